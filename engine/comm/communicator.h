@@ -1,0 +1,74 @@
+// Communicator: the collectives of one group of ranks, enqueued on a stream.
+//
+// A group of one is legal and free. A call returns before it is complete; order and completion
+// are the stream's. Failure is PeerLost or Timeout, thrown by the stream's next wait. All members
+// call the same operations in the same order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "kernels/core/device.h"
+#include "kernels/core/tensor.h"
+
+namespace dstrain {
+
+enum class ReduceOp : std::uint8_t { kSum, kMax };
+
+/// What the bytes are for: in error messages, in traces, and in tests that count traffic.
+enum class Purpose : std::uint8_t { kGradient, kParameter, kActivation, kMetric, kControl };
+std::string_view name_of(Purpose purpose);
+
+/// A peer closed its connection or died. Exit code: the first failing rank's own, so the launcher
+/// reports the peer; this rank itself exits with 1.
+class PeerLost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A wait passed its deadline.
+class Timeout : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One message of an exchange: either sent or received.
+struct P2p {
+  enum class Kind : std::uint8_t { kSend, kReceive };
+  Kind kind = Kind::kSend;
+  int peer = 0;   ///< rank within the group
+  Tensor tensor;  ///< read for kSend, written for kReceive
+};
+
+class Communicator {
+ public:
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+  /// For messages: "data-parallel".
+  [[nodiscard]] virtual const std::string& name() const = 0;
+
+  /// dtypes: f32, bf16, f64, i32. bf16 is added in f32 and rounded once per hop.
+  virtual void all_reduce(Tensor inout, ReduceOp op, Purpose purpose, Stream& stream) = 0;
+  /// in.numel() == size() · out.numel(); rank r gets the r-th slice of the reduction.
+  virtual void reduce_scatter(ConstTensor in, Tensor out, ReduceOp op, Purpose purpose,
+                              Stream& stream) = 0;
+  /// out.numel() == size() · in.numel(). `in` may be this rank's slice of `out`.
+  virtual void all_gather(ConstTensor in, Tensor out, Purpose purpose, Stream& stream) = 0;
+  virtual void broadcast(Tensor inout, int root, Purpose purpose, Stream& stream) = 0;
+  /// All messages of one moment in one call, so that no order of sends and receives can deadlock.
+  virtual void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) = 0;
+  /// Blocks the host until every member has arrived.
+  virtual void barrier() = 0;
+  /// Makes every pending and later call fail with PeerLost. From any thread.
+  virtual void abort() noexcept = 0;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,46 @@
+// Rendezvous: from a store and a list of members to a Communicator. Only members of a group meet.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/comm/store.h"
+
+namespace dstrain {
+
+/// Makes communicators for groups of the world. One a rank; outlived by nothing it made.
+class Rendezvous {
+ public:
+  Rendezvous() = default;
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+  virtual ~Rendezvous() = default;
+
+  [[nodiscard]] virtual int world_rank() const = 0;
+  [[nodiscard]] virtual int world_size() const = 0;
+  /// Collective over `members` (world ranks, ascending, this rank among them). `name` is the same
+  /// on all of them and unique in the job. A group of one needs nobody and returns at once.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> make_group(
+      const std::string& name, std::span<const int> members) = 0;
+};
+
+struct GlooOptions {
+  std::string interface_address;  ///< address that peers reach this rank by; "127.0.0.1" on one host
+  std::chrono::milliseconds timeout{600'000};        ///< deadline of a collective
+  std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
+};
+
+/// Ranks as processes, over TCP. `store` must outlive it.
+std::unique_ptr<Rendezvous> make_gloo_rendezvous(int world_rank, int world_size, Store& store,
+                                                 GlooOptions options);
+
+/// Ranks as `world_size` threads of this process; element r belongs to rank r's thread. They share
+/// one meeting place, which lives as long as any of them. Reductions add in rank order, so results
+/// are reproducible bit for bit.
+std::vector<std::unique_ptr<Rendezvous>> make_local_rendezvous(int world_size);
+
+}  // namespace dstrain

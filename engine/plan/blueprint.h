@@ -1,0 +1,80 @@
+// Blueprint: what a stage of the model declares before anything is allocated: its parameters,
+// unit by unit, and the buffers its layers need. One declaration feeds initial values, the memory
+// plan, the shard map, the arena and checkpoints. Pure data: no device, no file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/core/dtype.h"
+#include "kernels/core/shape.h"
+
+namespace dstrain {
+
+enum class Init : std::uint8_t { kNormal, kOnes, kZeros };
+
+struct ParamDecl {
+  std::string name;      ///< global and topology-free: "blocks.3.attention.query.weight"
+  Shape shape;           ///< whole tensor
+  Init init = Init::kNormal;
+  float deviation = 0.02F;  ///< of kNormal
+  bool decays = true;    ///< weight decay applies: matrices yes, norms and biases no
+};
+
+/// Where a parameter lies: unit and first element in the unit's flat buffer. Parameters of a unit
+/// lie back to back in declaration order, so neighbours may be used as one larger tensor (q‖k‖v).
+struct ParamRef {
+  int unit = -1;
+  int index = -1;  ///< within the unit
+  friend bool operator==(const ParamRef&, const ParamRef&) = default;
+};
+
+/// A set of parameters that backward leaves together (a block, the embedding, the head): the grain
+/// of gradient reduction, of sharding and of gathering.
+struct UnitDecl {
+  std::string name;  ///< "blocks.3"
+  std::vector<ParamDecl> params;
+  [[nodiscard]] std::int64_t numel() const;
+  /// First element of params[index] in the unit's flat buffer.
+  [[nodiscard]] std::int64_t offset_of(int index) const;
+};
+
+enum class Lifetime : std::uint8_t {
+  kSaved,    ///< from forward to backward: one per micro-batch in flight
+  kScratch,  ///< within one call: layers that declare the same name share it
+  kConstant  ///< filled once at start
+};
+
+struct BufferDecl {
+  std::string name;  ///< "blocks.3/qkv" (saved) or "d_qkv" (shared scratch)
+  Shape shape;
+  DType dtype = DType::kF32;
+  Lifetime lifetime = Lifetime::kScratch;
+  [[nodiscard]] std::int64_t bytes() const { return shape.numel() * size_of(dtype); }
+};
+
+/// Index into Blueprint::buffers.
+struct BufferRef {
+  int index = -1;
+};
+
+class Blueprint {
+ public:
+  /// Starts a unit; later parameters belong to it.
+  int begin_unit(std::string name);
+  ParamRef add_param(ParamDecl param);
+  /// Scratch of a name already declared returns the first one, grown to the larger shape in bytes.
+  BufferRef add_buffer(BufferDecl buffer);
+
+  [[nodiscard]] const std::vector<UnitDecl>& units() const { return units_; }
+  [[nodiscard]] const std::vector<BufferDecl>& buffers() const { return buffers_; }
+  [[nodiscard]] const ParamDecl& param(ParamRef ref) const;
+  [[nodiscard]] std::int64_t num_parameters() const;
+
+ private:
+  std::vector<UnitDecl> units_;
+  std::vector<BufferDecl> buffers_;
+};
+
+}  // namespace dstrain
