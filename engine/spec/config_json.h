@@ -1,0 +1,43 @@
+// Reads the run's one JSON file: DeepSpeed's keys and dstrain's own, strictly. Every error carries
+// file:line:column and the JSON path; an unknown key names the nearest known one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/spec/config.h"
+
+namespace dstrain {
+
+struct LoadOptions {
+  std::vector<std::string> overrides;  ///< "optimizer.params.lr=1e-4", as given to --set
+  bool allow_unknown_keys = false;     ///< unknown keys become notices
+};
+
+/// One value of the config and where it came from.
+struct ConfigValue {
+  std::string path;    ///< "optimizer.params.lr"
+  std::string value;   ///< as JSON text
+  std::string origin;  ///< "quickstart.json:12:5" | "default" | "derived: …" | "--set"
+};
+
+struct LoadedConfig {
+  Config config;
+  std::vector<ConfigValue> values;   ///< every key that has a value, in the order of the contract
+  std::vector<std::string> notices;  ///< lines to print at start: keys without effect, choices made
+};
+
+/// Throws ConfigError. Nothing that the config names (data, model weights) is opened, except a
+/// model folder's config.json when "model" is a path.
+LoadedConfig load_config(const std::string& file, const LoadOptions& options);
+
+/// Solves the batch identity for `data_parallel_size` and fills everything "auto"; afterwards no
+/// optional of Config is empty. Throws ConfigError where the numbers contradict each other.
+void resolve_config(LoadedConfig& loaded, int data_parallel_size);
+
+/// The resolved config as JSON text that can be run again as it is.
+std::string to_json(const LoadedConfig& loaded);
+/// The same for people: one line a key, with its origin.
+std::string describe_origins(const LoadedConfig& loaded);
+
+}  // namespace dstrain

@@ -1,0 +1,43 @@
+// run_training: one rank's whole life, from a resolved config to the last checkpoint.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <stdexcept>
+
+#include "engine/comm/rendezvous.h"
+#include "engine/spec/config_json.h"
+
+namespace dstrain {
+
+/// Loss or gradients are not finite and the run cannot go on. Exit code 7.
+class NumericalError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// How rank 0 shows progress on stderr.
+enum class Progress : std::uint8_t {
+  kNone,
+  kLines,    ///< a plain line every steps_per_print steps
+  kTerminal  ///< also a live line, each version ended by '\r'
+};
+
+struct TrainOptions {
+  int threads = 0;  ///< compute threads of this rank; 0: as many as the process may run on
+  Progress progress = Progress::kLines;
+  /// Set to a signal's number by a handler: finish the step, save, return. Polled once a step;
+  /// all ranks agree on the step. May be nullptr.
+  const std::atomic<int>* stop_signal = nullptr;
+};
+
+struct TrainResult {
+  std::int64_t step = 0;  ///< optimizer steps done, resumed ones included
+  int stopped_by = 0;     ///< signal number, or 0 if all steps were done
+};
+
+/// Collective over the rendezvous' world.
+TrainResult run_training(const LoadedConfig& config, Rendezvous& rendezvous,
+                         const TrainOptions& options);
+
+}  // namespace dstrain

@@ -1,0 +1,28 @@
+// The matrix products of linear layers on the CPU, by libraries whose kernels are chosen at run
+// time for this processor. Shapes and meaning: Ops::linear_* in kernels/ops.h.
+#pragma once
+
+#include <memory>
+
+#include "kernels/core/tensor.h"
+#include "kernels/ops.h"
+
+namespace dstrain {
+
+class CpuMatmul {
+ public:
+  explicit CpuMatmul(int threads);
+  CpuMatmul(const CpuMatmul&) = delete;
+  CpuMatmul& operator=(const CpuMatmul&) = delete;
+  ~CpuMatmul();
+
+  void forward(ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO);
+  void backward_input(ConstTensor dy_NO, ConstTensor w_OI, Tensor dx_NI);
+  void backward_weight(ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dstrain
