@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""Write the fixtures in tests/golden: what PyTorch and Hugging Face's own model classes compute.
+
+For each small model: weights from a fixed seed, batches of tokens, the gradients of step 0 and the
+losses of ten AdamW steps. dstrain's parity tests start from the same weights and must arrive at the
+same figures. tests/golden/README.md describes every file.
+
+Needs torch, transformers, safetensors and numpy; runs on the CPU in under a minute.
+"""
+
+# V vocabulary, B batch, T sequence; batches are [B, T] tokens, stacked over steps.
+
+import argparse
+import json
+import pathlib
+import tempfile
+
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors.torch import save_file
+
+NUM_STEPS = 10  # AdamW steps; the loss is taken before each and after the last
+LEARNING_RATE = 1e-3
+BETAS = (0.9, 0.95)
+EPSILON = 1e-8
+WEIGHT_DECAY = 0.1
+MAX_GRADIENT_NORM = 1.0
+WEIGHT_STD = 0.1
+
+
+def gpt2_tiny():
+    return transformers.GPT2Config(
+        vocab_size=211, n_positions=48, n_embd=48, n_head=3, n_layer=3,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)
+
+
+def llama_tiny():
+    return transformers.LlamaConfig(
+        vocab_size=197, hidden_size=96, intermediate_size=172, num_hidden_layers=3,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16, max_position_embeddings=64,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, attention_dropout=0.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        bos_token_id=0, eos_token_id=0)
+
+
+def qwen2_tiny():
+    return transformers.Qwen2Config(
+        vocab_size=131, hidden_size=56, intermediate_size=100, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        rms_norm_eps=1e-6, tie_word_embeddings=True, attention_dropout=0.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+        bos_token_id=0, eos_token_id=0)
+
+
+def llama3_rope_tiny():
+    # Wavelengths 6.3, 32, 167, ...: with 64 original positions the first frequency is kept, the
+    # second is blended and the others are divided, so every branch of the rule is taken.
+    return transformers.LlamaConfig(
+        vocab_size=113, hidden_size=64, intermediate_size=120, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=512,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, attention_dropout=0.0,
+        rope_parameters={
+            "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+        bos_token_id=0, eos_token_id=0)
+
+
+# name: (config, class, B, T, seed). With these, the gradient norm of gpt2-tiny lies on both sides of
+# the clipping threshold, and above it in the others.
+CASES = {
+    "gpt2-tiny": (gpt2_tiny, transformers.GPT2LMHeadModel, 8, 33, 1001),
+    "llama-tiny": (llama_tiny, transformers.LlamaForCausalLM, 3, 37, 1002),
+    "qwen2-tiny": (qwen2_tiny, transformers.Qwen2ForCausalLM, 2, 31, 1003),
+    "llama3-rope-tiny": (llama3_rope_tiny, transformers.LlamaForCausalLM, 2, 41, 1004),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("tests/golden"),
+                        help="folder to write one folder per model into (default: %(default)s)")
+    parser.add_argument("--only", choices=sorted(CASES), help="write this model's fixture alone")
+    arguments = parser.parse_args()
+
+    # One thread and deterministic kernels: the same bytes at every run on one machine.
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    transformers.utils.logging.disable_progress_bar()
+    for name in [arguments.only] if arguments.only else CASES:
+        write_case(name, arguments.output / name)
+
+
+def write_case(name, folder):
+    make_config, model_class, batch, sequence, seed = CASES[name]
+    config = make_config()
+    generator = torch.Generator().manual_seed(seed)
+    initial = make_weights(model_class, config, generator)
+    inputs, targets = make_batches(config.vocab_size, batch, sequence, generator)
+
+    # "eager" is the plain formula; its softmax is pinned to fp32, so the fp64 run takes "sdpa".
+    single = train(make_model(model_class, config, initial, torch.float32, "eager"), inputs, targets)
+    double = train(make_model(model_class, config, initial, torch.float64, "sdpa"), inputs, targets)
+    conditioning = compare(single, double)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_model(make_model(model_class, config, initial, torch.float32, "eager"), folder)
+    tensors = {
+        "inputs": inputs.to(torch.int32), "targets": targets.to(torch.int32),
+        "losses": torch.tensor(single["losses"], dtype=torch.float32),
+        "losses_f64": torch.tensor(double["losses"], dtype=torch.float64),
+        "grad_norms": torch.tensor(single["grad_norms"], dtype=torch.float32),
+        "grad_norms_f64": torch.tensor(double["grad_norms"], dtype=torch.float64),
+    }
+    tensors |= {f"grad/{key}": value for key, value in single["gradients"].items()}
+    save_file(tensors, folder / "golden.safetensors", metadata={"format": "pt"})
+    write_description(name, folder, seed, batch, sequence, single, double, conditioning)
+    print(f"{name}: loss {single['losses'][0]:.6f} -> {single['losses'][-1]:.6f}, "
+          f"gradient norm {single['grad_norms'][0]:.3f} -> {single['grad_norms'][-1]:.3f}, "
+          f"fp32 is within {conditioning['losses']:.1e} (losses) and "
+          f"{conditioning['worst_gradient']:.1e} (gradients) of fp64")
+
+
+def make_weights(model_class, config, generator):
+    """Every parameter drawn in order of name, far enough from 0 and 1 that no term can hide."""
+    weights = {}
+    for name, parameter in sorted(model_class(config).named_parameters()):
+        noise = WEIGHT_STD * torch.randn(parameter.shape, generator=generator)
+        is_norm_weight = parameter.dim() == 1 and name.endswith(".weight")
+        weights[name] = noise + 1.0 if is_norm_weight else noise
+    return weights
+
+
+def make_batches(vocabulary, batch, sequence, generator):
+    """[steps, B, T] inputs and next tokens. Mostly a fixed successor rule, so there is something to
+    learn in ten steps; every fourth token or so is drawn with the small ids more frequent."""
+    steps = NUM_STEPS + 1
+    shape = (steps, batch, sequence + 1)
+    drawn = (vocabulary * torch.rand(shape, generator=generator) ** 2).long().clamp(max=vocabulary - 1)
+    surprise = torch.rand(shape, generator=generator) < 0.25
+    stream = drawn.clone()
+    for position in range(1, sequence + 1):
+        successor = (stream[..., position - 1] * 3 + 7) % vocabulary
+        stream[..., position] = torch.where(surprise[..., position], drawn[..., position], successor)
+    return stream[..., :-1].contiguous(), stream[..., 1:].contiguous()
+
+
+def make_model(model_class, config, weights, dtype, attention):
+    model = model_class._from_config(config, attn_implementation=attention)
+    model.load_state_dict(weights, strict=False)  # a tied head is not among the weights
+    model.tie_weights()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, weights[name]), f"{name} was not loaded"
+    model.train()
+    if dtype == torch.float64:
+        model.double()
+        unpin_from_single_precision(model)
+    return model
+
+
+def unpin_from_single_precision(model):
+    """Hugging Face computes RMSNorm and the rotary tables in fp32 whatever the model's dtype; for the
+    fp64 reference both are replaced by the same formula in fp64."""
+    for module in model.modules():
+        if type(module).__name__.endswith("RMSNorm"):
+            module.forward = rms_norm_in_double.__get__(module)
+        elif type(module).__name__.endswith("RotaryEmbedding"):
+            module.forward = rotary_in_double.__get__(module)
+
+
+def rms_norm_in_double(self, hidden):
+    scale = torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+    return self.weight * (hidden * scale)
+
+
+def rotary_in_double(self, hidden, position_ids):
+    angle = position_ids[:, :, None].double() * self.inv_freq.double()
+    angle = torch.cat((angle, angle), dim=-1)
+    return angle.cos() * self.attention_scaling, angle.sin() * self.attention_scaling
+
+
+def train(model, inputs, targets):
+    decayed = [p for p in model.parameters() if p.dim() >= 2]
+    exempt = [p for p in model.parameters() if p.dim() < 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": exempt, "weight_decay": 0.0}],
+        lr=LEARNING_RATE, betas=BETAS, eps=EPSILON, foreach=False)
+
+    losses, grad_norms, gradients = [], [], {}
+    for step in range(NUM_STEPS):
+        optimizer.zero_grad()
+        loss = mean_cross_entropy(model, inputs[step], targets[step])
+        loss.backward()
+        if step == 0:
+            gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+        # min(1, max / (norm + 1e-6)): the same rule as DeepSpeed's division by
+        # max(1, (norm + 1e-6) / max). Returns the norm before clipping.
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM, foreach=False)
+        optimizer.step()
+        losses.append(loss.item())
+        grad_norms.append(norm.item())
+    with torch.no_grad():
+        losses.append(mean_cross_entropy(model, inputs[NUM_STEPS], targets[NUM_STEPS]).item())
+    return {"losses": losses, "grad_norms": grad_norms, "gradients": gradients}
+
+
+def mean_cross_entropy(model, inputs, targets):
+    # The models' own loss shifts the labels; here the next tokens are given, for all B*T positions.
+    logits = model(input_ids=inputs, use_cache=False).logits
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+
+
+def compare(single, double):
+    """How far rounding alone carries an fp32 implementation: the least a test can tolerate."""
+    gradients = {}
+    for name, exact in double["gradients"].items():
+        difference = single["gradients"][name].double() - exact
+        gradients[name] = (difference.norm() / exact.norm()).item()
+    worst = max(gradients, key=gradients.get)
+    result = {
+        "losses": max(abs(s / d - 1.0) for s, d in zip(single["losses"], double["losses"])),
+        "grad_norms": max(abs(s / d - 1.0) for s, d in zip(single["grad_norms"], double["grad_norms"])),
+        "worst_gradient": gradients[worst], "worst_gradient_name": worst,
+    }
+    # A wrong formula in the fp64 run would show here, and such a fixture is worth nothing.
+    assert result["losses"] < 2e-6 and result["worst_gradient"] < 1e-5, result
+    return result
+
+
+def write_model(model, folder):
+    """config.json and model.safetensors exactly as save_pretrained writes them, and nothing else."""
+    with tempfile.TemporaryDirectory() as scratch:
+        model.save_pretrained(scratch)
+        for file in ("config.json", "model.safetensors"):
+            (folder / file).write_bytes((pathlib.Path(scratch) / file).read_bytes())
+
+
+def write_description(name, folder, seed, batch, sequence, single, double, conditioning):
+    description = {
+        "model": name,
+        "torch": torch.__version__, "transformers": transformers.__version__,
+        "seed": seed, "batch": batch, "sequence": sequence, "steps": NUM_STEPS,
+        "loss": "mean cross entropy over batch * sequence positions",
+        "optimizer": {
+            "type": "AdamW", "lr": LEARNING_RATE, "betas": BETAS, "eps": EPSILON,
+            "weight_decay": WEIGHT_DECAY, "decayed": "tensors with two dims, embeddings included"},
+        "gradient_clipping": {
+            "max_norm": MAX_GRADIENT_NORM, "rule": "gradient / max(1, (norm + 1e-6) / max_norm)"},
+        "losses": [f"{x:.9g}" for x in single["losses"]],
+        "losses_f64": [f"{x:.17g}" for x in double["losses"]],
+        "grad_norms": [f"{x:.9g}" for x in single["grad_norms"]],
+        "grad_norms_f64": [f"{x:.17g}" for x in double["grad_norms"]],
+        "fp32_relative_to_fp64": {
+            key: f"{value:.2g}" if isinstance(value, float) else value
+            for key, value in conditioning.items()},
+    }
+    (folder / "golden.json").write_text(json.dumps(description, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
