@@ -1,0 +1,23 @@
+// Command: what every subcommand of `dstrain` offers to main.cpp.
+//
+// add_xxx_command declares the flags on the CLI11 app. When the user asks for that command, it puts
+// the function that runs it into `chosen`; main.cpp calls it and maps what it throws to an exit
+// code (exit_codes.h), so a command neither catches nor prints its own failures.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace dstrain {
+
+/// Runs the command; returns the exit code of the process.
+using Command = std::function<int()>;
+
+void add_launch_command(CLI::App& app, Command& chosen);
+void add_train_command(CLI::App& app, Command& chosen);
+void add_prepare_data_command(CLI::App& app, Command& chosen);
+
+}  // namespace dstrain
