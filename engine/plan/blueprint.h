@@ -15,11 +15,11 @@ namespace dstrain {
 enum class Init : std::uint8_t { kNormal, kOnes, kZeros };
 
 struct ParamDecl {
-  std::string name;      ///< global and topology-free: "blocks.3.attention.query.weight"
-  Shape shape;           ///< whole tensor
+  std::string name;  ///< global and topology-free: "blocks.3.attention.query.weight"
+  Shape shape;       ///< whole tensor
   Init init = Init::kNormal;
   float deviation = 0.02F;  ///< of kNormal
-  bool decays = true;    ///< weight decay applies: matrices yes, norms and biases no
+  bool decays = true;       ///< weight decay applies: matrices yes, norms and biases no
 };
 
 /// Where a parameter lies: unit and first element in the unit's flat buffer. Parameters of a unit

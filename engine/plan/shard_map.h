@@ -23,10 +23,10 @@ struct Range {
 /// (start, extent) of the whole tensor. Without tensor parallelism the box is the whole tensor.
 struct Piece {
   std::string tensor;
-  Shape shape;        ///< of the whole tensor
+  Shape shape;  ///< of the whole tensor
   Shape box_start;
   Shape box_extent;
-  Range flat;         ///< within the box
+  Range flat;  ///< within the box
 };
 
 /// A piece and where it lies in its unit's flat buffer.

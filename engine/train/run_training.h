@@ -37,7 +37,8 @@ struct TrainResult {
 };
 
 /// Collective over the rendezvous' world.
-TrainResult run_training(const LoadedConfig& config, Rendezvous& rendezvous,
+TrainResult run_training(const LoadedConfig& config,
+                         Rendezvous& rendezvous,
                          const TrainOptions& options);
 
 }  // namespace dstrain

@@ -1,0 +1,138 @@
+#include "engine/model/attention.h"
+
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+namespace dstrain {
+
+Attention Attention::declare(const LayerShape& shape,
+                             const std::string& name,
+                             Blueprint& blueprint) {
+  const ModelSpec& model = shape.model;
+  const std::int64_t head_dim = model.head_dim;
+  const std::int64_t query_width = model.num_heads * head_dim;
+  const std::int64_t kv_width = model.num_key_value_heads * head_dim;
+  Attention attention;
+  attention.model_ = model;
+  attention.shape_ = {.batch = shape.batch,
+                      .sequence = shape.sequence,
+                      .query_heads = model.num_heads,
+                      .key_value_heads = model.num_key_value_heads,
+                      .head_dim = head_dim};
+
+  const std::array<Linear::Part, 3> qkv{
+      {{name + ".query", query_width}, {name + ".key", kv_width}, {name + ".value", kv_width}}};
+  attention.qkv_ =
+      Linear::declare(blueprint, qkv, model.hidden_size, model.qkv_bias, model.initializer_range);
+  const float residual_scale = model.scaled_residual_init
+                                   ? 1.0F / std::sqrt(2.0F * static_cast<float>(model.num_layers))
+                                   : 1.0F;
+  const std::array<Linear::Part, 1> output{{{name + ".output", model.hidden_size}}};
+  attention.output_ = Linear::declare(blueprint, output, query_width, model.attention_output_bias,
+                                      model.initializer_range * residual_scale);
+
+  const Shape packed{shape.tokens(), query_width + 2 * kv_width};
+  const Shape heads{shape.tokens(), query_width};
+  const Shape per_query{shape.batch, model.num_heads, shape.sequence};
+  const auto saved = [&](const char* what, Shape extent, DType dtype) {
+    return blueprint.add_buffer({name + what, extent, dtype, Lifetime::kSaved});
+  };
+  const auto scratch = [&](const char* what, Shape extent, DType dtype) {
+    return blueprint.add_buffer({what, extent, dtype, Lifetime::kScratch});
+  };
+  attention.packed_ = saved("/qkv", packed, shape.compute);
+  attention.heads_ = saved("/heads", heads, shape.compute);
+  attention.logsumexp_ = saved("/logsumexp", per_query, DType::kF32);
+  attention.d_packed_ = scratch("d_qkv", packed, shape.compute);
+  attention.d_heads_ = scratch("d_heads", heads, shape.compute);
+  attention.delta_ = scratch("attention_delta", per_query, DType::kF32);
+  if (model.position == PositionKind::kRope) {
+    const Shape table{shape.sequence, head_dim / 2};
+    attention.cosine_ =
+        blueprint.add_buffer({"rope_cosine", table, DType::kF32, Lifetime::kConstant});
+    attention.sine_ = blueprint.add_buffer({"rope_sine", table, DType::kF32, Lifetime::kConstant});
+  }
+  return attention;
+}
+
+void Attention::prepare(const ExecContext& context) const {
+  if (model_.position != PositionKind::kRope) {
+    return;
+  }
+  const Tensor cosine = context.buffer(cosine_);
+  const Tensor sine = context.buffer(sine_);
+  const std::int64_t pairs = model_.head_dim / 2;
+  std::vector<float> cos_values(static_cast<std::size_t>(cosine.numel()));
+  std::vector<float> sin_values(cos_values.size());
+  for (std::int64_t position = 0; position < shape_.sequence; ++position) {
+    for (std::int64_t pair = 0; pair < pairs; ++pair) {
+      // Hugging Face multiplies in f32 too; the table then agrees to the last bit or two.
+      const float angle =
+          static_cast<float>(position) * static_cast<float>(rope_frequency(model_, pair));
+      const auto at = static_cast<std::size_t>(position * pairs + pair);
+      cos_values[at] = std::cos(angle);
+      sin_values[at] = std::sin(angle);
+    }
+  }
+  context.device.copy_from_host(cos_values.data(), cosine, context.compute);
+  context.device.copy_from_host(sin_values.data(), sine, context.compute);
+  context.compute.synchronize();
+}
+
+void Attention::forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
+  const Tensor packed = context.buffer(packed_, slot);
+  const Tensor heads = context.buffer(heads_, slot);
+  qkv_.forward(context, x_NC, packed);
+  if (model_.position == PositionKind::kRope) {
+    context.ops.rope(shape_, packed, context.buffer(cosine_), context.buffer(sine_), Pass::kForward,
+                     context.compute);
+  }
+  context.ops.attention_forward(shape_, packed, heads, context.buffer(logsumexp_, slot),
+                                context.compute);
+  output_.forward(context, heads, y_NC);
+}
+
+void Attention::backward(const ExecContext& context,
+                         int slot,
+                         ConstTensor dy_NC,
+                         ConstTensor x_NC,
+                         Tensor dx_NC,
+                         const GradTarget& gradients) const {
+  const Tensor packed = context.buffer(packed_, slot);
+  const Tensor heads = context.buffer(heads_, slot);
+  const Tensor d_packed = context.buffer(d_packed_);
+  const Tensor d_heads = context.buffer(d_heads_);
+  output_.backward(context, dy_NC, heads, d_heads, gradients);
+  context.ops.attention_backward(shape_, packed, heads, context.buffer(logsumexp_, slot), d_heads,
+                                 context.buffer(delta_), d_packed, context.compute);
+  if (model_.position == PositionKind::kRope) {
+    context.ops.rope(shape_, d_packed, context.buffer(cosine_), context.buffer(sine_),
+                     Pass::kBackward, context.compute);
+  }
+  qkv_.backward(context, d_packed, x_NC, dx_NC, gradients);
+}
+
+double rope_frequency(const ModelSpec& model, std::int64_t pair) {
+  const double frequency = std::pow(
+      model.rope_theta, -2.0 * static_cast<double>(pair) / static_cast<double>(model.head_dim));
+  const RopeScaling& scaling = model.rope_scaling;
+  if (scaling.factor == 1.0) {
+    return frequency;
+  }
+  // Llama-3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended.
+  const double wavelength = 2.0 * std::numbers::pi / frequency;
+  const auto original = static_cast<double>(scaling.original_max_positions);
+  if (wavelength > original / scaling.low_frequency_factor) {
+    return frequency / scaling.factor;
+  }
+  if (wavelength < original / scaling.high_frequency_factor) {
+    return frequency;
+  }
+  const double smooth = (original / wavelength - scaling.low_frequency_factor) /
+                        (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  return (1.0 - smooth) * frequency / scaling.factor + smooth * frequency;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,49 @@
+// Attention: causal multi-head attention with grouped key/value heads, RoPE or learned positions.
+//
+//   qkv = x · [query; key; value]ᵀ + bias        [N, (H + 2K)·D]
+//   rotate q and k (RoPE models)
+//   heads = softmax(q · kᵀ / sqrt(D), causal) · v   [N, H·D]; only the log-sum-exp is kept
+//   y = heads · outputᵀ + bias                    [N, C]
+#pragma once
+
+#include <string>
+
+#include "engine/model/layer_shape.h"
+#include "engine/model/linear.h"
+
+namespace dstrain {
+
+class Attention {
+ public:
+  static Attention declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
+
+  /// Fills the constant tables of RoPE; once, before the first forward.
+  void prepare(const ExecContext& context) const;
+  void forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
+  void backward(const ExecContext& context,
+                int slot,
+                ConstTensor dy_NC,
+                ConstTensor x_NC,
+                Tensor dx_NC,
+                const GradTarget& gradients) const;
+
+ private:
+  ModelSpec model_;
+  AttentionShape shape_;
+  Linear qkv_;
+  Linear output_;
+  BufferRef packed_;     // saved: q‖k‖v after rotation
+  BufferRef heads_;      // saved
+  BufferRef logsumexp_;  // saved
+  BufferRef cosine_;     // constant
+  BufferRef sine_;       // constant
+  BufferRef d_packed_;   // scratch
+  BufferRef d_heads_;    // scratch
+  BufferRef delta_;      // scratch
+};
+
+/// Rotation of one position step for each of the D/2 pairs, in radians: theta^(-2i/D), stretched
+/// as Llama-3.1 does where the model says so.
+double rope_frequency(const ModelSpec& model, std::int64_t pair);
+
+}  // namespace dstrain

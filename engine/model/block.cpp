@@ -1,0 +1,46 @@
+#include "engine/model/block.h"
+
+namespace dstrain {
+
+Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
+  Block block;
+  block.attention_norm_ = Norm::declare(shape, name + ".attention_norm", blueprint);
+  block.attention_ = Attention::declare(shape, name + ".attention", blueprint);
+  block.mlp_norm_ = Norm::declare(shape, name + ".mlp_norm", blueprint);
+  block.mlp_ = Mlp::declare(shape, name + ".mlp", blueprint);
+  const auto scratch = [&](const char* what) {
+    return blueprint.add_buffer(
+        {what, {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
+  };
+  block.attention_out_ = scratch("attention_out");
+  block.mlp_out_ = scratch("mlp_out");
+  block.d_norm_ = scratch("d_norm");
+  return block;
+}
+
+Block::Flow Block::forward(const ExecContext& context, int slot, const Flow& in) const {
+  attention_norm_.forward(context, slot, in.x, in.delta);
+  const Tensor attention_out = context.buffer(attention_out_);
+  attention_.forward(context, slot, attention_norm_.output(context, slot), attention_out);
+
+  mlp_norm_.forward(context, slot, attention_norm_.residual(context, slot), attention_out);
+  const Tensor mlp_out = context.buffer(mlp_out_);
+  mlp_.forward(context, slot, mlp_norm_.output(context, slot), mlp_out);
+  return {mlp_norm_.residual(context, slot), mlp_out};
+}
+
+void Block::backward(const ExecContext& context,
+                     int slot,
+                     Tensor d_residual,
+                     const GradTarget& gradients) const {
+  const Tensor d_norm = context.buffer(d_norm_);
+  // The residual stream's gradient is also the gradient of what was added to it.
+  mlp_.backward(context, slot, d_residual, mlp_norm_.output(context, slot), d_norm, gradients);
+  mlp_norm_.backward(context, slot, d_norm, d_residual, Write::kAdd, gradients);
+
+  attention_.backward(context, slot, d_residual, attention_norm_.output(context, slot), d_norm,
+                      gradients);
+  attention_norm_.backward(context, slot, d_norm, d_residual, Write::kAdd, gradients);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,48 @@
+// Block: one pre-norm transformer block. The residual stream travels as a pair (x, delta), so that
+// each addition is fused with the norm that follows it, across block borders too.
+//
+//   r1 = x + delta;   a = attention(norm1(r1))
+//   r2 = r1 + a;      m = mlp(norm2(r2))          hands on (r2, m)
+#pragma once
+
+#include <string>
+
+#include "engine/model/attention.h"
+#include "engine/model/mlp.h"
+#include "engine/model/norm.h"
+
+namespace dstrain {
+
+class Block {
+ public:
+  /// The residual stream before an addition: the next norm computes x + delta.
+  struct Flow {
+    ConstTensor x;
+    ConstTensor delta;
+  };
+
+  static Block declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
+
+  void prepare(const ExecContext& context) const { attention_.prepare(context); }
+  /// Where the first block's input must lie (flow.x without a delta).
+  [[nodiscard]] Tensor input(const ExecContext& context, int slot) const {
+    return attention_norm_.residual(context, slot);
+  }
+  [[nodiscard]] Flow forward(const ExecContext& context, int slot, const Flow& in) const;
+  /// d_residual: gradient of r2 + m on entry, of x + delta on return.
+  void backward(const ExecContext& context,
+                int slot,
+                Tensor d_residual,
+                const GradTarget& gradients) const;
+
+ private:
+  Norm attention_norm_;
+  Attention attention_;
+  Norm mlp_norm_;
+  Mlp mlp_;
+  BufferRef attention_out_;  // scratch [N, C]
+  BufferRef mlp_out_;        // scratch [N, C]
+  BufferRef d_norm_;         // scratch [N, C]
+};
+
+}  // namespace dstrain

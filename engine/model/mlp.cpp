@@ -1,0 +1,67 @@
+#include "engine/model/mlp.h"
+
+#include <cmath>
+#include <vector>
+
+namespace dstrain {
+
+Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
+  const ModelSpec& model = shape.model;
+  const std::int64_t width = model.intermediate_size;
+  Mlp mlp;
+  mlp.activation_ = model.activation;
+  mlp.gated_ = model.gated_mlp;
+  std::vector<Linear::Part> up;
+  if (model.gated_mlp) {
+    up.push_back({name + ".gate", width});
+  }
+  up.push_back({name + ".up", width});
+  mlp.up_ =
+      Linear::declare(blueprint, up, model.hidden_size, model.mlp_bias, model.initializer_range);
+  const float residual_scale = model.scaled_residual_init
+                                   ? 1.0F / std::sqrt(2.0F * static_cast<float>(model.num_layers))
+                                   : 1.0F;
+  const std::vector<Linear::Part> down{{name + ".down", model.hidden_size}};
+  mlp.down_ = Linear::declare(blueprint, down, width, model.mlp_bias,
+                              model.initializer_range * residual_scale);
+
+  const Shape pre{shape.tokens(), mlp.up_.outputs()};
+  const Shape hidden{shape.tokens(), width};
+  mlp.pre_ = blueprint.add_buffer({name + "/pre", pre, shape.compute, Lifetime::kSaved});
+  mlp.hidden_ = blueprint.add_buffer({name + "/hidden", hidden, shape.compute, Lifetime::kSaved});
+  mlp.d_hidden_ = blueprint.add_buffer({"d_hidden", hidden, shape.compute, Lifetime::kScratch});
+  mlp.d_pre_ = blueprint.add_buffer({"d_pre", pre, shape.compute, Lifetime::kScratch});
+  return mlp;
+}
+
+void Mlp::forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
+  const Tensor pre = context.buffer(pre_, slot);
+  const Tensor hidden = context.buffer(hidden_, slot);
+  up_.forward(context, x_NC, pre);
+  if (gated_) {
+    context.ops.gated_activation_forward(activation_, pre, hidden, context.compute);
+  } else {
+    context.ops.activation_forward(activation_, pre, hidden, context.compute);
+  }
+  down_.forward(context, hidden, y_NC);
+}
+
+void Mlp::backward(const ExecContext& context,
+                   int slot,
+                   ConstTensor dy_NC,
+                   ConstTensor x_NC,
+                   Tensor dx_NC,
+                   const GradTarget& gradients) const {
+  const Tensor pre = context.buffer(pre_, slot);
+  const Tensor d_hidden = context.buffer(d_hidden_);
+  const Tensor d_pre = context.buffer(d_pre_);
+  down_.backward(context, dy_NC, context.buffer(hidden_, slot), d_hidden, gradients);
+  if (gated_) {
+    context.ops.gated_activation_backward(activation_, pre, d_hidden, d_pre, context.compute);
+  } else {
+    context.ops.activation_backward(activation_, pre, d_hidden, d_pre, context.compute);
+  }
+  up_.backward(context, d_pre, x_NC, dx_NC, gradients);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,37 @@
+// Mlp: the feed-forward half of a block.
+//
+//   plain (GPT-2):  y = down(act(up x))
+//   gated (LLaMA):  y = down(act(gate x) · up x), gate and up in one product
+#pragma once
+
+#include <string>
+
+#include "engine/model/layer_shape.h"
+#include "engine/model/linear.h"
+
+namespace dstrain {
+
+class Mlp {
+ public:
+  static Mlp declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
+
+  void forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
+  void backward(const ExecContext& context,
+                int slot,
+                ConstTensor dy_NC,
+                ConstTensor x_NC,
+                Tensor dx_NC,
+                const GradTarget& gradients) const;
+
+ private:
+  ActivationKind activation_ = ActivationKind::kSilu;
+  bool gated_ = true;
+  Linear up_;  // gate‖up where gated
+  Linear down_;
+  BufferRef pre_;       // saved: [N, F] or [N, 2F]
+  BufferRef hidden_;    // saved: [N, F]
+  BufferRef d_hidden_;  // scratch
+  BufferRef d_pre_;     // scratch
+};
+
+}  // namespace dstrain

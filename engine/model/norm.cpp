@@ -1,0 +1,68 @@
+#include "engine/model/norm.h"
+
+namespace dstrain {
+
+Norm Norm::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
+  const std::int64_t width = shape.model.hidden_size;
+  const Shape activations{shape.tokens(), width};
+  Norm norm;
+  norm.kind_ = shape.model.norm;
+  norm.epsilon_ = shape.model.norm_epsilon;
+  norm.weight_ = blueprint.add_param(
+      {.name = name + ".weight", .shape = {width}, .init = Init::kOnes, .decays = false});
+  if (norm.kind_ == NormKind::kLayerNorm) {
+    norm.bias_ = blueprint.add_param(
+        {.name = name + ".bias", .shape = {width}, .init = Init::kZeros, .decays = false});
+  }
+  norm.residual_ =
+      blueprint.add_buffer({name + "/residual", activations, shape.compute, Lifetime::kSaved});
+  norm.output_ =
+      blueprint.add_buffer({name + "/output", activations, shape.compute, Lifetime::kSaved});
+  norm.stats_ =
+      blueprint.add_buffer({name + "/stats", {shape.tokens(), 2}, DType::kF32, Lifetime::kSaved});
+  return norm;
+}
+
+void Norm::forward(const ExecContext& context, int slot, ConstTensor x, ConstTensor delta) const {
+  const Tensor kept = residual(context, slot);
+  check(!delta.empty() || x.data() == kept.data(), "without a delta, x is the residual itself");
+  context.ops.norm_forward({.kind = kind_,
+                            .epsilon = epsilon_,
+                            .x_NC = x,
+                            .delta_NC = delta,
+                            .weight_C = context.param(weight_),
+                            .bias_C = bias_.index < 0 ? ConstTensor{} : context.param(bias_),
+                            .residual_NC = kept,
+                            .y_NC = output(context, slot),
+                            .stats_N2 = context.buffer(stats_, slot)},
+                           context.compute);
+}
+
+Tensor Norm::residual(const ExecContext& context, int slot) const {
+  return context.buffer(residual_, slot);
+}
+
+Tensor Norm::output(const ExecContext& context, int slot) const {
+  return context.buffer(output_, slot);
+}
+
+void Norm::backward(const ExecContext& context,
+                    int slot,
+                    ConstTensor dy,
+                    Tensor dx,
+                    Write dx_write,
+                    const GradTarget& gradients) const {
+  context.ops.norm_backward({.kind = kind_,
+                             .dy_NC = dy,
+                             .x_NC = residual(context, slot),
+                             .weight_C = context.param(weight_),
+                             .stats_N2 = context.buffer(stats_, slot),
+                             .dx_NC = dx,
+                             .dx_write = dx_write,
+                             .dweight_C = gradients.param(weight_),
+                             .dbias_C = bias_.index < 0 ? Tensor{} : gradients.param(bias_),
+                             .parameter_write = gradients.write},
+                            context.compute);
+}
+
+}  // namespace dstrain

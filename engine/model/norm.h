@@ -1,0 +1,43 @@
+// Norm: LayerNorm or RMSNorm together with the residual addition before it. It keeps the residual
+// stream after the addition, which is what its backward needs.
+//
+//   residual = x + delta          delta: output of the layer before, or none
+//   y        = norm(residual)
+#pragma once
+
+#include <string>
+
+#include "engine/model/layer_shape.h"
+#include "engine/runtime/exec_context.h"
+
+namespace dstrain {
+
+class Norm {
+ public:
+  /// `name`: of the parameters ("blocks.3.attention_norm") and of the saved buffers.
+  static Norm declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
+
+  /// x, delta [N, C]. Without a delta x must be residual() itself, already filled.
+  void forward(const ExecContext& context, int slot, ConstTensor x, ConstTensor delta) const;
+  [[nodiscard]] Tensor residual(const ExecContext& context, int slot) const;
+  [[nodiscard]] Tensor output(const ExecContext& context, int slot) const;
+  /// dx: gradient of the residual stream; kAdd where it already holds the part that by-passes
+  /// the norm.
+  void backward(const ExecContext& context,
+                int slot,
+                ConstTensor dy,
+                Tensor dx,
+                Write dx_write,
+                const GradTarget& gradients) const;
+
+ private:
+  NormKind kind_ = NormKind::kRmsNorm;
+  float epsilon_ = 0.0F;
+  ParamRef weight_;
+  ParamRef bias_;
+  BufferRef residual_;
+  BufferRef output_;
+  BufferRef stats_;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,58 @@
+#include "engine/plan/shard_map.h"
+
+#include <algorithm>
+
+#include "kernels/core/check.h"
+
+namespace dstrain {
+
+ShardMap::ShardMap(const Blueprint& blueprint, int num_slices)
+    : units_(blueprint.units()), num_slices_(num_slices) {
+  check(num_slices >= 1, "a unit is cut into at least one slice, not {}", num_slices);
+}
+
+std::int64_t ShardMap::numel(int unit) const {
+  return units_.at(static_cast<std::size_t>(unit)).numel();
+}
+
+std::int64_t ShardMap::slice_numel(int unit) const {
+  const std::int64_t share = (numel(unit) + num_slices_ - 1) / num_slices_;
+  return (share + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::int64_t ShardMap::padded_numel(int unit) const {
+  return slice_numel(unit) * num_slices_;
+}
+
+Range ShardMap::slice(int unit, int slice) const {
+  check(slice >= 0 && slice < num_slices_, "slice {} of {}", slice, num_slices_);
+  const std::int64_t length = slice_numel(unit);
+  return {slice * length, (slice + 1) * length};
+}
+
+std::vector<PlacedPiece> ShardMap::pieces(int unit, Range range) const {
+  std::vector<PlacedPiece> pieces;
+  std::int64_t offset = 0;
+  for (const ParamDecl& param : units_.at(static_cast<std::size_t>(unit)).params) {
+    const std::int64_t numel = param.shape.numel();
+    const std::int64_t begin = std::max(range.begin, offset);
+    const std::int64_t end = std::min(range.end, offset + numel);
+    if (begin < end) {
+      Shape start;
+      for (int dim = 0; dim < param.shape.rank(); ++dim) {
+        start.push_back(0);
+      }
+      pieces.push_back({.piece = {.tensor = param.name,
+                                  .shape = param.shape,
+                                  .box_start = start,
+                                  .box_extent = param.shape,
+                                  .flat = {begin - offset, end - offset}},
+                        .unit = unit,
+                        .offset = begin});
+    }
+    offset += numel;
+  }
+  return pieces;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,24 @@
+#include "engine/train/evaluation.h"
+
+#include <algorithm>
+
+namespace dstrain {
+
+double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t batches) {
+  const BatchPlan& batch = engine.plan().batch;
+  const std::int64_t samples_per_round = batch.micro_batch * batch.data_parallel;
+  const std::int64_t rounds =
+      std::clamp<std::int64_t>(data.windows_per_epoch() / samples_per_round, 1, batches);
+  double loss_sum = 0.0;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    loss_sum +=
+        engine.evaluate(data, round * samples_per_round + batch.data_rank * batch.micro_batch);
+  }
+  Stream& compute = engine.context().compute;
+  engine.world().all_reduce({&loss_sum, DType::kF64, Shape{1}}, ReduceOp::kSum, Purpose::kMetric,
+                            compute);
+  compute.synchronize();
+  return loss_sum / static_cast<double>(rounds * samples_per_round * batch.sequence);
+}
+
+}  // namespace dstrain

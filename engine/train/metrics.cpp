@@ -1,0 +1,84 @@
+#include "engine/train/metrics.h"
+
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "engine/checkpoint/checkpoint_store.h"
+
+namespace dstrain {
+namespace {
+
+/// Lines of earlier steps; a torn last line is dropped.
+std::string lines_up_to(const std::filesystem::path& path, std::int64_t last_step) {
+  std::string kept;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && json.value("step", std::int64_t{-1}) <= last_step &&
+        json.contains("step")) {
+      kept += line + "\n";
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t resumed_step)
+    : path_(std::move(path)) {
+  const std::string kept = resumed_step > 0 ? lines_up_to(path_, resumed_step) : std::string();
+  const std::filesystem::path temporary = path_.string() + ".tmp";
+  {
+    std::ofstream rewrite(temporary, std::ios::trunc);
+    rewrite << kept;
+    if (!rewrite.flush()) {
+      throw StorageError(fmt::format("{}: cannot be written", temporary.string()));
+    }
+  }
+  std::filesystem::rename(temporary, path_);
+  out_.open(path_, std::ios::app);
+  if (!out_) {
+    throw StorageError(fmt::format("{}: cannot be opened for writing", path_.string()));
+  }
+}
+
+void MetricsFile::write(const StepMetrics& metrics) {
+  nlohmann::ordered_json line;
+  line["step"] = metrics.step;
+  line["tokens"] = metrics.tokens;
+  line["loss"] = metrics.loss;
+  if (metrics.validation_loss) {
+    line["validation_loss"] = *metrics.validation_loss;
+  }
+  line["lr"] = metrics.learning_rate;
+  line["grad_norm"] = metrics.grad_norm;
+  line["loss_scale"] = 1.0;
+  line["skipped"] = 0;
+  line["step_seconds"] = metrics.step_seconds;
+  line["tokens_per_second"] = metrics.tokens_per_second;
+  line["model_flops_per_second"] = metrics.model_flops_per_second;
+  // A CPU has no nominal peak to take a share of; scripts/bench_step measures one.
+  line["model_flops_utilization"] = nullptr;
+  auto& memory = line["memory_bytes"] = nlohmann::ordered_json::array();
+  for (const RankMemory& rank : metrics.memory) {
+    memory.push_back({{"planned", rank.planned_bytes}, {"measured", rank.measured_bytes}});
+  }
+  out_ << line.dump() << '\n' << std::flush;
+  if (!out_) {
+    throw StorageError(
+        fmt::format("{}: the line of step {} cannot be written", path_.string(), metrics.step));
+  }
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t total_pages = 0;
+  std::int64_t resident_pages = 0;
+  statm >> total_pages >> resident_pages;
+  return resident_pages * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,34 @@
+// ProgressLine: how a run looks to the person who started it. On a terminal a live line at every
+// step (it ends in '\r', which the launcher keeps at the bottom of the screen); elsewhere a plain
+// line every few steps.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "engine/train/metrics.h"
+#include "engine/train/run_training.h"
+
+namespace dstrain {
+
+class ProgressLine {
+ public:
+  ProgressLine(Progress kind,
+               std::int64_t first_step,
+               std::int64_t total_steps,
+               std::int64_t steps_per_line);
+
+  void after_step(const StepMetrics& metrics);
+
+ private:
+  [[nodiscard]] double seconds_left(std::int64_t step) const;
+
+  Progress kind_;
+  std::int64_t first_step_;
+  std::int64_t total_steps_;
+  std::int64_t steps_per_line_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_shown_{};
+};
+
+}  // namespace dstrain
