@@ -89,15 +89,15 @@ void Engine::refresh_parameters() {
   context_.compute.synchronize();
 }
 
-void Engine::load_batch(const BatchLoader& data, std::int64_t first_sample) {
-  data.load(first_sample, host_tokens_, host_targets_);
+void Engine::load_batch(const LoadBatch& data, std::int64_t first_sample) {
+  data(first_sample, host_tokens_, host_targets_);
   context_.device.copy_from_host(host_tokens_.data(), plan_.stage.tokens(context_, 0),
                                  context_.compute);
   context_.device.copy_from_host(host_targets_.data(), plan_.stage.targets(context_, 0),
                                  context_.compute);
 }
 
-EngineStep Engine::train_step(const BatchLoader& data,
+EngineStep Engine::train_step(const LoadBatch& data,
                               std::int64_t start_sample,
                               const StepParams& params) {
   EngineStep result;
@@ -129,7 +129,7 @@ EngineStep Engine::train_step(const BatchLoader& data,
   return result;
 }
 
-double Engine::evaluate(const BatchLoader& data, std::int64_t first_sample) {
+double Engine::evaluate(const LoadBatch& data, std::int64_t first_sample) {
   load_batch(data, first_sample);
   plan_.stage.forward(context_, *data_parallel_, 0);
   plan_.stage.evaluate(context_, 0, Write::kOverwrite);

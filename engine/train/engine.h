@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "engine/comm/rendezvous.h"
-#include "engine/data/batch_loader.h"
 #include "engine/optim/adamw.h"
 #include "engine/parallel/data_parallel.h"
 #include "engine/runtime/arena.h"
@@ -18,6 +20,10 @@
 #include "kernels/backend.h"
 
 namespace dstrain {
+
+/// Fills [B, T] inputs and targets with the samples from `first_sample` on.
+using LoadBatch = std::function<void(std::int64_t first_sample, std::span<std::int32_t> inputs,
+                                     std::span<std::int32_t> targets)>;
 
 /// Seconds of a step by phase, on the host's clock.
 struct StepTimes {
@@ -41,11 +47,11 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   /// One optimizer step on the samples from `start_sample` on.
-  EngineStep train_step(const BatchLoader& data,
+  EngineStep train_step(const LoadBatch& data,
                         std::int64_t start_sample,
                         const StepParams& params);
   /// Summed loss of one micro-batch that starts at `first_sample`.
-  double evaluate(const BatchLoader& data, std::int64_t first_sample);
+  double evaluate(const LoadBatch& data, std::int64_t first_sample);
   /// After the master parameters changed from outside: makes the compute copy follow.
   void refresh_parameters();
   /// Name of the first parameter whose gradient is not finite, or empty.
@@ -58,7 +64,7 @@ class Engine {
   [[nodiscard]] Device& device() { return *backend_.device; }
 
  private:
-  void load_batch(const BatchLoader& data, std::int64_t first_sample);
+  void load_batch(const LoadBatch& data, std::int64_t first_sample);
   void initialise_parameters(std::uint64_t seed, int threads);
 
   const Config& config_;

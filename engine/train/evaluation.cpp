@@ -9,6 +9,10 @@ double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t bat
   const std::int64_t samples_per_round = batch.micro_batch * batch.data_parallel;
   const std::int64_t rounds =
       std::clamp<std::int64_t>(data.windows_per_epoch() / samples_per_round, 1, batches);
+  const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
+                             std::span<std::int32_t> targets) {
+    data.load(first_sample, inputs, targets);
+  };
   double loss_sum = 0.0;
   for (std::int64_t round = 0; round < rounds; ++round) {
     loss_sum +=

@@ -42,6 +42,10 @@ Trainer::Trainer(const LoadedConfig& loaded, Engine& engine, const TrainOptions&
                   config_.data.sequence_length,
                   config_.model.vocab_size,
                   config_.training.seed),
+      load_train_([this](std::int64_t first_sample, std::span<std::int32_t> inputs,
+                         std::span<std::int32_t> targets) {
+        train_data_.load(first_sample, inputs, targets);
+      }),
       checkpoints_(output_dir(config_) / "checkpoints") {
   if (!config_.data.validation.empty()) {
     validation_data_.emplace(config_.data.validation, config_.data.sequence_length,
@@ -133,7 +137,7 @@ StepMetrics Trainer::train_one() {
                                                state_.scheduler_step + 1),
       .update = state_.optimizer_step + 1,
       .gradient_clipping = config_.gradient_clipping};
-  const EngineStep step = engine_.train_step(train_data_, state_.consumed_samples, params);
+  const EngineStep step = engine_.train_step(load_train_, state_.consumed_samples, params);
   const Agreement agreement = agree(step.local_loss_sum);
   if (!step.stats.updated || !std::isfinite(agreement.loss)) {
     const std::string tensor = engine_.first_bad_gradient();

@@ -43,6 +43,7 @@ class Trainer {
   TrainOptions options_;
   bool is_rank0_;
   BatchLoader train_data_;
+  LoadBatch load_train_;
   std::optional<BatchLoader> validation_data_;
   CheckpointStore checkpoints_;
   TrainingState state_;
