@@ -1,8 +1,10 @@
 // Communicator: the collectives of one group of ranks, enqueued on a stream.
 //
 // A group of one is legal and free. A call returns before it is complete; order and completion
-// are the stream's. Failure is PeerLost or Timeout, thrown by the stream's next wait. All members
-// call the same operations in the same order.
+// are the stream's. Failure is PeerLost or Timeout, thrown by the stream's next wait, and final:
+// the group is of no use afterwards. All members call the same collectives in the same order, on
+// one stream at a time; groups are independent of each other. `exchange` concerns only the ranks
+// that it names. Members whose calls do not match get InternalError, which names both calls.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +23,17 @@ enum class ReduceOp : std::uint8_t { kSum, kMax };
 /// What the bytes are for: in error messages, in traces, and in tests that count traffic.
 enum class Purpose : std::uint8_t { kGradient, kParameter, kActivation, kMetric, kControl };
 std::string_view name_of(Purpose purpose);
+
+/// What a communicator can be asked for: in error messages, traces and counts.
+enum class Op : std::uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kExchange,
+  kBarrier,
+};
+std::string_view name_of(Op op);
 
 /// A peer closed its connection or died. Exit code: the first failing rank's own, so the launcher
 /// reports the peer; this rank itself exits with 1.
@@ -55,19 +68,22 @@ class Communicator {
   /// For messages: "data-parallel".
   [[nodiscard]] virtual const std::string& name() const = 0;
 
-  /// dtypes: f32, bf16, f64, i32. bf16 is added in f32 and rounded once per hop.
+  /// dtypes: f32, bf16, f64, i32. Elements are combined in rank order, ((r0 + r1) + r2) + …, bf16
+  /// in f32 and rounded once; kMax keeps a NaN. The same bits on every member.
   virtual void all_reduce(Tensor inout, ReduceOp op, Purpose purpose, Stream& stream) = 0;
-  /// in.numel() == size() · out.numel(); rank r gets the r-th slice of the reduction.
-  virtual void reduce_scatter(ConstTensor in, Tensor out, ReduceOp op, Purpose purpose,
-                              Stream& stream) = 0;
+  /// in.numel() == size() · out.numel(); rank r gets the r-th slice of the reduction. `out` may be
+  /// this rank's slice of `in`; otherwise they must not overlap.
+  virtual void reduce_scatter(
+      ConstTensor in, Tensor out, ReduceOp op, Purpose purpose, Stream& stream) = 0;
   /// out.numel() == size() · in.numel(). `in` may be this rank's slice of `out`.
   virtual void all_gather(ConstTensor in, Tensor out, Purpose purpose, Stream& stream) = 0;
   virtual void broadcast(Tensor inout, int root, Purpose purpose, Stream& stream) = 0;
   /// All messages of one moment in one call, so that no order of sends and receives can deadlock.
+  /// Between two ranks the i-th send of one matches the i-th receive of the other.
   virtual void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) = 0;
-  /// Blocks the host until every member has arrived.
+  /// Blocks the host until every member has arrived. Not ordered with streams: synchronize first.
   virtual void barrier() = 0;
-  /// Makes every pending and later call fail with PeerLost. From any thread.
+  /// Makes every pending and later call of every member fail with PeerLost. From any thread.
   virtual void abort() noexcept = 0;
 };
 

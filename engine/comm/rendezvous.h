@@ -24,23 +24,33 @@ class Rendezvous {
   [[nodiscard]] virtual int world_size() const = 0;
   /// Collective over `members` (world ranks, ascending, this rank among them). `name` is the same
   /// on all of them and unique in the job. A group of one needs nobody and returns at once.
-  [[nodiscard]] virtual std::unique_ptr<Communicator> make_group(
-      const std::string& name, std::span<const int> members) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Communicator> make_group(const std::string& name,
+                                                                 std::span<const int> members) = 0;
 };
 
+/// This rank's place in `members`, after checking them: distinct, ascending, in the world.
+int rank_in_group(const Rendezvous& rendezvous,
+                  const std::string& name,
+                  std::span<const int> members);
+
 struct GlooOptions {
-  std::string interface_address;  ///< address that peers reach this rank by; "127.0.0.1" on one host
-  std::chrono::milliseconds timeout{600'000};        ///< deadline of a collective
+  std::string
+      interface_address;  ///< address that peers reach this rank by; "127.0.0.1" on one host
+  std::chrono::milliseconds timeout{600'000};         ///< deadline of a collective
   std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
 };
 
-/// Ranks as processes, over TCP. `store` must outlive it.
-std::unique_ptr<Rendezvous> make_gloo_rendezvous(int world_rank, int world_size, Store& store,
+/// Ranks as processes, over TCP. `store` must outlive it. Sets SIGPIPE to be ignored where it would
+/// kill the process: Gloo writes to sockets that a dead peer may have closed.
+std::unique_ptr<Rendezvous> make_gloo_rendezvous(int world_rank,
+                                                 int world_size,
+                                                 Store& store,
                                                  GlooOptions options);
 
 /// Ranks as `world_size` threads of this process; element r belongs to rank r's thread. They share
-/// one meeting place, which lives as long as any of them. Reductions add in rank order, so results
-/// are reproducible bit for bit.
-std::vector<std::unique_ptr<Rendezvous>> make_local_rendezvous(int world_size);
+/// one meeting place, which lives as long as any of them or of their communicators. `timeout` is
+/// the deadline of a wait for a member.
+std::vector<std::unique_ptr<Rendezvous>> make_local_rendezvous(
+    int world_size, std::chrono::milliseconds timeout = std::chrono::milliseconds{60'000});
 
 }  // namespace dstrain

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,7 +20,8 @@ class Store {
 
   virtual void set(std::string_view key, std::string_view value) = 0;
   /// The value, once somebody has set it. Throws Timeout, naming the key, after `timeout`.
-  [[nodiscard]] virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
+  [[nodiscard]] virtual std::string get(std::string_view key,
+                                        std::chrono::milliseconds timeout) = 0;
   /// Adds to a decimal counter that starts at 0; returns the sum.
   virtual std::int64_t add(std::string_view key, std::int64_t amount) = 0;
 };

@@ -1,0 +1,34 @@
+// Call: what one member asks of its group, small enough to travel ahead of the data. Two members
+// whose calls differ have a bug, and the sentence about it names both calls.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/comm/communicator.h"
+
+namespace dstrain {
+
+struct Call {
+  Op op = Op::kBarrier;
+  Purpose purpose = Purpose::kControl;
+  DType dtype = DType::kU8;
+  ReduceOp reduce = ReduceOp::kSum;  ///< only for all_reduce and reduce_scatter
+  std::int32_t root = -1;            ///< only for broadcast
+  std::int64_t elements = 0;         ///< of the whole buffer: in all_gather, of the output
+
+  [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
+  /// "all_reduce(f32[1024], sum, gradient)"
+  [[nodiscard]] std::string describe() const;
+
+  friend bool operator==(const Call&, const Call&) = default;
+};
+
+/// The calls, after checking what one member can check alone: dtypes and sizes.
+Call all_reduce_call(ConstTensor inout, ReduceOp reduce, Purpose purpose);
+Call reduce_scatter_call(
+    ConstTensor in, ConstTensor out, ReduceOp reduce, Purpose purpose, int group_size);
+Call all_gather_call(ConstTensor in, ConstTensor out, Purpose purpose, int group_size);
+Call broadcast_call(ConstTensor inout, int root, Purpose purpose, int group_size);
+
+}  // namespace dstrain

@@ -1,0 +1,116 @@
+#include "engine/comm/rank_order_reduce.h"
+
+#include <algorithm>
+#include <array>
+
+namespace dstrain {
+namespace {
+
+struct Sum {
+  template <typename T>
+  static T combine(T a, T b) {
+    return a + b;
+  }
+  static std::int32_t combine(std::int32_t a, std::int32_t b) {  // wraps, as numpy and NCCL do
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
+  }
+};
+
+struct Max {
+  template <typename T>
+  static T combine(T a, T b) {
+    return (b > a || b != b) ? b : a;  // NOLINT(misc-redundant-expression): b != b is a NaN
+  }
+};
+
+// What an element is added as, and how it gets there and back.
+template <typename T>
+struct Wide {
+  using Type = T;
+  static T load(T value) { return value; }
+  static T store(T value) { return value; }
+};
+template <>
+struct Wide<BF16> {
+  using Type = float;
+  static float load(BF16 value) { return to_float(value); }
+  static BF16 store(float value) { return to_bf16(value); }
+};
+
+template <typename T, typename Combine>
+void reduce_two(const T* a, const T* b, T* out, std::int64_t elements) {
+#pragma GCC ivdep  // `out` may be `a` or `b` itself, which vectors do not mind
+  for (std::int64_t i = 0; i < elements; ++i) {
+    out[i] = Wide<T>::store(Combine::combine(Wide<T>::load(a[i]), Wide<T>::load(b[i])));
+  }
+}
+
+// Block by block through a buffer that stays in the first-level cache.
+template <typename T, typename Combine>
+void reduce_many(std::span<const void* const> inputs, T* out, std::int64_t elements) {
+  constexpr std::int64_t kBlock = 1024;
+  std::array<typename Wide<T>::Type, kBlock> sum;
+  for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
+    const auto count = static_cast<std::size_t>(std::min(kBlock, elements - begin));
+    const T* first = static_cast<const T*>(inputs[0]) + begin;
+    for (std::size_t i = 0; i < count; ++i) {
+      sum[i] = Wide<T>::load(first[i]);
+    }
+    for (const void* input : inputs.subspan(1)) {
+      const T* next = static_cast<const T*>(input) + begin;
+      for (std::size_t i = 0; i < count; ++i) {
+        sum[i] = Combine::combine(sum[i], Wide<T>::load(next[i]));
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      out[begin + static_cast<std::int64_t>(i)] = Wide<T>::store(sum[i]);
+    }
+  }
+}
+
+template <typename T, typename Combine>
+void reduce_as(std::span<const void* const> inputs, void* out, std::int64_t elements) {
+  if (inputs.size() == 2) {
+    reduce_two<T, Combine>(static_cast<const T*>(inputs[0]), static_cast<const T*>(inputs[1]),
+                           static_cast<T*>(out), elements);
+  } else {
+    reduce_many<T, Combine>(inputs, static_cast<T*>(out), elements);
+  }
+}
+
+template <typename T>
+void reduce_type(std::span<const void* const> inputs,
+                 void* out,
+                 ReduceOp op,
+                 std::int64_t elements) {
+  if (op == ReduceOp::kSum) {
+    reduce_as<T, Sum>(inputs, out, elements);
+  } else {
+    reduce_as<T, Max>(inputs, out, elements);
+  }
+}
+
+}  // namespace
+
+void reduce_in_rank_order(std::span<const void* const> inputs,
+                          void* out,
+                          DType dtype,
+                          ReduceOp op,
+                          std::int64_t elements) {
+  check(!inputs.empty(), "a reduction of no inputs");
+  switch (dtype) {
+    case DType::kF32:
+      return reduce_type<float>(inputs, out, op, elements);
+    case DType::kBF16:
+      return reduce_type<BF16>(inputs, out, op, elements);
+    case DType::kF64:
+      return reduce_type<double>(inputs, out, op, elements);
+    case DType::kI32:
+      return reduce_type<std::int32_t>(inputs, out, op, elements);
+    case DType::kU8:
+      break;
+  }
+  check(false, "{} cannot be reduced", name_of(dtype));
+}
+
+}  // namespace dstrain

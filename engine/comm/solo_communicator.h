@@ -1,0 +1,14 @@
+// A group of one: every collective is already complete. It touches nothing but an all_gather or
+// reduce_scatter whose output lies elsewhere, which it copies.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/comm/communicator.h"
+
+namespace dstrain {
+
+std::unique_ptr<Communicator> make_solo_communicator(std::string name);
+
+}  // namespace dstrain
