@@ -15,11 +15,15 @@ namespace dstrain {
 class BatchLoader {
  public:
   /// Opens and checks every source.
-  BatchLoader(const std::vector<DataSource>& sources, std::int64_t sequence_length,
-              std::int64_t vocab_size, std::uint64_t seed);
+  BatchLoader(const std::vector<DataSource>& sources,
+              std::int64_t sequence_length,
+              std::int64_t vocab_size,
+              std::uint64_t seed);
 
-  /// Samples first_sample … first_sample + B - 1 as [B, T] inputs and targets, B = inputs.size() / T.
-  void load(std::int64_t first_sample, std::span<std::int32_t> inputs,
+  /// Samples first_sample … first_sample + B - 1 as [B, T] inputs and targets, B = inputs.size() /
+  /// T.
+  void load(std::int64_t first_sample,
+            std::span<std::int32_t> inputs,
             std::span<std::int32_t> targets) const;
   [[nodiscard]] std::int64_t num_tokens() const;
   [[nodiscard]] std::int64_t windows_per_epoch() const { return sampler_.windows_per_epoch(); }

@@ -1,0 +1,212 @@
+#include "engine/data/token_file_format.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "engine/spec/config_error.h"
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kLlmcHeaderBytes = 1024;
+constexpr std::int32_t kLlmcGpt2Magic = 20240520;
+constexpr std::int32_t kLlmcLlama3Magic = 20240801;
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+std::string without_suffix(const std::string& path, std::string_view suffix) {
+  return path.ends_with(suffix) ? path.substr(0, path.size() - suffix.size()) : path;
+}
+
+/// Levenshtein's distance, one row at a time.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0U);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+/// What in the folder of `prefix` could have been meant; the nearest names first.
+std::string describe_neighbours(const std::string& prefix) {
+  fs::path folder = fs::path(prefix).parent_path();
+  if (folder.empty()) {
+    folder = ".";
+  }
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    return fmt::format("the folder {} does not exist", folder.string());
+  }
+  std::vector<std::pair<std::size_t, std::string>> names;
+  const std::string wanted = fs::path(prefix).filename().string();
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.ends_with(".bin") || name.ends_with(".idx")) {
+      names.emplace_back(edit_distance(without_suffix(name, name.substr(name.size() - 4)), wanted),
+                         name);
+    }
+  }
+  if (names.empty()) {
+    return fmt::format("there is no .bin or .idx file in {}; `dstrain prepare-data` makes them",
+                       folder.string());
+  }
+  std::sort(names.begin(), names.end());
+  std::vector<std::string> nearest;
+  for (const auto& [distance, name] : names) {
+    if (nearest.size() < 4) {
+      nearest.push_back(name);
+    }
+  }
+  return fmt::format("nearest in {}: {}", folder.string(), fmt::join(nearest, ", "));
+}
+
+struct Signature {
+  std::string_view bytes;
+  const char* meaning;
+};
+
+/// What people pass by mistake, by its first bytes; nullptr if it is nothing we know.
+const char* foreign_format(std::span<const std::byte> bytes) {
+  using namespace std::string_view_literals;
+  constexpr std::array kSignatures = {
+      Signature{"MMIDIDX\0\0"sv, "a Megatron .idx file: name the pair by its prefix"},
+      Signature{"BIN.TOK\n"sv, "an llm.q token file"},
+      Signature{"\x1f\x8b"sv, "compressed with gzip: decompress it first"},
+      Signature{"\x28\xb5\x2f\xfd"sv, "compressed with zstd: decompress it first"},
+      Signature{"\xfd"
+                "7zXZ\0"sv,
+                "compressed with xz: decompress it first"},
+      Signature{"\x93NUMPY"sv, "a NumPy .npy file: write the array alone, with tofile()"},
+      Signature{"PK\x03\x04"sv, "a zip archive (or a PyTorch or .npz file)"},
+      Signature{"PAR1"sv, "a Parquet file: extract its text, then `dstrain prepare-data`"},
+      Signature{"ARROW1"sv, "an Arrow file: extract its text, then `dstrain prepare-data`"},
+      Signature{"\x7f"
+                "ELF"sv,
+                "a program"},
+  };
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  for (const Signature& signature : kSignatures) {
+    if (text.starts_with(signature.bytes)) {
+      return signature.meaning;
+    }
+  }
+  // Ids in u16 that look like printable text for so long do not happen: even rare words have ids
+  // whose high byte is a control character.
+  const std::string_view head = text.substr(0, 16384);
+  const auto printable = [](char c) {
+    const auto u = static_cast<unsigned char>(c);
+    return u >= 32 || u == '\n' || u == '\r' || u == '\t' || u == '\f';
+  };
+  if (head.size() >= 16 && std::all_of(head.begin(), head.end(), printable)) {
+    return "text, not token ids: `dstrain prepare-data --input` turns it into token files (or it "
+           "is the .bin of a Megatron pair whose .idx is missing)";
+  }
+  return nullptr;
+}
+
+TokenFileLayout open_llmc(std::unique_ptr<MappedFile> file, std::int32_t magic) {
+  std::array<std::int32_t, 3> header{};
+  const std::int64_t num_bytes = file->num_bytes();
+  if (num_bytes < kLlmcHeaderBytes) {
+    throw ConfigError(fmt::format("{}: truncated: it has {} bytes, llm.c's header alone {}",
+                                  file->path(), num_bytes, kLlmcHeaderBytes));
+  }
+  std::memcpy(header.data(), file->bytes().data(), sizeof header);
+  const bool gpt2 = magic == kLlmcGpt2Magic;
+  const std::int32_t version = gpt2 ? 1 : 7;
+  if (header[1] != version) {
+    throw ConfigError(fmt::format("{}: at byte 4: version {} of llm.c's token file, expected {}",
+                                  file->path(), header[1], version));
+  }
+  const std::int64_t expected =
+      kLlmcHeaderBytes + (gpt2 ? 2 : 4) * static_cast<std::int64_t>(header[2]);
+  if (header[2] < 0 || num_bytes != expected) {
+    throw ConfigError(
+        fmt::format("{}: {}: it has {} bytes, its llm.c header (byte 8) says {} tokens = {} bytes",
+                    file->path(), num_bytes < expected ? "truncated" : "has bytes past its end",
+                    num_bytes, header[2], expected));
+  }
+  return {std::move(file), "llm.c", gpt2 ? TokenType::kU16 : TokenType::kI32, kLlmcHeaderBytes,
+          header[2]};
+}
+
+TokenFileLayout open_single(const std::string& path) {
+  auto file = std::make_unique<MappedFile>(path);
+  std::int32_t magic = 0;
+  if (file->num_bytes() >= 4) {
+    std::memcpy(&magic, file->bytes().data(), sizeof magic);
+  }
+  if (magic == kLlmcGpt2Magic || magic == kLlmcLlama3Magic) {
+    return open_llmc(std::move(file), magic);
+  }
+  if (magic > 20240300 && magic < 20241300) {
+    throw ConfigError(fmt::format(
+        "{}: at byte 0: {} is the magic number of another kind of llm.c file; token files have {} "
+        "or {}",
+        path, magic, kLlmcGpt2Magic, kLlmcLlama3Magic));
+  }
+  if (const char* meaning = foreign_format(file->bytes()); meaning != nullptr) {
+    throw ConfigError(fmt::format("{}: this is {}", path, meaning));
+  }
+  const std::int64_t num_bytes = file->num_bytes();
+  if (num_bytes % 2 != 0) {
+    throw ConfigError(fmt::format(
+        "{}: {} bytes is not a whole number of u16 token ids (there is neither {}.idx, which would "
+        "make it Megatron's, nor llm.c's header): truncated or foreign",
+        path, num_bytes, without_suffix(path, ".bin")));
+  }
+  return {std::move(file), "nanoGPT", TokenType::kU16, 0, num_bytes / 2};
+}
+
+TokenFileLayout open_pair(const std::string& stem) {
+  const std::string bin_path = stem + ".bin";
+  if (!is_file(bin_path)) {
+    throw ConfigError(
+        fmt::format("{}: is missing, though its index {}.idx is there", bin_path, stem));
+  }
+  const MappedFile index(stem + ".idx");
+  auto bin = std::make_unique<MappedFile>(bin_path);
+  const MegatronIndex found = read_megatron_index(index, bin_path, bin->num_bytes());
+  return {std::move(bin), "Megatron", found.type, 0, found.num_tokens};
+}
+
+}  // namespace
+
+TokenFileLayout find_token_file(const std::string& prefix) {
+  const std::string stem = without_suffix(without_suffix(prefix, ".idx"), ".bin");
+  if (is_file(stem + ".idx")) {
+    return open_pair(stem);
+  }
+  for (const std::string& path : {prefix, stem + ".bin"}) {
+    if (is_file(path)) {
+      return open_single(path);
+    }
+  }
+  throw ConfigError(
+      fmt::format("{}: no token file: looked for {}.idx with {}.bin, {} and {}.bin; {}", prefix,
+                  stem, stem, prefix, stem, describe_neighbours(stem)));
+}
+
+}  // namespace dstrain
