@@ -1,0 +1,204 @@
+#include "engine/comm/socket.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "engine/comm/tcp_store.h"
+
+namespace dstrain {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+std::string reason(int error) {
+  return std::generic_category().message(error);
+}
+
+AddressList resolve(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const std::string service = std::to_string(port);
+  const int status =
+      getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &found);
+  if (status != 0) {
+    throw std::runtime_error(
+        fmt::format("cannot resolve host \"{}\": {}", host,
+                    status == EAI_SYSTEM ? reason(errno) : std::string(gai_strerror(status))));
+  }
+  return {found, &freeaddrinfo};
+}
+
+Fd open_socket(const addrinfo& address) {
+  return Fd(socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                   address.ai_protocol));
+}
+
+void set_option(const Fd& socket, int level, int option, int value) {
+  setsockopt(socket.get(), level, option, &value, sizeof value);
+}
+
+// Small answers leave at once; and a host that is gone (power, cable), not only a process, is
+// noticed within about ten seconds.
+void prepare(const Fd& socket) {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 4);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 10'000);
+}
+
+/// False at the deadline.
+bool wait_for(const Fd& socket, short events, Clock::time_point deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd entry{.fd = socket.get(), .events = events, .revents = 0};
+    const int ready = poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, INT_MAX)));
+    if (ready > 0) {
+      return true;
+    }
+    if (ready == 0 && left <= INT_MAX) {
+      return false;
+    }
+    if (ready < 0 && errno != EINTR) {
+      throw std::runtime_error("poll: " + reason(errno));
+    }
+  }
+}
+
+}  // namespace
+
+Fd::~Fd() {
+  if (fd_ >= 0) {
+    close(fd_);
+  }
+}
+
+Fd listen_on(const std::string& host, std::uint16_t port) {
+  const AddressList addresses = resolve(host, port, AI_PASSIVE);
+  int error = 0;
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    Fd socket = open_socket(*address);
+    if (!socket.valid()) {
+      error = errno;
+      continue;
+    }
+    set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 &&
+        listen(socket.get(), SOMAXCONN) == 0) {
+      return socket;
+    }
+    error = errno;
+    if (error == EADDRINUSE) {
+      throw PortInUse(host, port);
+    }
+  }
+  throw std::runtime_error(fmt::format(
+      "cannot listen on {}:{}: {}", host.empty() ? "every interface" : host, port, reason(error)));
+}
+
+Fd accept_from(const Fd& listener) {
+  Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket.valid()) {
+    prepare(socket);
+  }
+  return socket;
+}
+
+std::uint16_t port_of(const Fd& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+std::pair<std::string, std::string> peer_of(const Fd& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char host[NI_MAXHOST] = "?";
+  char service[NI_MAXSERV] = "?";
+  if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0) {
+    getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof host, service,
+                sizeof service, NI_NUMERICHOST | NI_NUMERICSERV);
+  }
+  return {fmt::format("{}:{}", host, service), host};
+}
+
+Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
+  const AddressList addresses = resolve(host, port, 0);
+  std::string last = "no address";
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    Fd socket = open_socket(*address);
+    int error = socket.valid() ? 0 : errno;
+    if (error == 0 && connect(socket.get(), address->ai_addr, address->ai_addrlen) != 0) {
+      error = errno;
+      if (error == EINPROGRESS) {
+        socklen_t length = sizeof error;
+        error = ETIMEDOUT;
+        if (wait_for(socket, POLLOUT, deadline)) {
+          getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+        }
+      }
+    }
+    if (error == 0) {
+      prepare(socket);
+      return socket;
+    }
+    last = reason(error);
+  }
+  throw std::runtime_error(last);
+}
+
+void send_all(const Fd& socket, std::string_view bytes, Clock::time_point deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN) {
+      if (!wait_for(socket, POLLOUT, deadline)) {
+        throw std::runtime_error("the deadline passed while sending");
+      }
+    } else if (errno != EINTR) {
+      throw std::runtime_error(reason(errno));
+    }
+  }
+}
+
+std::string receive_exactly(const Fd& socket, std::size_t bytes, Clock::time_point deadline) {
+  std::string received(bytes, '\0');
+  std::size_t count = 0;
+  while (count < bytes) {
+    const ssize_t got = recv(socket.get(), received.data() + count, bytes - count, 0);
+    if (got > 0) {
+      count += static_cast<std::size_t>(got);
+    } else if (got == 0) {
+      throw std::runtime_error("the connection was closed");
+    } else if (errno == EAGAIN) {
+      if (!wait_for(socket, POLLIN, deadline)) {
+        throw std::runtime_error("the deadline passed without an answer");
+      }
+    } else if (errno != EINTR) {
+      throw std::runtime_error(reason(errno));
+    }
+  }
+  return received;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,197 @@
+// The store's client. Each call takes an idle connection, or opens one more, so a long get of one
+// thread does not hold up another; between calls the connections are kept.
+#include "engine/comm/tcp_store.h"
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/comm/communicator.h"
+#include "engine/comm/socket.h"
+#include "engine/comm/store_protocol.h"
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+namespace protocol = store_protocol;
+using std::chrono::milliseconds;
+
+constexpr auto kFirstPause = milliseconds(1);
+constexpr auto kLongestPause = milliseconds(50);
+constexpr auto kTryDeadline = std::chrono::seconds(5);   // one connection and its handshake
+constexpr auto kAnswerGrace = std::chrono::seconds(10);  // the server's answer to a request
+
+double seconds(milliseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+struct Reply {
+  protocol::Status status = protocol::Status::kError;
+  std::string value;
+};
+
+class TcpStore final : public Store {
+ public:
+  TcpStore(std::string host, std::uint16_t port, std::string token, milliseconds connect_deadline)
+      : host_(std::move(host)),
+        port_(port),
+        token_(std::move(token)),
+        connect_deadline_(connect_deadline) {
+    keep(open_connection());
+  }
+
+  void set(std::string_view key, std::string_view value) override {
+    check(value.size() <= protocol::kMaxValueBytes, "key \"{}\": a value of {} bytes, at most {}",
+          key, value.size(), protocol::kMaxValueBytes);
+    (void)request("set", protocol::Request::kSet, key, value, milliseconds{0});
+  }
+
+  std::string get(std::string_view key, milliseconds timeout) override {
+    std::string argument;
+    protocol::append(argument, std::int64_t{timeout.count()});
+    Reply reply = request("get", protocol::Request::kGet, key, argument, timeout);
+    if (reply.status == protocol::Status::kTimeout) {
+      throw Timeout(fmt::format("key \"{}\" was not set within {:.3g} s (store at {})", key,
+                                seconds(timeout), address()));
+    }
+    return std::move(reply.value);
+  }
+
+  std::int64_t add(std::string_view key, std::int64_t amount) override {
+    std::string argument;
+    protocol::append(argument, amount);
+    const Reply reply = request("add", protocol::Request::kAdd, key, argument, milliseconds{0});
+    check(reply.status == protocol::Status::kOk, "add to key \"{}\": {}", key, reply.value);
+    return std::stoll(reply.value);
+  }
+
+ private:
+  [[nodiscard]] std::string address() const { return fmt::format("{}:{}", host_, port_); }
+
+  Reply request(std::string_view what,
+                protocol::Request kind,
+                std::string_view key,
+                std::string_view argument,
+                milliseconds timeout) {
+    check(key.size() <= protocol::kMaxKeyBytes, "a key of {} bytes, at most {}", key.size(),
+          protocol::kMaxKeyBytes);
+    std::string frame;
+    protocol::append(frame, static_cast<std::uint32_t>(3 + key.size() + argument.size()));
+    protocol::append(frame, kind);
+    protocol::append(frame, static_cast<std::uint16_t>(key.size()));
+    frame.append(key).append(argument);
+    Fd connection = take_or_open();
+    try {
+      const Clock::time_point deadline = Clock::now() + timeout + kAnswerGrace;
+      send_all(connection, frame, deadline);
+      const std::string head = receive_exactly(connection, sizeof(std::uint32_t), deadline);
+      std::string_view head_view = head;
+      const auto bytes = protocol::take<std::uint32_t>(head_view);
+      if (bytes == 0 || bytes > protocol::kMaxFrameBytes) {
+        throw std::runtime_error(fmt::format("an answer of {} bytes", bytes));
+      }
+      const std::string body = receive_exactly(connection, bytes, deadline);
+      keep(std::move(connection));
+      return {.status = protocol::Status{static_cast<std::uint8_t>(body[0])},
+              .value = body.substr(1)};
+    } catch (const std::runtime_error& failure) {
+      throw PeerLost(fmt::format("{} of key \"{}\": lost the store at {}, which rank 0 serves ({})",
+                                 what, key, address(), failure.what()));
+    }
+  }
+
+  Fd take_or_open() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        Fd connection = std::move(idle_.back());
+        idle_.pop_back();
+        return connection;
+      }
+    }
+    return open_connection();
+  }
+
+  void keep(Fd connection) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(connection));
+  }
+
+  // Ranks start in any order, so nobody listening is no reason to give up before the deadline.
+  Fd open_connection() const {
+    const Clock::time_point deadline = Clock::now() + connect_deadline_;
+    milliseconds pause = kFirstPause;
+    for (;;) {
+      try {
+        return try_to_open(std::min(deadline, Clock::now() + kTryDeadline));
+      } catch (const StoreRefused&) {
+        throw;
+      } catch (const std::runtime_error& failure) {
+        if (Clock::now() + pause >= deadline) {
+          throw Timeout(fmt::format(
+              "no store answered at {} within {:.3g} s (last try: {}); rank 0 serves it: has it "
+              "started, and are MASTER_ADDR and MASTER_PORT right?",
+              address(), seconds(connect_deadline_), failure.what()));
+        }
+        std::this_thread::sleep_for(pause);
+        pause = std::min(2 * pause, kLongestPause);
+      }
+    }
+  }
+
+  Fd try_to_open(Clock::time_point deadline) const {
+    Fd connection = connect_to(host_, port_, deadline);
+    const std::string greeting = receive_exactly(connection, protocol::kGreetingBytes, deadline);
+    const std::size_t name_bytes = protocol::kMagic.size() - 1;
+    if (greeting.compare(0, name_bytes, protocol::kMagic.substr(0, name_bytes)) != 0) {
+      throw std::runtime_error("what listens there is not a dstrain store");
+    }
+    if (greeting[name_bytes] != protocol::kMagic[name_bytes]) {
+      throw StoreRefused(fmt::format(
+          "the store at {} speaks version {} of the protocol and this program version {}: is it "
+          "the same build of dstrain on every host?",
+          address(), int{greeting[name_bytes]}, int{protocol::kMagic[name_bytes]}));
+    }
+    const std::string server_nonce = greeting.substr(protocol::kMagic.size());
+    const std::string client_nonce = protocol::make_nonce();
+    send_all(connection,
+             std::string(protocol::kMagic) + client_nonce +
+                 protocol::proof_of(token_, "client", server_nonce, client_nonce),
+             deadline);
+    const std::string verdict = receive_exactly(connection, protocol::kVerdictBytes, deadline);
+    if (verdict[0] != '\x01') {
+      throw StoreRefused(fmt::format(
+          "the store at {} refused this rank's token: it belongs to another job, or the token was "
+          "not passed on to every rank",
+          address()));
+    }
+    if (!equal_in_constant_time(std::string_view(verdict).substr(1),
+                                protocol::proof_of(token_, "server", server_nonce, client_nonce))) {
+      throw StoreRefused(
+          fmt::format("what listens at {} does not know this job's token", address()));
+    }
+    return connection;
+  }
+
+  const std::string host_;
+  const std::uint16_t port_;
+  const std::string token_;
+  const milliseconds connect_deadline_;
+  std::mutex mutex_;
+  std::vector<Fd> idle_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> make_tcp_store(std::string host,
+                                      std::uint16_t port,
+                                      std::string token,
+                                      milliseconds connect_deadline) {
+  return std::make_unique<TcpStore>(std::move(host), port, std::move(token), connect_deadline);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,67 @@
+// TcpStore: the Store of a job whose ranks are processes. Rank 0 serves it in a thread of its own
+// (TcpStoreServer); every rank, rank 0 too, uses it over TCP (make_tcp_store).
+//
+// Only who knows the job's token gets in, and the token itself never travels: both ends answer the
+// other's random challenge with HMAC-SHA-256 under the token, so that a stranger who listens, or
+// who took the port before rank 0 did, learns nothing he can use. What follows is neither encrypted
+// nor signed: the job's network must be one where connections cannot be altered on the way.
+//
+// Strangers cost a fixed little: at most 64 unproven connections at a time (a newcomer displaces
+// the oldest, so ranks always get in), 56 bytes of buffer each, 5 seconds to prove themselves.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "engine/comm/store.h"
+
+namespace dstrain {
+
+/// The port that the store should listen on belongs to another program.
+class PortInUse : public std::runtime_error {
+ public:
+  PortInUse(std::string host, std::uint16_t port);
+  [[nodiscard]] const std::string& host() const { return host_; }
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
+ private:
+  std::string host_;
+  std::uint16_t port_;
+};
+
+/// The store does not take this rank: wrong token, or another version of the protocol. Trying again
+/// would not help.
+class StoreRefused : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class TcpStoreServer {
+ public:
+  /// Listens on `address` ("" for every interface) at `port` (0: any free one) and serves until
+  /// destroyed. Throws PortInUse. `token` must not be empty.
+  TcpStoreServer(const std::string& address, std::uint16_t port, std::string token);
+  ~TcpStoreServer();
+  TcpStoreServer(const TcpStoreServer&) = delete;
+  TcpStoreServer& operator=(const TcpStoreServer&) = delete;
+
+  [[nodiscard]] std::uint16_t port() const;
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+/// Connects, trying until `connect_deadline` has passed since ranks start in any order. Throws
+/// Timeout if nobody answers, StoreRefused if the token is wrong; its calls throw PeerLost when
+/// rank 0 is gone. Safe to use from several threads at once: a long `get` holds up nobody else.
+std::unique_ptr<Store> make_tcp_store(
+    std::string host,
+    std::uint16_t port,
+    std::string token,
+    std::chrono::milliseconds connect_deadline = std::chrono::milliseconds{60'000});
+
+}  // namespace dstrain

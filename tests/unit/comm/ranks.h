@@ -1,0 +1,92 @@
+// What the tests of engine/comm share: ranks as threads, over each kind of rendezvous, and inputs
+// that every rank can compute for every other.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/comm/rendezvous.h"
+#include "tests/harness/inline_stream.h"
+
+namespace dstrain {
+
+enum class Carrier { kLocal, kGloo };
+
+inline const char* name_of(Carrier carrier) {
+  return carrier == Carrier::kLocal ? "local" : "gloo";
+}
+
+inline std::vector<int> everyone(int size) {
+  std::vector<int> members(static_cast<std::size_t>(size));
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
+/// Runs `body(rank)` in one thread a rank; rethrows the first rank's exception.
+inline void run_threads(int size, const std::function<void(int)>& body) {
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          body(rank);
+        } catch (...) {
+          failures[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure != nullptr) {
+      std::rethrow_exception(failure);
+    }
+  }
+}
+
+/// Runs `body` on a group of the whole world, one thread a rank.
+inline void run_ranks(Carrier carrier,
+                      int size,
+                      const std::function<void(Communicator&)>& body,
+                      std::chrono::milliseconds timeout = std::chrono::milliseconds{20'000}) {
+  const std::vector<int> members = everyone(size);
+  if (carrier == Carrier::kLocal) {
+    const auto ranks = make_local_rendezvous(size, timeout);
+    run_threads(size, [&](int rank) {
+      const auto group = ranks[static_cast<std::size_t>(rank)]->make_group("world", members);
+      body(*group);
+    });
+    return;
+  }
+  const auto store = make_memory_store();
+  run_threads(size, [&](int rank) {
+    const auto rendezvous = make_gloo_rendezvous(
+        rank, size, *store,
+        {.interface_address = "127.0.0.1", .timeout = timeout, .connect_timeout = timeout});
+    const auto group = rendezvous->make_group("world", members);
+    body(*group);
+  });
+}
+
+/// What `body` threw, as text; "" if nothing of that type.
+template <typename Exception, typename Body>
+std::string thrown(Body&& body) {
+  try {
+    body();
+  } catch (const Exception& failure) {
+    return failure.what();
+  }
+  return "";
+}
+
+/// Element i of rank r's input: small, of both signs, not symmetric in the ranks.
+inline double sample(int rank, std::int64_t i) {
+  return static_cast<double>((i * 7919 + rank * 104729) % 2003) / 64.0 - 11.0 * (rank + 1);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,211 @@
+// Who does not know the job's token: silent, slow, loud, numerous, or clever. Ranks join meanwhile.
+#include <chrono>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include <catch2/catch.hpp>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include "engine/comm/socket.h"
+#include "engine/comm/store_protocol.h"
+#include "engine/comm/tcp_store.h"
+#include "tests/unit/comm/ranks.h"
+
+namespace dstrain {
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+namespace protocol = store_protocol;
+
+const std::string kToken = "the-token-of-this-job";
+
+/// Collects what is logged while it lives.
+class LogCapture {
+ public:
+  LogCapture() : before_(spdlog::default_logger()) {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "capture", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  ~LogCapture() { spdlog::set_default_logger(before_); }
+  [[nodiscard]] int lines_with(const std::string& part) const {
+    std::istringstream lines(text_.str());
+    int count = 0;
+    for (std::string line; std::getline(lines, line);) {
+      count += line.find(part) != std::string::npos;
+    }
+    return count;
+  }
+
+ private:
+  std::shared_ptr<spdlog::logger> before_;
+  std::ostringstream text_;
+};
+
+struct Server {
+  Server() : server("127.0.0.1", 0, kToken) {}
+  TcpStoreServer server;
+  [[nodiscard]] Fd connect() const {
+    return connect_to("127.0.0.1", server.port(), Clock::now() + 2s);
+  }
+  /// A rank joins and works; how long that took.
+  [[nodiscard]] double join() const {
+    const auto start = Clock::now();
+    const auto store = make_tcp_store("127.0.0.1", server.port(), kToken, 5s);
+    store->set("joined", "yes");
+    CHECK(store->get("joined", 1s) == "yes");
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+};
+
+/// True if the other end closes within `patience`.
+bool closes(const Fd& socket, std::chrono::milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
+  try {
+    for (;;) {
+      (void)receive_exactly(socket, 1, deadline);
+    }
+  } catch (const std::runtime_error& failure) {
+    return std::string(failure.what()).find("deadline") == std::string::npos;
+  }
+}
+
+void say(const Fd& socket, std::string_view text) {
+  send_all(socket, text, Clock::now() + 2s);
+}
+
+TEST_CASE("strangers who say the wrong thing are closed at once and logged once", "[store]") {
+  const LogCapture log;
+  {
+    const Server server;
+    const std::string garbage(300, '\x7f');
+    const std::string unproven =
+        std::string(protocol::kMagic) + std::string(protocol::kNonceBytes + 32, 'x');
+    const std::string huge_length = std::string(protocol::kMagic) + std::string(300, '\xff');
+    const std::string older = "dstrain\x63" + std::string(48, 'x');
+    for (const std::string& words : {garbage, std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+                                     unproven, huge_length, older}) {
+      const Fd stranger = server.connect();
+      say(stranger, words);
+      CHECK(closes(stranger, 1s));
+      CHECK(server.join() < 1.0);
+    }
+  }
+  CHECK(log.lines_with("protocol") == 1);     // three of them, from one host for one reason
+  CHECK(log.lines_with("wrong token") == 1);  // two of them
+  CHECK(log.lines_with("further strangers count=3") == 1);
+  CHECK(log.lines_with("127.0.0.1:") == 2);
+}
+
+TEST_CASE("a wrong token is refused in a sentence, not at a deadline", "[store]") {
+  const LogCapture log;
+  const Server server;
+  const auto start = Clock::now();
+  CHECK_THAT(thrown<StoreRefused>([&] {
+               (void)make_tcp_store("127.0.0.1", server.server.port(), "another-token", 30s);
+             }),
+             Contains("token"));
+  CHECK(Clock::now() - start < 1s);
+  CHECK(server.join() < 1.0);
+}
+
+TEST_CASE("two hundred idle connections do not keep a rank out", "[store]") {
+  const LogCapture log;
+  const Server server;
+  std::vector<Fd> idle;
+  for (int i = 0; i < 200; ++i) {
+    idle.push_back(server.connect());
+  }
+  CHECK(server.join() < 1.0);
+  int open = 0;
+  for (const Fd& socket : idle) {
+    open += !closes(socket, 20ms);
+  }
+  CHECK(open <= 64);
+}
+
+TEST_CASE("a silent stranger and a slow one are gone after five seconds", "[store][slow]") {
+  const LogCapture log;
+  const Server server;
+  const Fd silent = server.connect();
+  const Fd slow = server.connect();
+  const auto start = Clock::now();
+  for (std::size_t i = 0; i < 9; ++i) {  // right so far, but a byte every half second
+    say(slow, std::string(protocol::kMagic).append("nonce").substr(i, 1));
+    std::this_thread::sleep_for(500ms);
+  }
+  CHECK(closes(silent, 2s));
+  CHECK(closes(slow, 2s));
+  CHECK(Clock::now() - start < 6s);
+  CHECK(log.lines_with("within 5 s") == 1);
+  CHECK(server.join() < 1.0);
+}
+
+TEST_CASE("a member that asks for a huge frame is closed, without the memory for it", "[store]") {
+  const LogCapture log;
+  const Server server;
+  const Fd member = server.connect();
+  const auto deadline = Clock::now() + 2s;
+  const std::string greeting = receive_exactly(member, protocol::kGreetingBytes, deadline);
+  const std::string nonce(protocol::kNonceBytes, 'n');
+  say(member,
+      std::string(protocol::kMagic) + nonce +
+          protocol::proof_of(kToken, "client", greeting.substr(protocol::kMagic.size()), nonce));
+  CHECK(receive_exactly(member, protocol::kVerdictBytes, deadline)[0] == '\x01');
+  say(member, std::string(4, '\xff'));
+  CHECK(closes(member, 1s));
+  CHECK(server.join() < 1.0);
+}
+
+// A stranger who took the place of the store, and passes on what he likes.
+TEST_CASE("a client's proof shows no token and is worthless a second time", "[store]") {
+  const LogCapture log;
+  const Server server;
+  const Fd listener = listen_on("127.0.0.1", 0);
+  const auto deadline = Clock::now() + 5s;
+  std::string refusal;
+  std::jthread client([&] {
+    refusal = thrown<StoreRefused>(
+        [&] { (void)make_tcp_store("127.0.0.1", port_of(listener), kToken, 5s); });
+  });
+  Fd victim;
+  while (!victim.valid() && Clock::now() < deadline) {
+    victim = accept_from(listener);
+    std::this_thread::sleep_for(1ms);
+  }
+  REQUIRE(victim.valid());
+  const Fd first = server.connect();
+  say(victim, receive_exactly(first, protocol::kGreetingBytes, deadline));
+  const std::string proof = receive_exactly(victim, protocol::kProofBytes, deadline);
+  CHECK(proof.find(kToken) == std::string::npos);
+
+  const Fd second = server.connect();
+  (void)receive_exactly(second, protocol::kGreetingBytes, deadline);
+  say(second, proof);
+  CHECK(receive_exactly(second, protocol::kVerdictBytes, deadline)[0] == '\x00');
+
+  say(victim, '\x01' + std::string(32, 'x'));  // "accepted", but he cannot prove it
+  client.join();
+  CHECK_THAT(refusal, Contains("does not know this job's token"));
+}
+
+TEST_CASE("what listens there but is no store is named", "[store]") {
+  const Fd listener = listen_on("127.0.0.1", 0);
+  std::jthread other([&] {
+    const auto deadline = Clock::now() + 300ms;
+    while (Clock::now() < deadline) {
+      if (const Fd guest = accept_from(listener); guest.valid()) {
+        say(guest, "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n");
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  CHECK_THAT(
+      thrown<Timeout>([&] { (void)make_tcp_store("127.0.0.1", port_of(listener), kToken, 100ms); }),
+      Contains("not a dstrain store"));
+}
+
+}  // namespace
+}  // namespace dstrain
