@@ -7,28 +7,19 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/durable_files.h"
 #include "engine/comm/communicator.h"
 #include "engine/plan/shard_map.h"
 #include "kernels/core/tensor.h"
 
 namespace dstrain {
 
-/// A checkpoint that was asked for cannot be used. Exit code 5.
-class CheckpointError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-/// Writing failed: path, cause, needed and free bytes. Exit code 6.
-class StorageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-/// What a checkpoint holds of one parameter: "parameter" (the fp32 master), "exp_avg", "exp_avg_sq".
+/// What a checkpoint holds of one parameter: "parameter" (the fp32 master), "exp_avg",
+/// "exp_avg_sq".
 struct CheckpointTensor {
   std::string state;
   Piece piece;
@@ -42,32 +33,54 @@ struct TrainingState {
   std::int64_t optimizer_step = 0;    ///< t of the bias correction
   std::int64_t scheduler_step = 0;    ///< DeepSpeed's last_batch_iteration + 1
   std::uint64_t seed = 0;
-  std::string config;                 ///< the resolved config, JSON
+  std::string config;  ///< the resolved config, JSON
+};
+
+/// One line of a checkpoint's table of contents.
+struct CheckpointEntry {
+  std::string state;
+  std::string tensor;
+  Shape shape;
+  friend bool operator==(const CheckpointEntry&, const CheckpointEntry&) = default;
 };
 
 class CheckpointStore {
  public:
-  /// `folder`: <output_dir>/checkpoints. Nothing is created before the first save.
-  explicit CheckpointStore(std::filesystem::path folder);
+  /// `folder`: <output_dir>/checkpoints, on a file system that all ranks share. Nothing is created
+  /// before the first save. `probe` sees each change of the disk before it is made (tests).
+  explicit CheckpointStore(std::filesystem::path folder, DiskProbe probe = {});
 
-  /// Collective over `world`. Every rank writes its own file into a temporary folder and fsyncs
-  /// it; rank 0 gathers what they hold, checks that each tensor is covered exactly once, writes
-  /// manifest.json, renames the folder, then `latest`, then removes all but the newest `keep`.
-  /// Throws StorageError on all ranks if it fails on one; an earlier checkpoint stays intact.
-  void save(const TrainingState& state, std::span<const CheckpointTensor> tensors,
-            std::int64_t keep, Communicator& world);
+  /// Collective over `world`, which must carry host memory. Every rank writes its own file into a
+  /// temporary folder and fsyncs it; rank 0 gathers what they hold, checks that each tensor is
+  /// covered exactly once, writes manifest.json, renames the folder, then `latest`, then removes
+  /// all but the newest `keep` (≥ 1). A checkpoint of the same step is replaced. Throws
+  /// StorageError on all ranks if it fails on one, InternalError if the pieces do not fit together;
+  /// the checkpoints that were there stay whole.
+  void save(const TrainingState& state,
+            std::span<const CheckpointTensor> tensors,
+            std::int64_t keep,
+            Communicator& world);
 
-  /// The newest whole checkpoint, or none.
+  /// The one that `latest` names, else the newest whole one (with a warning), or none if nothing
+  /// was ever saved. Throws CheckpointError if there is something, but nothing whole. Not
+  /// collective: let one rank ask and tell the others.
   [[nodiscard]] std::optional<std::filesystem::path> latest() const;
 
   /// Fills `tensors` from the pieces that intersect them, whoever wrote those. Throws
   /// CheckpointError, naming file and tensor, if something is missing, damaged or of another shape;
-  /// nothing is written to any tensor unless all of them can be.
+  /// nothing is written to any tensor unless all of them can be. Not collective.
   static TrainingState load(const std::filesystem::path& checkpoint,
                             std::span<const CheckpointTensor> tensors);
 
+  /// All that a checkpoint holds, sorted by tensor, then state. Throws CheckpointError.
+  static std::vector<CheckpointEntry> contents(const std::filesystem::path& checkpoint);
+
  private:
+  void commit(const std::string& name, const std::string& manifest) const;
+  void remove_outdated(const std::string& newest, std::int64_t keep) const;
+
   std::filesystem::path folder_;
+  DurableFiles files_;
 };
 
 }  // namespace dstrain

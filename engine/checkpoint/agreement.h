@@ -1,0 +1,21 @@
+// Agreement: a step of work that succeeds on all ranks or fails on all of them, with the words of
+// the first rank that failed. Without it one rank's full disk would leave the others waiting.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+
+namespace dstrain {
+
+/// Collective. Runs `work`, which must not communicate, on this rank, and returns once it has
+/// succeeded on every rank. If it threw anywhere, throws on all ranks: InternalError if the first
+/// failing rank met a broken invariant or had no memory, else StorageError.
+void all_or_none(Communicator& world, const std::function<void()>& work);
+
+/// Collective. Rank 0 gets everybody's text, by rank; the others get nothing.
+std::vector<std::string> gather_texts(const std::string& text, Communicator& world);
+
+}  // namespace dstrain

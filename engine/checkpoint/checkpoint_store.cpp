@@ -1,0 +1,265 @@
+#include "engine/checkpoint/checkpoint_store.h"
+
+#include <chrono>
+#include <fstream>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "engine/checkpoint/agreement.h"
+#include "engine/checkpoint/checksum.h"
+#include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/step_folders.h"
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kLatest = "latest";
+constexpr std::string_view kLatestBeingWritten = ".latest.tmp";
+
+void check_tensor(const CheckpointTensor& tensor) {
+  const Piece& piece = tensor.piece;
+  check(tensor.data.dtype() == DType::kF32 && tensor.data.numel() == piece.flat.size(),
+        "\"{}\": {} elements of {} are not a piece of {} of f32", piece.tensor, tensor.data.numel(),
+        name_of(tensor.data.dtype()), piece.flat.size());
+  check(piece.box_start.rank() == piece.shape.rank() &&
+            piece.box_extent.rank() == piece.shape.rank() && 0 <= piece.flat.begin &&
+            piece.flat.end <= piece.box_extent.numel(),
+        "\"{}\": elements [{}, {}) of box {} in shape {}", piece.tensor, piece.flat.begin,
+        piece.flat.end, piece.box_extent.to_string(), piece.shape.to_string());
+}
+
+/// What a piece is called in its file: "exp_avg/blocks.0.norm.weight[0:64]"; with the box in front
+/// of the range where it is not the whole tensor.
+std::string key_of(const CheckpointTensor& tensor) {
+  const Piece& piece = tensor.piece;
+  std::string box;
+  if (piece.box_extent != piece.shape) {
+    for (int dim = 0; dim < piece.shape.rank(); ++dim) {
+      box += fmt::format("{}{}:{}", dim == 0 ? "[" : ",", piece.box_start[dim],
+                         piece.box_start[dim] + piece.box_extent[dim]);
+    }
+    box += "]";
+  }
+  return fmt::format("{}/{}{}[{}:{}]", tensor.state, piece.tensor, box, piece.flat.begin,
+                     piece.flat.end);
+}
+
+/// Writes one rank's file and says what is in it.
+Manifest write_share(const DurableFiles& files,
+                     const fs::path& folder,
+                     int rank,
+                     const TrainingState& state,
+                     std::span<const CheckpointTensor> tensors) {
+  std::vector<SafetensorsDecl> declarations;
+  std::vector<const CheckpointTensor*> filled;  // without pieces of no element
+  for (const CheckpointTensor& tensor : tensors) {
+    check_tensor(tensor);
+    if (tensor.piece.flat.size() > 0) {
+      declarations.push_back({key_of(tensor), "F32", {tensor.piece.flat.size()}});
+      filled.push_back(&tensor);
+    }
+  }
+  StoredFile file{.name = fmt::format("rank-{:05}.safetensors", rank)};
+  SafetensorsWriter writer(files, folder / file.name, declarations, {{"format", "dstrain"}});
+  file.bytes = writer.file_bytes();
+  file.header_checksum = checksum(writer.header());
+
+  Manifest share{.training = state, .files = {file}, .tensors = {}};
+  for (std::size_t i = 0; i < filled.size(); ++i) {
+    const Piece& piece = filled[i]->piece;
+    const auto bytes = std::as_bytes(ConstTensor(filled[i]->data).as<float>());
+    StoredTensor& tensor =
+        share.tensors.try_emplace(piece.tensor, StoredTensor{piece.shape, {}}).first->second;
+    check(tensor.shape == piece.shape, "\"{}\" has shape {} and {}", piece.tensor,
+          tensor.shape.to_string(), piece.shape.to_string());
+    tensor.states[filled[i]->state].push_back(
+        {.file = 0,
+         .key = declarations[i].name,
+         .range = {piece.box_start, piece.box_extent, piece.flat},
+         .checksum = checksum(bytes)});
+    writer.write(bytes);
+  }
+  writer.finish();
+  return share;
+}
+
+/// The manifest of all ranks' files together. Seeing a file missing here is how a folder that the
+/// hosts do not share is found out.
+Manifest whole_manifest(const std::vector<std::string>& shares, const fs::path& folder) {
+  Manifest whole = parse_manifest(shares.front());
+  for (std::size_t rank = 1; rank < shares.size(); ++rank) {
+    merge(whole, parse_manifest(shares[rank]));
+  }
+  if (const auto fault = fault_of_files(whole, folder)) {
+    throw StorageError(fmt::format(
+        "{}; all ranks must see one folder: put the output on a file system that the hosts share",
+        *fault));
+  }
+  const auto fault = fault_of_cover(whole);
+  check(!fault.has_value(), "checkpoint not written: {}", fault.value_or(""));
+  return whole;
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(fs::path folder, DiskProbe probe)
+    : folder_(std::move(folder)), files_(std::move(probe)) {}
+
+void CheckpointStore::save(const TrainingState& state,
+                           std::span<const CheckpointTensor> tensors,
+                           std::int64_t keep,
+                           Communicator& world) {
+  check(keep >= 1, "at least one checkpoint must be kept, not {}", keep);
+  const auto begin = std::chrono::steady_clock::now();
+  const bool is_first = world.rank() == 0;
+  const std::string name = step_name(state.step);
+  const fs::path temporary = folder_ / temporary_name(name);
+  std::int64_t bytes = 0;
+  try {
+    all_or_none(world, [&] {
+      if (is_first) {
+        files_.make_folder(folder_);
+        for (const StepFolder& dead : list_step_folders(folder_)) {
+          if (dead.kind == StepFolder::Kind::kTemporary) {
+            files_.remove_tree(dead.path);
+          }
+        }
+        files_.make_folder(temporary);
+      }
+    });
+    Manifest share;
+    all_or_none(world,
+                [&] { share = write_share(files_, temporary, world.rank(), state, tensors); });
+    const std::vector<std::string> shares = gather_texts(to_text(share), world);
+    all_or_none(world, [&] {
+      if (is_first) {
+        const Manifest manifest = whole_manifest(shares, temporary);
+        for (const StoredFile& file : manifest.files) {
+          bytes += file.bytes;
+        }
+        commit(name, to_text(manifest));
+      }
+    });
+  } catch (const std::exception&) {
+    if (is_first) {
+      std::error_code ignored;  // the error that is on its way matters more
+      fs::remove_all(temporary, ignored);
+    }
+    throw;
+  }
+  if (is_first) {
+    remove_outdated(name, keep);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    spdlog::info("checkpoint saved path={} files={} bytes={} seconds={:.2f}",
+                 (folder_ / name).string(), world.size(), bytes, seconds.count());
+  }
+}
+
+/// From a complete temporary folder to a checkpoint. Before the rename nothing has changed for a
+/// reader; after it the new one is found even if `latest` still names another.
+void CheckpointStore::commit(const std::string& name, const std::string& manifest) const {
+  const fs::path temporary = folder_ / temporary_name(name);
+  const fs::path path = folder_ / name;
+  const fs::path old = folder_ / old_name(name);
+  files_.write_file(temporary / kManifestName, manifest);
+  files_.sync_folder(temporary);
+
+  const bool replaces = fs::exists(path);
+  if (replaces) {
+    files_.remove_tree(old);
+    files_.rename(path, old);
+  }
+  try {
+    files_.rename(temporary, path);
+  } catch (const StorageError&) {
+    if (replaces) {
+      std::error_code ignored;  // if this fails too, latest() finds the old one where it is
+      fs::rename(old, path, ignored);
+    }
+    throw;
+  }
+  files_.sync_folder(folder_);
+
+  files_.write_file(folder_ / kLatestBeingWritten, name + "\n");
+  files_.rename(folder_ / kLatestBeingWritten, folder_ / kLatest);
+  files_.sync_folder(folder_);
+}
+
+/// Failing here costs space, not the checkpoint: a warning. Folders without a manifest do not
+/// count, so that damaged ones never displace a good one.
+void CheckpointStore::remove_outdated(const std::string& newest, std::int64_t keep) const {
+  try {
+    std::int64_t kept = 1;
+    for (const StepFolder& entry : list_step_folders(folder_)) {
+      if (entry.kind != StepFolder::Kind::kCheckpoint) {
+        files_.remove_tree(entry.path);
+        continue;
+      }
+      if (entry.path.filename() == newest || !fs::exists(entry.path / kManifestName) ||
+          kept++ < keep) {
+        continue;
+      }
+      const fs::path old = folder_ / old_name(entry.path.filename().string());
+      files_.remove_tree(old);
+      files_.rename(entry.path, old);  // never a half-removed folder under a checkpoint's name,
+      files_.sync_folder(folder_);     // nor one that a power cut brings back
+      files_.remove_tree(old);
+    }
+  } catch (const std::runtime_error& error) {
+    spdlog::warn("an outdated checkpoint stays and takes space: {}", error.what());
+  }
+}
+
+std::optional<fs::path> CheckpointStore::latest() const {
+  const std::vector<StepFolder> found = list_step_folders(folder_);
+  std::error_code error;
+  const fs::path pointer = folder_ / kLatest;
+  const bool has_pointer = fs::exists(pointer, error);
+  std::string name;
+  std::ifstream(pointer) >> name;
+
+  // People roll a run back by editing `latest`: a whole checkpoint that it names wins.
+  for (const StepFolder& entry : found) {
+    if (entry.kind == StepFolder::Kind::kCheckpoint && entry.path.filename() == name &&
+        !fault_of_checkpoint(entry.path)) {
+      if (found.front().kind == StepFolder::Kind::kCheckpoint && found.front().step > entry.step) {
+        spdlog::warn("{} names {}; there is a newer one, {}", pointer.string(), name,
+                     found.front().path.string());
+      }
+      return entry.path;
+    }
+  }
+  std::string faults;
+  for (const StepFolder& entry : found) {
+    if (entry.kind == StepFolder::Kind::kTemporary) {
+      continue;
+    }
+    if (const auto fault = fault_of_checkpoint(entry.path)) {
+      faults += "; " + *fault;
+      continue;
+    }
+    spdlog::warn("{} {}: using the newest whole checkpoint, {}{}", pointer.string(),
+                 has_pointer ? fmt::format("names \"{}\", which is not whole", name)
+                             : std::string("is missing"),
+                 entry.path.string(), faults);
+    return entry.path;
+  }
+  if (has_pointer || !faults.empty()) {
+    throw CheckpointError(fmt::format(
+        "{} holds no usable checkpoint; latest {}{}; to start anew, "
+        "move the folder away",
+        folder_.string(),
+        has_pointer ? fmt::format("names \"{}\"", name) : std::string("is missing"), faults));
+  }
+  return std::nullopt;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,202 @@
+#include "engine/checkpoint/durable_files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kGatherBytes = std::size_t{1} << 20;
+constexpr std::size_t kWriteBytes = std::size_t{64} << 20;  // at most, in one write(2)
+
+/// What a person can do about it, where that is known.
+std::string_view advice(int error) {
+  switch (error) {
+    case EROFS:
+      return "; the file system is read-only";
+    case EACCES:
+    case EPERM:
+      return "; choose a folder that this user may write to";
+    case ENOENT:
+      return "; is its folder on a file system that all hosts share?";
+    case EDQUOT:
+      return "; the user's quota is used up";
+    default:
+      return "";
+  }
+}
+
+[[noreturn]] void fail_at(std::string_view what, const fs::path& path, int error) {
+  throw StorageError(
+      fmt::format("cannot {} {}: {}{}", what, path.string(), strerror(error), advice(error)));
+}
+
+}  // namespace
+
+DurableFiles::DurableFiles(DiskProbe probe) : probe_(std::move(probe)) {}
+
+void DurableFiles::about_to(DiskChange::Kind kind,
+                            const fs::path& path,
+                            const fs::path& target) const {
+  if (probe_) {
+    probe_({.kind = kind, .path = path, .target = target});
+  }
+}
+
+void DurableFiles::make_folder(const fs::path& folder) const {
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) == 0) {
+    if (!S_ISDIR(status.st_mode)) {
+      throw StorageError(
+          fmt::format("cannot create the folder {}: a file has that name", folder.string()));
+    }
+    return;
+  }
+  fs::path parent = folder.parent_path();
+  if (parent.empty()) {
+    parent = ".";
+  } else {
+    make_folder(parent);
+  }
+  about_to(DiskChange::Kind::kMakeFolder, folder);
+  if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
+    fail_at("create the folder", folder, errno);
+  }
+  sync_folder(parent);
+}
+
+void DurableFiles::write_file(const fs::path& path, std::string_view content) const {
+  DurableFile file(*this, path, static_cast<std::int64_t>(content.size()));
+  file.write(std::as_bytes(std::span(content)));
+  file.finish();
+}
+
+void DurableFiles::rename(const fs::path& from, const fs::path& to) const {
+  about_to(DiskChange::Kind::kRename, from, to);
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    fail_at(fmt::format("rename {} to", from.string()), to, errno);
+  }
+}
+
+void DurableFiles::sync_folder(const fs::path& folder) const {
+  about_to(DiskChange::Kind::kSyncFolder, folder);
+  const FileHandle file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!file.is_open()) {
+    fail_at("open the folder", folder, errno);
+  }
+  // EINVAL: this file system has nothing to do for a folder.
+  if (::fsync(file.get()) != 0 && errno != EINVAL) {
+    fail_at("sync the folder", folder, errno);
+  }
+}
+
+void DurableFiles::remove_tree(const fs::path& path) const {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (status.type() == fs::file_type::not_found) {
+    return;
+  }
+  if (status.type() == fs::file_type::directory) {
+    std::vector<fs::path> entries;
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+         entry.increment(error)) {
+      entries.push_back(entry->path());
+    }
+    if (error) {
+      fail_at("list", path, error.value());
+    }
+    std::sort(entries.begin(), entries.end());
+    for (const fs::path& entry : entries) {
+      remove_tree(entry);
+    }
+  }
+  about_to(DiskChange::Kind::kRemove, path);
+  if (::remove(path.c_str()) != 0 && errno != ENOENT) {
+    fail_at("remove", path, errno);
+  }
+}
+
+DurableFile::DurableFile(const DurableFiles& files, fs::path path, std::int64_t bytes)
+    : files_(files), path_(std::move(path)), bytes_(bytes) {
+  files_.about_to(DiskChange::Kind::kCreateFile, path_);
+  file_ = FileHandle(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file_.is_open()) {
+    fail("create", errno);
+  }
+  if (bytes_ > 0 && ::fallocate(file_.get(), 0, 0, bytes_) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+    fail("write", errno);  // other causes: this file system cannot reserve, the writes will tell
+  }
+  pending_.reserve(std::min(kGatherBytes, static_cast<std::size_t>(bytes_)));
+}
+
+void DurableFile::write(std::span<const std::byte> data) {
+  if (pending_.size() + data.size() > kGatherBytes) {
+    write_out(pending_);
+    pending_.clear();
+    if (data.size() > kGatherBytes) {
+      write_out(data);
+      return;
+    }
+  }
+  pending_.insert(pending_.end(), data.begin(), data.end());
+}
+
+void DurableFile::write_out(std::span<const std::byte> data) {
+  while (!data.empty()) {
+    files_.about_to(DiskChange::Kind::kWrite, path_);
+    const ssize_t count = ::write(file_.get(), data.data(), std::min(data.size(), kWriteBytes));
+    if (count < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      fail("write", errno);
+    }
+    written_bytes_ += count;
+    data = data.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+void DurableFile::finish() {
+  write_out(pending_);
+  pending_.clear();
+  if (written_bytes_ != bytes_) {
+    throw StorageError(fmt::format("{} was to have {} bytes, but {} were written", path_.string(),
+                                   bytes_, written_bytes_));
+  }
+  files_.about_to(DiskChange::Kind::kSyncFile, path_);
+  if (::fsync(file_.get()) != 0) {
+    fail("sync", errno);
+  }
+  if (::close(file_.release()) != 0) {
+    fail("close", errno);  // network file systems report late failures here
+  }
+}
+
+void DurableFile::fail(std::string_view what, int error) const {
+  if (error != ENOSPC && error != EDQUOT) {
+    fail_at(what, path_, error);
+  }
+  (void)::ftruncate(file_.get(), 0);  // so that "free" counts what this file had taken
+  std::string space;
+  struct statvfs status {};
+  if (::statvfs(path_.parent_path().c_str(), &status) == 0) {
+    space = fmt::format(", {} bytes are free on its file system",
+                        status.f_bavail * static_cast<std::uint64_t>(status.f_frsize));
+  }
+  throw StorageError(fmt::format("cannot {} {}: {}{}; it needs {} bytes{}", what, path_.string(),
+                                 strerror(error), advice(error), bytes_, space));
+}
+
+}  // namespace dstrain

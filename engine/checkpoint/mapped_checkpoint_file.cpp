@@ -1,0 +1,51 @@
+#include "engine/checkpoint/mapped_checkpoint_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/file_handle.h"
+
+namespace dstrain {
+
+MappedCheckpointFile::MappedCheckpointFile(std::filesystem::path path) : path_(std::move(path)) {
+  const auto fail = [&](const char* what) {
+    throw CheckpointError(fmt::format("cannot {} {}: {}", what, path_.string(), strerror(errno)));
+  };
+  const FileHandle file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) {
+    fail("open");
+  }
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) {
+    fail("look at");
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw CheckpointError(fmt::format("{} is not a file", path_.string()));
+  }
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) {
+    return;  // nothing to map; mmap refuses a length of 0
+  }
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) {
+    fail("map");
+  }
+  // Checksums and copies walk forwards: let the kernel read ahead.
+  (void)::madvise(data, size, MADV_SEQUENTIAL);
+  bytes_ = {static_cast<const std::byte*>(data), size};
+}
+
+MappedCheckpointFile::~MappedCheckpointFile() {
+  if (!bytes_.empty()) {
+    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  }
+}
+
+}  // namespace dstrain

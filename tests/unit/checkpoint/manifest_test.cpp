@@ -1,0 +1,97 @@
+#include "engine/checkpoint/manifest.h"
+
+#include <catch2/catch.hpp>
+
+#include "engine/checkpoint/checksum.h"
+
+using namespace dstrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+StoredPiece piece(Shape start, Shape extent, Range flat) {
+  return {.file = 0, .key = "k", .range = {start, extent, flat}, .checksum = 1};
+}
+
+Manifest manifest_of(Shape shape, std::vector<StoredPiece> pieces) {
+  Manifest manifest;
+  manifest.training.step = 7;
+  manifest.files.push_back({.name = "rank-00000.safetensors", .bytes = 8, .header_checksum = 2});
+  manifest.tensors["weight"] = {.shape = shape, .states = {{"parameter", std::move(pieces)}}};
+  return manifest;
+}
+
+std::string fault(Shape shape, std::vector<StoredPiece> pieces) {
+  return fault_of_cover(manifest_of(shape, std::move(pieces))).value_or("none");
+}
+
+}  // namespace
+
+TEST_CASE("a cover is exact or its fault is named", "[checkpoint]") {
+  const Shape zero{0, 0};
+  const Shape whole{4, 6};
+  CHECK(fault(whole, {piece(zero, whole, {0, 24})}) == "none");
+  CHECK(fault(whole, {piece(zero, whole, {10, 24}), piece(zero, whole, {0, 10})}) == "none");
+  CHECK(fault(whole, {piece(zero, {4, 3}, {0, 12}), piece({0, 3}, {4, 3}, {0, 12})}) == "none");
+
+  CHECK_THAT(fault(whole, {piece(zero, whole, {0, 23})}),
+             Contains("\"weight\"") && Contains("[23, 24)") && Contains("in no file"));
+  CHECK_THAT(fault(whole, {piece(zero, whole, {1, 24})}), Contains("[0, 1)"));
+  CHECK_THAT(fault(whole, {piece(zero, whole, {0, 9}), piece(zero, whole, {10, 24})}),
+             Contains("[9, 10)") && Contains("in no file"));
+  CHECK_THAT(fault(whole, {piece(zero, whole, {0, 11}), piece(zero, whole, {10, 24})}),
+             Contains("[10, 11)") && Contains("twice"));
+  CHECK_THAT(fault(whole, {piece(zero, whole, {0, 24}), piece(zero, whole, {0, 24})}),
+             Contains("twice"));
+  CHECK_THAT(fault(whole, {piece(zero, {4, 3}, {0, 12})}), Contains("12 of 24"));
+  CHECK_THAT(fault(whole, {piece(zero, {4, 3}, {0, 12}), piece({0, 2}, {4, 4}, {0, 16})}),
+             Contains("overlap"));
+}
+
+TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
+  Manifest manifest = manifest_of({2, 3}, {piece({0, 0}, {2, 3}, {0, 6})});
+  manifest.training.config = "{\"a\": \"\\u00fc\"}";
+  manifest.training.seed = UINT64_MAX;
+  const Manifest read = parse_manifest(to_text(manifest));
+  CHECK(read.training.step == 7);
+  CHECK(read.training.seed == UINT64_MAX);
+  CHECK(read.training.config == manifest.training.config);
+  REQUIRE(read.files.size() == 1);
+  CHECK(read.files[0].name == "rank-00000.safetensors");
+  CHECK(read.files[0].header_checksum == 2);
+  const StoredPiece& stored = read.tensors.at("weight").states.at("parameter").at(0);
+  CHECK(stored.key == "k");
+  CHECK(stored.range.extent == Shape{2, 3});
+  CHECK(stored.range.flat == Range{0, 6});
+  CHECK(stored.checksum == 1);
+}
+
+TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[checkpoint]") {
+  const std::string text = to_text(manifest_of({2, 3}, {piece({0, 0}, {2, 3}, {0, 6})}));
+  REQUIRE_NOTHROW(parse_manifest(text));
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = text;
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+      CAPTURE(at, bit);
+      REQUIRE_THROWS_AS(parse_manifest(damaged), CheckpointError);
+    }
+    REQUIRE_THROWS_AS(parse_manifest(text.substr(0, at)), CheckpointError);
+  }
+  CHECK_THROWS_AS(parse_manifest(text + "\n"), CheckpointError);
+}
+
+TEST_CASE("a manifest of another format says so", "[checkpoint]") {
+  CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 9, \"xxh3_64\": \"0\",\n}"),
+                    Contains("format 9") && Contains("reads format 1"));
+}
+
+TEST_CASE("the checksum is XXH3 with 64 bits", "[checkpoint]") {
+  // The value that xxHash publishes for no bytes at all.
+  CHECK(checksum(std::string_view()) == 0x2d06800538d394c2U);
+  std::uint64_t value = 0;
+  CHECK(parse_checksum(checksum_text(0x0123456789abcdefU), value));
+  CHECK(value == 0x0123456789abcdefU);
+  CHECK_FALSE(parse_checksum("0123456789abcde", value));
+  CHECK_FALSE(parse_checksum("0123456789abcdeg", value));
+}
