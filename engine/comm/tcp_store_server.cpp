@@ -15,14 +15,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "engine/comm/block_signals.h"
 #include "engine/comm/socket.h"
 #include "engine/comm/store_protocol.h"
 #include "engine/comm/tcp_store.h"
@@ -99,12 +98,8 @@ class TcpStoreServer::Loop {
         stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     check(!token_.empty(), "a store needs a token");
     check(stop_.valid(), "eventfd: {}", errno);
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);  // signals are for the threads that know what to do with them
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const BlockSignals block;
     thread_ = std::thread([this] { serve(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   ~Loop() {

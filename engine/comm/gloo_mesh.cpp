@@ -1,0 +1,298 @@
+#include "engine/comm/gloo_mesh.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include "engine/comm/deadline.h"
+
+namespace dstrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kWindow = 8;  // segments in flight to one peer
+constexpr std::int64_t kReleasesPerCredit = kWindow / 2;
+constexpr std::int64_t kMemory = 8 << 20;  // of windows, for a whole group if possible
+constexpr std::int64_t kLargestSegment = 128 << 10;
+constexpr std::int64_t kSmallestSegment = 32 << 10;
+static_assert(GlooMesh::kHeaderBytes + GlooMesh::kPayloadBytes <= kSmallestSegment);
+
+// A pair's buffers are found by slot, and both directions share the numbers.
+enum class Kind : int { kData = 0, kCredit = 2 };
+int slot_of(Kind kind, int from, int to) {
+  return static_cast<int>(kind) + (from < to ? 0 : 1);
+}
+
+struct Head {
+  std::uint32_t magic = 0x64737472;
+  bool goodbye = false;
+  Call call;
+};
+static_assert(sizeof(Head) <= GlooMesh::kHeaderBytes && std::is_trivially_copyable_v<Head>);
+
+// A list of byte strings as one value of the store.
+std::string pack(const std::vector<std::vector<char>>& parts) {
+  std::string text;
+  for (const std::vector<char>& part : parts) {
+    text += fmt::format("{} ", part.size());
+    text.append(part.data(), part.size());
+  }
+  return text;
+}
+std::vector<std::vector<char>> unpack(std::string_view text) {
+  std::vector<std::vector<char>> parts;
+  while (!text.empty()) {
+    const std::size_t space = text.find(' ');
+    check(space != std::string_view::npos && space < 8, "malformed addresses in the store");
+    const auto bytes = static_cast<std::size_t>(std::stoul(std::string(text.substr(0, space))));
+    text.remove_prefix(space + 1);
+    check(bytes <= text.size(), "malformed addresses in the store");
+    parts.emplace_back(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes));
+    text.remove_prefix(bytes);
+  }
+  return parts;
+}
+
+}  // namespace
+
+/// One peer: its window here, and the count of what went each way.
+struct GlooMesh::Link {
+  std::vector<std::byte> window;
+  std::byte credit_in{};
+  std::byte credit_out{};
+  std::unique_ptr<gloo::transport::Buffer> data_receiver;
+  std::unique_ptr<gloo::transport::Buffer> credit_receiver;
+  std::unique_ptr<gloo::transport::Buffer> credit_sender;
+  std::int64_t sent = 0;
+  std::int64_t may_send = kWindow;
+  std::int64_t taken = 0;
+  std::int64_t released = 0;
+};
+
+GlooMesh::GlooMesh(const std::shared_ptr<gloo::transport::Device>& device,
+                   Store& store,
+                   Group group,
+                   std::chrono::milliseconds timeout,
+                   std::chrono::milliseconds connect_timeout)
+    : group_(std::move(group)),
+      segment_bytes_(std::clamp(
+          kMemory / kWindow / (size() - 1) / 4096 * 4096, kSmallestSegment, kLargestSegment)),
+      context_(device->createContext(rank(), size())),
+      staging_(static_cast<std::size_t>(kHeaderBytes + kPayloadBytes)) {
+  for (int step = 1; step < size(); ++step) {
+    peers_.push_back((rank() + step) % size());
+  }
+  context_->setTimeout(timeout);
+  connect(store, connect_timeout);
+  make_links();
+}
+
+GlooMesh::~GlooMesh() = default;
+
+// Everyone publishes the addresses it listens on, one for each peer, and collects its own from the
+// others'. Gloo decides from the addresses which end connects.
+void GlooMesh::connect(Store& store, std::chrono::milliseconds connect_timeout) {
+  const Clock::time_point deadline = Clock::now() + connect_timeout;
+  const double seconds = std::chrono::duration<double>(connect_timeout).count();
+  std::vector<std::vector<char>> addresses(static_cast<std::size_t>(size()) + 1);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) {
+      addresses[static_cast<std::size_t>(peer)] = context_->createPair(peer)->address().bytes();
+    }
+  }
+  const std::string members = fmt::format("{}", fmt::join(group_.members, ","));
+  addresses.back().assign(members.begin(), members.end());
+  store.set(fmt::format("group/{}/{}", group_.name, rank()), pack(addresses));
+  const Deadline guard(deadline, [this] { abort(); });
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) {
+      continue;
+    }
+    const auto theirs = unpack(meet(store, peer, deadline, seconds));
+    const std::string their_members(theirs.back().begin(), theirs.back().end());
+    check(their_members == members, "group \"{}\" has members {} on rank {} and {} on rank {}",
+          group_.name, members, rank(), their_members, peer);
+    try {
+      context_->getPair(peer)->connect(theirs[static_cast<std::size_t>(rank())]);
+    } catch (const std::exception& failure) {
+      const std::string what =
+          fmt::format("forming group \"{}\": cannot connect to rank {} (rank {} of the job)",
+                      group_.name, peer, group_.members[static_cast<std::size_t>(peer)]);
+      if (Clock::now() >= deadline) {
+        throw Timeout(fmt::format("{} within {:.3g} s", what, seconds));
+      }
+      throw PeerLost(fmt::format("{}: {}", what, failure.what()));
+    }
+  }
+}
+
+// When one does not come, it is worth naming the others that did not come either.
+std::string GlooMesh::meet(Store& store,
+                           int peer,
+                           Clock::time_point deadline,
+                           double seconds) const {
+  const auto key = [&](int member) { return fmt::format("group/{}/{}", group_.name, member); };
+  try {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    return store.get(key(peer), std::max(left, std::chrono::milliseconds{0}));
+  } catch (const Timeout&) {
+    std::vector<int> missing{group_.members[static_cast<std::size_t>(peer)]};
+    for (int other = peer + 1; other < size(); ++other) {
+      try {
+        (void)store.get(key(other), std::chrono::milliseconds{0});
+      } catch (const Timeout&) {
+        missing.push_back(group_.members[static_cast<std::size_t>(other)]);
+      }
+    }
+    throw Timeout(
+        fmt::format("forming group \"{}\": rank(s) {} of the job did not join within "
+                    "{:.3g} s",
+                    group_.name, fmt::join(missing, ", "), seconds));
+  }
+}
+
+void GlooMesh::make_links() {
+  links_.resize(static_cast<std::size_t>(size()));
+  for (const int peer : peers_) {
+    auto link = std::make_unique<Link>();
+    auto& pair = context_->getPair(peer);
+    link->window.resize(static_cast<std::size_t>(kWindow * segment_bytes_));
+    link->data_receiver = pair->createRecvBuffer(slot_of(Kind::kData, peer, rank()),
+                                                 link->window.data(), link->window.size());
+    link->credit_receiver =
+        pair->createRecvBuffer(slot_of(Kind::kCredit, peer, rank()), &link->credit_in, 1);
+    link->credit_sender =
+        pair->createSendBuffer(slot_of(Kind::kCredit, rank(), peer), &link->credit_out, 1);
+    links_[static_cast<std::size_t>(peer)] = std::move(link);
+  }
+  staged_ = std::make_unique<Outgoing>(*this, staging_.data(),
+                                       static_cast<std::int64_t>(staging_.size()));
+}
+
+GlooMesh::Outgoing::Outgoing(GlooMesh& mesh, const void* data, std::int64_t bytes)
+    : mesh_(mesh),
+      data_(const_cast<void*>(data)),  // Gloo knows one kind of buffer; it only reads this one
+      bytes_(static_cast<std::size_t>(bytes)),
+      buffers_(static_cast<std::size_t>(mesh.size())),
+      unfinished_(static_cast<std::size_t>(mesh.size()), 0) {}
+
+GlooMesh::Outgoing::~Outgoing() {
+  if (std::any_of(unfinished_.begin(), unfinished_.end(), [](auto left) { return left > 0; })) {
+    mesh_.abort();  // nothing may read this memory any more
+  }
+}
+
+void GlooMesh::Outgoing::send(int peer, std::int64_t offset, std::int64_t bytes) {
+  Link& link = *mesh_.links_[static_cast<std::size_t>(peer)];
+  mesh_.last_peer_ = peer;
+  while (link.sent >= link.may_send) {
+    link.credit_receiver->waitRecv();
+    link.may_send += kReleasesPerCredit;
+  }
+  auto& buffer = buffers_[static_cast<std::size_t>(peer)];
+  if (buffer == nullptr) {
+    buffer = mesh_.context_->getPair(peer)->createSendBuffer(
+        slot_of(Kind::kData, mesh_.rank(), peer), data_, bytes_);
+  }
+  const std::int64_t place = link.sent++ % kWindow * mesh_.segment_bytes_;
+  buffer->send(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes),
+               static_cast<std::size_t>(place));
+  ++unfinished_[static_cast<std::size_t>(peer)];
+}
+
+void GlooMesh::Outgoing::finish() {
+  for (const int peer : mesh_.peers_) {
+    mesh_.last_peer_ = peer;
+    for (auto& left = unfinished_[static_cast<std::size_t>(peer)]; left > 0; --left) {
+      buffers_[static_cast<std::size_t>(peer)]->waitSend();
+    }
+  }
+}
+
+void GlooMesh::stage(const Call& call, std::span<const std::byte> payload) {
+  const Head head{.call = call};
+  std::memcpy(staging_.data(), &head, sizeof head);
+  if (!payload.empty()) {
+    std::memcpy(staging_.data() + kHeaderBytes, payload.data(), payload.size());
+  }
+  staged_bytes_ = kHeaderBytes + static_cast<std::int64_t>(payload.size());
+}
+
+void GlooMesh::send_head(int peer) {
+  staged_->send(peer, 0, staged_bytes_);
+}
+
+void GlooMesh::send_head_to_all() {
+  for (const int peer : peers_) {
+    send_head(peer);
+  }
+}
+
+const std::byte* GlooMesh::receive_head(int peer, const Call& expected) {
+  const std::byte* segment = receive(peer);
+  Head head;
+  std::memcpy(static_cast<void*>(&head), segment, sizeof head);
+  if (head.goodbye) {
+    throw PeerLost("it has left the group");
+  }
+  check(head.magic == Head{}.magic && head.call == expected,
+        "group \"{}\": rank {} calls {} while rank {} calls {}", group_.name, rank(),
+        expected.describe(), peer, head.call.describe());
+  return segment + kHeaderBytes;
+}
+
+void GlooMesh::receive_head_from_all(const Call& expected) {
+  for (const int peer : peers_) {
+    receive_head(peer, expected);
+    release(peer);
+  }
+}
+
+const std::byte* GlooMesh::receive(int peer) {
+  Link& link = *links_[static_cast<std::size_t>(peer)];
+  last_peer_ = peer;
+  link.data_receiver->waitRecv();
+  return link.window.data() + link.taken++ % kWindow * segment_bytes_;
+}
+
+void GlooMesh::release(int peer) {
+  Link& link = *links_[static_cast<std::size_t>(peer)];
+  if (++link.released % kReleasesPerCredit == 0) {
+    last_peer_ = peer;
+    link.credit_sender->send(0, 1);
+    link.credit_sender->waitSend();
+  }
+}
+
+void GlooMesh::send_goodbye() {
+  finish_heads();
+  const Head head{.goodbye = true, .call = {}};
+  std::memcpy(staging_.data(), &head, sizeof head);
+  staged_bytes_ = kHeaderBytes;
+  send_head_to_all();
+}
+
+void GlooMesh::await_goodbyes() {
+  for (const int peer : peers_) {
+    receive(peer);
+  }
+  finish_heads();
+}
+
+// A wait that is over before it began makes Gloo fail every pair of the context and wake whoever
+// waits on one: the only way it offers that wakes them all.
+void GlooMesh::abort() noexcept {
+  try {
+    std::byte nothing{};
+    context_->createUnboundBuffer(&nothing, 1)->waitRecv(nullptr, std::chrono::milliseconds{0});
+  } catch (const std::exception& done) {
+    SPDLOG_TRACE("group {} closed: {}", group_.name, done.what());
+  }
+}
+
+}  // namespace dstrain

@@ -1,0 +1,124 @@
+// GlooMesh: what the members of one group send each other over TCP, with Gloo's pairs underneath.
+//
+// Between each two members runs a stream of segments, in order. A segment is written straight into
+// a window of the receiver, which gives credit back as it releases them:
+//
+//   sender    S0 S1 … S7 | waits for credit        window: kWindow segments for each peer
+//   receiver  takes S0, uses it in place, releases it; every kWindow/2 releases are one credit
+//
+// Why not Gloo's own collectives or unbound buffers: their handshake costs a round trip for each
+// message (138 µs for 4 bytes), and a peer that dies in the middle of one leaves its waiter waiting
+// for the whole timeout. Buffers that are bound to a pair have neither fault.
+// Not for several threads at once, abort() excepted. Failures come as Gloo's exceptions.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gloo/transport/buffer.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+
+#include "engine/comm/call.h"
+#include "engine/comm/store.h"
+
+namespace dstrain {
+
+class GlooMesh {
+ public:
+  /// Travels at the head of each operation, alone or with a small payload behind it.
+  static constexpr std::int64_t kHeaderBytes = 64;
+  static constexpr std::int64_t kPayloadBytes = 16 << 10;
+
+  struct Group {
+    std::string name;
+    std::vector<int> members;  ///< world ranks
+    int rank = 0;              ///< of this process, within them
+  };
+
+  /// Connects to every other member, whom it meets in `store`. Throws Timeout, naming who did not
+  /// come, or PeerLost.
+  GlooMesh(const std::shared_ptr<gloo::transport::Device>& device,
+           Store& store,
+           Group group,
+           std::chrono::milliseconds timeout,
+           std::chrono::milliseconds connect_timeout);
+  ~GlooMesh();
+  GlooMesh(const GlooMesh&) = delete;
+  GlooMesh& operator=(const GlooMesh&) = delete;
+
+  [[nodiscard]] int rank() const { return group_.rank; }
+  [[nodiscard]] int size() const { return static_cast<int>(group_.members.size()); }
+  [[nodiscard]] const Group& group() const { return group_; }
+  [[nodiscard]] std::int64_t segment_bytes() const { return segment_bytes_; }
+  /// The others, beginning with the next one: so that not everybody sends to rank 0 first.
+  [[nodiscard]] const std::vector<int>& peers() const { return peers_; }
+
+  /// Memory that is being sent from. If it goes unfinished, in an exception, it aborts the mesh.
+  class Outgoing {
+   public:
+    Outgoing(GlooMesh& mesh, const void* data, std::int64_t bytes);
+    Outgoing(Outgoing&&) = default;
+    ~Outgoing();
+    /// The next segment to `peer`. Waits for credit, not for delivery.
+    void send(int peer, std::int64_t offset, std::int64_t bytes);
+    /// Until all of it has left.
+    void finish();
+
+   private:
+    GlooMesh& mesh_;
+    void* const data_;
+    const std::size_t bytes_;
+    std::vector<std::unique_ptr<gloo::transport::Buffer>> buffers_;  ///< by peer, made when needed
+    std::vector<std::int64_t> unfinished_;
+  };
+
+  /// The head of an operation, with `payload` behind it, to one peer or to all.
+  void stage(const Call& call, std::span<const std::byte> payload = {});
+  void send_head(int peer);
+  void send_head_to_all();
+  /// Waits for the peer's head and compares it; the payload stays valid until release().
+  const std::byte* receive_head(int peer, const Call& expected);
+  void receive_head_from_all(const Call& expected);
+  /// Until the staged head may be overwritten.
+  void finish_heads() { staged_->finish(); }
+
+  /// The next segment from `peer`, valid until release(). Segments are released in order.
+  const std::byte* receive(int peer);
+  void release(int peer);
+
+  /// Tells the others that this member leaves; returns once they leave too or something failed.
+  void send_goodbye();
+  void await_goodbyes();
+
+  /// Closes every connection: pending and later calls of all members fail. From any thread.
+  void abort() noexcept;
+  /// The peer that was waited for last.
+  [[nodiscard]] int last_peer() const { return last_peer_; }
+
+ private:
+  struct Link;
+  void connect(Store& store, std::chrono::milliseconds connect_timeout);
+  std::string meet(Store& store,
+                   int peer,
+                   std::chrono::steady_clock::time_point deadline,
+                   double seconds) const;
+  void make_links();
+
+  const Group group_;
+  std::vector<int> peers_;
+  std::int64_t segment_bytes_ = 0;
+  std::shared_ptr<gloo::transport::Context> context_;
+  std::vector<std::byte> staging_;
+  std::int64_t staged_bytes_ = 0;
+  std::vector<std::unique_ptr<Link>> links_;  ///< by peer; none for this rank
+  std::unique_ptr<Outgoing> staged_;
+  int last_peer_ = 0;
+};
+
+}  // namespace dstrain

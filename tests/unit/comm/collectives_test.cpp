@@ -1,0 +1,305 @@
+// Every collective, on every carrier, against sums computed here from what each rank is known to
+// have put in.
+#include <cmath>
+#include <cstring>
+#include <mutex>
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/comm/ranks.h"
+
+namespace dstrain {
+namespace {
+
+std::mutex catch_mutex;  // Catch's assertions are not for several threads at once
+
+#define CHECK_LOCKED(...)                          \
+  do {                                             \
+    const std::lock_guard catch_lock(catch_mutex); \
+    CHECK(__VA_ARGS__);                            \
+  } while (false)
+
+template <typename T>
+T make(double value) {
+  if constexpr (std::is_same_v<T, BF16>) {
+    return to_bf16(static_cast<float>(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+template <typename T>
+double value_of(T element) {
+  if constexpr (std::is_same_v<T, BF16>) {
+    return static_cast<double>(to_float(element));
+  } else {
+    return static_cast<double>(element);
+  }
+}
+
+template <typename T>
+std::vector<T> input(int rank, std::int64_t elements, std::int64_t first = 0) {
+  std::vector<T> values;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    values.push_back(make<T>(sample(rank, first + i)));
+  }
+  return values;
+}
+
+template <typename T>
+Tensor tensor(std::vector<T>& values) {
+  return {values.data(), DTypeOf<T>::value, Shape{static_cast<std::int64_t>(values.size())}};
+}
+
+/// ((r0 + r1) + r2) + … in the type the sum is made in, rounded once.
+template <typename T>
+T expected(int size, std::int64_t i, ReduceOp op) {
+  using Wide = std::conditional_t<std::is_same_v<T, BF16>, float, T>;
+  auto sum = static_cast<Wide>(value_of(make<T>(sample(0, i))));
+  for (int rank = 1; rank < size; ++rank) {
+    const auto next = static_cast<Wide>(value_of(make<T>(sample(rank, i))));
+    sum = op == ReduceOp::kSum ? static_cast<Wide>(sum + next) : std::max(sum, next);
+  }
+  return make<T>(static_cast<double>(sum));
+}
+
+template <typename T>
+std::int64_t mismatches(const std::vector<T>& got, const std::vector<T>& want) {
+  std::int64_t count = got.size() == want.size() ? 0 : 1;
+  for (std::size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
+    count += std::memcmp(&got[i], &want[i], sizeof(T)) != 0;
+  }
+  return count;
+}
+
+const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kGloo};
+
+template <typename T>
+void check_reductions(Communicator& group, std::int64_t elements, ReduceOp op) {
+  InlineStream stream;
+  const int size = group.size();
+  std::vector<T> all = input<T>(group.rank(), elements);
+  group.all_reduce(tensor(all), op, Purpose::kGradient, stream);
+  std::vector<T> want;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    want.push_back(expected<T>(size, i, op));
+  }
+  CHECK_LOCKED(mismatches(all, want) == 0);
+
+  std::vector<T> in = input<T>(group.rank(), elements * size);
+  std::vector<T> out(static_cast<std::size_t>(elements));
+  group.reduce_scatter(tensor(in), tensor(out), op, Purpose::kGradient, stream);
+  want.clear();
+  for (std::int64_t i = 0; i < elements; ++i) {
+    want.push_back(expected<T>(size, group.rank() * elements + i, op));
+  }
+  CHECK_LOCKED(mismatches(out, want) == 0);
+  // Into this rank's own slice of the input.
+  const Tensor whole = tensor(in);
+  const Tensor mine = whole.flat(group.rank() * elements, (group.rank() + 1) * elements);
+  group.reduce_scatter(whole, mine, op, Purpose::kGradient, stream);
+  if (elements > 0) {
+    CHECK_LOCKED(std::memcmp(mine.data(), want.data(), static_cast<std::size_t>(mine.bytes())) ==
+                 0);
+  }
+}
+
+template <typename T>
+void check_movement(Communicator& group, std::int64_t elements) {
+  InlineStream stream;
+  const int size = group.size();
+  std::vector<T> want;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::vector<T> part = input<T>(rank, elements);
+    want.insert(want.end(), part.begin(), part.end());
+  }
+  std::vector<T> in = input<T>(group.rank(), elements);
+  std::vector<T> out(want.size());
+  group.all_gather(tensor(in), tensor(out), Purpose::kParameter, stream);
+  CHECK_LOCKED(mismatches(out, want) == 0);
+
+  std::vector<T> in_place(want.size());
+  const Tensor mine = tensor(in_place).flat(group.rank() * elements, (group.rank() + 1) * elements);
+  if (elements > 0) {
+    std::memcpy(mine.data(), in.data(), static_cast<std::size_t>(mine.bytes()));
+  }
+  group.all_gather(mine, tensor(in_place), Purpose::kParameter, stream);
+  CHECK_LOCKED(mismatches(in_place, want) == 0);
+
+  for (int root = 0; root < size; ++root) {
+    std::vector<T> values = input<T>(group.rank(), elements);
+    group.broadcast(tensor(values), root, Purpose::kParameter, stream);
+    CHECK_LOCKED(mismatches(values, input<T>(root, elements)) == 0);
+  }
+
+  // Each rank sends to every other one and receives from every other one, in one batch; two
+  // messages to the next rank, which must arrive in order.
+  std::vector<std::vector<T>> received(static_cast<std::size_t>(size));
+  std::vector<T> second = input<T>(group.rank() + 100, elements + 1);
+  std::vector<T> second_received(second.size());
+  std::vector<P2p> messages;
+  const int next = (group.rank() + 1) % size;
+  const int previous = (group.rank() + size - 1) % size;
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != group.rank()) {
+      auto& slot = received[static_cast<std::size_t>(peer)];
+      slot.resize(static_cast<std::size_t>(elements));
+      messages.push_back({P2p::Kind::kSend, peer, tensor(in)});
+      messages.push_back({P2p::Kind::kReceive, peer, tensor(slot)});
+    }
+  }
+  messages.push_back({P2p::Kind::kReceive, previous, tensor(second_received)});
+  messages.push_back({P2p::Kind::kSend, next, tensor(second)});
+  group.exchange(messages, Purpose::kActivation, stream);
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != group.rank()) {
+      CHECK_LOCKED(mismatches(received[static_cast<std::size_t>(peer)], input<T>(peer, elements)) ==
+                   0);
+    }
+  }
+  CHECK_LOCKED(mismatches(second_received, input<T>(previous + 100, elements + 1)) == 0);
+}
+
+TEST_CASE("reductions equal sums and maxima computed in rank order, bit for bit", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    for (const int size : {2, 3, 4}) {
+      INFO(name_of(carrier) << ", " << size << " ranks");
+      run_ranks(carrier, size, [](Communicator& group) {
+        for (const std::int64_t elements : {0, 1, 7, 4099}) {
+          for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
+            check_reductions<float>(group, elements, op);
+            check_reductions<BF16>(group, elements, op);
+            check_reductions<double>(group, elements, op);
+            check_reductions<std::int32_t>(group, elements, op);
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("gather, broadcast and exchange deliver what was sent", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    for (const int size : {2, 3, 4}) {
+      INFO(name_of(carrier) << ", " << size << " ranks");
+      run_ranks(carrier, size, [](Communicator& group) {
+        for (const std::int64_t elements : {0, 1, 7, 4099}) {
+          check_movement<float>(group, elements);
+          check_movement<BF16>(group, elements);
+          check_movement<std::int32_t>(group, elements);
+        }
+        group.barrier();
+      });
+    }
+  }
+}
+
+TEST_CASE("buffers of many segments, of a size that divides by nothing", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    for (const int size : {2, 3}) {
+      INFO(name_of(carrier) << ", " << size << " ranks");
+      run_ranks(carrier, size, [](Communicator& group) {
+        check_reductions<float>(group, 1'000'003, ReduceOp::kSum);
+        check_reductions<BF16>(group, 1'000'003, ReduceOp::kSum);
+        check_movement<float>(group, 1'000'003);
+      });
+    }
+  }
+}
+
+TEST_CASE("a maximum keeps a NaN, wherever it is", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    run_ranks(carrier, 3, [](Communicator& group) {
+      InlineStream stream;
+      std::vector<float> values(3, 1.0f);
+      values[static_cast<std::size_t>(group.rank())] = std::numeric_limits<float>::quiet_NaN();
+      group.all_reduce(tensor(values), ReduceOp::kMax, Purpose::kMetric, stream);
+      CHECK_LOCKED((std::isnan(values[0]) && std::isnan(values[1]) && std::isnan(values[2])));
+    });
+  }
+}
+
+TEST_CASE("bf16 is rounded once, not once a rank", "[comm]") {
+  // 256 + 1 + 1: bf16 has 8 significant bits, so rounding after each sum would stay at 256.
+  for (const Carrier carrier : kCarriers) {
+    run_ranks(carrier, 3, [](Communicator& group) {
+      InlineStream stream;
+      std::vector<BF16> values{to_bf16(group.rank() == 0 ? 256.0f : 1.0f)};
+      group.all_reduce(tensor(values), ReduceOp::kSum, Purpose::kGradient, stream);
+      CHECK_LOCKED(to_float(values[0]) == 258.0f);
+    });
+  }
+}
+
+TEST_CASE("a group of one touches nothing and needs nobody", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    run_ranks(carrier, 1, [](Communicator& group) {
+      InlineStream stream;
+      CHECK(group.rank() == 0);
+      CHECK(group.size() == 1);
+      std::vector<float> values{1.0f, 2.0f};
+      std::vector<float> out(2);
+      group.all_reduce(tensor(values), ReduceOp::kSum, Purpose::kGradient, stream);
+      group.broadcast(tensor(values), 0, Purpose::kParameter, stream);
+      group.all_gather(tensor(values), tensor(out), Purpose::kParameter, stream);
+      CHECK(out == std::vector<float>{1.0f, 2.0f});
+      values = {3.0f, 4.0f};
+      group.reduce_scatter(tensor(values), tensor(out), ReduceOp::kSum, Purpose::kGradient, stream);
+      CHECK(out == std::vector<float>{3.0f, 4.0f});
+      group.exchange({}, Purpose::kActivation, stream);
+      group.barrier();
+    });
+  }
+}
+
+TEST_CASE("groups of some members work side by side with the world", "[comm]") {
+  const auto store = make_memory_store();
+  const auto local = make_local_rendezvous(4);
+  for (const Carrier carrier : kCarriers) {
+    run_threads(4, [&](int rank) {
+      const auto gloo =
+          carrier == Carrier::kGloo
+              ? make_gloo_rendezvous(rank, 4, *store, {.interface_address = "127.0.0.1"})
+              : nullptr;
+      Rendezvous& rendezvous = gloo ? *gloo : *local[static_cast<std::size_t>(rank)];
+      const bool odd = rank % 2 == 1;
+      const std::vector<int> members = odd ? std::vector<int>{1, 3} : std::vector<int>{0, 2};
+      const auto world = rendezvous.make_group("world", everyone(4));
+      const auto pair = rendezvous.make_group(odd ? "odd" : "even", members);
+      InlineStream stream;
+      std::vector<float> mine{static_cast<float>(rank)};
+      pair->all_reduce(tensor(mine), ReduceOp::kSum, Purpose::kMetric, stream);
+      CHECK_LOCKED(mine[0] == (odd ? 4.0f : 2.0f));
+      world->all_reduce(tensor(mine), ReduceOp::kSum, Purpose::kMetric, stream);
+      CHECK_LOCKED(mine[0] == 12.0f);
+    });
+  }
+}
+
+TEST_CASE("neighbours in a ring exchange more than any buffer holds, without deadlock", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    run_ranks(carrier, 3, [](Communicator& group) {
+      InlineStream stream;
+      const int next = (group.rank() + 1) % 3;
+      const int previous = (group.rank() + 2) % 3;
+      std::vector<std::vector<float>> out(12);
+      std::vector<std::vector<float>> in(12);
+      std::vector<P2p> messages;
+      for (std::size_t i = 0; i < out.size(); ++i) {  // many messages to one peer, both ways
+        out[i] = input<float>(group.rank() + static_cast<int>(i), 100'001);
+        in[i].resize(100'001);
+        const int to = i % 2 == 0 ? next : previous;
+        const int from = i % 2 == 0 ? previous : next;
+        messages.push_back({P2p::Kind::kSend, to, tensor(out[i])});
+        messages.push_back({P2p::Kind::kReceive, from, tensor(in[i])});
+      }
+      group.exchange(messages, Purpose::kActivation, stream);
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        const int from = i % 2 == 0 ? previous : next;
+        CHECK_LOCKED(mismatches(in[i], input<float>(from + static_cast<int>(i), 100'001)) == 0);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace dstrain
