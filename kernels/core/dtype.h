@@ -1,10 +1,10 @@
-// Element types a tensor may hold, and bf16 on the host.
+// Element types a tensor may hold.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/core/bf16.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -41,26 +41,6 @@ constexpr std::string_view name_of(DType dtype) {
       return "u8";
   }
   return "?";
-}
-
-/// The upper half of an IEEE float: 8 exponent bits, 7 mantissa bits.
-struct BF16 {
-  std::uint16_t bits = 0;
-};
-
-[[gnu::always_inline]] inline float to_float(float value) { return value; }
-
-[[gnu::always_inline]] inline float to_float(BF16 value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
-}
-
-/// Round to nearest, ties to even; NaN stays NaN.
-[[gnu::always_inline]] inline BF16 to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  const std::uint32_t quiet_nan = (bits >> 16) | 0x40U;
-  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
-  return BF16{static_cast<std::uint16_t>(is_nan ? quiet_nan : rounded)};
 }
 
 /// The DType of a host type.

@@ -1,8 +1,8 @@
 // Activation functions: each is a value and its derivative, written once for every device.
 // A new one is a struct here, an enumerator, and a case in visit(); loops and tests follow.
+// F: float, or a vector of floats (vector_math.h).
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "kernels/math/host_device.h"
@@ -13,27 +13,35 @@ namespace dstrain {
 enum class ActivationKind : std::uint8_t { kGeluTanh, kSilu };
 
 /// Hendrycks & Gimpel 2016, the tanh form that GPT-2 uses ("gelu_new"):
-/// 0.5 x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))).
+/// 0.5 x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))). Since 0.5 (1 + tanh u) = sigmoid(2u), it is
+/// computed as x · sigmoid(2u), which needs one division.
 struct GeluTanh {
-  static constexpr float kSqrtTwoOverPi = 0.7978845608028654F;
+  static constexpr float kTwoSqrtTwoOverPi = 1.5957691216057308F;
   static constexpr float kCubic = 0.044715F;
 
-  DSTRAIN_HD static float value(float x) {
-    const float t = fast_tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x));
-    return 0.5F * x * (1.0F + t);
+  template <typename F>
+  DSTRAIN_HD static F value(F x) {
+    const F twice_u = kTwoSqrtTwoOverPi * (x + kCubic * x * x * x);
+    return x / (1.0F + fast_exp(-twice_u));
   }
-  DSTRAIN_HD static float derivative(float x) {
-    const float t = fast_tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x));
-    const float inner = kSqrtTwoOverPi * (1.0F + 3.0F * kCubic * x * x);
-    return 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * inner;
+  template <typename F>
+  DSTRAIN_HD static F derivative(F x) {
+    const F twice_u = kTwoSqrtTwoOverPi * (x + kCubic * x * x * x);
+    const F sigmoid = 1.0F / (1.0F + fast_exp(-twice_u));
+    const F slope = kTwoSqrtTwoOverPi * (1.0F + 3.0F * kCubic * x * x);
+    return sigmoid + x * sigmoid * (1.0F - sigmoid) * slope;
   }
 };
 
 /// Elfwing et al. 2017: x · sigmoid(x). With a gate it makes SwiGLU (Shazeer 2020).
 struct Silu {
-  DSTRAIN_HD static float value(float x) { return x / (1.0F + fast_exp(-x)); }
-  DSTRAIN_HD static float derivative(float x) {
-    const float sigmoid = 1.0F / (1.0F + fast_exp(-x));
+  template <typename F>
+  DSTRAIN_HD static F value(F x) {
+    return x / (1.0F + fast_exp(-x));
+  }
+  template <typename F>
+  DSTRAIN_HD static F derivative(F x) {
+    const F sigmoid = 1.0F / (1.0F + fast_exp(-x));
     return sigmoid * (1.0F + x * (1.0F - sigmoid));
   }
 };

@@ -1,9 +1,9 @@
-// One element's AdamW update (Loshchilov & Hutter 2019, algorithm 2), in DeepSpeed's order.
+// One element's AdamW update (Loshchilov & Hutter 2019, algorithm 2), in DeepSpeed's order:
+// the decay uses the parameter before the update, epsilon is added after the bias correction.
 #pragma once
 
-#include <cmath>
-
 #include "kernels/math/host_device.h"
+#include "kernels/math/vector_math.h"
 
 namespace dstrain {
 
@@ -19,16 +19,39 @@ struct AdamwStep {
   float gradient_scale = 1.0F;    ///< clipping (and later loss scaling), applied to the gradient
 };
 
-/// m, v and the master parameter in place. The decay uses the parameter before the update.
-DSTRAIN_HD void adamw_element(const AdamwStep& step, float gradient, float& master, float& m,
-                              float& v) {
-  const float g = gradient * step.gradient_scale;
-  m = step.beta1 * m + (1.0F - step.beta1) * g;
-  v = step.beta2 * v + (1.0F - step.beta2) * g * g;
-  const float m_hat = m / step.bias_correction1;
-  const float v_hat = v / step.bias_correction2;
-  master -= step.learning_rate *
-            (m_hat / (std::sqrt(v_hat) + step.epsilon) + step.weight_decay * master);
+/// The step with its divisions and roots taken out of the loop over elements.
+struct AdamwFactors {
+  float gradient_scale;
+  float beta1;
+  float beta2;
+  float one_minus_beta1;
+  float one_minus_beta2;
+  float epsilon;
+  float inverse_root_correction2;  ///< 1 / sqrt(bias_correction2)
+  float step_size;                 ///< learning_rate / bias_correction1
+  float decay;                     ///< learning_rate · weight_decay
+};
+
+DSTRAIN_HD AdamwFactors adamw_factors(const AdamwStep& step) {
+  return {step.gradient_scale,
+          step.beta1,
+          step.beta2,
+          1.0F - step.beta1,
+          1.0F - step.beta2,
+          step.epsilon,
+          1.0F / __builtin_sqrtf(step.bias_correction2),
+          step.learning_rate / step.bias_correction1,
+          step.learning_rate * step.weight_decay};
+}
+
+/// m, v and the master parameter in place. F: float, or a vector of floats.
+template <typename F>
+DSTRAIN_HD void adamw_element(const AdamwFactors& step, F gradient, F& master, F& m, F& v) {
+  const F g = gradient * step.gradient_scale;
+  m = step.beta1 * m + step.one_minus_beta1 * g;
+  v = step.beta2 * v + step.one_minus_beta2 * g * g;
+  const F deviation = FloatTraits<F>::square_root(v) * step.inverse_root_correction2 + step.epsilon;
+  master = master - (step.decay * master + step.step_size * (m / deviation));
 }
 
 }  // namespace dstrain

@@ -1,0 +1,128 @@
+// CpuOps: every operation of kernels/ops.h on the processor. A method checks dtypes and shapes at
+// once and runs its loops in stream order; the file that holds it is named after its subject.
+#pragma once
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/scratch_pool.h"
+#include "kernels/ops.h"
+
+namespace dstrain {
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(int threads, CpuIsa isa) : threads_(threads), loops_(loops_for(isa)), matmul_(threads) {}
+
+  void linear_forward(
+      ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) override;
+  void linear_backward_input(ConstTensor dy_NO,
+                             ConstTensor w_OI,
+                             Tensor dx_NI,
+                             Stream& stream) override;
+  void linear_backward_weight(
+      ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write, Stream& stream) override;
+  void linear_backward_bias(ConstTensor dy_NO,
+                            Tensor dbias_O,
+                            Write write,
+                            Stream& stream) override;
+
+  void embedding_forward(ConstTensor tokens_N,
+                         ConstTensor table_VC,
+                         ConstTensor position_PC,
+                         std::int64_t sequence,
+                         Tensor x_NC,
+                         Stream& stream) override;
+  void embedding_backward(ConstTensor tokens_N,
+                          ConstTensor dx_NC,
+                          std::int64_t sequence,
+                          Tensor dtable_VC,
+                          Tensor dposition_PC,
+                          Write table_write,
+                          Write position_write,
+                          Stream& stream) override;
+
+  void norm_forward(const NormForward& norm, Stream& stream) override;
+  void norm_backward(const NormBackward& norm, Stream& stream) override;
+  void add(ConstTensor a, ConstTensor b, Tensor y, Stream& stream) override;
+
+  void rope(const AttentionShape& shape,
+            Tensor qkv,
+            ConstTensor cos_TD,
+            ConstTensor sin_TD,
+            Pass pass,
+            Stream& stream) override;
+  void attention_forward(const AttentionShape& shape,
+                         ConstTensor qkv,
+                         Tensor out,
+                         Tensor logsumexp_BHT,
+                         Stream& stream) override;
+  void attention_backward(const AttentionShape& shape,
+                          ConstTensor qkv,
+                          ConstTensor out,
+                          ConstTensor logsumexp_BHT,
+                          ConstTensor dout,
+                          Tensor delta_BHT,
+                          Tensor dqkv,
+                          Stream& stream) override;
+
+  void activation_forward(ActivationKind kind,
+                          ConstTensor x_NF,
+                          Tensor y_NF,
+                          Stream& stream) override;
+  void activation_backward(ActivationKind kind,
+                           ConstTensor x_NF,
+                           ConstTensor dy_NF,
+                           Tensor dx_NF,
+                           Stream& stream) override;
+  void gated_activation_forward(ActivationKind kind,
+                                ConstTensor gate_up,
+                                Tensor y_NF,
+                                Stream& stream) override;
+  void gated_activation_backward(ActivationKind kind,
+                                 ConstTensor gate_up,
+                                 ConstTensor dy_NF,
+                                 Tensor d_gate_up,
+                                 Stream& stream) override;
+
+  void cross_entropy_forward(ConstTensor logits_NV,
+                             ConstTensor targets_N,
+                             Tensor losses_N,
+                             Stream& stream) override;
+  void cross_entropy_forward_backward(Tensor logits_NV,
+                                      ConstTensor targets_N,
+                                      float gradient_scale,
+                                      Tensor losses_N,
+                                      Stream& stream) override;
+
+  void sum(ConstTensor values, Tensor total, Write write, Stream& stream) override;
+  void sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) override;
+  void adamw(const AdamwStep& step,
+             ConstTensor gradient,
+             Tensor master,
+             Tensor m,
+             Tensor v,
+             Tensor parameters,
+             Stream& stream) override;
+  void cast(ConstTensor in, Tensor out, Stream& stream) override;
+  void zero(Tensor tensor, Stream& stream) override;
+
+ private:
+  using BlockSum = double (*)(const float* x, std::int64_t n);
+  void sum_blocks(
+      BlockSum block_sum, ConstTensor values, Tensor total, Write write, Stream& stream);
+  /// total[c] = or += the sum over blocks of partials[block][c], in block order.
+  void add_partials(const float* partials,
+                    std::int64_t blocks,
+                    std::int64_t stride,
+                    std::int64_t width,
+                    Write write,
+                    float* total);
+  void zero_bytes(void* data, std::int64_t bytes);
+
+  int threads_;
+  VectorLoops loops_;
+  CpuMatmul matmul_;
+  ScratchPool scratch_;
+};
+
+}  // namespace dstrain

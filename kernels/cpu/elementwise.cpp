@@ -1,0 +1,88 @@
+// Addition, conversion, zeros and the optimizer: one pass over flat ranges.
+#include <cstring>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/typed.h"
+
+namespace dstrain {
+namespace {
+
+/// Elements of a task: small enough to share out evenly, large enough to stream from memory.
+constexpr std::int64_t kPiece = 1 << 15;
+
+}  // namespace
+
+void CpuOps::add(ConstTensor a, ConstTensor b, Tensor y, Stream& stream) {
+  const std::int64_t n = a.numel();
+  expect(b, "add: b", a.dtype(), n);
+  expect(y, "add: y", a.dtype(), n);
+  stream.run([=, this] {
+    with_loops(loops_, a.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+        loops.add(pointer<T>(a) + begin, pointer<T>(b) + begin, pointer<T>(y) + begin, end - begin);
+      });
+    });
+  });
+}
+
+void CpuOps::adamw(const AdamwStep& step,
+                   ConstTensor gradient,
+                   Tensor master,
+                   Tensor m,
+                   Tensor v,
+                   Tensor parameters,
+                   Stream& stream) {
+  const std::int64_t n = master.numel();
+  expect(gradient, "adamw: gradient", DType::kF32, n);
+  expect(master, "adamw: master", DType::kF32, n);
+  expect(m, "adamw: m", DType::kF32, n);
+  expect(v, "adamw: v", DType::kF32, n);
+  expect_optional(parameters, "adamw: parameters", parameters.dtype(), n);
+  stream.run([=, this] {
+    const AdamwFactors factors = adamw_factors(step);
+    with_loops(loops_, parameters.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+        T* const copy = parameters.empty() ? nullptr : pointer<T>(parameters) + begin;
+        loops.adamw(factors, pointer<float>(gradient) + begin, pointer<float>(master) + begin,
+                    pointer<float>(m) + begin, pointer<float>(v) + begin, copy, end - begin);
+      });
+    });
+  });
+}
+
+void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
+  const std::int64_t n = in.numel();
+  expect(out, "cast: out", out.dtype(), n);
+  const bool same = in.dtype() == out.dtype();
+  const bool widens = in.dtype() == DType::kBF16 && out.dtype() == DType::kF32;
+  const bool narrows = in.dtype() == DType::kF32 && out.dtype() == DType::kBF16;
+  check(same || widens || narrows, "cast from {} to {}: only f32 and bf16 are converted",
+        name_of(in.dtype()), name_of(out.dtype()));
+  stream.run([=, this] {
+    parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+      if (widens) {
+        loops_.widen(pointer<BF16>(in) + begin, pointer<float>(out) + begin, end - begin);
+      } else if (narrows) {
+        loops_.narrow(pointer<float>(in) + begin, pointer<BF16>(out) + begin, end - begin);
+      } else {
+        const std::int64_t size = size_of(in.dtype());
+        std::memmove(pointer<std::byte>(out) + begin * size, pointer<std::byte>(in) + begin * size,
+                     static_cast<std::size_t>((end - begin) * size));
+      }
+    });
+  });
+}
+
+void CpuOps::zero(Tensor tensor, Stream& stream) {
+  stream.run([=, this] { zero_bytes(tensor.data(), tensor.bytes()); });
+}
+
+void CpuOps::zero_bytes(void* data, std::int64_t bytes) {
+  constexpr std::int64_t kBytes = std::int64_t{1} << 20;
+  parallel_pieces(threads_, bytes, kBytes, [=](std::int64_t begin, std::int64_t end) {
+    std::memset(static_cast<std::byte*>(data) + begin, 0, static_cast<std::size_t>(end - begin));
+  });
+}
+
+}  // namespace dstrain

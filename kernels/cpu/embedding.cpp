@@ -1,0 +1,113 @@
+// Embedding tables: rows gathered, and gradients of rows added.
+//
+// N tokens, T sequence, C width, V vocabulary, P positions
+#include <algorithm>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/typed.h"
+
+namespace dstrain {
+namespace {
+
+/// The worst token, so that the error names it; tokens come from files.
+void check_tokens(const ConstTensor& tokens_N, std::int64_t vocabulary, const char* what) {
+  const auto tokens = tokens_N.as<std::int32_t>();
+  const auto [lowest, highest] = std::minmax_element(tokens.begin(), tokens.end());
+  check(tokens.empty() || (*lowest >= 0 && *highest < vocabulary),
+        "{}: token ids from {} to {} are outside the vocabulary [0, {})", what, *lowest, *highest,
+        vocabulary);
+}
+
+}  // namespace
+
+void CpuOps::embedding_forward(ConstTensor tokens_N,
+                               ConstTensor table_VC,
+                               ConstTensor position_PC,
+                               std::int64_t sequence,
+                               Tensor x_NC,
+                               Stream& stream) {
+  const auto [tokens, width] = as_matrix(x_NC);
+  const auto [vocabulary, table_width] = as_matrix(table_VC);
+  expect(tokens_N, "tokens", DType::kI32, tokens);
+  expect(table_VC, "token table", x_NC.dtype(), vocabulary * width);
+  check(table_width == width, "token table of width {} for x of width {}", table_width, width);
+  if (!position_PC.empty()) {
+    const auto [positions, position_width] = as_matrix(position_PC);
+    expect(position_PC, "position table", x_NC.dtype(), positions * width);
+    check(position_width == width && sequence >= 1 && sequence <= positions,
+          "position table of shape {} for sequences of {} × {}", position_PC.shape().to_string(),
+          sequence, width);
+  }
+  stream.run([=, this, tokens = tokens, width = width, vocabulary = vocabulary] {
+    check_tokens(tokens_N, vocabulary, "embedding");
+    const auto* const ids = pointer<std::int32_t>(tokens_N);
+    constexpr std::int64_t kRows = 32;
+    with_loops(loops_, x_NC.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      const T* const table = pointer<T>(table_VC);
+      const T* const position = pointer<T>(position_PC);
+      T* const x = pointer<T>(x_NC);
+      parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t n = begin; n < end; ++n) {
+          const T* const row = table + ids[n] * width;
+          if (position == nullptr) {
+            std::copy_n(row, width, x + n * width);
+          } else {
+            loops.add(row, position + (n % sequence) * width, x + n * width, width);
+          }
+        }
+      });
+    });
+  });
+}
+
+// One task per slice of columns, which goes through all tokens in order: no two tasks touch the
+// same element, whatever the tokens are, and a frequent token is no bottleneck.
+void CpuOps::embedding_backward(ConstTensor tokens_N,
+                                ConstTensor dx_NC,
+                                std::int64_t sequence,
+                                Tensor dtable_VC,
+                                Tensor dposition_PC,
+                                Write table_write,
+                                Write position_write,
+                                Stream& stream) {
+  const auto [tokens, width] = as_matrix(dx_NC);
+  const auto [vocabulary, table_width] = as_matrix(dtable_VC);
+  expect(tokens_N, "tokens", DType::kI32, tokens);
+  expect(dtable_VC, "gradient of the token table", DType::kF32, vocabulary * width);
+  check(table_width == width, "token table of width {} for dx of width {}", table_width, width);
+  if (!dposition_PC.empty()) {
+    const auto [positions, position_width] = as_matrix(dposition_PC);
+    expect(dposition_PC, "gradient of the position table", DType::kF32, positions * width);
+    check(position_width == width && sequence >= 1 && sequence <= positions,
+          "position table of shape {} for sequences of {} × {}", dposition_PC.shape().to_string(),
+          sequence, width);
+  }
+  stream.run([=, this, tokens = tokens, width = width, vocabulary = vocabulary] {
+    check_tokens(tokens_N, vocabulary, "embedding gradient");
+    if (table_write == Write::kOverwrite) {
+      zero_bytes(dtable_VC.data(), dtable_VC.bytes());
+    }
+    if (!dposition_PC.empty() && position_write == Write::kOverwrite) {
+      zero_bytes(dposition_PC.data(), dposition_PC.bytes());
+    }
+    const auto* const ids = pointer<std::int32_t>(tokens_N);
+    float* const table = pointer<float>(dtable_VC);
+    float* const position = pointer<float>(dposition_PC);
+    constexpr std::int64_t kColumns = 64;
+    with_loops(loops_, dx_NC.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      const T* const dx = pointer<T>(dx_NC);
+      parallel_pieces(threads_, width, kColumns, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t n = 0; n < tokens; ++n) {
+          const T* const slice = dx + n * width + begin;
+          loops.accumulate(slice, table + ids[n] * width + begin, end - begin);
+          if (position != nullptr) {
+            loops.accumulate(slice, position + (n % sequence) * width + begin, end - begin);
+          }
+        }
+      });
+    });
+  });
+}
+
+}  // namespace dstrain

@@ -1,0 +1,28 @@
+// The instruction sets that the CPU kernels are compiled for, and which this processor has.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cpu/vector/loops.h"
+
+namespace dstrain {
+
+enum class CpuIsa : std::uint8_t {
+  kBaseline,  ///< x86-64: SSE2
+  kAvx2,      ///< x86-64-v3: AVX2 and FMA
+  kAvx512,    ///< x86-64-v4: AVX-512 F, BW, CD, DQ, VL
+  kAmx,       ///< AVX-512 with bf16 instructions, and bf16 tiles (Sapphire Rapids on)
+};
+
+std::string_view name_of(CpuIsa isa);
+
+/// Those that this processor and kernel run, the fastest last. Asks the kernel for the tile
+/// registers, once for the process.
+std::vector<CpuIsa> supported_isas();
+
+/// The loops compiled for `isa`.
+VectorLoops loops_for(CpuIsa isa);
+
+}  // namespace dstrain

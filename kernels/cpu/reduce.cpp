@@ -1,0 +1,57 @@
+// Sums in an order that does not depend on the number of threads: fixed blocks, then the blocks
+// in order.
+#include <algorithm>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/typed.h"
+
+namespace dstrain {
+
+void CpuOps::sum(ConstTensor values, Tensor total, Write write, Stream& stream) {
+  sum_blocks(loops_.sum, values, total, write, stream);
+}
+
+void CpuOps::sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) {
+  sum_blocks(loops_.sum_of_squares, values, total, write, stream);
+}
+
+void CpuOps::sum_blocks(
+    BlockSum block_sum, ConstTensor values, Tensor total, Write write, Stream& stream) {
+  const std::int64_t n = values.numel();
+  expect(values, "values", DType::kF32, n);
+  expect(total, "total", DType::kF64, 1);
+  stream.run([=, this] {
+    constexpr std::int64_t kBlock = 1 << 16;
+    const std::int64_t blocks = (n + kBlock - 1) / kBlock;
+    const auto sums = scratch_.lease(blocks * size_of(DType::kF64));
+    parallel_pieces(threads_, n, kBlock, [&](std::int64_t begin, std::int64_t end) {
+      sums.as<double>()[begin / kBlock] = block_sum(pointer<float>(values) + begin, end - begin);
+    });
+    double& result = *pointer<double>(total);
+    double added = 0.0;
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      added += sums.as<double>()[block];
+    }
+    result = write == Write::kAdd ? result + added : added;
+  });
+}
+
+void CpuOps::add_partials(const float* partials,
+                          std::int64_t blocks,
+                          std::int64_t stride,
+                          std::int64_t width,
+                          Write write,
+                          float* total) {
+  constexpr std::int64_t kColumns = 1024;
+  parallel_pieces(threads_, width, kColumns, [=, this](std::int64_t begin, std::int64_t end) {
+    if (write == Write::kOverwrite) {
+      std::fill(total + begin, total + end, 0.0F);
+    }
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      loops_.f32.accumulate(partials + block * stride + begin, total + begin, end - begin);
+    }
+  });
+}
+
+}  // namespace dstrain

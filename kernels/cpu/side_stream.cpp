@@ -1,0 +1,85 @@
+#include "kernels/cpu/side_stream.h"
+
+#include <utility>
+
+#include <pthread.h>
+
+namespace dstrain {
+
+SideStream::SideStream(const std::string& name) : thread_([this] { run_tasks(); }) {
+  // Only shown to people; a failure to set it is no reason to stop.
+  (void)pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+}
+
+SideStream::~SideStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_arrived_.notify_one();
+  thread_.join();
+}
+
+void SideStream::enqueue(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    ++enqueued_;
+  }
+  work_arrived_.notify_one();
+}
+
+Event SideStream::record() {
+  const std::lock_guard lock(mutex_);
+  return {.stream = this, .ticket = enqueued_};
+}
+
+void SideStream::wait(const Event& event) {
+  if (event.stream == nullptr || event.stream == this) {
+    return;  // passed already, or ordered by the queue itself
+  }
+  enqueue([event] { event.stream->wait_until(event.ticket); });
+}
+
+void SideStream::wait_until(std::uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  work_done_.wait(lock, [&] { return completed_ >= ticket; });
+  if (failure_ != nullptr && ticket >= failed_) {
+    std::rethrow_exception(failure_);
+  }
+}
+
+void SideStream::synchronize() {
+  wait_until(record().ticket);
+}
+
+void SideStream::run_tasks() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_arrived_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+    if (tasks_.empty()) {
+      return;
+    }
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    if (failure_ == nullptr) {
+      std::exception_ptr failure;
+      lock.unlock();
+      try {
+        task();
+      } catch (...) {  // carried to whoever waits
+        failure = std::current_exception();
+      }
+      task = nullptr;  // what it captured goes before anyone is told that it is done
+      lock.lock();
+      if (failure != nullptr) {
+        failure_ = failure;
+        failed_ = completed_ + 1;
+      }
+    }
+    ++completed_;
+    work_done_.notify_all();
+  }
+}
+
+}  // namespace dstrain

@@ -1,0 +1,209 @@
+// Loops over elements: addition, activations, rotation, conversion, sums, AdamW. Outputs may be
+// the very inputs: each step loads all it needs before it stores.
+#include "kernels/cpu/vector/parts.h"
+#include "kernels/cpu/vector/vec.h"
+
+namespace dstrain::DSTRAIN_ISA {
+namespace {
+
+template <typename T>
+[[gnu::flatten]] void add(const T* a, const T* b, T* y, std::int64_t n) {
+  for_each_vec(n, [=](std::int64_t i, auto width) {
+    store(y + i, load(a + i, width) + load(b + i, width), width);
+  });
+}
+
+template <typename T>
+[[gnu::flatten]] void activation_forward(ActivationKind kind, const T* x, T* y, std::int64_t n) {
+  visit(kind, [=](auto act) {
+    for_each_vec(
+        n, [=](std::int64_t i, auto width) { store(y + i, act.value(load(x + i, width)), width); });
+  });
+}
+
+template <typename T>
+[[gnu::flatten]] void activation_backward(
+    ActivationKind kind, const T* x, const T* dy, T* dx, std::int64_t n) {
+  visit(kind, [=](auto act) {
+    for_each_vec(n, [=](std::int64_t i, auto width) {
+      store(dx + i, load(dy + i, width) * act.derivative(load(x + i, width)), width);
+    });
+  });
+}
+
+template <typename T>
+[[gnu::flatten]] void gated_forward(
+    ActivationKind kind, const T* gate_up, T* y, std::int64_t rows, std::int64_t width_F) {
+  visit(kind, [=](auto act) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const T* gate = gate_up + row * 2 * width_F;
+      const T* up = gate + width_F;
+      T* out = y + row * width_F;
+      for_each_vec(width_F, [=](std::int64_t i, auto width) {
+        store(out + i, act.value(load(gate + i, width)) * load(up + i, width), width);
+      });
+    }
+  });
+}
+
+template <typename T>
+[[gnu::flatten]] void gated_backward(ActivationKind kind,
+                                     const T* gate_up,
+                                     const T* dy,
+                                     T* d_gate_up,
+                                     std::int64_t rows,
+                                     std::int64_t width_F) {
+  visit(kind, [=](auto act) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const T* gate = gate_up + row * 2 * width_F;
+      const T* up = gate + width_F;
+      const T* dout = dy + row * width_F;
+      T* d_gate = d_gate_up + row * 2 * width_F;
+      T* d_up = d_gate + width_F;
+      for_each_vec(width_F, [=](std::int64_t i, auto width) {
+        const Vec g = load(gate + i, width);
+        const Vec u = load(up + i, width);
+        const Vec d = load(dout + i, width);
+        store(d_gate + i, d * u * act.derivative(g), width);
+        store(d_up + i, d * act.value(g), width);
+      });
+    }
+  });
+}
+
+template <typename T>
+[[gnu::flatten]] void rope(const RopeRows<T>& rope) {
+  const std::int64_t half = rope.head_dim / 2;
+  for (std::int64_t row = 0; row < rope.rows; ++row) {
+    const std::int64_t position = (rope.first_row + row) % rope.sequence;
+    const float* cosine = rope.cosine + position * half;
+    const float* sine = rope.sine + position * half;
+    for (std::int64_t head = 0; head < rope.heads; ++head) {
+      T* first = rope.qkv + row * rope.row_stride + head * rope.head_dim;
+      T* second = first + half;
+      for_each_vec(half, [=, &rope](std::int64_t i, auto width) {
+        const Vec a = load(first + i, width);
+        const Vec b = load(second + i, width);
+        const Vec c = load(cosine + i, width);
+        const Vec s = load(sine + i, width) * rope.direction;
+        store(first + i, a * c - b * s, width);
+        store(second + i, b * c + a * s, width);
+      });
+    }
+  }
+}
+
+template <typename T>
+[[gnu::flatten]] void accumulate(const T* x, float* y, std::int64_t n) {
+  for_each_vec(n, [=](std::int64_t i, auto width) {
+    store(y + i, load(y + i, width) + load(x + i, width), width);
+  });
+}
+
+/// Eight rows at a time: the running sums are read and written once for eight loads of x.
+template <typename T>
+[[gnu::flatten]] void add_column_sums(const T* x,
+                                      std::int64_t rows,
+                                      std::int64_t width_C,
+                                      float* sums) {
+  constexpr std::int64_t kRows = 8;
+  std::int64_t row = 0;
+  for (; row + kRows <= rows; row += kRows) {
+    const T* base = x + row * width_C;
+    for_each_vec(width_C, [=](std::int64_t c, auto width) {
+      Vec total = load(sums + c, width);
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        total += load(base + r * width_C + c, width);
+      }
+      store(sums + c, total, width);
+    });
+  }
+  for (; row < rows; ++row) {
+    accumulate(x + row * width_C, sums, width_C);
+  }
+}
+
+template <typename T>
+[[gnu::flatten]] void adamw(const AdamwFactors& factors,
+                            const float* gradient,
+                            float* master,
+                            float* m,
+                            float* v,
+                            T* parameters,
+                            std::int64_t n) {
+  const AdamwFactors step = factors;
+  for_each_vec(n, [=](std::int64_t i, auto width) {
+    Vec master_i = load(master + i, width);
+    Vec m_i = load(m + i, width);
+    Vec v_i = load(v + i, width);
+    adamw_element(step, load(gradient + i, width), master_i, m_i, v_i);
+    store(master + i, master_i, width);
+    store(m + i, m_i, width);
+    store(v + i, v_i, width);
+    if (parameters != nullptr) {
+      store(parameters + i, master_i, width);
+    }
+  });
+}
+
+template <typename From, typename To>
+[[gnu::flatten]] void convert(const From* x, To* y, std::int64_t n) {
+  for_each_vec(n, [=](std::int64_t i, auto width) { store(y + i, load(x + i, width), width); });
+}
+
+constexpr int kDoubleLanes = kLanes / 2;
+using VecDouble = double __attribute__((vector_size(4 * kLanes)));
+using HalfVec = float __attribute__((vector_size(2 * kLanes)));
+using MemoryHalfVec = float __attribute__((vector_size(2 * kLanes), aligned(4), may_alias));
+
+/// Four running sums of doubles, so that the additions do not wait for each other.
+template <bool kSquare>
+[[gnu::flatten]] double sum(const float* x, std::int64_t n) {
+  constexpr int kChains = 4;
+  VecDouble totals[kChains] = {};
+  std::int64_t i = 0;
+  for (; i + kChains * kDoubleLanes <= n; i += kChains * kDoubleLanes) {
+    for (int chain = 0; chain < kChains; ++chain) {
+      const HalfVec value = *reinterpret_cast<const MemoryHalfVec*>(x + i + chain * kDoubleLanes);
+      const VecDouble wide = __builtin_convertvector(value, VecDouble);
+      totals[chain] += kSquare ? wide * wide : wide;
+    }
+  }
+  double total = 0.0;
+  for (int chain = 0; chain < kChains; ++chain) {
+    for (int lane = 0; lane < kDoubleLanes; ++lane) {
+      total += totals[chain][lane];
+    }
+  }
+  for (; i < n; ++i) {
+    const auto wide = static_cast<double>(x[i]);
+    total += kSquare ? wide * wide : wide;
+  }
+  return total;
+}
+
+template <typename T>
+void fill(TypedLoops<T>* loops) {
+  loops->add = add<T>;
+  loops->activation_forward = activation_forward<T>;
+  loops->activation_backward = activation_backward<T>;
+  loops->gated_forward = gated_forward<T>;
+  loops->gated_backward = gated_backward<T>;
+  loops->rope = rope<T>;
+  loops->accumulate = accumulate<T>;
+  loops->add_column_sums = add_column_sums<T>;
+  loops->adamw = adamw<T>;
+}
+
+}  // namespace
+
+void fill_elementwise(VectorLoops* loops) {
+  fill(&loops->f32);
+  fill(&loops->bf16);
+  loops->widen = convert<BF16, float>;
+  loops->narrow = convert<float, BF16>;
+  loops->sum = sum<false>;
+  loops->sum_of_squares = sum<true>;
+}
+
+}  // namespace dstrain::DSTRAIN_ISA

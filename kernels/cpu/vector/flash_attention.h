@@ -1,0 +1,395 @@
+// Flash attention (Dao et al. 2022) on a CPU: tiles of 64 keys × 64 queries that stay in the
+// nearest caches. Scores are kept transposed, one key a row and queries side by side in vectors,
+// so that the softmax over keys needs no sums across lanes:
+//   Sᵀ = K Qᵀ · Oᵀ += Vᵀ Pᵀ          backward: dPᵀ = V dOᵀ · dV += Pᵀ dO · dK += dSᵀ Q · dQᵀ += Kᵀ
+//   dSᵀ
+// Tiles (FloatTiles, AmxTiles) says how an operand is packed and how two are multiplied:
+// a left operand is row-major, a right operand is in the form that Tiles::multiply wants.
+//
+// T sequence, D head dim; j tile of keys, i tile of queries (j ≤ i: causal)
+#pragma once
+
+#include "kernels/cpu/vector/transpose.h"
+
+namespace dstrain::DSTRAIN_ISA {
+
+constexpr std::int64_t kTileSize = kTile * kTile;
+constexpr std::int64_t kHalf = kTile / 2;
+
+/// Hands out pieces of the task's scratch memory, each aligned to 64 bytes. With a null base it
+/// counts what would be handed out.
+struct Carver {
+  std::uintptr_t next;
+
+  template <typename E>
+  DSTRAIN_INLINE E* take(std::int64_t elements) {
+    E* piece = reinterpret_cast<E*>(next);
+    next += (static_cast<std::uintptr_t>(elements) * sizeof(E) + 63U) & ~std::uintptr_t{63U};
+    return piece;
+  }
+};
+
+template <typename Tiles>
+struct ForwardScratch {
+  using E = typename Tiles::Element;
+  E* k_rows;     // [tiles][64][D], left operand
+  E* v_columns;  // [tiles][D][64], left
+  E* q_columns;  // depth D, 64 columns, right
+  E* p;          // Pᵀ: depth 64 keys, 64 columns, right
+  float* scores;
+  float* out_columns;  // [D][64]
+  float* maximum;
+  float* total;
+  float* factor;
+
+  DSTRAIN_INLINE std::uintptr_t carve(void* base, std::int64_t tiles, std::int64_t depth) {
+    Carver carver{reinterpret_cast<std::uintptr_t>(base)};
+    k_rows = carver.take<E>(tiles * kTile * depth);
+    v_columns = carver.take<E>(tiles * kTile * depth);
+    q_columns = carver.take<E>(kTile * depth);
+    p = carver.take<E>(kTileSize);
+    scores = carver.take<float>(kTileSize);
+    out_columns = carver.take<float>(kTile * depth);
+    maximum = carver.take<float>(kTile);
+    total = carver.take<float>(kTile);
+    factor = carver.take<float>(kTile);
+    return carver.next;
+  }
+};
+
+template <typename Tiles>
+struct BackwardScratch {
+  using E = typename Tiles::Element;
+  E* k_rows;        // [tiles][64][D], left
+  E* v_rows;        // [tiles][64][D], left
+  E* k_columns;     // [tiles][D][64], left
+  E* q_columns;     // depth D, right
+  E* dout_columns;  // depth D, right
+  E* q_rows;        // depth 64, right
+  E* dout_rows;     // depth 64, right
+  E* p;             // Pᵀ, left
+  E* ds;            // dSᵀ, left
+  E* ds_right;      // dSᵀ, right
+  float* scores;
+  float* dp;
+  float* dq_columns;  // [D][64]
+  float* dk;          // [tiles·64][padded D]
+  float* dv;
+  float* logsumexp;
+  float* delta;
+  float* factor;
+
+  DSTRAIN_INLINE std::uintptr_t carve(void* base, std::int64_t tiles, std::int64_t depth) {
+    Carver carver{reinterpret_cast<std::uintptr_t>(base)};
+    const std::int64_t padded = Tiles::padded(depth);
+    k_rows = carver.take<E>(tiles * kTile * depth);
+    v_rows = carver.take<E>(tiles * kTile * depth);
+    k_columns = carver.take<E>(tiles * kTile * depth);
+    q_columns = carver.take<E>(kTile * depth);
+    dout_columns = carver.take<E>(kTile * depth);
+    q_rows = carver.take<E>(kTile * padded);
+    dout_rows = carver.take<E>(kTile * padded);
+    p = carver.take<E>(kTileSize);
+    ds = carver.take<E>(kTileSize);
+    ds_right = carver.take<E>(kTileSize);
+    scores = carver.take<float>(kTileSize);
+    dp = carver.take<float>(kTileSize);
+    dq_columns = carver.take<float>(kTile * depth);
+    dk = carver.take<float>(tiles * kTile * padded);
+    dv = carver.take<float>(tiles * kTile * padded);
+    logsumexp = carver.take<float>(kTile);
+    delta = carver.take<float>(kTile);
+    factor = carver.take<float>(kTile);
+    return carver.next;
+  }
+};
+
+/// Lanes of the queries first_query … that may see `key`.
+DSTRAIN_INLINE VecBits visible(std::int64_t key, std::int64_t first_query) {
+  LaneIndex queries{};
+  for (int lane = 0; lane < kLanes; ++lane) {
+    queries[lane] = lane;
+  }
+  return reinterpret_cast<VecBits>(queries >= static_cast<std::int32_t>(key - first_query));
+}
+
+DSTRAIN_INLINE Vec keep_where(VecBits mask, Vec value) {
+  return reinterpret_cast<Vec>(mask & reinterpret_cast<VecBits>(value));
+}
+
+/// Keys that any query of the vector starting at `first_query` may see.
+DSTRAIN_INLINE std::int64_t seen_keys(bool diagonal, std::int64_t first_query) {
+  return diagonal ? first_query + kLanes : kTile;
+}
+
+/// result[key][query] = left[key][D] · right[D][query]. On the diagonal the square of late keys and
+/// early queries is left out: nothing there is seen.
+template <typename Tiles, typename E>
+DSTRAIN_INLINE void keys_by_queries(
+    const E* left, const E* right, std::int64_t depth, bool diagonal, float* result) {
+  if (diagonal) {
+    Tiles::multiply(left, depth, right, kTile, result, kTile, kHalf, kTile, depth, false);
+    Tiles::multiply(left + kHalf * depth, depth, Tiles::column(right, kHalf), kTile,
+                    result + kHalf * kTile + kHalf, kTile, kHalf, kHalf, depth, false);
+  } else {
+    Tiles::multiply(left, depth, right, kTile, result, kTile, kTile, kTile, depth, false);
+  }
+}
+
+/// result[D][query] (+)= left[D][key] · right[key][query], leaving out the same square.
+template <typename Tiles, typename E>
+DSTRAIN_INLINE void sum_over_keys(
+    const E* left, const E* right, std::int64_t depth, bool diagonal, bool add, float* result) {
+  if (diagonal) {
+    Tiles::multiply(left, kTile, right, kTile, result, kTile, depth, kHalf, kHalf, add);
+    Tiles::multiply(left, kTile, Tiles::column(right, kHalf), kTile, result + kHalf, kTile, depth,
+                    kHalf, kTile, add);
+  } else {
+    Tiles::multiply(left, kTile, right, kTile, result, kTile, depth, kTile, kTile, add);
+  }
+}
+
+/// result[key][D] += left[key][query] · right[query][D], leaving out the same square.
+template <typename Tiles, typename E>
+DSTRAIN_INLINE void sum_over_queries(
+    const E* left, const E* right, std::int64_t padded, bool diagonal, float* result) {
+  if (diagonal) {
+    Tiles::multiply(left, kTile, right, padded, result, padded, kHalf, padded, kTile, true);
+    Tiles::multiply(left + kHalf * kTile + kHalf, kTile, right + kHalf * padded, padded,
+                    result + kHalf * padded, padded, kHalf, padded, kHalf, true);
+  } else {
+    Tiles::multiply(left, kTile, right, padded, result, padded, kTile, padded, kTile, true);
+  }
+}
+
+/// Scores become probabilities relative to the running maximum; factor = what earlier sums must
+/// be multiplied with.
+template <typename Tiles>
+DSTRAIN_INLINE void online_softmax(const ForwardScratch<Tiles>& s, float scale, bool diagonal) {
+  for (std::int64_t query = 0; query < kTile; query += kLanes) {
+    float* column = s.scores + query;
+    const std::int64_t keys = seen_keys(diagonal, query);
+    const std::int64_t unmasked = diagonal ? query + 1 : kTile;
+    Vec largest = load(column);
+    for (std::int64_t key = 1; key < unmasked; ++key) {
+      largest = maximum(largest, load(column + key * kTile));
+    }
+    for (std::int64_t key = unmasked; key < keys; ++key) {
+      const Vec score = load(column + key * kTile);
+      largest = maximum(largest, visible(key, query) != 0U ? score : largest);
+    }
+    const Vec before = load(s.maximum + query);
+    const Vec now = maximum(before, largest * scale);
+    const Vec factor = fast_exp(before - now);
+    Vec total = load(s.total + query) * factor;
+    for (std::int64_t key = 0; key < unmasked; ++key) {
+      const Vec p = fast_exp(load(column + key * kTile) * scale - now);
+      total += p;
+      store(column + key * kTile, p);
+    }
+    for (std::int64_t key = unmasked; key < keys; ++key) {
+      const Vec p =
+          keep_where(visible(key, query), fast_exp(load(column + key * kTile) * scale - now));
+      total += p;
+      store(column + key * kTile, p);
+    }
+    for (std::int64_t key = keys; key < kTile; ++key) {
+      store(column + key * kTile, Vec{});
+    }
+    store(s.maximum + query, now);
+    store(s.total + query, total);
+    store(s.factor + query, factor);
+  }
+}
+
+DSTRAIN_INLINE void scale_columns(float* columns, const float* factors, std::int64_t depth) {
+  for (std::int64_t query = 0; query < kTile; query += kLanes) {
+    const Vec factor = load(factors + query);
+    for (std::int64_t d = 0; d < depth; ++d) {
+      store(columns + d * kTile + query, load(columns + d * kTile + query) * factor);
+    }
+  }
+}
+
+template <typename Tiles, typename T>
+DSTRAIN_INLINE void flash_forward(const AttentionTask<T>& task) {
+  const std::int64_t depth = task.head_dim;
+  const std::int64_t tiles = (task.sequence + kTile - 1) / kTile;
+  ForwardScratch<Tiles> s;
+  s.carve(task.scratch, tiles, depth);
+  std::int64_t packed = 0;  // tiles of keys and values packed so far
+  for (std::int64_t block = task.first_block; block < task.last_block; ++block) {
+    const std::int64_t head = block / tiles;
+    const std::int64_t i = block % tiles;
+    for (; packed <= i; ++packed) {
+      const std::int64_t row = packed * kTile;
+      const std::int64_t rows = task.sequence - row < kTile ? task.sequence - row : kTile;
+      Tiles::rows_left(task.k + row * task.row_stride, task.row_stride, rows, depth,
+                       s.k_rows + row * depth);
+      Tiles::columns_left(task.v + row * task.row_stride, task.row_stride, rows, depth,
+                          s.v_columns + row * depth);
+    }
+    const std::int64_t first = i * kTile;
+    const std::int64_t queries = task.sequence - first < kTile ? task.sequence - first : kTile;
+    Tiles::columns_right(task.q + first * task.row_stride + head * depth, task.row_stride, queries,
+                         depth, s.q_columns);
+    for (std::int64_t query = 0; query < kTile; ++query) {
+      s.maximum[query] = -1.0e30F;
+      s.total[query] = 0.0F;
+    }
+    for (std::int64_t j = 0; j <= i; ++j) {
+      const bool diagonal = j == i;
+      keys_by_queries<Tiles>(s.k_rows + j * kTile * depth, s.q_columns, depth, diagonal, s.scores);
+      online_softmax(s, task.scale, diagonal);
+      if (j > 0) {
+        scale_columns(s.out_columns, s.factor, depth);
+      }
+      sum_over_keys<Tiles>(s.v_columns + j * kTile * depth, Tiles::tile_right(s.scores, s.p), depth,
+                           diagonal, j > 0, s.out_columns);
+    }
+    float* logsumexp = task.logsumexp_written + head * task.sequence + first;
+    for (std::int64_t query = 0; query < kTile; ++query) {
+      s.factor[query] = 1.0F / s.total[query];
+      if (query < queries) {
+        logsumexp[query] = s.maximum[query] + __builtin_logf(s.total[query]);
+      }
+    }
+    rows_of(s.out_columns, s.factor, queries, depth,
+            task.out_written + first * task.out_stride + head * depth, task.out_stride);
+  }
+}
+
+/// scores → P, dp → dS = P · (dP - delta), both transposed, in place.
+template <typename Tiles>
+DSTRAIN_INLINE void probabilities(const BackwardScratch<Tiles>& s, float scale, bool diagonal) {
+  for (std::int64_t query = 0; query < kTile; query += kLanes) {
+    float* column = s.scores + query;
+    float* dp = s.dp + query;
+    const Vec logsumexp = load(s.logsumexp + query);
+    const Vec delta = load(s.delta + query);
+    const std::int64_t keys = seen_keys(diagonal, query);
+    const std::int64_t unmasked = diagonal ? query + 1 : kTile;
+    for (std::int64_t key = 0; key < unmasked; ++key) {
+      const Vec p = fast_exp(load(column + key * kTile) * scale - logsumexp);
+      store(column + key * kTile, p);
+      store(dp + key * kTile, p * (load(dp + key * kTile) - delta));
+    }
+    for (std::int64_t key = unmasked; key < keys; ++key) {
+      const VecBits mask = visible(key, query);
+      const Vec p = keep_where(mask, fast_exp(load(column + key * kTile) * scale - logsumexp));
+      store(column + key * kTile, p);
+      store(dp + key * kTile, keep_where(mask, p * (load(dp + key * kTile) - delta)));
+    }
+    for (std::int64_t key = keys; key < kTile; ++key) {
+      store(column + key * kTile, Vec{});
+      store(dp + key * kTile, Vec{});
+    }
+  }
+}
+
+/// delta[query] = dout · out (Dao 2023, equation 4), and the tile's logsumexp; 0 beyond the end.
+template <typename Tiles, typename T>
+DSTRAIN_INLINE void load_query_sums(const AttentionTask<T>& task,
+                                    const BackwardScratch<Tiles>& s,
+                                    std::int64_t head,
+                                    std::int64_t first,
+                                    std::int64_t queries) {
+  for (std::int64_t query = 0; query < kTile; ++query) {
+    s.logsumexp[query] = 0.0F;
+    s.delta[query] = 0.0F;
+    s.factor[query] = task.scale;
+  }
+  for (std::int64_t query = 0; query < queries; ++query) {
+    const std::int64_t at = (first + query) * task.out_stride + head * task.head_dim;
+    const T* out = task.out + at;
+    const T* dout = task.dout + at;
+    Vec total{};
+    for_each_vec(task.head_dim, [=, &total](std::int64_t d, auto width) {
+      total += load(out + d, width) * load(dout + d, width);
+    });
+    const std::int64_t row = head * task.sequence + first + query;
+    s.delta[query] = sum_lanes(total);
+    s.logsumexp[query] = task.logsumexp[row];
+    task.delta[row] = s.delta[query];
+  }
+}
+
+template <typename T>
+DSTRAIN_INLINE void write_rows(const float* rows,
+                               std::int64_t padded,
+                               float scale,
+                               std::int64_t count,
+                               std::int64_t depth,
+                               T* x,
+                               std::int64_t stride) {
+  for (std::int64_t row = 0; row < count; ++row) {
+    const float* from = rows + row * padded;
+    T* to = x + row * stride;
+    for_each_vec(depth, [=](std::int64_t d, auto width) {
+      store(to + d, load(from + d, width) * scale, width);
+    });
+  }
+}
+
+template <typename Tiles, typename T>
+DSTRAIN_INLINE void flash_backward(const AttentionTask<T>& task) {
+  const std::int64_t depth = task.head_dim;
+  const std::int64_t padded = Tiles::padded(depth);
+  const std::int64_t tiles = (task.sequence + kTile - 1) / kTile;
+  BackwardScratch<Tiles> s;
+  s.carve(task.scratch, tiles, depth);
+  for (std::int64_t j = 0; j < tiles; ++j) {
+    const std::int64_t row = j * kTile;
+    const std::int64_t rows = task.sequence - row < kTile ? task.sequence - row : kTile;
+    const T* k = task.k + row * task.row_stride;
+    Tiles::rows_left(k, task.row_stride, rows, depth, s.k_rows + row * depth);
+    Tiles::columns_left(k, task.row_stride, rows, depth, s.k_columns + row * depth);
+    Tiles::rows_left(task.v + row * task.row_stride, task.row_stride, rows, depth,
+                     s.v_rows + row * depth);
+  }
+  __builtin_memset(s.dk, 0, static_cast<std::size_t>(tiles * kTile * padded) * sizeof(float));
+  __builtin_memset(s.dv, 0, static_cast<std::size_t>(tiles * kTile * padded) * sizeof(float));
+
+  for (std::int64_t block = 0; block < task.group * tiles; ++block) {
+    const std::int64_t head = block / tiles;
+    const std::int64_t i = block % tiles;
+    const std::int64_t first = i * kTile;
+    const std::int64_t queries = task.sequence - first < kTile ? task.sequence - first : kTile;
+    const T* q = task.q + first * task.row_stride + head * depth;
+    const T* dout = task.dout + first * task.out_stride + head * depth;
+    Tiles::columns_right(q, task.row_stride, queries, depth, s.q_columns);
+    Tiles::columns_right(dout, task.out_stride, queries, depth, s.dout_columns);
+    Tiles::rows_right(q, task.row_stride, queries, depth, s.q_rows);
+    Tiles::rows_right(dout, task.out_stride, queries, depth, s.dout_rows);
+    load_query_sums(task, s, head, first, queries);
+    for (std::int64_t j = 0; j <= i; ++j) {
+      const bool diagonal = j == i;
+      const std::int64_t at = j * kTile * depth;
+      keys_by_queries<Tiles>(s.k_rows + at, s.q_columns, depth, diagonal, s.scores);
+      keys_by_queries<Tiles>(s.v_rows + at, s.dout_columns, depth, diagonal, s.dp);
+      probabilities(s, task.scale, diagonal);
+      sum_over_queries<Tiles>(Tiles::tile_left(s.scores, s.p), s.dout_rows, padded, diagonal,
+                              s.dv + j * kTile * padded);
+      sum_over_queries<Tiles>(Tiles::tile_left(s.dp, s.ds), s.q_rows, padded, diagonal,
+                              s.dk + j * kTile * padded);
+      sum_over_keys<Tiles>(s.k_columns + at, Tiles::tile_right(s.dp, s.ds_right), depth, diagonal,
+                           j > 0, s.dq_columns);
+    }
+    rows_of(s.dq_columns, s.factor, queries, depth,
+            task.dq + first * task.row_stride + head * depth, task.row_stride);
+  }
+  write_rows(s.dk, padded, task.scale, task.sequence, depth, task.dk, task.row_stride);
+  write_rows(s.dv, padded, 1.0F, task.sequence, depth, task.dv, task.row_stride);
+}
+
+template <typename Tiles>
+DSTRAIN_INLINE std::int64_t flash_scratch_bytes(std::int64_t sequence, std::int64_t depth) {
+  const std::int64_t tiles = (sequence + kTile - 1) / kTile;
+  ForwardScratch<Tiles> forward;
+  BackwardScratch<Tiles> backward;
+  const std::uintptr_t a = forward.carve(nullptr, tiles, depth);
+  const std::uintptr_t b = backward.carve(nullptr, tiles, depth);
+  return static_cast<std::int64_t>(a > b ? a : b);
+}
+
+}  // namespace dstrain::DSTRAIN_ISA

@@ -1,0 +1,141 @@
+// VectorLoops: the innermost loops of the CPU backend, as one table of function pointers for each
+// instruction set (available_loops in kernels/cpu/isa.h chooses). Each works on raw pointers in
+// one thread; checks, partition over threads and scratch memory are kernels/cpu/*.cpp's.
+// Plain structs without initialisers: this header is compiled for every instruction set (vec.h).
+//
+// N rows, C width, D head dim, F feed-forward width, V vocabulary; T: float or BF16
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/bf16.h"
+#include "kernels/math/activation.h"
+#include "kernels/math/adamw.h"
+
+namespace dstrain {
+
+template <typename T>
+struct NormForwardRows {
+  bool centered;  ///< LayerNorm: subtract the mean; RMSNorm: do not
+  float epsilon;
+  std::int64_t rows;
+  std::int64_t width;
+  const T* x;
+  const T* delta;  ///< nullptr: nothing to add
+  const T* weight;
+  const T* bias;  ///< nullptr: none
+  T* residual;    ///< only written with delta
+  T* y;
+  float* stats;  ///< [rows][2]
+};
+
+template <typename T>
+struct NormBackwardRows {
+  bool centered;
+  bool add_to_dx;
+  std::int64_t rows;
+  std::int64_t width;
+  const T* dy;
+  const T* x;
+  const T* weight;
+  const float* stats;
+  T* dx;
+  float* dweight;  ///< [width], added to
+  float* dbias;    ///< [width], added to; nullptr: not wanted
+};
+
+template <typename T>
+struct RopeRows {
+  std::int64_t rows;
+  std::int64_t first_row;  ///< position of row r: (first_row + r) mod sequence
+  std::int64_t sequence;
+  std::int64_t row_stride;
+  std::int64_t heads;  ///< query and key heads, which lie side by side
+  std::int64_t head_dim;
+  float direction;      ///< 1 forward, -1 backward
+  const float* cosine;  ///< [sequence][head_dim / 2]
+  const float* sine;
+  T* qkv;  ///< first of the rows
+};
+
+/// One sequence and one key/value head with the query heads that read it.
+template <typename T>
+struct AttentionTask {
+  std::int64_t sequence;
+  std::int64_t head_dim;
+  std::int64_t group;        ///< query heads of this key/value head
+  std::int64_t row_stride;   ///< elements from one position to the next in q, k, v and d*
+  std::int64_t out_stride;   ///< the same in out and dout
+  float scale;               ///< 1 / sqrt(head_dim)
+  std::int64_t first_block;  ///< forward: blocks of kAttentionTile queries of all `group` heads,
+  std::int64_t last_block;   ///< counted head by head, [first_block, last_block)
+  const T* q;                ///< first position of the first query head; heads side by side
+  const T* k;
+  const T* v;
+  T* out_written;            ///< forward only
+  float* logsumexp_written;  ///< [group][sequence]; forward only
+  const T* out;              ///< backward only, from here on
+  const float* logsumexp;    ///< [group][sequence]
+  const T* dout;
+  float* delta;  ///< [group][sequence]; written
+  T* dq;
+  T* dk;
+  T* dv;
+  void* scratch;  ///< attention_scratch_bytes(), aligned to 64
+};
+
+/// Queries and keys of one tile of scores.
+constexpr std::int64_t kAttentionTile = 64;
+
+/// Loops over tensors of T.
+template <typename T>
+struct TypedLoops {
+  void (*add)(const T* a, const T* b, T* y, std::int64_t n);
+  void (*activation_forward)(ActivationKind kind, const T* x, T* y, std::int64_t n);
+  void (*activation_backward)(ActivationKind kind, const T* x, const T* dy, T* dx, std::int64_t n);
+  void (*gated_forward)(
+      ActivationKind kind, const T* gate_up, T* y, std::int64_t rows, std::int64_t width);
+  void (*gated_backward)(ActivationKind kind,
+                         const T* gate_up,
+                         const T* dy,
+                         T* d_gate_up,
+                         std::int64_t rows,
+                         std::int64_t width);
+  void (*norm_forward)(const NormForwardRows<T>& rows);
+  void (*norm_backward)(const NormBackwardRows<T>& rows);
+  void (*rope)(const RopeRows<T>& rows);
+  /// sums[c] += the sum over `rows` rows of x[r][c].
+  void (*add_column_sums)(const T* x, std::int64_t rows, std::int64_t width, float* sums);
+  /// y += x.
+  void (*accumulate)(const T* x, float* y, std::int64_t n);
+  /// -log softmax(logits)[target] of one row.
+  float (*cross_entropy)(const T* logits, std::int64_t vocabulary, std::int32_t target);
+  /// The same; the logits become (softmax - onehot) · gradient_scale.
+  float (*cross_entropy_gradient)(T* logits,
+                                  std::int64_t vocabulary,
+                                  std::int32_t target,
+                                  float gradient_scale);
+  /// One pass of AdamW; `parameters` may be nullptr.
+  void (*adamw)(const AdamwFactors& step,
+                const float* gradient,
+                float* master,
+                float* m,
+                float* v,
+                T* parameters,
+                std::int64_t n);
+  /// Bytes of scratch for one task at a time.
+  std::int64_t (*attention_scratch_bytes)(std::int64_t sequence, std::int64_t head_dim);
+  void (*attention_forward)(const AttentionTask<T>& task);
+  void (*attention_backward)(const AttentionTask<T>& task);
+};
+
+struct VectorLoops {
+  TypedLoops<float> f32;
+  TypedLoops<BF16> bf16;
+  void (*widen)(const BF16* x, float* y, std::int64_t n);
+  void (*narrow)(const float* x, BF16* y, std::int64_t n);
+  double (*sum)(const float* x, std::int64_t n);
+  double (*sum_of_squares)(const float* x, std::int64_t n);
+};
+
+}  // namespace dstrain

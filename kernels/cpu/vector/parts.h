@@ -1,0 +1,15 @@
+// What the files of this folder put together: each fills its part of the table.
+#pragma once
+
+#include "kernels/cpu/vector/loops.h"
+
+namespace dstrain::DSTRAIN_ISA {
+
+void fill_elementwise(VectorLoops* loops);
+void fill_norm(VectorLoops* loops);
+void fill_cross_entropy(VectorLoops* loops);
+void fill_attention(VectorLoops* loops);
+/// All of them.
+void fill_loops(VectorLoops* loops);
+
+}  // namespace dstrain::DSTRAIN_ISA

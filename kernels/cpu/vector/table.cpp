@@ -1,0 +1,13 @@
+// The table of one instruction set.
+#include "kernels/cpu/vector/parts.h"
+
+namespace dstrain::DSTRAIN_ISA {
+
+void fill_loops(VectorLoops* loops) {
+  fill_elementwise(loops);
+  fill_norm(loops);
+  fill_cross_entropy(loops);
+  fill_attention(loops);
+}
+
+}  // namespace dstrain::DSTRAIN_ISA

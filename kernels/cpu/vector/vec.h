@@ -1,0 +1,183 @@
+// Vec: a register of floats of the instruction set this file is compiled for.
+//
+// The files of this folder are compiled once per instruction set, in the namespace that
+// DSTRAIN_ISA names. An inline function with external linkage (anything of std::) would be kept
+// once by the linker, perhaps in its AVX-512 copy, and crash an older processor. So: raw pointers,
+// always_inline formulas and names inside the namespace only; no standard library.
+#pragma once
+
+#ifndef DSTRAIN_ISA
+#error "files in kernels/cpu/vector are compiled with DSTRAIN_ISA set (kernels/cpu/CMakeLists.txt)"
+#endif
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+#include <cstdint>
+
+#include "kernels/core/bf16.h"
+#include "kernels/math/vector_math.h"
+
+#define DSTRAIN_INLINE [[gnu::always_inline]] inline
+
+namespace dstrain::DSTRAIN_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+using Vec = float __attribute__((vector_size(4 * kLanes)));
+using VecBits = std::uint32_t __attribute__((vector_size(4 * kLanes)));
+using VecHalf = std::uint16_t __attribute__((vector_size(2 * kLanes)));
+// The same types in memory, where they may stand on any element and alias anything.
+using MemoryVec = float __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+using MemoryHalf = std::uint16_t __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
+
+DSTRAIN_INLINE Vec broadcast(float value) {
+  return value - Vec{};
+}
+
+DSTRAIN_INLINE Vec load(const float* p) {
+  return *reinterpret_cast<const MemoryVec*>(p);
+}
+DSTRAIN_INLINE Vec load(const BF16* p) {
+  const VecHalf half = *reinterpret_cast<const MemoryHalf*>(p);
+  return reinterpret_cast<Vec>(__builtin_convertvector(half, VecBits) << 16);
+}
+
+/// As to_bf16(); the processor's own instruction, where there is one, takes denormals as zero.
+DSTRAIN_INLINE VecHalf round_to_bf16(Vec value) {
+#ifdef __AVX512BF16__
+  return reinterpret_cast<VecHalf>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(value)));
+#else
+  const VecBits bits = reinterpret_cast<VecBits>(value);
+  const VecBits rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const VecBits quiet_nan = (bits >> 16) | 0x40U;
+  return __builtin_convertvector(value != value ? quiet_nan : rounded, VecHalf);
+#endif
+}
+
+DSTRAIN_INLINE void store(float* p, Vec value) {
+  *reinterpret_cast<MemoryVec*>(p) = value;
+}
+DSTRAIN_INLINE void store(BF16* p, Vec value) {
+  *reinterpret_cast<MemoryHalf*>(p) = round_to_bf16(value);
+}
+
+/// The value as a tensor of type T would hold it.
+template <typename T>
+DSTRAIN_INLINE Vec rounded_as(Vec value) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return value;
+  } else {
+    return reinterpret_cast<Vec>(__builtin_convertvector(round_to_bf16(value), VecBits) << 16);
+  }
+}
+
+DSTRAIN_INLINE void assign(float* p, float value) {
+  *p = value;
+}
+DSTRAIN_INLINE void assign(BF16* p, float value) {
+  *p = to_bf16(value);
+}
+
+DSTRAIN_INLINE Vec maximum(Vec a, Vec b) {
+  return a > b ? a : b;
+}
+
+DSTRAIN_INLINE float sum_lanes(Vec value) {
+  float total = 0.0F;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    total += value[lane];
+  }
+  return total;
+}
+
+DSTRAIN_INLINE float max_lanes(Vec value) {
+  float largest = value[0];
+  for (int lane = 1; lane < kLanes; ++lane) {
+    largest = value[lane] > largest ? value[lane] : largest;
+  }
+  return largest;
+}
+
+/// How much of a vector a step of a loop covers: all of it, or the first `count` elements. Lanes
+/// beyond are read as `fill` and not written.
+struct Whole {};
+struct Partial {
+  int count;
+  float fill;
+};
+
+template <typename T>
+DSTRAIN_INLINE Vec load(const T* p, Whole /*width*/) {
+  return load(p);
+}
+template <typename T>
+DSTRAIN_INLINE Vec load(const T* p, Partial width) {
+  Vec value = broadcast(width.fill);
+  for (int lane = 0; lane < width.count; ++lane) {
+    value[lane] = to_float(p[lane]);
+  }
+  return value;
+}
+template <typename T>
+DSTRAIN_INLINE void store(T* p, Vec value, Whole /*width*/) {
+  store(p, value);
+}
+template <typename T>
+DSTRAIN_INLINE void store(T* p, Vec value, Partial width) {
+  for (int lane = 0; lane < width.count; ++lane) {
+    assign(p + lane, value[lane]);
+  }
+}
+/// Zero in the lanes that a step does not cover, so that a sum over lanes is right.
+DSTRAIN_INLINE Vec covered(Vec value, Whole /*width*/) {
+  return value;
+}
+DSTRAIN_INLINE Vec covered(Vec value, Partial width) {
+  for (int lane = width.count; lane < kLanes; ++lane) {
+    value[lane] = 0.0F;
+  }
+  return value;
+}
+
+/// Calls step(i, width) for i = 0, kLanes, 2·kLanes … until `n` elements are covered.
+template <typename Step>
+DSTRAIN_INLINE void for_each_vec(std::int64_t n, Step&& step, float fill = 0.0F) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    step(i, Whole{});
+  }
+  if (i < n) {
+    step(i, Partial{static_cast<int>(n - i), fill});
+  }
+}
+
+}  // namespace dstrain::DSTRAIN_ISA
+
+namespace dstrain {
+
+template <>
+struct FloatTraits<DSTRAIN_ISA::Vec> {
+  using Bits = DSTRAIN_ISA::VecBits;
+  DSTRAIN_HD static DSTRAIN_ISA::Vec square_root(DSTRAIN_ISA::Vec x) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<DSTRAIN_ISA::Vec>(
+        _mm512_maskz_sqrt_ps(0xffff, reinterpret_cast<__m512>(x)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<DSTRAIN_ISA::Vec>(_mm256_sqrt_ps(reinterpret_cast<__m256>(x)));
+#else
+    for (int lane = 0; lane < DSTRAIN_ISA::kLanes; ++lane) {
+      x[lane] = __builtin_sqrtf(x[lane]);
+    }
+    return x;
+#endif
+  }
+};
+
+}  // namespace dstrain
