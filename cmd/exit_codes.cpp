@@ -1,0 +1,89 @@
+#include "cmd/exit_codes.h"
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/checkpoint/checkpoint_error.h"
+#include "engine/comm/communicator.h"
+#include "engine/comm/tcp_store.h"
+#include "engine/spec/config_error.h"
+#include "engine/train/run_training.h"
+#include "launcher/errors.h"
+
+namespace dstrain {
+namespace {
+
+constexpr std::array<std::pair<int, std::string_view>, 11> kMeanings = {{
+    {kExitInternal, "internal error"},
+    {kExitUsage, "command line, config or a file they name is wrong"},
+    {kExitPreflight, "the hosts cannot run this job"},
+    {kExitRendezvous, "not all ranks arrived in time"},
+    {kExitCheckpoint, "checkpoint unusable"},
+    {kExitStorage, "writing failed"},
+    {kExitNumerical, "loss or gradients not finite"},
+    {kExitHang, "a collective passed its deadline"},
+    {kExitNoProgress, "restarts without progress"},
+    {kExitPeerLost, "a peer was lost"},
+    {127, "the program could not be started"},
+}};
+
+/// One line: the last words of a rank are its last line.
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string describe_exit_code(int code) {
+  for (const auto& [known, meaning] : kMeanings) {
+    if (known == code) return std::string(meaning);
+  }
+  return {};
+}
+
+Failure describe_current_exception() {
+  const auto failure = [](int code, const std::exception& error) {
+    return Failure{code, one_line(error.what())};
+  };
+  try {
+    throw;
+  } catch (const ConfigError& error) {
+    return failure(kExitUsage, error);
+  } catch (const launcher::HostfileError& error) {
+    return failure(kExitUsage, error);
+  } catch (const launcher::PreflightError& error) {
+    return failure(kExitPreflight, error);
+  } catch (const PortInUse& error) {
+    return failure(kExitPreflight, error);
+  } catch (const RendezvousError& error) {
+    return failure(kExitRendezvous, error);
+  } catch (const CheckpointError& error) {
+    return failure(kExitCheckpoint, error);
+  } catch (const StorageError& error) {
+    return failure(kExitStorage, error);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return failure(kExitStorage, error);
+  } catch (const NumericalError& error) {
+    return failure(kExitNumerical, error);
+  } catch (const Timeout& error) {
+    return failure(kExitHang, error);
+  } catch (const PeerLost& error) {
+    return failure(kExitPeerLost, error);
+  } catch (const std::bad_alloc&) {
+    return {kExitInternal, "out of memory"};
+  } catch (const std::exception& error) {
+    return failure(kExitInternal, error);
+  } catch (...) {
+    return {kExitInternal, "an exception of unknown type"};
+  }
+}
+
+}  // namespace dstrain

@@ -1,0 +1,51 @@
+#include "cmd/own_address.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include "cmd/exit_codes.h"
+#include "launcher/file_descriptor.h"
+
+namespace dstrain {
+
+std::string own_address_towards(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) {
+    throw RendezvousError(fmt::format("MASTER_ADDR {}: {}", host, gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, freeaddrinfo);
+
+  // Connecting a datagram socket sends nothing; it only picks the route and with it the address.
+  const launcher::FileDescriptor fd(socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  std::array<char, NI_MAXHOST> text{};
+  if (!fd || connect(fd.get(), list->ai_addr, list->ai_addrlen) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text.data(), text.size(), nullptr, 0,
+                  NI_NUMERICHOST) != 0) {
+    throw RendezvousError(
+        fmt::format("MASTER_ADDR {}: no way to it: {}", host, std::strerror(errno)));
+  }
+  const std::string_view address(text.data());
+  if (address.starts_with("127.") || address == "::1") {
+    throw RendezvousError(
+        fmt::format("MASTER_ADDR {} is {} here, which the other hosts cannot reach; give an "
+                    "address of rank 0's "
+                    "network interface",
+                    host, address));
+  }
+  return std::string(address);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,156 @@
+#include "cmd/rank_env.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "engine/spec/config_error.h"
+
+namespace dstrain {
+namespace {
+
+constexpr std::array<std::pair<Progress, std::string_view>, 3> kProgressNames = {
+    {{Progress::kNone, "none"}, {Progress::kLines, "lines"}, {Progress::kTerminal, "terminal"}}};
+
+int parse_number(std::string_view name, std::string_view text, int lowest, int highest) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < lowest ||
+      number > highest) {
+    throw ConfigError(
+        fmt::format("{}=\"{}\" in the environment: expected a whole number from {} to {}", name,
+                    text, lowest, highest));
+  }
+  return number;
+}
+
+constexpr int kUnlimited = std::numeric_limits<int>::max();
+
+/// How one starter of processes calls things. nullptr: it does not say.
+struct Names {
+  const char* rank;
+  const char* world_size;
+  const char* local_rank;
+  const char* local_size;
+  const char* cross_rank;
+  const char* cross_size;
+};
+constexpr std::array kStarters = {
+    // dstrain, DeepSpeed, Horovod
+    Names{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"},
+    // srun; SLURM_NTASKS is also there in a batch script, which is no task of a step
+    Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr, "SLURM_NODEID",
+          "SLURM_STEP_NUM_NODES"},
+    // mpirun of Open MPI, and of MPICH and Intel MPI
+    Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+          "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr, nullptr},
+    Names{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, nullptr},
+};
+
+std::string required(const EnvironmentLookup& lookup, const char* name, std::string_view why) {
+  std::optional<std::string> value = lookup(name);
+  if (!value || value->empty()) {
+    throw ConfigError(fmt::format("{} is not set in the environment; {}", name, why));
+  }
+  return *value;
+}
+
+/// Fills the six numbers from the first starter that left its mark.
+void read_place(RankEnv& env, const EnvironmentLookup& lookup) {
+  for (const Names& names : kStarters) {
+    const std::optional<std::string> world = lookup(names.world_size);
+    const std::optional<std::string> rank = lookup(names.rank);
+    const bool is_own = &names == kStarters.begin();
+    if (!world || !rank) {
+      if (is_own && (world || rank)) {
+        required(lookup, rank ? names.world_size : names.rank,
+                 fmt::format("but {} is: a rank needs both", rank ? names.rank : names.world_size));
+      }
+      continue;
+    }
+    const auto number = [&](const char* name, int lowest, int highest, int otherwise) {
+      const std::optional<std::string> text = name == nullptr ? std::nullopt : lookup(name);
+      return text ? parse_number(name, *text, lowest, highest) : otherwise;
+    };
+    env.world_size = parse_number(names.world_size, *world, 1, kUnlimited);
+    env.rank = parse_number(names.rank, *rank, 0, env.world_size - 1);
+    env.cross_size = number(names.cross_size, 1, env.world_size, 0);
+    const int even_share = env.cross_size > 0 ? env.world_size / env.cross_size : 1;
+    env.local_size = number(names.local_size, 1, env.world_size, even_share);
+    env.local_rank = number(names.local_rank, 0, env.world_size - 1, env.rank % env.local_size);
+    if (env.cross_size == 0) {
+      env.cross_size = (env.world_size + env.local_size - 1) / env.local_size;
+    }
+    env.cross_rank = number(names.cross_rank, 0, env.cross_size - 1, env.rank / env.local_size);
+    return;
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> to_env(const RankEnv& env) {
+  std::vector<std::pair<std::string, std::string>> variables = {
+      {"RANK", std::to_string(env.rank)},
+      {"WORLD_SIZE", std::to_string(env.world_size)},
+      {"LOCAL_RANK", std::to_string(env.local_rank)},
+      {"LOCAL_SIZE", std::to_string(env.local_size)},
+      {"CROSS_RANK", std::to_string(env.cross_rank)},
+      {"CROSS_SIZE", std::to_string(env.cross_size)},
+      {"MASTER_ADDR", env.master_address},
+      {"MASTER_PORT", std::to_string(env.master_port)},
+      {"DSTRAIN_TOKEN", env.token},
+      {"DSTRAIN_LIFELINE", env.has_lifeline ? "1" : "0"},
+  };
+  if (env.threads > 0) {
+    variables.emplace_back("DSTRAIN_THREADS", std::to_string(env.threads));
+    variables.emplace_back("OMP_NUM_THREADS", std::to_string(env.threads));
+  }
+  for (const auto& [progress, name] : kProgressNames) {
+    if (env.progress == progress) variables.emplace_back("DSTRAIN_PROGRESS", name);
+  }
+  return variables;
+}
+
+RankEnv from_env(const EnvironmentLookup& lookup) {
+  RankEnv env;
+  read_place(env, lookup);
+  if (env.world_size > 1) {
+    const std::string why =
+        fmt::format("with {} ranks it must be the same for all of them", env.world_size);
+    constexpr int kHighestPort = 65535;
+    env.master_address =
+        required(lookup, "MASTER_ADDR", why + ": a name or address of rank 0's host");
+    env.master_port = static_cast<std::uint16_t>(
+        parse_number("MASTER_PORT", required(lookup, "MASTER_PORT", why + ": a free port there"), 1,
+                     kHighestPort));
+    env.token = required(lookup, "DSTRAIN_TOKEN",
+                         why +
+                             ": a secret that keeps strangers out, such as export "
+                             "DSTRAIN_TOKEN=$(openssl rand -hex 32)");
+  }
+  if (const auto threads = lookup("DSTRAIN_THREADS")) {
+    env.threads = parse_number("DSTRAIN_THREADS", *threads, 1, kUnlimited);
+  }
+  if (const auto text = lookup("DSTRAIN_PROGRESS")) {
+    for (const auto& [progress, name] : kProgressNames) {
+      if (*text == name) env.progress = progress;
+    }
+    if (!env.progress) {
+      throw ConfigError(fmt::format(
+          "DSTRAIN_PROGRESS=\"{}\" in the environment: expected none, lines or terminal", *text));
+    }
+  }
+  env.has_lifeline = lookup("DSTRAIN_LIFELINE") == "1";
+  return env;
+}
+
+std::optional<std::string> process_environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+}  // namespace dstrain

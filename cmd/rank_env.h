@@ -1,0 +1,52 @@
+// RankEnv: the whole contract between whatever starts a rank and the rank, as environment
+// variables. `dstrain launch` writes all of them; srun and mpirun have names of their own, which
+// are understood as well; without any of them there is one rank and no network.
+//
+//   RANK WORLD_SIZE              this rank in the job
+//   LOCAL_RANK LOCAL_SIZE        this rank on its host
+//   CROSS_RANK CROSS_SIZE        the host in the job
+//   MASTER_ADDR MASTER_PORT      where rank 0 serves the store by which ranks find each other
+//   DSTRAIN_TOKEN                secret that the ranks of a job share; never on a command line
+//   DSTRAIN_THREADS              compute threads of this rank
+//   DSTRAIN_PROGRESS             none | lines | terminal
+//   DSTRAIN_LIFELINE             1: stdin is a lifeline (lifeline.h)
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/train/run_training.h"
+
+namespace dstrain {
+
+struct RankEnv {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int cross_rank = 0;
+  int cross_size = 1;
+  std::string master_address;
+  std::uint16_t master_port = 0;
+  std::string token;
+  int threads = 0;                   ///< 0: as many as the process may run on
+  std::optional<Progress> progress;  ///< empty: nobody said
+  bool has_lifeline = false;
+
+  bool operator==(const RankEnv&) const = default;
+};
+
+using EnvironmentLookup = std::function<std::optional<std::string>(const char* name)>;
+
+/// Names and values, for the launcher to set.
+std::vector<std::pair<std::string, std::string>> to_env(const RankEnv& env);
+/// Throws ConfigError, naming the variable, if one is missing or makes no sense.
+RankEnv from_env(const EnvironmentLookup& lookup);
+/// The variables of this process.
+std::optional<std::string> process_environment(const char* name);
+
+}  // namespace dstrain

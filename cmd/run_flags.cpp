@@ -1,0 +1,35 @@
+#include "cmd/run_flags.h"
+
+#include <CLI/CLI.hpp>
+
+namespace dstrain {
+
+void add_run_flags(CLI::App& command, RunFlags& flags) {
+  command.add_option("CONFIG", flags.config, "The run's JSON file")->required();
+  command
+      .add_option("--set", flags.overrides,
+                  "Override a value of the config: --set optimizer.params.lr=1e-4; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command.add_flag("--allow-unknown-keys", flags.allow_unknown_keys,
+                   "Warn about keys that nothing reads instead of refusing them");
+}
+
+LoadedConfig load_and_resolve(const RunFlags& flags, int world_size) {
+  LoadedConfig loaded = load_config(
+      flags.config, {.overrides = flags.overrides, .allow_unknown_keys = flags.allow_unknown_keys});
+  resolve_config(loaded, world_size);  // every rank is data-parallel
+  return loaded;
+}
+
+std::vector<std::string> to_arguments(const RunFlags& flags) {
+  std::vector<std::string> arguments;
+  for (const std::string& override : flags.overrides)
+    arguments.push_back("--set=" + override);
+  if (flags.allow_unknown_keys) arguments.emplace_back("--allow-unknown-keys");
+  arguments.emplace_back("--");  // a config's name may begin with a dash
+  arguments.push_back(flags.config);
+  return arguments;
+}
+
+}  // namespace dstrain

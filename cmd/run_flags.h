@@ -1,0 +1,29 @@
+// RunFlags: what launch and train both take: the config and the ways to change it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/spec/config_json.h"
+
+namespace CLI {
+class App;
+}
+
+namespace dstrain {
+
+struct RunFlags {
+  std::string config;
+  std::vector<std::string> overrides;  ///< --set
+  bool allow_unknown_keys = false;
+};
+
+void add_run_flags(CLI::App& command, RunFlags& flags);
+
+/// Reads the config and solves it for so many ranks. Throws ConfigError.
+LoadedConfig load_and_resolve(const RunFlags& flags, int world_size);
+
+/// The flags again, as arguments of another dstrain command.
+std::vector<std::string> to_arguments(const RunFlags& flags);
+
+}  // namespace dstrain

@@ -1,0 +1,22 @@
+// StopSignal: SIGINT and SIGTERM as a number that the training loop looks at once a step. The
+// first one asks for an orderly end; a second one ends the process as if there were no handler.
+#pragma once
+
+#include <atomic>
+
+namespace dstrain {
+
+class StopSignal {
+ public:
+  /// Handlers are in place from now to the end of the process. One object a process.
+  StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  /// 0, or the signal's number.
+  [[nodiscard]] const std::atomic<int>& number() const;
+  /// As if the signal had come; does not count as the first one.
+  void raise(int signal_number);
+};
+
+}  // namespace dstrain

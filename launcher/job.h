@@ -1,0 +1,26 @@
+// Job: the processes that make up one run, as the launcher sees them: programs with arguments and
+// an environment, somewhere. What they compute is none of its business.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dstrain::launcher {
+
+struct ProcessSpec {
+  std::string host{};        ///< as in the hostfile
+  int rank = 0;              ///< in the job; unique
+  int local_rank = 0;        ///< on its host
+  std::string executable{};  ///< path; not searched in PATH
+  std::vector<std::string> argv{};
+  std::vector<std::pair<std::string, std::string>> environment{};  ///< set over the launcher's own
+  std::vector<std::string> unset{};  ///< variables of the launcher's that it does not get
+  std::vector<int> cores{};          ///< it runs on these only; empty: wherever the launcher may
+};
+
+struct Job {
+  std::vector<ProcessSpec> processes;  ///< element r has rank r
+};
+
+}  // namespace dstrain::launcher

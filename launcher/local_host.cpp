@@ -1,0 +1,230 @@
+#include "launcher/local_host.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sched.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "launcher/file_descriptor.h"
+
+namespace dstrain::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+struct FreeAddressList {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+  void operator()(ifaddrs* list) const { freeifaddrs(list); }
+};
+using AddressList = std::unique_ptr<addrinfo, FreeAddressList>;
+
+/// `host` as a numeric address, without asking a name server. Null if it is a name.
+AddressList numeric_address(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  return AddressList(getaddrinfo(host.c_str(), nullptr, &hints, &list) == 0 ? list : nullptr);
+}
+
+const in_addr& ipv4(const sockaddr* address) {
+  return reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+}
+const in6_addr& ipv6(const sockaddr* address) {
+  return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+}
+
+bool is_loopback(const sockaddr* address) {
+  constexpr std::uint32_t kLoopbackNet = 127;
+  if (address->sa_family == AF_INET) return ntohl(ipv4(address).s_addr) >> 24 == kLoopbackNet;
+  return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&ipv6(address));
+}
+
+bool same_address(const sockaddr* a, const sockaddr* b) {
+  if (a->sa_family != b->sa_family) return false;
+  if (a->sa_family == AF_INET) return ipv4(a).s_addr == ipv4(b).s_addr;
+  return a->sa_family == AF_INET6 && IN6_ARE_ADDR_EQUAL(&ipv6(a), &ipv6(b));
+}
+
+}  // namespace
+
+std::string own_hostname() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+bool is_this_machine(std::string_view host) {
+  if (equal_ignoring_case(host, "localhost") || equal_ignoring_case(host, own_hostname())) {
+    return true;
+  }
+  const AddressList address = numeric_address(std::string(host));
+  if (!address) return false;
+  if (is_loopback(address->ai_addr)) return true;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return false;
+  const std::unique_ptr<ifaddrs, FreeAddressList> interfaces(list);
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr != nullptr && same_address(i->ifa_addr, address->ai_addr)) return true;
+  }
+  return false;
+}
+
+namespace {
+
+/// Binds a new socket to `address`:`port` and listens, as rank 0 will; the port it has then.
+/// Throws std::system_error.
+std::uint16_t try_to_listen(const std::string& address, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(address.c_str(), nullptr, &hints, &found); error != 0) {
+    throw PreflightError(fmt::format("address {}: {}", address, gai_strerror(error)));
+  }
+  const AddressList list(found);
+  sockaddr_storage where{};
+  std::memcpy(&where, list->ai_addr, list->ai_addrlen);
+  // sin_port and sin6_port are at the same place.
+  reinterpret_cast<sockaddr_in*>(&where)->sin_port = htons(port);
+
+  const FileDescriptor fd(socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  socklen_t size = list->ai_addrlen;
+  auto* const generic = reinterpret_cast<sockaddr*>(&where);
+  if (!fd || bind(fd.get(), generic, size) != 0 || listen(fd.get(), 1) != 0 ||
+      getsockname(fd.get(), generic, &size) != 0) {
+    throw std::system_error(errno, std::generic_category());
+  }
+  return ntohs(reinterpret_cast<sockaddr_in*>(&where)->sin_port);
+}
+
+/// The inode of a socket that listens on `port`, from /proc/net/tcp's columns "sl local_address
+/// rem_address st tx:rx tr:when retrnsmt uid timeout inode".
+std::optional<std::string> listening_inode(const char* table, std::uint16_t port) {
+  constexpr std::string_view kListening = "0A";
+  std::ifstream file(table);
+  std::string line;
+  std::getline(file, line);  // headings
+  const std::string port_suffix = fmt::format(":{:04X}", port);
+  while (std::getline(file, line)) {
+    std::istringstream columns(line);
+    std::string slot, local, remote, state, queues, timer, retransmits, user, timeout, inode;
+    columns >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> user >>
+        timeout >> inode;
+    if (state == kListening && local.ends_with(port_suffix)) return inode;
+  }
+  return std::nullopt;
+}
+
+/// " by pid 123 (python3)", or empty where /proc does not show it.
+std::string holder_of(std::uint16_t port) {
+  std::optional<std::string> inode = listening_inode("/proc/net/tcp", port);
+  if (!inode) inode = listening_inode("/proc/net/tcp6", port);
+  if (!inode) return {};
+  const std::string socket_link = fmt::format("socket:[{}]", *inode);
+  std::error_code error;  // processes vanish, and those of others are closed to us
+  for (const auto& process : fs::directory_iterator("/proc", error)) {
+    const std::string pid = process.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code closed;
+    for (fs::directory_iterator fd(process.path() / "fd", closed), end; !closed && fd != end;
+         fd.increment(closed)) {
+      std::error_code gone;
+      if (fs::read_symlink(fd->path(), gone) != socket_link) continue;
+      std::string name;
+      std::getline(std::ifstream(process.path() / "comm"), name);
+      return fmt::format(" by pid {} ({})", pid, name);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint16_t pick_free_port(const std::string& address) {
+  try {
+    return try_to_listen(address, 0);
+  } catch (const std::system_error& error) {
+    throw PreflightError(
+        fmt::format("cannot listen on any port of {}: {}", address, error.code().message()));
+  }
+}
+
+void require_free_port(const std::string& address, std::uint16_t port) {
+  try {
+    try_to_listen(address, port);
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::address_in_use) {
+      throw PreflightError(fmt::format(
+          "port {} of {} is in use{}; give another --master_port, or none to have one chosen", port,
+          address, holder_of(port)));
+    }
+    throw PreflightError(
+        fmt::format("cannot listen on port {} of {}: {}", port, address, error.code().message()));
+  }
+}
+
+namespace {
+
+/// One number of /sys/devices/system/cpu/cpuN/topology; 0 where there is none.
+int topology_number(int cpu, const char* name) {
+  int number = 0;
+  std::ifstream(fmt::format("/sys/devices/system/cpu/cpu{}/topology/{}", cpu, name)) >> number;
+  return number;
+}
+
+}  // namespace
+
+std::vector<int> usable_cores() {
+  // The kernel's mask may be wider than cpu_set_t's 1024 cores.
+  std::vector<int> cores;
+  for (int limit = 1024; limit <= 1 << 20 && cores.empty(); limit *= 4) {
+    const size_t bytes = CPU_ALLOC_SIZE(limit);
+    std::vector<unsigned long> mask(bytes / sizeof(unsigned long));
+    auto* const set = reinterpret_cast<cpu_set_t*>(mask.data());
+    if (sched_getaffinity(0, bytes, set) != 0) continue;
+    for (int cpu = 0; cpu < limit; ++cpu) {
+      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set)) cores.push_back(cpu);
+    }
+  }
+  std::vector<std::tuple<int, int, int>> places;
+  for (const int cpu : cores) {
+    places.emplace_back(topology_number(cpu, "physical_package_id"),
+                        topology_number(cpu, "core_id"), cpu);
+  }
+  std::sort(places.begin(), places.end());
+  std::transform(places.begin(), places.end(), cores.begin(),
+                 [](const auto& place) { return std::get<2>(place); });
+  return cores;
+}
+
+std::vector<int> share_of_cores(const std::vector<int>& cores, int index, int count) {
+  const auto total = static_cast<int>(cores.size());
+  if (total == 0) return {};
+  if (count > total) return {cores[static_cast<size_t>(index % total)]};
+  // Truncation spreads the remainder over the shares.
+  const auto first = [&](int share) {
+    return cores.begin() + static_cast<std::ptrdiff_t>(std::int64_t{share} * total / count);
+  };
+  return {first(index), first(index + 1)};
+}
+
+}  // namespace dstrain::launcher

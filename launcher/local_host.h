@@ -1,0 +1,30 @@
+// What the launcher asks about the machine it runs on: its names, its ports, its cores.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/errors.h"
+
+namespace dstrain::launcher {
+
+/// Whether `host` names this machine: localhost, a loopback address, its host name, or an address
+/// of one of its interfaces. Nothing is asked of the network.
+bool is_this_machine(std::string_view host);
+std::string own_hostname();
+
+/// A TCP port that nobody listens on at `address`.
+std::uint16_t pick_free_port(const std::string& address);
+/// Throws PreflightError if `address`:`port` cannot be listened on, naming the process that holds
+/// it where /proc shows it.
+void require_free_port(const std::string& address, std::uint16_t port);
+
+/// The cores that this process may run on, neighbours together: by package, then core, then thread.
+std::vector<int> usable_cores();
+/// Share number `index` of `count`: as equal as they can be, without overlap; with more shares than
+/// cores, one core each, in turn.
+std::vector<int> share_of_cores(const std::vector<int>& cores, int index, int count);
+
+}  // namespace dstrain::launcher

@@ -1,0 +1,29 @@
+// LocalSpawner: processes of this machine, by fork and exec.
+#pragma once
+
+#include <set>
+
+#include <asio.hpp>
+#include <sys/types.h>
+
+#include "launcher/process.h"
+
+namespace dstrain::launcher {
+
+class LocalSpawner final : public Spawner {
+ public:
+  /// From now on, orphaned descendants of this process become its children, so that sweep() finds
+  /// those that the job left behind. Children that exist already are not touched.
+  explicit LocalSpawner(asio::io_context& loop);
+
+  /// Call from the main thread only: the kernel ends the program when the thread that started it
+  /// is gone (PR_SET_PDEATHSIG).
+  std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) override;
+  void sweep() noexcept override;
+
+ private:
+  asio::io_context& loop_;
+  std::set<pid_t> children_before_;
+};
+
+}  // namespace dstrain::launcher

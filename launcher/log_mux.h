@@ -1,0 +1,84 @@
+// LogMux: the output of many ranks on one screen, and each rank's own in a file.
+//
+//   screen   [w0:0] a line of rank 0         stdout to stdout, stderr to stderr
+//            [w1:7] a line of rank 7
+//            step 120 of 400 …               the newest status line, kept below the others
+//   files    <folder>/rank-00000.log         all of the rank's lines, without status lines
+//
+// Nothing here waits: a screen that is not read, or a file that cannot be written, loses lines,
+// which are counted and reported, but never slows the ranks down.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <unistd.h>
+
+#include "launcher/background_writer.h"
+#include "launcher/job.h"
+#include "launcher/line_splitter.h"
+#include "launcher/process.h"
+
+namespace dstrain::launcher {
+
+struct LogMuxOptions {
+  std::string folder{};  ///< exists already; empty: no files
+  int stdout_fd = STDOUT_FILENO;
+  int stderr_fd = STDERR_FILENO;
+};
+
+class LogMux {
+ public:
+  /// Appends to files that exist. Throws std::system_error, naming the file, if one cannot be
+  /// opened.
+  LogMux(const Job& job, const LogMuxOptions& options);
+
+  void output(int rank, OutputStream stream, std::string_view bytes);
+  /// The rank has ended: a last line without end is shown too.
+  void end_of_output(int rank);
+  /// A line of the launcher itself, on stderr.
+  void announce(std::string_view line);
+  /// The rank's last line on stderr that was not blank; shortened.
+  [[nodiscard]] const std::string& last_words(int rank) const;
+  /// Waits (a few seconds at most) until screen and files have everything.
+  void finish();
+
+ private:
+  /// stdout or stderr of the launcher.
+  struct Screen {
+    explicit Screen(int fd);
+    BackgroundWriter writer;
+    size_t file;
+    bool is_terminal;
+    std::int64_t dropped_lines = 0;
+    std::string status;  ///< drawn below the log lines; terminals only
+  };
+  struct Rank {
+    std::string prefix_plain;
+    std::string prefix_colour;
+    LineSplitter splitters[2];  // by OutputStream
+    std::string last_words;
+    std::string path;  // of its file
+    size_t file = 0;
+    std::int64_t dropped_lines = 0;
+    bool failure_reported = false;
+  };
+  struct Batch;  // what one call of output() adds to screen and file
+
+  Screen& screen_of(OutputStream stream);
+  void add_line(
+      Batch& batch, Rank& rank, OutputStream stream, LineKind kind, std::string_view line);
+  void deliver(Batch& batch, Rank& rank, OutputStream stream);
+  static void show(Screen& screen, std::string text, std::int64_t num_lines);
+  static void show_status(Screen& screen);
+
+  std::vector<Rank> ranks_;
+  bool has_files_;
+  BackgroundWriter files_;
+  Screen stderr_;
+  Screen stdout_;
+};
+
+}  // namespace dstrain::launcher

@@ -1,0 +1,57 @@
+// Spawner and Process: starting a program somewhere and hearing from it, through an event loop.
+//
+// The contract that every implementation keeps: the program leads a process group of its own; its
+// stdin is a lifeline (a pipe that ends when the launcher is gone, whatever ended it); its stdout
+// and stderr come back as bytes; and once it has ended, nothing of its group is left.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "launcher/job.h"
+
+namespace dstrain::launcher {
+
+enum class OutputStream : std::uint8_t { kStdout, kStderr };
+
+struct ExitStatus {
+  int code = 0;    ///< of exit(), if signal is 0
+  int signal = 0;  ///< that ended it, or 0
+};
+
+/// Called from the event loop, never from within start() or signal().
+struct ProcessEvents {
+  std::function<void(OutputStream, std::string_view bytes)> on_output{};
+  /// Once, after the last output.
+  std::function<void(ExitStatus)> on_exit{};
+};
+
+class Process {
+ public:
+  Process() = default;
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  /// Kills what still runs.
+  virtual ~Process() = default;
+
+  [[nodiscard]] virtual long pid() const = 0;
+  /// Sends to the whole process group. Nothing happens if the process has ended.
+  virtual void signal(int number) noexcept = 0;
+};
+
+class Spawner {
+ public:
+  Spawner() = default;
+  Spawner(const Spawner&) = delete;
+  Spawner& operator=(const Spawner&) = delete;
+  virtual ~Spawner() = default;
+
+  /// Throws std::system_error, naming the program, if it cannot be started.
+  virtual std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) = 0;
+  /// After all processes have ended: ends what left their process groups and lived on.
+  virtual void sweep() noexcept {}
+};
+
+}  // namespace dstrain::launcher
