@@ -16,7 +16,7 @@ double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t bat
   double loss_sum = 0.0;
   for (std::int64_t round = 0; round < rounds; ++round) {
     loss_sum +=
-        engine.evaluate(data, round * samples_per_round + batch.data_rank * batch.micro_batch);
+        engine.evaluate(load, round * samples_per_round + batch.data_rank * batch.micro_batch);
   }
   Stream& compute = engine.context().compute;
   engine.world().all_reduce({&loss_sum, DType::kF64, Shape{1}}, ReduceOp::kSum, Purpose::kMetric,

@@ -1,0 +1,112 @@
+#include "tests/harness/tiny_model.h"
+
+#include "engine/train/engine.h"
+#include "kernels/math/philox.h"
+
+namespace dstrain::test {
+
+ModelSpec tiny_model(Family family) {
+  ModelSpec model;
+  model.vocab_size = 67;
+  model.hidden_size = 40;
+  model.num_layers = 2;
+  model.num_heads = 4;
+  model.num_key_value_heads = 2;
+  model.head_dim = 10;
+  model.intermediate_size = 56;
+  model.max_positions = 24;
+  if (family == Family::kGpt2) {
+    model.model_type = "gpt2";
+    model.num_key_value_heads = 4;
+    model.norm = NormKind::kLayerNorm;
+    model.position = PositionKind::kLearned;
+    model.activation = ActivationKind::kGeluTanh;
+    model.gated_mlp = false;
+    model.qkv_bias = true;
+    model.attention_output_bias = true;
+    model.mlp_bias = true;
+    model.scaled_residual_init = true;
+  }
+  return model;
+}
+
+Config tiny_config(const TinyOptions& options, int world_size) {
+  Config config;
+  config.model = tiny_model(options.family);
+  config.model.tied_embeddings = options.tied;
+  config.precision = options.precision;
+  config.gradient_clipping = options.gradient_clipping;
+  config.zero.overlap_comm = options.overlap_comm;
+  config.optimizer.learning_rate = options.learning_rate;
+  config.optimizer.weight_decay = 0.1;
+  config.batch = {.train_batch_size = options.micro_batch * options.accumulation * world_size,
+                  .micro_batch_size = options.micro_batch,
+                  .gradient_accumulation_steps = options.accumulation};
+  config.data.sequence_length = 19;
+  config.training.steps = options.steps;
+  return config;
+}
+
+void synthetic_sample(std::int64_t index,
+                      std::int64_t vocab_size,
+                      std::span<std::int32_t> inputs,
+                      std::span<std::int32_t> targets) {
+  const auto vocab = static_cast<std::uint32_t>(vocab_size);
+  const auto word = [&](std::size_t position) {
+    return philox(11, static_cast<std::uint64_t>(index), position);
+  };
+  std::uint32_t token = word(1000)[0] % vocab;
+  for (std::size_t position = 0; position < inputs.size(); ++position) {
+    inputs[position] = static_cast<std::int32_t>(token);
+    const auto words = word(position);
+    token = words[0] % 4 == 0 ? words[1] % vocab : (token * 5 + 3) % vocab;
+    targets[position] = static_cast<std::int32_t>(token);
+  }
+}
+
+TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
+  const Config config = tiny_config(options, rendezvous.world_size());
+  TrafficLog traffic;
+  RecordingRendezvous recorded(rendezvous, traffic);
+  Engine engine(config, recorded, make_cpu_backend(1), 1);
+  const RunPlan& plan = engine.plan();
+  const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
+                             std::span<std::int32_t> targets) {
+    const auto length = static_cast<std::size_t>(plan.batch.sequence);
+    for (std::size_t row = 0; row * length < inputs.size(); ++row) {
+      synthetic_sample(first_sample + static_cast<std::int64_t>(row), config.model.vocab_size,
+                       inputs.subspan(row * length, length), targets.subspan(row * length, length));
+    }
+  };
+  TinyRun run;
+  for (int step = 0; step < options.steps; ++step) {
+    traffic.clear();
+    const EngineStep result = engine.train_step(load, step * plan.batch.global_samples(),
+                                                {.learning_rate = options.learning_rate,
+                                                 .update = step + 1,
+                                                 .gradient_clipping = options.gradient_clipping});
+    run.traffic = traffic.records();
+    double loss_sum = result.local_loss_sum;
+    Stream& compute = engine.context().compute;
+    engine.world().all_reduce({&loss_sum, DType::kF64, Shape{1}}, ReduceOp::kSum, Purpose::kMetric,
+                              compute);
+    compute.synchronize();
+    run.losses.push_back(loss_sum / static_cast<double>(plan.batch.global_tokens()));
+    run.grad_norms.push_back(result.stats.grad_norm);
+  }
+  run.num_units = plan.shards.num_units();
+  for (int unit = 0; unit < run.num_units; ++unit) {
+    const auto master = engine.arena().master(unit).flat(0, plan.shards.numel(unit)).as<float>();
+    run.parameters.insert(run.parameters.end(), master.begin(), master.end());
+  }
+  run.arena_bytes = engine.arena().bytes();
+  run.plan_bytes = plan.memory.bytes();
+  return run;
+}
+
+TinyRun train_tiny(const TinyOptions& options) {
+  const auto world = make_local_rendezvous(1);
+  return train_tiny(*world[0], options);
+}
+
+}  // namespace dstrain::test

@@ -1,0 +1,52 @@
+// Tiny models and a few training steps on them, as the parity tests compare them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/comm/recording_communicator.h"
+#include "engine/comm/rendezvous.h"
+#include "engine/spec/config.h"
+
+namespace dstrain::test {
+
+enum class Family { kGpt2, kLlama };
+
+/// Awkward on purpose: odd vocabulary, grouped heads, sequence no multiple of a tile.
+ModelSpec tiny_model(Family family);
+
+struct TinyOptions {
+  Family family = Family::kLlama;
+  bool tied = false;
+  Precision precision = Precision::kF32;
+  std::int64_t micro_batch = 4;
+  std::int64_t accumulation = 1;
+  double gradient_clipping = 0.0;
+  double learning_rate = 3e-3;
+  bool overlap_comm = true;
+  int steps = 10;
+};
+
+struct TinyRun {
+  std::vector<double> losses;  ///< global mean, before each step's update
+  std::vector<double> grad_norms;
+  std::vector<float> parameters;  ///< all masters after the last step, in declaration order
+  std::int64_t arena_bytes = 0;
+  std::int64_t plan_bytes = 0;
+  int num_units = 0;
+  std::vector<CommRecord> traffic;  ///< of the last step, this rank
+};
+
+Config tiny_config(const TinyOptions& options, int world_size);
+/// Trains on a fixed synthetic stream of samples, the same for every world size.
+TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options);
+/// The same with one rank.
+TinyRun train_tiny(const TinyOptions& options);
+/// Sample `index` of the synthetic stream: a noisy cycle that a model can learn.
+void synthetic_sample(std::int64_t index,
+                      std::int64_t vocab_size,
+                      std::span<std::int32_t> inputs,
+                      std::span<std::int32_t> targets);
+
+}  // namespace dstrain::test

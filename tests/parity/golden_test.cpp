@@ -1,0 +1,129 @@
+// Parity with PyTorch and Hugging Face's own model classes (tests/golden): not with ourselves.
+#include <cmath>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "engine/train/engine.h"
+#include "tests/harness/golden_model.h"
+
+namespace dstrain::test {
+namespace {
+
+struct GoldenRun {
+  std::vector<double> losses;
+  std::vector<double> grad_norms;
+};
+
+/// Ten steps and the loss after them; looks at the gradients of step 0.
+template <typename SeeGradient>
+GoldenRun run_golden(const GoldenModel& golden,
+                     const std::string& precision,
+                     SeeGradient&& see_gradient) {
+  const LoadedConfig loaded = golden.config(precision);
+  const auto world = make_local_rendezvous(1);
+  Engine engine(loaded.config, *world[0], make_cpu_backend(1), 1);
+  const Blueprint& blueprint = engine.plan().blueprint;
+  const auto for_each_param = [&](auto&& see) {
+    for (int unit = 0; unit < static_cast<int>(blueprint.units().size()); ++unit) {
+      const auto& params = blueprint.units()[static_cast<std::size_t>(unit)].params;
+      for (int index = 0; index < static_cast<int>(params.size()); ++index) {
+        see(ParamRef{unit, index}, params[static_cast<std::size_t>(index)]);
+      }
+    }
+  };
+  for_each_param([&](ParamRef ref, const ParamDecl& param) {
+    const std::vector<float> values = golden.weight(param);
+    const auto master = param_view(blueprint, engine.arena().master(ref.unit), ref).as<float>();
+    std::copy(values.begin(), values.end(), master.begin());
+  });
+  engine.refresh_parameters();
+
+  const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
+                             std::span<std::int32_t> targets) {
+    const std::vector<std::int32_t> x = golden.inputs(first_sample / golden.batch());
+    const std::vector<std::int32_t> y = golden.targets(first_sample / golden.batch());
+    std::copy(x.begin(), x.end(), inputs.begin());
+    std::copy(y.begin(), y.end(), targets.begin());
+  };
+  const auto tokens = static_cast<double>(engine.plan().batch.global_tokens());
+  GoldenRun run;
+  for (std::int64_t step = 0; step < 10; ++step) {
+    const EngineStep result =
+        engine.train_step(load, step * golden.batch(),
+                          {.learning_rate = 1e-3, .update = step + 1, .gradient_clipping = 1.0});
+    run.losses.push_back(result.local_loss_sum / tokens);
+    run.grad_norms.push_back(result.stats.grad_norm);
+    if (step == 0) {
+      for_each_param([&](ParamRef ref, const ParamDecl& param) {
+        see_gradient(
+            param, param_view(blueprint, engine.arena().unit(RegionKind::kGradients, ref.unit), ref)
+                       .as<float>());
+      });
+    }
+  }
+  run.losses.push_back(engine.evaluate(load, 10 * golden.batch()) / tokens);
+  return run;
+}
+
+/// |got - expected| / |expected|, as Frobenius norms.
+double relative_distance(std::span<const float> got, const std::vector<float>& expected) {
+  double difference = 0.0;
+  double norm = 0.0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - static_cast<double>(expected[i]), 2);
+    norm += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+const std::vector<std::string> kModels{"gpt2-tiny", "llama-tiny", "qwen2-tiny", "llama3-rope-tiny"};
+
+TEST_CASE("losses of ten AdamW steps and every gradient equal PyTorch's in f32",
+          "[parity][golden]") {
+  const std::string name = GENERATE(from_range(kModels));
+  INFO(name);
+  const GoldenModel golden(name);
+  double worst_gradient = 0.0;
+  const GoldenRun run =
+      run_golden(golden, "fp32", [&](const ParamDecl& param, std::span<const float> gradient) {
+        // A key's bias moves all scores of a query alike, so its gradient is rounding noise.
+        if (param.name.ends_with("attention.key.bias") && name == "gpt2-tiny") {
+          return;
+        }
+        INFO(param.name);
+        const double distance = relative_distance(gradient, golden.gradient(param));
+        CHECK(distance < 1e-4);
+        worst_gradient = std::max(worst_gradient, distance);
+      });
+  const std::vector<double> losses = golden.losses();
+  const std::vector<double> norms = golden.grad_norms();
+  double worst_loss = 0.0;
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    INFO("step " << step);
+    CHECK(run.losses.at(step) == Approx(losses[step]).epsilon(1e-5).margin(0));
+    worst_loss = std::max(worst_loss, std::abs(run.losses[step] / losses[step] - 1));
+  }
+  for (std::size_t step = 0; step < norms.size(); ++step) {
+    CHECK(run.grad_norms.at(step) == Approx(norms[step]).epsilon(1e-5).margin(0));
+  }
+  CHECK(losses.size() == 11);
+  WARN(name << ": worst relative difference of a loss " << worst_loss << ", of a gradient tensor "
+            << worst_gradient);
+}
+
+TEST_CASE("in bf16 the losses follow PyTorch's f32 within bf16's precision", "[parity][golden]") {
+  const std::string name = GENERATE(from_range(kModels));
+  INFO(name);
+  const GoldenModel golden(name);
+  const GoldenRun run = run_golden(golden, "bf16", [](const ParamDecl&, std::span<const float>) {});
+  const std::vector<double> losses = golden.losses();
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    INFO("step " << step);
+    // bf16 keeps 8 bits; averaged over the batch the loss is far closer than one product.
+    CHECK(run.losses.at(step) == Approx(losses[step]).epsilon(5e-3).margin(0));
+  }
+}
+
+}  // namespace
+}  // namespace dstrain::test
