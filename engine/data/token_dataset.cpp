@@ -5,11 +5,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <spdlog/spdlog.h>
 
 #include "engine/data/id_range.h"
 #include "engine/data/token_file_format.h"
+#include "engine/data/usable_cores.h"
 #include "engine/spec/config_error.h"
 #include "kernels/core/check.h"
 
@@ -21,13 +21,9 @@ constexpr std::int64_t kLargestWholeScan = 8 * kGiB;
 constexpr std::int64_t kStripes = 256;
 constexpr std::int64_t kStripeBytes = 4 * kGiB / kStripes;
 
-/// Cores this process may use, at most 8: more do not make memory faster, and the other ranks of
-/// the host are scanning too.
+/// More threads do not make memory faster, and the other ranks of the host are scanning too.
 int num_scan_threads() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::clamp(CPU_COUNT(&cores), 1, 8)
-                                                           : 1;
+  return std::min(num_usable_cores(), 8);
 }
 
 template <typename T>

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
-#include <numeric>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -14,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/spec/config_error.h"
+#include "engine/spec/did_you_mean.h"
 
 namespace dstrain {
 namespace {
@@ -31,22 +31,6 @@ bool is_file(const std::string& path) {
 
 std::string without_suffix(const std::string& path, std::string_view suffix) {
   return path.ends_with(suffix) ? path.substr(0, path.size() - suffix.size()) : path;
-}
-
-/// Levenshtein's distance, one row at a time.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0U);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
 }
 
 /// What in the folder of `prefix` could have been meant; the nearest names first.

@@ -1,0 +1,280 @@
+// dstrain prepare-data: its flags, what it shows while it works, and what it says at the end. The
+// work itself is engine/data/prepare_data.h.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cmd/command.h"
+#include "cmd/exit_codes.h"
+#include "cmd/stop_signal.h"
+#include "engine/checkpoint/checkpoint_error.h"
+#include "engine/data/disk_error.h"
+#include "engine/data/prepare_data.h"
+#include "engine/spec/config_error.h"
+
+namespace dstrain {
+namespace {
+
+using Phase = PrepareProgress::Phase;
+using Clock = std::chrono::steady_clock;
+
+std::string as_size(std::int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1000.0 && unit < 4; ++unit) {
+    value /= 1000.0;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+/// 1234567 → "1 234 567"
+std::string grouped(std::int64_t number) {
+  std::string text = std::to_string(number);
+  for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > 0; at -= 3) {
+    text.insert(static_cast<std::size_t>(at), 1, ' ');
+  }
+  return text;
+}
+
+std::string as_clock(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+/// On stderr: a bar that moves on a terminal, else a line every ten seconds.
+class ProgressDisplay {
+ public:
+  ProgressDisplay() : on_terminal_(isatty(STDERR_FILENO) == 1) {}
+  ProgressDisplay(const ProgressDisplay&) = delete;
+  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
+  ~ProgressDisplay() { clear(); }
+
+  void show(const PrepareProgress& progress) {
+    const Clock::time_point now = Clock::now();
+    if (progress.phase != phase_) {
+      phase_ = progress.phase;
+      phase_began_ = now;
+      shown_ = {};  // at once
+      if (!on_terminal_ && phase_ == Phase::kTraining) {
+        fmt::print(stderr, "making a SentencePiece model\n");
+      }
+    }
+    const auto every = on_terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(10);
+    const Clock::time_point last = on_terminal_ ? shown_ : std::max(shown_, phase_began_);
+    if (now - last < every) {
+      return;
+    }
+    shown_ = now;
+    const std::string line = describe(progress, now);
+    if (on_terminal_) {
+      fmt::print(stderr, "\r\x1b[K{}", line);
+      dirty_ = true;
+    } else {
+      fmt::print(stderr, "{}\n", line);
+    }
+    std::fflush(stderr);
+  }
+
+  void clear() {
+    if (dirty_) {
+      fmt::print(stderr, "\r\x1b[K");
+      dirty_ = false;
+    }
+  }
+
+ private:
+  [[nodiscard]] std::string describe(const PrepareProgress& progress, Clock::time_point now) const {
+    switch (progress.phase) {
+      case Phase::kFinding:
+        return "looking for files";
+      case Phase::kTraining:
+        return "making a SentencePiece model";
+      case Phase::kFinishing:
+        return "bringing the files to the disk";
+      case Phase::kEncoding:
+        break;
+    }
+    const double seconds = std::chrono::duration<double>(now - phase_began_).count();
+    const auto done = static_cast<double>(progress.bytes_done);
+    const auto total = static_cast<double>(std::max<std::int64_t>(progress.bytes_total, 1));
+    const double share = std::min(done / total, 1.0);
+    const double rate = seconds > 0.0 ? done / seconds : 0.0;
+    const std::string left = rate > 0.0 ? as_clock((total - total * share) / rate) : "-:--";
+    return fmt::format("{}{:3.0f} %  {} of {}  {}/s  {} left", on_terminal_ ? bar(share) : "",
+                       100.0 * share, as_size(progress.bytes_done), as_size(progress.bytes_total),
+                       as_size(static_cast<std::int64_t>(rate)), left);
+  }
+
+  [[nodiscard]] static std::string bar(double share) {
+    constexpr int kWidth = 24;
+    std::string text;
+    for (int i = 0; i < kWidth; ++i) {
+      text += i < static_cast<int>(share * kWidth) ? "█" : "░";
+    }
+    return text + " ";
+  }
+
+  bool on_terminal_;
+  bool dirty_ = false;
+  Phase phase_ = Phase::kFinding;
+  Clock::time_point phase_began_ = Clock::now();
+  Clock::time_point shown_{};
+};
+
+void print_split(const char* name, const PreparedSplit& split) {
+  fmt::print("  {:<11} {:>9} documents {:>16} tokens {:>10}   {}.bin, .idx\n", name,
+             grouped(split.documents), grouped(split.tokens), as_size(split.bin_bytes),
+             split.prefix);
+}
+
+void print_summary(const PrepareSummary& summary) {
+  const std::int64_t text_bytes =
+      summary.train.text_bytes + (summary.validation ? summary.validation->text_bytes : 0);
+  fmt::print("{} files, {} of text in {:.1f} s ({}/s); tokenizer {}: vocabulary {}, ids as {}\n",
+             grouped(summary.files_found), as_size(text_bytes), summary.seconds,
+             as_size(static_cast<std::int64_t>(static_cast<double>(text_bytes) /
+                                               std::max(summary.seconds, 1e-3))),
+             summary.tokenizer, summary.vocab_size, summary.token_type);
+  print_split("train", summary.train);
+  if (summary.validation) {
+    print_split("validation", *summary.validation);
+  } else {
+    fmt::print(
+        "  no validation: no file fits into that share; name files with --validation-input\n");
+  }
+  const std::pair<std::int64_t, const char*> skipped[] = {
+      {summary.duplicates, "duplicates"},
+      {summary.binary, "binary (hold NUL bytes)"},
+      {summary.empty, "empty"},
+      {summary.hidden, "hidden (names begin with a dot)"},
+      {summary.special, "special (pipes, sockets, devices)"},
+      {summary.folder_links, "links to folders (name their targets with --input)"}};
+  for (const auto& [count, what] : skipped) {
+    if (count > 0) {
+      fmt::print("  skipped {:>9} {}\n", grouped(count), what);
+    }
+  }
+  constexpr std::size_t kShown = 10;
+  for (std::size_t i = 0; i < std::min(summary.unreadable.size(), kShown); ++i) {
+    fmt::print("  unreadable: {}\n", summary.unreadable[i]);
+  }
+  if (summary.unreadable.size() > kShown) {
+    fmt::print("  unreadable: {} more, all in dataset.json\n", summary.unreadable.size() - kShown);
+  }
+}
+
+struct Flags {
+  PrepareOptions options;
+  std::vector<std::string> extensions;
+  bool json = false;
+};
+
+int run(Flags flags) {
+  for (std::string& extension : flags.extensions) {
+    if (extension.empty() || (extension == "all" && flags.extensions.size() > 1)) {
+      throw ConfigError("--extensions: expected all, or a list such as .h,.hpp,.md");
+    }
+    if (extension != "all") {
+      flags.options.extensions.push_back(extension.front() == '.' ? extension
+                                                                  : fmt::format(".{}", extension));
+    }
+  }
+  const StopSignal stop;
+  ProgressDisplay display;
+  std::optional<PrepareSummary> summary;
+  try {
+    summary = prepare_data(
+        flags.options,
+        {.on_progress = [&](const PrepareProgress& progress) { display.show(progress); },
+         .stop_requested = [&] { return stop.number() != 0; }});
+  } catch (const DiskError& error) {
+    display.clear();
+    throw StorageError(error.what());
+  }
+  display.clear();
+  if (!summary) {
+    fmt::print(stderr, "dstrain prepare-data: interrupted; nothing was written to {}\n",
+               flags.options.output);
+    return kExitSignalBase + stop.number();
+  }
+  if (flags.json) {
+    fmt::print("{}\n", to_json(*summary));
+  } else {
+    print_summary(*summary);
+  }
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void add_prepare_data_command(CLI::App& app, Command& chosen) {
+  auto flags = std::make_shared<Flags>();
+  PrepareOptions& options = flags->options;
+  CLI::App* const command =
+      app.add_subcommand("prepare-data",
+                         "Text files to token files: OUTPUT/train and, by whole "
+                         "files, OUTPUT/validation (.bin and .idx)");
+  command->add_option("--input", options.input, "Files, and folders with all that is below them")
+      ->required()
+      ->type_name("PATH")
+      ->expected(1, CLI::detail::expected_max_vector_size);
+  command->add_option("--output", options.output, "Folder for train.bin, train.idx, …")
+      ->required()
+      ->type_name("PREFIX");
+  auto* const tokenizer =
+      command->add_option("--tokenizer", options.tokenizer, "bytes, or sentencepiece:MODEL")
+          ->capture_default_str();
+  command
+      ->add_option("--train-sentencepiece", options.train_sentencepiece,
+                   "Make a SentencePiece model of N pieces first, of up to 32 MiB of the text, as "
+                   "PREFIX/tokenizer.model, and use it")
+      ->type_name("N")
+      ->excludes(tokenizer);
+  command->add_option("--append-eod", options.append_eod, "Put this token id behind each document")
+      ->type_name("ID");
+  auto* const validation =
+      command
+          ->add_option("--validation", options.validation,
+                       "Share of the bytes kept for validation, by whole files at random; 0: none")
+          ->capture_default_str()
+          ->type_name("FRACTION");
+  command
+      ->add_option("--validation-input", options.validation_input,
+                   "Take these for validation instead, and all of --input for training")
+      ->type_name("PATH")
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->excludes(validation);
+  command->add_option("--seed", options.seed, "Of the choice of validation files")
+      ->capture_default_str();
+  command->add_option("--extensions", flags->extensions, "Only files called so: .h,.hpp (or all)")
+      ->delimiter(',')
+      ->type_name("LIST");
+  command->add_flag("--deduplicate,!--no-deduplicate", options.deduplicate,
+                    "Skip files equal to an earlier one (on unless --no-deduplicate)");
+  command->add_option("--threads", options.threads, "For SentencePiece; 0: all cores")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096));
+  command->add_flag("--overwrite", options.overwrite, "Replace an earlier output");
+  command->add_flag("--json", flags->json, "Print the summary as JSON");
+  command->footer(
+      "Files that hold NUL bytes are not text and are skipped, and so are hidden ones. Every file "
+      "is one document.\nExamples:\n"
+      "  dstrain prepare-data --input /usr/include --output data/headers\n"
+      "  dstrain prepare-data --input src docs --output data/code --extensions .cpp,.h,.md "
+      "--train-sentencepiece 8000\n"
+      "  dstrain prepare-data --input train.txt --validation-input valid.txt --output data/stories "
+      "--tokenizer sentencepiece:tokenizer.model --append-eod 2");
+  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+}
+
+}  // namespace dstrain

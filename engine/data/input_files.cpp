@@ -1,0 +1,148 @@
+#include "engine/data/input_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "engine/spec/config_error.h"
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Walk {
+ public:
+  Walk(const InputSelection& selection, const std::function<bool()>& stop_requested)
+      : selection_(selection), stop_requested_(stop_requested) {
+    std::error_code ignored;
+    left_out_ = fs::weakly_canonical(selection.left_out_folder, ignored);
+  }
+
+  void take_named(const std::string& named) {
+    std::error_code error;
+    const fs::file_status status = fs::status(named, error);
+    if (!fs::exists(status)) {
+      throw ConfigError(fmt::format("--input {}: {}", named,
+                                    error ? error.message() : "there is no such file or folder"));
+    }
+    if (fs::is_directory(status)) {
+      root_length_ = named.size() + (named.ends_with('/') ? 0 : 1);
+      enter_all_from(named);
+    } else if (fs::is_regular_file(status)) {
+      const std::size_t slash = named.rfind('/');
+      root_length_ = slash == std::string::npos ? 0 : slash + 1;
+      take_file(named);
+    } else {
+      throw ConfigError(fmt::format(
+          "--input {}: is a pipe, socket or device; expected a file or a folder", named));
+    }
+  }
+
+  [[nodiscard]] InputFiles take_found() { return std::move(found_); }
+
+ private:
+  /// Depth first, without recursion: trees may be deep.
+  void enter_all_from(const fs::path& root) {
+    std::vector<fs::path> waiting{root};
+    while (!waiting.empty() && !stop_requested_()) {
+      const fs::path folder = std::move(waiting.back());
+      waiting.pop_back();
+      std::vector<fs::path> inner = list(folder);
+      // The one to enter first is the last: the vector is a stack.
+      waiting.insert(waiting.end(), std::make_move_iterator(inner.rbegin()),
+                     std::make_move_iterator(inner.rend()));
+    }
+  }
+
+  /// Takes the files of `folder` in order of their names; returns its folders in that order.
+  std::vector<fs::path> list(const fs::path& folder) {
+    std::error_code error;
+    if (!left_out_.empty() && fs::equivalent(folder, left_out_, error)) {
+      return {};
+    }
+    std::vector<fs::directory_entry> entries;
+    fs::directory_iterator it(folder, error);
+    for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+      entries.push_back(*it);
+    }
+    if (error) {
+      found_.unreadable.push_back(fmt::format("{}: {}", folder.string(), error.message()));
+    }
+    std::sort(entries.begin(), entries.end(),
+              [](const auto& a, const auto& b) { return a.path().native() < b.path().native(); });
+    std::vector<fs::path> folders;
+    for (const fs::directory_entry& entry : entries) {
+      take_entry(entry, folders);
+    }
+    return folders;
+  }
+
+  void take_entry(const fs::directory_entry& entry, std::vector<fs::path>& folders) {
+    if (entry.path().filename().native().starts_with('.')) {
+      ++found_.hidden;
+      return;
+    }
+    std::error_code error;
+    const bool is_link = entry.is_symlink(error);
+    const fs::file_status status = entry.status(error);
+    if (fs::is_directory(status)) {
+      if (is_link) {
+        ++found_.folder_links;
+      } else {
+        folders.push_back(entry.path());
+      }
+    } else if (fs::is_regular_file(status)) {
+      if (has_wanted_extension(entry.path().native())) {
+        take_file(entry.path().string());
+      }
+    } else if (is_link) {  // to nothing, or round in a circle
+      found_.unreadable.push_back(
+          fmt::format("{}: a link that leads nowhere", entry.path().string()));
+    } else if (error) {
+      found_.unreadable.push_back(fmt::format("{}: {}", entry.path().string(), error.message()));
+    } else {
+      ++found_.special;
+    }
+  }
+
+  [[nodiscard]] bool has_wanted_extension(const std::string& path) const {
+    return selection_.extensions.empty() ||
+           std::any_of(selection_.extensions.begin(), selection_.extensions.end(),
+                       [&](const std::string& extension) { return path.ends_with(extension); });
+  }
+
+  void take_file(const std::string& path) {
+    std::error_code error;
+    const std::uintmax_t bytes = fs::file_size(path, error);
+    if (error) {
+      found_.unreadable.push_back(fmt::format("{}: {}", path, error.message()));
+      return;
+    }
+    found_.files.push_back({.path = path,
+                            .name_begin = static_cast<std::uint32_t>(root_length_),
+                            .bytes = static_cast<std::int64_t>(bytes)});
+  }
+
+  const InputSelection& selection_;
+  const std::function<bool()>& stop_requested_;
+  fs::path left_out_;
+  std::size_t root_length_ = 0;
+  InputFiles found_;
+};
+
+}  // namespace
+
+InputFiles find_input_files(const std::vector<std::string>& paths,
+                            const InputSelection& selection,
+                            const std::function<bool()>& stop_requested) {
+  Walk walk(selection, stop_requested);
+  for (const std::string& path : paths) {
+    walk.take_named(path);
+  }
+  return walk.take_found();
+}
+
+}  // namespace dstrain

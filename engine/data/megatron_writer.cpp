@@ -1,0 +1,105 @@
+#include "engine/data/megatron_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include <unistd.h>
+
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+constexpr std::int64_t kLongestSequence = std::int64_t{1} << 30;
+
+}  // namespace
+
+TokenType type_for_vocabulary(std::int64_t vocab_size) {
+  if (vocab_size <= 256) {
+    return TokenType::kU8;
+  }
+  return vocab_size < 65500 ? TokenType::kU16 : TokenType::kI32;
+}
+
+MegatronWriter::MegatronWriter(const std::string& prefix, TokenType type)
+    : prefix_(prefix), type_(type), bin_(prefix + ".bin"), idx_(prefix + ".idx") {
+  check(type == TokenType::kU8 || type == TokenType::kU16 || type == TokenType::kI32,
+        "token files are written as u8, u16 or i32, not {}", name_of(type));
+}
+
+template <typename T>
+void MegatronWriter::append_as(std::span<const std::int32_t> ids) {
+  narrow_.resize(ids.size() * sizeof(T));
+  auto* out = reinterpret_cast<T*>(narrow_.data());  // new'd storage: aligned for any T
+  std::transform(ids.begin(), ids.end(), out, [](std::int32_t id) { return static_cast<T>(id); });
+  bin_.append(narrow_);
+}
+
+void MegatronWriter::append(std::span<const std::int32_t> ids) {
+  switch (type_) {
+    case TokenType::kU8:
+      append_as<std::uint8_t>(ids);
+      break;
+    case TokenType::kU16:
+      append_as<std::uint16_t>(ids);
+      break;
+    default:
+      bin_.append(std::as_bytes(ids));
+  }
+  tokens_open_ += static_cast<std::int64_t>(ids.size());
+}
+
+void MegatronWriter::end_document() {
+  std::int32_t sequences = 0;
+  std::int64_t left = tokens_open_;
+  do {
+    const std::int64_t length = std::min(left, kLongestSequence);
+    sequence_lengths_.push_back(static_cast<std::int32_t>(length));
+    left -= length;
+    ++sequences;
+  } while (left > 0);
+  sequences_of_document_.push_back(sequences);
+  tokens_before_ += tokens_open_;
+  tokens_open_ = 0;
+}
+
+void MegatronWriter::discard_document() {
+  tokens_open_ = 0;
+  bin_.shrink_to(tokens_before_ * bytes_per_token(type_));
+}
+
+void MegatronWriter::finish() {
+  check(tokens_open_ == 0, "{}: a document is still open", prefix_);
+  idx_.append(std::as_bytes(std::span(kMegatronMagic)));
+  idx_.append_value(kMegatronVersion);
+  idx_.append_value(type_);
+  idx_.append_value(static_cast<std::uint64_t>(sequence_lengths_.size()));
+  idx_.append_value(static_cast<std::uint64_t>(sequences_of_document_.size() + 1));
+  for (const std::int32_t length : sequence_lengths_) {
+    idx_.append_value(length);
+  }
+  std::int64_t offset = 0;
+  for (const std::int32_t length : sequence_lengths_) {
+    idx_.append_value(offset);
+    offset += length * bytes_per_token(type_);
+  }
+  std::int64_t sequence = 0;
+  idx_.append_value(sequence);
+  for (const std::int32_t count : sequences_of_document_) {
+    sequence += count;
+    idx_.append_value(sequence);
+  }
+  bin_.sync();
+  idx_.sync();
+}
+
+void MegatronWriter::publish() {
+  const std::string folder = std::filesystem::path(prefix_).parent_path().string();
+  ::unlink((prefix_ + ".idx").c_str());
+  bin_.publish();
+  idx_.publish();
+  sync_folder(folder.empty() ? "." : folder);
+}
+
+}  // namespace dstrain

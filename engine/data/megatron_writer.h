@@ -1,0 +1,56 @@
+// MegatronWriter: documents of token ids, one after the other, into PREFIX.bin and PREFIX.idx.
+// The .bin streams to the disk; of each document 12 bytes stay in memory until the .idx is written.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/data/megatron_index.h"
+#include "engine/data/output_file.h"
+
+namespace dstrain {
+
+/// The narrowest type Megatron has for ids below `vocab_size`: u8, u16 (as Megatron, below 65500)
+/// or i32.
+[[nodiscard]] TokenType type_for_vocabulary(std::int64_t vocab_size);
+
+class MegatronWriter {
+ public:
+  MegatronWriter(const std::string& prefix, TokenType type);
+
+  /// Adds to the document that is open.
+  void append(std::span<const std::int32_t> ids);
+  void end_document();
+  /// Forgets the document that is open, as if it had never begun.
+  void discard_document();
+
+  [[nodiscard]] std::int64_t num_tokens() const { return tokens_before_ + tokens_open_; }
+  [[nodiscard]] std::int64_t num_documents() const {
+    return static_cast<std::int64_t>(sequences_of_document_.size());
+  }
+
+  /// Writes the index and brings both files to the disk. Nothing has its final name yet.
+  void finish();
+  /// After finish(): both files get their names; an older pair is replaced, and is at no moment
+  /// paired with a new file.
+  void publish();
+
+ private:
+  template <typename T>
+  void append_as(std::span<const std::int32_t> ids);
+
+  std::string prefix_;
+  TokenType type_;
+  OutputFile bin_;
+  OutputFile idx_;
+  std::vector<std::int32_t> sequence_lengths_;
+  /// 1, but for documents of more than 2^30 tokens: lengths are i32, so these are cut.
+  std::vector<std::int32_t> sequences_of_document_;
+  std::int64_t tokens_before_ = 0;  ///< of the documents that are ended
+  std::int64_t tokens_open_ = 0;
+  std::vector<std::byte> narrow_;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,137 @@
+#include "engine/data/output_file.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "engine/data/disk_error.h"
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::string free_space(const std::string& path) {
+  struct statvfs info {};
+  if (::statvfs(folder_of(path).c_str(), &info) != 0) {
+    return "";
+  }
+  const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  return fmt::format(" ({:.1f} MiB free there)", free / 1048576.0);
+}
+
+}  // namespace
+
+OutputFile::OutputFile(std::string final_path)
+    : final_path_(std::move(final_path)), partial_path_(final_path_ + ".partial") {
+  // Not truncated on opening: the file may be another writer's, which the lock tells.
+  fd_ = ::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd_ < 0) {
+    fail("cannot be created");
+  }
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    ::close(fd_);
+    if (error == EWOULDBLOCK) {
+      throw DiskError(fmt::format("{}: another process is writing it", partial_path_));
+    }
+    errno = error;
+    fail("cannot be locked");
+  }
+  if (::ftruncate(fd_, 0) != 0) {
+    const int error = errno;
+    ::close(fd_);
+    errno = error;
+    fail("cannot be emptied");
+  }
+  buffer_.reserve(kBufferBytes);
+}
+
+OutputFile::~OutputFile() {
+  if (!published_) {
+    ::unlink(partial_path_.c_str());  // before the lock is let go
+  }
+  ::close(fd_);
+}
+
+void OutputFile::append(std::span<const std::byte> bytes) {
+  if (buffer_.size() + bytes.size() > kBufferBytes) {
+    flush();
+  }
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+}
+
+void OutputFile::shrink_to(std::int64_t num_bytes) {
+  check(num_bytes >= 0 && num_bytes <= this->num_bytes(), "{}: shrink from {} bytes to {}",
+        partial_path_, this->num_bytes(), num_bytes);
+  if (num_bytes >= written_) {
+    buffer_.resize(static_cast<std::size_t>(num_bytes - written_));
+    return;
+  }
+  buffer_.clear();
+  written_ = num_bytes;
+  if (::ftruncate(fd_, written_) != 0 || ::lseek(fd_, written_, SEEK_SET) < 0) {
+    fail("cannot be shortened");
+  }
+}
+
+void OutputFile::sync() {
+  flush();
+  if (::fsync(fd_) != 0) {
+    fail("cannot be brought to the disk");
+  }
+}
+
+void OutputFile::publish() {
+  check(buffer_.empty(), "{}: published with unwritten bytes", partial_path_);
+  if (::rename(partial_path_.c_str(), final_path_.c_str()) != 0) {
+    fail("cannot be renamed");
+  }
+  published_ = true;
+}
+
+void OutputFile::flush() {
+  std::size_t done = 0;
+  while (done < buffer_.size()) {
+    const ssize_t count = ::write(fd_, buffer_.data() + done, buffer_.size() - done);
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count < 0) {
+      fail("cannot be written");
+    }
+    done += static_cast<std::size_t>(count);
+  }
+  written_ += static_cast<std::int64_t>(done);
+  buffer_.clear();
+}
+
+void OutputFile::fail(const char* what) const {
+  const int error = errno;
+  throw DiskError(fmt::format("{}: {} after {:.1f} MiB: {}{}", partial_path_, what,
+                              static_cast<double>(written_) / 1048576.0,
+                              std::generic_category().message(error), free_space(partial_path_)));
+}
+
+void sync_folder(const std::string& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {  // a folder that cannot be synced (some network file systems) is not an error
+    ::fsync(fd);
+    ::close(fd);
+  }
+}
+
+}  // namespace dstrain

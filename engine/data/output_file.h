@@ -1,0 +1,56 @@
+// OutputFile: a file that appears whole or not at all. It is written as PATH.partial, which is
+// locked against a second writer, and gets its name by a rename once its bytes are on the disk.
+// Whatever ends the program before, no half file carries the final name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dstrain {
+
+class OutputFile {
+ public:
+  /// Throws DiskError, also if another process is writing the same file.
+  explicit OutputFile(std::string final_path);
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  /// Removes the partial file unless it was published.
+  ~OutputFile();
+
+  void append(std::span<const std::byte> bytes);
+  void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
+  template <typename T>
+  void append_value(const T& value) {
+    append(std::as_bytes(std::span<const T, 1>(&value, 1)));
+  }
+  /// Takes back what was appended after the first `num_bytes` bytes.
+  void shrink_to(std::int64_t num_bytes);
+  [[nodiscard]] std::int64_t num_bytes() const {
+    return written_ + static_cast<std::int64_t>(buffer_.size());
+  }
+
+  /// Everything is on the disk afterwards, still under the partial name.
+  void sync();
+  /// After sync(): gives it its name, replacing an older file.
+  void publish();
+
+ private:
+  void flush();
+  [[noreturn]] void fail(const char* what) const;
+
+  std::string final_path_;
+  std::string partial_path_;
+  int fd_ = -1;
+  bool published_ = false;
+  std::int64_t written_ = 0;
+  std::vector<std::byte> buffer_;
+};
+
+/// Makes renames and removals in `folder` durable.
+void sync_folder(const std::string& folder);
+
+}  // namespace dstrain

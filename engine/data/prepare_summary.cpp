@@ -1,0 +1,42 @@
+#include <nlohmann/json.hpp>
+
+#include "engine/data/prepare_data.h"
+
+namespace dstrain {
+namespace {
+
+nlohmann::ordered_json to_json(const PreparedSplit& split) {
+  return {{"prefix", split.prefix},
+          {"documents", split.documents},
+          {"text_bytes", split.text_bytes},
+          {"tokens", split.tokens},
+          {"bin_bytes", split.bin_bytes}};
+}
+
+}  // namespace
+
+std::string to_json(const PrepareSummary& summary) {
+  nlohmann::ordered_json json = {{"format", "megatron"},
+                                 {"tokenizer", summary.tokenizer},
+                                 {"vocab_size", summary.vocab_size},
+                                 {"token_type", summary.token_type},
+                                 {"train", to_json(summary.train)},
+                                 {"validation", nullptr},
+                                 {"files_found", summary.files_found},
+                                 {"skipped",
+                                  {{"duplicates", summary.duplicates},
+                                   {"binary", summary.binary},
+                                   {"empty", summary.empty},
+                                   {"hidden", summary.hidden},
+                                   {"folder_links", summary.folder_links},
+                                   {"special", summary.special}}},
+                                 {"unreadable", summary.unreadable},
+                                 {"seconds", summary.seconds}};
+  if (summary.validation) {
+    json["validation"] = to_json(*summary.validation);
+  }
+  // Paths need not be UTF-8; what is not is replaced.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace dstrain
