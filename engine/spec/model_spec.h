@@ -18,37 +18,41 @@ struct RopeScaling {
   double low_frequency_factor = 1.0;
   double high_frequency_factor = 4.0;
   std::int64_t original_max_positions = 8192;
+
+  bool operator==(const RopeScaling&) const = default;
 };
 
 struct ModelSpec {
-  std::string model_type = "llama";     ///< gpt2 | llama | mistral | qwen2
-  std::int64_t vocab_size = 0;          ///< V
-  std::int64_t hidden_size = 0;         ///< C
-  std::int64_t num_layers = 0;          ///< L
-  std::int64_t num_heads = 0;           ///< H
-  std::int64_t num_key_value_heads = 0; ///< K, divides H
-  std::int64_t head_dim = 0;            ///< D
-  std::int64_t intermediate_size = 0;   ///< F
-  std::int64_t max_positions = 0;       ///< longest sequence
+  std::string model_type = "llama";      ///< gpt2 | llama | mistral | qwen2
+  std::int64_t vocab_size = 0;           ///< V
+  std::int64_t hidden_size = 0;          ///< C
+  std::int64_t num_layers = 0;           ///< L
+  std::int64_t num_heads = 0;            ///< H
+  std::int64_t num_key_value_heads = 0;  ///< K, divides H
+  std::int64_t head_dim = 0;             ///< D
+  std::int64_t intermediate_size = 0;    ///< F
+  std::int64_t max_positions = 0;        ///< longest sequence
   NormKind norm = NormKind::kRmsNorm;
   float norm_epsilon = 1e-5F;
   PositionKind position = PositionKind::kRope;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
   ActivationKind activation = ActivationKind::kSilu;
-  bool gated_mlp = true;                ///< down(act(gate x) · up x) instead of down(act(up x))
+  bool gated_mlp = true;  ///< down(act(gate x) · up x) instead of down(act(up x))
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;
   bool tied_embeddings = false;
-  float initializer_range = 0.02F;      ///< deviation of initial weights
-  bool scaled_residual_init = false;    ///< GPT-2: residual projections × 1/sqrt(2L)
+  float initializer_range = 0.02F;    ///< deviation of initial weights
+  bool scaled_residual_init = false;  ///< GPT-2: residual projections × 1/sqrt(2L)
 
   /// Parameters; tied weights count once.
   [[nodiscard]] std::int64_t num_parameters() const;
   /// Model FLOPs of forward + backward for one token at sequence length T, recomputation not
   /// counted: 6 × (matmul parameters) + 12·L·H·D·T / 2, attention counted causally (half).
   [[nodiscard]] double flops_per_token(std::int64_t sequence_length) const;
+
+  bool operator==(const ModelSpec&) const = default;
 };
 
 }  // namespace dstrain

@@ -1,0 +1,126 @@
+// The one table of keys: every key that a run's JSON file may hold, with its type, range, status
+// and its way into and out of Config. Reading, --print-config, the resolved file, did-you-mean and
+// the tests all walk it, so a key cannot be accepted in one place and forgotten in another.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/spec/config.h"
+#include "engine/spec/json_text.h"
+
+namespace dstrain {
+
+/// A config being read: what the keys have set so far, and what only the final checks need.
+struct ConfigDraft {
+  Config config;
+  bool warmup_max_lr_is_auto = false;
+  bool uses_sliding_window = false;
+  std::optional<std::int64_t> sliding_window;      ///< positions; empty: unlimited
+  std::optional<std::int64_t> first_window_layer;  ///< Qwen2's max_window_layers
+  std::optional<RopeScaling> rope_scaling;         ///< from "rope_scaling"
+  std::optional<RopeScaling> rope_parameters;      ///< from "rope_parameters", the newer spelling
+  std::optional<double> rope_parameters_theta;
+  std::map<std::string, std::string> derived;  ///< path → "hidden_size / num_attention_heads"
+};
+
+/// What was written, key by key; aliases under their key's own path.
+class WrittenKeys {
+ public:
+  explicit WrittenKeys(const JsonNode& root) : root_(root) {}
+
+  void add(const std::string& path, const JsonNode& node) { nodes_[path] = &node; }
+  [[nodiscard]] bool has(const std::string& path) const { return nodes_.contains(path); }
+  /// "x.json:3:7", or the position of the block where the key should be.
+  [[nodiscard]] std::string where(const std::string& path) const;
+  /// For --print-config: as where(), but "--set" without its text. Empty if not written.
+  [[nodiscard]] std::string origin(const std::string& path) const;
+
+ private:
+  const JsonNode& root_;
+  std::map<std::string, const JsonNode*> nodes_;
+};
+
+enum class KeyKind : std::uint8_t { kBool, kInteger, kNumber, kString, kAny };
+
+enum class KeyStatus : std::uint8_t {
+  kHonoured,
+  kNoEffect,  ///< accepted; a line at start says so
+  kRefused,   ///< only the values in `accepted` (the feature is off) are taken
+  kSilent     ///< information for other programs, or a setting of a feature that is off
+};
+
+enum class AutoRule : std::uint8_t {
+  kError,
+  kDefault,  ///< "auto" is as if the key were absent
+  kValue     ///< "auto" is a value like any other
+};
+
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false;
+  bool high_open = false;
+};
+constexpr Range at_least(double low) {
+  return {.low = low};
+}
+constexpr Range above(double low) {
+  return {.low = low, .low_open = true};
+}
+constexpr Range between(double low, double high) {
+  return {.low = low, .high = high};
+}
+constexpr Range fraction_below_one() {
+  return {.low = 0, .high = 1, .high_open = true};
+}
+
+using KeyCondition = std::function<bool(const Config&)>;
+
+struct Key {
+  std::string path{};  ///< "optimizer.params.lr"
+  KeyKind kind = KeyKind::kAny;
+  KeyStatus status = KeyStatus::kHonoured;
+  Range range{};
+  std::vector<std::string> choices{};   ///< of a string; empty: any
+  std::vector<std::string> accepted{};  ///< as JSON text: values that are fine whatever the status
+  bool enabled_block = false;  ///< refused only where it says "enabled": true, at any depth
+  std::string note{};          ///< why it is refused or has no effect
+  std::string missing{};       ///< what to write if it is absent; empty: it may be
+  std::string default_origin = "default";
+  std::vector<std::string> aliases{};
+  AutoRule auto_rule = AutoRule::kError;
+  bool null_is_absent = false;
+  KeyCondition applies{};                                    ///< empty: always
+  std::string applies_to{};                                  ///< "WarmupCosineLR", for the error
+  std::function<void(ConfigDraft&, const JsonNode&)> set{};  ///< after type and range are checked
+  std::function<std::string(const Config&)> get{};  ///< as JSON; "" where there is no value yet
+
+  [[nodiscard]] bool applies_in(const Config& config) const { return !applies || applies(config); }
+};
+
+/// Stands in `where` of values that come from the command line.
+inline constexpr const char* kOverridePrefix = "--set ";
+inline bool is_override(const JsonNode& node) {
+  return node.where.starts_with(kOverridePrefix);
+}
+
+/// The value at a dotted path, or nullptr.
+const JsonNode* find_path(const JsonNode& root, const std::string& path);
+
+/// All of them, in the order of the contract. Keys that decide which others apply (model_type,
+/// scheduler.type) have no condition of their own.
+const std::vector<Key>& all_keys();
+
+// The parts of the table, by who defines the keys' meaning.
+std::vector<Key> deepspeed_keys();          ///< batch, precision, optimizer, scheduler, ZeRO, …
+std::vector<Key> deepspeed_ignored_keys();  ///< the rest of DeepSpeed's: without effect or refused
+std::vector<Key> model_keys();              ///< a Hugging Face config.json
+std::vector<Key> run_keys();                ///< data, training, checkpoint
+
+}  // namespace dstrain

@@ -1,0 +1,139 @@
+#include "engine/spec/config_overrides.h"
+
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "engine/spec/config_keys.h"
+
+namespace dstrain {
+namespace {
+
+struct Override {
+  std::string path;
+  JsonNode value;
+};
+
+Override parse_override(const std::string& text) {
+  const std::string where = kOverridePrefix + text;
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw_config_error(where, "", "expected path=value, for example optimizer.params.lr=1e-4");
+  }
+  const std::string raw = text.substr(equals + 1);
+  std::optional<JsonNode> value = parse_json_value(raw, where);
+  if (!value && (raw.starts_with('{') || raw.starts_with('[') || raw.starts_with('"'))) {
+    throw_config_error(where, "",
+                       "the value begins like JSON but is not: check quotes and brackets");
+  }
+  if (!value) {
+    value = json_node(JsonNode::Kind::kString);
+    value->text = raw;
+  }
+  value->where = where;
+  return {.path = text.substr(0, equals), .value = *value};
+}
+
+/// The element, one more than there are counting as a new one at the end.
+JsonNode& list_element(JsonNode& list,
+                       std::string_view name,
+                       const std::string& where,
+                       const std::string& path) {
+  std::size_t index = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  const bool number = error == std::errc() && end == name.data() + name.size();
+  if (!number || index > list.items.size()) {
+    throw_config_error(where, path,
+                       fmt::format("a list of {}: expected an index from 0 to {}, "
+                                   "found \"{}\"",
+                                   list.items.size(), list.items.size(), name));
+  }
+  if (index == list.items.size()) list.items.emplace_back().where = where;
+  return list.items[index];
+}
+
+JsonNode& descend(JsonNode& parent,
+                  std::string_view name,
+                  const std::string& where,
+                  const std::string& path) {
+  if (parent.is(JsonNode::Kind::kArray)) return list_element(parent, name, where, path);
+  if (parent.is(JsonNode::Kind::kNull)) parent.kind = JsonNode::Kind::kObject;
+  if (!parent.is(JsonNode::Kind::kObject)) {
+    throw_config_error(where, path,
+                       fmt::format("{} is {} ({}), it has no \"{}\"", path, parent.describe(),
+                                   parent.where, name));
+  }
+  if (JsonNode* child = parent.find(name)) return *child;
+  parent.members.push_back({.key = std::string(name), .where = where, .value = {}});
+  parent.members.back().value.where = where;
+  return parent.members.back().value;
+}
+
+void apply(JsonNode& root, const Override& change) {
+  JsonNode* node = &root;
+  const std::string& path = change.path;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t dot = std::min(path.find('.', begin), path.size());
+    node = &descend(*node, std::string_view(path).substr(begin, dot - begin), change.value.where,
+                    path.substr(0, begin == 0 ? 0 : begin - 1));
+    begin = dot + 1;
+  }
+  *node = change.value;
+}
+
+bool holds_weights(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") || name.starts_with("pytorch_model")) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void apply_overrides(JsonNode& root, const std::vector<std::string>& overrides) {
+  std::vector<Override> changes;
+  for (const std::string& text : overrides) {
+    changes.push_back(parse_override(text));
+  }
+  for (const Override& change : changes) {
+    if (change.path == "model") apply(root, change);
+  }
+  expand_model_folder(root);
+  for (const Override& change : changes) {
+    if (change.path != "model") apply(root, change);
+  }
+}
+
+void expand_model_folder(JsonNode& root) {
+  JsonNode* model = root.find("model");
+  if (model == nullptr || !model->is(JsonNode::Kind::kString)) return;
+  const std::filesystem::path folder = model->text;
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    throw_config_error(model->where, "model",
+                       fmt::format("there is no folder {}; expected the keys of a Hugging Face "
+                                   "config.json, or a folder that holds one",
+                                   json_quote(model->text)));
+  }
+  const std::filesystem::path file = folder / "config.json";
+  if (!std::filesystem::exists(file, error)) {
+    throw_config_error(model->where, "model",
+                       fmt::format("the folder {} holds no config.json", json_quote(model->text)));
+  }
+  if (holds_weights(folder)) {
+    throw_config_error(
+        model->where, "model",
+        fmt::format("the folder {} holds weights, and starting from weights is not in this version "
+                    "yet: to train from scratch, copy its config.json to a folder of its own",
+                    json_quote(model->text)));
+  }
+  *model = read_json_file(file.string());
+}
+
+}  // namespace dstrain

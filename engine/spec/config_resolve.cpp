@@ -1,0 +1,193 @@
+// Completes a config for a number of data-parallel ranks: DeepSpeed's batch identity in all its
+// cases, and what the scheduler takes from elsewhere.
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "engine/spec/config_values.h"
+#include "engine/spec/json_text.h"
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+constexpr const char* kTrain = "train_batch_size";
+constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
+constexpr const char* kAccumulation = "gradient_accumulation_steps";
+
+using Origins = std::map<std::string, std::string>;
+
+std::int64_t product(std::int64_t micro, std::int64_t accumulation, std::int64_t ranks) {
+  std::int64_t result = 0;
+  if (__builtin_mul_overflow(micro, accumulation, &result) ||
+      __builtin_mul_overflow(result, ranks, &result)) {
+    throw_config_error("", kTrain,
+                       fmt::format("{} × {} × {} is too large", micro, accumulation, ranks));
+  }
+  return result;
+}
+
+std::string ranks_text(std::int64_t ranks) {
+  return fmt::format("{} data-parallel rank{}", ranks, ranks == 1 ? "" : "s");
+}
+
+/// "96 (gradient_accumulation_steps 4) or 120 (… 5)": the multiples of `unit` around `value`.
+std::string nearest_multiples(std::int64_t value, std::int64_t unit, const char* quotient_key) {
+  const std::int64_t low = value / unit;
+  std::string text = fmt::format("{} ({} {})", (low + 1) * unit, quotient_key, low + 1);
+  if (low > 0) text = fmt::format("{} ({} {}) or ", low * unit, quotient_key, low) + text;
+  return text;
+}
+
+class BatchSolver {
+ public:
+  BatchSolver(BatchConfig& batch, std::int64_t ranks, Origins& origins)
+      : batch_(batch), ranks_(ranks), origins_(origins) {}
+
+  void solve() {
+    const bool train = batch_.train_batch_size.has_value();
+    const bool micro = batch_.micro_batch_size.has_value();
+    const bool accumulation = batch_.gradient_accumulation_steps.has_value();
+    if (train && micro && accumulation) {
+      check_identity();
+    } else if (train && micro) {
+      derive(batch_.gradient_accumulation_steps, kAccumulation, *batch_.micro_batch_size, kMicro);
+    } else if (train && accumulation) {
+      derive(batch_.micro_batch_size, kMicro, *batch_.gradient_accumulation_steps, kAccumulation);
+    } else if (train) {
+      set_accumulation_to_one();
+      derive(batch_.micro_batch_size, kMicro, 1, kAccumulation);
+    } else if (micro) {
+      if (!accumulation) set_accumulation_to_one();
+      batch_.train_batch_size =
+          product(*batch_.micro_batch_size, *batch_.gradient_accumulation_steps, ranks_);
+      origins_[kTrain] =
+          fmt::format("derived: {} × {} × {}", kMicro, kAccumulation, ranks_text(ranks_));
+    } else {
+      throw_config_error(
+          "", kTrain,
+          fmt::format("missing: give {} (sequences of one step over all ranks) or {} "
+                      "(sequences a rank computes at once), or both",
+                      kTrain, kMicro));
+    }
+  }
+
+ private:
+  void set_accumulation_to_one() {
+    batch_.gradient_accumulation_steps = 1;
+    origins_[kAccumulation] = "derived: 1 where only one batch size is given";
+  }
+
+  [[nodiscard]] std::string where(const char* key) const {
+    const auto origin = origins_.find(key);
+    return origin == origins_.end() ? "" : origin->second;
+  }
+
+  void check_identity() const {
+    const std::int64_t train = *batch_.train_batch_size;
+    const std::int64_t micro = *batch_.micro_batch_size;
+    const std::int64_t accumulation = *batch_.gradient_accumulation_steps;
+    const std::int64_t whole = product(micro, accumulation, ranks_);
+    if (whole == train) return;
+    std::string fixes = fmt::format("set {} to {}", kTrain, whole);
+    const auto add_fix = [&](const char* key, std::int64_t unit) {
+      if (train % unit == 0) fixes += fmt::format(", or {} to {}", key, train / unit);
+    };
+    add_fix(kAccumulation, micro * ranks_);
+    add_fix(kMicro, accumulation * ranks_);
+    throw_config_error(
+        where(kTrain), kTrain,
+        fmt::format("{} contradicts {} {} × {} {} × {} = {}: {}, or leave one of the "
+                    "three out",
+                    train, kMicro, micro, kAccumulation, accumulation, ranks_text(ranks_), whole,
+                    fixes));
+  }
+
+  /// unknown = train / (known × ranks), which must come out even.
+  void derive(std::optional<std::int64_t>& unknown,
+              const char* unknown_key,
+              std::int64_t known,
+              const char* known_key) {
+    const std::int64_t train = *batch_.train_batch_size;
+    const std::int64_t unit = product(known, 1, ranks_);
+    if (train % unit != 0) {
+      throw_config_error(
+          where(kTrain), kTrain,
+          fmt::format("{} is not a multiple of {} {} × {} = {}: the nearest that are: {}", train,
+                      known_key, known, ranks_text(ranks_), unit,
+                      nearest_multiples(train, unit, unknown_key)));
+    }
+    unknown = train / unit;
+    origins_[unknown_key] =
+        fmt::format("derived: {} / ({} × {})", kTrain, known_key, ranks_text(ranks_));
+  }
+
+  BatchConfig& batch_;
+  std::int64_t ranks_;
+  Origins& origins_;
+};
+
+/// DeepSpeed 0.19: WarmupLR without warmup_max_lr rises to the optimizer's lr, WarmupDecayLR to a
+/// default of its own.
+void resolve_scheduler(LoadedConfig& loaded, Origins& origins) {
+  constexpr double kDecayDefault = 0.001;
+  constexpr const char* kMaxLr = "scheduler.params.warmup_max_lr";
+  constexpr const char* kTotal = "scheduler.params.total_num_steps";
+  SchedulerConfig& scheduler = loaded.config.scheduler;
+  const double lr = loaded.config.optimizer.learning_rate;
+  if (!scheduler.total_num_steps) {
+    scheduler.total_num_steps = loaded.config.training.steps;
+    origins[kTotal] = "derived: training.steps";
+  }
+  if (!scheduler.warmup_max_lr && scheduler.kind == SchedulerKind::kWarmupDecay) {
+    scheduler.warmup_max_lr = kDecayDefault;
+    origins[kMaxLr] = "default (DeepSpeed's own, not optimizer.params.lr)";
+    loaded.notices.push_back(fmt::format(
+        "{}: 0.001, DeepSpeed's default for WarmupDecayLR; optimizer.params.lr {} has no effect "
+        "beside it (write \"auto\" to use it)",
+        kMaxLr, lr));
+  } else if (!scheduler.warmup_max_lr) {
+    scheduler.warmup_max_lr = lr;
+    origins[kMaxLr] = "derived: optimizer.params.lr (DeepSpeed 0.19; 0.001 in older releases)";
+    if (scheduler.kind == SchedulerKind::kWarmup) {
+      loaded.notices.push_back(fmt::format(
+          "{}: {}, optimizer.params.lr, as in DeepSpeed 0.19 (older releases: 0.001)", kMaxLr, lr));
+    }
+  }
+  const bool has_peak =
+      scheduler.kind == SchedulerKind::kWarmup || scheduler.kind == SchedulerKind::kWarmupDecay;
+  if (has_peak && scheduler.warmup_min_lr > *scheduler.warmup_max_lr) {
+    throw_config_error(origins["scheduler.params.warmup_min_lr"], "scheduler.params.warmup_min_lr",
+                       fmt::format("{} is greater than warmup_max_lr {}", scheduler.warmup_min_lr,
+                                   *scheduler.warmup_max_lr));
+  }
+  const bool ends = scheduler.kind == SchedulerKind::kWarmupDecay ||
+                    scheduler.kind == SchedulerKind::kWarmupCosine;
+  if (ends && *scheduler.total_num_steps < scheduler.warmup_num_steps) {
+    loaded.notices.push_back(
+        fmt::format("scheduler: total_num_steps {} is less than warmup_num_steps {}: the learning "
+                    "rate never reaches its peak",
+                    *scheduler.total_num_steps, scheduler.warmup_num_steps));
+  }
+}
+
+}  // namespace
+
+void resolve_config(LoadedConfig& loaded, int data_parallel_size) {
+  check(data_parallel_size >= 1, "data_parallel_size {} < 1", data_parallel_size);
+  Origins origins;
+  for (const ConfigValue& value : loaded.values) {
+    origins[value.path] = value.origin;
+  }
+  BatchSolver(loaded.config.batch, data_parallel_size, origins).solve();
+  resolve_scheduler(loaded, origins);
+  if (origins["gradient_clipping"].find("DeepSpeed") != std::string::npos) {
+    loaded.notices.push_back(
+        fmt::format("gradient_clipping: {}, DeepSpeed 0.19's default (0, off, in older releases)",
+                    loaded.config.gradient_clipping));
+  }
+  loaded.values = list_values(loaded.config, origins);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,163 @@
+// Short ways to write one line of the key table. field() makes both directions, JSON → Config and
+// back, from one accessor, so that they cannot disagree.
+#pragma once
+
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/spec/config_keys.h"
+
+namespace dstrain {
+
+template <typename T>
+struct OptionalValue {
+  using type = T;
+  static constexpr bool kOptional = false;
+};
+template <typename T>
+struct OptionalValue<std::optional<T>> {
+  using type = T;
+  static constexpr bool kOptional = true;
+};
+
+template <typename T>
+constexpr KeyKind key_kind() {
+  if constexpr (std::is_same_v<T, bool>) return KeyKind::kBool;
+  if constexpr (std::is_integral_v<T>) return KeyKind::kInteger;
+  if constexpr (std::is_floating_point_v<T>) return KeyKind::kNumber;
+  return KeyKind::kString;
+}
+
+template <typename T>
+T value_of(const JsonNode& node) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return node.boolean;
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(node.integer.value());
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(node.number);
+  } else {
+    return node.text;
+  }
+}
+
+template <typename T>
+std::string json_of(const T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return json_quote(value);
+  } else {
+    return fmt::format("{}", value);
+  }
+}
+
+/// Honoured. `access` is a generic lambda: (auto& config) -> auto& { return config.member; }.
+/// The JSON type follows from the member's; an optional member without value is not printed.
+template <typename Access>
+Key field(std::string path, Range range, Access access) {
+  using Member = std::remove_cvref_t<decltype(access(std::declval<Config&>()))>;
+  using Value = typename OptionalValue<Member>::type;
+  Key key{.path = std::move(path), .kind = key_kind<Value>(), .range = range};
+  key.set = [access](ConfigDraft& draft, const JsonNode& node) {
+    access(draft.config) = value_of<Value>(node);
+  };
+  key.get = [access](const Config& config) -> std::string {
+    const Member& member = access(config);
+    if constexpr (OptionalValue<Member>::kOptional) {
+      return member ? json_of(*member) : "";
+    } else {
+      return json_of(member);
+    }
+  };
+  return key;
+}
+
+/// Honoured: one of a few names, each an enumerator.
+template <typename Access, typename Enum>
+Key choice(std::string path, std::vector<std::pair<std::string, Enum>> names, Access access) {
+  Key key{.path = std::move(path), .kind = KeyKind::kString};
+  for (const auto& [name, value] : names) {
+    key.choices.push_back(name);
+  }
+  key.set = [access, names](ConfigDraft& draft, const JsonNode& node) {
+    for (const auto& [name, value] : names) {
+      if (name == node.text) access(draft.config) = value;
+    }
+  };
+  key.get = [access, names](const Config& config) -> std::string {
+    for (const auto& [name, value] : names) {
+      if (value == access(config)) return json_quote(name);
+    }
+    return "";
+  };
+  return key;
+}
+
+inline Key no_effect(std::string path, KeyKind kind, std::string note) {
+  return {.path = std::move(path),
+          .kind = kind,
+          .status = KeyStatus::kNoEffect,
+          .note = std::move(note),
+          .auto_rule = AutoRule::kDefault,
+          .null_is_absent = true};
+}
+
+inline Key silent(std::string path, KeyKind kind = KeyKind::kAny) {
+  return {.path = std::move(path),
+          .kind = kind,
+          .status = KeyStatus::kSilent,
+          .auto_rule = AutoRule::kDefault,
+          .null_is_absent = true};
+}
+
+/// Refused unless its value is one of `accepted` (JSON texts): the feature is off.
+inline Key refused(std::string path, std::vector<std::string> accepted, std::string reason) {
+  return {.path = std::move(path),
+          .kind = KeyKind::kAny,
+          .status = KeyStatus::kRefused,
+          .accepted = std::move(accepted),
+          .note = std::move(reason),
+          .null_is_absent = true};
+}
+
+/// A block of somebody else's, not looked into, refused where it is switched on.
+inline Key refused_if_enabled(std::string path, std::string reason) {
+  Key key = refused(std::move(path), {}, std::move(reason));
+  key.enabled_block = true;
+  return key;
+}
+
+inline Key also_called(Key key, std::vector<std::string> aliases) {
+  key.aliases = std::move(aliases);
+  return key;
+}
+inline Key auto_is_default(Key key) {
+  key.auto_rule = AutoRule::kDefault;
+  return key;
+}
+inline Key auto_is_value(Key key) {
+  key.auto_rule = AutoRule::kValue;
+  return key;
+}
+inline Key null_is_default(Key key) {
+  key.null_is_absent = true;
+  return key;
+}
+/// `what_to_write` completes the error "… is missing: ".
+inline Key required(Key key, std::string what_to_write) {
+  key.missing = std::move(what_to_write);
+  return key;
+}
+inline Key only_for(Key key, std::string whom, KeyCondition applies) {
+  key.applies_to = std::move(whom);
+  key.applies = std::move(applies);
+  return key;
+}
+inline Key default_from(Key key, std::string origin) {
+  key.default_origin = std::move(origin);
+  return key;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,210 @@
+#include "engine/spec/model_families.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace dstrain {
+namespace {
+
+constexpr std::int64_t kDefaultWindow = 4096;      // of MistralConfig and Qwen2Config
+constexpr std::int64_t kDefaultWindowLayers = 28;  // of Qwen2Config
+
+double rope_number(const std::string& path, const JsonNode& block, const char* name, double low) {
+  const JsonNode* node = block.find(name);
+  if (node == nullptr) {
+    throw_config_error(block.where, path, fmt::format("\"{}\" is missing", name));
+  }
+  if (!node->is(JsonNode::Kind::kNumber) || node->number <= low) {
+    throw_config_error(
+        node->where, path + "." + name,
+        fmt::format("must be a number greater than {}, found {}", low, node->describe()));
+  }
+  return node->number;
+}
+
+std::string rope_type(const std::string& path, const JsonNode& block) {
+  const JsonNode* node = block.find("rope_type");
+  if (node == nullptr) node = block.find("type");
+  if (node == nullptr) return "default";
+  if (!node->is_text("default") && !node->is_text("llama3")) {
+    throw_config_error(node->where, path,
+                       fmt::format("rope_type {} is not in this version yet; there are \"default\" "
+                                   "and \"llama3\"",
+                                   node->dump()));
+  }
+  return node->text;
+}
+
+void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
+  ModelSpec& m = draft.config.model;
+  const bool gpt2 = m.model_type == "gpt2";
+  const std::string heads_key = gpt2 ? "model.n_head" : "model.num_attention_heads";
+  const std::string width_key = gpt2 ? "n_embd" : "hidden_size";
+  if (m.head_dim == 0) {
+    if (m.hidden_size % m.num_heads != 0) {
+      throw_config_error(
+          written.where(heads_key), heads_key,
+          fmt::format("{} heads do not divide {} {}", m.num_heads, width_key, m.hidden_size));
+    }
+    m.head_dim = m.hidden_size / m.num_heads;
+    draft.derived["model.head_dim"] = "hidden_size / num_attention_heads";
+  }
+  if (m.num_key_value_heads == 0) {
+    // Absent, Hugging Face would take 8 and 32 here, whatever the number of heads.
+    if ((m.model_type == "mistral" || m.model_type == "qwen2") &&
+        !written.has("model.num_key_value_heads")) {
+      throw_config_error(written.where("model.num_key_value_heads"), "model.num_key_value_heads",
+                         "missing: write it, or null for as many as attention heads");
+    }
+    m.num_key_value_heads = m.num_heads;
+    draft.derived["model.num_key_value_heads"] = "num_attention_heads";
+  }
+  if (m.num_heads % m.num_key_value_heads != 0) {
+    throw_config_error(written.where("model.num_key_value_heads"), "model.num_key_value_heads",
+                       fmt::format("{} does not divide num_attention_heads {}",
+                                   m.num_key_value_heads, m.num_heads));
+  }
+  if (m.intermediate_size == 0) {
+    m.intermediate_size = 4 * m.hidden_size;
+    draft.derived["model.n_inner"] = "4 × n_embd";
+  }
+}
+
+void finish_rope(ConfigDraft& draft, const WrittenKeys& written) {
+  ModelSpec& m = draft.config.model;
+  if (m.position != PositionKind::kRope) return;
+  if (m.head_dim % 2 != 0) {
+    throw_config_error(
+        written.where("model.head_dim"), "model.head_dim",
+        fmt::format("rotary positions need an even head size, this is {}", m.head_dim));
+  }
+  if (draft.rope_scaling && draft.rope_parameters &&
+      *draft.rope_scaling != *draft.rope_parameters) {
+    throw_config_error(written.where("model.rope_parameters"), "model.rope_parameters",
+                       "contradicts model.rope_scaling: leave one out");
+  }
+  if (draft.rope_parameters) draft.derived["model.rope_scaling"] = "rope_parameters";
+  if (draft.rope_scaling || draft.rope_parameters) {
+    m.rope_scaling = draft.rope_scaling ? *draft.rope_scaling : *draft.rope_parameters;
+  }
+  if (!draft.rope_parameters_theta) return;
+  if (written.has("model.rope_theta") && m.rope_theta != *draft.rope_parameters_theta) {
+    throw_config_error(written.where("model.rope_theta"), "model.rope_theta",
+                       fmt::format("{} contradicts rope_parameters.rope_theta {}: leave one out",
+                                   m.rope_theta, *draft.rope_parameters_theta));
+  }
+  m.rope_theta = *draft.rope_parameters_theta;
+  draft.derived["model.rope_theta"] = "rope_parameters";
+}
+
+/// A window as long as the training sequences changes nothing; a shorter one would.
+void refuse_biting_window(const ConfigDraft& draft, const WrittenKeys& written) {
+  const ModelSpec& m = draft.config.model;
+  const bool on = draft.uses_sliding_window && draft.sliding_window &&
+                  draft.first_window_layer.value_or(0) < m.num_layers;
+  const std::int64_t sequence = draft.config.data.sequence_length;
+  if (!on || *draft.sliding_window >= sequence) return;
+  throw_config_error(
+      written.where("model.sliding_window"), "model.sliding_window",
+      fmt::format(
+          "a window of {} positions would cut sequences of {}, and sliding-window attention "
+          "is not in this version yet: {} or train on shorter sequences",
+          *draft.sliding_window, sequence,
+          m.model_type == "qwen2" ? "set use_sliding_window to false"
+                                  : "set sliding_window to null"));
+}
+
+void check_sequence_length(ConfigDraft& draft, const WrittenKeys& written) {
+  const std::int64_t longest = draft.config.model.max_positions;
+  std::int64_t& sequence = draft.config.data.sequence_length;
+  if (sequence == 0) {
+    sequence = longest;
+    draft.derived["data.sequence_length"] = "the model's longest sequence";
+  }
+  if (sequence > longest) {
+    throw_config_error(
+        written.where("data.sequence_length"), "data.sequence_length",
+        fmt::format("{} is longer than the {} positions of the model ({})", sequence, longest,
+                    draft.config.model.model_type == "gpt2" ? "model.n_positions"
+                                                            : "model.max_position_embeddings"));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> model_families() {
+  return {"gpt2", "llama", "mistral", "qwen2"};
+}
+
+void set_model_family(ConfigDraft& draft, const std::string& model_type) {
+  ModelSpec& m = draft.config.model;
+  const bool gpt2 = model_type == "gpt2";
+  m.model_type = model_type;
+  m.norm = gpt2 ? NormKind::kLayerNorm : NormKind::kRmsNorm;
+  m.norm_epsilon = gpt2 ? 1e-5F : 1e-6F;
+  m.position = gpt2 ? PositionKind::kLearned : PositionKind::kRope;
+  m.activation = gpt2 ? ActivationKind::kGeluTanh : ActivationKind::kSilu;
+  m.gated_mlp = !gpt2;
+  m.qkv_bias = gpt2 || model_type == "qwen2";
+  m.attention_output_bias = gpt2;
+  m.mlp_bias = gpt2;
+  m.tied_embeddings = gpt2;
+  m.scaled_residual_init = gpt2;
+  draft.uses_sliding_window = model_type == "mistral";
+  draft.sliding_window = kDefaultWindow;
+  if (model_type == "qwen2") draft.first_window_layer = kDefaultWindowLayers;
+}
+
+RopeScaling read_rope_scaling(const std::string& path,
+                              const JsonNode& node,
+                              std::optional<double>* theta) {
+  if (!node.is(JsonNode::Kind::kObject)) {
+    throw_config_error(node.where, path, "must be an object, found " + node.describe());
+  }
+  const std::vector<std::string> known = {"rope_type",        "type",
+                                          "factor",           "low_freq_factor",
+                                          "high_freq_factor", "original_max_position_embeddings",
+                                          "rope_theta"};
+  for (const JsonMember& member : node.members) {
+    const bool theta_here = member.key != "rope_theta" || theta != nullptr;
+    if (std::find(known.begin(), known.end(), member.key) == known.end() || !theta_here) {
+      throw_config_error(member.where, path + "." + member.key, "unknown key");
+    }
+  }
+  if (theta != nullptr && node.find("rope_theta") != nullptr) {
+    *theta = rope_number(path, node, "rope_theta", 0.0);
+  }
+  if (rope_type(path, node) == "default") return {};
+  const RopeScaling scaling{
+      .factor = rope_number(path, node, "factor", 0.0),
+      .low_frequency_factor = rope_number(path, node, "low_freq_factor", 0.0),
+      .high_frequency_factor = rope_number(path, node, "high_freq_factor", 0.0),
+      .original_max_positions =
+          std::llround(rope_number(path, node, "original_max_position_embeddings", 0.0)),
+  };
+  if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
+    throw_config_error(node.where, path, "high_freq_factor must be greater than low_freq_factor");
+  }
+  return scaling;
+}
+
+std::string rope_scaling_json(const RopeScaling& scaling) {
+  if (scaling == RopeScaling{}) return "";
+  return fmt::format(
+      R"({{"rope_type": "llama3", "factor": {}, "low_freq_factor": {}, "high_freq_factor": {}, )"
+      R"("original_max_position_embeddings": {}}})",
+      scaling.factor, scaling.low_frequency_factor, scaling.high_frequency_factor,
+      scaling.original_max_positions);
+}
+
+void finish_model(ConfigDraft& draft, const WrittenKeys& written) {
+  derive_sizes(draft, written);
+  finish_rope(draft, written);
+  check_sequence_length(draft, written);
+  refuse_biting_window(draft, written);
+}
+
+}  // namespace dstrain

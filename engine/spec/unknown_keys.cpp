@@ -1,0 +1,162 @@
+#include "engine/spec/unknown_keys.h"
+
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "engine/spec/config_keys.h"
+#include "engine/spec/did_you_mean.h"
+
+namespace dstrain {
+namespace {
+
+/// Names that other programs use for what has another name here.
+const std::map<std::string, std::string>& foreign_names() {
+  static const std::map<std::string, std::string> names = {
+      {"learning_rate", "optimizer.params.lr"},
+      {"max_lr", "scheduler.params.warmup_max_lr"},
+      {"min_lr", "scheduler.params.warmup_min_lr"},
+      {"clip_grad", "gradient_clipping"},
+      {"grad_clip", "gradient_clipping"},
+      {"batch_size", "train_batch_size"},
+      {"global_batch_size", "train_batch_size"},
+      {"micro_batch_size", "train_micro_batch_size_per_gpu"},
+      {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
+      {"max_steps", "training.steps"},
+      {"num_steps", "training.steps"},
+      {"train_iters", "training.steps"},
+      {"warmup_steps", "scheduler.params.warmup_num_steps"},
+      {"seq_length", "data.sequence_length"},
+      {"max_seq_length", "data.sequence_length"},
+      {"block_size", "data.sequence_length"},
+      {"save_interval", "checkpoint.interval"},
+      {"save_steps", "checkpoint.interval"},
+      {"eval_steps", "training.eval_interval"},
+      {"n_layers", "model.num_hidden_layers"},
+      {"n_heads", "model.num_attention_heads"},
+      {"dim", "model.hidden_size"},
+  };
+  return names;
+}
+
+struct KnownPaths {
+  std::set<std::string> leaves;  ///< every key's path and aliases
+  std::set<std::string> blocks;  ///< everything that holds keys
+};
+
+KnownPaths collect_paths() {
+  KnownPaths known;
+  for (const Key& key : all_keys()) {
+    std::vector<std::string> paths = key.aliases;
+    paths.push_back(key.path);
+    for (const std::string& path : paths) {
+      known.leaves.insert(path);
+      for (std::size_t dot = path.find('.'); dot != std::string::npos;
+           dot = path.find('.', dot + 1)) {
+        known.blocks.insert(path.substr(0, dot));
+      }
+    }
+  }
+  return known;
+}
+
+const KnownPaths& known_paths() {
+  static const KnownPaths known = collect_paths();
+  return known;
+}
+
+std::string join(const std::string& block, const std::string& name) {
+  return block.empty() ? name : block + "." + name;
+}
+
+std::string last_name(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
+}
+
+/// Names that may stand directly in `block`.
+std::vector<std::string> names_in(const std::string& block) {
+  std::vector<std::string> names;
+  for (const auto* paths : {&known_paths().leaves, &known_paths().blocks}) {
+    for (const std::string& path : *paths) {
+      const bool inside = block.empty()
+                              ? path.find('.') == std::string::npos
+                              : path.size() > block.size() + 1 && path.starts_with(block + ".") &&
+                                    path.find('.', block.size() + 1) == std::string::npos;
+      if (inside) names.push_back(last_name(path));
+    }
+  }
+  return names;
+}
+
+/// The one place of the whole config where a key has this name, "" if there is none or several.
+/// Keys that do something come before those without effect.
+std::string only_place_of(const std::string& name) {
+  for (const bool honoured : {true, false}) {
+    std::vector<std::string> places;
+    for (const Key& key : all_keys()) {
+      const bool wanted = honoured == (key.status == KeyStatus::kHonoured);
+      if (wanted && last_name(key.path) == name) places.push_back(key.path);
+    }
+    if (places.size() == 1) return places.front();
+    if (places.size() > 1) return "";
+  }
+  return "";
+}
+
+void check_block(const JsonNode& node,
+                 const std::string& block,
+                 bool allow,
+                 std::vector<std::string>& notices) {
+  for (const JsonMember& member : node.members) {
+    const std::string path = join(block, member.key);
+    const bool is_block = known_paths().blocks.contains(path);
+    const bool is_leaf = known_paths().leaves.contains(path);
+    if (is_block && member.value.is(JsonNode::Kind::kObject)) {
+      check_block(member.value, path, allow, notices);
+    } else if (is_block && !is_leaf && !member.value.is(JsonNode::Kind::kNull)) {
+      throw_config_error(member.value.where, path,
+                         "must be an object {…}, found " + member.value.describe());
+    } else if (!is_block && !is_leaf) {
+      const std::string suggestion = suggest_key(block, member.key);
+      if (!allow) {
+        throw_config_error(member.where, path,
+                           "unknown key" + (suggestion.empty() ? "" : ", " + suggestion));
+      }
+      notices.push_back(fmt::format("{}: {}: unknown key, ignored{}", member.where, path,
+                                    suggestion.empty() ? "" : "; " + suggestion));
+    }
+  }
+}
+
+}  // namespace
+
+std::string suggest_key(const std::string& block, const std::string& name) {
+  const auto here = [](const std::string& found) {
+    return fmt::format("did you mean \"{}\"?", found);
+  };
+  const std::vector<std::string> siblings = names_in(block);
+  if (const auto twin = nearest_name(name, siblings, 1)) return here(*twin);
+  if (const std::string place = only_place_of(name); !place.empty()) {
+    return fmt::format("it belongs at \"{}\"", place);
+  }
+  if (const auto found = foreign_names().find(name); found != foreign_names().end()) {
+    return fmt::format("the key for it is \"{}\"", found->second);
+  }
+  const std::size_t limit = typing_error_limit(name);
+  if (const auto sibling = nearest_name(name, siblings, limit)) return here(*sibling);
+  std::vector<std::string> everywhere;
+  for (const std::string& path : known_paths().leaves) {
+    everywhere.push_back(last_name(path));
+  }
+  if (const auto far = nearest_name(name, everywhere, limit)) {
+    if (const std::string place = only_place_of(*far); !place.empty()) return here(place);
+  }
+  return "";
+}
+
+void check_known_keys(const JsonNode& root, bool allow, std::vector<std::string>& notices) {
+  check_block(root, "", allow, notices);
+}
+
+}  // namespace dstrain
