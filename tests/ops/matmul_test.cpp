@@ -1,0 +1,326 @@
+// The products of linear layers against loops in f64, at sizes that fit no vector and no tile.
+//
+// N tokens, I inputs, O outputs
+#include "kernels/cpu/matmul.h"
+
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "kernels/core/dtype.h"
+#include "kernels/core/tensor.h"
+#include "kernels/math/philox.h"
+
+namespace dstrain {
+namespace {
+
+enum class Product : std::uint8_t { kForward, kForwardBias, kInput, kWeight, kWeightAdd };
+
+constexpr Product kProducts[] = {Product::kForward, Product::kForwardBias, Product::kInput,
+                                 Product::kWeight, Product::kWeightAdd};
+
+struct Case {
+  Product product;
+  std::int64_t n, i, o;
+  DType in;
+  DType out;
+};
+
+/// A matrix in f32 or bf16 that starts `offset` elements after an aligned address, with guards
+/// around it; `exact` has what was stored.
+class Matrix {
+ public:
+  Matrix(std::int64_t size, DType dtype, std::uint32_t stream, std::int64_t offset = 1)
+      : dtype_(dtype), size_(size), offset_(offset) {
+    storage_.assign(static_cast<std::size_t>((size + offset + kGuard) * size_of(dtype)),
+                    std::byte{0xAB});
+    exact_.resize(static_cast<std::size_t>(size));
+    for (std::int64_t k = 0; k < size; ++k) {
+      const auto bits = philox(17, stream, static_cast<std::uint64_t>(k))[0];
+      const float value = static_cast<float>(bits) * 0x1p-31F - 1.0F;
+      set(k, value);
+      exact_[static_cast<std::size_t>(k)] = at(k);
+    }
+  }
+  [[nodiscard]] Tensor tensor(Shape shape) {
+    return {storage_.data() + offset_ * size_of(dtype_), dtype_, shape};
+  }
+  [[nodiscard]] double at(std::int64_t k) const {
+    const std::byte* const from = storage_.data() + (offset_ + k) * size_of(dtype_);
+    if (dtype_ == DType::kF32) {
+      float value = 0.0F;
+      std::memcpy(&value, from, sizeof(value));
+      return static_cast<double>(value);
+    }
+    BF16 value;
+    std::memcpy(&value, from, sizeof(value));
+    return static_cast<double>(to_float(value));
+  }
+  [[nodiscard]] const std::vector<double>& exact() const { return exact_; }
+  [[nodiscard]] bool guards_intact() const {
+    for (std::int64_t k = 0; k < offset_ * size_of(dtype_); ++k) {
+      if (storage_[static_cast<std::size_t>(k)] != std::byte{0xAB}) return false;
+    }
+    for (auto k = (offset_ + size_) * size_of(dtype_); k < std::ssize(storage_); ++k) {
+      if (storage_[static_cast<std::size_t>(k)] != std::byte{0xAB}) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::int64_t kGuard = 64;
+  void set(std::int64_t k, float value) {
+    std::byte* const to = storage_.data() + (offset_ + k) * size_of(dtype_);
+    const BF16 narrow = to_bf16(value);
+    std::memcpy(to, dtype_ == DType::kF32 ? static_cast<const void*>(&value) : &narrow,
+                static_cast<std::size_t>(size_of(dtype_)));
+  }
+
+  DType dtype_;
+  std::int64_t size_;
+  std::int64_t offset_;
+  std::vector<std::byte> storage_;
+  std::vector<double> exact_;
+};
+
+struct Result {
+  std::vector<double> values;
+  std::vector<double> reference;
+  std::vector<double> magnitude;  ///< sum of |terms|: what rounding errors are relative to
+  bool guards_intact = false;
+};
+
+/// c[r, s] = start + sum over t of left(r, t) · right(t, s).
+template <typename Start, typename Left, typename Right>
+void reference_product(std::int64_t rows,
+                       std::int64_t columns,
+                       std::int64_t terms,
+                       const Start& start,
+                       const Left& left,
+                       const Right& right,
+                       Result& result) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t s = 0; s < columns; ++s) {
+      double sum = start(r, s);
+      double magnitude = std::abs(sum);
+      for (std::int64_t t = 0; t < terms; ++t) {
+        const double term = left(r, t) * right(t, s);
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      result.reference.push_back(sum);
+      result.magnitude.push_back(magnitude);
+    }
+  }
+}
+
+Result compute(CpuMatmul& matmul, const Case& c, std::int64_t offset = 1) {
+  Matrix x(c.n * c.i, c.in, 1, offset);
+  Matrix w(c.o * c.i, c.in, 2, offset);
+  Matrix dy(c.n * c.o, c.in, 3, offset);
+  Matrix bias(c.o, c.in, 4, offset);
+  const auto at = [](const Matrix& matrix, std::int64_t index) {
+    return matrix.exact()[static_cast<std::size_t>(index)];
+  };
+  const auto nothing = [](std::int64_t, std::int64_t) { return 0.0; };
+  Result result;
+  const auto finish = [&](Matrix& out) {
+    for (std::int64_t k = 0; k < std::ssize(out.exact()); ++k) {
+      result.values.push_back(out.at(k));
+    }
+    result.guards_intact = out.guards_intact();
+  };
+  switch (c.product) {
+    case Product::kForward:
+    case Product::kForwardBias: {
+      const bool with_bias = c.product == Product::kForwardBias;
+      Matrix y(c.n * c.o, c.out, 5, offset);
+      matmul.forward(x.tensor({c.n, c.i}), w.tensor({c.o, c.i}),
+                     with_bias ? bias.tensor({c.o}) : Tensor(), y.tensor({c.n, c.o}));
+      reference_product(
+          c.n, c.o, c.i,
+          [&](std::int64_t, std::int64_t o) { return with_bias ? at(bias, o) : 0.0; },
+          [&](std::int64_t n, std::int64_t i) { return at(x, n * c.i + i); },
+          [&](std::int64_t i, std::int64_t o) { return at(w, o * c.i + i); }, result);
+      finish(y);
+      break;
+    }
+    case Product::kInput: {
+      Matrix dx(c.n * c.i, c.out, 6, offset);
+      matmul.backward_input(dy.tensor({c.n, c.o}), w.tensor({c.o, c.i}), dx.tensor({c.n, c.i}));
+      reference_product(
+          c.n, c.i, c.o, nothing,
+          [&](std::int64_t n, std::int64_t o) { return at(dy, n * c.o + o); },
+          [&](std::int64_t o, std::int64_t i) { return at(w, o * c.i + i); }, result);
+      finish(dx);
+      break;
+    }
+    case Product::kWeight:
+    case Product::kWeightAdd: {
+      const bool add = c.product == Product::kWeightAdd;
+      Matrix dw(c.o * c.i, DType::kF32, 7, offset);
+      matmul.backward_weight(dy.tensor({c.n, c.o}), x.tensor({c.n, c.i}), dw.tensor({c.o, c.i}),
+                             add ? Write::kAdd : Write::kOverwrite);
+      reference_product(
+          c.o, c.i, c.n,
+          [&](std::int64_t o, std::int64_t i) { return add ? at(dw, o * c.i + i) : 0.0; },
+          [&](std::int64_t o, std::int64_t n) { return at(dy, n * c.o + o); },
+          [&](std::int64_t n, std::int64_t i) { return at(x, n * c.i + i); }, result);
+      finish(dw);
+      break;
+    }
+  }
+  return result;
+}
+
+/// The largest error, as a share of what is allowed: f32 sums lose a few units in the last place
+/// of the terms' magnitude, a bf16 result half a unit of its own.
+double worst_share(const Result& result, DType out) {
+  double worst = 0.0;
+  for (std::size_t k = 0; k < result.values.size(); ++k) {
+    const double allowed = 2e-6 * result.magnitude[k] + 1e-30 +
+                           (out == DType::kBF16 ? 0x1.01p-8 * std::abs(result.reference[k]) : 0.0);
+    const double error = std::abs(result.values[k] - result.reference[k]);
+    worst = std::max(worst, std::isfinite(error) ? error / allowed : 1e30);
+  }
+  return worst;
+}
+
+void check_all(
+    CpuMatmul& matmul, std::int64_t n, std::int64_t i, std::int64_t o, std::int64_t offset = 1) {
+  for (const auto& [in, out] :
+       {std::pair{DType::kF32, DType::kF32}, std::pair{DType::kBF16, DType::kBF16},
+        std::pair{DType::kBF16, DType::kF32}}) {
+    for (const Product product : kProducts) {
+      const bool weight = product == Product::kWeight || product == Product::kWeightAdd;
+      const Case c{product, n, i, o, in, out};
+      const Result result = compute(matmul, c, offset);
+      INFO("product " << static_cast<int>(product) << " n=" << n << " i=" << i << " o=" << o
+                      << " in=" << name_of(in) << " out=" << name_of(out));
+      CHECK(worst_share(result, weight ? DType::kF32 : out) <= 1.0);
+      CHECK(result.guards_intact);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the three products equal f64 loops at awkward sizes", "[ops][matmul]") {
+  CpuMatmul matmul(2);
+  const std::int64_t sizes[][3] = {{1, 1, 1},     {1, 7, 3},     {3, 1, 7},    {7, 3, 1},
+                                   {33, 7, 65},   {1, 33, 129},  {129, 33, 1}, {31, 64, 33},
+                                   {64, 96, 160}, {65, 130, 67}, {17, 257, 5}, {5, 300, 1031}};
+  for (const auto& [n, i, o] : sizes) {
+    check_all(matmul, n, i, o);
+  }
+}
+
+TEST_CASE("the three products equal f64 loops across block edges", "[ops][matmul]") {
+  CpuMatmul matmul(2);
+  check_all(matmul, 300, 130, 200, 0);
+  check_all(matmul, 70, 1100, 90, 0);
+  check_all(matmul, 40, 70, 1600);
+}
+
+TEST_CASE("the three products equal f64 loops on a model's shapes", "[ops][matmul][slow]") {
+  for (const int threads : {1, 2, 3}) {
+    CpuMatmul matmul(threads);
+    check_all(matmul, 512, 384, 640, 0);
+    check_all(matmul, 300, 1024, 384, 32);
+    check_all(matmul, 130, 256, 5003);
+    check_all(matmul, 1030, 72, 100);
+  }
+}
+
+TEST_CASE("a product without terms writes zeros or the bias", "[ops][matmul]") {
+  CpuMatmul matmul(2);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Matrix x(0, dtype, 1);
+    Matrix dy(0, dtype, 2);
+    Matrix bias(5, dtype, 3);
+    Matrix dw(15, DType::kF32, 4);
+    matmul.backward_weight(dy.tensor({0, 5}), x.tensor({0, 3}), dw.tensor({5, 3}), Write::kAdd);
+    for (std::int64_t k = 0; k < 15; ++k) {
+      CHECK(dw.at(k) == dw.exact()[static_cast<std::size_t>(k)]);
+    }
+    matmul.backward_weight(dy.tensor({0, 5}), x.tensor({0, 3}), dw.tensor({5, 3}),
+                           Write::kOverwrite);
+    for (std::int64_t k = 0; k < 15; ++k) {
+      CHECK(dw.at(k) == 0.0);
+    }
+    Matrix y(10, dtype, 5);
+    matmul.forward(x.tensor({2, 0}), x.tensor({5, 0}), bias.tensor({5}), y.tensor({2, 5}));
+    for (std::int64_t k = 0; k < 10; ++k) {
+      CHECK(y.at(k) == bias.at(k % 5));
+    }
+    matmul.forward(x.tensor({0, 3}),
+                   dw.tensor({5, 3}).dtype() == dtype
+                       ? dw.tensor({5, 3})
+                       : Tensor(y.tensor({10}).data(), dtype, {3, 3}),
+                   {}, Tensor(nullptr, dtype, dtype == DType::kF32 ? Shape{0, 5} : Shape{0, 3}));
+  }
+}
+
+TEST_CASE("four threads with a CpuMatmul each compute what one computes", "[ops][matmul]") {
+  std::vector<Case> cases;
+  for (const Product product : kProducts) {
+    for (const DType in : {DType::kF32, DType::kBF16}) {
+      cases.push_back({product, 130, 260, 70, in, DType::kF32});
+      cases.push_back({product, 64, 64, 200, in, in});
+    }
+  }
+  const auto run_all = [&](int threads) {
+    CpuMatmul matmul(threads);
+    std::vector<std::vector<double>> results;
+    for (const Case& c : cases) {
+      results.push_back(compute(matmul, c).values);
+    }
+    return results;
+  };
+  const auto alone = run_all(1);
+  std::vector<std::vector<std::vector<double>>> together(4);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& results : together) {
+      threads.emplace_back([&] { results = run_all(1); });
+    }
+  }
+  for (const auto& results : together) {
+    CHECK((results == alone));
+  }
+}
+
+TEST_CASE("a product is the same bit for bit every time", "[ops][matmul]") {
+  for (const DType in : {DType::kF32, DType::kBF16}) {
+    for (const Product product : kProducts) {
+      const Case c{product, 200, 300, 130, in, DType::kF32};
+      CpuMatmul first(2);
+      const std::vector<double> values = compute(first, c).values;
+      for (int repetition = 0; repetition < 3; ++repetition) {
+        CHECK((compute(first, c).values == values));
+      }
+      CpuMatmul second(2);
+      CHECK((compute(second, c).values == values));
+    }
+  }
+}
+
+TEST_CASE("matrices that do not fit are refused", "[ops][matmul]") {
+  CpuMatmul matmul(1);
+  Matrix x(12, DType::kF32, 1);
+  Matrix w(20, DType::kF32, 2);
+  Matrix y(15, DType::kF32, 3);
+  Matrix narrow(20, DType::kBF16, 4);
+  CHECK_THROWS_AS(matmul.forward(x.tensor({3, 4}), w.tensor({4, 5}), {}, y.tensor({3, 5})),
+                  InternalError);
+  CHECK_THROWS_AS(matmul.forward(x.tensor({3, 4}), narrow.tensor({5, 4}), {}, y.tensor({3, 5})),
+                  InternalError);
+  CHECK_THROWS_AS(matmul.backward_weight(narrow.tensor({3, 5}), narrow.tensor({3, 4}),
+                                         narrow.tensor({5, 4}), Write::kOverwrite),
+                  InternalError);
+}
+
+}  // namespace dstrain
