@@ -1,0 +1,212 @@
+// How fast each operation of the CPU backend is at the sizes of GPT-2 124M and of the quickstart's
+// model: GB/s of the bytes that must move, or GFLOP/s. `ops_bench [threads] [f32|bf16] [isa
+// index]`.
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/cpu/cpu_backend.h"
+
+namespace dstrain {
+namespace {
+
+struct Model {
+  const char* name;
+  std::int64_t batch, sequence, width, heads, kv_heads, head_dim, ffn, vocabulary;
+  std::int64_t logit_rows;  ///< of one chunk of the head
+  std::int64_t parameters;
+  [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
+};
+constexpr Model kModels[] = {{"gpt2-124m", 4, 256, 768, 12, 12, 64, 3072, 50257, 256, 124439808},
+                             {"quickstart", 8, 512, 384, 6, 2, 64, 1024, 256, 4096, 10000000}};
+
+class Bench {
+ public:
+  Bench(int threads, CpuIsa isa, DType dtype)
+      : one_thread_(threads == 1), backend_(make_cpu_backend(threads, isa)), dtype_(dtype) {
+    fmt::print("{}, {}\n", backend_.device->description(), name_of(dtype));
+  }
+  void run(const Model& model);
+
+ private:
+  Tensor tensor(DType dtype, Shape shape, float scale = 1.0F) {
+    memory_.push_back(backend_.device->allocate(shape.numel() * size_of(dtype), "bench"));
+    const Tensor result{memory_.back().data(), dtype, shape};
+    std::minstd_rand random(1);
+    std::uniform_real_distribution<float> uniform(-scale, scale);
+    for (std::int64_t i = 0; i < shape.numel(); ++i) {
+      if (dtype == DType::kBF16) {
+        static_cast<BF16*>(result.data())[i] = to_bf16(uniform(random));
+      } else if (dtype == DType::kF32) {
+        static_cast<float*>(result.data())[i] = uniform(random);
+      }
+    }
+    return result;
+  }
+  Tensor ids(std::int64_t n, std::int64_t vocabulary) {
+    const Tensor result = tensor(DType::kI32, {n});
+    std::minstd_rand random(2);
+    for (std::int64_t i = 0; i < n; ++i) {
+      static_cast<std::int32_t*>(result.data())[i] =
+          static_cast<std::int32_t>(random() % static_cast<unsigned long>(vocabulary));
+    }
+    return result;
+  }
+  /// The fastest of several runs, which a busy machine disturbs least, and `amount` per second.
+  void time(const std::string& name,
+            double amount,
+            const char* unit,
+            const std::function<void()>& work) {
+    work();
+    double best = 1e9;
+    const double begin = now();
+    for (int runs = 0; runs < 5 || now() - begin < 0.2; ++runs) {
+      const double start = now();
+      work();
+      best = std::min(best, now() - start);
+    }
+    fmt::print("  {:28} {:9.1f} us  {:8.1f} {}\n", name, best * 1e6, amount / best * 1e-9, unit);
+  }
+  void bandwidth(const std::string& name, std::int64_t bytes, const std::function<void()>& work) {
+    time(name, static_cast<double>(bytes), "GB/s", work);
+  }
+
+  /// Seconds; with one thread, those that it really ran.
+  [[nodiscard]] double now() const {
+    timespec time{};
+    clock_gettime(one_thread_ ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  }
+
+  bool one_thread_;
+  Backend backend_;
+  DType dtype_;
+  std::vector<DeviceMemory> memory_;
+};
+
+void Bench::run(const Model& model) {
+  fmt::print(" {}\n", model.name);
+  Ops& ops = *backend_.ops;
+  Stream& stream = backend_.device->compute_stream();
+  const std::int64_t n = model.tokens();
+  const std::int64_t e = size_of(dtype_);
+  const Shape rows{n, model.width};
+  const std::int64_t row_bytes = n * model.width * e;
+  {
+    const Tensor x = tensor(dtype_, rows);
+    const Tensor delta = tensor(dtype_, rows, 1e-3F);
+    const Tensor y = tensor(dtype_, rows);
+    const Tensor dx = tensor(dtype_, rows);
+    const Tensor weight = tensor(dtype_, {model.width});
+    const Tensor stats = tensor(DType::kF32, {n, 2});
+    const Tensor dweight = tensor(DType::kF32, {model.width});
+    const Tensor dbias = tensor(DType::kF32, {model.width});
+    bandwidth("norm_forward + residual", 4 * row_bytes, [&] {
+      ops.norm_forward({NormKind::kLayerNorm, 1e-5F, x, delta, weight, weight, x, y, stats},
+                       stream);
+    });
+    bandwidth("norm_backward, added", 4 * row_bytes, [&] {
+      ops.norm_backward({NormKind::kLayerNorm, delta, x, weight, stats, dx, Write::kAdd, dweight,
+                         dbias, Write::kAdd},
+                        stream);
+    });
+    bandwidth("add", 3 * row_bytes, [&] { ops.add(x, delta, y, stream); });
+  }
+  {
+    const Shape wide{n, model.ffn};
+    const std::int64_t wide_bytes = n * model.ffn * e;
+    const Tensor x = tensor(dtype_, wide, 3.0F);
+    const Tensor y = tensor(dtype_, wide);
+    const Tensor both = tensor(dtype_, {n, 2 * model.ffn}, 3.0F);
+    const Tensor bias = tensor(DType::kF32, {model.ffn});
+    const auto gelu = ActivationKind::kGeluTanh;
+    bandwidth("gelu forward", 2 * wide_bytes, [&] { ops.activation_forward(gelu, x, y, stream); });
+    bandwidth("gelu backward", 3 * wide_bytes,
+              [&] { ops.activation_backward(gelu, x, y, y, stream); });
+    bandwidth("swiglu forward", 3 * wide_bytes,
+              [&] { ops.gated_activation_forward(ActivationKind::kSilu, both, y, stream); });
+    bandwidth("swiglu backward", 5 * wide_bytes,
+              [&] { ops.gated_activation_backward(ActivationKind::kSilu, both, y, both, stream); });
+    bandwidth("bias gradient", wide_bytes,
+              [&] { ops.linear_backward_bias(x, bias, Write::kAdd, stream); });
+  }
+  {
+    const AttentionShape shape{model.batch, model.sequence, model.heads, model.kv_heads,
+                               model.head_dim};
+    const std::int64_t width = (model.heads + 2 * model.kv_heads) * model.head_dim;
+    const Tensor qkv = tensor(dtype_, {n, width});
+    const Tensor dqkv = tensor(dtype_, {n, width});
+    const Tensor out = tensor(dtype_, {n, model.heads * model.head_dim});
+    const Tensor dout = tensor(dtype_, {n, model.heads * model.head_dim});
+    const Tensor sums = tensor(DType::kF32, {model.batch, model.heads, model.sequence});
+    const Tensor delta = tensor(DType::kF32, {model.batch, model.heads, model.sequence});
+    const Tensor angle = tensor(DType::kF32, {model.sequence, model.head_dim / 2});
+    // Two products of T²/2 · D multiply-adds a head forward, five backward.
+    const double product = static_cast<double>(model.batch * model.heads * model.sequence *
+                                               model.sequence * model.head_dim);
+    time("attention forward", 2 * product, "GFLOP/s",
+         [&] { ops.attention_forward(shape, qkv, out, sums, stream); });
+    time("attention backward", 5 * product, "GFLOP/s",
+         [&] { ops.attention_backward(shape, qkv, out, sums, dout, delta, dqkv, stream); });
+    bandwidth("rope", 2 * n * (model.heads + model.kv_heads) * model.head_dim * e,
+              [&] { ops.rope(shape, qkv, angle, angle, Pass::kForward, stream); });
+  }
+  {
+    const std::int64_t v = model.vocabulary;
+    const Tensor logits = tensor(dtype_, {model.logit_rows, v});
+    const Tensor losses = tensor(DType::kF32, {model.logit_rows});
+    const Tensor targets = ids(model.logit_rows, v);
+    bandwidth("cross-entropy + gradient", 2 * model.logit_rows * v * e,
+              [&] { ops.cross_entropy_forward_backward(logits, targets, 1.0F, losses, stream); });
+    const Tensor tokens = ids(n, v);
+    const Tensor table = tensor(dtype_, {v, model.width});
+    const Tensor dtable = tensor(DType::kF32, {v, model.width});
+    const Tensor position = tensor(dtype_, {model.sequence, model.width});
+    const Tensor dposition = tensor(DType::kF32, {model.sequence, model.width});
+    const Tensor x = tensor(dtype_, rows);
+    bandwidth("embedding forward", 2 * row_bytes,
+              [&] { ops.embedding_forward(tokens, table, position, model.sequence, x, stream); });
+    bandwidth("embedding backward, added", row_bytes + 4 * n * model.width * 4, [&] {
+      ops.embedding_backward(tokens, x, model.sequence, dtable, dposition, Write::kAdd, Write::kAdd,
+                             stream);
+    });
+  }
+  {
+    const std::int64_t p = model.parameters;
+    const Tensor gradient = tensor(DType::kF32, {p});
+    const Tensor master = tensor(DType::kF32, {p});
+    const Tensor m = tensor(DType::kF32, {p});
+    const Tensor v = tensor(DType::kF32, {p});
+    backend_.ops->zero(v, stream);
+    const Tensor copy = dtype_ == DType::kBF16 ? tensor(dtype_, {p}) : Tensor{};
+    const Tensor total = tensor(DType::kF64, {1});
+    const AdamwStep step{.learning_rate = 1e-3F, .weight_decay = 0.1F};
+    bandwidth("adamw", p * (28 + (copy.empty() ? 0 : 2)),
+              [&] { ops.adamw(step, gradient, master, m, v, copy, stream); });
+    bandwidth("sum_of_squares", p * 4,
+              [&] { ops.sum_of_squares(gradient, total, Write::kOverwrite, stream); });
+    bandwidth("zero", p * 4, [&] { ops.zero(gradient, stream); });
+  }
+  memory_.clear();
+}
+
+}  // namespace
+}  // namespace dstrain
+
+int main(int argc, char** argv) {
+  using namespace dstrain;
+  const int threads = argc > 1 ? std::atoi(argv[1]) : 0;
+  const DType dtype = argc > 2 && std::string(argv[2]) == "f32" ? DType::kF32 : DType::kBF16;
+  const auto isas = supported_isas();
+  const auto index = argc > 3 ? static_cast<std::size_t>(std::atoi(argv[3])) : isas.size() - 1;
+  Bench bench(threads, isas.at(index), dtype);
+  for (const Model& model : kModels) {
+    bench.run(model);
+  }
+}

@@ -1,0 +1,102 @@
+// Activations against fp64 formulas, gradients against finite differences of them.
+#include <cmath>
+#include <numbers>
+
+#include <catch2/catch.hpp>
+
+#include "tests/ops/lab.h"
+
+namespace dstrain::test {
+namespace {
+
+double reference(ActivationKind kind, double x) {
+  if (kind == ActivationKind::kGeluTanh) {
+    const double inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+    return 0.5 * x * (1.0 + std::tanh(inner));
+  }
+  return x / (1.0 + std::exp(-x));
+}
+
+double slope(ActivationKind kind, double x) {
+  return finite_difference([kind](const Values& at) { return reference(kind, at[0]); }, {x})[0];
+}
+
+constexpr ActivationKind kKinds[] = {ActivationKind::kGeluTanh, ActivationKind::kSilu};
+constexpr std::int64_t kTokens = 5;
+
+/// Both tails, where exp would overflow, as well as the middle.
+Values inputs(DType dtype, std::int64_t n) {
+  Values x = random_values(n, 1, 6.0);
+  const Values special{0.0, -100.0, 100.0, -9.0, 9.0, 1e-4, -1e-4};
+  std::copy_n(special.begin(), std::min(special.size(), x.size()), x.begin());
+  return rounded_to(dtype, x);
+}
+
+}  // namespace
+
+TEST_CASE("activations and their gradients follow the fp64 formulas", "[ops][activation]") {
+  for (const DType dtype : kComputeDtypes) {
+    for (const ActivationKind kind : kKinds) {
+      for (const std::int64_t width : {7, 100, 4096}) {
+        CAPTURE(name_of(dtype), static_cast<int>(kind), width);
+        const Shape shape{kTokens, width};
+        const Values x = inputs(dtype, shape.numel());
+        const Values dy = rounded_to(dtype, random_values(shape.numel(), 2));
+        Values y(x.size());
+        Values dx(x.size());
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          y[i] = reference(kind, x[i]);
+          dx[i] = dy[i] * slope(kind, x[i]);
+        }
+        // The f32 exponential is right to about 2e-7; x is up to 100.
+        const double relative = relative_error_of(dtype);
+        conforms({{"y", y, relative, 2e-6}, {"dx", dx, relative, 3e-6}},
+                 [&](Lab& lab) -> std::vector<Values> {
+                   const Tensor x_in = lab.put(x, dtype, shape);
+                   const Tensor y_out = lab.unset(dtype, shape);
+                   const Tensor dx_out = lab.put(dy, dtype, shape);  // in place
+                   lab.ops().activation_forward(kind, x_in, y_out, lab.stream());
+                   lab.ops().activation_backward(kind, x_in, dx_out, dx_out, lab.stream());
+                   return {lab.get(y_out), lab.get(dx_out)};
+                 });
+      }
+    }
+  }
+}
+
+TEST_CASE("gated activations and their gradients follow the fp64 formulas", "[ops][activation]") {
+  for (const DType dtype : kComputeDtypes) {
+    for (const std::int64_t width : {7, 100, 1024}) {
+      CAPTURE(name_of(dtype), width);
+      const ActivationKind kind = ActivationKind::kSilu;
+      const auto width_F = static_cast<std::size_t>(width);
+      const Values gate_up = inputs(dtype, kTokens * 2 * width);
+      const Values dy = rounded_to(dtype, random_values(kTokens * width, 2));
+      Values y(dy.size());
+      Values d_gate_up(gate_up.size());
+      for (std::size_t row = 0; row < kTokens; ++row) {
+        for (std::size_t f = 0; f < width_F; ++f) {
+          const std::size_t at_gate = row * 2 * width_F + f;
+          const std::size_t at_up = at_gate + width_F;
+          const double d = dy[row * width_F + f];
+          y[row * width_F + f] = reference(kind, gate_up[at_gate]) * gate_up[at_up];
+          d_gate_up[at_gate] = d * gate_up[at_up] * slope(kind, gate_up[at_gate]);
+          d_gate_up[at_up] = d * reference(kind, gate_up[at_gate]);
+        }
+      }
+      // Products of numbers up to 100: an error of 2e-7 in either grows as much.
+      const double relative = relative_error_of(dtype);
+      conforms({{"y", y, relative, 3e-5}, {"d_gate_up", d_gate_up, relative, 3e-5}},
+               [&](Lab& lab) -> std::vector<Values> {
+                 const Tensor both = lab.put(gate_up, dtype, {kTokens, 2 * width});
+                 const Tensor y_out = lab.unset(dtype, {kTokens, width});
+                 lab.ops().gated_activation_forward(kind, both, y_out, lab.stream());
+                 lab.ops().gated_activation_backward(
+                     kind, both, lab.put(dy, dtype, {kTokens, width}), both, lab.stream());
+                 return {lab.get(y_out), lab.get(both)};  // the gradient lies where gate_up was
+               });
+    }
+  }
+}
+
+}  // namespace dstrain::test

@@ -1,0 +1,77 @@
+// Lab: tensors and operations of one backend, for tests. Values go in and come out as doubles,
+// through the device's own copies, so that the same test runs on any device. conforms() runs an
+// operation on every backend under test and compares with what an fp64 loop expects.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace dstrain::test {
+
+using Values = std::vector<double>;
+
+/// `n` numbers uniform in [-scale, scale], the same for the same seed.
+Values random_values(std::int64_t n, std::uint64_t seed, double scale = 1.0);
+/// The nearest numbers that a tensor of this dtype holds: what the reference computes from, so
+/// that only the operation's own arithmetic is judged.
+Values rounded_to(DType dtype, Values values);
+
+class Lab {
+ public:
+  explicit Lab(Backend backend) : backend_(std::move(backend)) {}
+
+  [[nodiscard]] Ops& ops() { return *backend_.ops; }
+  [[nodiscard]] Device& device() { return *backend_.device; }
+  [[nodiscard]] Stream& stream() { return backend_.device->compute_stream(); }
+  [[nodiscard]] Tensor put(const Values& values, DType dtype, Shape shape);
+  /// A tensor that the operation is to overwrite: filled with 99.
+  [[nodiscard]] Tensor unset(DType dtype, Shape shape);
+  [[nodiscard]] Tensor put_ids(const std::vector<std::int32_t>& ids);
+  [[nodiscard]] Values get(ConstTensor tensor);
+
+ private:
+  [[nodiscard]] Tensor allocate(DType dtype, Shape shape);
+
+  Backend backend_;
+  std::vector<DeviceMemory> memory_;  // after the backend: released before it
+};
+
+struct BackendUnderTest {
+  std::string name;
+  std::function<Backend(int threads)> make;
+};
+/// Every instruction set of the CPU backend that this processor runs, slowest first.
+std::vector<BackendUnderTest> backends_under_test();
+
+/// An output right if |actual - expected| ≤ relative · |expected| + absolute, for every element.
+struct Expected {
+  std::string_view name;
+  Values values;
+  double relative;
+  double absolute;
+};
+enum class AcrossThreads : std::uint8_t { kSameBits, kWithinTolerance };
+
+/// `run` gives its outputs in the order of `expected`.
+void conforms(const std::vector<Expected>& expected,
+              const std::function<std::vector<Values>(Lab&)>& run,
+              AcrossThreads across_threads = AcrossThreads::kSameBits);
+
+/// d f / d x[i] for all i, by central differences in fp64; f must be smooth. The step 1e-5 leaves
+/// an error of about 1e-10 for values of order one.
+Values finite_difference(const std::function<double(const Values&)>& f, Values x);
+
+/// Rounding of a result to its dtype: half a unit in the last place, and a little for the
+/// arithmetic before it.
+constexpr double relative_error_of(DType dtype) {
+  return dtype == DType::kBF16 ? 0x1.02p-8 : 2e-6;
+}
+
+constexpr DType kComputeDtypes[] = {DType::kF32, DType::kBF16};
+
+}  // namespace dstrain::test
