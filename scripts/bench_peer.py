@@ -47,8 +47,8 @@ def main():
     if arguments.sequence > spec.max_positions:
         sys.exit(f"bench_peer: --sequence {arguments.sequence} is beyond the model's "
                  f"{spec.max_positions} positions")
-    step_seconds, loss = measure(arguments, spec)
-    report(arguments, spec, step_seconds, loss)
+    step_seconds, loss, cores_of_others = measure(arguments, spec)
+    report(arguments, spec, step_seconds, loss, cores_of_others)
 
 
 def parse_arguments():
@@ -64,7 +64,7 @@ def parse_arguments():
     parser.add_argument("--seconds", type=float, default=30.0, help="time to measure (default: 30)")
     parser.add_argument("--bf16-method", choices=("auto", "autocast", "copy"), default="auto",
                         help="autocast over fp32 weights, or a bf16 copy of the model refreshed from fp32 "
-                             "masters after each step (auto: copy, the faster of the two on CPUs)")
+                             "masters after each step, which casts once a step and not at each use (auto: copy)")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model (torch 2, needs g++)")
     parser.add_argument("--stock", action="store_true", help="leave allocator, BLAS and OpenMP as they are")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
@@ -293,22 +293,30 @@ def make_adamw(groups):
 
 
 def measure(arguments, spec):
-    """Seconds of each step after the warm-up, and the last loss."""
+    """Seconds of each step after the warm-up, the last loss, and the cores other processes took."""
     trainer = Trainer(build_model(spec, arguments.sequence), arguments)
     stream = torch.randint(spec.vocab_size, (arguments.batch, arguments.sequence + 1))
     inputs, targets = stream[:, :-1].contiguous(), stream[:, 1:].contiguous()
     for _ in range(3):  # first touch of memory, primitive caches, the optimizer's moments
         trainer.step(inputs, targets)
     step_seconds, loss = [], math.nan
-    deadline = time.perf_counter() + arguments.seconds
+    begin, others_before = time.perf_counter(), cpu_seconds_of_others()
+    deadline = begin + arguments.seconds
     while len(step_seconds) < 3 or time.perf_counter() < deadline:
         start = time.perf_counter()
         loss = trainer.step(inputs, targets)
         step_seconds.append(time.perf_counter() - start)
-    return step_seconds, loss
+    cores = (cpu_seconds_of_others() - others_before) / (time.perf_counter() - begin)
+    return step_seconds, loss, max(0.0, cores)
 
 
-def report(arguments, spec, step_seconds, loss):
+def cpu_seconds_of_others():
+    """User, nice and system time of the machine without this process: who else was running."""
+    user, nice, system = map(int, pathlib.Path("/proc/stat").read_text().split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+def report(arguments, spec, step_seconds, loss, cores_of_others):
     if not math.isfinite(loss):
         sys.exit(f"bench_peer: the loss is {loss} after {len(step_seconds)} steps; the figures would mean nothing")
     tokens = arguments.batch * arguments.sequence
@@ -319,13 +327,14 @@ def report(arguments, spec, step_seconds, loss):
         "config": str(arguments.config), "batch": arguments.batch, "sequence": arguments.sequence,
         "precision": arguments.precision, "threads": torch.get_num_threads(),
         "tuned": not arguments.stock, "compiled": arguments.compile,
-        "blas": loaded(maps, "libmkl|libtorch_cpu.*mkl|openblas-openmp|openblas-pthread|libopenblas|libblas"),
+        "blas": loaded(maps, "openblas|libblas") or "built into PyTorch",
         "jemalloc": loaded(maps, "jemalloc") is not None,
         "steps": len(step_seconds), "loss": loss,
         "tokens_per_second": tokens / median,
         "tokens_per_second_min": tokens / max(step_seconds),
         "tokens_per_second_max": tokens / min(step_seconds),
         "model_flops_per_second": tokens / median * spec.flops_per_token(arguments.sequence),
+        "cores_taken_by_others": round(cores_of_others, 2),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     if arguments.json:
@@ -337,6 +346,8 @@ def report(arguments, spec, step_seconds, loss):
           f"(slowest {result['tokens_per_second_min']:.0f}, fastest {result['tokens_per_second_max']:.0f})")
     print(f"  model GFLOP/s {result['model_flops_per_second'] / 1e9:.0f}")
     print(f"  peak memory  {result['peak_memory_bytes'] / 2**30:.2f} GiB")
+    if cores_of_others > 0.1:
+        print(f"  NOT QUIET: other processes took {cores_of_others:.1f} cores meanwhile; the figures are too low")
 
 
 def loaded(maps, pattern):
