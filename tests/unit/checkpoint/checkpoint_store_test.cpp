@@ -230,6 +230,22 @@ TEST_CASE("pieces that do not cover every element once are never committed", "[c
              Contains("[5, 7]") && Contains("[5, 8]"));
 }
 
+TEST_CASE("a replacement that fails leaves the checkpoint it was to replace", "[checkpoint]") {
+  const ScratchFolder folder;
+  save_toy(folder.path(), 9, {}, 5);
+  const auto failures = failures_of_saving(
+      1, folder.path(), [](int) { return toy_share(0, {}); },
+      [](const DiskChange& change) {
+        if (change.kind == DiskChange::Kind::kRename &&
+            change.target.filename() == "step-00000009") {
+          throw StorageError("no");
+        }
+      });
+  CHECK(failures[0] == "no");
+  CHECK(names_in(folder.path()) == Names{"latest", "step-00000009"});
+  CHECK(holds_toy(folder.path() / "step-00000009", {}, 5));
+}
+
 TEST_CASE("failing to remove an outdated checkpoint does not fail the save", "[checkpoint]") {
   const ScratchFolder folder;
   save_toy(folder.path(), 8, {}, 1);
