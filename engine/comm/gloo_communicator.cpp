@@ -1,30 +1,14 @@
-// Ranks as processes, over TCP. Every collective is made of the mesh's segments (gloo_mesh.h).
-//
-// Reductions are pairwise, not a ring: everybody sends rank r its part of slice r, and r combines
-// what came in rank order. A ring moves the same bytes, (size - 1) / size of the buffer each way,
-// but adds in another order on every slice and rounds bf16 at every hop; this way the bits are
-// those of LocalCommunicator, whatever the number of ranks. All-reduce in segments, the two halves
-// overlapping:
-//
-//   send    R0 R1 G0 R2 G1 R3 G2 …       R: my part of the others' slices    G: my finished slice
-//   receive    R0    R1 G0 R2 G1 …
+#include "engine/comm/gloo_communicator.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
 #include <utility>
+#include <vector>
 
-#include <gloo/transport/tcp/device.h>
-#include <signal.h>
-#include <spdlog/spdlog.h>
-
-#include "engine/comm/block_signals.h"
 #include "engine/comm/call.h"
-#include "engine/comm/deadline.h"
-#include "engine/comm/gloo_mesh.h"
 #include "engine/comm/rank_order_reduce.h"
-#include "engine/comm/rendezvous.h"
-#include "engine/comm/solo_communicator.h"
 
 namespace dstrain {
 namespace {
@@ -33,7 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kDirectWireBytes = 64
                                           << 10;  // all-reduce in one hop up to here, for one rank
-constexpr auto kGoodbyeDeadline = std::chrono::seconds(5);
 
 /// Bytes [begin, end) of a buffer.
 struct Range {
@@ -63,15 +46,21 @@ class Slices {
       : total_(elements * size_of(dtype)),
         share_(share * size_of(dtype)),
         segment_(segment_bytes / size_of(dtype) * size_of(dtype)) {}
-  [[nodiscard]] std::int64_t steps() const { return (share_ + segment_ - 1) / segment_; }
+  /// Segments of a rank's slice. Rank 0 has no fewer than any other.
+  [[nodiscard]] std::int64_t steps(int rank) const {
+    return (slice(rank).bytes() + segment_ - 1) / segment_;
+  }
   /// The step-th segment of a rank's slice; empty if the slice is shorter.
   [[nodiscard]] Range piece(int rank, std::int64_t step) const {
-    const std::int64_t begin = std::min(rank * share_, total_);
-    const std::int64_t end = std::min(begin + share_, total_);
+    const auto [begin, end] = slice(rank);
     return {std::min(begin + step * segment_, end), std::min(begin + (step + 1) * segment_, end)};
   }
 
  private:
+  [[nodiscard]] Range slice(int rank) const {
+    const std::int64_t begin = std::min(rank * share_, total_);
+    return {begin, std::min(begin + share_, total_)};
+  }
   std::int64_t total_;
   std::int64_t share_;
   std::int64_t segment_;
@@ -160,38 +149,42 @@ class GlooCommunicator final : public Communicator {
   void reduce_in_slices(const Call& call, Tensor inout) {
     const Slices slices(inout.numel(), inout.dtype(), (inout.numel() + size() - 1) / size(),
                         mesh_->segment_bytes());
-    GlooMesh::Outgoing out(*mesh_, inout.data(), inout.bytes());
+    GlooMesh::Outgoing parts(*mesh_, inout.data(), inout.bytes(), GlooMesh::Channel::kWindow);
+    GlooMesh::Outgoing finished(*mesh_, inout.data(), inout.bytes(), GlooMesh::Channel::kDirect);
+    GlooMesh::Incoming others(*mesh_, inout.data(), inout.bytes(), GlooMesh::Channel::kDirect);
+    open_slices(others, slices);
     mesh_->stage(call);
     mesh_->send_head_to_all();
-    send_parts(out, slices, 0);
+    send_first_parts(parts, slices);
     mesh_->receive_head_from_all(call);
-    for (std::int64_t step = 0; step < slices.steps(); ++step) {
-      send_parts(out, slices, step + 1);
+    for (std::int64_t step = 0; step < slices.steps(rank()); ++step) {
+      send_parts(parts, slices, step + GlooMesh::kLookAhead);
       const Range mine = slices.piece(rank(), step);
       receive_parts(call, at(inout, mine.begin), at(inout, mine.begin), mine.bytes());
-      send_slice(out, mine);
-      receive_slices(inout, slices, step - 1);
+      send_slice(finished, mine);
     }
-    receive_slices(inout, slices, slices.steps() - 1);
-    out.finish();
+    send_last_parts(parts, slices);
+    others.finish();
+    parts.finish();
+    finished.finish();
     mesh_->finish_heads();
   }
 
   void scatter_reduced(const Call& call, ConstTensor in, Tensor result) {
     const Slices slices(in.numel(), in.dtype(), result.numel(), mesh_->segment_bytes());
-    GlooMesh::Outgoing out(*mesh_, in.data(), in.bytes());
+    GlooMesh::Outgoing parts(*mesh_, in.data(), in.bytes(), GlooMesh::Channel::kWindow);
     mesh_->stage(call);
     mesh_->send_head_to_all();
-    send_parts(out, slices, 0);
+    send_first_parts(parts, slices);
     mesh_->receive_head_from_all(call);
     const std::int64_t first = slices.piece(rank(), 0).begin;
-    for (std::int64_t step = 0; step < slices.steps(); ++step) {
-      send_parts(out, slices, step + 1);
+    for (std::int64_t step = 0; step < slices.steps(rank()); ++step) {
+      send_parts(parts, slices, step + GlooMesh::kLookAhead);
       const Range mine = slices.piece(rank(), step);
       receive_parts(call, static_cast<const std::byte*>(in.data()) + mine.begin,
                     at(result, mine.begin - first), mine.bytes());
     }
-    out.finish();
+    parts.finish();
     mesh_->finish_heads();
   }
 
@@ -208,16 +201,17 @@ class GlooCommunicator final : public Communicator {
       return;
     }
     const Slices slices(result.numel(), result.dtype(), in.numel(), mesh_->segment_bytes());
-    GlooMesh::Outgoing out(*mesh_, result.data(), result.bytes());
+    GlooMesh::Outgoing mine(*mesh_, result.data(), result.bytes(), GlooMesh::Channel::kDirect);
+    GlooMesh::Incoming others(*mesh_, result.data(), result.bytes(), GlooMesh::Channel::kDirect);
+    open_slices(others, slices);
     mesh_->stage(call);
     mesh_->send_head_to_all();
-    send_slice(out, slices.piece(rank(), 0));
     mesh_->receive_head_from_all(call);
-    for (std::int64_t step = 0; step < slices.steps(); ++step) {
-      send_slice(out, slices.piece(rank(), step + 1));
-      receive_slices(result, slices, step);
+    for (std::int64_t step = 0; step < slices.steps(rank()); ++step) {
+      send_slice(mine, slices.piece(rank(), step));
     }
-    out.finish();
+    others.finish();
+    mine.finish();
     mesh_->finish_heads();
   }
 
@@ -233,27 +227,28 @@ class GlooCommunicator final : public Communicator {
   }
 
   // From rank to rank, each passing a segment on while the next one comes: every link carries the
-  // buffer once, at the same time.
+  // buffer once, at the same time. The head goes the other way: "my tensor is open".
   void broadcast_chain(const Call& call, Tensor inout) {
     const int previous = (rank() + size() - 1) % size();
     const int next = (rank() + 1) % size();
     const bool is_first = rank() == call.root;
     const bool is_last = next == call.root;
-    GlooMesh::Outgoing out(*mesh_, inout.data(), inout.bytes());
+    const Slices slices(inout.numel(), inout.dtype(), inout.numel(), mesh_->segment_bytes());
+    GlooMesh::Outgoing out(*mesh_, inout.data(), inout.bytes(), GlooMesh::Channel::kDirect);
+    GlooMesh::Incoming in(*mesh_, inout.data(), inout.bytes(), GlooMesh::Channel::kDirect);
     if (!is_first) {
-      mesh_->receive_head(previous, call);
-      mesh_->release(previous);
+      in.open(previous, slices.steps(0));
+      mesh_->stage(call);
+      mesh_->send_head(previous);
     }
     if (!is_last) {
-      mesh_->stage(call);
-      mesh_->send_head(next);
+      mesh_->receive_head(next, call);
+      mesh_->release(next);
     }
-    const Slices slices(inout.numel(), inout.dtype(), inout.numel(), mesh_->segment_bytes());
-    for (std::int64_t step = 0; step < slices.steps(); ++step) {
+    for (std::int64_t step = 0; step < slices.steps(0); ++step) {
       const Range piece = slices.piece(0, step);
       if (!is_first) {
-        copy_bytes(at(inout, piece.begin), mesh_->receive(previous), piece.bytes());
-        mesh_->release(previous);
+        in.wait_one(previous);
       }
       if (!is_last) {
         out.send(next, piece.begin, piece.bytes());
@@ -261,6 +256,25 @@ class GlooCommunicator final : public Communicator {
     }
     out.finish();
     mesh_->finish_heads();
+  }
+
+  void send_first_parts(GlooMesh::Outgoing& out, const Slices& slices) {
+    for (std::int64_t step = 0; step < GlooMesh::kLookAhead; ++step) {
+      send_parts(out, slices, step);
+    }
+  }
+
+  /// Where this rank's own slice has fewer segments than another's.
+  void send_last_parts(GlooMesh::Outgoing& out, const Slices& slices) {
+    for (std::int64_t step = slices.steps(rank()); step < slices.steps(0); ++step) {
+      send_parts(out, slices, step + GlooMesh::kLookAhead);
+    }
+  }
+
+  void open_slices(GlooMesh::Incoming& in, const Slices& slices) {
+    for (const int peer : mesh_->peers()) {
+      in.open(peer, slices.steps(peer));
+    }
   }
 
   void send_parts(GlooMesh::Outgoing& out, const Slices& slices, std::int64_t step) {
@@ -298,88 +312,61 @@ class GlooCommunicator final : public Communicator {
     }
   }
 
-  void receive_slices(Tensor result, const Slices& slices, std::int64_t step) {
-    if (step < 0) {
-      return;
-    }
-    for (const int peer : mesh_->peers()) {
-      const Range piece = slices.piece(peer, step);
-      if (piece.bytes() > 0) {
-        copy_bytes(at(result, piece.begin), mesh_->receive(peer), piece.bytes());
-        mesh_->release(peer);
-      }
-    }
-  }
-
-  // The i-th segment of everything to and from each peer, for all i: since every rank first sends
-  // its i-th and then receives its i-th, somebody can always go on.
+  // Everybody opens what it receives into and says so to the senders, by a head; then sends, to
+  // each peer once that peer's head is there. Nobody waits for anything but a peer's arrival.
   void exchange_now(std::span<const P2p> messages, Purpose purpose) {
-    struct Piece {
-      std::size_t message;
-      Range range;
-    };
-    struct Traffic {
-      Call call{.op = Op::kExchange, .root = 0};  // root counts the messages
-      std::vector<Piece> pieces;
-    };
-    std::vector<Traffic> sends(static_cast<std::size_t>(size()));
-    std::vector<Traffic> receives(sends.size());
-    std::size_t rounds = 0;
-    std::int64_t total_bytes = 0;
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-      const P2p& message = messages[i];
+    std::vector<Call> sends(static_cast<std::size_t>(size()),
+                            Call{.op = Op::kExchange, .purpose = purpose, .root = 0});
+    std::vector<Call> receives = sends;  // root counts the messages
+    Call whole = sends[0];
+    std::vector<GlooMesh::Channel> channels;
+    for (const P2p& message : messages) {
       check(message.peer >= 0 && message.peer < size() && message.peer != rank(),
             "exchange with rank {} in group \"{}\", on rank {} of {}", message.peer, name(), rank(),
             size());
-      auto& side = message.kind == P2p::Kind::kSend ? sends : receives;
-      Traffic& traffic = side[static_cast<std::size_t>(message.peer)];
-      const std::int64_t bytes = message.tensor.bytes();
-      traffic.call.purpose = purpose;
-      traffic.call.elements += bytes;
-      ++traffic.call.root;
-      for (std::int64_t begin = 0; begin < bytes; begin += mesh_->segment_bytes()) {
-        traffic.pieces.push_back({i, {begin, std::min(begin + mesh_->segment_bytes(), bytes)}});
-      }
-      rounds = std::max(rounds, traffic.pieces.size());
-      total_bytes += bytes;
+      auto& calls = message.kind == P2p::Kind::kSend ? sends : receives;
+      Call& call = calls[static_cast<std::size_t>(message.peer)];
+      channels.push_back(GlooMesh::direct(call.root++));
+      call.elements += message.tensor.bytes();
+      whole.elements += message.tensor.bytes();
     }
-    const Call whole{.op = Op::kExchange, .purpose = purpose, .elements = total_bytes};
     guarded(whole, [&] {
+      const std::int64_t segment = mesh_->segment_bytes();
       std::vector<GlooMesh::Outgoing> out;
+      std::vector<GlooMesh::Incoming> in;
       out.reserve(messages.size());
-      for (const P2p& message : messages) {
-        out.emplace_back(*mesh_, message.tensor.data(), message.tensor.bytes());
+      in.reserve(messages.size());
+      for (std::size_t i = 0; i < messages.size(); ++i) {
+        const Tensor& tensor = messages[i].tensor;
+        if (messages[i].kind == P2p::Kind::kReceive) {
+          in.emplace_back(*mesh_, tensor.data(), tensor.bytes(), channels[i]);
+          in.back().open(messages[i].peer, (tensor.bytes() + segment - 1) / segment);
+        }
       }
       for (const int peer : mesh_->peers()) {
-        if (const Call& call = sends[static_cast<std::size_t>(peer)].call; call.root > 0) {
+        if (const Call& call = receives[static_cast<std::size_t>(peer)]; call.root > 0) {
           mesh_->finish_heads();  // each peer is told something else
           mesh_->stage(call);
           mesh_->send_head(peer);
         }
       }
       for (const int peer : mesh_->peers()) {
-        if (const Call& call = receives[static_cast<std::size_t>(peer)].call; call.root > 0) {
+        if (const Call& call = sends[static_cast<std::size_t>(peer)]; call.root > 0) {
           mesh_->receive_head(peer, call);
           mesh_->release(peer);
+          for (std::size_t i = 0; i < messages.size(); ++i) {
+            if (messages[i].kind == P2p::Kind::kSend && messages[i].peer == peer) {
+              const Tensor& tensor = messages[i].tensor;
+              out.emplace_back(*mesh_, tensor.data(), tensor.bytes(), channels[i]);
+              for (std::int64_t begin = 0; begin < tensor.bytes(); begin += segment) {
+                out.back().send(peer, begin, std::min(segment, tensor.bytes() - begin));
+              }
+            }
+          }
         }
       }
-      for (std::size_t round = 0; round < rounds; ++round) {
-        for (const int peer : mesh_->peers()) {
-          const auto& pieces = sends[static_cast<std::size_t>(peer)].pieces;
-          if (round < pieces.size()) {
-            const auto& [message, range] = pieces[round];
-            out[message].send(peer, range.begin, range.bytes());
-          }
-        }
-        for (const int peer : mesh_->peers()) {
-          const auto& pieces = receives[static_cast<std::size_t>(peer)].pieces;
-          if (round < pieces.size()) {
-            const auto& [message, range] = pieces[round];
-            copy_bytes(at(messages[message].tensor, range.begin), mesh_->receive(peer),
-                       range.bytes());
-            mesh_->release(peer);
-          }
-        }
+      for (auto& incoming : in) {
+        incoming.finish();
       }
       for (auto& outgoing : out) {
         outgoing.finish();
@@ -437,92 +424,11 @@ class GlooCommunicator final : public Communicator {
   std::vector<const void*> inputs_;
 };
 
-class GlooRendezvous final : public Rendezvous {
- public:
-  GlooRendezvous(int world_rank, int world_size, Store& store, GlooOptions options)
-      : world_rank_(world_rank),
-        world_size_(world_size),
-        store_(store),
-        options_(std::move(options)) {
-    check(world_size_ >= 1 && world_rank_ >= 0 && world_rank_ < world_size_, "rank {} of {}",
-          world_rank_, world_size_);
-  }
-
-  // A connection that closes right behind its last message would lose the peer that message: Gloo
-  // reports the end first. So members leave together, or after a deadline.
-  ~GlooRendezvous() override {
-    const auto close_all = [this] {
-      for (const auto& mesh : meshes_) {
-        mesh->abort();
-      }
-    };
-    try {
-      const Deadline guard(Clock::now() + kGoodbyeDeadline, close_all);
-      for (const auto& mesh : meshes_) {
-        mesh->send_goodbye();
-      }
-      for (const auto& mesh : meshes_) {
-        mesh->await_goodbyes();
-      }
-    } catch (const std::exception& failure) {  // a peer that failed is gone already
-      spdlog::debug("leaving the job reason=\"{}\"", failure.what());
-      close_all();
-    }
-  }
-
-  [[nodiscard]] int world_rank() const override { return world_rank_; }
-  [[nodiscard]] int world_size() const override { return world_size_; }
-
-  std::unique_ptr<Communicator> make_group(const std::string& name,
-                                           std::span<const int> members) override {
-    const int rank = rank_in_group(*this, name, members);
-    if (members.size() == 1) {
-      return make_solo_communicator(name);
-    }
-    auto mesh = std::make_shared<GlooMesh>(
-        device(), store_,
-        GlooMesh::Group{.name = name, .members = {members.begin(), members.end()}, .rank = rank},
-        options_.timeout, options_.connect_timeout);
-    meshes_.push_back(mesh);
-    return std::make_unique<GlooCommunicator>(std::move(mesh), options_.timeout);
-  }
-
- private:
-  /// Made with the first group that needs it: a job of one rank opens no socket.
-  std::shared_ptr<gloo::transport::Device>& device() {
-    if (device_ == nullptr) {
-      ignore_broken_pipes();
-      const BlockSignals block;  // it starts a thread
-      gloo::transport::tcp::attr attributes(options_.interface_address.c_str());
-      device_ = gloo::transport::tcp::CreateDevice(attributes);
-    }
-    return device_;
-  }
-
-  static void ignore_broken_pipes() {
-    struct sigaction action {};
-    sigaction(SIGPIPE, nullptr, &action);
-    if (action.sa_handler == SIG_DFL) {
-      action.sa_handler = SIG_IGN;
-      sigaction(SIGPIPE, &action, nullptr);
-    }
-  }
-
-  const int world_rank_;
-  const int world_size_;
-  Store& store_;
-  const GlooOptions options_;
-  std::shared_ptr<gloo::transport::Device> device_;
-  std::vector<std::shared_ptr<GlooMesh>> meshes_;
-};
-
 }  // namespace
 
-std::unique_ptr<Rendezvous> make_gloo_rendezvous(int world_rank,
-                                                 int world_size,
-                                                 Store& store,
-                                                 GlooOptions options) {
-  return std::make_unique<GlooRendezvous>(world_rank, world_size, store, std::move(options));
+std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<GlooMesh> mesh,
+                                                     std::chrono::milliseconds timeout) {
+  return std::make_unique<GlooCommunicator>(std::move(mesh), timeout);
 }
 
 }  // namespace dstrain

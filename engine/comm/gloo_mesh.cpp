@@ -17,15 +17,18 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kWindow = 8;  // segments in flight to one peer
 constexpr std::int64_t kReleasesPerCredit = kWindow / 2;
-constexpr std::int64_t kMemory = 8 << 20;  // of windows, for a whole group if possible
-constexpr std::int64_t kLargestSegment = 128 << 10;
+constexpr std::int64_t kMemory = 16 << 20;  // of windows, for a whole group if possible
+constexpr std::int64_t kLargestSegment = 256 << 10;
 constexpr std::int64_t kSmallestSegment = 32 << 10;
 static_assert(GlooMesh::kHeaderBytes + GlooMesh::kPayloadBytes <= kSmallestSegment);
 
-// A pair's buffers are found by slot, and both directions share the numbers.
-enum class Kind : int { kData = 0, kCredit = 2 };
-int slot_of(Kind kind, int from, int to) {
-  return static_cast<int>(kind) + (from < to ? 0 : 1);
+// A pair finds its buffers by slot, and both directions share the numbers.
+constexpr int kCreditSlot = 0;
+int slot_of(int number, int from, int to) {
+  return 2 * number + (from < to ? 0 : 1);
+}
+int slot_of(GlooMesh::Channel channel, int from, int to) {
+  return slot_of(kCreditSlot + 1 + static_cast<int>(channel), from, to);
 }
 
 struct Head {
@@ -75,10 +78,8 @@ struct GlooMesh::Link {
 };
 
 GlooMesh::GlooMesh(const std::shared_ptr<gloo::transport::Device>& device,
-                   Store& store,
                    Group group,
-                   std::chrono::milliseconds timeout,
-                   std::chrono::milliseconds connect_timeout)
+                   std::chrono::milliseconds timeout)
     : group_(std::move(group)),
       segment_bytes_(std::clamp(
           kMemory / kWindow / (size() - 1) / 4096 * 4096, kSmallestSegment, kLargestSegment)),
@@ -88,72 +89,71 @@ GlooMesh::GlooMesh(const std::shared_ptr<gloo::transport::Device>& device,
     peers_.push_back((rank() + step) % size());
   }
   context_->setTimeout(timeout);
-  connect(store, connect_timeout);
-  make_links();
 }
 
 GlooMesh::~GlooMesh() = default;
 
-// Everyone publishes the addresses it listens on, one for each peer, and collects its own from the
-// others'. Gloo decides from the addresses which end connects.
-void GlooMesh::connect(Store& store, std::chrono::milliseconds connect_timeout) {
-  const Clock::time_point deadline = Clock::now() + connect_timeout;
-  const double seconds = std::chrono::duration<double>(connect_timeout).count();
-  std::vector<std::vector<char>> addresses(static_cast<std::size_t>(size()) + 1);
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) {
-      addresses[static_cast<std::size_t>(peer)] = context_->createPair(peer)->address().bytes();
+// Everyone listens on an address for each peer, publishes them all in one value, and picks its own
+// from the others'.
+GlooMesh::Addresses GlooMesh::meet(Store& store, std::chrono::milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  const auto key = [&](int member) { return fmt::format("group/{}/{}", group_.name, member); };
+  const std::string members = fmt::format("{}", fmt::join(group_.members, ","));
+  Addresses mine(static_cast<std::size_t>(size()));
+  for (const int peer : peers_) {
+    mine[static_cast<std::size_t>(peer)] = context_->createPair(peer)->address().bytes();
+  }
+  mine.emplace_back(members.begin(), members.end());
+  store.set(key(rank()), pack(mine));
+
+  Addresses theirs(static_cast<std::size_t>(size()));
+  std::vector<int> missing;
+  for (const int peer : peers_) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    try {
+      const auto value = unpack(store.get(key(peer), std::max(left, std::chrono::milliseconds{0})));
+      const std::string their_members(value.back().begin(), value.back().end());
+      check(their_members == members, "group \"{}\" has members {} on rank {} and {} on rank {}",
+            group_.name, members, rank(), their_members, peer);
+      theirs[static_cast<std::size_t>(peer)] = value[static_cast<std::size_t>(rank())];
+    } catch (const Timeout&) {
+      missing.push_back(group_.members[static_cast<std::size_t>(peer)]);
     }
   }
-  const std::string members = fmt::format("{}", fmt::join(group_.members, ","));
-  addresses.back().assign(members.begin(), members.end());
-  store.set(fmt::format("group/{}/{}", group_.name, rank()), pack(addresses));
+  if (!missing.empty()) {
+    std::sort(missing.begin(), missing.end());
+    throw Timeout(fmt::format(
+        "forming group \"{}\": rank(s) {} of the job did not join within "
+        "{:.3g} s",
+        group_.name, fmt::join(missing, ", "), std::chrono::duration<double>(timeout).count()));
+  }
+  return theirs;
+}
+
+// Gloo decides from the addresses which end of a pair connects. In ascending order, so that of all
+// pairs that wait the lowest can always go on.
+void GlooMesh::connect(Store& store, std::chrono::milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  const Addresses addresses = meet(store, timeout);
   const Deadline guard(deadline, [this] { abort(); });
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) {
       continue;
     }
-    const auto theirs = unpack(meet(store, peer, deadline, seconds));
-    const std::string their_members(theirs.back().begin(), theirs.back().end());
-    check(their_members == members, "group \"{}\" has members {} on rank {} and {} on rank {}",
-          group_.name, members, rank(), their_members, peer);
     try {
-      context_->getPair(peer)->connect(theirs[static_cast<std::size_t>(rank())]);
+      context_->getPair(peer)->connect(addresses[static_cast<std::size_t>(peer)]);
     } catch (const std::exception& failure) {
       const std::string what =
           fmt::format("forming group \"{}\": cannot connect to rank {} (rank {} of the job)",
                       group_.name, peer, group_.members[static_cast<std::size_t>(peer)]);
       if (Clock::now() >= deadline) {
-        throw Timeout(fmt::format("{} within {:.3g} s", what, seconds));
+        throw Timeout(fmt::format("{} within {:.3g} s", what,
+                                  std::chrono::duration<double>(timeout).count()));
       }
       throw PeerLost(fmt::format("{}: {}", what, failure.what()));
     }
   }
-}
-
-// When one does not come, it is worth naming the others that did not come either.
-std::string GlooMesh::meet(Store& store,
-                           int peer,
-                           Clock::time_point deadline,
-                           double seconds) const {
-  const auto key = [&](int member) { return fmt::format("group/{}/{}", group_.name, member); };
-  try {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    return store.get(key(peer), std::max(left, std::chrono::milliseconds{0}));
-  } catch (const Timeout&) {
-    std::vector<int> missing{group_.members[static_cast<std::size_t>(peer)]};
-    for (int other = peer + 1; other < size(); ++other) {
-      try {
-        (void)store.get(key(other), std::chrono::milliseconds{0});
-      } catch (const Timeout&) {
-        missing.push_back(group_.members[static_cast<std::size_t>(other)]);
-      }
-    }
-    throw Timeout(
-        fmt::format("forming group \"{}\": rank(s) {} of the job did not join within "
-                    "{:.3g} s",
-                    group_.name, fmt::join(missing, ", "), seconds));
-  }
+  make_links();
 }
 
 void GlooMesh::make_links() {
@@ -162,22 +162,23 @@ void GlooMesh::make_links() {
     auto link = std::make_unique<Link>();
     auto& pair = context_->getPair(peer);
     link->window.resize(static_cast<std::size_t>(kWindow * segment_bytes_));
-    link->data_receiver = pair->createRecvBuffer(slot_of(Kind::kData, peer, rank()),
+    link->data_receiver = pair->createRecvBuffer(slot_of(Channel::kWindow, peer, rank()),
                                                  link->window.data(), link->window.size());
     link->credit_receiver =
-        pair->createRecvBuffer(slot_of(Kind::kCredit, peer, rank()), &link->credit_in, 1);
+        pair->createRecvBuffer(slot_of(kCreditSlot, peer, rank()), &link->credit_in, 1);
     link->credit_sender =
-        pair->createSendBuffer(slot_of(Kind::kCredit, rank(), peer), &link->credit_out, 1);
+        pair->createSendBuffer(slot_of(kCreditSlot, rank(), peer), &link->credit_out, 1);
     links_[static_cast<std::size_t>(peer)] = std::move(link);
   }
-  staged_ = std::make_unique<Outgoing>(*this, staging_.data(),
-                                       static_cast<std::int64_t>(staging_.size()));
+  staged_ = std::make_unique<Outgoing>(
+      *this, staging_.data(), static_cast<std::int64_t>(staging_.size()), Channel::kWindow);
 }
 
-GlooMesh::Outgoing::Outgoing(GlooMesh& mesh, const void* data, std::int64_t bytes)
+GlooMesh::Outgoing::Outgoing(GlooMesh& mesh, const void* data, std::int64_t bytes, Channel channel)
     : mesh_(mesh),
       data_(const_cast<void*>(data)),  // Gloo knows one kind of buffer; it only reads this one
       bytes_(static_cast<std::size_t>(bytes)),
+      channel_(channel),
       buffers_(static_cast<std::size_t>(mesh.size())),
       unfinished_(static_cast<std::size_t>(mesh.size()), 0) {}
 
@@ -188,18 +189,13 @@ GlooMesh::Outgoing::~Outgoing() {
 }
 
 void GlooMesh::Outgoing::send(int peer, std::int64_t offset, std::int64_t bytes) {
-  Link& link = *mesh_.links_[static_cast<std::size_t>(peer)];
   mesh_.last_peer_ = peer;
-  while (link.sent >= link.may_send) {
-    link.credit_receiver->waitRecv();
-    link.may_send += kReleasesPerCredit;
-  }
+  const std::int64_t place = channel_ == Channel::kWindow ? mesh_.next_place(peer) : offset;
   auto& buffer = buffers_[static_cast<std::size_t>(peer)];
   if (buffer == nullptr) {
-    buffer = mesh_.context_->getPair(peer)->createSendBuffer(
-        slot_of(Kind::kData, mesh_.rank(), peer), data_, bytes_);
+    buffer = mesh_.context_->getPair(peer)->createSendBuffer(slot_of(channel_, mesh_.rank(), peer),
+                                                             data_, bytes_);
   }
-  const std::int64_t place = link.sent++ % kWindow * mesh_.segment_bytes_;
   buffer->send(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes),
                static_cast<std::size_t>(place));
   ++unfinished_[static_cast<std::size_t>(peer)];
@@ -212,6 +208,51 @@ void GlooMesh::Outgoing::finish() {
       buffers_[static_cast<std::size_t>(peer)]->waitSend();
     }
   }
+}
+
+GlooMesh::Incoming::Incoming(GlooMesh& mesh, void* data, std::int64_t bytes, Channel channel)
+    : mesh_(mesh),
+      data_(data),
+      bytes_(static_cast<std::size_t>(bytes)),
+      channel_(channel),
+      buffers_(static_cast<std::size_t>(mesh.size())),
+      expected_(static_cast<std::size_t>(mesh.size()), 0) {}
+
+GlooMesh::Incoming::~Incoming() {
+  if (std::any_of(expected_.begin(), expected_.end(), [](auto left) { return left > 0; })) {
+    mesh_.abort();  // nothing may write this memory any more
+  }
+}
+
+void GlooMesh::Incoming::open(int peer, std::int64_t messages) {
+  if (messages > 0) {
+    buffers_[static_cast<std::size_t>(peer)] = mesh_.context_->getPair(peer)->createRecvBuffer(
+        slot_of(channel_, peer, mesh_.rank()), data_, bytes_);
+    expected_[static_cast<std::size_t>(peer)] = messages;
+  }
+}
+
+void GlooMesh::Incoming::wait_one(int peer) {
+  mesh_.last_peer_ = peer;
+  buffers_[static_cast<std::size_t>(peer)]->waitRecv();
+  --expected_[static_cast<std::size_t>(peer)];
+}
+
+void GlooMesh::Incoming::finish() {
+  for (const int peer : mesh_.peers_) {
+    while (expected_[static_cast<std::size_t>(peer)] > 0) {
+      wait_one(peer);
+    }
+  }
+}
+
+std::int64_t GlooMesh::next_place(int peer) {
+  Link& link = *links_[static_cast<std::size_t>(peer)];
+  while (link.sent >= link.may_send) {
+    link.credit_receiver->waitRecv();
+    link.may_send += kReleasesPerCredit;
+  }
+  return link.sent++ % kWindow * segment_bytes_;
 }
 
 void GlooMesh::stage(const Call& call, std::span<const std::byte> payload) {

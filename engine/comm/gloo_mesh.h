@@ -1,10 +1,11 @@
 // GlooMesh: what the members of one group send each other over TCP, with Gloo's pairs underneath.
 //
-// Between each two members runs a stream of segments, in order. A segment is written straight into
-// a window of the receiver, which gives credit back as it releases them:
-//
-//   sender    S0 S1 … S7 | waits for credit        window: kWindow segments for each peer
-//   receiver  takes S0, uses it in place, releases it; every kWindow/2 releases are one credit
+// Two channels lead from each member to each other one:
+//   window  in order into a ring of segments at the receiver, who uses them in place and gives
+//   credit
+//           back as it releases them. For heads of operations, and for parts of a reduction.
+//   direct  straight into the receiver's tensor. It made that known by the head of the operation,
+//           which it sends after it has opened the tensor.
 //
 // Why not Gloo's own collectives or unbound buffers: their handshake costs a round trip for each
 // message (138 µs for 4 bytes), and a peer that dies in the middle of one leaves its waiter waiting
@@ -31,6 +32,8 @@ namespace dstrain {
 
 class GlooMesh {
  public:
+  /// How many window segments may be sent ahead of what the peer, doing the same, has released.
+  static constexpr std::int64_t kLookAhead = 3;
   /// Travels at the head of each operation, alone or with a small payload behind it.
   static constexpr std::int64_t kHeaderBytes = 64;
   static constexpr std::int64_t kPayloadBytes = 16 << 10;
@@ -41,16 +44,16 @@ class GlooMesh {
     int rank = 0;              ///< of this process, within them
   };
 
-  /// Connects to every other member, whom it meets in `store`. Throws Timeout, naming who did not
-  /// come, or PeerLost.
   GlooMesh(const std::shared_ptr<gloo::transport::Device>& device,
-           Store& store,
            Group group,
-           std::chrono::milliseconds timeout,
-           std::chrono::milliseconds connect_timeout);
+           std::chrono::milliseconds timeout);
   ~GlooMesh();
   GlooMesh(const GlooMesh&) = delete;
   GlooMesh& operator=(const GlooMesh&) = delete;
+
+  /// Meets the others in `store` and connects to each. Throws Timeout, naming who did not come, or
+  /// PeerLost. Nothing else works before it.
+  void connect(Store& store, std::chrono::milliseconds timeout);
 
   [[nodiscard]] int rank() const { return group_.rank; }
   [[nodiscard]] int size() const { return static_cast<int>(group_.members.size()); }
@@ -59,13 +62,18 @@ class GlooMesh {
   /// The others, beginning with the next one: so that not everybody sends to rank 0 first.
   [[nodiscard]] const std::vector<int>& peers() const { return peers_; }
 
+  /// What a tensor is sent through: kWindow, or the n-th direct channel.
+  enum class Channel : int { kWindow = 0, kDirect = 1 };
+  static Channel direct(int index) { return Channel{static_cast<int>(Channel::kDirect) + index}; }
+
   /// Memory that is being sent from. If it goes unfinished, in an exception, it aborts the mesh.
   class Outgoing {
    public:
-    Outgoing(GlooMesh& mesh, const void* data, std::int64_t bytes);
+    Outgoing(GlooMesh& mesh, const void* data, std::int64_t bytes, Channel channel);
     Outgoing(Outgoing&&) = default;
     ~Outgoing();
-    /// The next segment to `peer`. Waits for credit, not for delivery.
+    /// Bytes [offset, offset + bytes), at most segment_bytes(), to `peer`. Waits for credit where
+    /// the channel needs it, not for delivery. On a direct channel they land at `offset` there too.
     void send(int peer, std::int64_t offset, std::int64_t bytes);
     /// Until all of it has left.
     void finish();
@@ -74,8 +82,31 @@ class GlooMesh {
     GlooMesh& mesh_;
     void* const data_;
     const std::size_t bytes_;
+    const Channel channel_;
     std::vector<std::unique_ptr<gloo::transport::Buffer>> buffers_;  ///< by peer, made when needed
     std::vector<std::int64_t> unfinished_;
+  };
+
+  /// Memory that peers send into, on one direct channel. Aborts the mesh if it goes unfinished.
+  class Incoming {
+   public:
+    Incoming(GlooMesh& mesh, void* data, std::int64_t bytes, Channel channel);
+    Incoming(Incoming&&) = default;
+    ~Incoming();
+    /// Opens it to `peer`, who will send `messages` pieces.
+    void open(int peer, std::int64_t messages);
+    /// Until the next piece from `peer` is there.
+    void wait_one(int peer);
+    /// Until everything is there.
+    void finish();
+
+   private:
+    GlooMesh& mesh_;
+    void* const data_;
+    const std::size_t bytes_;
+    const Channel channel_;
+    std::vector<std::unique_ptr<gloo::transport::Buffer>> buffers_;
+    std::vector<std::int64_t> expected_;
   };
 
   /// The head of an operation, with `payload` behind it, to one peer or to all.
@@ -88,7 +119,7 @@ class GlooMesh {
   /// Until the staged head may be overwritten.
   void finish_heads() { staged_->finish(); }
 
-  /// The next segment from `peer`, valid until release(). Segments are released in order.
+  /// The next window segment from `peer`, valid until release(). Released in order.
   const std::byte* receive(int peer);
   void release(int peer);
 
@@ -103,12 +134,11 @@ class GlooMesh {
 
  private:
   struct Link;
-  void connect(Store& store, std::chrono::milliseconds connect_timeout);
-  std::string meet(Store& store,
-                   int peer,
-                   std::chrono::steady_clock::time_point deadline,
-                   double seconds) const;
+  /// Where to reach each member, by rank.
+  using Addresses = std::vector<std::vector<char>>;
+  Addresses meet(Store& store, std::chrono::milliseconds timeout);
   void make_links();
+  std::int64_t next_place(int peer);
 
   const Group group_;
   std::vector<int> peers_;

@@ -1,0 +1,339 @@
+// What goes wrong between ranks: calls that do not match, members that are late, leave, abort or
+// die. Every wait ends, with a sentence that says which group, operation and rank.
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include <catch2/catch.hpp>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "engine/comm/socket.h"
+#include "engine/comm/tcp_store.h"
+#include "tests/unit/comm/ranks.h"
+
+namespace dstrain {
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kGloo};
+
+Tensor tensor(std::vector<float>& values) {
+  return {values.data(), DType::kF32, Shape{static_cast<std::int64_t>(values.size())}};
+}
+
+void all_reduce(Communicator& group, std::vector<float>& values) {
+  InlineStream stream;
+  group.all_reduce(tensor(values), ReduceOp::kSum, Purpose::kGradient, stream);
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// What each rank's `body` threw, whatever it was.
+std::vector<std::string> run_and_collect(Carrier carrier,
+                                         int size,
+                                         const std::function<void(Communicator&)>& body,
+                                         std::chrono::milliseconds timeout = 20s) {
+  std::vector<std::string> messages(static_cast<std::size_t>(size));
+  run_ranks(
+      carrier, size,
+      [&](Communicator& group) {
+        messages[static_cast<std::size_t>(group.rank())] =
+            thrown<std::exception>([&] { body(group); });
+      },
+      timeout);
+  return messages;
+}
+
+TEST_CASE("two members whose calls differ are told both calls", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    INFO(name_of(carrier));
+    const auto start = Clock::now();
+    const auto messages = run_and_collect(carrier, 2, [](Communicator& group) {
+      InlineStream stream;
+      std::vector<float> values(group.rank() == 0 ? 8 : 9);
+      group.all_reduce(tensor(values), ReduceOp::kSum, Purpose::kGradient, stream);
+    });
+    const std::string& told =
+        messages[0].find("f32[9]") != std::string::npos ? messages[0] : messages[1];
+    CHECK_THAT(told, Contains("all_reduce(f32[8], sum, gradient)") &&
+                         Contains("all_reduce(f32[9]") && Contains("\"world\""));
+    CHECK_FALSE(messages[0].empty());
+    CHECK_FALSE(messages[1].empty());
+    CHECK(seconds_since(start) < 5.0);
+  }
+}
+
+TEST_CASE("different operations at the same time are a mistake, not a hang", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    INFO(name_of(carrier));
+    const auto messages = run_and_collect(carrier, 2, [](Communicator& group) {
+      InlineStream stream;
+      std::vector<float> values(100'000);
+      if (group.rank() == 0) {
+        group.all_reduce(tensor(values), ReduceOp::kSum, Purpose::kGradient, stream);
+      } else {
+        group.barrier();
+      }
+    });
+    const std::string& told =
+        messages[0].find("barrier()") != std::string::npos ? messages[0] : messages[1];
+    CHECK_THAT(told, Contains("barrier()") && Contains("all_reduce(f32[100000]"));
+  }
+}
+
+TEST_CASE("an exchange whose two ends differ in size is named", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    INFO(name_of(carrier));
+    const auto messages = run_and_collect(carrier, 2, [](Communicator& group) {
+      InlineStream stream;
+      std::vector<float> values(group.rank() == 0 ? 5 : 6);
+      const std::array<P2p, 1> messages_of_rank{
+          P2p{group.rank() == 0 ? P2p::Kind::kSend : P2p::Kind::kReceive, 1 - group.rank(),
+              tensor(values)}};
+      group.exchange(messages_of_rank, Purpose::kActivation, stream);
+    });
+    CHECK_THAT(messages[0] + messages[1], Contains("exchange"));
+    CHECK_FALSE(messages[0].empty());
+    CHECK_FALSE(messages[1].empty());
+  }
+}
+
+TEST_CASE("a member that does not come is a Timeout with group, operation and rank", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    INFO(name_of(carrier));
+    const auto start = Clock::now();
+    std::string waited;
+    run_ranks(
+        carrier, 2,
+        [&](Communicator& group) {
+          std::vector<float> values(3);
+          if (group.rank() == 0) {
+            waited = thrown<Timeout>([&] { all_reduce(group, values); });
+          } else {
+            std::this_thread::sleep_for(400ms);
+          }
+        },
+        200ms);
+    CHECK_THAT(waited, Contains("\"world\"") && Contains("all_reduce(f32[3], sum, gradient)") &&
+                           Contains("rank") && Contains("1") && Contains("0.2"));
+    CHECK(seconds_since(start) < 5.0);
+  }
+}
+
+TEST_CASE("abort wakes every member with PeerLost, and later calls fail too", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    INFO(name_of(carrier));
+    std::array<std::string, 3> waited;
+    std::array<std::string, 3> later;
+    std::array<double, 3> woken_after{};
+    run_ranks(carrier, 3, [&](Communicator& group) {
+      const auto rank = static_cast<std::size_t>(group.rank());
+      std::vector<float> values(100'000);
+      const auto start = Clock::now();
+      std::jthread aborter;
+      if (rank == 0) {
+        aborter = std::jthread([&] {
+          std::this_thread::sleep_for(50ms);
+          group.abort();
+        });
+      }
+      if (rank != 2) {  // rank 2 never joins in
+        waited[rank] = thrown<PeerLost>([&] { all_reduce(group, values); });
+      } else {
+        std::this_thread::sleep_for(300ms);
+      }
+      woken_after[rank] = seconds_since(start);
+      later[rank] = thrown<PeerLost>([&] { group.barrier(); });
+    });
+    CHECK_THAT(waited[0], Contains("aborted"));
+    CHECK_THAT(waited[1], Contains("\"world\""));
+    for (const std::string& message : later) {
+      CHECK_FALSE(message.empty());
+    }
+    CHECK(*std::max_element(woken_after.begin(), woken_after.end()) < 2.0);
+  }
+}
+
+TEST_CASE("a member that leaves is lost at once to those who wait for it", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    INFO(name_of(carrier));
+    const auto start = Clock::now();
+    std::string message;
+    run_ranks(carrier, 2, [&](Communicator& group) {
+      std::vector<float> values(3);
+      all_reduce(group, values);
+      if (group.rank() == 0) {
+        message = thrown<PeerLost>([&] { all_reduce(group, values); });
+      }
+    });
+    CHECK_THAT(message, Contains("left the group") && Contains("all_reduce"));
+    CHECK(seconds_since(start) < 2.0);
+  }
+}
+
+TEST_CASE("a last collective is never lost to a peer that closes right behind it", "[comm]") {
+  for (int round = 0; round < 20; ++round) {
+    run_ranks(Carrier::kGloo, 2, [&](Communicator& group) {
+      std::vector<float> values{1.0f};
+      all_reduce(group, values);
+      if (values[0] != 2.0f) {
+        throw std::runtime_error("wrong sum");
+      }
+    });
+  }
+}
+
+TEST_CASE("a group whose member does not join is a Timeout that names it", "[comm]") {
+  const auto store = make_memory_store();
+  std::array<std::string, 3> messages;
+  run_threads(2, [&](int rank) {
+    const auto rendezvous = make_gloo_rendezvous(
+        rank, 4, *store, {.interface_address = "127.0.0.1", .connect_timeout = 100ms});
+    messages[static_cast<std::size_t>(rank)] =
+        thrown<Timeout>([&] { (void)rendezvous->make_group("world", everyone(4)); });
+  });
+  CHECK_THAT(messages[0], Contains("rank(s) 2, 3 of the job") && Contains("\"world\""));
+  CHECK_THAT(messages[1], Contains("rank(s) 2, 3 of the job"));
+}
+
+TEST_CASE("members with different ideas of a group are told", "[comm]") {
+  const auto store = make_memory_store();
+  std::array<std::string, 2> messages;
+  run_threads(2, [&](int rank) {
+    const auto rendezvous = make_gloo_rendezvous(
+        rank, 3, *store, {.interface_address = "127.0.0.1", .connect_timeout = 200ms});
+    const std::vector<int> members = rank == 0 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2};
+    messages[static_cast<std::size_t>(rank)] =
+        thrown<InternalError>([&] { (void)rendezvous->make_group("world", members); });
+  });
+  CHECK_THAT(messages[0] + messages[1], Contains("0,1 on rank 0") || Contains("0,1,2 on rank 1"));
+}
+
+/// Ranks as processes of their own, over a TcpStore; `body`'s result is the process's exit code.
+class Processes {
+ public:
+  using Body = std::function<int(Communicator&)>;
+  Processes(int size, std::chrono::milliseconds timeout, const Body& body)
+      : server_("127.0.0.1", 0, "token") {
+    for (int rank = 0; rank < size; ++rank) {
+      const pid_t pid = fork();
+      REQUIRE(pid >= 0);
+      if (pid == 0) {
+        _exit(run(rank, size, timeout, body));
+      }
+      pids_.push_back(pid);
+    }
+  }
+  ~Processes() {
+    for (const pid_t pid : pids_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  }
+  void signal(int rank, int number) const { kill(pids_[static_cast<std::size_t>(rank)], number); }
+  /// Exit code, 128 + signal, or -1 if it has not ended in time.
+  int wait(int rank, std::chrono::milliseconds patience) {
+    const auto deadline = Clock::now() + patience;
+    pid_t& pid = pids_[static_cast<std::size_t>(rank)];
+    int status = 0;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+      if (Clock::now() > deadline) {
+        return -1;
+      }
+      std::this_thread::sleep_for(2ms);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  /// Until every rank has said so in the store.
+  void wait_until_all(std::string_view key, int count) const {
+    const auto store = make_tcp_store("127.0.0.1", server_.port(), "token", 5s);
+    const auto deadline = Clock::now() + 10s;
+    while (store->add(key, 0) < count && Clock::now() < deadline) {
+      std::this_thread::sleep_for(2ms);
+    }
+  }
+
+ private:
+  int run(int rank, int size, std::chrono::milliseconds timeout, const Body& body) const {
+    constexpr int kPeerLost = 10;
+    constexpr int kTimeout = 11;
+    constexpr int kOther = 12;
+    try {
+      const auto store = make_tcp_store("127.0.0.1", server_.port(), "token", 5s);
+      const auto rendezvous = make_gloo_rendezvous(
+          rank, size, *store, {.interface_address = "127.0.0.1", .timeout = timeout});
+      const auto group = rendezvous->make_group("world", everyone(size));
+      store->add("ready", 1);
+      return body(*group);
+    } catch (const PeerLost&) {
+      return kPeerLost;
+    } catch (const Timeout&) {
+      return kTimeout;
+    } catch (const std::exception&) {
+      return kOther;
+    }
+  }
+
+  TcpStoreServer server_;
+  std::vector<pid_t> pids_;
+};
+
+int reduce_forever(Communicator& group) {
+  std::vector<float> values(4 << 20);
+  for (;;) {
+    all_reduce(group, values);
+  }
+}
+
+TEST_CASE("processes that meet in a TCP store sum what threads would sum", "[comm]") {
+  Processes ranks(2, 20s, [](Communicator& group) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < 300'007; ++i) {
+      values.push_back(static_cast<float>(sample(group.rank(), i)));
+    }
+    all_reduce(group, values);
+    for (std::int64_t i = 0; i < 300'007; ++i) {
+      const float want = static_cast<float>(sample(0, i)) + static_cast<float>(sample(1, i));
+      if (values[static_cast<std::size_t>(i)] != want) {
+        return 1;
+      }
+    }
+    return 0;
+  });
+  CHECK(ranks.wait(0, 10s) == 0);
+  CHECK(ranks.wait(1, 10s) == 0);
+}
+
+TEST_CASE("when a process is killed in a collective the others know within two seconds", "[comm]") {
+  for (const int size : {2, 4}) {
+    Processes ranks(size, 60s, reduce_forever);
+    ranks.wait_until_all("ready", size);
+    std::this_thread::sleep_for(150ms);
+    ranks.signal(1, SIGKILL);
+    const auto start = Clock::now();
+    CHECK(ranks.wait(1, 2s) == 128 + SIGKILL);
+    for (const int survivor : {0, 2, 3}) {
+      if (survivor < size) {
+        CHECK(ranks.wait(survivor, 2s) == 10);
+      }
+    }
+    CHECK(seconds_since(start) < 2.0);
+  }
+}
+
+TEST_CASE("a stopped process is a Timeout to the others, at the deadline", "[comm]") {
+  Processes ranks(2, 500ms, reduce_forever);
+  ranks.wait_until_all("ready", 2);
+  std::this_thread::sleep_for(50ms);
+  ranks.signal(1, SIGSTOP);
+  CHECK(ranks.wait(0, 3s) == 11);
+}
+
+}  // namespace
+}  // namespace dstrain
