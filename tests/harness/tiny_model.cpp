@@ -66,7 +66,7 @@ void synthetic_sample(std::int64_t index,
 
 TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
   const Config config = tiny_config(options, rendezvous.world_size());
-  TrafficLog traffic;
+  CollectiveLog traffic;
   RecordingRendezvous recorded(rendezvous, traffic);
   Engine engine(config, recorded, make_cpu_backend(1), 1);
   const RunPlan& plan = engine.plan();
@@ -85,7 +85,7 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
                                                 {.learning_rate = options.learning_rate,
                                                  .update = step + 1,
                                                  .gradient_clipping = options.gradient_clipping});
-    run.traffic = traffic.records();
+    run.traffic = traffic.entries();
     double loss_sum = result.local_loss_sum;
     Stream& compute = engine.context().compute;
     engine.world().all_reduce({&loss_sum, DType::kF64, Shape{1}}, ReduceOp::kSum, Purpose::kMetric,

@@ -35,7 +35,7 @@ struct TinyRun {
   std::int64_t arena_bytes = 0;
   std::int64_t plan_bytes = 0;
   int num_units = 0;
-  std::vector<CommRecord> traffic;  ///< of the last step, this rank
+  std::vector<CollectiveLog::Entry> traffic;  ///< of the last step, this rank
 };
 
 Config tiny_config(const TinyOptions& options, int world_size);

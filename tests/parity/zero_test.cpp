@@ -120,9 +120,9 @@ TEST_CASE("zero0 all-reduces every unit's gradient once a step, whatever the acc
   for (const TinyRun& run : runs) {
     int reductions = 0;
     std::int64_t bytes = 0;
-    for (const CommRecord& record : run.traffic) {
+    for (const CollectiveLog::Entry& record : run.traffic) {
       CHECK(record.purpose == Purpose::kGradient);
-      CHECK(record.op == CommOp::kAllReduce);
+      CHECK(record.op == Op::kAllReduce);
       reductions += 1;
       bytes += record.bytes;
     }
