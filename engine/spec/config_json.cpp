@@ -89,7 +89,9 @@ class KeyReader {
 
   void refuse_missing(const Key& key) const {
     const std::string block = key.path.substr(0, key.path.find('.'));
-    if (block == "model" && find_path(root_, block) == nullptr) {
+    const JsonNode* written = find_path(root_, block);
+    const bool absent = written == nullptr || written->is(JsonNode::Kind::kNull);
+    if (block == "model" && absent) {
       throw_config_error(root_.where, block,
                          "missing: write the keys of a Hugging Face config.json, or the path of a "
                          "folder that holds one");
@@ -100,12 +102,18 @@ class KeyReader {
   void refuse_misplaced(const Key& key) const {
     const JsonNode* node = find_path(root_, key.path);
     if (node == nullptr || claimed_.contains(key.path)) return;
-    const bool model = key.path.starts_with("model.");
-    const std::string chosen =
-        model ? "model_type " + json_quote(draft_.config.model.model_type) : "this scheduler";
     throw_config_error(
         node->where, key.path,
-        fmt::format("has no meaning for {}: it belongs to {}", chosen, key.applies_to));
+        fmt::format("has no meaning for {}: it belongs to {}", chosen_kind(key), key.applies_to));
+  }
+
+  /// What the file chose that leaves this key without meaning.
+  [[nodiscard]] std::string chosen_kind(const Key& key) const {
+    if (key.path.starts_with("model.")) {
+      return "model_type " + json_quote(draft_.config.model.model_type);
+    }
+    const JsonNode* type = find_path(root_, "scheduler.type");
+    return type == nullptr ? "a scheduler without type" : "scheduler.type " + type->dump();
   }
 
   const JsonNode& root_;
@@ -137,7 +145,7 @@ void finish(ConfigDraft& draft,
     config.scheduler.warmup_max_lr = config.optimizer.learning_rate;
     draft.derived["scheduler.params.warmup_max_lr"] = "optimizer.params.lr";
   }
-  if (config.data.validation.empty() && written.has("training.eval_interval")) {
+  if (config.data.validation.empty() && config.training.eval_interval > 0) {
     notices.emplace_back("no effect: training.eval_interval: there is no data.validation");
   }
 }

@@ -18,10 +18,11 @@ struct LoadOptions {
 struct ConfigValue {
   std::string path;    ///< "optimizer.params.lr"
   std::string value;   ///< as JSON text
-  std::string origin;  ///< "quickstart.json:12:5" | "default" | "derived: …" | "--set"
+  std::string origin;  ///< "quickstart.json:12:5" | "default[ (why)]" | "derived: …" | "--set"
 };
 
 struct LoadedConfig {
+  std::string file;  ///< as given
   Config config;
   std::vector<ConfigValue> values;   ///< every key that has a value, in the order of the contract
   std::vector<std::string> notices;  ///< lines to print at start: keys without effect, choices made

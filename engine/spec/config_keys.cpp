@@ -26,6 +26,10 @@ const JsonNode* find_path(const JsonNode& root, const std::string& path) {
   return node;
 }
 
+bool WrittenKeys::mentions(const std::string& path) const {
+  return find_path(root_, path) != nullptr;
+}
+
 std::string WrittenKeys::where(const std::string& path) const {
   if (const auto found = nodes_.find(path); found != nodes_.end()) return found->second->where;
   for (std::size_t dot = path.rfind('.'); dot != std::string::npos;

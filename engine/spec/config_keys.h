@@ -36,6 +36,8 @@ class WrittenKeys {
 
   void add(const std::string& path, const JsonNode& node) { nodes_[path] = &node; }
   [[nodiscard]] bool has(const std::string& path) const { return nodes_.contains(path); }
+  /// Also where the value is null or "auto" and so says nothing.
+  [[nodiscard]] bool mentions(const std::string& path) const;
   /// "x.json:3:7", or the position of the block where the key should be.
   [[nodiscard]] std::string where(const std::string& path) const;
   /// For --print-config: as where(), but "--set" without its text. Empty if not written.

@@ -1,5 +1,6 @@
 #include "engine/spec/config_overrides.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <optional>
@@ -18,8 +19,16 @@ struct Override {
   JsonNode value;
 };
 
+/// What stands in errors: the argument on one line, cut where it gets long.
+std::string override_label(std::string text) {
+  constexpr std::size_t kLongest = 80;
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "…";
+  return kOverridePrefix + text;
+}
+
 Override parse_override(const std::string& text) {
-  const std::string where = kOverridePrefix + text;
+  const std::string where = override_label(text);
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw_config_error(where, "", "expected path=value, for example optimizer.params.lr=1e-4");
@@ -63,9 +72,9 @@ JsonNode& descend(JsonNode& parent,
   if (parent.is(JsonNode::Kind::kArray)) return list_element(parent, name, where, path);
   if (parent.is(JsonNode::Kind::kNull)) parent.kind = JsonNode::Kind::kObject;
   if (!parent.is(JsonNode::Kind::kObject)) {
-    throw_config_error(where, path,
-                       fmt::format("{} is {} ({}), it has no \"{}\"", path, parent.describe(),
-                                   parent.where, name));
+    throw_config_error(
+        where, path,
+        fmt::format("is {} ({}), which has no \"{}\"", parent.describe(), parent.where, name));
   }
   if (JsonNode* child = parent.find(name)) return *child;
   parent.members.push_back({.key = std::string(name), .where = where, .value = {}});

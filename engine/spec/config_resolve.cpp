@@ -42,8 +42,8 @@ std::string nearest_multiples(std::int64_t value, std::int64_t unit, const char*
 
 class BatchSolver {
  public:
-  BatchSolver(BatchConfig& batch, std::int64_t ranks, Origins& origins)
-      : batch_(batch), ranks_(ranks), origins_(origins) {}
+  BatchSolver(LoadedConfig& loaded, std::int64_t ranks, Origins& origins)
+      : file_(loaded.file), batch_(loaded.config.batch), ranks_(ranks), origins_(origins) {}
 
   void solve() {
     const bool train = batch_.train_batch_size.has_value();
@@ -66,7 +66,7 @@ class BatchSolver {
           fmt::format("derived: {} × {} × {}", kMicro, kAccumulation, ranks_text(ranks_));
     } else {
       throw_config_error(
-          "", kTrain,
+          file_, kTrain,
           fmt::format("missing: give {} (sequences of one step over all ranks) or {} "
                       "(sequences a rank computes at once), or both",
                       kTrain, kMicro));
@@ -120,9 +120,10 @@ class BatchSolver {
     }
     unknown = train / unit;
     origins_[unknown_key] =
-        fmt::format("derived: {} / ({} × {})", kTrain, known_key, ranks_text(ranks_));
+        fmt::format("derived: {} / ({} {} × {})", kTrain, known_key, known, ranks_text(ranks_));
   }
 
+  const std::string& file_;
   BatchConfig& batch_;
   std::int64_t ranks_;
   Origins& origins_;
@@ -180,7 +181,7 @@ void resolve_config(LoadedConfig& loaded, int data_parallel_size) {
   for (const ConfigValue& value : loaded.values) {
     origins[value.path] = value.origin;
   }
-  BatchSolver(loaded.config.batch, data_parallel_size, origins).solve();
+  BatchSolver(loaded, data_parallel_size, origins).solve();
   resolve_scheduler(loaded, origins);
   if (origins["gradient_clipping"].find("DeepSpeed") != std::string::npos) {
     loaded.notices.push_back(

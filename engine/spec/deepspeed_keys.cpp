@@ -115,6 +115,8 @@ std::vector<Key> deepspeed_keys() {
                        [](auto& c) -> auto& { return c.gradient_clipping; })),
                    "default (DeepSpeed 0.19; releases before mid-2026 did not clip)"),
       also_called(bf16_enabled(), {"bfloat16.enabled"}),
+      refused("zero_optimization", {"false"},
+              "the short form is DeepSpeed's old one: write {\"stage\": 0}"),
       zero_stage(),
       null_is_default(auto_is_default(field(
           "zero_optimization.overlap_comm", {},

@@ -93,7 +93,7 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
     JsonNode& object = *open_.back();
     for (const JsonMember& member : object.members) {
       if (member.key == name) {
-        throw_config_error(where, name,
+        throw_config_error(where, path_of(name),
                            fmt::format("given twice; the first is at {}", member.where));
       }
     }
@@ -102,16 +102,21 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
   }
 
   bool parse_error(std::size_t position,
-                   const std::string& token,
+                   const std::string& /*token*/,
                    const nlohmann::json::exception& error) override {
-    if (position > text_.size() ||
-        std::string_view(error.what()).find("end of input; expected") != std::string_view::npos) {
-      throw_at_end();
+    const std::string_view message = error.what();
+    const auto says = [&](std::string_view part) {
+      return message.find(part) != std::string_view::npos;
+    };
+    const bool after_separator = says("while parsing object key") || says("while parsing value") ||
+                                 (says("while parsing array") && !says("expected"));
+    std::size_t start = skip_blanks(cursor_);
+    if (after_separator && start < text_.size() && (text_[start] == ',' || text_[start] == ':')) {
+      start = skip_blanks(start + 1);
     }
-    const bool token_is_plain = token.find("<U+") == std::string::npos && token.size() <= position;
-    const std::size_t start =
-        std::max(cursor_, token_is_plain ? position - token.size() : position - 1);
-    throw_config_error(positions_.at(start), "", explain(error.what(), token));
+    if (start >= text_.size()) throw_at_end();
+    start = std::min(start, std::max<std::size_t>(position, 1) - 1);
+    throw_config_error(positions_.at(start), "", explain(message, token_at(start)));
   }
 
  private:
@@ -134,24 +139,56 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
       if (says("U+000A") || says("U+000D") || says("missing closing quote")) {
         return "a string is not closed by '\"' before the end of its line";
       }
-      return fmt::format("invalid string: {}", message.substr(message.rfind(": ") + 2));
+      const std::size_t reason = message.find("invalid string: ");
+      return std::string(message.substr(reason, message.find("; last read") - reason));
     }
-    const std::string found = token.empty() ? "" : fmt::format(", found {}", token);
     if (says("expected end of input")) {
-      return fmt::format("expected the end of the file{}", found);
+      return fmt::format("expected the end of the file, found {}", token);
     }
     if (says("while parsing object key")) {
-      return fmt::format("expected a key in double quotes{}", found);
+      return fmt::format("expected a key in double quotes, found {}", token);
     }
     if (says("while parsing object separator")) {
-      return fmt::format("expected ':' after the key \"{}\"{}", last_key(), found);
+      return fmt::format("expected ':' after the key \"{}\", found {}", last_key(), token);
     }
     if (says("while parsing object")) {
-      return fmt::format("expected ',' or '}}' after the value of \"{}\"{}", last_key(), found);
+      return fmt::format("expected ',' or '}}' after the value of \"{}\", found {}", last_key(),
+                         token);
     }
-    if (says("while parsing array")) return fmt::format("expected ',' or ']'{}", found);
-    return fmt::format("expected a value (number, \"string\", true, false, null, {{…}} or […]){}",
-                       found);
+    if (says("while parsing array")) return fmt::format("expected ',' or ']', found {}", token);
+    return fmt::format(
+        "expected a value (a number, \"string\", true, false, null, {{…}} or […]), found {}",
+        token);
+  }
+
+  [[nodiscard]] std::size_t skip_blanks(std::size_t offset) const {
+    return std::min(text_.find_first_not_of(" \t\r\n", offset), text_.size());
+  }
+
+  /// The offending token for a sentence, cut where it gets long.
+  [[nodiscard]] std::string token_at(std::size_t start) const {
+    constexpr std::size_t kLongest = 40;
+    constexpr std::string_view kPunctuation = "{}[],:";
+    std::size_t end = start + 1;
+    if (text_[start] == '"') {
+      end = std::min(text_.find_first_of("\"\n", end), text_.size() - 1) + 1;
+    } else if (kPunctuation.find(text_[start]) == std::string_view::npos) {
+      end = std::min(text_.find_first_of(" \t\r\n{}[],:", end), text_.size());
+    }
+    const std::string token(text_.substr(start, std::min(end - start, kLongest)));
+    return token.size() == 1 ? fmt::format("'{}'", token) : token;
+  }
+
+  /// The path of a key in the innermost open object.
+  [[nodiscard]] std::string path_of(const std::string& name) const {
+    std::string path;
+    for (std::size_t i = 0; i + 1 < open_.size(); ++i) {
+      const JsonNode& node = *open_[i];
+      path += node.is(JsonNode::Kind::kArray) ? std::to_string(node.items.size() - 1)
+                                              : node.members.back().key;
+      path += '.';
+    }
+    return path + name;
   }
 
   [[nodiscard]] std::string last_key() const {

@@ -10,9 +10,12 @@
 namespace dstrain {
 namespace {
 
-std::string bounds_text(const Range& range) {
+/// Upper bounds that nobody reaches by intent are only spoken of where they are passed.
+std::string bounds_text(const Range& range, double found) {
+  constexpr double kWorthSaying = 1e9;
   const bool has_low = std::isfinite(range.low);
-  const bool has_high = std::isfinite(range.high);
+  const bool has_high =
+      std::isfinite(range.high) && (range.high < kWorthSaying || found > range.high);
   if (has_low && has_high) {
     return fmt::format(" in {}{}, {}{}", range.low_open ? '(' : '[', range.low, range.high,
                        range.high_open ? ')' : ']');
@@ -31,14 +34,14 @@ std::string quoted_list(const std::vector<std::string>& names) {
   return list;
 }
 
-std::string expectation(const Key& key) {
+std::string expectation(const Key& key, double found = 0.0) {
   switch (key.kind) {
     case KeyKind::kBool:
       return "true or false";
     case KeyKind::kInteger:
-      return "an integer" + bounds_text(key.range);
+      return "an integer" + bounds_text(key.range, found);
     case KeyKind::kNumber:
-      return "a number" + bounds_text(key.range);
+      return "a number" + bounds_text(key.range, found);
     case KeyKind::kString:
       return key.choices.empty() ? "a string" : quoted_list(key.choices);
     case KeyKind::kAny:
@@ -93,7 +96,8 @@ bool is_switched_off(const JsonNode& block) {
 }
 
 [[noreturn]] void throw_wrong_value(const Key& key, const JsonNode& node) {
-  std::string message = fmt::format("must be {}, found {}", expectation(key), node.describe());
+  std::string message =
+      fmt::format("must be {}, found {}", expectation(key, node.number), node.describe());
   if (node.is(JsonNode::Kind::kString)) {
     if (const auto near = nearest_name(node.text, key.choices, typing_error_limit(node.text))) {
       message += fmt::format("; did you mean \"{}\"?", *near);

@@ -55,7 +55,7 @@ void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
   if (m.num_key_value_heads == 0) {
     // Absent, Hugging Face would take 8 and 32 here, whatever the number of heads.
     if ((m.model_type == "mistral" || m.model_type == "qwen2") &&
-        !written.has("model.num_key_value_heads")) {
+        !written.mentions("model.num_key_value_heads")) {
       throw_config_error(written.where("model.num_key_value_heads"), "model.num_key_value_heads",
                          "missing: write it, or null for as many as attention heads");
     }
