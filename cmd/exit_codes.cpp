@@ -11,6 +11,7 @@
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/comm/communicator.h"
 #include "engine/comm/tcp_store.h"
+#include "engine/data/disk_error.h"
 #include "engine/spec/config_error.h"
 #include "engine/train/run_training.h"
 #include "launcher/errors.h"
@@ -68,6 +69,8 @@ Failure describe_current_exception() {
   } catch (const CheckpointError& error) {
     return failure(kExitCheckpoint, error);
   } catch (const StorageError& error) {
+    return failure(kExitStorage, error);
+  } catch (const DiskError& error) {
     return failure(kExitStorage, error);
   } catch (const std::filesystem::filesystem_error& error) {
     return failure(kExitStorage, error);

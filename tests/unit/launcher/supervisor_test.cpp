@@ -24,6 +24,7 @@ using std::chrono::milliseconds;
 using testing::shell_job;
 
 constexpr int kPeerLost = 14;
+constexpr milliseconds kKillGrace{1000};
 
 struct Outcome {
   int exit_code = 0;
@@ -52,7 +53,7 @@ Outcome run(const Job& job,
   LocalSpawner spawner(loop);
   Supervisor supervisor(
       loop, spawner, log,
-      {.kill_grace = milliseconds{500},
+      {.kill_grace = kKillGrace,
        .early_exit_grace = early_exit_grace,
        .peer_lost_code = kPeerLost,
        .describe_exit_code = [](int code) { return code == 7 ? "sevenfold" : ""; }});
@@ -107,15 +108,15 @@ TEST_CASE("a rank killed by a signal ends the job with 128 + the signal",
       run(shell_job({"exec sleep 100", "ulimit -c 0; kill -" + std::to_string(signal) + " $$"}));
   CHECK(outcome.exit_code == 128 + signal);
   CHECK_THAT(outcome.last_line(), Contains("rank 1 ") && Contains("was killed by " + name));
-  CHECK(outcome.took < milliseconds{450});  // blame_window, and no wait for kill_grace
+  CHECK(outcome.took < kKillGrace);  // blame_window, and no wait for the grace
 }
 
 TEST_CASE("a rank that ignores SIGTERM is killed after the grace", "[launcher][supervisor]") {
   const Outcome outcome = run(shell_job(
       {"trap '' TERM; echo pid=$$; while true; do sleep 0.05; done", "sleep 0.1; exit 3"}));
   CHECK(outcome.exit_code == 3);
-  CHECK(outcome.took > milliseconds{700});
-  CHECK(outcome.took < milliseconds{2000});
+  CHECK(outcome.took > kKillGrace);
+  CHECK(outcome.took < 3 * kKillGrace);
   REQUIRE(pids_in(outcome.out).size() == 1);
   CHECK_FALSE(testing::is_alive(pids_in(outcome.out)[0]));
 }
@@ -189,7 +190,7 @@ TEST_CASE("a second signal kills at once", "[launcher][supervisor]") {
   const Outcome outcome = run(shell_job({stubborn, stubborn}), {{SIGTERM, SIGTERM}});
   CHECK(outcome.exit_code == 143);
   CHECK(outcome.took > milliseconds{550});
-  CHECK(outcome.took < milliseconds{1500});
+  CHECK(outcome.took < milliseconds{3000});
 }
 
 TEST_CASE("an error while saving after a signal is told, not hidden", "[launcher][supervisor]") {
@@ -242,7 +243,7 @@ TEST_CASE("a rank gets its arguments, environment and cores, and no file but the
   Job job =
       shell_job({"echo \"$0,$1,$2,$DSTRAIN_TEST_INHERITED,$DSTRAIN_TEST_UNSET,$RANK\"; "
                  "grep Cpus_allowed_list /proc/self/status; "
-                 "ls /proc/$$/fd | tr '\\n' ' '; echo; "
+                 "ls /proc/$$/fd; "
                  "echo group=$(cut -d' ' -f5 /proc/$$/stat),$$"});
   const int core = usable_cores().back();
   job.processes[0].argv.insert(job.processes[0].argv.end(), {"zero", "a b\tc\"$x", "\xff\xfe"});
@@ -253,7 +254,7 @@ TEST_CASE("a rank gets its arguments, environment and cores, and no file but the
   CHECK(outcome.exit_code == 0);
   CHECK_THAT(outcome.out, Contains("zero,a b\tc\"$x,\xff\xfe,kept,,7\n"));
   CHECK_THAT(outcome.out, Contains("Cpus_allowed_list:\t" + std::to_string(core) + "\n"));
-  CHECK_THAT(outcome.out, Contains("] 0 1 2 \n"));
+  CHECK_THAT(outcome.out, Contains("\n[w0:0] 0\n[w0:0] 1\n[w0:0] 2\n[w0:0] group"));
   const size_t group = outcome.out.find("group=");
   const size_t comma = outcome.out.find(',', group);
   CHECK(outcome.out.substr(group + 6, comma - group - 6) ==

@@ -1,0 +1,179 @@
+// dstrain itself, training, while ranks and launchers are killed and interrupted.
+#include <chrono>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <catch2/catch.hpp>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "launcher/file_descriptor.h"
+#include "tests/failure/tiny_run.h"
+
+namespace dstrain {
+namespace {
+
+using Catch::Matchers::Contains;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::becomes_true;
+using testing::is_alive;
+using testing::Program;
+using testing::TinyRun;
+
+constexpr seconds kStopLimit{10};
+
+bool all_gone(const std::vector<pid_t>& pids, milliseconds patience) {
+  return becomes_true(
+      [&] { return std::none_of(pids.begin(), pids.end(), [](pid_t p) { return is_alive(p); }); },
+      patience);
+}
+
+TEST_CASE("a rank killed in training ends the job, which names it", "[failure][slow]") {
+  const TinyRun run;
+  const size_t victim = GENERATE(0, 1);
+  Program launch(run.launch());
+  REQUIRE(run.reaches_step(3));
+  const std::vector<pid_t> ranks = launch.children();
+  REQUIRE(ranks.size() == 2);
+  kill(ranks[victim], SIGKILL);
+  CHECK(launch.wait(kStopLimit) == 137);
+  INFO(launch.err());
+  CHECK_THAT(launch.last_line(),
+             Contains("rank " + std::to_string(victim) + " (local rank " + std::to_string(victim) +
+                      ") on localhost, pid " + std::to_string(ranks[victim]) +
+                      ", was killed by SIGKILL (signal 9)"));
+  CHECK(all_gone(ranks, milliseconds{0}));
+}
+
+TEST_CASE("a rank that is stopped does not keep a job from being ended", "[failure][slow]") {
+  const TinyRun run;
+  Program launch(run.launch());
+  REQUIRE(run.reaches_step(3));
+  const std::vector<pid_t> ranks = launch.children();
+  REQUIRE(ranks.size() == 2);
+  kill(ranks[0], SIGSTOP);
+  kill(ranks[1], SIGKILL);
+  CHECK(launch.wait(kStopLimit) == 137);
+  CHECK_THAT(launch.last_line(), Contains("rank 1 "));
+  CHECK(all_gone(ranks, milliseconds{0}));
+}
+
+TEST_CASE("a signal to the launcher saves a checkpoint, from which the run goes on",
+          "[failure][slow]") {
+  const TinyRun run;
+  const auto [signal, code] = GENERATE(table<int, int>({{SIGINT, 130}, {SIGTERM, 143}}));
+  Program launch(run.launch());
+  REQUIRE(run.reaches_step(3));
+  const std::vector<pid_t> ranks = launch.children();
+  launch.signal(signal);
+  CHECK(launch.wait(kStopLimit) == code);
+  INFO(launch.err());
+  CHECK(all_gone(ranks, milliseconds{0}));
+  CHECK_FALSE(run.read("run/checkpoints/latest").empty());
+
+  const std::int64_t before = run.steps();
+  Program again(run.launch({"--set", "training.steps=" + std::to_string(before + 5)}));
+  CHECK(again.wait(seconds{30}) == 0);
+  INFO(again.err());
+  CHECK(run.steps() == before + 5);
+}
+
+TEST_CASE("ranks in training end when their launcher is killed", "[failure][slow]") {
+  const TinyRun run;
+  Program launch(run.launch());
+  REQUIRE(run.reaches_step(3));
+  const std::vector<pid_t> ranks = launch.children();
+  REQUIRE(ranks.size() == 2);
+  launch.signal(SIGKILL);
+  CHECK(launch.wait(seconds{1}) == 137);
+  CHECK(all_gone(ranks, seconds{15}));
+}
+
+TEST_CASE("a stopped rank, too, ends when its launcher is killed", "[failure][slow]") {
+  const TinyRun run;
+  Program launch(run.launch());
+  REQUIRE(run.reaches_step(3));
+  const std::vector<pid_t> ranks = launch.children();
+  REQUIRE(ranks.size() == 2);
+  kill(ranks[1], SIGSTOP);
+  launch.signal(SIGKILL);
+  CHECK(launch.wait(seconds{1}) == 137);
+  CHECK(all_gone(ranks, seconds{15}));
+}
+
+TEST_CASE("a port in use is found before anything starts", "[failure]") {
+  const TinyRun run;
+  const launcher::FileDescriptor holder(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(bind(holder.get(), generic, size) == 0);
+  REQUIRE(listen(holder.get(), 1) == 0);
+  REQUIRE(getsockname(holder.get(), generic, &size) == 0);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  Program launch(run.launch({"--master_port", port}));
+  CHECK(launch.wait(seconds{10}) == 3);
+  CHECK_THAT(launch.err(),
+             Contains("port " + port) && Contains("is in use by pid " + std::to_string(getpid())));
+  CHECK_FALSE(std::filesystem::exists(run.path("run")));
+}
+
+struct Refused {
+  std::vector<std::string> arguments;
+  int exit_code;
+  std::string message;
+};
+
+TEST_CASE("what is wrong with a launch is said in one line before anything starts", "[failure]") {
+  const TinyRun run;
+  std::ofstream(run.path("bad_hosts")) << "localhost slots=2\nw1 slots=two\n";
+  std::ofstream(run.path("far_hosts")) << "localhost slots=1\nw1.example slots=1\n";
+  const auto refused = std::vector<Refused>{
+      {{"--hostfile", run.path("bad_hosts")}, 2, "bad_hosts:2: \"w1 slots=two\""},
+      {{"--hostfile", run.path("absent")}, 2, "absent"},
+      {{"--hostfile", run.path("far_hosts")}, 3, "w1.example is not this machine"},
+      {{"--set", "training.stepz=3"}, 2, "stepz"},
+      {{"--set", "train_batch_size=3"}, 2, "train_batch_size"},
+      {{"--set", "data.train=\"/nowhere/data\""}, 2, "/nowhere/data"},
+      {{"--no-such-flag"}, 2, "--no-such-flag"},
+      {{"--master_port", "99999"}, 2, "master_port"},
+  };
+  for (const Refused& wrong : refused) {
+    std::vector<std::string> argv = {testing::dstrain_binary(), "launch", run.path("config.json")};
+    const bool has_hostfile = wrong.arguments[0] == "--hostfile";
+    if (!has_hostfile) argv.insert(argv.end(), {"--num_gpus", "2"});
+    argv.insert(argv.end(), wrong.arguments.begin(), wrong.arguments.end());
+    Program launch(argv);
+    INFO(wrong.message << "\n" << launch.err());
+    CHECK(launch.wait(seconds{10}) == wrong.exit_code);
+    CHECK_THAT(launch.err(), Contains(wrong.message));
+  }
+}
+
+TEST_CASE("the token is on no command line", "[failure]") {
+  const TinyRun run;
+  Program launch(run.launch());
+  REQUIRE(run.reaches_step(1));
+  for (const pid_t rank : launch.children()) {
+    std::ifstream environ_file("/proc/" + std::to_string(rank) + "/environ");
+    const std::string variables(std::istreambuf_iterator<char>(environ_file), {});
+    const std::string key = "DSTRAIN_TOKEN=";
+    const size_t at = variables.find(key);
+    REQUIRE(at != std::string::npos);
+    const std::string token = variables.substr(at + key.size(), 64);
+    CHECK(token.find_first_not_of("0123456789abcdef") == std::string::npos);
+    std::ifstream cmdline("/proc/" + std::to_string(rank) + "/cmdline");
+    const std::string arguments(std::istreambuf_iterator<char>(cmdline), {});
+    CHECK_THAT(arguments, Contains("train") && !Contains(token));
+  }
+  launch.signal(SIGINT);
+  CHECK(launch.wait(kStopLimit) == 130);
+}
+
+}  // namespace
+}  // namespace dstrain

@@ -1,0 +1,142 @@
+#include "cmd/rank_env.h"
+
+#include <map>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "engine/spec/config_error.h"
+
+namespace dstrain {
+namespace {
+
+using Catch::Matchers::Contains;
+using Variables = std::map<std::string, std::string>;
+
+EnvironmentLookup lookup_in(const Variables& variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+RankEnv read(const Variables& variables) {
+  return from_env(lookup_in(variables));
+}
+
+/// What two ranks need beyond their numbers.
+Variables with_master(Variables variables) {
+  variables.insert(
+      {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}, {"DSTRAIN_TOKEN", "secret"}});
+  return variables;
+}
+
+TEST_CASE("a rank reads exactly what the launcher wrote", "[cmd][rank_env]") {
+  const RankEnv written = GENERATE(values<RankEnv>(
+      {{.rank = 5,
+        .world_size = 8,
+        .local_rank = 1,
+        .local_size = 4,
+        .cross_rank = 1,
+        .cross_size = 2,
+        .master_address = "fe80::1",
+        .master_port = 65535,
+        .token = "00ff",
+        .threads = 12,
+        .progress = Progress::kTerminal,
+        .has_lifeline = true},
+       // Hosts with three ranks and two: nothing may be derived from the other numbers.
+       {.rank = 3,
+        .world_size = 5,
+        .local_rank = 0,
+        .local_size = 2,
+        .cross_rank = 1,
+        .cross_size = 2,
+        .master_address = "w0",
+        .master_port = 1,
+        .token = "t",
+        .threads = 1,
+        .progress = Progress::kLines,
+        .has_lifeline = false}}));
+  Variables variables;
+  for (const auto& [name, value] : to_env(written))
+    variables[name] = value;
+  CHECK(read(variables) == written);
+}
+
+TEST_CASE("without variables there is one rank and nothing else is needed", "[cmd][rank_env]") {
+  CHECK(read({}) == RankEnv{});
+  const RankEnv alone = read({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  CHECK(alone.world_size == 1);
+  CHECK(alone.cross_size == 1);
+}
+
+TEST_CASE("a task of srun knows its place", "[cmd][rank_env]") {
+  const RankEnv env = read(with_master({{"SLURM_PROCID", "3"},
+                                        {"SLURM_NTASKS", "4"},
+                                        {"SLURM_STEP_NUM_TASKS", "4"},
+                                        {"SLURM_STEP_NUM_NODES", "2"},
+                                        {"SLURM_NODEID", "1"},
+                                        {"SLURM_LOCALID", "1"}}));
+  CHECK(env.rank == 3);
+  CHECK(env.world_size == 4);
+  CHECK(env.local_rank == 1);
+  CHECK(env.local_size == 2);
+  CHECK(env.cross_rank == 1);
+  CHECK(env.cross_size == 2);
+}
+
+TEST_CASE("a batch script of Slurm that calls dstrain without srun is one rank",
+          "[cmd][rank_env]") {
+  CHECK(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}}) == RankEnv{});
+}
+
+TEST_CASE("a process of mpirun knows its place", "[cmd][rank_env]") {
+  const RankEnv open_mpi = read(with_master({{"OMPI_COMM_WORLD_RANK", "2"},
+                                             {"OMPI_COMM_WORLD_SIZE", "4"},
+                                             {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}));
+  CHECK(open_mpi.rank == 2);
+  CHECK(open_mpi.world_size == 4);
+  CHECK(open_mpi.local_rank == 0);
+  CHECK(open_mpi.local_size == 2);
+  CHECK(open_mpi.cross_size == 2);
+  CHECK(open_mpi.cross_rank == 1);
+  const RankEnv mpich = read(with_master({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}));
+  CHECK(mpich.rank == 1);
+  CHECK(mpich.world_size == 2);
+}
+
+TEST_CASE("dstrain's own variables win over those of a scheduler around it", "[cmd][rank_env]") {
+  const RankEnv env = read(with_master({{"RANK", "1"},
+                                        {"WORLD_SIZE", "2"},
+                                        {"LOCAL_SIZE", "2"},
+                                        {"SLURM_PROCID", "0"},
+                                        {"SLURM_STEP_NUM_TASKS", "1"}}));
+  CHECK(env.rank == 1);
+  CHECK(env.world_size == 2);
+}
+
+TEST_CASE("variables that are missing or make no sense are named", "[cmd][rank_env]") {
+  const auto [variables, name] = GENERATE(table<Variables, std::string>({
+      {{{"RANK", "0"}}, "WORLD_SIZE is not set"},
+      {{{"WORLD_SIZE", "2"}}, "RANK is not set"},
+      {{{"RANK", "2"}, {"WORLD_SIZE", "2"}}, "RANK=\"2\""},
+      {{{"RANK", "-1"}, {"WORLD_SIZE", "2"}}, "RANK=\"-1\""},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "two"}}, "WORLD_SIZE=\"two\""},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "0"}}, "WORLD_SIZE=\"0\""},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "MASTER_ADDR is not set"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "w0"}}, "MASTER_PORT is not set"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "w0"}, {"MASTER_PORT", "70000"}},
+       "MASTER_PORT=\"70000\""},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "w0"}, {"MASTER_PORT", "1"}},
+       "DSTRAIN_TOKEN is not set"},
+      {{{"DSTRAIN_THREADS", "0"}}, "DSTRAIN_THREADS=\"0\""},
+      {{{"DSTRAIN_PROGRESS", "loud"}}, "DSTRAIN_PROGRESS=\"loud\""},
+  }));
+  CHECK_THROWS_AS(read(variables), ConfigError);
+  CHECK_THROWS_WITH(read(variables), Contains(name));
+}
+
+}  // namespace
+}  // namespace dstrain
