@@ -14,7 +14,7 @@ enum class ActivationKind : std::uint8_t { kGeluTanh, kSilu };
 
 /// Hendrycks & Gimpel 2016, the tanh form that GPT-2 uses ("gelu_new"):
 /// 0.5 x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))). Since 0.5 (1 + tanh u) = sigmoid(2u), it is
-/// computed as x · sigmoid(2u), which needs one division.
+/// computed as x · sigmoid(2u).
 struct GeluTanh {
   static constexpr float kTwoSqrtTwoOverPi = 1.5957691216057308F;
   static constexpr float kCubic = 0.044715F;
@@ -22,14 +22,14 @@ struct GeluTanh {
   template <typename F>
   DSTRAIN_HD static F value(F x) {
     const F twice_u = kTwoSqrtTwoOverPi * (x + kCubic * x * x * x);
-    return x / (1.0F + fast_exp(-twice_u));
+    return x * sigmoid(twice_u);
   }
   template <typename F>
   DSTRAIN_HD static F derivative(F x) {
     const F twice_u = kTwoSqrtTwoOverPi * (x + kCubic * x * x * x);
-    const F sigmoid = 1.0F / (1.0F + fast_exp(-twice_u));
+    const F gate = sigmoid(twice_u);
     const F slope = kTwoSqrtTwoOverPi * (1.0F + 3.0F * kCubic * x * x);
-    return sigmoid + x * sigmoid * (1.0F - sigmoid) * slope;
+    return gate + x * gate * (1.0F - gate) * slope;
   }
 };
 
@@ -37,12 +37,12 @@ struct GeluTanh {
 struct Silu {
   template <typename F>
   DSTRAIN_HD static F value(F x) {
-    return x / (1.0F + fast_exp(-x));
+    return x * sigmoid(x);
   }
   template <typename F>
   DSTRAIN_HD static F derivative(F x) {
-    const F sigmoid = 1.0F / (1.0F + fast_exp(-x));
-    return sigmoid * (1.0F + x * (1.0F - sigmoid));
+    const F gate = sigmoid(x);
+    return gate * (1.0F + x * (1.0F - gate));
   }
 };
 

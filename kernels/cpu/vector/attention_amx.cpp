@@ -154,21 +154,26 @@ struct AmxTiles {
       }
     }
   }
-  DSTRAIN_INLINE static const BF16* tile_left(const float* tile, BF16* packed) {
-    for (std::int64_t at = 0; at < kTileSize; at += kLanes) {
-      store(packed + at, load(tile + at));
-    }
-    return packed;
+  DSTRAIN_INLINE static BF16* tile_operand(float* /*tile*/, Carver& carver) {
+    return carver.take<BF16>(kTileSize);
   }
-  DSTRAIN_INLINE static const BF16* tile_right(const float* tile, BF16* packed) {
-    for (std::int64_t row = 0; row < kTile; row += 2) {
-      for (std::int64_t column = 0; column < kTile; column += kLanes) {
-        const float* from = tile + row * kTile + column;
-        *reinterpret_cast<MemoryBits*>(packed + row * kTile + 2 * column) =
-            interleaved(round_to_bf16(load(from)), round_to_bf16(load(from + kTile)));
-      }
-    }
-    return packed;
+  DSTRAIN_INLINE static void put_left(
+      BF16* left, std::int64_t key, std::int64_t query, Vec even, Vec odd) {
+    store(left + key * kTile + query, even);
+    store(left + (key + 1) * kTile + query, odd);
+  }
+  DSTRAIN_INLINE static void put_right(
+      BF16* right, std::int64_t key, std::int64_t query, Vec even, Vec odd) {
+    *reinterpret_cast<MemoryBits*>(right + key * kTile + 2 * query) =
+        interleaved(round_to_bf16(even), round_to_bf16(odd));
+  }
+  DSTRAIN_INLINE static void put_both(
+      BF16* left, BF16* right, std::int64_t key, std::int64_t query, Vec even, Vec odd) {
+    const VecHalf first = round_to_bf16(even);
+    const VecHalf second = round_to_bf16(odd);
+    *reinterpret_cast<MemoryHalf*>(left + key * kTile + query) = first;
+    *reinterpret_cast<MemoryHalf*>(left + (key + 1) * kTile + query) = second;
+    *reinterpret_cast<MemoryBits*>(right + key * kTile + 2 * query) = interleaved(first, second);
   }
   DSTRAIN_INLINE static void multiply(const BF16* a,
                                       std::int64_t lda,

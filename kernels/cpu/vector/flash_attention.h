@@ -9,6 +9,7 @@
 // T sequence, D head dim; j tile of keys, i tile of queries (j ≤ i: causal)
 #pragma once
 
+#include "kernels/cpu/vector/carver.h"
 #include "kernels/cpu/vector/transpose.h"
 
 namespace dstrain::DSTRAIN_ISA {
@@ -16,18 +17,8 @@ namespace dstrain::DSTRAIN_ISA {
 constexpr std::int64_t kTileSize = kTile * kTile;
 constexpr std::int64_t kHalf = kTile / 2;
 
-/// Hands out pieces of the task's scratch memory, each aligned to 64 bytes. With a null base it
-/// counts what would be handed out.
-struct Carver {
-  std::uintptr_t next;
-
-  template <typename E>
-  DSTRAIN_INLINE E* take(std::int64_t elements) {
-    E* piece = reinterpret_cast<E*>(next);
-    next += (static_cast<std::uintptr_t>(elements) * sizeof(E) + 63U) & ~std::uintptr_t{63U};
-    return piece;
-  }
-};
+constexpr float kLog2E = 1.4426950408889634F;
+constexpr float kLn2 = 0.6931471805599453F;
 
 template <typename Tiles>
 struct ForwardScratch {
@@ -35,8 +26,8 @@ struct ForwardScratch {
   E* k_rows;     // [tiles][64][D], left operand
   E* v_columns;  // [tiles][D][64], left
   E* q_columns;  // depth D, 64 columns, right
-  E* p;          // Pᵀ: depth 64 keys, 64 columns, right
   float* scores;
+  E* p;                // Pᵀ: depth 64 keys, 64 columns, right
   float* out_columns;  // [D][64]
   float* maximum;
   float* total;
@@ -47,8 +38,8 @@ struct ForwardScratch {
     k_rows = carver.take<E>(tiles * kTile * depth);
     v_columns = carver.take<E>(tiles * kTile * depth);
     q_columns = carver.take<E>(kTile * depth);
-    p = carver.take<E>(kTileSize);
     scores = carver.take<float>(kTileSize);
+    p = Tiles::tile_operand(scores, carver);
     out_columns = carver.take<float>(kTile * depth);
     maximum = carver.take<float>(kTile);
     total = carver.take<float>(kTile);
@@ -67,15 +58,15 @@ struct BackwardScratch {
   E* dout_columns;  // depth D, right
   E* q_rows;        // depth 64, right
   E* dout_rows;     // depth 64, right
-  E* p;             // Pᵀ, left
-  E* ds;            // dSᵀ, left
-  E* ds_right;      // dSᵀ, right
   float* scores;
   float* dp;
+  E* p;               // Pᵀ, left
+  E* ds;              // dSᵀ, left
+  E* ds_right;        // dSᵀ, right
   float* dq_columns;  // [D][64]
   float* dk;          // [tiles·64][padded D]
   float* dv;
-  float* logsumexp;
+  float* logsumexp2;  // in units of log 2
   float* delta;
   float* factor;
 
@@ -89,15 +80,15 @@ struct BackwardScratch {
     dout_columns = carver.take<E>(kTile * depth);
     q_rows = carver.take<E>(kTile * padded);
     dout_rows = carver.take<E>(kTile * padded);
-    p = carver.take<E>(kTileSize);
-    ds = carver.take<E>(kTileSize);
-    ds_right = carver.take<E>(kTileSize);
     scores = carver.take<float>(kTileSize);
     dp = carver.take<float>(kTileSize);
+    p = Tiles::tile_operand(scores, carver);
+    ds = Tiles::tile_operand(dp, carver);
+    ds_right = Tiles::tile_operand(dp, carver);
     dq_columns = carver.take<float>(kTile * depth);
     dk = carver.take<float>(tiles * kTile * padded);
     dv = carver.take<float>(tiles * kTile * padded);
-    logsumexp = carver.take<float>(kTile);
+    logsumexp2 = carver.take<float>(kTile);
     delta = carver.take<float>(kTile);
     factor = carver.take<float>(kTile);
     return carver.next;
@@ -117,9 +108,18 @@ DSTRAIN_INLINE Vec keep_where(VecBits mask, Vec value) {
   return reinterpret_cast<Vec>(mask & reinterpret_cast<VecBits>(value));
 }
 
-/// Keys that any query of the vector starting at `first_query` may see.
-DSTRAIN_INLINE std::int64_t seen_keys(bool diagonal, std::int64_t first_query) {
-  return diagonal ? first_query + kLanes : kTile;
+/// The keys of a tile, as the kLanes queries from first_query on see them: below `all_seen` all
+/// queries see them, below `some_seen` some, below `read` none, and beyond nobody looks.
+struct KeyRange {
+  std::int64_t all_seen;
+  std::int64_t some_seen;
+  std::int64_t read;
+};
+DSTRAIN_INLINE KeyRange key_range(bool diagonal, std::int64_t first_query) {
+  if (diagonal) {
+    return {first_query, first_query + kLanes, first_query < kHalf ? kHalf : kTile};
+  }
+  return {kTile, kTile, kTile};
 }
 
 /// result[key][query] = left[key][D] · right[D][query]. On the diagonal the square of late keys and
@@ -162,42 +162,48 @@ DSTRAIN_INLINE void sum_over_queries(
   }
 }
 
-/// Scores become probabilities relative to the running maximum; factor = what earlier sums must
-/// be multiplied with.
+/// Scores become probabilities relative to the running maximum (in units of log 2); factor = what
+/// earlier sums must be multiplied with.
 template <typename Tiles>
 DSTRAIN_INLINE void online_softmax(const ForwardScratch<Tiles>& s, float scale, bool diagonal) {
+  const float scale2 = scale * kLog2E;
   for (std::int64_t query = 0; query < kTile; query += kLanes) {
-    float* column = s.scores + query;
-    const std::int64_t keys = seen_keys(diagonal, query);
-    const std::int64_t unmasked = diagonal ? query + 1 : kTile;
-    Vec largest = load(column);
-    for (std::int64_t key = 1; key < unmasked; ++key) {
-      largest = maximum(largest, load(column + key * kTile));
+    const float* column = s.scores + query;
+    const KeyRange keys = key_range(diagonal, query);
+    Vec largest[2] = {broadcast(-1.0e30F), broadcast(-1.0e30F)};
+    for (std::int64_t key = 0; key < keys.all_seen; key += 2) {
+      largest[0] = maximum(largest[0], load(column + key * kTile));
+      largest[1] = maximum(largest[1], load(column + (key + 1) * kTile));
     }
-    for (std::int64_t key = unmasked; key < keys; ++key) {
+    for (std::int64_t key = keys.all_seen; key < keys.some_seen; ++key) {
       const Vec score = load(column + key * kTile);
-      largest = maximum(largest, visible(key, query) != 0U ? score : largest);
+      largest[0] = maximum(largest[0], visible(key, query) != 0U ? score : largest[0]);
     }
     const Vec before = load(s.maximum + query);
-    const Vec now = maximum(before, largest * scale);
-    const Vec factor = fast_exp(before - now);
-    Vec total = load(s.total + query) * factor;
-    for (std::int64_t key = 0; key < unmasked; ++key) {
-      const Vec p = fast_exp(load(column + key * kTile) * scale - now);
-      total += p;
-      store(column + key * kTile, p);
+    const Vec now = maximum(before, maximum(largest[0], largest[1]) * scale2);
+    const Vec factor = fast_exp2(before - now);
+    Vec total[2] = {load(s.total + query) * factor, Vec{}};
+    for (std::int64_t key = 0; key < keys.all_seen; key += 2) {
+      const Vec even = fast_exp2(load(column + key * kTile) * scale2 - now);
+      const Vec odd = fast_exp2(load(column + (key + 1) * kTile) * scale2 - now);
+      total[0] += even;
+      total[1] += odd;
+      Tiles::put_right(s.p, key, query, even, odd);
     }
-    for (std::int64_t key = unmasked; key < keys; ++key) {
-      const Vec p =
-          keep_where(visible(key, query), fast_exp(load(column + key * kTile) * scale - now));
-      total += p;
-      store(column + key * kTile, p);
+    for (std::int64_t key = keys.all_seen; key < keys.some_seen; key += 2) {
+      const Vec even =
+          keep_where(visible(key, query), fast_exp2(load(column + key * kTile) * scale2 - now));
+      const Vec odd = keep_where(visible(key + 1, query),
+                                 fast_exp2(load(column + (key + 1) * kTile) * scale2 - now));
+      total[0] += even;
+      total[1] += odd;
+      Tiles::put_right(s.p, key, query, even, odd);
     }
-    for (std::int64_t key = keys; key < kTile; ++key) {
-      store(column + key * kTile, Vec{});
+    for (std::int64_t key = keys.some_seen; key < keys.read; key += 2) {
+      Tiles::put_right(s.p, key, query, Vec{}, Vec{});
     }
     store(s.maximum + query, now);
-    store(s.total + query, total);
+    store(s.total + query, total[0] + total[1]);
     store(s.factor + query, factor);
   }
 }
@@ -244,14 +250,14 @@ DSTRAIN_INLINE void flash_forward(const AttentionTask<T>& task) {
       if (j > 0) {
         scale_columns(s.out_columns, s.factor, depth);
       }
-      sum_over_keys<Tiles>(s.v_columns + j * kTile * depth, Tiles::tile_right(s.scores, s.p), depth,
-                           diagonal, j > 0, s.out_columns);
+      sum_over_keys<Tiles>(s.v_columns + j * kTile * depth, s.p, depth, diagonal, j > 0,
+                           s.out_columns);
     }
     float* logsumexp = task.logsumexp_written + head * task.sequence + first;
     for (std::int64_t query = 0; query < kTile; ++query) {
       s.factor[query] = 1.0F / s.total[query];
       if (query < queries) {
-        logsumexp[query] = s.maximum[query] + __builtin_logf(s.total[query]);
+        logsumexp[query] = s.maximum[query] * kLn2 + __builtin_logf(s.total[query]);
       }
     }
     rows_of(s.out_columns, s.factor, queries, depth,
@@ -259,30 +265,39 @@ DSTRAIN_INLINE void flash_forward(const AttentionTask<T>& task) {
   }
 }
 
-/// scores → P, dp → dS = P · (dP - delta), both transposed, in place.
+/// From scores and dp: P and dS = P · (dP - delta), transposed, as operands.
 template <typename Tiles>
 DSTRAIN_INLINE void probabilities(const BackwardScratch<Tiles>& s, float scale, bool diagonal) {
+  const float scale2 = scale * kLog2E;
   for (std::int64_t query = 0; query < kTile; query += kLanes) {
-    float* column = s.scores + query;
-    float* dp = s.dp + query;
-    const Vec logsumexp = load(s.logsumexp + query);
+    const float* column = s.scores + query;
+    const float* dp = s.dp + query;
+    const Vec logsumexp2 = load(s.logsumexp2 + query);
     const Vec delta = load(s.delta + query);
-    const std::int64_t keys = seen_keys(diagonal, query);
-    const std::int64_t unmasked = diagonal ? query + 1 : kTile;
-    for (std::int64_t key = 0; key < unmasked; ++key) {
-      const Vec p = fast_exp(load(column + key * kTile) * scale - logsumexp);
-      store(column + key * kTile, p);
-      store(dp + key * kTile, p * (load(dp + key * kTile) - delta));
+    const KeyRange keys = key_range(diagonal, query);
+    for (std::int64_t key = 0; key < keys.all_seen; key += 2) {
+      const Vec even = fast_exp2(load(column + key * kTile) * scale2 - logsumexp2);
+      const Vec odd = fast_exp2(load(column + (key + 1) * kTile) * scale2 - logsumexp2);
+      const Vec ds_even = even * (load(dp + key * kTile) - delta);
+      const Vec ds_odd = odd * (load(dp + (key + 1) * kTile) - delta);
+      Tiles::put_left(s.p, key, query, even, odd);
+      Tiles::put_both(s.ds, s.ds_right, key, query, ds_even, ds_odd);
     }
-    for (std::int64_t key = unmasked; key < keys; ++key) {
-      const VecBits mask = visible(key, query);
-      const Vec p = keep_where(mask, fast_exp(load(column + key * kTile) * scale - logsumexp));
-      store(column + key * kTile, p);
-      store(dp + key * kTile, keep_where(mask, p * (load(dp + key * kTile) - delta)));
+    for (std::int64_t key = keys.all_seen; key < keys.some_seen; key += 2) {
+      const VecBits see_even = visible(key, query);
+      const VecBits see_odd = visible(key + 1, query);
+      const Vec even =
+          keep_where(see_even, fast_exp2(load(column + key * kTile) * scale2 - logsumexp2));
+      const Vec odd =
+          keep_where(see_odd, fast_exp2(load(column + (key + 1) * kTile) * scale2 - logsumexp2));
+      const Vec ds_even = keep_where(see_even, even * (load(dp + key * kTile) - delta));
+      const Vec ds_odd = keep_where(see_odd, odd * (load(dp + (key + 1) * kTile) - delta));
+      Tiles::put_left(s.p, key, query, even, odd);
+      Tiles::put_both(s.ds, s.ds_right, key, query, ds_even, ds_odd);
     }
-    for (std::int64_t key = keys; key < kTile; ++key) {
-      store(column + key * kTile, Vec{});
-      store(dp + key * kTile, Vec{});
+    for (std::int64_t key = keys.some_seen; key < keys.read; key += 2) {
+      Tiles::put_left(s.p, key, query, Vec{}, Vec{});
+      Tiles::put_both(s.ds, s.ds_right, key, query, Vec{}, Vec{});
     }
   }
 }
@@ -295,7 +310,7 @@ DSTRAIN_INLINE void load_query_sums(const AttentionTask<T>& task,
                                     std::int64_t first,
                                     std::int64_t queries) {
   for (std::int64_t query = 0; query < kTile; ++query) {
-    s.logsumexp[query] = 0.0F;
+    s.logsumexp2[query] = 0.0F;
     s.delta[query] = 0.0F;
     s.factor[query] = task.scale;
   }
@@ -309,7 +324,7 @@ DSTRAIN_INLINE void load_query_sums(const AttentionTask<T>& task,
     });
     const std::int64_t row = head * task.sequence + first + query;
     s.delta[query] = sum_lanes(total);
-    s.logsumexp[query] = task.logsumexp[row];
+    s.logsumexp2[query] = task.logsumexp[row] * kLog2E;
     task.delta[row] = s.delta[query];
   }
 }
@@ -368,12 +383,9 @@ DSTRAIN_INLINE void flash_backward(const AttentionTask<T>& task) {
       keys_by_queries<Tiles>(s.k_rows + at, s.q_columns, depth, diagonal, s.scores);
       keys_by_queries<Tiles>(s.v_rows + at, s.dout_columns, depth, diagonal, s.dp);
       probabilities(s, task.scale, diagonal);
-      sum_over_queries<Tiles>(Tiles::tile_left(s.scores, s.p), s.dout_rows, padded, diagonal,
-                              s.dv + j * kTile * padded);
-      sum_over_queries<Tiles>(Tiles::tile_left(s.dp, s.ds), s.q_rows, padded, diagonal,
-                              s.dk + j * kTile * padded);
-      sum_over_keys<Tiles>(s.k_columns + at, Tiles::tile_right(s.dp, s.ds_right), depth, diagonal,
-                           j > 0, s.dq_columns);
+      sum_over_queries<Tiles>(s.p, s.dout_rows, padded, diagonal, s.dv + j * kTile * padded);
+      sum_over_queries<Tiles>(s.ds, s.q_rows, padded, diagonal, s.dk + j * kTile * padded);
+      sum_over_keys<Tiles>(s.k_columns + at, s.ds_right, depth, diagonal, j > 0, s.dq_columns);
     }
     rows_of(s.dq_columns, s.factor, queries, depth,
             task.dq + first * task.row_stride + head * depth, task.row_stride);

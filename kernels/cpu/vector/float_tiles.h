@@ -2,6 +2,7 @@
 // tiles are multiplied by a register-blocked kernel (4 rows × 2 or 4 vectors of sums).
 #pragma once
 
+#include "kernels/cpu/vector/carver.h"
 #include "kernels/cpu/vector/transpose.h"
 
 namespace dstrain::DSTRAIN_ISA {
@@ -118,11 +119,20 @@ struct FloatTiles {
       const T* x, std::int64_t stride, std::int64_t rows, std::int64_t depth, float* packed) {
     columns_of(x, stride, rows, depth, packed);
   }
-  DSTRAIN_INLINE static const float* tile_left(const float* tile, float* /*packed*/) {
-    return tile;
+  /// A tile of f32 is an operand as it is, on either side.
+  DSTRAIN_INLINE static float* tile_operand(float* tile, Carver& /*carver*/) { return tile; }
+  DSTRAIN_INLINE static void put_left(
+      float* tile, std::int64_t key, std::int64_t query, Vec even, Vec odd) {
+    store(tile + key * kTile + query, even);
+    store(tile + (key + 1) * kTile + query, odd);
   }
-  DSTRAIN_INLINE static const float* tile_right(const float* tile, float* /*packed*/) {
-    return tile;
+  DSTRAIN_INLINE static void put_right(
+      float* tile, std::int64_t key, std::int64_t query, Vec even, Vec odd) {
+    put_left(tile, key, query, even, odd);
+  }
+  DSTRAIN_INLINE static void put_both(
+      float* tile, float* /*same*/, std::int64_t key, std::int64_t query, Vec even, Vec odd) {
+    put_left(tile, key, query, even, odd);
   }
   DSTRAIN_INLINE static void multiply(const float* a,
                                       std::int64_t lda,

@@ -8,20 +8,22 @@ namespace {
 /// residual = x + delta, and the sum of what was stored.
 template <typename T>
 DSTRAIN_INLINE float add_and_sum(const T* x, const T* delta, T* residual, std::int64_t width_C) {
-  Vec total{};
-  for_each_vec(width_C, [=, &total](std::int64_t c, auto width) {
+  Vec total[2] = {};
+  for_each_vec_pair(width_C, [=, &total](std::int64_t c, auto width, int chain) {
     const Vec value = rounded_as<T>(load(x + c, width) + load(delta + c, width));
     store(residual + c, value, width);
-    total += value;
+    total[chain] += value;
   });
-  return sum_lanes(total);
+  return sum_lanes(total[0] + total[1]);
 }
 
 template <typename T>
 DSTRAIN_INLINE float sum_row(const T* x, std::int64_t width_C) {
-  Vec total{};
-  for_each_vec(width_C, [=, &total](std::int64_t c, auto width) { total += load(x + c, width); });
-  return sum_lanes(total);
+  Vec total[2] = {};
+  for_each_vec_pair(width_C, [=, &total](std::int64_t c, auto width, int chain) {
+    total[chain] += load(x + c, width);
+  });
+  return sum_lanes(total[0] + total[1]);
 }
 
 /// Two passes (mean, then squared distance from it): one pass over x and x² loses digits where
@@ -41,12 +43,12 @@ template <typename T>
       total = sum_row(x, width_C);
     }
     const float mean = norm.centered ? total * inverse_width : 0.0F;
-    Vec squares{};
-    for_each_vec(width_C, [=, &squares](std::int64_t c, auto width) {
+    Vec squares[2] = {};
+    for_each_vec_pair(width_C, [=, &squares](std::int64_t c, auto width, int chain) {
       const Vec distance = covered(load(x + c, width) - mean, width);
-      squares += distance * distance;
+      squares[chain] += distance * distance;
     });
-    const float variance = sum_lanes(squares) * inverse_width;
+    const float variance = sum_lanes(squares[0] + squares[1]) * inverse_width;
     const float inverse_deviation = 1.0F / __builtin_sqrtf(variance + norm.epsilon);
     norm.stats[2 * row] = mean;
     norm.stats[2 * row + 1] = inverse_deviation;
@@ -79,21 +81,21 @@ template <typename T>
     T* dx = norm.dx + row * width_C;
     const float mean = norm.stats[2 * row];
     const float inverse_deviation = norm.stats[2 * row + 1];
-    Vec sum_g{};
-    Vec sum_gx{};
-    for_each_vec(width_C, [=, &sum_g, &sum_gx](std::int64_t c, auto width) {
+    Vec sum_g[2] = {};
+    Vec sum_gx[2] = {};
+    for_each_vec_pair(width_C, [=, &sum_g, &sum_gx](std::int64_t c, auto width, int chain) {
       const Vec dy_c = load(dy + c, width);
       const Vec x_hat = (load(x + c, width) - mean) * inverse_deviation;
       const Vec g = dy_c * load(weight + c, width);
-      sum_g += g;
-      sum_gx += g * x_hat;
+      sum_g[chain] += g;
+      sum_gx[chain] += g * x_hat;
       store(dweight + c, load(dweight + c, width) + dy_c * x_hat, width);
       if (dbias != nullptr) {
         store(dbias + c, load(dbias + c, width) + dy_c, width);
       }
     });
-    const float mean_g = norm.centered ? sum_lanes(sum_g) * inverse_width : 0.0F;
-    const float mean_gx = sum_lanes(sum_gx) * inverse_width;
+    const float mean_g = norm.centered ? sum_lanes(sum_g[0] + sum_g[1]) * inverse_width : 0.0F;
+    const float mean_gx = sum_lanes(sum_gx[0] + sum_gx[1]) * inverse_width;
     for_each_vec(width_C, [=](std::int64_t c, auto width) {
       const Vec x_hat = (load(x + c, width) - mean) * inverse_deviation;
       const Vec g = load(dy + c, width) * load(weight + c, width);

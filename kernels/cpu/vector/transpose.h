@@ -7,8 +7,6 @@
 
 namespace dstrain::DSTRAIN_ISA {
 
-using LaneIndex = std::int32_t __attribute__((vector_size(4 * kLanes)));
-
 constexpr std::int64_t kTile = kAttentionTile;
 
 /// One butterfly: exchanges the off-diagonal kStep × kStep squares of every pair of rows.

@@ -89,12 +89,28 @@ DSTRAIN_INLINE Vec maximum(Vec a, Vec b) {
   return a > b ? a : b;
 }
 
-DSTRAIN_INLINE float sum_lanes(Vec value) {
-  float total = 0.0F;
+using LaneIndex = std::int32_t __attribute__((vector_size(4 * kLanes)));
+
+/// Lane l of the result is lane l xor kStep.
+template <int kStep>
+DSTRAIN_INLINE Vec exchanged(Vec value) {
+  LaneIndex from{};
   for (int lane = 0; lane < kLanes; ++lane) {
-    total += value[lane];
+    from[lane] = lane ^ kStep;
   }
-  return total;
+  return __builtin_shuffle(value, from);
+}
+
+DSTRAIN_INLINE float sum_lanes(Vec value) {
+  if constexpr (kLanes >= 16) {
+    value += exchanged<8>(value);
+  }
+  if constexpr (kLanes >= 8) {
+    value += exchanged<4>(value);
+  }
+  value += exchanged<2>(value);
+  value += exchanged<1>(value);
+  return value[0];
 }
 
 DSTRAIN_INLINE float max_lanes(Vec value) {
@@ -158,24 +174,48 @@ DSTRAIN_INLINE void for_each_vec(std::int64_t n, Step&& step, float fill = 0.0F)
   }
 }
 
+/// The same with two vectors a time; the third argument of step is 0 for the first and 1 for the
+/// second, so that sums need not wait for each other.
+template <typename Step>
+DSTRAIN_INLINE void for_each_vec_pair(std::int64_t n, Step&& step) {
+  std::int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    step(i, Whole{}, 0);
+    step(i + kLanes, Whole{}, 1);
+  }
+  for_each_vec(n - i, [&](std::int64_t k, auto width) { step(i + k, width, 0); });
+}
+
 }  // namespace dstrain::DSTRAIN_ISA
 
 namespace dstrain {
 
 template <>
 struct FloatTraits<DSTRAIN_ISA::Vec> {
+  using Vec = DSTRAIN_ISA::Vec;
   using Bits = DSTRAIN_ISA::VecBits;
-  DSTRAIN_HD static DSTRAIN_ISA::Vec square_root(DSTRAIN_ISA::Vec x) {
+
+  DSTRAIN_HD static Vec square_root(Vec x) {
 #if defined(__AVX512F__)
-    return reinterpret_cast<DSTRAIN_ISA::Vec>(
-        _mm512_maskz_sqrt_ps(0xffff, reinterpret_cast<__m512>(x)));
+    // The masked form: GCC 12 takes the plain one's don't-care operand for an uninitialised one.
+    return reinterpret_cast<Vec>(_mm512_maskz_sqrt_ps(0xffff, reinterpret_cast<__m512>(x)));
 #elif defined(__AVX2__)
-    return reinterpret_cast<DSTRAIN_ISA::Vec>(_mm256_sqrt_ps(reinterpret_cast<__m256>(x)));
+    return reinterpret_cast<Vec>(_mm256_sqrt_ps(reinterpret_cast<__m256>(x)));
 #else
     for (int lane = 0; lane < DSTRAIN_ISA::kLanes; ++lane) {
       x[lane] = __builtin_sqrtf(x[lane]);
     }
     return x;
+#endif
+  }
+  /// For finite x that are not denormal; right to 2 units in the last place, or 0 beyond 2¹²⁶.
+  DSTRAIN_HD static Vec reciprocal(Vec x) {
+#if defined(__AVX512F__)
+    // 14 bits, and one step of Newton's method.
+    const Vec y = reinterpret_cast<Vec>(_mm512_maskz_rcp14_ps(0xffff, reinterpret_cast<__m512>(x)));
+    return y * (2.0F - x * y);
+#else
+    return 1.0F / x;
 #endif
   }
 };
