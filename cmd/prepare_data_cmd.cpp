@@ -236,7 +236,7 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
           ->capture_default_str();
   command
       ->add_option("--train-sentencepiece", options.train_sentencepiece,
-                   "Make a SentencePiece model of N pieces first, of up to 32 MiB of the text, as "
+                   "Make a SentencePiece model of N pieces first, of up to 16 MiB of the text, as "
                    "PREFIX/tokenizer.model, and use it")
       ->type_name("N")
       ->excludes(tokenizer);

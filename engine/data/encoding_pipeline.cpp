@@ -8,6 +8,8 @@
 namespace dstrain {
 namespace {
 
+/// A round is so much text for each thread, or one text if that is longer.
+constexpr std::size_t kRoundBytes = std::size_t{512} << 10;
 /// A round ends with this many texts even if they are short: each keeps its buffers.
 constexpr std::size_t kMostPieces = 512;
 constexpr std::size_t kLongBuffer = std::size_t{64} << 10;
@@ -37,8 +39,7 @@ void EncodingPipeline::push(MegatronWriter& writer, Then then) {
     pieces_.emplace_back();
   }
   const auto threads = static_cast<std::size_t>(threads_);
-  if (gathered_bytes_ >= threads * tokenizer_.longest_text() ||
-      num_pieces_ >= threads * kMostPieces) {
+  if (gathered_bytes_ >= threads * kRoundBytes || num_pieces_ >= threads * kMostPieces) {
     flush();
   }
 }

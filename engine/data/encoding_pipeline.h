@@ -20,7 +20,8 @@ class EncodingPipeline {
   /// What happens to the document of `writer` after a text.
   enum class Then : std::uint8_t { kGoOn, kEndDocument, kDiscardDocument };
 
-  /// Room for the next text, to be filled and then pushed; the buffer of an older one.
+  /// Room for the next text, to be filled and then pushed (which ends the reference): the buffer
+  /// of an older one.
   std::string& next_text();
   void push(MegatronWriter& writer, Then then);
   /// Encodes and writes what has gathered.

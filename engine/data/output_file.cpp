@@ -71,7 +71,11 @@ void OutputFile::append(std::span<const std::byte> bytes) {
   if (buffer_.size() + bytes.size() > kBufferBytes) {
     flush();
   }
-  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  if (bytes.size() >= kBufferBytes) {
+    write_out(bytes);
+  } else {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  }
 }
 
 void OutputFile::shrink_to(std::int64_t num_bytes) {
@@ -104,19 +108,22 @@ void OutputFile::publish() {
 }
 
 void OutputFile::flush() {
-  std::size_t done = 0;
-  while (done < buffer_.size()) {
-    const ssize_t count = ::write(fd_, buffer_.data() + done, buffer_.size() - done);
+  write_out(buffer_);
+  buffer_.clear();
+}
+
+void OutputFile::write_out(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) {
       continue;
     }
     if (count < 0) {
       fail("cannot be written");
     }
-    done += static_cast<std::size_t>(count);
+    written_ += count;
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
-  written_ += static_cast<std::int64_t>(done);
-  buffer_.clear();
 }
 
 void OutputFile::fail(const char* what) const {

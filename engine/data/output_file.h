@@ -40,6 +40,7 @@ class OutputFile {
 
  private:
   void flush();
+  void write_out(std::span<const std::byte> bytes);
   [[noreturn]] void fail(const char* what) const;
 
   std::string final_path_;

@@ -239,8 +239,8 @@ class Preparation {
         return;
       }
       bytes += static_cast<std::int64_t>(text.size());
-      pipeline.push(*output.writer, Then::kGoOn);
       progress_.bytes_done += static_cast<std::int64_t>(text.size());
+      pipeline.push(*output.writer, Then::kGoOn);
       hooks_.on_progress(progress_);
     }
     if (bytes == 0) {

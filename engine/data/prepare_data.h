@@ -13,18 +13,18 @@
 namespace dstrain {
 
 struct PrepareOptions {
-  std::vector<std::string> input;                   ///< files and folders
-  std::vector<std::string> validation_input;        ///< if any: these, instead of a random split
-  std::string output;                               ///< the folder that the files go to
-  std::string tokenizer = "bytes";                  ///< or sentencepiece:MODEL
-  std::optional<std::int64_t> train_sentencepiece;  ///< vocabulary of a model to be made first
-  std::optional<std::int32_t> append_eod;           ///< id behind every document
-  double validation = 0.05;                         ///< share of the bytes, by whole files
-  std::uint64_t seed = 1234;                        ///< of the split
-  std::vector<std::string> extensions;              ///< with their dot; empty: all
-  bool deduplicate = true;                          ///< skip files equal to an earlier one
-  bool overwrite = false;                           ///< replace an earlier output
-  int threads = 0;                                  ///< of a slow tokenizer; 0: all cores
+  std::vector<std::string> input{};                   ///< files and folders
+  std::vector<std::string> validation_input{};        ///< if any: these, instead of a random split
+  std::string output{};                               ///< the folder that the files go to
+  std::string tokenizer = "bytes";                    ///< or sentencepiece:MODEL
+  std::optional<std::int64_t> train_sentencepiece{};  ///< vocabulary of a model to be made first
+  std::optional<std::int32_t> append_eod{};           ///< id behind every document
+  double validation = 0.05;                           ///< share of the bytes, by whole files
+  std::uint64_t seed = 1234;                          ///< of the split
+  std::vector<std::string> extensions{};              ///< with their dot; empty: all
+  bool deduplicate = true;                            ///< skip files equal to an earlier one
+  bool overwrite = false;                             ///< replace an earlier output
+  int threads = 0;                                    ///< of a slow tokenizer; 0: all cores
 };
 
 struct PreparedSplit {

@@ -111,6 +111,12 @@ class SampledLines final : public sentencepiece::SentenceIterator {
   std::optional<std::string> sentence_;
 };
 
+/// The library's sentence without the source line and condition that it puts in front.
+std::string plain_words(const std::string& message) {
+  const std::size_t condition_end = message.rfind("] ");
+  return condition_end == std::string::npos ? message : message.substr(condition_end + 2);
+}
+
 }  // namespace
 
 std::string train_sentencepiece(const std::vector<const InputFile*>& files,
@@ -145,7 +151,7 @@ std::string train_sentencepiece(const std::vector<const InputFile*>& files,
     throw ConfigError(
         fmt::format("--train-sentencepiece {}: SentencePiece cannot make this vocabulary of the "
                     "text: {}",
-                    training.vocab_size, status.error_message()));
+                    training.vocab_size, plain_words(status.error_message())));
   }
   return model;
 }

@@ -17,7 +17,7 @@ struct SentencePieceTraining {
   std::int64_t vocab_size = 0;
   std::uint64_t seed = 0;
   int threads = 1;
-  std::int64_t sample_bytes = std::int64_t{32} << 20;  ///< how much text it looks at, at most
+  std::int64_t sample_bytes = std::int64_t{16} << 20;  ///< how much text it looks at, at most
 };
 
 /// Returns the serialized model. Throws ConfigError if no such model can be made of this text

@@ -39,7 +39,7 @@ TextReader::~TextReader() {
 }
 
 bool TextReader::next(std::string& text, std::size_t longest, const Cut& cut) {
-  text.swap(kept_);
+  text = kept_;  // copied, so that both keep their buffers
   kept_.clear();
   std::size_t have = text.size();
   // Only as much room as the file will fill, and a byte to see its end: most files are small.

@@ -20,11 +20,8 @@ class Bytes final : public Tokenizer {
   [[nodiscard]] std::int64_t vocab_size() const override { return 256; }
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
-    const std::size_t before = ids.size();
-    ids.resize(before + text.size());
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      ids[before + i] = static_cast<unsigned char>(text[i]);
-    }
+    const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+    ids.insert(ids.end(), bytes, bytes + text.size());
   }
 
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
@@ -54,6 +51,12 @@ class SentencePiece final : public Tokenizer {
       throw ConfigError(
           fmt::format("{}: not a SentencePiece model: {}", name, status.error_message()));
     }
+    std::vector<std::int32_t> together;
+    std::vector<std::int32_t> apart;
+    encode("one\ntwo\n", together);
+    encode("one\n", apart);
+    encode("two\n", apart);
+    lines_are_independent_ = together == apart;
   }
 
   [[nodiscard]] std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
@@ -96,11 +99,17 @@ class SentencePiece final : public Tokenizer {
     }
     return text.size();  // not UTF-8 anyway
   }
-  [[nodiscard]] std::size_t longest_text() const override { return std::size_t{1} << 20; }
+  // SentencePiece takes longer than linear time: 16 KiB go 3 times as fast as 1 MiB. But a model
+  // that puts a space in front of every text (LLaMA's) gives other ids for a text in pieces, so
+  // there only long documents are cut.
+  [[nodiscard]] std::size_t longest_text() const override {
+    return lines_are_independent_ ? std::size_t{16} << 10 : std::size_t{1} << 20;
+  }
   [[nodiscard]] bool is_slow() const override { return true; }
 
  private:
   sentencepiece::SentencePieceProcessor processor_;
+  bool lines_are_independent_ = false;
 };
 
 std::string read_whole(const std::string& model_path) {
