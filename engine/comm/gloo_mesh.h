@@ -1,15 +1,13 @@
 // GlooMesh: what the members of one group send each other over TCP, with Gloo's pairs underneath.
 //
 // Two channels lead from each member to each other one:
-//   window  in order into a ring of segments at the receiver, who uses them in place and gives
-//   credit
-//           back as it releases them. For heads of operations, and for parts of a reduction.
-//   direct  straight into the receiver's tensor. It made that known by the head of the operation,
-//           which it sends after it has opened the tensor.
+//   window  a ring of segments at the receiver, who uses them in place and gives credit back as it
+//           releases them: for heads of operations and for parts of a reduction.
+//   direct  straight into the receiver's tensor, which it has opened before it sent its head.
 //
-// Why not Gloo's own collectives or unbound buffers: their handshake costs a round trip for each
-// message (138 µs for 4 bytes), and a peer that dies in the middle of one leaves its waiter waiting
-// for the whole timeout. Buffers that are bound to a pair have neither fault.
+// Why not Gloo's own collectives or unbound buffers: each of their messages is preceded by a
+// handshake, and as Gloo's source reads, a transfer that a dying peer leaves half done is not among
+// those it wakes, so that its waiter stays until the timeout. Buffers bound to a pair have neither.
 // Not for several threads at once, abort() excepted. Failures come as Gloo's exceptions.
 #pragma once
 
