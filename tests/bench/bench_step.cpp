@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 
+#include "engine/spec/config_json.h"
 #include "engine/train/engine.h"
 #include "kernels/math/philox.h"
 #include "tests/bench/matmul_ceiling.h"
