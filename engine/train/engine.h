@@ -22,8 +22,8 @@
 namespace dstrain {
 
 /// Fills [B, T] inputs and targets with the samples from `first_sample` on.
-using LoadBatch = std::function<void(std::int64_t first_sample, std::span<std::int32_t> inputs,
-                                     std::span<std::int32_t> targets)>;
+using LoadBatch = std::function<void(
+    std::int64_t first_sample, std::span<std::int32_t> inputs, std::span<std::int32_t> targets)>;
 
 /// Seconds of a step by phase, on the host's clock.
 struct StepTimes {
@@ -47,9 +47,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   /// One optimizer step on the samples from `start_sample` on.
-  EngineStep train_step(const LoadBatch& data,
-                        std::int64_t start_sample,
-                        const StepParams& params);
+  EngineStep train_step(const LoadBatch& data, std::int64_t start_sample, const StepParams& params);
   /// Summed loss of one micro-batch that starts at `first_sample`.
   double evaluate(const LoadBatch& data, std::int64_t first_sample);
   /// After the master parameters changed from outside: makes the compute copy follow.

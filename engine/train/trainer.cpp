@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <spdlog/spdlog.h>
 
@@ -30,6 +31,24 @@ void write_resolved_config(const LoadedConfig& loaded) {
   }
 }
 
+/// A checkpoint of another model must not be resumed in part.
+void refuse_foreign_tensors(const Engine& engine, const std::filesystem::path& checkpoint) {
+  std::set<std::string> known;
+  for (const UnitDecl& unit : engine.plan().blueprint.units()) {
+    for (const ParamDecl& param : unit.params) {
+      known.insert(param.name);
+    }
+  }
+  for (const auto& entry : CheckpointStore::contents(checkpoint)) {
+    if (!known.contains(entry.tensor)) {
+      throw CheckpointError(fmt::format(
+          "{} holds {}, which this config's model does not have: give training.output_dir another "
+          "folder, set checkpoint.resume to \"never\", or restore the model that was trained",
+          checkpoint.string(), entry.tensor));
+    }
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(const LoadedConfig& loaded, Engine& engine, const TrainOptions& options)
@@ -42,7 +61,8 @@ Trainer::Trainer(const LoadedConfig& loaded, Engine& engine, const TrainOptions&
                   config_.data.sequence_length,
                   config_.model.vocab_size,
                   config_.training.seed),
-      load_train_([this](std::int64_t first_sample, std::span<std::int32_t> inputs,
+      load_train_([this](std::int64_t first_sample,
+                         std::span<std::int32_t> inputs,
                          std::span<std::int32_t> targets) {
         train_data_.load(first_sample, inputs, targets);
       }),
@@ -62,25 +82,11 @@ Trainer::Trainer(const LoadedConfig& loaded, Engine& engine, const TrainOptions&
 }
 
 void Trainer::resume() {
-  std::optional<std::filesystem::path> from;
-  if (config_.checkpoint.resume == ResumeMode::kPath) {
-    from = config_.checkpoint.resume_path;
-  } else if (config_.checkpoint.resume == ResumeMode::kAuto) {
-    from = checkpoints_.latest();
-  }
-  double found = from ? 1.0 : 0.0;
-  Stream& compute = engine_.context().compute;
-  engine_.world().all_reduce({&found, DType::kF64, Shape{1}}, ReduceOp::kSum, Purpose::kControl,
-                             compute);
-  compute.synchronize();
-  if (found == 0.0) {
+  const std::optional<std::filesystem::path> from = choose_checkpoint();
+  if (!from) {
     return;
   }
-  if (static_cast<int>(found) != engine_.world().size()) {
-    throw CheckpointError(
-        fmt::format("{} of {} ranks see a checkpoint in {}; the folder must be shared by all hosts",
-                    static_cast<int>(found), engine_.world().size(), output_dir(config_).string()));
-  }
+  refuse_foreign_tensors(engine_, *from);
   TrainingState state =
       CheckpointStore::load(*from, state_tensors(engine_, StateExtent::kEverything));
   engine_.refresh_parameters();
@@ -96,6 +102,28 @@ void Trainer::resume() {
   if (is_rank0_) {
     spdlog::info("resumed at step {} from {}", state_.step, from->string());
   }
+}
+
+std::optional<std::filesystem::path> Trainer::choose_checkpoint() {
+  constexpr std::size_t kMaxPath = 4096;
+  std::vector<std::int32_t> path(kMaxPath, 0);  // characters, ended by a 0
+  if (is_rank0_) {
+    std::string chosen;
+    if (config_.checkpoint.resume == ResumeMode::kPath) {
+      chosen = config_.checkpoint.resume_path;
+    } else if (config_.checkpoint.resume == ResumeMode::kAuto) {
+      chosen = checkpoints_.latest().value_or("").string();
+    }
+    check(chosen.size() < kMaxPath, "the path of a checkpoint is {} characters long",
+          chosen.size());
+    std::copy(chosen.begin(), chosen.end(), path.begin());
+  }
+  Stream& compute = engine_.context().compute;
+  engine_.world().broadcast({path.data(), DType::kI32, Shape{kMaxPath}}, 0, Purpose::kControl,
+                            compute);
+  compute.synchronize();
+  const std::string chosen(path.begin(), std::find(path.begin(), path.end(), 0));
+  return chosen.empty() ? std::nullopt : std::optional<std::filesystem::path>(chosen);
 }
 
 TrainResult Trainer::run() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -32,6 +33,8 @@ class Trainer {
   };
 
   void resume();
+  /// Rank 0 chooses, so that no two ranks can resume from different ones.
+  std::optional<std::filesystem::path> choose_checkpoint();
   StepMetrics train_one();
   Agreement agree(double local_loss_sum);
   void evaluate_if_due(StepMetrics& metrics);

@@ -179,6 +179,18 @@ TEST_CASE("a run that lost steps after its last checkpoint repeats them and says
   CHECK(metrics_of(folder, "crashed") == before);
 }
 
+TEST_CASE("a checkpoint of a larger model is refused, not resumed in part", "[resume]") {
+  const RunFolder folder;
+  LoadedConfig config = config_of(folder, "other", 1, 1, "fp32");
+  config.config.model.num_layers = 3;
+  CHECK(run(config, 1).step == 1);
+  CHECK_THROWS_MATCHES(
+      run(config_of(folder, "other", 2, 1, "fp32"), 1), CheckpointError,
+      Catch::Matchers::Predicate<CheckpointError>([](const CheckpointError& error) {
+        return std::string(error.what()).find("blocks.2.") != std::string::npos;
+      }));
+}
+
 TEST_CASE("two ranks resume what one rank saved", "[parity][resume]") {
   const RunFolder folder;
   CHECK(run(config_of(folder, "reshaped", 4, 1, "fp32"), 1).step == 4);
