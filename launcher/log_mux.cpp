@@ -177,7 +177,8 @@ void LogMux::show_status(Screen& screen) {
 }
 
 void LogMux::announce(std::string_view line) {
-  show(stderr_, fmt::format("[launch] {}\n", line), 1);
+  show(stderr_, fmt::format("[launch] {:%H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), line),
+       1);
 }
 
 const std::string& LogMux::last_words(int rank) const {

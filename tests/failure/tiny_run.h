@@ -22,7 +22,7 @@ class TinyRun {
     Program prepare({dstrain_binary(), "prepare-data", "--input", path("text"), "--output",
                      path("data"), "--tokenizer", "bytes", "--validation", "0"});
     if (prepare.wait(std::chrono::seconds{30}) != 0) {
-      throw std::runtime_error("prepare-data: " + prepare.err());
+      throw std::runtime_error(dstrain_binary() + " prepare-data failed: " + prepare.err());
     }
     std::ofstream(path("config.json")) << R"({
   "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1,
