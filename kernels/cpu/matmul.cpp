@@ -1,6 +1,7 @@
 // f32 goes to oneDNN's sgemm, which holds its rate at every shape of a transformer, also where
-// its matmul primitive falls to half (3072 columns, a multiple of the page size); bf16 to
-// matmul_bf16.cpp, and where this processor has no bf16 kernel, through f32 copies to sgemm.
+// its matmul primitive falls to half (rows of 3072 floats, whole pages). bf16 goes in blocks where
+// that pays (matmul_blocked.h), else in one call of the matmul primitive, and where this
+// processor has no bf16 kernel (before AVX-512), through f32 copies to sgemm.
 //
 // N tokens, I inputs, O outputs
 #include "kernels/cpu/matmul.h"
@@ -12,10 +13,11 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "kernels/core/check.h"
-#include "kernels/cpu/matmul_bf16.h"
-#include "kernels/cpu/matmul_team.h"
+#include "kernels/cpu/matmul_blocked.h"
+#include "kernels/cpu/matmul_dnnl.h"
+#include "kernels/cpu/matmul_memory.h"
+#include "kernels/cpu/matmul_product.h"
 #include "kernels/cpu/parallel_for.h"
-#include "kernels/cpu/scratch_pool.h"
 
 namespace dstrain {
 namespace {
@@ -43,16 +45,19 @@ void expect_operands(ConstTensor left, ConstTensor right) {
 }  // namespace
 
 struct CpuMatmul::Impl {
-  explicit Impl(int num_threads) : threads(num_threads), bf16(num_threads) {}
+  explicit Impl(int num_threads)
+      : threads(num_threads), blocked(num_threads), whole(num_threads, 1) {}
 
   void product(const ProductForm& form, ConstTensor a, ConstTensor b, ConstTensor bias, Tensor c);
   void product_f32(
       const ProductForm& form, const float* a, const float* b, const float* bias, float* c) const;
+  bool product_whole(const Bf16Product& product);
   void product_bf16_in_f32(const Bf16Product& product);
 
   int threads;
-  Bf16Matmul bf16;
-  ScratchPool scratch;
+  BlockedMatmul blocked;
+  DnnlMatmuls whole;
+  GrowingBuffer f32_scratch;
 };
 
 CpuMatmul::CpuMatmul(int threads) : impl_(std::make_unique<Impl>(threads)) {
@@ -120,7 +125,7 @@ void CpuMatmul::Impl::product(
                             .bias = static_cast<const BF16*>(bias.data()),
                             .c = c.data(),
                             .c_dtype = c.dtype()};
-  if (form.k == 0 || !bf16.run(product)) {
+  if (form.k == 0 || !(blocked.run(product) || product_whole(product))) {
     product_bf16_in_f32(product);
   }
 }
@@ -147,15 +152,31 @@ void CpuMatmul::Impl::product_f32(
         form.k, static_cast<int>(status));
 }
 
+bool CpuMatmul::Impl::product_whole(const Bf16Product& product) {
+  const auto& [m, n, k, a_transposed, b_transposed, write] = product.form;
+  DnnlMatmuls::Call* const call =
+      whole.find({.m = m,
+                  .n = n,
+                  .k = k,
+                  .a = a_transposed ? MatmulLayout::kTransposed : MatmulLayout::kRows,
+                  .b = b_transposed ? MatmulLayout::kTransposed : MatmulLayout::kRows,
+                  .bias = product.bias != nullptr,
+                  .add = write == Write::kAdd,
+                  .c_dtype = product.c_dtype});
+  if (call == nullptr) {
+    return false;
+  }
+  whole.run(*call, 0, product.a, product.b, product.bias, product.c);
+  return true;
+}
+
 void CpuMatmul::Impl::product_bf16_in_f32(const Bf16Product& product) {
   const ProductForm& form = product.form;
   const std::int64_t a_size = form.m * form.k;
   const std::int64_t b_size = form.k * form.n;
   const std::int64_t c_size = form.m * form.n;
   const bool narrow = product.c_dtype == DType::kBF16;
-  const auto lease =
-      scratch.lease((a_size + b_size + form.n + (narrow ? c_size : 0)) * size_of(DType::kF32));
-  float* const a = lease.as<float>();
+  float* const a = f32_scratch.grow<float>(a_size + b_size + form.n + (narrow ? c_size : 0));
   float* const b = a + a_size;
   float* const bias = b + b_size;
   float* const c = narrow ? bias + form.n : static_cast<float*>(product.c);

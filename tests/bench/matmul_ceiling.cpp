@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 
 #include "kernels/cpu/matmul.h"
-#include "kernels/cpu/matmul_team.h"
+#include "kernels/cpu/matmul_memory.h"
 
 namespace dstrain::bench {
 namespace {
