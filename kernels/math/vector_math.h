@@ -1,6 +1,6 @@
 // exp, tanh and square root for F = float or a vector of floats: short branch-free formulas, so
 // that one text serves a scalar, a vector register and (F = float) a CUDA thread.
-// FloatTraits says what F needs beside + - * < ?: ; a vector type specialises it.
+// FloatTraits says what F needs beside + - * ; a vector type specialises it.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,9 @@ struct FloatTraits<float> {
   using Bits = std::uint32_t;
   DSTRAIN_HD static float square_root(float x) { return __builtin_sqrtf(x); }
   DSTRAIN_HD static float reciprocal(float x) { return 1.0F / x; }
+  /// The larger and the smaller one; b where either is NaN.
+  DSTRAIN_HD static float larger(float a, float b) { return a > b ? a : b; }
+  DSTRAIN_HD static float smaller(float a, float b) { return a < b ? a : b; }
 };
 
 /// Adding 1.5·2²³ rounds to the nearest integer in the default rounding mode, and leaves that
@@ -40,8 +43,8 @@ DSTRAIN_HD F fast_exp(F x) {
   constexpr float kLog2E = 1.4426950408889634F;
   constexpr float kLn2High = 0.693359375F;
   constexpr float kLn2Low = -2.12194440e-4F;
-  const F above = x < -87.3F ? -87.3F : x;
-  const F clamped = above > 88.3F ? 88.3F : above;
+  using Traits = FloatTraits<F>;
+  const F clamped = Traits::smaller(F{} + 88.3F, Traits::larger(F{} - 87.3F, x));
   const F shifted = clamped * kLog2E + kRounder;
   const F n = shifted - kRounder;
   const F r = (clamped - n * kLn2High) - n * kLn2Low;
@@ -58,7 +61,7 @@ DSTRAIN_HD F fast_exp(F x) {
 /// probabilities, where the exponent comes in units of log 2 anyway.
 template <typename F>
 DSTRAIN_HD F fast_exp2(F x) {
-  const F clamped = x < -126.0F ? -126.0F : x;
+  const F clamped = FloatTraits<F>::larger(F{} - 126.0F, x);
   const F shifted = clamped + kRounder;
   const F r = clamped - (shifted - kRounder);
   F p = r * 1.327647217e-3F + 9.675541331e-3F;

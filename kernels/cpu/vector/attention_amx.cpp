@@ -94,7 +94,7 @@ using MemoryBits = std::uint32_t __attribute__((vector_size(64), aligned(2), may
 
 /// Row `first` in the low halves, row `second` in the high ones.
 DSTRAIN_INLINE VecBits interleaved(VecHalf first, VecHalf second) {
-  return __builtin_convertvector(first, VecBits) | (__builtin_convertvector(second, VecBits) << 16);
+  return widened(first) | (widened(second) << 16);
 }
 
 struct AmxTiles {

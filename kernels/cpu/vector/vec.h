@@ -41,12 +41,24 @@ DSTRAIN_INLINE Vec broadcast(float value) {
   return value - Vec{};
 }
 
+/// Each element in 32 bits. GCC 12 makes six instructions of the conversion where one does.
+DSTRAIN_INLINE VecBits widened(VecHalf half) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<VecBits>(
+      _mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(half)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<VecBits>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(half)));
+#else
+  return __builtin_convertvector(half, VecBits);
+#endif
+}
+
 DSTRAIN_INLINE Vec load(const float* p) {
   return *reinterpret_cast<const MemoryVec*>(p);
 }
 DSTRAIN_INLINE Vec load(const BF16* p) {
   const VecHalf half = *reinterpret_cast<const MemoryHalf*>(p);
-  return reinterpret_cast<Vec>(__builtin_convertvector(half, VecBits) << 16);
+  return reinterpret_cast<Vec>(widened(half) << 16);
 }
 
 /// As to_bf16(); the processor's own instruction, where there is one, takes denormals as zero.
@@ -74,7 +86,7 @@ DSTRAIN_INLINE Vec rounded_as(Vec value) {
   if constexpr (sizeof(T) == sizeof(float)) {
     return value;
   } else {
-    return reinterpret_cast<Vec>(__builtin_convertvector(round_to_bf16(value), VecBits) << 16);
+    return reinterpret_cast<Vec>(widened(round_to_bf16(value)) << 16);
   }
 }
 
@@ -83,10 +95,6 @@ DSTRAIN_INLINE void assign(float* p, float value) {
 }
 DSTRAIN_INLINE void assign(BF16* p, float value) {
   *p = to_bf16(value);
-}
-
-DSTRAIN_INLINE Vec maximum(Vec a, Vec b) {
-  return a > b ? a : b;
 }
 
 using LaneIndex = std::int32_t __attribute__((vector_size(4 * kLanes)));
@@ -208,6 +216,28 @@ struct FloatTraits<DSTRAIN_ISA::Vec> {
     return x;
 #endif
   }
+  DSTRAIN_HD static Vec larger(Vec a, Vec b) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Vec>(
+        _mm512_maskz_max_ps(0xffff, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Vec>(
+        _mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
+#else
+    return a > b ? a : b;
+#endif
+  }
+  DSTRAIN_HD static Vec smaller(Vec a, Vec b) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Vec>(
+        _mm512_maskz_min_ps(0xffff, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Vec>(
+        _mm256_min_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
+#else
+    return a < b ? a : b;
+#endif
+  }
   /// For finite x that are not denormal; right to 2 units in the last place, or 0 beyond 2¹²⁶.
   DSTRAIN_HD static Vec reciprocal(Vec x) {
 #if defined(__AVX512F__)
@@ -221,3 +251,11 @@ struct FloatTraits<DSTRAIN_ISA::Vec> {
 };
 
 }  // namespace dstrain
+
+namespace dstrain::DSTRAIN_ISA {
+
+DSTRAIN_INLINE Vec maximum(Vec a, Vec b) {
+  return FloatTraits<Vec>::larger(a, b);
+}
+
+}  // namespace dstrain::DSTRAIN_ISA
