@@ -17,6 +17,7 @@ constexpr std::int64_t kMostBlockColumns = 384;    // where sums are kept apart
 constexpr std::int64_t kMostDirectTerms = 1024;    // of k, where A is used as it lies
 constexpr std::int64_t kMostChunkTerms = 512;      // of k, where it is copied
 constexpr std::int64_t kRowUnit = 32;              // two tiles
+constexpr std::int64_t kPackPanels = 4;            // that a thread packs at a time
 constexpr std::int64_t kPage = 4096;
 // Beyond this, packing costs more than it saves: the matrix is a vocabulary's.
 constexpr std::int64_t kMostPackedBytes = 48 << 20;
@@ -48,6 +49,10 @@ Cut cut_rows(const ProductForm& form, int threads) {
   // As many blocks as threads, or a multiple of it.
   const std::int64_t blocks = ceil_div(form.m, most * threads) * threads;
   return {form.m, ceil_div(form.m, blocks), kRowUnit};
+}
+
+std::int64_t pack_groups(const ProductForm& form) {
+  return ceil_div(form.n, kPackPanels * kPanelColumns);
 }
 
 bool is_direct(const ProductForm& form) {
@@ -106,7 +111,7 @@ bool BlockedMatmul::run(const Bf16Product& product) {
   if (!this->plan(product, plan)) {
     return false;
   }
-  const std::int64_t pack_tasks = form.n / kPanelColumns * plan.terms.parts;
+  const std::int64_t pack_tasks = pack_groups(form) * plan.terms.parts;
   if (threads_ == 1) {
     for (std::int64_t task = 0; task < pack_tasks; ++task) {
       pack(product, plan, task);
@@ -164,18 +169,25 @@ bool BlockedMatmul::plan(const Bf16Product& product, Plan& plan) {
   return true;
 }
 
-/// One panel of 64 columns in one chunk of k.
+/// A few panels in one chunk of k.
 void BlockedMatmul::pack(const Bf16Product& product, const Plan& plan, std::int64_t task) const {
   const auto& [m, n, k, a_transposed, b_transposed, write] = product.form;
-  const std::int64_t chunk = task / (n / kPanelColumns);
-  const std::int64_t column = task % (n / kPanelColumns) * kPanelColumns;
+  const std::int64_t groups = pack_groups(product.form);
+  const std::int64_t chunk = task / groups;
   const std::int64_t first = plan.terms.begin(chunk);
   const std::int64_t terms = plan.terms.size_of_part(chunk);
-  BF16* const out = plan.packed + first * n + column * terms;
-  if (b_transposed) {
-    pack_transposed_panel(product.b + column * k + first, k, terms, out);
-  } else {
-    pack_panel(product.b + first * n + column, n, terms, out);
+  const std::int64_t panel_size = terms * kPanelColumns;
+  const std::int64_t begin = task % groups * kPackPanels;
+  const std::int64_t end = std::min(begin + kPackPanels, n / kPanelColumns);
+  BF16* const out = plan.packed + first * n;
+  if (!b_transposed) {
+    pack_panels(product.b + first * n + begin * kPanelColumns, n, terms, end - begin,
+                out + begin * panel_size, panel_size);
+    return;
+  }
+  for (std::int64_t panel = begin; panel < end; ++panel) {
+    pack_transposed_panel(product.b + panel * kPanelColumns * k + first, k, terms,
+                          out + panel * panel_size);
   }
 }
 

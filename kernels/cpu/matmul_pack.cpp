@@ -69,22 +69,32 @@ DSTRAIN_AVX512 [[gnu::always_inline]] inline __m512 widen(const BF16* from) {
 
 }  // namespace
 
-DSTRAIN_AVX512 void pack_panel(const BF16* in, std::int64_t stride, std::int64_t rows, BF16* out) {
+// Whole rows of all panels first: memory is read in long runs.
+DSTRAIN_AVX512 void pack_panels(const BF16* in,
+                                std::int64_t stride,
+                                std::int64_t rows,
+                                std::int64_t panels,
+                                BF16* out,
+                                std::int64_t panel_stride) {
   for (std::int64_t row = 0; row < rows; row += 2) {
-    const BF16* const even = in + row * stride;
-    for (std::int64_t column = 0; column < kPanelColumns; column += 16) {
-      _mm512_storeu_si512(out, interleave(even + column, even + stride + column));
-      out += 32;
+    const BF16* even = in + row * stride;
+    for (std::int64_t panel = 0; panel < panels; ++panel) {
+      BF16* const to = out + panel * panel_stride + row * kPanelColumns;
+      for (std::int64_t column = 0; column < kPanelColumns; column += 16) {
+        _mm512_storeu_si512(to + 2 * column, interleave(even + column, even + stride + column));
+      }
+      even += kPanelColumns;
     }
   }
 }
 
+// 16 columns at a time: as many runs of memory as the prefetchers follow.
 DSTRAIN_AVX512 void pack_transposed_panel(const BF16* in,
                                           std::int64_t stride,
                                           std::int64_t rows,
                                           BF16* out) {
-  for (std::int64_t row = 0; row < rows; row += 32) {
-    for (std::int64_t column = 0; column < kPanelColumns; column += 16) {
+  for (std::int64_t column = 0; column < kPanelColumns; column += 16) {
+    for (std::int64_t row = 0; row < rows; row += 32) {
       Square square;
       for (int k = 0; k < 16; ++k) {
         square.row[k] = _mm512_loadu_si512(in + (column + k) * stride + row);

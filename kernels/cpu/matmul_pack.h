@@ -13,11 +13,17 @@ namespace dstrain {
 inline constexpr std::int64_t kPanelColumns = 64;
 inline constexpr std::int64_t kPanelRows = 32;
 
-/// `rows` (a multiple of 32) × 64 of B, for the sum over rows: pairs of rows are interleaved, so
-/// that out is [rows / 2, 64, 2] (oneDNN calls it BA16a64b2a). B[r, c] is in[r · stride + c].
-void pack_panel(const BF16* in, std::int64_t stride, std::int64_t rows, BF16* out);
+/// A panel has `rows` (a multiple of 32) × 64 of B, for a sum over rows: pairs of rows are
+/// interleaved, so that it is [rows / 2, 64, 2] (oneDNN calls that BA16a64b2a). B[r, c] is
+/// in[r · stride + c]; panels start `panel_stride` elements apart. Packs even numbers of rows.
+void pack_panels(const BF16* in,
+                 std::int64_t stride,
+                 std::int64_t rows,
+                 std::int64_t panels,
+                 BF16* out,
+                 std::int64_t panel_stride);
 
-/// The same panel where B is stored by columns: B[r, c] is in[c · stride + r].
+/// One panel where B is stored by columns: B[r, c] is in[c · stride + r].
 void pack_transposed_panel(const BF16* in, std::int64_t stride, std::int64_t rows, BF16* out);
 
 /// What `transpose` takes columns in multiples of.
