@@ -10,6 +10,7 @@
 
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
+#include "engine/spec/config_error.h"
 
 namespace {
 
@@ -31,6 +32,13 @@ int run(int argc, char** argv) {
   dstrain::add_launch_command(app, chosen);
   dstrain::add_train_command(app, chosen);
   dstrain::add_prepare_data_command(app, chosen);
+  if (argc > 1 && argv[1][0] != '-') {
+    const auto is_meant = [&](const CLI::App* command) { return command->check_name(argv[1]); };
+    if (app.get_subcommands(is_meant).empty()) {
+      throw dstrain::ConfigError(
+          fmt::format("there is no command \"{}\"; dstrain --help lists them", argv[1]));
+    }
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -155,6 +155,12 @@ TEST_CASE("what is wrong with a launch is said in one line before anything start
   }
 }
 
+TEST_CASE("a command that does not exist is named", "[failure]") {
+  Program wrong({testing::dstrain_binary(), "lanch", "config.json"});
+  CHECK(wrong.wait(seconds{10}) == 2);
+  CHECK_THAT(wrong.err(), Contains("there is no command \"lanch\""));
+}
+
 TEST_CASE("the token is on no command line", "[failure]") {
   const TinyRun run;
   Program launch(run.launch());
