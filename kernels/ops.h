@@ -28,35 +28,35 @@ enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm };
 enum class Pass : std::uint8_t { kForward, kBackward };
 
 struct AttentionShape {
-  std::int64_t batch = 0;          ///< B
-  std::int64_t sequence = 0;       ///< T
-  std::int64_t query_heads = 0;    ///< H, a multiple of K
+  std::int64_t batch = 0;            ///< B
+  std::int64_t sequence = 0;         ///< T
+  std::int64_t query_heads = 0;      ///< H, a multiple of K
   std::int64_t key_value_heads = 0;  ///< K; query head h reads key/value head h / (H / K)
-  std::int64_t head_dim = 0;       ///< D
+  std::int64_t head_dim = 0;         ///< D
 };
 
 struct NormForward {
   NormKind kind;
   float epsilon;
   ConstTensor x_NC;
-  ConstTensor delta_NC;     ///< optional: added to x before the norm
+  ConstTensor delta_NC;  ///< optional: added to x before the norm
   ConstTensor weight_C;
-  ConstTensor bias_C;       ///< optional
-  Tensor residual_NC;       ///< gets x + delta; unused without delta; may be x itself
+  ConstTensor bias_C;  ///< optional
+  Tensor residual_NC;  ///< gets x + delta; unused without delta; may be x itself
   Tensor y_NC;
-  Tensor stats_N2;          ///< f32: mean (0 for RMSNorm) and 1/deviation of each row
+  Tensor stats_N2;  ///< f32: mean (0 for RMSNorm) and 1/deviation of each row
 };
 
 struct NormBackward {
   NormKind kind;
   ConstTensor dy_NC;
-  ConstTensor x_NC;         ///< what was normalised: NormForward::residual (or x without delta)
+  ConstTensor x_NC;  ///< what was normalised: NormForward::residual (or x without delta)
   ConstTensor weight_C;
   ConstTensor stats_N2;
   Tensor dx_NC;
-  Write dx_write;           ///< kAdd: dx already holds the gradient that bypasses the norm
-  Tensor dweight_C;         ///< f32
-  Tensor dbias_C;           ///< f32, optional
+  Write dx_write;    ///< kAdd: dx already holds the gradient that bypasses the norm
+  Tensor dweight_C;  ///< f32
+  Tensor dbias_C;    ///< f32, optional
   Write parameter_write;
 };
 
@@ -69,28 +69,40 @@ class Ops {
 
   // ---- linear layers: weight is [outputs, inputs], y = x · weightᵀ + bias --------------------
   /// y_NO (compute dtype or f32) = x_NI · w_OIᵀ + bias_O (optional, compute dtype).
-  virtual void linear_forward(ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO,
-                              Stream& stream) = 0;
+  virtual void linear_forward(
+      ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) = 0;
   /// dx_NI = dy_NO · w_OI.
-  virtual void linear_backward_input(ConstTensor dy_NO, ConstTensor w_OI, Tensor dx_NI,
+  virtual void linear_backward_input(ConstTensor dy_NO,
+                                     ConstTensor w_OI,
+                                     Tensor dx_NI,
                                      Stream& stream) = 0;
   /// dw_OI (f32) = or += dy_NOᵀ · x_NI.
-  virtual void linear_backward_weight(ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI,
-                                      Write write, Stream& stream) = 0;
+  virtual void linear_backward_weight(
+      ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write, Stream& stream) = 0;
   /// dbias_O (f32) = or += column sums of dy_NO.
-  virtual void linear_backward_bias(ConstTensor dy_NO, Tensor dbias_O, Write write,
+  virtual void linear_backward_bias(ConstTensor dy_NO,
+                                    Tensor dbias_O,
+                                    Write write,
                                     Stream& stream) = 0;
 
   // ---- embedding -----------------------------------------------------------------------------
   /// x_NC = table_VC[token] (+ position_PC[n mod T], optional). tokens_N: i32 in [0, V).
-  virtual void embedding_forward(ConstTensor tokens_N, ConstTensor table_VC,
-                                 ConstTensor position_PC, std::int64_t sequence, Tensor x_NC,
+  virtual void embedding_forward(ConstTensor tokens_N,
+                                 ConstTensor table_VC,
+                                 ConstTensor position_PC,
+                                 std::int64_t sequence,
+                                 Tensor x_NC,
                                  Stream& stream) = 0;
   /// dtable_VC, dposition_PC (f32; the latter optional) = or += the rows of dx_NC, added in token
   /// order. With kOverwrite, rows that no token names become zero.
-  virtual void embedding_backward(ConstTensor tokens_N, ConstTensor dx_NC, std::int64_t sequence,
-                                  Tensor dtable_VC, Tensor dposition_PC, Write table_write,
-                                  Write position_write, Stream& stream) = 0;
+  virtual void embedding_backward(ConstTensor tokens_N,
+                                  ConstTensor dx_NC,
+                                  std::int64_t sequence,
+                                  Tensor dtable_VC,
+                                  Tensor dposition_PC,
+                                  Write table_write,
+                                  Write position_write,
+                                  Stream& stream) = 0;
 
   // ---- normalisation, with the residual addition before it ------------------------------------
   virtual void norm_forward(const NormForward& norm, Stream& stream) = 0;
@@ -102,49 +114,80 @@ class Ops {
   /// Rotates query and key heads of packed rows q‖k‖v in place: pairs (i, i + D/2), Hugging Face's
   /// half-split layout of RoPE (Su et al. 2021). cos_TD, sin_TD: f32 [T, D/2]. kBackward rotates
   /// by the opposite angle, which is the gradient.
-  virtual void rope(const AttentionShape& shape, Tensor qkv, ConstTensor cos_TD,
-                    ConstTensor sin_TD, Pass pass, Stream& stream) = 0;
+  virtual void rope(const AttentionShape& shape,
+                    Tensor qkv,
+                    ConstTensor cos_TD,
+                    ConstTensor sin_TD,
+                    Pass pass,
+                    Stream& stream) = 0;
   /// Causal softmax(q·kᵀ/sqrt(D))·v. qkv: [N, (H + 2K)·D], rows q‖k‖v, each head-major.
   /// out: [N, H·D]. logsumexp_BHT: f32, kept for backward. Never holds more than a tile of scores.
-  virtual void attention_forward(const AttentionShape& shape, ConstTensor qkv, Tensor out,
-                                 Tensor logsumexp_BHT, Stream& stream) = 0;
+  virtual void attention_forward(const AttentionShape& shape,
+                                 ConstTensor qkv,
+                                 Tensor out,
+                                 Tensor logsumexp_BHT,
+                                 Stream& stream) = 0;
   /// dqkv (overwritten) from dout; recomputes the scores. delta_BHT: f32 scratch.
-  virtual void attention_backward(const AttentionShape& shape, ConstTensor qkv, ConstTensor out,
-                                  ConstTensor logsumexp_BHT, ConstTensor dout, Tensor delta_BHT,
-                                  Tensor dqkv, Stream& stream) = 0;
+  virtual void attention_backward(const AttentionShape& shape,
+                                  ConstTensor qkv,
+                                  ConstTensor out,
+                                  ConstTensor logsumexp_BHT,
+                                  ConstTensor dout,
+                                  Tensor delta_BHT,
+                                  Tensor dqkv,
+                                  Stream& stream) = 0;
 
-  // ---- feed-forward activation -------------------------------------------------------------------
+  // ---- feed-forward activation
+  // -------------------------------------------------------------------
   /// y_NF = act(x_NF).
-  virtual void activation_forward(ActivationKind kind, ConstTensor x_NF, Tensor y_NF,
+  virtual void activation_forward(ActivationKind kind,
+                                  ConstTensor x_NF,
+                                  Tensor y_NF,
                                   Stream& stream) = 0;
   /// dx_NF = dy_NF · act'(x_NF); dx may be dy.
-  virtual void activation_backward(ActivationKind kind, ConstTensor x_NF, ConstTensor dy_NF,
-                                   Tensor dx_NF, Stream& stream) = 0;
+  virtual void activation_backward(
+      ActivationKind kind, ConstTensor x_NF, ConstTensor dy_NF, Tensor dx_NF, Stream& stream) = 0;
   /// y_NF = act(gate) · up, where a row of gate_up is gate‖up, [N, 2F].
-  virtual void gated_activation_forward(ActivationKind kind, ConstTensor gate_up, Tensor y_NF,
+  virtual void gated_activation_forward(ActivationKind kind,
+                                        ConstTensor gate_up,
+                                        Tensor y_NF,
                                         Stream& stream) = 0;
   /// d_gate_up [N, 2F] from dy_NF; may be gate_up itself.
-  virtual void gated_activation_backward(ActivationKind kind, ConstTensor gate_up,
-                                         ConstTensor dy_NF, Tensor d_gate_up, Stream& stream) = 0;
+  virtual void gated_activation_backward(ActivationKind kind,
+                                         ConstTensor gate_up,
+                                         ConstTensor dy_NF,
+                                         Tensor d_gate_up,
+                                         Stream& stream) = 0;
 
-  // ---- loss ----------------------------------------------------------------------------------------
+  // ---- loss
+  // ----------------------------------------------------------------------------------------
   /// losses_N (f32) = -log softmax(logits_NV)[target]. targets_N: i32 in [0, V).
-  virtual void cross_entropy_forward(ConstTensor logits_NV, ConstTensor targets_N, Tensor losses_N,
+  virtual void cross_entropy_forward(ConstTensor logits_NV,
+                                     ConstTensor targets_N,
+                                     Tensor losses_N,
                                      Stream& stream) = 0;
   /// As above, and overwrites the logits with their gradient, (softmax - onehot) · gradient_scale.
-  virtual void cross_entropy_forward_backward(Tensor logits_NV, ConstTensor targets_N,
-                                              float gradient_scale, Tensor losses_N,
+  virtual void cross_entropy_forward_backward(Tensor logits_NV,
+                                              ConstTensor targets_N,
+                                              float gradient_scale,
+                                              Tensor losses_N,
                                               Stream& stream) = 0;
 
-  // ---- sums, optimizer, plumbing -------------------------------------------------------------------
+  // ---- sums, optimizer, plumbing
+  // -------------------------------------------------------------------
   /// total (f64, one element) = or += the sum of an f32 tensor, in a fixed order.
   virtual void sum(ConstTensor values, Tensor total, Write write, Stream& stream) = 0;
   /// total (f64, one element) = or += the sum of squares of an f32 tensor, in a fixed order.
   virtual void sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) = 0;
   /// One pass over a flat range: gradient · step.gradient_scale → m, v, master, and `parameters`
   /// (the compute copy; empty where master itself is what the model computes with).
-  virtual void adamw(const AdamwStep& step, ConstTensor gradient, Tensor master, Tensor m, Tensor v,
-                     Tensor parameters, Stream& stream) = 0;
+  virtual void adamw(const AdamwStep& step,
+                     ConstTensor gradient,
+                     Tensor master,
+                     Tensor m,
+                     Tensor v,
+                     Tensor parameters,
+                     Stream& stream) = 0;
   /// Converts between f32 and bf16 (or copies).
   virtual void cast(ConstTensor in, Tensor out, Stream& stream) = 0;
   /// Sets every byte to zero.

@@ -3,12 +3,12 @@
 // exception types, made where the input is read.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace dstrain {
 
@@ -30,7 +30,8 @@ struct CheckFormat {
 
   template <typename Text>
   consteval CheckFormat(  // NOLINT(google-explicit-constructor): must convert from a literal
-      const Text& text, std::source_location location = std::source_location::current())
+      const Text& text,
+      std::source_location location = std::source_location::current())
       : format(text), where(location) {}
 };
 

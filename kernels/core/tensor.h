@@ -19,7 +19,7 @@ class BasicTensor {
   BasicTensor(Void* data, DType dtype, Shape shape) : data_(data), dtype_(dtype), shape_(shape) {}
   /// A mutable view may be read as a constant one.
   template <typename OtherVoid, typename OtherByte>
-    requires std::is_convertible_v<OtherVoid*, Void*>
+  requires std::is_convertible_v<OtherVoid*, Void*>
   BasicTensor(  // NOLINT(google-explicit-constructor)
       const BasicTensor<OtherVoid, OtherByte>& other)
       : data_(other.data()), dtype_(other.dtype()), shape_(other.shape()) {}

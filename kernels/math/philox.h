@@ -12,7 +12,8 @@
 namespace dstrain {
 
 /// Four random words for (key, counter).
-DSTRAIN_HD std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low,
+DSTRAIN_HD std::array<std::uint32_t, 4> philox(std::uint64_t key,
+                                               std::uint64_t counter_low,
                                                std::uint64_t counter_high) {
   constexpr std::uint64_t kMultiplier0 = 0xD2511F53U;
   constexpr std::uint64_t kMultiplier1 = 0xCD9E8D57U;

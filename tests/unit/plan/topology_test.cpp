@@ -1,8 +1,9 @@
 #include "engine/plan/topology.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <set>
+
+#include <catch2/catch.hpp>
 
 #include "kernels/core/check.h"
 
