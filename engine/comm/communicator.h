@@ -35,8 +35,8 @@ enum class Op : std::uint8_t {
 };
 std::string_view name_of(Op op);
 
-/// A peer closed its connection or died. Exit code: the first failing rank's own, so the launcher
-/// reports the peer; this rank itself exits with 1.
+/// A peer closed its connection or died. The rank that notices exits with 14 (cmd/exit_codes.h), by
+/// which the launcher knows that another one is to blame.
 class PeerLost : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
