@@ -1,4 +1,4 @@
-// Operations over flat ranges: addition, conversion, zeros, sums, AdamW, column sums.
+// Operations over flat ranges: addition, conversion, zeros, sums, AdamW.
 #include <cmath>
 #include <numeric>
 
@@ -161,33 +161,6 @@ TEST_CASE("three steps of adamw follow the paper's algorithm in fp64", "[ops][ad
                  }
                  return {lab.get(master_io), lab.get(m_io), lab.get(v_io),
                          lab.get(copies ? copy : master_io)};
-               });
-    }
-  }
-}
-
-TEST_CASE("linear_backward_bias sums columns in f32", "[ops][linear]") {
-  for (const DType dtype : kComputeDtypes) {
-    for (const auto& [tokens, outputs] :
-         {std::pair<std::int64_t, std::int64_t>{1, 7}, {33, 100}, {257, 64}, {1500, 257}}) {
-      CAPTURE(name_of(dtype), tokens, outputs);
-      const Values dy = rounded_to(dtype, random_values(tokens * outputs, 1));
-      const Values earlier = rounded_to(DType::kF32, random_values(outputs, 2));
-      Values dbias(earlier.size(), 0.0);
-      for (std::size_t i = 0; i < dy.size(); ++i) {
-        dbias[i % earlier.size()] += dy[i];
-      }
-      Values added = earlier;
-      std::transform(added.begin(), added.end(), dbias.begin(), added.begin(), std::plus<>());
-      // Up to 1500 terms of order one: partial sums of order 30 with an error of 2e-6 each.
-      conforms({{"dbias", dbias, 1e-6, 2e-5}, {"dbias added", added, 1e-6, 2e-5}},
-               [&](Lab& lab) -> std::vector<Values> {
-                 const Tensor in = lab.put(dy, dtype, {tokens, outputs});
-                 const Tensor first = lab.unset(DType::kF32, {outputs});
-                 const Tensor second = lab.put(earlier, DType::kF32, {outputs});
-                 lab.ops().linear_backward_bias(in, first, Write::kOverwrite, lab.stream());
-                 lab.ops().linear_backward_bias(in, second, Write::kAdd, lab.stream());
-                 return {lab.get(first), lab.get(second)};
                });
     }
   }

@@ -1,126 +1,17 @@
 // Flash attention (Dao et al. 2022) on a CPU: tiles of 64 keys × 64 queries that stay in the
 // nearest caches. Scores are kept transposed, one key a row and queries side by side in vectors,
 // so that the softmax over keys needs no sums across lanes:
-//   Sᵀ = K Qᵀ · Oᵀ += Vᵀ Pᵀ          backward: dPᵀ = V dOᵀ · dV += Pᵀ dO · dK += dSᵀ Q · dQᵀ += Kᵀ
-//   dSᵀ
+//   forward    Sᵀ = K Qᵀ     Oᵀ += Vᵀ Pᵀ
+//   backward   Sᵀ = K Qᵀ     dPᵀ = V dOᵀ     dV += Pᵀ dO     dK += dSᵀ Q     dQᵀ += Kᵀ dSᵀ
 // Tiles (FloatTiles, AmxTiles) says how an operand is packed and how two are multiplied:
 // a left operand is row-major, a right operand is in the form that Tiles::multiply wants.
 //
 // T sequence, D head dim; j tile of keys, i tile of queries (j ≤ i: causal)
 #pragma once
 
-#include "kernels/cpu/vector/carver.h"
-#include "kernels/cpu/vector/transpose.h"
+#include "kernels/cpu/vector/attention_softmax.h"
 
 namespace dstrain::DSTRAIN_ISA {
-
-constexpr std::int64_t kTileSize = kTile * kTile;
-constexpr std::int64_t kHalf = kTile / 2;
-
-constexpr float kLog2E = 1.4426950408889634F;
-constexpr float kLn2 = 0.6931471805599453F;
-
-template <typename Tiles>
-struct ForwardScratch {
-  using E = typename Tiles::Element;
-  E* k_rows;     // [tiles][64][D], left operand
-  E* v_columns;  // [tiles][D][64], left
-  E* q_columns;  // depth D, 64 columns, right
-  float* scores;
-  E* p;                // Pᵀ: depth 64 keys, 64 columns, right
-  float* out_columns;  // [D][64]
-  float* maximum;
-  float* total;
-  float* factor;
-
-  DSTRAIN_INLINE std::uintptr_t carve(void* base, std::int64_t tiles, std::int64_t depth) {
-    Carver carver{reinterpret_cast<std::uintptr_t>(base)};
-    k_rows = carver.take<E>(tiles * kTile * depth);
-    v_columns = carver.take<E>(tiles * kTile * depth);
-    q_columns = carver.take<E>(kTile * depth);
-    scores = carver.take<float>(kTileSize);
-    p = Tiles::tile_operand(scores, carver);
-    out_columns = carver.take<float>(kTile * depth);
-    maximum = carver.take<float>(kTile);
-    total = carver.take<float>(kTile);
-    factor = carver.take<float>(kTile);
-    return carver.next;
-  }
-};
-
-template <typename Tiles>
-struct BackwardScratch {
-  using E = typename Tiles::Element;
-  E* k_rows;        // [tiles][64][D], left
-  E* v_rows;        // [tiles][64][D], left
-  E* k_columns;     // [tiles][D][64], left
-  E* q_columns;     // depth D, right
-  E* dout_columns;  // depth D, right
-  E* q_rows;        // depth 64, right
-  E* dout_rows;     // depth 64, right
-  float* scores;
-  float* dp;
-  E* p;               // Pᵀ, left
-  E* ds;              // dSᵀ, left
-  E* ds_right;        // dSᵀ, right
-  float* dq_columns;  // [D][64]
-  float* dk;          // [tiles·64][padded D]
-  float* dv;
-  float* logsumexp2;  // in units of log 2
-  float* delta;
-  float* factor;
-
-  DSTRAIN_INLINE std::uintptr_t carve(void* base, std::int64_t tiles, std::int64_t depth) {
-    Carver carver{reinterpret_cast<std::uintptr_t>(base)};
-    const std::int64_t padded = Tiles::padded(depth);
-    k_rows = carver.take<E>(tiles * kTile * depth);
-    v_rows = carver.take<E>(tiles * kTile * depth);
-    k_columns = carver.take<E>(tiles * kTile * depth);
-    q_columns = carver.take<E>(kTile * depth);
-    dout_columns = carver.take<E>(kTile * depth);
-    q_rows = carver.take<E>(kTile * padded);
-    dout_rows = carver.take<E>(kTile * padded);
-    scores = carver.take<float>(kTileSize);
-    dp = carver.take<float>(kTileSize);
-    p = Tiles::tile_operand(scores, carver);
-    ds = Tiles::tile_operand(dp, carver);
-    ds_right = Tiles::tile_operand(dp, carver);
-    dq_columns = carver.take<float>(kTile * depth);
-    dk = carver.take<float>(tiles * kTile * padded);
-    dv = carver.take<float>(tiles * kTile * padded);
-    logsumexp2 = carver.take<float>(kTile);
-    delta = carver.take<float>(kTile);
-    factor = carver.take<float>(kTile);
-    return carver.next;
-  }
-};
-
-/// Lanes of the queries first_query … that may see `key`.
-DSTRAIN_INLINE VecBits visible(std::int64_t key, std::int64_t first_query) {
-  LaneIndex queries{};
-  for (int lane = 0; lane < kLanes; ++lane) {
-    queries[lane] = lane;
-  }
-  return reinterpret_cast<VecBits>(queries >= static_cast<std::int32_t>(key - first_query));
-}
-
-DSTRAIN_INLINE Vec keep_where(VecBits mask, Vec value) {
-  return reinterpret_cast<Vec>(mask & reinterpret_cast<VecBits>(value));
-}
-
-/// The keys of a tile, as the kLanes queries from first_query on see them: below `all_seen` all
-/// queries see them, below `some_seen` some, below `read` none, and beyond nobody looks.
-struct KeyRange {
-  std::int64_t all_seen;
-  std::int64_t some_seen;
-  std::int64_t read;
-};
-DSTRAIN_INLINE KeyRange key_range(bool diagonal, std::int64_t first_query) {
-  if (diagonal) {
-    return {first_query, first_query + kLanes, first_query < kHalf ? kHalf : kTile};
-  }
-  return {kTile, kTile, kTile};
-}
 
 /// result[key][query] = left[key][D] · right[D][query]. On the diagonal the square of late keys and
 /// early queries is left out: nothing there is seen.
@@ -159,52 +50,6 @@ DSTRAIN_INLINE void sum_over_queries(
                     result + kHalf * padded, padded, kHalf, padded, kHalf, true);
   } else {
     Tiles::multiply(left, kTile, right, padded, result, padded, kTile, padded, kTile, true);
-  }
-}
-
-/// Scores become probabilities relative to the running maximum (in units of log 2); factor = what
-/// earlier sums must be multiplied with.
-template <typename Tiles>
-DSTRAIN_INLINE void online_softmax(const ForwardScratch<Tiles>& s, float scale, bool diagonal) {
-  const float scale2 = scale * kLog2E;
-  for (std::int64_t query = 0; query < kTile; query += kLanes) {
-    const float* column = s.scores + query;
-    const KeyRange keys = key_range(diagonal, query);
-    Vec largest[2] = {broadcast(-1.0e30F), broadcast(-1.0e30F)};
-    for (std::int64_t key = 0; key < keys.all_seen; key += 2) {
-      largest[0] = maximum(largest[0], load(column + key * kTile));
-      largest[1] = maximum(largest[1], load(column + (key + 1) * kTile));
-    }
-    for (std::int64_t key = keys.all_seen; key < keys.some_seen; ++key) {
-      const Vec score = load(column + key * kTile);
-      largest[0] = maximum(largest[0], visible(key, query) != 0U ? score : largest[0]);
-    }
-    const Vec before = load(s.maximum + query);
-    const Vec now = maximum(before, maximum(largest[0], largest[1]) * scale2);
-    const Vec factor = fast_exp2(before - now);
-    Vec total[2] = {load(s.total + query) * factor, Vec{}};
-    for (std::int64_t key = 0; key < keys.all_seen; key += 2) {
-      const Vec even = fast_exp2(load(column + key * kTile) * scale2 - now);
-      const Vec odd = fast_exp2(load(column + (key + 1) * kTile) * scale2 - now);
-      total[0] += even;
-      total[1] += odd;
-      Tiles::put_right(s.p, key, query, even, odd);
-    }
-    for (std::int64_t key = keys.all_seen; key < keys.some_seen; key += 2) {
-      const Vec even =
-          keep_where(visible(key, query), fast_exp2(load(column + key * kTile) * scale2 - now));
-      const Vec odd = keep_where(visible(key + 1, query),
-                                 fast_exp2(load(column + (key + 1) * kTile) * scale2 - now));
-      total[0] += even;
-      total[1] += odd;
-      Tiles::put_right(s.p, key, query, even, odd);
-    }
-    for (std::int64_t key = keys.some_seen; key < keys.read; key += 2) {
-      Tiles::put_right(s.p, key, query, Vec{}, Vec{});
-    }
-    store(s.maximum + query, now);
-    store(s.total + query, total[0] + total[1]);
-    store(s.factor + query, factor);
   }
 }
 
@@ -262,43 +107,6 @@ DSTRAIN_INLINE void flash_forward(const AttentionTask<T>& task) {
     }
     rows_of(s.out_columns, s.factor, queries, depth,
             task.out_written + first * task.out_stride + head * depth, task.out_stride);
-  }
-}
-
-/// From scores and dp: P and dS = P · (dP - delta), transposed, as operands.
-template <typename Tiles>
-DSTRAIN_INLINE void probabilities(const BackwardScratch<Tiles>& s, float scale, bool diagonal) {
-  const float scale2 = scale * kLog2E;
-  for (std::int64_t query = 0; query < kTile; query += kLanes) {
-    const float* column = s.scores + query;
-    const float* dp = s.dp + query;
-    const Vec logsumexp2 = load(s.logsumexp2 + query);
-    const Vec delta = load(s.delta + query);
-    const KeyRange keys = key_range(diagonal, query);
-    for (std::int64_t key = 0; key < keys.all_seen; key += 2) {
-      const Vec even = fast_exp2(load(column + key * kTile) * scale2 - logsumexp2);
-      const Vec odd = fast_exp2(load(column + (key + 1) * kTile) * scale2 - logsumexp2);
-      const Vec ds_even = even * (load(dp + key * kTile) - delta);
-      const Vec ds_odd = odd * (load(dp + (key + 1) * kTile) - delta);
-      Tiles::put_left(s.p, key, query, even, odd);
-      Tiles::put_both(s.ds, s.ds_right, key, query, ds_even, ds_odd);
-    }
-    for (std::int64_t key = keys.all_seen; key < keys.some_seen; key += 2) {
-      const VecBits see_even = visible(key, query);
-      const VecBits see_odd = visible(key + 1, query);
-      const Vec even =
-          keep_where(see_even, fast_exp2(load(column + key * kTile) * scale2 - logsumexp2));
-      const Vec odd =
-          keep_where(see_odd, fast_exp2(load(column + (key + 1) * kTile) * scale2 - logsumexp2));
-      const Vec ds_even = keep_where(see_even, even * (load(dp + key * kTile) - delta));
-      const Vec ds_odd = keep_where(see_odd, odd * (load(dp + (key + 1) * kTile) - delta));
-      Tiles::put_left(s.p, key, query, even, odd);
-      Tiles::put_both(s.ds, s.ds_right, key, query, ds_even, ds_odd);
-    }
-    for (std::int64_t key = keys.some_seen; key < keys.read; key += 2) {
-      Tiles::put_left(s.p, key, query, Vec{}, Vec{});
-      Tiles::put_both(s.ds, s.ds_right, key, query, Vec{}, Vec{});
-    }
   }
 }
 
