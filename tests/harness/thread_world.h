@@ -27,8 +27,10 @@ auto thread_world(std::vector<std::unique_ptr<Rendezvous>> world, F&& f) {
           results[rank] = f(*world[rank]);
         } catch (...) {
           failures[rank] = std::current_exception();
-          world[rank].reset();  // peers stop waiting for this one
         }
+        // In the rank's own thread, as a process would leave: some leave-takings wait for the
+        // peers.
+        world[rank].reset();
       });
     }
   }
