@@ -195,7 +195,7 @@ void CpuMatmul::Impl::product_bf16_in_f32(const Bf16Product& product) {
   if (narrow) {
     BF16* const to = static_cast<BF16*>(product.c);
     parallel_pieces(threads, c_size, kPiece, [&](std::int64_t begin, std::int64_t end) {
-      std::transform(c + begin, c + end, to + begin, to_bf16);
+      std::transform(c + begin, c + end, to + begin, [](float value) { return to_bf16(value); });
     });
   }
 }

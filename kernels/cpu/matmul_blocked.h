@@ -4,8 +4,9 @@
 //   C[a block of rows, all or a block of n] (+)= A[the rows, a chunk of k] · B[a chunk of k, …]
 //
 // B is packed once, by all threads; then each thread takes blocks of rows, and makes A's chunks
-// dense, or transposes them, as it comes to them. The sums of an element are added in the order
-// of k whatever the number of threads.
+// dense, or transposes them, as it comes to them. A B that would fill the caches (a vocabulary's)
+// goes slab by slab. The order in which an element's terms are added does not depend on the number
+// of threads, but for the cut of the rows inside oneDNN.
 #pragma once
 
 #include <vector>
@@ -25,19 +26,30 @@ class BlockedMatmul {
 
  private:
   struct Worker {
-    GrowingBuffer dense_a;  ///< the rows of a block, chunk after chunk
-    GrowingBuffer sums;     ///< f32, of a block of rows and columns
+    GrowingBuffer packed_b;  ///< where a thread packs for itself
+    GrowingBuffer dense_a;   ///< the rows of a block, chunk after chunk
+    GrowingBuffer sums;      ///< f32, of a block of rows and columns
+  };
+  /// Elements from one row of what is stored to the next.
+  struct Strides {
+    std::int64_t a, b, c;
   };
   struct Plan;
 
-  bool plan(const Bf16Product& product, Plan& plan);
-  void pack(const Bf16Product& product, const Plan& plan, std::int64_t task) const;
-  void multiply(const Bf16Product& product, const Plan& plan, std::int64_t block, int worker) const;
+  bool run_slabs_of_columns(const Bf16Product& product, const Strides& strides);
+  bool run_slabs_of_terms(const Bf16Product& product, const Strides& strides);
+  bool run_slab(const Bf16Product& product, const Strides& strides);
+  bool prepare(Plan& plan);
+  void pack(const Plan& plan, std::int64_t task) const;
+  static void make_dense(
+      const Plan& plan, std::int64_t row, std::int64_t rows, std::int64_t chunk, BF16* out);
+  void multiply(const Plan& plan, std::int64_t block, int worker) const;
 
   int threads_;
   bool has_tiles_;
   DnnlMatmuls calls_;
   GrowingBuffer packed_b_;
+  GrowingBuffer slab_sums_;  ///< f32, all of C, between slabs of terms
   std::vector<Worker> workers_;
 };
 

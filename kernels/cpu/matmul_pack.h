@@ -14,22 +14,19 @@ inline constexpr std::int64_t kPanelColumns = 64;
 inline constexpr std::int64_t kPanelRows = 32;
 
 /// A panel has `rows` (a multiple of 32) × 64 of B, for a sum over rows: pairs of rows are
-/// interleaved, so that it is [rows / 2, 64, 2] (oneDNN calls that BA16a64b2a). B[r, c] is
-/// in[r · stride + c]; panels start `panel_stride` elements apart. Packs even numbers of rows.
-void pack_panels(const BF16* in,
-                 std::int64_t stride,
-                 std::int64_t rows,
-                 std::int64_t panels,
-                 BF16* out,
-                 std::int64_t panel_stride);
+/// interleaved, so that it is [rows / 2, 64, 2] (oneDNN calls that BA16a64b2a).
+struct PackSource {
+  const BF16* b;
+  std::int64_t stride;
+  bool transposed;       ///< B[r, c] is b[c · stride + r], not b[r · stride + c]
+  std::int64_t rows;     ///< what is beyond these and up to a multiple of 32 becomes zero,
+  std::int64_t columns;  ///< and so does what is beyond these and up to a multiple of 64
+};
 
-/// One panel where B is stored by columns: B[r, c] is in[c · stride + r].
-void pack_transposed_panel(const BF16* in, std::int64_t stride, std::int64_t rows, BF16* out);
+/// Panels start `panel_stride` elements apart.
+void pack_panels(const PackSource& source, BF16* out, std::int64_t panel_stride);
 
-/// What `transpose` takes columns in multiples of.
-inline constexpr std::int64_t kTransposeColumns = 16;
-
-/// out[c · out_stride + r] = in[r · in_stride + c]; rows a multiple of 32, columns of 16.
+/// out[c · out_stride + r] = in[r · in_stride + c], and 0 from `rows` up to a multiple of 32.
 void transpose(const BF16* in,
                std::int64_t in_stride,
                std::int64_t rows,
@@ -44,8 +41,9 @@ struct FinishedBlock {
   std::int64_t stride;
 };
 
-/// out = or (f32 only) += sums + bias (optional). Columns a multiple of 16.
+/// out = or (f32 only) += sums + bias (optional).
 void finish_block(const float* sums,
+                  std::int64_t sums_stride,
                   std::int64_t rows,
                   std::int64_t columns,
                   const BF16* bias,
