@@ -17,8 +17,11 @@ LossHead LossHead::declare(const LayerShape& shape,
                             : blueprint.add_param({.name = "head.weight",
                                                    .shape = {model.vocab_size, model.hidden_size},
                                                    .deviation = model.initializer_range});
-  head.chunk_tokens_ = std::clamp<std::int64_t>(
+  // Chunks of even size: each one reads the whole weight and adds to its whole gradient.
+  const std::int64_t most = std::clamp<std::int64_t>(
       kMaxChunkBytes / (model.vocab_size * size_of(shape.compute)), 1, tokens);
+  const std::int64_t chunks = (tokens + most - 1) / most;
+  head.chunk_tokens_ = (tokens + chunks - 1) / chunks;
   head.logits_ = blueprint.add_buffer(
       {"logits", {head.chunk_tokens_, model.vocab_size}, shape.compute, Lifetime::kScratch});
   head.losses_ = blueprint.add_buffer({"losses", {tokens}, DType::kF32, Lifetime::kScratch});

@@ -12,7 +12,7 @@ namespace dstrain {
 class LossHead {
  public:
   /// Logits of a chunk take at most this much; at least one token, at most all of them.
-  static constexpr std::int64_t kMaxChunkBytes = std::int64_t{64} << 20;
+  static constexpr std::int64_t kMaxChunkBytes = std::int64_t{128} << 20;
 
   /// `embedding_table`: what a tied head multiplies with.
   static LossHead declare(const LayerShape& shape, ParamRef embedding_table, Blueprint& blueprint);
