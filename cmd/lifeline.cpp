@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 namespace dstrain {
@@ -14,6 +15,9 @@ namespace dstrain {
 Lifeline::Lifeline(StopSignal& stop, std::chrono::milliseconds patience)
     : stop_(stop), patience_(patience), done_(eventfd(0, EFD_CLOEXEC)) {
   if (!done_) throw std::system_error(errno, std::generic_category(), "eventfd");
+  // From here on the end of stdin tells that the launcher is gone; a rank that somebody stopped
+  // (SIGSTOP) has to run to see it. SIGTERM, set until now, would wait with it.
+  prctl(PR_SET_PDEATHSIG, SIGCONT);
   // Signals are the main thread's: a new thread inherits this mask.
   sigset_t all;
   sigset_t before;
