@@ -170,10 +170,12 @@ StepMetrics Trainer::train_one() {
   if (!step.stats.updated || !std::isfinite(agreement.loss)) {
     const std::string tensor = engine_.first_bad_gradient();
     throw NumericalError(fmt::format(
-        "step {}: loss {} and gradient norm {} are not both finite{}; nothing was updated or saved "
-        "since step {}. Lower the learning rate, or clip gradients",
+        "step {}: loss {} and gradient norm {} are not both finite{}; this step is not saved, {}. "
+        "Lower the learning rate, or clip gradients",
         state_.step + 1, agreement.loss, step.stats.grad_norm,
-        tensor.empty() ? "" : fmt::format(", first in the gradient of {}", tensor), saved_step_));
+        tensor.empty() ? "" : fmt::format(", first in the gradient of {}", tensor),
+        saved_step_ < 0 ? "and there is no checkpoint yet"
+                        : fmt::format("the newest checkpoint is of step {}", saved_step_)));
   }
   state_.step += 1;
   state_.optimizer_step += 1;

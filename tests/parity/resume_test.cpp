@@ -191,6 +191,19 @@ TEST_CASE("a checkpoint of a larger model is refused, not resumed in part", "[re
       }));
 }
 
+TEST_CASE("a run that diverges stops, names the tensor, and saves nothing of it", "[resume]") {
+  const RunFolder folder;
+  LoadedConfig config = config_of(folder, "diverged", 8, 2, "fp32");
+  config.config.optimizer.learning_rate = 1e30;
+  CHECK_THROWS_MATCHES(run(config, 2), NumericalError,
+                       Catch::Matchers::Predicate<NumericalError>([](const NumericalError& error) {
+                         const std::string what = error.what();
+                         return what.find("first in the gradient of ") != std::string::npos &&
+                                what.find("there is no checkpoint yet") != std::string::npos;
+                       }));
+  CHECK_FALSE(fs::exists(folder.path() / "diverged" / "checkpoints"));
+}
+
 TEST_CASE("two ranks resume what one rank saved", "[parity][resume]") {
   const RunFolder folder;
   CHECK(run(config_of(folder, "reshaped", 4, 1, "fp32"), 1).step == 4);
