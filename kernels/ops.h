@@ -177,7 +177,7 @@ class Ops {
   // -------------------------------------------------------------------
   /// total (f64, one element) = or += the sum of an f32 tensor, in a fixed order.
   virtual void sum(ConstTensor values, Tensor total, Write write, Stream& stream) = 0;
-  /// total (f64, one element) = or += the sum of squares of an f32 tensor, in a fixed order.
+  /// total (f64, one element) = or += the sum of squares of a tensor, in a fixed order.
   virtual void sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) = 0;
   /// One pass over a flat range: gradient · step.gradient_scale → m, v, master, and `parameters`
   /// (the compute copy; empty where master itself is what the model computes with).
@@ -190,6 +190,9 @@ class Ops {
                      Stream& stream) = 0;
   /// Converts between f32 and bf16 (or copies).
   virtual void cast(ConstTensor in, Tensor out, Stream& stream) = 0;
+  /// y = or += scale · x, computed in f32; x and y: f32, bf16 or f16, each its own. y may be x
+  /// where the dtypes are the same.
+  virtual void add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) = 0;
   /// Sets every byte to zero.
   virtual void zero(Tensor tensor, Stream& stream) = 0;
 };

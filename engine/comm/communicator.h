@@ -21,7 +21,14 @@ namespace dstrain {
 enum class ReduceOp : std::uint8_t { kSum, kMax };
 
 /// What the bytes are for: in error messages, in traces, and in tests that count traffic.
-enum class Purpose : std::uint8_t { kGradient, kParameter, kActivation, kMetric, kControl };
+enum class Purpose : std::uint8_t {
+  kGradient,
+  kParameter,
+  kOptimizer,  ///< norms and what else an update must know of all ranks
+  kActivation,
+  kMetric,
+  kControl
+};
 std::string_view name_of(Purpose purpose);
 
 /// What a communicator can be asked for: in error messages, traces and counts.

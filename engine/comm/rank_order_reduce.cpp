@@ -107,6 +107,7 @@ void reduce_in_rank_order(std::span<const void* const> inputs,
       return reduce_type<double>(inputs, out, op, elements);
     case DType::kI32:
       return reduce_type<std::int32_t>(inputs, out, op, elements);
+    case DType::kF16:  // TODO(f16): reduced once kernels/core has the type
     case DType::kU8:
       break;
   }

@@ -15,7 +15,8 @@ Linear Linear::declare(Blueprint& blueprint,
                                               .shape = {part.outputs, inputs},
                                               .init = Init::kNormal,
                                               .deviation = deviation,
-                                              .decays = true});
+                                              .decays = true,
+                                              .hidden_matrix = true});
     linear.weight_ = linear.outputs_ == 0 ? ref : linear.weight_;
     linear.outputs_ += part.outputs;
   }

@@ -62,6 +62,9 @@ double learning_rate_at(const SchedulerConfig& scheduler, double optimizer_rate,
       return warmup_rate(scheduler, optimizer_rate, k);
     case SchedulerKind::kWarmupCosine:
       return cosine_rate(scheduler, optimizer_rate, k);
+    case SchedulerKind::kRangeTest:
+    case SchedulerKind::kOneCycle:
+      break;
   }
   return optimizer_rate;
 }

@@ -18,8 +18,9 @@ struct ParamDecl {
   std::string name;  ///< global and topology-free: "blocks.3.attention.query.weight"
   Shape shape;       ///< whole tensor
   Init init = Init::kNormal;
-  float deviation = 0.02F;  ///< of kNormal
-  bool decays = true;       ///< weight decay applies: matrices yes, norms and biases no
+  float deviation = 0.02F;     ///< of kNormal
+  bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
+  bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
 };
 
 /// Where a parameter lies: unit and first element in the unit's flat buffer. Parameters of a unit

@@ -4,15 +4,58 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/spec/model_spec.h"
+#include "kernels/core/dtype.h"
 
 namespace dstrain {
 
-enum class Precision : std::uint8_t { kF32, kBF16 };
+/// What the model computes in. kF16 scales the loss (LossScaleConfig).
+enum class Precision : std::uint8_t { kF32, kBF16, kF16 };
+constexpr DType dtype_of(Precision precision) {
+  switch (precision) {
+    case Precision::kF32:
+      return DType::kF32;
+    case Precision::kBF16:
+      return DType::kBF16;
+    case Precision::kF16:
+      return DType::kF16;
+  }
+  return DType::kF32;
+}
+
+/// "fp16": DeepSpeed's loss scaling.
+struct LossScaleConfig {
+  double static_scale = 0.0;              ///< loss_scale; 0: dynamic
+  std::int64_t initial_scale_power = 16;  ///< the first dynamic scale is 2 to this power
+  std::int64_t window = 1000;             ///< loss_scale_window: clean steps before it doubles
+  std::int64_t hysteresis = 2;            ///< overflows before it halves (ZeRO stages 1 to 3)
+  bool consecutive_hysteresis = false;    ///< a clean step restores the hysteresis
+  double min_scale = 1.0;                 ///< min_loss_scale
+
+  bool operator==(const LossScaleConfig&) const = default;
+};
+
+/// Number formats beside the one that the model computes in.
+struct FormatConfig {
+  /// data_types.grad_accum_dtype: f32, or the compute dtype. Absent: f32.
+  std::optional<DType> grad_accum;
+  /// communication_data_type: what gradients are on the wire. Absent: as grad_accum.
+  std::optional<DType> communication;
+  /// bf16.bf16_optimizer_states: moments in bf16, rounded stochastically.
+  bool bf16_optimizer_states = false;
+  /// bf16.bf16_master_weights_and_grads: no f32 copy of the parameters; the bf16 ones are updated
+  /// with stochastic rounding. Gradients are accumulated in bf16.
+  bool bf16_master = false;
+  bool prescale_gradients = false;         ///< divide by the ranks before summing, not after
+  double gradient_predivide_factor = 1.0;  ///< divided by before the sum, given back after it
+
+  bool operator==(const FormatConfig&) const = default;
+};
 
 /// The batch identity: train = micro × accumulation × data-parallel size.
 struct BatchConfig {
@@ -23,9 +66,17 @@ struct BatchConfig {
   bool operator==(const BatchConfig&) const = default;
 };
 
-enum class OptimizerKind : std::uint8_t { kAdamW };
+enum class OptimizerKind : std::uint8_t {
+  kAdamW,    ///< "AdamW", and "Adam" with adam_w_mode (DeepSpeed's default)
+  kAdam,     ///< "Adam" with adam_w_mode false: the decay is added to the gradient
+  kSgd,      ///< "SGD", with momentum and Nesterov
+  kAdagrad,  ///< "Adagrad"
+  kLion,     ///< "Lion"
+  kLamb,     ///< "Lamb"
+  kMuon      ///< "Muon": the blocks' matrices; everything else by AdamW
+};
 
-/// "optimizer". "Adam" with adam_w_mode (DeepSpeed's default) is AdamW.
+/// "optimizer".
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kAdamW;
   double learning_rate = 1e-3;  ///< params.lr
@@ -34,12 +85,55 @@ struct OptimizerConfig {
   double epsilon = 1e-8;      ///< params.eps
   double weight_decay = 0.0;  ///< params.weight_decay; on matrices only, not on norms and biases
   bool bias_correction = true;
+  double momentum = 0.0;          ///< SGD, Muon
+  double dampening = 0.0;         ///< SGD
+  bool nesterov = false;          ///< SGD, Muon
+  double max_coeff = 10.0;        ///< LAMB: largest trust ratio
+  double min_coeff = 0.01;        ///< LAMB: smallest
+  bool eps_inside_sqrt = false;   ///< LAMB
+  std::optional<double> muon_lr;  ///< Muon's matrices; absent: lr
+  std::optional<double> adam_lr;  ///< Muon's other parameters; absent: lr
 
   bool operator==(const OptimizerConfig&) const = default;
 };
 
-enum class SchedulerKind : std::uint8_t { kConstant, kWarmup, kWarmupDecay, kWarmupCosine };
+enum class SchedulerKind : std::uint8_t {
+  kConstant,
+  kWarmup,
+  kWarmupDecay,
+  kWarmupCosine,
+  kRangeTest,
+  kOneCycle
+};
 enum class WarmupType : std::uint8_t { kLog, kLinear };
+
+/// LRRangeTest's params (Smith 2017): the rate grows until training breaks.
+struct RangeTestConfig {
+  double min_lr = 1e-3;           ///< lr_range_test_min_lr
+  std::int64_t step_size = 2000;  ///< lr_range_test_step_size, updates
+  double step_rate = 1.0;         ///< lr_range_test_step_rate
+  bool staircase = false;         ///< lr_range_test_staircase
+
+  bool operator==(const RangeTestConfig&) const = default;
+};
+
+/// OneCycle's params (Smith & Topin 2017): up, down, then decay; beta1 goes the other way.
+struct OneCycleConfig {
+  double min_lr = 0.0;  ///< cycle_min_lr
+  double max_lr = 0.0;  ///< cycle_max_lr
+  double decay_lr_rate = 0.0;
+  std::int64_t first_step_size = 2000;           ///< cycle_first_step_size, updates
+  std::optional<std::int64_t> second_step_size;  ///< absent: as the first
+  std::int64_t first_stair_count = 0;
+  std::optional<std::int64_t> second_stair_count;  ///< absent: as the first
+  std::int64_t decay_step_size = 0;
+  bool cycle_momentum = true;
+  double min_momentum = 0.8;         ///< cycle_min_mom
+  double max_momentum = 0.9;         ///< cycle_max_mom
+  double decay_momentum_rate = 0.0;  ///< decay_mom_rate
+
+  bool operator==(const OneCycleConfig&) const = default;
+};
 
 /// "scheduler"; kConstant where there is none. Unresolved ("auto" or absent) values are empty.
 struct SchedulerConfig {
@@ -52,6 +146,8 @@ struct SchedulerConfig {
       warmup_max_lr;              ///< WarmupLR: absent is the optimizer's; WarmupDecayLR: 0.001
   double warmup_min_ratio = 0.0;  ///< WarmupCosineLR
   double cos_min_ratio = 1e-4;
+  RangeTestConfig range_test;
+  OneCycleConfig one_cycle;
 
   bool operator==(const SchedulerConfig&) const = default;
 };
@@ -80,6 +176,9 @@ struct TrainingConfig {
   std::int64_t eval_batches = 16;  ///< micro-batches per rank
   DeviceChoice device = DeviceChoice::kAuto;
   std::string output_dir;
+  /// Steps in a row whose gradients are not finite, after which the run stops. Absent: 40 with a
+  /// dynamic loss scale, 5 otherwise.
+  std::optional<std::int64_t> max_consecutive_skips;
 
   bool operator==(const TrainingConfig&) const = default;
 };
@@ -95,10 +194,22 @@ struct CheckpointConfig {
   bool operator==(const CheckpointConfig&) const = default;
 };
 
-/// "zero_optimization". Stage 0 for now; later stages have their own issue.
+/// "zero_optimization". A unit is a block, the embedding or the head; sizes are elements.
 struct ZeroConfig {
   int stage = 0;
-  bool overlap_comm = true;  ///< reduce a block's gradient while backward goes on
+  bool overlap_comm = true;  ///< reduce and gather a unit while others compute
+  /// stage3_prefetch_bucket_size: elements of units gathered ahead of their use, at least one unit;
+  /// 0: none. Absent: the next unit.
+  std::optional<std::int64_t> prefetch_bucket_size;
+  /// stage3_param_persistence_threshold: units of fewer elements stay whole on every rank.
+  std::int64_t param_persistence_threshold = 100'000;
+  /// stage3_model_persistence_threshold: all those together at most so many elements.
+  std::int64_t model_persistence_threshold = std::numeric_limits<std::int64_t>::max();
+  /// stage3_max_live_parameters: gathered elements that prefetching and reuse may bring about.
+  std::optional<std::int64_t> max_live_parameters;
+  /// stage3_max_reuse_distance: a unit stays gathered if no more elements than these are used
+  /// before its next use. Absent: 0, only what is used twice running.
+  std::optional<std::int64_t> max_reuse_distance;
 
   bool operator==(const ZeroConfig&) const = default;
 };
@@ -107,6 +218,8 @@ struct Config {
   BatchConfig batch;
   double gradient_clipping = 1.0;  ///< global L2 norm; 0: off. DeepSpeed 0.19's default
   Precision precision = Precision::kF32;
+  LossScaleConfig loss_scale;  ///< only with kF16
+  FormatConfig formats;
   ZeroConfig zero;
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;

@@ -9,7 +9,7 @@
 
 namespace dstrain {
 
-enum class DType : std::uint8_t { kF32, kBF16, kF64, kI32, kU8 };
+enum class DType : std::uint8_t { kF32, kBF16, kF64, kI32, kU8, kF16 };
 
 /// Bytes of one element.
 constexpr std::int64_t size_of(DType dtype) {
@@ -18,6 +18,7 @@ constexpr std::int64_t size_of(DType dtype) {
     case DType::kI32:
       return 4;
     case DType::kBF16:
+    case DType::kF16:
       return 2;
     case DType::kF64:
       return 8;
@@ -39,6 +40,8 @@ constexpr std::string_view name_of(DType dtype) {
       return "i32";
     case DType::kU8:
       return "u8";
+    case DType::kF16:
+      return "f16";
   }
   return "?";
 }

@@ -104,12 +104,15 @@ class CpuOps final : public Ops {
              Tensor parameters,
              Stream& stream) override;
   void cast(ConstTensor in, Tensor out, Stream& stream) override;
+  void add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) override;
   void zero(Tensor tensor, Stream& stream) override;
 
  private:
-  using BlockSum = double (*)(const float* x, std::int64_t n);
+  template <typename T>
+  using BlockSum = double (*)(const T* x, std::int64_t n);
+  template <typename T>
   void sum_blocks(
-      BlockSum block_sum, ConstTensor values, Tensor total, Write write, Stream& stream);
+      BlockSum<T> block_sum, ConstTensor values, Tensor total, Write write, Stream& stream);
   /// total[c] = or += the sum over blocks of partials[block][c], in block order.
   void add_partials(const float* partials,
                     std::int64_t blocks,

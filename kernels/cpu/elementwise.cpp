@@ -91,6 +91,25 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
   });
 }
 
+void CpuOps::add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) {
+  const std::int64_t n = x.numel();
+  expect(y, "add_scaled: y", y.dtype(), n);
+  const bool adds = write == Write::kAdd;
+  stream.run([=, this] {
+    with_loops(loops_, x.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+        const T* const from = pointer<T>(x) + begin;
+        if (y.dtype() == DType::kF32) {
+          loops.scale_to_f32(from, scale, pointer<float>(y) + begin, adds, end - begin);
+        } else {
+          expect(y, "add_scaled: y", DType::kBF16, n);
+          loops.scale_to_bf16(from, scale, pointer<BF16>(y) + begin, adds, end - begin);
+        }
+      });
+    });
+  });
+}
+
 void CpuOps::zero(Tensor tensor, Stream& stream) {
   stream.run([=, this] { zero_bytes(tensor.data(), tensor.bytes()); });
 }

@@ -9,24 +9,27 @@
 namespace dstrain {
 
 void CpuOps::sum(ConstTensor values, Tensor total, Write write, Stream& stream) {
-  sum_blocks(loops_.sum, values, total, write, stream);
+  sum_blocks<float>(loops_.sum, values, total, write, stream);
 }
 
 void CpuOps::sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) {
-  sum_blocks(loops_.sum_of_squares, values, total, write, stream);
+  with_loops(loops_, values.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+    sum_blocks<T>(loops.sum_of_squares, values, total, write, stream);
+  });
 }
 
+template <typename T>
 void CpuOps::sum_blocks(
-    BlockSum block_sum, ConstTensor values, Tensor total, Write write, Stream& stream) {
+    BlockSum<T> block_sum, ConstTensor values, Tensor total, Write write, Stream& stream) {
   const std::int64_t n = values.numel();
-  expect(values, "values", DType::kF32, n);
+  expect(values, "values", DTypeOf<T>::value, n);
   expect(total, "total", DType::kF64, 1);
   stream.run([=, this] {
     constexpr std::int64_t kBlock = 1 << 16;
     const std::int64_t blocks = (n + kBlock - 1) / kBlock;
     const auto sums = scratch_.lease(blocks * size_of(DType::kF64));
     parallel_pieces(threads_, n, kBlock, [&](std::int64_t begin, std::int64_t end) {
-      sums.as<double>()[begin / kBlock] = block_sum(pointer<float>(values) + begin, end - begin);
+      sums.as<double>()[begin / kBlock] = block_sum(pointer<T>(values) + begin, end - begin);
     });
     double& result = *pointer<double>(total);
     double added = 0.0;

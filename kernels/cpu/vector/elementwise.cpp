@@ -151,32 +151,61 @@ template <typename From, typename To>
   for_each_vec(n, [=](std::int64_t i, auto width) { store(y + i, load(x + i, width), width); });
 }
 
+/// x and y may be the same.
+template <typename From, typename To>
+[[gnu::flatten]] void add_scaled(const From* x, float scale, To* y, bool adds, std::int64_t n) {
+  if (adds) {
+    for_each_vec(n, [=](std::int64_t i, auto width) {
+      store(y + i, load(y + i, width) + scale * load(x + i, width), width);
+    });
+  } else {
+    for_each_vec(
+        n, [=](std::int64_t i, auto width) { store(y + i, scale * load(x + i, width), width); });
+  }
+}
+
 constexpr int kDoubleLanes = kLanes / 2;
 using VecDouble = double __attribute__((vector_size(4 * kLanes)));
 using HalfVec = float __attribute__((vector_size(2 * kLanes)));
-using MemoryHalfVec = float __attribute__((vector_size(2 * kLanes), aligned(4), may_alias));
+
+/// The first or second half of the lanes as doubles.
+template <int kHalf>
+DSTRAIN_INLINE VecDouble widened_half(Vec value) {
+  HalfVec half;
+  for (int lane = 0; lane < kDoubleLanes; ++lane) {
+    half[lane] = value[kHalf * kDoubleLanes + lane];
+  }
+  return __builtin_convertvector(half, VecDouble);
+}
+DSTRAIN_INLINE float scalar(const float* p) {
+  return *p;
+}
+DSTRAIN_INLINE float scalar(const BF16* p) {
+  return to_float(*p);
+}
 
 /// Four running sums of doubles, so that the additions do not wait for each other.
-template <bool kSquare>
-[[gnu::flatten]] double sum(const float* x, std::int64_t n) {
+template <bool kSquare, typename T>
+[[gnu::flatten]] double sum(const T* x, std::int64_t n) {
   constexpr int kChains = 4;
   VecDouble totals[kChains] = {};
+  double total = 0.0;
+  const auto add = [](VecDouble& chain, VecDouble wide) { chain += kSquare ? wide * wide : wide; };
   std::int64_t i = 0;
-  for (; i + kChains * kDoubleLanes <= n; i += kChains * kDoubleLanes) {
-    for (int chain = 0; chain < kChains; ++chain) {
-      const HalfVec value = *reinterpret_cast<const MemoryHalfVec*>(x + i + chain * kDoubleLanes);
-      const VecDouble wide = __builtin_convertvector(value, VecDouble);
-      totals[chain] += kSquare ? wide * wide : wide;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    for (int pair = 0; pair < 2; ++pair) {
+      const Vec value = load(x + i + pair * kLanes);
+      add(totals[2 * pair], widened_half<0>(value));
+      add(totals[2 * pair + 1], widened_half<1>(value));
     }
   }
-  double total = 0.0;
   for (int chain = 0; chain < kChains; ++chain) {
     for (int lane = 0; lane < kDoubleLanes; ++lane) {
       total += totals[chain][lane];
     }
   }
   for (; i < n; ++i) {
-    const auto wide = static_cast<double>(x[i]);
+    const auto wide = static_cast<double>(scalar(x + i));
     total += kSquare ? wide * wide : wide;
   }
   return total;
@@ -193,6 +222,9 @@ void fill(TypedLoops<T>* loops) {
   loops->accumulate = accumulate<T>;
   loops->add_column_sums = add_column_sums<T>;
   loops->adamw = adamw<T>;
+  loops->sum_of_squares = sum<true, T>;
+  loops->scale_to_f32 = add_scaled<T, float>;
+  loops->scale_to_bf16 = add_scaled<T, BF16>;
 }
 
 }  // namespace
@@ -202,8 +234,7 @@ void fill_elementwise(VectorLoops* loops) {
   fill(&loops->bf16);
   loops->widen = convert<BF16, float>;
   loops->narrow = convert<float, BF16>;
-  loops->sum = sum<false>;
-  loops->sum_of_squares = sum<true>;
+  loops->sum = sum<false, float>;
 }
 
 }  // namespace dstrain::DSTRAIN_ISA

@@ -123,6 +123,10 @@ struct TypedLoops {
                 float* v,
                 T* parameters,
                 std::int64_t n);
+  double (*sum_of_squares)(const T* x, std::int64_t n);
+  /// y = scale · x, or y += scale · x.
+  void (*scale_to_f32)(const T* x, float scale, float* y, bool adds, std::int64_t n);
+  void (*scale_to_bf16)(const T* x, float scale, BF16* y, bool adds, std::int64_t n);
   /// Bytes of scratch for one task at a time.
   std::int64_t (*attention_scratch_bytes)(std::int64_t sequence, std::int64_t head_dim);
   void (*attention_forward)(const AttentionTask<T>& task);
@@ -135,7 +139,6 @@ struct VectorLoops {
   void (*widen)(const BF16* x, float* y, std::int64_t n);
   void (*narrow)(const float* x, BF16* y, std::int64_t n);
   double (*sum)(const float* x, std::int64_t n);
-  double (*sum_of_squares)(const float* x, std::int64_t n);
 };
 
 }  // namespace dstrain

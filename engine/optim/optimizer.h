@@ -1,0 +1,92 @@
+// Optimizer: updates what a rank owns of every unit. The same numbers whatever the ranges, so that
+// ranks may share the work in any way; an optimizer that must see a whole tensor (LAMB's norms,
+// Muon's matrices) asks the group for what lies elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/plan/shard_map.h"
+#include "engine/runtime/exec_context.h"
+#include "engine/spec/config.h"
+
+namespace dstrain {
+
+/// Which elements have a moment (a running average that the optimizer keeps of each).
+enum class MomentExtent : std::uint8_t {
+  kNone,
+  kAll,
+  kNotHiddenMatrices  ///< Muon's second moment: ParamDecl::hidden_matrix has none
+};
+
+/// What an optimizer keeps beside the parameters, and what checkpoints call it.
+struct Moments {
+  MomentExtent first = MomentExtent::kNone;
+  MomentExtent second = MomentExtent::kNone;
+  const char* first_name = "";   ///< "exp_avg", "momentum_buffer"
+  const char* second_name = "";  ///< "exp_avg_sq", "sum"
+};
+Moments moments_of(const OptimizerConfig& config);
+
+/// What one rank updates of one unit. All tensors are flat and cover exactly `range`, but for a
+/// moment of extent kNotHiddenMatrices, which covers only those elements, in order.
+struct UnitState {
+  int unit = 0;
+  Range range;           ///< of the unit's flat buffer, without padding; may be empty
+  ConstTensor gradient;  ///< f32, or the dtype that gradients are accumulated in
+  Tensor master;         ///< f32, or bf16 (FormatConfig::bf16_master)
+  Tensor first_moment;   ///< f32 or bf16
+  Tensor second_moment;  ///< f32 or bf16
+  Tensor parameters;     ///< the compute copy; empty where master is what the model computes with
+};
+
+struct UpdateParams {
+  double learning_rate = 0.0;
+  std::optional<double> beta1;  ///< OneCycle's momentum; absent: the config's
+  std::int64_t update = 1;      ///< optimizer updates, this one included
+  float gradient_scale = 1.0F;  ///< multiplies gradients: clipping, loss scale, mean over ranks
+  std::uint64_t seed = 0;       ///< of stochastic rounding
+};
+
+class Optimizer {
+ public:
+  Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+  virtual ~Optimizer() = default;
+
+  /// Updates `units`, which are all units in order, the same call on every rank of the group.
+  /// `updated(i)` is called once the new parameters of units[i] are enqueued on the compute stream.
+  using UnitUpdated = std::function<void(std::size_t index)>;
+  virtual void update(const ExecContext& context,
+                      std::span<const UnitState> units,
+                      const UpdateParams& params,
+                      const UnitUpdated& updated) = 0;
+};
+
+/// Scratch that an optimizer needs, declared before anything is allocated.
+struct OptimizerScratch {
+  std::vector<BufferRef> buffers;  ///< in an order of the optimizer's own
+};
+OptimizerScratch declare_optimizer(const OptimizerConfig& config,
+                                   const ShardMap& shards,
+                                   DType compute,
+                                   Blueprint& blueprint);
+
+/// What an optimizer is made of; the references outlive it.
+struct OptimizerParts {
+  const OptimizerConfig& config;
+  const Blueprint& blueprint;
+  const ShardMap& shards;
+  OptimizerScratch scratch;
+  Communicator& group;   ///< the ranks among which `sharded` states lie
+  bool sharded = false;  ///< UnitState::range is this rank's slice (ZeRO stage 1 and up)
+};
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerParts& parts);
+
+}  // namespace dstrain
