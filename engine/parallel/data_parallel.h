@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "engine/comm/communicator.h"
-#include "engine/optim/adamw.h"
+#include "engine/optim/optimizer.h"
 #include "engine/plan/shard_map.h"
 #include "engine/runtime/exec_context.h"
 #include "engine/spec/config.h"
@@ -46,7 +46,7 @@ class DataParallel {
 struct DataParallelParts {
   const ExecContext& context;
   const ShardMap& shards;
-  const AdamW& optimizer;
+  Optimizer& optimizer;
   Communicator& group;    ///< the data-parallel group
   Stream& communication;  ///< stream for collectives beside the compute stream
   Tensor norm_total;      ///< f64, one element: scratch of the norm

@@ -9,6 +9,7 @@
 // On the wire: 2 (dp-1)/dp × 4 bytes per parameter and step (ring all-reduce), nothing per
 // micro-batch.
 #include <cmath>
+#include <vector>
 
 #include "engine/optim/grad_norm.h"
 #include "engine/parallel/data_parallel.h"
@@ -47,19 +48,10 @@ class Zero0 final : public DataParallel {
       return {.grad_norm = norm, .updated = false};
     }
     const auto scale = static_cast<float>(clip_factor(norm, params.gradient_clipping));
-    const Arena& arena = parts_.context.arena;
-    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
-      const Tensor parameters = arena.unit(RegionKind::kParameters, unit);
-      const Tensor master = arena.master(unit);
-      parts_.optimizer.update(
-          parts_.context, unit, {0, parts_.shards.numel(unit)},
-          {.gradient = arena.unit(RegionKind::kGradients, unit),
-           .master = master,
-           .exp_avg = arena.unit(RegionKind::kExpAvg, unit),
-           .exp_avg_sq = arena.unit(RegionKind::kExpAvgSq, unit),
-           .parameters = parameters.data() == master.data() ? Tensor{} : parameters},
-          params.learning_rate, params.update, scale);
-    }
+    update_units({.learning_rate = params.learning_rate,
+                  .beta1 = {},
+                  .update = params.update,
+                  .gradient_scale = scale});
     return {.grad_norm = norm, .updated = true};
   }
 
@@ -81,6 +73,25 @@ class Zero0 final : public DataParallel {
     context.device.copy_to_host(parts_.norm_total, &sum_of_squares, context.compute);
     context.compute.synchronize();
     return std::sqrt(sum_of_squares);
+  }
+
+  void update_units(const UpdateParams& params) {
+    const Arena& arena = parts_.context.arena;
+    std::vector<UnitState> units;
+    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
+      const std::int64_t numel = parts_.shards.numel(unit);
+      const auto whole = [&](const Tensor& tensor) { return tensor.flat(0, numel); };
+      const Tensor parameters = whole(arena.unit(RegionKind::kParameters, unit));
+      const Tensor master = whole(arena.master(unit));
+      units.push_back({.unit = unit,
+                       .range = {0, numel},
+                       .gradient = gradients(unit),
+                       .master = master,
+                       .first_moment = whole(arena.unit(RegionKind::kExpAvg, unit)),
+                       .second_moment = whole(arena.unit(RegionKind::kExpAvgSq, unit)),
+                       .parameters = parameters.data() == master.data() ? Tensor{} : parameters});
+    }
+    parts_.optimizer.update(parts_.context, units, params, [](std::size_t /*unit*/) {});
   }
 
   DataParallelParts parts_;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/comm/rendezvous.h"
-#include "engine/optim/adamw.h"
+#include "engine/optim/optimizer.h"
 #include "engine/parallel/data_parallel.h"
 #include "engine/runtime/arena.h"
 #include "engine/runtime/exec_context.h"
@@ -73,7 +73,7 @@ class Engine {
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Communicator> data_group_;
   std::unique_ptr<Stream> communication_;
-  AdamW optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DataParallel> data_parallel_;
   std::vector<std::int32_t> host_tokens_;
   std::vector<std::int32_t> host_targets_;

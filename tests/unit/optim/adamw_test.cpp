@@ -1,10 +1,10 @@
-#include "engine/optim/adamw.h"
-
 #include <cmath>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
+#include "engine/comm/rendezvous.h"
+#include "engine/optim/optimizer.h"
 #include "kernels/backend.h"
 
 namespace dstrain {
@@ -31,8 +31,20 @@ std::vector<float> after_three_updates(std::span<const Range> ranges) {
                             .compute = world.backend.device->compute_stream(),
                             .blueprint = world.blueprint,
                             .arena = arena};
-  const AdamW optimizer({.beta1 = 0.8, .beta2 = 0.9, .epsilon = 1e-3, .weight_decay = 0.5},
-                        world.blueprint);
+  const OptimizerConfig config{.beta1 = 0.8,
+                               .beta2 = 0.9,
+                               .epsilon = 1e-3,
+                               .weight_decay = 0.5,
+                               .muon_lr = {},
+                               .adam_lr = {}};
+  const auto world_of_one = make_local_rendezvous(1);
+  const std::vector<int> members{0};
+  const auto group = world_of_one.front()->make_group("world", members);
+  const auto optimizer = make_optimizer({.config = config,
+                                         .blueprint = world.blueprint,
+                                         .shards = shards,
+                                         .scratch = {},
+                                         .group = *group});
   const auto parameters = arena.master(0).as<float>();
   const auto gradients = arena.unit(RegionKind::kGradients, 0).as<float>();
   for (std::size_t i = 0; i < 14; ++i) {
@@ -43,13 +55,18 @@ std::vector<float> after_three_updates(std::span<const Range> ranges) {
       gradients[i] = std::sin(static_cast<float>(i) + static_cast<float>(update));
     }
     for (const Range& range : ranges) {
-      optimizer.update(context, 0, range,
-                       {.gradient = arena.unit(RegionKind::kGradients, 0),
-                        .master = arena.master(0),
-                        .exp_avg = arena.unit(RegionKind::kExpAvg, 0),
-                        .exp_avg_sq = arena.unit(RegionKind::kExpAvgSq, 0),
-                        .parameters = {}},
-                       0.01, update, 0.5F);
+      const auto part = [&](const Tensor& tensor) { return tensor.flat(range.begin, range.end); };
+      const UnitState unit{.unit = 0,
+                           .range = range,
+                           .gradient = part(arena.unit(RegionKind::kGradients, 0)),
+                           .master = part(arena.master(0)),
+                           .first_moment = part(arena.unit(RegionKind::kExpAvg, 0)),
+                           .second_moment = part(arena.unit(RegionKind::kExpAvgSq, 0)),
+                           .parameters = {}};
+      optimizer->update(
+          context, {&unit, 1},
+          {.learning_rate = 0.01, .beta1 = {}, .update = update, .gradient_scale = 0.5F},
+          [](std::size_t /*unit*/) {});
     }
   }
   return {parameters.begin(), parameters.begin() + 14};
