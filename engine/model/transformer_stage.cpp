@@ -31,6 +31,41 @@ TransformerStage TransformerStage::declare(const LayerShape& shape, Blueprint& b
   return stage;
 }
 
+UnitWalk TransformerStage::forward_walk() const {
+  UnitWalk walk;
+  for (int unit = kEmbeddingUnit; unit <= head_unit(); ++unit) {
+    walk.push_back({.pass = Pass::kForward, .unit = unit, .reads = {unit}, .writes = {}});
+  }
+  return walk;
+}
+
+std::vector<int> TransformerStage::units_of_logits() const {
+  return head_.tied() ? std::vector<int>{head_unit(), kEmbeddingUnit}
+                      : std::vector<int>{head_unit()};
+}
+
+UnitWalk TransformerStage::training_walk() const {
+  UnitWalk walk = forward_walk();
+  walk.push_back({.pass = Pass::kBackward,
+                  .unit = head_unit(),
+                  .reads = units_of_logits(),
+                  .writes = units_of_logits()});
+  for (int unit = head_unit() - 1; unit > kEmbeddingUnit; --unit) {
+    walk.push_back({.pass = Pass::kBackward, .unit = unit, .reads = {unit}, .writes = {unit}});
+  }
+  // The gradient of a table look-up needs no table.
+  walk.push_back(
+      {.pass = Pass::kBackward, .unit = kEmbeddingUnit, .reads = {}, .writes = {kEmbeddingUnit}});
+  return walk;
+}
+
+UnitWalk TransformerStage::evaluation_walk() const {
+  UnitWalk walk = forward_walk();
+  walk.push_back(
+      {.pass = Pass::kForward, .unit = head_unit(), .reads = units_of_logits(), .writes = {}});
+  return walk;
+}
+
 void TransformerStage::prepare(const ExecContext& context) const {
   for (const Block& block : blocks_) {
     block.prepare(context);
@@ -68,33 +103,46 @@ void TransformerStage::backward(const ExecContext& context,
                                 const MicroBatch& micro_batch) const {
   const int slot = micro_batch.slot;
   const Tensor d_residual = context.buffer(d_residual_);
-  const GradTarget embedding_gradients =
-      data_parallel.grad_target(kEmbeddingUnit, micro_batch.index);
+  const auto gradients_of = [&](int unit) {
+    return data_parallel.grad_target(unit, micro_batch.index);
+  };
   const auto within = [&](int unit, auto&& work) {
     data_parallel.before_unit(unit, Pass::kBackward);
-    work(unit == kEmbeddingUnit ? embedding_gradients
-                                : data_parallel.grad_target(unit, micro_batch.index));
+    work();
     data_parallel.after_unit(unit, Pass::kBackward);
-    data_parallel.unit_grads_ready(unit, micro_batch.last);
+    data_parallel.unit_grads_ready(unit, micro_batch.index, micro_batch.last);
   };
-  within(head_unit(), [&](const GradTarget& gradients) {
+  // A tied head writes the first part of the embedding's gradient.
+  GradTarget embedding_gradients;
+  within(head_unit(), [&] {
+    if (head_.tied()) {
+      embedding_gradients = gradients_of(kEmbeddingUnit);
+    }
     head_.backward(context, slot, targets(context, slot), micro_batch.gradient_scale,
-                   micro_batch.index == 0 ? Write::kOverwrite : Write::kAdd, d_residual, gradients,
-                   embedding_gradients);
+                   micro_batch.index == 0 ? Write::kOverwrite : Write::kAdd, d_residual,
+                   gradients_of(head_unit()), embedding_gradients);
   });
   for (std::size_t i = blocks_.size(); i-- > 0;) {
-    within(block_unit(i), [&](const GradTarget& gradients) {
-      blocks_[i].backward(context, slot, d_residual, gradients);
-    });
+    const int unit = block_unit(i);
+    within(unit, [&] { blocks_[i].backward(context, slot, d_residual, gradients_of(unit)); });
   }
-  within(kEmbeddingUnit, [&](const GradTarget& gradients) {
+  within(kEmbeddingUnit, [&] {
+    if (!head_.tied()) {
+      embedding_gradients = gradients_of(kEmbeddingUnit);
+    }
     embedding_.backward(context, tokens(context, slot), d_residual,
-                        head_.tied() ? Write::kAdd : gradients.write, gradients);
+                        head_.tied() ? Write::kAdd : embedding_gradients.write,
+                        embedding_gradients);
   });
 }
 
-void TransformerStage::evaluate(const ExecContext& context, int slot, Write loss_write) const {
+void TransformerStage::evaluate(const ExecContext& context,
+                                DataParallel& data_parallel,
+                                int slot,
+                                Write loss_write) const {
+  data_parallel.before_unit(head_unit(), Pass::kForward);
   head_.evaluate(context, slot, targets(context, slot), loss_write);
+  data_parallel.after_unit(head_unit(), Pass::kForward);
 }
 
 }  // namespace dstrain

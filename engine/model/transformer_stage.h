@@ -11,6 +11,7 @@
 #include "engine/model/layer_shape.h"
 #include "engine/model/loss_head.h"
 #include "engine/parallel/data_parallel.h"
+#include "engine/plan/unit_walk.h"
 #include "engine/runtime/exec_context.h"
 
 namespace dstrain {
@@ -27,6 +28,11 @@ class TransformerStage {
  public:
   static TransformerStage declare(const LayerShape& shape, Blueprint& blueprint);
 
+  /// The visits of one forward and backward, and of one evaluation, in the order of the hooks
+  /// below.
+  [[nodiscard]] UnitWalk training_walk() const;
+  [[nodiscard]] UnitWalk evaluation_walk() const;
+
   /// Fills constants; once, before the first forward.
   void prepare(const ExecContext& context) const;
   /// i32 [N]: where a micro-batch's inputs and targets go before forward.
@@ -39,13 +45,19 @@ class TransformerStage {
                 DataParallel& data_parallel,
                 const MicroBatch& micro_batch) const;
   /// After forward, instead of backward: only the losses.
-  void evaluate(const ExecContext& context, int slot, Write loss_write) const;
+  void evaluate(const ExecContext& context,
+                DataParallel& data_parallel,
+                int slot,
+                Write loss_write) const;
   /// f64, one element.
   [[nodiscard]] Tensor loss_sum(const ExecContext& context) const {
     return head_.loss_sum(context);
   }
 
  private:
+  [[nodiscard]] UnitWalk forward_walk() const;
+  /// The head, and the embedding where its table is the head's matrix.
+  [[nodiscard]] std::vector<int> units_of_logits() const;
   [[nodiscard]] int head_unit() const { return static_cast<int>(blocks_.size()) + 1; }
 
   Embedding embedding_;

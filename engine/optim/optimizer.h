@@ -11,18 +11,12 @@
 #include <vector>
 
 #include "engine/comm/communicator.h"
+#include "engine/plan/memory_plan.h"
 #include "engine/plan/shard_map.h"
 #include "engine/runtime/exec_context.h"
 #include "engine/spec/config.h"
 
 namespace dstrain {
-
-/// Which elements have a moment (a running average that the optimizer keeps of each).
-enum class MomentExtent : std::uint8_t {
-  kNone,
-  kAll,
-  kNotHiddenMatrices  ///< Muon's second moment: ParamDecl::hidden_matrix has none
-};
 
 /// What an optimizer keeps beside the parameters, and what checkpoints call it.
 struct Moments {

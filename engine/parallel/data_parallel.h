@@ -1,28 +1,38 @@
-// DataParallel: where gradients and optimizer states live among the ranks that see different data.
-// One implementation per file, zero0.cpp and on; a unit is a block, the embedding or the head.
+// DataParallel: where parameters, gradients and optimizer states live among the ranks that see
+// different data. One implementation per file, zero0.cpp to zero3.cpp; a unit is a block, the
+// embedding or the head.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "engine/comm/communicator.h"
 #include "engine/optim/optimizer.h"
+#include "engine/plan/gather_plan.h"
+#include "engine/plan/memory_plan.h"
 #include "engine/plan/shard_map.h"
 #include "engine/runtime/exec_context.h"
-#include "engine/spec/config.h"
 
 namespace dstrain {
 
 struct StepParams {
   double learning_rate = 0.0;
+  std::optional<double> beta1{};   ///< OneCycle's momentum
+  std::optional<double> beta2{};   ///< and what DeepSpeed sets beside it
   std::int64_t update = 1;         ///< optimizer updates, this one included
   double gradient_clipping = 0.0;  ///< limit of the global norm; 0: off
+  double loss_scale = 1.0;         ///< gradients are so many times too large
+  std::uint64_t seed = 0;          ///< of stochastic rounding
 };
 
 struct StepStats {
-  double grad_norm = 0.0;  ///< global, before clipping
-  bool updated = true;     ///< false: the norm is not finite and nothing was changed
+  double grad_norm = 0.0;  ///< global, of the mean loss, before clipping
+  bool updated = true;     ///< false: the norm is not finite and nothing was changed, on any rank
 };
+
+/// What the units are visited for.
+enum class Walk : std::uint8_t { kTraining, kEvaluation };
 
 class DataParallel {
  public:
@@ -31,28 +41,42 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
   virtual ~DataParallel() = default;
 
-  /// Where backward of this micro-batch (0, 1, … of the step) writes a unit's gradients.
-  virtual GradTarget grad_target(int unit, std::int64_t micro_batch) = 0;
-  /// Before and after a unit computes; parameters are whole in between.
+  /// The visits of a micro-batch, or of an evaluation, begin; `last`: no further walk with these
+  /// parameters is known to follow.
+  virtual void begin_walk(Walk /*walk*/, bool /*last*/) {}
+  /// Before and after a unit computes; what it reads is whole in between.
   virtual void before_unit(int /*unit*/, Pass /*pass*/) {}
   virtual void after_unit(int /*unit*/, Pass /*pass*/) {}
+  /// Where backward of this micro-batch (0, 1, … of the step) writes a unit's gradients.
+  virtual GradTarget grad_target(int unit, std::int64_t micro_batch) = 0;
   /// Backward of a micro-batch has left a unit for good; `last`: of this step's micro-batches.
-  virtual void unit_grads_ready(int unit, bool last) = 0;
-  /// Norm, clipping, update; afterwards every rank has the new parameters.
+  virtual void unit_grads_ready(int unit, std::int64_t micro_batch, bool last) = 0;
+  /// Norm, clipping, update. Collective: all ranks update, or none does.
   virtual StepStats step(const StepParams& params) = 0;
+  /// The masters were changed from outside: makes what the model computes with follow.
+  virtual void refresh_parameters() = 0;
 };
 
 /// What every strategy needs; all outlive it.
 struct DataParallelParts {
   const ExecContext& context;
   const ShardMap& shards;
+  const MemoryPlan& memory;
+  const GatherPlans& gathers;  ///< stage 3
   Optimizer& optimizer;
   Communicator& group;    ///< the data-parallel group
   Stream& communication;  ///< stream for collectives beside the compute stream
   Tensor norm_total;      ///< f64, one element: scratch of the norm
+  /// What the ranks' summed gradients must be multiplied with to be those of the mean loss.
+  double mean_factor = 1.0;
 };
 
-/// ZeRO stage 0: plain data parallelism.
-std::unique_ptr<DataParallel> make_zero0(const DataParallelParts& parts, const ZeroConfig& config);
+/// ZeRO stages (Rajbhandari et al. 2020): plain data parallelism; own 1/dp of the optimizer; and of
+/// the gradients; and of the parameters.
+std::unique_ptr<DataParallel> make_zero0(const DataParallelParts& parts);
+std::unique_ptr<DataParallel> make_zero1(const DataParallelParts& parts);
+std::unique_ptr<DataParallel> make_zero2(const DataParallelParts& parts);
+std::unique_ptr<DataParallel> make_zero3(const DataParallelParts& parts);
+std::unique_ptr<DataParallel> make_data_parallel(int zero_stage, const DataParallelParts& parts);
 
 }  // namespace dstrain

@@ -1,107 +1,101 @@
 // ZeRO stage 0, plain data parallelism: every rank holds all parameters, gradients and optimizer
 // states, and sees its own part of the batch.
-// Per parameter, f32:  4 parameter + 4 gradient + 8 Adam = 16 bytes;
-//                bf16: 2 parameter + 4 master + 4 gradient + 8 Adam = 18 bytes.
+// Per parameter: 2 parameter + 2 gradient + 4 master + 8 Adam = 16 bytes in bf16 or fp16, 2 more
+//                where gradients are accumulated in fp32; 4 + 4 + 8 = 16 bytes in fp32.
 // Order of events in one step:
 //   each micro-batch adds into the gradients; in the last one,
 //   backward leaves unit u -> all-reduce of u's gradients, while backward goes on with u-1
-//   wait for all of them -> global norm -> clip factor -> AdamW on everything.
-// On the wire: 2 (dp-1)/dp × 4 bytes per parameter and step (ring all-reduce), nothing per
-// micro-batch.
-#include <cmath>
-#include <vector>
+//   wait for all of them -> global norm -> clip factor -> optimizer on everything.
+// On the wire: an all-reduce of every gradient a step, which is 2 (dp-1)/dp elements a parameter
+// for a ring, whatever the number of micro-batches.
+#include <optional>
 
-#include "engine/optim/grad_norm.h"
-#include "engine/parallel/data_parallel.h"
+#include "engine/parallel/buckets.h"
+#include "engine/parallel/owned_update.h"
 
 namespace dstrain {
 namespace {
 
 class Zero0 final : public DataParallel {
  public:
-  Zero0(const DataParallelParts& parts, const ZeroConfig& config)
-      : parts_(parts), overlap_(config.overlap_comm && parts.group.size() > 1) {}
+  explicit Zero0(const DataParallelParts& parts)
+      : parts_(parts),
+        compute_(parts.context.compute),
+        reduction_(parts.memory.options().overlap ? parts.communication : compute_),
+        states_(owned_states(parts)) {
+    const auto buckets = [&](RegionKind kind, std::optional<Buckets>& into) {
+      if (parts.memory.has(kind)) {
+        into.emplace(parts.context.arena, parts.memory, kind, parts.shards.num_units());
+      }
+    };
+    buckets(RegionKind::kGradientBuckets, narrowing_);
+    buckets(RegionKind::kWireBuckets, wire_);
+    for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
+      parts.context.parameters.set(unit, parts.context.arena.unit(RegionKind::kParameters, unit));
+    }
+  }
 
   GradTarget grad_target(int unit, std::int64_t micro_batch) override {
+    if (narrowing_) {
+      return {&parts_.context.blueprint, narrowing_->acquire(unit, compute_), Write::kOverwrite};
+    }
     return {&parts_.context.blueprint, parts_.context.arena.unit(RegionKind::kGradients, unit),
             micro_batch == 0 ? Write::kOverwrite : Write::kAdd};
   }
 
-  void unit_grads_ready(int unit, bool last) override {
-    if (!last || parts_.group.size() == 1) {
-      return;
+  void unit_grads_ready(int unit, std::int64_t micro_batch, bool last) override {
+    if (narrowing_) {
+      const std::int64_t numel = parts_.shards.numel(unit);
+      parts_.context.ops.add_scaled(
+          parts_.context.arena.unit(RegionKind::kGradientBuckets, unit).flat(0, numel), 1.0F,
+          gradients(unit), micro_batch == 0 ? Write::kOverwrite : Write::kAdd, compute_);
+      narrowing_->release(unit, compute_);
     }
-    Stream& stream = overlap_ ? parts_.communication : parts_.context.compute;
-    if (overlap_) {
-      stream.wait(parts_.context.compute.record());
+    if (last && parts_.group.size() > 1) {
+      reduce(unit);
     }
-    parts_.group.all_reduce(gradients(unit), ReduceOp::kSum, Purpose::kGradient, stream);
   }
 
   StepStats step(const StepParams& params) override {
-    Stream& compute = parts_.context.compute;
-    if (overlap_) {
-      compute.wait(parts_.communication.record());
-    }
-    const double norm = gradient_norm();
-    if (!std::isfinite(norm)) {
-      return {.grad_norm = norm, .updated = false};
-    }
-    const auto scale = static_cast<float>(clip_factor(norm, params.gradient_clipping));
-    update_units({.learning_rate = params.learning_rate,
-                  .beta1 = {},
-                  .update = params.update,
-                  .gradient_scale = scale});
-    return {.grad_norm = norm, .updated = true};
+    compute_.wait(reduction_.record());
+    return update_owned(parts_, states_, Ownership::kEachHasAll, params, [](std::size_t) {});
   }
 
+  void refresh_parameters() override { copy_master_to_parameters(parts_); }
+
  private:
+  void reduce(int unit) {
+    reduction_.wait(compute_.record());
+    Tensor sum = gradients(unit);
+    if (wire_) {
+      sum = wire_->acquire(unit, reduction_).flat(0, parts_.shards.numel(unit));
+      parts_.context.ops.cast(gradients(unit), sum, reduction_);
+    }
+    parts_.group.all_reduce(sum, ReduceOp::kSum, Purpose::kGradient, reduction_);
+    if (wire_) {
+      parts_.context.ops.cast(sum, gradients(unit), reduction_);
+      wire_->release(unit, reduction_);
+    }
+  }
+
   /// Without the padding, whose content is nobody's.
   [[nodiscard]] Tensor gradients(int unit) const {
     return parts_.context.arena.unit(RegionKind::kGradients, unit)
         .flat(0, parts_.shards.numel(unit));
   }
 
-  /// The same on every rank, since all hold the same sums.
-  double gradient_norm() {
-    const ExecContext& context = parts_.context;
-    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
-      context.ops.sum_of_squares(gradients(unit), parts_.norm_total,
-                                 unit == 0 ? Write::kOverwrite : Write::kAdd, context.compute);
-    }
-    double sum_of_squares = 0.0;
-    context.device.copy_to_host(parts_.norm_total, &sum_of_squares, context.compute);
-    context.compute.synchronize();
-    return std::sqrt(sum_of_squares);
-  }
-
-  void update_units(const UpdateParams& params) {
-    const Arena& arena = parts_.context.arena;
-    std::vector<UnitState> units;
-    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
-      const std::int64_t numel = parts_.shards.numel(unit);
-      const auto whole = [&](const Tensor& tensor) { return tensor.flat(0, numel); };
-      const Tensor parameters = whole(arena.unit(RegionKind::kParameters, unit));
-      const Tensor master = whole(arena.master(unit));
-      units.push_back({.unit = unit,
-                       .range = {0, numel},
-                       .gradient = gradients(unit),
-                       .master = master,
-                       .first_moment = whole(arena.unit(RegionKind::kExpAvg, unit)),
-                       .second_moment = whole(arena.unit(RegionKind::kExpAvgSq, unit)),
-                       .parameters = parameters.data() == master.data() ? Tensor{} : parameters});
-    }
-    parts_.optimizer.update(parts_.context, units, params, [](std::size_t /*unit*/) {});
-  }
-
   DataParallelParts parts_;
-  bool overlap_;
+  Stream& compute_;
+  Stream& reduction_;  // where collectives run: beside backward, or between its units
+  std::vector<UnitState> states_;
+  std::optional<Buckets> narrowing_;  // backward writes f32; here it is kept in less
+  std::optional<Buckets> wire_;
 };
 
 }  // namespace
 
-std::unique_ptr<DataParallel> make_zero0(const DataParallelParts& parts, const ZeroConfig& config) {
-  return std::make_unique<Zero0>(parts, config);
+std::unique_ptr<DataParallel> make_zero0(const DataParallelParts& parts) {
+  return std::make_unique<Zero0>(parts);
 }
 
 }  // namespace dstrain

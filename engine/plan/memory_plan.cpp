@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/plan/time_sharing.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -25,20 +26,32 @@ RegionKind region_of(Lifetime lifetime) {
   return RegionKind::kScratch;
 }
 
+/// "all 124439808 parameters" or "1/4 of 124439808 parameters".
+std::string share_text(std::int64_t parameters, int share) {
+  return share == 1 ? fmt::format("all {} parameters", parameters)
+                    : fmt::format("1/{} of {} parameters", share, parameters);
+}
+
 }  // namespace
 
 std::string name_of(RegionKind kind) {
   switch (kind) {
     case RegionKind::kParameters:
       return "parameters";
+    case RegionKind::kGathered:
+      return "gathered parameters";
     case RegionKind::kMaster:
       return "master parameters";
     case RegionKind::kGradients:
       return "gradients";
-    case RegionKind::kExpAvg:
-      return "optimizer exp_avg";
-    case RegionKind::kExpAvgSq:
-      return "optimizer exp_avg_sq";
+    case RegionKind::kGradientBuckets:
+      return "gradient buckets";
+    case RegionKind::kWireBuckets:
+      return "communication buckets";
+    case RegionKind::kFirstMoment:
+      return "optimizer first moment";
+    case RegionKind::kSecondMoment:
+      return "optimizer second moment";
     case RegionKind::kSaved:
       return "saved activations";
     case RegionKind::kScratch:
@@ -49,31 +62,171 @@ std::string name_of(RegionKind kind) {
   return "?";
 }
 
+std::vector<PlacedPiece> pieces_with_moment(const ShardMap& shards,
+                                            int unit,
+                                            Range range,
+                                            MomentExtent extent) {
+  std::vector<PlacedPiece> pieces;
+  if (extent != MomentExtent::kNone) {
+    pieces = shards.pieces(unit, range);
+  }
+  if (extent == MomentExtent::kNotHiddenMatrices) {
+    std::erase_if(pieces, [&](const PlacedPiece& placed) {
+      return shards.unit(unit).params[static_cast<std::size_t>(placed.param)].hidden_matrix;
+    });
+  }
+  return pieces;
+}
+
 MemoryPlan::MemoryPlan(const Blueprint& blueprint,
                        const ShardMap& shards,
                        const MemoryOptions& options)
     : options_(options) {
-  unit_offsets_.push_back(0);
   for (int unit = 0; unit < shards.num_units(); ++unit) {
-    unit_offsets_.push_back(unit_offsets_.back() + shards.padded_numel(unit));
+    owned_.push_back(options.zero_stage == 0 ? Range{0, shards.padded_numel(unit)}
+                                             : shards.slice(unit, options.slice));
   }
-  const std::int64_t elements = unit_offsets_.back();
-  const auto add_units = [&](RegionKind kind, DType dtype) {
-    regions_.push_back(
-        {kind, elements * size_of(dtype),
-         fmt::format("{} parameters and {} of padding × {} bytes", blueprint.num_parameters(),
-                     elements - blueprint.num_parameters(), size_of(dtype))});
-  };
-  add_units(RegionKind::kParameters, options.compute_dtype);
+  plan_parameters(blueprint, shards);
   if (options.training) {
-    if (options.compute_dtype != DType::kF32) {
-      add_units(RegionKind::kMaster, DType::kF32);
-    }
-    add_units(RegionKind::kGradients, DType::kF32);
-    add_units(RegionKind::kExpAvg, DType::kF32);
-    add_units(RegionKind::kExpAvgSq, DType::kF32);
+    plan_gradients(blueprint, shards);
+    plan_moment(RegionKind::kFirstMoment, options.first_moment, blueprint, shards);
+    plan_moment(RegionKind::kSecondMoment, options.second_moment, blueprint, shards);
   }
+  plan_buffers(blueprint);
+}
 
+void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& shards) {
+  const std::int64_t parameters = blueprint.num_parameters();
+  const bool cut = options_.zero_stage == 3;
+  std::vector<Range> held;
+  for (int unit = 0; unit < shards.num_units(); ++unit) {
+    const auto index = static_cast<std::size_t>(unit);
+    const bool whole = !cut || (!options_.always_whole.empty() && options_.always_whole.at(index));
+    held.push_back(whole ? Range{0, shards.padded_numel(unit)} : owned_[index]);
+  }
+  const std::int64_t size = size_of(options_.compute_dtype);
+  add_units(RegionKind::kParameters, options_.compute_dtype, held,
+            share_text(parameters, cut ? shards.num_slices() : 1));
+  if (cut && options_.gathered_elements > 0) {
+    regions_.push_back({RegionKind::kGathered, options_.gathered_elements * size,
+                        fmt::format("{} elements of units in use or on their way × {} bytes",
+                                    options_.gathered_elements, size)});
+  }
+  if (options_.training && options_.f32_master && options_.compute_dtype != DType::kF32) {
+    add_units(RegionKind::kMaster, DType::kF32, owned_,
+              share_text(parameters, options_.zero_stage == 0 ? 1 : shards.num_slices()));
+  }
+}
+
+void MemoryPlan::plan_gradients(const Blueprint& blueprint, const ShardMap& shards) {
+  const bool cut = options_.zero_stage >= 2;
+  std::vector<Range> held = owned_;
+  if (!cut) {
+    for (int unit = 0; unit < shards.num_units(); ++unit) {
+      held[static_cast<std::size_t>(unit)] = {0, shards.padded_numel(unit)};
+    }
+  }
+  std::string because = share_text(blueprint.num_parameters(), cut ? shards.num_slices() : 1);
+  if (size_of(options_.gradient_dtype) > size_of(options_.compute_dtype)) {
+    because += fmt::format(", {} bytes more each than in {}: sums lose nothing to rounding",
+                           size_of(options_.gradient_dtype) - size_of(options_.compute_dtype),
+                           name_of(options_.compute_dtype));
+  }
+  add_units(RegionKind::kGradients, options_.gradient_dtype, held, because);
+
+  // Backward writes f32. Where whole f32 gradients are not what is kept, a unit passes through a
+  // bucket, and it stays there until the reduction has read it.
+  const bool through_bucket = cut || options_.gradient_dtype != DType::kF32;
+  const DType leaves_as = cut ? DType::kF32 : options_.gradient_dtype;
+  if (through_bucket) {
+    add_buckets(RegionKind::kGradientBuckets, DType::kF32, shards, /*from_first_write=*/true,
+                /*to_next_visit=*/cut && options_.overlap,
+                "whole units between backward and where their gradient is kept");
+  }
+  if (shards.num_slices() > 1 && options_.wire_dtype != leaves_as) {
+    add_buckets(RegionKind::kWireBuckets, options_.wire_dtype, shards, /*from_first_write=*/false,
+                /*to_next_visit=*/options_.overlap, "whole units as they travel");
+  }
+}
+
+void MemoryPlan::plan_moment(RegionKind kind,
+                             MomentExtent extent,
+                             const Blueprint& blueprint,
+                             const ShardMap& shards) {
+  const int share = options_.zero_stage == 0 ? 1 : shards.num_slices();
+  if (extent == MomentExtent::kAll) {
+    add_units(kind, options_.moment_dtype, owned_, share_text(blueprint.num_parameters(), share));
+  } else if (extent == MomentExtent::kNotHiddenMatrices) {
+    std::vector<Range> counted;
+    for (int unit = 0; unit < shards.num_units(); ++unit) {
+      std::int64_t elements = 0;
+      for (const PlacedPiece& placed :
+           pieces_with_moment(shards, unit, owned_[static_cast<std::size_t>(unit)], extent)) {
+        elements += placed.piece.flat.size();
+      }
+      counted.push_back({0, elements});
+    }
+    add_units(kind, options_.moment_dtype, counted, "what is not a matrix of a block");
+  }
+}
+
+void MemoryPlan::add_units(RegionKind kind,
+                           DType dtype,
+                           const std::vector<Range>& held,
+                           std::string because) {
+  UnitRegion region{.kind = kind, .dtype = dtype, .places = {}, .neighbours = {}};
+  std::int64_t elements = 0;
+  for (const Range& range : held) {
+    region.places.push_back({elements, range});
+    elements += range.size();
+  }
+  regions_.push_back({kind, elements * size_of(dtype),
+                      fmt::format("{} × {} bytes: {}", elements, size_of(dtype), because)});
+  unit_regions_.push_back(std::move(region));
+}
+
+void MemoryPlan::add_buckets(RegionKind kind,
+                             DType dtype,
+                             const ShardMap& shards,
+                             bool from_first_write,
+                             bool to_next_visit,
+                             const char* because) {
+  constexpr std::int64_t kNever = -1;
+  std::vector<Tenancy> tenants;
+  for (int unit = 0; unit < shards.num_units(); ++unit) {
+    Tenancy tenancy{.begin = kNever, .end = kNever, .size = shards.padded_numel(unit)};
+    for (std::size_t visit = 0; visit < options_.walk.size(); ++visit) {
+      const std::vector<int>& writes = options_.walk[visit].writes;
+      if (std::find(writes.begin(), writes.end(), unit) == writes.end()) {
+        continue;
+      }
+      tenancy.end = static_cast<std::int64_t>(visit);
+      tenancy.begin = tenancy.begin == kNever ? tenancy.end : tenancy.begin;
+    }
+    check(tenancy.begin != kNever, "no visit writes the gradient of unit {}", unit);
+    tenancy.begin = from_first_write ? tenancy.begin : tenancy.end;
+    tenancy.end += to_next_visit ? 1 : 0;
+    tenants.push_back(tenancy);
+  }
+  const SharedLayout layout = share_memory(tenants);
+  UnitRegion region{.kind = kind, .dtype = dtype, .places = {}, .neighbours = {}};
+  for (std::size_t unit = 0; unit < tenants.size(); ++unit) {
+    region.places.push_back({layout.offsets[unit], {0, tenants[unit].size}});
+    std::vector<int> neighbours;
+    for (std::size_t other = 0; other < tenants.size(); ++other) {
+      if (layout.offsets[unit] < layout.offsets[other] + tenants[other].size &&
+          layout.offsets[other] < layout.offsets[unit] + tenants[unit].size) {
+        neighbours.push_back(static_cast<int>(other));
+      }
+    }
+    region.neighbours.push_back(std::move(neighbours));
+  }
+  regions_.push_back({kind, layout.size * size_of(dtype),
+                      fmt::format("{} × {} bytes: {}", layout.size, size_of(dtype), because)});
+  unit_regions_.push_back(std::move(region));
+}
+
+void MemoryPlan::plan_buffers(const Blueprint& blueprint) {
   std::array<std::int64_t, 3> ends{};  // saved, scratch, constants
   for (const BufferDecl& buffer : blueprint.buffers()) {
     std::int64_t& end = ends[static_cast<std::size_t>(buffer.lifetime)];
@@ -81,9 +234,9 @@ MemoryPlan::MemoryPlan(const Blueprint& blueprint,
     end += align_up(buffer.bytes());
   }
   saved_stride_bytes_ = ends[static_cast<std::size_t>(Lifetime::kSaved)];
-  regions_.push_back({RegionKind::kSaved, saved_stride_bytes_ * options.micro_batches_in_flight,
+  regions_.push_back({RegionKind::kSaved, saved_stride_bytes_ * options_.micro_batches_in_flight,
                       fmt::format("{} bytes × {} micro-batches in flight", saved_stride_bytes_,
-                                  options.micro_batches_in_flight)});
+                                  options_.micro_batches_in_flight)});
   regions_.push_back({RegionKind::kScratch, ends[static_cast<std::size_t>(Lifetime::kScratch)],
                       "gradients of activations and a chunk of logits, shared by all layers"});
   regions_.push_back({RegionKind::kConstants, ends[static_cast<std::size_t>(Lifetime::kConstant)],
@@ -110,12 +263,27 @@ std::int64_t MemoryPlan::bytes() const {
   return total;
 }
 
-std::int64_t MemoryPlan::unit_offset(int unit) const {
-  return unit_offsets_.at(static_cast<std::size_t>(unit));
+Range MemoryPlan::owned(int unit) const {
+  return owned_.at(static_cast<std::size_t>(unit));
 }
 
-std::int64_t MemoryPlan::unit_numel(int unit) const {
-  return unit_offsets_.at(static_cast<std::size_t>(unit) + 1) - unit_offset(unit);
+const MemoryPlan::UnitRegion& MemoryPlan::unit_region(RegionKind kind) const {
+  const auto found = std::find_if(unit_regions_.begin(), unit_regions_.end(),
+                                  [&](const UnitRegion& region) { return region.kind == kind; });
+  check(found != unit_regions_.end(), "the plan has no region \"{}\" of units", name_of(kind));
+  return *found;
+}
+
+const MemoryPlan::UnitPlace& MemoryPlan::place(RegionKind kind, int unit) const {
+  return unit_region(kind).places.at(static_cast<std::size_t>(unit));
+}
+
+DType MemoryPlan::dtype(RegionKind kind) const {
+  return unit_region(kind).dtype;
+}
+
+const std::vector<int>& MemoryPlan::bucket_neighbours(RegionKind kind, int unit) const {
+  return unit_region(kind).neighbours.at(static_cast<std::size_t>(unit));
 }
 
 const BufferPlacement& MemoryPlan::placement(BufferRef buffer) const {

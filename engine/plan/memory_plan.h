@@ -1,26 +1,32 @@
 // MemoryPlan: every byte that a rank will hold, by region, before anything is allocated. The Arena
 // allocates exactly these regions; what an estimate prints and what a run holds are the same
-// numbers. Pure arithmetic over a Blueprint and a ShardMap.
+// numbers. Pure arithmetic over a Blueprint, a ShardMap and the order of visits.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/plan/blueprint.h"
+#include "engine/plan/gather_plan.h"
 #include "engine/plan/shard_map.h"
+#include "engine/plan/unit_walk.h"
 
 namespace dstrain {
 
 enum class RegionKind : std::uint8_t {
-  kParameters,  ///< what the model computes with; in f32 runs the master itself
-  kMaster,      ///< f32 copy that the optimizer updates; only in bf16 runs
-  kGradients,   ///< f32
-  kExpAvg,      ///< AdamW's m, f32
-  kExpAvgSq,    ///< AdamW's v, f32
-  kSaved,       ///< activations kept from forward to backward, one set per micro-batch in flight
-  kScratch,     ///< buffers that live within one call
-  kConstants    ///< tables filled at start
+  kParameters,       ///< what the model computes with; the master itself where there is no other
+  kGathered,         ///< stage 3: units made whole for as long as they are used
+  kMaster,           ///< f32 copy that the optimizer updates
+  kGradients,        ///< what the optimizer reads
+  kGradientBuckets,  ///< f32: a whole unit's gradient between backward and where it is kept
+  kWireBuckets,      ///< a whole unit's gradient in the dtype that it travels in
+  kFirstMoment,      ///< running averages of the optimizer
+  kSecondMoment,
+  kSaved,     ///< activations kept from forward to backward, one set per micro-batch in flight
+  kScratch,   ///< buffers that live within one call
+  kConstants  ///< tables filled at start
 };
 std::string name_of(RegionKind kind);
 
@@ -31,6 +37,13 @@ struct Region {
   std::string because;  ///< the formula, for people
 };
 
+/// Which elements have a moment (a running average that the optimizer keeps of each).
+enum class MomentExtent : std::uint8_t {
+  kNone,
+  kAll,
+  kNotHiddenMatrices  ///< Muon's second moment: ParamDecl::hidden_matrix has none
+};
+
 /// Where a buffer of the blueprint lies.
 struct BufferPlacement {
   RegionKind region = RegionKind::kScratch;
@@ -39,6 +52,18 @@ struct BufferPlacement {
 
 struct MemoryOptions {
   DType compute_dtype = DType::kF32;
+  DType gradient_dtype = DType::kF32;  ///< accumulated in
+  DType wire_dtype = DType::kF32;      ///< summed over the ranks in
+  DType moment_dtype = DType::kF32;
+  bool f32_master = true;  ///< false: the compute copy is the master, whatever its dtype
+  MomentExtent first_moment = MomentExtent::kAll;
+  MomentExtent second_moment = MomentExtent::kAll;
+  int zero_stage = 0;
+  int slice = 0;                   ///< this rank's, of the shard map's
+  bool overlap = false;            ///< a unit is reduced while the next one computes
+  std::vector<bool> always_whole;  ///< stage 3, by unit: small ones that are never cut; empty: none
+  UnitWalk walk;                   ///< of one micro-batch
+  std::int64_t gathered_elements = 0;  ///< stage 3: GatherPlan::size()
   int micro_batches_in_flight = 1;
   bool training = true;  ///< false: no gradients and no optimizer states
 };
@@ -48,7 +73,6 @@ class MemoryPlan {
   /// Buffers start on cache lines.
   static constexpr std::int64_t kAlignmentBytes = 64;
 
-  /// Plain data parallelism: every rank holds all of every unit.
   MemoryPlan(const Blueprint& blueprint, const ShardMap& shards, const MemoryOptions& options);
 
   [[nodiscard]] const std::vector<Region>& regions() const { return regions_; }
@@ -56,21 +80,62 @@ class MemoryPlan {
   [[nodiscard]] const Region& region(RegionKind kind) const;
   /// Sum of all regions.
   [[nodiscard]] std::int64_t bytes() const;
+  [[nodiscard]] const MemoryOptions& options() const { return options_; }
 
-  /// First element of a unit in the regions that hold whole units back to back.
-  [[nodiscard]] std::int64_t unit_offset(int unit) const;
-  [[nodiscard]] std::int64_t unit_numel(int unit) const;  ///< padding included
+  /// What this rank updates of a unit, padding included: its slice, or all of it in stage 0.
+  [[nodiscard]] Range owned(int unit) const;
+
+  /// How a region holds a unit.
+  struct UnitPlace {
+    std::int64_t offset = 0;  ///< of its first element in the region
+    Range held;               ///< elements of the unit's flat buffer; counted for partial moments
+  };
+  /// Regions of parameters, masters, gradients, moments and buckets.
+  [[nodiscard]] const UnitPlace& place(RegionKind kind, int unit) const;
+  [[nodiscard]] DType dtype(RegionKind kind) const;
+  /// Units whose bucket in kGradientBuckets or kWireBuckets stands, at another time, where this
+  /// one's does, itself included.
+  [[nodiscard]] const std::vector<int>& bucket_neighbours(RegionKind kind, int unit) const;
+
   [[nodiscard]] const BufferPlacement& placement(BufferRef buffer) const;
   /// Bytes between the same saved buffer of two micro-batches in flight.
   [[nodiscard]] std::int64_t saved_stride_bytes() const { return saved_stride_bytes_; }
-  [[nodiscard]] const MemoryOptions& options() const { return options_; }
 
  private:
+  struct UnitRegion {
+    RegionKind kind;
+    DType dtype;
+    std::vector<UnitPlace> places;             // by unit
+    std::vector<std::vector<int>> neighbours;  // by unit; buckets only
+  };
+  void plan_parameters(const Blueprint& blueprint, const ShardMap& shards);
+  void plan_gradients(const Blueprint& blueprint, const ShardMap& shards);
+  void plan_moment(RegionKind kind,
+                   MomentExtent extent,
+                   const Blueprint& blueprint,
+                   const ShardMap& shards);
+  void plan_buffers(const Blueprint& blueprint);
+  void add_units(RegionKind kind, DType dtype, const std::vector<Range>& held, std::string because);
+  void add_buckets(RegionKind kind,
+                   DType dtype,
+                   const ShardMap& shards,
+                   bool from_first_write,
+                   bool to_next_visit,
+                   const char* because);
+  [[nodiscard]] const UnitRegion& unit_region(RegionKind kind) const;
+
   MemoryOptions options_;
+  std::vector<Range> owned_;  // by unit
   std::vector<Region> regions_;
-  std::vector<std::int64_t> unit_offsets_;  // one more than there are units
+  std::vector<UnitRegion> unit_regions_;
   std::vector<BufferPlacement> placements_;
   std::int64_t saved_stride_bytes_ = 0;
 };
+
+/// The parts of `range` (of a unit's flat buffer) whose elements have a moment of this extent.
+std::vector<PlacedPiece> pieces_with_moment(const ShardMap& shards,
+                                            int unit,
+                                            Range range,
+                                            MomentExtent extent);
 
 }  // namespace dstrain

@@ -12,7 +12,7 @@ ShardMap::ShardMap(const Blueprint& blueprint, int num_slices)
 }
 
 std::int64_t ShardMap::numel(int unit) const {
-  return units_.at(static_cast<std::size_t>(unit)).numel();
+  return this->unit(unit).numel();
 }
 
 std::int64_t ShardMap::slice_numel(int unit) const {
@@ -33,7 +33,9 @@ Range ShardMap::slice(int unit, int slice) const {
 std::vector<PlacedPiece> ShardMap::pieces(int unit, Range range) const {
   std::vector<PlacedPiece> pieces;
   std::int64_t offset = 0;
-  for (const ParamDecl& param : units_.at(static_cast<std::size_t>(unit)).params) {
+  const std::vector<ParamDecl>& params = this->unit(unit).params;
+  for (std::size_t index = 0; index < params.size(); ++index) {
+    const ParamDecl& param = params[index];
     const std::int64_t numel = param.shape.numel();
     const std::int64_t begin = std::max(range.begin, offset);
     const std::int64_t end = std::min(range.end, offset + numel);
@@ -48,7 +50,8 @@ std::vector<PlacedPiece> ShardMap::pieces(int unit, Range range) const {
                                   .box_extent = param.shape,
                                   .flat = {begin - offset, end - offset}},
                         .unit = unit,
-                        .offset = begin});
+                        .offset = begin,
+                        .param = static_cast<int>(index)});
     }
     offset += numel;
   }

@@ -34,6 +34,7 @@ struct PlacedPiece {
   Piece piece;
   int unit = 0;
   std::int64_t offset = 0;  ///< of the piece's first element in the unit
+  int param = 0;            ///< index of its declaration within the unit
 };
 
 class ShardMap {
@@ -46,6 +47,9 @@ class ShardMap {
 
   [[nodiscard]] int num_slices() const { return num_slices_; }
   [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
+  [[nodiscard]] const UnitDecl& unit(int unit) const {
+    return units_.at(static_cast<std::size_t>(unit));
+  }
   /// Elements of a unit without and with padding; padded is num_slices × slice.
   [[nodiscard]] std::int64_t numel(int unit) const;
   [[nodiscard]] std::int64_t padded_numel(int unit) const;

@@ -33,15 +33,30 @@ Tensor Arena::buffer(BufferRef ref, int slot) const {
 }
 
 Tensor Arena::unit(RegionKind region, int unit) const {
-  const DType dtype =
-      region == RegionKind::kParameters ? plan_.options().compute_dtype : DType::kF32;
+  const MemoryPlan::UnitPlace& place = plan_.place(region, unit);
+  const DType dtype = plan_.dtype(region);
   std::byte* base = static_cast<std::byte*>(memory(region).data());
-  return {base + plan_.unit_offset(unit) * size_of(dtype), dtype, Shape{plan_.unit_numel(unit)}};
+  return {base + place.offset * size_of(dtype), dtype, Shape{place.held.size()}};
 }
 
 Tensor Arena::master(int unit) const {
-  return this->unit(plan_.has(RegionKind::kMaster) ? RegionKind::kMaster : RegionKind::kParameters,
-                    unit);
+  return master_is_parameters() ? owned_parameters(unit) : this->unit(RegionKind::kMaster, unit);
+}
+
+Tensor Arena::owned_parameters(int unit) const {
+  const Range held = plan_.place(RegionKind::kParameters, unit).held;
+  const Range owned = plan_.owned(unit);
+  return this->unit(RegionKind::kParameters, unit)
+      .flat(owned.begin - held.begin, owned.end - held.begin);
+}
+
+Tensor Arena::gathered(std::int64_t offset, std::int64_t elements) const {
+  const DType dtype = plan_.options().compute_dtype;
+  const DeviceMemory& region = memory(RegionKind::kGathered);
+  check(0 <= offset && (offset + elements) * size_of(dtype) <= region.bytes(),
+        "elements [{}, {}) of {} bytes of gathered parameters", offset, offset + elements,
+        region.bytes());
+  return {static_cast<std::byte*>(region.data()) + offset * size_of(dtype), dtype, Shape{elements}};
 }
 
 std::int64_t Arena::bytes() const {
@@ -50,15 +65,6 @@ std::int64_t Arena::bytes() const {
     total += region.bytes();
   }
   return total;
-}
-
-Tensor param_view(const Blueprint& blueprint, Tensor unit, ParamRef param) {
-  return param_view(blueprint, unit, param, 1, blueprint.param(param).shape);
-}
-
-Tensor param_view(const Blueprint& blueprint, Tensor unit, ParamRef first, int count, Shape shape) {
-  const UnitDecl& decl = blueprint.units().at(static_cast<std::size_t>(first.unit));
-  return unit.flat(decl.offset_of(first.index), decl.offset_of(first.index + count)).view(shape);
 }
 
 }  // namespace dstrain

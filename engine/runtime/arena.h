@@ -19,10 +19,17 @@ class Arena {
 
   /// A buffer of the blueprint; `slot`: which micro-batch in flight, for saved ones.
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const;
-  /// A unit's flat range in a region that holds units, padding included.
+  /// What a region holds of a unit (MemoryPlan::place), flat.
   [[nodiscard]] Tensor unit(RegionKind region, int unit) const;
-  /// What the optimizer updates: the master copy, or the parameters themselves in f32 runs.
+  /// What this rank updates of a unit (MemoryPlan::owned), of the master: the f32 copy, or the
+  /// parameters themselves where there is none.
   [[nodiscard]] Tensor master(int unit) const;
+  /// The same elements of the parameters that the model computes with.
+  [[nodiscard]] Tensor owned_parameters(int unit) const;
+  /// True if the parameters themselves are the master.
+  [[nodiscard]] bool master_is_parameters() const { return !plan_.has(RegionKind::kMaster); }
+  /// Elements of the region of gathered parameters.
+  [[nodiscard]] Tensor gathered(std::int64_t offset, std::int64_t elements) const;
   /// Bytes allocated so far: equal to plan.bytes().
   [[nodiscard]] std::int64_t bytes() const;
 
@@ -34,9 +41,17 @@ class Arena {
   std::vector<DeviceMemory> regions_;  // in the plan's order
 };
 
-/// A parameter's tensor within its unit's flat one.
-Tensor param_view(const Blueprint& blueprint, Tensor unit, ParamRef param);
-/// `count` neighbouring parameters from `first` on, as one tensor of `shape`.
-Tensor param_view(const Blueprint& blueprint, Tensor unit, ParamRef first, int count, Shape shape);
+/// `count` neighbouring parameters of a whole unit, from `first` on, as one tensor of `shape`.
+/// View: Tensor or ConstTensor.
+template <typename View>
+View param_view(const Blueprint& blueprint, View unit, ParamRef first, int count, Shape shape) {
+  const UnitDecl& decl = blueprint.units().at(static_cast<std::size_t>(first.unit));
+  return unit.flat(decl.offset_of(first.index), decl.offset_of(first.index + count)).view(shape);
+}
+/// A parameter's tensor within its whole unit.
+template <typename View>
+View param_view(const Blueprint& blueprint, View unit, ParamRef param) {
+  return param_view(blueprint, unit, param, 1, blueprint.param(param).shape);
+}
 
 }  // namespace dstrain

@@ -2,6 +2,8 @@
 // parameters of its unit. A bundle of references made once by the engine; owns nothing.
 #pragma once
 
+#include <vector>
+
 #include "engine/plan/blueprint.h"
 #include "engine/runtime/arena.h"
 #include "kernels/core/device.h"
@@ -9,22 +11,40 @@
 
 namespace dstrain {
 
+/// Where the whole parameters of each unit are at the moment, which is for the data-parallel
+/// strategy to say.
+class ParameterTable {
+ public:
+  explicit ParameterTable(int num_units) : whole_(static_cast<std::size_t>(num_units)) {}
+
+  void set(int unit, ConstTensor whole) { whole_.at(static_cast<std::size_t>(unit)) = whole; }
+  void clear(int unit) { set(unit, {}); }
+  [[nodiscard]] ConstTensor whole(int unit) const {
+    const ConstTensor& tensor = whole_.at(static_cast<std::size_t>(unit));
+    check(!tensor.empty(), "unit {} computes while its parameters are not gathered", unit);
+    return tensor;
+  }
+
+ private:
+  std::vector<ConstTensor> whole_;
+};
+
 struct ExecContext {
   Ops& ops;
   Device& device;
   Stream& compute;
   const Blueprint& blueprint;
   Arena& arena;
+  ParameterTable& parameters;
 
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const { return arena.buffer(ref, slot); }
   /// A parameter as the model computes with it.
   [[nodiscard]] ConstTensor param(ParamRef ref) const {
-    return param_view(blueprint, arena.unit(RegionKind::kParameters, ref.unit), ref);
+    return param_view(blueprint, parameters.whole(ref.unit), ref);
   }
   /// `count` neighbouring parameters as one tensor.
   [[nodiscard]] ConstTensor params(ParamRef first, int count, Shape shape) const {
-    return param_view(blueprint, arena.unit(RegionKind::kParameters, first.unit), first, count,
-                      shape);
+    return param_view(blueprint, parameters.whole(first.unit), first, count, shape);
   }
 };
 

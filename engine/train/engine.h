@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,18 @@ namespace dstrain {
 /// Fills [B, T] inputs and targets with the samples from `first_sample` on.
 using LoadBatch = std::function<void(
     std::int64_t first_sample, std::span<std::int32_t> inputs, std::span<std::int32_t> targets)>;
+
+/// How a sum of gradients over the ranks becomes their mean: in parts, so that neither the addends
+/// nor the sum leave the range of a narrow number format (DeepSpeed's prescale_gradients and
+/// gradient_predivide_factor).
+struct GradientAveraging {
+  double before_sum = 1.0;
+  double after_sum = 1.0;
+  GradientAveraging(const FormatConfig& formats, int ranks)
+      : before_sum(formats.prescale_gradients ? 1.0 / ranks
+                                              : 1.0 / formats.gradient_predivide_factor),
+        after_sum(1.0 / (before_sum * ranks)) {}
+};
 
 /// Seconds of a step by phase, on the host's clock.
 struct StepTimes {
@@ -50,10 +63,23 @@ class Engine {
   EngineStep train_step(const LoadBatch& data, std::int64_t start_sample, const StepParams& params);
   /// Summed loss of one micro-batch that starts at `first_sample`.
   double evaluate(const LoadBatch& data, std::int64_t first_sample);
-  /// After the master parameters changed from outside: makes the compute copy follow.
+  /// After the master parameters changed from outside: makes what the model computes with follow.
   void refresh_parameters();
-  /// Name of the first parameter whose gradient is not finite, or empty.
-  [[nodiscard]] std::string first_bad_gradient() const;
+
+  /// A gradient that is not finite.
+  struct BadGradient {
+    std::int64_t micro_batch = 0;
+    int rank = 0;
+    std::string tensor;
+  };
+  /// Repeats the forward and backward passes of a step that was not updated, to find the first bad
+  /// gradient on the lowest rank; none if every rank's own gradients are finite and only their sum
+  /// is not. Collective.
+  std::optional<BadGradient> find_bad_gradient(const LoadBatch& data,
+                                               std::int64_t start_sample,
+                                               const StepParams& params);
+  /// False if a parameter, on any rank, is not finite. Collective.
+  bool parameters_are_finite();
 
   [[nodiscard]] const RunPlan& plan() const { return plan_; }
   [[nodiscard]] const Arena& arena() const { return arena_; }
@@ -62,6 +88,12 @@ class Engine {
   [[nodiscard]] Device& device() { return *backend_.device; }
 
  private:
+  /// Forward and backward of a step's micro-batches under any strategy.
+  void run_micro_batches(const LoadBatch& data,
+                         std::int64_t start_sample,
+                         double loss_scale,
+                         DataParallel& data_parallel,
+                         StepTimes& times);
   void load_batch(const LoadBatch& data, std::int64_t first_sample);
   void initialise_parameters(std::uint64_t seed, int threads);
 
@@ -69,11 +101,14 @@ class Engine {
   RunPlan plan_;
   Backend backend_;
   Arena arena_;
+  ParameterTable parameters_;
   ExecContext context_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Communicator> data_group_;
   std::unique_ptr<Stream> communication_;
   std::unique_ptr<Optimizer> optimizer_;
+  GradientAveraging averaging_;
+  DataParallelParts parts_;
   std::unique_ptr<DataParallel> data_parallel_;
   std::vector<std::int32_t> host_tokens_;
   std::vector<std::int32_t> host_targets_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "engine/model/transformer_stage.h"
+#include "engine/optim/optimizer.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/shard_map.h"
 #include "engine/plan/topology.h"
@@ -41,6 +42,9 @@ struct RunPlan {
   TransformerStage stage;
   BufferRef norm_total;  ///< f64 scratch of the gradient norm
   ShardMap shards;
+  GatherPlans gathers;  ///< ZeRO stage 3
+  OptimizerScratch optimizer_scratch;
+  Moments moments;
   MemoryPlan memory;
 };
 

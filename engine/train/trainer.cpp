@@ -168,7 +168,8 @@ StepMetrics Trainer::train_one() {
   const EngineStep step = engine_.train_step(load_train_, state_.consumed_samples, params);
   const Agreement agreement = agree(step.local_loss_sum);
   if (!step.stats.updated || !std::isfinite(agreement.loss)) {
-    const std::string tensor = engine_.first_bad_gradient();
+    const auto bad = engine_.find_bad_gradient(load_train_, state_.consumed_samples, params);
+    const std::string tensor = bad ? bad->tensor : "";
     throw NumericalError(fmt::format(
         "step {}: loss {} and gradient norm {} are not both finite{}; this step is not saved, {}. "
         "Lower the learning rate, or clip gradients",

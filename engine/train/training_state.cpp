@@ -1,23 +1,51 @@
 #include "engine/train/training_state.h"
 
+#include <algorithm>
+
 namespace dstrain {
+namespace {
+
+/// The part of a piece that lies in `range` of its unit.
+PlacedPiece clipped(PlacedPiece placed, Range range) {
+  const std::int64_t end = placed.offset + placed.piece.flat.size();
+  const std::int64_t cut_front =
+      std::clamp(range.begin - placed.offset, std::int64_t{0}, placed.piece.flat.size());
+  const std::int64_t cut_back =
+      std::clamp(end - range.end, std::int64_t{0}, placed.piece.flat.size() - cut_front);
+  placed.offset += cut_front;
+  placed.piece.flat.begin += cut_front;
+  placed.piece.flat.end -= cut_back;
+  return placed;
+}
+
+}  // namespace
 
 std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent extent) {
   const RunPlan& plan = engine.plan();
   const Arena& arena = engine.arena();
   std::vector<CheckpointTensor> tensors;
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
-    const Range range = extent == StateExtent::kMySlice ? plan.shards.slice(unit, plan.here.data)
-                                                        : Range{0, plan.shards.numel(unit)};
-    const auto add = [&](const char* state, Tensor whole) {
-      for (const PlacedPiece& placed : plan.shards.pieces(unit, range)) {
-        tensors.push_back({state, placed.piece,
-                           whole.flat(placed.offset, placed.offset + placed.piece.flat.size())});
+    const Range owned = plan.memory.owned(unit);
+    const Range wanted =
+        extent == StateExtent::kMySlice ? plan.shards.slice(unit, plan.here.data) : owned;
+    // `memory` holds those elements of `owned` that have this state, one after the other.
+    const auto add = [&](const char* state, MomentExtent elements, auto&& memory) {
+      std::int64_t begin = 0;
+      for (const PlacedPiece& whole : pieces_with_moment(plan.shards, unit, owned, elements)) {
+        const PlacedPiece part = clipped(whole, wanted);
+        const std::int64_t size = part.piece.flat.size();
+        if (size > 0) {
+          const std::int64_t at = begin + part.offset - whole.offset;
+          tensors.push_back({state, part.piece, memory().flat(at, at + size)});
+        }
+        begin += whole.piece.flat.size();
       }
     };
-    add("parameter", arena.master(unit));
-    add("exp_avg", arena.unit(RegionKind::kExpAvg, unit));
-    add("exp_avg_sq", arena.unit(RegionKind::kExpAvgSq, unit));
+    add("parameter", MomentExtent::kAll, [&] { return arena.master(unit); });
+    add(plan.moments.first_name, plan.moments.first,
+        [&] { return arena.unit(RegionKind::kFirstMoment, unit); });
+    add(plan.moments.second_name, plan.moments.second,
+        [&] { return arena.unit(RegionKind::kSecondMoment, unit); });
   }
   return tensors;
 }

@@ -8,9 +8,9 @@
 
 namespace dstrain {
 
-/// Every parameter's master, exp_avg and exp_avg_sq, as views into the engine's memory.
+/// Every parameter's master and the optimizer's moments, as views into the engine's memory.
 /// kMySlice: this rank's data-parallel slice of each unit, so that the ranks share the writing;
-/// kEverything: all that this rank holds, which is what it must load.
+/// kEverything: all that this rank updates, which is what it must load.
 enum class StateExtent : std::uint8_t { kMySlice, kEverything };
 std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent extent);
 

@@ -32,13 +32,16 @@ ModelSpec tiny_model(Family family) {
 
 Config tiny_config(const TinyOptions& options, int world_size) {
   Config config;
-  config.model = tiny_model(options.family);
+  config.model = options.model.value_or(tiny_model(options.family));
   config.model.tied_embeddings = options.tied;
   config.precision = options.precision;
   config.gradient_clipping = options.gradient_clipping;
+  config.zero = options.zero;
+  config.zero.stage = options.zero_stage;
   config.zero.overlap_comm = options.overlap_comm;
+  config.formats = options.formats;
+  config.optimizer = options.optimizer;
   config.optimizer.learning_rate = options.learning_rate;
-  config.optimizer.weight_decay = 0.1;
   config.batch = {.train_batch_size = options.micro_batch * options.accumulation * world_size,
                   .micro_batch_size = options.micro_batch,
                   .gradient_accumulation_steps = options.accumulation};
@@ -64,6 +67,24 @@ void synthetic_sample(std::int64_t index,
   }
 }
 
+std::vector<float> whole_master(Engine& engine, int unit) {
+  const RunPlan& plan = engine.plan();
+  Stream& compute = engine.context().compute;
+  const Tensor mine = engine.arena().master(unit);
+  std::vector<float> values(static_cast<std::size_t>(mine.numel()));
+  engine.context().ops.cast(mine, {values.data(), DType::kF32, mine.shape()}, compute);
+  if (plan.memory.options().zero_stage > 0) {
+    std::vector<float> whole(static_cast<std::size_t>(plan.shards.padded_numel(unit)));
+    engine.world().all_gather({values.data(), DType::kF32, mine.shape()},
+                              {whole.data(), DType::kF32, Shape{plan.shards.padded_numel(unit)}},
+                              Purpose::kControl, compute);
+    values = std::move(whole);
+  }
+  compute.synchronize();
+  values.resize(static_cast<std::size_t>(plan.shards.numel(unit)));
+  return values;
+}
+
 TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
   const Config config = tiny_config(options, rendezvous.world_size());
   CollectiveLog traffic;
@@ -84,7 +105,9 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
     const EngineStep result = engine.train_step(load, step * plan.batch.global_samples(),
                                                 {.learning_rate = options.learning_rate,
                                                  .update = step + 1,
-                                                 .gradient_clipping = options.gradient_clipping});
+                                                 .gradient_clipping = options.gradient_clipping,
+                                                 .loss_scale = options.loss_scale,
+                                                 .seed = 5});
     run.traffic = traffic.entries();
     double loss_sum = result.local_loss_sum;
     Stream& compute = engine.context().compute;
@@ -96,9 +119,12 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
   }
   run.num_units = plan.shards.num_units();
   for (int unit = 0; unit < run.num_units; ++unit) {
-    const auto master = engine.arena().master(unit).flat(0, plan.shards.numel(unit)).as<float>();
+    const std::vector<float> master = whole_master(engine, unit);
     run.parameters.insert(run.parameters.end(), master.begin(), master.end());
+    run.unit_numel.push_back(plan.shards.numel(unit));
+    run.unit_padded.push_back(plan.shards.padded_numel(unit));
   }
+  run.regions = plan.memory.regions();
   run.arena_bytes = engine.arena().bytes();
   run.plan_bytes = plan.memory.bytes();
   return run;

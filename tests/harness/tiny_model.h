@@ -7,7 +7,9 @@
 
 #include "engine/comm/recording_communicator.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/plan/memory_plan.h"
 #include "engine/spec/config.h"
+#include "engine/train/engine.h"
 
 namespace dstrain::test {
 
@@ -19,12 +21,18 @@ ModelSpec tiny_model(Family family);
 struct TinyOptions {
   Family family = Family::kLlama;
   bool tied = false;
+  std::optional<ModelSpec> model{};  ///< instead of the family's
   Precision precision = Precision::kF32;
   std::int64_t micro_batch = 4;
   std::int64_t accumulation = 1;
   double gradient_clipping = 0.0;
   double learning_rate = 3e-3;
   bool overlap_comm = true;
+  int zero_stage = 0;
+  ZeroConfig zero{.param_persistence_threshold = 0};  ///< stage and overlap_comm are the above
+  FormatConfig formats{};
+  OptimizerConfig optimizer{.weight_decay = 0.1};  ///< its learning rate is the above
+  double loss_scale = 1.0;
   int steps = 10;
 };
 
@@ -34,10 +42,15 @@ struct TinyRun {
   std::vector<float> parameters;  ///< all masters after the last step, in declaration order
   std::int64_t arena_bytes = 0;
   std::int64_t plan_bytes = 0;
+  std::vector<Region> regions;  ///< of the plan
+  std::vector<std::int64_t> unit_numel;
+  std::vector<std::int64_t> unit_padded;
   int num_units = 0;
   std::vector<CollectiveLog::Entry> traffic;  ///< of the last step, this rank
 };
 
+/// A unit's master parameters, gathered from all ranks. Collective.
+std::vector<float> whole_master(Engine& engine, int unit);
 Config tiny_config(const TinyOptions& options, int world_size);
 /// Trains on a fixed synthetic stream of samples, the same for every world size.
 TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options);

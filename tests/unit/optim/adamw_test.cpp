@@ -26,11 +26,13 @@ std::vector<float> after_three_updates(std::span<const Range> ranges) {
   const ShardMap shards(world.blueprint, 1);
   const MemoryPlan plan(world.blueprint, shards, {});
   Arena arena(world.blueprint, plan, *world.backend.device);
+  ParameterTable parameter_table(1);
   const ExecContext context{.ops = *world.backend.ops,
                             .device = *world.backend.device,
                             .compute = world.backend.device->compute_stream(),
                             .blueprint = world.blueprint,
-                            .arena = arena};
+                            .arena = arena,
+                            .parameters = parameter_table};
   const OptimizerConfig config{.beta1 = 0.8,
                                .beta2 = 0.9,
                                .epsilon = 1e-3,
@@ -60,8 +62,8 @@ std::vector<float> after_three_updates(std::span<const Range> ranges) {
                            .range = range,
                            .gradient = part(arena.unit(RegionKind::kGradients, 0)),
                            .master = part(arena.master(0)),
-                           .first_moment = part(arena.unit(RegionKind::kExpAvg, 0)),
-                           .second_moment = part(arena.unit(RegionKind::kExpAvgSq, 0)),
+                           .first_moment = part(arena.unit(RegionKind::kFirstMoment, 0)),
+                           .second_moment = part(arena.unit(RegionKind::kSecondMoment, 0)),
                            .parameters = {}};
       optimizer->update(
           context, {&unit, 1},

@@ -30,8 +30,8 @@ TEST_CASE("a plan's regions are what hand arithmetic says", "[plan]") {
   CHECK(plan.region(RegionKind::kParameters).bytes == padded * 2);
   CHECK(plan.region(RegionKind::kMaster).bytes == padded * 4);
   CHECK(plan.region(RegionKind::kGradients).bytes == padded * 4);
-  CHECK(plan.region(RegionKind::kExpAvg).bytes == padded * 4);
-  CHECK(plan.region(RegionKind::kExpAvgSq).bytes == padded * 4);
+  CHECK(plan.region(RegionKind::kFirstMoment).bytes == padded * 4);
+  CHECK(plan.region(RegionKind::kSecondMoment).bytes == padded * 4);
   CHECK(plan.region(RegionKind::kSaved).bytes == 3 * (64 + 448));
   CHECK(plan.region(RegionKind::kScratch).bytes == 64);
   CHECK(plan.region(RegionKind::kConstants).bytes == 64);
@@ -45,7 +45,7 @@ TEST_CASE("f32 runs have no master copy, and without training neither gradients 
   CHECK_FALSE(MemoryPlan(blueprint, shards, {}).has(RegionKind::kMaster));
   const MemoryPlan inference(blueprint, shards, {.training = false});
   CHECK_FALSE(inference.has(RegionKind::kGradients));
-  CHECK_FALSE(inference.has(RegionKind::kExpAvg));
+  CHECK_FALSE(inference.has(RegionKind::kFirstMoment));
 }
 
 TEST_CASE("scratch of one name is shared at its largest; saved buffers are not", "[plan]") {

@@ -1,0 +1,123 @@
+// ZeRO stage 1: every rank holds all parameters and all gradients, but the optimizer (the master
+// and its moments) only of its own slice of each unit, 1/dp of it.
+// Per parameter: 2 parameter + 2 gradient + (4 master + 8 Adam)/dp = 4 + 12/dp bytes in bf16 or
+//                fp16, 2 more where gradients are accumulated in fp32; 8 + 8/dp bytes in fp32,
+//                whose master is the parameter itself.
+// Order of events in one step:
+//   each micro-batch adds into the gradients; in the last one,
+//   backward leaves unit u -> reduce-scatter: my slice of u's gradient is the sum over the ranks
+//   wait for all of them -> global norm over the slices -> clip factor -> optimizer on my slices;
+//   unit u's slice is updated -> all-gather of u, while u+1 is updated; the next forward waits for
+//   a unit only when it comes to it.
+// On the wire: a reduce-scatter of the gradients and an all-gather of the parameters a step, one
+// element a parameter each: together what stage 0's all-reduce moves.
+#include <optional>
+
+#include "engine/parallel/buckets.h"
+#include "engine/parallel/owned_update.h"
+
+namespace dstrain {
+namespace {
+
+class Zero1 final : public DataParallel {
+ public:
+  explicit Zero1(const DataParallelParts& parts)
+      : parts_(parts),
+        compute_(parts.context.compute),
+        collectives_(parts.memory.options().overlap ? parts.communication : compute_),
+        states_(owned_states(parts)),
+        gathered_(states_.size()) {
+    const auto buckets = [&](RegionKind kind, std::optional<Buckets>& into) {
+      if (parts.memory.has(kind)) {
+        into.emplace(parts.context.arena, parts.memory, kind, parts.shards.num_units());
+      }
+    };
+    buckets(RegionKind::kGradientBuckets, narrowing_);
+    buckets(RegionKind::kWireBuckets, wire_);
+    for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
+      parts.context.parameters.set(unit, parts.context.arena.unit(RegionKind::kParameters, unit));
+    }
+  }
+
+  void before_unit(int unit, Pass pass) override {
+    if (pass == Pass::kForward) {
+      compute_.wait(gathered_[static_cast<std::size_t>(unit)]);
+    }
+  }
+
+  GradTarget grad_target(int unit, std::int64_t micro_batch) override {
+    if (narrowing_) {
+      return {&parts_.context.blueprint, narrowing_->acquire(unit, compute_), Write::kOverwrite};
+    }
+    return {&parts_.context.blueprint, parts_.context.arena.unit(RegionKind::kGradients, unit),
+            micro_batch == 0 ? Write::kOverwrite : Write::kAdd};
+  }
+
+  void unit_grads_ready(int unit, std::int64_t micro_batch, bool last) override {
+    const Tensor gradients = parts_.context.arena.unit(RegionKind::kGradients, unit);
+    if (narrowing_) {
+      parts_.context.ops.add_scaled(parts_.context.arena.unit(RegionKind::kGradientBuckets, unit),
+                                    1.0F, gradients,
+                                    micro_batch == 0 ? Write::kOverwrite : Write::kAdd, compute_);
+      narrowing_->release(unit, compute_);
+    }
+    if (last && parts_.group.size() > 1) {
+      reduce(unit, gradients);
+    }
+  }
+
+  StepStats step(const StepParams& params) override {
+    compute_.wait(collectives_.record());
+    return update_owned(parts_, states_, Ownership::kEachHasASlice, params,
+                        [this](std::size_t unit) { gather(static_cast<int>(unit)); });
+  }
+
+  void refresh_parameters() override {
+    copy_master_to_parameters(parts_);
+    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
+      gather(unit);
+    }
+  }
+
+ private:
+  /// Afterwards this rank's slice of `gradients` is the sum; the rest of it is of no use.
+  void reduce(int unit, Tensor gradients) {
+    const Range mine = parts_.memory.owned(unit);
+    collectives_.wait(compute_.record());
+    Tensor travelling = gradients;
+    if (wire_) {
+      travelling = wire_->acquire(unit, collectives_);
+      parts_.context.ops.cast(gradients, travelling, collectives_);
+    }
+    const Tensor sum = travelling.flat(mine.begin, mine.end);
+    parts_.group.reduce_scatter(travelling, sum, ReduceOp::kSum, Purpose::kGradient, collectives_);
+    if (wire_) {
+      parts_.context.ops.cast(sum, gradients.flat(mine.begin, mine.end), collectives_);
+      wire_->release(unit, collectives_);
+    }
+  }
+
+  void gather(int unit) {
+    const Arena& arena = parts_.context.arena;
+    collectives_.wait(compute_.record());
+    parts_.group.all_gather(arena.owned_parameters(unit), arena.unit(RegionKind::kParameters, unit),
+                            Purpose::kParameter, collectives_);
+    gathered_[static_cast<std::size_t>(unit)] = collectives_.record();
+  }
+
+  DataParallelParts parts_;
+  Stream& compute_;
+  Stream& collectives_;  // beside compute, or the same
+  std::vector<UnitState> states_;
+  std::vector<Event> gathered_;       // by unit: its parameters are whole and new
+  std::optional<Buckets> narrowing_;  // backward writes f32; here it is kept in less
+  std::optional<Buckets> wire_;
+};
+
+}  // namespace
+
+std::unique_ptr<DataParallel> make_zero1(const DataParallelParts& parts) {
+  return std::make_unique<Zero1>(parts);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,112 @@
+// ZeRO stage 2: every rank holds all parameters, but gradients and the optimizer only of its own
+// slice of each unit, 1/dp of it.
+// Per parameter: 2 parameter + (2 gradient + 4 master + 8 Adam)/dp = 2 + 14/dp bytes in bf16 or
+//                fp16, 2/dp more where gradients are accumulated in fp32; 4 + 12/dp bytes in fp32.
+//                And f32 buckets for the units whose gradients are on their way: two blocks, one if
+//                nothing overlaps; a tied embedding's stands from the head to the end of backward.
+// Order of events in one step; per micro-batch:
+//   backward of unit u fills its bucket -> reduce-scatter, while backward goes on with u-1 in
+//   another bucket -> what comes in is added to my slice of the gradients;
+// and once a step:
+//   global norm over the slices -> clip factor -> optimizer on my slices;
+//   unit u's slice is updated -> all-gather of u, while u+1 is updated; the next forward waits for
+//   a unit only when it comes to it.
+// On the wire: with m micro-batches m reduce-scatters of the gradients and an all-gather of the
+// parameters a step, one element a parameter each. There is no all-reduce of gradients.
+#include <optional>
+
+#include "engine/parallel/buckets.h"
+#include "engine/parallel/owned_update.h"
+
+namespace dstrain {
+namespace {
+
+class Zero2 final : public DataParallel {
+ public:
+  explicit Zero2(const DataParallelParts& parts)
+      : parts_(parts),
+        compute_(parts.context.compute),
+        collectives_(parts.memory.options().overlap ? parts.communication : compute_),
+        states_(owned_states(parts)),
+        gathered_(states_.size()),
+        buckets_(parts.context.arena,
+                 parts.memory,
+                 RegionKind::kGradientBuckets,
+                 parts.shards.num_units()) {
+    if (parts.memory.has(RegionKind::kWireBuckets)) {
+      wire_.emplace(parts.context.arena, parts.memory, RegionKind::kWireBuckets,
+                    parts.shards.num_units());
+    }
+    for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
+      parts.context.parameters.set(unit, parts.context.arena.unit(RegionKind::kParameters, unit));
+    }
+  }
+
+  void before_unit(int unit, Pass pass) override {
+    if (pass == Pass::kForward) {
+      compute_.wait(gathered_[static_cast<std::size_t>(unit)]);
+    }
+  }
+
+  GradTarget grad_target(int unit, std::int64_t /*micro_batch*/) override {
+    return {&parts_.context.blueprint, buckets_.acquire(unit, compute_), Write::kOverwrite};
+  }
+
+  void unit_grads_ready(int unit, std::int64_t micro_batch, bool /*last*/) override {
+    const Range mine = parts_.memory.owned(unit);
+    Ops& ops = parts_.context.ops;
+    collectives_.wait(compute_.record());
+    Tensor travelling = parts_.context.arena.unit(RegionKind::kGradientBuckets, unit);
+    if (wire_) {
+      const ConstTensor bucket = travelling;
+      travelling = wire_->acquire(unit, collectives_);
+      ops.cast(bucket, travelling, collectives_);
+    }
+    const Tensor sum = travelling.flat(mine.begin, mine.end);
+    parts_.group.reduce_scatter(travelling, sum, ReduceOp::kSum, Purpose::kGradient, collectives_);
+    ops.add_scaled(sum, 1.0F, parts_.context.arena.unit(RegionKind::kGradients, unit),
+                   micro_batch == 0 ? Write::kOverwrite : Write::kAdd, collectives_);
+    buckets_.release(unit, collectives_);
+    if (wire_) {
+      wire_->release(unit, collectives_);
+    }
+  }
+
+  StepStats step(const StepParams& params) override {
+    compute_.wait(collectives_.record());
+    return update_owned(parts_, states_, Ownership::kEachHasASlice, params,
+                        [this](std::size_t unit) { gather(static_cast<int>(unit)); });
+  }
+
+  void refresh_parameters() override {
+    copy_master_to_parameters(parts_);
+    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
+      gather(unit);
+    }
+  }
+
+ private:
+  void gather(int unit) {
+    const Arena& arena = parts_.context.arena;
+    collectives_.wait(compute_.record());
+    parts_.group.all_gather(arena.owned_parameters(unit), arena.unit(RegionKind::kParameters, unit),
+                            Purpose::kParameter, collectives_);
+    gathered_[static_cast<std::size_t>(unit)] = collectives_.record();
+  }
+
+  DataParallelParts parts_;
+  Stream& compute_;
+  Stream& collectives_;  // beside compute, or the same
+  std::vector<UnitState> states_;
+  std::vector<Event> gathered_;  // by unit: its parameters are whole and new
+  Buckets buckets_;
+  std::optional<Buckets> wire_;
+};
+
+}  // namespace
+
+std::unique_ptr<DataParallel> make_zero2(const DataParallelParts& parts) {
+  return std::make_unique<Zero2>(parts);
+}
+
+}  // namespace dstrain

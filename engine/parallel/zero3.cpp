@@ -1,0 +1,182 @@
+// ZeRO stage 3: every rank holds parameters, gradients and the optimizer only of its own slice of
+// each unit, 1/dp of it. A unit's parameters are made whole for as long as they are used.
+// Per parameter: (2 parameter + 2 gradient + 4 master + 8 Adam)/dp = 16/dp bytes in bf16 or fp16,
+//                2/dp more where gradients are accumulated in fp32; 16/dp bytes in fp32. And the
+//                gathered units (the one in use and the one on its way), and buckets as in stage 2.
+// Order of events; the gather plan says which unit, when and where:
+//   before visit v computes: gathers that the plan starts here are sent on their way (the next
+//   unit's, so that it travels while this one computes); then wait for what v itself reads
+//   after visit v: what is not read again soon is let go; its memory belongs to a later gather
+//   backward of unit u fills its bucket -> reduce-scatter -> added to my slice of the gradients
+// and once a step:
+//   global norm over the slices -> clip factor -> optimizer on my slices. Nothing is gathered then:
+//   the next forward does it. Only small units that are always whole are gathered here.
+// On the wire, a micro-batch: an all-gather for every gather of the plan, one or two a unit, and a
+// reduce-scatter, one element a parameter each: at most 3 elements a parameter.
+#include <optional>
+
+#include "engine/parallel/buckets.h"
+#include "engine/parallel/owned_update.h"
+
+namespace dstrain {
+namespace {
+
+class Zero3 final : public DataParallel {
+ public:
+  explicit Zero3(const DataParallelParts& parts)
+      : parts_(parts),
+        compute_(parts.context.compute),
+        collectives_(parts.memory.options().overlap ? parts.communication : compute_),
+        states_(owned_states(parts)),
+        buckets_(parts.context.arena,
+                 parts.memory,
+                 RegionKind::kGradientBuckets,
+                 parts.shards.num_units()),
+        always_whole_(states_.size()) {
+    if (parts.memory.has(RegionKind::kWireBuckets)) {
+      wire_.emplace(parts.context.arena, parts.memory, RegionKind::kWireBuckets,
+                    parts.shards.num_units());
+    }
+    for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
+      const Tensor held = parts.context.arena.unit(RegionKind::kParameters, unit);
+      if (is_always_whole(unit)) {
+        parts.context.parameters.set(unit, held);
+      }
+    }
+  }
+
+  void begin_walk(Walk walk, bool last) override {
+    plan_ = walk == Walk::kTraining ? &parts_.gathers.training : &parts_.gathers.evaluation;
+    arrived_.resize(plan_->gathers().size());
+    visit_ = 0;
+    last_walk_ = last;
+    if (!first_gathers_started_) {
+      start_gathers(-1);
+    }
+    first_gathers_started_ = false;
+  }
+
+  void before_unit(int unit, Pass pass) override {
+    const UnitVisit& here = plan_->walk().at(static_cast<std::size_t>(visit_));
+    check(here.unit == unit && here.pass == pass, "unit {} is visited where the plan has unit {}",
+          unit, here.unit);
+    start_gathers(visit_);
+    const bool is_last_visit = visit_ + 1 == static_cast<std::int64_t>(plan_->walk().size());
+    if (is_last_visit && !last_walk_) {
+      start_gathers(-1);  // the next micro-batch's
+      first_gathers_started_ = true;
+    }
+    for (const int index : plan_->used(visit_)) {
+      const Gather& gather = plan_->gathers()[static_cast<std::size_t>(index)];
+      compute_.wait(arrived_[static_cast<std::size_t>(index)]);
+      parts_.context.parameters.set(gather.unit, memory_of(gather));
+    }
+    for (const int read : here.reads) {
+      compute_.wait(always_whole_[static_cast<std::size_t>(read)]);
+    }
+  }
+
+  void after_unit(int /*unit*/, Pass /*pass*/) override {
+    for (const int index : plan_->released(visit_)) {
+      parts_.context.parameters.clear(plan_->gathers()[static_cast<std::size_t>(index)].unit);
+    }
+    visit_ += 1;
+  }
+
+  GradTarget grad_target(int unit, std::int64_t /*micro_batch*/) override {
+    return {&parts_.context.blueprint, buckets_.acquire(unit, compute_), Write::kOverwrite};
+  }
+
+  void unit_grads_ready(int unit, std::int64_t micro_batch, bool /*last*/) override {
+    const Range mine = parts_.memory.owned(unit);
+    Ops& ops = parts_.context.ops;
+    collectives_.wait(compute_.record());
+    Tensor travelling = parts_.context.arena.unit(RegionKind::kGradientBuckets, unit);
+    if (wire_) {
+      const ConstTensor bucket = travelling;
+      travelling = wire_->acquire(unit, collectives_);
+      ops.cast(bucket, travelling, collectives_);
+    }
+    const Tensor sum = travelling.flat(mine.begin, mine.end);
+    parts_.group.reduce_scatter(travelling, sum, ReduceOp::kSum, Purpose::kGradient, collectives_);
+    ops.add_scaled(sum, 1.0F, parts_.context.arena.unit(RegionKind::kGradients, unit),
+                   micro_batch == 0 ? Write::kOverwrite : Write::kAdd, collectives_);
+    buckets_.release(unit, collectives_);
+    if (wire_) {
+      wire_->release(unit, collectives_);
+    }
+  }
+
+  StepStats step(const StepParams& params) override {
+    compute_.wait(collectives_.record());
+    return update_owned(
+        parts_, states_, Ownership::kEachHasASlice, params,
+        [this](std::size_t unit) { gather_if_always_whole(static_cast<int>(unit)); });
+  }
+
+  void refresh_parameters() override {
+    copy_master_to_parameters(parts_);
+    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
+      gather_if_always_whole(unit);
+    }
+  }
+
+ private:
+  /// Those of the plan that start before `visit` computes. What their memory held before has been
+  /// let go by an earlier visit, which is enqueued on compute already.
+  void start_gathers(std::int64_t visit) {
+    const std::vector<int>& starting = plan_->starting(visit);
+    if (starting.empty()) {
+      return;
+    }
+    collectives_.wait(compute_.record());
+    for (const int index : starting) {
+      const Gather& gather = plan_->gathers()[static_cast<std::size_t>(index)];
+      parts_.group.all_gather(parts_.context.arena.unit(RegionKind::kParameters, gather.unit),
+                              memory_of(gather), Purpose::kParameter, collectives_);
+      arrived_[static_cast<std::size_t>(index)] = collectives_.record();
+    }
+  }
+
+  [[nodiscard]] Tensor memory_of(const Gather& gather) const {
+    return parts_.context.arena.gathered(gather.offset, parts_.shards.padded_numel(gather.unit));
+  }
+
+  [[nodiscard]] bool is_always_whole(int unit) const {
+    const std::vector<bool>& whole = parts_.memory.options().always_whole;
+    return !whole.empty() && whole.at(static_cast<std::size_t>(unit));
+  }
+
+  void gather_if_always_whole(int unit) {
+    if (is_always_whole(unit)) {
+      const Arena& arena = parts_.context.arena;
+      collectives_.wait(compute_.record());
+      parts_.group.all_gather(arena.owned_parameters(unit),
+                              arena.unit(RegionKind::kParameters, unit), Purpose::kParameter,
+                              collectives_);
+      always_whole_[static_cast<std::size_t>(unit)] = collectives_.record();
+    }
+  }
+
+  DataParallelParts parts_;
+  Stream& compute_;
+  Stream& collectives_;  // beside compute, or the same
+  std::vector<UnitState> states_;
+  Buckets buckets_;
+  std::optional<Buckets> wire_;
+  std::vector<Event> always_whole_;  // by unit: the small ones' parameters are new
+  // Where the walk is:
+  const GatherPlan* plan_ = nullptr;
+  std::vector<Event> arrived_;  // by gather of the plan
+  std::int64_t visit_ = 0;
+  bool last_walk_ = true;
+  bool first_gathers_started_ = false;  // by the walk before
+};
+
+}  // namespace
+
+std::unique_ptr<DataParallel> make_zero3(const DataParallelParts& parts) {
+  return std::make_unique<Zero3>(parts);
+}
+
+}  // namespace dstrain
