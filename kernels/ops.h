@@ -1,9 +1,9 @@
 // Ops: everything this transformer asks of a device, and nothing else.
 //
 // All operations are enqueued on a stream and allocate nothing that outlives them. Tensors are
-// dense and row-major. "compute dtype" is f32 or bf16; all activations and parameters of one run
-// share it. Arithmetic inside an operation and every gradient of a parameter is f32.
-// Results do not depend on the number of threads unless the comment says so.
+// dense and row-major. "compute dtype" is f32, bf16 or f16; all activations and parameters of one
+// run share it. Arithmetic inside an operation and every gradient of a parameter is f32. Results do
+// not depend on the number of threads unless the comment says so.
 //
 // N tokens (B sequences × T positions), C width, H query heads, K key/value heads, D head dim,
 // F feed-forward width, V vocabulary, I / O inputs and outputs of a linear layer
@@ -188,7 +188,8 @@ class Ops {
                      Tensor v,
                      Tensor parameters,
                      Stream& stream) = 0;
-  /// Converts between f32 and bf16 (or copies).
+  /// Converts between f32, bf16 and f16, rounding to nearest even; or copies. What f16 cannot hold
+  /// becomes infinity.
   virtual void cast(ConstTensor in, Tensor out, Stream& stream) = 0;
   /// y = or += scale · x, computed in f32; x and y: f32, bf16 or f16, each its own. y may be x
   /// where the dtypes are the same.

@@ -6,6 +6,7 @@
 
 #include "kernels/core/bf16.h"
 #include "kernels/core/check.h"
+#include "kernels/core/f16.h"
 
 namespace dstrain {
 
@@ -56,6 +57,10 @@ struct DTypeOf<float> {
 template <>
 struct DTypeOf<BF16> {
   static constexpr DType value = DType::kBF16;
+};
+template <>
+struct DTypeOf<F16> {
+  static constexpr DType value = DType::kF16;
 };
 template <>
 struct DTypeOf<double> {

@@ -11,7 +11,8 @@ namespace dstrain {
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(int threads, CpuIsa isa) : threads_(threads), loops_(loops_for(isa)), matmul_(threads) {}
+  CpuOps(int threads, CpuIsa isa)
+      : threads_(threads), loops_(loops_for(isa)), matmul_(threads, loops_) {}
 
   void linear_forward(
       ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) override;

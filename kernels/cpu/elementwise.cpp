@@ -71,22 +71,30 @@ void CpuOps::adamw(const AdamwStep& step,
 void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
   const std::int64_t n = in.numel();
   expect(out, "cast: out", out.dtype(), n);
-  const bool same = in.dtype() == out.dtype();
-  const bool widens = in.dtype() == DType::kBF16 && out.dtype() == DType::kF32;
-  const bool narrows = in.dtype() == DType::kF32 && out.dtype() == DType::kBF16;
-  check(same || widens || narrows, "cast from {} to {}: only f32 and bf16 are converted",
-        name_of(in.dtype()), name_of(out.dtype()));
+  if (in.dtype() == out.dtype()) {
+    stream.run([=, this] {
+      const std::int64_t size = size_of(in.dtype());
+      parallel_pieces(threads_, n * size, kPiece * size, [&](std::int64_t begin, std::int64_t end) {
+        std::memmove(pointer<std::byte>(out) + begin, pointer<std::byte>(in) + begin,
+                     static_cast<std::size_t>(end - begin));
+      });
+    });
+    return;
+  }
+  expect_compute_dtype(in.dtype(), "cast: in");
+  expect_compute_dtype(out.dtype(), "cast: out");
   stream.run([=, this] {
-    parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
-      if (widens) {
-        loops_.widen(pointer<BF16>(in) + begin, pointer<float>(out) + begin, end - begin);
-      } else if (narrows) {
-        loops_.narrow(pointer<float>(in) + begin, pointer<BF16>(out) + begin, end - begin);
-      } else {
-        const std::int64_t size = size_of(in.dtype());
-        std::memmove(pointer<std::byte>(out) + begin * size, pointer<std::byte>(in) + begin * size,
-                     static_cast<std::size_t>((end - begin) * size));
-      }
+    with_loops(loops_, in.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+        const T* const from = pointer<T>(in) + begin;
+        if (out.dtype() == DType::kF32) {
+          loops.cast_to_f32(from, pointer<float>(out) + begin, end - begin);
+        } else if (out.dtype() == DType::kBF16) {
+          loops.cast_to_bf16(from, pointer<BF16>(out) + begin, end - begin);
+        } else {
+          loops.cast_to_f16(from, pointer<F16>(out) + begin, end - begin);
+        }
+      });
     });
   });
 }
@@ -94,6 +102,8 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
 void CpuOps::add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) {
   const std::int64_t n = x.numel();
   expect(y, "add_scaled: y", y.dtype(), n);
+  expect_compute_dtype(x.dtype(), "add_scaled: x");
+  expect_compute_dtype(y.dtype(), "add_scaled: y");
   const bool adds = write == Write::kAdd;
   stream.run([=, this] {
     with_loops(loops_, x.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
@@ -101,9 +111,10 @@ void CpuOps::add_scaled(ConstTensor x, float scale, Tensor y, Write write, Strea
         const T* const from = pointer<T>(x) + begin;
         if (y.dtype() == DType::kF32) {
           loops.scale_to_f32(from, scale, pointer<float>(y) + begin, adds, end - begin);
-        } else {
-          expect(y, "add_scaled: y", DType::kBF16, n);
+        } else if (y.dtype() == DType::kBF16) {
           loops.scale_to_bf16(from, scale, pointer<BF16>(y) + begin, adds, end - begin);
+        } else {
+          loops.scale_to_f16(from, scale, pointer<F16>(y) + begin, adds, end - begin);
         }
       });
     });

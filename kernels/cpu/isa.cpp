@@ -25,7 +25,7 @@ namespace {
 
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-         __builtin_cpu_supports("bmi2") != 0;
+         __builtin_cpu_supports("bmi2") != 0 && __builtin_cpu_supports("f16c") != 0;
 }
 
 bool has_avx512() {

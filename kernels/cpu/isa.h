@@ -11,7 +11,7 @@ namespace dstrain {
 
 enum class CpuIsa : std::uint8_t {
   kBaseline,  ///< x86-64: SSE2
-  kAvx2,      ///< x86-64-v3: AVX2 and FMA
+  kAvx2,      ///< x86-64-v3: AVX2, FMA and F16C
   kAvx512,    ///< x86-64-v4: AVX-512 F, BW, CD, DQ, VL
   kAmx,       ///< AVX-512 with bf16 instructions, and bf16 tiles (Sapphire Rapids on)
 };

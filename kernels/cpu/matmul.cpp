@@ -1,7 +1,7 @@
 // f32 goes to oneDNN's sgemm, which holds its rate at every shape of a transformer, also where
 // its matmul primitive falls to half (rows of 3072 floats, whole pages). bf16 goes in blocks where
-// that pays (matmul_blocked.h), else in one call of the matmul primitive, and where this
-// processor has no bf16 kernel (before AVX-512), through f32 copies to sgemm.
+// that pays (matmul_blocked.h), else in one call of the matmul primitive. f16, and bf16 where this
+// processor has no kernel for it (before AVX-512), are widened block by block (matmul_widened.h).
 //
 // N tokens, I inputs, O outputs
 #include "kernels/cpu/matmul.h"
@@ -10,19 +10,15 @@
 #include <cstring>
 #include <string_view>
 
-#include <oneapi/dnnl/dnnl.hpp>
-
 #include "kernels/core/check.h"
 #include "kernels/cpu/matmul_blocked.h"
 #include "kernels/cpu/matmul_dnnl.h"
-#include "kernels/cpu/matmul_memory.h"
 #include "kernels/cpu/matmul_product.h"
+#include "kernels/cpu/matmul_widened.h"
 #include "kernels/cpu/parallel_for.h"
 
 namespace dstrain {
 namespace {
-
-constexpr std::int64_t kPiece = 16384;  // elements a thread takes at a time
 
 void expect_matrix(ConstTensor tensor,
                    std::string_view name,
@@ -36,31 +32,46 @@ void expect_operands(ConstTensor left, ConstTensor right) {
   check(left.shape().rank() == 2 && right.shape().rank() == 2,
         "a matrix product of tensors of shapes {} and {}", left.shape().to_string(),
         right.shape().to_string());
-  check(left.dtype() == right.dtype() &&
-            (left.dtype() == DType::kF32 || left.dtype() == DType::kBF16),
-        "a matrix product of {} and {}, expected both f32 or both bf16", name_of(left.dtype()),
+  const DType dtype = left.dtype();
+  check(dtype == right.dtype() &&
+            (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16),
+        "a matrix product of {} and {}, expected both f32, both bf16 or both f16", name_of(dtype),
         name_of(right.dtype()));
+}
+
+template <typename T>
+NarrowProduct<T> narrow_product(
+    const ProductForm& form, ConstTensor a, ConstTensor b, ConstTensor bias, Tensor c) {
+  return {.form = form,
+          .a = static_cast<const T*>(a.data()),
+          .b = static_cast<const T*>(b.data()),
+          .bias = static_cast<const T*>(bias.data()),
+          .c = c.data(),
+          .c_dtype = c.dtype()};
 }
 
 }  // namespace
 
 struct CpuMatmul::Impl {
-  explicit Impl(int num_threads)
-      : threads(num_threads), blocked(num_threads), whole(num_threads, 1) {}
+  Impl(int num_threads, const VectorLoops& loops)
+      : threads(num_threads),
+        blocked(num_threads),
+        whole(num_threads, 1),
+        widened(num_threads, loops) {}
 
   void product(const ProductForm& form, ConstTensor a, ConstTensor b, ConstTensor bias, Tensor c);
   void product_f32(
       const ProductForm& form, const float* a, const float* b, const float* bias, float* c) const;
   bool product_whole(const Bf16Product& product);
-  void product_bf16_in_f32(const Bf16Product& product);
 
   int threads;
   BlockedMatmul blocked;
   DnnlMatmuls whole;
-  GrowingBuffer f32_scratch;
+  WidenedMatmul widened;
 };
 
-CpuMatmul::CpuMatmul(int threads) : impl_(std::make_unique<Impl>(threads)) {
+CpuMatmul::CpuMatmul(int threads, const VectorLoops& loops)
+    : impl_(std::make_unique<Impl>(threads, loops)) {
   check(threads >= 1, "matrix products with {} threads", threads);
 }
 CpuMatmul::~CpuMatmul() = default;
@@ -119,37 +130,27 @@ void CpuMatmul::Impl::product(
                 static_cast<const float*>(bias.data()), static_cast<float*>(c.data()));
     return;
   }
-  const Bf16Product product{.form = form,
-                            .a = static_cast<const BF16*>(a.data()),
-                            .b = static_cast<const BF16*>(b.data()),
-                            .bias = static_cast<const BF16*>(bias.data()),
-                            .c = c.data(),
-                            .c_dtype = c.dtype()};
+  if (a.dtype() == DType::kF16) {
+    widened.run(narrow_product<F16>(form, a, b, bias, c));
+    return;
+  }
+  const auto product = narrow_product<BF16>(form, a, b, bias, c);
   if (form.k == 0 || !(blocked.run(product) || product_whole(product))) {
-    product_bf16_in_f32(product);
+    widened.run(product);
   }
 }
 
 // With a bias, C starts as rows of it and the product is added.
 void CpuMatmul::Impl::product_f32(
     const ProductForm& form, const float* a, const float* b, const float* bias, float* c) const {
-  bool add = form.write == Write::kAdd;
+  F32Product product{.form = form, .a = a, .b = b, .c = c, .c_stride = form.n};
   if (bias != nullptr) {
     parallel_for(threads, form.m, [&](std::int64_t row, int /*worker*/) {
       std::copy_n(bias, form.n, c + row * form.n);
     });
-    add = true;
+    product.form.write = Write::kAdd;
   }
-  if (form.k == 0) {
-    return;
-  }
-  const OpenMpTeam team(threads);
-  const dnnl_status_t status =
-      dnnl_sgemm(form.a_transposed ? 'T' : 'N', form.b_transposed ? 'T' : 'N', form.m, form.n,
-                 form.k, 1.0F, a, form.a_transposed ? form.m : form.k, b,
-                 form.b_transposed ? form.k : form.n, add ? 1.0F : 0.0F, c, form.n);
-  check(status == dnnl_success, "dnnl_sgemm of {} x {} x {} failed with status {}", form.m, form.n,
-        form.k, static_cast<int>(status));
+  sgemm(product, threads);
 }
 
 bool CpuMatmul::Impl::product_whole(const Bf16Product& product) {
@@ -168,36 +169,6 @@ bool CpuMatmul::Impl::product_whole(const Bf16Product& product) {
   }
   whole.run(*call, 0, product.a, product.b, product.bias, product.c);
   return true;
-}
-
-void CpuMatmul::Impl::product_bf16_in_f32(const Bf16Product& product) {
-  const ProductForm& form = product.form;
-  const std::int64_t a_size = form.m * form.k;
-  const std::int64_t b_size = form.k * form.n;
-  const std::int64_t c_size = form.m * form.n;
-  const bool narrow = product.c_dtype == DType::kBF16;
-  float* const a = f32_scratch.grow<float>(a_size + b_size + form.n + (narrow ? c_size : 0));
-  float* const b = a + a_size;
-  float* const bias = b + b_size;
-  float* const c = narrow ? bias + form.n : static_cast<float*>(product.c);
-  const auto widen = [&](const BF16* from, std::int64_t n, float* to) {
-    parallel_pieces(threads, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
-      std::transform(from + begin, from + end, to + begin,
-                     [](BF16 value) { return to_float(value); });
-    });
-  };
-  widen(product.a, a_size, a);
-  widen(product.b, b_size, b);
-  if (product.bias != nullptr) {
-    widen(product.bias, form.n, bias);
-  }
-  product_f32(form, a, b, product.bias == nullptr ? nullptr : bias, c);
-  if (narrow) {
-    BF16* const to = static_cast<BF16*>(product.c);
-    parallel_pieces(threads, c_size, kPiece, [&](std::int64_t begin, std::int64_t end) {
-      std::transform(c + begin, c + end, to + begin, [](float value) { return to_bf16(value); });
-    });
-  }
 }
 
 }  // namespace dstrain

@@ -5,13 +5,15 @@
 #include <memory>
 
 #include "kernels/core/tensor.h"
+#include "kernels/cpu/vector/loops.h"
 #include "kernels/ops.h"
 
 namespace dstrain {
 
 class CpuMatmul {
  public:
-  explicit CpuMatmul(int threads);
+  /// `loops` convert where the libraries have no kernel for a dtype.
+  CpuMatmul(int threads, const VectorLoops& loops);
   CpuMatmul(const CpuMatmul&) = delete;
   CpuMatmul& operator=(const CpuMatmul&) = delete;
   ~CpuMatmul();

@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include "kernels/core/check.h"
+#include "kernels/cpu/matmul_cut.h"
 #include "kernels/cpu/matmul_pack.h"
 #include "kernels/cpu/parallel_for.h"
 
@@ -26,29 +27,6 @@ constexpr std::int64_t kMostSlabBytes = 2 << 20;     // of B at once, by a threa
 // Less than this is one small call of oneDNN, whose own copies then cost least.
 constexpr std::int64_t kFewestMultiplications = 1 << 21;
 constexpr std::int64_t kFewestRows = 16;
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
-constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) {
-  return ceil_div(a, b) * b;
-}
-
-/// `total` in the fewest parts of at most `most`, all of one size but the last.
-struct Cut {
-  Cut(std::int64_t total_size, std::int64_t most, std::int64_t unit) : total(total_size) {
-    size = round_up(ceil_div(total, ceil_div(total, most)), unit);
-    parts = ceil_div(total, size);
-  }
-  [[nodiscard]] std::int64_t begin(std::int64_t part) const { return part * size; }
-  [[nodiscard]] std::int64_t size_of_part(std::int64_t part) const {
-    return std::min(size, total - part * size);
-  }
-  std::int64_t total;
-  std::int64_t size = 0;
-  std::int64_t parts = 0;
-};
 
 Cut cut_rows(const ProductForm& form, int threads) {
   const std::int64_t row_bytes = form.k * size_of(DType::kBF16);

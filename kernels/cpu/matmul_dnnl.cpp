@@ -22,6 +22,20 @@ memory::desc matrix(std::int64_t rows,
 
 }  // namespace
 
+void sgemm(const F32Product& product, int threads) {
+  const auto& [m, n, k, a_transposed, b_transposed, write] = product.form;
+  if (k == 0) {
+    return;
+  }
+  const OpenMpTeam team(threads);
+  const dnnl_status_t status =
+      dnnl_sgemm(a_transposed ? 'T' : 'N', b_transposed ? 'T' : 'N', m, n, k, 1.0F, product.a,
+                 a_transposed ? m : k, product.b, b_transposed ? k : n,
+                 write == Write::kAdd ? 1.0F : 0.0F, product.c, product.c_stride);
+  check(status == dnnl_success, "dnnl_sgemm of {} x {} x {} failed with status {}", m, n, k,
+        static_cast<int>(status));
+}
+
 DnnlMatmuls::DnnlMatmuls(int threads_of_a_call, int workers)
     : threads_of_a_call_(threads_of_a_call),
       scratch_of_worker_(static_cast<std::size_t>(workers)) {}

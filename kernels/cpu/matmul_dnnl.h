@@ -1,5 +1,6 @@
-// oneDNN's bf16 matmul primitives, made once for each kind of call and kept with their memory
-// objects, so that a call is a look-up and an execution and allocates nothing.
+// What oneDNN multiplies: f32 by its sgemm, and bf16 by its matmul primitives, which are made once
+// for each kind of call and kept with their memory objects, so that a call is a look-up and an
+// execution and allocates nothing.
 #pragma once
 
 #include <compare>
@@ -13,8 +14,12 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/cpu/matmul_memory.h"
+#include "kernels/cpu/matmul_product.h"
 
 namespace dstrain {
+
+/// With `threads` OpenMP threads. A product without terms leaves C as it is.
+void sgemm(const F32Product& product, int threads);
 
 /// How an operand lies in memory: as it is read, transposed, or packed (matmul_pack.h).
 enum class MatmulLayout : std::uint8_t { kRows, kTransposed, kPacked };

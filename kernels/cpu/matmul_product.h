@@ -18,13 +18,25 @@ struct ProductForm {
   Write write = Write::kOverwrite;
 };
 
-struct Bf16Product {
+/// T: BF16 or F16.
+template <typename T>
+struct NarrowProduct {
   ProductForm form;
-  const BF16* a = nullptr;
-  const BF16* b = nullptr;
-  const BF16* bias = nullptr;  ///< [n], added to each row; optional, only with kOverwrite
+  const T* a = nullptr;
+  const T* b = nullptr;
+  const T* bias = nullptr;  ///< [n], added to each row; optional, only with kOverwrite
   void* c = nullptr;
-  DType c_dtype = DType::kBF16;  ///< or f32; kAdd only into f32
+  DType c_dtype = DTypeOf<T>::value;  ///< or f32; kAdd only into f32
+};
+using Bf16Product = NarrowProduct<BF16>;
+
+/// In f32; C's rows are `c_stride` elements apart, A and B are dense.
+struct F32Product {
+  ProductForm form;
+  const float* a = nullptr;
+  const float* b = nullptr;
+  float* c = nullptr;
+  std::int64_t c_stride = 0;
 };
 
 }  // namespace dstrain

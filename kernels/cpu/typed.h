@@ -10,15 +10,21 @@
 
 namespace dstrain {
 
-/// Calls f(loops.f32) or f(loops.bf16).
+inline void expect_compute_dtype(DType dtype, std::string_view name) {
+  check(dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16,
+        "{} is {}, expected f32, bf16 or f16", name, name_of(dtype));
+}
+
+/// Calls f(loops.f32), f(loops.bf16) or f(loops.f16).
 template <typename F>
 void with_loops(const VectorLoops& loops, DType dtype, F&& f) {
-  check(dtype == DType::kF32 || dtype == DType::kBF16, "compute dtype is f32 or bf16, not {}",
-        name_of(dtype));
+  expect_compute_dtype(dtype, "compute dtype");
   if (dtype == DType::kF32) {
     f(loops.f32);
-  } else {
+  } else if (dtype == DType::kBF16) {
     f(loops.bf16);
+  } else {
+    f(loops.f16);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <sys/mman.h>
 
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/matmul_memory.h"
 
@@ -148,7 +149,7 @@ Variants::Variants(const LinearShape& shape, LinearProduct product, DType dtype,
       dtype_(dtype),
       out_dtype_(product == LinearProduct::kBackwardWeight ? DType::kF32 : dtype),
       threads_(threads),
-      cpu_matmul_(threads),
+      cpu_matmul_(threads, loops_for(supported_isas().back())),
       x_(shape.tokens * shape.inputs * size_of(dtype), dtype),
       w_(shape.outputs * shape.inputs * size_of(out_dtype_), dtype),
       y_(shape.tokens * shape.outputs * size_of(dtype), dtype) {

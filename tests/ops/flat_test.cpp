@@ -153,7 +153,7 @@ TEST_CASE("three steps of adamw follow the paper's algorithm in fp64", "[ops][ad
                  const Tensor master_io = lab.put(start, DType::kF32, {n});
                  const Tensor m_io = lab.put(zeros, DType::kF32, {n});
                  const Tensor v_io = lab.put(zeros, DType::kF32, {n});
-                 const bool copies = dtype == DType::kBF16;
+                 const bool copies = dtype != DType::kF32;
                  const Tensor copy = copies ? lab.unset(dtype, {n}) : Tensor{};
                  for (std::size_t t = 0; t < steps.size(); ++t) {
                    lab.ops().adamw(steps[t], lab.put(gradients[t], DType::kF32, {n}), master_io,

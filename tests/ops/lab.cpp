@@ -23,7 +23,9 @@ Values random_values(std::int64_t n, std::uint64_t seed, double scale) {
 Values rounded_to(DType dtype, Values values) {
   for (double& value : values) {
     const auto single = static_cast<float>(value);
-    value = dtype == DType::kBF16 ? to_float(to_bf16(single)) : single;
+    value = dtype == DType::kBF16  ? to_float(to_bf16(single))
+            : dtype == DType::kF16 ? to_float(to_f16(single))
+                                   : single;
   }
   return values;
 }
@@ -48,11 +50,16 @@ Tensor Lab::put(const Values& values, DType dtype, Shape shape) {
     std::transform(values.begin(), values.end(), host.begin(),
                    [](double value) { return static_cast<float>(value); });
     upload(host);
-  } else {
-    REQUIRE(dtype == DType::kBF16);
+  } else if (dtype == DType::kBF16) {
     std::vector<BF16> host(values.size());
     std::transform(values.begin(), values.end(), host.begin(),
                    [](double value) { return to_bf16(static_cast<float>(value)); });
+    upload(host);
+  } else {
+    REQUIRE(dtype == DType::kF16);
+    std::vector<F16> host(values.size());
+    std::transform(values.begin(), values.end(), host.begin(),
+                   [](double value) { return to_f16(static_cast<float>(value)); });
     upload(host);
   }
   return tensor;
@@ -76,10 +83,10 @@ Values Lab::get(ConstTensor tensor) {
     device().copy_to_host(tensor, host.data(), stream());
     stream().synchronize();
     std::transform(host.begin(), host.end(), values.begin(), [](auto value) -> double {
-      if constexpr (std::is_same_v<decltype(value), BF16>) {
-        return to_float(value);
-      } else {
+      if constexpr (std::is_same_v<decltype(value), double>) {
         return value;
+      } else {
+        return to_float(value);
       }
     });
   };
@@ -87,9 +94,11 @@ Values Lab::get(ConstTensor tensor) {
     download(std::vector<double>(n));
   } else if (tensor.dtype() == DType::kF32) {
     download(std::vector<float>(n));
-  } else {
-    REQUIRE(tensor.dtype() == DType::kBF16);
+  } else if (tensor.dtype() == DType::kBF16) {
     download(std::vector<BF16>(n));
+  } else {
+    REQUIRE(tensor.dtype() == DType::kF16);
+    download(std::vector<F16>(n));
   }
   return values;
 }

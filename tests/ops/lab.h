@@ -66,12 +66,17 @@ void conforms(const std::vector<Expected>& expected,
 /// an error of about 1e-10 for values of order one.
 Values finite_difference(const std::function<double(const Values&)>& f, Values x);
 
-/// Rounding of a result to its dtype: half a unit in the last place, and a little for the
-/// arithmetic before it.
+/// Rounding of a result to its dtype: half a unit in the last place (2⁻⁸ with bf16's 8 bits, 2⁻¹¹
+/// with f16's 11), and a little for the f32 arithmetic before it, at least f32's 2e-6.
 constexpr double relative_error_of(DType dtype) {
-  return dtype == DType::kBF16 ? 0x1.02p-8 : 2e-6;
+  return dtype == DType::kBF16 ? 0x1.02p-8 : dtype == DType::kF16 ? 0x1.02p-11 : 2e-6;
+}
+/// Half of the step between f16's subnormals, which are the multiples of 2⁻²⁴ below 2⁻¹⁴. The
+/// subnormals of the others are beyond all that is tested.
+constexpr double absolute_error_of(DType dtype) {
+  return dtype == DType::kF16 ? 0x1p-25 : 0.0;
 }
 
-constexpr DType kComputeDtypes[] = {DType::kF32, DType::kBF16};
+constexpr DType kComputeDtypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 }  // namespace dstrain::test

@@ -12,10 +12,15 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/core/tensor.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/math/philox.h"
 
 namespace dstrain {
 namespace {
+
+VectorLoops fastest_loops() {
+  return loops_for(supported_isas().back());
+}
 
 enum class Product : std::uint8_t { kForward, kForwardBias, kInput, kWeight, kWeightAdd };
 
@@ -29,7 +34,7 @@ struct Case {
   DType out;
 };
 
-/// A matrix in f32 or bf16 that starts `offset` elements after an aligned address, with guards
+/// A matrix in f32, bf16 or f16 that starts `offset` elements after an aligned address, with guards
 /// around it; `exact` has what was stored.
 class Matrix {
  public:
@@ -55,9 +60,9 @@ class Matrix {
       std::memcpy(&value, from, sizeof(value));
       return static_cast<double>(value);
     }
-    BF16 value;
-    std::memcpy(&value, from, sizeof(value));
-    return static_cast<double>(to_float(value));
+    std::uint16_t half = 0;
+    std::memcpy(&half, from, sizeof(half));
+    return static_cast<double>(dtype_ == DType::kBF16 ? to_float(BF16{half}) : to_float(F16{half}));
   }
   [[nodiscard]] const std::vector<double>& exact() const { return exact_; }
   [[nodiscard]] bool guards_intact() const {
@@ -74,8 +79,8 @@ class Matrix {
   static constexpr std::int64_t kGuard = 64;
   void set(std::int64_t k, float value) {
     std::byte* const to = storage_.data() + (offset_ + k) * size_of(dtype_);
-    const BF16 narrow = to_bf16(value);
-    std::memcpy(to, dtype_ == DType::kF32 ? static_cast<const void*>(&value) : &narrow,
+    const std::uint16_t half = dtype_ == DType::kBF16 ? to_bf16(value).bits : to_f16(value).bits;
+    std::memcpy(to, dtype_ == DType::kF32 ? static_cast<const void*>(&value) : &half,
                 static_cast<std::size_t>(size_of(dtype_)));
   }
 
@@ -177,39 +182,49 @@ Result compute(CpuMatmul& matmul, const Case& c, std::int64_t offset = 1) {
 }
 
 /// The largest error, as a share of what is allowed: f32 sums lose a few units in the last place
-/// of the terms' magnitude, a bf16 result half a unit of its own.
+/// of the terms' magnitude, a bf16 or f16 result half a unit of its own (among f16's subnormals
+/// that is 2⁻²⁵).
 double worst_share(const Result& result, DType out) {
   double worst = 0.0;
   for (std::size_t k = 0; k < result.values.size(); ++k) {
-    const double allowed = 2e-6 * result.magnitude[k] + 1e-30 +
-                           (out == DType::kBF16 ? 0x1.01p-8 * std::abs(result.reference[k]) : 0.0);
+    const double half_unit = out == DType::kBF16 ? 0x1.01p-8 * std::abs(result.reference[k])
+                             : out == DType::kF16
+                                 ? 0x1.01p-11 * std::abs(result.reference[k]) + 0x1p-25
+                                 : 0.0;
+    const double allowed = 2e-6 * result.magnitude[k] + 1e-30 + half_unit;
     const double error = std::abs(result.values[k] - result.reference[k]);
     worst = std::max(worst, std::isfinite(error) ? error / allowed : 1e30);
   }
   return worst;
 }
 
+void check_products(CpuMatmul& matmul, const Case& sizes, std::int64_t offset) {
+  for (const Product product : kProducts) {
+    const bool weight = product == Product::kWeight || product == Product::kWeightAdd;
+    Case c = sizes;
+    c.product = product;
+    const Result result = compute(matmul, c, offset);
+    INFO("product " << static_cast<int>(product) << " n=" << c.n << " i=" << c.i << " o=" << c.o
+                    << " in=" << name_of(c.in) << " out=" << name_of(c.out));
+    CHECK(worst_share(result, weight ? DType::kF32 : c.out) <= 1.0);
+    CHECK(result.guards_intact);
+  }
+}
+
 void check_all(
     CpuMatmul& matmul, std::int64_t n, std::int64_t i, std::int64_t o, std::int64_t offset = 1) {
   for (const auto& [in, out] :
        {std::pair{DType::kF32, DType::kF32}, std::pair{DType::kBF16, DType::kBF16},
-        std::pair{DType::kBF16, DType::kF32}}) {
-    for (const Product product : kProducts) {
-      const bool weight = product == Product::kWeight || product == Product::kWeightAdd;
-      const Case c{product, n, i, o, in, out};
-      const Result result = compute(matmul, c, offset);
-      INFO("product " << static_cast<int>(product) << " n=" << n << " i=" << i << " o=" << o
-                      << " in=" << name_of(in) << " out=" << name_of(out));
-      CHECK(worst_share(result, weight ? DType::kF32 : out) <= 1.0);
-      CHECK(result.guards_intact);
-    }
+        std::pair{DType::kBF16, DType::kF32}, std::pair{DType::kF16, DType::kF16},
+        std::pair{DType::kF16, DType::kF32}}) {
+    check_products(matmul, {{}, n, i, o, in, out}, offset);
   }
 }
 
 }  // namespace
 
 TEST_CASE("the three products equal f64 loops at awkward sizes", "[ops][matmul]") {
-  CpuMatmul matmul(2);
+  CpuMatmul matmul(2, fastest_loops());
   const std::int64_t sizes[][3] = {{1, 1, 1},     {1, 7, 3},     {3, 1, 7},    {7, 3, 1},
                                    {33, 7, 65},   {1, 33, 129},  {129, 33, 1}, {31, 64, 33},
                                    {64, 96, 160}, {65, 130, 67}, {17, 257, 5}, {5, 300, 1031}};
@@ -219,15 +234,57 @@ TEST_CASE("the three products equal f64 loops at awkward sizes", "[ops][matmul]"
 }
 
 TEST_CASE("the three products equal f64 loops across block edges", "[ops][matmul]") {
-  CpuMatmul matmul(2);
+  CpuMatmul matmul(2, fastest_loops());
   check_all(matmul, 300, 130, 200, 0);
   check_all(matmul, 70, 1100, 90, 0);
   check_all(matmul, 40, 70, 1600);
 }
 
+TEST_CASE("f16 products equal f64 loops where they are widened in several blocks",
+          "[ops][matmul]") {
+  const std::int64_t sizes[][3] = {
+      {1030, 9, 1100}, {1100, 1030, 9}, {9, 1100, 2050}, {5, 1024, 1025}};
+  for (const CpuIsa isa : supported_isas()) {
+    CAPTURE(name_of(isa));
+    CpuMatmul matmul(2, loops_for(isa));
+    for (const auto& [n, i, o] : sizes) {
+      check_products(matmul, {{}, n, i, o, DType::kF16, DType::kF16}, 1);
+    }
+  }
+}
+
+TEST_CASE("f16 sums leave f16's range on the way and come back", "[ops][matmul]") {
+  // 60000 + 60000 - 60000 needs f32 sums; 60000 + 60000 is beyond f16, and its infinity must not
+  // be hidden: a loss scaler looks for it.
+  CpuMatmul matmul(2, fastest_loops());
+  const auto halves = [](std::initializer_list<float> values) {
+    std::vector<F16> result;
+    for (const float value : values) {
+      result.push_back(to_f16(value));
+    }
+    return result;
+  };
+  std::vector<F16> x = halves({250.0F, 250.0F, 250.0F});
+  std::vector<F16> w = halves({240.0F, 240.0F, -240.0F,  //
+                               240.0F, 240.0F, 0.0F,     //
+                               -240.0F, 0.0F, -240.0F});
+  std::vector<F16> y(3);
+  std::vector<float> wide(3);
+  const auto tensor = [](auto& values, Shape shape) {
+    using T = typename std::remove_reference_t<decltype(values)>::value_type;
+    return Tensor(values.data(), DTypeOf<T>::value, shape);
+  };
+  matmul.forward(tensor(x, {1, 3}), tensor(w, {3, 3}), {}, tensor(y, {1, 3}));
+  CHECK(to_float(y[0]) == 60000.0F);
+  CHECK(to_float(y[1]) == INFINITY);
+  CHECK(to_float(y[2]) == -INFINITY);
+  matmul.forward(tensor(x, {1, 3}), tensor(w, {3, 3}), {}, tensor(wide, {1, 3}));
+  CHECK(wide == std::vector<float>{60000.0F, 120000.0F, -120000.0F});
+}
+
 TEST_CASE("the three products equal f64 loops on a model's shapes", "[ops][matmul][slow]") {
   for (const int threads : {1, 3}) {
-    CpuMatmul matmul(threads);
+    CpuMatmul matmul(threads, fastest_loops());
     check_all(matmul, 256, 384, 320, 0);    // blocks everywhere
     check_all(matmul, 160, 1088, 128, 32);  // more than one chunk of terms
     check_all(matmul, 96, 64, 2048);        // rows of C whole pages apart
@@ -237,7 +294,7 @@ TEST_CASE("the three products equal f64 loops on a model's shapes", "[ops][matmu
 }
 
 TEST_CASE("products with a vocabulary that no cache holds equal f64 loops", "[ops][matmul][slow]") {
-  CpuMatmul matmul(2);
+  CpuMatmul matmul(2, fastest_loops());
   for (const Product product : {Product::kForwardBias, Product::kInput}) {
     const Case c{product, 16, 64, 131101, DType::kBF16, DType::kBF16};
     const Result result = compute(matmul, c);
@@ -247,8 +304,8 @@ TEST_CASE("products with a vocabulary that no cache holds equal f64 loops", "[op
 }
 
 TEST_CASE("a product without terms writes zeros or the bias", "[ops][matmul]") {
-  CpuMatmul matmul(2);
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  CpuMatmul matmul(2, fastest_loops());
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     Matrix x(0, dtype, 1);
     Matrix dy(0, dtype, 2);
     Matrix bias(5, dtype, 3);
@@ -278,13 +335,13 @@ TEST_CASE("a product without terms writes zeros or the bias", "[ops][matmul]") {
 TEST_CASE("four threads with a CpuMatmul each compute what one computes", "[ops][matmul]") {
   std::vector<Case> cases;
   for (const Product product : kProducts) {
-    for (const DType in : {DType::kF32, DType::kBF16}) {
+    for (const DType in : {DType::kF32, DType::kBF16, DType::kF16}) {
       cases.push_back({product, 130, 260, 70, in, DType::kF32});
       cases.push_back({product, 64, 64, 200, in, in});
     }
   }
   const auto run_all = [&](int threads) {
-    CpuMatmul matmul(threads);
+    CpuMatmul matmul(threads, fastest_loops());
     std::vector<std::vector<double>> results;
     for (const Case& c : cases) {
       results.push_back(compute(matmul, c).values);
@@ -305,22 +362,22 @@ TEST_CASE("four threads with a CpuMatmul each compute what one computes", "[ops]
 }
 
 TEST_CASE("a product is the same bit for bit every time", "[ops][matmul]") {
-  for (const DType in : {DType::kF32, DType::kBF16}) {
+  for (const DType in : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const Product product : kProducts) {
       const Case c{product, 200, 300, 130, in, DType::kF32};
-      CpuMatmul first(2);
+      CpuMatmul first(2, fastest_loops());
       const std::vector<double> values = compute(first, c).values;
       for (int repetition = 0; repetition < 3; ++repetition) {
         CHECK((compute(first, c).values == values));
       }
-      CpuMatmul second(2);
+      CpuMatmul second(2, fastest_loops());
       CHECK((compute(second, c).values == values));
     }
   }
 }
 
 TEST_CASE("matrices that do not fit are refused", "[ops][matmul]") {
-  CpuMatmul matmul(1);
+  CpuMatmul matmul(1, fastest_loops());
   Matrix x(12, DType::kF32, 1);
   Matrix w(20, DType::kF32, 2);
   Matrix y(15, DType::kF32, 3);
@@ -328,6 +385,11 @@ TEST_CASE("matrices that do not fit are refused", "[ops][matmul]") {
   CHECK_THROWS_AS(matmul.forward(x.tensor({3, 4}), w.tensor({4, 5}), {}, y.tensor({3, 5})),
                   InternalError);
   CHECK_THROWS_AS(matmul.forward(x.tensor({3, 4}), narrow.tensor({5, 4}), {}, y.tensor({3, 5})),
+                  InternalError);
+  Matrix f16(20, DType::kF16, 5);
+  CHECK_THROWS_AS(matmul.forward(narrow.tensor({3, 4}), f16.tensor({5, 4}), {}, y.tensor({3, 5})),
+                  InternalError);
+  CHECK_THROWS_AS(matmul.forward(f16.tensor({2, 4}), f16.tensor({5, 4}), {}, narrow.tensor({2, 5})),
                   InternalError);
   CHECK_THROWS_AS(matmul.backward_weight(narrow.tensor({3, 5}), narrow.tensor({3, 4}),
                                          narrow.tensor({5, 4}), Write::kOverwrite),

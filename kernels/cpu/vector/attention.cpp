@@ -32,6 +32,7 @@ void fill(TypedLoops<T>* loops) {
 void fill_attention(VectorLoops* loops) {
   fill(&loops->f32);
   fill(&loops->bf16);
+  fill(&loops->f16);
 }
 
 }  // namespace dstrain::DSTRAIN_ISA

@@ -2,7 +2,7 @@
 // hold sums, two left operands (16 rows × 32 bf16) and two right operands (32 × 16, stored as 16
 // rows of pairs: right[k/2][column][k mod 2]). Probabilities and their gradients are rounded to
 // bf16 before they are multiplied, sums are f32. Head dims that are no multiple of 32, and f32
-// tensors, take FloatTiles.
+// and f16 tensors, take FloatTiles: bf16 would lose three of f16's bits.
 #include "kernels/cpu/vector/flash_attention.h"
 #include "kernels/cpu/vector/float_tiles.h"
 #include "kernels/cpu/vector/parts.h"
@@ -199,15 +199,17 @@ bool fits_tiles(std::int64_t head_dim) {
   return head_dim % kInner == 0;
 }
 
-void forward_f32(const AttentionTask<float>& task) {
+template <typename T>
+void forward_in_f32(const AttentionTask<T>& task) {
   flash_forward<FloatTiles>(task);
 }
 
-void backward_f32(const AttentionTask<float>& task) {
+template <typename T>
+void backward_in_f32(const AttentionTask<T>& task) {
   flash_backward<FloatTiles>(task);
 }
 
-std::int64_t scratch_bytes_f32(std::int64_t sequence, std::int64_t head_dim) {
+std::int64_t scratch_bytes_in_f32(std::int64_t sequence, std::int64_t head_dim) {
   return flash_scratch_bytes<FloatTiles>(sequence, head_dim);
 }
 
@@ -234,12 +236,18 @@ std::int64_t scratch_bytes_bf16(std::int64_t sequence, std::int64_t head_dim) {
                               : flash_scratch_bytes<FloatTiles>(sequence, head_dim);
 }
 
+template <typename T>
+void fill_in_f32(TypedLoops<T>* loops) {
+  loops->attention_scratch_bytes = scratch_bytes_in_f32;
+  loops->attention_forward = forward_in_f32<T>;
+  loops->attention_backward = backward_in_f32<T>;
+}
+
 }  // namespace
 
 void fill_attention(VectorLoops* loops) {
-  loops->f32.attention_scratch_bytes = scratch_bytes_f32;
-  loops->f32.attention_forward = forward_f32;
-  loops->f32.attention_backward = backward_f32;
+  fill_in_f32(&loops->f32);
+  fill_in_f32(&loops->f16);
   loops->bf16.attention_scratch_bytes = scratch_bytes_bf16;
   loops->bf16.attention_forward = forward_bf16;
   loops->bf16.attention_backward = backward_bf16;

@@ -91,13 +91,18 @@ template <typename T>
   return sum.log_of_sum - (logit - sum.largest);
 }
 
+template <typename T>
+void fill(TypedLoops<T>* loops) {
+  loops->cross_entropy = cross_entropy<T>;
+  loops->cross_entropy_gradient = cross_entropy_gradient<T>;
+}
+
 }  // namespace
 
 void fill_cross_entropy(VectorLoops* loops) {
-  loops->f32.cross_entropy = cross_entropy<float>;
-  loops->f32.cross_entropy_gradient = cross_entropy_gradient<float>;
-  loops->bf16.cross_entropy = cross_entropy<BF16>;
-  loops->bf16.cross_entropy_gradient = cross_entropy_gradient<BF16>;
+  fill(&loops->f32);
+  fill(&loops->bf16);
+  fill(&loops->f16);
 }
 
 }  // namespace dstrain::DSTRAIN_ISA

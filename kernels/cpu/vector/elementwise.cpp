@@ -177,12 +177,6 @@ DSTRAIN_INLINE VecDouble widened_half(Vec value) {
   }
   return __builtin_convertvector(half, VecDouble);
 }
-DSTRAIN_INLINE float scalar(const float* p) {
-  return *p;
-}
-DSTRAIN_INLINE float scalar(const BF16* p) {
-  return to_float(*p);
-}
 
 /// Four running sums of doubles, so that the additions do not wait for each other.
 template <bool kSquare, typename T>
@@ -205,7 +199,7 @@ template <bool kSquare, typename T>
     }
   }
   for (; i < n; ++i) {
-    const auto wide = static_cast<double>(scalar(x + i));
+    const auto wide = static_cast<double>(to_float(x[i]));
     total += kSquare ? wide * wide : wide;
   }
   return total;
@@ -223,8 +217,12 @@ void fill(TypedLoops<T>* loops) {
   loops->add_column_sums = add_column_sums<T>;
   loops->adamw = adamw<T>;
   loops->sum_of_squares = sum<true, T>;
+  loops->cast_to_f32 = convert<T, float>;
+  loops->cast_to_bf16 = convert<T, BF16>;
+  loops->cast_to_f16 = convert<T, F16>;
   loops->scale_to_f32 = add_scaled<T, float>;
   loops->scale_to_bf16 = add_scaled<T, BF16>;
+  loops->scale_to_f16 = add_scaled<T, F16>;
 }
 
 }  // namespace
@@ -232,8 +230,7 @@ void fill(TypedLoops<T>* loops) {
 void fill_elementwise(VectorLoops* loops) {
   fill(&loops->f32);
   fill(&loops->bf16);
-  loops->widen = convert<BF16, float>;
-  loops->narrow = convert<float, BF16>;
+  fill(&loops->f16);
   loops->sum = sum<false, float>;
 }
 

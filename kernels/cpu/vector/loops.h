@@ -3,12 +3,13 @@
 // one thread; checks, partition over threads and scratch memory are kernels/cpu/*.cpp's.
 // Plain structs without initialisers: this header is compiled for every instruction set (vec.h).
 //
-// N rows, C width, D head dim, F feed-forward width, V vocabulary; T: float or BF16
+// N rows, C width, D head dim, F feed-forward width, V vocabulary; T: float, BF16 or F16
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/core/bf16.h"
+#include "kernels/core/f16.h"
 #include "kernels/math/activation.h"
 #include "kernels/math/adamw.h"
 
@@ -124,9 +125,14 @@ struct TypedLoops {
                 T* parameters,
                 std::int64_t n);
   double (*sum_of_squares)(const T* x, std::int64_t n);
-  /// y = scale · x, or y += scale · x.
+  /// y = x, rounded where y's type is narrower.
+  void (*cast_to_f32)(const T* x, float* y, std::int64_t n);
+  void (*cast_to_bf16)(const T* x, BF16* y, std::int64_t n);
+  void (*cast_to_f16)(const T* x, F16* y, std::int64_t n);
+  /// y = scale · x, or y += scale · x; y may be x.
   void (*scale_to_f32)(const T* x, float scale, float* y, bool adds, std::int64_t n);
   void (*scale_to_bf16)(const T* x, float scale, BF16* y, bool adds, std::int64_t n);
+  void (*scale_to_f16)(const T* x, float scale, F16* y, bool adds, std::int64_t n);
   /// Bytes of scratch for one task at a time.
   std::int64_t (*attention_scratch_bytes)(std::int64_t sequence, std::int64_t head_dim);
   void (*attention_forward)(const AttentionTask<T>& task);
@@ -136,8 +142,7 @@ struct TypedLoops {
 struct VectorLoops {
   TypedLoops<float> f32;
   TypedLoops<BF16> bf16;
-  void (*widen)(const BF16* x, float* y, std::int64_t n);
-  void (*narrow)(const float* x, BF16* y, std::int64_t n);
+  TypedLoops<F16> f16;
   double (*sum)(const float* x, std::int64_t n);
 };
 

@@ -108,13 +108,18 @@ template <typename T>
   }
 }
 
+template <typename T>
+void fill(TypedLoops<T>* loops) {
+  loops->norm_forward = norm_forward<T>;
+  loops->norm_backward = norm_backward<T>;
+}
+
 }  // namespace
 
 void fill_norm(VectorLoops* loops) {
-  loops->f32.norm_forward = norm_forward<float>;
-  loops->f32.norm_backward = norm_backward<float>;
-  loops->bf16.norm_forward = norm_forward<BF16>;
-  loops->bf16.norm_backward = norm_backward<BF16>;
+  fill(&loops->f32);
+  fill(&loops->bf16);
+  fill(&loops->f16);
 }
 
 }  // namespace dstrain::DSTRAIN_ISA

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/core/bf16.h"
+#include "kernels/core/f16.h"
 #include "kernels/math/vector_math.h"
 
 #define DSTRAIN_INLINE [[gnu::always_inline]] inline
@@ -60,6 +61,18 @@ DSTRAIN_INLINE Vec load(const BF16* p) {
   const VecHalf half = *reinterpret_cast<const MemoryHalf*>(p);
   return reinterpret_cast<Vec>(widened(half) << 16);
 }
+DSTRAIN_INLINE Vec widen_f16(VecHalf half) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(half)));
+#elif defined(__F16C__)
+  return reinterpret_cast<Vec>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(half)));
+#else
+  return f16_values<Vec>(widened(half));
+#endif
+}
+DSTRAIN_INLINE Vec load(const F16* p) {
+  return widen_f16(*reinterpret_cast<const MemoryHalf*>(p));
+}
 
 /// As to_bf16(); the processor's own instruction, where there is one, takes denormals as zero.
 DSTRAIN_INLINE VecHalf round_to_bf16(Vec value) {
@@ -73,21 +86,43 @@ DSTRAIN_INLINE VecHalf round_to_bf16(Vec value) {
 #endif
 }
 
+/// As to_f16(), whatever the processor's mode for denormals.
+DSTRAIN_INLINE VecHalf round_to_f16(Vec value) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<VecHalf>(_mm512_maskz_cvtps_ph(
+      0xffff, reinterpret_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(__F16C__)
+  return reinterpret_cast<VecHalf>(
+      _mm256_cvtps_ph(reinterpret_cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT));
+#else
+  return __builtin_convertvector(f16_bits<VecBits>(value), VecHalf);
+#endif
+}
+
 DSTRAIN_INLINE void store(float* p, Vec value) {
   *reinterpret_cast<MemoryVec*>(p) = value;
 }
 DSTRAIN_INLINE void store(BF16* p, Vec value) {
   *reinterpret_cast<MemoryHalf*>(p) = round_to_bf16(value);
 }
+DSTRAIN_INLINE void store(F16* p, Vec value) {
+  *reinterpret_cast<MemoryHalf*>(p) = round_to_f16(value);
+}
 
 /// The value as a tensor of type T would hold it.
 template <typename T>
-DSTRAIN_INLINE Vec rounded_as(Vec value) {
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return value;
-  } else {
-    return reinterpret_cast<Vec>(widened(round_to_bf16(value)) << 16);
-  }
+DSTRAIN_INLINE Vec rounded_as(Vec value);
+template <>
+DSTRAIN_INLINE Vec rounded_as<float>(Vec value) {
+  return value;
+}
+template <>
+DSTRAIN_INLINE Vec rounded_as<BF16>(Vec value) {
+  return reinterpret_cast<Vec>(widened(round_to_bf16(value)) << 16);
+}
+template <>
+DSTRAIN_INLINE Vec rounded_as<F16>(Vec value) {
+  return widen_f16(round_to_f16(value));
 }
 
 DSTRAIN_INLINE void assign(float* p, float value) {
@@ -95,6 +130,9 @@ DSTRAIN_INLINE void assign(float* p, float value) {
 }
 DSTRAIN_INLINE void assign(BF16* p, float value) {
   *p = to_bf16(value);
+}
+DSTRAIN_INLINE void assign(F16* p, float value) {
+  *p = to_f16(value);
 }
 
 using LaneIndex = std::int32_t __attribute__((vector_size(4 * kLanes)));
