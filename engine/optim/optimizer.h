@@ -42,6 +42,7 @@ struct UnitState {
 struct UpdateParams {
   double learning_rate = 0.0;
   std::optional<double> beta1;  ///< OneCycle's momentum; absent: the config's
+  std::optional<double> beta2;  ///< OneCycle's as well
   std::int64_t update = 1;      ///< optimizer updates, this one included
   float gradient_scale = 1.0F;  ///< multiplies gradients: clipping, loss scale, mean over ranks
   std::uint64_t seed = 0;       ///< of stochastic rounding

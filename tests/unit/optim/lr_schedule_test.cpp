@@ -89,6 +89,79 @@ TEST_CASE("WarmupCosineLR: zero, warm-up by ratio, half a cosine that does not r
   CHECK(update(scheduler, 50) == Approx(kRate * 0.1));                // p clamped
 }
 
+TEST_CASE("LRRangeTest grows by step_rate of its first rate every step_size updates", "[optim]") {
+  SchedulerConfig scheduler{.kind = SchedulerKind::kRangeTest,
+                            .range_test = {.min_lr = 0.002, .step_size = 4, .step_rate = 0.5}};
+  CHECK(update(scheduler, 1) == 0.002);            // k = -1
+  CHECK(update(scheduler, 2) == Approx(0.00225));  // (k + 1) / 4 = 1/4
+  CHECK(update(scheduler, 4) == Approx(0.00275));
+  CHECK(update(scheduler, 9) == Approx(0.004));
+  scheduler.range_test.staircase = true;
+  for (const std::int64_t j : {1, 2, 3, 4}) {
+    CHECK(update(scheduler, j) == 0.002);
+  }
+  CHECK(update(scheduler, 5) == Approx(0.003));
+  CHECK(update(scheduler, 8) == Approx(0.003));
+  CHECK(update(scheduler, 9) == Approx(0.004));
+}
+
+TEST_CASE("OneCycle goes up, down and stays; beta1 goes the other way from the second update on",
+          "[optim]") {
+  const SchedulerConfig scheduler{.kind = SchedulerKind::kOneCycle,
+                                  .one_cycle = {.min_lr = 1.0,
+                                                .max_lr = 5.0,
+                                                .first_step_size = 4,
+                                                .second_step_size = 2,
+                                                .min_momentum = 0.5,
+                                                .max_momentum = 0.9}};
+  const double rates[] = {1, 2, 3, 4, 5, 3, 1, 1, 1};
+  const double beta1s[] = {0.5, 0.8, 0.7, 0.6, 0.5, 0.7, 0.9, 0.9, 0.9};
+  for (std::int64_t j = 1; j <= 9; ++j) {
+    INFO("update " << j);
+    CHECK(update(scheduler, j) == Approx(rates[j - 1]).epsilon(1e-14));
+    CHECK(betas_of_update(scheduler, j)->beta1 == Approx(beta1s[j - 1]).epsilon(1e-14));
+    CHECK(betas_of_update(scheduler, j)->beta2 == 0.99);
+  }
+}
+
+TEST_CASE("OneCycle's stairs hold rate and momentum, as many on each side as asked", "[optim]") {
+  const SchedulerConfig scheduler{.kind = SchedulerKind::kOneCycle,
+                                  .one_cycle = {.min_lr = 0.0,
+                                                .max_lr = 6.0,
+                                                .first_step_size = 6,
+                                                .second_step_size = 6,
+                                                .first_stair_count = 2,
+                                                .second_stair_count = 3}};
+  const double rates[] = {0, 0, 0, 3, 3, 3, 6, 4, 4, 2, 2, 0, 0};  // b = k + 1 = 0 … 12
+  for (std::int64_t b = 0; b <= 12; ++b) {
+    INFO("b " << b);
+    CHECK(update(scheduler, b + 1) == Approx(rates[b]).margin(1e-15));
+  }
+}
+
+TEST_CASE("OneCycle decays rate and momentum after the cycle", "[optim]") {
+  const SchedulerConfig scheduler{.kind = SchedulerKind::kOneCycle,
+                                  .one_cycle = {.min_lr = 1.0,
+                                                .max_lr = 2.0,
+                                                .decay_lr_rate = 0.5,
+                                                .first_step_size = 2,
+                                                .decay_step_size = 4,
+                                                .max_momentum = 0.8,
+                                                .decay_momentum_rate = 0.1}};
+  CHECK(update(scheduler, 6) == Approx(1.0 / (1.0 + 0.5 * 1 / 4)));   // k = 4 = S: d = 1
+  CHECK(update(scheduler, 13) == Approx(1.0 / (1.0 + 0.5 * 8 / 4)));  // d = 8
+  CHECK(betas_of_update(scheduler, 6)->beta1 == Approx(0.8 * (1.0 + 0.1 * 1 / 4)));
+  CHECK(betas_of_update(scheduler, 13)->beta1 == Approx(0.8 * (1.0 + 0.1 * 8 / 4)));
+}
+
+TEST_CASE("only OneCycle with cycle_momentum touches the betas", "[optim]") {
+  CHECK_FALSE(betas_of_update({.kind = SchedulerKind::kRangeTest}, 3).has_value());
+  CHECK_FALSE(betas_of_update({.kind = SchedulerKind::kWarmup}, 3).has_value());
+  CHECK_FALSE(
+      betas_of_update({.kind = SchedulerKind::kOneCycle, .one_cycle = {.cycle_momentum = false}}, 3)
+          .has_value());
+}
+
 TEST_CASE("clipping divides by (norm + 1e-6) / limit where that is above one", "[optim]") {
   CHECK(clip_factor(5.0, 0.0) == 1.0);
   CHECK(clip_factor(0.5, 1.0) == 1.0);

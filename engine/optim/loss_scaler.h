@@ -1,0 +1,49 @@
+// LossScaler: what the loss of an fp16 run is multiplied with, so that small gradients do not
+// vanish. A dynamic scale halves where gradients overflow and doubles after a window of clean
+// steps, exactly as DeepSpeed's do; it has two. That of ZeRO stages 1 to 3 forgives its first
+// overflow (hysteresis) and gives up at the minimum; that of stage 0 does neither.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/spec/config.h"
+
+namespace dstrain {
+
+/// All that changes: what a checkpoint keeps.
+struct LossScalerState {
+  double scale = 1.0;
+  std::int64_t iteration = 0;       ///< steps seen, skipped ones too
+  std::int64_t last_overflow = -1;  ///< the iteration of the last overflow
+  std::int64_t hysteresis = 0;      ///< at 1 the next overflow halves the scale
+
+  bool operator==(const LossScalerState&) const = default;
+};
+
+/// kAtMinimum: the gradients overflow at the smallest scale allowed, the run cannot go on.
+enum class ScaleOutcome : std::uint8_t { kOk, kAtMinimum };
+
+class LossScaler {
+ public:
+  LossScaler(const LossScaleConfig& config, int zero_stage);
+
+  [[nodiscard]] double scale() const { return state_.scale; }
+  /// After every step, skipped or not. The same on all ranks, if `overflow` is.
+  [[nodiscard]] ScaleOutcome after_step(bool overflow);
+
+  [[nodiscard]] const LossScalerState& state() const { return state_; }
+  /// Goes on where a checkpoint stopped. A static scale stays the config's, and so does the first
+  /// scale if the checkpoint's run had none (scale 0).
+  void restore(const LossScalerState& state);
+
+ private:
+  [[nodiscard]] bool is_dynamic() const { return config_.static_scale == 0.0; }
+  [[nodiscard]] ScaleOutcome after_overflow();
+  void after_clean_step();
+
+  LossScaleConfig config_;
+  bool forgives_;  ///< stages 1 to 3
+  LossScalerState state_;
+};
+
+}  // namespace dstrain
