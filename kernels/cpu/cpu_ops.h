@@ -109,6 +109,10 @@ class CpuOps final : public Ops {
   void zero(Tensor tensor, Stream& stream) override;
 
  private:
+  /// A side stream works beside the compute stream, whose threads have the cores: it has one.
+  [[nodiscard]] int threads_on(const Stream& stream) const {
+    return stream.is_inline() ? threads_ : 1;
+  }
   template <typename T>
   using BlockSum = double (*)(const T* x, std::int64_t n);
   template <typename T>

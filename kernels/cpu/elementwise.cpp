@@ -72,9 +72,9 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
   const std::int64_t n = in.numel();
   expect(out, "cast: out", out.dtype(), n);
   if (in.dtype() == out.dtype()) {
-    stream.run([=, this] {
+    stream.run([=, this, threads = threads_on(stream)] {
       const std::int64_t size = size_of(in.dtype());
-      parallel_pieces(threads_, n * size, kPiece * size, [&](std::int64_t begin, std::int64_t end) {
+      parallel_pieces(threads, n * size, kPiece * size, [&](std::int64_t begin, std::int64_t end) {
         std::memmove(pointer<std::byte>(out) + begin, pointer<std::byte>(in) + begin,
                      static_cast<std::size_t>(end - begin));
       });
@@ -83,9 +83,9 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
   }
   expect_compute_dtype(in.dtype(), "cast: in");
   expect_compute_dtype(out.dtype(), "cast: out");
-  stream.run([=, this] {
+  stream.run([=, this, threads = threads_on(stream)] {
     with_loops(loops_, in.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
-      parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+      parallel_pieces(threads, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
         const T* const from = pointer<T>(in) + begin;
         if (out.dtype() == DType::kF32) {
           loops.cast_to_f32(from, pointer<float>(out) + begin, end - begin);
@@ -105,9 +105,9 @@ void CpuOps::add_scaled(ConstTensor x, float scale, Tensor y, Write write, Strea
   expect_compute_dtype(x.dtype(), "add_scaled: x");
   expect_compute_dtype(y.dtype(), "add_scaled: y");
   const bool adds = write == Write::kAdd;
-  stream.run([=, this] {
+  stream.run([=, this, threads = threads_on(stream)] {
     with_loops(loops_, x.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
-      parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+      parallel_pieces(threads, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
         const T* const from = pointer<T>(x) + begin;
         if (y.dtype() == DType::kF32) {
           loops.scale_to_f32(from, scale, pointer<float>(y) + begin, adds, end - begin);
