@@ -112,8 +112,10 @@ class KeyReader {
     if (key.path.starts_with("model.")) {
       return "model_type " + json_quote(draft_.config.model.model_type);
     }
-    const JsonNode* type = find_path(root_, "scheduler.type");
-    return type == nullptr ? "a scheduler without type" : "scheduler.type " + type->dump();
+    const std::string block = key.path.substr(0, key.path.find('.'));
+    const JsonNode* type = find_path(root_, block + ".type");
+    return type == nullptr ? fmt::format("a {} without type", block)
+                           : fmt::format("{}.type {}", block, type->dump());
   }
 
   const JsonNode& root_;
@@ -122,6 +124,24 @@ class KeyReader {
   std::set<std::string> claimed_;
   std::map<std::string, std::vector<std::string>> without_effect_;
 };
+
+/// torch.optim.AdamW decays by default; and type AdamW is deaf to adam_w_mode, as in DeepSpeed.
+void finish_adam(ConfigDraft& draft,
+                 const WrittenKeys& written,
+                 std::vector<std::string>& notices) {
+  constexpr double kTorchDecay = 0.01;
+  OptimizerConfig& optimizer = draft.config.optimizer;
+  const std::string decay = "optimizer.params.weight_decay";
+  if (draft.torch_adam && optimizer.kind == OptimizerKind::kAdamW && !written.has(decay)) {
+    optimizer.weight_decay = kTorchDecay;
+    draft.derived[decay] = "torch.optim.AdamW's default (torch_adam)";
+  }
+  if (draft.adam_w_mode_is_false && optimizer.kind == OptimizerKind::kAdamW) {
+    notices.emplace_back(
+        "no effect: optimizer.params.adam_w_mode: type AdamW decouples the decay whatever it says; "
+        "for decay that is added to the gradient write type Adam");
+  }
+}
 
 /// What follows from the file's own values, without knowing how many ranks there will be.
 void finish(ConfigDraft& draft,
@@ -133,6 +153,7 @@ void finish(ConfigDraft& draft,
     throw_config_error(written.where("data.train"), "data.train", "the list is empty");
   }
   finish_model(draft, written);
+  finish_adam(draft, written, notices);
   if (config.training.output_dir.empty()) {
     if (written.has("training.output_dir")) {
       throw_config_error(written.where("training.output_dir"), "training.output_dir",

@@ -33,7 +33,8 @@ struct LoadedConfig {
 LoadedConfig load_config(const std::string& file, const LoadOptions& options);
 
 /// Solves the batch identity for `data_parallel_size` and fills everything "auto"; afterwards no
-/// optional of Config is empty. Throws ConfigError where the numbers contradict each other.
+/// optional of Config is empty but those of ZeroConfig, where that has a meaning, and Muon's rates
+/// where there is no Muon. Throws ConfigError where values contradict each other.
 void resolve_config(LoadedConfig& loaded, int data_parallel_size);
 
 /// The resolved config as JSON text that can be run again as it is.

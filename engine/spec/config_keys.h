@@ -19,6 +19,9 @@ namespace dstrain {
 /// A config being read: what the keys have set so far, and what only the final checks need.
 struct ConfigDraft {
   Config config;
+  std::string optimizer_type;  ///< "Adam" or "AdamW", which may mean the same
+  bool adam_w_mode_is_false = false;
+  bool torch_adam = false;
   bool warmup_max_lr_is_auto = false;
   bool uses_sliding_window = false;
   std::optional<std::int64_t> sliding_window;      ///< positions; empty: unlimited
@@ -120,7 +123,12 @@ const JsonNode* find_path(const JsonNode& root, const std::string& path);
 const std::vector<Key>& all_keys();
 
 // The parts of the table, by who defines the keys' meaning.
-std::vector<Key> deepspeed_keys();          ///< batch, precision, optimizer, scheduler, ZeRO, …
+std::vector<Key> batch_keys();      ///< DeepSpeed's, as all up to the ignored ones
+std::vector<Key> precision_keys();  ///< fp16, bf16, data_types, what is on the wire
+std::vector<Key> zero_keys();
+std::vector<Key> optimizer_keys();
+std::vector<Key> scheduler_keys();
+std::vector<Key> reporting_keys();
 std::vector<Key> deepspeed_ignored_keys();  ///< the rest of DeepSpeed's: without effect or refused
 std::vector<Key> model_keys();              ///< a Hugging Face config.json
 std::vector<Key> run_keys();                ///< data, training, checkpoint

@@ -1,12 +1,10 @@
 // Completes a config for a number of data-parallel ranks: DeepSpeed's batch identity in all its
-// cases, and what the scheduler takes from elsewhere.
-#include <algorithm>
-#include <map>
-
+// cases, then what the other blocks take from each other.
 #include <fmt/format.h>
 
 #include "engine/spec/config_values.h"
 #include "engine/spec/json_text.h"
+#include "engine/spec/resolve_parts.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -15,8 +13,6 @@ namespace {
 constexpr const char* kTrain = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
-
-using Origins = std::map<std::string, std::string>;
 
 std::int64_t product(std::int64_t micro, std::int64_t accumulation, std::int64_t ranks) {
   std::int64_t result = 0;
@@ -129,50 +125,6 @@ class BatchSolver {
   Origins& origins_;
 };
 
-/// DeepSpeed 0.19: WarmupLR without warmup_max_lr rises to the optimizer's lr, WarmupDecayLR to a
-/// default of its own.
-void resolve_scheduler(LoadedConfig& loaded, Origins& origins) {
-  constexpr double kDecayDefault = 0.001;
-  constexpr const char* kMaxLr = "scheduler.params.warmup_max_lr";
-  constexpr const char* kTotal = "scheduler.params.total_num_steps";
-  SchedulerConfig& scheduler = loaded.config.scheduler;
-  const double lr = loaded.config.optimizer.learning_rate;
-  if (!scheduler.total_num_steps) {
-    scheduler.total_num_steps = loaded.config.training.steps;
-    origins[kTotal] = "derived: training.steps";
-  }
-  if (!scheduler.warmup_max_lr && scheduler.kind == SchedulerKind::kWarmupDecay) {
-    scheduler.warmup_max_lr = kDecayDefault;
-    origins[kMaxLr] = "default (DeepSpeed's own, not optimizer.params.lr)";
-    loaded.notices.push_back(fmt::format(
-        "{}: 0.001, DeepSpeed's default for WarmupDecayLR; optimizer.params.lr {} has no effect "
-        "beside it (write \"auto\" to use it)",
-        kMaxLr, lr));
-  } else if (!scheduler.warmup_max_lr) {
-    scheduler.warmup_max_lr = lr;
-    origins[kMaxLr] = "derived: optimizer.params.lr (DeepSpeed 0.19; 0.001 in older releases)";
-    if (scheduler.kind == SchedulerKind::kWarmup) {
-      loaded.notices.push_back(fmt::format(
-          "{}: {}, optimizer.params.lr, as in DeepSpeed 0.19 (older releases: 0.001)", kMaxLr, lr));
-    }
-  }
-  const bool has_peak =
-      scheduler.kind == SchedulerKind::kWarmup || scheduler.kind == SchedulerKind::kWarmupDecay;
-  if (has_peak && scheduler.warmup_min_lr > *scheduler.warmup_max_lr) {
-    throw_config_error(origins["scheduler.params.warmup_min_lr"], "scheduler.params.warmup_min_lr",
-                       fmt::format("{} is greater than warmup_max_lr {}", scheduler.warmup_min_lr,
-                                   *scheduler.warmup_max_lr));
-  }
-  const bool ends = scheduler.kind == SchedulerKind::kWarmupDecay ||
-                    scheduler.kind == SchedulerKind::kWarmupCosine;
-  if (ends && *scheduler.total_num_steps < scheduler.warmup_num_steps) {
-    loaded.notices.push_back(
-        fmt::format("scheduler: total_num_steps {} is less than warmup_num_steps {}: the learning "
-                    "rate never reaches its peak",
-                    *scheduler.total_num_steps, scheduler.warmup_num_steps));
-  }
-}
-
 }  // namespace
 
 void resolve_config(LoadedConfig& loaded, int data_parallel_size) {
@@ -182,6 +134,8 @@ void resolve_config(LoadedConfig& loaded, int data_parallel_size) {
     origins[value.path] = value.origin;
   }
   BatchSolver(loaded, data_parallel_size, origins).solve();
+  resolve_precision(loaded, origins);
+  resolve_optimizer(loaded, origins);
   resolve_scheduler(loaded, origins);
   if (origins["gradient_clipping"].find("DeepSpeed") != std::string::npos) {
     loaded.notices.push_back(

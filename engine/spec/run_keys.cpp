@@ -134,6 +134,9 @@ std::vector<Key> run_keys() {
           [](auto& c) -> auto& { return c.training.device; })),
       field(
           "training.output_dir", {}, [](auto& c) -> auto& { return c.training.output_dir; }),
+      null_is_default(auto_is_default(field(
+          "training.max_consecutive_skips", between(1, kMostSteps),
+          [](auto& c) -> auto& { return c.training.max_consecutive_skips; }))),
       field(
           "checkpoint.interval", steps, [](auto& c) -> auto& { return c.checkpoint.interval; }),
       field(

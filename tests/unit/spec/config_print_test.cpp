@@ -19,6 +19,9 @@ const std::string kMistral = R"(model={"model_type": "mistral", "vocab_size": 25
 const std::string kGpt2 = R"(model={"model_type": "gpt2", "vocab_size": 256, "n_embd": 64,
     "n_layer": 2, "n_head": 4, "n_positions": 128, "n_inner": null, "resid_pdrop": 0.1})";
 
+const std::string kOneCycle = R"(scheduler={"type": "OneCycle", "params":
+    {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3, "decay_mom_rate": 0.01}})";
+
 }  // namespace
 
 TEST_CASE("the resolved file loads to an equal config, every value from the file",
@@ -32,6 +35,32 @@ TEST_CASE("the resolved file loads to an equal config, every value from the file
        "data.train=[\"a\", {\"path\": \"b \\\"q\\\"\", \"weight\": 0.1}]"},
       {kMistral, "training.seed=9223372036854775807"},
       {kGpt2, "data.validation=null"},
+      {"fp16.enabled=true"},
+      {"fp16={\"enabled\": true, \"loss_scale\": 512.5}", "zero_optimization.stage=2"},
+      {"fp16={\"enabled\": true, \"hysteresis\": 3, \"consecutive_hysteresis\": true, "
+       "\"initial_scale_power\": 9, \"loss_scale_window\": 77, \"min_loss_scale\": 4}",
+       "zero_optimization.stage=1", "data_types.grad_accum_dtype=fp16",
+       "communication_data_type=fp16", "prescale_gradients=true"},
+      {"bf16={\"enabled\": true, \"bf16_master_weights_and_grads\": true, "
+       "\"bf16_optimizer_states\": true}",
+       "communication_data_type=fp32", "gradient_predivide_factor=0.5"},
+      {"zero_optimization={\"stage\": 3, \"overlap_comm\": false}"},
+      {"zero_optimization={\"stage\": 3, \"prefetch_bucket_size\": 5e7, "
+       "\"param_persistence_threshold\": 0, \"max_live_parameters\": 1e9, "
+       "\"max_reuse_distance\": 1e9, \"model_persistence_threshold\": 7}"},
+      {"optimizer={\"type\": \"adam\", \"params\": {\"lr\": 0.1, \"adam_w_mode\": false}}"},
+      {"optimizer={\"type\": \"adam\", \"params\": {\"lr\": 0.1, \"weight_decay\": 0.1}}"},
+      {"optimizer={\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"nesterov\": true}}"},
+      {"optimizer.type=Adagrad"},
+      {"optimizer={\"type\": \"Lion\", \"params\": {\"betas\": [0.95, 0.98]}}"},
+      {"optimizer={\"type\": \"Lamb\", \"params\": {\"max_coeff\": 5, \"eps_inside_sqrt\": true}}"},
+      {"optimizer={\"type\": \"Muon\"}"},
+      {"optimizer={\"type\": \"Muon\", \"params\": {\"lr\": 0.1, \"adam_lr\": 0.2}}"},
+      {"scheduler={\"type\": \"LRRangeTest\", \"params\": {\"lr_range_test_staircase\": true}}"},
+      {kOneCycle},
+      {kOneCycle, "optimizer={\"type\": \"SGD\"}"},
+      {kOneCycle, "scheduler.params.cycle_second_step_size=0",
+       "scheduler.params.cycle_first_stair_count=4", "training.max_consecutive_skips=2"},
   };
   for (const auto& overrides : variants) {
     INFO(::Catch::Detail::stringify(overrides));
@@ -75,6 +104,11 @@ train_micro_batch_size_per_gpu   4                  derived: train_batch_size / 
 gradient_accumulation_steps      1                  derived: 1 where only one batch size is given
 gradient_clipping                1                  default (DeepSpeed 0.19; releases before mid-2026 did not clip)
 bf16.enabled                     false              default
+fp16.enabled                     false              default
+data_types.grad_accum_dtype      "fp32"             default
+communication_data_type          "fp32"             derived: as accumulated
+prescale_gradients               false              default
+gradient_predivide_factor        1                  default
 zero_optimization.stage          0                  default
 zero_optimization.overlap_comm   true               default
 optimizer.type                   "AdamW"            run.json:3:26
@@ -110,6 +144,7 @@ training.eval_interval           0                  default
 training.eval_batches            16                 default
 training.device                  "auto"             default
 training.output_dir              "runs/tiny"        run.json:10:44
+training.max_consecutive_skips   5                  default
 checkpoint.interval              0                  default
 checkpoint.keep                  2                  default
 checkpoint.resume                "auto"             default

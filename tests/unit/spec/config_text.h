@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "engine/spec/config_error.h"
