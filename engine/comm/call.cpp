@@ -6,7 +6,7 @@ namespace dstrain {
 namespace {
 
 void check_reducible(DType dtype, Op op) {
-  check(dtype != DType::kU8, "{} of u8: f32, bf16, f64 and i32 can be reduced", name_of(op));
+  check(dtype != DType::kU8, "{} of u8: f32, bf16, f16, f64 and i32 can be reduced", name_of(op));
 }
 
 }  // namespace

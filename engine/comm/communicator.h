@@ -75,8 +75,9 @@ class Communicator {
   /// For messages: "data-parallel".
   [[nodiscard]] virtual const std::string& name() const = 0;
 
-  /// dtypes: f32, bf16, f64, i32. Elements are combined in rank order, ((r0 + r1) + r2) + …, bf16
-  /// in f32 and rounded once; kMax keeps a NaN. The same bits on every member.
+  /// dtypes: f32, bf16, f16, f64, i32. Elements are combined in rank order, ((r0 + r1) + r2) + …,
+  /// bf16 and f16 in f32 and rounded once, f16 beyond 65504 to infinity; kMax keeps a NaN. The same
+  /// bits on every member.
   virtual void all_reduce(Tensor inout, ReduceOp op, Purpose purpose, Stream& stream) = 0;
   /// in.numel() == size() · out.numel(); rank r gets the r-th slice of the reduction. `out` may be
   /// this rank's slice of `in`; otherwise they must not overlap.

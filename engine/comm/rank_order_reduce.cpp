@@ -36,6 +36,12 @@ struct Wide<BF16> {
   static float load(BF16 value) { return to_float(value); }
   static BF16 store(float value) { return to_bf16(value); }
 };
+template <>
+struct Wide<F16> {
+  using Type = float;
+  static float load(F16 value) { return to_float(value); }
+  static F16 store(float value) { return to_f16(value); }
+};
 
 template <typename T, typename Combine>
 void reduce_two(const T* a, const T* b, T* out, std::int64_t elements) {
@@ -103,11 +109,12 @@ void reduce_in_rank_order(std::span<const void* const> inputs,
       return reduce_type<float>(inputs, out, op, elements);
     case DType::kBF16:
       return reduce_type<BF16>(inputs, out, op, elements);
+    case DType::kF16:
+      return reduce_type<F16>(inputs, out, op, elements);
     case DType::kF64:
       return reduce_type<double>(inputs, out, op, elements);
     case DType::kI32:
       return reduce_type<std::int32_t>(inputs, out, op, elements);
-    case DType::kF16:  // TODO(f16): reduced once kernels/core has the type
     case DType::kU8:
       break;
   }

@@ -10,8 +10,9 @@
 
 namespace dstrain {
 
-/// out[i] = inputs[0][i] op inputs[1][i] op …, left to right, for `elements` elements. bf16 is
-/// combined in f32 and rounded once; i32 wraps; kMax keeps a NaN. `out` may be one of the inputs.
+/// out[i] = inputs[0][i] op inputs[1][i] op …, left to right, for `elements` elements. bf16 and
+/// f16 are combined in f32 and rounded once; i32 wraps; kMax keeps a NaN. `out` may be one of the
+/// inputs.
 void reduce_in_rank_order(std::span<const void* const> inputs,
                           void* out,
                           DType dtype,

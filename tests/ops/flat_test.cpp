@@ -1,4 +1,4 @@
-// Operations over flat ranges: addition, conversion, zeros, sums, AdamW.
+// Operations over flat ranges: addition, zeros, sums, AdamW. Conversion is convert_test.cpp.
 #include <cmath>
 #include <numeric>
 
@@ -31,50 +31,6 @@ TEST_CASE("add adds, also into one of its inputs", "[ops][flat]") {
   }
 }
 
-TEST_CASE("cast rounds to nearest even, keeps infinities and NaN, and widens exactly",
-          "[ops][flat]") {
-  for (const std::int64_t n : kSizes) {
-    const Values x = rounded_to(DType::kF32, random_values(n, 1, 100.0));
-    const Values narrow = rounded_to(DType::kBF16, x);
-    conforms({{"bf16", narrow, 0.0, 0.0}, {"back to f32", narrow, 0.0, 0.0}, {"copy", x, 0.0, 0.0}},
-             [&](Lab& lab) -> std::vector<Values> {
-               const Tensor in = lab.put(x, DType::kF32, {n});
-               const Tensor half = lab.unset(DType::kBF16, {n});
-               const Tensor wide = lab.unset(DType::kF32, {n});
-               const Tensor copy = lab.unset(DType::kF32, {n});
-               lab.ops().cast(in, half, lab.stream());
-               lab.ops().cast(half, wide, lab.stream());
-               lab.ops().cast(in, copy, lab.stream());
-               return {lab.get(half), lab.get(wide), lab.get(copy)};
-             });
-  }
-  // 1 + 2⁻⁸ lies half way between two bf16 numbers and goes to the even one, 1 + 3·2⁻⁸ likewise.
-  const double infinity = INFINITY;
-  const Values ties{1.0 + 0x1p-8, 1.0 + 0x3p-8, -1.0 - 0x1p-8, infinity, -infinity, 0.0};
-  conforms({{"ties", {1.0, 1.0 + 0x1p-6, -1.0}, 0.0, 0.0}}, [&](Lab& lab) -> std::vector<Values> {
-    Values with_nan = ties;
-    with_nan.push_back(NAN);
-    // Repeated, so that whole vectors as well as the rest of one see each of them.
-    Values x;
-    for (int i = 0; i < 5; ++i) {
-      x.insert(x.end(), with_nan.begin(), with_nan.end());
-    }
-    const auto n = static_cast<std::int64_t>(x.size());
-    const Tensor out = lab.unset(DType::kBF16, {n});
-    lab.ops().cast(lab.put(x, DType::kF32, {n}), out, lab.stream());
-    const Values y = lab.get(out);
-    for (std::size_t at = 0; at < y.size(); at += with_nan.size()) {
-      CHECK(y[at + 3] == infinity);
-      CHECK(y[at + 4] == -infinity);
-      CHECK(std::isnan(y[at + 6]));
-      CHECK(Values(y.begin() + static_cast<std::ptrdiff_t>(at),
-                   y.begin() + static_cast<std::ptrdiff_t>(at) + 3) ==
-            Values(y.begin(), y.begin() + 3));
-    }
-    return {Values(y.begin(), y.begin() + 3)};
-  });
-}
-
 TEST_CASE("zero clears every byte and no other", "[ops][flat]") {
   for (const std::int64_t n : {std::int64_t{1}, std::int64_t{33}, (std::int64_t{1} << 22) + 3}) {
     Values expected(static_cast<std::size_t>(n + 2), 0.0);
@@ -92,24 +48,42 @@ TEST_CASE("sums are fp64 sums, whatever the number of threads", "[ops][flat]") {
     CAPTURE(n);
     const Values x = rounded_to(DType::kF32, random_values(n, 1));
     const double sum = std::accumulate(x.begin(), x.end(), 0.0);
-    const double squares = std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
     // fp64 in another order.
-    conforms({{"sum", {sum}, 1e-12, 1e-10},
-              {"sum added", {sum + 2.0}, 1e-12, 1e-10},
-              {"squares", {squares}, 1e-12, 1e-10},
-              {"squares added", {squares + 2.0}, 1e-12, 1e-10}},
+    conforms({{"sum", {sum}, 1e-12, 1e-10}, {"sum added", {sum + 2.0}, 1e-12, 1e-10}},
              [&](Lab& lab) -> std::vector<Values> {
                const Tensor in = lab.put(x, DType::kF32, {n});
                std::vector<Values> outputs;
-               for (const auto op : {&Ops::sum, &Ops::sum_of_squares}) {
-                 for (const Write write : {Write::kOverwrite, Write::kAdd}) {
-                   const Tensor total = lab.put({2.0}, DType::kF64, {1});
-                   (lab.ops().*op)(in, total, write, lab.stream());
-                   outputs.push_back(lab.get(total));
-                 }
+               for (const Write write : {Write::kOverwrite, Write::kAdd}) {
+                 const Tensor total = lab.put({2.0}, DType::kF64, {1});
+                 lab.ops().sum(in, total, write, lab.stream());
+                 outputs.push_back(lab.get(total));
                }
                return outputs;
              });
+  }
+}
+
+TEST_CASE("sums of squares of every dtype are fp64 sums, beyond what f16 and f32 can hold",
+          "[ops][flat]") {
+  for (const DType dtype : kComputeDtypes) {
+    for (const std::int64_t n : kSizes) {
+      for (const double scale : {1.0, dtype == DType::kF16 ? 60000.0 : 1e30}) {
+        CAPTURE(name_of(dtype), n, scale);
+        const Values x = rounded_to(dtype, random_values(n, 1, scale));
+        const double squares = std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
+        const double earlier = 2.0 * scale * scale;
+        // fp64 in another order, of terms of one sign.
+        conforms({{"squares", {squares}, 1e-12, 0.0}, {"added", {squares + earlier}, 1e-12, 0.0}},
+                 [&](Lab& lab) -> std::vector<Values> {
+                   const Tensor in = lab.put(x, dtype, {n});
+                   const Tensor first = lab.put({earlier}, DType::kF64, {1});
+                   const Tensor second = lab.put({earlier}, DType::kF64, {1});
+                   lab.ops().sum_of_squares(in, first, Write::kOverwrite, lab.stream());
+                   lab.ops().sum_of_squares(in, second, Write::kAdd, lab.stream());
+                   return {lab.get(first), lab.get(second)};
+                 });
+      }
+    }
   }
 }
 

@@ -242,14 +242,11 @@ TEST_CASE("the three products equal f64 loops across block edges", "[ops][matmul
 
 TEST_CASE("f16 products equal f64 loops where they are widened in several blocks",
           "[ops][matmul]") {
+  CpuMatmul matmul(2, fastest_loops());
   const std::int64_t sizes[][3] = {
-      {1030, 9, 1100}, {1100, 1030, 9}, {9, 1100, 2050}, {5, 1024, 1025}};
-  for (const CpuIsa isa : supported_isas()) {
-    CAPTURE(name_of(isa));
-    CpuMatmul matmul(2, loops_for(isa));
-    for (const auto& [n, i, o] : sizes) {
-      check_products(matmul, {{}, n, i, o, DType::kF16, DType::kF16}, 1);
-    }
+      {1030, 3, 1100}, {1100, 1030, 3}, {3, 1100, 2050}, {5, 1024, 1025}};
+  for (const auto& [n, i, o] : sizes) {
+    check_products(matmul, {{}, n, i, o, DType::kF16, DType::kF16}, 1);
   }
 }
 

@@ -20,16 +20,21 @@ std::mutex catch_mutex;  // Catch's assertions are not for several threads at on
   } while (false)
 
 template <typename T>
+constexpr bool kIsHalf = std::is_same_v<T, BF16> || std::is_same_v<T, F16>;
+
+template <typename T>
 T make(double value) {
   if constexpr (std::is_same_v<T, BF16>) {
     return to_bf16(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, F16>) {
+    return to_f16(static_cast<float>(value));
   } else {
     return static_cast<T>(value);
   }
 }
 template <typename T>
 double value_of(T element) {
-  if constexpr (std::is_same_v<T, BF16>) {
+  if constexpr (kIsHalf<T>) {
     return static_cast<double>(to_float(element));
   } else {
     return static_cast<double>(element);
@@ -53,7 +58,7 @@ Tensor tensor(std::vector<T>& values) {
 /// ((r0 + r1) + r2) + … in the type the sum is made in, rounded once.
 template <typename T>
 T expected(int size, std::int64_t i, ReduceOp op) {
-  using Wide = std::conditional_t<std::is_same_v<T, BF16>, float, T>;
+  using Wide = std::conditional_t<kIsHalf<T>, float, T>;
   auto sum = static_cast<Wide>(value_of(make<T>(sample(0, i))));
   for (int rank = 1; rank < size; ++rank) {
     const auto next = static_cast<Wide>(value_of(make<T>(sample(rank, i))));
@@ -168,6 +173,7 @@ TEST_CASE("reductions equal sums and maxima computed in rank order, bit for bit"
           for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
             check_reductions<float>(group, elements, op);
             check_reductions<BF16>(group, elements, op);
+            check_reductions<F16>(group, elements, op);
             check_reductions<double>(group, elements, op);
             check_reductions<std::int32_t>(group, elements, op);
           }
@@ -185,6 +191,7 @@ TEST_CASE("gather, broadcast and exchange deliver what was sent", "[comm]") {
         for (const std::int64_t elements : {0, 1, 7, 4099}) {
           check_movement<float>(group, elements);
           check_movement<BF16>(group, elements);
+          check_movement<F16>(group, elements);
           check_movement<std::int32_t>(group, elements);
         }
         group.barrier();
@@ -200,20 +207,30 @@ TEST_CASE("buffers of many segments, of a size that divides by nothing", "[comm]
       run_ranks(carrier, size, [](Communicator& group) {
         check_reductions<float>(group, 1'000'003, ReduceOp::kSum);
         check_reductions<BF16>(group, 1'000'003, ReduceOp::kSum);
+        check_reductions<F16>(group, 1'000'003, ReduceOp::kSum);
         check_movement<float>(group, 1'000'003);
       });
     }
   }
 }
 
+template <typename T>
+void check_nan_in_maximum(Communicator& group) {
+  InlineStream stream;
+  std::vector<T> values(3, make<T>(1.0));
+  values[static_cast<std::size_t>(group.rank())] = make<T>(NAN);
+  group.all_reduce(tensor(values), ReduceOp::kMax, Purpose::kMetric, stream);
+  for (const T value : values) {
+    CHECK_LOCKED(std::isnan(value_of(value)));
+  }
+}
+
 TEST_CASE("a maximum keeps a NaN, wherever it is", "[comm]") {
   for (const Carrier carrier : kCarriers) {
     run_ranks(carrier, 3, [](Communicator& group) {
-      InlineStream stream;
-      std::vector<float> values(3, 1.0f);
-      values[static_cast<std::size_t>(group.rank())] = std::numeric_limits<float>::quiet_NaN();
-      group.all_reduce(tensor(values), ReduceOp::kMax, Purpose::kMetric, stream);
-      CHECK_LOCKED((std::isnan(values[0]) && std::isnan(values[1]) && std::isnan(values[2])));
+      check_nan_in_maximum<float>(group);
+      check_nan_in_maximum<BF16>(group);
+      check_nan_in_maximum<F16>(group);
     });
   }
 }
@@ -226,6 +243,29 @@ TEST_CASE("bf16 is rounded once, not once a rank", "[comm]") {
       std::vector<BF16> values{to_bf16(group.rank() == 0 ? 256.0f : 1.0f)};
       group.all_reduce(tensor(values), ReduceOp::kSum, Purpose::kGradient, stream);
       CHECK_LOCKED(to_float(values[0]) == 258.0f);
+    });
+  }
+}
+
+TEST_CASE("f16 is rounded once, and overflows to infinity only in the end", "[comm]") {
+  // f16 has 11 significant bits: rounding 2048 + 1 after each sum would stay at 2048. Its largest
+  // number is 65504; sums on the way may be larger, and what stays so must be seen as infinity.
+  constexpr double kOfRank[3][5] = {{2048.0, 60000.0, 60000.0, -60000.0, INFINITY},
+                                    {1.0, 60000.0, 60000.0, -60000.0, 1.0},
+                                    {1.0, -60000.0, 0.0, 0.0, -INFINITY}};
+  for (const Carrier carrier : kCarriers) {
+    run_ranks(carrier, 3, [&](Communicator& group) {
+      InlineStream stream;
+      std::vector<F16> values;
+      for (const double value : kOfRank[group.rank()]) {
+        values.push_back(make<F16>(value));
+      }
+      group.all_reduce(tensor(values), ReduceOp::kSum, Purpose::kGradient, stream);
+      CHECK_LOCKED(value_of(values[0]) == 2050.0);
+      CHECK_LOCKED(value_of(values[1]) == 60000.0);
+      CHECK_LOCKED(value_of(values[2]) == INFINITY);
+      CHECK_LOCKED(value_of(values[3]) == -INFINITY);
+      CHECK_LOCKED(std::isnan(value_of(values[4])));
     });
   }
 }
