@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -102,9 +103,11 @@ std::vector<Copy> plan_copies(const Manifest& manifest,
                               std::span<const CheckpointTensor> wanted) {
   std::vector<Copy> copies;
   for (const CheckpointTensor& tensor : wanted) {
-    check(tensor.data.dtype() == DType::kF32 && tensor.data.numel() == tensor.piece.flat.size(),
-          "\"{}\": {} elements of {} cannot take a piece of {} of f32", tensor.piece.tensor,
-          tensor.data.numel(), name_of(tensor.data.dtype()), tensor.piece.flat.size());
+    const DType dtype = tensor.data.dtype();
+    check((dtype == DType::kF32 || dtype == DType::kBF16) &&
+              tensor.data.numel() == tensor.piece.flat.size(),
+          "\"{}\": {} elements of {} cannot take a piece of {} of f32 or bf16", tensor.piece.tensor,
+          tensor.data.numel(), name_of(dtype), tensor.piece.flat.size());
     std::int64_t covered = 0;
     for (const StoredPiece& piece : find_pieces(manifest, checkpoint, tensor)) {
       const Copy copy{.from = &piece, .to = &tensor};
@@ -135,10 +138,11 @@ class VerifiedFiles {
     const SafetensorsFile& file = open(piece.file);
     const auto entry = file.tensors().find(piece.key);
     const std::vector<std::int64_t> shape{piece.range.flat.size()};
-    if (entry == file.tensors().end() || entry->second.dtype != "F32" ||
+    const std::string_view dtype = stored_name(piece.dtype);
+    if (entry == file.tensors().end() || entry->second.dtype != dtype ||
         entry->second.shape != shape) {
-      throw CheckpointError(fmt::format("{}: \"{}\" is not there as {} elements of F32",
-                                        file.path().string(), piece.key, shape[0]));
+      throw CheckpointError(fmt::format("{}: \"{}\" is not there as {} elements of {}",
+                                        file.path().string(), piece.key, shape[0], dtype));
     }
     const auto bytes = file.data(entry->second);
     if (const std::uint64_t found = checksum(bytes); found != piece.checksum) {
@@ -174,6 +178,31 @@ class VerifiedFiles {
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<const StoredPiece*, std::span<const std::byte>> verified_;
 };
+
+template <typename From, typename To>
+void convert(const std::byte* from, std::byte* to, std::int64_t count) {
+  const auto* source = reinterpret_cast<const From*>(from);
+  auto* target = reinterpret_cast<To*>(to);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<To, BF16>) {
+      target[i] = to_bf16(source[i]);
+    } else {
+      target[i] = to_float(source[i]);
+    }
+  }
+}
+
+/// What was stored in one dtype to where it is wanted in the same or the other.
+void copy_elements(
+    const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t count) {
+  if (from_dtype == to_dtype) {
+    std::memcpy(to, from, static_cast<std::size_t>(count * size_of(to_dtype)));
+  } else if (to_dtype == DType::kF32) {
+    convert<BF16, float>(from, to, count);
+  } else {
+    convert<float, BF16>(from, to, count);
+  }
+}
 
 /// Reads the manifest and refuses what is not whole, saying what else there is.
 Manifest open_checkpoint(const fs::path& checkpoint) {
@@ -213,10 +242,11 @@ TrainingState CheckpointStore::load(const fs::path& checkpoint,
   for (const Copy& copy : copies) {
     const std::byte* from = files.bytes(*copy.from).data();
     auto* to = static_cast<std::byte*>(copy.to->data.data());
+    const DType stored = copy.from->dtype;
+    const DType wanted = copy.to->data.dtype();
     for_each_run(copy, [&](const OverlapRun& run) {
-      constexpr auto kBytes = static_cast<std::int64_t>(sizeof(float));
-      std::memcpy(to + run.wanted * kBytes, from + run.stored * kBytes,
-                  static_cast<std::size_t>(run.count * kBytes));
+      copy_elements(from + run.stored * size_of(stored), stored, to + run.wanted * size_of(wanted),
+                    wanted, run.count);
     });
   }
   return manifest.training;

@@ -1,8 +1,10 @@
 #include "engine/checkpoint/checkpoint_store.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <set>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -26,9 +28,8 @@ constexpr std::string_view kLatestBeingWritten = ".latest.tmp";
 
 void check_tensor(const CheckpointTensor& tensor) {
   const Piece& piece = tensor.piece;
-  check(tensor.data.dtype() == DType::kF32 && tensor.data.numel() == piece.flat.size(),
-        "\"{}\": {} elements of {} are not a piece of {} of f32", piece.tensor, tensor.data.numel(),
-        name_of(tensor.data.dtype()), piece.flat.size());
+  check(tensor.data.numel() == piece.flat.size(), "\"{}\": {} elements are not a piece of {}",
+        piece.tensor, tensor.data.numel(), piece.flat.size());
   check(piece.box_start.rank() == piece.shape.rank() &&
             piece.box_extent.rank() == piece.shape.rank() && 0 <= piece.flat.begin &&
             piece.flat.end <= piece.box_extent.numel(),
@@ -58,14 +59,22 @@ Manifest write_share(const DurableFiles& files,
                      int rank,
                      const TrainingState& state,
                      std::span<const CheckpointTensor> tensors) {
-  std::vector<SafetensorsDecl> declarations;
   std::vector<const CheckpointTensor*> filled;  // without pieces of no element
   for (const CheckpointTensor& tensor : tensors) {
     check_tensor(tensor);
     if (tensor.piece.flat.size() > 0) {
-      declarations.push_back({key_of(tensor), "F32", {tensor.piece.flat.size()}});
       filled.push_back(&tensor);
     }
+  }
+  std::stable_sort(filled.begin(), filled.end(),  // wide ones first: the format aligns nothing
+                   [](const CheckpointTensor* a, const CheckpointTensor* b) {
+                     return size_of(a->data.dtype()) > size_of(b->data.dtype());
+                   });
+  std::vector<SafetensorsDecl> declarations;
+  for (const CheckpointTensor* tensor : filled) {
+    declarations.push_back({key_of(*tensor),
+                            std::string(stored_name(tensor->data.dtype())),
+                            {tensor->piece.flat.size()}});
   }
   StoredFile file{.name = fmt::format("rank-{:05}.safetensors", rank)};
   SafetensorsWriter writer(files, folder / file.name, declarations, {{"format", "dstrain"}});
@@ -75,7 +84,9 @@ Manifest write_share(const DurableFiles& files,
   Manifest share{.training = state, .files = {file}, .tensors = {}};
   for (std::size_t i = 0; i < filled.size(); ++i) {
     const Piece& piece = filled[i]->piece;
-    const auto bytes = std::as_bytes(ConstTensor(filled[i]->data).as<float>());
+    const Tensor& data = filled[i]->data;
+    const std::span bytes(static_cast<const std::byte*>(data.data()),
+                          static_cast<std::size_t>(data.bytes()));
     StoredTensor& tensor =
         share.tensors.try_emplace(piece.tensor, StoredTensor{piece.shape, {}}).first->second;
     check(tensor.shape == piece.shape, "\"{}\" has shape {} and {}", piece.tensor,
@@ -84,6 +95,7 @@ Manifest write_share(const DurableFiles& files,
         {.file = 0,
          .key = declarations[i].name,
          .range = {piece.box_start, piece.box_extent, piece.flat},
+         .dtype = data.dtype(),
          .checksum = checksum(bytes)});
     writer.write(bytes);
   }

@@ -18,22 +18,31 @@
 
 namespace dstrain {
 
-/// What a checkpoint holds of one parameter: "parameter" (the fp32 master), "exp_avg",
-/// "exp_avg_sq".
+/// What a checkpoint holds of one parameter: "parameter" (the master), "exp_avg", "exp_avg_sq".
 struct CheckpointTensor {
   std::string state;
   Piece piece;
-  Tensor data;  ///< f32, host memory, piece.flat.size() elements; read by save, written by load
+  /// f32 or bf16, host memory, piece.flat.size() elements; read by save, which stores them as they
+  /// are, and written by load, which converts what was stored as the other (to the nearest bf16).
+  Tensor data;
 };
 
 /// The scalars of a training state.
 struct TrainingState {
-  std::int64_t step = 0;              ///< optimizer steps done
-  std::int64_t consumed_samples = 0;  ///< next sample of the training data
-  std::int64_t optimizer_step = 0;    ///< t of the bias correction
-  std::int64_t scheduler_step = 0;    ///< DeepSpeed's last_batch_iteration + 1
+  std::int64_t step = 0;               ///< steps done, skipped ones too
+  std::int64_t consumed_samples = 0;   ///< next sample of the training data
+  std::int64_t optimizer_step = 0;     ///< t of the bias correction
+  std::int64_t scheduler_step = 0;     ///< DeepSpeed's last_batch_iteration + 1
+  std::int64_t skipped_steps = 0;      ///< of `step`: those without update, gradients not finite
+  std::int64_t consecutive_skips = 0;  ///< skipped just before this checkpoint
+  double loss_scale = 0.0;             ///< 0: the run scales no loss
+  std::int64_t scaler_iteration = 0;   ///< these three: the dynamic loss scale's state
+  std::int64_t last_overflow = 0;
+  std::int64_t hysteresis = 0;
   std::uint64_t seed = 0;
   std::string config;  ///< the resolved config, JSON
+
+  bool operator==(const TrainingState&) const = default;
 };
 
 /// One line of a checkpoint's table of contents.

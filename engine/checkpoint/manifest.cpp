@@ -19,11 +19,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kFormat = 1;
+// What each format brought; older ones are still read.
+constexpr int kFirst = 1;
+constexpr int kSkipsAndScale = 2;  // skipped steps, the loss scale, pieces of BF16
+constexpr int kFormat = kSkipsAndScale;
 
 /// The one line that the checksum does not cover: it is compared letter by letter instead.
-std::string first_line(std::string_view rest) {
-  return fmt::format("{{\"dstrain_checkpoint\": {}, \"xxh3_64\": \"{}\",\n", kFormat,
+std::string first_line(int format, std::string_view rest) {
+  return fmt::format("{{\"dstrain_checkpoint\": {}, \"xxh3_64\": \"{}\",\n", format,
                      checksum_text(checksum(rest)));
 }
 
@@ -34,10 +37,10 @@ std::string json_text(std::string_view text) {
 std::string piece_text(const StoredPiece& piece, const std::vector<StoredFile>& files) {
   return fmt::format(
       "{{\"file\": {}, \"key\": {}, \"box_start\": {}, \"box_extent\": {}, \"flat\": [{}, {}], "
-      "\"dtype\": \"F32\", \"xxh3_64\": \"{}\"}}",
+      "\"dtype\": \"{}\", \"xxh3_64\": \"{}\"}}",
       json_text(files[piece.file].name), json_text(piece.key), piece.range.start.to_string(),
       piece.range.extent.to_string(), piece.range.flat.begin, piece.range.flat.end,
-      checksum_text(piece.checksum));
+      stored_name(piece.dtype), checksum_text(piece.checksum));
 }
 
 // What parse_manifest expects, each with a sentence if it is not so. The text has passed its
@@ -69,12 +72,33 @@ std::uint64_t parse_checksum_of(const json& value, const char* key) {
 
 TrainingState parse_training(const json& document) {
   const json& value = document.at("training");
-  return {.step = value.at("step").get<std::int64_t>(),
-          .consumed_samples = value.at("consumed_samples").get<std::int64_t>(),
-          .optimizer_step = value.at("optimizer_step").get<std::int64_t>(),
-          .scheduler_step = value.at("scheduler_step").get<std::int64_t>(),
-          .seed = value.at("seed").get<std::uint64_t>(),
-          .config = document.at("config").get<std::string>()};
+  TrainingState state;
+  value.at("step").get_to(state.step);
+  value.at("consumed_samples").get_to(state.consumed_samples);
+  value.at("optimizer_step").get_to(state.optimizer_step);
+  value.at("scheduler_step").get_to(state.scheduler_step);
+  value.at("seed").get_to(state.seed);
+  document.at("config").get_to(state.config);
+  const bool has_skips = document.at("dstrain_checkpoint").get<int>() >= kSkipsAndScale;
+  expect(has_skips == value.contains("skipped_steps"), "its keys are of another format than it");
+  if (has_skips) {
+    value.at("skipped_steps").get_to(state.skipped_steps);
+    value.at("consecutive_skips").get_to(state.consecutive_skips);
+    value.at("loss_scale").get_to(state.loss_scale);
+    value.at("scaler_iteration").get_to(state.scaler_iteration);
+    value.at("last_overflow").get_to(state.last_overflow);
+    value.at("hysteresis").get_to(state.hysteresis);
+  }
+  return state;
+}
+
+DType parse_dtype(const std::string& name) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (name == stored_name(dtype)) {
+      return dtype;
+    }
+  }
+  throw CheckpointError("a piece is neither of F32 nor of BF16");
 }
 
 StoredFile parse_file(const json& value) {
@@ -91,7 +115,6 @@ StoredPiece parse_piece(const json& value,
                         const std::map<std::string, std::size_t>& file_index) {
   const auto file = file_index.find(value.at("file").get<std::string>());
   expect(file != file_index.end(), "a piece lies in a file that is not listed");
-  expect(value.at("dtype").get<std::string>() == "F32", "a piece is not of F32");
   const json& flat = value.at("flat");
   expect(flat.size() == 2, "a flat range has two ends");
   StoredPiece piece{.file = file->second,
@@ -99,6 +122,7 @@ StoredPiece parse_piece(const json& value,
                     .range = {.start = parse_shape(value.at("box_start")),
                               .extent = parse_shape(value.at("box_extent")),
                               .flat = {flat[0].get<std::int64_t>(), flat[1].get<std::int64_t>()}},
+                    .dtype = parse_dtype(value.at("dtype").get<std::string>()),
                     .checksum = parse_checksum_of(value, "xxh3_64")};
   const BoxedRange& range = piece.range;
   expect(range.start.rank() == shape.rank() && range.extent.rank() == shape.rank(),
@@ -136,13 +160,24 @@ Manifest parse_document(const json& document) {
 
 }  // namespace
 
+std::string_view stored_name(DType dtype) {
+  check(dtype == DType::kF32 || dtype == DType::kBF16, "{} is not stored in checkpoints",
+        name_of(dtype));
+  return dtype == DType::kF32 ? "F32" : "BF16";
+}
+
 std::string to_text(const Manifest& manifest) {
   const TrainingState& training = manifest.training;
   std::string rest = fmt::format(
       "\"training\": {{\"step\": {}, \"consumed_samples\": {}, \"optimizer_step\": {}, "
-      "\"scheduler_step\": {}, \"seed\": {}}},\n\"config\": {},\n\"files\": [",
+      "\"scheduler_step\": {}, \"skipped_steps\": {}, \"consecutive_skips\": {}, \"loss_scale\": "
+      "{}, "
+      "\"scaler_iteration\": {}, \"last_overflow\": {}, \"hysteresis\": {}, \"seed\": {}}},\n"
+      "\"config\": {},\n\"files\": [",
       training.step, training.consumed_samples, training.optimizer_step, training.scheduler_step,
-      training.seed, json_text(training.config));
+      training.skipped_steps, training.consecutive_skips, training.loss_scale,
+      training.scaler_iteration, training.last_overflow, training.hysteresis, training.seed,
+      json_text(training.config));
   std::string_view separator = "\n";
   for (const StoredFile& file : manifest.files) {
     rest +=
@@ -170,21 +205,21 @@ std::string to_text(const Manifest& manifest) {
     separator = ",\n";
   }
   rest += "}\n}\n";
-  return first_line(rest) + rest;
+  return first_line(kFormat, rest) + rest;
 }
 
 Manifest parse_manifest(std::string_view text) {
   const std::size_t end_of_line = text.find('\n');
   expect(end_of_line != std::string_view::npos, "it has no first line: cut short");
   const std::string_view rest = text.substr(end_of_line + 1);
-  if (text.substr(0, end_of_line + 1) != first_line(rest)) {
-    int format = 0;
-    const std::string line(text.substr(0, std::min<std::size_t>(end_of_line, 100)));
-    if (std::sscanf(line.c_str(), "{\"dstrain_checkpoint\": %d", &format) == 1 &&
-        format != kFormat) {
-      throw CheckpointError(
-          fmt::format("it is of format {}, this dstrain reads format {}", format, kFormat));
-    }
+  int format = kFormat;
+  const std::string line(text.substr(0, std::min<std::size_t>(end_of_line, 100)));
+  if (std::sscanf(line.c_str(), "{\"dstrain_checkpoint\": %d", &format) == 1 &&
+      (format < kFirst || format > kFormat)) {
+    throw CheckpointError(fmt::format("it is of format {}, this dstrain reads formats {} to {}",
+                                      format, kFirst, kFormat));
+  }
+  if (text.substr(0, end_of_line + 1) != first_line(format, rest)) {
     throw CheckpointError("damaged: its text does not have the checksum of its first line");
   }
   try {

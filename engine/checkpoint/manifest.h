@@ -28,6 +28,7 @@ struct StoredPiece {
   std::size_t file = 0;  ///< index into Manifest::files
   std::string key;       ///< the tensor's name in that file
   BoxedRange range;
+  DType dtype = DType::kF32;  ///< or kBF16
   std::uint64_t checksum = 0;
 };
 
@@ -48,6 +49,9 @@ std::string to_text(const Manifest& manifest);
 Manifest parse_manifest(std::string_view text);
 /// Reads <checkpoint>/manifest.json; errors name it.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
+
+/// "F32" or "BF16", in the manifest as in safetensors' headers.
+std::string_view stored_name(DType dtype);
 
 /// Adds another rank's share. Throws InternalError if the two contradict each other.
 void merge(Manifest& whole, Manifest share);

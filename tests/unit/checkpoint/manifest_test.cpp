@@ -50,12 +50,22 @@ TEST_CASE("a cover is exact or its fault is named", "[checkpoint]") {
 
 TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
   Manifest manifest = manifest_of({2, 3}, {piece({0, 0}, {2, 3}, {0, 6})});
-  manifest.training.config = "{\"a\": \"\\u00fc\"}";
-  manifest.training.seed = UINT64_MAX;
+  manifest.training = {.step = 7,
+                       .consumed_samples = 6,
+                       .optimizer_step = 5,
+                       .scheduler_step = 4,
+                       .skipped_steps = 3,
+                       .consecutive_skips = 2,
+                       .loss_scale = 0x1p40 / 3.0,
+                       .scaler_iteration = 9,
+                       .last_overflow = -1,
+                       .hysteresis = 8,
+                       .seed = UINT64_MAX,
+                       .config = "{\"a\": \"\\u00fc\"}"};
+  manifest.tensors["weight"].states["exp_avg"] = {
+      {.key = "m", .range = {{0, 0}, {2, 3}, {0, 6}}, .dtype = DType::kBF16, .checksum = 3}};
   const Manifest read = parse_manifest(to_text(manifest));
-  CHECK(read.training.step == 7);
-  CHECK(read.training.seed == UINT64_MAX);
-  CHECK(read.training.config == manifest.training.config);
+  CHECK(read.training == manifest.training);
   REQUIRE(read.files.size() == 1);
   CHECK(read.files[0].name == "rank-00000.safetensors");
   CHECK(read.files[0].header_checksum == 2);
@@ -63,7 +73,9 @@ TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
   CHECK(stored.key == "k");
   CHECK(stored.range.extent == Shape{2, 3});
   CHECK(stored.range.flat == Range{0, 6});
+  CHECK(stored.dtype == DType::kF32);
   CHECK(stored.checksum == 1);
+  CHECK(read.tensors.at("weight").states.at("exp_avg").at(0).dtype == DType::kBF16);
 }
 
 TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[checkpoint]") {
@@ -83,7 +95,52 @@ TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[chec
 
 TEST_CASE("a manifest of another format says so", "[checkpoint]") {
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 9, \"xxh3_64\": \"0\",\n}"),
-                    Contains("format 9") && Contains("reads format 1"));
+                    Contains("format 9") && Contains("reads formats 1 to 2"));
+  CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 0, \"xxh3_64\": \"0\",\n}"),
+                    Contains("format 0"));
+}
+
+TEST_CASE("a manifest of format 1 is read: nothing was skipped, no loss was scaled",
+          "[checkpoint]") {
+  const auto manifest = [](int format, const std::string& more) {
+    const std::string rest =
+        R"("training": {"step": 7, "consumed_samples": 6, "optimizer_step": 5, "scheduler_step": 4)" +
+        more + R"(, "seed": 3},
+"config": "{}",
+"files": [
+  {"name": "rank-00000.safetensors", "bytes": 8, "header_xxh3_64": "0000000000000002"}],
+"tensors": {
+  "weight": {"shape": [2], "states": {
+    "parameter": [
+      {"file": "rank-00000.safetensors", "key": "k", "box_start": [0], "box_extent": [2],
+       "flat": [0, 2], "dtype": "F32", "xxh3_64": "0000000000000001"}]}}}
+}
+)";
+    return "{\"dstrain_checkpoint\": " + std::to_string(format) + ", \"xxh3_64\": \"" +
+           checksum_text(checksum(rest)) + "\",\n" + rest;
+  };
+  const Manifest old = parse_manifest(manifest(1, ""));
+  CHECK(old.training == TrainingState{.step = 7,
+                                      .consumed_samples = 6,
+                                      .optimizer_step = 5,
+                                      .scheduler_step = 4,
+                                      .skipped_steps = 0,
+                                      .consecutive_skips = 0,
+                                      .loss_scale = 0.0,
+                                      .scaler_iteration = 0,
+                                      .last_overflow = 0,
+                                      .hysteresis = 0,
+                                      .seed = 3,
+                                      .config = "{}"});
+  CHECK(old.tensors.at("weight").states.at("parameter").at(0).dtype == DType::kF32);
+
+  const std::string skips =
+      R"(, "skipped_steps": 1, "consecutive_skips": 1, "loss_scale": 2.5, "scaler_iteration": 1,
+          "last_overflow": 1, "hysteresis": 1)";
+  CHECK(parse_manifest(manifest(2, skips)).training.loss_scale == 2.5);
+  // The first line is not under the checksum: a format that its keys deny is damage.
+  CHECK_THROWS_WITH(parse_manifest(manifest(1, skips)), Contains("of another format"));
+  CHECK_THROWS_WITH(parse_manifest(manifest(2, "")), Contains("of another format"));
 }
 
 TEST_CASE("the checksum is XXH3 with 64 bits", "[checkpoint]") {

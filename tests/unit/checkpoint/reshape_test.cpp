@@ -14,14 +14,7 @@ TEST_CASE("a checkpoint comes back bit for bit on as many ranks as wrote it", "[
   CHECK(holds_toy(*latest, {.dp = ranks}, 3));
 
   ToyState nothing;
-  const TrainingState state = CheckpointStore::load(*latest, nothing.tensors());
-  const TrainingState saved = training_state(400);
-  CHECK(state.step == saved.step);
-  CHECK(state.consumed_samples == saved.consumed_samples);
-  CHECK(state.optimizer_step == saved.optimizer_step);
-  CHECK(state.scheduler_step == saved.scheduler_step);
-  CHECK(state.seed == saved.seed);
-  CHECK(state.config == saved.config);
+  CHECK(CheckpointStore::load(*latest, nothing.tensors()) == training_state(400));
 }
 
 TEST_CASE("what one layout saved another loads", "[checkpoint]") {

@@ -143,6 +143,12 @@ inline TrainingState training_state(std::int64_t step) {
           .consumed_samples = step * 64 + 1,
           .optimizer_step = step - 1,
           .scheduler_step = step + 2,
+          .skipped_steps = 3,
+          .consecutive_skips = 2,
+          .loss_scale = 1536.5,
+          .scaler_iteration = step + 5,
+          .last_overflow = step - 7,
+          .hysteresis = 4,
           .seed = 0xfedcba9876543210U,
           .config = "{\"train_batch_size\": 64, \"text\": \"a \\\"quoted\\\" ünïcode\\n\"}\n"};
 }
