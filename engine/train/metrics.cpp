@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "engine/checkpoint/checkpoint_store.h"
 
@@ -55,8 +54,8 @@ void MetricsFile::write(const StepMetrics& metrics) {
   }
   line["lr"] = metrics.learning_rate;
   line["grad_norm"] = metrics.grad_norm;
-  line["loss_scale"] = 1.0;
-  line["skipped"] = 0;
+  line["loss_scale"] = metrics.loss_scale;
+  line["skipped"] = metrics.skipped ? 1 : 0;
   line["step_seconds"] = metrics.step_seconds;
   line["tokens_per_second"] = metrics.tokens_per_second;
   line["model_flops_per_second"] = metrics.model_flops_per_second;
@@ -64,7 +63,9 @@ void MetricsFile::write(const StepMetrics& metrics) {
   line["model_flops_utilization"] = nullptr;
   auto& memory = line["memory_bytes"] = nlohmann::ordered_json::array();
   for (const RankMemory& rank : metrics.memory) {
-    memory.push_back({{"planned", rank.planned_bytes}, {"measured", rank.measured_bytes}});
+    memory.push_back({{"planned", rank.planned_bytes},
+                      {"measured", rank.measured_bytes},
+                      {"peak", rank.peak_bytes}});
   }
   out_ << line.dump() << '\n' << std::flush;
   if (!out_) {
@@ -73,12 +74,19 @@ void MetricsFile::write(const StepMetrics& metrics) {
   }
 }
 
-std::int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::int64_t total_pages = 0;
-  std::int64_t resident_pages = 0;
-  statm >> total_pages >> resident_pages;
-  return resident_pages * sysconf(_SC_PAGESIZE);
+ResidentMemory resident_memory() {
+  constexpr std::int64_t kKiB = 1024;
+  ResidentMemory memory;
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    std::int64_t* const bytes = word == "VmRSS:"   ? &memory.now_bytes
+                                : word == "VmHWM:" ? &memory.peak_bytes
+                                                   : nullptr;
+    if (bytes != nullptr && status >> *bytes) {
+      *bytes *= kKiB;
+    }
+  }
+  return memory;
 }
 
 }  // namespace dstrain

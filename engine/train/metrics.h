@@ -12,6 +12,7 @@ namespace dstrain {
 struct RankMemory {
   std::int64_t planned_bytes = 0;   ///< the arena
   std::int64_t measured_bytes = 0;  ///< resident memory of the process, now
+  std::int64_t peak_bytes = 0;      ///< the most it ever was
 };
 
 struct StepMetrics {
@@ -21,6 +22,8 @@ struct StepMetrics {
   std::optional<double> validation_loss;
   double learning_rate = 0.0;
   double grad_norm = 0.0;
+  double loss_scale = 1.0;
+  bool skipped = false;  ///< gradients were not finite: nothing was updated
   double step_seconds = 0.0;
   double tokens_per_second = 0.0;
   double model_flops_per_second = 0.0;
@@ -41,7 +44,11 @@ class MetricsFile {
   std::ofstream out_;
 };
 
-/// Resident memory of this process, from /proc/self/statm.
-std::int64_t resident_bytes();
+/// Resident memory of this process, now and at its most, from /proc/self/status.
+struct ResidentMemory {
+  std::int64_t now_bytes = 0;
+  std::int64_t peak_bytes = 0;
+};
+ResidentMemory resident_memory();
 
 }  // namespace dstrain

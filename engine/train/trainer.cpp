@@ -49,6 +49,16 @@ void refuse_foreign_tensors(const Engine& engine, const std::filesystem::path& c
   }
 }
 
+/// Only fp16 needs one.
+LossScaleConfig loss_scale_of(const Config& config) {
+  return config.precision == Precision::kF16 ? config.loss_scale
+                                             : LossScaleConfig{.static_scale = 1.0};
+}
+
+bool scales_dynamically(const Config& config) {
+  return config.precision == Precision::kF16 && config.loss_scale.static_scale == 0.0;
+}
+
 }  // namespace
 
 Trainer::Trainer(const LoadedConfig& loaded, Engine& engine, const TrainOptions& options)
@@ -66,7 +76,8 @@ Trainer::Trainer(const LoadedConfig& loaded, Engine& engine, const TrainOptions&
                          std::span<std::int32_t> targets) {
         train_data_.load(first_sample, inputs, targets);
       }),
-      checkpoints_(output_dir(config_) / "checkpoints") {
+      checkpoints_(output_dir(config_) / "checkpoints"),
+      scaler_(loss_scale_of(config_), config_.zero.stage) {
   if (!config_.data.validation.empty()) {
     validation_data_.emplace(config_.data.validation, config_.data.sequence_length,
                              config_.model.vocab_size, config_.training.seed);
@@ -98,6 +109,10 @@ void Trainer::resume() {
   state.seed = state_.seed;
   state.config = state_.config;
   state_ = std::move(state);
+  scaler_.restore({.scale = state_.loss_scale,
+                   .iteration = state_.scaler_iteration,
+                   .last_overflow = state_.last_overflow,
+                   .hysteresis = state_.hysteresis});
   saved_step_ = state_.step;
   if (is_rank0_) {
     spdlog::info("resumed at step {} from {}", state_.step, from->string());
@@ -138,7 +153,9 @@ TrainResult Trainer::run() {
     }
     progress.after_step(metrics);
     const std::int64_t interval = config_.checkpoint.interval;
-    if (interval > 0 && state_.step % interval == 0) {
+    save_is_due_ = save_is_due_ || (interval > 0 && state_.step % interval == 0);
+    // Gradients that are not finite say nothing good of the parameters: wait for better ones.
+    if (save_is_due_ && state_.consecutive_skips == 0) {
       save();
     }
   }
@@ -160,28 +177,27 @@ TrainResult Trainer::run() {
 StepMetrics Trainer::train_one() {
   const auto start = std::chrono::steady_clock::now();
   const BatchPlan& batch = engine_.plan().batch;
-  const StepParams params{
-      .learning_rate = learning_rate_of_update(config_.scheduler, config_.optimizer.learning_rate,
-                                               state_.scheduler_step + 1),
-      .update = state_.optimizer_step + 1,
-      .gradient_clipping = config_.gradient_clipping};
+  const StepParams params = params_of_next_step();
   const EngineStep step = engine_.train_step(load_train_, state_.consumed_samples, params);
   const Agreement agreement = agree(step.local_loss_sum);
-  if (!step.stats.updated || !std::isfinite(agreement.loss)) {
-    const auto bad = engine_.find_bad_gradient(load_train_, state_.consumed_samples, params);
-    const std::string tensor = bad ? bad->tensor : "";
-    throw NumericalError(fmt::format(
-        "step {}: loss {} and gradient norm {} are not both finite{}; this step is not saved, {}. "
-        "Lower the learning rate, or clip gradients",
-        state_.step + 1, agreement.loss, step.stats.grad_norm,
-        tensor.empty() ? "" : fmt::format(", first in the gradient of {}", tensor),
-        saved_step_ < 0 ? "and there is no checkpoint yet"
-                        : fmt::format("the newest checkpoint is of step {}", saved_step_)));
+  if (step.stats.updated && !std::isfinite(agreement.loss)) {
+    give_up(fmt::format("the loss is {} though its gradients are finite", agreement.loss),
+            "This is not a matter of the learning rate: please report it");
+  }
+  if (step.stats.updated) {
+    static_cast<void>(scaler_.after_step(/*overflow=*/false));
+    state_.optimizer_step += 1;
+    state_.scheduler_step += 1;
+    state_.consecutive_skips = 0;
+  } else {
+    skip(params, agreement.loss, step.stats.grad_norm);
   }
   state_.step += 1;
-  state_.optimizer_step += 1;
-  state_.scheduler_step += 1;
   state_.consumed_samples += batch.global_samples();
+  state_.loss_scale = scaler_.state().scale;
+  state_.scaler_iteration = scaler_.state().iteration;
+  state_.last_overflow = scaler_.state().last_overflow;
+  state_.hysteresis = scaler_.state().hysteresis;
   signal_ = agreement.signal;
 
   const double seconds =
@@ -199,19 +215,86 @@ StepMetrics Trainer::train_one() {
       .validation_loss = {},
       .learning_rate = params.learning_rate,
       .grad_norm = step.stats.grad_norm,
+      .loss_scale = params.loss_scale,
+      .skipped = !step.stats.updated,
       .step_seconds = seconds,
       .tokens_per_second = tokens_per_second,
       .model_flops_per_second = tokens_per_second * config_.model.flops_per_token(batch.sequence),
       .memory = agreement.memory};
 }
 
+StepParams Trainer::params_of_next_step() const {
+  const std::int64_t update = state_.scheduler_step + 1;
+  const std::optional<CycledBetas> betas = betas_of_update(config_.scheduler, update);
+  return {.learning_rate =
+              learning_rate_of_update(config_.scheduler, config_.optimizer.learning_rate, update),
+          .beta1 = betas ? std::optional(betas->beta1) : std::nullopt,
+          .beta2 = betas ? std::optional(betas->beta2) : std::nullopt,
+          .update = state_.optimizer_step + 1,
+          .gradient_clipping = config_.gradient_clipping,
+          .loss_scale = scaler_.scale(),
+          .seed = config_.training.seed};
+}
+
+void Trainer::skip(const StepParams& params, double loss, double grad_norm) {
+  const std::int64_t limit = config_.training.max_consecutive_skips.value_or(1);
+  state_.skipped_steps += 1;
+  state_.consecutive_skips += 1;
+  const bool at_minimum = scaler_.after_step(/*overflow=*/true) == ScaleOutcome::kAtMinimum;
+  const std::string what = fmt::format("loss {} and gradient norm {} at loss scale {:g}", loss,
+                                       grad_norm, params.loss_scale);
+  if (at_minimum) {
+    give_up(
+        fmt::format("{}, the smallest allowed (fp16.min_loss_scale), {}", what, culprit(params)),
+        "Use bf16, lower the learning rate, or clip gradients");
+  }
+  if (!engine_.parameters_are_finite()) {
+    give_up(fmt::format("{}, {}: the parameters themselves are no longer finite", what,
+                        culprit(params)),
+            "Lower the learning rate, or clip gradients");
+  }
+  if (state_.consecutive_skips >= limit) {
+    give_up(fmt::format("{}, {}: {} steps in a row could not be used "
+                        "(training.max_consecutive_skips)",
+                        what, culprit(params), state_.consecutive_skips),
+            "Lower the learning rate, clip gradients, or look at the data of this step");
+  }
+  // With a dynamic scale an overflow is how the scale is found: no reason to look for a culprit.
+  const bool expected = scales_dynamically(config_);
+  const std::string found = expected ? "" : ", " + culprit(params);
+  if (is_rank0_) {
+    spdlog::log(expected ? spdlog::level::info : spdlog::level::warn,
+                "step {} is skipped, {} in a row: {}{}{}", state_.step + 1,
+                state_.consecutive_skips, what, found,
+                scaler_.scale() != params.loss_scale
+                    ? fmt::format("; the scale is {:g} from now on", scaler_.scale())
+                    : "");
+  }
+}
+
+std::string Trainer::culprit(const StepParams& params) {
+  const auto bad = engine_.find_bad_gradient(load_train_, state_.consumed_samples, params);
+  return bad ? fmt::format("first in the gradient of {} on rank {}, micro-batch {}", bad->tensor,
+                           bad->rank, bad->micro_batch)
+             : "with finite gradients on every rank, whose sum overflows";
+}
+
+void Trainer::give_up(const std::string& what, const std::string& advice) const {
+  throw NumericalError(
+      fmt::format("step {}: {}; this step is not saved, {}. {}", state_.step + 1, what,
+                  saved_step_ < 0 ? "and there is no checkpoint yet"
+                                  : fmt::format("the newest checkpoint is of step {}", saved_step_),
+                  advice));
+}
+
 Trainer::Agreement Trainer::agree(double local_loss_sum) {
-  constexpr std::int64_t kFields = 4;  // loss sum, signal, planned bytes, resident bytes
+  constexpr std::int64_t kFields = 5;  // loss sum, signal, bytes planned, resident, at the peak
   Communicator& world = engine_.world();
   const int signal = options_.stop_signal != nullptr ? options_.stop_signal->load() : 0;
-  std::array<double, kFields> mine{local_loss_sum, static_cast<double>(signal),
-                                   static_cast<double>(engine_.arena().bytes()),
-                                   static_cast<double>(resident_bytes())};
+  const ResidentMemory resident = resident_memory();
+  std::array<double, kFields> mine{
+      local_loss_sum, static_cast<double>(signal), static_cast<double>(engine_.arena().bytes()),
+      static_cast<double>(resident.now_bytes), static_cast<double>(resident.peak_bytes)};
   std::vector<double> all(static_cast<std::size_t>(world.size() * kFields));
   Stream& compute = engine_.context().compute;
   world.all_gather({mine.data(), DType::kF64, Shape{kFields}},
@@ -223,8 +306,9 @@ Trainer::Agreement Trainer::agree(double local_loss_sum) {
   for (std::size_t at = 0; at < all.size(); at += kFields) {
     loss_sum += all[at];
     agreement.signal = std::max(agreement.signal, static_cast<int>(all[at + 1]));
-    agreement.memory.push_back(
-        {static_cast<std::int64_t>(all[at + 2]), static_cast<std::int64_t>(all[at + 3])});
+    agreement.memory.push_back({static_cast<std::int64_t>(all[at + 2]),
+                                static_cast<std::int64_t>(all[at + 3]),
+                                static_cast<std::int64_t>(all[at + 4])});
   }
   agreement.loss = loss_sum / static_cast<double>(engine_.plan().batch.global_tokens());
   return agreement;
@@ -242,9 +326,13 @@ void Trainer::evaluate_if_due(StepMetrics& metrics) {
 }
 
 void Trainer::save() {
+  if (!engine_.parameters_are_finite()) {
+    give_up("the parameters are no longer finite", "Lower the learning rate, or clip gradients");
+  }
   checkpoints_.save(state_, state_tensors(engine_, StateExtent::kMySlice), config_.checkpoint.keep,
                     engine_.world());
   saved_step_ = state_.step;
+  save_is_due_ = false;
 }
 
 }  // namespace dstrain

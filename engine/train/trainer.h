@@ -9,6 +9,7 @@
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/data/batch_loader.h"
+#include "engine/optim/loss_scaler.h"
 #include "engine/train/engine.h"
 #include "engine/train/metrics.h"
 #include "engine/train/progress.h"
@@ -36,8 +37,17 @@ class Trainer {
   /// Rank 0 chooses, so that no two ranks can resume from different ones.
   std::optional<std::filesystem::path> choose_checkpoint();
   StepMetrics train_one();
+  /// Everything of a step but its gradients: what it is trained with.
+  [[nodiscard]] StepParams params_of_next_step() const;
+  /// Counts a step whose gradients were not finite, as DeepSpeed does: the data goes on, optimizer
+  /// and schedule do not. Throws NumericalError where skipping cannot help.
+  void skip(const StepParams& params, double loss, double grad_norm);
+  /// "first in the gradient of blocks.1.mlp.up.weight on rank 2, micro-batch 0".
+  std::string culprit(const StepParams& params);
+  [[noreturn]] void give_up(const std::string& what, const std::string& advice) const;
   Agreement agree(double local_loss_sum);
   void evaluate_if_due(StepMetrics& metrics);
+  /// Never of parameters that are not finite.
   void save();
 
   const LoadedConfig& loaded_;
@@ -50,7 +60,9 @@ class Trainer {
   std::optional<BatchLoader> validation_data_;
   CheckpointStore checkpoints_;
   TrainingState state_;
+  LossScaler scaler_;
   std::int64_t saved_step_ = -1;
+  bool save_is_due_ = false;
   int signal_ = 0;
   std::unique_ptr<MetricsFile> metrics_;
   std::optional<double> last_validation_loss_;

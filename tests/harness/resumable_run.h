@@ -1,0 +1,49 @@
+// Whole runs of a tiny model, from a config file to checkpoints and metrics, in a folder that goes
+// away: what tests of resuming and of skipped steps compare.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/spec/config_json.h"
+#include "engine/train/run_training.h"
+
+namespace dstrain::test {
+
+/// A folder with token files, removed at the end.
+class RunFolder {
+ public:
+  RunFolder();
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Eight steps' schedule, 8 sequences a step in two micro-batches, clipping, a checkpoint every 4
+/// steps; `changes` are merged into the config file.
+LoadedConfig config_of(const RunFolder& folder,
+                       const std::string& output,
+                       int steps,
+                       int ranks,
+                       const nlohmann::json& changes = nlohmann::json::object());
+
+/// All ranks as threads.
+TrainResult run(const LoadedConfig& config, int ranks, const std::atomic<int>* signal = nullptr);
+
+/// Lines of metrics.jsonl without clocks and memory.
+std::vector<nlohmann::json> metrics_of(const RunFolder& folder, const std::string& output);
+
+/// Master and moments of the newest checkpoint, tensor by tensor.
+std::vector<std::vector<float>> state_of(const RunFolder& folder,
+                                         const std::string& output,
+                                         const LoadedConfig& config);
+
+}  // namespace dstrain::test
