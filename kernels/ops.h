@@ -14,7 +14,13 @@
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 #include "kernels/math/activation.h"
+#include "kernels/math/adagrad.h"
 #include "kernels/math/adamw.h"
+#include "kernels/math/lamb.h"
+#include "kernels/math/lion.h"
+#include "kernels/math/muon.h"
+#include "kernels/math/sgd.h"
+#include "kernels/math/stochastic_rounding.h"
 
 namespace dstrain {
 
@@ -58,6 +64,16 @@ struct NormBackward {
   Tensor dweight_C;  ///< f32
   Tensor dbias_C;    ///< f32, optional
   Write parameter_write;
+};
+
+/// What an optimizer works on: one flat range of each.
+struct OptimizerTensors {
+  ConstTensor gradient;   ///< f32, bf16 or f16
+  Tensor master;          ///< f32 or bf16
+  Tensor first_moment;    ///< f32 or bf16; empty where the optimizer has none
+  Tensor second_moment;   ///< likewise
+  Tensor parameters;      ///< f32, bf16 or f16: copy of the new master; empty: not wanted
+  RoundingNoise noise{};  ///< master and moments in bf16 are rounded stochastically
 };
 
 class Ops {
@@ -173,21 +189,12 @@ class Ops {
                                               Tensor losses_N,
                                               Stream& stream) = 0;
 
-  // ---- sums, optimizer, plumbing
+  // ---- sums, plumbing
   // -------------------------------------------------------------------
   /// total (f64, one element) = or += the sum of an f32 tensor, in a fixed order.
   virtual void sum(ConstTensor values, Tensor total, Write write, Stream& stream) = 0;
   /// total (f64, one element) = or += the sum of squares of a tensor, in a fixed order.
   virtual void sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) = 0;
-  /// One pass over a flat range: gradient · step.gradient_scale → m, v, master, and `parameters`
-  /// (the compute copy; empty where master itself is what the model computes with).
-  virtual void adamw(const AdamwStep& step,
-                     ConstTensor gradient,
-                     Tensor master,
-                     Tensor m,
-                     Tensor v,
-                     Tensor parameters,
-                     Stream& stream) = 0;
   /// Converts between f32, bf16 and f16, rounding to nearest even; or copies. What f16 cannot hold
   /// becomes infinity.
   virtual void cast(ConstTensor in, Tensor out, Stream& stream) = 0;
@@ -196,6 +203,35 @@ class Ops {
   virtual void add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) = 0;
   /// Sets every byte to zero.
   virtual void zero(Tensor tensor, Stream& stream) = 0;
+
+  // ---- optimizers: one pass over a flat range, formulas in kernels/math -------------------------
+  /// Both moments. Adam too (AdamwStep::gradient_decay).
+  virtual void adamw(const AdamwStep& step, const OptimizerTensors& tensors, Stream& stream) = 0;
+  /// The first moment is the buffer; none without momentum.
+  virtual void sgd(const SgdStep& step, const OptimizerTensors& tensors, Stream& stream) = 0;
+  /// The second moment is the sum of squares.
+  virtual void adagrad(const AdagradStep& step,
+                       const OptimizerTensors& tensors,
+                       Stream& stream) = 0;
+  /// The first moment alone.
+  virtual void lion(const LionStep& step, const OptimizerTensors& tensors, Stream& stream) = 0;
+  /// LAMB's first pass over a tensor or a part of it: the moments, and squares_2 (f64) = the sums
+  /// of squares of the old parameters and of the direction, in a fixed order. f32 state only.
+  virtual void lamb_moments(const LambStep& step,
+                            const OptimizerTensors& tensors,
+                            Tensor squares_2,
+                            Stream& stream) = 0;
+  /// The second pass: master and parameters, with squares_2 of the whole tensor.
+  virtual void lamb_apply(const LambStep& step,
+                          const OptimizerTensors& tensors,
+                          ConstTensor squares_2,
+                          Stream& stream) = 0;
+  /// Muon: the momentum buffer (f32) in place, and the update to be orthogonalised (any dtype).
+  virtual void muon_momentum(
+      const MuonStep& step, ConstTensor gradient, Tensor buffer, Tensor update, Stream& stream) = 0;
+  /// y = x / (sqrt(sum_of_squares) + epsilon); the sum f64, one element; x and y f32, bf16 or f16.
+  virtual void divide_by_norm(
+      ConstTensor x, ConstTensor sum_of_squares, float epsilon, Tensor y, Stream& stream) = 0;
 };
 
 }  // namespace dstrain

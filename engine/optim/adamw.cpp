@@ -1,70 +1,51 @@
-// AdamW (Loshchilov & Hutter 2019, algorithm 2).
-#include "kernels/math/adamw.h"
-
+// AdamW (Loshchilov & Hutter 2019, algorithm 2) and Adam (Kingma & Ba 2015) with L2 decay, which
+// DeepSpeed makes of "Adam" with adam_w_mode false.
 #include <cmath>
 
+#include "engine/optim/elementwise_optimizer.h"
 #include "engine/optim/optimizer_kinds.h"
-#include "engine/optim/unit_segments.h"
 
 namespace dstrain {
 namespace {
 
-class AdamW final : public Optimizer {
+class AdamW final : public ElementwiseOptimizer {
  public:
-  AdamW(const OptimizerConfig& config, const Blueprint& blueprint)
-      : config_(config), segments_(blueprint) {}
-
-  void update(const ExecContext& context,
-              std::span<const UnitState> units,
-              const UpdateParams& params,
-              const UnitUpdated& updated) override {
-    for (std::size_t i = 0; i < units.size(); ++i) {
-      update_unit(context, units[i], params);
-      updated(i);
-    }
-  }
+  using ElementwiseOptimizer::ElementwiseOptimizer;
 
  private:
-  void update_unit(const ExecContext& context, const UnitState& unit, const UpdateParams& params) {
-    AdamwStep step = step_of(params);
-    for (const UnitSegment& segment : segments_.of(unit.unit)) {
-      const Range part = intersection(unit.range, segment.range);
-      if (part.size() == 0) {
-        continue;
-      }
-      step.weight_decay = segment.decays ? static_cast<float>(config_.weight_decay) : 0.0F;
-      context.ops.adamw(step, part_of(unit.gradient, unit.range, part),
-                        part_of(unit.master, unit.range, part),
-                        part_of(unit.first_moment, unit.range, part),
-                        part_of(unit.second_moment, unit.range, part),
-                        part_of(unit.parameters, unit.range, part), context.compute);
-    }
+  void update_range(const ExecContext& context,
+                    const UpdateParams& params,
+                    double weight_decay,
+                    const OptimizerTensors& tensors) const override {
+    AdamwStep step = adamw_step(config(), params, params.learning_rate);
+    const bool decoupled = config().kind == OptimizerKind::kAdamW;
+    (decoupled ? step.weight_decay : step.gradient_decay) = static_cast<float>(weight_decay);
+    context.ops.adamw(step, tensors, context.compute);
   }
-
-  [[nodiscard]] AdamwStep step_of(const UpdateParams& params) const {
-    const double beta1 = params.beta1.value_or(config_.beta1);
-    const auto correction = [&](double beta) {
-      return config_.bias_correction ? 1.0 - std::pow(beta, static_cast<double>(params.update))
-                                     : 1.0;
-    };
-    return {.learning_rate = static_cast<float>(params.learning_rate),
-            .beta1 = static_cast<float>(beta1),
-            .beta2 = static_cast<float>(config_.beta2),
-            .epsilon = static_cast<float>(config_.epsilon),
-            .weight_decay = 0.0F,
-            .bias_correction1 = static_cast<float>(correction(beta1)),
-            .bias_correction2 = static_cast<float>(correction(config_.beta2)),
-            .gradient_scale = params.gradient_scale};
-  }
-
-  OptimizerConfig config_;
-  UnitSegments segments_;
 };
 
 }  // namespace
 
+double bias_correction(const OptimizerConfig& config, double beta, std::int64_t update) {
+  return config.bias_correction ? 1.0 - std::pow(beta, static_cast<double>(update)) : 1.0;
+}
+
+AdamwStep adamw_step(const OptimizerConfig& config,
+                     const UpdateParams& params,
+                     double learning_rate) {
+  const double beta1 = params.beta1.value_or(config.beta1);
+  const double beta2 = params.beta2.value_or(config.beta2);
+  return {.learning_rate = static_cast<float>(learning_rate),
+          .beta1 = static_cast<float>(beta1),
+          .beta2 = static_cast<float>(beta2),
+          .epsilon = static_cast<float>(config.epsilon),
+          .bias_correction1 = static_cast<float>(bias_correction(config, beta1, params.update)),
+          .bias_correction2 = static_cast<float>(bias_correction(config, beta2, params.update)),
+          .gradient_scale = params.gradient_scale};
+}
+
 std::unique_ptr<Optimizer> make_adamw(const OptimizerParts& parts) {
-  return std::make_unique<AdamW>(parts.config, parts.blueprint);
+  return std::make_unique<AdamW>(parts);
 }
 
 }  // namespace dstrain

@@ -4,10 +4,19 @@
 #include <memory>
 
 #include "engine/optim/optimizer.h"
+#include "kernels/math/adamw.h"
 
 namespace dstrain {
 
 /// AdamW, and Adam with the decay in the gradient (OptimizerKind::kAdam).
 std::unique_ptr<Optimizer> make_adamw(const OptimizerParts& parts);
+
+/// AdamW's step without its decay, at `learning_rate`; Muon takes it for what is no matrix.
+AdamwStep adamw_step(const OptimizerConfig& config,
+                     const UpdateParams& params,
+                     double learning_rate);
+
+/// 1 - betaᵗ, what Adam's and LAMB's moments are divided by; 1 where the correction is off.
+double bias_correction(const OptimizerConfig& config, double beta, std::int64_t update);
 
 }  // namespace dstrain

@@ -1,5 +1,5 @@
-// UnitSegments: the parameters of every unit, joined where neighbours are updated alike, and the
-// part of a UnitState that belongs to each. What optimizers that work element by element share.
+// UnitSegments: the parameters of every unit, joined where neighbours are updated alike, and what
+// of a UnitState belongs to each. Shared by all optimizers.
 #pragma once
 
 #include <algorithm>
@@ -9,16 +9,19 @@
 
 namespace dstrain {
 
-/// Neighbouring parameters of one kind.
+/// One parameter, or neighbouring ones of one kind.
 struct UnitSegment {
+  int first_param = 0;         ///< index within the unit
   Range range;                 ///< of the unit's flat buffer
   bool decays = false;         ///< ParamDecl::decays
   bool hidden_matrix = false;  ///< ParamDecl::hidden_matrix
 };
 
+enum class Join : std::uint8_t { kAlike, kNever };
+
 class UnitSegments {
  public:
-  explicit UnitSegments(const Blueprint& blueprint);
+  UnitSegments(const Blueprint& blueprint, Join join);
 
   [[nodiscard]] const std::vector<UnitSegment>& of(int unit) const {
     return segments_.at(static_cast<std::size_t>(unit));
@@ -28,6 +31,7 @@ class UnitSegments {
   std::vector<std::vector<UnitSegment>> segments_;  // by unit
 };
 
+/// Empty where they do not meet.
 inline Range intersection(Range a, Range b) {
   const std::int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
@@ -37,6 +41,17 @@ inline Range intersection(Range a, Range b) {
 template <typename AnyTensor>
 AnyTensor part_of(const AnyTensor& tensor, Range range, Range part) {
   return tensor.empty() ? tensor : tensor.flat(part.begin - range.begin, part.end - range.begin);
+}
+
+/// Elements `part` of everything that `state` has.
+OptimizerTensors tensors_of(const UnitState& state, Range part, const UpdateParams& params);
+
+/// Where the random bits for rounding `unit` come from, `first_element` being its first.
+inline RoundingNoise noise_of(int unit, std::int64_t first_element, const UpdateParams& params) {
+  const auto update = static_cast<std::uint32_t>(params.update);
+  return {.seed = params.seed,
+          .stream = (static_cast<std::uint64_t>(unit) << 32) | update,
+          .first_element = first_element};
 }
 
 }  // namespace dstrain

@@ -97,16 +97,29 @@ class CpuOps final : public Ops {
 
   void sum(ConstTensor values, Tensor total, Write write, Stream& stream) override;
   void sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) override;
-  void adamw(const AdamwStep& step,
-             ConstTensor gradient,
-             Tensor master,
-             Tensor m,
-             Tensor v,
-             Tensor parameters,
-             Stream& stream) override;
   void cast(ConstTensor in, Tensor out, Stream& stream) override;
   void add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) override;
   void zero(Tensor tensor, Stream& stream) override;
+
+  void adamw(const AdamwStep& step, const OptimizerTensors& tensors, Stream& stream) override;
+  void sgd(const SgdStep& step, const OptimizerTensors& tensors, Stream& stream) override;
+  void adagrad(const AdagradStep& step, const OptimizerTensors& tensors, Stream& stream) override;
+  void lion(const LionStep& step, const OptimizerTensors& tensors, Stream& stream) override;
+  void lamb_moments(const LambStep& step,
+                    const OptimizerTensors& tensors,
+                    Tensor squares_2,
+                    Stream& stream) override;
+  void lamb_apply(const LambStep& step,
+                  const OptimizerTensors& tensors,
+                  ConstTensor squares_2,
+                  Stream& stream) override;
+  void muon_momentum(const MuonStep& step,
+                     ConstTensor gradient,
+                     Tensor buffer,
+                     Tensor update,
+                     Stream& stream) override;
+  void divide_by_norm(
+      ConstTensor x, ConstTensor sum_of_squares, float epsilon, Tensor y, Stream& stream) override;
 
  private:
   /// A side stream works beside the compute stream, whose threads have the cores: it has one.
@@ -125,6 +138,8 @@ class CpuOps final : public Ops {
                     std::int64_t width,
                     Write write,
                     float* total);
+  /// y = or += scale · x.
+  void scale_elements(int threads, ConstTensor x, float scale, Tensor y, bool adds);
   void zero_bytes(void* data, std::int64_t bytes);
 
   int threads_;

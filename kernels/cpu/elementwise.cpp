@@ -1,4 +1,4 @@
-// Addition, conversion, zeros and the optimizer: one pass over flat ranges.
+// Addition, conversion and zeros: one pass over flat ranges.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -43,31 +43,6 @@ void CpuOps::add(ConstTensor a, ConstTensor b, Tensor y, Stream& stream) {
   });
 }
 
-void CpuOps::adamw(const AdamwStep& step,
-                   ConstTensor gradient,
-                   Tensor master,
-                   Tensor m,
-                   Tensor v,
-                   Tensor parameters,
-                   Stream& stream) {
-  const std::int64_t n = master.numel();
-  expect(gradient, "adamw: gradient", DType::kF32, n);
-  expect(master, "adamw: master", DType::kF32, n);
-  expect(m, "adamw: m", DType::kF32, n);
-  expect(v, "adamw: v", DType::kF32, n);
-  expect_optional(parameters, "adamw: parameters", parameters.dtype(), n);
-  stream.run([=, this] {
-    const AdamwFactors factors = adamw_factors(step);
-    with_loops(loops_, parameters.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
-      parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
-        T* const copy = parameters.empty() ? nullptr : pointer<T>(parameters) + begin;
-        loops.adamw(factors, pointer<float>(gradient) + begin, pointer<float>(master) + begin,
-                    pointer<float>(m) + begin, pointer<float>(v) + begin, copy, end - begin);
-      });
-    });
-  });
-}
-
 void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
   const std::int64_t n = in.numel();
   expect(out, "cast: out", out.dtype(), n);
@@ -100,23 +75,25 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
 }
 
 void CpuOps::add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) {
-  const std::int64_t n = x.numel();
-  expect(y, "add_scaled: y", y.dtype(), n);
+  expect(y, "add_scaled: y", y.dtype(), x.numel());
   expect_compute_dtype(x.dtype(), "add_scaled: x");
   expect_compute_dtype(y.dtype(), "add_scaled: y");
-  const bool adds = write == Write::kAdd;
   stream.run([=, this, threads = threads_on(stream)] {
-    with_loops(loops_, x.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
-      parallel_pieces(threads, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
-        const T* const from = pointer<T>(x) + begin;
-        if (y.dtype() == DType::kF32) {
-          loops.scale_to_f32(from, scale, pointer<float>(y) + begin, adds, end - begin);
-        } else if (y.dtype() == DType::kBF16) {
-          loops.scale_to_bf16(from, scale, pointer<BF16>(y) + begin, adds, end - begin);
-        } else {
-          loops.scale_to_f16(from, scale, pointer<F16>(y) + begin, adds, end - begin);
-        }
-      });
+    scale_elements(threads, x, scale, y, write == Write::kAdd);
+  });
+}
+
+void CpuOps::scale_elements(int threads, ConstTensor x, float scale, Tensor y, bool adds) {
+  with_loops(loops_, x.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+    parallel_pieces(threads, x.numel(), kPiece, [&](std::int64_t begin, std::int64_t end) {
+      const T* const from = pointer<T>(x) + begin;
+      if (y.dtype() == DType::kF32) {
+        loops.scale_to_f32(from, scale, pointer<float>(y) + begin, adds, end - begin);
+      } else if (y.dtype() == DType::kBF16) {
+        loops.scale_to_bf16(from, scale, pointer<BF16>(y) + begin, adds, end - begin);
+      } else {
+        loops.scale_to_f16(from, scale, pointer<F16>(y) + begin, adds, end - begin);
+      }
     });
   });
 }

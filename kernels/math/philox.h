@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/philox_rounds.h"
 
 namespace dstrain {
 
@@ -15,24 +16,11 @@ namespace dstrain {
 DSTRAIN_HD std::array<std::uint32_t, 4> philox(std::uint64_t key,
                                                std::uint64_t counter_low,
                                                std::uint64_t counter_high) {
-  constexpr std::uint64_t kMultiplier0 = 0xD2511F53U;
-  constexpr std::uint64_t kMultiplier1 = 0xCD9E8D57U;
-  auto key0 = static_cast<std::uint32_t>(key);
-  auto key1 = static_cast<std::uint32_t>(key >> 32);
-  std::array<std::uint32_t, 4> c{
+  std::uint32_t words[4] = {
       static_cast<std::uint32_t>(counter_low), static_cast<std::uint32_t>(counter_low >> 32),
       static_cast<std::uint32_t>(counter_high), static_cast<std::uint32_t>(counter_high >> 32)};
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = kMultiplier0 * c[0];
-    const std::uint64_t product1 = kMultiplier1 * c[2];
-    c = {static_cast<std::uint32_t>(product1 >> 32) ^ c[1] ^ key0,
-         static_cast<std::uint32_t>(product1),
-         static_cast<std::uint32_t>(product0 >> 32) ^ c[3] ^ key1,
-         static_cast<std::uint32_t>(product0)};
-    key0 += 0x9E3779B9U;
-    key1 += 0xBB67AE85U;
-  }
-  return c;
+  philox_rounds(key, words);
+  return {words[0], words[1], words[2], words[3]};
 }
 
 /// Uniform in (0, 1): 24 bits, never 0 or 1.

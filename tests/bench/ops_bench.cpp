@@ -187,8 +187,12 @@ void Bench::run(const Model& model) {
     const Tensor copy = dtype_ == DType::kBF16 ? tensor(dtype_, {p}) : Tensor{};
     const Tensor total = tensor(DType::kF64, {1});
     const AdamwStep step{.learning_rate = 1e-3F, .weight_decay = 0.1F};
-    bandwidth("adamw", p * (28 + (copy.empty() ? 0 : 2)),
-              [&] { ops.adamw(step, gradient, master, m, v, copy, stream); });
+    const OptimizerTensors state{.gradient = gradient,
+                                 .master = master,
+                                 .first_moment = m,
+                                 .second_moment = v,
+                                 .parameters = copy};
+    bandwidth("adamw", p * (28 + (copy.empty() ? 0 : 2)), [&] { ops.adamw(step, state, stream); });
     bandwidth("sum_of_squares", p * 4,
               [&] { ops.sum_of_squares(gradient, total, Write::kOverwrite, stream); });
     bandwidth("zero", p * 4, [&] { ops.zero(gradient, stream); });

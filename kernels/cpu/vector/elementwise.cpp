@@ -1,5 +1,6 @@
-// Loops over elements: addition, activations, rotation, conversion, sums, AdamW. Outputs may be
-// the very inputs: each step loads all it needs before it stores.
+// Loops over elements: addition, activations, rotation, conversion, sums. Outputs may be the very
+// inputs: each step loads all it needs before it stores.
+#include "kernels/cpu/vector/double_sums.h"
 #include "kernels/cpu/vector/parts.h"
 #include "kernels/cpu/vector/vec.h"
 
@@ -123,29 +124,6 @@ template <typename T>
   }
 }
 
-template <typename T>
-[[gnu::flatten]] void adamw(const AdamwFactors& factors,
-                            const float* gradient,
-                            float* master,
-                            float* m,
-                            float* v,
-                            T* parameters,
-                            std::int64_t n) {
-  const AdamwFactors step = factors;
-  for_each_vec(n, [=](std::int64_t i, auto width) {
-    Vec master_i = load(master + i, width);
-    Vec m_i = load(m + i, width);
-    Vec v_i = load(v + i, width);
-    adamw_element(step, load(gradient + i, width), master_i, m_i, v_i);
-    store(master + i, master_i, width);
-    store(m + i, m_i, width);
-    store(v + i, v_i, width);
-    if (parameters != nullptr) {
-      store(parameters + i, master_i, width);
-    }
-  });
-}
-
 template <typename From, typename To>
 [[gnu::flatten]] void convert(const From* x, To* y, std::int64_t n) {
   for_each_vec(n, [=](std::int64_t i, auto width) { store(y + i, load(x + i, width), width); });
@@ -164,20 +142,6 @@ template <typename From, typename To>
   }
 }
 
-constexpr int kDoubleLanes = kLanes / 2;
-using VecDouble = double __attribute__((vector_size(4 * kLanes)));
-using HalfVec = float __attribute__((vector_size(2 * kLanes)));
-
-/// The first or second half of the lanes as doubles.
-template <int kHalf>
-DSTRAIN_INLINE VecDouble widened_half(Vec value) {
-  HalfVec half;
-  for (int lane = 0; lane < kDoubleLanes; ++lane) {
-    half[lane] = value[kHalf * kDoubleLanes + lane];
-  }
-  return __builtin_convertvector(half, VecDouble);
-}
-
 /// Four running sums of doubles, so that the additions do not wait for each other.
 template <bool kSquare, typename T>
 [[gnu::flatten]] double sum(const T* x, std::int64_t n) {
@@ -193,10 +157,8 @@ template <bool kSquare, typename T>
       add(totals[2 * pair + 1], widened_half<1>(value));
     }
   }
-  for (int chain = 0; chain < kChains; ++chain) {
-    for (int lane = 0; lane < kDoubleLanes; ++lane) {
-      total += totals[chain][lane];
-    }
+  for (const VecDouble& chain : totals) {
+    total += sum_lanes(chain);
   }
   for (; i < n; ++i) {
     const auto wide = static_cast<double>(to_float(x[i]));
@@ -215,7 +177,6 @@ void fill(TypedLoops<T>* loops) {
   loops->rope = rope<T>;
   loops->accumulate = accumulate<T>;
   loops->add_column_sums = add_column_sums<T>;
-  loops->adamw = adamw<T>;
   loops->sum_of_squares = sum<true, T>;
   loops->cast_to_f32 = convert<T, float>;
   loops->cast_to_bf16 = convert<T, BF16>;

@@ -10,8 +10,8 @@
 
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
+#include "kernels/cpu/vector/optimizer_loops.h"
 #include "kernels/math/activation.h"
-#include "kernels/math/adamw.h"
 
 namespace dstrain {
 
@@ -116,14 +116,6 @@ struct TypedLoops {
                                   std::int64_t vocabulary,
                                   std::int32_t target,
                                   float gradient_scale);
-  /// One pass of AdamW; `parameters` may be nullptr.
-  void (*adamw)(const AdamwFactors& step,
-                const float* gradient,
-                float* master,
-                float* m,
-                float* v,
-                T* parameters,
-                std::int64_t n);
   double (*sum_of_squares)(const T* x, std::int64_t n);
   /// y = x, rounded where y's type is narrower.
   void (*cast_to_f32)(const T* x, float* y, std::int64_t n);
@@ -144,6 +136,7 @@ struct VectorLoops {
   TypedLoops<BF16> bf16;
   TypedLoops<F16> f16;
   double (*sum)(const float* x, std::int64_t n);
+  OptimizerLoops optimizers;
 };
 
 }  // namespace dstrain

@@ -6,6 +6,7 @@
 namespace dstrain::DSTRAIN_ISA {
 
 void fill_elementwise(VectorLoops* loops);
+void fill_optimizers(VectorLoops* loops);
 void fill_norm(VectorLoops* loops);
 void fill_cross_entropy(VectorLoops* loops);
 void fill_attention(VectorLoops* loops);

@@ -5,6 +5,7 @@ namespace dstrain::DSTRAIN_ISA {
 
 void fill_loops(VectorLoops* loops) {
   fill_elementwise(loops);
+  fill_optimizers(loops);
   fill_norm(loops);
   fill_cross_entropy(loops);
   fill_attention(loops);

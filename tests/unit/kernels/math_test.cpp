@@ -5,6 +5,8 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/core/dtype.h"
+#include "kernels/math/philox.h"
+#include "kernels/math/stochastic_rounding.h"
 #include "kernels/math/vector_math.h"
 
 namespace dstrain {
@@ -47,6 +49,30 @@ TEST_CASE("to_bf16 finds the nearest of the two neighbours, ties to even", "[ker
   }
   CHECK(std::isnan(to_float(to_bf16(std::bit_cast<float>(0x7f800001U)))));
   CHECK(std::isinf(to_float(to_bf16(3.4e38F))));
+}
+
+TEST_CASE("philox gives the words of its authors' known answers", "[kernels][math]") {
+  // Random123's kat_vectors for philox4x32, 10 rounds.
+  CHECK(philox(0, 0, 0) ==
+        std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  CHECK(philox(~0ULL, ~0ULL, ~0ULL) ==
+        std::array<std::uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(philox(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e) ==
+        std::array<std::uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("stochastic_bf16 goes up where the sum carries, and keeps NaN", "[kernels][math]") {
+  const auto upper = [](std::uint32_t bits, std::uint32_t random) {
+    return stochastic_bf16(std::bit_cast<float>(bits), random);
+  };
+  CHECK(upper(0x3f800001, 0xfffe) == 0x3f800000);
+  CHECK(upper(0x3f800001, 0xffff) == 0x3f810000);
+  CHECK(upper(0xbf808000, 0x7fff) == 0xbf800000);
+  CHECK(upper(0xbf808000, 0x12348000) == 0xbf810000);  // of the random word the lower half counts
+  CHECK(upper(0x3f800000, 0xffff) == 0x3f800000);
+  CHECK(upper(0x7f800000, 0xffff) == 0x7f800000);
+  CHECK(upper(0xff800000, 0xffff) == 0xff800000);
+  CHECK(upper(0x7f800001, 0xffff) == 0x7fc00000);
 }
 
 }  // namespace dstrain

@@ -1,0 +1,259 @@
+// Loops of the optimizers. Each step loads all it needs before it stores; the same element has the
+// same bits whatever range it is updated in.
+#include "kernels/cpu/vector/double_sums.h"
+#include "kernels/cpu/vector/parts.h"
+#include "kernels/cpu/vector/vec.h"
+
+namespace dstrain {
+
+template <>
+struct WordTraits<DSTRAIN_ISA::VecBits> {
+  using Words = DSTRAIN_ISA::VecBits;
+  using Wide = std::uint64_t __attribute__((vector_size(4 * DSTRAIN_ISA::kLanes)));
+
+  /// Processors multiply every second word into 64 bits: even lanes, then odd ones.
+  DSTRAIN_HD static void wide_product(std::uint32_t multiplier, Words a, Words& high, Words& low) {
+    const Wide pairs = reinterpret_cast<Wide>(a);
+    const Wide even = product_of_low_words(pairs, multiplier);
+    const Wide odd = product_of_low_words(pairs >> 32, multiplier);
+    high = reinterpret_cast<Words>((even >> 32) | (odd & 0xffffffff00000000U));
+    low = reinterpret_cast<Words>((even & 0xffffffffU) | (odd << 32));
+  }
+
+ private:
+  DSTRAIN_HD static Wide product_of_low_words(Wide a, std::uint32_t multiplier) {
+    const Wide b = Wide{} + multiplier;
+#if defined(__AVX512F__)
+    return reinterpret_cast<Wide>(
+        _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Wide>(
+        _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#else
+    return (a & 0xffffffffU) * b;
+#endif
+  }
+};
+
+}  // namespace dstrain
+
+namespace dstrain::DSTRAIN_ISA {
+namespace {
+
+template <typename Width>
+DSTRAIN_INLINE Vec load(ConstFloats x, std::int64_t i, Width width) {
+  switch (x.format) {
+    case FloatFormat::kF32:
+      return load(static_cast<const float*>(x.data) + i, width);
+    case FloatFormat::kBF16:
+      return load(static_cast<const BF16*>(x.data) + i, width);
+    case FloatFormat::kF16:
+      return load(static_cast<const F16*>(x.data) + i, width);
+  }
+  return Vec{};
+}
+/// Zeros where there is no such tensor.
+template <typename Width>
+DSTRAIN_INLINE Vec load(Floats x, std::int64_t i, Width width) {
+  return x.data == nullptr ? Vec{} : load(ConstFloats{x.data, x.format}, i, width);
+}
+
+template <typename Width>
+DSTRAIN_INLINE void store(Floats x, std::int64_t i, Vec value, Width width) {
+  switch (x.format) {
+    case FloatFormat::kF32:
+      store(static_cast<float*>(x.data) + i, value, width);
+      return;
+    case FloatFormat::kBF16:
+      store(static_cast<BF16*>(x.data) + i, value, width);
+      return;
+    case FloatFormat::kF16:
+      store(static_cast<F16*>(x.data) + i, value, width);
+      return;
+  }
+}
+
+/// Random words of kLanes neighbouring elements.
+struct NoiseWords {
+  VecBits word[4];
+};
+DSTRAIN_INLINE NoiseWords noise_words(const RoundingNoise& noise, std::int64_t i) {
+  const auto first = static_cast<std::uint64_t>(noise.first_element + i);
+  VecBits lane{};
+  for (int l = 0; l < kLanes; ++l) {
+    lane[l] = static_cast<std::uint32_t>(l);
+  }
+  const VecBits low = static_cast<std::uint32_t>(first) + lane;
+  const VecBits carry = low < static_cast<std::uint32_t>(first) ? VecBits{} + 1U : VecBits{};
+  NoiseWords words = {{low, static_cast<std::uint32_t>(first >> 32) + carry,
+                       VecBits{} + static_cast<std::uint32_t>(noise.stream),
+                       VecBits{} + static_cast<std::uint32_t>(noise.stream >> 32)}};
+  philox_rounds(noise.seed, words.word);
+  return words;
+}
+
+DSTRAIN_INLINE void store_upper_halves(BF16* p, VecBits bits, Whole /*width*/) {
+  *reinterpret_cast<MemoryHalf*>(p) = __builtin_convertvector(bits >> 16, VecHalf);
+}
+DSTRAIN_INLINE void store_upper_halves(BF16* p, VecBits bits, Partial width) {
+  for (int lane = 0; lane < width.count; ++lane) {
+    p[lane].bits = static_cast<std::uint16_t>(bits[lane] >> 16);
+  }
+}
+
+/// Gives the value as it was stored. Nothing happens where there is no such tensor.
+template <typename Width>
+DSTRAIN_INLINE Vec store_state(Floats x, std::int64_t i, Vec value, VecBits random, Width width) {
+  if (x.data == nullptr) {
+    return value;
+  }
+  if (x.format == FloatFormat::kF32) {
+    store(static_cast<float*>(x.data) + i, value, width);
+    return value;
+  }
+  const VecBits bits = stochastic_bf16(value, random);
+  store_upper_halves(static_cast<BF16*>(x.data) + i, bits, width);
+  return reinterpret_cast<Vec>(bits);
+}
+
+DSTRAIN_INLINE bool is_rounded(Floats x) {
+  return x.data != nullptr && x.format == FloatFormat::kBF16;
+}
+
+/// element(gradient, master, first moment, second moment), the last three in place, for all
+/// elements of [begin, end).
+template <typename Element>
+DSTRAIN_INLINE void update_elements(const OptimizerRange& range,
+                                    std::int64_t begin,
+                                    std::int64_t end,
+                                    Element&& element) {
+  const OptimizerRange r = range;
+  const bool rounds =
+      is_rounded(r.master) || is_rounded(r.first_moment) || is_rounded(r.second_moment);
+  for_each_vec(end - begin, [=](std::int64_t k, auto width) {
+    const std::int64_t i = begin + k;
+    Vec master = load(r.master, i, width);
+    Vec first = load(r.first_moment, i, width);
+    Vec second = load(r.second_moment, i, width);
+    element(load(r.gradient, i, width), master, first, second);
+    const NoiseWords noise = rounds ? noise_words(r.noise, i) : NoiseWords{};
+    store_state(r.first_moment, i, first, noise.word[0], width);
+    store_state(r.second_moment, i, second, noise.word[1], width);
+    master = store_state(r.master, i, master, noise.word[2], width);
+    if (r.parameters.data != nullptr) {
+      store(r.parameters, i, master, width);
+    }
+  });
+}
+
+[[gnu::flatten]] void adamw(const AdamwFactors& factors,
+                            const OptimizerRange& range,
+                            std::int64_t begin,
+                            std::int64_t end) {
+  update_elements(range, begin, end, [step = factors](Vec gradient, Vec& master, Vec& m, Vec& v) {
+    adamw_element(step, gradient, master, m, v);
+  });
+}
+
+[[gnu::flatten]] void sgd(const SgdFactors& factors,
+                          const OptimizerRange& range,
+                          std::int64_t begin,
+                          std::int64_t end) {
+  update_elements(range, begin, end,
+                  [step = factors](Vec gradient, Vec& master, Vec& buffer, Vec& /*second*/) {
+                    sgd_element(step, gradient, master, buffer);
+                  });
+}
+
+[[gnu::flatten]] void adagrad(const AdagradStep& adagrad,
+                              const OptimizerRange& range,
+                              std::int64_t begin,
+                              std::int64_t end) {
+  update_elements(range, begin, end,
+                  [step = adagrad](Vec gradient, Vec& master, Vec& /*first*/, Vec& sum) {
+                    adagrad_element(step, gradient, master, sum);
+                  });
+}
+
+[[gnu::flatten]] void lion(const LionStep& lion,
+                           const OptimizerRange& range,
+                           std::int64_t begin,
+                           std::int64_t end) {
+  update_elements(range, begin, end,
+                  [step = lion](Vec gradient, Vec& master, Vec& m, Vec& /*second*/) {
+                    lion_element(step, gradient, master, m);
+                  });
+}
+
+[[gnu::flatten]] LambSquares lamb_moments(const LambFactors& factors,
+                                          const OptimizerRange& range,
+                                          std::int64_t begin,
+                                          std::int64_t end) {
+  const LambFactors step = factors;
+  const auto* const master = static_cast<const float*>(range.master.data) + begin;
+  auto* const m = static_cast<float*>(range.first_moment.data) + begin;
+  auto* const v = static_cast<float*>(range.second_moment.data) + begin;
+  const ConstFloats gradient = range.gradient;
+  VecDouble parameter[2] = {};
+  VecDouble direction[2] = {};
+  const auto add_squares = [](VecDouble(&totals)[2], Vec value) {
+    const VecDouble halves[2] = {widened_half<0>(value), widened_half<1>(value)};
+    totals[0] += halves[0] * halves[0];
+    totals[1] += halves[1] * halves[1];
+  };
+  for_each_vec(end - begin, [&](std::int64_t i, auto width) {
+    const Vec master_i = load(master + i, width);
+    Vec m_i = load(m + i, width);
+    Vec v_i = load(v + i, width);
+    lamb_moments_element(step, load(gradient, begin + i, width), m_i, v_i);
+    store(m + i, m_i, width);
+    store(v + i, v_i, width);
+    add_squares(parameter, covered(master_i, width));
+    add_squares(direction, covered(lamb_direction(step, master_i, m_i, v_i), width));
+  });
+  return {sum_lanes(parameter[0] + parameter[1]), sum_lanes(direction[0] + direction[1])};
+}
+
+[[gnu::flatten]] void lamb_apply(const LambFactors& factors,
+                                 float trust_ratio,
+                                 const OptimizerRange& range,
+                                 std::int64_t begin,
+                                 std::int64_t end) {
+  const LambFactors step = factors;
+  const float step_size = step.step_size * trust_ratio;
+  const OptimizerRange r = range;
+  for_each_vec(end - begin, [=](std::int64_t k, auto width) {
+    const std::int64_t i = begin + k;
+    const Vec old = load(r.master, i, width);
+    const Vec direction =
+        lamb_direction(step, old, load(r.first_moment, i, width), load(r.second_moment, i, width));
+    const Vec master = old - step_size * direction;
+    store(r.master, i, master, width);
+    if (r.parameters.data != nullptr) {
+      store(r.parameters, i, master, width);
+    }
+  });
+}
+
+[[gnu::flatten]] void muon_momentum(const MuonStep& muon,
+                                    ConstFloats gradient,
+                                    float* buffer,
+                                    Floats update,
+                                    std::int64_t begin,
+                                    std::int64_t end) {
+  const MuonStep step = muon;
+  for_each_vec(end - begin, [=](std::int64_t k, auto width) {
+    const std::int64_t i = begin + k;
+    Vec buffer_i = load(buffer + i, width);
+    store(update, i, muon_element(step, load(gradient, i, width), buffer_i), width);
+    store(buffer + i, buffer_i, width);
+  });
+}
+
+}  // namespace
+
+void fill_optimizers(VectorLoops* loops) {
+  loops->optimizers = {adamw, sgd, adagrad, lion, lamb_moments, lamb_apply, muon_momentum};
+}
+
+}  // namespace dstrain::DSTRAIN_ISA

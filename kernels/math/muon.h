@@ -1,0 +1,33 @@
+// Muon's momentum (Jordan et al. 2024): one element of what is orthogonalised, and the polynomial
+// that orthogonalises.
+#pragma once
+
+#include "kernels/math/host_device.h"
+
+namespace dstrain {
+
+struct MuonStep {
+  float momentum = 0.95F;
+  bool nesterov = true;
+  float gradient_scale = 1.0F;
+};
+
+/// The buffer in place; gives the element of the update. F: float, or a vector of floats.
+template <typename F>
+DSTRAIN_HD F muon_element(const MuonStep& step, F gradient, F& buffer) {
+  const F fresh = (1.0F - step.momentum) * (gradient * step.gradient_scale);
+  buffer = step.momentum * buffer + fresh;
+  return step.nesterov ? fresh + step.momentum * buffer : buffer;
+}
+
+/// X ← a X + (b A + c A²) X with A = X·Xᵀ, five times: singular values of at most 1 go to within
+/// about 0.3 of 1, the fastest for the smallest.
+struct NewtonSchulz {
+  static constexpr int kSteps = 5;
+  static constexpr float kA = 3.4445F;
+  static constexpr float kB = -4.7750F;
+  static constexpr float kC = 2.0315F;
+  static constexpr float kEpsilon = 1e-7F;  ///< added to the norm that X is divided by at first
+};
+
+}  // namespace dstrain
