@@ -1,7 +1,6 @@
 #include "engine/optim/optimizer.h"
 
 #include "engine/optim/optimizer_kinds.h"
-#include "kernels/core/check.h"
 
 namespace dstrain {
 
@@ -24,16 +23,42 @@ Moments moments_of(const OptimizerConfig& config) {
   return {};
 }
 
-OptimizerScratch declare_optimizer(const OptimizerConfig& /*config*/,
-                                   const ShardMap& /*shards*/,
-                                   DType /*compute*/,
-                                   Blueprint& /*blueprint*/) {
+OptimizerScratch declare_optimizer(const OptimizerConfig& config,
+                                   const ShardMap& shards,
+                                   DType compute,
+                                   Blueprint& blueprint) {
+  switch (config.kind) {
+    case OptimizerKind::kAdamW:
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kSgd:
+    case OptimizerKind::kAdagrad:
+    case OptimizerKind::kLion:
+      return {};
+    case OptimizerKind::kLamb:
+      return declare_lamb(blueprint);
+    case OptimizerKind::kMuon:
+      return declare_muon(shards, compute, blueprint);
+  }
   return {};
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerParts& parts) {
-  check(parts.config.kind == OptimizerKind::kAdamW, "only AdamW is there");
-  return make_adamw(parts);
+  switch (parts.config.kind) {
+    case OptimizerKind::kAdamW:
+    case OptimizerKind::kAdam:
+      return make_adamw(parts);
+    case OptimizerKind::kSgd:
+      return make_sgd(parts);
+    case OptimizerKind::kAdagrad:
+      return make_adagrad(parts);
+    case OptimizerKind::kLion:
+      return make_lion(parts);
+    case OptimizerKind::kLamb:
+      return make_lamb(parts);
+    case OptimizerKind::kMuon:
+      return make_muon(parts);
+  }
+  return nullptr;
 }
 
 }  // namespace dstrain

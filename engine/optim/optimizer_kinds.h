@@ -10,6 +10,15 @@ namespace dstrain {
 
 /// AdamW, and Adam with the decay in the gradient (OptimizerKind::kAdam).
 std::unique_ptr<Optimizer> make_adamw(const OptimizerParts& parts);
+std::unique_ptr<Optimizer> make_sgd(const OptimizerParts& parts);
+std::unique_ptr<Optimizer> make_adagrad(const OptimizerParts& parts);
+std::unique_ptr<Optimizer> make_lion(const OptimizerParts& parts);
+
+std::unique_ptr<Optimizer> make_lamb(const OptimizerParts& parts);
+OptimizerScratch declare_lamb(Blueprint& blueprint);
+
+std::unique_ptr<Optimizer> make_muon(const OptimizerParts& parts);
+OptimizerScratch declare_muon(const ShardMap& shards, DType compute, Blueprint& blueprint);
 
 /// AdamW's step without its decay, at `learning_rate`; Muon takes it for what is no matrix.
 AdamwStep adamw_step(const OptimizerConfig& config,

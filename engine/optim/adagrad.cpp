@@ -1,0 +1,31 @@
+// Adagrad (Duchi et al. 2011), as torch.optim.Adagrad has it (kernels/math/adagrad.h).
+#include "engine/optim/elementwise_optimizer.h"
+#include "engine/optim/optimizer_kinds.h"
+
+namespace dstrain {
+namespace {
+
+class Adagrad final : public ElementwiseOptimizer {
+ public:
+  using ElementwiseOptimizer::ElementwiseOptimizer;
+
+ private:
+  void update_range(const ExecContext& context,
+                    const UpdateParams& params,
+                    double weight_decay,
+                    const OptimizerTensors& tensors) const override {
+    context.ops.adagrad({.learning_rate = static_cast<float>(params.learning_rate),
+                         .epsilon = static_cast<float>(config().epsilon),
+                         .weight_decay = static_cast<float>(weight_decay),
+                         .gradient_scale = params.gradient_scale},
+                        tensors, context.compute);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adagrad(const OptimizerParts& parts) {
+  return std::make_unique<Adagrad>(parts);
+}
+
+}  // namespace dstrain

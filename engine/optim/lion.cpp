@@ -1,0 +1,32 @@
+// Lion (Chen et al. 2023, algorithm 2; kernels/math/lion.h).
+#include "engine/optim/elementwise_optimizer.h"
+#include "engine/optim/optimizer_kinds.h"
+
+namespace dstrain {
+namespace {
+
+class Lion final : public ElementwiseOptimizer {
+ public:
+  using ElementwiseOptimizer::ElementwiseOptimizer;
+
+ private:
+  void update_range(const ExecContext& context,
+                    const UpdateParams& params,
+                    double weight_decay,
+                    const OptimizerTensors& tensors) const override {
+    context.ops.lion({.learning_rate = static_cast<float>(params.learning_rate),
+                      .beta1 = static_cast<float>(params.beta1.value_or(config().beta1)),
+                      .beta2 = static_cast<float>(params.beta2.value_or(config().beta2)),
+                      .weight_decay = static_cast<float>(weight_decay),
+                      .gradient_scale = params.gradient_scale},
+                     tensors, context.compute);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_lion(const OptimizerParts& parts) {
+  return std::make_unique<Lion>(parts);
+}
+
+}  // namespace dstrain

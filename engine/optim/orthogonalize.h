@@ -1,0 +1,33 @@
+// Orthogonalizer: the matrix nearest to a given one among those with singular values of about 1, by
+// Newton and Schulz's iteration with Jordan et al.'s polynomial (kernels/math/muon.h). Works in
+// scratch that is declared beforehand for the largest matrix.
+//
+// R rows, C columns, K the smaller of them
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/plan/blueprint.h"
+#include "engine/runtime/exec_context.h"
+
+namespace dstrain {
+
+class Orthogonalizer {
+ public:
+  /// The buffers' declaration, for all matrices of `blueprint` that are hidden; in `dtype` (f32 or
+  /// bf16), in which the products are made.
+  static std::vector<BufferRef> declare(DType dtype, Blueprint& blueprint);
+
+  /// `buffers` as declared.
+  explicit Orthogonalizer(std::vector<BufferRef> buffers) : buffers_(std::move(buffers)) {}
+
+  /// Enqueues the work on u_RC, of the dtype declared; the result is [R, C] and lies in scratch
+  /// until the next call.
+  [[nodiscard]] ConstTensor orthogonalize(const ExecContext& context, ConstTensor u_RC) const;
+
+ private:
+  std::vector<BufferRef> buffers_;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,34 @@
+// Stochastic gradient descent with momentum, as torch.optim.SGD has it (kernels/math/sgd.h).
+#include "engine/optim/elementwise_optimizer.h"
+#include "engine/optim/optimizer_kinds.h"
+
+namespace dstrain {
+namespace {
+
+class Sgd final : public ElementwiseOptimizer {
+ public:
+  using ElementwiseOptimizer::ElementwiseOptimizer;
+
+ private:
+  void update_range(const ExecContext& context,
+                    const UpdateParams& params,
+                    double weight_decay,
+                    const OptimizerTensors& tensors) const override {
+    context.ops.sgd({.learning_rate = static_cast<float>(params.learning_rate),
+                     .momentum = static_cast<float>(config().momentum),
+                     .dampening = static_cast<float>(config().dampening),
+                     .nesterov = config().nesterov,
+                     .first = params.update == 1,
+                     .weight_decay = static_cast<float>(weight_decay),
+                     .gradient_scale = params.gradient_scale},
+                    tensors, context.compute);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_sgd(const OptimizerParts& parts) {
+  return std::make_unique<Sgd>(parts);
+}
+
+}  // namespace dstrain
