@@ -100,6 +100,9 @@ class Ops {
                                     Tensor dbias_O,
                                     Write write,
                                     Stream& stream) = 0;
+  /// y_NO += bias_O in every row, both of one compute dtype: what linear_forward could not add
+  /// because y was first to be summed over ranks that each hold some of the inputs.
+  virtual void add_bias(Tensor y_NO, ConstTensor bias_O, Stream& stream) = 0;
 
   // ---- embedding -----------------------------------------------------------------------------
   /// x_NC = table_VC[token] (+ position_PC[n mod T], optional). tokens_N: i32 in [0, V).

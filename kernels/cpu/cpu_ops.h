@@ -26,6 +26,7 @@ class CpuOps final : public Ops {
                             Tensor dbias_O,
                             Write write,
                             Stream& stream) override;
+  void add_bias(Tensor y_NO, ConstTensor bias_O, Stream& stream) override;
 
   void embedding_forward(ConstTensor tokens_N,
                          ConstTensor table_VC,

@@ -1,4 +1,4 @@
-// Linear layers: products by CpuMatmul, the bias gradient by our own column sums.
+// Linear layers: products by CpuMatmul, bias and its gradient by our own loops over rows.
 //
 // N tokens, I inputs, O outputs
 #include "kernels/cpu/cpu_ops.h"
@@ -45,6 +45,22 @@ void CpuOps::linear_backward_bias(ConstTensor dy_NO, Tensor dbias_O, Write write
       });
     });
     add_partials(partials.as<float>(), blocks, outputs, outputs, write, pointer<float>(dbias_O));
+  });
+}
+
+void CpuOps::add_bias(Tensor y_NO, ConstTensor bias_O, Stream& stream) {
+  const auto [tokens, outputs] = as_matrix(y_NO);
+  expect(bias_O, "bias", y_NO.dtype(), outputs);
+  stream.run([=, this, tokens = tokens, outputs = outputs] {
+    constexpr std::int64_t kRows = 32;
+    with_loops(loops_, y_NO.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t n = begin; n < end; ++n) {
+          T* const row = pointer<T>(y_NO) + n * outputs;
+          loops.add(row, pointer<T>(bias_O), row, outputs);
+        }
+      });
+    });
   });
 }
 

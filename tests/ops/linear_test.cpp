@@ -93,6 +93,26 @@ TEST_CASE("the three products of a linear layer agree with fp64", "[ops][linear]
   }
 }
 
+TEST_CASE("add_bias adds to every row and rounds once", "[ops][linear]") {
+  for (const DType dtype : kComputeDtypes) {
+    for (const auto& [tokens, outputs] :
+         {std::pair<std::int64_t, std::int64_t>{1, 7}, {33, 100}, {65, 257}}) {
+      CAPTURE(name_of(dtype), tokens, outputs);
+      const Values y = rounded_to(dtype, random_values(tokens * outputs, 1));
+      const Values bias = rounded_to(dtype, random_values(outputs, 2));
+      Values sum = y;
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        sum[i] += bias[i % bias.size()];
+      }
+      conforms({{"y", rounded_to(dtype, sum), 0.0, 0.0}}, [&](Lab& lab) -> std::vector<Values> {
+        const Tensor out = lab.put(y, dtype, {tokens, outputs});
+        lab.ops().add_bias(out, lab.put(bias, dtype, {outputs}), lab.stream());
+        return {lab.get(out)};
+      });
+    }
+  }
+}
+
 TEST_CASE("linear_backward_bias sums columns in f32", "[ops][linear]") {
   for (const DType dtype : kComputeDtypes) {
     for (const auto& [tokens, outputs] :

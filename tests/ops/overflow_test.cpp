@@ -124,7 +124,8 @@ TEST_CASE("products of linear layers keep an overflow visible", "[ops][overflow]
     ops.linear_backward_input(bad, weight, dx, lab.stream());
     ops.linear_backward_weight(bad, other, dw, Write::kOverwrite, lab.stream());
     ops.linear_backward_bias(bad, dbias, Write::kOverwrite, lab.stream());
-    return {lab.get(y), lab.get(dx), lab.get(dw), lab.get(dbias)};
+    ops.add_bias(bad, lab.put(Values(kWidth, 1.0), dtype, {kWidth}), lab.stream());
+    return {lab.get(y), lab.get(dx), lab.get(dw), lab.get(dbias), lab.get(bad)};
   });
 }
 
