@@ -6,7 +6,8 @@
 // not depend on the number of threads unless the comment says so.
 //
 // N tokens (B sequences × T positions), C width, H query heads, K key/value heads, D head dim,
-// F feed-forward width, V vocabulary, I / O inputs and outputs of a linear layer
+// F feed-forward width, I / O inputs and outputs of a linear layer, V the vocabulary or a slice of
+// it, R ranks that hold the slices
 #pragma once
 
 #include <cstdint>
@@ -76,6 +77,15 @@ struct OptimizerTensors {
   RoundingNoise noise{};  ///< master and moments in bf16 are rounded stochastically
 };
 
+/// Which entries of the vocabulary the V rows of a table, or the V columns of logits, stand for:
+/// [first, first + V). The tables of Megatron-LM (Shoeybi et al. 2019, §3) are padded to a multiple
+/// of the ranks and cut into equal slices; entries from vocab_size on are that padding. No token or
+/// target may name them. The whole vocabulary is the slice that begins at 0.
+struct VocabSlice {
+  std::int64_t first = 0;
+  std::int64_t vocab_size = 0;  ///< of the whole, without padding
+};
+
 class Ops {
  public:
   Ops() = default;
@@ -105,17 +115,25 @@ class Ops {
   virtual void add_bias(Tensor y_NO, ConstTensor bias_O, Stream& stream) = 0;
 
   // ---- embedding -----------------------------------------------------------------------------
-  /// x_NC = table_VC[token] (+ position_PC[n mod T], optional). tokens_N: i32 in [0, V).
+  /// x_NC = table_VC[token - slice.first] (+ position_PC[n mod T], optional), added in f32 and
+  /// rounded once. tokens_N: i32 in [0, vocab_size).
+  /// A token of another slice gives a row of zeros, without its position: the rank that holds the
+  /// token adds it. So if every rank of a vocabulary is given position_PC, the sum of their x is
+  /// what one rank with the whole table computes, exactly (but that -0 + 0 is +0).
   virtual void embedding_forward(ConstTensor tokens_N,
                                  ConstTensor table_VC,
+                                 const VocabSlice& slice,
                                  ConstTensor position_PC,
                                  std::int64_t sequence,
                                  Tensor x_NC,
                                  Stream& stream) = 0;
-  /// dtable_VC, dposition_PC (f32; the latter optional) = or += the rows of dx_NC, added in token
-  /// order. With kOverwrite, rows that no token names become zero.
+  /// dtable_VC = or += the rows of dx_NC whose tokens are of the slice; with kOverwrite, rows that
+  /// no token names become zero. dposition_PC (optional) = or += all rows of dx_NC, whichever
+  /// slice their tokens are of. Both f32, added in token order. So every rank that is given the
+  /// whole dx_NC has the whole dposition_PC, in the same bits: it is not to be summed over ranks.
   virtual void embedding_backward(ConstTensor tokens_N,
                                   ConstTensor dx_NC,
+                                  const VocabSlice& slice,
                                   std::int64_t sequence,
                                   Tensor dtable_VC,
                                   Tensor dposition_PC,
@@ -180,17 +198,48 @@ class Ops {
 
   // ---- loss
   // ----------------------------------------------------------------------------------------
-  /// losses_N (f32) = -log softmax(logits_NV)[target]. targets_N: i32 in [0, V).
+  /// losses_N (f32) = -log softmax(logits_NV)[target] over the first vocab_size columns; those
+  /// behind are padding and not read. targets_N: i32 in [0, vocab_size).
   virtual void cross_entropy_forward(ConstTensor logits_NV,
                                      ConstTensor targets_N,
+                                     std::int64_t vocab_size,
                                      Tensor losses_N,
                                      Stream& stream) = 0;
-  /// As above, and overwrites the logits with their gradient, (softmax - onehot) · gradient_scale.
+  /// As above, and overwrites the logits with their gradient, (softmax - onehot) · gradient_scale,
+  /// zero for padding.
   virtual void cross_entropy_forward_backward(Tensor logits_NV,
                                               ConstTensor targets_N,
+                                              std::int64_t vocab_size,
                                               float gradient_scale,
                                               Tensor losses_N,
                                               Stream& stream) = 0;
+  // The same in three steps where each of R ranks has a slice of the columns: partial on every
+  // rank, its stats gathered in rank order, combine and gradient on every rank. All targets go to
+  // all ranks. One rank with one slice gets the bits of the two operations above.
+  //
+  /// stats_N3 (f32) of the slice's columns, without padding: the largest logit,
+  /// Σ exp(logit - largest), and the target's logit, which is 0 where another slice has the target
+  /// (so the sum over ranks is the logit, and keeps infinities and NaN). A slice that is all
+  /// padding has -infinity, 0, 0.
+  virtual void cross_entropy_partial(ConstTensor logits_NV,
+                                     ConstTensor targets_N,
+                                     const VocabSlice& slice,
+                                     Tensor stats_N3,
+                                     Stream& stream) = 0;
+  /// logsumexp_N = log Σ exp(logits) and losses_N = logsumexp - the target's logit (both f32), in
+  /// rank order: ranks with the same stats_RN3 get the same bits.
+  virtual void cross_entropy_combine(ConstTensor stats_RN3,
+                                     Tensor logsumexp_N,
+                                     Tensor losses_N,
+                                     Stream& stream) = 0;
+  /// The logits become their gradient, (exp(logit - logsumexp) - onehot) · gradient_scale, zero
+  /// for padding.
+  virtual void cross_entropy_gradient(Tensor logits_NV,
+                                      ConstTensor targets_N,
+                                      const VocabSlice& slice,
+                                      ConstTensor logsumexp_N,
+                                      float gradient_scale,
+                                      Stream& stream) = 0;
 
   // ---- sums, plumbing
   // -------------------------------------------------------------------

@@ -6,6 +6,7 @@ Embedding Embedding::declare(const LayerShape& shape, Blueprint& blueprint) {
   const ModelSpec& model = shape.model;
   Embedding embedding;
   embedding.sequence_ = shape.sequence;
+  embedding.vocabulary_ = {.first = 0, .vocab_size = model.vocab_size};
   embedding.table_ = blueprint.add_param({.name = "embedding.token.weight",
                                           .shape = {model.vocab_size, model.hidden_size},
                                           .deviation = model.initializer_range});
@@ -18,7 +19,7 @@ Embedding Embedding::declare(const LayerShape& shape, Blueprint& blueprint) {
 }
 
 void Embedding::forward(const ExecContext& context, ConstTensor tokens_N, Tensor x_NC) const {
-  context.ops.embedding_forward(tokens_N, context.param(table_),
+  context.ops.embedding_forward(tokens_N, context.param(table_), vocabulary_,
                                 position_.index < 0 ? ConstTensor{} : context.param(position_),
                                 sequence_, x_NC, context.compute);
 }
@@ -28,7 +29,7 @@ void Embedding::backward(const ExecContext& context,
                          ConstTensor dx_NC,
                          Write table_write,
                          const GradTarget& gradients) const {
-  context.ops.embedding_backward(tokens_N, dx_NC, sequence_, gradients.param(table_),
+  context.ops.embedding_backward(tokens_N, dx_NC, vocabulary_, sequence_, gradients.param(table_),
                                  position_.index < 0 ? Tensor{} : gradients.param(position_),
                                  table_write, gradients.write, context.compute);
 }

@@ -24,6 +24,7 @@ class Embedding {
 
  private:
   std::int64_t sequence_ = 0;
+  VocabSlice vocabulary_;  // of the table's rows
   ParamRef table_;
   ParamRef position_;
 };

@@ -11,6 +11,7 @@ LossHead LossHead::declare(const LayerShape& shape,
   const std::int64_t tokens = shape.tokens();
   LossHead head;
   head.tokens_ = tokens;
+  head.vocab_size_ = model.vocab_size;
   head.tied_ = model.tied_embeddings;
   head.norm_ = Norm::declare(shape, "final_norm", blueprint);
   head.weight_ = head.tied_ ? embedding_table
@@ -49,8 +50,8 @@ void LossHead::evaluate(const ExecContext& context,
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
     const Tensor logits = context.buffer(logits_).rows(0, end - begin);
     context.ops.linear_forward(hidden.rows(begin, end), weight, {}, logits, context.compute);
-    context.ops.cross_entropy_forward(logits, targets_N.flat(begin, end), losses.flat(begin, end),
-                                      context.compute);
+    context.ops.cross_entropy_forward(logits, targets_N.flat(begin, end), vocab_size_,
+                                      losses.flat(begin, end), context.compute);
   }
   context.ops.sum(losses, loss_sum(context), loss_write, context.compute);
 }
@@ -73,8 +74,9 @@ void LossHead::backward(const ExecContext& context,
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
     const Tensor logits = context.buffer(logits_).rows(0, end - begin);
     context.ops.linear_forward(hidden.rows(begin, end), weight, {}, logits, context.compute);
-    context.ops.cross_entropy_forward_backward(logits, targets_N.flat(begin, end), gradient_scale,
-                                               losses.flat(begin, end), context.compute);
+    context.ops.cross_entropy_forward_backward(logits, targets_N.flat(begin, end), vocab_size_,
+                                               gradient_scale, losses.flat(begin, end),
+                                               context.compute);
     context.ops.linear_backward_input(logits, weight, d_norm.rows(begin, end), context.compute);
     context.ops.linear_backward_weight(logits, hidden.rows(begin, end), d_weight,
                                        begin == 0 ? weight_target.write : Write::kAdd,

@@ -46,6 +46,7 @@ class LossHead {
  private:
   std::int64_t tokens_ = 0;
   std::int64_t chunk_tokens_ = 0;
+  std::int64_t vocab_size_ = 0;
   bool tied_ = false;
   Norm norm_;
   ParamRef weight_;   // [V, C]: own, or the embedding's

@@ -30,12 +30,14 @@ class CpuOps final : public Ops {
 
   void embedding_forward(ConstTensor tokens_N,
                          ConstTensor table_VC,
+                         const VocabSlice& slice,
                          ConstTensor position_PC,
                          std::int64_t sequence,
                          Tensor x_NC,
                          Stream& stream) override;
   void embedding_backward(ConstTensor tokens_N,
                           ConstTensor dx_NC,
+                          const VocabSlice& slice,
                           std::int64_t sequence,
                           Tensor dtable_VC,
                           Tensor dposition_PC,
@@ -88,13 +90,30 @@ class CpuOps final : public Ops {
 
   void cross_entropy_forward(ConstTensor logits_NV,
                              ConstTensor targets_N,
+                             std::int64_t vocab_size,
                              Tensor losses_N,
                              Stream& stream) override;
   void cross_entropy_forward_backward(Tensor logits_NV,
                                       ConstTensor targets_N,
+                                      std::int64_t vocab_size,
                                       float gradient_scale,
                                       Tensor losses_N,
                                       Stream& stream) override;
+  void cross_entropy_partial(ConstTensor logits_NV,
+                             ConstTensor targets_N,
+                             const VocabSlice& slice,
+                             Tensor stats_N3,
+                             Stream& stream) override;
+  void cross_entropy_combine(ConstTensor stats_RN3,
+                             Tensor logsumexp_N,
+                             Tensor losses_N,
+                             Stream& stream) override;
+  void cross_entropy_gradient(Tensor logits_NV,
+                              ConstTensor targets_N,
+                              const VocabSlice& slice,
+                              ConstTensor logsumexp_N,
+                              float gradient_scale,
+                              Stream& stream) override;
 
   void sum(ConstTensor values, Tensor total, Write write, Stream& stream) override;
   void sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) override;

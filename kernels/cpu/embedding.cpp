@@ -1,6 +1,6 @@
 // Embedding tables: rows gathered, and gradients of rows added.
 //
-// N tokens, T sequence, C width, V vocabulary, P positions
+// N tokens, T sequence, C width, V vocabulary or a slice of it, P positions
 #include <algorithm>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -11,26 +11,36 @@ namespace dstrain {
 namespace {
 
 /// The worst token, so that the error names it; tokens come from files.
-void check_tokens(const ConstTensor& tokens_N, std::int64_t vocabulary, const char* what) {
+void check_tokens(const ConstTensor& tokens_N, std::int64_t vocab_size, const char* what) {
   const auto tokens = tokens_N.as<std::int32_t>();
   const auto [lowest, highest] = std::minmax_element(tokens.begin(), tokens.end());
-  check(tokens.empty() || (*lowest >= 0 && *highest < vocabulary),
+  check(tokens.empty() || (*lowest >= 0 && *highest < vocab_size),
         "{}: token ids from {} to {} are outside the vocabulary [0, {})", what, *lowest, *highest,
-        vocabulary);
+        vocab_size);
 }
+
+/// The rows of a table, and the entries of the vocabulary that they stand for.
+struct TableRows {
+  std::int64_t first;
+  std::int64_t count;
+  [[nodiscard]] bool has(std::int64_t token) const {
+    return first <= token && token < first + count;
+  }
+};
 
 }  // namespace
 
 void CpuOps::embedding_forward(ConstTensor tokens_N,
                                ConstTensor table_VC,
+                               const VocabSlice& slice,
                                ConstTensor position_PC,
                                std::int64_t sequence,
                                Tensor x_NC,
                                Stream& stream) {
   const auto [tokens, width] = as_matrix(x_NC);
-  const auto [vocabulary, table_width] = as_matrix(table_VC);
+  const auto [table_rows, table_width] = as_matrix(table_VC);
   expect(tokens_N, "tokens", DType::kI32, tokens);
-  expect(table_VC, "token table", x_NC.dtype(), vocabulary * width);
+  expect(table_VC, "token table", x_NC.dtype(), table_rows * width);
   check(table_width == width, "token table of width {} for x of width {}", table_width, width);
   if (!position_PC.empty()) {
     const auto [positions, position_width] = as_matrix(position_PC);
@@ -39,8 +49,9 @@ void CpuOps::embedding_forward(ConstTensor tokens_N,
           "position table of shape {} for sequences of {} × {}", position_PC.shape().to_string(),
           sequence, width);
   }
-  stream.run([=, this, tokens = tokens, width = width, vocabulary = vocabulary] {
-    check_tokens(tokens_N, vocabulary, "embedding");
+  const TableRows held{slice.first, table_rows};
+  stream.run([=, this, tokens = tokens, width = width, vocab_size = slice.vocab_size] {
+    check_tokens(tokens_N, vocab_size, "embedding");
     const auto* const ids = pointer<std::int32_t>(tokens_N);
     constexpr std::int64_t kRows = 32;
     with_loops(loops_, x_NC.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
@@ -49,11 +60,16 @@ void CpuOps::embedding_forward(ConstTensor tokens_N,
       T* const x = pointer<T>(x_NC);
       parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t n = begin; n < end; ++n) {
-          const T* const row = table + ids[n] * width;
+          T* const out = x + n * width;
+          if (!held.has(ids[n])) {
+            std::fill_n(out, width, T{});
+            continue;
+          }
+          const T* const row = table + (ids[n] - held.first) * width;
           if (position == nullptr) {
-            std::copy_n(row, width, x + n * width);
+            std::copy_n(row, width, out);
           } else {
-            loops.add(row, position + (n % sequence) * width, x + n * width, width);
+            loops.add(row, position + (n % sequence) * width, out, width);
           }
         }
       });
@@ -65,6 +81,7 @@ void CpuOps::embedding_forward(ConstTensor tokens_N,
 // same element, whatever the tokens are, and a frequent token is no bottleneck.
 void CpuOps::embedding_backward(ConstTensor tokens_N,
                                 ConstTensor dx_NC,
+                                const VocabSlice& slice,
                                 std::int64_t sequence,
                                 Tensor dtable_VC,
                                 Tensor dposition_PC,
@@ -72,9 +89,9 @@ void CpuOps::embedding_backward(ConstTensor tokens_N,
                                 Write position_write,
                                 Stream& stream) {
   const auto [tokens, width] = as_matrix(dx_NC);
-  const auto [vocabulary, table_width] = as_matrix(dtable_VC);
+  const auto [table_rows, table_width] = as_matrix(dtable_VC);
   expect(tokens_N, "tokens", DType::kI32, tokens);
-  expect(dtable_VC, "gradient of the token table", DType::kF32, vocabulary * width);
+  expect(dtable_VC, "gradient of the token table", DType::kF32, table_rows * width);
   check(table_width == width, "token table of width {} for dx of width {}", table_width, width);
   if (!dposition_PC.empty()) {
     const auto [positions, position_width] = as_matrix(dposition_PC);
@@ -83,8 +100,9 @@ void CpuOps::embedding_backward(ConstTensor tokens_N,
           "position table of shape {} for sequences of {} × {}", dposition_PC.shape().to_string(),
           sequence, width);
   }
-  stream.run([=, this, tokens = tokens, width = width, vocabulary = vocabulary] {
-    check_tokens(tokens_N, vocabulary, "embedding gradient");
+  const TableRows held{slice.first, table_rows};
+  stream.run([=, this, tokens = tokens, width = width, vocab_size = slice.vocab_size] {
+    check_tokens(tokens_N, vocab_size, "embedding gradient");
     if (table_write == Write::kOverwrite) {
       zero_bytes(dtable_VC.data(), dtable_VC.bytes());
     }
@@ -99,10 +117,13 @@ void CpuOps::embedding_backward(ConstTensor tokens_N,
       const T* const dx = pointer<T>(dx_NC);
       parallel_pieces(threads_, width, kColumns, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t n = 0; n < tokens; ++n) {
-          const T* const slice = dx + n * width + begin;
-          loops.accumulate(slice, table + ids[n] * width + begin, end - begin);
+          const T* const columns = dx + n * width + begin;
+          if (held.has(ids[n])) {
+            const std::int64_t row = ids[n] - held.first;
+            loops.accumulate(columns, table + row * width + begin, end - begin);
+          }
           if (position != nullptr) {
-            loops.accumulate(slice, position + (n % sequence) * width + begin, end - begin);
+            loops.accumulate(columns, position + (n % sequence) * width + begin, end - begin);
           }
         }
       });

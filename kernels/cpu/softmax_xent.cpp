@@ -1,83 +1,235 @@
-// Softmax cross-entropy, one task per row or few rows.
+// Softmax cross-entropy, one task per row or few rows. The whole vocabulary and a slice of it go
+// through the same functions, so that one slice gives the same bits as no slices.
 //
-// N tokens, V vocabulary
+// N tokens, V vocabulary or a slice of it, R ranks that hold the slices
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/math/vector_math.h"
 
 namespace dstrain {
 namespace {
 
-struct Rows {
+/// The rows of a matrix of logits: which columns count, and where each row's target is.
+struct LogitRows {
   std::int64_t tokens;
-  std::int64_t vocabulary;
-  std::int64_t per_task;
+  std::int64_t columns;
+  std::int64_t real;  ///< columns that are not padding
+  VocabSlice slice;
+  const std::int32_t* targets;
+
+  /// Outside [0, real) where another slice has the target.
+  [[nodiscard]] std::int64_t target_column(std::int64_t n) const {
+    return targets[n] - slice.first;
+  }
 };
 
-Rows rows_of(const ConstTensor& logits_NV,
-             const ConstTensor& targets_N,
-             const ConstTensor& losses_N) {
-  const auto [tokens, vocabulary] = as_matrix(logits_NV);
+LogitRows rows_of(const ConstTensor& logits_NV,
+                  const ConstTensor& targets_N,
+                  const VocabSlice& slice) {
+  const auto [tokens, columns] = as_matrix(logits_NV);
   expect(targets_N, "cross-entropy: targets", DType::kI32, tokens);
-  expect(losses_N, "cross-entropy: losses", DType::kF32, tokens);
-  constexpr std::int64_t kPiece = 1 << 14;  // elements that make a task worth its while
-  return {tokens, vocabulary,
-          std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, vocabulary))};
+  check(slice.first >= 0, "cross-entropy: a slice that begins at entry {}", slice.first);
+  return {.tokens = tokens,
+          .columns = columns,
+          .real = std::clamp<std::int64_t>(slice.vocab_size - slice.first, 0, columns),
+          .slice = slice,
+          .targets = pointer<std::int32_t>(targets_N)};
 }
 
-void check_targets(const ConstTensor& targets_N, std::int64_t vocabulary) {
-  const auto targets = targets_N.as<std::int32_t>();
-  const auto [lowest, highest] = std::minmax_element(targets.begin(), targets.end());
-  check(targets.empty() || (*lowest >= 0 && *highest < vocabulary),
+LogitRows rows_of_whole(const ConstTensor& logits_NV,
+                        const ConstTensor& targets_N,
+                        std::int64_t vocab_size) {
+  const LogitRows rows = rows_of(logits_NV, targets_N, {.first = 0, .vocab_size = vocab_size});
+  check(vocab_size <= rows.columns, "cross-entropy: {} columns of logits for a vocabulary of {}",
+        rows.columns, vocab_size);
+  return rows;
+}
+
+/// Targets come from files.
+void check_targets(const LogitRows& rows) {
+  const auto [lowest, highest] = std::minmax_element(rows.targets, rows.targets + rows.tokens);
+  check(rows.tokens == 0 || (*lowest >= 0 && *highest < rows.slice.vocab_size),
         "cross-entropy: targets from {} to {} are outside the vocabulary [0, {})", *lowest,
-        *highest, vocabulary);
+        *highest, rows.slice.vocab_size);
+}
+
+template <typename Body>
+void for_each_row(int threads, const LogitRows& rows, Body&& body) {
+  constexpr std::int64_t kPiece = 1 << 14;  // elements that make a task worth its while
+  const std::int64_t per_task = kPiece / std::max<std::int64_t>(1, rows.columns);
+  parallel_pieces(threads, rows.tokens, std::max<std::int64_t>(1, per_task),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t n = begin; n < end; ++n) {
+                      body(n);
+                    }
+                  });
+}
+
+/// Of a row of one slice, or of the whole vocabulary; three numbers of stats_N3.
+struct RowStats {
+  float largest;
+  float total;         ///< Σ exp(logit - largest)
+  float target_logit;  ///< 0 where another slice has the target
+};
+static_assert(sizeof(RowStats) == 3 * sizeof(float));
+
+struct RowLoss {
+  float logsumexp;
+  float loss;
+};
+
+template <typename T>
+RowStats stats_of(const TypedLoops<T>& loops, const LogitRows& rows, const T* row, std::int64_t n) {
+  const ExpSum sum = loops.sum_of_exp(row, rows.real);
+  const std::int64_t target = rows.target_column(n);
+  const bool has_target = 0 <= target && target < rows.real;
+  return {.largest = sum.largest,
+          .total = sum.total,
+          .target_logit = has_target ? to_float(row[target]) : 0.0F};
+}
+
+/// Of the slices' rows, which lie `stride` apart, in rank order. A slice of padding adds 0 times
+/// exp(-infinity), a number in fast_exp.
+RowStats combined(const RowStats* slices, std::int64_t ranks, std::int64_t stride) {
+  RowStats whole{slices[0].largest, 0.0F, 0.0F};
+  for (std::int64_t rank = 1; rank < ranks; ++rank) {
+    whole.largest = std::max(whole.largest, slices[rank * stride].largest);
+  }
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const RowStats& slice = slices[rank * stride];
+    whole.total += slice.total * fast_exp(slice.largest - whole.largest);
+    whole.target_logit += slice.target_logit;
+  }
+  return whole;
+}
+
+/// The loss from differences of logits: it keeps digits that logsumexp, which may be large, has
+/// not.
+RowLoss loss_of(const RowStats& row) {
+  const float log_of_total = std::log(row.total);
+  return {.logsumexp = row.largest + log_of_total,
+          .loss = log_of_total - (row.target_logit - row.largest)};
+}
+
+template <typename T>
+void to_gradient(const TypedLoops<T>& loops,
+                 const LogitRows& rows,
+                 T* row,
+                 std::int64_t n,
+                 float logsumexp,
+                 float gradient_scale) {
+  loops.cross_entropy_gradient(row, rows.real, rows.target_column(n), logsumexp, gradient_scale);
+  std::fill(row + rows.real, row + rows.columns, T{});
 }
 
 }  // namespace
 
 void CpuOps::cross_entropy_forward(ConstTensor logits_NV,
                                    ConstTensor targets_N,
+                                   std::int64_t vocab_size,
                                    Tensor losses_N,
                                    Stream& stream) {
-  const Rows rows = rows_of(logits_NV, targets_N, losses_N);
+  const LogitRows rows = rows_of_whole(logits_NV, targets_N, vocab_size);
+  expect(losses_N, "cross-entropy: losses", DType::kF32, rows.tokens);
   stream.run([=, this] {
-    check_targets(targets_N, rows.vocabulary);
-    const auto* const targets = pointer<std::int32_t>(targets_N);
+    check_targets(rows);
     float* const losses = pointer<float>(losses_N);
     with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       const T* const logits = pointer<T>(logits_NV);
-      parallel_pieces(
-          threads_, rows.tokens, rows.per_task, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t n = begin; n < end; ++n) {
-              losses[n] =
-                  loops.cross_entropy(logits + n * rows.vocabulary, rows.vocabulary, targets[n]);
-            }
-          });
+      for_each_row(threads_, rows, [&](std::int64_t n) {
+        losses[n] = loss_of(stats_of(loops, rows, logits + n * rows.columns, n)).loss;
+      });
     });
   });
 }
 
 void CpuOps::cross_entropy_forward_backward(Tensor logits_NV,
                                             ConstTensor targets_N,
+                                            std::int64_t vocab_size,
                                             float gradient_scale,
                                             Tensor losses_N,
                                             Stream& stream) {
-  const Rows rows = rows_of(logits_NV, targets_N, losses_N);
+  const LogitRows rows = rows_of_whole(logits_NV, targets_N, vocab_size);
+  expect(losses_N, "cross-entropy: losses", DType::kF32, rows.tokens);
   stream.run([=, this] {
-    check_targets(targets_N, rows.vocabulary);
-    const auto* const targets = pointer<std::int32_t>(targets_N);
+    check_targets(rows);
     float* const losses = pointer<float>(losses_N);
     with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       T* const logits = pointer<T>(logits_NV);
-      parallel_pieces(
-          threads_, rows.tokens, rows.per_task, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t n = begin; n < end; ++n) {
-              losses[n] = loops.cross_entropy_gradient(logits + n * rows.vocabulary,
-                                                       rows.vocabulary, targets[n], gradient_scale);
-            }
-          });
+      for_each_row(threads_, rows, [&](std::int64_t n) {
+        T* const row = logits + n * rows.columns;
+        const RowLoss result = loss_of(stats_of(loops, rows, row, n));
+        losses[n] = result.loss;
+        to_gradient(loops, rows, row, n, result.logsumexp, gradient_scale);
+      });
+    });
+  });
+}
+
+void CpuOps::cross_entropy_partial(ConstTensor logits_NV,
+                                   ConstTensor targets_N,
+                                   const VocabSlice& slice,
+                                   Tensor stats_N3,
+                                   Stream& stream) {
+  const LogitRows rows = rows_of(logits_NV, targets_N, slice);
+  expect(stats_N3, "cross-entropy: stats", DType::kF32, rows.tokens * 3);
+  stream.run([=, this] {
+    check_targets(rows);
+    auto* const stats = pointer<RowStats>(stats_N3);
+    with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      const T* const logits = pointer<T>(logits_NV);
+      for_each_row(threads_, rows, [&](std::int64_t n) {
+        stats[n] = stats_of(loops, rows, logits + n * rows.columns, n);
+      });
+    });
+  });
+}
+
+void CpuOps::cross_entropy_combine(ConstTensor stats_RN3,
+                                   Tensor logsumexp_N,
+                                   Tensor losses_N,
+                                   Stream& stream) {
+  const std::int64_t tokens = losses_N.numel();
+  check(stats_RN3.shape().rank() == 3 && stats_RN3.dim(0) >= 1,
+        "cross-entropy: stats of shape {}, expected [ranks, tokens, 3]",
+        stats_RN3.shape().to_string());
+  const std::int64_t ranks = stats_RN3.dim(0);
+  expect(stats_RN3, "cross-entropy: stats", DType::kF32, ranks * tokens * 3);
+  expect(logsumexp_N, "cross-entropy: logsumexp", DType::kF32, tokens);
+  expect(losses_N, "cross-entropy: losses", DType::kF32, tokens);
+  stream.run([=, this] {
+    constexpr std::int64_t kRows = 1024;
+    const auto* const stats = pointer<RowStats>(stats_RN3);
+    parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = begin; n < end; ++n) {
+        const RowLoss result = loss_of(combined(stats + n, ranks, tokens));
+        pointer<float>(logsumexp_N)[n] = result.logsumexp;
+        pointer<float>(losses_N)[n] = result.loss;
+      }
+    });
+  });
+}
+
+void CpuOps::cross_entropy_gradient(Tensor logits_NV,
+                                    ConstTensor targets_N,
+                                    const VocabSlice& slice,
+                                    ConstTensor logsumexp_N,
+                                    float gradient_scale,
+                                    Stream& stream) {
+  const LogitRows rows = rows_of(logits_NV, targets_N, slice);
+  expect(logsumexp_N, "cross-entropy: logsumexp", DType::kF32, rows.tokens);
+  stream.run([=, this] {
+    check_targets(rows);
+    const auto* const logsumexp = pointer<float>(logsumexp_N);
+    with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      T* const logits = pointer<T>(logits_NV);
+      for_each_row(threads_, rows, [&](std::int64_t n) {
+        to_gradient(loops, rows, logits + n * rows.columns, n, logsumexp[n], gradient_scale);
+      });
     });
   });
 }

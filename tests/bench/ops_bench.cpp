@@ -162,19 +162,22 @@ void Bench::run(const Model& model) {
     const Tensor logits = tensor(dtype_, {model.logit_rows, v});
     const Tensor losses = tensor(DType::kF32, {model.logit_rows});
     const Tensor targets = ids(model.logit_rows, v);
-    bandwidth("cross-entropy + gradient", 2 * model.logit_rows * v * e,
-              [&] { ops.cross_entropy_forward_backward(logits, targets, 1.0F, losses, stream); });
+    bandwidth("cross-entropy + gradient", 2 * model.logit_rows * v * e, [&] {
+      ops.cross_entropy_forward_backward(logits, targets, v, 1.0F, losses, stream);
+    });
+    const VocabSlice vocabulary{.first = 0, .vocab_size = v};
     const Tensor tokens = ids(n, v);
     const Tensor table = tensor(dtype_, {v, model.width});
     const Tensor dtable = tensor(DType::kF32, {v, model.width});
     const Tensor position = tensor(dtype_, {model.sequence, model.width});
     const Tensor dposition = tensor(DType::kF32, {model.sequence, model.width});
     const Tensor x = tensor(dtype_, rows);
-    bandwidth("embedding forward", 2 * row_bytes,
-              [&] { ops.embedding_forward(tokens, table, position, model.sequence, x, stream); });
+    bandwidth("embedding forward", 2 * row_bytes, [&] {
+      ops.embedding_forward(tokens, table, vocabulary, position, model.sequence, x, stream);
+    });
     bandwidth("embedding backward, added", row_bytes + 4 * n * model.width * 4, [&] {
-      ops.embedding_backward(tokens, x, model.sequence, dtable, dposition, Write::kAdd, Write::kAdd,
-                             stream);
+      ops.embedding_backward(tokens, x, vocabulary, model.sequence, dtable, dposition, Write::kAdd,
+                             Write::kAdd, stream);
     });
   }
   {

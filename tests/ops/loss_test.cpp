@@ -61,9 +61,9 @@ TEST_CASE("cross-entropy and its gradient follow fp64", "[ops][loss]") {
                  const Tensor ids = lab.put_ids(targets);
                  const Tensor first = lab.unset(DType::kF32, {tokens});
                  const Tensor second = lab.unset(DType::kF32, {tokens});
-                 lab.ops().cross_entropy_forward(logits_in, ids, first, lab.stream());
+                 lab.ops().cross_entropy_forward(logits_in, ids, vocabulary, first, lab.stream());
                  lab.ops().cross_entropy_forward_backward(
-                     logits_in, ids, static_cast<float>(kScale), second, lab.stream());
+                     logits_in, ids, vocabulary, static_cast<float>(kScale), second, lab.stream());
                  return {lab.get(first), lab.get(second), lab.get(logits_in)};
                });
     }
@@ -75,7 +75,7 @@ TEST_CASE("a target outside the vocabulary is refused before any row is touched"
     Lab lab(backend.make(1));
     const Tensor logits = lab.put(Values(14, 0.5), DType::kF32, {2, 7});
     const Tensor losses = lab.unset(DType::kF32, {2});
-    CHECK_THROWS_WITH(lab.ops().cross_entropy_forward_backward(logits, lab.put_ids({3, 7}), 1.0F,
+    CHECK_THROWS_WITH(lab.ops().cross_entropy_forward_backward(logits, lab.put_ids({3, 7}), 7, 1.0F,
                                                                losses, lab.stream()),
                       Catch::Contains("outside the vocabulary [0, 7)"));
     CHECK(lab.get(logits) == Values(14, 0.5));
@@ -88,6 +88,7 @@ TEST_CASE("embedding rows are gathered, and their gradients added in token order
     for (const std::int64_t width : {7, 100, 256}) {
       CAPTURE(name_of(dtype), width);
       constexpr std::int64_t kVocabulary = 9;
+      constexpr VocabSlice kWhole{.first = 0, .vocab_size = kVocabulary};
       constexpr std::int64_t kPositions = 6;
       constexpr std::int64_t kSequence = 5;
       const std::vector<std::int32_t> tokens{8, 0, 3, 3, 3, 0, 1, 8, 3, 3};
@@ -125,17 +126,18 @@ TEST_CASE("embedding rows are gathered, and their gradients added in token order
                  const Tensor table_in = lab.put(table, dtype, {kVocabulary, width});
                  const Tensor position_in = lab.put(position, dtype, {kPositions, width});
                  const Tensor x = lab.unset(dtype, {count, width});
-                 lab.ops().embedding_forward(ids, table_in, {}, kSequence, x, lab.stream());
+                 lab.ops().embedding_forward(ids, table_in, kWhole, {}, kSequence, x, lab.stream());
                  const Values x_plain = lab.get(x);
-                 lab.ops().embedding_forward(ids, table_in, position_in, kSequence, x,
+                 lab.ops().embedding_forward(ids, table_in, kWhole, position_in, kSequence, x,
                                              lab.stream());
                  const Tensor dx_in = lab.put(dx, dtype, {count, width});
                  const Tensor dtable_out = lab.unset(DType::kF32, {kVocabulary, width});
                  const Tensor dposition_out = lab.unset(DType::kF32, {kPositions, width});
                  const Tensor total = lab.put(earlier, DType::kF32, {kVocabulary, width});
-                 lab.ops().embedding_backward(ids, dx_in, kSequence, dtable_out, dposition_out,
-                                              Write::kOverwrite, Write::kOverwrite, lab.stream());
-                 lab.ops().embedding_backward(ids, dx_in, kSequence, total, {}, Write::kAdd,
+                 lab.ops().embedding_backward(ids, dx_in, kWhole, kSequence, dtable_out,
+                                              dposition_out, Write::kOverwrite, Write::kOverwrite,
+                                              lab.stream());
+                 lab.ops().embedding_backward(ids, dx_in, kWhole, kSequence, total, {}, Write::kAdd,
                                               Write::kAdd, lab.stream());
                  return {x_plain, lab.get(x), lab.get(dtable_out), lab.get(dposition_out),
                          lab.get(total)};

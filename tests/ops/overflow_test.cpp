@@ -62,10 +62,34 @@ TEST_CASE("sums of squares and losses are not finite after an overflow", "[ops][
     const Tensor targets = lab.put_ids({0, 5, 9});
     Ops& ops = lab.ops();
     ops.sum_of_squares(bad, total, Write::kOverwrite, lab.stream());
-    ops.cross_entropy_forward(bad, targets, losses, lab.stream());
-    ops.cross_entropy_forward_backward(bad, targets, 0.5F, again, lab.stream());
+    ops.cross_entropy_forward(bad, targets, kWidth, losses, lab.stream());
+    ops.cross_entropy_forward_backward(bad, targets, kWidth, 0.5F, again, lab.stream());
     return {lab.get(total), lab.get(losses), lab.get(again), lab.get(bad)};
   });
+}
+
+TEST_CASE(
+    "losses and gradients of all slices of a vocabulary are not finite after an overflow in one",
+    "[ops][overflow][vocabulary]") {
+  for (const std::int32_t target : {5, static_cast<std::int32_t>(kWidth) + 9}) {
+    INFO("target " << target);
+    shows([&](Lab& lab, Tensor bad) -> std::vector<Values> {
+      const VocabSlice first{.first = 0, .vocab_size = 2 * kWidth};
+      const VocabSlice second{.first = kWidth, .vocab_size = 2 * kWidth};
+      const Tensor other = ordinary(lab, bad.dtype());
+      const Tensor targets = lab.put_ids({0, 5, target});
+      const Tensor stats = lab.unset(DType::kF32, {2, kRows, 3});
+      const Tensor logsumexp = lab.unset(DType::kF32, {kRows});
+      const Tensor losses = lab.unset(DType::kF32, {kRows});
+      Ops& ops = lab.ops();
+      ops.cross_entropy_partial(other, targets, first, stats.rows(0, 1), lab.stream());
+      ops.cross_entropy_partial(bad, targets, second, stats.rows(1, 2), lab.stream());
+      ops.cross_entropy_combine(stats, logsumexp, losses, lab.stream());
+      ops.cross_entropy_gradient(other, targets, first, logsumexp, 0.5F, lab.stream());
+      ops.cross_entropy_gradient(bad, targets, second, logsumexp, 0.5F, lab.stream());
+      return {lab.get(losses), lab.get(other), lab.get(bad)};
+    });
+  }
 }
 
 TEST_CASE("elementwise operations and norms keep an overflow visible", "[ops][overflow]") {

@@ -1,4 +1,4 @@
-// Softmax cross-entropy of one row of logits: maximum, sum of exponentials, gradient in place.
+// Softmax cross-entropy of one row of logits: maximum and sum of exponentials, gradient in place.
 // A row is taken in chunks that stay in the first-level cache between the maximum and the sum;
 // earlier chunks are rescaled when the maximum grows (online softmax).
 #include "kernels/cpu/vector/parts.h"
@@ -33,7 +33,7 @@ DSTRAIN_INLINE float max_of(const T* x, std::int64_t n) {
 }
 
 template <typename T>
-DSTRAIN_INLINE float sum_of_exp(const T* x, std::int64_t n, float shift) {
+DSTRAIN_INLINE float sum_of_shifted_exp(const T* x, std::int64_t n, float shift) {
   Vec first{};
   Vec second{};
   std::int64_t i = 0;
@@ -47,53 +47,37 @@ DSTRAIN_INLINE float sum_of_exp(const T* x, std::int64_t n, float shift) {
   return sum_lanes(first + second);
 }
 
-struct LogSum {
-  float largest;
-  float log_of_sum;  ///< log Σ exp(x - largest)
-};
-
 template <typename T>
-DSTRAIN_INLINE LogSum log_sum_exp(const T* logits, std::int64_t vocabulary) {
-  float largest = kLowest;
-  float total = 0.0F;
-  for (std::int64_t begin = 0; begin < vocabulary; begin += kChunk) {
-    const std::int64_t n = vocabulary - begin < kChunk ? vocabulary - begin : kChunk;
-    const float chunk_largest = max_of(logits + begin, n);
-    if (chunk_largest > largest) {
-      total = begin == 0 ? 0.0F : total * fast_exp(largest - chunk_largest);
-      largest = chunk_largest;
+[[gnu::flatten]] ExpSum sum_of_exp(const T* logits, std::int64_t n) {
+  ExpSum sum{kLowest, 0.0F};
+  for (std::int64_t begin = 0; begin < n; begin += kChunk) {
+    const std::int64_t count = n - begin < kChunk ? n - begin : kChunk;
+    const float chunk_largest = max_of(logits + begin, count);
+    if (chunk_largest > sum.largest) {
+      sum.total = begin == 0 ? 0.0F : sum.total * fast_exp(sum.largest - chunk_largest);
+      sum.largest = chunk_largest;
     }
-    total += sum_of_exp(logits + begin, n, largest);
+    sum.total += sum_of_shifted_exp(logits + begin, count, sum.largest);
   }
-  return {largest, __builtin_logf(total)};
+  return sum;
 }
 
 template <typename T>
-[[gnu::flatten]] float cross_entropy(const T* logits,
-                                     std::int64_t vocabulary,
-                                     std::int32_t target) {
-  const LogSum sum = log_sum_exp(logits, vocabulary);
-  return sum.log_of_sum - (to_float(logits[target]) - sum.largest);
-}
-
-template <typename T>
-[[gnu::flatten]] float cross_entropy_gradient(T* logits,
-                                              std::int64_t vocabulary,
-                                              std::int32_t target,
-                                              float gradient_scale) {
-  const LogSum sum = log_sum_exp(logits, vocabulary);
-  const float logit = to_float(logits[target]);
-  const float shift = sum.largest + sum.log_of_sum;
-  for_each_vec(vocabulary, [=](std::int64_t i, auto width) {
-    store(logits + i, fast_exp(load(logits + i, width) - shift) * gradient_scale, width);
+[[gnu::flatten]] void cross_entropy_gradient(
+    T* logits, std::int64_t n, std::int64_t target, float logsumexp, float gradient_scale) {
+  const bool has_target = 0 <= target && target < n;
+  const float logit = has_target ? to_float(logits[target]) : 0.0F;
+  for_each_vec(n, [=](std::int64_t i, auto width) {
+    store(logits + i, fast_exp(load(logits + i, width) - logsumexp) * gradient_scale, width);
   });
-  assign(logits + target, (fast_exp(logit - shift) - 1.0F) * gradient_scale);
-  return sum.log_of_sum - (logit - sum.largest);
+  if (has_target) {
+    assign(logits + target, (fast_exp(logit - logsumexp) - 1.0F) * gradient_scale);
+  }
 }
 
 template <typename T>
 void fill(TypedLoops<T>* loops) {
-  loops->cross_entropy = cross_entropy<T>;
+  loops->sum_of_exp = sum_of_exp<T>;
   loops->cross_entropy_gradient = cross_entropy_gradient<T>;
 }
 

@@ -88,6 +88,12 @@ struct AttentionTask {
 /// Queries and keys of one tile of scores.
 constexpr std::int64_t kAttentionTile = 64;
 
+/// Σ exp(x) = total · exp(largest); of nothing, {-infinity, 0}.
+struct ExpSum {
+  float largest;
+  float total;
+};
+
 /// Loops over tensors of T.
 template <typename T>
 struct TypedLoops {
@@ -109,13 +115,11 @@ struct TypedLoops {
   void (*add_column_sums)(const T* x, std::int64_t rows, std::int64_t width, float* sums);
   /// y += x.
   void (*accumulate)(const T* x, float* y, std::int64_t n);
-  /// -log softmax(logits)[target] of one row.
-  float (*cross_entropy)(const T* logits, std::int64_t vocabulary, std::int32_t target);
-  /// The same; the logits become (softmax - onehot) · gradient_scale.
-  float (*cross_entropy_gradient)(T* logits,
-                                  std::int64_t vocabulary,
-                                  std::int32_t target,
-                                  float gradient_scale);
+  ExpSum (*sum_of_exp)(const T* logits, std::int64_t n);
+  /// n logits become (exp(logit - logsumexp) - onehot) · gradient_scale; a target outside [0, n) is
+  /// none of them.
+  void (*cross_entropy_gradient)(
+      T* logits, std::int64_t n, std::int64_t target, float logsumexp, float gradient_scale);
   double (*sum_of_squares)(const T* x, std::int64_t n);
   /// y = x, rounded where y's type is narrower.
   void (*cast_to_f32)(const T* x, float* y, std::int64_t n);
