@@ -49,7 +49,7 @@ struct NormForward {
   ConstTensor delta_NC;  ///< optional: added to x before the norm
   ConstTensor weight_C;
   ConstTensor bias_C;  ///< optional
-  Tensor residual_NC;  ///< gets x + delta; unused without delta; may be x itself
+  Tensor residual_NC;  ///< gets x + delta, just what y is the norm of; unused without; may be x
   Tensor y_NC;
   Tensor stats_N2;  ///< f32: mean (0 for RMSNorm) and 1/deviation of each row
 };

@@ -36,15 +36,15 @@ Attention Attention::declare(const LayerShape& shape,
   const Shape packed{shape.tokens(), query_width + 2 * kv_width};
   const Shape heads{shape.tokens(), query_width};
   const Shape per_query{shape.batch, model.num_heads, shape.sequence};
-  const auto saved = [&](const char* what, Shape extent, DType dtype) {
-    return blueprint.add_buffer({name + what, extent, dtype, Lifetime::kSaved});
+  const auto product = [&](const char* what, Shape extent, DType dtype) {
+    return shape.add_activation(blueprint, name, what, extent, dtype, Origin::kProduct);
   };
   const auto scratch = [&](const char* what, Shape extent, DType dtype) {
     return blueprint.add_buffer({what, extent, dtype, Lifetime::kScratch});
   };
-  attention.packed_ = saved("/qkv", packed, shape.compute);
-  attention.heads_ = saved("/heads", heads, shape.compute);
-  attention.logsumexp_ = saved("/logsumexp", per_query, DType::kF32);
+  attention.packed_ = product("qkv", packed, shape.compute);
+  attention.heads_ = product("heads", heads, shape.compute);
+  attention.logsumexp_ = product("logsumexp", per_query, DType::kF32);
   attention.d_packed_ = scratch("d_qkv", packed, shape.compute);
   attention.d_heads_ = scratch("d_heads", heads, shape.compute);
   attention.delta_ = scratch("attention_delta", per_query, DType::kF32);

@@ -32,9 +32,9 @@ class Attention {
   AttentionShape shape_;
   Linear qkv_;
   Linear output_;
-  BufferRef packed_;     // saved: q‖k‖v after rotation
-  BufferRef heads_;      // saved
-  BufferRef logsumexp_;  // saved
+  BufferRef packed_;     // for backward: q‖k‖v after rotation
+  BufferRef heads_;      // for backward
+  BufferRef logsumexp_;  // for backward
   BufferRef cosine_;     // constant
   BufferRef sine_;       // constant
   BufferRef d_packed_;   // scratch

@@ -4,9 +4,10 @@ namespace dstrain {
 
 Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
   Block block;
-  block.attention_norm_ = Norm::declare(shape, name + ".attention_norm", blueprint);
+  block.recompute_ = shape.recompute;
+  block.attention_norm_ = Norm::declare(shape, name + ".attention_norm", Origin::kInput, blueprint);
   block.attention_ = Attention::declare(shape, name + ".attention", blueprint);
-  block.mlp_norm_ = Norm::declare(shape, name + ".mlp_norm", blueprint);
+  block.mlp_norm_ = Norm::declare(shape, name + ".mlp_norm", Origin::kProduct, blueprint);
   block.mlp_ = Mlp::declare(shape, name + ".mlp", blueprint);
   const auto scratch = [&](const char* what) {
     return blueprint.add_buffer(
@@ -20,19 +21,44 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
 
 Block::Flow Block::forward(const ExecContext& context, int slot, const Flow& in) const {
   attention_norm_.forward(context, slot, in.x, in.delta);
-  const Tensor attention_out = context.buffer(attention_out_);
-  attention_.forward(context, slot, attention_norm_.output(context, slot), attention_out);
-
-  mlp_norm_.forward(context, slot, attention_norm_.residual(context, slot), attention_out);
+  attend(context, slot);
   const Tensor mlp_out = context.buffer(mlp_out_);
   mlp_.forward(context, slot, mlp_norm_.output(context, slot), mlp_out);
   return {mlp_norm_.residual(context, slot), mlp_out};
+}
+
+void Block::attend(const ExecContext& context, int slot) const {
+  const Tensor attention_out = context.buffer(attention_out_);
+  attention_.forward(context, slot, attention_norm_.output(context, slot), attention_out);
+  mlp_norm_.forward(context, slot, attention_norm_.residual(context, slot), attention_out);
+}
+
+void Block::recompute(const ExecContext& context, int slot) const {
+  const auto from_residual = [&](const Norm& norm) {
+    norm.forward(context, slot, norm.residual(context, slot), {});
+  };
+  switch (recompute_) {
+    case RecomputeGranularity::kNone:
+      break;
+    case RecomputeGranularity::kSelective:
+      from_residual(attention_norm_);
+      from_residual(mlp_norm_);
+      mlp_.activate(context, slot);
+      break;
+    case RecomputeGranularity::kFull:
+      from_residual(attention_norm_);
+      attend(context, slot);
+      // Not the product after it: what the block hands on, no backward reads.
+      mlp_.expand(context, slot, mlp_norm_.output(context, slot));
+      break;
+  }
 }
 
 void Block::backward(const ExecContext& context,
                      int slot,
                      Tensor d_residual,
                      const GradTarget& gradients) const {
+  recompute(context, slot);
   const Tensor d_norm = context.buffer(d_norm_);
   // The residual stream's gradient is also the gradient of what was added to it.
   mlp_.backward(context, slot, d_residual, mlp_norm_.output(context, slot), d_norm, gradients);

@@ -3,6 +3,9 @@
 //
 //   r1 = x + delta;   a = attention(norm1(r1))
 //   r2 = r1 + a;      m = mlp(norm2(r2))          hands on (r2, m)
+//
+// What it does not keep of this (LayerShape::recompute), backward first computes again, with the
+// same operations on the same numbers: the same bits.
 #pragma once
 
 #include <string>
@@ -36,6 +39,12 @@ class Block {
                 const GradTarget& gradients) const;
 
  private:
+  /// From attention_norm_'s output to mlp_norm_'s.
+  void attend(const ExecContext& context, int slot) const;
+  /// Makes everything that backward reads whole again.
+  void recompute(const ExecContext& context, int slot) const;
+
+  RecomputeGranularity recompute_ = RecomputeGranularity::kNone;
   Norm attention_norm_;
   Attention attention_;
   Norm mlp_norm_;

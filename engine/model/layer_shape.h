@@ -1,4 +1,5 @@
-// LayerShape: the sizes that every layer of a stage is declared with.
+// LayerShape: the sizes that every layer of a stage is declared with, and what its backward may
+// compute again instead of keeping it.
 //
 // The layers of this folder share one form: a static declare() adds what the layer stores to a
 // Blueprint and returns the layer, which is a handful of references into it; forward() and
@@ -6,20 +7,48 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "engine/plan/blueprint.h"
+#include "engine/spec/config.h"
 #include "engine/spec/model_spec.h"
 #include "kernels/core/dtype.h"
 
 namespace dstrain {
+
+/// How forward comes by a tensor that backward reads: which decides whether it is kept until then
+/// or computed again. "full" is activation checkpointing, block by block (Chen et al. 2016,
+/// "Training deep nets with sublinear memory cost", §4); "selective" spares the products (after
+/// Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models", §5,
+/// whose own choice, the scores of attention, no granularity keeps here).
+///
+///                none    selective   full
+///   kInput       kept    kept        kept
+///   kProduct     kept    kept        again
+///   kRowwise     kept    again       again
+enum class Origin : std::uint8_t {
+  kInput,    ///< the residual stream that enters a block: where computing again begins
+  kProduct,  ///< matrix products or attention
+  kRowwise   ///< one elementwise or row-wise pass over tensors of the other two
+};
 
 struct LayerShape {
   ModelSpec model;
   std::int64_t batch = 1;     ///< B, sequences of a micro-batch
   std::int64_t sequence = 1;  ///< T
   DType compute = DType::kF32;
+  RecomputeGranularity recompute = RecomputeGranularity::kNone;  ///< of the layer being declared
 
   /// N = B · T.
   [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
+  /// Declares a tensor that forward writes and backward reads: "blocks.3.mlp/hidden" where it is
+  /// kept; otherwise "mlp/hidden", which all blocks that compute it again share.
+  BufferRef add_activation(Blueprint& blueprint,
+                           const std::string& layer,
+                           const std::string& what,
+                           Shape shape,
+                           DType dtype,
+                           Origin origin) const;
 };
 
 }  // namespace dstrain

@@ -13,7 +13,7 @@ LossHead LossHead::declare(const LayerShape& shape,
   head.tokens_ = tokens;
   head.vocab_size_ = model.vocab_size;
   head.tied_ = model.tied_embeddings;
-  head.norm_ = Norm::declare(shape, "final_norm", blueprint);
+  head.norm_ = Norm::declare(shape, "final_norm", Origin::kInput, blueprint);
   head.weight_ = head.tied_ ? embedding_table
                             : blueprint.add_param({.name = "head.weight",
                                                    .shape = {model.vocab_size, model.hidden_size},

@@ -27,23 +27,33 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
 
   const Shape pre{shape.tokens(), mlp.up_.outputs()};
   const Shape hidden{shape.tokens(), width};
-  mlp.pre_ = blueprint.add_buffer({name + "/pre", pre, shape.compute, Lifetime::kSaved});
-  mlp.hidden_ = blueprint.add_buffer({name + "/hidden", hidden, shape.compute, Lifetime::kSaved});
+  mlp.pre_ = shape.add_activation(blueprint, name, "pre", pre, shape.compute, Origin::kProduct);
+  // The activation function of pre, element by element.
+  mlp.hidden_ =
+      shape.add_activation(blueprint, name, "hidden", hidden, shape.compute, Origin::kRowwise);
   mlp.d_hidden_ = blueprint.add_buffer({"d_hidden", hidden, shape.compute, Lifetime::kScratch});
   mlp.d_pre_ = blueprint.add_buffer({"d_pre", pre, shape.compute, Lifetime::kScratch});
   return mlp;
 }
 
 void Mlp::forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
+  expand(context, slot, x_NC);
+  down_.forward(context, context.buffer(hidden_, slot), y_NC);
+}
+
+void Mlp::expand(const ExecContext& context, int slot, ConstTensor x_NC) const {
+  up_.forward(context, x_NC, context.buffer(pre_, slot));
+  activate(context, slot);
+}
+
+void Mlp::activate(const ExecContext& context, int slot) const {
   const Tensor pre = context.buffer(pre_, slot);
   const Tensor hidden = context.buffer(hidden_, slot);
-  up_.forward(context, x_NC, pre);
   if (gated_) {
     context.ops.gated_activation_forward(activation_, pre, hidden, context.compute);
   } else {
     context.ops.activation_forward(activation_, pre, hidden, context.compute);
   }
-  down_.forward(context, hidden, y_NC);
 }
 
 void Mlp::backward(const ExecContext& context,

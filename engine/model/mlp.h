@@ -15,7 +15,12 @@ class Mlp {
  public:
   static Mlp declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
+  /// expand(), then y = down(hidden).
   void forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
+  /// All of forward that backward reads: pre = up x, and activate().
+  void expand(const ExecContext& context, int slot, ConstTensor x_NC) const;
+  /// hidden = act(pre), or act(gate) · up.
+  void activate(const ExecContext& context, int slot) const;
   void backward(const ExecContext& context,
                 int slot,
                 ConstTensor dy_NC,
@@ -28,8 +33,8 @@ class Mlp {
   bool gated_ = true;
   Linear up_;  // gate‖up where gated
   Linear down_;
-  BufferRef pre_;       // saved: [N, F] or [N, 2F]
-  BufferRef hidden_;    // saved: [N, F]
+  BufferRef pre_;       // for backward: [N, F] or [N, 2F]
+  BufferRef hidden_;    // for backward: [N, F]
   BufferRef d_hidden_;  // scratch
   BufferRef d_pre_;     // scratch
 };

@@ -2,7 +2,10 @@
 
 namespace dstrain {
 
-Norm Norm::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
+Norm Norm::declare(const LayerShape& shape,
+                   const std::string& name,
+                   Origin residual,
+                   Blueprint& blueprint) {
   const std::int64_t width = shape.model.hidden_size;
   const Shape activations{shape.tokens(), width};
   Norm norm;
@@ -15,11 +18,12 @@ Norm Norm::declare(const LayerShape& shape, const std::string& name, Blueprint& 
         {.name = name + ".bias", .shape = {width}, .init = Init::kZeros, .decays = false});
   }
   norm.residual_ =
-      blueprint.add_buffer({name + "/residual", activations, shape.compute, Lifetime::kSaved});
+      shape.add_activation(blueprint, name, "residual", activations, shape.compute, residual);
+  // Functions of a row of the residual.
   norm.output_ =
-      blueprint.add_buffer({name + "/output", activations, shape.compute, Lifetime::kSaved});
-  norm.stats_ =
-      blueprint.add_buffer({name + "/stats", {shape.tokens(), 2}, DType::kF32, Lifetime::kSaved});
+      shape.add_activation(blueprint, name, "output", activations, shape.compute, Origin::kRowwise);
+  norm.stats_ = shape.add_activation(blueprint, name, "stats", {shape.tokens(), 2}, DType::kF32,
+                                     Origin::kRowwise);
   return norm;
 }
 

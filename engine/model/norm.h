@@ -1,5 +1,5 @@
-// Norm: LayerNorm or RMSNorm together with the residual addition before it. It keeps the residual
-// stream after the addition, which is what its backward needs.
+// Norm: LayerNorm or RMSNorm together with the residual addition before it. Its backward needs the
+// residual stream after the addition, from which the rest can be computed again.
 //
 //   residual = x + delta          delta: output of the layer before, or none
 //   y        = norm(residual)
@@ -14,10 +14,15 @@ namespace dstrain {
 
 class Norm {
  public:
-  /// `name`: of the parameters ("blocks.3.attention_norm") and of the saved buffers.
-  static Norm declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
+  /// `name`: of the parameters ("blocks.3.attention_norm") and of the buffers; `residual`: how
+  /// x + delta comes about.
+  static Norm declare(const LayerShape& shape,
+                      const std::string& name,
+                      Origin residual,
+                      Blueprint& blueprint);
 
-  /// x, delta [N, C]. Without a delta x must be residual() itself, already filled.
+  /// x, delta [N, C]. Without a delta x must be residual() itself, already filled; if a forward
+  /// with a delta filled it, this one gives the same bits.
   void forward(const ExecContext& context, int slot, ConstTensor x, ConstTensor delta) const;
   [[nodiscard]] Tensor residual(const ExecContext& context, int slot) const;
   [[nodiscard]] Tensor output(const ExecContext& context, int slot) const;

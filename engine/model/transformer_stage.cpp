@@ -11,14 +11,18 @@ int block_unit(std::size_t block) {
 
 }  // namespace
 
-TransformerStage TransformerStage::declare(const LayerShape& shape, Blueprint& blueprint) {
+TransformerStage TransformerStage::declare(const LayerShape& shape,
+                                           const RecomputeConfig& recompute,
+                                           Blueprint& blueprint) {
   TransformerStage stage;
   blueprint.begin_unit("embedding");
   stage.embedding_ = Embedding::declare(shape, blueprint);
+  LayerShape block_shape = shape;
   for (std::int64_t layer = 0; layer < shape.model.num_layers; ++layer) {
     const std::string name = "blocks." + std::to_string(layer);
     blueprint.begin_unit(name);
-    stage.blocks_.push_back(Block::declare(shape, name, blueprint));
+    block_shape.recompute = recompute.of_block(layer);
+    stage.blocks_.push_back(Block::declare(block_shape, name, blueprint));
   }
   blueprint.begin_unit("head");
   stage.head_ = LossHead::declare(shape, stage.embedding_.table(), blueprint);

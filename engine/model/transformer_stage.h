@@ -26,7 +26,10 @@ struct MicroBatch {
 
 class TransformerStage {
  public:
-  static TransformerStage declare(const LayerShape& shape, Blueprint& blueprint);
+  /// `recompute`: what blocks compute again; shape.recompute is set from it, block by block.
+  static TransformerStage declare(const LayerShape& shape,
+                                  const RecomputeConfig& recompute,
+                                  Blueprint& blueprint);
 
   /// The visits of one forward and backward, and of one evaluation, in the order of the hooks
   /// below.

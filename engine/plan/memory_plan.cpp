@@ -238,7 +238,8 @@ void MemoryPlan::plan_buffers(const Blueprint& blueprint) {
                       fmt::format("{} bytes × {} micro-batches in flight", saved_stride_bytes_,
                                   options_.micro_batches_in_flight)});
   regions_.push_back({RegionKind::kScratch, ends[static_cast<std::size_t>(Lifetime::kScratch)],
-                      "gradients of activations and a chunk of logits, shared by all layers"});
+                      "gradients of activations, activations computed again and a chunk of "
+                      "logits, shared by all layers"});
   regions_.push_back({RegionKind::kConstants, ends[static_cast<std::size_t>(Lifetime::kConstant)],
                       "tables filled at start"});
 }

@@ -24,12 +24,11 @@ const DeviceMemory& Arena::memory(RegionKind kind) const {
 Tensor Arena::buffer(BufferRef ref, int slot) const {
   const BufferDecl& decl = blueprint_.buffers().at(static_cast<std::size_t>(ref.index));
   const BufferPlacement& placement = plan_.placement(ref);
-  check(slot == 0 ||
-            (decl.lifetime == Lifetime::kSaved && slot < plan_.options().micro_batches_in_flight),
-        "slot {} of buffer {}", slot, decl.name);
+  check(0 <= slot && slot < plan_.options().micro_batches_in_flight, "slot {} of buffer {}", slot,
+        decl.name);
+  const std::int64_t stride = decl.lifetime == Lifetime::kSaved ? plan_.saved_stride_bytes() : 0;
   std::byte* base = static_cast<std::byte*>(memory(placement.region).data());
-  return {base + placement.offset_bytes + slot * plan_.saved_stride_bytes(), decl.dtype,
-          decl.shape};
+  return {base + placement.offset_bytes + slot * stride, decl.dtype, decl.shape};
 }
 
 Tensor Arena::unit(RegionKind region, int unit) const {

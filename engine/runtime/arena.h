@@ -17,7 +17,8 @@ class Arena {
   /// `blueprint` and `plan` must outlive the arena. Throws OutOfMemory naming the region.
   Arena(const Blueprint& blueprint, const MemoryPlan& plan, Device& device);
 
-  /// A buffer of the blueprint; `slot`: which micro-batch in flight, for saved ones.
+  /// A buffer of the blueprint; `slot`: which micro-batch in flight. Each has its own of the saved
+  /// ones; the others serve all.
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const;
   /// What a region holds of a unit (MemoryPlan::place), flat.
   [[nodiscard]] Tensor unit(RegionKind region, int unit) const;

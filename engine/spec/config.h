@@ -214,6 +214,24 @@ struct ZeroConfig {
   bool operator==(const ZeroConfig&) const = default;
 };
 
+/// What backward computes again instead of keeping it since forward.
+enum class RecomputeGranularity : std::uint8_t {
+  kNone,
+  kSelective,  ///< what takes one elementwise or row-wise pass: norms, activation functions
+  kFull        ///< a whole block, from the residual stream that enters it
+};
+
+/// "activation_checkpointing".
+struct RecomputeConfig {
+  RecomputeGranularity granularity = RecomputeGranularity::kNone;
+  std::optional<std::int64_t> layers;  ///< the model's first so many blocks; absent: all
+
+  [[nodiscard]] RecomputeGranularity of_block(std::int64_t block) const {
+    return !layers || block < *layers ? granularity : RecomputeGranularity::kNone;
+  }
+  bool operator==(const RecomputeConfig&) const = default;
+};
+
 struct Config {
   BatchConfig batch;
   double gradient_clipping = 1.0;  ///< global L2 norm; 0: off. DeepSpeed 0.19's default
@@ -221,6 +239,7 @@ struct Config {
   LossScaleConfig loss_scale;  ///< only with kF16
   FormatConfig formats;
   ZeroConfig zero;
+  RecomputeConfig recompute;
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;
   std::int64_t steps_per_print = 10;

@@ -143,6 +143,17 @@ void finish_adam(ConfigDraft& draft,
   }
 }
 
+void check_recompute(const Config& config, const WrittenKeys& written) {
+  const std::string path = "activation_checkpointing.layers";
+  const std::int64_t blocks = config.model.num_layers;
+  if (const auto layers = config.recompute.layers; layers && *layers > blocks) {
+    throw_config_error(written.where(path), path,
+                       fmt::format("must be at most {}, the number of the model's blocks, found "
+                                   "{}; leave it out for all",
+                                   blocks, *layers));
+  }
+}
+
 /// What follows from the file's own values, without knowing how many ranks there will be.
 void finish(ConfigDraft& draft,
             const WrittenKeys& written,
@@ -154,6 +165,7 @@ void finish(ConfigDraft& draft,
   }
   finish_model(draft, written);
   finish_adam(draft, written, notices);
+  check_recompute(config, written);
   if (config.training.output_dir.empty()) {
     if (written.has("training.output_dir")) {
       throw_config_error(written.where("training.output_dir"), "training.output_dir",

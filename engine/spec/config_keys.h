@@ -126,6 +126,7 @@ const std::vector<Key>& all_keys();
 std::vector<Key> batch_keys();      ///< DeepSpeed's, as all up to the ignored ones
 std::vector<Key> precision_keys();  ///< fp16, bf16, data_types, what is on the wire
 std::vector<Key> zero_keys();
+std::vector<Key> recompute_keys();  ///< activation_checkpointing
 std::vector<Key> optimizer_keys();
 std::vector<Key> scheduler_keys();
 std::vector<Key> reporting_keys();

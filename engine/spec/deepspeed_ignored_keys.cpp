@@ -61,12 +61,6 @@ void add_parallelism(std::vector<Key>& keys) {
   keys.push_back(refused("sequence_parallel_size", {"1"},
                          "sequence parallelism is not in this "
                          "version yet: write 1"));
-  keys.push_back(refused("activation_checkpointing.granularity", {"\"none\""},
-                         "recomputing activations is not in this version yet: write \"none\""));
-  add_block(keys, "activation_checkpointing",
-            {"partition_activations", "contiguous_memory_optimization", "cpu_checkpointing",
-             "number_checkpoints", "synchronize_checkpoint_boundary", "profile"},
-            "it configures DeepSpeed's Python function for recomputing activations");
 }
 
 void add_monitoring(std::vector<Key>& keys) {

@@ -63,7 +63,7 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank) {
                          .sequence = batch.sequence,
                          .compute = compute};
   Blueprint blueprint;
-  TransformerStage stage = TransformerStage::declare(shape, blueprint);
+  TransformerStage stage = TransformerStage::declare(shape, config.recompute, blueprint);
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
 

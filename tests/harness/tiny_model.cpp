@@ -39,6 +39,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.zero = options.zero;
   config.zero.stage = options.zero_stage;
   config.zero.overlap_comm = options.overlap_comm;
+  config.recompute = options.recompute;
   config.formats = options.formats;
   config.optimizer = options.optimizer;
   config.optimizer.learning_rate = options.learning_rate;

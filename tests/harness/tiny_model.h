@@ -30,6 +30,7 @@ struct TinyOptions {
   bool overlap_comm = true;
   int zero_stage = 0;
   ZeroConfig zero{.param_persistence_threshold = 0};  ///< stage and overlap_comm are the above
+  RecomputeConfig recompute{};
   FormatConfig formats{};
   OptimizerConfig optimizer{.weight_decay = 0.1};  ///< its learning rate is the above
   double loss_scale = 1.0;

@@ -111,6 +111,39 @@ TEST_CASE("norm_forward adds the residual and normalises as fp64 does", "[ops][n
   }
 }
 
+TEST_CASE("norm_forward of a stored sum gives the bits that it gave while adding", "[ops][norm]") {
+  for (const BackendUnderTest& backend : backends_under_test()) {
+    for (const DType dtype : kComputeDtypes) {
+      for (const NormKind kind : {NormKind::kLayerNorm, NormKind::kRmsNorm}) {
+        CAPTURE(backend.name, name_of(dtype));
+        const Shape shape{33, 107};
+        Lab lab(backend.make(1));
+        const Tensor residual = lab.unset(dtype, shape);
+        NormForward norm{.kind = kind,
+                         .epsilon = static_cast<float>(kEpsilon),
+                         .x_NC = lab.put(random_values(shape.numel(), 1), dtype, shape),
+                         .delta_NC = lab.put(random_values(shape.numel(), 2), dtype, shape),
+                         .weight_C = lab.put(random_values(107, 3), dtype, {107}),
+                         .bias_C = lab.put(random_values(107, 4), dtype, {107}),
+                         .residual_NC = residual,
+                         .y_NC = lab.unset(dtype, shape),
+                         .stats_N2 = lab.unset(DType::kF32, {33, 2})};
+        lab.ops().norm_forward(norm, lab.stream());
+        const Values y = lab.get(norm.y_NC);
+        const Values stats = lab.get(norm.stats_N2);
+
+        norm.x_NC = residual;
+        norm.delta_NC = {};
+        norm.y_NC = lab.unset(dtype, shape);
+        norm.stats_N2 = lab.unset(DType::kF32, {33, 2});
+        lab.ops().norm_forward(norm, lab.stream());
+        CHECK(lab.get(norm.y_NC) == y);
+        CHECK(lab.get(norm.stats_N2) == stats);
+      }
+    }
+  }
+}
+
 TEST_CASE("norm_backward is the gradient of norm_forward", "[ops][norm]") {
   for (const DType dtype : kComputeDtypes) {
     for (const Case& c : kCases) {

@@ -77,7 +77,9 @@ TEST_CASE("the arena allocates the plan to the byte and its buffers do not overl
   CHECK(arena.unit(RegionKind::kParameters, 1).dtype() == DType::kBF16);
   CHECK(arena.master(1).dtype() == DType::kF32);
   CHECK(arena.master(0).numel() == 64);
-  CHECK_THROWS_AS(arena.buffer({2}, 1), InternalError);
+  CHECK(address(arena.buffer({2}, 1)) == address(arena.buffer({2}, 0)));  // scratch serves both
+  CHECK_THROWS_AS(arena.buffer({0}, 2), InternalError);
+  CHECK_THROWS_AS(arena.buffer({2}, 2), InternalError);
 }
 
 }  // namespace

@@ -138,7 +138,6 @@ TEST_CASE("what would change the training is refused with the reason", "[spec][c
   refused("tensor_parallel.autotp_size=4", "tensor parallelism");
   refused("tensor_parallel.tp.tp_size=2", "tensor parallelism");
   refused("pipeline.stages=2", "pipeline parallelism");
-  refused("activation_checkpointing.granularity=full", "recomputing activations");
   refused("amp={\"enabled\": true, \"opt_level\": \"O1\"}", "Apex");
   refused("sparse_attention={\"mode\": \"fixed\", \"block\": 16}", "sparse_attention");
   refused("compression_training={\"x\": {\"shared\": {\"enabled\": true}}}",

@@ -111,6 +111,7 @@ prescale_gradients               false              default
 gradient_predivide_factor        1                  default
 zero_optimization.stage          0                  default
 zero_optimization.overlap_comm   true               default
+activation_checkpointing.granularity "none"         default
 optimizer.type                   "AdamW"            run.json:3:26
 optimizer.params.lr              0.0001             --set
 optimizer.params.betas           [0.9, 0.999]       default

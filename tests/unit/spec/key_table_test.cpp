@@ -24,6 +24,7 @@ const std::string kBf16 = "bf16.enabled=true";
 const std::string kF16 = "fp16.enabled=true";
 const std::string kStage1 = "zero_optimization.stage=1";
 const std::string kStage3 = "zero_optimization.stage=3";
+const std::string kSelective = R"(activation_checkpointing={"granularity": "selective"})";
 
 /// Another legal value for every honoured key, and what has to be set for it to apply.
 struct Flip {
@@ -58,6 +59,8 @@ const std::map<std::string, Flip>& flips() {
       {"zero_optimization.stage3_model_persistence_threshold", {"18", {kStage3}}},
       {"zero_optimization.stage3_max_live_parameters", {"1e9", {kStage3}}},
       {"zero_optimization.stage3_max_reuse_distance", {"1e9", {kStage3}}},
+      {"activation_checkpointing.granularity", {"full"}},
+      {"activation_checkpointing.layers", {"1", {kSelective}}},
       {"optimizer.type", {"lion"}},
       {"optimizer.params.adam_w_mode", {"false", {R"(optimizer={"type": "Adam"})"}}},
       {"optimizer.params.lr", {"2e-3"}},
@@ -197,6 +200,9 @@ TEST_CASE("no path of the table means two things at once", "[spec][keys]") {
         config.loss_scale.static_scale = loss_scale;
       }
     }
+  }
+  for (const auto granularity : {RecomputeGranularity::kSelective, RecomputeGranularity::kFull}) {
+    configs.emplace_back().recompute.granularity = granularity;
   }
   for (const Config& config : configs) {
     std::set<std::string> paths;

@@ -1,0 +1,33 @@
+#include "engine/model/layer_shape.h"
+
+namespace dstrain {
+namespace {
+
+bool is_kept(Origin origin, RecomputeGranularity granularity) {
+  switch (granularity) {
+    case RecomputeGranularity::kNone:
+      return true;
+    case RecomputeGranularity::kSelective:
+      return origin != Origin::kRowwise;
+    case RecomputeGranularity::kFull:
+      return origin == Origin::kInput;
+  }
+  return true;
+}
+
+}  // namespace
+
+BufferRef LayerShape::add_activation(Blueprint& blueprint,
+                                     const std::string& layer,
+                                     const std::string& what,
+                                     Shape shape,
+                                     DType dtype,
+                                     Origin origin) const {
+  if (is_kept(origin, recompute)) {
+    return blueprint.add_buffer({layer + "/" + what, shape, dtype, Lifetime::kSaved});
+  }
+  const std::string within_block = layer.substr(layer.rfind('.') + 1);
+  return blueprint.add_buffer({within_block + "/" + what, shape, dtype, Lifetime::kScratch});
+}
+
+}  // namespace dstrain
