@@ -18,7 +18,7 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
 LoadedConfig load_and_resolve(const RunFlags& flags, int world_size) {
   LoadedConfig loaded = load_config(
       flags.config, {.overrides = flags.overrides, .allow_unknown_keys = flags.allow_unknown_keys});
-  resolve_config(loaded, world_size);  // every rank is data-parallel
+  resolve_config(loaded, world_size);
   return loaded;
 }
 

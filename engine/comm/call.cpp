@@ -17,6 +17,8 @@ std::string_view name_of(Purpose purpose) {
       return "gradient";
     case Purpose::kParameter:
       return "parameter";
+    case Purpose::kReplica:
+      return "replica";
     case Purpose::kOptimizer:
       return "optimizer";
     case Purpose::kActivation:

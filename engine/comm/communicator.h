@@ -24,6 +24,7 @@ enum class ReduceOp : std::uint8_t { kSum, kMax };
 enum class Purpose : std::uint8_t {
   kGradient,
   kParameter,
+  kReplica,    ///< gradients that tensor-parallel ranks hold copies of
   kOptimizer,  ///< norms and what else an update must know of all ranks
   kActivation,
   kMetric,

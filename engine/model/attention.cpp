@@ -1,5 +1,6 @@
 #include "engine/model/attention.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -12,30 +13,46 @@ Attention Attention::declare(const LayerShape& shape,
                              Blueprint& blueprint) {
   const ModelSpec& model = shape.model;
   const std::int64_t head_dim = model.head_dim;
-  const std::int64_t query_width = model.num_heads * head_dim;
-  const std::int64_t kv_width = model.num_key_value_heads * head_dim;
+  // Heads are shared out; where there are fewer key/value heads than ranks, neighbours share one.
+  const int ranks = shape.tensor.ranks;
+  const auto kv_copies =
+      static_cast<int>(std::max<std::int64_t>(1, ranks / model.num_key_value_heads));
+  const std::int64_t query_heads = model.num_heads / ranks;
+  const std::int64_t kv_heads = model.num_key_value_heads * kv_copies / ranks;
+  const std::int64_t query_width = query_heads * head_dim;
+  const std::int64_t kv_width = kv_heads * head_dim;
   Attention attention;
   attention.model_ = model;
   attention.shape_ = {.batch = shape.batch,
                       .sequence = shape.sequence,
-                      .query_heads = model.num_heads,
-                      .key_value_heads = model.num_key_value_heads,
+                      .query_heads = query_heads,
+                      .key_value_heads = kv_heads,
                       .head_dim = head_dim};
 
-  const std::array<Linear::Part, 3> qkv{
-      {{name + ".query", query_width}, {name + ".key", kv_width}, {name + ".value", kv_width}}};
-  attention.qkv_ =
-      Linear::declare(blueprint, qkv, model.hidden_size, model.qkv_bias, model.initializer_range);
+  const std::int64_t all_kv_width = model.num_key_value_heads * head_dim;
+  const std::array<Linear::Part, 3> qkv{{{name + ".query", model.num_heads * head_dim},
+                                         {name + ".key", all_kv_width, kv_copies},
+                                         {name + ".value", all_kv_width, kv_copies}}};
+  attention.qkv_ = Linear::declare(shape.tensor, qkv,
+                                   {.inputs = model.hidden_size,
+                                    .bias = model.qkv_bias,
+                                    .deviation = model.initializer_range,
+                                    .split = Linear::Split::kOutputs},
+                                   blueprint);
   const float residual_scale = model.scaled_residual_init
                                    ? 1.0F / std::sqrt(2.0F * static_cast<float>(model.num_layers))
                                    : 1.0F;
   const std::array<Linear::Part, 1> output{{{name + ".output", model.hidden_size}}};
-  attention.output_ = Linear::declare(blueprint, output, query_width, model.attention_output_bias,
-                                      model.initializer_range * residual_scale);
+  attention.output_ = Linear::declare(shape.tensor, output,
+                                      {.inputs = model.num_heads * head_dim,
+                                       .bias = model.attention_output_bias,
+                                       .deviation = model.initializer_range * residual_scale,
+                                       .split = Linear::Split::kInputs},
+                                      blueprint);
 
   const Shape packed{shape.tokens(), query_width + 2 * kv_width};
   const Shape heads{shape.tokens(), query_width};
-  const Shape per_query{shape.batch, model.num_heads, shape.sequence};
+  const Shape per_query{shape.batch, query_heads, shape.sequence};
   const auto product = [&](const char* what, Shape extent, DType dtype) {
     return shape.add_activation(blueprint, name, what, extent, dtype, Origin::kProduct);
   };

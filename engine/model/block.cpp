@@ -16,24 +16,38 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
   block.attention_out_ = scratch("attention_out");
   block.mlp_out_ = scratch("mlp_out");
   block.d_norm_ = scratch("d_norm");
+  if (shape.tensor.sequence_parallel) {
+    block.gathered_ = scratch("gathered");
+    block.d_gathered_ = scratch("d_gathered");
+  }
   return block;
 }
 
-Block::Flow Block::forward(const ExecContext& context, int slot, const Flow& in) const {
+Block::Flow Block::forward(const LayerContext& context, int slot, const Flow& in) const {
+  const TensorParallel& tensor = context.tensor_parallel;
+  Stream& compute = context.compute;
+  const Tensor gathered = context.optional_buffer(gathered_);
+
   attention_norm_.forward(context, slot, in.x, in.delta);
   attend(context, slot);
   const Tensor mlp_out = context.buffer(mlp_out_);
-  mlp_.forward(context, slot, mlp_norm_.output(context, slot), mlp_out);
-  return {mlp_norm_.residual(context, slot), mlp_out};
+  mlp_.forward(context, slot, tensor.enter(mlp_norm_.output(context, slot), gathered, compute),
+               mlp_out);
+  return {mlp_norm_.residual(context, slot), tensor.leave(mlp_out, compute)};
 }
 
-void Block::attend(const ExecContext& context, int slot) const {
+void Block::attend(const LayerContext& context, int slot) const {
+  const TensorParallel& tensor = context.tensor_parallel;
   const Tensor attention_out = context.buffer(attention_out_);
-  attention_.forward(context, slot, attention_norm_.output(context, slot), attention_out);
-  mlp_norm_.forward(context, slot, attention_norm_.residual(context, slot), attention_out);
+  attention_.forward(context, slot,
+                     tensor.enter(attention_norm_.output(context, slot),
+                                  context.optional_buffer(gathered_), context.compute),
+                     attention_out);
+  mlp_norm_.forward(context, slot, attention_norm_.residual(context, slot),
+                    tensor.leave(attention_out, context.compute));
 }
 
-void Block::recompute(const ExecContext& context, int slot) const {
+void Block::recompute(const LayerContext& context, int slot) const {
   const auto from_residual = [&](const Norm& norm) {
     norm.forward(context, slot, norm.residual(context, slot), {});
   };
@@ -49,24 +63,37 @@ void Block::recompute(const ExecContext& context, int slot) const {
       from_residual(attention_norm_);
       attend(context, slot);
       // Not the product after it: what the block hands on, no backward reads.
-      mlp_.expand(context, slot, mlp_norm_.output(context, slot));
+      mlp_.expand(
+          context, slot,
+          context.tensor_parallel.enter(mlp_norm_.output(context, slot),
+                                        context.optional_buffer(gathered_), context.compute));
       break;
   }
 }
 
-void Block::backward(const ExecContext& context,
+void Block::backward(const LayerContext& context,
                      int slot,
                      Tensor d_residual,
                      const GradTarget& gradients) const {
   recompute(context, slot);
+  const TensorParallel& tensor = context.tensor_parallel;
+  Stream& compute = context.compute;
   const Tensor d_norm = context.buffer(d_norm_);
-  // The residual stream's gradient is also the gradient of what was added to it.
-  mlp_.backward(context, slot, d_residual, mlp_norm_.output(context, slot), d_norm, gradients);
-  mlp_norm_.backward(context, slot, d_norm, d_residual, Write::kAdd, gradients);
+  const Tensor gathered = context.optional_buffer(gathered_);
+  const Tensor d_gathered = context.optional_buffer(d_gathered_);
 
-  attention_.backward(context, slot, d_residual, attention_norm_.output(context, slot), d_norm,
-                      gradients);
-  attention_norm_.backward(context, slot, d_norm, d_residual, Write::kAdd, gradients);
+  // The residual stream's gradient is also the gradient of what was added to it.
+  mlp_.backward(context, slot, tensor.leave_backward(d_residual, d_gathered, compute),
+                tensor.enter(mlp_norm_.output(context, slot), gathered, compute), d_norm,
+                gradients);
+  mlp_norm_.backward(context, slot, tensor.enter_backward(d_norm, compute), d_residual, Write::kAdd,
+                     gradients);
+
+  attention_.backward(context, slot, tensor.leave_backward(d_residual, d_gathered, compute),
+                      tensor.enter(attention_norm_.output(context, slot), gathered, compute),
+                      d_norm, gradients);
+  attention_norm_.backward(context, slot, tensor.enter_backward(d_norm, compute), d_residual,
+                           Write::kAdd, gradients);
 }
 
 }  // namespace dstrain

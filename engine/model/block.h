@@ -11,6 +11,7 @@
 #include <string>
 
 #include "engine/model/attention.h"
+#include "engine/model/layer_context.h"
 #include "engine/model/mlp.h"
 #include "engine/model/norm.h"
 
@@ -26,23 +27,23 @@ class Block {
 
   static Block declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
-  void prepare(const ExecContext& context) const { attention_.prepare(context); }
+  void prepare(const LayerContext& context) const { attention_.prepare(context); }
   /// Where the first block's input must lie (flow.x without a delta).
-  [[nodiscard]] Tensor input(const ExecContext& context, int slot) const {
+  [[nodiscard]] Tensor input(const LayerContext& context, int slot) const {
     return attention_norm_.residual(context, slot);
   }
-  [[nodiscard]] Flow forward(const ExecContext& context, int slot, const Flow& in) const;
+  [[nodiscard]] Flow forward(const LayerContext& context, int slot, const Flow& in) const;
   /// d_residual: gradient of r2 + m on entry, of x + delta on return.
-  void backward(const ExecContext& context,
+  void backward(const LayerContext& context,
                 int slot,
                 Tensor d_residual,
                 const GradTarget& gradients) const;
 
  private:
   /// From attention_norm_'s output to mlp_norm_'s.
-  void attend(const ExecContext& context, int slot) const;
+  void attend(const LayerContext& context, int slot) const;
   /// Makes everything that backward reads whole again.
-  void recompute(const ExecContext& context, int slot) const;
+  void recompute(const LayerContext& context, int slot) const;
 
   RecomputeGranularity recompute_ = RecomputeGranularity::kNone;
   Norm attention_norm_;
@@ -52,6 +53,8 @@ class Block {
   BufferRef attention_out_;  // scratch [N, C]
   BufferRef mlp_out_;        // scratch [N, C]
   BufferRef d_norm_;         // scratch [N, C]
+  BufferRef gathered_;       // scratch [N, C]: what a half reads; sequence parallelism only
+  BufferRef d_gathered_;     // scratch [N, C]: gradient of what a half makes; likewise
 };
 
 }  // namespace dstrain

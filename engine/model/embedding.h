@@ -1,32 +1,44 @@
 // Embedding: token rows, and learned position rows where the model has them.
 #pragma once
 
+#include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
-#include "engine/runtime/exec_context.h"
 
 namespace dstrain {
 
 class Embedding {
  public:
-  static Embedding declare(const LayerShape& shape, Blueprint& blueprint);
+  /// `tied_across_stages`: the head is on another pipeline stage and has a copy of the table, which
+  /// is then alone in its unit, so that both stages cut it alike.
+  static Embedding declare(const LayerShape& shape, bool tied_across_stages, Blueprint& blueprint);
+  /// That copy.
+  static ParamDecl table_copy(const LayerShape& shape);
+
+  /// This rank's rows of a [vocabulary, C] matrix: equal slices, the last ones padded.
+  static TensorShare vocabulary_share(const LayerShape& shape);
+  static VocabSlice vocabulary_slice(const LayerShape& shape);
 
   /// The token table, which a tied head computes logits with.
   [[nodiscard]] ParamRef table() const { return table_; }
+  /// -1 without learned positions.
+  [[nodiscard]] int position_unit() const { return position_.unit; }
 
-  /// tokens_N i32 → x_NC.
-  void forward(const ExecContext& context, ConstTensor tokens_N, Tensor x_NC) const;
-  /// `table_write`: kAdd where a tied head has written its part already.
-  void backward(const ExecContext& context,
+  /// tokens_N i32 → the residual stream's first values, [N, C] or this rank's tokens of it.
+  void forward(const LayerContext& context, ConstTensor tokens_N, Tensor stream) const;
+  /// d_stream: their gradient. `table_write`: kAdd where a tied head has written its part already.
+  void backward(const LayerContext& context,
                 ConstTensor tokens_N,
-                ConstTensor dx_NC,
+                ConstTensor d_stream,
                 Write table_write,
-                const GradTarget& gradients) const;
+                const GradTarget& table,
+                const GradTarget& positions) const;
 
  private:
   std::int64_t sequence_ = 0;
-  VocabSlice vocabulary_;  // of the table's rows
+  VocabSlice slice_;  // of the vocabulary: this rank's rows of the table
   ParamRef table_;
   ParamRef position_;
+  BufferRef gathered_;  // scratch [N, C]; sequence parallelism only
 };
 
 }  // namespace dstrain

@@ -28,12 +28,23 @@ void initial_values(const ParamDecl& param,
     std::fill(out.begin(), out.end(), param.init == Init::kOnes ? 1.0F : 0.0F);
     return;
   }
+  // Element k of the box is element whole(k) of the tensor, whatever the box.
+  const Shape start = param.box_start();
+  const Shape extent = param.box_extent();
+  check(param.shape.rank() <= 2, "{} has {} dims; boxes have rows and columns", param.name,
+        param.shape.rank());
+  const bool matrix = param.shape.rank() == 2;
+  const std::int64_t width = matrix ? extent[1] : std::max<std::int64_t>(1, extent.numel());
+  const std::int64_t whole_width = matrix ? param.shape[1] : param.shape.numel();
+  const std::int64_t first = matrix ? start[0] * whole_width + start[1] : start[0];
   const std::uint64_t stream = stream_of(param.name);
   const auto count = static_cast<std::int64_t>(out.size());
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t k = begin + i;
+    const std::int64_t whole = first + k / width * whole_width + k % width;
     out[static_cast<std::size_t>(i)] =
-        param.deviation * normal_at(seed, stream, static_cast<std::uint64_t>(begin + i));
+        param.deviation * normal_at(seed, stream, static_cast<std::uint64_t>(whole));
   }
 }
 

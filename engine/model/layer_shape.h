@@ -16,6 +16,18 @@
 
 namespace dstrain {
 
+/// This rank's place in its tensor-parallel group.
+struct TensorShape {
+  int ranks = 1;  ///< t
+  int rank = 0;
+  bool sequence_parallel = false;
+
+  /// Of a tensor that every rank holds whole.
+  [[nodiscard]] TensorShare replicated(bool partial_gradient) const {
+    return {.copies = ranks, .copy = rank, .partial_gradient = partial_gradient && ranks > 1};
+  }
+};
+
 /// How forward comes by a tensor that backward reads: which decides whether it is kept until then
 /// or computed again. "full" is activation checkpointing, block by block (Chen et al. 2016,
 /// "Training deep nets with sublinear memory cost", §4); "selective" spares the products (after
@@ -37,10 +49,16 @@ struct LayerShape {
   std::int64_t batch = 1;     ///< B, sequences of a micro-batch
   std::int64_t sequence = 1;  ///< T
   DType compute = DType::kF32;
+  TensorShape tensor{};
   RecomputeGranularity recompute = RecomputeGranularity::kNone;  ///< of the layer being declared
 
   /// N = B · T.
   [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
+  /// Tokens of norms and of the residual stream on this rank: N, or N / t with sequence
+  /// parallelism.
+  [[nodiscard]] std::int64_t stream_tokens() const {
+    return tensor.sequence_parallel ? tokens() / tensor.ranks : tokens();
+  }
   /// Declares a tensor that forward writes and backward reads: "blocks.3.mlp/hidden" where it is
   /// kept; otherwise "mlp/hidden", which all blocks that compute it again share.
   BufferRef add_activation(Blueprint& blueprint,

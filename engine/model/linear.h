@@ -2,6 +2,7 @@
 // (q‖k‖v, gate‖up): neighbours in their unit, so one matrix product serves them all.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -15,17 +16,27 @@ class Linear {
   struct Part {
     std::string name;          ///< "blocks.3.attention.query"; ".weight" and ".bias" are appended
     std::int64_t outputs = 0;  ///< rows of its weight
+    int copies = 1;            ///< neighbouring tensor-parallel ranks that hold the same rows
   };
-  /// Deviation of initial weights; biases start at zero.
-  static Linear declare(Blueprint& blueprint,
+  /// How the weight is shared out in a tensor-parallel group. kOutputs: each rank has rows of it
+  /// and makes some of the outputs. kInputs: each has columns, reads some of the inputs and makes a
+  /// part of the sum; the first rank adds the bias.
+  enum class Split : std::uint8_t { kOutputs, kInputs };
+  struct Options {
+    std::int64_t inputs = 0;
+    bool bias = false;
+    float deviation = 0.02F;  ///< of initial weights; biases start at zero
+    Split split = Split::kOutputs;
+  };
+  static Linear declare(const TensorShape& tensor,
                         std::span<const Part> parts,
-                        std::int64_t inputs,
-                        bool bias,
-                        float deviation);
+                        const Options& options,
+                        Blueprint& blueprint);
 
+  /// Of this rank.
   [[nodiscard]] std::int64_t outputs() const { return outputs_; }
 
-  /// x [N, inputs] → y [N, outputs].
+  /// x [N, inputs] → y [N, outputs], as many as this rank has of them.
   void forward(const ExecContext& context, ConstTensor x, Tensor y) const;
   /// dx (overwritten) and the parameters' gradients from dy.
   void backward(const ExecContext& context,
@@ -38,6 +49,7 @@ class Linear {
   ParamRef weight_;  // first of num_parts_ neighbours
   ParamRef bias_;    // likewise; index < 0 without biases
   int num_parts_ = 0;
+  bool adds_bias_ = true;
   std::int64_t inputs_ = 0;
   std::int64_t outputs_ = 0;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/model/embedding.h"
+
 namespace dstrain {
 
 LossHead LossHead::declare(const LayerShape& shape,
@@ -11,60 +13,98 @@ LossHead LossHead::declare(const LayerShape& shape,
   const std::int64_t tokens = shape.tokens();
   LossHead head;
   head.tokens_ = tokens;
-  head.vocab_size_ = model.vocab_size;
   head.tied_ = model.tied_embeddings;
+  head.slice_ = Embedding::vocabulary_slice(shape);
+  const TensorShare share = Embedding::vocabulary_share(shape);
+  const std::int64_t columns = share.extent[0];
   head.norm_ = Norm::declare(shape, "final_norm", Origin::kInput, blueprint);
   head.weight_ = head.tied_ ? embedding_table
                             : blueprint.add_param({.name = "head.weight",
                                                    .shape = {model.vocab_size, model.hidden_size},
-                                                   .deviation = model.initializer_range});
+                                                   .deviation = model.initializer_range,
+                                                   .share = share});
   // Chunks of even size: each one reads the whole weight and adds to its whole gradient.
-  const std::int64_t most = std::clamp<std::int64_t>(
-      kMaxChunkBytes / (model.vocab_size * size_of(shape.compute)), 1, tokens);
+  const std::int64_t most =
+      std::clamp<std::int64_t>(kMaxChunkBytes / (columns * size_of(shape.compute)), 1, tokens);
   const std::int64_t chunks = (tokens + most - 1) / most;
   head.chunk_tokens_ = (tokens + chunks - 1) / chunks;
   head.logits_ = blueprint.add_buffer(
-      {"logits", {head.chunk_tokens_, model.vocab_size}, shape.compute, Lifetime::kScratch});
+      {"logits", {head.chunk_tokens_, columns}, shape.compute, Lifetime::kScratch});
   head.losses_ = blueprint.add_buffer({"losses", {tokens}, DType::kF32, Lifetime::kScratch});
   head.d_norm_ = blueprint.add_buffer(
       {"d_norm", {tokens, model.hidden_size}, shape.compute, Lifetime::kScratch});
   head.loss_sum_ = blueprint.add_buffer({"loss_sum", {1}, DType::kF64, Lifetime::kScratch});
+  if (shape.tensor.ranks > 1) {
+    head.stats_ = blueprint.add_buffer({"vocabulary_stats",
+                                        {shape.tensor.ranks, head.chunk_tokens_, 3},
+                                        DType::kF32,
+                                        Lifetime::kScratch});
+    head.logsumexp_ = blueprint.add_buffer(
+        {"vocabulary_logsumexp", {head.chunk_tokens_}, DType::kF32, Lifetime::kScratch});
+  }
+  if (shape.tensor.sequence_parallel) {
+    head.gathered_ = blueprint.add_buffer(
+        {"gathered", {tokens, model.hidden_size}, shape.compute, Lifetime::kScratch});
+  }
   return head;
 }
 
-void LossHead::forward(const ExecContext& context,
+void LossHead::forward(const LayerContext& context,
                        int slot,
-                       ConstTensor residual_NC,
-                       ConstTensor delta_NC) const {
-  norm_.forward(context, slot, residual_NC, delta_NC);
+                       ConstTensor residual,
+                       ConstTensor delta) const {
+  norm_.forward(context, slot, residual, delta);
 }
 
-void LossHead::evaluate(const ExecContext& context,
+void LossHead::combine_losses(const LayerContext& context,
+                              ConstTensor logits,
+                              ConstTensor targets,
+                              Tensor losses) const {
+  const TensorParallel& tensor = context.tensor_parallel;
+  const std::int64_t rows = logits.dim(0);
+  const Tensor stats = context.buffer(stats_).flat(0, tensor.size() * rows * 3);
+  const Tensor mine = stats.flat(tensor.rank() * rows * 3, (tensor.rank() + 1) * rows * 3);
+  context.ops.cross_entropy_partial(logits, targets, slice_, mine.view({rows, 3}), context.compute);
+  tensor.group().all_gather(mine, stats, Purpose::kActivation, context.compute);
+  context.ops.cross_entropy_combine(stats.view({tensor.size(), rows, 3}),
+                                    context.buffer(logsumexp_).flat(0, rows), losses,
+                                    context.compute);
+}
+
+void LossHead::evaluate(const LayerContext& context,
                         int slot,
                         ConstTensor targets_N,
                         Write loss_write) const {
-  const ConstTensor hidden = norm_.output(context, slot);
+  const ConstTensor hidden = context.tensor_parallel.enter(
+      norm_.output(context, slot), context.optional_buffer(gathered_), context.compute);
   const ConstTensor weight = context.param(weight_);
   const Tensor losses = context.buffer(losses_);
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
     const Tensor logits = context.buffer(logits_).rows(0, end - begin);
+    const ConstTensor targets = targets_N.flat(begin, end);
     context.ops.linear_forward(hidden.rows(begin, end), weight, {}, logits, context.compute);
-    context.ops.cross_entropy_forward(logits, targets_N.flat(begin, end), vocab_size_,
-                                      losses.flat(begin, end), context.compute);
+    if (context.tensor_parallel.size() > 1) {
+      combine_losses(context, logits, targets, losses.flat(begin, end));
+    } else {
+      context.ops.cross_entropy_forward(logits, targets, slice_.vocab_size, losses.flat(begin, end),
+                                        context.compute);
+    }
   }
   context.ops.sum(losses, loss_sum(context), loss_write, context.compute);
 }
 
-void LossHead::backward(const ExecContext& context,
+void LossHead::backward(const LayerContext& context,
                         int slot,
                         ConstTensor targets_N,
                         float gradient_scale,
                         Write loss_write,
-                        Tensor d_residual_NC,
+                        Tensor d_residual,
                         const GradTarget& head_gradients,
                         const GradTarget& embedding_gradients) const {
-  const ConstTensor hidden = norm_.output(context, slot);
+  const TensorParallel& tensor = context.tensor_parallel;
+  const ConstTensor hidden = tensor.enter(norm_.output(context, slot),
+                                          context.optional_buffer(gathered_), context.compute);
   const ConstTensor weight = context.param(weight_);
   const GradTarget& weight_target = tied_ ? embedding_gradients : head_gradients;
   const Tensor d_weight = weight_target.param(weight_);
@@ -73,17 +113,25 @@ void LossHead::backward(const ExecContext& context,
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
     const Tensor logits = context.buffer(logits_).rows(0, end - begin);
+    const ConstTensor targets = targets_N.flat(begin, end);
     context.ops.linear_forward(hidden.rows(begin, end), weight, {}, logits, context.compute);
-    context.ops.cross_entropy_forward_backward(logits, targets_N.flat(begin, end), vocab_size_,
-                                               gradient_scale, losses.flat(begin, end),
-                                               context.compute);
+    if (tensor.size() > 1) {
+      combine_losses(context, logits, targets, losses.flat(begin, end));
+      context.ops.cross_entropy_gradient(logits, targets, slice_,
+                                         context.buffer(logsumexp_).flat(0, end - begin),
+                                         gradient_scale, context.compute);
+    } else {
+      context.ops.cross_entropy_forward_backward(logits, targets, slice_.vocab_size, gradient_scale,
+                                                 losses.flat(begin, end), context.compute);
+    }
     context.ops.linear_backward_input(logits, weight, d_norm.rows(begin, end), context.compute);
     context.ops.linear_backward_weight(logits, hidden.rows(begin, end), d_weight,
                                        begin == 0 ? weight_target.write : Write::kAdd,
                                        context.compute);
   }
   context.ops.sum(losses, loss_sum(context), loss_write, context.compute);
-  norm_.backward(context, slot, d_norm, d_residual_NC, Write::kOverwrite, head_gradients);
+  norm_.backward(context, slot, tensor.enter_backward(d_norm, context.compute), d_residual,
+                 Write::kOverwrite, head_gradients);
 }
 
 }  // namespace dstrain

@@ -3,9 +3,9 @@
 // two products of backward (as Liger and llm.q do), so memory does not grow with tokens × V.
 #pragma once
 
+#include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/norm.h"
-#include "engine/runtime/exec_context.h"
 
 namespace dstrain {
 
@@ -18,35 +18,41 @@ class LossHead {
   static LossHead declare(const LayerShape& shape, ParamRef embedding_table, Blueprint& blueprint);
 
   /// The final norm of residual + delta.
-  void forward(const ExecContext& context,
+  void forward(const LayerContext& context,
                int slot,
-               ConstTensor residual_NC,
-               ConstTensor delta_NC) const;
+               ConstTensor residual,
+               ConstTensor delta) const;
   /// Losses only: loss_sum = or += Σ losses.
-  void evaluate(const ExecContext& context,
+  void evaluate(const LayerContext& context,
                 int slot,
                 ConstTensor targets_N,
                 Write loss_write) const;
-  /// Losses and gradients: d_residual_NC (overwritten), the head's own, and the tied table's.
+  /// Losses and gradients: d_residual (overwritten), the head's own, and the tied table's.
   /// Every token's loss counts `gradient_scale` times.
-  void backward(const ExecContext& context,
+  void backward(const LayerContext& context,
                 int slot,
                 ConstTensor targets_N,
                 float gradient_scale,
                 Write loss_write,
-                Tensor d_residual_NC,
+                Tensor d_residual,
                 const GradTarget& head_gradients,
                 const GradTarget& embedding_gradients) const;
   /// f64, one element: the sum of losses in nats.
-  [[nodiscard]] Tensor loss_sum(const ExecContext& context) const {
+  [[nodiscard]] Tensor loss_sum(const LayerContext& context) const {
     return context.buffer(loss_sum_);
   }
   [[nodiscard]] bool tied() const { return tied_; }
 
  private:
+  /// Losses of a chunk from this rank's logits and what the others found; fills logsumexp_.
+  void combine_losses(const LayerContext& context,
+                      ConstTensor logits,
+                      ConstTensor targets,
+                      Tensor losses) const;
+
   std::int64_t tokens_ = 0;
   std::int64_t chunk_tokens_ = 0;
-  std::int64_t vocab_size_ = 0;
+  VocabSlice slice_;  // of the vocabulary: this rank's columns of the logits
   bool tied_ = false;
   Norm norm_;
   ParamRef weight_;   // [V, C]: own, or the embedding's
@@ -54,6 +60,10 @@ class LossHead {
   BufferRef losses_;  // scratch [N]
   BufferRef d_norm_;  // scratch [N, C]
   BufferRef loss_sum_;
+  // Where the vocabulary is shared out, per chunk:
+  BufferRef stats_;      // scratch [ranks, chunk, 3]: maxima, sums and targets of all ranks
+  BufferRef logsumexp_;  // scratch [chunk]
+  BufferRef gathered_;   // scratch [N, C]; sequence parallelism only
 };
 
 }  // namespace dstrain

@@ -7,23 +7,31 @@ namespace dstrain {
 
 Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
   const ModelSpec& model = shape.model;
-  const std::int64_t width = model.intermediate_size;
+  const std::int64_t width = model.intermediate_size / shape.tensor.ranks;
   Mlp mlp;
   mlp.activation_ = model.activation;
   mlp.gated_ = model.gated_mlp;
   std::vector<Linear::Part> up;
   if (model.gated_mlp) {
-    up.push_back({name + ".gate", width});
+    up.push_back({name + ".gate", model.intermediate_size});
   }
-  up.push_back({name + ".up", width});
-  mlp.up_ =
-      Linear::declare(blueprint, up, model.hidden_size, model.mlp_bias, model.initializer_range);
+  up.push_back({name + ".up", model.intermediate_size});
+  mlp.up_ = Linear::declare(shape.tensor, up,
+                            {.inputs = model.hidden_size,
+                             .bias = model.mlp_bias,
+                             .deviation = model.initializer_range,
+                             .split = Linear::Split::kOutputs},
+                            blueprint);
   const float residual_scale = model.scaled_residual_init
                                    ? 1.0F / std::sqrt(2.0F * static_cast<float>(model.num_layers))
                                    : 1.0F;
   const std::vector<Linear::Part> down{{name + ".down", model.hidden_size}};
-  mlp.down_ = Linear::declare(blueprint, down, width, model.mlp_bias,
-                              model.initializer_range * residual_scale);
+  mlp.down_ = Linear::declare(shape.tensor, down,
+                              {.inputs = model.intermediate_size,
+                               .bias = model.mlp_bias,
+                               .deviation = model.initializer_range * residual_scale,
+                               .split = Linear::Split::kInputs},
+                              blueprint);
 
   const Shape pre{shape.tokens(), mlp.up_.outputs()};
   const Shape hidden{shape.tokens(), width};

@@ -7,23 +7,31 @@ Norm Norm::declare(const LayerShape& shape,
                    Origin residual,
                    Blueprint& blueprint) {
   const std::int64_t width = shape.model.hidden_size;
-  const Shape activations{shape.tokens(), width};
+  const Shape activations{shape.stream_tokens(), width};
   Norm norm;
   norm.kind_ = shape.model.norm;
   norm.epsilon_ = shape.model.norm_epsilon;
-  norm.weight_ = blueprint.add_param(
-      {.name = name + ".weight", .shape = {width}, .init = Init::kOnes, .decays = false});
+  // Each rank sees its own tokens: their parts of the gradient are summed.
+  const TensorShare share = shape.tensor.replicated(shape.tensor.sequence_parallel);
+  norm.weight_ = blueprint.add_param({.name = name + ".weight",
+                                      .shape = {width},
+                                      .init = Init::kOnes,
+                                      .decays = false,
+                                      .share = share});
   if (norm.kind_ == NormKind::kLayerNorm) {
-    norm.bias_ = blueprint.add_param(
-        {.name = name + ".bias", .shape = {width}, .init = Init::kZeros, .decays = false});
+    norm.bias_ = blueprint.add_param({.name = name + ".bias",
+                                      .shape = {width},
+                                      .init = Init::kZeros,
+                                      .decays = false,
+                                      .share = share});
   }
   norm.residual_ =
       shape.add_activation(blueprint, name, "residual", activations, shape.compute, residual);
   // Functions of a row of the residual.
   norm.output_ =
       shape.add_activation(blueprint, name, "output", activations, shape.compute, Origin::kRowwise);
-  norm.stats_ = shape.add_activation(blueprint, name, "stats", {shape.tokens(), 2}, DType::kF32,
-                                     Origin::kRowwise);
+  norm.stats_ = shape.add_activation(blueprint, name, "stats", {shape.stream_tokens(), 2},
+                                     DType::kF32, Origin::kRowwise);
   return norm;
 }
 

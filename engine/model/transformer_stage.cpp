@@ -1,108 +1,166 @@
 #include "engine/model/transformer_stage.h"
 
 namespace dstrain {
-namespace {
-
-constexpr int kEmbeddingUnit = 0;
-
-int block_unit(std::size_t block) {
-  return static_cast<int>(block) + 1;
-}
-
-}  // namespace
 
 TransformerStage TransformerStage::declare(const LayerShape& shape,
                                            const RecomputeConfig& recompute,
+                                           const StageExtent& extent,
                                            Blueprint& blueprint) {
   TransformerStage stage;
-  blueprint.begin_unit("embedding");
-  stage.embedding_ = Embedding::declare(shape, blueprint);
+  stage.extent_ = extent;
+  if (extent.is_first()) {
+    stage.declare_embedding(shape, blueprint);
+  }
   LayerShape block_shape = shape;
-  for (std::int64_t layer = 0; layer < shape.model.num_layers; ++layer) {
+  for (std::int64_t layer = extent.first_block; layer < extent.end_block; ++layer) {
     const std::string name = "blocks." + std::to_string(layer);
-    blueprint.begin_unit(name);
+    const int unit = blueprint.begin_unit(name);
+    stage.first_block_unit_ = layer == extent.first_block ? unit : stage.first_block_unit_;
     block_shape.recompute = recompute.of_block(layer);
     stage.blocks_.push_back(Block::declare(block_shape, name, blueprint));
   }
-  blueprint.begin_unit("head");
-  stage.head_ = LossHead::declare(shape, stage.embedding_.table(), blueprint);
-
-  const Shape ids{shape.tokens()};
-  stage.tokens_ = blueprint.add_buffer({"tokens", ids, DType::kI32, Lifetime::kSaved});
-  stage.targets_ = blueprint.add_buffer({"targets", ids, DType::kI32, Lifetime::kSaved});
-  stage.d_residual_ = blueprint.add_buffer(
-      {"d_residual", {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
+  if (extent.is_last()) {
+    stage.declare_head(shape, blueprint);
+  }
+  stage.declare_edges(shape, blueprint);
+  stage.declare_walks();
   return stage;
 }
 
-UnitWalk TransformerStage::forward_walk() const {
-  UnitWalk walk;
-  for (int unit = kEmbeddingUnit; unit <= head_unit(); ++unit) {
-    walk.push_back({.pass = Pass::kForward, .unit = unit, .reads = {unit}, .writes = {}});
+void TransformerStage::declare_embedding(const LayerShape& shape, Blueprint& blueprint) {
+  const bool tied_across = shape.model.tied_embeddings && !extent_.is_last();
+  embedding_units_ = {blueprint.begin_unit("embedding")};
+  embedding_ = Embedding::declare(shape, tied_across, blueprint);
+  if (const int unit = embedding_.position_unit(); unit > embedding_units_.front()) {
+    embedding_units_.push_back(unit);
   }
-  return walk;
+  table_unit_ = embedding_units_.front();
 }
 
-std::vector<int> TransformerStage::units_of_logits() const {
-  return head_.tied() ? std::vector<int>{head_unit(), kEmbeddingUnit}
-                      : std::vector<int>{head_unit()};
+void TransformerStage::declare_head(const LayerShape& shape, Blueprint& blueprint) {
+  ParamRef table = embedding_.table();
+  if (shape.model.tied_embeddings && !extent_.is_first()) {
+    table_unit_ = blueprint.begin_unit("embedding");
+    table = blueprint.add_param(Embedding::table_copy(shape));
+  }
+  head_unit_ = blueprint.begin_unit("head");
+  head_ = LossHead::declare(shape, table, blueprint);
 }
 
-UnitWalk TransformerStage::training_walk() const {
-  UnitWalk walk = forward_walk();
-  walk.push_back({.pass = Pass::kBackward,
-                  .unit = head_unit(),
-                  .reads = units_of_logits(),
-                  .writes = units_of_logits()});
-  for (int unit = head_unit() - 1; unit > kEmbeddingUnit; --unit) {
-    walk.push_back({.pass = Pass::kBackward, .unit = unit, .reads = {unit}, .writes = {unit}});
+void TransformerStage::declare_edges(const LayerShape& shape, Blueprint& blueprint) {
+  const Shape ids{shape.tokens()};
+  const Shape stream{shape.stream_tokens(), shape.model.hidden_size};
+  if (extent_.is_first()) {
+    tokens_ = blueprint.add_buffer({"tokens", ids, DType::kI32, Lifetime::kSaved});
   }
-  // The gradient of a table look-up needs no table.
-  walk.push_back(
-      {.pass = Pass::kBackward, .unit = kEmbeddingUnit, .reads = {}, .writes = {kEmbeddingUnit}});
-  return walk;
+  if (extent_.is_last()) {
+    targets_ = blueprint.add_buffer({"targets", ids, DType::kI32, Lifetime::kSaved});
+  }
+  // The chunks of a rank share what comes in and goes out: there is one of each at a time.
+  if (extent_.stages > 1) {
+    const auto edge = [&](const char* name) {
+      return blueprint.add_buffer({name, stream, shape.compute, Lifetime::kScratch});
+    };
+    input_ = edge("edge/input");
+    output_ = edge("edge/output");
+    d_output_ = edge("edge/d_output");
+    d_input_ = edge("edge/d_input");
+  }
+  d_residual_ = blueprint.add_buffer({"d_residual", stream, shape.compute, Lifetime::kScratch});
+}
+
+void TransformerStage::declare_walks() {
+  const auto visit = [](UnitWalk& walk, Pass pass, const std::vector<int>& reads,
+                        const std::vector<int>& writes, int unit) {
+    walk.push_back({.pass = pass, .unit = unit, .reads = reads, .writes = writes});
+  };
+  if (extent_.is_first()) {
+    visit(forward_walk_, Pass::kForward, embedding_units_, {}, embedding_units_.front());
+  }
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    visit(forward_walk_, Pass::kForward, {block_unit(i)}, {}, block_unit(i));
+  }
+  if (extent_.is_last()) {
+    std::vector<int> logits{head_unit_};
+    if (head_.tied()) {
+      logits.push_back(table_unit_);
+    }
+    visit(forward_walk_, Pass::kForward, {head_unit_}, {}, head_unit_);
+    visit(backward_walk_, Pass::kBackward, logits, logits, head_unit_);
+    losses_visit_ = {.pass = Pass::kForward, .unit = head_unit_, .reads = logits, .writes = {}};
+  }
+  for (std::size_t i = blocks_.size(); i-- > 0;) {
+    visit(backward_walk_, Pass::kBackward, {block_unit(i)}, {block_unit(i)}, block_unit(i));
+  }
+  if (extent_.is_first()) {
+    // The gradient of a table look-up needs no table.
+    visit(backward_walk_, Pass::kBackward, {}, embedding_units_, embedding_units_.front());
+  }
 }
 
 UnitWalk TransformerStage::evaluation_walk() const {
-  UnitWalk walk = forward_walk();
-  walk.push_back(
-      {.pass = Pass::kForward, .unit = head_unit(), .reads = units_of_logits(), .writes = {}});
+  UnitWalk walk = forward_walk_;
+  if (extent_.is_last()) {
+    walk.push_back(losses_visit_);
+  }
   return walk;
 }
 
-void TransformerStage::prepare(const ExecContext& context) const {
+void TransformerStage::prepare(const LayerContext& context) const {
   for (const Block& block : blocks_) {
     block.prepare(context);
   }
 }
 
-Tensor TransformerStage::tokens(const ExecContext& context, int slot) const {
+Tensor TransformerStage::tokens(const LayerContext& context, int slot) const {
   return context.buffer(tokens_, slot);
 }
 
-Tensor TransformerStage::targets(const ExecContext& context, int slot) const {
+Tensor TransformerStage::targets(const LayerContext& context, int slot) const {
   return context.buffer(targets_, slot);
 }
 
-void TransformerStage::forward(const ExecContext& context,
-                               DataParallel& data_parallel,
-                               int slot) const {
-  const auto within = [&](int unit, auto&& work) {
-    data_parallel.before_unit(unit, Pass::kForward);
-    work();
-    data_parallel.after_unit(unit, Pass::kForward);
-  };
-  Block::Flow flow{blocks_.front().input(context, slot), {}};
-  within(kEmbeddingUnit, [&] {
-    embedding_.forward(context, tokens(context, slot), blocks_.front().input(context, slot));
-  });
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    within(block_unit(i), [&] { flow = blocks_[i].forward(context, slot, flow); });
+Tensor TransformerStage::edge(const LayerContext& context, Edge edge) const {
+  switch (edge) {
+    case Edge::kInput:
+      return context.buffer(input_);
+    case Edge::kOutput:
+      return context.buffer(output_);
+    case Edge::kGradientOfOutput:
+      return context.buffer(d_output_);
+    case Edge::kGradientOfInput:
+      return context.buffer(d_input_);
   }
-  within(head_unit(), [&] { head_.forward(context, slot, flow.x, flow.delta); });
+  return {};
 }
 
-void TransformerStage::backward(const ExecContext& context,
+void TransformerStage::forward(const LayerContext& context,
+                               DataParallel& data_parallel,
+                               int slot) const {
+  auto visit = forward_walk_.begin();
+  const auto within_next = [&](auto&& work) {
+    data_parallel.before_visit(*visit);
+    work();
+    data_parallel.after_visit(*visit++);
+  };
+  const Tensor first = blocks_.front().input(context, slot);
+  if (extent_.is_first()) {
+    within_next([&] { embedding_.forward(context, tokens(context, slot), first); });
+  } else {
+    context.ops.cast(context.buffer(input_), first, context.compute);
+  }
+  Block::Flow flow{first, {}};
+  for (const Block& block : blocks_) {
+    within_next([&] { flow = block.forward(context, slot, flow); });
+  }
+  if (extent_.is_last()) {
+    within_next([&] { head_.forward(context, slot, flow.x, flow.delta); });
+  } else {
+    context.ops.add(flow.x, flow.delta, context.buffer(output_), context.compute);
+  }
+}
+
+void TransformerStage::backward(const LayerContext& context,
                                 DataParallel& data_parallel,
                                 const MicroBatch& micro_batch) const {
   const int slot = micro_batch.slot;
@@ -110,43 +168,62 @@ void TransformerStage::backward(const ExecContext& context,
   const auto gradients_of = [&](int unit) {
     return data_parallel.grad_target(unit, micro_batch.index);
   };
-  const auto within = [&](int unit, auto&& work) {
-    data_parallel.before_unit(unit, Pass::kBackward);
-    work();
-    data_parallel.after_unit(unit, Pass::kBackward);
+  const auto ready = [&](int unit) {
     data_parallel.unit_grads_ready(unit, micro_batch.index, micro_batch.last);
   };
-  // A tied head writes the first part of the embedding's gradient.
-  GradTarget embedding_gradients;
-  within(head_unit(), [&] {
-    if (head_.tied()) {
-      embedding_gradients = gradients_of(kEmbeddingUnit);
+  auto visit = backward_walk_.begin();
+  const auto within_next = [&](auto&& work) {
+    data_parallel.before_visit(*visit);
+    work();
+    data_parallel.after_visit(*visit++);
+  };
+  GradTarget table_gradients;  // of a tied table, whose first part the head writes
+  if (extent_.is_last()) {
+    within_next([&] {
+      if (head_.tied()) {
+        table_gradients = gradients_of(table_unit_);
+      }
+      head_.backward(context, slot, targets(context, slot), micro_batch.gradient_scale,
+                     micro_batch.index == 0 ? Write::kOverwrite : Write::kAdd, d_residual,
+                     gradients_of(head_unit_), table_gradients);
+    });
+    ready(head_unit_);
+    if (head_.tied() && !extent_.is_first()) {
+      ready(table_unit_);
     }
-    head_.backward(context, slot, targets(context, slot), micro_batch.gradient_scale,
-                   micro_batch.index == 0 ? Write::kOverwrite : Write::kAdd, d_residual,
-                   gradients_of(head_unit()), embedding_gradients);
-  });
-  for (std::size_t i = blocks_.size(); i-- > 0;) {
-    const int unit = block_unit(i);
-    within(unit, [&] { blocks_[i].backward(context, slot, d_residual, gradients_of(unit)); });
+  } else {
+    context.ops.cast(context.buffer(d_output_), d_residual, context.compute);
   }
-  within(kEmbeddingUnit, [&] {
-    if (!head_.tied()) {
-      embedding_gradients = gradients_of(kEmbeddingUnit);
+  for (std::size_t i = blocks_.size(); i-- > 0;) {
+    within_next(
+        [&] { blocks_[i].backward(context, slot, d_residual, gradients_of(block_unit(i))); });
+    ready(block_unit(i));
+  }
+  if (extent_.is_first()) {
+    within_next([&] {
+      const bool head_wrote = extent_.is_last() && head_.tied();
+      const GradTarget table =
+          head_wrote ? table_gradients : gradients_of(embedding_units_.front());
+      const GradTarget positions =
+          embedding_units_.size() > 1 ? gradients_of(embedding_units_.back()) : table;
+      embedding_.backward(context, tokens(context, slot), d_residual,
+                          head_wrote ? Write::kAdd : table.write, table, positions);
+    });
+    for (const int unit : embedding_units_) {
+      ready(unit);
     }
-    embedding_.backward(context, tokens(context, slot), d_residual,
-                        head_.tied() ? Write::kAdd : embedding_gradients.write,
-                        embedding_gradients);
-  });
+  } else {
+    context.ops.cast(d_residual, context.buffer(d_input_), context.compute);
+  }
 }
 
-void TransformerStage::evaluate(const ExecContext& context,
+void TransformerStage::evaluate(const LayerContext& context,
                                 DataParallel& data_parallel,
                                 int slot,
                                 Write loss_write) const {
-  data_parallel.before_unit(head_unit(), Pass::kForward);
+  data_parallel.before_visit(losses_visit_);
   head_.evaluate(context, slot, targets(context, slot), loss_write);
-  data_parallel.after_unit(head_unit(), Pass::kForward);
+  data_parallel.after_visit(losses_visit_);
 }
 
 }  // namespace dstrain

@@ -1,20 +1,35 @@
-// TransformerStage: embedding, blocks and loss head as one pipeline stage, with the hooks of the
-// data-parallel strategy between units. Unit 0 is the embedding, unit 1 + i block i, the last the
-// head.
+// TransformerStage: consecutive blocks of the model, with the embedding before them and the loss
+// head behind them where they are its first and its last; the hooks of the data-parallel strategy
+// between units. A whole model is one stage; a pipeline has several, and with virtual stages a rank
+// has several of them.
+//
+// What crosses from one stage to the next is the residual stream [n, C], n the tokens that this
+// rank's norms see; back comes its gradient.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/model/block.h"
 #include "engine/model/embedding.h"
+#include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/loss_head.h"
 #include "engine/parallel/data_parallel.h"
 #include "engine/plan/unit_walk.h"
-#include "engine/runtime/exec_context.h"
 
 namespace dstrain {
+
+/// Blocks [first, end) of the model, in a place of `stages`.
+struct StageExtent {
+  std::int64_t first_block = 0;
+  std::int64_t end_block = 0;
+  int index = 0;
+  int stages = 1;
+  [[nodiscard]] bool is_first() const { return index == 0; }
+  [[nodiscard]] bool is_last() const { return index + 1 == stages; }
+};
 
 /// One micro-batch of one step.
 struct MicroBatch {
@@ -29,46 +44,68 @@ class TransformerStage {
   /// `recompute`: what blocks compute again; shape.recompute is set from it, block by block.
   static TransformerStage declare(const LayerShape& shape,
                                   const RecomputeConfig& recompute,
+                                  const StageExtent& extent,
                                   Blueprint& blueprint);
 
-  /// The visits of one forward and backward, and of one evaluation, in the order of the hooks
-  /// below.
-  [[nodiscard]] UnitWalk training_walk() const;
+  /// The visits of a forward, a backward, an evaluation, in the order of the hooks below.
+  [[nodiscard]] const UnitWalk& forward_walk() const { return forward_walk_; }
+  [[nodiscard]] const UnitWalk& backward_walk() const { return backward_walk_; }
+  /// Forward, and the losses where it is the last stage.
   [[nodiscard]] UnitWalk evaluation_walk() const;
 
   /// Fills constants; once, before the first forward.
-  void prepare(const ExecContext& context) const;
-  /// i32 [N]: where a micro-batch's inputs and targets go before forward.
-  [[nodiscard]] Tensor tokens(const ExecContext& context, int slot) const;
-  [[nodiscard]] Tensor targets(const ExecContext& context, int slot) const;
+  void prepare(const LayerContext& context) const;
+  [[nodiscard]] const StageExtent& extent() const { return extent_; }
+  /// i32 [N]: where inputs (first stage) and targets (last stage) go before forward.
+  [[nodiscard]] Tensor tokens(const LayerContext& context, int slot) const;
+  [[nodiscard]] Tensor targets(const LayerContext& context, int slot) const;
+  /// Between stages, [n, C] each: what forward reads (not the first stage's) and makes (not the
+  /// last's), what backward reads (not the last's) and makes (not the first's).
+  enum class Edge : std::uint8_t { kInput, kOutput, kGradientOfOutput, kGradientOfInput };
+  [[nodiscard]] Tensor edge(const LayerContext& context, Edge edge) const;
 
-  void forward(const ExecContext& context, DataParallel& data_parallel, int slot) const;
-  /// Adds the micro-batch's losses to loss_sum (the step's first overwrites it).
-  void backward(const ExecContext& context,
+  void forward(const LayerContext& context, DataParallel& data_parallel, int slot) const;
+  /// The last stage adds the micro-batch's losses to loss_sum (the step's first overwrites it).
+  void backward(const LayerContext& context,
                 DataParallel& data_parallel,
                 const MicroBatch& micro_batch) const;
-  /// After forward, instead of backward: only the losses.
-  void evaluate(const ExecContext& context,
+  /// After forward, instead of backward: only the losses. The last stage's.
+  void evaluate(const LayerContext& context,
                 DataParallel& data_parallel,
                 int slot,
                 Write loss_write) const;
-  /// f64, one element.
-  [[nodiscard]] Tensor loss_sum(const ExecContext& context) const {
+  /// f64, one element; of the last stage.
+  [[nodiscard]] Tensor loss_sum(const LayerContext& context) const {
     return head_.loss_sum(context);
   }
 
  private:
-  [[nodiscard]] UnitWalk forward_walk() const;
-  /// The head, and the embedding where its table is the head's matrix.
-  [[nodiscard]] std::vector<int> units_of_logits() const;
-  [[nodiscard]] int head_unit() const { return static_cast<int>(blocks_.size()) + 1; }
+  [[nodiscard]] int block_unit(std::size_t block) const {
+    return first_block_unit_ + static_cast<int>(block);
+  }
+  void declare_embedding(const LayerShape& shape, Blueprint& blueprint);
+  void declare_head(const LayerShape& shape, Blueprint& blueprint);
+  void declare_edges(const LayerShape& shape, Blueprint& blueprint);
+  void declare_walks();
 
+  StageExtent extent_;
   Embedding embedding_;
+  std::vector<int> embedding_units_;  // the table's, and the positions' if that is another
   std::vector<Block> blocks_;
+  int first_block_unit_ = 0;
   LossHead head_;
+  int head_unit_ = -1;
+  int table_unit_ = -1;  // of a tied table, here or copied from the first stage
+  UnitWalk forward_walk_;
+  UnitWalk backward_walk_;
+  UnitVisit losses_visit_;  // of an evaluation, behind forward
   BufferRef tokens_;
   BufferRef targets_;
   BufferRef d_residual_;
+  BufferRef input_;
+  BufferRef output_;
+  BufferRef d_output_;
+  BufferRef d_input_;
 };
 
 }  // namespace dstrain

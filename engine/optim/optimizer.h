@@ -37,6 +37,8 @@ struct UnitState {
   Tensor first_moment;   ///< f32 or bf16
   Tensor second_moment;  ///< f32 or bf16
   Tensor parameters;     ///< the compute copy; empty where master is what the model computes with
+  /// Of its random numbers: the same for a unit in every layout, whatever its index on a rank.
+  std::uint32_t noise_key = 0;
 };
 
 struct UpdateParams {

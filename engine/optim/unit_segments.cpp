@@ -8,7 +8,7 @@ UnitSegments::UnitSegments(const Blueprint& blueprint, Join join) {
     std::int64_t offset = 0;
     for (int index = 0; index < static_cast<int>(unit.params.size()); ++index) {
       const ParamDecl& param = unit.params[static_cast<std::size_t>(index)];
-      const std::int64_t end = offset + param.shape.numel();
+      const std::int64_t end = offset + param.local_shape().numel();
       const bool joins = join == Join::kAlike && !segments.empty() &&
                          segments.back().decays == param.decays &&
                          segments.back().hidden_matrix == param.hidden_matrix;
@@ -32,7 +32,7 @@ OptimizerTensors tensors_of(const UnitState& state, Range part, const UpdatePara
           .first_moment = part_of(state.first_moment, state.range, part),
           .second_moment = part_of(state.second_moment, state.range, part),
           .parameters = part_of(state.parameters, state.range, part),
-          .noise = noise_of(state.unit, part.begin, params)};
+          .noise = noise_of(state.noise_key, part.begin, params)};
 }
 
 }  // namespace dstrain

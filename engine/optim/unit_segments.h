@@ -46,11 +46,13 @@ AnyTensor part_of(const AnyTensor& tensor, Range range, Range part) {
 /// Elements `part` of everything that `state` has.
 OptimizerTensors tensors_of(const UnitState& state, Range part, const UpdateParams& params);
 
-/// Where the random bits for rounding `unit` come from, `first_element` being its first.
-inline RoundingNoise noise_of(int unit, std::int64_t first_element, const UpdateParams& params) {
+/// Where the random bits for rounding a unit come from; `key`: UnitState::noise_key.
+inline RoundingNoise noise_of(std::uint32_t key,
+                              std::int64_t first_element,
+                              const UpdateParams& params) {
   const auto update = static_cast<std::uint32_t>(params.update);
   return {.seed = params.seed,
-          .stream = (static_cast<std::uint64_t>(unit) << 32) | update,
+          .stream = (static_cast<std::uint64_t>(key) << 32) | update,
           .first_element = first_element};
 }
 

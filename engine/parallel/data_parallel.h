@@ -31,9 +31,6 @@ struct StepStats {
   bool updated = true;     ///< false: the norm is not finite and nothing was changed, on any rank
 };
 
-/// What the units are visited for.
-enum class Walk : std::uint8_t { kTraining, kEvaluation };
-
 class DataParallel {
  public:
   DataParallel() = default;
@@ -41,12 +38,12 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
   virtual ~DataParallel() = default;
 
-  /// The visits of a micro-batch, or of an evaluation, begin; `last`: no further walk with these
+  /// The visits of one of the plan's walks (GatherPlans) begin; `last`: no further walk with these
   /// parameters is known to follow.
-  virtual void begin_walk(Walk /*walk*/, bool /*last*/) {}
-  /// Before and after a unit computes; what it reads is whole in between.
-  virtual void before_unit(int /*unit*/, Pass /*pass*/) {}
-  virtual void after_unit(int /*unit*/, Pass /*pass*/) {}
+  virtual void begin_walk(int /*walk*/, bool /*last*/) {}
+  /// Before and after a visit computes; what it reads is whole in between.
+  virtual void before_visit(const UnitVisit& /*visit*/) {}
+  virtual void after_visit(const UnitVisit& /*visit*/) {}
   /// Where backward of this micro-batch (0, 1, … of the step) writes a unit's gradients.
   virtual GradTarget grad_target(int unit, std::int64_t micro_batch) = 0;
   /// Backward of a micro-batch has left a unit for good; `last`: of this step's micro-batches.
@@ -62,11 +59,16 @@ struct DataParallelParts {
   const ExecContext& context;
   const ShardMap& shards;
   const MemoryPlan& memory;
-  const GatherPlans& gathers;  ///< stage 3
+  const std::vector<GatherPlan>& gathers;  ///< stage 3: one a walk
   Optimizer& optimizer;
-  Communicator& group;    ///< the data-parallel group
-  Stream& communication;  ///< stream for collectives beside the compute stream
-  Tensor norm_total;      ///< f64, one element: scratch of the norm
+  Communicator& group;         ///< the data-parallel group
+  Communicator* norm_group;    ///< who holds other parts of what is updated; nullptr: nobody
+  Communicator* tensor_group;  ///< who holds copies of norms' and biases' parameters; or nullptr
+  Communicator* shared_heads_group;  ///< who holds copies of key/value heads; or nullptr
+  Communicator* tied_group;          ///< the other stage that holds the tied table; or nullptr
+  Stream& communication;             ///< stream for collectives beside the compute stream
+  Tensor norm_total;                 ///< f64, one element: scratch of the norm
+  Tensor replica_gradients;          ///< scratch for all gradients that copies compute parts of
   /// What the ranks' summed gradients must be multiplied with to be those of the mean loss.
   double mean_factor = 1.0;
 };

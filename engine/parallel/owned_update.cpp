@@ -2,11 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "engine/optim/grad_norm.h"
 
 namespace dstrain {
 namespace {
+
+/// FNV-1a, 32 bits.
+std::uint32_t key_of(std::string_view name) {
+  std::uint32_t hash = 0x811c9dc5U;
+  for (const char c : name) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193U;
+  }
+  return hash;
+}
 
 /// Of a region that holds the unit, only elements `range` of the unit.
 Tensor part_of(const DataParallelParts& parts, RegionKind kind, int unit, Range range) {
@@ -28,81 +38,145 @@ Tensor moment_of(
   return {};
 }
 
-/// The root of the sum of squares over all gradients of all ranks' states, unscaled.
-double gradient_norm(const DataParallelParts& parts,
-                     const std::vector<UnitState>& states,
-                     Ownership ownership) {
-  const ExecContext& context = parts.context;
-  context.ops.zero(parts.norm_total, context.compute);
-  for (const UnitState& state : states) {
-    if (state.range.size() > 0) {
-      context.ops.sum_of_squares(state.gradient, parts.norm_total, Write::kAdd, context.compute);
+}  // namespace
+
+OwnedUpdate::OwnedUpdate(const DataParallelParts& parts) : parts_(parts) {
+  for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
+    declare_state(unit);
+    find_replicas(states_.back());
+  }
+}
+
+void OwnedUpdate::declare_state(int unit) {
+  const Arena& arena = parts_.context.arena;
+  const MemoryOptions& options = parts_.memory.options();
+  const Range owned = parts_.memory.owned(unit);
+  const std::int64_t numel = parts_.shards.numel(unit);
+  const Range range{owned.begin, std::max(owned.begin, std::min(owned.end, numel))};
+  const std::int64_t size = range.size();
+  states_.push_back(
+      {.unit = unit,
+       .range = range,
+       .gradient = part_of(parts_, RegionKind::kGradients, unit, range),
+       .master = arena.master(unit).flat(0, size),
+       .first_moment =
+           moment_of(parts_, RegionKind::kFirstMoment, options.first_moment, unit, range),
+       .second_moment =
+           moment_of(parts_, RegionKind::kSecondMoment, options.second_moment, unit, range),
+       .parameters =
+           arena.master_is_parameters() ? Tensor{} : arena.owned_parameters(unit).flat(0, size),
+       .noise_key = key_of(parts_.shards.unit(unit).name)});
+}
+
+/// Parameter by parameter: whether its gradient is to be summed over the ranks that hold it, and
+/// whether it is this rank that counts it. Neighbours that are counted are joined.
+void OwnedUpdate::find_replicas(const UnitState& state) {
+  Range counted{state.range.begin, state.range.begin};
+  const auto flush = [&] {
+    if (counted.size() > 0) {
+      counted_.push_back(part_of(parts_, RegionKind::kGradients, state.unit, counted));
+    }
+  };
+  for (const PlacedPiece& placed : parts_.shards.pieces(state.unit, state.range)) {
+    const UnitDecl& decl = parts_.shards.unit(state.unit);
+    const ParamDecl& param = decl.params[static_cast<std::size_t>(placed.param)];
+    const Range range{placed.offset, placed.offset + placed.piece.flat.size()};
+    if (param.counts()) {
+      if (counted.end != range.begin) {
+        flush();
+        counted.begin = range.begin;
+      }
+      counted.end = range.end;
+    }
+    const auto sum_over = [&](Communicator* group) {
+      check(group != nullptr, "{} has copies and there is no group of them", placed.piece.tensor);
+      Replicas& replicas = replicas_of(group);
+      replicas.gradients.push_back(part_of(parts_, RegionKind::kGradients, state.unit, range));
+      replicas.elements += range.size();
+    };
+    if (param.share.partial_gradient) {
+      const bool everywhere =
+          parts_.tensor_group != nullptr && parts_.tensor_group->size() == param.share.copies;
+      sum_over(everywhere ? parts_.tensor_group : parts_.shared_heads_group);
+    }
+    if (param.tied_across_stages) {
+      sum_over(parts_.tied_group);
     }
   }
-  if (ownership == Ownership::kEachHasASlice) {
-    parts.group.all_reduce(parts.norm_total, ReduceOp::kSum, Purpose::kOptimizer, context.compute);
+  flush();
+}
+
+OwnedUpdate::Replicas& OwnedUpdate::replicas_of(Communicator* group) {
+  const auto found = std::find_if(replicas_.begin(), replicas_.end(),
+                                  [&](const Replicas& r) { return r.group == group; });
+  if (found != replicas_.end()) {
+    return *found;
+  }
+  replicas_.push_back({group, {}});
+  return replicas_.back();
+}
+
+void OwnedUpdate::sum_replicas(const Replicas& replicas) {
+  const ExecContext& context = parts_.context;
+  const Tensor packed = parts_.replica_gradients.flat(0, replicas.elements);
+  const auto each = [&](auto&& work) {
+    std::int64_t at = 0;
+    for (const Tensor& gradient : replicas.gradients) {
+      work(gradient, packed.flat(at, at + gradient.numel()));
+      at += gradient.numel();
+    }
+  };
+  each([&](Tensor gradient, Tensor place) { context.ops.cast(gradient, place, context.compute); });
+  replicas.group->all_reduce(packed, ReduceOp::kSum, Purpose::kReplica, context.compute);
+  each([&](Tensor gradient, Tensor place) { context.ops.cast(place, gradient, context.compute); });
+}
+
+/// The root of the sum of squares over all gradients of all ranks, unscaled.
+double OwnedUpdate::gradient_norm() {
+  const ExecContext& context = parts_.context;
+  context.ops.zero(parts_.norm_total, context.compute);
+  for (const ConstTensor& gradient : counted_) {
+    context.ops.sum_of_squares(gradient, parts_.norm_total, Write::kAdd, context.compute);
+  }
+  if (parts_.norm_group != nullptr) {
+    parts_.norm_group->all_reduce(parts_.norm_total, ReduceOp::kSum, Purpose::kOptimizer,
+                                  context.compute);
   }
   double sum_of_squares = 0.0;
-  context.device.copy_to_host(parts.norm_total, &sum_of_squares, context.compute);
+  context.device.copy_to_host(parts_.norm_total, &sum_of_squares, context.compute);
   context.compute.synchronize();
   return std::sqrt(sum_of_squares);
 }
 
-}  // namespace
-
-std::vector<UnitState> owned_states(const DataParallelParts& parts) {
-  const Arena& arena = parts.context.arena;
-  const MemoryOptions& options = parts.memory.options();
-  std::vector<UnitState> states;
-  for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
-    const Range owned = parts.memory.owned(unit);
-    const std::int64_t numel = parts.shards.numel(unit);
-    const Range range{owned.begin, std::max(owned.begin, std::min(owned.end, numel))};
-    const std::int64_t size = range.size();
-    states.push_back(
-        {.unit = unit,
-         .range = range,
-         .gradient = part_of(parts, RegionKind::kGradients, unit, range),
-         .master = arena.master(unit).flat(0, size),
-         .first_moment =
-             moment_of(parts, RegionKind::kFirstMoment, options.first_moment, unit, range),
-         .second_moment =
-             moment_of(parts, RegionKind::kSecondMoment, options.second_moment, unit, range),
-         .parameters =
-             arena.master_is_parameters() ? Tensor{} : arena.owned_parameters(unit).flat(0, size)});
+StepStats OwnedUpdate::step(const StepParams& params, const Optimizer::UnitUpdated& updated) {
+  for (const Replicas& replicas : replicas_) {
+    sum_replicas(replicas);
   }
-  return states;
-}
-
-StepStats update_owned(const DataParallelParts& parts,
-                       const std::vector<UnitState>& states,
-                       Ownership ownership,
-                       const StepParams& params,
-                       const Optimizer::UnitUpdated& updated) {
-  const double factor = parts.mean_factor / params.loss_scale;
-  const double norm = gradient_norm(parts, states, ownership) * factor;
+  const double factor = parts_.mean_factor / params.loss_scale;
+  const double norm = gradient_norm() * factor;
   if (!std::isfinite(norm)) {
     return {.grad_norm = norm, .updated = false};
   }
   const double scale = factor * clip_factor(norm, params.gradient_clipping);
-  parts.optimizer.update(parts.context, states,
-                         {.learning_rate = params.learning_rate,
-                          .beta1 = params.beta1,
-                          .beta2 = params.beta2,
-                          .update = params.update,
-                          .gradient_scale = static_cast<float>(scale),
-                          .seed = params.seed},
-                         updated);
+  parts_.optimizer.update(parts_.context, states_,
+                          {.learning_rate = params.learning_rate,
+                           .beta1 = params.beta1,
+                           .beta2 = params.beta2,
+                           .update = params.update,
+                           .gradient_scale = static_cast<float>(scale),
+                           .seed = params.seed},
+                          updated);
   return {.grad_norm = norm, .updated = true};
 }
 
-void copy_master_to_parameters(const DataParallelParts& parts) {
-  const Arena& arena = parts.context.arena;
+void OwnedUpdate::copy_master_to_parameters() const {
+  const Arena& arena = parts_.context.arena;
   if (arena.master_is_parameters()) {
     return;
   }
-  for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
-    parts.context.ops.cast(arena.master(unit), arena.owned_parameters(unit), parts.context.compute);
+  for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
+    parts_.context.ops.cast(arena.master(unit), arena.owned_parameters(unit),
+                            parts_.context.compute);
   }
 }
 

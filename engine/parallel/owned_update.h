@@ -1,5 +1,6 @@
-// The end of every stage's step: the norm of what the ranks own together, clipping, and the
-// optimizer on what this rank owns.
+// OwnedUpdate: the end of every stage's step, on what this rank owns of each unit: gradients that
+// several tensor-parallel ranks computed parts of are summed; the norm over all ranks; clipping;
+// the optimizer.
 #pragma once
 
 #include <vector>
@@ -8,22 +9,34 @@
 
 namespace dstrain {
 
-/// What this rank updates of every unit, in order. The arena's tensors do not move, so once is
-/// enough.
-std::vector<UnitState> owned_states(const DataParallelParts& parts);
+class OwnedUpdate {
+ public:
+  /// What `parts` refers to outlives this.
+  explicit OwnedUpdate(const DataParallelParts& parts);
 
-/// Whether the states of the ranks are the same ones or the parts of a whole.
-enum class Ownership : std::uint8_t { kEachHasAll, kEachHasASlice };
+  /// `updated(i)` as in Optimizer::update. If the norm is not finite, nothing is changed; all ranks
+  /// see the same norm and so agree.
+  StepStats step(const StepParams& params, const Optimizer::UnitUpdated& updated);
+  /// Casts the master of what this rank owns into the parameters, where the two are not the same.
+  void copy_master_to_parameters() const;
 
-/// Norm, clipping and update. `updated(i)` as in Optimizer::update. If the norm is not finite,
-/// nothing is changed; all ranks see the same norm and so agree.
-StepStats update_owned(const DataParallelParts& parts,
-                       const std::vector<UnitState>& states,
-                       Ownership ownership,
-                       const StepParams& params,
-                       const Optimizer::UnitUpdated& updated);
+ private:
+  /// Gradients to be summed over one group.
+  struct Replicas {
+    Communicator* group;
+    std::vector<Tensor> gradients;
+    std::int64_t elements = 0;
+  };
+  void declare_state(int unit);
+  void find_replicas(const UnitState& state);
+  Replicas& replicas_of(Communicator* group);
+  void sum_replicas(const Replicas& replicas);
+  double gradient_norm();
 
-/// Casts the master of what this rank owns into the parameters, where the two are not the same.
-void copy_master_to_parameters(const DataParallelParts& parts);
+  DataParallelParts parts_;
+  std::vector<UnitState> states_;     // of all units, in order
+  std::vector<ConstTensor> counted_;  // gradients whose squares this rank adds to the norm
+  std::vector<Replicas> replicas_;
+};
 
 }  // namespace dstrain

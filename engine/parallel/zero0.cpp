@@ -22,7 +22,7 @@ class Zero0 final : public DataParallel {
       : parts_(parts),
         compute_(parts.context.compute),
         reduction_(parts.memory.options().overlap ? parts.communication : compute_),
-        states_(owned_states(parts)) {
+        owned_(parts) {
     const auto buckets = [&](RegionKind kind, std::optional<Buckets>& into) {
       if (parts.memory.has(kind)) {
         into.emplace(parts.context.arena, parts.memory, kind, parts.shards.num_units());
@@ -58,10 +58,10 @@ class Zero0 final : public DataParallel {
 
   StepStats step(const StepParams& params) override {
     compute_.wait(reduction_.record());
-    return update_owned(parts_, states_, Ownership::kEachHasAll, params, [](std::size_t) {});
+    return owned_.step(params, [](std::size_t) {});
   }
 
-  void refresh_parameters() override { copy_master_to_parameters(parts_); }
+  void refresh_parameters() override { owned_.copy_master_to_parameters(); }
 
  private:
   void reduce(int unit) {
@@ -87,7 +87,7 @@ class Zero0 final : public DataParallel {
   DataParallelParts parts_;
   Stream& compute_;
   Stream& reduction_;  // where collectives run: beside backward, or between its units
-  std::vector<UnitState> states_;
+  OwnedUpdate owned_;
   std::optional<Buckets> narrowing_;  // backward writes f32; here it is kept in less
   std::optional<Buckets> wire_;
 };

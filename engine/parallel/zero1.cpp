@@ -25,8 +25,8 @@ class Zero1 final : public DataParallel {
       : parts_(parts),
         compute_(parts.context.compute),
         collectives_(parts.memory.options().overlap ? parts.communication : compute_),
-        states_(owned_states(parts)),
-        gathered_(states_.size()) {
+        owned_(parts),
+        gathered_(static_cast<std::size_t>(parts.shards.num_units())) {
     const auto buckets = [&](RegionKind kind, std::optional<Buckets>& into) {
       if (parts.memory.has(kind)) {
         into.emplace(parts.context.arena, parts.memory, kind, parts.shards.num_units());
@@ -39,8 +39,8 @@ class Zero1 final : public DataParallel {
     }
   }
 
-  void before_unit(int unit, Pass pass) override {
-    if (pass == Pass::kForward) {
+  void before_visit(const UnitVisit& visit) override {
+    for (const int unit : visit.reads) {
       compute_.wait(gathered_[static_cast<std::size_t>(unit)]);
     }
   }
@@ -68,12 +68,11 @@ class Zero1 final : public DataParallel {
 
   StepStats step(const StepParams& params) override {
     compute_.wait(collectives_.record());
-    return update_owned(parts_, states_, Ownership::kEachHasASlice, params,
-                        [this](std::size_t unit) { gather(static_cast<int>(unit)); });
+    return owned_.step(params, [this](std::size_t unit) { gather(static_cast<int>(unit)); });
   }
 
   void refresh_parameters() override {
-    copy_master_to_parameters(parts_);
+    owned_.copy_master_to_parameters();
     for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
       gather(unit);
     }
@@ -108,7 +107,7 @@ class Zero1 final : public DataParallel {
   DataParallelParts parts_;
   Stream& compute_;
   Stream& collectives_;  // beside compute, or the same
-  std::vector<UnitState> states_;
+  OwnedUpdate owned_;
   std::vector<Event> gathered_;       // by unit: its parameters are whole and new
   std::optional<Buckets> narrowing_;  // backward writes f32; here it is kept in less
   std::optional<Buckets> wire_;

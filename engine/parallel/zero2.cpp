@@ -27,8 +27,8 @@ class Zero2 final : public DataParallel {
       : parts_(parts),
         compute_(parts.context.compute),
         collectives_(parts.memory.options().overlap ? parts.communication : compute_),
-        states_(owned_states(parts)),
-        gathered_(states_.size()),
+        owned_(parts),
+        gathered_(static_cast<std::size_t>(parts.shards.num_units())),
         buckets_(parts.context.arena,
                  parts.memory,
                  RegionKind::kGradientBuckets,
@@ -42,8 +42,8 @@ class Zero2 final : public DataParallel {
     }
   }
 
-  void before_unit(int unit, Pass pass) override {
-    if (pass == Pass::kForward) {
+  void before_visit(const UnitVisit& visit) override {
+    for (const int unit : visit.reads) {
       compute_.wait(gathered_[static_cast<std::size_t>(unit)]);
     }
   }
@@ -74,12 +74,11 @@ class Zero2 final : public DataParallel {
 
   StepStats step(const StepParams& params) override {
     compute_.wait(collectives_.record());
-    return update_owned(parts_, states_, Ownership::kEachHasASlice, params,
-                        [this](std::size_t unit) { gather(static_cast<int>(unit)); });
+    return owned_.step(params, [this](std::size_t unit) { gather(static_cast<int>(unit)); });
   }
 
   void refresh_parameters() override {
-    copy_master_to_parameters(parts_);
+    owned_.copy_master_to_parameters();
     for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
       gather(unit);
     }
@@ -97,7 +96,7 @@ class Zero2 final : public DataParallel {
   DataParallelParts parts_;
   Stream& compute_;
   Stream& collectives_;  // beside compute, or the same
-  std::vector<UnitState> states_;
+  OwnedUpdate owned_;
   std::vector<Event> gathered_;  // by unit: its parameters are whole and new
   Buckets buckets_;
   std::optional<Buckets> wire_;

@@ -27,12 +27,12 @@ class Zero3 final : public DataParallel {
       : parts_(parts),
         compute_(parts.context.compute),
         collectives_(parts.memory.options().overlap ? parts.communication : compute_),
-        states_(owned_states(parts)),
+        owned_(parts),
         buckets_(parts.context.arena,
                  parts.memory,
                  RegionKind::kGradientBuckets,
                  parts.shards.num_units()),
-        always_whole_(states_.size()) {
+        always_whole_(static_cast<std::size_t>(parts.shards.num_units())) {
     if (parts.memory.has(RegionKind::kWireBuckets)) {
       wire_.emplace(parts.context.arena, parts.memory, RegionKind::kWireBuckets,
                     parts.shards.num_units());
@@ -45,8 +45,8 @@ class Zero3 final : public DataParallel {
     }
   }
 
-  void begin_walk(Walk walk, bool last) override {
-    plan_ = walk == Walk::kTraining ? &parts_.gathers.training : &parts_.gathers.evaluation;
+  void begin_walk(int walk, bool last) override {
+    plan_ = &parts_.gathers.at(static_cast<std::size_t>(walk));
     arrived_.resize(plan_->gathers().size());
     visit_ = 0;
     last_walk_ = last;
@@ -56,10 +56,10 @@ class Zero3 final : public DataParallel {
     first_gathers_started_ = false;
   }
 
-  void before_unit(int unit, Pass pass) override {
+  void before_visit(const UnitVisit& visit) override {
     const UnitVisit& here = plan_->walk().at(static_cast<std::size_t>(visit_));
-    check(here.unit == unit && here.pass == pass, "unit {} is visited where the plan has unit {}",
-          unit, here.unit);
+    check(here.unit == visit.unit && here.pass == visit.pass,
+          "unit {} is visited where the plan has unit {}", visit.unit, here.unit);
     start_gathers(visit_);
     const bool is_last_visit = visit_ + 1 == static_cast<std::int64_t>(plan_->walk().size());
     if (is_last_visit && !last_walk_) {
@@ -76,7 +76,7 @@ class Zero3 final : public DataParallel {
     }
   }
 
-  void after_unit(int /*unit*/, Pass /*pass*/) override {
+  void after_visit(const UnitVisit& /*visit*/) override {
     for (const int index : plan_->released(visit_)) {
       parts_.context.parameters.clear(plan_->gathers()[static_cast<std::size_t>(index)].unit);
     }
@@ -109,13 +109,12 @@ class Zero3 final : public DataParallel {
 
   StepStats step(const StepParams& params) override {
     compute_.wait(collectives_.record());
-    return update_owned(
-        parts_, states_, Ownership::kEachHasASlice, params,
-        [this](std::size_t unit) { gather_if_always_whole(static_cast<int>(unit)); });
+    return owned_.step(
+        params, [this](std::size_t unit) { gather_if_always_whole(static_cast<int>(unit)); });
   }
 
   void refresh_parameters() override {
-    copy_master_to_parameters(parts_);
+    owned_.copy_master_to_parameters();
     for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
       gather_if_always_whole(unit);
     }
@@ -161,7 +160,7 @@ class Zero3 final : public DataParallel {
   DataParallelParts parts_;
   Stream& compute_;
   Stream& collectives_;  // beside compute, or the same
-  std::vector<UnitState> states_;
+  OwnedUpdate owned_;
   Buckets buckets_;
   std::optional<Buckets> wire_;
   std::vector<Event> always_whole_;  // by unit: the small ones' parameters are new

@@ -7,6 +7,27 @@
 
 namespace dstrain {
 
+Shape ParamDecl::box_start() const {
+  if (share.start.rank() > 0) {
+    return share.start;
+  }
+  Shape start;
+  for (int dim = 0; dim < shape.rank(); ++dim) {
+    start.push_back(0);
+  }
+  return start;
+}
+
+Shape ParamDecl::box_extent() const {
+  const Shape& local = local_shape();
+  const Shape start = box_start();
+  Shape extent;
+  for (int dim = 0; dim < shape.rank(); ++dim) {
+    extent.push_back(std::clamp<std::int64_t>(shape[dim] - start[dim], 0, local[dim]));
+  }
+  return extent;
+}
+
 std::int64_t UnitDecl::numel() const {
   return offset_of(static_cast<int>(params.size()));
 }
@@ -14,7 +35,7 @@ std::int64_t UnitDecl::numel() const {
 std::int64_t UnitDecl::offset_of(int index) const {
   std::int64_t offset = 0;
   for (int i = 0; i < index; ++i) {
-    offset += params.at(static_cast<std::size_t>(i)).shape.numel();
+    offset += params.at(static_cast<std::size_t>(i)).local_shape().numel();
   }
   return offset;
 }

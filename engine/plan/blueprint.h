@@ -14,6 +14,17 @@ namespace dstrain {
 
 enum class Init : std::uint8_t { kNormal, kOnes, kZeros };
 
+/// How a parameter lies among the ranks of a tensor-parallel group, as one of them sees it. Every
+/// rank holds a box of the tensor; several may hold the same one.
+struct TensorShare {
+  Shape start{};   ///< first element of this rank's box; empty: of the whole tensor
+  Shape extent{};  ///< of the box in memory; empty: the whole tensor. It may reach beyond the
+                   ///< tensor in dim 0: padding, which stays zero
+  int copies = 1;  ///< neighbouring ranks that hold this very box
+  int copy = 0;    ///< which of them this rank is: the first counts in norms and saves
+  bool partial_gradient = false;  ///< the gradient is the sum over the copies, not the same on each
+};
+
 struct ParamDecl {
   std::string name;  ///< global and topology-free: "blocks.3.attention.query.weight"
   Shape shape;       ///< whole tensor
@@ -21,6 +32,20 @@ struct ParamDecl {
   float deviation = 0.02F;     ///< of kNormal
   bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
   bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
+  TensorShare share{};
+  /// A tied table lies on the first and on the last pipeline stage: both sum their gradients.
+  bool tied_across_stages = false;
+  bool tied_copy = false;  ///< the last stage's, which neither counts nor saves it
+
+  /// Whether it is this rank that adds the tensor (or its box) to norms and checkpoints.
+  [[nodiscard]] bool counts() const { return share.copy == 0 && !tied_copy; }
+  /// What this rank holds in memory, padding included.
+  [[nodiscard]] const Shape& local_shape() const {
+    return share.extent.rank() == 0 ? shape : share.extent;
+  }
+  /// The part of the whole tensor that it holds: first element and extent.
+  [[nodiscard]] Shape box_start() const;
+  [[nodiscard]] Shape box_extent() const;
 };
 
 /// Where a parameter lies: unit and first element in the unit's flat buffer. Parameters of a unit
@@ -71,6 +96,7 @@ class Blueprint {
   [[nodiscard]] const std::vector<UnitDecl>& units() const { return units_; }
   [[nodiscard]] const std::vector<BufferDecl>& buffers() const { return buffers_; }
   [[nodiscard]] const ParamDecl& param(ParamRef ref) const;
+  /// That this rank holds.
   [[nodiscard]] std::int64_t num_parameters() const;
 
  private:

@@ -69,10 +69,4 @@ class GatherPlan {
   std::int64_t size_ = 0;
 };
 
-/// Of a micro-batch and of an evaluation; they share the region, at different times.
-struct GatherPlans {
-  GatherPlan training;
-  GatherPlan evaluation;
-};
-
 }  // namespace dstrain

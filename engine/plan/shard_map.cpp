@@ -36,24 +36,21 @@ std::vector<PlacedPiece> ShardMap::pieces(int unit, Range range) const {
   const std::vector<ParamDecl>& params = this->unit(unit).params;
   for (std::size_t index = 0; index < params.size(); ++index) {
     const ParamDecl& param = params[index];
-    const std::int64_t numel = param.shape.numel();
+    // Padding lies behind the box, which is cut in rows.
+    const std::int64_t numel = param.box_extent().numel();
     const std::int64_t begin = std::max(range.begin, offset);
     const std::int64_t end = std::min(range.end, offset + numel);
     if (begin < end) {
-      Shape start;
-      for (int dim = 0; dim < param.shape.rank(); ++dim) {
-        start.push_back(0);
-      }
       pieces.push_back({.piece = {.tensor = param.name,
                                   .shape = param.shape,
-                                  .box_start = start,
-                                  .box_extent = param.shape,
+                                  .box_start = param.box_start(),
+                                  .box_extent = param.box_extent(),
                                   .flat = {begin - offset, end - offset}},
                         .unit = unit,
                         .offset = begin,
                         .param = static_cast<int>(index)});
     }
-    offset += numel;
+    offset += param.local_shape().numel();
   }
   return pieces;
 }

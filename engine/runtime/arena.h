@@ -52,7 +52,7 @@ View param_view(const Blueprint& blueprint, View unit, ParamRef first, int count
 /// A parameter's tensor within its whole unit.
 template <typename View>
 View param_view(const Blueprint& blueprint, View unit, ParamRef param) {
-  return param_view(blueprint, unit, param, 1, blueprint.param(param).shape);
+  return param_view(blueprint, unit, param, 1, blueprint.param(param).local_shape());
 }
 
 }  // namespace dstrain

@@ -38,6 +38,10 @@ struct ExecContext {
   ParameterTable& parameters;
 
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const { return arena.buffer(ref, slot); }
+  /// A buffer that only some plans have; empty where it was not declared.
+  [[nodiscard]] Tensor optional_buffer(BufferRef ref, int slot = 0) const {
+    return ref.index < 0 ? Tensor{} : buffer(ref, slot);
+  }
   /// A parameter as the model computes with it.
   [[nodiscard]] ConstTensor param(ParamRef ref) const {
     return param_view(blueprint, parameters.whole(ref.unit), ref);

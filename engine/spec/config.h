@@ -214,6 +214,33 @@ struct ZeroConfig {
   bool operator==(const ZeroConfig&) const = default;
 };
 
+/// "tensor_parallel".
+struct TensorParallelConfig {
+  int size = 1;  ///< also autotp_size, tp.tp_size
+  bool sequence_parallel = false;
+
+  bool operator==(const TensorParallelConfig&) const = default;
+};
+
+/// The order in which a pipeline stage computes its micro-batches.
+enum class ScheduleKind : std::uint8_t {
+  k1F1B,        ///< "1f1b": backward as early as possible
+  kGpipe,       ///< "gpipe": all forward, then all backward
+  kInterleaved  ///< "interleaved": 1F1B over several model chunks of each stage
+};
+
+/// "pipeline". The model is cut into stages × virtual_stages chunks; chunk i is on stage
+/// i mod stages.
+struct PipelineConfig {
+  int stages = 1;
+  ScheduleKind schedule = ScheduleKind::k1F1B;
+  int virtual_stages = 1;  ///< model chunks of a stage
+  /// Blocks of each chunk, in model order. Empty: balanced by cost.
+  std::vector<std::int64_t> partition;
+
+  bool operator==(const PipelineConfig&) const = default;
+};
+
 /// What backward computes again instead of keeping it since forward.
 enum class RecomputeGranularity : std::uint8_t {
   kNone,
@@ -239,6 +266,8 @@ struct Config {
   LossScaleConfig loss_scale;  ///< only with kF16
   FormatConfig formats;
   ZeroConfig zero;
+  PipelineConfig pipeline;
+  TensorParallelConfig tensor_parallel;
   RecomputeConfig recompute;
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;

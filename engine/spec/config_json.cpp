@@ -74,6 +74,8 @@ class KeyReader {
       const JsonNode* node = find_path(root_, path);
       if (node == nullptr || (is_block(path) && node->is(JsonNode::Kind::kObject))) continue;
       claimed_.insert(path);
+      const auto unset = key.unset_by.find(path);
+      if (unset != key.unset_by.end() && node->dump() == unset->second) continue;
       if (found != nullptr && is_override(*found) == is_override(*node)) {
         throw_config_error(
             node->where, path,

@@ -32,10 +32,11 @@ struct LoadedConfig {
 /// model folder's config.json when "model" is a path.
 LoadedConfig load_config(const std::string& file, const LoadOptions& options);
 
-/// Solves the batch identity for `data_parallel_size` and fills everything "auto"; afterwards no
-/// optional of Config is empty but those of ZeroConfig, where that has a meaning, and Muon's rates
-/// where there is no Muon. Throws ConfigError where values contradict each other.
-void resolve_config(LoadedConfig& loaded, int data_parallel_size);
+/// Divides `world_size` ranks among pipeline stages, tensor-parallel groups and data parallelism,
+/// solves the batch identity and fills everything "auto"; afterwards no optional of Config is empty
+/// but those of ZeroConfig, where that has a meaning, and Muon's rates where there is no Muon.
+/// Throws ConfigError where values contradict each other.
+void resolve_config(LoadedConfig& loaded, int world_size);
 
 /// The resolved config as JSON text that can be run again as it is.
 std::string to_json(const LoadedConfig& loaded);

@@ -99,6 +99,7 @@ struct Key {
   std::string missing{};       ///< what to write if it is absent; empty: it may be
   std::string default_origin = "default";
   std::vector<std::string> aliases{};
+  std::map<std::string, std::string> unset_by{};  ///< alias → JSON text with which it says nothing
   AutoRule auto_rule = AutoRule::kError;
   bool null_is_absent = false;
   KeyCondition applies{};                                    ///< empty: always
@@ -129,6 +130,7 @@ std::vector<Key> zero_keys();
 std::vector<Key> recompute_keys();  ///< activation_checkpointing
 std::vector<Key> optimizer_keys();
 std::vector<Key> scheduler_keys();
+std::vector<Key> parallel_keys();  ///< pipeline, tensor and sequence parallelism
 std::vector<Key> reporting_keys();
 std::vector<Key> deepspeed_ignored_keys();  ///< the rest of DeepSpeed's: without effect or refused
 std::vector<Key> model_keys();              ///< a Hugging Face config.json

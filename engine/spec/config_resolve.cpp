@@ -1,5 +1,5 @@
-// Completes a config for a number of data-parallel ranks: DeepSpeed's batch identity in all its
-// cases, then what the other blocks take from each other.
+// Completes a config for a number of ranks: how they divide into parallel groups, DeepSpeed's batch
+// identity in all its cases, then what the other blocks take from each other.
 #include <fmt/format.h>
 
 #include "engine/spec/config_values.h"
@@ -127,13 +127,14 @@ class BatchSolver {
 
 }  // namespace
 
-void resolve_config(LoadedConfig& loaded, int data_parallel_size) {
-  check(data_parallel_size >= 1, "data_parallel_size {} < 1", data_parallel_size);
+void resolve_config(LoadedConfig& loaded, int world_size) {
+  check(world_size >= 1, "world_size {} < 1", world_size);
   Origins origins;
   for (const ConfigValue& value : loaded.values) {
     origins[value.path] = value.origin;
   }
-  BatchSolver(loaded, data_parallel_size, origins).solve();
+  BatchSolver(loaded, divide_ranks(loaded, world_size, origins), origins).solve();
+  resolve_parallel(loaded, origins);
   resolve_precision(loaded, origins);
   resolve_optimizer(loaded, origins);
   resolve_scheduler(loaded, origins);

@@ -35,7 +35,7 @@ void add_communication(std::vector<Key>& keys) {
   keys.push_back(no_effect("managed_gradient_accumulation", KeyKind::kBool,
                            "dstrain always drives the accumulation itself"));
   keys.push_back(no_effect("seq_parallel_communication_data_type", KeyKind::kAny,
-                           "there is no sequence parallelism"));
+                           "it belongs to DeepSpeed-Ulysses, which is not in this version yet"));
   keys.push_back(no_effect("sparse_gradients", KeyKind::kBool,
                            "every gradient is dense, that of the embedding too"));
   keys.push_back(no_effect("disable_allgather", KeyKind::kBool,
@@ -43,24 +43,10 @@ void add_communication(std::vector<Key>& keys) {
 }
 
 void add_parallelism(std::vector<Key>& keys) {
-  const char* const kNoPipeline = "pipeline parallelism is not in this version yet: write 1";
-  const char* const kNoTensor = "tensor parallelism is not in this version yet: write 1";
-  keys.push_back(refused("pipeline.stages", {"1", "\"auto\""}, kNoPipeline));
-  keys.push_back(refused("pipeline.virtual_stages", {"1"}, kNoPipeline));
-  add_block(keys, "pipeline",
-            {"schedule", "partition", "seed_layers", "activation_checkpoint_interval",
-             "pipe_partitioned", "grad_partitioned"},
-            "there is one pipeline stage");
-  keys.push_back(refused("tensor_parallel.size", {"1"}, kNoTensor));
-  keys.push_back(refused("tensor_parallel.autotp_size", {"0", "1"}, kNoTensor));
-  keys.push_back(refused("tensor_parallel.tp.tp_size", {"1"}, kNoTensor));
-  add_block(keys, "tensor_parallel",
-            {"sequence_parallel", "tp.tp_grain_size", "tp_overlap_comm", "preset_model",
-             "partition_config", "dtype", "keep_module_on_host"},
-            "the tensor-parallel size is 1");
   keys.push_back(refused("sequence_parallel_size", {"1"},
-                         "sequence parallelism is not in this "
-                         "version yet: write 1"));
+                         "DeepSpeed-Ulysses, where ranks share a sequence and its heads, is not in "
+                         "this version yet: write 1 (tensor_parallel.sequence_parallel splits "
+                         "sequences within a tensor-parallel group)"));
 }
 
 void add_monitoring(std::vector<Key>& keys) {

@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "engine/model/init.h"
@@ -12,12 +11,6 @@
 
 namespace dstrain {
 namespace {
-
-std::vector<int> all_ranks(int world_size) {
-  std::vector<int> ranks(static_cast<std::size_t>(world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 /// Adds the time since construction to a phase.
 class PhaseTimer {
@@ -42,37 +35,45 @@ Engine::Engine(const Config& config, Rendezvous& rendezvous, Backend backend, in
       backend_(std::move(backend)),
       arena_(plan_.blueprint, plan_.memory, *backend_.device),
       parameters_(plan_.shards.num_units()),
-      context_{.ops = *backend_.ops,
-               .device = *backend_.device,
-               .compute = backend_.device->compute_stream(),
-               .blueprint = plan_.blueprint,
-               .arena = arena_,
-               .parameters = parameters_},
-      world_(rendezvous.make_group("world", all_ranks(rendezvous.world_size()))),
-      data_group_(rendezvous.make_group(
-          "data-parallel", plan_.topology.members(Axis::kData, rendezvous.world_rank()))),
+      groups_(rendezvous, plan_.topology, config),
+      tensor_parallel_(*groups_.tensor, config.tensor_parallel.sequence_parallel),
+      context_{{.ops = *backend_.ops,
+                .device = *backend_.device,
+                .compute = backend_.device->compute_stream(),
+                .blueprint = plan_.blueprint,
+                .arena = arena_,
+                .parameters = parameters_},
+               tensor_parallel_},
       communication_(backend_.device->make_side_stream("communication")),
       optimizer_(make_optimizer({.config = config.optimizer,
                                  .blueprint = plan_.blueprint,
                                  .shards = plan_.shards,
                                  .scratch = plan_.optimizer_scratch,
-                                 .group = *data_group_,
+                                 .group = *groups_.data,
                                  .sharded = config.zero.stage > 0})),
-      averaging_(config.formats, data_group_->size()),
+      averaging_(config.formats, groups_.data->size()),
       parts_{.context = context_,
              .shards = plan_.shards,
              .memory = plan_.memory,
              .gathers = plan_.gathers,
              .optimizer = *optimizer_,
-             .group = *data_group_,
+             .group = *groups_.data,
+             .norm_group = groups_.norm(config.zero.stage),
+             .tensor_group = groups_.tensor->size() > 1 ? groups_.tensor.get() : nullptr,
+             .shared_heads_group = groups_.shared_heads.get(),
+             .tied_group = groups_.tied.get(),
              .communication = *communication_,
              .norm_total = arena_.buffer(plan_.norm_total),
+             .replica_gradients = context_.optional_buffer(plan_.replica_gradients),
              .mean_factor = averaging_.after_sum},
       data_parallel_(make_data_parallel(config.zero.stage, parts_)),
       host_tokens_(static_cast<std::size_t>(plan_.batch.micro_batch * plan_.batch.sequence)),
       host_targets_(host_tokens_.size()) {
+  validate(plan_.schedule);
   initialise_parameters(config.training.seed, threads);
-  plan_.stage.prepare(context_);
+  for (const ChunkPlan& chunk : plan_.chunks) {
+    chunk.stage.prepare(context_);
+  }
 }
 
 void Engine::initialise_parameters(std::uint64_t seed, int threads) {
@@ -106,12 +107,96 @@ void Engine::refresh_parameters() {
   context_.compute.synchronize();
 }
 
-void Engine::load_batch(const LoadBatch& data, std::int64_t first_sample) {
+/// Ids go where they are needed: to the first and to the last stage.
+void Engine::load_batch(const LoadBatch& data,
+                        std::int64_t first_sample,
+                        const TransformerStage& stage,
+                        int slot) {
+  if (!stage.extent().is_first() && !stage.extent().is_last()) {
+    return;
+  }
   data(first_sample, host_tokens_, host_targets_);
-  context_.device.copy_from_host(host_tokens_.data(), plan_.stage.tokens(context_, 0),
-                                 context_.compute);
-  context_.device.copy_from_host(host_targets_.data(), plan_.stage.targets(context_, 0),
-                                 context_.compute);
+  if (stage.extent().is_first()) {
+    context_.device.copy_from_host(host_tokens_.data(), stage.tokens(context_, slot),
+                                   context_.compute);
+  }
+  if (stage.extent().is_last()) {
+    context_.device.copy_from_host(host_targets_.data(), stage.targets(context_, slot),
+                                   context_.compute);
+  }
+  context_.compute.synchronize();  // the host's copies are used again
+}
+
+/// One step's micro-batches through this rank's chunks, as the schedule asks for them.
+class Engine::StepChunks final : public PipelineChunks {
+ public:
+  StepChunks(Engine& engine,
+             const LoadBatch& data,
+             std::int64_t start_sample,
+             double loss_scale,
+             DataParallel& data_parallel,
+             StepTimes& times)
+      : engine_(engine),
+        data_(data),
+        start_sample_(start_sample),
+        data_parallel_(data_parallel),
+        times_(times) {
+    const BatchPlan& batch = engine.plan_.batch;
+    const auto local_tokens = static_cast<double>(batch.global_tokens() / batch.data_parallel);
+    gradient_scale_ = static_cast<float>(loss_scale * engine.averaging_.before_sum / local_tokens);
+  }
+
+  void forward(int chunk, int micro_batch) override {
+    const ChunkPlan& plan = engine_.plan_.chunks[static_cast<std::size_t>(chunk)];
+    const int slot = engine_.plan_.slots.slot_of(chunk, micro_batch);
+    {
+      const PhaseTimer timer(times_.data);
+      engine_.load_batch(data_, engine_.plan_.batch.first_sample(start_sample_, micro_batch),
+                         plan.stage, slot);
+    }
+    const PhaseTimer timer(times_.forward);
+    data_parallel_.begin_walk(plan.forward_walk, is_last(micro_batch));
+    plan.stage.forward(engine_.context_, data_parallel_, slot);
+  }
+
+  void backward(int chunk, int micro_batch) override {
+    const PhaseTimer timer(times_.backward);
+    const ChunkPlan& plan = engine_.plan_.chunks[static_cast<std::size_t>(chunk)];
+    if (plan.backward_walk != ChunkPlan::kGoesOn) {
+      data_parallel_.begin_walk(plan.backward_walk, is_last(micro_batch));
+    }
+    plan.stage.backward(engine_.context_, data_parallel_,
+                        {.index = micro_batch,
+                         .last = is_last(micro_batch),
+                         .slot = engine_.plan_.slots.slot_of(chunk, micro_batch),
+                         .gradient_scale = gradient_scale_});
+  }
+
+  Tensor edge(Message::What what, Message::Direction direction) override {
+    return engine_.edge(what, direction);
+  }
+
+ private:
+  [[nodiscard]] bool is_last(int micro_batch) const {
+    return micro_batch + 1 == engine_.plan_.batch.accumulation;
+  }
+
+  Engine& engine_;
+  const LoadBatch& data_;
+  std::int64_t start_sample_;
+  DataParallel& data_parallel_;
+  StepTimes& times_;
+  float gradient_scale_ = 1.0F;
+};
+
+/// The chunks of a rank share their edges.
+Tensor Engine::edge(Message::What what, Message::Direction direction) const {
+  using Edge = TransformerStage::Edge;
+  const bool sends = direction == Message::Direction::kSend;
+  const TransformerStage& stage = plan_.chunks.front().stage;
+  return what == Message::What::kActivation
+             ? stage.edge(context_, sends ? Edge::kOutput : Edge::kInput)
+             : stage.edge(context_, sends ? Edge::kGradientOfInput : Edge::kGradientOfOutput);
 }
 
 void Engine::run_micro_batches(const LoadBatch& data,
@@ -119,27 +204,9 @@ void Engine::run_micro_batches(const LoadBatch& data,
                                double loss_scale,
                                DataParallel& data_parallel,
                                StepTimes& times) {
-  const BatchPlan& batch = plan_.batch;
-  const double local_tokens = static_cast<double>(batch.global_tokens() / batch.data_parallel);
-  const auto gradient_scale = static_cast<float>(loss_scale * averaging_.before_sum / local_tokens);
-  for (std::int64_t index = 0; index < batch.accumulation; ++index) {
-    const bool last = index + 1 == batch.accumulation;
-    {
-      const PhaseTimer timer(times.data);
-      load_batch(data, batch.first_sample(start_sample, index));
-    }
-    data_parallel.begin_walk(Walk::kTraining, last);
-    {
-      const PhaseTimer timer(times.forward);
-      plan_.stage.forward(context_, data_parallel, 0);
-    }
-    {
-      const PhaseTimer timer(times.backward);
-      plan_.stage.backward(
-          context_, data_parallel,
-          {.index = index, .last = last, .slot = 0, .gradient_scale = gradient_scale});
-    }
-  }
+  StepChunks chunks(*this, data, start_sample, loss_scale, data_parallel, times);
+  run_schedule(plan_.schedule.ranks[static_cast<std::size_t>(plan_.here.pipeline)], chunks,
+               *groups_.pipeline, context_.compute);
 }
 
 EngineStep Engine::train_step(const LoadBatch& data,
@@ -149,19 +216,44 @@ EngineStep Engine::train_step(const LoadBatch& data,
   run_micro_batches(data, start_sample, params.loss_scale, *data_parallel_, result.times);
   const PhaseTimer timer(result.times.optimizer);
   result.stats = data_parallel_->step(params);
-  context_.device.copy_to_host(plan_.stage.loss_sum(context_), &result.local_loss_sum,
-                               context_.compute);
-  context_.compute.synchronize();
+  result.local_loss_sum = local_loss_sum();
   return result;
 }
 
+/// Stage after stage, one micro-batch at a time.
 double Engine::evaluate(const LoadBatch& data, std::int64_t first_sample) {
-  load_batch(data, first_sample);
-  data_parallel_->begin_walk(Walk::kEvaluation, true);
-  plan_.stage.forward(context_, *data_parallel_, 0);
-  plan_.stage.evaluate(context_, *data_parallel_, 0, Write::kOverwrite);
+  const auto exchange = [&](Message::Direction direction, int stage) {
+    const bool sends = direction == Message::Direction::kSend;
+    const P2p message{.kind = sends ? P2p::Kind::kSend : P2p::Kind::kReceive,
+                      .peer = stage % groups_.pipeline->size(),
+                      .tensor = edge(Message::What::kActivation, direction)};
+    groups_.pipeline->exchange({&message, 1}, Purpose::kActivation, context_.compute);
+  };
+  const bool is_pipeline = groups_.pipeline->size() > 1;
+  for (const ChunkPlan& chunk : plan_.chunks) {
+    const StageExtent& extent = chunk.stage.extent();
+    load_batch(data, first_sample, chunk.stage, 0);
+    if (is_pipeline && !extent.is_first()) {
+      exchange(Message::Direction::kReceive, extent.index - 1);
+    }
+    data_parallel_->begin_walk(chunk.evaluation_walk, true);
+    chunk.stage.forward(context_, *data_parallel_, 0);
+    if (extent.is_last()) {
+      chunk.stage.evaluate(context_, *data_parallel_, 0, Write::kOverwrite);
+    } else if (is_pipeline) {
+      exchange(Message::Direction::kSend, extent.index + 1);
+    }
+  }
+  return local_loss_sum();
+}
+
+/// The last stage knows the losses. Its tensor-parallel ranks see the same ones: the first counts.
+double Engine::local_loss_sum() {
+  const TransformerStage& last = plan_.chunks.back().stage;
   double loss_sum = 0.0;
-  context_.device.copy_to_host(plan_.stage.loss_sum(context_), &loss_sum, context_.compute);
+  if (last.extent().is_last() && plan_.here.tensor == 0) {
+    context_.device.copy_to_host(last.loss_sum(context_), &loss_sum, context_.compute);
+  }
   context_.compute.synchronize();
   return loss_sum;
 }
@@ -179,12 +271,12 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
     mine = {1, static_cast<std::int32_t>(probe.finding()->micro_batch), probe.finding()->unit,
             probe.finding()->param};
   }
-  std::vector<std::int32_t> all(static_cast<std::size_t>(world_->size() * kFields));
-  world_->all_gather({mine.data(), DType::kI32, Shape{kFields}},
-                     {all.data(), DType::kI32, Shape{world_->size() * kFields}}, Purpose::kControl,
-                     context_.compute);
+  std::vector<std::int32_t> all(static_cast<std::size_t>(groups_.world->size() * kFields));
+  groups_.world->all_gather({mine.data(), DType::kI32, Shape{kFields}},
+                            {all.data(), DType::kI32, Shape{groups_.world->size() * kFields}},
+                            Purpose::kControl, context_.compute);
   context_.compute.synchronize();
-  for (int rank = 0; rank < world_->size(); ++rank) {
+  for (int rank = 0; rank < groups_.world->size(); ++rank) {
     const auto* const found = all.data() + rank * kFields;
     if (found[0] != 0) {
       return BadGradient{.micro_batch = found[1],
@@ -205,7 +297,7 @@ bool Engine::parameters_are_finite() {
     context_.ops.sum_of_squares(arena_.master(unit).flat(0, valid), total, Write::kAdd,
                                 context_.compute);
   }
-  world_->all_reduce(total, ReduceOp::kSum, Purpose::kControl, context_.compute);
+  groups_.world->all_reduce(total, ReduceOp::kSum, Purpose::kControl, context_.compute);
   double sum_of_squares = 0.0;
   context_.device.copy_to_host(total, &sum_of_squares, context_.compute);
   context_.compute.synchronize();

@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "engine/comm/rendezvous.h"
+#include "engine/model/layer_context.h"
 #include "engine/optim/optimizer.h"
 #include "engine/parallel/data_parallel.h"
+#include "engine/parallel/pipeline.h"
 #include "engine/runtime/arena.h"
-#include "engine/runtime/exec_context.h"
 #include "engine/spec/config.h"
+#include "engine/train/rank_groups.h"
 #include "engine/train/run_plan.h"
 #include "kernels/backend.h"
 
@@ -83,18 +85,28 @@ class Engine {
 
   [[nodiscard]] const RunPlan& plan() const { return plan_; }
   [[nodiscard]] const Arena& arena() const { return arena_; }
-  [[nodiscard]] const ExecContext& context() const { return context_; }
-  [[nodiscard]] Communicator& world() { return *world_; }
+  [[nodiscard]] const LayerContext& context() const { return context_; }
+  [[nodiscard]] Communicator& world() { return *groups_.world; }
+  /// Nothing of the engine's is under way in this group after wait_for_communication().
+  [[nodiscard]] Communicator& data_group() { return *groups_.data; }
+  void wait_for_communication() { communication_->synchronize(); }
   [[nodiscard]] Device& device() { return *backend_.device; }
 
  private:
+  class StepChunks;
+
   /// Forward and backward of a step's micro-batches under any strategy.
   void run_micro_batches(const LoadBatch& data,
                          std::int64_t start_sample,
                          double loss_scale,
                          DataParallel& data_parallel,
                          StepTimes& times);
-  void load_batch(const LoadBatch& data, std::int64_t first_sample);
+  double local_loss_sum();
+  void load_batch(const LoadBatch& data,
+                  std::int64_t first_sample,
+                  const TransformerStage& stage,
+                  int slot);
+  [[nodiscard]] Tensor edge(Message::What what, Message::Direction direction) const;
   void initialise_parameters(std::uint64_t seed, int threads);
 
   const Config& config_;
@@ -102,9 +114,9 @@ class Engine {
   Backend backend_;
   Arena arena_;
   ParameterTable parameters_;
-  ExecContext context_;
-  std::unique_ptr<Communicator> world_;
-  std::unique_ptr<Communicator> data_group_;
+  RankGroups groups_;
+  TensorParallel tensor_parallel_;
+  LayerContext context_;
   std::unique_ptr<Stream> communication_;
   std::unique_ptr<Optimizer> optimizer_;
   GradientAveraging averaging_;

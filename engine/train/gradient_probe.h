@@ -26,9 +26,9 @@ class GradientProbe final : public DataParallel {
   };
   [[nodiscard]] const std::optional<Finding>& finding() const { return finding_; }
 
-  void begin_walk(Walk walk, bool last) override { inner_.begin_walk(walk, last); }
-  void before_unit(int unit, Pass pass) override { inner_.before_unit(unit, pass); }
-  void after_unit(int unit, Pass pass) override { inner_.after_unit(unit, pass); }
+  void begin_walk(int walk, bool last) override { inner_.begin_walk(walk, last); }
+  void before_visit(const UnitVisit& visit) override { inner_.before_visit(visit); }
+  void after_visit(const UnitVisit& visit) override { inner_.after_visit(visit); }
   /// Each micro-batch alone, as if it were the first.
   GradTarget grad_target(int unit, std::int64_t /*micro_batch*/) override;
   void unit_grads_ready(int unit, std::int64_t micro_batch, bool last) override;

@@ -2,9 +2,53 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+
+#include "engine/plan/stage_partition.h"
 
 namespace dstrain {
 namespace {
+
+UnitWalk joined(UnitWalk first, const UnitWalk& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+PipelineOrder order_of(ScheduleKind kind) {
+  switch (kind) {
+    case ScheduleKind::k1F1B:
+      return PipelineOrder::kOneForwardOneBackward;
+    case ScheduleKind::kGpipe:
+      return PipelineOrder::kGpipe;
+    case ScheduleKind::kInterleaved:
+      return PipelineOrder::kInterleaved;
+  }
+  return PipelineOrder::kOneForwardOneBackward;
+}
+
+/// This rank's chunks of the model, in the order of the schedule.
+std::vector<ChunkPlan> plan_chunks(const Config& config,
+                                   const LayerShape& shape,
+                                   int pipeline_rank,
+                                   Blueprint& blueprint) {
+  const int stages = config.pipeline.stages * config.pipeline.virtual_stages;
+  const std::vector<std::int64_t> partition =
+      config.pipeline.partition.empty()
+          ? balanced_partition(config.model, config.data.sequence_length, stages)
+          : config.pipeline.partition;
+  std::vector<ChunkPlan> chunks;
+  std::int64_t block = 0;
+  for (int index = 0; index < stages; ++index) {
+    const std::int64_t end = block + partition.at(static_cast<std::size_t>(index));
+    if (index % config.pipeline.stages == pipeline_rank) {
+      chunks.push_back({TransformerStage::declare(
+          shape, config.recompute,
+          {.first_block = block, .end_block = end, .index = index, .stages = stages}, blueprint)});
+    }
+    block = end;
+  }
+  return chunks;
+}
 
 /// Stage 3's units that stay whole: the smallest first, each below the one limit, together below
 /// the other.
@@ -26,28 +70,77 @@ std::vector<bool> always_whole_units(const ZeroConfig& zero, const ShardMap& sha
   return whole;
 }
 
-GatherPlans plan_gathers(const Config& config,
-                         const TransformerStage& stage,
-                         const ShardMap& shards,
-                         const std::vector<bool>& always_whole) {
+/// The walks of all chunks, and when stage 3 gathers in each. Without a pipeline a micro-batch's
+/// backward follows its forward, and the next micro-batch follows that.
+std::vector<GatherPlan> plan_gathers(const Config& config,
+                                     const ShardMap& shards,
+                                     const std::vector<bool>& always_whole,
+                                     std::vector<ChunkPlan>& chunks) {
   std::vector<std::int64_t> sizes;
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     sizes.push_back(always_whole[static_cast<std::size_t>(unit)] ? 0 : shards.padded_numel(unit));
   }
   GatherOptions options{.prefetch = config.zero.prefetch_bucket_size,
                         .max_live = config.zero.max_live_parameters,
-                        .max_reuse_distance = config.zero.max_reuse_distance.value_or(0),
-                        .repeats = config.batch.gradient_accumulation_steps.value_or(1) > 1};
-  GatherPlan training(stage.training_walk(), sizes, options);
-  options.repeats = false;
-  return {.training = std::move(training),
-          .evaluation = GatherPlan(stage.evaluation_walk(), sizes, options)};
+                        .max_reuse_distance = config.zero.max_reuse_distance.value_or(0)};
+  std::vector<GatherPlan> plans;
+  const auto add = [&](const UnitWalk& walk) {
+    plans.emplace_back(walk, sizes, options);
+    return static_cast<int>(plans.size()) - 1;
+  };
+  for (ChunkPlan& chunk : chunks) {
+    const TransformerStage& stage = chunk.stage;
+    if (stage.extent().stages == 1) {
+      options.repeats = config.batch.gradient_accumulation_steps.value_or(1) > 1;
+      chunk.forward_walk = add(joined(stage.forward_walk(), stage.backward_walk()));
+      chunk.backward_walk = ChunkPlan::kGoesOn;
+      options.repeats = false;
+    } else {
+      chunk.forward_walk = add(stage.forward_walk());
+      chunk.backward_walk = add(stage.backward_walk());
+    }
+    chunk.evaluation_walk = add(stage.evaluation_walk());
+  }
+  return plans;
+}
+
+/// Elements whose gradients are sums over copies.
+std::int64_t partial_gradients(const Blueprint& blueprint) {
+  std::int64_t elements = 0;
+  for (const UnitDecl& unit : blueprint.units()) {
+    for (const ParamDecl& param : unit.params) {
+      const bool summed = param.share.partial_gradient || param.tied_across_stages;
+      elements += summed ? param.local_shape().numel() : 0;
+    }
+  }
+  return elements;
 }
 
 }  // namespace
 
+Topology topology_of(const Config& config, int world_size) {
+  const int tensor = config.tensor_parallel.size;
+  const int pipeline = config.pipeline.stages;
+  check(world_size % (tensor * pipeline) == 0, "{} ranks in {} stages of {}", world_size, pipeline,
+        tensor);
+  return {pipeline, world_size / (tensor * pipeline), tensor};
+}
+
+std::set<std::string> parameter_names(const Config& config) {
+  Blueprint whole;
+  TransformerStage::declare({.model = config.model}, config.recompute,
+                            {.first_block = 0, .end_block = config.model.num_layers}, whole);
+  std::set<std::string> names;
+  for (const UnitDecl& unit : whole.units()) {
+    for (const ParamDecl& param : unit.params) {
+      names.insert(param.name);
+    }
+  }
+  return names;
+}
+
 RunPlan make_run_plan(const Config& config, int world_size, int rank) {
-  const Topology topology(1, world_size, 1);
+  const Topology topology = topology_of(config, world_size);
   const Coordinates here = topology.coordinates(rank);
   check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
         "the config's batch sizes are not resolved");
@@ -61,9 +154,24 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank) {
   const LayerShape shape{.model = config.model,
                          .batch = batch.micro_batch,
                          .sequence = batch.sequence,
-                         .compute = compute};
+                         .compute = compute,
+                         .tensor = {.ranks = config.tensor_parallel.size,
+                                    .rank = here.tensor,
+                                    .sequence_parallel = config.tensor_parallel.size > 1 &&
+                                                         config.tensor_parallel.sequence_parallel}};
   Blueprint blueprint;
-  TransformerStage stage = TransformerStage::declare(shape, config.recompute, blueprint);
+  std::vector<ChunkPlan> chunks = plan_chunks(config, shape, here.pipeline, blueprint);
+  Schedule schedule =
+      make_schedule(order_of(config.pipeline.schedule), config.pipeline.stages,
+                    config.pipeline.virtual_stages, static_cast<int>(batch.accumulation));
+  ActivationSlots slots(schedule, here.pipeline);
+  int in_flight = 1;
+  UnitWalk all_backward;  // in which units write their gradients
+  for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {
+    in_flight = std::max(in_flight, slots.num_slots(chunk));
+    all_backward = joined(std::move(all_backward),
+                          chunks[static_cast<std::size_t>(chunk)].stage.backward_walk());
+  }
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
 
@@ -73,6 +181,11 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank) {
   const OptimizerScratch scratch = declare_optimizer(config.optimizer, shards, compute, blueprint);
   const DType gradient =
       formats.grad_accum.value_or(formats.bf16_master ? DType::kBF16 : DType::kF32);
+  BufferRef replica_gradients;
+  if (const std::int64_t elements = partial_gradients(blueprint); elements > 0) {
+    replica_gradients =
+        blueprint.add_buffer({"replica_gradients", {elements}, gradient, Lifetime::kScratch});
+  }
   MemoryOptions memory{.compute_dtype = compute,
                        .gradient_dtype = gradient,
                        .wire_dtype = formats.communication.value_or(gradient),
@@ -84,23 +197,25 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank) {
                        .slice = here.data,
                        .overlap = config.zero.overlap_comm && batch.data_parallel > 1,
                        .always_whole = {},
-                       .walk = stage.training_walk(),
+                       .walk = std::move(all_backward),
                        .gathered_elements = 0,
-                       .micro_batches_in_flight = 1,
+                       .micro_batches_in_flight = in_flight,
                        .training = true};
-  GatherPlans gathers;
-  if (config.zero.stage == 3) {
-    memory.always_whole = always_whole_units(config.zero, shards);
-    gathers = plan_gathers(config, stage, shards, memory.always_whole);
-    memory.gathered_elements = std::max(gathers.training.size(), gathers.evaluation.size());
+  memory.always_whole = always_whole_units(config.zero, shards);
+  std::vector<GatherPlan> gathers = plan_gathers(config, shards, memory.always_whole, chunks);
+  for (const GatherPlan& walk : gathers) {
+    memory.gathered_elements = std::max(memory.gathered_elements, walk.size());
   }
   MemoryPlan plan(blueprint, shards, memory);
   return {.topology = topology,
           .here = here,
           .batch = batch,
           .blueprint = std::move(blueprint),
-          .stage = std::move(stage),
+          .chunks = std::move(chunks),
+          .schedule = std::move(schedule),
+          .slots = std::move(slots),
           .norm_total = norm_total,
+          .replica_gradients = replica_gradients,
           .shards = shards,
           .gathers = std::move(gathers),
           .optimizer_scratch = scratch,

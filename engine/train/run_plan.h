@@ -4,10 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "engine/model/transformer_stage.h"
 #include "engine/optim/optimizer.h"
 #include "engine/plan/memory_plan.h"
+#include "engine/plan/schedule.h"
 #include "engine/plan/shard_map.h"
 #include "engine/plan/topology.h"
 #include "engine/spec/config.h"
@@ -34,20 +38,38 @@ struct BatchPlan {
   }
 };
 
+/// One model chunk of this rank: a stage of the model, and its walks (indices into
+/// RunPlan::gathers, which DataParallel::begin_walk is told).
+struct ChunkPlan {
+  TransformerStage stage;
+  int forward_walk = 0;
+  /// kGoesOn where backward follows each forward at once and is the second part of its walk.
+  int backward_walk = 0;
+  int evaluation_walk = 0;
+  static constexpr int kGoesOn = -1;
+};
+
 struct RunPlan {
   Topology topology;
   Coordinates here;
   BatchPlan batch;
   Blueprint blueprint;
-  TransformerStage stage;
-  BufferRef norm_total;  ///< f64 scratch of the gradient norm
+  std::vector<ChunkPlan> chunks;  ///< one, or virtual_stages of them
+  Schedule schedule;              ///< of all pipeline ranks
+  ActivationSlots slots;          ///< of this rank's micro-batches in flight
+  BufferRef norm_total;           ///< f64 scratch of the gradient norm
+  BufferRef replica_gradients;    ///< scratch; none without tensor parallelism
   ShardMap shards;
-  GatherPlans gathers;  ///< ZeRO stage 3
+  std::vector<GatherPlan> gathers;  ///< ZeRO stage 3: one a walk
   OptimizerScratch optimizer_scratch;
   Moments moments;
   MemoryPlan memory;
 };
 
+/// The topology of a run with so many ranks.
+Topology topology_of(const Config& config, int world_size);
+/// Of the whole model, whichever ranks hold them.
+std::set<std::string> parameter_names(const Config& config);
 /// `config` must be resolved for this world size.
 RunPlan make_run_plan(const Config& config, int world_size, int rank);
 

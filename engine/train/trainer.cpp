@@ -31,14 +31,10 @@ void write_resolved_config(const LoadedConfig& loaded) {
   }
 }
 
-/// A checkpoint of another model must not be resumed in part.
-void refuse_foreign_tensors(const Engine& engine, const std::filesystem::path& checkpoint) {
-  std::set<std::string> known;
-  for (const UnitDecl& unit : engine.plan().blueprint.units()) {
-    for (const ParamDecl& param : unit.params) {
-      known.insert(param.name);
-    }
-  }
+/// A checkpoint of another model must not be resumed in part. `config` names what all ranks hold
+/// together.
+void refuse_foreign_tensors(const Config& config, const std::filesystem::path& checkpoint) {
+  const std::set<std::string> known = parameter_names(config);
   for (const auto& entry : CheckpointStore::contents(checkpoint)) {
     if (!known.contains(entry.tensor)) {
       throw CheckpointError(fmt::format(
@@ -97,7 +93,7 @@ void Trainer::resume() {
   if (!from) {
     return;
   }
-  refuse_foreign_tensors(engine_, *from);
+  refuse_foreign_tensors(config_, *from);
   TrainingState state =
       CheckpointStore::load(*from, state_tensors(engine_, StateExtent::kEverything));
   engine_.refresh_parameters();

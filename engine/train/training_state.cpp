@@ -34,7 +34,10 @@ std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent ex
       for (const PlacedPiece& whole : pieces_with_moment(plan.shards, unit, owned, elements)) {
         const PlacedPiece part = clipped(whole, wanted);
         const std::int64_t size = part.piece.flat.size();
-        if (size > 0) {
+        const ParamDecl& param =
+            plan.shards.unit(unit).params[static_cast<std::size_t>(whole.param)];
+        const bool others = extent == StateExtent::kMySlice && !param.counts();  // another saves it
+        if (size > 0 && !others) {
           const std::int64_t at = begin + part.offset - whole.offset;
           tensors.push_back({state, part.piece, memory().flat(at, at + size)});
         }

@@ -107,6 +107,8 @@ std::vector<std::vector<float>> state_of(const RunFolder& folder,
   Config single = config.config;  // one rank that holds everything, in f32
   single.batch.micro_batch_size = 1;
   single.zero.stage = 0;
+  single.tensor_parallel = {};
+  single.pipeline = {};
   single.formats = {};
   Engine engine(single, *world[0], make_cpu_backend(1), 1);
   const auto tensors = state_tensors(engine, StateExtent::kEverything);

@@ -41,9 +41,12 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.zero.overlap_comm = options.overlap_comm;
   config.recompute = options.recompute;
   config.formats = options.formats;
+  config.tensor_parallel = options.tensor_parallel;
+  config.pipeline = options.pipeline;
   config.optimizer = options.optimizer;
   config.optimizer.learning_rate = options.learning_rate;
-  config.batch = {.train_batch_size = options.micro_batch * options.accumulation * world_size,
+  const int data_ranks = world_size / (options.tensor_parallel.size * options.pipeline.stages);
+  config.batch = {.train_batch_size = options.micro_batch * options.accumulation * data_ranks,
                   .micro_batch_size = options.micro_batch,
                   .gradient_accumulation_steps = options.accumulation};
   config.data.sequence_length = 19;
@@ -76,9 +79,11 @@ std::vector<float> whole_master(Engine& engine, int unit) {
   engine.context().ops.cast(mine, {values.data(), DType::kF32, mine.shape()}, compute);
   if (plan.memory.options().zero_stage > 0) {
     std::vector<float> whole(static_cast<std::size_t>(plan.shards.padded_numel(unit)));
-    engine.world().all_gather({values.data(), DType::kF32, mine.shape()},
-                              {whole.data(), DType::kF32, Shape{plan.shards.padded_numel(unit)}},
-                              Purpose::kControl, compute);
+    engine.wait_for_communication();
+    engine.data_group().all_gather(
+        {values.data(), DType::kF32, mine.shape()},
+        {whole.data(), DType::kF32, Shape{plan.shards.padded_numel(unit)}}, Purpose::kControl,
+        compute);
     values = std::move(whole);
   }
   compute.synchronize();

@@ -33,6 +33,8 @@ struct TinyOptions {
   RecomputeConfig recompute{};
   FormatConfig formats{};
   OptimizerConfig optimizer{.weight_decay = 0.1};  ///< its learning rate is the above
+  TensorParallelConfig tensor_parallel{};
+  PipelineConfig pipeline{};
   double loss_scale = 1.0;
   int steps = 10;
 };

@@ -53,7 +53,7 @@ std::int64_t bytes_of(Lifetime lifetime,
   Blueprint blueprint;
   TransformerStage::declare(
       {.model = model, .batch = kBatch, .sequence = kSequence, .compute = compute}, recompute,
-      blueprint);
+      {.first_block = 0, .end_block = blocks}, blueprint);
   std::int64_t bytes = 0;
   for (const BufferDecl& buffer : blueprint.buffers()) {
     bytes += buffer.lifetime == lifetime ? buffer.bytes() : 0;

@@ -82,7 +82,8 @@ struct OwnUnit {
             .master = master.tensor(),
             .first_moment = first.tensor(),
             .second_moment = second.tensor(),
-            .parameters = parameters.tensor()};
+            .parameters = parameters.tensor(),
+            .noise_key = static_cast<std::uint32_t>(index)};
   }
   int index;
   Range range;

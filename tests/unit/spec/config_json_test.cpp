@@ -134,10 +134,8 @@ TEST_CASE("what would change the training is refused with the reason", "[spec][c
     CHECK_THAT(error, Contains("refused: "));
     CHECK_THAT(error, Contains(reason));
   };
-  refused("tensor_parallel.size=2", "tensor parallelism");
-  refused("tensor_parallel.autotp_size=4", "tensor parallelism");
-  refused("tensor_parallel.tp.tp_size=2", "tensor parallelism");
-  refused("pipeline.stages=2", "pipeline parallelism");
+  refused("sequence_parallel_size=2", "DeepSpeed-Ulysses");
+  refused("pipeline.partition=uniform", "balances the stages by cost");
   refused("amp={\"enabled\": true, \"opt_level\": \"O1\"}", "Apex");
   refused("sparse_attention={\"mode\": \"fixed\", \"block\": 16}", "sparse_attention");
   refused("compression_training={\"x\": {\"shared\": {\"enabled\": true}}}",

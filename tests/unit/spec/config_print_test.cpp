@@ -118,6 +118,11 @@ optimizer.params.betas           [0.9, 0.999]       default
 optimizer.params.eps             1e-08              default
 optimizer.params.weight_decay    0                  default
 optimizer.params.bias_correction true               default
+pipeline.stages                  1                  default
+pipeline.schedule                "1f1b"             default
+pipeline.virtual_stages          1                  default
+tensor_parallel.size             1                  default
+tensor_parallel.sequence_parallel false             default
 steps_per_print                  10                 default
 wall_clock_breakdown             false              default
 model.model_type                 "llama"            run.json:5:19
