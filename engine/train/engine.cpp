@@ -4,6 +4,9 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <iterator>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "engine/model/init.h"
@@ -265,11 +268,13 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
   StepTimes unused;
   run_micro_batches(data, start_sample, params.loss_scale, probe, unused);
 
-  constexpr std::int64_t kFields = 4;  // found, micro-batch, unit, parameter
+  constexpr std::int64_t kFields = 3;  // found, micro-batch, parameter
   std::array<std::int32_t, kFields> mine{};
-  if (probe.finding()) {
-    mine = {1, static_cast<std::int32_t>(probe.finding()->micro_batch), probe.finding()->unit,
-            probe.finding()->param};
+  const std::set<std::string> names = parameter_names(config_);  // the same on every rank
+  if (const auto& finding = probe.finding()) {
+    const std::string& name = plan_.blueprint.param({finding->unit, finding->param}).name;
+    mine = {1, static_cast<std::int32_t>(finding->micro_batch),
+            static_cast<std::int32_t>(std::distance(names.begin(), names.find(name)))};
   }
   std::vector<std::int32_t> all(static_cast<std::size_t>(groups_.world->size() * kFields));
   groups_.world->all_gather({mine.data(), DType::kI32, Shape{kFields}},
@@ -281,7 +286,7 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
     if (found[0] != 0) {
       return BadGradient{.micro_batch = found[1],
                          .rank = rank,
-                         .tensor = plan_.blueprint.param({found[2], found[3]}).name};
+                         .tensor = *std::next(names.begin(), found[2])};
     }
   }
   return std::nullopt;

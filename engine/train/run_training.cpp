@@ -42,7 +42,7 @@ TrainResult run_training(const LoadedConfig& config,
   if (engine.world().rank() == 0) {
     const RunPlan& plan = engine.plan();
     spdlog::info("{} parameters, {} ranks, {} on each; {} tokens a step; {:.2f} GiB a rank planned",
-                 plan.blueprint.num_parameters(), rendezvous.world_size(),
+                 config.config.model.num_parameters(), rendezvous.world_size(),
                  engine.device().description(), plan.batch.global_tokens(),
                  static_cast<double>(plan.memory.bytes()) / kGiB);
     for (const std::string& notice : config.notices) {
