@@ -208,8 +208,7 @@ void Engine::run_micro_batches(const LoadBatch& data,
                                DataParallel& data_parallel,
                                StepTimes& times) {
   StepChunks chunks(*this, data, start_sample, loss_scale, data_parallel, times);
-  run_schedule(plan_.schedule.ranks[static_cast<std::size_t>(plan_.here.pipeline)], chunks,
-               *groups_.pipeline, context_.compute);
+  run_schedule(plan_.actions, chunks, *groups_.pipeline, context_.compute);
 }
 
 EngineStep Engine::train_step(const LoadBatch& data,

@@ -14,18 +14,6 @@ UnitWalk joined(UnitWalk first, const UnitWalk& second) {
   return first;
 }
 
-PipelineOrder order_of(ScheduleKind kind) {
-  switch (kind) {
-    case ScheduleKind::k1F1B:
-      return PipelineOrder::kOneForwardOneBackward;
-    case ScheduleKind::kGpipe:
-      return PipelineOrder::kGpipe;
-    case ScheduleKind::kInterleaved:
-      return PipelineOrder::kInterleaved;
-  }
-  return PipelineOrder::kOneForwardOneBackward;
-}
-
 /// This rank's chunks of the model, in the order of the schedule.
 std::vector<ChunkPlan> plan_chunks(const Config& config,
                                    const LayerShape& shape,
@@ -70,12 +58,15 @@ std::vector<bool> always_whole_units(const ZeroConfig& zero, const ShardMap& sha
   return whole;
 }
 
-/// The walks of all chunks, and when stage 3 gathers in each. Without a pipeline a micro-batch's
-/// backward follows its forward, and the next micro-batch follows that.
+/// The walks of all chunks, and when each gathers: stage 3's alone. Without a pipeline a
+/// micro-batch's backward follows its forward, and the next micro-batch follows that.
 std::vector<GatherPlan> plan_gathers(const Config& config,
                                      const ShardMap& shards,
                                      const std::vector<bool>& always_whole,
                                      std::vector<ChunkPlan>& chunks) {
+  if (config.zero.stage < 3) {
+    return {};
+  }
   std::vector<std::int64_t> sizes;
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     sizes.push_back(always_whole[static_cast<std::size_t>(unit)] ? 0 : shards.padded_numel(unit));
@@ -118,6 +109,18 @@ std::int64_t partial_gradients(const Blueprint& blueprint) {
 
 }  // namespace
 
+PipelineOrder order_of(ScheduleKind kind) {
+  switch (kind) {
+    case ScheduleKind::k1F1B:
+      return PipelineOrder::kOneForwardOneBackward;
+    case ScheduleKind::kGpipe:
+      return PipelineOrder::kGpipe;
+    case ScheduleKind::kInterleaved:
+      return PipelineOrder::kInterleaved;
+  }
+  return PipelineOrder::kOneForwardOneBackward;
+}
+
 Topology topology_of(const Config& config, int world_size) {
   const int tensor = config.tensor_parallel.size;
   const int pipeline = config.pipeline.stages;
@@ -139,7 +142,19 @@ std::set<std::string> parameter_names(const Config& config) {
   return names;
 }
 
+Schedule schedule_of(const Config& config) {
+  check(config.batch.gradient_accumulation_steps.has_value(),
+        "the config's batch sizes are not resolved");
+  return make_schedule(order_of(config.pipeline.schedule), config.pipeline.stages,
+                       config.pipeline.virtual_stages,
+                       static_cast<int>(*config.batch.gradient_accumulation_steps));
+}
+
 RunPlan make_run_plan(const Config& config, int world_size, int rank) {
+  return make_run_plan(config, world_size, rank, schedule_of(config));
+}
+
+RunPlan make_run_plan(const Config& config, int world_size, int rank, const Schedule& schedule) {
   const Topology topology = topology_of(config, world_size);
   const Coordinates here = topology.coordinates(rank);
   check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
@@ -161,9 +176,6 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank) {
                                                          config.tensor_parallel.sequence_parallel}};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, here.pipeline, blueprint);
-  Schedule schedule =
-      make_schedule(order_of(config.pipeline.schedule), config.pipeline.stages,
-                    config.pipeline.virtual_stages, static_cast<int>(batch.accumulation));
   ActivationSlots slots(schedule, here.pipeline);
   int in_flight = 1;
   UnitWalk all_backward;  // in which units write their gradients
@@ -212,7 +224,7 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank) {
           .batch = batch,
           .blueprint = std::move(blueprint),
           .chunks = std::move(chunks),
-          .schedule = std::move(schedule),
+          .actions = schedule.ranks[static_cast<std::size_t>(here.pipeline)],
           .slots = std::move(slots),
           .norm_total = norm_total,
           .replica_gradients = replica_gradients,

@@ -55,7 +55,7 @@ struct RunPlan {
   BatchPlan batch;
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks;  ///< one, or virtual_stages of them
-  Schedule schedule;              ///< of all pipeline ranks
+  std::vector<Action> actions;    ///< this rank's part of the schedule
   ActivationSlots slots;          ///< of this rank's micro-batches in flight
   BufferRef norm_total;           ///< f64 scratch of the gradient norm
   BufferRef replica_gradients;    ///< scratch; none without tensor parallelism
@@ -70,7 +70,12 @@ struct RunPlan {
 Topology topology_of(const Config& config, int world_size);
 /// Of the whole model, whichever ranks hold them.
 std::set<std::string> parameter_names(const Config& config);
+PipelineOrder order_of(ScheduleKind kind);
+/// The order of the micro-batches on all pipeline ranks; the batch sizes must be resolved.
+Schedule schedule_of(const Config& config);
 /// `config` must be resolved for this world size.
 RunPlan make_run_plan(const Config& config, int world_size, int rank);
+/// The same for those who plan many ranks of one run: `schedule` is schedule_of(config).
+RunPlan make_run_plan(const Config& config, int world_size, int rank, const Schedule& schedule);
 
 }  // namespace dstrain

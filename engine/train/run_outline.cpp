@@ -1,0 +1,101 @@
+#include "engine/train/run_outline.h"
+
+#include <algorithm>
+
+namespace dstrain {
+namespace {
+
+/// The ranks of a pipeline stage that stand for all of it. A stage's tensor-parallel ranks hold
+/// equal shares, padded where they do not come out even, and so do its data-parallel ranks; but a
+/// moment that not all elements have may fall on some of their slices only.
+std::vector<int> ranks_to_plan(const Config& config, const Topology& topology, int stage) {
+  const bool slices_differ = config.zero.stage > 0 && moments_of(config.optimizer).second ==
+                                                          MomentExtent::kNotHiddenMatrices;
+  std::vector<int> ranks;
+  for (int data = 0; data < (slices_differ ? topology.degree(Axis::kData) : 1); ++data) {
+    ranks.push_back(topology.rank({.pipeline = stage, .data = data, .tensor = 0}));
+  }
+  return ranks;
+}
+
+StageOutline outline_of(const RunPlan& plan, int rank) {
+  StageOutline stage{.blocks = {},
+                     .worst_rank = rank,
+                     .micro_batches_in_flight = plan.memory.options().micro_batches_in_flight,
+                     .bytes = {}};
+  for (const ChunkPlan& chunk : plan.chunks) {
+    stage.blocks.push_back({chunk.stage.extent().first_block, chunk.stage.extent().end_block});
+  }
+  for (const Region& region : plan.memory.regions()) {
+    stage.bytes[static_cast<std::size_t>(group_of(region.kind))] += region.bytes;
+  }
+  return stage;
+}
+
+}  // namespace
+
+std::string name_of(MemoryGroup group) {
+  switch (group) {
+    case MemoryGroup::kParameters:
+      return "parameters";
+    case MemoryGroup::kGradients:
+      return "gradients";
+    case MemoryGroup::kOptimizer:
+      return "optimizer";
+    case MemoryGroup::kActivations:
+      return "activations";
+    case MemoryGroup::kBuckets:
+      return "buckets";
+    case MemoryGroup::kScratch:
+      return "scratch";
+  }
+  return "?";
+}
+
+MemoryGroup group_of(RegionKind kind) {
+  switch (kind) {
+    case RegionKind::kParameters:
+      return MemoryGroup::kParameters;
+    case RegionKind::kGradients:
+      return MemoryGroup::kGradients;
+    case RegionKind::kMaster:
+    case RegionKind::kFirstMoment:
+    case RegionKind::kSecondMoment:
+      return MemoryGroup::kOptimizer;
+    case RegionKind::kSaved:
+      return MemoryGroup::kActivations;
+    case RegionKind::kGathered:
+    case RegionKind::kGradientBuckets:
+    case RegionKind::kWireBuckets:
+      return MemoryGroup::kBuckets;
+    case RegionKind::kScratch:
+    case RegionKind::kConstants:
+      return MemoryGroup::kScratch;
+  }
+  return MemoryGroup::kScratch;
+}
+
+const StageOutline& fullest(const std::vector<StageOutline>& stages) {
+  return *std::max_element(stages.begin(), stages.end(),
+                           [](const StageOutline& a, const StageOutline& b) {
+                             return a.total_bytes() < b.total_bytes();
+                           });
+}
+
+RunOutline outline_run(const Config& config, int world_size) {
+  const Schedule schedule = schedule_of(config);
+  RunOutline outline{.topology = topology_of(config, world_size),
+                     .parameters = config.model.num_parameters(),
+                     .idle_share = idle_share(schedule, /*forward_cost=*/1, /*backward_cost=*/2),
+                     .stages = {}};
+  for (int stage = 0; stage < config.pipeline.stages; ++stage) {
+    std::vector<StageOutline> candidates;
+    for (const int rank : ranks_to_plan(config, outline.topology, stage)) {
+      candidates.push_back(outline_of(make_run_plan(config, world_size, rank, schedule), rank));
+    }
+    outline.stages.push_back(fullest(candidates));
+  }
+  return outline;
+}
+
+}  // namespace dstrain
