@@ -172,9 +172,11 @@ TEST_CASE("the shipped configs load and resolve", "[spec][configs]") {
     const std::string file = entry.path().string();
     INFO(file);
     LoadedConfig loaded = load_config(file, {});
-    resolve_config(loaded, 2);
+    const int ranks =  // of two copies of the model
+        2 * loaded.config.tensor_parallel.size * loaded.config.pipeline.stages;
+    resolve_config(loaded, ranks);
     CHECK(loaded.notices.empty());
-    CHECK(run_again(loaded, 2).config == loaded.config);
+    CHECK(run_again(loaded, ranks).config == loaded.config);
     CHECK(loaded.config.training.output_dir == "runs/" + entry.path().stem().string());
     ++num_configs;
   }
