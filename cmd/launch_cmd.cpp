@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -16,12 +17,14 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "cmd/check_report.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
 #include "cmd/logging.h"
 #include "cmd/rank_env.h"
 #include "cmd/run_flags.h"
-#include "engine/train/run_plan.h"
+#include "cmd/split_groups.h"
+#include "engine/train/run_outline.h"
 #include "launcher/hostfile.h"
 #include "launcher/local_host.h"
 #include "launcher/local_process.h"
@@ -42,6 +45,7 @@ struct LaunchFlags {
   std::string master_address;
   std::uint16_t master_port = 0;  ///< 0: any free one
   bool check = false;
+  bool json = false;  ///< of what check prints
   bool print_config = false;
 };
 
@@ -58,15 +62,16 @@ std::vector<Host> choose_hosts(const LaunchFlags& flags) {
   return launcher::filter_hosts(std::move(file.hosts), flags.filter);
 }
 
-/// Until ranks can be started over SSH.
-void require_this_machine(const std::vector<Host>& hosts) {
+/// Why there is no run over these hosts, until ranks can be started over SSH. Asks no name server.
+std::optional<std::string> object_to(const std::vector<Host>& hosts) {
   for (const Host& host : hosts) {
     if (launcher::is_this_machine(host.name)) continue;
-    throw launcher::PreflightError(fmt::format(
+    return fmt::format(
         "host {} is not this machine ({}), and this version starts ranks on this machine only; "
         "start them there with srun or mpirun and \"dstrain train\"",
-        host.name, launcher::own_hostname()));
+        host.name, launcher::own_hostname());
   }
+  return std::nullopt;
 }
 
 int count_ranks(const std::vector<Host>& hosts) {
@@ -153,14 +158,14 @@ std::string make_log_folder(const Config& config) {
   return folder;
 }
 
-void report_check(const LoadedConfig& loaded, int world_size) {
+/// On any machine: the hosts are neither needed nor contacted.
+void check_run(const LoadedConfig& loaded, const std::vector<Host>& hosts, bool json) {
   for (const std::string& notice : loaded.notices)
     spdlog::info("{}", notice);
-  const RunPlan plan = make_run_plan(loaded.config, world_size, 0);
-  constexpr double kGiB = 1 << 30;
-  fmt::print("ranks={} parameters={} tokens_per_step={} planned_gib_per_rank={:.2f}\n", world_size,
-             plan.blueprint.num_parameters(), plan.batch.global_tokens(),
-             static_cast<double>(plan.memory.bytes()) / kGiB);
+  if (const auto objection = object_to(hosts)) spdlog::warn("{}", *objection);
+  const Config& config = loaded.config;
+  const RunOutline outline = outline_run(config, count_ranks(hosts));
+  fmt::print("{}", json ? to_json(outline, config) : to_text(outline, config));
 }
 
 int launch(const LaunchFlags& flags) {
@@ -172,12 +177,15 @@ int launch(const LaunchFlags& flags) {
     fmt::print("{}", describe_origins(config));
     return kExitSuccess;
   }
-  require_this_machine(hosts);
-  const Master master = choose_master(flags);
+  if (const auto warning = describe_split_groups(config.config, hosts)) {
+    spdlog::warn("{}", *warning);
+  }
   if (flags.check) {
-    report_check(config, world_size);
+    check_run(config, hosts, flags.json);
     return kExitSuccess;
   }
+  if (const auto objection = object_to(hosts)) throw launcher::PreflightError(*objection);
+  const Master master = choose_master(flags);
 
   const launcher::Job job = make_job(hosts, master, flags.run);
   launcher::LogMux log(job, {.folder = make_log_folder(config.config)});
@@ -212,7 +220,10 @@ void add_launch_command(CLI::App& app, Command& chosen) {
                    "Port for that; default: one that is free")
       ->check(CLI::Range(1, 65535));
   command->add_flag("--check", flags->check,
-                    "Check config, plan and hosts, print what would run, and stop");
+                    "Check config and hostfile, plan every pipeline stage, print layout, step and "
+                    "memory, and stop; contacts no host");
+  command->add_flag("--json", flags->json, "With --check: print as JSON, in bytes")
+      ->needs("--check");
   command->add_flag("--print-config", flags->print_config,
                     "Print every value of the config with its origin, and stop");
   command->footer(
@@ -221,6 +232,9 @@ void add_launch_command(CLI::App& app, Command& chosen) {
       "  dstrain launch --hostfile hostfiles/localhost configs/quickstart.json --set "
       "training.steps=50\n"
       "  dstrain launch --hostfile hosts --exclude w3@w4:0 CONFIG --check\n"
+      "  dstrain launch --hostfile hostfiles/48-hosts.example --check "
+      "configs/llama-70b-tp8-pp8.json"
+      "\n"
       "Ctrl-C once: the ranks finish their step, save and end. Twice: at once.\n"
       "Exit codes: 0 success, 2 usage or config, 3 hosts, 4 rendezvous, 5 checkpoint, 6 storage,\n"
       "7 numerical, 8 hang, 130/143 interrupted, 128+n a rank was killed by signal n, otherwise\n"

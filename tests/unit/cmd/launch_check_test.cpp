@@ -1,0 +1,87 @@
+// `dstrain launch --check` as a user meets it: for machines that are not there, on this one.
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/harness/program.h"
+
+namespace dstrain {
+namespace {
+
+using Catch::Contains;
+using testing::Program;
+
+constexpr std::chrono::milliseconds kPatience{20'000};
+
+bool no_binary() {
+  const char* binary = std::getenv("DSTRAIN_BINARY");
+  if (binary == nullptr || *binary == '\0') {
+    WARN("skipped, because the dstrain program is not built here");
+    return true;
+  }
+  return false;
+}
+
+Program launch(std::vector<std::string> arguments) {
+  std::vector<std::string> argv = {testing::dstrain_binary(), "launch"};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  return Program(argv);
+}
+
+TEST_CASE("a trillion parameters on 3072 ranks are checked in a second, without the hosts",
+          "[cmd][launch]") {
+  if (no_binary()) return;
+  const auto start = std::chrono::steady_clock::now();
+  Program program = launch(
+      {"--hostfile", "hostfiles/384-hosts.example", "--check", "configs/gpt-1t-tp8-pp64.json"});
+  REQUIRE(program.wait(kPatience) == 0);
+#ifdef NDEBUG
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
+#endif
+  CHECK_THAT(program.out(), Contains("3072 = 64 pipeline × 6 data × 8 tensor, sequence parallel; "
+                                     "ZeRO stage 1") &&
+                                Contains("1,008,038,758,400") && Contains("6,291,456 tokens") &&
+                                Contains("1f1b; ranks idle 11.0 %") && Contains("126-127"));
+  CHECK_THAT(program.err(), Contains("host node1 is not this machine"));
+}
+
+TEST_CASE("the check speaks JSON in bytes", "[cmd][launch]") {
+  if (no_binary()) return;
+  Program program = launch({"--hostfile", "hostfiles/48-hosts.example", "--num_nodes", "8",
+                            "--check", "--json", "configs/llama-70b-tp8-pp8.json"});
+  REQUIRE(program.wait(kPatience) == 0);
+  const auto json = nlohmann::json::parse(program.out());
+  CHECK(json["ranks"] == 64);
+  CHECK(json["layout"]["data"] == 1);
+  CHECK(json["parameters"] == 68'976'648'192);
+  CHECK(json["schedule"]["order"] == "interleaved");
+  REQUIRE(json["stages"].size() == 8);
+  for (const auto& stage : json["stages"]) {
+    std::int64_t sum = 0;
+    for (const auto& [group, bytes] : stage["bytes"].items()) {
+      sum += group == "total" ? 0 : bytes.get<std::int64_t>();
+    }
+    CHECK(stage["bytes"]["total"] == sum);
+    CHECK(stage["blocks"].size() == 2);
+  }
+}
+
+TEST_CASE("hosts that cannot be reached refuse the run and not the check", "[cmd][launch]") {
+  if (no_binary()) return;
+  Program run = launch({"--hostfile", "hostfiles/48-hosts.example", "--num_nodes", "1",
+                        "configs/llama-7b-tp8.json"});
+  CHECK(run.wait(kPatience) == 3);
+  CHECK_THAT(run.last_line(), Contains("host node1 is not this machine"));
+  Program check = launch({"--hostfile", "hostfiles/48-hosts.example", "--num_nodes", "4",
+                          "--num_gpus", "4", "--check", "configs/llama-7b-tp8.json"});
+  CHECK(check.wait(kPatience) == 0);
+  CHECK_THAT(check.err(), Contains("2 of 2 tensor-parallel groups span hosts"));
+  CHECK(launch({"--json", "configs/llama-7b-tp8.json"}).wait(kPatience) == 2);
+}
+
+}  // namespace
+}  // namespace dstrain
