@@ -7,7 +7,8 @@ namespace {
 
 /// What a rank sends for one block and micro-batch, forward and backward, over a ring: of N·C
 /// elements, an all-reduce of t ranks sends 2·(t-1)/t, a reduce-scatter or all-gather half of that.
-/// How many there are says engine/parallel/tensor_parallel.h.
+/// How many there are says engine/parallel/tensor_parallel.h; recomputation, which adds to them, is
+/// not counted.
 double bytes_of_block(const Config& config) {
   const double ranks = config.tensor_parallel.size;
   const double passes = config.tensor_parallel.sequence_parallel ? 4 + 6 : 4 * 2;
@@ -51,8 +52,8 @@ std::optional<std::string> describe_split_groups(const Config& config,
   const double bytes = bytes_of_block(config);
   return fmt::format(
       "tensor_parallel.size: {} does not divide host {}'s slots={}, so {} of {} tensor-parallel "
-      "groups span hosts and the {} of every block cross the network: a rank sends {} a block, {} "
-      "for the {} of its stage, each micro-batch; give every host a multiple of {} slots",
+      "groups span hosts and the {} of every block cross the network: a rank sends at least {} a "
+      "block, {} for the {} of its stage, each micro-batch; give every host a multiple of {} slots",
       size, culprit->name, culprit->slots.size(), split, ranks / size,
       config.tensor_parallel.sequence_parallel ? "all-gathers and reduce-scatters" : "all-reduces",
       size_text(bytes), size_text(bytes * static_cast<double>(blocks)), blocks, size);

@@ -72,7 +72,6 @@ Engine::Engine(const Config& config, Rendezvous& rendezvous, Backend backend, in
       data_parallel_(make_data_parallel(config.zero.stage, parts_)),
       host_tokens_(static_cast<std::size_t>(plan_.batch.micro_batch * plan_.batch.sequence)),
       host_targets_(host_tokens_.size()) {
-  validate(schedule_of(config));
   initialise_parameters(config.training.seed, threads);
   for (const ChunkPlan& chunk : plan_.chunks) {
     chunk.stage.prepare(context_);

@@ -145,9 +145,11 @@ std::set<std::string> parameter_names(const Config& config) {
 Schedule schedule_of(const Config& config) {
   check(config.batch.gradient_accumulation_steps.has_value(),
         "the config's batch sizes are not resolved");
-  return make_schedule(order_of(config.pipeline.schedule), config.pipeline.stages,
-                       config.pipeline.virtual_stages,
-                       static_cast<int>(*config.batch.gradient_accumulation_steps));
+  Schedule schedule = make_schedule(order_of(config.pipeline.schedule), config.pipeline.stages,
+                                    config.pipeline.virtual_stages,
+                                    static_cast<int>(*config.batch.gradient_accumulation_steps));
+  validate(schedule);
+  return schedule;
 }
 
 RunPlan make_run_plan(const Config& config, int world_size, int rank) {

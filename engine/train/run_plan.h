@@ -71,7 +71,8 @@ Topology topology_of(const Config& config, int world_size);
 /// Of the whole model, whichever ranks hold them.
 std::set<std::string> parameter_names(const Config& config);
 PipelineOrder order_of(ScheduleKind kind);
-/// The order of the micro-batches on all pipeline ranks; the batch sizes must be resolved.
+/// The order of the micro-batches on all pipeline ranks, proved to come to its end; the batch sizes
+/// must be resolved.
 Schedule schedule_of(const Config& config);
 /// `config` must be resolved for this world size.
 RunPlan make_run_plan(const Config& config, int world_size, int rank);

