@@ -28,9 +28,10 @@ std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent ex
     const Range owned = plan.memory.owned(unit);
     const Range wanted =
         extent == StateExtent::kMySlice ? plan.shards.slice(unit, plan.here.data) : owned;
-    // `memory` holds those elements of `owned` that have this state, one after the other.
+    // `memory` holds all of `owned`, padding included, or only those elements of it that have this
+    // state, one after the other.
     const auto add = [&](const char* state, MomentExtent elements, auto&& memory) {
-      std::int64_t begin = 0;
+      std::int64_t packed = 0;
       for (const PlacedPiece& whole : pieces_with_moment(plan.shards, unit, owned, elements)) {
         const PlacedPiece part = clipped(whole, wanted);
         const std::int64_t size = part.piece.flat.size();
@@ -38,10 +39,12 @@ std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent ex
             plan.shards.unit(unit).params[static_cast<std::size_t>(whole.param)];
         const bool others = extent == StateExtent::kMySlice && !param.counts();  // another saves it
         if (size > 0 && !others) {
+          const std::int64_t begin =
+              elements == MomentExtent::kAll ? whole.offset - owned.begin : packed;
           const std::int64_t at = begin + part.offset - whole.offset;
           tensors.push_back({state, part.piece, memory().flat(at, at + size)});
         }
-        begin += whole.piece.flat.size();
+        packed += whole.piece.flat.size();
       }
     };
     add("parameter", MomentExtent::kAll, [&] { return arena.master(unit); });

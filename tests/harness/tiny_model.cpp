@@ -1,6 +1,7 @@
 #include "tests/harness/tiny_model.h"
 
 #include "engine/train/engine.h"
+#include "engine/train/training_state.h"
 #include "kernels/math/philox.h"
 
 namespace dstrain::test {
@@ -91,29 +92,47 @@ std::vector<float> whole_master(Engine& engine, int unit) {
   return values;
 }
 
+std::vector<HeldPiece> held_state(const Engine& engine) {
+  std::vector<HeldPiece> held;
+  for (const CheckpointTensor& tensor : state_tensors(engine, StateExtent::kEverything)) {
+    HeldPiece part{tensor.state, tensor.piece, {}};
+    part.values.resize(static_cast<std::size_t>(tensor.data.numel()));
+    engine.context().ops.cast(tensor.data, {part.values.data(), DType::kF32, tensor.data.shape()},
+                              engine.context().compute);
+    held.push_back(std::move(part));
+  }
+  engine.context().compute.synchronize();
+  return held;
+}
+
+EngineStep train_tiny_step(Engine& engine, const TinyOptions& options, int step) {
+  const std::int64_t vocab_size = options.model.value_or(tiny_model(options.family)).vocab_size;
+  const auto length = static_cast<std::size_t>(engine.plan().batch.sequence);
+  const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
+                             std::span<std::int32_t> targets) {
+    for (std::size_t row = 0; row * length < inputs.size(); ++row) {
+      synthetic_sample(first_sample + static_cast<std::int64_t>(row), vocab_size,
+                       inputs.subspan(row * length, length), targets.subspan(row * length, length));
+    }
+  };
+  return engine.train_step(load, step * engine.plan().batch.global_samples(),
+                           {.learning_rate = options.learning_rate,
+                            .update = step + 1,
+                            .gradient_clipping = options.gradient_clipping,
+                            .loss_scale = options.loss_scale,
+                            .seed = 5});
+}
+
 TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
   const Config config = tiny_config(options, rendezvous.world_size());
   CollectiveLog traffic;
   RecordingRendezvous recorded(rendezvous, traffic);
   Engine engine(config, recorded, make_cpu_backend(1), 1);
   const RunPlan& plan = engine.plan();
-  const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
-                             std::span<std::int32_t> targets) {
-    const auto length = static_cast<std::size_t>(plan.batch.sequence);
-    for (std::size_t row = 0; row * length < inputs.size(); ++row) {
-      synthetic_sample(first_sample + static_cast<std::int64_t>(row), config.model.vocab_size,
-                       inputs.subspan(row * length, length), targets.subspan(row * length, length));
-    }
-  };
   TinyRun run;
   for (int step = 0; step < options.steps; ++step) {
     traffic.clear();
-    const EngineStep result = engine.train_step(load, step * plan.batch.global_samples(),
-                                                {.learning_rate = options.learning_rate,
-                                                 .update = step + 1,
-                                                 .gradient_clipping = options.gradient_clipping,
-                                                 .loss_scale = options.loss_scale,
-                                                 .seed = 5});
+    const EngineStep result = train_tiny_step(engine, options, step);
     run.traffic = traffic.entries();
     double loss_sum = result.local_loss_sum;
     Stream& compute = engine.context().compute;
@@ -130,6 +149,7 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
     run.unit_numel.push_back(plan.shards.numel(unit));
     run.unit_padded.push_back(plan.shards.padded_numel(unit));
   }
+  run.held = held_state(engine);
   run.regions = plan.memory.regions();
   run.arena_bytes = engine.arena().bytes();
   run.plan_bytes = plan.memory.bytes();

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/comm/recording_communicator.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/plan/memory_plan.h"
+#include "engine/plan/shard_map.h"
 #include "engine/spec/config.h"
 #include "engine/train/engine.h"
 
@@ -39,6 +41,13 @@ struct TinyOptions {
   int steps = 10;
 };
 
+/// A part of a named tensor that a rank holds, as f32.
+struct HeldPiece {
+  std::string state;  ///< "parameter" (the master), "exp_avg", …
+  Piece piece;
+  std::vector<float> values;
+};
+
 struct TinyRun {
   std::vector<double> losses;  ///< global mean, before each step's update
   std::vector<double> grad_norms;
@@ -50,7 +59,13 @@ struct TinyRun {
   std::vector<std::int64_t> unit_padded;
   int num_units = 0;
   std::vector<CollectiveLog::Entry> traffic;  ///< of the last step, this rank
+  std::vector<HeldPiece> held;                ///< after the last step
 };
+
+/// What this rank updates.
+std::vector<HeldPiece> held_state(const Engine& engine);
+/// One step on the synthetic stream, from step 0 on.
+EngineStep train_tiny_step(Engine& engine, const TinyOptions& options, int step);
 
 /// A unit's master parameters, gathered from all ranks. Collective.
 std::vector<float> whole_master(Engine& engine, int unit);
