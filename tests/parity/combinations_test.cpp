@@ -1,0 +1,53 @@
+// The parity matrix as tests, each combination a section: see combination.h for what they are,
+// measure.h for what is demanded of each, parity_matrix for the same as a table. ctest runs the
+// fast ones; "[slow]" as an argument runs the others.
+#include <set>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "tests/parity/measure.h"
+
+namespace dstrain::test {
+namespace {
+
+// Catch2 runs a test case once for each section; single-rank runs are the same for all of them.
+ReferenceRuns& references() {
+  static ReferenceRuns runs;
+  return runs;
+}
+
+void check_combinations(bool fast) {
+  for (const Combination& combination : all_combinations()) {
+    if (combination.fast != fast) {
+      continue;
+    }
+    DYNAMIC_SECTION(combination.name()) {
+      const Measurement measured = measure(combination, references());
+      CAPTURE(combination.bound.because);
+      CHECK(measured.loss_difference <= combination.bound.loss);
+      CHECK(measured.norm_difference <= combination.bound.norm);
+      CHECK(measured.learns);
+      CHECK(measured.faults == std::vector<std::string>{});
+    }
+  }
+}
+
+TEST_CASE("combinations of parallelisms follow the single-rank run of the same global batch",
+          "[parity][tensor][pipeline][zero][traffic][memory]") {
+  check_combinations(true);
+}
+
+TEST_CASE("and so do all others", "[.][slow][parity][tensor][pipeline][zero][traffic][memory]") {
+  check_combinations(false);
+}
+
+TEST_CASE("the names of combinations are unique", "[parity]") {
+  std::set<std::string> names;
+  for (const Combination& combination : all_combinations()) {
+    CHECK(names.insert(combination.name()).second);
+  }
+}
+
+}  // namespace
+}  // namespace dstrain::test
