@@ -282,9 +282,8 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
   for (int rank = 0; rank < groups_.world->size(); ++rank) {
     const auto* const found = all.data() + rank * kFields;
     if (found[0] != 0) {
-      return BadGradient{.micro_batch = found[1],
-                         .rank = rank,
-                         .tensor = *std::next(names.begin(), found[2])};
+      return BadGradient{
+          .micro_batch = found[1], .rank = rank, .tensor = *std::next(names.begin(), found[2])};
     }
   }
   return std::nullopt;

@@ -82,8 +82,7 @@ class Expectation {
     const std::int64_t tokens =
         plan_.batch.micro_batch * plan_.batch.sequence /
         (config_.tensor_parallel.sequence_parallel ? plan_.topology.degree(Axis::kTensor) : 1);
-    const std::vector<Action>& actions =
-        plan_.schedule.ranks.at(static_cast<std::size_t>(plan_.here.pipeline));
+    const std::vector<Action>& actions = plan_.actions;
     const auto exchanges = std::count_if(actions.begin(), actions.end(), [](const Action& action) {
       return action.kind == Action::Kind::kExchange;
     });

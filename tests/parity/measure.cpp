@@ -94,9 +94,7 @@ void check_memory(const TinyRun& run, const Config& config, const RunPlan& plan,
   facts.expect("bytes of the engine's plan", run.plan_bytes, plan.memory.bytes());
   const std::int64_t in_flight =
       most_in_flight(config.pipeline, plan.batch.accumulation, plan.here.pipeline);
-  facts.expect("micro-batches in flight",
-               peak_in_flight(plan.schedule.ranks[static_cast<std::size_t>(plan.here.pipeline)]),
-               in_flight);
+  facts.expect("micro-batches in flight", peak_in_flight(plan.actions), in_flight);
   std::int64_t most_slots = 0;
   for (int chunk = 0; chunk < static_cast<int>(plan.chunks.size()); ++chunk) {
     most_slots = std::max<std::int64_t>(most_slots, plan.slots.num_slots(chunk));
