@@ -38,7 +38,7 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
   virtual ~DataParallel() = default;
 
-  /// The visits of one of the plan's walks (GatherPlans) begin; `last`: no further walk with these
+  /// The visits of one of the plan's walks (`gathers`) begin; `last`: no further walk with these
   /// parameters is known to follow.
   virtual void begin_walk(int /*walk*/, bool /*last*/) {}
   /// Before and after a visit computes; what it reads is whole in between.
