@@ -1,8 +1,11 @@
 #include "tests/harness/tiny_model.h"
 
+#include <cmath>
+
 #include "engine/train/engine.h"
 #include "engine/train/training_state.h"
 #include "kernels/math/philox.h"
+#include "tests/harness/thread_world.h"
 
 namespace dstrain::test {
 
@@ -159,6 +162,20 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
 TinyRun train_tiny(const TinyOptions& options) {
   const auto world = make_local_rendezvous(1);
   return train_tiny(*world[0], options);
+}
+
+std::vector<TinyRun> train_ranks(int ranks, const TinyOptions& options) {
+  return thread_world(ranks, [&](Rendezvous& rank) { return train_tiny(rank, options); });
+}
+
+double worst_relative(const std::vector<double>& a, const std::vector<double>& b) {
+  check(a.size() == b.size(), "{} values against {}", a.size(), b.size());
+  double worst = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] / b[i] - 1.0);
+    worst = difference > worst || std::isnan(difference) ? difference : worst;
+  }
+  return worst;
 }
 
 }  // namespace dstrain::test

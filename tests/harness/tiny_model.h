@@ -74,6 +74,10 @@ Config tiny_config(const TinyOptions& options, int world_size);
 TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options);
 /// The same with one rank.
 TinyRun train_tiny(const TinyOptions& options);
+/// With so many ranks, as threads.
+std::vector<TinyRun> train_ranks(int ranks, const TinyOptions& options);
+/// The largest |a / b - 1|. Throws InternalError if the two differ in length.
+double worst_relative(const std::vector<double>& a, const std::vector<double>& b);
 /// Sample `index` of the synthetic stream: a noisy cycle that a model can learn.
 void synthetic_sample(std::int64_t index,
                       std::int64_t vocab_size,

@@ -14,16 +14,6 @@
 namespace dstrain::test {
 namespace {
 
-/// NaN where one of them is.
-double worst_relative(const std::vector<double>& a, const std::vector<double>& b) {
-  double worst = a.size() == b.size() ? 0.0 : HUGE_VAL;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const double difference = std::abs(a[i] / b[i] - 1.0);
-    worst = difference <= worst ? worst : difference;
-  }
-  return worst;
-}
-
 /// Facts about one rank, each a fault unless it is so.
 class RankFacts {
  public:

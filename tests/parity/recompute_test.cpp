@@ -11,10 +11,6 @@ namespace {
 constexpr auto kSelective = RecomputeGranularity::kSelective;
 constexpr auto kFull = RecomputeGranularity::kFull;
 
-std::vector<TinyRun> train_ranks(int ranks, const TinyOptions& options) {
-  return thread_world(ranks, [&](Rendezvous& rank) { return train_tiny(rank, options); });
-}
-
 TinyOptions with(TinyOptions options,
                  RecomputeGranularity granularity,
                  std::optional<std::int64_t> layers = std::nullopt) {

@@ -11,19 +11,6 @@
 namespace dstrain::test {
 namespace {
 
-std::vector<TinyRun> train_ranks(int ranks, const TinyOptions& options) {
-  return thread_world(ranks, [&](Rendezvous& rank) { return train_tiny(rank, options); });
-}
-
-double worst_relative(const std::vector<double>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == b.size());
-  double worst = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, std::abs(a[i] / b[i] - 1.0));
-  }
-  return worst;
-}
-
 TEST_CASE("tensor parallelism follows the single-rank run", "[parity][tensor]") {
   const Family family = GENERATE(Family::kGpt2, Family::kLlama);
   const bool tied = GENERATE(false, true);

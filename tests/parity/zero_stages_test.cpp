@@ -13,10 +13,6 @@
 namespace dstrain::test {
 namespace {
 
-std::vector<TinyRun> train_ranks(int ranks, const TinyOptions& options) {
-  return thread_world(ranks, [&](Rendezvous& rank) { return train_tiny(rank, options); });
-}
-
 std::vector<TinyRun> train_gloo_ranks(int ranks, const TinyOptions& options) {
   const auto store = make_memory_store();
   std::vector<std::unique_ptr<Rendezvous>> world;
@@ -30,15 +26,6 @@ std::vector<TinyRun> train_gloo_ranks(int ranks, const TinyOptions& options) {
 TinyOptions with_stage(TinyOptions options, int stage) {
   options.zero_stage = stage;
   return options;
-}
-
-double worst_relative(const std::vector<double>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == b.size());
-  double worst = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, std::abs(a[i] / b[i] - 1.0));
-  }
-  return worst;
 }
 
 void check_same_bits(const std::vector<TinyRun>& runs, const std::vector<TinyRun>& reference) {

@@ -19,19 +19,6 @@ std::vector<std::unique_ptr<Rendezvous>> gloo_world(int size, Store& store) {
   return world;
 }
 
-std::vector<TinyRun> train_ranks(int ranks, const TinyOptions& options) {
-  return thread_world(ranks, [&](Rendezvous& rank) { return train_tiny(rank, options); });
-}
-
-double worst_relative(const std::vector<double>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == b.size());
-  double worst = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, std::abs(a[i] / b[i] - 1.0));
-  }
-  return worst;
-}
-
 TEST_CASE("the same config twice gives the same bits", "[parity]") {
   const auto family = GENERATE(Family::kGpt2, Family::kLlama);
   const auto precision = GENERATE(Precision::kF32, Precision::kBF16);
