@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "cmd/memory_table.h"
 #include "engine/plan/schedule.h"
 
 namespace dstrain {
@@ -20,28 +21,12 @@ std::string grouped(std::int64_t number) {
   return text;
 }
 
-double gibibytes(std::int64_t bytes) {
-  constexpr double kGiB = 1 << 30;
-  return static_cast<double>(bytes) / kGiB;
-}
-
 bool splits_tokens(const Config& config) {
   return config.tensor_parallel.size > 1 && config.tensor_parallel.sequence_parallel;
 }
 
 std::int64_t tokens_of_step(const Config& config) {
   return *config.batch.train_batch_size * config.data.sequence_length;
-}
-
-/// "0-4, 40-44".
-std::string blocks_text(const std::vector<Range>& chunks) {
-  std::string text;
-  for (const Range& blocks : chunks) {
-    text += text.empty() ? "" : ", ";
-    text += blocks.size() == 1 ? fmt::format("{}", blocks.begin)
-                               : fmt::format("{}-{}", blocks.begin, blocks.end - 1);
-  }
-  return text;
 }
 
 std::string schedule_text(const RunOutline& outline, const Config& config) {
@@ -55,29 +40,6 @@ std::string schedule_text(const RunOutline& outline, const Config& config) {
                      100.0 * outline.idle_share);
 }
 
-std::string table(const std::vector<StageOutline>& stages) {
-  std::size_t width = std::string_view("blocks").size();
-  for (const StageOutline& stage : stages) {
-    width = std::max(width, blocks_text(stage.blocks).size());
-  }
-  std::string text = fmt::format("stage  {:<{}}  in flight", "blocks", width);
-  for (const MemoryGroup group : kMemoryGroups) {
-    text += fmt::format("  {}", name_of(group));
-  }
-  text += "     total\n";
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    const StageOutline& stage = stages[i];
-    text += fmt::format("{:>5}  {:<{}}  {:>9}", i, blocks_text(stage.blocks), width,
-                        stage.micro_batches_in_flight);
-    for (const MemoryGroup group : kMemoryGroups) {
-      text += fmt::format("  {:>{}.3f}", gibibytes(stage.bytes[static_cast<std::size_t>(group)]),
-                          name_of(group).size());
-    }
-    text += fmt::format("  {:>8.3f}\n", gibibytes(stage.total_bytes()));
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string to_text(const RunOutline& outline, const Config& config) {
@@ -88,17 +50,17 @@ std::string to_text(const RunOutline& outline, const Config& config) {
       "parameters  {}\n"
       "step        {} sequences of {} = {} tokens, in {} micro-batch{} of {}\n"
       "schedule    {}\n"
-      "memory      {:.2f} GiB on rank {}, which holds most\n"
+      "memory      {} on rank {}, which holds most\n"
       "\n"
-      "GiB of the rank that holds most in each pipeline stage:\n{}",
+      "GiB that a rank holds:\n{}",
       mesh.world_size(), mesh.degree(Axis::kPipeline), mesh.degree(Axis::kData),
       mesh.degree(Axis::kTensor), splits_tokens(config) ? ", sequence parallel" : "",
       config.zero.stage, grouped(outline.parameters), *config.batch.train_batch_size,
       config.data.sequence_length, grouped(tokens_of_step(config)),
       *config.batch.gradient_accumulation_steps,
       *config.batch.gradient_accumulation_steps == 1 ? "" : "es", *config.batch.micro_batch_size,
-      schedule_text(outline, config), gibibytes(most.total_bytes()), most.worst_rank,
-      table(outline.stages));
+      schedule_text(outline, config), size_text(most.total_bytes()), most.worst_rank,
+      memory_table(outline));
 }
 
 std::string to_json(const RunOutline& outline, const Config& config) {
@@ -129,8 +91,8 @@ std::string to_json(const RunOutline& outline, const Config& config) {
       chunks.push_back({{"begin", blocks.begin}, {"end", blocks.end}});
     }
     Json bytes;
-    for (const MemoryGroup group : kMemoryGroups) {
-      bytes[name_of(group)] = stage.bytes[static_cast<std::size_t>(group)];
+    for (const MemoryComponent component : kMemoryComponents) {
+      bytes[std::string(key_of(component))] = stage.bytes[component];
     }
     bytes["total"] = stage.total_bytes();
     json["stages"].push_back({{"stage", i},

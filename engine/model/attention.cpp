@@ -54,10 +54,12 @@ Attention Attention::declare(const LayerShape& shape,
   const Shape heads{shape.tokens(), query_width};
   const Shape per_query{shape.batch, query_heads, shape.sequence};
   const auto product = [&](const char* what, Shape extent, DType dtype) {
-    return shape.add_activation(blueprint, name, what, extent, dtype, Origin::kProduct);
+    return shape.add_activation(blueprint, name, what, extent, dtype, Origin::kProduct,
+                                LayerKind::kAttention);
   };
   const auto scratch = [&](const char* what, Shape extent, DType dtype) {
-    return blueprint.add_buffer({what, extent, dtype, Lifetime::kScratch});
+    return blueprint.add_backward_buffer(
+        {what, extent, dtype, Lifetime::kScratch, LayerKind::kAttention});
   };
   attention.packed_ = product("qkv", packed, shape.compute);
   attention.heads_ = product("heads", heads, shape.compute);

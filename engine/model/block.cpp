@@ -13,12 +13,16 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
     return blueprint.add_buffer(
         {what, {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   };
+  const auto d_scratch = [&](const char* what) {
+    return blueprint.add_backward_buffer(
+        {what, {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
+  };
   block.attention_out_ = scratch("attention_out");
   block.mlp_out_ = scratch("mlp_out");
-  block.d_norm_ = scratch("d_norm");
+  block.d_norm_ = d_scratch("d_norm");
   if (shape.tensor.sequence_parallel) {
     block.gathered_ = scratch("gathered");
-    block.d_gathered_ = scratch("d_gathered");
+    block.d_gathered_ = d_scratch("d_gathered");
   }
   return block;
 }

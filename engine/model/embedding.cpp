@@ -41,6 +41,10 @@ Embedding Embedding::declare(const LayerShape& shape,
   ParamDecl table = table_of(shape);
   table.tied_across_stages = tied_across_stages;
   embedding.table_ = blueprint.add_param(std::move(table));
+  if (shape.tensor.sequence_parallel) {
+    embedding.gathered_ = blueprint.add_buffer(
+        {"gathered", {shape.tokens(), model.hidden_size}, shape.compute, Lifetime::kScratch});
+  }
   if (model.position == PositionKind::kLearned) {
     if (tied_across_stages) {
       blueprint.begin_unit("position");
@@ -49,10 +53,6 @@ Embedding Embedding::declare(const LayerShape& shape,
                                                .shape = {model.max_positions, model.hidden_size},
                                                .deviation = model.initializer_range,
                                                .share = shape.tensor.replicated(false)});
-  }
-  if (shape.tensor.sequence_parallel) {
-    embedding.gathered_ = blueprint.add_buffer(
-        {"gathered", {shape.tokens(), model.hidden_size}, shape.compute, Lifetime::kScratch});
   }
   return embedding;
 }

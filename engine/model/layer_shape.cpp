@@ -22,12 +22,13 @@ BufferRef LayerShape::add_activation(Blueprint& blueprint,
                                      const std::string& what,
                                      Shape shape,
                                      DType dtype,
-                                     Origin origin) const {
+                                     Origin origin,
+                                     LayerKind kind) const {
   if (is_kept(origin, recompute)) {
-    return blueprint.add_buffer({layer + "/" + what, shape, dtype, Lifetime::kSaved});
+    return blueprint.add_buffer({layer + "/" + what, shape, dtype, Lifetime::kSaved, kind});
   }
   const std::string within_block = layer.substr(layer.rfind('.') + 1);
-  return blueprint.add_buffer({within_block + "/" + what, shape, dtype, Lifetime::kScratch});
+  return blueprint.add_buffer({within_block + "/" + what, shape, dtype, Lifetime::kScratch, kind});
 }
 
 }  // namespace dstrain

@@ -66,7 +66,8 @@ struct LayerShape {
                            const std::string& what,
                            Shape shape,
                            DType dtype,
-                           Origin origin) const;
+                           Origin origin,
+                           LayerKind kind) const;
 };
 
 }  // namespace dstrain

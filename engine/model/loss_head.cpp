@@ -28,22 +28,27 @@ LossHead LossHead::declare(const LayerShape& shape,
       std::clamp<std::int64_t>(kMaxChunkBytes / (columns * size_of(shape.compute)), 1, tokens);
   const std::int64_t chunks = (tokens + most - 1) / most;
   head.chunk_tokens_ = (tokens + chunks - 1) / chunks;
-  head.logits_ = blueprint.add_buffer(
-      {"logits", {head.chunk_tokens_, columns}, shape.compute, Lifetime::kScratch});
-  head.losses_ = blueprint.add_buffer({"losses", {tokens}, DType::kF32, Lifetime::kScratch});
-  head.d_norm_ = blueprint.add_buffer(
+  head.logits_ = blueprint.add_backward_buffer({"logits",
+                                                {head.chunk_tokens_, columns},
+                                                shape.compute,
+                                                Lifetime::kScratch,
+                                                LayerKind::kLogits});
+  head.losses_ =
+      blueprint.add_backward_buffer({"losses", {tokens}, DType::kF32, Lifetime::kScratch});
+  head.d_norm_ = blueprint.add_backward_buffer(
       {"d_norm", {tokens, model.hidden_size}, shape.compute, Lifetime::kScratch});
-  head.loss_sum_ = blueprint.add_buffer({"loss_sum", {1}, DType::kF64, Lifetime::kScratch});
+  head.loss_sum_ =
+      blueprint.add_backward_buffer({"loss_sum", {1}, DType::kF64, Lifetime::kScratch});
   if (shape.tensor.ranks > 1) {
-    head.stats_ = blueprint.add_buffer({"vocabulary_stats",
-                                        {shape.tensor.ranks, head.chunk_tokens_, 3},
-                                        DType::kF32,
-                                        Lifetime::kScratch});
-    head.logsumexp_ = blueprint.add_buffer(
+    head.stats_ = blueprint.add_backward_buffer({"vocabulary_stats",
+                                                 {shape.tensor.ranks, head.chunk_tokens_, 3},
+                                                 DType::kF32,
+                                                 Lifetime::kScratch});
+    head.logsumexp_ = blueprint.add_backward_buffer(
         {"vocabulary_logsumexp", {head.chunk_tokens_}, DType::kF32, Lifetime::kScratch});
   }
   if (shape.tensor.sequence_parallel) {
-    head.gathered_ = blueprint.add_buffer(
+    head.gathered_ = blueprint.add_backward_buffer(
         {"gathered", {tokens, model.hidden_size}, shape.compute, Lifetime::kScratch});
   }
   return head;

@@ -35,12 +35,14 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
 
   const Shape pre{shape.tokens(), mlp.up_.outputs()};
   const Shape hidden{shape.tokens(), width};
-  mlp.pre_ = shape.add_activation(blueprint, name, "pre", pre, shape.compute, Origin::kProduct);
+  mlp.pre_ = shape.add_activation(blueprint, name, "pre", pre, shape.compute, Origin::kProduct,
+                                  LayerKind::kMlp);
   // The activation function of pre, element by element.
-  mlp.hidden_ =
-      shape.add_activation(blueprint, name, "hidden", hidden, shape.compute, Origin::kRowwise);
-  mlp.d_hidden_ = blueprint.add_buffer({"d_hidden", hidden, shape.compute, Lifetime::kScratch});
-  mlp.d_pre_ = blueprint.add_buffer({"d_pre", pre, shape.compute, Lifetime::kScratch});
+  mlp.hidden_ = shape.add_activation(blueprint, name, "hidden", hidden, shape.compute,
+                                     Origin::kRowwise, LayerKind::kMlp);
+  mlp.d_hidden_ =
+      blueprint.add_backward_buffer({"d_hidden", hidden, shape.compute, Lifetime::kScratch});
+  mlp.d_pre_ = blueprint.add_backward_buffer({"d_pre", pre, shape.compute, Lifetime::kScratch});
   return mlp;
 }
 

@@ -25,13 +25,13 @@ Norm Norm::declare(const LayerShape& shape,
                                       .decays = false,
                                       .share = share});
   }
-  norm.residual_ =
-      shape.add_activation(blueprint, name, "residual", activations, shape.compute, residual);
+  norm.residual_ = shape.add_activation(blueprint, name, "residual", activations, shape.compute,
+                                        residual, LayerKind::kNorm);
   // Functions of a row of the residual.
-  norm.output_ =
-      shape.add_activation(blueprint, name, "output", activations, shape.compute, Origin::kRowwise);
+  norm.output_ = shape.add_activation(blueprint, name, "output", activations, shape.compute,
+                                      Origin::kRowwise, LayerKind::kNorm);
   norm.stats_ = shape.add_activation(blueprint, name, "stats", {shape.stream_tokens(), 2},
-                                     DType::kF32, Origin::kRowwise);
+                                     DType::kF32, Origin::kRowwise, LayerKind::kNorm);
   return norm;
 }
 

@@ -8,6 +8,7 @@ TransformerStage TransformerStage::declare(const LayerShape& shape,
                                            Blueprint& blueprint) {
   TransformerStage stage;
   stage.extent_ = extent;
+  blueprint.begin_chunk();
   if (extent.is_first()) {
     stage.declare_embedding(shape, blueprint);
   }
@@ -22,6 +23,7 @@ TransformerStage TransformerStage::declare(const LayerShape& shape,
   if (extent.is_last()) {
     stage.declare_head(shape, blueprint);
   }
+  blueprint.end_unit();
   stage.declare_edges(shape, blueprint);
   stage.declare_walks();
   return stage;
@@ -66,7 +68,8 @@ void TransformerStage::declare_edges(const LayerShape& shape, Blueprint& bluepri
     d_output_ = edge("edge/d_output");
     d_input_ = edge("edge/d_input");
   }
-  d_residual_ = blueprint.add_buffer({"d_residual", stream, shape.compute, Lifetime::kScratch});
+  d_residual_ =
+      blueprint.add_backward_buffer({"d_residual", stream, shape.compute, Lifetime::kScratch});
 }
 
 void TransformerStage::declare_walks() {

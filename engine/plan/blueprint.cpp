@@ -40,7 +40,21 @@ std::int64_t UnitDecl::offset_of(int index) const {
   return offset;
 }
 
+void Blueprint::begin_chunk() {
+  chunk_ = num_chunks_++;
+}
+
+void Blueprint::end_chunks() {
+  chunk_ = BufferDecl::kNoChunk;
+  end_unit();
+}
+
+void Blueprint::end_unit() {
+  in_unit_ = false;
+}
+
 int Blueprint::begin_unit(std::string name) {
+  in_unit_ = true;
   units_.push_back({std::move(name), {}});
   return static_cast<int>(units_.size()) - 1;
 }
@@ -55,16 +69,35 @@ ParamRef Blueprint::add_param(ParamDecl param) {
 BufferRef Blueprint::add_buffer(BufferDecl buffer) {
   const auto found = std::find_if(buffers_.begin(), buffers_.end(),
                                   [&](const BufferDecl& b) { return b.name == buffer.name; });
+  buffer.chunk = chunk_;
+  buffer.units.clear();
+  if (in_unit_) {
+    buffer.units.push_back(static_cast<int>(units_.size()) - 1);
+  }
   if (found == buffers_.end()) {
+    check(chunk_ != BufferDecl::kNoChunk || buffer.lifetime != Lifetime::kSaved,
+          "buffer {} is saved, and belongs to no chunk of the model", buffer.name);
     buffers_.push_back(std::move(buffer));
     return {static_cast<int>(buffers_.size()) - 1};
   }
   check(found->lifetime == buffer.lifetime && buffer.lifetime != Lifetime::kSaved,
         "buffer {} declared twice; only scratch and constants are shared", buffer.name);
+  const bool in_backward_only = found->in_backward_only && buffer.in_backward_only;
+  std::vector<int> users = std::move(found->units);
+  if (in_unit_ && (users.empty() || users.back() != buffer.units.front())) {
+    users.push_back(buffer.units.front());
+  }
   if (found->bytes() < buffer.bytes()) {
     *found = std::move(buffer);
   }
+  found->units = std::move(users);
+  found->in_backward_only = in_backward_only;
   return {static_cast<int>(found - buffers_.begin())};
+}
+
+BufferRef Blueprint::add_backward_buffer(BufferDecl buffer) {
+  buffer.in_backward_only = true;
+  return add_buffer(std::move(buffer));
 }
 
 const ParamDecl& Blueprint::param(ParamRef ref) const {

@@ -72,11 +72,22 @@ enum class Lifetime : std::uint8_t {
   kConstant  ///< filled once at start
 };
 
+/// Whose activations a buffer holds, as people ask for them.
+enum class LayerKind : std::uint8_t { kNorm, kAttention, kMlp, kLogits, kOther };
+
 struct BufferDecl {
   std::string name;  ///< "blocks.3/qkv" (saved) or "d_qkv" (shared scratch)
   Shape shape;
   DType dtype = DType::kF32;
   Lifetime lifetime = Lifetime::kScratch;
+  LayerKind layer = LayerKind::kOther;
+  /// Who uses it: the chunk of the model and the units that it was declared in. No unit: whatever
+  /// the chunk does. kNoChunk: the optimizer step.
+  int chunk = 0;
+  std::vector<int> units{};
+  bool in_backward_only = false;
+
+  static constexpr int kNoChunk = -1;
   [[nodiscard]] std::int64_t bytes() const { return shape.numel() * size_of(dtype); }
 };
 
@@ -87,11 +98,22 @@ struct BufferRef {
 
 class Blueprint {
  public:
-  /// Starts a unit; later parameters belong to it.
+  /// What is declared from here on is of the rank's next chunk of the model; without it, of one and
+  /// only chunk.
+  void begin_chunk();
+  /// What is declared from here on is of no chunk.
+  void end_chunks();
+  /// Starts a unit; later parameters and buffers belong to it.
   int begin_unit(std::string name);
+  /// Later buffers are of no unit.
+  void end_unit();
   ParamRef add_param(ParamDecl param);
   /// Scratch of a name already declared returns the first one, grown to the larger shape in bytes.
+  /// Fills BufferDecl::chunk,
+  /// units and in_backward_only.
   BufferRef add_buffer(BufferDecl buffer);
+  /// The same of what forward does not touch.
+  BufferRef add_backward_buffer(BufferDecl buffer);
 
   [[nodiscard]] const std::vector<UnitDecl>& units() const { return units_; }
   [[nodiscard]] const std::vector<BufferDecl>& buffers() const { return buffers_; }
@@ -102,6 +124,9 @@ class Blueprint {
  private:
   std::vector<UnitDecl> units_;
   std::vector<BufferDecl> buffers_;
+  int num_chunks_ = 0;
+  int chunk_ = 0;  // that is being declared
+  bool in_unit_ = false;
 };
 
 }  // namespace dstrain

@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/plan/time_sharing.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
 namespace {
-
-std::int64_t align_up(std::int64_t bytes) {
-  return (bytes + MemoryPlan::kAlignmentBytes - 1) / MemoryPlan::kAlignmentBytes *
-         MemoryPlan::kAlignmentBytes;
-}
 
 RegionKind region_of(Lifetime lifetime) {
   switch (lifetime) {
@@ -174,7 +168,7 @@ void MemoryPlan::add_units(RegionKind kind,
                            DType dtype,
                            const std::vector<Range>& held,
                            std::string because) {
-  UnitRegion region{.kind = kind, .dtype = dtype, .places = {}, .neighbours = {}};
+  UnitRegion region{.kind = kind, .dtype = dtype, .places = {}, .neighbours = {}, .tenancies = {}};
   std::int64_t elements = 0;
   for (const Range& range : held) {
     region.places.push_back({elements, range});
@@ -209,7 +203,7 @@ void MemoryPlan::add_buckets(RegionKind kind,
     tenants.push_back(tenancy);
   }
   const SharedLayout layout = share_memory(tenants);
-  UnitRegion region{.kind = kind, .dtype = dtype, .places = {}, .neighbours = {}};
+  UnitRegion region{.kind = kind, .dtype = dtype, .places = {}, .neighbours = {}, .tenancies = {}};
   for (std::size_t unit = 0; unit < tenants.size(); ++unit) {
     region.places.push_back({layout.offsets[unit], {0, tenants[unit].size}});
     std::vector<int> neighbours;
@@ -223,25 +217,54 @@ void MemoryPlan::add_buckets(RegionKind kind,
   }
   regions_.push_back({kind, layout.size * size_of(dtype),
                       fmt::format("{} × {} bytes: {}", layout.size, size_of(dtype), because)});
+  region.tenancies = std::move(tenants);
   unit_regions_.push_back(std::move(region));
 }
 
 void MemoryPlan::plan_buffers(const Blueprint& blueprint) {
-  std::array<std::int64_t, 3> ends{};  // saved, scratch, constants
+  std::array<std::int64_t, 3> ends{};  // by lifetime; saved ones end chunk by chunk
+  saved_strides_.assign(options_.slots.size(), 0);
   for (const BufferDecl& buffer : blueprint.buffers()) {
-    std::int64_t& end = ends[static_cast<std::size_t>(buffer.lifetime)];
+    const bool saved = buffer.lifetime == Lifetime::kSaved;
+    std::int64_t& end = saved ? saved_strides_.at(static_cast<std::size_t>(buffer.chunk))
+                              : ends[static_cast<std::size_t>(buffer.lifetime)];
     placements_.push_back({region_of(buffer.lifetime), end});
-    end += align_up(buffer.bytes());
+    end += bytes_of(buffer);
   }
-  saved_stride_bytes_ = ends[static_cast<std::size_t>(Lifetime::kSaved)];
-  regions_.push_back({RegionKind::kSaved, saved_stride_bytes_ * options_.micro_batches_in_flight,
-                      fmt::format("{} bytes × {} micro-batches in flight", saved_stride_bytes_,
-                                  options_.micro_batches_in_flight)});
+  std::int64_t saved = 0;
+  std::string because;
+  std::vector<std::int64_t> begins;  // of the chunks
+  for (std::size_t chunk = 0; chunk < saved_strides_.size(); ++chunk) {
+    begins.push_back(saved);
+    saved += saved_strides_[chunk] * options_.slots[chunk];
+    because += fmt::format("{}{} bytes × {} micro-batches in flight", chunk == 0 ? "" : ", ",
+                           saved_strides_[chunk], options_.slots[chunk]);
+  }
+  for (std::size_t i = 0; i < placements_.size(); ++i) {
+    if (placements_[i].region == RegionKind::kSaved) {
+      placements_[i].offset_bytes += begins[static_cast<std::size_t>(blueprint.buffers()[i].chunk)];
+    }
+  }
+  regions_.push_back({RegionKind::kSaved, saved, because});
   regions_.push_back({RegionKind::kScratch, ends[static_cast<std::size_t>(Lifetime::kScratch)],
                       "gradients of activations, activations computed again and a chunk of "
                       "logits, shared by all layers"});
   regions_.push_back({RegionKind::kConstants, ends[static_cast<std::size_t>(Lifetime::kConstant)],
                       "tables filled at start"});
+}
+
+std::int64_t MemoryPlan::saved_stride_bytes(int chunk) const {
+  return saved_strides_.at(static_cast<std::size_t>(chunk));
+}
+
+int MemoryPlan::slots_of(const BufferDecl& buffer) const {
+  return buffer.lifetime == Lifetime::kSaved
+             ? options_.slots.at(static_cast<std::size_t>(buffer.chunk))
+             : 1;
+}
+
+std::int64_t MemoryPlan::bytes_of(const BufferDecl& buffer) {
+  return (buffer.bytes() + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
 }
 
 bool MemoryPlan::has(RegionKind kind) const {
@@ -285,6 +308,10 @@ DType MemoryPlan::dtype(RegionKind kind) const {
 
 const std::vector<int>& MemoryPlan::bucket_neighbours(RegionKind kind, int unit) const {
   return unit_region(kind).neighbours.at(static_cast<std::size_t>(unit));
+}
+
+const Tenancy& MemoryPlan::bucket_tenancy(RegionKind kind, int unit) const {
+  return unit_region(kind).tenancies.at(static_cast<std::size_t>(unit));
 }
 
 const BufferPlacement& MemoryPlan::placement(BufferRef buffer) const {

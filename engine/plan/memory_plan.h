@@ -11,6 +11,7 @@
 #include "engine/plan/blueprint.h"
 #include "engine/plan/gather_plan.h"
 #include "engine/plan/shard_map.h"
+#include "engine/plan/time_sharing.h"
 #include "engine/plan/unit_walk.h"
 
 namespace dstrain {
@@ -24,7 +25,8 @@ enum class RegionKind : std::uint8_t {
   kWireBuckets,      ///< a whole unit's gradient in the dtype that it travels in
   kFirstMoment,      ///< running averages of the optimizer
   kSecondMoment,
-  kSaved,     ///< activations kept from forward to backward, one set per micro-batch in flight
+  kSaved,     ///< activations kept from forward to backward, chunk by chunk: one set of a chunk's
+              ///< for each of its micro-batches in flight
   kScratch,   ///< buffers that live within one call
   kConstants  ///< tables filled at start
 };
@@ -64,7 +66,8 @@ struct MemoryOptions {
   std::vector<bool> always_whole;  ///< stage 3, by unit: small ones that are never cut; empty: none
   UnitWalk walk;                   ///< of one micro-batch
   std::int64_t gathered_elements = 0;  ///< stage 3: GatherPlan::size()
-  int micro_batches_in_flight = 1;
+  /// Micro-batches in flight, by chunk of the model.
+  std::vector<int> slots = {1};
   bool training = true;  ///< false: no gradients and no optimizer states
 };
 
@@ -96,10 +99,17 @@ class MemoryPlan {
   /// Units whose bucket in kGradientBuckets or kWireBuckets stands, at another time, where this
   /// one's does, itself included.
   [[nodiscard]] const std::vector<int>& bucket_neighbours(RegionKind kind, int unit) const;
+  /// When a unit's bucket is in use: visits of MemoryOptions::walk, and its elements.
+  [[nodiscard]] const Tenancy& bucket_tenancy(RegionKind kind, int unit) const;
 
   [[nodiscard]] const BufferPlacement& placement(BufferRef buffer) const;
-  /// Bytes between the same saved buffer of two micro-batches in flight.
-  [[nodiscard]] std::int64_t saved_stride_bytes() const { return saved_stride_bytes_; }
+  /// Bytes between the same saved buffer of two micro-batches in flight in a chunk.
+  [[nodiscard]] std::int64_t saved_stride_bytes(int chunk) const;
+  /// Micro-batches for which there is such a buffer: MemoryOptions::slots of its chunk if it is
+  /// saved, else 1.
+  [[nodiscard]] int slots_of(const BufferDecl& buffer) const;
+  /// What a buffer takes in its region, once.
+  [[nodiscard]] static std::int64_t bytes_of(const BufferDecl& buffer);
 
  private:
   struct UnitRegion {
@@ -107,6 +117,7 @@ class MemoryPlan {
     DType dtype;
     std::vector<UnitPlace> places;             // by unit
     std::vector<std::vector<int>> neighbours;  // by unit; buckets only
+    std::vector<Tenancy> tenancies;            // likewise
   };
   void plan_parameters(const Blueprint& blueprint, const ShardMap& shards);
   void plan_gradients(const Blueprint& blueprint, const ShardMap& shards);
@@ -129,7 +140,7 @@ class MemoryPlan {
   std::vector<Region> regions_;
   std::vector<UnitRegion> unit_regions_;
   std::vector<BufferPlacement> placements_;
-  std::int64_t saved_stride_bytes_ = 0;
+  std::vector<std::int64_t> saved_strides_;  // by chunk
 };
 
 /// The parts of `range` (of a unit's flat buffer) whose elements have a moment of this extent.

@@ -1,5 +1,7 @@
 #include "engine/runtime/arena.h"
 
+#include <algorithm>
+
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -24,9 +26,11 @@ const DeviceMemory& Arena::memory(RegionKind kind) const {
 Tensor Arena::buffer(BufferRef ref, int slot) const {
   const BufferDecl& decl = blueprint_.buffers().at(static_cast<std::size_t>(ref.index));
   const BufferPlacement& placement = plan_.placement(ref);
-  check(0 <= slot && slot < plan_.options().micro_batches_in_flight, "slot {} of buffer {}", slot,
-        decl.name);
-  const std::int64_t stride = decl.lifetime == Lifetime::kSaved ? plan_.saved_stride_bytes() : 0;
+  const bool saved = decl.lifetime == Lifetime::kSaved;
+  const std::vector<int>& slots = plan_.options().slots;
+  const int end = saved ? plan_.slots_of(decl) : *std::max_element(slots.begin(), slots.end());
+  check(0 <= slot && slot < end, "slot {} of {} of buffer {}", slot, end, decl.name);
+  const std::int64_t stride = saved ? plan_.saved_stride_bytes(decl.chunk) : 0;
   std::byte* base = static_cast<std::byte*>(memory(placement.region).data());
   return {base + placement.offset_bytes + slot * stride, decl.dtype, decl.shape};
 }

@@ -31,8 +31,9 @@ class Arena {
   [[nodiscard]] bool master_is_parameters() const { return !plan_.has(RegionKind::kMaster); }
   /// Elements of the region of gathered parameters.
   [[nodiscard]] Tensor gathered(std::int64_t offset, std::int64_t elements) const;
-  /// Bytes allocated so far: equal to plan.bytes().
+  /// Bytes allocated: equal to plan.bytes(), and of one region.
   [[nodiscard]] std::int64_t bytes() const;
+  [[nodiscard]] std::int64_t bytes(RegionKind kind) const { return memory(kind).bytes(); }
 
  private:
   [[nodiscard]] const DeviceMemory& memory(RegionKind kind) const;

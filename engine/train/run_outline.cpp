@@ -19,61 +19,18 @@ std::vector<int> ranks_to_plan(const Config& config, const Topology& topology, i
 }
 
 StageOutline outline_of(const RunPlan& plan, int rank) {
+  const std::vector<int>& slots = plan.memory.options().slots;
   StageOutline stage{.blocks = {},
                      .worst_rank = rank,
-                     .micro_batches_in_flight = plan.memory.options().micro_batches_in_flight,
-                     .bytes = {}};
+                     .micro_batches_in_flight = *std::max_element(slots.begin(), slots.end()),
+                     .bytes = component_bytes(plan.blueprint, plan.memory)};
   for (const ChunkPlan& chunk : plan.chunks) {
     stage.blocks.push_back({chunk.stage.extent().first_block, chunk.stage.extent().end_block});
-  }
-  for (const Region& region : plan.memory.regions()) {
-    stage.bytes[static_cast<std::size_t>(group_of(region.kind))] += region.bytes;
   }
   return stage;
 }
 
 }  // namespace
-
-std::string name_of(MemoryGroup group) {
-  switch (group) {
-    case MemoryGroup::kParameters:
-      return "parameters";
-    case MemoryGroup::kGradients:
-      return "gradients";
-    case MemoryGroup::kOptimizer:
-      return "optimizer";
-    case MemoryGroup::kActivations:
-      return "activations";
-    case MemoryGroup::kBuckets:
-      return "buckets";
-    case MemoryGroup::kScratch:
-      return "scratch";
-  }
-  return "?";
-}
-
-MemoryGroup group_of(RegionKind kind) {
-  switch (kind) {
-    case RegionKind::kParameters:
-      return MemoryGroup::kParameters;
-    case RegionKind::kGradients:
-      return MemoryGroup::kGradients;
-    case RegionKind::kMaster:
-    case RegionKind::kFirstMoment:
-    case RegionKind::kSecondMoment:
-      return MemoryGroup::kOptimizer;
-    case RegionKind::kSaved:
-      return MemoryGroup::kActivations;
-    case RegionKind::kGathered:
-    case RegionKind::kGradientBuckets:
-    case RegionKind::kWireBuckets:
-      return MemoryGroup::kBuckets;
-    case RegionKind::kScratch:
-    case RegionKind::kConstants:
-      return MemoryGroup::kScratch;
-  }
-  return MemoryGroup::kScratch;
-}
 
 const StageOutline& fullest(const std::vector<StageOutline>& stages) {
   return *std::max_element(stages.begin(), stages.end(),

@@ -3,13 +3,10 @@
 // the plans that the ranks themselves would make, so the numbers are those that a run allocates.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <numeric>
-#include <string>
 #include <vector>
 
-#include "engine/plan/memory_plan.h"
+#include "engine/plan/memory_components.h"
 #include "engine/plan/shard_map.h"
 #include "engine/plan/topology.h"
 #include "engine/spec/config.h"
@@ -17,29 +14,12 @@
 
 namespace dstrain {
 
-/// The regions of a plan, put together as people ask for them.
-enum class MemoryGroup : std::uint8_t {
-  kParameters,  ///< what the model computes with
-  kGradients,
-  kOptimizer,    ///< masters and moments
-  kActivations,  ///< kept from forward to backward
-  kBuckets,      ///< units gathered, and gradients on their way
-  kScratch       ///< within one call, and constant tables
-};
-constexpr std::array kMemoryGroups = {MemoryGroup::kParameters, MemoryGroup::kGradients,
-                                      MemoryGroup::kOptimizer,  MemoryGroup::kActivations,
-                                      MemoryGroup::kBuckets,    MemoryGroup::kScratch};
-std::string name_of(MemoryGroup group);
-MemoryGroup group_of(RegionKind kind);
-
 struct StageOutline {
-  std::vector<Range> blocks;                               ///< of the model, one range a chunk
-  int worst_rank = 0;                                      ///< in the world; the first of equals
-  int micro_batches_in_flight = 1;                         ///< of the chunk that has most
-  std::array<std::int64_t, kMemoryGroups.size()> bytes{};  ///< of the worst rank, by group
-  [[nodiscard]] std::int64_t total_bytes() const {
-    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-  }
+  std::vector<Range> blocks;        ///< of the model, one range a chunk
+  int worst_rank = 0;               ///< in the world; the first of equals
+  int micro_batches_in_flight = 1;  ///< of the chunk that has most
+  ComponentBytes bytes;             ///< of the worst rank
+  [[nodiscard]] std::int64_t total_bytes() const { return bytes.total(); }
 };
 
 struct RunOutline {

@@ -179,13 +179,14 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, here.pipeline, blueprint);
   ActivationSlots slots(schedule, here.pipeline);
-  int in_flight = 1;
+  std::vector<int> slots_of_chunks;
   UnitWalk all_backward;  // in which units write their gradients
   for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {
-    in_flight = std::max(in_flight, slots.num_slots(chunk));
+    slots_of_chunks.push_back(slots.num_slots(chunk));
     all_backward = joined(std::move(all_backward),
                           chunks[static_cast<std::size_t>(chunk)].stage.backward_walk());
   }
+  blueprint.end_chunks();
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
 
@@ -213,7 +214,7 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
                        .always_whole = {},
                        .walk = std::move(all_backward),
                        .gathered_elements = 0,
-                       .micro_batches_in_flight = in_flight,
+                       .slots = std::move(slots_of_chunks),
                        .training = true};
   memory.always_whole = always_whole_units(config.zero, shards);
   std::vector<GatherPlan> gathers = plan_gathers(config, shards, memory.always_whole, chunks);

@@ -85,21 +85,19 @@ void check_memory(const TinyRun& run, const Config& config, const RunPlan& plan,
   const std::int64_t in_flight =
       most_in_flight(config.pipeline, plan.batch.accumulation, plan.here.pipeline);
   facts.expect("micro-batches in flight", peak_in_flight(plan.actions), in_flight);
-  std::int64_t most_slots = 0;
-  for (int chunk = 0; chunk < static_cast<int>(plan.chunks.size()); ++chunk) {
-    most_slots = std::max<std::int64_t>(most_slots, plan.slots.num_slots(chunk));
-  }
   if (plan.chunks.size() == 1) {
-    facts.expect("slots", most_slots, in_flight);
+    facts.expect("slots", std::int64_t{plan.slots.num_slots(0)}, in_flight);
   }
-  std::int64_t saved = 0;  // of a micro-batch in flight
+  std::int64_t saved = 0;
   for (const BufferDecl& buffer : plan.blueprint.buffers()) {
     const std::int64_t line = MemoryPlan::kAlignmentBytes;
-    saved += buffer.lifetime == Lifetime::kSaved ? (buffer.bytes() + line - 1) / line * line : 0;
+    if (buffer.lifetime == Lifetime::kSaved) {
+      saved += (buffer.bytes() + line - 1) / line * line * plan.slots.num_slots(buffer.chunk);
+    }
   }
   for (const Region& region : run.regions) {
     if (region.kind == RegionKind::kSaved) {
-      facts.expect("bytes saved", region.bytes, most_slots * saved);
+      facts.expect("bytes saved", region.bytes, saved);
     }
   }
 }

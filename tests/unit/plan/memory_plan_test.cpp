@@ -24,8 +24,7 @@ Blueprint small() {
 TEST_CASE("a plan's regions are what hand arithmetic says", "[plan]") {
   const Blueprint blueprint = small();
   const ShardMap shards(blueprint, 2);  // 35 → 2 × 32, 16 → 2 × 16
-  const MemoryPlan plan(blueprint, shards,
-                        {.compute_dtype = DType::kBF16, .micro_batches_in_flight = 3});
+  const MemoryPlan plan(blueprint, shards, {.compute_dtype = DType::kBF16, .slots = {3}});
   const std::int64_t padded = 64 + 32;
   CHECK(plan.region(RegionKind::kParameters).bytes == padded * 2);
   CHECK(plan.region(RegionKind::kMaster).bytes == padded * 4);
@@ -60,8 +59,7 @@ TEST_CASE("scratch of one name is shared at its largest; saved buffers are not",
 TEST_CASE("the arena allocates the plan to the byte and its buffers do not overlap", "[plan]") {
   const Blueprint blueprint = small();
   const ShardMap shards(blueprint, 2);
-  const MemoryPlan plan(blueprint, shards,
-                        {.compute_dtype = DType::kBF16, .micro_batches_in_flight = 2});
+  const MemoryPlan plan(blueprint, shards, {.compute_dtype = DType::kBF16, .slots = {2}});
   const Backend backend = make_cpu_backend(1);
   const Arena arena(blueprint, plan, *backend.device);
   CHECK(arena.bytes() == plan.bytes());

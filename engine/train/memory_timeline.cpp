@@ -1,0 +1,258 @@
+#include "engine/train/memory_timeline.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+using Kind = MemoryMoment::Kind;
+
+/// Walks a rank's actions and keeps the books of what is in use.
+class Bookkeeper {
+ public:
+  Bookkeeper(const Config& config, const RunPlan& plan) : config_(config), plan_(plan) {
+    count_standing();
+    count_buffers();
+    int visits = 0;
+    for (const ChunkPlan& chunk : plan.chunks) {
+      first_visits_.push_back(visits);
+      visits += static_cast<int>(chunk.stage.backward_walk().size());
+    }
+    num_visits_ = visits;
+  }
+
+  MemoryTimeline keep() {
+    for (const Action& action : plan_.actions) {
+      if (action.kind == Action::Kind::kForward) {
+        forward(action);
+      } else if (action.kind == Action::Kind::kBackward) {
+        backward(action);
+      }
+    }
+    ComponentBytes update = now_;
+    update += of_update_;
+    note({.kind = Kind::kUpdate, .in_use = update}, elements_of_update());
+    return finish();
+  }
+
+ private:
+  /// What lives within one visit.
+  struct Scratch {
+    ComponentBytes forward;
+    ComponentBytes backward;
+  };
+
+  /// Parameters, gradients, optimizer states and tables: in use all the time.
+  void count_standing() {
+    for (const Region& region : plan_.memory.regions()) {
+      const bool by_time =
+          region.kind == RegionKind::kSaved || region.kind == RegionKind::kScratch ||
+          region.kind == RegionKind::kGathered || region.kind == RegionKind::kGradientBuckets ||
+          region.kind == RegionKind::kWireBuckets;
+      if (!by_time) {
+        now_[component_of(region.kind)] += region.bytes;
+      }
+    }
+  }
+
+  void count_buffers() {
+    const std::size_t units = plan_.blueprint.units().size();
+    saved_.resize(units);
+    scratch_.resize(units);
+    saved_of_chunk_.resize(plan_.chunks.size());
+    scratch_of_chunk_.resize(plan_.chunks.size());
+    for (const BufferDecl& buffer : plan_.blueprint.buffers()) {
+      const std::int64_t bytes = MemoryPlan::bytes_of(buffer);
+      const MemoryComponent component = component_of(buffer);
+      if (buffer.lifetime == Lifetime::kConstant) {
+        continue;  // standing
+      }
+      if (buffer.chunk == BufferDecl::kNoChunk) {
+        of_update_[component] += bytes;
+        continue;
+      }
+      const auto count = [&](ComponentBytes& saved, Scratch& scratch) {
+        if (buffer.lifetime == Lifetime::kSaved) {
+          saved[component] += bytes;
+        } else {
+          scratch.forward[component] += buffer.in_backward_only ? 0 : bytes;
+          scratch.backward[component] += bytes;
+        }
+      };
+      if (buffer.units.empty()) {
+        const auto chunk = static_cast<std::size_t>(buffer.chunk);
+        count(saved_of_chunk_[chunk], scratch_of_chunk_[chunk]);
+      }
+      for (const int unit : buffer.units) {
+        count(saved_[static_cast<std::size_t>(unit)], scratch_[static_cast<std::size_t>(unit)]);
+      }
+    }
+  }
+
+  void forward(const Action& action) {
+    const auto chunk = static_cast<std::size_t>(action.chunk);
+    const ChunkPlan& plan = plan_.chunks[chunk];
+    now_ += saved_of_chunk_[chunk];
+    const UnitWalk& walk = plan.stage.forward_walk();
+    for (std::size_t i = 0; i < walk.size(); ++i) {
+      now_ += saved_[static_cast<std::size_t>(walk[i].unit)];
+      ComponentBytes in_use = now_;
+      in_use += scratch_of_chunk_[chunk].forward;
+      in_use += scratch_[static_cast<std::size_t>(walk[i].unit)].forward;
+      in_use[MemoryComponent::kGatherBuffers] +=
+          gathered_at(plan.forward_walk, static_cast<std::int64_t>(i));
+      note({.kind = Kind::kForward,
+            .micro_batch = action.micro_batch,
+            .unit = walk[i].unit,
+            .in_use = in_use},
+           work_of(walk[i]));
+    }
+  }
+
+  void backward(const Action& action) {
+    const auto chunk = static_cast<std::size_t>(action.chunk);
+    const ChunkPlan& plan = plan_.chunks[chunk];
+    const UnitWalk& walk = plan.stage.backward_walk();
+    const bool goes_on = plan.backward_walk == ChunkPlan::kGoesOn;
+    const std::size_t before = goes_on ? plan.stage.forward_walk().size() : 0;
+    for (std::size_t i = 0; i < walk.size(); ++i) {
+      ComponentBytes in_use = now_;
+      in_use += scratch_of_chunk_[chunk].backward;
+      in_use += scratch_[static_cast<std::size_t>(walk[i].unit)].backward;
+      in_use[MemoryComponent::kGatherBuffers] += gathered_at(
+          goes_on ? plan.forward_walk : plan.backward_walk, static_cast<std::int64_t>(before + i));
+      in_use[MemoryComponent::kBuckets] += buckets_at(first_visits_[chunk] + static_cast<int>(i));
+      note({.kind = Kind::kBackward,
+            .micro_batch = action.micro_batch,
+            .unit = walk[i].unit,
+            .in_use = in_use},
+           work_of(walk[i]));
+      now_ -= saved_[static_cast<std::size_t>(walk[i].unit)];
+    }
+    now_ -= saved_of_chunk_[chunk];
+  }
+
+  [[nodiscard]] std::int64_t gathered_at(int walk, std::int64_t visit) const {
+    if (plan_.gathers.empty()) {
+      return 0;
+    }
+    const GatherPlan& plan = plan_.gathers.at(static_cast<std::size_t>(walk));
+    std::int64_t elements = 0;
+    for (const Gather& gather : plan.gathers()) {
+      const bool here = gather.start <= visit && visit <= gather.last_use;
+      elements += here ? plan_.shards.padded_numel(gather.unit) : 0;
+    }
+    return elements * size_of(plan_.memory.options().compute_dtype);
+  }
+
+  [[nodiscard]] std::int64_t buckets_at(int visit) const {
+    std::int64_t bytes = 0;
+    for (const RegionKind kind : {RegionKind::kGradientBuckets, RegionKind::kWireBuckets}) {
+      if (!plan_.memory.has(kind)) {
+        continue;
+      }
+      for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
+        const Tenancy& tenancy = plan_.memory.bucket_tenancy(kind, unit);
+        const bool wraps = tenancy.end >= num_visits_;  // into the next backward
+        const bool here = (tenancy.begin <= visit && visit <= tenancy.end) ||
+                          (wraps && visit <= tenancy.end - num_visits_);
+        bytes += here ? tenancy.size * size_of(plan_.memory.dtype(kind)) : 0;
+      }
+    }
+    return bytes;
+  }
+
+  /// Elements that a visit multiplies with, once for each product of their size.
+  [[nodiscard]] double work_of(const UnitVisit& visit) const {
+    const bool backward = visit.pass == Pass::kBackward;
+    double work = 0.0;
+    for (const int unit : visit.reads) {
+      const UnitDecl& decl = plan_.blueprint.units()[static_cast<std::size_t>(unit)];
+      for (const ParamDecl& param : decl.params) {
+        const auto elements = static_cast<double>(param.local_shape().numel());
+        const bool table = !param.hidden_matrix && param.shape.rank() == 2;
+        if (param.hidden_matrix) {
+          work += elements * (backward ? 2 + (computes_again(decl) ? 1 : 0) : 1);
+        } else if (table && backward) {
+          work += elements * 3;  // the head computes its logits when backward begins
+        }
+      }
+    }
+    return work;
+  }
+
+  [[nodiscard]] bool computes_again(const UnitDecl& unit) const {
+    constexpr std::string_view kBlock = "blocks.";
+    return unit.name.starts_with(kBlock) &&
+           config_.recompute.of_block(std::stoll(unit.name.substr(kBlock.size()))) ==
+               RecomputeGranularity::kFull;
+  }
+
+  [[nodiscard]] double elements_of_update() const {
+    double elements = 0.0;
+    for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
+      elements += static_cast<double>(plan_.memory.owned(unit).size());
+    }
+    return elements;
+  }
+
+  void note(MemoryMoment moment, double work) {
+    moment.begin = work_;
+    work_ += work;
+    timeline_.moments.push_back(moment);
+  }
+
+  MemoryTimeline finish() {
+    std::vector<MemoryMoment>& moments = timeline_.moments;
+    for (MemoryMoment& moment : moments) {
+      moment.begin /= std::max(work_, 1.0);
+    }
+    const auto highest = std::max_element(moments.begin(), moments.end(),
+                                          [](const MemoryMoment& a, const MemoryMoment& b) {
+                                            return a.in_use.total() < b.in_use.total();
+                                          });
+    timeline_.peak = static_cast<std::size_t>(highest - moments.begin());
+    timeline_.held = component_bytes(plan_.blueprint, plan_.memory);
+    for (const MemoryComponent component : kMemoryComponents) {
+      check(highest->in_use[component] <= timeline_.held[component],
+            "{} bytes of {} in use, and {} held", highest->in_use[component], name_of(component),
+            timeline_.held[component]);
+    }
+    return std::move(timeline_);
+  }
+
+  const Config& config_;
+  const RunPlan& plan_;
+  ComponentBytes now_;                          // but for what lives within one visit
+  ComponentBytes of_update_;                    // what the optimizer step uses beside
+  std::vector<ComponentBytes> saved_;           // by unit
+  std::vector<ComponentBytes> saved_of_chunk_;  // of no unit
+  std::vector<Scratch> scratch_;                // by unit
+  std::vector<Scratch> scratch_of_chunk_;       // of no unit
+  std::vector<int> first_visits_;               // of each chunk's backward, in the walk of all
+  int num_visits_ = 0;
+  double work_ = 0.0;
+  MemoryTimeline timeline_;
+};
+
+}  // namespace
+
+MemoryTimeline memory_timeline(const Config& config, const RunPlan& plan) {
+  return Bookkeeper(config, plan).keep();
+}
+
+std::string describe(const MemoryMoment& moment, const Blueprint& blueprint) {
+  if (moment.kind == Kind::kUpdate) {
+    return "optimizer step";
+  }
+  return fmt::format("{} of micro-batch {}, {}",
+                     moment.kind == Kind::kForward ? "forward" : "backward", moment.micro_batch,
+                     blueprint.units()[static_cast<std::size_t>(moment.unit)].name);
+}
+
+}  // namespace dstrain
