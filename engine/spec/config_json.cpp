@@ -6,10 +6,11 @@
 #include <fmt/format.h>
 
 #include "engine/spec/config_keys.h"
-#include "engine/spec/config_overrides.h"
 #include "engine/spec/config_values.h"
 #include "engine/spec/key_check.h"
+#include "engine/spec/model_config_file.h"
 #include "engine/spec/model_families.h"
+#include "engine/spec/other_models.h"
 #include "engine/spec/unknown_keys.h"
 
 namespace dstrain {
@@ -188,18 +189,18 @@ void finish(ConfigDraft& draft,
 }  // namespace
 
 LoadedConfig load_config(const std::string& file, const LoadOptions& options) {
-  JsonNode root = read_json_file(file);
-  root.where = file;
-  apply_overrides(root, options.overrides);
-
-  LoadedConfig loaded;
+  ConfigTree tree = read_config_tree(file, options);
+  const JsonNode& root = tree.root;
+  LoadedConfig loaded{.file = file};
+  if (tree.is_model) loaded.notices.push_back(add_stand_ins(tree));
+  refuse_other_models(root);
   check_known_keys(root, options.allow_unknown_keys, loaded.notices);
   KeyReader reader(root);
   reader.read_all();
   for (const std::string& notice : reader.notices()) {
     loaded.notices.push_back(notice);
   }
-  finish(reader.draft(), reader.written(), file, loaded.notices);
+  finish(reader.draft(), reader.written(), tree.file, loaded.notices);
 
   std::map<std::string, std::string> origins;
   for (const Key& key : all_keys()) {

@@ -12,6 +12,9 @@ namespace dstrain {
 struct LoadOptions {
   std::vector<std::string> overrides;  ///< "optimizer.params.lr=1e-4", as given to --set
   bool allow_unknown_keys = false;     ///< unknown keys become notices
+  /// The file may be a model's config.json, or a folder that holds one: with stand-ins for what a
+  /// run needs besides, named in a notice (model_config_file.h). For estimates, not for runs.
+  bool accept_model_config = false;
 };
 
 /// One value of the config and where it came from.

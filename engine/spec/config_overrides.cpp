@@ -82,18 +82,6 @@ JsonNode& descend(JsonNode& parent,
   return parent.members.back().value;
 }
 
-void apply(JsonNode& root, const Override& change) {
-  JsonNode* node = &root;
-  const std::string& path = change.path;
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t dot = std::min(path.find('.', begin), path.size());
-    node = &descend(*node, std::string_view(path).substr(begin, dot - begin), change.value.where,
-                    path.substr(0, begin == 0 ? 0 : begin - 1));
-    begin = dot + 1;
-  }
-  *node = change.value;
-}
-
 bool holds_weights(const std::filesystem::path& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
@@ -105,21 +93,32 @@ bool holds_weights(const std::filesystem::path& folder) {
 
 }  // namespace
 
-void apply_overrides(JsonNode& root, const std::vector<std::string>& overrides) {
+void put_value(JsonNode& root, const std::string& path, const JsonNode& value) {
+  JsonNode* node = &root;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t dot = std::min(path.find('.', begin), path.size());
+    node = &descend(*node, std::string_view(path).substr(begin, dot - begin), value.where,
+                    path.substr(0, begin == 0 ? 0 : begin - 1));
+    begin = dot + 1;
+  }
+  *node = value;
+}
+
+void apply_overrides(JsonNode& root, const std::vector<std::string>& overrides, Weights weights) {
   std::vector<Override> changes;
   for (const std::string& text : overrides) {
     changes.push_back(parse_override(text));
   }
   for (const Override& change : changes) {
-    if (change.path == "model") apply(root, change);
+    if (change.path == "model") put_value(root, change.path, change.value);
   }
-  expand_model_folder(root);
+  expand_model_folder(root, weights);
   for (const Override& change : changes) {
-    if (change.path != "model") apply(root, change);
+    if (change.path != "model") put_value(root, change.path, change.value);
   }
 }
 
-void expand_model_folder(JsonNode& root) {
+void expand_model_folder(JsonNode& root, Weights weights) {
   JsonNode* model = root.find("model");
   if (model == nullptr || !model->is(JsonNode::Kind::kString)) return;
   const std::filesystem::path folder = model->text;
@@ -135,7 +134,7 @@ void expand_model_folder(JsonNode& root) {
     throw_config_error(model->where, "model",
                        fmt::format("the folder {} holds no config.json", json_quote(model->text)));
   }
-  if (holds_weights(folder)) {
+  if (weights == Weights::kRefused && holds_weights(folder)) {
     throw_config_error(
         model->where, "model",
         fmt::format("the folder {} holds weights, and starting from weights is not in this version "

@@ -133,8 +133,9 @@ void resolve_config(LoadedConfig& loaded, int world_size) {
   for (const ConfigValue& value : loaded.values) {
     origins[value.path] = value.origin;
   }
+  const BatchConfig written = loaded.config.batch;
   BatchSolver(loaded, divide_ranks(loaded, world_size, origins), origins).solve();
-  resolve_parallel(loaded, origins);
+  resolve_parallel(loaded, written, world_size, origins);
   resolve_precision(loaded, origins);
   resolve_optimizer(loaded, origins);
   resolve_scheduler(loaded, origins);

@@ -179,6 +179,8 @@ std::vector<Key> gpt2_keys() {
           refused("model.add_cross_attention", {"false"}, "dstrain's models are decoders only")),
       for_gpt2(silent("model.reorder_and_upcast_attn")),
       for_gpt2(silent("model.n_ctx")),
+      for_gpt2(silent("model.output_past")),
+      for_gpt2(silent("model.predict_special_tokens")),
       for_gpt2(silent("model.summary_type")),
       for_gpt2(silent("model.summary_use_proj")),
       for_gpt2(silent("model.summary_activation")),
@@ -234,7 +236,11 @@ std::vector<Key> rope_family_keys() {
                is_llama),
       for_rope(refused("model.partial_rotary_factor", {"1"},
                        "rotating a part of each head is not in this version yet")),
+      only_for(refused("model.use_mrope", {"false"},
+                       "positions in images and videos are not in this version"),
+               "qwen2", is_qwen2),
       for_rope(silent("model.pretraining_tp")),
+      for_rope(silent("model.max_sequence_length")),
   };
 }
 
@@ -277,6 +283,7 @@ std::vector<Key> model_keys() {
                            "id2label",
                            "label2id",
                            "num_labels",
+                           "_num_labels",
                            "problem_type",
                            "task_specific_params",
                            "finetuning_task",

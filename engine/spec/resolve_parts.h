@@ -13,10 +13,17 @@ namespace dstrain {
 /// path → where its value comes from; written ones have their position.
 using Origins = std::map<std::string, std::string>;
 
+/// "6 or 12": the multiples of `unit` around `value`, at least one unit.
+std::string nearest_multiples(std::int64_t value, std::int64_t unit);
+
 /// Data-parallel ranks, of `world_size` in all. Checks what each rank holds of the model.
 std::int64_t divide_ranks(const LoadedConfig& loaded, int world_size, Origins& origins);
-/// What tensor and pipeline parallelism ask of the batch and of the other blocks.
-void resolve_parallel(LoadedConfig& loaded, Origins& origins);
+/// What tensor and pipeline parallelism ask of the batch, solved by now, and of the other blocks.
+/// `written` is the batch before it was solved.
+void resolve_parallel(LoadedConfig& loaded,
+                      const BatchConfig& written,
+                      int world_size,
+                      Origins& origins);
 void resolve_precision(LoadedConfig& loaded, Origins& origins);
 void resolve_optimizer(LoadedConfig& loaded, Origins& origins);
 void resolve_scheduler(LoadedConfig& loaded, Origins& origins);
