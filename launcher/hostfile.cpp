@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -257,6 +258,23 @@ std::vector<Host> hosts_without_hostfile(const HostFilter& filter) {
   HostFilter rest = filter;
   rest.num_gpus.reset();
   return filter_hosts({{"localhost", slots_up_to(filter.num_gpus.value_or(1))}}, rest);
+}
+
+std::vector<Host> imagined_hosts(const HostFilter& filter) {
+  constexpr std::int64_t kMostRanks = 1 << 20;
+  refuse_contradictions(filter);
+  const int slots = filter.num_gpus.value_or(1);
+  const std::int64_t ranks = std::int64_t{filter.num_nodes.value_or(1)} * slots;
+  if (ranks > kMostRanks) {
+    throw HostfileError(
+        fmt::format("--num_nodes {} × --num_gpus {} is {} ranks: expected at most {}",
+                    filter.num_nodes.value_or(1), slots, ranks, kMostRanks));
+  }
+  std::vector<Host> hosts;
+  for (int node = 1; node <= filter.num_nodes.value_or(1); ++node) {
+    hosts.push_back({fmt::format("node{}", node), slots_up_to(slots)});
+  }
+  return hosts;
 }
 
 }  // namespace dstrain::launcher

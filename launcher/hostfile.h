@@ -50,4 +50,8 @@ std::vector<Host> filter_hosts(std::vector<Host> hosts, const HostFilter& filter
 /// Without a hostfile: this machine, one slot, or --num_gpus of them.
 std::vector<Host> hosts_without_hostfile(const HostFilter& filter);
 
+/// Hosts to reckon with, which need not exist: --num_nodes of --num_gpus slots, one of one unless
+/// given; "node1", "node2", …
+std::vector<Host> imagined_hosts(const HostFilter& filter);
+
 }  // namespace dstrain::launcher

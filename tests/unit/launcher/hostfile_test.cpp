@@ -160,5 +160,15 @@ TEST_CASE("without a hostfile there is this machine, with as many ranks as asked
   CHECK_THROWS_WITH(hosts_without_hostfile({.num_nodes = 2}), Contains("--hostfile"));
 }
 
+TEST_CASE("hosts to reckon with need not exist", "[launcher][hostfile]") {
+  CHECK(shown(imagined_hosts({})) == "node1:0");
+  CHECK(shown(imagined_hosts({.num_nodes = 2, .num_gpus = 3})) == "node1:0,1,2 node2:0,1,2");
+  CHECK(imagined_hosts({.num_nodes = 1 << 17, .num_gpus = 8}).size() == 1 << 17);
+  CHECK_THROWS_WITH(imagined_hosts({.num_nodes = 1 << 17, .num_gpus = 9}),
+                    Contains("--num_nodes 131072 × --num_gpus 9 is 1179648 ranks"));
+  CHECK_THROWS_WITH(imagined_hosts({.num_nodes = 0}), Contains("--num_nodes 0"));
+  CHECK_THROWS_WITH(imagined_hosts({.num_gpus = 0}), Contains("--num_gpus 0"));
+}
+
 }  // namespace
 }  // namespace dstrain::launcher
