@@ -143,6 +143,11 @@ TEST_CASE("the advised layout resolves, and none with fewer changes does", "[spe
             }
           }
           if (one_would_do) REQUIRE((changes == 1 && nearest->ranks == ranks));
+          const std::int64_t unit = tensor * stages;
+          for (const std::int64_t other : {(ranks - 1) / unit * unit, (ranks / unit + 1) * unit}) {
+            const bool ranks_would_do = other > 0 && resolves(loaded, {tensor, stages, other});
+            if (ranks_would_do) REQUIRE(changes == 1);
+          }
           REQUIRE_FALSE(two_would_do);
         }
       }
