@@ -78,27 +78,33 @@ Engine::Engine(const Config& config, Rendezvous& rendezvous, Backend backend, in
   }
 }
 
+/// In pieces: a table's values all at once would be as much again as the table, at a moment when
+/// the whole arena is resident.
 void Engine::initialise_parameters(std::uint64_t seed, int threads) {
+  constexpr std::int64_t kElementsAtATime = 1 << 20;
   std::vector<float> values;
   std::vector<BF16> narrow;
   for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
     const UnitDecl& decl = plan_.blueprint.units()[static_cast<std::size_t>(unit)];
     const Range owned = plan_.memory.owned(unit);
     for (const PlacedPiece& placed : plan_.shards.pieces(unit, owned)) {
-      const Range flat = placed.piece.flat;
-      const std::int64_t begin = placed.offset - owned.begin;
-      const Tensor master = arena_.master(unit).flat(begin, begin + flat.size());
-      values.resize(static_cast<std::size_t>(flat.size()));
-      initial_values(decl.params[static_cast<std::size_t>(placed.param)], seed, flat.begin, values,
-                     threads);
-      const void* host = values.data();
-      if (master.dtype() == DType::kBF16) {
-        narrow.resize(values.size());
-        std::transform(values.begin(), values.end(), narrow.begin(), to_bf16);
-        host = narrow.data();
+      const ParamDecl& param = decl.params[static_cast<std::size_t>(placed.param)];
+      const std::int64_t size = placed.piece.flat.size();
+      for (std::int64_t done = 0; done < size; done += kElementsAtATime) {
+        const std::int64_t count = std::min(kElementsAtATime, size - done);
+        const std::int64_t begin = placed.offset - owned.begin + done;
+        const Tensor master = arena_.master(unit).flat(begin, begin + count);
+        values.resize(static_cast<std::size_t>(count));
+        initial_values(param, seed, placed.piece.flat.begin + done, values, threads);
+        const void* host = values.data();
+        if (master.dtype() == DType::kBF16) {
+          narrow.resize(values.size());
+          std::transform(values.begin(), values.end(), narrow.begin(), to_bf16);
+          host = narrow.data();
+        }
+        context_.device.copy_from_host(host, master, context_.compute);
+        context_.compute.synchronize();
       }
-      context_.device.copy_from_host(host, master, context_.compute);
-      context_.compute.synchronize();
     }
   }
   refresh_parameters();
