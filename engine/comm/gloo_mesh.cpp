@@ -31,6 +31,11 @@ int slot_of(GlooMesh::Channel channel, int from, int to) {
   return slot_of(kCreditSlot + 1 + static_cast<int>(channel), from, to);
 }
 
+std::int64_t segment_bytes_of(int members) {
+  return std::clamp(kMemory / kWindow / (members - 1) / 4096 * 4096, kSmallestSegment,
+                    kLargestSegment);
+}
+
 struct Head {
   std::uint32_t magic = 0x64737472;
   bool goodbye = false;
@@ -81,8 +86,7 @@ GlooMesh::GlooMesh(const std::shared_ptr<gloo::transport::Device>& device,
                    Group group,
                    std::chrono::milliseconds timeout)
     : group_(std::move(group)),
-      segment_bytes_(std::clamp(
-          kMemory / kWindow / (size() - 1) / 4096 * 4096, kSmallestSegment, kLargestSegment)),
+      segment_bytes_(segment_bytes_of(size())),
       context_(device->createContext(rank(), size())),
       staging_(static_cast<std::size_t>(kHeaderBytes + kPayloadBytes)) {
   for (int step = 1; step < size(); ++step) {
@@ -92,6 +96,10 @@ GlooMesh::GlooMesh(const std::shared_ptr<gloo::transport::Device>& device,
 }
 
 GlooMesh::~GlooMesh() = default;
+
+std::int64_t GlooMesh::buffer_bytes(int members) {
+  return (members - 1) * kWindow * segment_bytes_of(members) + kHeaderBytes + kPayloadBytes;
+}
 
 // Everyone listens on an address for each peer, publishes them all in one value, and picks its own
 // from the others'.

@@ -57,6 +57,8 @@ class GlooMesh {
   [[nodiscard]] int size() const { return static_cast<int>(group_.members.size()); }
   [[nodiscard]] const Group& group() const { return group_; }
   [[nodiscard]] std::int64_t segment_bytes() const { return segment_bytes_; }
+  /// Memory that a mesh of `members` takes on each of them, beside the tensors it works on.
+  [[nodiscard]] static std::int64_t buffer_bytes(int members);
   /// The others, beginning with the next one: so that not everybody sends to rank 0 first.
   [[nodiscard]] const std::vector<int>& peers() const { return peers_; }
 

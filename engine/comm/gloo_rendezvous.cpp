@@ -98,6 +98,10 @@ class GlooRendezvous final : public Rendezvous {
 
 }  // namespace
 
+std::int64_t gloo_buffer_bytes(int members) {
+  return members > 1 ? GlooMesh::buffer_bytes(members) : 0;
+}
+
 std::unique_ptr<Rendezvous> make_gloo_rendezvous(int world_rank,
                                                  int world_size,
                                                  Store& store,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,6 +47,10 @@ std::unique_ptr<Rendezvous> make_gloo_rendezvous(int world_rank,
                                                  int world_size,
                                                  Store& store,
                                                  GlooOptions options);
+
+/// Memory that a group of `members` ranks takes on each of them for messages on their way; nothing
+/// for a group of one.
+std::int64_t gloo_buffer_bytes(int members);
 
 /// Ranks as `world_size` threads of this process; element r belongs to rank r's thread. They share
 /// one meeting place, which lives as long as any of them or of their communicators. `timeout` is

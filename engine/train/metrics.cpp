@@ -64,8 +64,10 @@ void MetricsFile::write(const StepMetrics& metrics) {
   auto& memory = line["memory_bytes"] = nlohmann::ordered_json::array();
   for (const RankMemory& rank : metrics.memory) {
     memory.push_back({{"planned", rank.planned_bytes},
+                      {"overhead", rank.overhead_bytes},
                       {"measured", rank.measured_bytes},
-                      {"peak", rank.peak_bytes}});
+                      {"peak", rank.peak_bytes},
+                      {"resident_peak", rank.resident_peak_bytes}});
   }
   out_ << line.dump() << '\n' << std::flush;
   if (!out_) {
@@ -79,11 +81,11 @@ ResidentMemory resident_memory() {
   ResidentMemory memory;
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
-    std::int64_t* const bytes = word == "VmRSS:"   ? &memory.now_bytes
-                                : word == "VmHWM:" ? &memory.peak_bytes
-                                                   : nullptr;
-    if (bytes != nullptr && status >> *bytes) {
-      *bytes *= kKiB;
+    std::int64_t kibibytes = 0;
+    if (word == "VmHWM:" && status >> kibibytes) {
+      memory.peak_bytes = kibibytes * kKiB;
+    } else if ((word == "RssAnon:" || word == "RssShmem:") && status >> kibibytes) {
+      memory.own_bytes += kibibytes * kKiB;
     }
   }
   return memory;

@@ -9,10 +9,15 @@
 
 namespace dstrain {
 
+/// What a rank holds. Measured is the process's own memory, without the pages of files that it has
+/// mapped: those are the system's cache, which it takes back when somebody needs the room, and of a
+/// large data set they are more than everything else together.
 struct RankMemory {
   std::int64_t planned_bytes = 0;   ///< the arena
-  std::int64_t measured_bytes = 0;  ///< resident memory of the process, now
-  std::int64_t peak_bytes = 0;      ///< the most it ever was
+  std::int64_t overhead_bytes = 0;  ///< expected beside it (library_overhead.h)
+  std::int64_t measured_bytes = 0;  ///< now
+  std::int64_t peak_bytes = 0;      ///< the most of it at any of the moments when it was looked at
+  std::int64_t resident_peak_bytes = 0;  ///< the most ever by the kernel's count, mapped files too
 };
 
 struct StepMetrics {
@@ -44,10 +49,11 @@ class MetricsFile {
   std::ofstream out_;
 };
 
-/// Resident memory of this process, now and at its most, from /proc/self/status.
+/// Resident memory of this process, from /proc/self/status. The kernel keeps a high-water mark of
+/// everything together only, so whoever wants that of the process's own memory has to look often.
 struct ResidentMemory {
-  std::int64_t now_bytes = 0;
-  std::int64_t peak_bytes = 0;
+  std::int64_t own_bytes = 0;   ///< now: RssAnon + RssShmem
+  std::int64_t peak_bytes = 0;  ///< VmHWM: the most ever, mapped files included
 };
 ResidentMemory resident_memory();
 

@@ -76,4 +76,18 @@ void ProgressLine::after_step(const StepMetrics& metrics) {
   }
 }
 
+std::string memory_text(std::span<const RankMemory> by_rank) {
+  const auto fullest = std::max_element(
+      by_rank.begin(), by_rank.end(),
+      [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
+  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) / 0x1p30; };
+  std::string text = fmt::format(
+      "planned {:.2f} GiB + {:.2f} GiB overhead, measured peak {:.2f} GiB",
+      gib(fullest->planned_bytes), gib(fullest->overhead_bytes), gib(fullest->peak_bytes));
+  if (by_rank.size() > 1) {
+    text += fmt::format(" on rank {}, which holds most", fullest - by_rank.begin());
+  }
+  return text;
+}
+
 }  // namespace dstrain

@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
+#include <string>
 
 #include "engine/train/metrics.h"
 #include "engine/train/run_training.h"
@@ -30,5 +32,8 @@ class ProgressLine {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point last_shown_{};
 };
+
+/// "planned 2.06 GiB + 0.06 GiB overhead, measured peak 2.11 GiB on rank 3, which holds most".
+std::string memory_text(std::span<const RankMemory> by_rank);
 
 }  // namespace dstrain

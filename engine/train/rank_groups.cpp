@@ -6,33 +6,28 @@
 
 namespace dstrain {
 
-RankGroups::RankGroups(Rendezvous& rendezvous, const Topology& topology, const Config& config) {
-  const int rank = rendezvous.world_rank();
+RankGroupPlans plan_rank_groups(const Topology& topology, const Config& config, int rank) {
+  RankGroupPlans groups;
   const Coordinates here = topology.coordinates(rank);
-  std::vector<int> all;
-  std::vector<int> same_data;
+  groups.world.name = "world";
+  groups.model.name = fmt::format("model-parallel (data {})", here.data);
   for (int other = 0; other < topology.world_size(); ++other) {
-    all.push_back(other);
+    groups.world.members.push_back(other);
     if (topology.coordinates(other).data == here.data) {
-      same_data.push_back(other);
+      groups.model.members.push_back(other);
     }
   }
-  world = rendezvous.make_group("world", all);
-  data = rendezvous.make_group(
-      fmt::format("data-parallel (pipeline {}, tensor {})", here.pipeline, here.tensor),
-      topology.members(Axis::kData, rank));
+  groups.data = {fmt::format("data-parallel (pipeline {}, tensor {})", here.pipeline, here.tensor),
+                 topology.members(Axis::kData, rank)};
   const std::vector<int> split = topology.members(Axis::kTensor, rank);
-  tensor = rendezvous.make_group(
-      fmt::format("tensor-parallel (pipeline {}, data {})", here.pipeline, here.data), split);
-  model = rendezvous.make_group(fmt::format("model-parallel (data {})", here.data), same_data);
+  groups.tensor = {fmt::format("tensor-parallel (pipeline {}, data {})", here.pipeline, here.data),
+                   split};
   const std::vector<int> stages = topology.members(Axis::kPipeline, rank);
-  pipeline = rendezvous.make_group(
-      fmt::format("pipeline (data {}, tensor {})", here.data, here.tensor), stages);
+  groups.pipeline = {fmt::format("pipeline (data {}, tensor {})", here.data, here.tensor), stages};
   const bool holds_table = rank == stages.front() || rank == stages.back();
   if (config.model.tied_embeddings && stages.size() > 1 && holds_table) {
-    tied = rendezvous.make_group(
-        fmt::format("tied embedding (data {}, tensor {})", here.data, here.tensor),
-        std::vector<int>{stages.front(), stages.back()});
+    groups.tied = {fmt::format("tied embedding (data {}, tensor {})", here.data, here.tensor),
+                   {stages.front(), stages.back()}};
   }
 
   const auto ranks = static_cast<std::int64_t>(split.size());
@@ -40,11 +35,25 @@ RankGroups::RankGroups(Rendezvous& rendezvous, const Topology& topology, const C
   if (heads < ranks && heads > 1) {
     const std::int64_t copies = ranks / heads;
     const auto first = split.begin() + here.tensor / copies * copies;
-    shared_heads =
-        rendezvous.make_group(fmt::format("shared heads (pipeline {}, data {}, head {})",
-                                          here.pipeline, here.data, here.tensor / copies),
-                              std::vector<int>(first, first + copies));
+    groups.shared_heads = {fmt::format("shared heads (pipeline {}, data {}, head {})",
+                                       here.pipeline, here.data, here.tensor / copies),
+                           std::vector<int>(first, first + copies)};
   }
+  return groups;
+}
+
+RankGroups::RankGroups(Rendezvous& rendezvous, const Topology& topology, const Config& config) {
+  const RankGroupPlans plans = plan_rank_groups(topology, config, rendezvous.world_rank());
+  const auto make = [&](const GroupPlan& plan) {
+    return plan.members.empty() ? nullptr : rendezvous.make_group(plan.name, plan.members);
+  };
+  world = make(plans.world);
+  data = make(plans.data);
+  tensor = make(plans.tensor);
+  model = make(plans.model);
+  pipeline = make(plans.pipeline);
+  tied = make(plans.tied);
+  shared_heads = make(plans.shared_heads);
 }
 
 Communicator* RankGroups::norm(int zero_stage) const {

@@ -7,6 +7,7 @@
 
 #include "engine/spec/config_error.h"
 #include "engine/train/engine.h"
+#include "engine/train/library_overhead.h"
 #include "engine/train/trainer.h"
 #include "kernels/backend.h"
 
@@ -49,7 +50,8 @@ TrainResult run_training(const LoadedConfig& config,
       spdlog::info("{}", notice);
     }
   }
-  Trainer trainer(config, engine, options);
+  Trainer trainer(config, engine, options,
+                  total_bytes(cpu_library_overhead(config.config, engine.plan(), threads)));
   return trainer.run();
 }
 

@@ -57,11 +57,15 @@ bool scales_dynamically(const Config& config) {
 
 }  // namespace
 
-Trainer::Trainer(const LoadedConfig& loaded, Engine& engine, const TrainOptions& options)
+Trainer::Trainer(const LoadedConfig& loaded,
+                 Engine& engine,
+                 const TrainOptions& options,
+                 std::int64_t overhead_bytes)
     : loaded_(loaded),
       config_(loaded.config),
       engine_(engine),
       options_(options),
+      overhead_bytes_(overhead_bytes),
       is_rank0_(engine.world().rank() == 0),
       train_data_(config_.data.train,
                   config_.data.sequence_length,
@@ -86,6 +90,7 @@ Trainer::Trainer(const LoadedConfig& loaded, Engine& engine, const TrainOptions&
     write_resolved_config(loaded);
     metrics_ = std::make_unique<MetricsFile>(output_dir(config_) / "metrics.jsonl", state_.step);
   }
+  look_at_memory();
 }
 
 void Trainer::resume() {
@@ -158,11 +163,13 @@ TrainResult Trainer::run() {
   if (saved_step_ != state_.step) {
     save();
   }
+  const std::vector<RankMemory> memory = agree(/*local_loss_sum=*/0.0).memory;
   if (is_rank0_) {
     spdlog::info("{} at step {}{}", signal_ != 0 ? "stopped" : "finished", state_.step,
                  last_validation_loss_ ? fmt::format(", validation loss {:.4f} nats per token",
                                                      *last_validation_loss_)
                                        : "");
+    spdlog::info("memory      {}", memory_text(memory));
     spdlog::info("metrics     {}", (output_dir(config_) / "metrics.jsonl").string());
     spdlog::info("checkpoint  {}", checkpoints_.latest().value_or("none").string());
     spdlog::info("config      {}", (output_dir(config_) / "config.resolved.json").string());
@@ -284,13 +291,17 @@ void Trainer::give_up(const std::string& what, const std::string& advice) const 
 }
 
 Trainer::Agreement Trainer::agree(double local_loss_sum) {
-  constexpr std::int64_t kFields = 5;  // loss sum, signal, bytes planned, resident, at the peak
+  constexpr std::int64_t kFields = 7;  // loss sum, signal, and the five of RankMemory
   Communicator& world = engine_.world();
   const int signal = options_.stop_signal != nullptr ? options_.stop_signal->load() : 0;
-  const ResidentMemory resident = resident_memory();
-  std::array<double, kFields> mine{
-      local_loss_sum, static_cast<double>(signal), static_cast<double>(engine_.arena().bytes()),
-      static_cast<double>(resident.now_bytes), static_cast<double>(resident.peak_bytes)};
+  const RankMemory memory = look_at_memory();
+  std::array<double, kFields> mine{local_loss_sum,
+                                   static_cast<double>(signal),
+                                   static_cast<double>(memory.planned_bytes),
+                                   static_cast<double>(memory.overhead_bytes),
+                                   static_cast<double>(memory.measured_bytes),
+                                   static_cast<double>(memory.peak_bytes),
+                                   static_cast<double>(memory.resident_peak_bytes)};
   std::vector<double> all(static_cast<std::size_t>(world.size() * kFields));
   Stream& compute = engine_.context().compute;
   world.all_gather({mine.data(), DType::kF64, Shape{kFields}},
@@ -300,14 +311,29 @@ Trainer::Agreement Trainer::agree(double local_loss_sum) {
   Agreement agreement;
   double loss_sum = 0.0;
   for (std::size_t at = 0; at < all.size(); at += kFields) {
+    const auto bytes = [&](std::size_t field) {
+      return static_cast<std::int64_t>(all[at + field]);
+    };
     loss_sum += all[at];
     agreement.signal = std::max(agreement.signal, static_cast<int>(all[at + 1]));
-    agreement.memory.push_back({static_cast<std::int64_t>(all[at + 2]),
-                                static_cast<std::int64_t>(all[at + 3]),
-                                static_cast<std::int64_t>(all[at + 4])});
+    agreement.memory.push_back({.planned_bytes = bytes(2),
+                                .overhead_bytes = bytes(3),
+                                .measured_bytes = bytes(4),
+                                .peak_bytes = bytes(5),
+                                .resident_peak_bytes = bytes(6)});
   }
   agreement.loss = loss_sum / static_cast<double>(engine_.plan().batch.global_tokens());
   return agreement;
+}
+
+RankMemory Trainer::look_at_memory() {
+  const ResidentMemory resident = resident_memory();
+  peak_bytes_ = std::max(peak_bytes_, resident.own_bytes);
+  return {.planned_bytes = engine_.arena().bytes(),
+          .overhead_bytes = overhead_bytes_,
+          .measured_bytes = resident.own_bytes,
+          .peak_bytes = peak_bytes_,
+          .resident_peak_bytes = resident.peak_bytes};
 }
 
 void Trainer::evaluate_if_due(StepMetrics& metrics) {
@@ -318,6 +344,7 @@ void Trainer::evaluate_if_due(StepMetrics& metrics) {
     last_validation_loss_ =
         validation_loss(engine_, *validation_data_, config_.training.eval_batches);
     metrics.validation_loss = last_validation_loss_;
+    look_at_memory();
   }
 }
 
@@ -329,6 +356,7 @@ void Trainer::save() {
                     engine_.world());
   saved_step_ = state_.step;
   save_is_due_ = false;
+  look_at_memory();
 }
 
 }  // namespace dstrain

@@ -20,7 +20,11 @@ namespace dstrain {
 class Trainer {
  public:
   /// Opens and checks the data, resumes where the config says so. `loaded` must outlive it.
-  Trainer(const LoadedConfig& loaded, Engine& engine, const TrainOptions& options);
+  /// `overhead_bytes`: memory expected beside the engine's arena.
+  Trainer(const LoadedConfig& loaded,
+          Engine& engine,
+          const TrainOptions& options,
+          std::int64_t overhead_bytes);
 
   /// Until training.steps, or until a signal: the last step is saved either way.
   TrainResult run();
@@ -46,6 +50,8 @@ class Trainer {
   std::string culprit(const StepParams& params);
   [[noreturn]] void give_up(const std::string& what, const std::string& advice) const;
   Agreement agree(double local_loss_sum);
+  /// Looks at this process's memory.
+  RankMemory look_at_memory();
   void evaluate_if_due(StepMetrics& metrics);
   /// Never of parameters that are not finite.
   void save();
@@ -54,6 +60,8 @@ class Trainer {
   const Config& config_;
   Engine& engine_;
   TrainOptions options_;
+  std::int64_t overhead_bytes_;
+  std::int64_t peak_bytes_ = 0;  ///< of RankMemory
   bool is_rank0_;
   BatchLoader train_data_;
   LoadBatch load_train_;

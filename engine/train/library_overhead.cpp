@@ -1,0 +1,193 @@
+#include "engine/train/library_overhead.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "engine/comm/rendezvous.h"
+#include "engine/model/loss_head.h"
+#include "engine/train/rank_groups.h"
+
+namespace dstrain {
+namespace {
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+
+// On Debian 12 with glibc 2.36, libgomp 12.2 and oneDNN 2.6.3, on a Xeon with AVX-512 and AMX, huge
+// pages by advice: RssAnon at the first line of main (0.9 MiB), with the arena allocated and the
+// groups formed (1.4 MiB above the plan), and after step 1, for 1 to 16 threads.
+constexpr const char* kMeasured =
+    "measured: Debian 12, glibc 2.36, libgomp 12.2, oneDNN 2.6.3, AMX";
+constexpr std::int64_t kProcess = 2 * kMiB;
+constexpr std::int64_t kGeneratedCode = 7 * kMiB / 2;  // by oneDNN, and what describes it
+// f32 products: oneDNN copies operands into buffers that it takes from the heap for each call, of
+// up to 15.2 MiB; what the heap keeps of them depends on their order.
+constexpr std::int64_t kF32Products = 47 * kMiB / 2;
+constexpr std::int64_t kF32ProductsOfAThread = 5 * kMiB;
+// 16-bit products in blocks (kernels/cpu/matmul_blocked.cpp) have scratch memory of fixed size: B
+// packed for all; for each thread B packed, rows of A, sums, and oneDNN's own.
+constexpr std::int64_t kPackedForAll = 16 * kMiB;
+constexpr std::int64_t kBlocksOfAThread = 10 * kMiB;
+// f16 products block by block in f32 (kernels/cpu/matmul_widened.h).
+constexpr std::int64_t kWidenedBlocks = 12 * kMiB;
+constexpr std::int64_t kWidenedOfAThread = 2 * kMiB;
+
+// Of a checkpoint being written (engine/checkpoint): the file's buffer, and the text that lists the
+// pieces, which rank 0 gathers from all and joins.
+constexpr std::int64_t kFileBuffer = kMiB;
+constexpr std::int64_t kTextOfAPiece = 610;  // bytes, measured for GPT-2's names
+constexpr std::int64_t kCopiesOfText = 2;
+
+/// Adds to a list what has any bytes.
+struct AddPart {
+  std::vector<Overhead>& parts;
+  void operator()(std::string what, std::int64_t bytes, std::string source) const {
+    if (bytes > 0) {
+      parts.push_back({std::move(what), bytes, std::move(source)});
+    }
+  }
+};
+
+/// What the products of one precision take.
+std::int64_t product_bytes(Precision precision, int threads) {
+  switch (precision) {
+    case Precision::kF32:
+      return kF32Products + threads * kF32ProductsOfAThread;
+    case Precision::kBF16:
+      return kPackedForAll + threads * kBlocksOfAThread;
+    case Precision::kF16:
+      return kWidenedBlocks + threads * kWidenedOfAThread;
+  }
+  return 0;
+}
+
+/// bf16 products whose terms come in slabs, because B is larger than what is packed at once, keep
+/// their sums in f32 in between: as much as the largest result.
+std::int64_t slab_sum_bytes(const Config& config, const RunPlan& plan) {
+  if (config.precision != Precision::kBF16) {
+    return 0;
+  }
+  const ModelSpec& model = config.model;
+  const std::int64_t ranks = config.tensor_parallel.size;
+  const std::int64_t width = model.hidden_size;
+  const std::int64_t vocabulary = (model.vocab_size + ranks - 1) / ranks;
+  const std::int64_t tokens = plan.batch.micro_batch * plan.batch.sequence;
+  const std::int64_t tokens_of_logits = std::clamp<std::int64_t>(
+      LossHead::kMaxChunkBytes / (vocabulary * size_of(DType::kBF16)), 1, tokens);
+  const std::int64_t up = model.intermediate_size * (model.gated_mlp ? 2 : 1) / ranks;
+  const std::int64_t qkv =
+      (model.num_heads + 2 * model.num_key_value_heads) * model.head_dim / ranks;
+  const bool has_head = std::any_of(plan.chunks.begin(), plan.chunks.end(), [](const auto& chunk) {
+    return chunk.stage.extent().is_last();
+  });
+  std::int64_t rows = 0;
+  for (const auto& [terms, of_rows] :
+       {std::pair{std::max(up, qkv), tokens}, {vocabulary, has_head ? tokens_of_logits : 0}}) {
+    if (terms > width && terms * width * size_of(DType::kBF16) > kPackedForAll) {
+      rows = std::max(rows, of_rows);
+    }
+  }
+  return rows * width * size_of(DType::kF32);
+}
+
+/// The pool of scratch memory of the other operations: the largest that one of them leases.
+std::int64_t operation_scratch_bytes(const Config& config, const RunPlan& plan, int threads) {
+  constexpr std::int64_t kTile = 64;                   // queries or keys (attention_scratch.h)
+  constexpr std::int64_t kAttentionTiles = 112 << 10;  // bytes, beside the whole sequence's
+  constexpr std::int64_t kNormBlocks = 64;             // norm.cpp
+  constexpr std::int64_t kBiasBlocks = 32;             // linear.cpp
+  const ModelSpec& model = config.model;
+  const std::int64_t element = size_of(dtype_of(config.precision));
+  const std::int64_t keys = (plan.batch.sequence + kTile - 1) / kTile * kTile;
+  const std::int64_t attention =
+      threads *
+      (keys * model.head_dim * (3 * element + 2 * size_of(DType::kF32)) + kAttentionTiles);
+  const std::int64_t norm = kNormBlocks * 2 * model.hidden_size * size_of(DType::kF32);
+  const std::int64_t bias =
+      kBiasBlocks * size_of(DType::kF32) * std::max(model.intermediate_size, 3 * model.hidden_size);
+  return std::max({attention, norm, bias});
+}
+
+std::int64_t checkpoint_bytes(const RunPlan& plan) {
+  std::int64_t parameters = 0;
+  for (const UnitDecl& unit : plan.blueprint.units()) {
+    parameters += static_cast<std::int64_t>(unit.params.size());
+  }
+  const auto has = [](MomentExtent extent) { return extent == MomentExtent::kNone ? 0 : 1; };
+  const std::int64_t pieces = parameters * (1 + has(plan.moments.first) + has(plan.moments.second));
+  const bool is_first = plan.topology.rank(plan.here) == 0;
+  const std::int64_t shares = is_first ? 1 + plan.topology.world_size() : 1;
+  return kFileBuffer + kCopiesOfText * shares * pieces * kTextOfAPiece;
+}
+
+/// Sizes of the rank's groups of more than one.
+std::vector<int> group_sizes(const Config& config, const RunPlan& plan) {
+  const RankGroupPlans groups =
+      plan_rank_groups(plan.topology, config, plan.topology.rank(plan.here));
+  std::vector<int> sizes;
+  for (const GroupPlan* group : {&groups.world, &groups.data, &groups.tensor, &groups.model,
+                                 &groups.pipeline, &groups.tied, &groups.shared_heads}) {
+    if (group->members.size() > 1) {
+      sizes.push_back(static_cast<int>(group->members.size()));
+    }
+  }
+  return sizes;
+}
+
+}  // namespace
+
+std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& plan, int threads) {
+  std::vector<Overhead> parts;
+  const AddPart add{parts};
+  add("process and libraries", kProcess + kGeneratedCode, kMeasured);
+  add(fmt::format("matrix products, {} thread{}", threads, threads == 1 ? "" : "s"),
+      product_bytes(config.precision, threads), kMeasured);
+  add("sums of matrix products in slabs", slab_sum_bytes(config, plan),
+      "formula: kernels/cpu/matmul_blocked.cpp");
+  add("scratch of other operations", operation_scratch_bytes(config, plan, threads),
+      "formula: the largest of attention, norm and bias (kernels/cpu)");
+  const std::vector<int> sizes = group_sizes(config, plan);
+  std::int64_t messages = 0;
+  for (const int size : sizes) {
+    messages += gloo_buffer_bytes(size);
+  }
+  add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"), messages,
+      "formula: engine/comm/gloo_mesh.cpp");
+  add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
+  return parts;
+}
+
+std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan& plan) {
+  // Three figures are published of a context with its kernels loaded when first used: 287 MB
+  // (PyTorch, pull request 86509), 426 MiB on an RTX 6000 Ada with CUDA 13.0 (Unsloth Zoo, pull
+  // request 1053), and 484 MiB on an RTX 3090, a NCCL communicator of one rank within it (NCCL,
+  // pull request 2366). The largest is taken: a Hopper GPU has more to keep than those.
+  constexpr std::int64_t kContext = 484 * kMiB;
+  // cuBLAS's documentation recommends this much on Hopper.
+  constexpr std::int64_t kMatrixWorkspace = 32 * kMiB;
+  // A channel of NCCL holds, for each neighbour, what it receives into and a smaller buffer to send
+  // from: 10 MiB and 2 MiB as allocated on H100s (NCCL, issue 1685), of which 4 MiB are
+  // NCCL_BUFFSIZE. 24 channels and two neighbours are 576 MiB; measured on 4 A100s with NVLink were
+  // 544 MB and 688 MB for groups of two and four (NCCL, issue 964).
+  constexpr std::int64_t kChannels = 24;
+  constexpr std::int64_t kNeighbours = 2;
+  constexpr std::int64_t kBuffersOfANeighbour = (10 + 2) * kMiB;
+
+  std::vector<Overhead> parts;
+  const AddPart add{parts};
+  add("CUDA context", kContext, "published, not measured here: NCCL pull request 2366");
+  add("cuBLASLt workspace", kMatrixWorkspace,
+      "published, not measured here: cuBLAS, cublasSetWorkspace, for sm_90");
+  const auto groups = static_cast<std::int64_t>(group_sizes(config, plan).size());
+  add(fmt::format("NCCL, {} communicator{}", groups, groups == 1 ? "" : "s"),
+      groups * kChannels * kNeighbours * kBuffersOfANeighbour,
+      "published, not measured here: NCCL issues 964 and 1685");
+  return parts;
+}
+
+std::int64_t total_bytes(std::span<const Overhead> parts) {
+  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
+                         [](std::int64_t sum, const Overhead& part) { return sum + part.bytes; });
+}
+
+}  // namespace dstrain

@@ -1,0 +1,36 @@
+// Library overhead: what a rank holds beside its arena: libraries, their scratch memory, threads,
+// messages on their way. Not counted in advance to the byte as the arena is, but by formulas whose
+// constants were measured, each with where it comes from, so that plan + overhead is what a run is
+// seen to take. Mapped files do not count: they are the system's cache (metrics.h).
+//
+//   CPU   within 3 % or 64 MiB of runs of GPT-2 124M: scripts/check_memory holds it to that
+//   CUDA  published figures of others; this project has not measured them
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/spec/config.h"
+#include "engine/train/run_plan.h"
+
+namespace dstrain {
+
+/// One part of it.
+struct Overhead {
+  std::string what;
+  std::int64_t bytes = 0;
+  std::string source;  ///< of the figure, for people
+};
+
+/// Of the rank that `plan` is for, with `threads` compute threads, ranks being processes that talk
+/// over TCP. Parts of no byte are left out.
+std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& plan, int threads);
+
+/// Of one GPU of the Hopper generation.
+std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan& plan);
+
+std::int64_t total_bytes(std::span<const Overhead> parts);
+
+}  // namespace dstrain
