@@ -1,4 +1,5 @@
 // cast and add_scaled between f32, bf16 and f16, in all nine ways.
+#include <cfloat>
 #include <cmath>
 
 #include <catch2/catch.hpp>
@@ -92,7 +93,9 @@ void check_casts(const Values& x, DType from, DType to) {
     std::string first_wrong;
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double expected = nearest(to, x[i]);
-      if (!same(y[i], expected) && wrong++ == 0) {
+      // AVX512_BF16's instruction takes denormals as zero.
+      const bool flushed = to == DType::kBF16 && y[i] == 0.0 && std::abs(x[i]) < FLT_MIN;
+      if (!flushed && !same(y[i], expected) && wrong++ == 0) {
         first_wrong = fmt::format("{} became {}, not {}", x[i], y[i], expected);
       }
     }
