@@ -1,5 +1,6 @@
 // dstrain launch: one run over the hosts of a hostfile. Everything that can be known to be wrong is
 // found before the first rank starts.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -17,14 +18,16 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "cmd/check_report.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
 #include "cmd/logging.h"
+#include "cmd/memory_check.h"
+#include "cmd/memory_report.h"
 #include "cmd/rank_env.h"
 #include "cmd/run_flags.h"
 #include "cmd/split_groups.h"
-#include "engine/train/run_outline.h"
+#include "engine/train/memory_estimate.h"
+#include "kernels/cpu/memory_info.h"
 #include "launcher/hostfile.h"
 #include "launcher/local_host.h"
 #include "launcher/local_process.h"
@@ -47,6 +50,7 @@ struct LaunchFlags {
   bool check = false;
   bool json = false;  ///< of what check prints
   bool print_config = false;
+  bool no_memory_check = false;
 };
 
 std::vector<Host> choose_hosts(const LaunchFlags& flags) {
@@ -158,14 +162,48 @@ std::string make_log_folder(const Config& config) {
   return folder;
 }
 
+/// The run's config with more --set's behind the user's.
+ConfigWith config_with(const RunFlags& run, int world_size) {
+  return [run, world_size](const std::vector<std::string>& more) {
+    RunFlags changed = run;
+    changed.overrides.insert(changed.overrides.end(), more.begin(), more.end());
+    return load_and_resolve(changed, world_size);
+  };
+}
+
+/// What the ranks of these hosts compute on: this version has no other device.
+EstimatedDevice device_of(const std::vector<Host>& hosts) {
+  EstimatedDevice device{.cuda = false, .threads = 1, .ranks_per_host = 1};
+  for (const Host& host : hosts)
+    device.ranks_per_host = std::max(device.ranks_per_host, static_cast<int>(host.slots.size()));
+  const auto cores = static_cast<int>(launcher::usable_cores().size());
+  device.threads = std::max(1, cores / device.ranks_per_host);
+  return device;
+}
+
 /// On any machine: the hosts are neither needed nor contacted.
-void check_run(const LoadedConfig& loaded, const std::vector<Host>& hosts, bool json) {
+void check_run(const LaunchFlags& flags,
+               const LoadedConfig& loaded,
+               const std::vector<Host>& hosts) {
   for (const std::string& notice : loaded.notices)
     spdlog::info("{}", notice);
   if (const auto objection = object_to(hosts)) spdlog::warn("{}", *objection);
-  const Config& config = loaded.config;
-  const RunOutline outline = outline_run(config, count_ranks(hosts));
-  fmt::print("{}", json ? to_json(outline, config) : to_text(outline, config));
+  const int world_size = count_ranks(hosts);
+  const MemoryEstimate estimate = estimate_memory(config_with(flags.run, world_size), world_size,
+                                                  device_of(hosts), std::nullopt);
+  fmt::print("{}",
+             flags.json ? to_json(estimate, loaded.config) : to_text(estimate, loaded.config));
+}
+
+/// All hosts are this machine, under one name or several: they share its memory.
+void check_memory_here(const RunFlags& run, const std::vector<Host>& hosts) {
+  const int world_size = count_ranks(hosts);
+  const HostMemory here{.name = launcher::own_hostname(),
+                        .ranks = world_size,
+                        .available_bytes = read_memory_info().available_bytes};
+  EstimatedDevice device = device_of(hosts);
+  device.ranks_per_host = world_size;
+  check_memory(config_with(run, world_size), {&here, 1}, device);
 }
 
 int launch(const LaunchFlags& flags) {
@@ -181,10 +219,11 @@ int launch(const LaunchFlags& flags) {
     spdlog::warn("{}", *warning);
   }
   if (flags.check) {
-    check_run(config, hosts, flags.json);
+    check_run(flags, config, hosts);
     return kExitSuccess;
   }
   if (const auto objection = object_to(hosts)) throw launcher::PreflightError(*objection);
+  if (!flags.no_memory_check) check_memory_here(flags.run, hosts);
   const Master master = choose_master(flags);
 
   const launcher::Job job = make_job(hosts, master, flags.run);
@@ -224,6 +263,8 @@ void add_launch_command(CLI::App& app, Command& chosen) {
                     "memory, and stop; contacts no host");
   command->add_flag("--json", flags->json, "With --check: print as JSON, in bytes")
       ->needs("--check");
+  command->add_flag("--no-memory-check", flags->no_memory_check,
+                    "Start the ranks even where the plan says that the memory is too small");
   command->add_flag("--print-config", flags->print_config,
                     "Print every value of the config with its origin, and stop");
   command->footer(

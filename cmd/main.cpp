@@ -31,6 +31,7 @@ int run(int argc, char** argv) {
   dstrain::Command chosen;
   dstrain::add_launch_command(app, chosen);
   dstrain::add_train_command(app, chosen);
+  dstrain::add_estimate_memory_command(app, chosen);
   dstrain::add_prepare_data_command(app, chosen);
   if (argc > 1 && argv[1][0] != '-') {
     const auto is_meant = [&](const CLI::App* command) { return command->check_name(argv[1]); };

@@ -185,6 +185,17 @@ std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan&
   return parts;
 }
 
+std::vector<Overhead> cuda_host_overhead(const Config& config, const RunPlan& plan) {
+  std::vector<Overhead> parts;
+  const AddPart add{parts};
+  add("process, without CUDA's own", kProcess, kMeasured);
+  add("inputs and targets of a micro-batch",
+      2 * plan.batch.micro_batch * config.data.sequence_length * size_of(DType::kI32),
+      "formula: engine/train/engine.h");
+  add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
+  return parts;
+}
+
 std::int64_t total_bytes(std::span<const Overhead> parts) {
   return std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
                          [](std::int64_t sum, const Overhead& part) { return sum + part.bytes; });

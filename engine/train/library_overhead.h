@@ -31,6 +31,10 @@ std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& 
 /// Of one GPU of the Hopper generation.
 std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan& plan);
 
+/// Of the host's memory, of a rank that computes on a GPU. What CUDA itself keeps there is not
+/// among it: this project has not measured it, and nobody publishes it.
+std::vector<Overhead> cuda_host_overhead(const Config& config, const RunPlan& plan);
+
 std::int64_t total_bytes(std::span<const Overhead> parts);
 
 }  // namespace dstrain

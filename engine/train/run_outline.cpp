@@ -39,6 +39,16 @@ const StageOutline& fullest(const std::vector<StageOutline>& stages) {
                            });
 }
 
+std::vector<int> ranks_that_stand_for_all(const Config& config, int world_size) {
+  const Topology topology = topology_of(config, world_size);
+  std::vector<int> ranks;
+  for (int stage = 0; stage < config.pipeline.stages; ++stage) {
+    const std::vector<int> of_stage = ranks_to_plan(config, topology, stage);
+    ranks.insert(ranks.end(), of_stage.begin(), of_stage.end());
+  }
+  return ranks;
+}
+
 RunOutline outline_run(const Config& config, int world_size) {
   const Schedule schedule = schedule_of(config);
   RunOutline outline{.topology = topology_of(config, world_size),

@@ -32,6 +32,10 @@ struct RunOutline {
 /// The one whose worst rank holds most; the first of equals.
 const StageOutline& fullest(const std::vector<StageOutline>& stages);
 
+/// The ranks that are enough to plan: none holds more than one of them. `config` must be resolved
+/// for this world size.
+std::vector<int> ranks_that_stand_for_all(const Config& config, int world_size);
+
 /// `config` must be resolved for this world size. Thousands of ranks take a fraction of a second:
 /// ranks that differ in nothing but their number are planned once.
 RunOutline outline_run(const Config& config, int world_size);

@@ -1,0 +1,79 @@
+#include "cmd/run_summary.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "engine/plan/schedule.h"
+
+namespace dstrain {
+namespace {
+
+/// "1,008,038,758,400".
+std::string grouped(std::int64_t number) {
+  std::string text = fmt::format("{}", number);
+  for (std::size_t i = text.size(); i > 3; i -= 3) {
+    text.insert(i - 3, ",");
+  }
+  return text;
+}
+
+bool splits_tokens(const Config& config) {
+  return config.tensor_parallel.size > 1 && config.tensor_parallel.sequence_parallel;
+}
+
+std::int64_t tokens_of_step(const Config& config) {
+  return *config.batch.train_batch_size * config.data.sequence_length;
+}
+
+std::string schedule_text(const RunOutline& outline, const Config& config) {
+  if (config.pipeline.stages == 1) {
+    return "one stage";
+  }
+  const int chunks = config.pipeline.virtual_stages;
+  return fmt::format("{}{}; ranks idle {:.1f} % of a step if a backward takes two forwards",
+                     name_of(order_of(config.pipeline.schedule)),
+                     chunks > 1 ? fmt::format(", {} chunks of the model a stage", chunks) : "",
+                     100.0 * outline.idle_share);
+}
+
+}  // namespace
+
+std::string summary_text(const RunOutline& outline, const Config& config) {
+  const Topology& mesh = outline.topology;
+  return fmt::format(
+      "ranks       {} = {} pipeline × {} data × {} tensor{}; ZeRO stage {}\n"
+      "parameters  {}\n"
+      "step        {} sequences of {} = {} tokens, in {} micro-batch{} of {}\n"
+      "schedule    {}\n",
+      mesh.world_size(), mesh.degree(Axis::kPipeline), mesh.degree(Axis::kData),
+      mesh.degree(Axis::kTensor), splits_tokens(config) ? ", sequence parallel" : "",
+      config.zero.stage, grouped(outline.parameters), *config.batch.train_batch_size,
+      config.data.sequence_length, grouped(tokens_of_step(config)),
+      *config.batch.gradient_accumulation_steps,
+      *config.batch.gradient_accumulation_steps == 1 ? "" : "es", *config.batch.micro_batch_size,
+      schedule_text(outline, config));
+}
+
+nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& config) {
+  const Topology& mesh = outline.topology;
+  return {{"ranks", mesh.world_size()},
+          {"layout",
+           {{"pipeline", mesh.degree(Axis::kPipeline)},
+            {"data", mesh.degree(Axis::kData)},
+            {"tensor", mesh.degree(Axis::kTensor)},
+            {"sequence_parallel", splits_tokens(config)},
+            {"zero_stage", config.zero.stage}}},
+          {"parameters", outline.parameters},
+          {"step",
+           {{"sequences", *config.batch.train_batch_size},
+            {"tokens", tokens_of_step(config)},
+            {"micro_batch_size", *config.batch.micro_batch_size},
+            {"micro_batches", *config.batch.gradient_accumulation_steps}}},
+          {"schedule",
+           {{"order", name_of(order_of(config.pipeline.schedule))},
+            {"chunks", config.pipeline.virtual_stages},
+            {"idle_share", outline.idle_share}}}};
+}
+
+}  // namespace dstrain

@@ -1,0 +1,18 @@
+// RunSummary: ranks, parameters, step and schedule of a run, in four lines for people and as JSON
+// for scripts: what every report of a plan begins with.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/spec/config.h"
+#include "engine/train/run_outline.h"
+
+namespace dstrain {
+
+/// `outline` is that of `config`, which is resolved.
+std::string summary_text(const RunOutline& outline, const Config& config);
+nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& config);
+
+}  // namespace dstrain

@@ -1,0 +1,58 @@
+// SvgCanvas: writes a picture as one SVG text, element by element, in the order of painting.
+// Colours that change between light and dark are classes of the style sheet; sizes and places are
+// attributes, in px.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dstrain {
+
+enum class Anchor { kStart, kMiddle, kEnd };
+
+struct SvgText {
+  double size = 12.0;  ///< of the font, px
+  Anchor anchor = Anchor::kStart;
+  bool bold = false;
+  std::string_view look = "ink";  ///< class of the style sheet
+};
+
+struct SvgBox {
+  double x = 0.0;
+  double y = 0.0;  ///< of the upper edge
+  double width = 0.0;
+  double height = 0.0;
+};
+
+class SvgCanvas {
+ public:
+  /// `title` is also the name of a browser's tab.
+  SvgCanvas(double width, double height, std::string_view title, std::string_view style_sheet);
+
+  /// `look` is a whole attribute: class="grid" or fill="#24569a". `tooltip` may be empty.
+  void box(const SvgBox& box, std::string_view look, std::string_view tooltip = {});
+  void line(double x1, double y1, double x2, double y2, std::string_view look);
+  /// `path` in SVG's path language.
+  void path(std::string_view path, std::string_view look, std::string_view tooltip = {});
+  void circle(double x, double y, double radius, std::string_view look);
+  /// `y` is the base line.
+  void text(double x, double y, const SvgText& text, std::string_view words);
+  void begin_group(std::string_view attributes);
+  void end_group();
+
+  [[nodiscard]] std::string finish() &&;
+
+ private:
+  std::string svg_;
+};
+
+/// A length or a place: to a tenth of a px.
+std::string px(double value);
+/// How wide words are at most, in px: fonts differ, so a wide one is assumed.
+double width_of(std::string_view words, double size);
+/// The font size at which words are at most so wide, and `size` at most.
+double size_to_fit(std::string_view words, double size, double width);
+/// As text or as an attribute's value. What XML cannot hold becomes U+FFFD.
+std::string escape_xml(std::string_view words);
+
+}  // namespace dstrain

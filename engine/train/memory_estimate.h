@@ -1,0 +1,56 @@
+// MemoryEstimate: everything that is known of a run's memory before it starts: what each pipeline
+// stage's ranks hold, what libraries take beside it, when in a step how much of it is in use, and
+// whether it fits. The same for estimate-memory and for the check before a launch.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/train/library_overhead.h"
+#include "engine/train/memory_fit.h"
+#include "engine/train/memory_timeline.h"
+#include "engine/train/run_outline.h"
+
+namespace dstrain {
+
+/// What the ranks will compute on.
+struct EstimatedDevice {
+  bool cuda = false;
+  int threads = 1;         ///< of a rank
+  int ranks_per_host = 1;  ///< of the host that has most
+};
+
+struct MemoryEstimate {
+  EstimatedDevice device;
+  RunOutline outline;
+  int rank = 0;  ///< that holds most, libraries included; what follows is its own
+  std::int64_t planned_bytes = 0;
+  std::vector<Overhead> overhead;  ///< on its device
+  /// With an accelerator: what the process takes of the host's memory beside. On a CPU the device's
+  /// memory is the host's.
+  std::vector<Overhead> host;
+  MemoryTimeline timeline;
+  std::string peak;  ///< where the timeline stands highest
+  std::optional<MemoryLimit> limit;
+  std::optional<MemoryFit> fit;  ///< where there is a limit
+
+  [[nodiscard]] std::int64_t bytes() const { return planned_bytes + total_bytes(overhead); }
+  /// Of one host with as many ranks as this one.
+  [[nodiscard]] std::int64_t host_bytes() const {
+    return device.ranks_per_host * (device.cuda ? total_bytes(host) : bytes());
+  }
+};
+
+/// `config_with({})` is the config to estimate, for `world_size` ranks.
+MemoryEstimate estimate_memory(const ConfigWith& config_with,
+                               int world_size,
+                               const EstimatedDevice& device,
+                               const std::optional<MemoryLimit>& limit);
+
+/// What libraries take on the device of the rank that a plan is for.
+std::vector<Overhead> library_overhead(const Config& config,
+                                       const RunPlan& plan,
+                                       const EstimatedDevice& device);
+
+}  // namespace dstrain

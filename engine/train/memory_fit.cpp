@@ -1,0 +1,283 @@
+#include "engine/train/memory_fit.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "engine/spec/config_error.h"
+#include "engine/train/run_outline.h"
+
+namespace dstrain {
+namespace {
+
+/// One change of the config, as one of several that a remedy may be made of.
+struct Change {
+  std::vector<std::string> overrides;
+  std::string what;
+};
+
+/// Changes of which at most one is made.
+using Choice = std::vector<Change>;
+
+Choice recompute_choice(const Config& config) {
+  Choice choice;
+  const std::string key = "activation_checkpointing.granularity=";
+  const RecomputeConfig& now = config.recompute;
+  if (now.granularity == RecomputeGranularity::kNone) {
+    choice.push_back({{key + "selective"}, "recompute what is cheap (selective)"});
+  }
+  if (now.granularity != RecomputeGranularity::kFull) {
+    choice.push_back({{key + "full"}, "recompute blocks in full"});
+  }
+  return choice;
+}
+
+Choice zero_choice(const Config& config, const Topology& mesh) {
+  Choice choice;
+  for (int stage = config.zero.stage + 1; stage <= 3 && mesh.degree(Axis::kData) > 1; ++stage) {
+    choice.push_back(
+        {{fmt::format("zero_optimization.stage={}", stage)}, fmt::format("ZeRO stage {}", stage)});
+  }
+  return choice;
+}
+
+Choice micro_batch_choice(const Config& config) {
+  Choice choice;
+  for (std::int64_t micro = *config.batch.micro_batch_size / 2; micro >= 1; micro /= 2) {
+    choice.push_back({{fmt::format("train_micro_batch_size_per_gpu={}", micro)},
+                      fmt::format("micro-batches of {}", micro)});
+  }
+  return choice;
+}
+
+/// Degrees that stay within a host, and beyond it for pipelines: twice, four times, eight times.
+Choice tensor_choice(const Config& config, const Topology& mesh, int ranks_per_host) {
+  Choice choice;
+  const int now = config.tensor_parallel.size;
+  if (now > 1 && !config.tensor_parallel.sequence_parallel) {
+    choice.push_back({{"tensor_parallel.sequence_parallel=true"}, "sequence parallel"});
+  }
+  for (int size = 2 * now; size <= std::min(8 * now, ranks_per_host); size *= 2) {
+    if (mesh.world_size() % (size * config.pipeline.stages) == 0) {
+      choice.push_back(
+          {{fmt::format("tensor_parallel.size={}", size), "tensor_parallel.sequence_parallel=true"},
+           fmt::format("tensor parallel over {} ranks", size)});
+    }
+  }
+  return choice;
+}
+
+Choice pipeline_choice(const Config& config, const Topology& mesh) {
+  Choice choice;
+  const int now = config.pipeline.stages;
+  const bool cut_by_hand = !config.pipeline.partition.empty();
+  for (int stages = 2 * now; stages <= 8 * now && !cut_by_hand; stages *= 2) {
+    if (mesh.world_size() % (stages * config.tensor_parallel.size) == 0 &&
+        stages * config.pipeline.virtual_stages <= config.model.num_layers) {
+      choice.push_back(
+          {{fmt::format("pipeline.stages={}", stages)}, fmt::format("{} pipeline stages", stages)});
+    }
+  }
+  return choice;
+}
+
+/// Plans candidates. The schedule is most of a large plan's cost and the same for many of them.
+class Planner {
+ public:
+  Planner(int world_size, const OverheadOf& overhead)
+      : world_size_(world_size), overhead_(overhead) {}
+
+  std::int64_t most_bytes(const Config& config) {
+    const Schedule& schedule = schedule_for(config);
+    std::int64_t most = 0;
+    for (const int rank : ranks_that_stand_for_all(config, world_size_)) {
+      const RunPlan plan = make_run_plan(config, world_size_, rank, schedule);
+      most = std::max(most, plan.memory.bytes() + overhead_(config, plan));
+    }
+    return most;
+  }
+
+ private:
+  const Schedule& schedule_for(const Config& config) {
+    const auto key =
+        std::tuple(config.pipeline.schedule, config.pipeline.stages, config.pipeline.virtual_stages,
+                   *config.batch.gradient_accumulation_steps);
+    auto found = schedules_.find(key);
+    if (found == schedules_.end()) {
+      found = schedules_.emplace(key, schedule_of(config)).first;
+    }
+    return found->second;
+  }
+
+  int world_size_;
+  const OverheadOf& overhead_;
+  std::map<std::tuple<ScheduleKind, int, int, std::int64_t>, Schedule> schedules_;
+};
+
+class Examiner {
+ public:
+  explicit Examiner(const FitQuestion& question)
+      : question_(question),
+        planner_(question.world_size, question.overhead),
+        config_(question.config_with({}).config) {}
+
+  MemoryFit examine() {
+    MemoryFit fit;
+    fit.bytes = planner_.most_bytes(config_);
+    fit.fits = fit.bytes <= question_.limit.bytes;
+    if (fit.fits) {
+      find_largest_micro_batches(fit);
+    } else {
+      fit.remedies = find_remedies();
+    }
+    return fit;
+  }
+
+ private:
+  /// Keeps the step's batch: what is not said of the batch identity follows.
+  [[nodiscard]] std::vector<std::string> keeping_the_batch() const {
+    return {fmt::format("train_batch_size={}", *config_.batch.train_batch_size),
+            fmt::format("train_micro_batch_size_per_gpu={}", *config_.batch.micro_batch_size),
+            "gradient_accumulation_steps=auto"};
+  }
+
+  [[nodiscard]] std::optional<Config> with(const std::vector<std::string>& overrides) const {
+    try {
+      return question_.config_with(overrides).config;
+    } catch (const ConfigError&) {
+      return std::nullopt;  // a layout that cannot be
+    }
+  }
+
+  std::vector<Remedy> find_remedies() {
+    const Topology mesh = topology_of(config_, question_.world_size);
+    choices_ = {recompute_choice(config_), zero_choice(config_, mesh), micro_batch_choice(config_),
+                tensor_choice(config_, mesh, question_.cluster.ranks_per_host),
+                pipeline_choice(config_, mesh)};
+    // One change alone, then two, and so on; no more where fewer do.
+    std::vector<Remedy> remedies;
+    for (std::size_t changes = 1; changes <= choices_.size() && remedies.empty(); ++changes) {
+      try_all(changes, 0, {}, remedies);
+    }
+    std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
+      return a.relative_step_time < b.relative_step_time;
+    });
+    constexpr std::size_t kMostShown = 6;
+    remedies.resize(std::min(remedies.size(), kMostShown));
+    return remedies;
+  }
+
+  /// Of each choice the first change that fits is enough: those behind it cost more.
+  void try_all(std::size_t changes,
+               std::size_t first,
+               const std::vector<const Change*>& made,
+               std::vector<Remedy>& remedies) {
+    if (made.size() == changes) {
+      try_one(made, remedies);
+      return;
+    }
+    for (std::size_t i = first; i < choices_.size(); ++i) {
+      for (const Change& change : choices_[i]) {
+        const std::size_t before = remedies.size();
+        std::vector<const Change*> more = made;
+        more.push_back(&change);
+        try_all(changes, i + 1, more, remedies);
+        if (more.size() == changes && remedies.size() > before) break;
+      }
+    }
+  }
+
+  void try_one(const std::vector<const Change*>& made, std::vector<Remedy>& remedies) {
+    Remedy remedy;
+    std::vector<std::string> effective = keeping_the_batch();
+    for (const Change* const change : made) {
+      remedy.what += (remedy.what.empty() ? "" : ", ") + change->what;
+      remedy.overrides.insert(remedy.overrides.end(), change->overrides.begin(),
+                              change->overrides.end());
+    }
+    effective.insert(effective.end(), remedy.overrides.begin(), remedy.overrides.end());
+    const std::optional<Config> config = with(effective);
+    if (!config) return;
+    remedy.bytes = planner_.most_bytes(*config);
+    if (remedy.bytes > question_.limit.bytes) return;
+    // Alone they are enough where the config resolves to the same without the batch being spelt
+    // out.
+    if (const std::optional<Config> alone = with(remedy.overrides);
+        !alone || !(*alone == *config)) {
+      remedy.overrides = effective;
+      drop_repeated_keys(remedy.overrides);
+    }
+    remedy.relative_step_time = price_step(*config, question_.world_size, question_.cluster) /
+                                price_step(config_, question_.world_size, question_.cluster);
+    remedies.push_back(std::move(remedy));
+  }
+
+  /// Of two for the same key the later counts.
+  static void drop_repeated_keys(std::vector<std::string>& overrides) {
+    const auto key = [](const std::string& text) { return text.substr(0, text.find('=')); };
+    for (std::size_t i = 0; i < overrides.size();) {
+      const bool again =
+          std::any_of(overrides.begin() + static_cast<std::ptrdiff_t>(i) + 1, overrides.end(),
+                      [&](const std::string& later) { return key(later) == key(overrides[i]); });
+      if (again) {
+        overrides.erase(overrides.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+  }
+
+  void find_largest_micro_batches(MemoryFit& fit) {
+    const std::int64_t now = *config_.batch.micro_batch_size;
+    const auto fits = [&](std::int64_t micro) {
+      const auto config =
+          with({"train_batch_size=auto", fmt::format("train_micro_batch_size_per_gpu={}", micro),
+                fmt::format("gradient_accumulation_steps={}",
+                            *config_.batch.gradient_accumulation_steps)});
+      return config && planner_.most_bytes(*config) <= question_.limit.bytes;
+    };
+    std::int64_t low = now;
+    std::int64_t high = now;
+    constexpr std::int64_t kMost = std::int64_t{1} << 24;
+    do {
+      low = high;
+      high = 2 * low;
+    } while (high <= kMost && fits(high));
+    while (high - low > 1) {
+      const std::int64_t middle = low + (high - low) / 2;
+      (fits(middle) ? low : high) = middle;
+    }
+    fit.largest_micro_batch = low;
+    const std::int64_t of_rank = now * *config_.batch.gradient_accumulation_steps;
+    fit.largest_of_this_batch = now;
+    for (std::int64_t micro = std::min(low, of_rank); micro > now; --micro) {
+      if (of_rank % micro != 0) continue;
+      std::vector<std::string> overrides = keeping_the_batch();
+      overrides[1] = fmt::format("train_micro_batch_size_per_gpu={}", micro);
+      const auto config = with(overrides);
+      if (config && planner_.most_bytes(*config) <= question_.limit.bytes) {
+        fit.largest_of_this_batch = micro;
+        break;
+      }
+    }
+  }
+
+  const FitQuestion& question_;
+  Planner planner_;
+  Config config_;
+  std::vector<Choice> choices_;
+};
+
+}  // namespace
+
+MemoryFit examine_fit(const FitQuestion& question) {
+  return Examiner(question).examine();
+}
+
+std::int64_t most_bytes(const Config& config, int world_size, const OverheadOf& overhead) {
+  return Planner(world_size, overhead).most_bytes(config);
+}
+
+}  // namespace dstrain

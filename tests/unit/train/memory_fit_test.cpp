@@ -1,0 +1,134 @@
+#include "engine/train/memory_fit.h"
+
+#include <algorithm>
+
+#include <catch2/catch.hpp>
+
+#include "engine/spec/config_error.h"
+#include "engine/train/run_outline.h"
+
+namespace dstrain::test {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kOverhead = 100 * kMiB;
+
+ConfigWith config_with(std::string file, std::vector<std::string> overrides, int world) {
+  return [=](const std::vector<std::string>& more) {
+    std::vector<std::string> all = overrides;
+    all.insert(all.end(), more.begin(), more.end());
+    LoadedConfig loaded = load_config(file, {.overrides = all});
+    resolve_config(loaded, world);
+    return loaded;
+  };
+}
+
+/// From the outline of all stages, not through the planner of the remedies.
+std::int64_t held(const ConfigWith& with, const std::vector<std::string>& overrides, int world) {
+  return fullest(outline_run(with(overrides).config, world).stages).total_bytes() + kOverhead;
+}
+
+MemoryFit fit(const ConfigWith& with, int world, std::int64_t limit) {
+  return examine_fit({.config_with = with,
+                      .world_size = world,
+                      .limit = {.bytes = limit, .name = "", .accelerator = {}},
+                      .overhead = [](const Config&, const RunPlan&) { return kOverhead; },
+                      .cluster = {.ranks_per_host = world}});
+}
+
+struct Case {
+  const char* file;
+  std::vector<std::string> overrides;
+  int world;
+  double share;  ///< of what the run holds, that there is
+};
+
+TEST_CASE("every remedy fits as the run that it describes would", "[train][plan]") {
+  const auto given =
+      GENERATE(Case{"configs/gpt2-124m.json", {"train_micro_batch_size_per_gpu=4"}, 4, 0.9},
+               Case{"configs/gpt2-124m.json", {"train_micro_batch_size_per_gpu=4"}, 4, 0.4},
+               Case{"configs/llama-70b-tp8-pp8.json", {}, 64, 0.8},
+               Case{"configs/llama-7b-tp8.json", {"tensor_parallel.size=1"}, 8, 0.5});
+  CAPTURE(given.file, given.world, given.share);
+  const ConfigWith with = config_with(given.file, given.overrides, given.world);
+  const std::int64_t now = held(with, {}, given.world);
+  const auto limit = static_cast<std::int64_t>(static_cast<double>(now) * given.share);
+  const MemoryFit found = fit(with, given.world, limit);
+  CHECK(found.bytes == now);
+  CHECK_FALSE(found.fits);
+  REQUIRE_FALSE(found.remedies.empty());
+  const std::int64_t batch = *with({}).config.batch.train_batch_size;
+  for (const Remedy& remedy : found.remedies) {
+    CAPTURE(remedy.what, remedy.overrides);
+    CHECK(remedy.bytes <= limit);
+    CHECK(held(with, remedy.overrides, given.world) == remedy.bytes);
+    CHECK(*with(remedy.overrides).config.batch.train_batch_size == batch);
+    CHECK(remedy.relative_step_time > 0.0);
+  }
+  CHECK(std::is_sorted(found.remedies.begin(), found.remedies.end(),
+                       [](const Remedy& a, const Remedy& b) {
+                         return a.relative_step_time < b.relative_step_time;
+                       }));
+}
+
+TEST_CASE("where nothing fits there is no remedy", "[train][plan]") {
+  const ConfigWith with = config_with("configs/gpt2-124m.json", {}, 2);
+  const MemoryFit found = fit(with, 2, kOverhead + kMiB);
+  CHECK_FALSE(found.fits);
+  CHECK(found.remedies.empty());
+}
+
+TEST_CASE("the largest micro-batch fits and one more sequence does not", "[train][plan]") {
+  const int world = 4;
+  const ConfigWith with = config_with("configs/gpt2-124m.json", {"train_batch_size=480"}, world);
+  const std::int64_t now = held(with, {}, world);
+  const std::int64_t limit = 3 * now;
+  const MemoryFit found = fit(with, world, limit);
+  REQUIRE(found.fits);
+  CHECK(found.remedies.empty());
+  const std::string accumulation =
+      "gradient_accumulation_steps=" +
+      std::to_string(*with({}).config.batch.gradient_accumulation_steps);
+  const auto with_micro = [&](std::int64_t micro) {
+    return held(with,
+                {"train_batch_size=auto", accumulation,
+                 "train_micro_batch_size_per_gpu=" + std::to_string(micro)},
+                world);
+  };
+  CHECK(with_micro(found.largest_micro_batch) <= limit);
+  CHECK(with_micro(found.largest_micro_batch + 1) > limit);
+  CHECK(480 / world % found.largest_of_this_batch == 0);
+  CHECK(found.largest_of_this_batch <= found.largest_micro_batch);
+}
+
+TEST_CASE("a limit is an amount or an accelerator", "[train]") {
+  CHECK(parse_memory_limit("80GiB").bytes == std::int64_t{80} << 30);
+  CHECK(parse_memory_limit("80 gb").bytes == 80'000'000'000);
+  CHECK(parse_memory_limit("1.5MiB").bytes == 3 * kMiB / 2);
+  CHECK(parse_memory_limit("123456").bytes == 123'456);
+  CHECK(parse_memory_limit("h100").name == "H100-80GB");
+  CHECK(parse_memory_limit("A100 80GB").bytes == 81'251 * kMiB);
+  REQUIRE(parse_memory_limit("H200").accelerator.has_value());
+  CHECK_THROWS_WITH(parse_memory_limit("a100"), Catch::Contains("A100-40GB or A100-80GB"));
+  for (const char* const text : {"", "80XB", "-5GiB", "0", "nan", "inf", "1e300GB", "A1000"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(parse_memory_limit(text), ConfigError);
+  }
+}
+
+TEST_CASE("prices follow what a change does", "[train]") {
+  const int world = 8;
+  const ConfigWith with = config_with("configs/llama-7b-tp8.json", {"tensor_parallel.size=1"}, 8);
+  const auto price = [&](const std::vector<std::string>& overrides) {
+    return price_step(with(overrides).config, world, {.ranks_per_host = 8});
+  };
+  const double now = price({});
+  const double selective = price({"activation_checkpointing.granularity=selective"});
+  const double full = price({"activation_checkpointing.granularity=full"});
+  CHECK(now < selective);
+  CHECK(selective < full);
+  CHECK(full < 1.34 * now);  // a third more arithmetic, and no more
+}
+
+}  // namespace
+}  // namespace dstrain::test
