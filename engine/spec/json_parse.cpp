@@ -104,7 +104,9 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
   bool parse_error(std::size_t position,
                    const std::string& /*token*/,
                    const nlohmann::json::exception& error) override {
-    const std::string_view message = error.what();
+    // What stands behind "last read" is the file's own text, which may say anything.
+    std::string_view message = error.what();
+    message = message.substr(0, message.find("; last read"));
     const auto says = [&](std::string_view part) {
       return message.find(part) != std::string_view::npos;
     };
@@ -139,8 +141,7 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
       if (says("U+000A") || says("U+000D") || says("missing closing quote")) {
         return "a string is not closed by '\"' before the end of its line";
       }
-      const std::size_t reason = message.find("invalid string: ");
-      return std::string(message.substr(reason, message.find("; last read") - reason));
+      return std::string(message.substr(message.find("invalid string")));
     }
     if (says("expected end of input")) {
       return fmt::format("expected the end of the file, found {}", token);

@@ -1,0 +1,128 @@
+#include <stdexcept>
+#include <string_view>
+
+#include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/checksum.h"
+#include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/safetensors.h"
+#include "engine/data/megatron_index.h"
+#include "engine/spec/config_error.h"
+#include "engine/spec/config_json.h"
+#include "launcher/hostfile.h"
+#include "tests/fuzz/bytes_as_file.h"
+
+namespace dstrain::fuzz {
+namespace {
+
+std::string_view text_of(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Every byte that the header speaks of is read, so that a sanitizer sees a wrong one.
+unsigned touch(Bytes bytes) {
+  unsigned sum = 0;
+  for (const std::byte byte : bytes) {
+    sum += static_cast<unsigned>(byte);
+  }
+  return sum;
+}
+
+void safetensors(Bytes bytes) {
+  const BytesAsFile file(bytes);
+  try {
+    const SafetensorsFile tensors(file.path());
+    volatile unsigned sum = touch(tensors.header());
+    for (const auto& [name, entry] : tensors.tensors()) {
+      sum = sum + touch(tensors.data(entry));
+    }
+  } catch (const CheckpointError&) {
+  }
+}
+
+/// The first line is a checksum of the others, at which any change would be refused. So the first
+/// line is made right here, and what is behind the checksum meets the bytes.
+void manifest(Bytes bytes) {
+  const std::string_view text = text_of(bytes);
+  const std::string_view rest = text.substr(std::min(text.find('\n'), text.size() - 1) + 1);
+  for (const int format : {1, 2}) {
+    const std::string whole = "{\"dstrain_checkpoint\": " + std::to_string(format) +
+                              ", \"xxh3_64\": \"" + checksum_text(checksum(rest)) + "\",\n" +
+                              std::string(rest);
+    try {
+      const Manifest read = parse_manifest(whole);
+      if (fault_of_cover(read)) continue;
+      // What was understood can be written and understood again.
+      if (to_text(parse_manifest(to_text(read))) != to_text(read)) {
+        throw std::logic_error("a manifest that changes when it is written");
+      }
+    } catch (const CheckpointError&) {
+    }
+  }
+  try {
+    parse_manifest(text);
+  } catch (const CheckpointError&) {
+  }
+}
+
+void idx(Bytes bytes) {
+  const BytesAsFile file(bytes);
+  try {
+    const MappedFile mapped(file.path());
+    // Of the .bin file: none, a few tokens, the seed's.
+    for (const std::int64_t bin_bytes : {std::int64_t{0}, std::int64_t{24}, std::int64_t{3000}}) {
+      try {
+        read_megatron_index(mapped, "seed.bin", bin_bytes);
+      } catch (const ConfigError&) {
+      }
+    }
+  } catch (const ConfigError&) {
+  }
+}
+
+void config(Bytes bytes) {
+  const BytesAsFile file(bytes);
+  for (const bool accept_model_config : {false, true}) {
+    try {
+      LoadedConfig loaded =
+          load_config(file.path(), {.overrides = {}, .accept_model_config = accept_model_config});
+      resolve_config(loaded, 8);
+      to_json(loaded);
+      describe_origins(loaded);
+    } catch (const ConfigError&) {
+    }
+  }
+}
+
+void hostfile(Bytes bytes) {
+  try {
+    launcher::Hostfile parsed = launcher::parse_hostfile(text_of(bytes), "hostfile");
+    // The text serves as a filter, too: it has a grammar of its own.
+    const std::string filter(text_of(bytes).substr(0, text_of(bytes).find('\n')));
+    launcher::filter_hosts(parsed.hosts, {.include = filter});
+    launcher::filter_hosts(parsed.hosts, {.exclude = filter});
+  } catch (const launcher::HostfileError&) {
+  }
+}
+
+}  // namespace
+
+const std::vector<FuzzTarget>& all_targets() {
+  static const std::vector<FuzzTarget> targets = {
+      {"safetensors", safetensors, {"tests/golden", "tests/fuzz/seeds/safetensors"}},
+      {"manifest", manifest, {"tests/fuzz/seeds/manifest"}},
+      {"idx", idx, {"tests/fuzz/seeds/idx"}},
+      {"config", config, {"configs", "tests/fuzz/seeds/config"}},
+      {"hostfile", hostfile, {"hostfiles"}}};
+  return targets;
+}
+
+const FuzzTarget& target_named(const std::string& name) {
+  std::string names;
+  for (const FuzzTarget& target : all_targets()) {
+    if (name == target.name) return target;
+    names += std::string(names.empty() ? "" : ", ") + target.name;
+  }
+  throw std::runtime_error("there is no fuzz target \"" + name + "\"; there are " + names);
+}
+
+}  // namespace dstrain::fuzz
