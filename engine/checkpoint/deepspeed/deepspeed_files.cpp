@@ -1,0 +1,184 @@
+#include "engine/checkpoint/deepspeed/deepspeed_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <regex>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/checkpoint/checkpoint_error.h"
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxTagBytes = 255;
+
+/// (mp rank, dp rank) → file.
+using RankFiles = std::map<std::pair<int, int>, fs::path>;
+
+int number_in(const std::ssub_match& digits, const fs::path& path) {
+  int value = 0;
+  const std::string text = digits.str();
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc()) {
+    throw CheckpointError(fmt::format("{}: {} is not a rank", path.string(), text));
+  }
+  return value;
+}
+
+void insert(RankFiles& files, int mp_rank, int dp_rank, const fs::path& path) {
+  const auto [at, is_new] = files.emplace(std::pair(mp_rank, dp_rank), path);
+  if (!is_new) {
+    throw CheckpointError(
+        fmt::format("{} and {} are of the same rank: files of two checkpoints in one folder",
+                    at->second.string(), path.string()));
+  }
+}
+
+/// Ranks 0 … n-1 on both axes, none missing.
+DeepSpeedFiles::Grid grid_of(const RankFiles& files, const fs::path& folder, const char* what) {
+  int num_mp = 0;
+  int num_dp = 0;
+  for (const auto& [ranks, path] : files) {
+    num_mp = std::max(num_mp, ranks.first + 1);
+    num_dp = std::max(num_dp, ranks.second + 1);
+  }
+  DeepSpeedFiles::Grid grid;
+  for (int mp_rank = 0; mp_rank < num_mp; ++mp_rank) {
+    auto& row = grid.emplace_back();
+    for (int dp_rank = 0; dp_rank < num_dp; ++dp_rank) {
+      const auto found = files.find({mp_rank, dp_rank});
+      if (found == files.end()) {  // before the next row: a wild rank in a name costs nothing
+        throw CheckpointError(fmt::format(
+            "{}: no {} file of data-parallel rank {}, model-parallel rank {}; ranks up to {} and "
+            "{} have one (DeepSpeed's `latest` may name a checkpoint that was not finished)",
+            folder.string(), what, dp_rank, mp_rank, num_dp - 1, num_mp - 1));
+      }
+      row.push_back(found->second);
+    }
+  }
+  return grid;
+}
+
+std::optional<std::string> tag_in(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return std::nullopt;
+  }
+  std::string tag(kMaxTagBytes + 1, '\0');
+  file.read(tag.data(), static_cast<std::streamsize>(tag.size()));
+  tag.resize(static_cast<std::size_t>(file.gcount()));
+  while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' ')) {
+    tag.pop_back();
+  }
+  const bool is_name = !tag.empty() && tag.size() <= kMaxTagBytes && tag != "." && tag != ".." &&
+                       tag.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+  if (!is_name) {
+    throw CheckpointError(
+        fmt::format("{} does not hold the name of a folder beside it", path.string()));
+  }
+  return tag;
+}
+
+bool is_step_folder(const fs::path& folder) {
+  return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(), [](const auto& e) {
+    return e.path().filename().string().ends_with("_model_states.pt");
+  });
+}
+
+fs::path step_folder(const fs::path& folder) {
+  if (!fs::is_directory(folder)) {
+    throw CheckpointError(fmt::format("{} is not a folder", folder.string()));
+  }
+  if (is_step_folder(folder)) {
+    return folder;
+  }
+  for (const char* name : {"latest", "latest_universal"}) {
+    if (const auto tag = tag_in(folder / name)) {
+      if (!fs::is_directory(folder / *tag) || !is_step_folder(folder / *tag)) {
+        throw CheckpointError(fmt::format("{} names {}, which holds no *_model_states.pt",
+                                          (folder / name).string(), (folder / *tag).string()));
+      }
+      return folder / *tag;
+    }
+  }
+  throw CheckpointError(
+      fmt::format("{} holds no DeepSpeed checkpoint: expected a file \"latest\" or "
+                  "*_model_states.pt files",
+                  folder.string()));
+}
+
+[[noreturn]] void refuse_experts(const fs::path& path) {
+  throw CheckpointError(
+      fmt::format("{} belongs to a mixture of experts, which is not read; expected a dense model",
+                  path.string()));
+}
+
+}  // namespace
+
+DeepSpeedFiles find_deepspeed_files(const fs::path& given) try {
+  static const std::regex kModel(R"(mp_rank_(\d+)_model_states\.pt)");
+  static const std::regex kShardedModel(R"(zero_pp_rank_(\d+)_mp_rank_(\d+)_model_states\.pt)");
+  static const std::regex kOptim(
+      R"((?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt)");
+  static const std::regex kExpert(
+      R"(layer_.*_expert_.*_model_states\.pt|expp_rank_\d+_mp_rank_\d+_optim_states\.pt)");
+
+  DeepSpeedFiles files{.folder = step_folder(given)};
+  RankFiles whole;
+  RankFiles sharded;
+  RankFiles optim;
+  for (const auto& entry : fs::directory_iterator(files.folder)) {
+    const std::string name = entry.path().filename().string();
+    std::smatch match;
+    if (std::regex_match(name, match, kModel)) {
+      insert(whole, number_in(match[1], entry.path()), 0, entry.path());
+    } else if (std::regex_match(name, match, kShardedModel)) {
+      insert(sharded, number_in(match[2], entry.path()), number_in(match[1], entry.path()),
+             entry.path());
+    } else if (std::regex_match(name, match, kOptim)) {
+      insert(optim, number_in(match[2], entry.path()), number_in(match[1], entry.path()),
+             entry.path());
+    } else if (std::regex_match(name, match, kExpert)) {
+      refuse_experts(entry.path());
+    }
+  }
+  if (whole.empty() == sharded.empty()) {
+    throw CheckpointError(
+        fmt::format("{} {} mp_rank_00_model_states.pt (stages 0 to 2) {} "
+                    "zero_pp_rank_0_mp_rank_00_model_states.pt (stage 3), expected one of them",
+                    files.folder.string(), whole.empty() ? "has neither" : "has both",
+                    whole.empty() ? "nor" : "and"));
+  }
+  files.is_universal = fs::is_directory(files.folder / "zero");
+  files.model_states = grid_of(whole.empty() ? sharded : whole, files.folder, "model_states");
+  if (!files.is_universal) {
+    files.optim_states = grid_of(optim, files.folder, "optim_states");
+  }
+  const bool has_optim = !files.optim_states.empty();
+  const bool needs_optim = !sharded.empty() && !files.is_universal;
+  const bool fits =
+      !has_optim ||
+      (files.optim_states.size() == files.model_states.size() &&
+       (whole.empty() ? files.optim_states[0].size() == files.model_states[0].size() : true));
+  if (!fits || (needs_optim && !has_optim)) {
+    throw CheckpointError(fmt::format(
+        "{}: {} × {} model_states files (model-parallel × data-parallel ranks), but {} × {} "
+        "optim_states files",
+        files.folder.string(), files.model_states.size(), files.model_states[0].size(),
+        files.optim_states.size(), has_optim ? files.optim_states[0].size() : 0));
+  }
+  return files;
+} catch (const fs::filesystem_error& error) {
+  throw CheckpointError(fmt::format("cannot look into {}: {}", given.string(), error.what()));
+}
+
+}  // namespace dstrain

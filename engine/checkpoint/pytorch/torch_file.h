@@ -1,0 +1,51 @@
+// TorchFile: a file that torch.save wrote, readable without executing anything in it. The file is
+// mapped and only its description is read: opening one takes no memory for tensors.
+//
+//   const TorchFile file("mp_rank_00_model_states.pt");
+//   const TorchTensor weight = file.root().at("module").at("wte.weight").tensor("wte.weight");
+//   read_floats(weight, file.storage(weight), /*first=*/0, out);
+//
+// The values of root() point into the TorchFile, which therefore stays where it is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+
+#include "engine/checkpoint/mapped_checkpoint_file.h"
+#include "engine/checkpoint/pytorch/pickle_value.h"
+#include "engine/checkpoint/pytorch/torch_tensor.h"
+
+namespace dstrain {
+
+/// What the bytes of such a file say. Throws CheckpointError without the file's name.
+struct TorchArchive {
+  PickleDocument document;
+  std::map<std::string, std::span<const std::byte>, std::less<>> storages;  ///< by key
+};
+TorchArchive parse_torch_archive(std::span<const std::byte> bytes);
+
+class TorchFile {
+ public:
+  /// Throws CheckpointError, naming the file and what is wrong with it.
+  explicit TorchFile(std::filesystem::path path);
+  TorchFile(const TorchFile&) = delete;
+  TorchFile& operator=(const TorchFile&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+  [[nodiscard]] PickleValue root() const { return archive_.document.root(); }
+  /// Frees what root() gave. Tensors taken from it stay readable.
+  void forget_values() { archive_.document = {}; }
+  /// All of the storage that a tensor of this file is a view of.
+  [[nodiscard]] std::span<const std::byte> storage(const TorchTensor& tensor) const;
+
+ private:
+  MappedCheckpointFile file_;
+  TorchArchive archive_;
+};
+
+}  // namespace dstrain
