@@ -6,6 +6,7 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -27,8 +28,11 @@ std::vector<std::vector<std::byte>> seeds_of(const FuzzTarget& target) {
   for (const fs::path& folder : target.seeds) {
     std::error_code none;
     for (const auto& entry : fs::recursive_directory_iterator(folder, none)) {
-      const bool is_safetensors = entry.path().extension() == ".safetensors";
-      if (!entry.is_regular_file() || (folder == "tests/golden" && !is_safetensors)) continue;
+      const std::string extension = entry.path().extension();
+      const bool golden = folder.string().starts_with("tests/golden");
+      const bool of_target =
+          extension == (std::string_view(target.name) == "torch" ? ".pt" : ".safetensors");
+      if (!entry.is_regular_file() || (golden && !of_target)) continue;
       std::ifstream in(entry.path(), std::ios::binary);
       const std::vector<char> text{std::istreambuf_iterator<char>(in), {}};
       const auto bytes = std::as_bytes(std::span(text));

@@ -4,6 +4,7 @@
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/pytorch/torch_file.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/data/megatron_index.h"
 #include "engine/spec/config_error.h"
@@ -64,6 +65,22 @@ void manifest(Bytes bytes) {
   }
 }
 
+void torch(Bytes bytes) {
+  try {
+    const TorchArchive archive = parse_torch_archive(bytes);
+    volatile unsigned sum = 0;
+    for (const auto& [key, storage] : archive.storages) {
+      sum = sum + touch(storage);
+    }
+  } catch (const CheckpointError&) {
+  }
+  // Without the archive around it, more changes reach the pickle.
+  try {
+    parse_pickle(bytes);
+  } catch (const CheckpointError&) {
+  }
+}
+
 void idx(Bytes bytes) {
   const BytesAsFile file(bytes);
   try {
@@ -110,6 +127,7 @@ const std::vector<FuzzTarget>& all_targets() {
   static const std::vector<FuzzTarget> targets = {
       {"safetensors", safetensors, {"tests/golden", "tests/fuzz/seeds/safetensors"}},
       {"manifest", manifest, {"tests/fuzz/seeds/manifest"}},
+      {"torch", torch, {"tests/golden/deepspeed-checkpoints", "tests/fuzz/seeds/torch"}},
       {"idx", idx, {"tests/fuzz/seeds/idx"}},
       {"config", config, {"configs", "tests/fuzz/seeds/config"}},
       {"hostfile", hostfile, {"hostfiles"}}};
