@@ -274,6 +274,9 @@ struct Config {
   std::int64_t steps_per_print = 10;
   bool wall_clock_breakdown = false;
   ModelSpec model;
+  /// model.initial_weights: folder of the weights to start from, Hugging Face's or a checkpoint.
+  /// Empty: from scratch.
+  std::string initial_weights;
   DataConfig data;
   TrainingConfig training;
   CheckpointConfig checkpoint;

@@ -189,9 +189,14 @@ void finish(ConfigDraft& draft,
 }  // namespace
 
 LoadedConfig load_config(const std::string& file, const LoadOptions& options) {
-  ConfigTree tree = read_config_tree(file, options);
+  LoadedConfig loaded = load_config_tree(read_config_tree(file, options), options);
+  loaded.file = file;
+  return loaded;
+}
+
+LoadedConfig load_config_tree(ConfigTree tree, const LoadOptions& options) {
   const JsonNode& root = tree.root;
-  LoadedConfig loaded{.file = file};
+  LoadedConfig loaded{.file = tree.file};
   if (tree.is_model) loaded.notices.push_back(add_stand_ins(tree));
   refuse_other_models(root);
   check_known_keys(root, options.allow_unknown_keys, loaded.notices);

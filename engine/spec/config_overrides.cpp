@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -82,15 +81,6 @@ JsonNode& descend(JsonNode& parent,
   return parent.members.back().value;
 }
 
-bool holds_weights(const std::filesystem::path& folder) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(".safetensors") || name.starts_with("pytorch_model")) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 void put_value(JsonNode& root, const std::string& path, const JsonNode& value) {
@@ -116,32 +106,6 @@ void apply_overrides(JsonNode& root, const std::vector<std::string>& overrides, 
   for (const Override& change : changes) {
     if (change.path != "model") put_value(root, change.path, change.value);
   }
-}
-
-void expand_model_folder(JsonNode& root, Weights weights) {
-  JsonNode* model = root.find("model");
-  if (model == nullptr || !model->is(JsonNode::Kind::kString)) return;
-  const std::filesystem::path folder = model->text;
-  std::error_code error;
-  if (!std::filesystem::is_directory(folder, error)) {
-    throw_config_error(model->where, "model",
-                       fmt::format("there is no folder {}; expected the keys of a Hugging Face "
-                                   "config.json, or a folder that holds one",
-                                   json_quote(model->text)));
-  }
-  const std::filesystem::path file = folder / "config.json";
-  if (!std::filesystem::exists(file, error)) {
-    throw_config_error(model->where, "model",
-                       fmt::format("the folder {} holds no config.json", json_quote(model->text)));
-  }
-  if (weights == Weights::kRefused && holds_weights(folder)) {
-    throw_config_error(
-        model->where, "model",
-        fmt::format("the folder {} holds weights, and starting from weights is not in this version "
-                    "yet: to train from scratch, copy its config.json to a folder of its own",
-                    json_quote(model->text)));
-  }
-  *model = read_json_file(file.string());
 }
 
 }  // namespace dstrain

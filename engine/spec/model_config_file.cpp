@@ -113,7 +113,7 @@ ConfigTree read_config_tree(const std::string& file, const LoadOptions& options)
   if (tree.is_model) tree.root = run_around(std::move(tree.root), tree.file);
   tree.root.where = tree.file;
   apply_overrides(tree.root, options.overrides,
-                  options.accept_model_config ? Weights::kIgnored : Weights::kRefused);
+                  options.accept_model_config ? Weights::kIgnored : Weights::kStartFrom);
   return tree;
 }
 

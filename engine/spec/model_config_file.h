@@ -19,6 +19,9 @@ struct ConfigTree {
 /// Reads the file and applies the overrides; no key is checked yet. Throws ConfigError.
 ConfigTree read_config_tree(const std::string& file, const LoadOptions& options);
 
+/// Checks and reads all keys. Throws ConfigError.
+LoadedConfig load_config_tree(ConfigTree tree, const LoadOptions& options);
+
 /// Gives a model's tree what a run needs and no override says, each with an origin "stand-in: …".
 /// Returns the notice that names them.
 std::string add_stand_ins(ConfigTree& tree);

@@ -140,6 +140,22 @@ Key rope_parameters() {
   return for_rope(key);
 }
 
+/// Ours: written by hand, or in place of a folder that holds weights.
+Key initial_weights() {
+  Key key{.path = "model.initial_weights", .kind = KeyKind::kString};
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    if (node.text.empty()) {
+      throw_config_error(node.where, "model.initial_weights",
+                         "is empty; write a folder, or null to train from scratch");
+    }
+    draft.config.initial_weights = node.text;
+  };
+  key.get = [](const Config& c) {
+    return c.initial_weights.empty() ? "" : json_quote(c.initial_weights);
+  };
+  return null_is_default(key);
+}
+
 std::vector<Key> gpt2_keys() {
   const char* const kTanh =
       "the tanh form of GELU (\"gelu_new\") is the only activation of this version's gpt2";
@@ -261,6 +277,7 @@ std::vector<Key> model_keys() {
   keys.push_back(field(
       "model.initializer_range", above(0),
       [](auto& c) -> auto& { return c.model.initializer_range; }));
+  keys.push_back(initial_weights());
   keys.push_back(refused("model.quantization_config", {}, "dstrain trains in fp32 or bf16"));
   for (const char* name : {"architectures",
                            "torch_dtype",

@@ -36,6 +36,7 @@ TEST_CASE("the resolved file loads to an equal config, every value from the file
       {kMistral, "training.seed=9223372036854775807"},
       {kGpt2, "data.validation=null"},
       {"fp16.enabled=true"},
+      {"model.initial_weights=some/weights"},
       {"fp16={\"enabled\": true, \"loss_scale\": 512.5}", "zero_optimization.stage=2"},
       {"fp16={\"enabled\": true, \"hysteresis\": 3, \"consecutive_hysteresis\": true, "
        "\"initial_scale_power\": 9, \"loss_scale_window\": 77, \"min_loss_scale\": 4}",

@@ -131,6 +131,7 @@ const std::map<std::string, Flip>& flips() {
       {"model.n_inner", {"100", {kGpt2Model}}},
       {"model.layer_norm_epsilon", {"1e-4", {kGpt2Model}}},
       {"model.tie_word_embeddings", {"true"}},
+      {"model.initial_weights", {"elsewhere"}},
       {"model.initializer_range", {"0.5"}},
       {"data.train", {"elsewhere"}},
       {"data.validation", {"elsewhere"}},

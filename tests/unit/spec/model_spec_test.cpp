@@ -215,9 +215,6 @@ TEST_CASE("a folder with a config.json is a model", "[spec][model]") {
   CHECK(origin_of(loaded, "model.vocab_size") == file + ":7:70");
   CHECK(origin_of(loaded, "model.num_hidden_layers") == "--set");
 
-  folder.write("llama/model.safetensors", "");
-  CHECK_THAT(error_of_tiny({set}),
-             Catch::Contains("starting from weights is not in this version yet"));
   CHECK_THAT(error_of_tiny({"model=/nowhere"}),
              Catch::Contains("model: there is no folder \"/nowhere\""));
   CHECK_THAT(error_of_tiny({"model=" + folder.path()}), Catch::Contains("holds no config.json"));
