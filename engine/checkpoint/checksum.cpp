@@ -1,6 +1,7 @@
 #include "engine/checkpoint/checksum.h"
 
 #include <charconv>
+#include <new>
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -13,6 +14,25 @@ std::uint64_t checksum(std::span<const std::byte> bytes) {
 
 std::uint64_t checksum(std::string_view text) {
   return XXH3_64bits(text.data(), text.size());
+}
+
+void RunningChecksum::Release::operator()(XXH3_state_s* state) const {
+  (void)XXH3_freeState(state);
+}
+
+RunningChecksum::RunningChecksum() : state_(XXH3_createState()) {
+  if (state_ == nullptr) {
+    throw std::bad_alloc();
+  }
+  (void)XXH3_64bits_reset(state_.get());
+}
+
+void RunningChecksum::add(std::span<const std::byte> bytes) {
+  (void)XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+}
+
+std::uint64_t RunningChecksum::value() const {
+  return XXH3_64bits_digest(state_.get());
 }
 
 std::string checksum_text(std::uint64_t value) {

@@ -1,6 +1,7 @@
 #include "engine/checkpoint/mapped_checkpoint_file.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/file_handle.h"
@@ -45,6 +47,15 @@ MappedCheckpointFile::MappedCheckpointFile(std::filesystem::path path) : path_(s
 MappedCheckpointFile::~MappedCheckpointFile() {
   if (!bytes_.empty()) {
     ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  }
+}
+
+void MappedCheckpointFile::release(std::span<const std::byte> part) const {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data()) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(part.data() + part.size());
+  if (begin < end) {  // advice: if it is not taken, more memory is used
+    (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
   }
 }
 

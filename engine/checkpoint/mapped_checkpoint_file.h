@@ -20,6 +20,8 @@ class MappedCheckpointFile {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  /// These bytes no longer count as this process's memory; they are read again when next touched.
+  void release(std::span<const std::byte> part) const;
 
  private:
   std::filesystem::path path_;

@@ -228,12 +228,24 @@ SafetensorsWriter::SafetensorsWriter(const DurableFiles& files,
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> data) {
-  check(next_ < layout_.tensor_bytes.size() &&
+  check(next_ < layout_.tensor_bytes.size() && part_bytes_ == 0 &&
             static_cast<std::int64_t>(data.size()) == layout_.tensor_bytes[next_],
         "tensor {} of {}: {} bytes are not what was declared", next_, layout_.tensor_bytes.size(),
         data.size());
   file_.write(data);
   ++next_;
+}
+
+void SafetensorsWriter::write_part(std::span<const std::byte> data) {
+  part_bytes_ += static_cast<std::int64_t>(data.size());
+  check(next_ < layout_.tensor_bytes.size() && part_bytes_ <= layout_.tensor_bytes[next_],
+        "tensor {} of {}: {} bytes are more than were declared", next_, layout_.tensor_bytes.size(),
+        part_bytes_);
+  file_.write(data);
+  if (part_bytes_ == layout_.tensor_bytes[next_]) {
+    part_bytes_ = 0;
+    ++next_;
+  }
 }
 
 void SafetensorsWriter::finish() {

@@ -39,6 +39,8 @@ class SafetensorsFile {
   /// Everything before the data: length, JSON and padding.
   [[nodiscard]] std::span<const std::byte> header() const;
   [[nodiscard]] std::span<const std::byte> data(const SafetensorsEntry& entry) const;
+  /// What of data() has been read is no longer held in memory.
+  void release(const SafetensorsEntry& entry) const { file_.release(data(entry)); }
 
  private:
   MappedCheckpointFile file_;
@@ -65,6 +67,8 @@ class SafetensorsWriter {
 
   /// The next tensor's bytes: all of them, in the order declared.
   void write(std::span<const std::byte> data);
+  /// The next bytes of the tensor that is being written, which end where it ends or before.
+  void write_part(std::span<const std::byte> data);
   /// On disk once it returns. Every declared tensor must have been written.
   void finish();
 
@@ -83,6 +87,7 @@ class SafetensorsWriter {
   Layout layout_;
   DurableFile file_;
   std::size_t next_ = 0;
+  std::int64_t part_bytes_ = 0;  // of tensor next_ that write_part has written
 };
 
 }  // namespace dstrain

@@ -1,0 +1,39 @@
+// CheckpointSource: one of our own checkpoints as a TensorSource. Whoever wrote the pieces that a
+// read touches, they are put together; each is held against its checksum the first time.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/tensor_source.h"
+
+namespace dstrain {
+
+class CheckpointSource final : public TensorSource {
+ public:
+  /// `checkpoint`: a folder that holds a manifest.json. Throws CheckpointError if it is not whole.
+  explicit CheckpointSource(std::filesystem::path checkpoint);
+
+  [[nodiscard]] std::span<const Entry> entries() const override { return entries_; }
+  void read(const std::string& state, const Piece& piece, Tensor out) const override;
+
+  [[nodiscard]] const TrainingState& training() const { return manifest_.training; }
+
+ private:
+  const SafetensorsFile& open(std::size_t index) const;
+  /// The piece's entry in its file; throws CheckpointError unless its bytes are those written.
+  const SafetensorsEntry& verified(const StoredPiece& piece) const;
+
+  std::filesystem::path folder_;
+  Manifest manifest_;
+  std::vector<Entry> entries_;
+  // What reading has found out so far.
+  mutable std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  mutable std::set<const StoredPiece*> verified_;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,132 @@
+#include "engine/checkpoint/foreign_tensor.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+/// Outputs of a part: rows of a matrix, elements of a vector.
+std::int64_t outputs_of(const ModelTensor& part) {
+  return part.shape[0];
+}
+
+std::span<const std::byte> bytes_of(const std::vector<std::byte>& buffer, std::int64_t bytes) {
+  return {buffer.data(), static_cast<std::size_t>(bytes)};
+}
+
+void stream_rows(const TensorSource& source,
+                 const ForeignTensor& tensor,
+                 DType dtype,
+                 const ByteSink& sink) {
+  std::vector<std::byte> buffer;
+  std::int64_t given = 0;
+  for (const ModelTensor& part : tensor.parts) {
+    const std::int64_t numel = part.shape.numel();
+    for (std::int64_t begin = 0; begin < numel; begin += kChunkElements) {
+      const std::int64_t count = std::min(kChunkElements, numel - begin);
+      buffer.resize(static_cast<std::size_t>(count * size_of(dtype)));
+      source.read("parameter", piece_of(part, {begin, begin + count}),
+                  {buffer.data(), dtype, Shape{count}});
+      sink(buffer);
+    }
+    given += numel;
+  }
+  std::int64_t padding = tensor.shape.numel() - given;
+  check(padding >= 0, "\"{}\" of shape {} has no room for its {} elements", tensor.name,
+        tensor.shape.to_string(), given);
+  for (; padding > 0; padding -= std::min(kChunkElements, padding)) {
+    const std::int64_t count = std::min(kChunkElements, padding);
+    buffer.assign(static_cast<std::size_t>(count * size_of(dtype)), std::byte{0});
+    sink(buffer);
+  }
+}
+
+/// `from` [outputs, inputs] into columns [first, first + outputs) of `to`, `width` columns wide.
+template <typename Element>
+void transpose_into(const std::byte* from,
+                    std::int64_t outputs,
+                    std::int64_t inputs,
+                    std::byte* to,
+                    std::int64_t first,
+                    std::int64_t width) {
+  constexpr std::int64_t kTile = 64;
+  const auto* source = reinterpret_cast<const Element*>(from);
+  auto* target = reinterpret_cast<Element*>(to) + first;
+  for (std::int64_t output_tile = 0; output_tile < outputs; output_tile += kTile) {
+    const std::int64_t output_end = std::min(output_tile + kTile, outputs);
+    for (std::int64_t input_tile = 0; input_tile < inputs; input_tile += kTile) {
+      const std::int64_t input_end = std::min(input_tile + kTile, inputs);
+      for (std::int64_t input = input_tile; input < input_end; ++input) {
+        for (std::int64_t output = output_tile; output < output_end; ++output) {
+          target[input * width + output] = source[output * inputs + input];
+        }
+      }
+    }
+  }
+}
+
+void stream_transposed(const TensorSource& source,
+                       const ForeignTensor& tensor,
+                       DType dtype,
+                       const ByteSink& sink) {
+  const std::int64_t inputs = tensor.shape[0];
+  const std::int64_t width = tensor.shape[1];
+  const std::int64_t rows = std::clamp<std::int64_t>(kChunkElements / width, 1, inputs);
+  std::vector<std::byte> chunk;
+  std::vector<std::byte> part_columns;
+  for (std::int64_t begin = 0; begin < inputs; begin += rows) {
+    const std::int64_t count = std::min(rows, inputs - begin);
+    chunk.resize(static_cast<std::size_t>(count * width * size_of(dtype)));
+    std::int64_t first = 0;
+    for (const ModelTensor& part : tensor.parts) {
+      const std::int64_t outputs = outputs_of(part);
+      part_columns.resize(static_cast<std::size_t>(outputs * count * size_of(dtype)));
+      source.read("parameter", columns_of(part, {begin, begin + count}),
+                  {part_columns.data(), dtype, Shape{outputs * count}});
+      const auto transpose =
+          size_of(dtype) == 4 ? transpose_into<std::uint32_t> : transpose_into<std::uint16_t>;
+      transpose(part_columns.data(), outputs, count, chunk.data(), first, width);
+      first += outputs;
+    }
+    check(first == width, "\"{}\" of shape {} is made of {} columns", tensor.name,
+          tensor.shape.to_string(), first);
+    sink(bytes_of(chunk, count * width * size_of(dtype)));
+  }
+}
+
+}  // namespace
+
+PlacedTensor place_of_part(const ForeignTensor& tensor,
+                           std::size_t index,
+                           const std::byte* first,
+                           DType dtype) {
+  std::int64_t before = 0;  // outputs of the parts in front
+  for (std::size_t i = 0; i < index; ++i) {
+    before += outputs_of(tensor.parts[i]);
+  }
+  const bool is_vector = tensor.parts.at(index).shape.rank() == 1;
+  const std::int64_t inputs = is_vector ? 1 : tensor.parts[index].shape[1];
+  if (tensor.transposed && !is_vector) {
+    return {.first = first + before * size_of(dtype),
+            .dtype = dtype,
+            .row_stride = 1,
+            .column_stride = tensor.shape[1]};
+  }
+  return {.first = first + before * inputs * size_of(dtype), .dtype = dtype, .row_stride = inputs};
+}
+
+void stream_foreign(const TensorSource& source,
+                    const ForeignTensor& tensor,
+                    DType dtype,
+                    const ByteSink& sink) {
+  if (tensor.transposed) {
+    stream_transposed(source, tensor, dtype, sink);
+  } else {
+    stream_rows(source, tensor, dtype, sink);
+  }
+}
+
+}  // namespace dstrain

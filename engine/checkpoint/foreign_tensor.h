@@ -1,0 +1,47 @@
+// ForeignTensor: a tensor of another program's file, made of ours: several stacked by their rows
+// (q‖k‖v), transposed or not. One description serves both ways: where each of ours lies in it, and
+// what its bytes are.
+//
+//   ours  query [C, C]        theirs, not transposed: query's rows, key's rows, value's rows
+//         key   [C, C]        transposed [C, 3C]:     each row has query's column, key's, value's
+//         value [C, C]
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/model_tensors.h"
+#include "engine/checkpoint/placed_tensor.h"
+#include "engine/checkpoint/tensor_source.h"
+
+namespace dstrain {
+
+struct ForeignTensor {
+  std::string name;
+  /// As they store it. Rows beyond those of the parts are padding, all zero; only if not
+  /// transposed.
+  Shape shape;
+  bool transposed = false;
+  std::vector<ModelTensor> parts;
+};
+
+/// Where part `index` lies in a foreign tensor that begins at `first`.
+PlacedTensor place_of_part(const ForeignTensor& tensor,
+                           std::size_t index,
+                           const std::byte* first,
+                           DType dtype);
+
+using ByteSink = std::function<void(std::span<const std::byte>)>;
+
+/// Hands `sink` the whole tensor's bytes in `dtype` and in order, a few MiB at a time.
+void stream_foreign(const TensorSource& source,
+                    const ForeignTensor& tensor,
+                    DType dtype,
+                    const ByteSink& sink);
+
+/// At most so many elements are held while something is copied through.
+inline constexpr std::int64_t kChunkElements = std::int64_t{4} << 20;
+
+}  // namespace dstrain

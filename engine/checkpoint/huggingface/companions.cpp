@@ -1,0 +1,144 @@
+#include "engine/checkpoint/huggingface/companions.h"
+
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kNames[] = {"config.json",
+                                  "generation_config.json",
+                                  "tokenizer.json",
+                                  "tokenizer.model",
+                                  "tokenizer_config.json",
+                                  "special_tokens_map.json",
+                                  "added_tokens.json",
+                                  "vocab.json",
+                                  "merges.txt",
+                                  "chat_template.jinja"};
+
+std::optional<std::string> content_of(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    return std::nullopt;
+  }
+  std::ifstream in(path, std::ios::binary);
+  std::string content{std::istreambuf_iterator<char>(in), {}};
+  return in.bad() ? std::nullopt : std::optional(std::move(content));
+}
+
+/// The string at a path of keys, or "".
+std::string text_at(const Json& document, std::string_view block, std::string_view key) {
+  const auto found = document.is_object() ? document.find(block) : document.end();
+  if (found == document.end() || !found->is_object()) {
+    return "";
+  }
+  const auto value = found->find(key);
+  return value != found->end() && value->is_string() ? value->get<std::string>() : "";
+}
+
+/// Folders of the data that a run was trained on.
+std::vector<fs::path> data_folders(const Json& run) {
+  std::vector<fs::path> folders;
+  const auto add = [&](const Json& source) {
+    const Json& path = source.is_object() && source.contains("path") ? source["path"] : source;
+    if (path.is_string()) {
+      folders.push_back(fs::path(path.get<std::string>()).parent_path());
+    }
+  };
+  if (run.is_object() && run.contains("data") && run["data"].contains("train")) {
+    const Json& train = run["data"]["train"];
+    if (train.is_array()) {
+      for (const Json& source : train) {
+        add(source);
+      }
+    } else {
+      add(train);
+    }
+  }
+  return folders;
+}
+
+/// The model file named by what prepare-data left beside the tokens.
+std::optional<std::string> sentencepiece_of(const fs::path& folder) {
+  constexpr std::string_view kPrefix = "sentencepiece:";
+  const Json dataset =
+      Json::parse(content_of(folder / "dataset.json").value_or(""), nullptr, false);
+  const bool has_tokenizer =
+      dataset.is_object() && dataset.contains("tokenizer") && dataset["tokenizer"].is_string();
+  const std::string tokenizer = has_tokenizer ? dataset["tokenizer"].get<std::string>() : "";
+  if (!tokenizer.starts_with(kPrefix)) {
+    return std::nullopt;
+  }
+  // The folder may have moved since.
+  auto model = content_of(folder / "tokenizer.model");
+  return model ? model : content_of(tokenizer.substr(kPrefix.size()));
+}
+
+/// What transformers needs beside a SentencePiece model: that our ids have no tokens added around.
+std::string sentencepiece_config() {
+  return Json{{"tokenizer_class", "LlamaTokenizer"},
+              {"add_bos_token", false},
+              {"add_eos_token", false},
+              {"bos_token", "<s>"},
+              {"eos_token", "</s>"},
+              {"unk_token", "<unk>"},
+              {"legacy", true},
+              {"clean_up_tokenization_spaces", false}}
+             .dump(2) +
+         "\n";
+}
+
+}  // namespace
+
+std::optional<std::string> Companions::take(const std::string& name) {
+  const auto found = files_.find(name);
+  if (found == files_.end()) {
+    return std::nullopt;
+  }
+  std::optional<std::string> content = std::move(found->second);
+  files_.erase(found);
+  return content;
+}
+
+Companions companions_of_folder(const fs::path& folder) {
+  Companions companions;
+  for (const char* name : kNames) {
+    if (auto content = content_of(folder / name)) {
+      companions.add(name, std::move(*content));
+    }
+  }
+  return companions;
+}
+
+Companions find_companions(const fs::path& source, const std::string& run_config) {
+  Companions companions;
+  std::error_code error;
+  if (fs::is_directory(source, error)) {
+    companions = companions_of_folder(source);
+  }
+  const Json run = Json::parse(run_config, nullptr, /*allow_exceptions=*/false);
+  const std::string start = text_at(run, "model", "initial_weights");
+  if (companions.files().empty() && !start.empty()) {
+    companions = companions_of_folder(start);
+  }
+  for (const fs::path& folder : data_folders(run)) {
+    const auto model = companions.files().empty() ? sentencepiece_of(folder) : std::nullopt;
+    if (model) {
+      companions.add("tokenizer.model", *model);
+      companions.add("tokenizer_config.json", sentencepiece_config());
+    }
+  }
+  return companions;
+}
+
+}  // namespace dstrain

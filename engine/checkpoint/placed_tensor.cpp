@@ -1,0 +1,157 @@
+#include "engine/checkpoint/placed_tensor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+template <typename To, typename From>
+To converted(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (std::is_same_v<To, BF16>) {
+    return to_bf16(to_float(value));
+  } else if constexpr (std::is_same_v<To, F16>) {
+    return to_f16(to_float(value));
+  } else {
+    return to_float(value);
+  }
+}
+
+/// Calls `visit` with a null pointer of the host type of `dtype`.
+template <typename Visit>
+void with_type(DType dtype, Visit&& visit) {
+  switch (dtype) {
+    case DType::kF32:
+      return visit(static_cast<float*>(nullptr));
+    case DType::kBF16:
+      return visit(static_cast<BF16*>(nullptr));
+    case DType::kF16:
+      return visit(static_cast<F16*>(nullptr));
+    default:
+      check(false, "weights of {} are not converted", name_of(dtype));
+  }
+}
+
+/// As with_type, of two dtypes.
+template <typename Visit>
+void with_types(DType from, DType to, Visit&& visit) {
+  with_type(from, [&](auto* from_type) {
+    with_type(to, [&](auto* to_type) { visit(from_type, to_type); });
+  });
+}
+
+/// Element `index` of a file's data, which need not be aligned there.
+template <typename From>
+From load(const std::byte* from, std::int64_t index) {
+  From value;
+  std::memcpy(&value, from + index * static_cast<std::int64_t>(sizeof(From)), sizeof(From));
+  return value;
+}
+
+/// Rows × columns, each of them at its own stride; `to` is dense. In tiles, so that neither side
+/// leaves the cache while the other walks along it.
+template <typename From, typename To>
+void copy_strided(const std::byte* from,
+                  std::int64_t row_stride,
+                  std::int64_t column_stride,
+                  To* to,
+                  std::int64_t rows,
+                  std::int64_t columns) {
+  constexpr std::int64_t kTile = 64;
+  for (std::int64_t row_tile = 0; row_tile < rows; row_tile += kTile) {
+    const std::int64_t row_end = std::min(row_tile + kTile, rows);
+    for (std::int64_t column_tile = 0; column_tile < columns; column_tile += kTile) {
+      const std::int64_t column_end = std::min(column_tile + kTile, columns);
+      for (std::int64_t row = row_tile; row < row_end; ++row) {
+        for (std::int64_t column = column_tile; column < column_end; ++column) {
+          to[row * columns + column] =
+              converted<To>(load<From>(from, row * row_stride + column * column_stride));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void convert_elements(
+    const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t count) {
+  if (from_dtype == to_dtype) {
+    std::memcpy(to, from, static_cast<std::size_t>(count * size_of(to_dtype)));
+    return;
+  }
+  with_types(from_dtype, to_dtype, [&](auto* from_type, auto* to_type) {
+    using From = std::remove_pointer_t<decltype(from_type)>;
+    using To = std::remove_pointer_t<decltype(to_type)>;
+    auto* target = reinterpret_cast<To*>(to);
+    for (std::int64_t i = 0; i < count; ++i) {
+      target[i] = converted<To>(load<From>(from, i));
+    }
+  });
+}
+
+void read_placed(const PlacedTensor& placed, const Piece& piece, Tensor out) {
+  const int rank = piece.shape.rank();
+  check((rank == 1 || rank == 2) && out.numel() == piece.flat.size(),
+        "\"{}\" of shape {}: {} elements cannot take a piece of {}", piece.tensor,
+        piece.shape.to_string(), out.numel(), piece.flat.size());
+  const std::int64_t width = piece.box_extent[rank - 1];
+  const std::int64_t first_row = rank == 2 ? piece.box_start[0] : 0;
+  const std::int64_t first_column = piece.box_start[rank - 1];
+  auto* to = static_cast<std::byte*>(out.data());
+  // Part of a row, whole rows, part of a row: each is a rectangle.
+  for (std::int64_t at = piece.flat.begin; at < piece.flat.end;) {
+    const std::int64_t row = at / width;
+    const std::int64_t column = at % width;
+    const std::int64_t left = piece.flat.end - at;
+    const std::int64_t columns =
+        column > 0 || left < width ? std::min(width - column, left) : width;
+    const std::int64_t rows = columns == width ? left / width : 1;
+    const std::byte* from = placed.first + ((first_row + row) * placed.row_stride +
+                                            (first_column + column) * placed.column_stride) *
+                                               size_of(placed.dtype);
+    const std::int64_t count = rows * columns;
+    if (placed.column_stride == 1 && (rows == 1 || placed.row_stride == columns)) {
+      convert_elements(from, placed.dtype, to, out.dtype(), count);
+    } else {
+      with_types(placed.dtype, out.dtype(), [&](auto* from_type, auto* to_type) {
+        using From = std::remove_pointer_t<decltype(from_type)>;
+        using To = std::remove_pointer_t<decltype(to_type)>;
+        copy_strided<From, To>(from, placed.row_stride, placed.column_stride,
+                               reinterpret_cast<To*>(to), rows, columns);
+      });
+    }
+    to += count * size_of(out.dtype());
+    at += count;
+  }
+}
+
+std::optional<DType> weight_dtype(std::string_view name) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (name == weight_dtype_name(dtype)) {
+      return dtype;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string_view weight_dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return "F32";
+    case DType::kBF16:
+      return "BF16";
+    case DType::kF16:
+      return "F16";
+    default:
+      check(false, "weights are not stored as {}", name_of(dtype));
+      return "";
+  }
+}
+
+}  // namespace dstrain

@@ -1,0 +1,27 @@
+// Whose checkpoint lies at a path: told by looking at names and first bytes, never by asking the
+// user. A run's folder, or its folder of checkpoints, stands for the newest whole one in it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+namespace dstrain {
+
+enum class CheckpointFormat : std::uint8_t { kDstrain, kHuggingFace, kDeepSpeed, kLlmC };
+
+/// "dstrain", "huggingface", "deepspeed", "llmc"
+std::string_view name_of(CheckpointFormat format);
+/// "a dstrain checkpoint", for sentences.
+std::string_view describe(CheckpointFormat format);
+
+struct RecognisedCheckpoint {
+  CheckpointFormat format;
+  std::filesystem::path path;  ///< the checkpoint itself: of a run, its newest
+};
+
+/// Throws ConfigError, saying what is there instead, and CheckpointError if it is a run's folder
+/// without a whole checkpoint.
+RecognisedCheckpoint recognise_format(const std::filesystem::path& path);
+
+}  // namespace dstrain

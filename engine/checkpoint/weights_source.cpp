@@ -1,0 +1,115 @@
+#include "engine/checkpoint/weights_source.h"
+
+#include <map>
+
+#include <fmt/format.h>
+
+#include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/checkpoint_source.h"
+#include "engine/checkpoint/huggingface/folder.h"
+#include "engine/checkpoint/llmc/gpt2_file.h"
+#include "engine/checkpoint/model_tensors.h"
+#include "engine/spec/config_error.h"
+#include "engine/spec/model_json.h"
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse_deepspeed(const fs::path& path) {
+  throw ConfigError(fmt::format(
+      "{}: is a DeepSpeed checkpoint, and reading those is not in this version yet; its "
+      "zero_to_fp32.py writes safetensors, which are read",
+      path.string()));
+}
+
+/// The parameters are those of the model, by name and shape.
+void check_tensors(const TensorSource& source, const ModelSpec& model, const fs::path& path) {
+  std::map<std::string, Shape> expected;
+  for (const ModelTensor& tensor : model_tensors(model)) {
+    expected.emplace(tensor.name, tensor.shape);
+  }
+  for (const TensorSource::Entry& entry : source.entries()) {
+    if (entry.state != "parameter") {
+      continue;
+    }
+    const auto found = expected.find(entry.tensor);
+    if (found == expected.end()) {
+      throw CheckpointError(fmt::format("{} holds \"{}\", which the model does not have",
+                                        path.string(), entry.tensor));
+    }
+    if (found->second != entry.shape) {
+      throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, the model's has {}",
+                                        path.string(), entry.tensor, entry.shape.to_string(),
+                                        found->second.to_string()));
+    }
+    expected.erase(found);
+  }
+  if (!expected.empty()) {
+    throw CheckpointError(fmt::format("{} holds no \"{}\", which the model has", path.string(),
+                                      expected.begin()->first));
+  }
+}
+
+/// What a checkpoint says of weights that no run of ours has made.
+TrainingState untrained(const ModelSpec& model) {
+  TrainingState training;
+  training.config = "{\"model\": " + model_json(model) + "}\n";
+  return training;
+}
+
+}  // namespace
+
+WeightsSource open_weights(const fs::path& path) {
+  const RecognisedCheckpoint found = recognise_format(path);
+  WeightsSource source{.format = found.format, .path = found.path};
+  switch (found.format) {
+    case CheckpointFormat::kDstrain: {
+      auto checkpoint = std::make_unique<CheckpointSource>(found.path);
+      source.training = checkpoint->training();
+      source.model = parse_model_spec(
+          source.training.config, fmt::format("{}: config", (found.path / kManifestName).string()));
+      source.tensors = std::move(checkpoint);
+      break;
+    }
+    case CheckpointFormat::kHuggingFace:
+      source.model = load_model_spec(found.path.string());
+      source.tensors = std::make_unique<HuggingFaceFolder>(found.path, source.model);
+      source.training = untrained(source.model);
+      break;
+    case CheckpointFormat::kLlmC: {
+      auto file = std::make_unique<LlmcGpt2File>(found.path);
+      source.model = file->model();
+      source.training = untrained(source.model);
+      source.tensors = std::move(file);
+      break;
+    }
+    case CheckpointFormat::kDeepSpeed:
+      refuse_deepspeed(found.path);
+  }
+  check_tensors(*source.tensors, source.model, found.path);
+  return source;
+}
+
+std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model, const fs::path& path) {
+  const RecognisedCheckpoint found = recognise_format(path);
+  std::unique_ptr<TensorSource> source;
+  switch (found.format) {
+    case CheckpointFormat::kDstrain:
+      source = std::make_unique<CheckpointSource>(found.path);
+      break;
+    case CheckpointFormat::kHuggingFace:
+      source = std::make_unique<HuggingFaceFolder>(found.path, model);
+      break;
+    case CheckpointFormat::kLlmC:
+      source = std::make_unique<LlmcGpt2File>(found.path);
+      break;
+    case CheckpointFormat::kDeepSpeed:
+      refuse_deepspeed(found.path);
+  }
+  check_tensors(*source, model, found.path);
+  return source;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,31 @@
+// Opening weights of any format that is read: what a conversion takes, and what a run starts from.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "engine/checkpoint/checkpoint_store.h"
+#include "engine/checkpoint/recognise_format.h"
+#include "engine/checkpoint/tensor_source.h"
+#include "engine/spec/model_spec.h"
+
+namespace dstrain {
+
+struct WeightsSource {
+  CheckpointFormat format = CheckpointFormat::kDstrain;
+  std::filesystem::path path;  ///< of the checkpoint itself
+  ModelSpec model;
+  /// Of a dstrain checkpoint what its run had reached; else only a config that names the model.
+  TrainingState training;
+  std::unique_ptr<TensorSource> tensors;
+};
+
+/// Recognises what lies at `path` and opens it as the model that it says it is. Throws ConfigError
+/// and CheckpointError.
+WeightsSource open_weights(const std::filesystem::path& path);
+
+/// The same of a model that is known already: its tensors must be there, and no others.
+std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model,
+                                              const std::filesystem::path& path);
+
+}  // namespace dstrain

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Write the fixtures in tests/golden/huggingface: folders as transformers writes them, and what each
+of their weights is called and how it lies in dstrain, worked out here in PyTorch and not there.
+
+For each folder expected.safetensors holds every parameter in f32 under dstrain's names, matrices as
+[outputs, inputs]. gpt2.bin is the GPT-2 of one of them as llm.c lays it out. tests/golden/README.md
+describes every file. Needs torch, transformers, safetensors and numpy.
+"""
+import argparse, json, pathlib, struct
+
+import numpy
+import torch
+import transformers
+from safetensors.torch import save_file
+
+
+def gpt2():
+    return transformers.GPT2Config(vocab_size=61, n_positions=20, n_embd=24, n_head=3, n_layer=2,
+                                   bos_token_id=0, eos_token_id=0)
+
+
+def mistral():
+    return transformers.MistralConfig(
+        vocab_size=67, hidden_size=32, intermediate_size=44, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=6, max_position_embeddings=64, sliding_window=16,
+        tie_word_embeddings=False)
+
+
+def qwen2():
+    return transformers.Qwen2Config(
+        vocab_size=59, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True)
+
+
+def llama_with_biases():
+    return transformers.LlamaConfig(
+        vocab_size=53, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=3,
+        num_key_value_heads=3, max_position_embeddings=64, attention_bias=True, mlp_bias=True,
+        tie_word_embeddings=False)
+
+
+# name: (config, class, dtype, largest shard)
+CASES = {
+    "gpt2-f32": (gpt2, transformers.GPT2LMHeadModel, torch.float32, "1GB"),
+    "mistral-bf16-sharded": (mistral, transformers.MistralForCausalLM, torch.bfloat16, "9KB"),
+    "qwen2-f16": (qwen2, transformers.Qwen2ForCausalLM, torch.float16, "1GB"),
+    "llama-biases-sharded": (llama_with_biases, transformers.LlamaForCausalLM, torch.float32, "20KB"),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", default="tests/golden/huggingface", type=pathlib.Path)
+    output = parser.parse_args().output
+    torch.manual_seed(20240)
+    for name, (config, model_class, dtype, shard) in CASES.items():
+        model = model_class(config())
+        for parameter in model.parameters():  # nothing equal to its neighbour or to zero
+            parameter.data = torch.randn_like(parameter)
+        model.tie_weights()
+        model.to(dtype).save_pretrained(output / name, max_shard_size=shard)
+        (output / name / "generation_config.json").unlink(missing_ok=True)
+        expected = ours(model)
+        save_file({key: value.float().contiguous() for key, value in expected.items()},
+                  output / name / "expected.safetensors")
+        if name == "gpt2-f32":
+            write_llmc(model.config, expected, output / "gpt2.bin")
+            write_as_of_old(model, output / "gpt2-of-old")
+        print(name, sum(value.numel() for value in expected.values()), "parameters")
+
+
+def ours(model):
+    """The parameters under dstrain's names."""
+    return gpt2_names(model) if model.config.model_type == "gpt2" else llama_names(model)
+
+
+def gpt2_names(model):
+    width = model.config.n_embd
+    named = {"embedding.token.weight": model.transformer.wte.weight,
+             "embedding.position.weight": model.transformer.wpe.weight}
+    for index, layer in enumerate(model.transformer.h):
+        block = f"blocks.{index}."
+        fused, bias = layer.attn.c_attn.weight, layer.attn.c_attn.bias
+        for part, what in enumerate(("query", "key", "value")):
+            columns = slice(part * width, (part + 1) * width)
+            named[f"{block}attention.{what}.weight"] = fused[:, columns].T
+            named[f"{block}attention.{what}.bias"] = bias[columns]
+        for what, module in (("attention.output", layer.attn.c_proj), ("mlp.up", layer.mlp.c_fc),
+                             ("mlp.down", layer.mlp.c_proj)):
+            named[f"{block}{what}.weight"] = module.weight.T
+            named[f"{block}{what}.bias"] = module.bias
+        for what, module in (("attention_norm", layer.ln_1), ("mlp_norm", layer.ln_2)):
+            named[f"{block}{what}.weight"], named[f"{block}{what}.bias"] = module.weight, module.bias
+    named["final_norm.weight"] = model.transformer.ln_f.weight
+    named["final_norm.bias"] = model.transformer.ln_f.bias
+    return {key: value.detach().clone() for key, value in named.items()}
+
+
+def llama_names(model):
+    named = {"embedding.token.weight": model.model.embed_tokens.weight,
+             "final_norm.weight": model.model.norm.weight}
+    if not model.config.tie_word_embeddings:
+        named["head.weight"] = model.lm_head.weight
+    for index, layer in enumerate(model.model.layers):
+        block = f"blocks.{index}."
+        attention, mlp = layer.self_attn, layer.mlp
+        named[f"{block}attention_norm.weight"] = layer.input_layernorm.weight
+        named[f"{block}mlp_norm.weight"] = layer.post_attention_layernorm.weight
+        for what, module in (("attention.query", attention.q_proj), ("attention.key", attention.k_proj),
+                             ("attention.value", attention.v_proj), ("attention.output", attention.o_proj),
+                             ("mlp.gate", mlp.gate_proj), ("mlp.up", mlp.up_proj),
+                             ("mlp.down", mlp.down_proj)):
+            named[f"{block}{what}.weight"] = module.weight
+            if module.bias is not None:
+                named[f"{block}{what}.bias"] = module.bias
+    return {key: value.detach().clone() for key, value in named.items()}
+
+
+def write_as_of_old(model, folder):
+    """As the first GPT-2 on the hub: the base model's names, and causal masks among the weights."""
+    folder.mkdir(exist_ok=True)
+    weights = {key.removeprefix("transformer."): value.contiguous()
+               for key, value in model.state_dict().items() if key != "lm_head.weight"}
+    positions = model.config.n_positions
+    for layer in range(model.config.n_layer):
+        weights[f"h.{layer}.attn.bias"] = torch.ones(positions, positions).tril()[None, None]
+        weights[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    old = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": model.config.vocab_size,
+           "n_positions": positions, "n_ctx": positions, "n_embd": model.config.n_embd,
+           "n_layer": model.config.n_layer, "n_head": model.config.n_head}
+    (folder / "config.json").write_text(json.dumps(old, indent=2) + "\n")
+
+
+def write_llmc(config, named, path):
+    """256 int32, then f32 tensors; those of all layers one after the other."""
+    padded = (config.vocab_size + 127) // 128 * 128
+    header = [20240326, 3, config.n_positions, config.vocab_size, config.n_layer, config.n_head,
+              config.n_embd, padded]
+    with open(path, "wb") as out:
+        out.write(struct.pack("<256i", *(header + [0] * (256 - len(header)))))
+        put = lambda tensor: out.write(tensor.float().numpy().astype(numpy.float32).tobytes())
+        layers = range(config.n_layer)
+        stack = lambda what: torch.stack([named[f"blocks.{layer}.{what}"] for layer in layers])
+        fused = lambda kind: torch.stack([torch.cat([named[f"blocks.{layer}.attention.{part}.{kind}"]
+                                                     for part in ("query", "key", "value")]) for layer in layers])
+        put(torch.nn.functional.pad(named["embedding.token.weight"], (0, 0, 0, padded - config.vocab_size)))
+        put(named["embedding.position.weight"])
+        put(stack("attention_norm.weight"))
+        put(stack("attention_norm.bias"))
+        put(fused("weight"))
+        put(fused("bias"))
+        for what in ("attention.output", "mlp_norm", "mlp.up", "mlp.down"):
+            put(stack(f"{what}.weight"))
+            put(stack(f"{what}.bias"))
+        put(named["final_norm.weight"])
+        put(named["final_norm.bias"])
+
+
+if __name__ == "__main__":
+    main()
