@@ -1,7 +1,6 @@
 // dstrain prepare-data: its flags, what it shows while it works, and what it says at the end. The
 // work itself is engine/data/prepare_data.h.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -10,8 +9,8 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include "cmd/byte_progress.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
 #include "cmd/stop_signal.h"
@@ -24,112 +23,18 @@ namespace dstrain {
 namespace {
 
 using Phase = PrepareProgress::Phase;
-using Clock = std::chrono::steady_clock;
-
-std::string as_size(std::int64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1000.0 && unit < 4; ++unit) {
-    value /= 1000.0;
+void show(ByteProgress& display, const PrepareProgress& progress) {
+  switch (progress.phase) {
+    case Phase::kFinding:
+      return display.show_phase("looking for files");
+    case Phase::kTraining:
+      return display.show_phase("making a SentencePiece model", ByteProgress::Announce::kYes);
+    case Phase::kFinishing:
+      return display.show_phase("bringing the files to the disk");
+    case Phase::kEncoding:
+      return display.show_bytes(progress.bytes_done, progress.bytes_total);
   }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
-
-/// 1234567 → "1 234 567"
-std::string grouped(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > 0; at -= 3) {
-    text.insert(static_cast<std::size_t>(at), 1, ' ');
-  }
-  return text;
-}
-
-std::string as_clock(double seconds) {
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
-  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
-                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
-/// On stderr: a bar that moves on a terminal, else a line every ten seconds.
-class ProgressDisplay {
- public:
-  ProgressDisplay() : on_terminal_(isatty(STDERR_FILENO) == 1) {}
-  ProgressDisplay(const ProgressDisplay&) = delete;
-  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
-  ~ProgressDisplay() { clear(); }
-
-  void show(const PrepareProgress& progress) {
-    const Clock::time_point now = Clock::now();
-    if (progress.phase != phase_) {
-      phase_ = progress.phase;
-      phase_began_ = now;
-      shown_ = {};  // at once
-      if (!on_terminal_ && phase_ == Phase::kTraining) {
-        fmt::print(stderr, "making a SentencePiece model\n");
-      }
-    }
-    const auto every = on_terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(10);
-    const Clock::time_point last = on_terminal_ ? shown_ : std::max(shown_, phase_began_);
-    if (now - last < every) {
-      return;
-    }
-    shown_ = now;
-    const std::string line = describe(progress, now);
-    if (on_terminal_) {
-      fmt::print(stderr, "\r\x1b[K{}", line);
-      dirty_ = true;
-    } else {
-      fmt::print(stderr, "{}\n", line);
-    }
-    std::fflush(stderr);
-  }
-
-  void clear() {
-    if (dirty_) {
-      fmt::print(stderr, "\r\x1b[K");
-      dirty_ = false;
-    }
-  }
-
- private:
-  [[nodiscard]] std::string describe(const PrepareProgress& progress, Clock::time_point now) const {
-    switch (progress.phase) {
-      case Phase::kFinding:
-        return "looking for files";
-      case Phase::kTraining:
-        return "making a SentencePiece model";
-      case Phase::kFinishing:
-        return "bringing the files to the disk";
-      case Phase::kEncoding:
-        break;
-    }
-    const double seconds = std::chrono::duration<double>(now - phase_began_).count();
-    const auto done = static_cast<double>(progress.bytes_done);
-    const auto total = static_cast<double>(std::max<std::int64_t>(progress.bytes_total, 1));
-    const double share = std::min(done / total, 1.0);
-    const double rate = seconds > 0.0 ? done / seconds : 0.0;
-    const std::string left = rate > 0.0 ? as_clock((total - total * share) / rate) : "-:--";
-    return fmt::format("{}{:3.0f} %  {} of {}  {}/s  {} left", on_terminal_ ? bar(share) : "",
-                       100.0 * share, as_size(progress.bytes_done), as_size(progress.bytes_total),
-                       as_size(static_cast<std::int64_t>(rate)), left);
-  }
-
-  [[nodiscard]] static std::string bar(double share) {
-    constexpr int kWidth = 24;
-    std::string text;
-    for (int i = 0; i < kWidth; ++i) {
-      text += i < static_cast<int>(share * kWidth) ? "█" : "░";
-    }
-    return text + " ";
-  }
-
-  bool on_terminal_;
-  bool dirty_ = false;
-  Phase phase_ = Phase::kFinding;
-  Clock::time_point phase_began_ = Clock::now();
-  Clock::time_point shown_{};
-};
 
 void print_split(const char* name, const PreparedSplit& split) {
   fmt::print("  {:<11} {:>9} documents {:>16} tokens {:>10}   {}.bin, .idx\n", name,
@@ -190,12 +95,12 @@ int run(Flags flags) {
     }
   }
   const StopSignal stop;
-  ProgressDisplay display;
+  ByteProgress display;
   std::optional<PrepareSummary> summary;
   try {
     summary = prepare_data(
         flags.options,
-        {.on_progress = [&](const PrepareProgress& progress) { display.show(progress); },
+        {.on_progress = [&](const PrepareProgress& progress) { show(display, progress); },
          .stop_requested = [&] { return stop.number() != 0; }});
   } catch (const DiskError& error) {
     display.clear();

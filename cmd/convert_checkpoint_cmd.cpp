@@ -1,0 +1,191 @@
+// dstrain convert-checkpoint: its flags, and what it says at the end. The work itself is
+// engine/checkpoint/conversion.h.
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+
+#include "cmd/byte_progress.h"
+#include "cmd/command.h"
+#include "cmd/exit_codes.h"
+#include "cmd/stop_signal.h"
+#include "engine/checkpoint/conversion.h"
+#include "engine/spec/config_error.h"
+
+namespace dstrain {
+namespace {
+
+struct Flags {
+  ConversionRequest request;
+  std::string from;
+  std::string to;
+  std::string max_shard_size = "5GB";
+  bool json = false;
+};
+
+/// "5GB", "200MB", "7KiB", "1000000"
+std::int64_t parse_size(const std::string& text) {
+  static const std::map<std::string, double> kUnits = {
+      {"", 1},      {"B", 1},         {"KB", 1e3},      {"MB", 1e6},        {"GB", 1e9},
+      {"TB", 1e12}, {"KIB", 1 << 10}, {"MIB", 1 << 20}, {"GIB", 1LL << 30}, {"TIB", 1LL << 40}};
+  std::size_t end = 0;
+  double number = 0.0;
+  try {
+    number = std::stod(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  std::string unit = CLI::detail::trim_copy(text.substr(end));
+  for (char& c : unit) {
+    c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  const auto factor = kUnits.find(unit);
+  const double bytes = factor == kUnits.end() ? 0.0 : number * factor->second;
+  if (end == 0 || !(bytes >= 1.0 && bytes <= 1e18)) {
+    throw ConfigError(
+        fmt::format("--max-shard-size {}: expected a size such as 5GB or 200MB", text));
+  }
+  return static_cast<std::int64_t>(bytes);
+}
+
+std::int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+void print_json(const Flags& flags, const ConversionSummary& summary) {
+  const nlohmann::ordered_json json = {{"from", summary.source.string()},
+                                       {"from_format", name_of(summary.source_format)},
+                                       {"to", flags.to},
+                                       {"to_format", name_of(summary.target_format)},
+                                       {"model_type", summary.model.model_type},
+                                       {"parameters", summary.model.num_parameters()},
+                                       {"step", summary.step},
+                                       {"tensors", summary.tensors},
+                                       {"bytes", summary.bytes},
+                                       {"files", summary.files},
+                                       {"files_taken_up", summary.files_taken_up},
+                                       {"companions", summary.companions},
+                                       {"optimizer_left_out", summary.optimizer_left_out},
+                                       {"seconds", summary.seconds},
+                                       {"peak_resident_bytes", peak_resident_bytes()}};
+  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void print_summary(const Flags& flags, const ConversionSummary& summary) {
+  fmt::print("{}, {}: {} with {} parameters in {} tensors{}\n", summary.source.string(),
+             describe(summary.source_format), summary.model.model_type,
+             grouped(summary.model.num_parameters()), summary.tensors,
+             summary.step > 0 ? fmt::format(", after {} steps", grouped(summary.step)) : "");
+  fmt::print("  to {}, {}: {} in {} file{}, read back and compared, in {:.1f} s\n", flags.to,
+             describe(summary.target_format), as_size(summary.bytes), summary.files.size(),
+             summary.files.size() == 1 ? "" : "s", summary.seconds);
+  if (summary.files_taken_up > 0) {
+    fmt::print("  {} of them had been finished by an interrupted conversion\n",
+               summary.files_taken_up);
+  }
+  if (!summary.companions.empty()) {
+    std::string list;
+    for (const std::string& name : summary.companions) {
+      list += (list.empty() ? "" : ", ") + name;
+    }
+    fmt::print("  with {}\n", list);
+  }
+  if (summary.optimizer_left_out) {
+    fmt::print("  left out: the optimizer's state, for which {} has no place\n",
+               describe(summary.target_format));
+  }
+}
+
+int run(Flags flags) {
+  flags.request.from = flags.from;
+  flags.request.to = flags.to;
+  flags.request.max_shard_bytes = parse_size(flags.max_shard_size);
+  const StopSignal stop;
+  ByteProgress display;
+  const auto summary = convert_checkpoint(
+      flags.request, {.on_progress =
+                          [&](const ConversionProgress& progress) {
+                            display.show_bytes(progress.bytes_done, progress.bytes_total);
+                          },
+                      .stop_requested = [&] { return stop.number() != 0; }});
+  display.clear();
+  if (!summary) {
+    fmt::print(stderr,
+               "dstrain convert-checkpoint: interrupted; {} is not whole: the same command again "
+               "finishes it\n",
+               flags.to);
+    return kExitSignalBase + stop.number();
+  }
+  if (flags.json) {
+    print_json(flags, *summary);
+  } else {
+    print_summary(flags, *summary);
+  }
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
+  static const std::map<std::string, TargetFormat> kFormats = {
+      {"dstrain", TargetFormat::kDstrain},
+      {"huggingface", TargetFormat::kHuggingFace},
+      {"llmc", TargetFormat::kLlmC},
+      {"fp32", TargetFormat::kF32}};
+  static const std::map<std::string, DType> kDTypes = {
+      {"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16}};
+  auto flags = std::make_shared<Flags>();
+  CLI::App* const command = app.add_subcommand(
+      "convert-checkpoint",
+      "A checkpoint of one format to another's: dstrain, Hugging Face, llm.c (GPT-2)");
+  command
+      ->add_option("--from", flags->from,
+                   "A dstrain checkpoint or a run's folder, a Hugging Face folder, an llm.c model")
+      ->required()
+      ->type_name("PATH");
+  command->add_option("--to", flags->to, "A new folder; for llmc and fp32 a new file")
+      ->required()
+      ->type_name("PATH");
+  command
+      ->add_option_function<std::string>(
+          "--format",
+          [flags](const std::string& name) { flags->request.format = kFormats.at(name); },
+          "Of the target. Without it: of FILE.bin llmc, of FILE.safetensors fp32, otherwise "
+          "huggingface from a dstrain checkpoint and dstrain from all others")
+      ->check(CLI::IsMember(kFormats))
+      ->type_name("dstrain|huggingface|llmc|fp32");
+  command
+      ->add_option_function<std::string>(
+          "--dtype", [flags](const std::string& name) { flags->request.dtype = kDTypes.at(name); },
+          "Of the parameters; without it as they are")
+      ->check(CLI::IsMember(kDTypes))
+      ->type_name("fp32|bf16|fp16");
+  command
+      ->add_option("--max-shard-size", flags->max_shard_size,
+                   "Hugging Face: at most so much in one file")
+      ->capture_default_str()
+      ->type_name("SIZE");
+  command->add_option("--ranks", flags->request.ranks, "dstrain: over so many files")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_flag("--json", flags->json, "Print the summary as JSON");
+  command->footer(
+      "Formats are recognised by looking. Nothing is overwritten; what is written is read back and "
+      "compared; an interrupted conversion goes on where it was when it is started again.\n"
+      "Examples:\n"
+      "  dstrain convert-checkpoint --from runs/quickstart --to exported\n"
+      "  dstrain convert-checkpoint --from exported --to start --format dstrain --ranks 4\n"
+      "  dstrain convert-checkpoint --from runs/gpt2 --to gpt2.bin --dtype bf16\n"
+      "  dstrain convert-checkpoint --from runs/gpt2/checkpoints/step-00000400 --to "
+      "weights.safetensors");
+  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+}
+
+}  // namespace dstrain
