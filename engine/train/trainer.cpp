@@ -13,6 +13,7 @@
 #include "engine/optim/lr_schedule.h"
 #include "engine/spec/config_error.h"
 #include "engine/train/evaluation.h"
+#include "engine/train/initial_weights.h"
 #include "engine/train/training_state.h"
 
 namespace dstrain {
@@ -85,6 +86,9 @@ Trainer::Trainer(const LoadedConfig& loaded,
   state_.seed = config_.training.seed;
   state_.config = to_json(loaded);
   resume();
+  if (saved_step_ < 0 && !config_.initial_weights.empty()) {
+    start_from_weights(config_, engine_);
+  }
   if (is_rank0_) {
     std::filesystem::create_directories(output_dir(config_));
     write_resolved_config(loaded);
@@ -99,10 +103,9 @@ void Trainer::resume() {
     return;
   }
   refuse_foreign_tensors(config_, *from);
-  TrainingState state =
-      CheckpointStore::load(*from, state_tensors(engine_, StateExtent::kEverything));
+  TrainingState state = CheckpointStore::load(*from, tensors_to_resume(engine_, *from));
   engine_.refresh_parameters();
-  if (state.seed != state_.seed) {
+  if (state.seed != state_.seed && state.consumed_samples > 0) {
     spdlog::warn(
         "resuming with seed {} a run that began with seed {}: the order of samples changes",
         state_.seed, state.seed);

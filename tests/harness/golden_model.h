@@ -1,11 +1,13 @@
 // A model of tests/golden: its config, and its tensors under dstrain's names and layouts.
-// Hugging Face's GPT-2 keeps q‖k‖v in one matrix and stores matrices as [in, out].
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "engine/checkpoint/huggingface/names.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/plan/blueprint.h"
 #include "engine/spec/config_json.h"
@@ -16,8 +18,12 @@ class GoldenModel {
  public:
   explicit GoldenModel(const std::string& name);
 
-  /// AdamW, clipping and batch as tests/golden/README.md says.
-  [[nodiscard]] LoadedConfig config(const std::string& precision) const;
+  /// Config and weights, as Hugging Face's save_pretrained wrote them.
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+  /// AdamW, clipping and batch as tests/golden/README.md says; `changes` are merged into it.
+  [[nodiscard]] LoadedConfig config(const std::string& precision,
+                                    int ranks = 1,
+                                    const nlohmann::json& changes = nlohmann::json::object()) const;
   [[nodiscard]] std::vector<float> weight(const ParamDecl& param) const;
   /// Of step 0, before clipping.
   [[nodiscard]] std::vector<float> gradient(const ParamDecl& param) const;
@@ -35,7 +41,7 @@ class GoldenModel {
   [[nodiscard]] std::vector<std::int32_t> tokens(const char* name, std::int64_t k) const;
 
   std::string folder_;
-  bool gpt2_;
+  std::vector<ForeignTensor> tensors_;
   SafetensorsFile model_;
   SafetensorsFile golden_;
   std::int64_t batch_;

@@ -1,0 +1,51 @@
+#include "engine/train/initial_weights.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <spdlog/spdlog.h>
+
+#include "engine/checkpoint/weights_source.h"
+#include "engine/train/training_state.h"
+
+namespace dstrain {
+namespace {
+
+constexpr const char* kParameter = "parameter";
+
+std::vector<CheckpointTensor> parameters_of(const Engine& engine) {
+  std::vector<CheckpointTensor> tensors = state_tensors(engine, StateExtent::kEverything);
+  std::erase_if(tensors, [](const CheckpointTensor& tensor) { return tensor.state != kParameter; });
+  return tensors;
+}
+
+}  // namespace
+
+void start_from_weights(const Config& config, Engine& engine) {
+  const std::unique_ptr<TensorSource> source =
+      open_weights_of(config.model, config.initial_weights);
+  for (const CheckpointTensor& parameter : parameters_of(engine)) {
+    source->read(parameter.state, parameter.piece, parameter.data);
+  }
+  engine.refresh_parameters();
+  if (engine.world().rank() == 0) {
+    spdlog::info("starting from the weights in {}", config.initial_weights);
+  }
+}
+
+std::vector<CheckpointTensor> tensors_to_resume(Engine& engine,
+                                                const std::filesystem::path& checkpoint) {
+  const std::vector<CheckpointEntry> held = CheckpointStore::contents(checkpoint);
+  const bool parameters_alone =
+      std::all_of(held.begin(), held.end(),
+                  [](const CheckpointEntry& entry) { return entry.state == kParameter; });
+  if (!parameters_alone) {
+    return state_tensors(engine, StateExtent::kEverything);
+  }
+  if (engine.world().rank() == 0) {
+    spdlog::info("{} holds parameters alone: the optimizer starts anew", checkpoint.string());
+  }
+  return parameters_of(engine);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,23 @@
+// Where a run's first parameters come from if not from random numbers: weights that somebody
+// trained before, in any format that is read. Each rank reads its own pieces and no others.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "engine/checkpoint/checkpoint_store.h"
+#include "engine/spec/config.h"
+#include "engine/train/engine.h"
+
+namespace dstrain {
+
+/// Collective. The engine's parameters become those of config.initial_weights, in the master's
+/// dtype; the optimizer starts anew. Throws ConfigError and CheckpointError.
+void start_from_weights(const Config& config, Engine& engine);
+
+/// What a checkpoint fills of the engine when a run is resumed from it: everything; of one that
+/// holds parameters alone (a converted one) only these, so that the optimizer starts anew.
+std::vector<CheckpointTensor> tensors_to_resume(Engine& engine,
+                                                const std::filesystem::path& checkpoint);
+
+}  // namespace dstrain

@@ -1,0 +1,194 @@
+// Runs that start from weights: they must begin where PyTorch's began (tests/golden), whatever the
+// layout, and never look at the weights again once they have a checkpoint.
+#include "engine/train/initial_weights.h"
+
+#include <filesystem>
+#include <map>
+
+#include <catch2/catch.hpp>
+
+#include "engine/checkpoint/checkpoint_writer.h"
+#include "engine/checkpoint/conversion.h"
+#include "engine/checkpoint/model_tensors.h"
+#include "tests/harness/golden_model.h"
+#include "tests/harness/resumable_run.h"
+#include "tests/harness/thread_world.h"
+#include "tests/harness/tiny_model.h"
+
+namespace dstrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// Ten steps and the loss after them, over all ranks.
+std::vector<double> losses_from(const GoldenModel& golden, const LoadedConfig& loaded, int ranks) {
+  const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
+                             std::span<std::int32_t> targets) {
+    const auto sequence = static_cast<std::int64_t>(loaded.config.data.sequence_length);
+    const std::int64_t batch = first_sample / golden.batch();
+    const std::int64_t skip = first_sample % golden.batch() * sequence;
+    const std::vector<std::int32_t> x = golden.inputs(batch);
+    const std::vector<std::int32_t> y = golden.targets(batch);
+    std::copy_n(x.begin() + skip, inputs.size(), inputs.begin());
+    std::copy_n(y.begin() + skip, targets.size(), targets.begin());
+  };
+  const auto by_rank = thread_world(ranks, [&](Rendezvous& rank) {
+    Engine engine(loaded.config, rank, make_cpu_backend(1), 1);
+    start_from_weights(loaded.config, engine);
+    const BatchPlan& batch = engine.plan().batch;
+    std::vector<double> losses;
+    for (std::int64_t step = 0; step < 10; ++step) {
+      losses.push_back(
+          engine
+              .train_step(load, step * golden.batch(),
+                          {.learning_rate = 1e-3, .update = step + 1, .gradient_clipping = 1.0})
+              .local_loss_sum);
+    }
+    losses.push_back(engine.evaluate(load, batch.first_sample(10 * golden.batch(), 0)));
+    return losses;
+  });
+  std::vector<double> losses(11, 0.0);
+  for (const std::vector<double>& of_rank : by_rank) {
+    for (std::size_t step = 0; step < losses.size(); ++step) {
+      losses[step] +=
+          of_rank[step] / static_cast<double>(golden.batch() * loaded.config.data.sequence_length);
+    }
+  }
+  return losses;
+}
+
+struct Layout {
+  std::string model;
+  int ranks = 1;
+  json changes = json::object();
+};
+
+TEST_CASE("a run that starts from a Hugging Face folder has PyTorch's losses, in any layout",
+          "[parity][golden]") {
+  const auto layout = GENERATE(
+      Layout{"gpt2-tiny"}, Layout{"llama-tiny"}, Layout{"qwen2-tiny"}, Layout{"llama3-rope-tiny"},
+      Layout{"qwen2-tiny",
+             4,
+             {{"train_micro_batch_size_per_gpu", 1},
+              {"tensor_parallel", {{"size", 2}}},
+              {"zero_optimization", {{"stage", 3}}}}},
+      Layout{"llama3-rope-tiny",
+             4,
+             {{"train_micro_batch_size_per_gpu", 1},
+              {"tensor_parallel", {{"size", 2}}},
+              {"zero_optimization", {{"stage", 3}}}}},
+      Layout{"gpt2-tiny",
+             6,
+             {{"train_micro_batch_size_per_gpu", 4},
+              {"tensor_parallel", {{"size", 3}, {"sequence_parallel", true}}},
+              {"zero_optimization", {{"stage", 3}}}}});
+  INFO(layout.model << " on " << layout.ranks << " ranks");
+  const GoldenModel golden(layout.model);
+  json changes = layout.changes;
+  changes["model"] = golden.folder();
+  const LoadedConfig loaded = golden.config("fp32", layout.ranks, changes);
+  REQUIRE(loaded.config.initial_weights == golden.folder());
+  const std::vector<double> expected = golden.losses();
+  const std::vector<double> losses = losses_from(golden, loaded, layout.ranks);
+  REQUIRE(expected.size() == losses.size());
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    INFO("step " << step);
+    CHECK(losses[step] == Approx(expected[step]).epsilon(1e-5).margin(0));
+  }
+}
+
+TEST_CASE("the list of a model's tensors is what the layers declare", "[parity][checkpoint]") {
+  for (const Config& config : {tiny_config({.family = Family::kGpt2, .tied = true}, 1),
+                               tiny_config({.family = Family::kLlama, .tied = true}, 1),
+                               tiny_config({.family = Family::kLlama, .tied = false}, 1),
+                               GoldenModel("qwen2-tiny").config("fp32").config,
+                               GoldenModel("llama-tiny").config("fp32").config}) {
+    INFO(config.model.model_type);
+    std::map<std::string, Shape> declared;
+    const RunPlan plan = make_run_plan(config, 1, 0);
+    for (const UnitDecl& unit : plan.blueprint.units()) {
+      for (const ParamDecl& param : unit.params) {
+        declared.emplace(param.name, param.shape);
+      }
+    }
+    std::map<std::string, Shape> listed;
+    for (const ModelTensor& tensor : model_tensors(config.model)) {
+      listed.emplace(tensor.name, tensor.shape);
+    }
+    CHECK(listed == declared);
+  }
+}
+
+/// A folder with the weights of a model of two blocks, which config_of's token files fit.
+fs::path trained_weights(const RunFolder& folder) {
+  const LoadedConfig config = config_of(folder, "teacher", 4, 1);
+  run(config, 1);
+  const fs::path exported = folder.path() / "exported";
+  REQUIRE(convert_checkpoint({.from = folder.path() / "teacher", .to = exported}, {}));
+  return exported;
+}
+
+TEST_CASE("a run goes on from its own checkpoint, not from the weights it began with",
+          "[parity][resume]") {
+  const RunFolder folder;
+  const fs::path weights = trained_weights(folder);
+  const json from_weights = {{"model", weights.string()}};
+  run(config_of(folder, "whole", 8, 2, from_weights), 2);
+
+  run(config_of(folder, "halves", 4, 2, from_weights), 2);
+  // What the run leaves behind describes it; the weights themselves may be gone.
+  const fs::path resolved = folder.path() / "halves" / "config.resolved.json";
+  LoadedConfig again = load_config(resolved.string(), {.overrides = {"training.steps=8"}});
+  CHECK(again.config.initial_weights == weights.string());
+  fs::remove_all(weights);
+  resolve_config(again, 2);
+  run(again, 2);
+  CHECK(metrics_of(folder, "halves") == metrics_of(folder, "whole"));
+  CHECK(state_of(folder, "halves", again) == state_of(folder, "whole", again));
+}
+
+TEST_CASE("a run's first loss is that of the weights it starts from", "[parity][resume]") {
+  const RunFolder folder;
+  const fs::path weights = trained_weights(folder);
+  const double validation = metrics_of(folder, "teacher").back()["validation_loss"];
+  // A learning rate of almost nothing: the first validation sees the weights as they came.
+  const json still = {{"optimizer", {{"params", {{"lr", 1e-30}, {"weight_decay", 0.0}}}}},
+                      {"scheduler", nullptr},
+                      {"training", {{"eval_interval", 1}}}};
+  const auto first_validation = [&](const std::string& name, json changes) {
+    changes.merge_patch(still);
+    run(config_of(folder, name, 1, 2, changes), 2);
+    return metrics_of(folder, name).front()["validation_loss"].get<double>();
+  };
+  CHECK(first_validation("huggingface", {{"model", weights.string()}}) ==
+        Approx(validation).epsilon(1e-6));
+  const fs::path checkpoint = folder.path() / "teacher" / "checkpoints" / "step-00000004";
+  CHECK(first_validation("checkpoint", {{"model", checkpoint.string()}}) ==
+        Approx(validation).epsilon(1e-6));
+  // Parameters alone, as a checkpoint: to start from, and to resume.
+  const fs::path converted = folder.path() / "converted";
+  REQUIRE(convert_checkpoint({.from = weights, .to = converted, .ranks = 3}, {}));
+  CHECK(first_validation("converted", {{"model", converted.string()}}) ==
+        Approx(validation).epsilon(1e-6));
+  CHECK(first_validation("resumed", {{"checkpoint", {{"resume", converted.string()}}}}) ==
+        Approx(validation).epsilon(1e-6));
+  CHECK(first_validation("scratch", json::object()) > 1.01 * validation);
+}
+
+TEST_CASE("optimizer and progress survive a change of the number of files", "[parity][resume]") {
+  const RunFolder folder;
+  run(config_of(folder, "whole", 8, 2), 2);
+  run(config_of(folder, "halves", 4, 2), 2);
+  const fs::path halves = folder.path() / "halves" / "checkpoints" / "step-00000004";
+  const fs::path recut = folder.path() / "recut";
+  REQUIRE(convert_checkpoint(
+      {.from = halves, .to = recut, .format = TargetFormat::kDstrain, .ranks = 5}, {}));
+  const LoadedConfig resumed =
+      config_of(folder, "resumed", 8, 2, {{"checkpoint", {{"resume", recut.string()}}}});
+  run(resumed, 2);
+  CHECK(state_of(folder, "resumed", resumed) == state_of(folder, "whole", resumed));
+}
+
+}  // namespace
+}  // namespace dstrain::test
