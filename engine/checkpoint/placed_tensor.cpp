@@ -53,6 +53,14 @@ From load(const std::byte* from, std::int64_t index) {
   return value;
 }
 
+/// Neighbours to neighbours. Apart, so that the compiler sees that the two do not overlap.
+template <typename From, typename To>
+void copy_run(const std::byte* __restrict from, To* __restrict to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[i] = converted<To>(load<From>(from, i));
+  }
+}
+
 /// Rows × columns, each of them at its own stride; `to` is dense. In tiles, so that neither side
 /// leaves the cache while the other walks along it.
 template <typename From, typename To>
@@ -88,10 +96,7 @@ void convert_elements(
   with_types(from_dtype, to_dtype, [&](auto* from_type, auto* to_type) {
     using From = std::remove_pointer_t<decltype(from_type)>;
     using To = std::remove_pointer_t<decltype(to_type)>;
-    auto* target = reinterpret_cast<To*>(to);
-    for (std::int64_t i = 0; i < count; ++i) {
-      target[i] = converted<To>(load<From>(from, i));
-    }
+    copy_run<From, To>(from, reinterpret_cast<To*>(to), count);
   });
 }
 

@@ -9,6 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/checkpoint/huggingface/tokenizer_files.h"
+
 namespace dstrain {
 namespace {
 
@@ -68,34 +70,27 @@ std::vector<fs::path> data_folders(const Json& run) {
   return folders;
 }
 
-/// The model file named by what prepare-data left beside the tokens.
-std::optional<std::string> sentencepiece_of(const fs::path& folder) {
-  constexpr std::string_view kPrefix = "sentencepiece:";
+/// The tokenizer named by what prepare-data left beside the tokens.
+void add_tokenizer_of(const fs::path& folder, Companions& companions) {
+  constexpr std::string_view kSentencePiece = "sentencepiece:";
   const Json dataset =
       Json::parse(content_of(folder / "dataset.json").value_or(""), nullptr, false);
   const bool has_tokenizer =
       dataset.is_object() && dataset.contains("tokenizer") && dataset["tokenizer"].is_string();
   const std::string tokenizer = has_tokenizer ? dataset["tokenizer"].get<std::string>() : "";
-  if (!tokenizer.starts_with(kPrefix)) {
-    return std::nullopt;
+  if (tokenizer == "bytes") {
+    companions.add("tokenizer.json", byte_tokenizer());
+    companions.add("tokenizer_config.json", byte_tokenizer_config());
+  } else if (tokenizer.starts_with(kSentencePiece)) {
+    auto model = content_of(folder / "tokenizer.model");
+    if (!model) {  // of somebody else's making, and elsewhere
+      model = content_of(tokenizer.substr(kSentencePiece.size()));
+    }
+    if (model) {
+      companions.add("tokenizer_config.json", sentencepiece_config(*model));
+      companions.add("tokenizer.model", std::move(*model));
+    }
   }
-  // The folder may have moved since.
-  auto model = content_of(folder / "tokenizer.model");
-  return model ? model : content_of(tokenizer.substr(kPrefix.size()));
-}
-
-/// What transformers needs beside a SentencePiece model: that our ids have no tokens added around.
-std::string sentencepiece_config() {
-  return Json{{"tokenizer_class", "LlamaTokenizer"},
-              {"add_bos_token", false},
-              {"add_eos_token", false},
-              {"bos_token", "<s>"},
-              {"eos_token", "</s>"},
-              {"unk_token", "<unk>"},
-              {"legacy", true},
-              {"clean_up_tokenization_spaces", false}}
-             .dump(2) +
-         "\n";
 }
 
 }  // namespace
@@ -132,10 +127,8 @@ Companions find_companions(const fs::path& source, const std::string& run_config
     companions = companions_of_folder(start);
   }
   for (const fs::path& folder : data_folders(run)) {
-    const auto model = companions.files().empty() ? sentencepiece_of(folder) : std::nullopt;
-    if (model) {
-      companions.add("tokenizer.model", *model);
-      companions.add("tokenizer_config.json", sentencepiece_config());
+    if (companions.files().empty()) {
+      add_tokenizer_of(folder, companions);
     }
   }
   return companions;

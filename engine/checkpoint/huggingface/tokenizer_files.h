@@ -1,0 +1,17 @@
+// The tokenizers that our token files are made with, as transformers loads them: it must make the
+// same ids of a text.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dstrain {
+
+/// tokenizer_config.json beside a SentencePiece model.
+std::string sentencepiece_config(std::string_view model);
+
+/// tokenizer.json and tokenizer_config.json of "bytes": byte b is id b.
+std::string byte_tokenizer();
+std::string byte_tokenizer_config();
+
+}  // namespace dstrain
