@@ -23,6 +23,7 @@ namespace {
 struct Flags {
   ConversionRequest request;
   std::string from;
+  std::string model;
   std::string to;
   std::string max_shard_size = "5GB";
   bool json = false;
@@ -106,6 +107,7 @@ void print_summary(const Flags& flags, const ConversionSummary& summary) {
 int run(Flags flags) {
   flags.request.from = flags.from;
   flags.request.to = flags.to;
+  flags.request.model = flags.model;
   flags.request.max_shard_bytes = parse_size(flags.max_shard_size);
   const StopSignal stop;
   ByteProgress display;
@@ -142,13 +144,20 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
   static const std::map<std::string, DType> kDTypes = {
       {"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16}};
   auto flags = std::make_shared<Flags>();
-  CLI::App* const command = app.add_subcommand(
-      "convert-checkpoint",
-      "A checkpoint of one format to another's: dstrain, Hugging Face, llm.c (GPT-2)");
+  CLI::App* const command = app.add_subcommand("convert-checkpoint",
+                                               "A checkpoint of one format to another's: dstrain, "
+                                               "Hugging Face, DeepSpeed (from), llm.c (GPT-2)");
   command
       ->add_option("--from", flags->from,
-                   "A dstrain checkpoint or a run's folder, a Hugging Face folder, an llm.c model")
+                   "A dstrain checkpoint or a run's folder, a Hugging Face folder, a DeepSpeed "
+                   "checkpoint, an "
+                   "llm.c model")
       ->required()
+      ->type_name("PATH");
+  command
+      ->add_option("--model", flags->model,
+                   "Of a DeepSpeed checkpoint: the model's config.json or its folder; without it a "
+                   "config.json in or beside the step's folder")
       ->type_name("PATH");
   command->add_option("--to", flags->to, "A new folder; for llmc and fp32 a new file")
       ->required()
@@ -183,6 +192,9 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
       "  dstrain convert-checkpoint --from runs/quickstart --to exported\n"
       "  dstrain convert-checkpoint --from exported --to start --format dstrain --ranks 4\n"
       "  dstrain convert-checkpoint --from runs/gpt2 --to gpt2.bin --dtype bf16\n"
+      "  dstrain convert-checkpoint --from deepspeed/global_step400 --model Llama-2-7b --to "
+      "exported "
+      "--format huggingface\n"
       "  dstrain convert-checkpoint --from runs/gpt2/checkpoints/step-00000400 --to "
       "weights.safetensors");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });

@@ -93,7 +93,7 @@ class Conversion {
 
   ConversionSummary run() {
     const auto begin = std::chrono::steady_clock::now();
-    source_ = open_weights(request_.from);
+    source_ = open_weights(request_.from, request_.model);
     summary_.source_format = source_.format;
     summary_.source = source_.path;
     summary_.target_format = target_of(request_, source_.format);

@@ -6,6 +6,7 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checkpoint_source.h"
+#include "engine/checkpoint/deepspeed/deepspeed_source.h"
 #include "engine/checkpoint/huggingface/folder.h"
 #include "engine/checkpoint/llmc/gpt2_file.h"
 #include "engine/checkpoint/model_tensors.h"
@@ -16,13 +17,6 @@ namespace dstrain {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void refuse_deepspeed(const fs::path& path) {
-  throw ConfigError(fmt::format(
-      "{}: is a DeepSpeed checkpoint, and reading those is not in this version yet; its "
-      "zero_to_fp32.py writes safetensors, which are read",
-      path.string()));
-}
 
 /// The parameters are those of the model, by name and shape.
 void check_tensors(const TensorSource& source, const ModelSpec& model, const fs::path& path) {
@@ -61,8 +55,14 @@ TrainingState untrained(const ModelSpec& model) {
 
 }  // namespace
 
-WeightsSource open_weights(const fs::path& path) {
+WeightsSource open_weights(const fs::path& path, const fs::path& model) {
   const RecognisedCheckpoint found = recognise_format(path);
+  if (!model.empty() && found.format != CheckpointFormat::kDeepSpeed) {
+    throw ConfigError(
+        fmt::format("--model {}: {} is {}, which says itself what model it is: leave "
+                    "--model out",
+                    model.string(), found.path.string(), describe(found.format)));
+  }
   WeightsSource source{.format = found.format, .path = found.path};
   switch (found.format) {
     case CheckpointFormat::kDstrain: {
@@ -85,8 +85,14 @@ WeightsSource open_weights(const fs::path& path) {
       source.tensors = std::move(file);
       break;
     }
-    case CheckpointFormat::kDeepSpeed:
-      refuse_deepspeed(found.path);
+    case CheckpointFormat::kDeepSpeed: {
+      source.model = load_model_spec((model.empty() ? model_beside(found.path) : model).string());
+      auto checkpoint = std::make_unique<DeepSpeedSource>(found.path, source.model);
+      source.training = checkpoint->training();
+      source.training.config = untrained(source.model).config;
+      source.tensors = std::move(checkpoint);
+      break;
+    }
   }
   check_tensors(*source.tensors, source.model, found.path);
   return source;
@@ -106,7 +112,8 @@ std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model, const fs::
       source = std::make_unique<LlmcGpt2File>(found.path);
       break;
     case CheckpointFormat::kDeepSpeed:
-      refuse_deepspeed(found.path);
+      source = std::make_unique<DeepSpeedSource>(found.path, model);
+      break;
   }
   check_tensors(*source, model, found.path);
   return source;

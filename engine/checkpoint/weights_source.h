@@ -20,9 +20,11 @@ struct WeightsSource {
   std::unique_ptr<TensorSource> tensors;
 };
 
-/// Recognises what lies at `path` and opens it as the model that it says it is. Throws ConfigError
-/// and CheckpointError.
-WeightsSource open_weights(const std::filesystem::path& path);
+/// Recognises what lies at `path` and opens it as the model that it says it is. A DeepSpeed
+/// checkpoint does not say: it is `model`, a config.json or its folder, or else one that lies
+/// beside it. Throws ConfigError, also where another format is given a model, and CheckpointError.
+WeightsSource open_weights(const std::filesystem::path& path,
+                           const std::filesystem::path& model = {});
 
 /// The same of a model that is known already: its tensors must be there, and no others.
 std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model,

@@ -66,22 +66,22 @@ enum class AutoRule : std::uint8_t {
   kValue     ///< "auto" is a value like any other
 };
 
-struct Range {
+struct NumberRange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_open = false;
   bool high_open = false;
 };
-constexpr Range at_least(double low) {
+constexpr NumberRange at_least(double low) {
   return {.low = low};
 }
-constexpr Range above(double low) {
+constexpr NumberRange above(double low) {
   return {.low = low, .low_open = true};
 }
-constexpr Range between(double low, double high) {
+constexpr NumberRange between(double low, double high) {
   return {.low = low, .high = high};
 }
-constexpr Range fraction_below_one() {
+constexpr NumberRange fraction_below_one() {
   return {.low = 0, .high = 1, .high_open = true};
 }
 
@@ -91,7 +91,7 @@ struct Key {
   std::string path{};  ///< "optimizer.params.lr"
   KeyKind kind = KeyKind::kAny;
   KeyStatus status = KeyStatus::kHonoured;
-  Range range{};
+  NumberRange range{};
   std::vector<std::string> choices{};   ///< of a string; empty: any
   std::vector<std::string> accepted{};  ///< as JSON text: values that are fine whatever the status
   bool enabled_block = false;  ///< refused only where it says "enabled": true, at any depth

@@ -56,7 +56,7 @@ std::string json_of(const T& value) {
 /// Honoured. `access` is a generic lambda: (auto& config) -> auto& { return config.member; }.
 /// The JSON type follows from the member's; an optional member without value is not printed.
 template <typename Access>
-Key field(std::string path, Range range, Access access) {
+Key field(std::string path, NumberRange range, Access access) {
   using Member = std::remove_cvref_t<decltype(access(std::declval<Config&>()))>;
   using Value = typename OptionalValue<Member>::type;
   Key key{.path = std::move(path), .kind = key_kind<Value>(), .range = range};

@@ -11,7 +11,7 @@ namespace dstrain {
 namespace {
 
 /// Upper bounds that nobody reaches by intent are only spoken of where they are passed.
-std::string bounds_text(const Range& range, double found) {
+std::string bounds_text(const NumberRange& range, double found) {
   constexpr double kWorthSaying = 1e9;
   const bool has_low = std::isfinite(range.low);
   const bool has_high =
@@ -66,7 +66,7 @@ bool has_type(const Key& key, const JsonNode& node) {
   return true;
 }
 
-bool in_range(const Range& range, double value) {
+bool in_range(const NumberRange& range, double value) {
   const bool above_low = range.low_open ? value > range.low : value >= range.low;
   const bool below_high = range.high_open ? value < range.high : value <= range.high;
   return above_low && below_high;

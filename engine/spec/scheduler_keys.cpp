@@ -49,7 +49,7 @@ Key warmup_max_lr() {
 }
 
 template <typename Access>
-Key range_test(const char* name, Range range, Access access) {
+Key range_test(const char* name, NumberRange range, Access access) {
   return only_for(field(
                       fmt::format("scheduler.params.lr_range_test_{}", name),
                       range, [access](auto& c) -> auto& { return access(c.scheduler.range_test); }),
@@ -58,7 +58,7 @@ Key range_test(const char* name, Range range, Access access) {
 }
 
 template <typename Access>
-Key one_cycle(const char* name, Range range, Access access) {
+Key one_cycle(const char* name, NumberRange range, Access access) {
   return only_for(field(
                       fmt::format("scheduler.params.{}", name),
                       range, [access](auto& c) -> auto& { return access(c.scheduler.one_cycle); }),

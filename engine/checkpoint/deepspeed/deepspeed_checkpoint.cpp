@@ -119,13 +119,13 @@ bool DeepSpeedCheckpoint::has_masters() const {
   return zero_stage_ != 0 || working_dtype_ == "F32";
 }
 
-const StoredTensors& DeepSpeedCheckpoint::tensors(int mp_rank) const {
+const DeepSpeedTensors& DeepSpeedCheckpoint::tensors(int mp_rank) const {
   check(mp_rank >= 0 && mp_rank < num_mp_ranks(), "model-parallel rank {} of {}", mp_rank,
         num_mp_ranks());
   return tensors_[static_cast<std::size_t>(mp_rank)];
 }
 
-void DeepSpeedCheckpoint::read(const StoredTensor& tensor,
+void DeepSpeedCheckpoint::read(const DeepSpeedTensor& tensor,
                                StoredState state,
                                std::int64_t first,
                                std::span<float> out) const {

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "engine/checkpoint/deepspeed/deepspeed_files.h"
+#include "engine/checkpoint/deepspeed/deepspeed_tensor.h"
 #include "engine/checkpoint/deepspeed/model_states.h"
-#include "engine/checkpoint/deepspeed/stored_tensor.h"
 
 namespace dstrain {
 
@@ -50,9 +50,9 @@ class DeepSpeedCheckpoint {
 
   /// The tensors of a model-parallel rank. Each rank has slices of its own, which are not merged
   /// here; a universal checkpoint's parameters are whole and all of rank 0.
-  [[nodiscard]] const StoredTensors& tensors(int mp_rank) const;
+  [[nodiscard]] const DeepSpeedTensors& tensors(int mp_rank) const;
   /// Elements [first, first + out.size()) of a tensor of this checkpoint, which must have `state`.
-  void read(const StoredTensor& tensor,
+  void read(const DeepSpeedTensor& tensor,
             StoredState state,
             std::int64_t first,
             std::span<float> out) const;
@@ -70,7 +70,7 @@ class DeepSpeedCheckpoint {
   std::deque<TorchFile> open_files_;
   std::vector<std::vector<const TorchFile*>> model_states_;  ///< [mp rank][dp rank]
   StoredValues values_;
-  std::vector<StoredTensors> tensors_;  ///< by mp rank
+  std::vector<DeepSpeedTensors> tensors_;  ///< by mp rank
   std::optional<int> zero_stage_;
   int num_dp_ranks_ = 1;
   std::int64_t global_steps_ = 0;

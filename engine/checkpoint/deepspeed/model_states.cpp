@@ -47,30 +47,30 @@ std::set<std::string, std::less<>> buffer_names(const PickleValue& root) {
   return names;
 }
 
-StoredTensor whole_tensor(const TorchFile& file,
-                          TorchTensor tensor,
-                          StoredRole role,
-                          StoredValues& values) {
-  StoredTensor stored{.shape = tensor.shape,
-                      .role = role,
-                      .dtype = tensor.dtype->safetensors_name,
-                      .shared_with = {},
-                      .parts = {}};
+DeepSpeedTensor whole_tensor(const TorchFile& file,
+                             TorchTensor tensor,
+                             StoredRole role,
+                             StoredValues& values) {
+  DeepSpeedTensor stored{.shape = tensor.shape,
+                         .role = role,
+                         .dtype = tensor.dtype->safetensors_name,
+                         .shared_with = {},
+                         .parts = {}};
   const std::int64_t elements = tensor.num_elements();
   stored.parts[0] = {{.source = values.add(file, std::move(tensor)), .elements = elements}};
   return stored;
 }
 
 /// A frozen parameter of stage 3: rank after rank, the last one's padding cut off.
-StoredTensor gathered_tensor(const std::string& name,
-                             std::vector<std::int64_t> shape,
-                             std::span<const TorchFile* const> model_states,
-                             StoredValues& values) {
-  StoredTensor stored{.shape = std::move(shape),
-                      .role = StoredRole::kFrozen,
-                      .dtype = {},
-                      .shared_with = {},
-                      .parts = {}};
+DeepSpeedTensor gathered_tensor(const std::string& name,
+                                std::vector<std::int64_t> shape,
+                                std::span<const TorchFile* const> model_states,
+                                StoredValues& values) {
+  DeepSpeedTensor stored{.shape = std::move(shape),
+                         .role = StoredRole::kFrozen,
+                         .dtype = {},
+                         .shared_with = {},
+                         .parts = {}};
   std::vector<StoredPart> parts;
   std::int64_t missing = stored.num_elements();
   for (const TorchFile* file : model_states) {
@@ -90,7 +90,7 @@ StoredTensor gathered_tensor(const std::string& name,
   return stored;
 }
 
-void add_frozen(StoredTensors& tensors,
+void add_frozen(DeepSpeedTensors& tensors,
                 std::span<const TorchFile* const> model_states,
                 StoredValues& values) {
   const TorchFile& file = *model_states[0];
@@ -111,14 +111,14 @@ void add_frozen(StoredTensors& tensors,
 
 /// Names of one and the same tensor: the rank that writes down which says so; within one file, the
 /// same place in the same storage does too.
-void add_shared(StoredTensors& tensors,
+void add_shared(DeepSpeedTensors& tensors,
                 const PickleValue& root,
                 const TorchFile& shared_names,
                 const std::map<std::string, TorchTensor, std::less<>>& module) {
   const auto share = [&](const std::string& name, std::string_view with) {
     const auto found = tensors.find(with);
     if (found != tensors.end() && !tensors.contains(name)) {
-      StoredTensor copy = found->second;
+      DeepSpeedTensor copy = found->second;
       copy.shared_with = copy.shared_with.empty() ? found->first : copy.shared_with;
       tensors.emplace(name, std::move(copy));
     }
@@ -190,7 +190,7 @@ std::vector<GroupShapes> read_param_shapes(const TorchFile& model_states) {
   });
 }
 
-void add_untrained(StoredTensors& tensors,
+void add_untrained(DeepSpeedTensors& tensors,
                    std::span<const TorchFile* const> model_states,
                    const TorchFile& shared_names,
                    StoredValues& values) {
@@ -215,7 +215,7 @@ void add_untrained(StoredTensors& tensors,
   });
 }
 
-void add_module(StoredTensors& tensors, const TorchFile& model_states, StoredValues& values) {
+void add_module(DeepSpeedTensors& tensors, const TorchFile& model_states, StoredValues& values) {
   reading(model_states, [&](const PickleValue& root) {
     const auto module = module_tensors(root);
     const auto buffers = buffer_names(root);
@@ -228,7 +228,7 @@ void add_module(StoredTensors& tensors, const TorchFile& model_states, StoredVal
       }
       const auto& [name, tensor] = *found;
       const auto role = buffers.contains(name) ? StoredRole::kBuffer : StoredRole::kTrained;
-      StoredTensor stored = whole_tensor(model_states, tensor, role, values);
+      DeepSpeedTensor stored = whole_tensor(model_states, tensor, role, values);
       const auto [place, is_new] =
           places.emplace(std::pair(tensor.storage_key, tensor.offset_elements), name);
       if (!is_new && module.find(place->second)->second.shape == tensor.shape) {
@@ -239,7 +239,7 @@ void add_module(StoredTensors& tensors, const TorchFile& model_states, StoredVal
   });
 }
 
-std::string_view working_dtype(const StoredTensors& tensors, const TorchFile& model_states) {
+std::string_view working_dtype(const DeepSpeedTensors& tensors, const TorchFile& model_states) {
   return reading(model_states, [&](const PickleValue& root) -> std::string_view {
     for (const auto& [name, tensor] : module_tensors(root)) {
       const auto found = tensors.find(name);

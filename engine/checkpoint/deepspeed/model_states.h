@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/checkpoint/deepspeed/stored_tensor.h"
+#include "engine/checkpoint/deepspeed/deepspeed_tensor.h"
 #include "engine/checkpoint/pytorch/torch_file.h"
 
 namespace dstrain {
 
-using StoredTensors = std::map<std::string, StoredTensor, std::less<>>;
+using DeepSpeedTensors = std::map<std::string, DeepSpeedTensor, std::less<>>;
 
 /// A flattened group's parameters in order.
 using GroupShapes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
@@ -33,16 +33,16 @@ std::int64_t count_elements(std::span<const std::int64_t> shape);
 /// Adds what training did not change: frozen parameters, buffers, and the second names of shared
 /// ones. `model_states` are those of all dp ranks that have one: stage 3 splits frozen parameters.
 /// `shared_names` are those of the first model-parallel rank, which alone writes them down.
-void add_untrained(StoredTensors& tensors,
+void add_untrained(DeepSpeedTensors& tensors,
                    std::span<const TorchFile* const> model_states,
                    const TorchFile& shared_names,
                    StoredValues& values);
 
 /// Without ZeRO the module holds every parameter: all of it becomes tensors.
-void add_module(StoredTensors& tensors, const TorchFile& model_states, StoredValues& values);
+void add_module(DeepSpeedTensors& tensors, const TorchFile& model_states, StoredValues& values);
 
 /// The dtype that the model computes in, by safetensors's name: that of its first trained tensor.
 /// "" where the module was not saved (pipelines).
-std::string_view working_dtype(const StoredTensors& tensors, const TorchFile& model_states);
+std::string_view working_dtype(const DeepSpeedTensors& tensors, const TorchFile& model_states);
 
 }  // namespace dstrain

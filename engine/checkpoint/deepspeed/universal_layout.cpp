@@ -38,11 +38,11 @@ TorchTensor read_state(const TorchFile& file) {
   });
 }
 
-StoredTensor read_parameter(const fs::path& folder,
-                            const Shapes& shapes,
-                            std::deque<TorchFile>& files,
-                            StoredValues& values) {
-  StoredTensor stored;
+DeepSpeedTensor read_parameter(const fs::path& folder,
+                               const Shapes& shapes,
+                               std::deque<TorchFile>& files,
+                               StoredValues& values) {
+  DeepSpeedTensor stored;
   const auto known = shapes.find(folder.filename().string());
   for (std::size_t s = 0; s < kStoredStates.size(); ++s) {
     const fs::path path = folder / fmt::format("{}.pt", name_of(kStoredStates[s]));

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <span>
 
+#include "engine/checkpoint/deepspeed/deepspeed_tensor.h"
 #include "engine/checkpoint/deepspeed/model_states.h"
-#include "engine/checkpoint/deepspeed/stored_tensor.h"
 #include "engine/checkpoint/deepspeed/zero_layout.h"
 #include "engine/checkpoint/pytorch/torch_file.h"
 

@@ -125,7 +125,7 @@ class FlatRow {
 
   [[nodiscard]] std::int64_t total() const { return total_; }
 
-  void cut(std::int64_t first, std::int64_t elements, StoredTensor& tensor) const {
+  void cut(std::int64_t first, std::int64_t elements, DeepSpeedTensor& tensor) const {
     auto at = static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), first) -
                                        begins_.begin());
     for (at = at == 0 ? 0 : at - 1; elements > 0 && at < flats_.size(); ++at) {
@@ -154,11 +154,11 @@ class FlatRow {
   std::int64_t total_ = 0;
 };
 
-StoredTensor& add_tensor(StoredTensors& tensors,
-                         const TorchFile& model_states,
-                         const std::string& name,
-                         const std::vector<std::int64_t>& shape) {
-  StoredTensor tensor{
+DeepSpeedTensor& add_tensor(DeepSpeedTensors& tensors,
+                            const TorchFile& model_states,
+                            const std::string& name,
+                            const std::vector<std::int64_t>& shape) {
+  DeepSpeedTensor tensor{
       .shape = shape, .role = StoredRole::kTrained, .dtype = {}, .shared_with = {}, .parts = {}};
   tensor.parts.fill(std::vector<StoredPart>{});
   const auto [at, is_new] = tensors.emplace(name, std::move(tensor));
@@ -186,7 +186,7 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 void lay_out_split_groups(const std::vector<GroupShapes>& groups,
                           const std::vector<RankShard>& shards,
                           const TorchFile& model_states,
-                          StoredTensors& tensors) {
+                          DeepSpeedTensors& tensors) {
   for (std::size_t group = 0; group < groups.size(); ++group) {
     std::vector<const Flat*> flats;
     for (const RankShard& shard : shards) {
@@ -213,7 +213,7 @@ void lay_out_split_groups(const std::vector<GroupShapes>& groups,
 void lay_out_split_parameters(const std::vector<GroupShapes>& groups,
                               const std::vector<RankShard>& shards,
                               const TorchFile& model_states,
-                              StoredTensors& tensors) {
+                              DeepSpeedTensors& tensors) {
   std::vector<FlatRow> rows;
   for (const RankShard& shard : shards) {
     std::vector<const Flat*> flats;
@@ -228,7 +228,7 @@ void lay_out_split_parameters(const std::vector<GroupShapes>& groups,
     for (const auto& [name, shape] : group) {
       const std::int64_t elements = count_elements(shape);
       const std::int64_t slice = elements / num_ranks + (elements % num_ranks != 0 ? 1 : 0);
-      StoredTensor& tensor = add_tensor(tensors, model_states, name, shape);
+      DeepSpeedTensor& tensor = add_tensor(tensors, model_states, name, shape);
       for (std::int64_t rank = 0; rank < num_ranks; ++rank) {
         const FlatRow& row = rows[static_cast<std::size_t>(rank)];
         if (slice > row.total() - at) {

@@ -12,8 +12,8 @@
 #include <optional>
 #include <span>
 
+#include "engine/checkpoint/deepspeed/deepspeed_tensor.h"
 #include "engine/checkpoint/deepspeed/model_states.h"
-#include "engine/checkpoint/deepspeed/stored_tensor.h"
 #include "engine/checkpoint/pytorch/torch_file.h"
 
 namespace dstrain {
@@ -22,7 +22,7 @@ namespace dstrain {
 int read_zero_stage(const TorchFile& optim_states);
 
 struct ZeroLayout {
-  StoredTensors tensors;                       ///< the trained ones
+  DeepSpeedTensors tensors;                    ///< the trained ones
   std::optional<std::int64_t> optimizer_step;  ///< as the optimizer counts
 };
 

@@ -41,7 +41,7 @@ std::vector<float> floats_of(const SafetensorsFile& file, const SafetensorsEntry
 }
 
 std::vector<float> whole(const DeepSpeedCheckpoint& checkpoint,
-                         const StoredTensor& tensor,
+                         const DeepSpeedTensor& tensor,
                          StoredState state) {
   std::vector<float> values(static_cast<std::size_t>(tensor.num_elements()));
   checkpoint.read(tensor, state, 0, values);
@@ -58,7 +58,7 @@ std::set<std::string> compare(const DeepSpeedCheckpoint& checkpoint,
                               int mp_rank,
                               const fs::path& golden) {
   const SafetensorsFile expected(golden);
-  const StoredTensors& tensors = checkpoint.tensors(mp_rank);
+  const DeepSpeedTensors& tensors = checkpoint.tensors(mp_rank);
   std::set<std::string> others;
   for (const auto& [name, tensor] : tensors) {
     others.insert(name);
@@ -71,7 +71,7 @@ std::set<std::string> compare(const DeepSpeedCheckpoint& checkpoint,
                                     [&](auto s) { return name_of(s) == key.substr(0, slash); });
     REQUIRE(state != kStoredStates.end());
     REQUIRE(tensors.contains(name));
-    const StoredTensor& tensor = tensors.at(name);
+    const DeepSpeedTensor& tensor = tensors.at(name);
     CHECK(tensor.shape == entry.shape);
     REQUIRE(tensor.has(*state));
     const std::vector<float> values = floats_of(expected, entry);
@@ -127,7 +127,7 @@ TEST_CASE("weights are those of zero_to_fp32 and moments those of DeepSpeed, bit
   CHECK(compare(checkpoint, 0, kGolden / c.name / "expected.safetensors") == c.others);
   CHECK(checkpoint.model_states(0).at("note").text("note") == "after two steps");
 
-  const StoredTensors& tensors = checkpoint.tensors(0);
+  const DeepSpeedTensors& tensors = checkpoint.tensors(0);
   CHECK(tensors.at("lm_head.weight").shared_with == "wte.weight");
   CHECK(tensors.at("wte.weight").shared_with.empty());
   CHECK(tensors.at("wte.weight").dtype == "F32");
@@ -136,7 +136,7 @@ TEST_CASE("weights are those of zero_to_fp32 and moments those of DeepSpeed, bit
   CHECK(tensors.at("seen").dtype == "I64");
   CHECK(whole(checkpoint, tensors.at("seen"), StoredState::kFp32) == std::vector<float>{3, 5});
   CHECK_FALSE(tensors.contains("mask"));
-  const StoredTensor& frozen = tensors.at("frozen.weight");
+  const DeepSpeedTensor& frozen = tensors.at("frozen.weight");
   CHECK((frozen.role == StoredRole::kFrozen) == (c.zero_stage > 0));
   CHECK(frozen.dtype == c.working_dtype);
   CHECK_FALSE(frozen.has(StoredState::kExpAvg));
@@ -163,7 +163,7 @@ TEST_CASE("each tensor-parallel rank has its own slices", "[checkpoint][deepspee
   // DeepSpeed's rank 0 alone writes down which parameters are shared.
   CHECK(compare(checkpoint, 1, kGolden / "zero1-tp2/expected-1.safetensors") ==
         std::set<std::string>{"frozen.weight", "lm_head.weight"});
-  const StoredTensors& second = checkpoint.tensors(1);
+  const DeepSpeedTensors& second = checkpoint.tensors(1);
   CHECK(second.at("lm_head.weight").shared_with == "wte.weight");
   CHECK_FALSE(
       same_bits(whole(checkpoint, second.at("wte.weight"), StoredState::kFp32),
@@ -195,7 +195,7 @@ TEST_CASE("a universal checkpoint of two tensor-parallel ranks has whole paramet
   int num_compared = 0;
   for (const auto& [key, entry] : first.tensors()) {
     const std::string name = key.substr(key.find('/') + 1);
-    const StoredTensor& tensor = checkpoint.tensors(0).at(name);
+    const DeepSpeedTensor& tensor = checkpoint.tensors(0).at(name);
     if (tensor.role != StoredRole::kTrained) {
       continue;
     }
@@ -211,7 +211,7 @@ TEST_CASE("a universal checkpoint of two tensor-parallel ranks has whole paramet
   }
   CHECK(num_compared == 25);  // 8 parameters with 3 states, and the tied head
   // What is not trained is not under `zero`: each rank has its own.
-  const StoredTensors& others = checkpoint.tensors(1);
+  const DeepSpeedTensors& others = checkpoint.tensors(1);
   CHECK(others.size() == 3);
   CHECK_FALSE(
       same_bits(whole(checkpoint, others.at("frozen.weight"), StoredState::kFp32),
@@ -224,7 +224,7 @@ TEST_CASE("a 16-bit run without ZeRO has weights but no nameable masters",
   CHECK(checkpoint.zero_stage() == 0);
   CHECK_FALSE(checkpoint.has_masters());
   CHECK(checkpoint.working_dtype() == "BF16");
-  const StoredTensor& weight = checkpoint.tensors(0).at("wte.weight");
+  const DeepSpeedTensor& weight = checkpoint.tensors(0).at("wte.weight");
   CHECK(weight.dtype == "BF16");
   CHECK_FALSE(weight.has(StoredState::kExpAvg));
 }

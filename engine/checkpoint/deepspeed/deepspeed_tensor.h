@@ -1,4 +1,4 @@
-// StoredTensor: a parameter whose values lie in pieces, in the files of many ranks. StoredValues
+// DeepSpeedTensor: a parameter whose values lie in pieces, in the files of many ranks. StoredValues
 // holds the tensors that the pieces are cut from, and reads any range of a parameter through them.
 #pragma once
 
@@ -29,7 +29,7 @@ struct StoredPart {
   std::int64_t elements = 0;
 };
 
-struct StoredTensor {
+struct DeepSpeedTensor {
   std::vector<std::int64_t> shape;
   StoredRole role = StoredRole::kTrained;
   std::string_view dtype;   ///< of the values as stored, by safetensors's name: "F32", "BF16", …
@@ -52,7 +52,7 @@ class StoredValues {
   }
 
   /// Elements [first, first + out.size()) of a tensor that has the state.
-  void read(const StoredTensor& tensor,
+  void read(const DeepSpeedTensor& tensor,
             StoredState state,
             std::int64_t first,
             std::span<float> out) const;

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/deepspeed/stored_tensor.h"
+#include "engine/checkpoint/deepspeed/deepspeed_tensor.h"
 
 #include <algorithm>
 #include <utility>
@@ -22,7 +22,7 @@ std::string_view name_of(StoredState state) {
   return "?";
 }
 
-std::int64_t StoredTensor::num_elements() const {
+std::int64_t DeepSpeedTensor::num_elements() const {
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) {
     count *= extent;
@@ -35,7 +35,7 @@ std::size_t StoredValues::add(const TorchFile& file, TorchTensor tensor) {
   return sources_.size() - 1;
 }
 
-void StoredValues::read(const StoredTensor& tensor,
+void StoredValues::read(const DeepSpeedTensor& tensor,
                         StoredState state,
                         std::int64_t first,
                         std::span<float> out) const {
