@@ -164,6 +164,16 @@ class Ops {
                                  Tensor out,
                                  Tensor logsumexp_BHT,
                                  Stream& stream) = 0;
+  /// Generation: the positions [first_position, first_position + T) of one sequence (B = 1), those
+  /// before them having gone through earlier calls. Keys and values of qkv go into their rows of
+  /// the cache; then every query attends to the rows up to its own.
+  /// cache: [P, 2K·D], a position a row k‖v, each head-major, of qkv's dtype. out: [T, H·D].
+  virtual void attention_cached(const AttentionShape& shape,
+                                std::int64_t first_position,
+                                ConstTensor qkv,
+                                Tensor cache,
+                                Tensor out,
+                                Stream& stream) = 0;
   /// dqkv (overwritten) from dout; recomputes the scores. delta_BHT: f32 scratch.
   virtual void attention_backward(const AttentionShape& shape,
                                   ConstTensor qkv,

@@ -60,6 +60,12 @@ class CpuOps final : public Ops {
                          Tensor out,
                          Tensor logsumexp_BHT,
                          Stream& stream) override;
+  void attention_cached(const AttentionShape& shape,
+                        std::int64_t first_position,
+                        ConstTensor qkv,
+                        Tensor cache,
+                        Tensor out,
+                        Stream& stream) override;
   void attention_backward(const AttentionShape& shape,
                           ConstTensor qkv,
                           ConstTensor out,
@@ -158,6 +164,9 @@ class CpuOps final : public Ops {
                     std::int64_t width,
                     Write write,
                     float* total);
+  /// linear_forward of one token.
+  void linear_one_token(
+      ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream);
   /// y = or += scale · x.
   void scale_elements(int threads, ConstTensor x, float scale, Tensor y, bool adds);
   void zero_bytes(void* data, std::int64_t bytes);

@@ -1,6 +1,11 @@
-// Linear layers: products by CpuMatmul, bias and its gradient by our own loops over rows.
+// Linear layers: products by CpuMatmul, but for those of one token, which read each weight once and
+// are as fast as memory; bias and its gradient by our own loops over rows.
 //
 // N tokens, I inputs, O outputs
+#include <algorithm>
+#include <array>
+#include <type_traits>
+
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
@@ -9,7 +14,48 @@ namespace dstrain {
 
 void CpuOps::linear_forward(
     ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) {
+  if (x_NI.shape().rank() == 2 && x_NI.dim(0) == 1) {
+    linear_one_token(x_NI, w_OI, bias_O, y_NO, stream);
+    return;
+  }
   stream.run([=, this] { matmul_.forward(x_NI, w_OI, bias_O, y_NO); });
+}
+
+// Tasks of a fixed number of outputs, each a sum of its own: the same bits on any number of
+// threads.
+void CpuOps::linear_one_token(
+    ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) {
+  const auto [outputs, inputs] = as_matrix(w_OI);
+  const DType dtype = x_NI.dtype();
+  expect(x_NI, "x", dtype, inputs);
+  expect(w_OI, "the weight", dtype, outputs * inputs);
+  expect_optional(bias_O, "bias", dtype, outputs);
+  expect(y_NO, "y", y_NO.dtype() == DType::kF32 ? DType::kF32 : dtype, outputs);
+  stream.run([=, this, outputs = outputs, inputs = inputs] {
+    constexpr std::int64_t kOutputs = 64;
+    const auto scratch = scratch_.lease(inputs * size_of(DType::kF32));
+    float* const x = scratch.as<float>();
+    with_loops(loops_, dtype, [&]<typename T>(const TypedLoops<T>& loops) {
+      loops.cast_to_f32(pointer<T>(x_NI), x, inputs);
+      const T* const bias = pointer<T>(bias_O);
+      parallel_pieces(threads_, outputs, kOutputs, [&](std::int64_t begin, std::int64_t end) {
+        std::array<float, kOutputs> sums;
+        loops.row_products(x, pointer<T>(w_OI) + begin * inputs,
+                           bias == nullptr ? nullptr : bias + begin, inputs, end - begin,
+                           sums.data());
+        with_loops(loops_, y_NO.dtype(), [&]<typename Y>(const TypedLoops<Y>&) {
+          Y* const y = pointer<Y>(y_NO) + begin;
+          if constexpr (std::is_same_v<Y, float>) {
+            std::copy_n(sums.data(), end - begin, y);
+          } else if constexpr (std::is_same_v<Y, BF16>) {
+            loops_.f32.cast_to_bf16(sums.data(), y, end - begin);
+          } else {
+            loops_.f32.cast_to_f16(sums.data(), y, end - begin);
+          }
+        });
+      });
+    });
+  });
 }
 
 void CpuOps::linear_backward_input(ConstTensor dy_NO,

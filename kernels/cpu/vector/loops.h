@@ -85,6 +85,21 @@ struct AttentionTask {
   void* scratch;  ///< attention_scratch_bytes(), aligned to 64
 };
 
+/// One query of all heads that read one key/value head, over the positions of a cache.
+template <typename T>
+struct CachedAttentionTask {
+  std::int64_t positions;  ///< that the query sees
+  std::int64_t head_dim;
+  std::int64_t group;       ///< query heads of this key/value head
+  std::int64_t row_stride;  ///< elements from one position of the cache to the next
+  float scale;              ///< 1 / sqrt(head_dim)
+  const T* q;               ///< heads side by side
+  const T* k;               ///< first position
+  const T* v;
+  T* out;         ///< as q
+  float* scores;  ///< scratch [positions]
+};
+
 /// Queries and keys of one tile of scores.
 constexpr std::int64_t kAttentionTile = 64;
 
@@ -133,6 +148,14 @@ struct TypedLoops {
   std::int64_t (*attention_scratch_bytes)(std::int64_t sequence, std::int64_t head_dim);
   void (*attention_forward)(const AttentionTask<T>& task);
   void (*attention_backward)(const AttentionTask<T>& task);
+  void (*attention_cached)(const CachedAttentionTask<T>& task);
+  /// y[o] = Σ x[i] · w[o][i] + bias[o] (nullptr: none) for `outputs` rows of w.
+  void (*row_products)(const float* x,
+                       const T* w,
+                       const T* bias,
+                       std::int64_t inputs,
+                       std::int64_t outputs,
+                       float* y);
 };
 
 struct VectorLoops {

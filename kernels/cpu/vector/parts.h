@@ -10,6 +10,7 @@ void fill_optimizers(VectorLoops* loops);
 void fill_norm(VectorLoops* loops);
 void fill_cross_entropy(VectorLoops* loops);
 void fill_attention(VectorLoops* loops);
+void fill_generation(VectorLoops* loops);
 /// All of them.
 void fill_loops(VectorLoops* loops);
 

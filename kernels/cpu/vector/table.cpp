@@ -9,6 +9,7 @@ void fill_loops(VectorLoops* loops) {
   fill_norm(loops);
   fill_cross_entropy(loops);
   fill_attention(loops);
+  fill_generation(loops);
 }
 
 }  // namespace dstrain::DSTRAIN_ISA

@@ -1,0 +1,74 @@
+// Attention over a cache of keys and values, for generation.
+//
+// T new positions, H query heads, K key/value heads, D head dim, P rows of the cache; a row of qkv:
+// q (H·D) ‖ k (K·D) ‖ v, of the cache: k ‖ v
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/typed.h"
+
+namespace dstrain {
+
+// One task per key/value head and run of queries: a run reads the same keys and values again while
+// they are in the cache, and one new position makes as many tasks as there are heads.
+void CpuOps::attention_cached(const AttentionShape& shape,
+                              std::int64_t first_position,
+                              ConstTensor qkv,
+                              Tensor cache,
+                              Tensor out,
+                              Stream& stream) {
+  const std::int64_t added = shape.sequence;
+  const std::int64_t kv_heads = shape.key_value_heads;
+  const std::int64_t depth = shape.head_dim;
+  check(shape.batch == 1 && added >= 1 && kv_heads >= 1 && depth >= 1 && first_position >= 0 &&
+            shape.query_heads >= 1 && shape.query_heads % kv_heads == 0,
+        "cached attention: batch {}, {} positions from {} on, {} query heads over {} key/value "
+        "heads of {}",
+        shape.batch, added, first_position, shape.query_heads, kv_heads, depth);
+  const std::int64_t query_width = shape.query_heads * depth;
+  const std::int64_t cached_width = 2 * kv_heads * depth;
+  const auto [rows, row_width] = as_matrix(cache);
+  check(row_width == cached_width && first_position + added <= rows,
+        "cached attention: positions [{}, {}) in a cache of shape {}, expected rows of {}",
+        first_position, first_position + added, cache.shape().to_string(), cached_width);
+  expect(qkv, "cached attention: qkv", qkv.dtype(), added * (query_width + cached_width));
+  expect(cache, "cached attention: cache", qkv.dtype(), rows * cached_width);
+  expect(out, "cached attention: out", qkv.dtype(), added * query_width);
+  stream.run([=, this] {
+    with_loops(loops_, qkv.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      const std::int64_t qkv_width = query_width + cached_width;
+      T* const stored = pointer<T>(cache);
+      for (std::int64_t t = 0; t < added; ++t) {
+        std::copy_n(pointer<T>(qkv) + t * qkv_width + query_width, cached_width,
+                    stored + (first_position + t) * cached_width);
+      }
+      constexpr std::int64_t kQueries = 16;
+      const std::int64_t runs = (added + kQueries - 1) / kQueries;
+      const std::int64_t scores = first_position + added;
+      const auto scratch = scratch_.lease(scores * threads_ * size_of(DType::kF32));
+      parallel_for(threads_, runs * kv_heads, [&](std::int64_t index, int worker) {
+        const std::int64_t kv = index % kv_heads;
+        const std::int64_t first = index / kv_heads * kQueries;
+        const std::int64_t group = shape.query_heads / kv_heads;
+        for (std::int64_t t = first; t < std::min(first + kQueries, added); ++t) {
+          loops.attention_cached({
+              .positions = first_position + t + 1,
+              .head_dim = depth,
+              .group = group,
+              .row_stride = cached_width,
+              .scale = 1.0F / std::sqrt(static_cast<float>(depth)),
+              .q = pointer<T>(qkv) + t * qkv_width + kv * group * depth,
+              .k = stored + kv * depth,
+              .v = stored + (kv_heads + kv) * depth,
+              .out = pointer<T>(out) + t * query_width + kv * group * depth,
+              .scores = scratch.as<float>() + worker * scores,
+          });
+        }
+      });
+    });
+  });
+}
+
+}  // namespace dstrain

@@ -1,0 +1,123 @@
+// What generation adds: one token at a time. Both loops read each weight and each cached key and
+// value once and do little with them, so memory sets their pace; sums are added in an order that
+// depends on sizes alone.
+#include "kernels/cpu/vector/attention_softmax.h"
+#include "kernels/cpu/vector/parts.h"
+#include "kernels/cpu/vector/vec.h"
+
+namespace dstrain::DSTRAIN_ISA {
+namespace {
+
+/// y[0 … kRows) of kRows neighbouring rows of w.
+template <int kRows, typename T>
+DSTRAIN_INLINE void products_of_rows(const float* x, const T* w, std::int64_t inputs_I, float* y) {
+  Vec sums[kRows][2] = {};
+  for_each_vec_pair(inputs_I, [=, &sums](std::int64_t i, auto width, int chain) {
+    const Vec value = load(x + i, width);
+#pragma GCC unroll 4
+    for (int row = 0; row < kRows; ++row) {
+      sums[row][chain] += value * load(w + row * inputs_I + i, width);
+    }
+  });
+  for (int row = 0; row < kRows; ++row) {
+    y[row] = sum_lanes(sums[row][0] + sums[row][1]);
+  }
+}
+
+template <typename T>
+[[gnu::flatten]] void row_products(const float* x,
+                                   const T* w,
+                                   const T* bias,
+                                   std::int64_t inputs_I,
+                                   std::int64_t outputs_O,
+                                   float* y) {
+  constexpr int kRows = 4;
+  std::int64_t o = 0;
+  for (; o + kRows <= outputs_O; o += kRows) {
+    products_of_rows<kRows>(x, w + o * inputs_I, inputs_I, y + o);
+  }
+  for (; o < outputs_O; ++o) {
+    products_of_rows<1>(x, w + o * inputs_I, inputs_I, y + o);
+  }
+  if (bias != nullptr) {
+    for_each_vec(outputs_O, [=](std::int64_t at, auto width) {
+      store(y + at, load(y + at, width) + load(bias + at, width), width);
+    });
+  }
+}
+
+/// scores[p] = exp(q · k[p] · scale - largest); returns their sum.
+template <typename T>
+DSTRAIN_INLINE float exponentials(const CachedAttentionTask<T>& task, const T* q) {
+  float largest = -1.0e30F;
+  for (std::int64_t p = 0; p < task.positions; ++p) {
+    const T* k = task.k + p * task.row_stride;
+    Vec sums[2] = {};
+    for_each_vec_pair(task.head_dim, [=, &sums](std::int64_t d, auto width, int chain) {
+      sums[chain] += load(q + d, width) * load(k + d, width);
+    });
+    const float score = sum_lanes(sums[0] + sums[1]);
+    task.scores[p] = score;
+    largest = score > largest ? score : largest;
+  }
+  const float scale2 = task.scale * kLog2E;
+  const float largest2 = largest * scale2;
+  float* const scores = task.scores;
+  Vec total{};
+  for_each_vec(task.positions, [=, &total](std::int64_t p, auto width) {
+    const Vec value = fast_exp2(load(scores + p, width) * scale2 - largest2);
+    store(scores + p, value, width);
+    total += covered(value, width);
+  });
+  return sum_lanes(total);
+}
+
+/// kVecs vectors of out from column d on; the sums stay in registers.
+template <int kVecs, typename T, typename Width>
+DSTRAIN_INLINE void weighted_values(
+    const CachedAttentionTask<T>& task, std::int64_t d, Width width, float factor, T* out) {
+  Vec sums[kVecs] = {};
+  const T* v = task.v + d;
+  for (std::int64_t p = 0; p < task.positions; ++p, v += task.row_stride) {
+    const float weight = task.scores[p];
+#pragma GCC unroll 4
+    for (int vec = 0; vec < kVecs; ++vec) {
+      sums[vec] += weight * load(v + vec * kLanes, width);
+    }
+  }
+  for (int vec = 0; vec < kVecs; ++vec) {
+    store(out + d + vec * kLanes, sums[vec] * factor, width);
+  }
+}
+
+template <typename T>
+[[gnu::flatten]] void attention_cached(const CachedAttentionTask<T>& task) {
+  constexpr int kVecs = 4;
+  for (std::int64_t head = 0; head < task.group; ++head) {
+    const float factor = 1.0F / exponentials(task, task.q + head * task.head_dim);
+    T* const out = task.out + head * task.head_dim;
+    std::int64_t d = 0;
+    for (; d + kVecs * kLanes <= task.head_dim; d += kVecs * kLanes) {
+      weighted_values<kVecs>(task, d, Whole{}, factor, out);
+    }
+    for_each_vec(task.head_dim - d, [=, &task](std::int64_t more, auto width) {
+      weighted_values<1>(task, d + more, width, factor, out);
+    });
+  }
+}
+
+template <typename T>
+void fill(TypedLoops<T>* loops) {
+  loops->row_products = row_products<T>;
+  loops->attention_cached = attention_cached<T>;
+}
+
+}  // namespace
+
+void fill_generation(VectorLoops* loops) {
+  fill(&loops->f32);
+  fill(&loops->bf16);
+  fill(&loops->f16);
+}
+
+}  // namespace dstrain::DSTRAIN_ISA

@@ -1,0 +1,130 @@
+// Attention over a cache against fp64 loops over one sequence, handed over in parts of several
+// sizes: whatever the parts, each query sees the positions up to its own.
+//
+// T positions, H query heads, K key/value heads, D head dim, P rows of the cache
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <catch2/catch.hpp>
+
+#include "tests/ops/lab.h"
+
+namespace dstrain::test {
+namespace {
+
+struct Heads {
+  std::int64_t query;
+  std::int64_t key_value;
+  std::int64_t depth;
+
+  [[nodiscard]] std::int64_t width() const { return (query + 2 * key_value) * depth; }
+};
+
+Values all_attention(const Heads& heads, std::int64_t positions, const Values& qkv) {
+  const auto at = [&](std::int64_t t, std::int64_t head, std::int64_t d) {
+    return qkv[static_cast<std::size_t>(t * heads.width() + head * heads.depth + d)];
+  };
+  Values out;
+  for (std::int64_t t = 0; t < positions; ++t) {
+    for (std::int64_t h = 0; h < heads.query; ++h) {
+      const std::int64_t key = heads.query + h / (heads.query / heads.key_value);
+      Values weights;
+      for (std::int64_t u = 0; u <= t; ++u) {
+        double score = 0.0;
+        for (std::int64_t d = 0; d < heads.depth; ++d) {
+          score += at(t, h, d) * at(u, key, d);
+        }
+        weights.push_back(std::exp(score / std::sqrt(static_cast<double>(heads.depth))));
+      }
+      const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+      for (std::int64_t d = 0; d < heads.depth; ++d) {
+        double sum = 0.0;
+        for (std::int64_t u = 0; u <= t; ++u) {
+          sum += weights[static_cast<std::size_t>(u)] / total * at(u, key + heads.key_value, d);
+        }
+        out.push_back(sum);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("cached attention agrees with fp64 whatever parts a sequence comes in",
+          "[ops][attention]") {
+  for (const DType dtype : kComputeDtypes) {
+    for (const Heads& heads : {Heads{4, 1, 8}, {6, 2, 80}, {2, 2, 128}, {3, 3, 64}, {4, 2, 5}}) {
+      CAPTURE(name_of(dtype), heads.query, heads.key_value, heads.depth);
+      constexpr std::int64_t kPositions = 70;
+      constexpr std::int64_t kRows = 77;  // more than are used
+      const Values qkv = rounded_to(dtype, random_values(kPositions * heads.width(), 1, 2.0));
+      const Values expected = all_attention(heads, kPositions, qkv);
+      // Scores are of order 8, of which f32 keeps 1e-6; they go through exp.
+      const double relative = relative_error_of(dtype);
+      conforms(
+          {{"in one part", expected, relative, 1e-5},
+           {"in parts", expected, relative, 1e-5},
+           {"one by one", expected, relative, 1e-5}},
+          [&](Lab& lab) {
+            const Tensor in = lab.put(qkv, dtype, {kPositions, heads.width()});
+            const auto attend_in = [&](const std::vector<std::int64_t>& parts) {
+              const Tensor cache = lab.unset(dtype, {kRows, 2 * heads.key_value * heads.depth});
+              const Tensor out = lab.unset(dtype, {kPositions, heads.query * heads.depth});
+              std::int64_t begin = 0;
+              for (const std::int64_t part : parts) {
+                lab.ops().attention_cached({.batch = 1,
+                                            .sequence = part,
+                                            .query_heads = heads.query,
+                                            .key_value_heads = heads.key_value,
+                                            .head_dim = heads.depth},
+                                           begin, in.rows(begin, begin + part), cache,
+                                           out.rows(begin, begin + part), lab.stream());
+                begin += part;
+              }
+              REQUIRE(begin == kPositions);
+              return lab.get(out);
+            };
+            return std::vector<Values>{attend_in({kPositions}), attend_in({17, 1, 33, 1, 18}),
+                                       attend_in(std::vector<std::int64_t>(kPositions, 1))};
+          });
+    }
+  }
+}
+
+TEST_CASE("the way a sequence comes in parts does not change a bit", "[ops][attention]") {
+  for (const BackendUnderTest& backend : backends_under_test()) {
+    INFO(backend.name);
+    Lab lab(backend.make(2));
+    const Heads heads{4, 2, 64};
+    const AttentionShape one{1, 1, heads.query, heads.key_value, heads.depth};
+    AttentionShape whole = one;
+    whole.sequence = 40;
+    const Tensor in =
+        lab.put(random_values(40 * heads.width(), 1), DType::kF32, {40, heads.width()});
+    const Shape cached{40, 2 * heads.key_value * heads.depth};
+    const Tensor at_once = lab.unset(DType::kF32, {40, heads.query * heads.depth});
+    lab.ops().attention_cached(whole, 0, in, lab.unset(DType::kF32, cached), at_once, lab.stream());
+    const Tensor one_by_one = lab.unset(DType::kF32, at_once.shape());
+    const Tensor cache = lab.unset(DType::kF32, cached);
+    for (std::int64_t t = 0; t < 40; ++t) {
+      lab.ops().attention_cached(one, t, in.rows(t, t + 1), cache, one_by_one.rows(t, t + 1),
+                                 lab.stream());
+    }
+    CHECK((lab.get(at_once) == lab.get(one_by_one)));
+  }
+}
+
+TEST_CASE("positions beyond the cache are refused", "[ops][attention]") {
+  Lab lab(backends_under_test().front().make(1));
+  const AttentionShape shape{1, 2, 2, 1, 4};
+  const Tensor in = lab.unset(DType::kF32, {2, 16});
+  const Tensor out = lab.unset(DType::kF32, {2, 8});
+  const Tensor cache = lab.unset(DType::kF32, {5, 8});
+  lab.ops().attention_cached(shape, 3, in, cache, out, lab.stream());
+  CHECK_THROWS_WITH(lab.ops().attention_cached(shape, 4, in, cache, out, lab.stream()),
+                    Catch::Contains("positions [4, 6) in a cache of shape [5, 8]"));
+}
+
+}  // namespace dstrain::test
