@@ -162,6 +162,7 @@ class Preparation {
       tokenizer_ = Tokenizer::make(options_.tokenizer);
     }
     summary_.vocab_size = tokenizer_->vocab_size();
+    summary_.append_eod = options_.append_eod;
     if (options_.append_eod) {
       summary_.vocab_size = std::max(summary_.vocab_size, std::int64_t{*options_.append_eod} + 1);
     }

@@ -39,6 +39,7 @@ struct PrepareSummary {
   std::string tokenizer;
   std::int64_t vocab_size = 0;  ///< what model.vocab_size has to be, at least
   std::string token_type;
+  std::optional<std::int32_t> append_eod;  ///< id behind every document
   PreparedSplit train;
   std::optional<PreparedSplit> validation;
   std::int64_t files_found = 0;

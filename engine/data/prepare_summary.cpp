@@ -20,6 +20,7 @@ std::string to_json(const PrepareSummary& summary) {
                                  {"tokenizer", summary.tokenizer},
                                  {"vocab_size", summary.vocab_size},
                                  {"token_type", summary.token_type},
+                                 {"append_eod", nullptr},
                                  {"train", to_json(summary.train)},
                                  {"validation", nullptr},
                                  {"files_found", summary.files_found},
@@ -32,6 +33,9 @@ std::string to_json(const PrepareSummary& summary) {
                                    {"special", summary.special}}},
                                  {"unreadable", summary.unreadable},
                                  {"seconds", summary.seconds}};
+  if (summary.append_eod) {
+    json["append_eod"] = *summary.append_eod;
+  }
   if (summary.validation) {
     json["validation"] = to_json(*summary.validation);
   }

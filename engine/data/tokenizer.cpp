@@ -18,6 +18,8 @@ constexpr std::string_view kSentencePiecePrefix = "sentencepiece:";
 class Bytes final : public Tokenizer {
  public:
   [[nodiscard]] std::int64_t vocab_size() const override { return 256; }
+  [[nodiscard]] std::optional<std::int32_t> beginning_of_text() const override { return {}; }
+  [[nodiscard]] std::optional<std::int32_t> end_of_text() const override { return {}; }
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
     const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
@@ -60,6 +62,12 @@ class SentencePiece final : public Tokenizer {
   }
 
   [[nodiscard]] std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
+  [[nodiscard]] std::optional<std::int32_t> beginning_of_text() const override {
+    return id_or_none(processor_.bos_id());
+  }
+  [[nodiscard]] std::optional<std::int32_t> end_of_text() const override {
+    return id_or_none(processor_.eos_id());
+  }
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
     std::vector<int> own;
@@ -108,6 +116,10 @@ class SentencePiece final : public Tokenizer {
   [[nodiscard]] bool is_slow() const override { return true; }
 
  private:
+  static std::optional<std::int32_t> id_or_none(int id) {
+    return id < 0 ? std::nullopt : std::optional<std::int32_t>(id);
+  }
+
   sentencepiece::SentencePieceProcessor processor_;
   bool lines_are_independent_ = false;
 };

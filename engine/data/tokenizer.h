@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,10 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
+  /// Ids that stand for no text, but for where one begins and ends, if there are such. encode()
+  /// adds neither.
+  [[nodiscard]] virtual std::optional<std::int32_t> beginning_of_text() const = 0;
+  [[nodiscard]] virtual std::optional<std::int32_t> end_of_text() const = 0;
   /// Puts the ids of `text` behind those in `ids`.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
   /// Throws ConfigError if an id is not in the vocabulary.

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <numbers>
-#include <vector>
 
 namespace dstrain {
 
@@ -82,21 +81,9 @@ void Attention::prepare(const ExecContext& context) const {
   }
   const Tensor cosine = context.buffer(cosine_);
   const Tensor sine = context.buffer(sine_);
-  const std::int64_t pairs = model_.head_dim / 2;
-  std::vector<float> cos_values(static_cast<std::size_t>(cosine.numel()));
-  std::vector<float> sin_values(cos_values.size());
-  for (std::int64_t position = 0; position < shape_.sequence; ++position) {
-    for (std::int64_t pair = 0; pair < pairs; ++pair) {
-      // Hugging Face multiplies in f32 too; the table then agrees to the last bit or two.
-      const float angle =
-          static_cast<float>(position) * static_cast<float>(rope_frequency(model_, pair));
-      const auto at = static_cast<std::size_t>(position * pairs + pair);
-      cos_values[at] = std::cos(angle);
-      sin_values[at] = std::sin(angle);
-    }
-  }
-  context.device.copy_from_host(cos_values.data(), cosine, context.compute);
-  context.device.copy_from_host(sin_values.data(), sine, context.compute);
+  const RopeTables tables = rope_tables(model_, shape_.sequence);
+  context.device.copy_from_host(tables.cosine.data(), cosine, context.compute);
+  context.device.copy_from_host(tables.sine.data(), sine, context.compute);
   context.compute.synchronize();
 }
 
@@ -152,6 +139,20 @@ double rope_frequency(const ModelSpec& model, std::int64_t pair) {
   const double smooth = (original / wavelength - scaling.low_frequency_factor) /
                         (scaling.high_frequency_factor - scaling.low_frequency_factor);
   return (1.0 - smooth) * frequency / scaling.factor + smooth * frequency;
+}
+
+RopeTables rope_tables(const ModelSpec& model, std::int64_t positions) {
+  RopeTables tables;
+  for (std::int64_t position = 0; position < positions; ++position) {
+    for (std::int64_t pair = 0; pair < model.head_dim / 2; ++pair) {
+      // Hugging Face multiplies in f32 too; the table then agrees to the last bit or two.
+      const float angle =
+          static_cast<float>(position) * static_cast<float>(rope_frequency(model, pair));
+      tables.cosine.push_back(std::cos(angle));
+      tables.sine.push_back(std::sin(angle));
+    }
+  }
+  return tables;
 }
 
 }  // namespace dstrain

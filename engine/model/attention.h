@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine/model/layer_shape.h"
 #include "engine/model/linear.h"
@@ -45,5 +46,12 @@ class Attention {
 /// Rotation of one position step for each of the D/2 pairs, in radians: theta^(-2i/D), stretched
 /// as Llama-3.1 does where the model says so.
 double rope_frequency(const ModelSpec& model, std::int64_t pair);
+
+/// [positions, D/2] each, as the rotation reads them.
+struct RopeTables {
+  std::vector<float> cosine;
+  std::vector<float> sine;
+};
+RopeTables rope_tables(const ModelSpec& model, std::int64_t positions);
 
 }  // namespace dstrain

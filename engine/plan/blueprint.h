@@ -67,9 +67,10 @@ struct UnitDecl {
 };
 
 enum class Lifetime : std::uint8_t {
-  kSaved,    ///< from forward to backward: one per micro-batch in flight
-  kScratch,  ///< within one call: layers that declare the same name share it
-  kConstant  ///< filled once at start
+  kSaved,     ///< from forward to backward: one per micro-batch in flight
+  kScratch,   ///< within one call: layers that declare the same name share it
+  kConstant,  ///< filled once at start
+  kCache      ///< generation: what later calls read of earlier tokens
 };
 
 /// Whose activations a buffer holds, as people ask for them.

@@ -42,7 +42,7 @@ Names names_of(MemoryComponent component) {
 
 bool consists_of_buffers(RegionKind kind) {
   return kind == RegionKind::kSaved || kind == RegionKind::kScratch ||
-         kind == RegionKind::kConstants;
+         kind == RegionKind::kConstants || kind == RegionKind::kCache;
 }
 
 }  // namespace
@@ -92,6 +92,7 @@ MemoryComponent component_of(RegionKind kind) {
       return MemoryComponent::kWorkspace;
     case RegionKind::kSaved:
     case RegionKind::kScratch:
+    case RegionKind::kCache:
       break;
   }
   fail_check(fmt::format("the region \"{}\" is of several components", name_of(kind)),

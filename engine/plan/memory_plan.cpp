@@ -16,6 +16,8 @@ RegionKind region_of(Lifetime lifetime) {
       return RegionKind::kScratch;
     case Lifetime::kConstant:
       return RegionKind::kConstants;
+    case Lifetime::kCache:
+      return RegionKind::kCache;
   }
   return RegionKind::kScratch;
 }
@@ -52,6 +54,8 @@ std::string name_of(RegionKind kind) {
       return "scratch";
     case RegionKind::kConstants:
       return "constants";
+    case RegionKind::kCache:
+      return "key/value cache";
   }
   return "?";
 }
@@ -222,7 +226,7 @@ void MemoryPlan::add_buckets(RegionKind kind,
 }
 
 void MemoryPlan::plan_buffers(const Blueprint& blueprint) {
-  std::array<std::int64_t, 3> ends{};  // by lifetime; saved ones end chunk by chunk
+  std::array<std::int64_t, 4> ends{};  // by lifetime; saved ones end chunk by chunk
   saved_strides_.assign(options_.slots.size(), 0);
   for (const BufferDecl& buffer : blueprint.buffers()) {
     const bool saved = buffer.lifetime == Lifetime::kSaved;
@@ -247,10 +251,15 @@ void MemoryPlan::plan_buffers(const Blueprint& blueprint) {
   }
   regions_.push_back({RegionKind::kSaved, saved, because});
   regions_.push_back({RegionKind::kScratch, ends[static_cast<std::size_t>(Lifetime::kScratch)],
-                      "gradients of activations, activations computed again and a chunk of "
-                      "logits, shared by all layers"});
+                      options_.training
+                          ? "gradients of activations, activations computed again and a chunk of "
+                            "logits, shared by all layers"
+                          : "activations of one forward, shared by all layers, and logits"});
   regions_.push_back({RegionKind::kConstants, ends[static_cast<std::size_t>(Lifetime::kConstant)],
                       "tables filled at start"});
+  if (const std::int64_t cache = ends[static_cast<std::size_t>(Lifetime::kCache)]; cache > 0) {
+    regions_.push_back({RegionKind::kCache, cache, "keys and values of every position and block"});
+  }
 }
 
 std::int64_t MemoryPlan::saved_stride_bytes(int chunk) const {

@@ -25,10 +25,11 @@ enum class RegionKind : std::uint8_t {
   kWireBuckets,      ///< a whole unit's gradient in the dtype that it travels in
   kFirstMoment,      ///< running averages of the optimizer
   kSecondMoment,
-  kSaved,     ///< activations kept from forward to backward, chunk by chunk: one set of a chunk's
-              ///< for each of its micro-batches in flight
-  kScratch,   ///< buffers that live within one call
-  kConstants  ///< tables filled at start
+  kSaved,      ///< activations kept from forward to backward, chunk by chunk: one set of a chunk's
+               ///< for each of its micro-batches in flight
+  kScratch,    ///< buffers that live within one call
+  kConstants,  ///< tables filled at start
+  kCache       ///< generation: keys and values of earlier tokens
 };
 std::string name_of(RegionKind kind);
 

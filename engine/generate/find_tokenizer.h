@@ -1,0 +1,38 @@
+// Which tokenizer a checkpoint's tokens are of: found where prepare-data or Hugging Face left word
+// of it, never guessed from the size of a vocabulary.
+//
+//   1 what the user says
+//   2 tokenizer.model beside the weights
+//   3 dataset.json in a folder of the run's training data
+//   4 tokenizer.model beside the weights that the run started from
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/data/tokenizer.h"
+#include "engine/generate/run_facts.h"
+
+namespace dstrain {
+
+struct FoundTokenizer {
+  std::string name;  ///< "bytes" or "sentencepiece:FILE"
+  std::unique_ptr<Tokenizer> tokenizer;
+  /// Before a text: always, as Hugging Face's LLaMA models have it, or only so that an empty prompt
+  /// is something to go on from.
+  std::optional<std::int32_t> beginning;
+  bool always_begins = false;
+  std::vector<std::int32_t> ends;  ///< ids behind which nothing of the text follows
+};
+
+/// `asked`: "bytes", "sentencepiece:FILE", FILE, or empty to look for it. Throws ConfigError that
+/// says where it looked.
+FoundTokenizer find_tokenizer(const std::string& asked,
+                              const std::filesystem::path& checkpoint,
+                              const RunFacts& run);
+
+}  // namespace dstrain

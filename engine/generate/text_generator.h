@@ -1,0 +1,56 @@
+// generate_text: a prompt's tokens through an InferenceModel, then one token after the other, as
+// text that is handed out as soon as it is certain.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/data/tokenizer.h"
+#include "engine/generate/inference_model.h"
+#include "engine/generate/sampling.h"
+
+namespace dstrain {
+
+enum class EndReason : std::uint8_t {
+  kMaxTokens,
+  kEndOfText,  ///< the model drew an id that ends texts
+  kStopText,
+  kAsked  ///< GenerationHooks::stop_requested
+};
+/// "max_tokens", "end_of_text", "stop_text", "interrupted".
+std::string_view name_of(EndReason reason);
+
+struct GenerationRequest {
+  std::vector<std::int32_t> prompt;  ///< at least one token
+  std::int64_t max_tokens = 0;
+  SamplingRule sampling;
+  std::vector<std::string> stops;  ///< the text ends before the first of them
+  std::vector<std::int32_t> ends;  ///< ids that end it
+};
+
+struct GenerationHooks {
+  std::function<void(std::string_view)> on_text = [](std::string_view) {};
+  std::function<bool()> stop_requested = [] { return false; };
+};
+
+struct GeneratedText {
+  std::string text;                  ///< whole UTF-8, all that on_text has seen
+  std::vector<std::int32_t> tokens;  ///< drawn; an id that ended it is not among them
+  EndReason reason = EndReason::kMaxTokens;
+  double prompt_seconds = 0.0;  ///< until the first token could be drawn
+  double token_seconds = 0.0;   ///< for all that came behind it
+  std::int64_t steps = 0;       ///< forwards of one token, in token_seconds
+};
+
+/// `model` has read nothing yet and has room for prompt and max_tokens - 1. Only ids of `tokenizer`
+/// are drawn, of a vocabulary that may be larger.
+GeneratedText generate_text(InferenceModel& model,
+                            const Tokenizer& tokenizer,
+                            const GenerationRequest& request,
+                            const GenerationHooks& hooks);
+
+}  // namespace dstrain

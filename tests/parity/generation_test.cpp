@@ -1,0 +1,298 @@
+// Generation against the training forward and against PyTorch (tests/golden): what the cached path
+// computes for a position is what a forward over the whole sequence computes for it.
+//
+// B sequences, T positions, V vocabulary
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "engine/checkpoint/checkpoint_error.h"
+#include "engine/generate/text_generator.h"
+#include "engine/generate/whole_characters.h"
+#include "engine/train/engine.h"
+#include "tests/harness/golden_model.h"
+
+namespace dstrain::test {
+namespace {
+
+const std::vector<std::string> kModels{"gpt2-tiny", "llama-tiny", "qwen2-tiny", "llama3-rope-tiny"};
+
+/// A golden model's weights, held in memory.
+class GoldenSource final : public TensorSource {
+ public:
+  explicit GoldenSource(const GoldenModel& golden, const Blueprint& blueprint) {
+    for (const UnitDecl& unit : blueprint.units()) {
+      for (const ParamDecl& param : unit.params) {
+        values_[param.name] = golden.weight(param);
+        entries_.push_back({.tensor = param.name, .state = "parameter", .shape = param.shape});
+      }
+    }
+  }
+  [[nodiscard]] std::span<const Entry> entries() const override { return entries_; }
+  void read(const std::string& state, const Piece& piece, Tensor out) const override {
+    REQUIRE(state == "parameter");
+    REQUIRE(piece.box_extent == piece.shape);
+    const std::vector<float>& whole = values_.at(piece.tensor);
+    for (std::int64_t i = 0; i < piece.flat.size(); ++i) {
+      const float value = whole.at(static_cast<std::size_t>(piece.flat.begin + i));
+      if (out.dtype() == DType::kF32) {
+        out.as<float>()[static_cast<std::size_t>(i)] = value;
+      } else {
+        out.as<BF16>()[static_cast<std::size_t>(i)] = to_bf16(value);
+      }
+    }
+  }
+
+ private:
+  std::map<std::string, std::vector<float>> values_;
+  std::vector<Entry> entries_;
+};
+
+/// One of the models, ready to read tokens.
+struct Lab {
+  explicit Lab(const std::string& name,
+               DType compute = DType::kF32,
+               std::int64_t chunk_tokens = 5,
+               int threads = 1)
+      : golden(name),
+        config(golden.config("fp32").config),
+        plan(plan_inference({.model = config.model,
+                             .compute = compute,
+                             .positions = config.model.max_positions,
+                             .chunk_tokens = chunk_tokens})),
+        model(plan, make_cpu_backend(threads), GoldenSource(golden, plan.blueprint)) {}
+
+  [[nodiscard]] std::vector<std::int32_t> sequence(std::int64_t row) const {
+    const std::vector<std::int32_t> all = golden.inputs(0);
+    const std::int64_t length = config.data.sequence_length;
+    return {all.begin() + row * length, all.begin() + (row + 1) * length};
+  }
+
+  GoldenModel golden;
+  Config config;
+  InferencePlan plan;
+  InferenceModel model;
+};
+
+double loss_of(std::span<const float> logits, std::int32_t target) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double total = 0.0;
+  for (const float logit : logits) {
+    total += std::exp(static_cast<double>(logit) - largest);
+  }
+  return largest + std::log(total) - static_cast<double>(logits[static_cast<std::size_t>(target)]);
+}
+
+/// Mean loss of batch 0, a token at a time.
+double mean_loss(Lab& lab) {
+  const std::vector<std::int32_t> inputs = lab.golden.inputs(0);
+  const std::vector<std::int32_t> targets = lab.golden.targets(0);
+  double sum = 0.0;
+  for (std::size_t n = 0; n < inputs.size(); ++n) {
+    if (static_cast<std::int64_t>(n) % lab.config.data.sequence_length == 0) {
+      lab.model.rewind(0);
+    }
+    sum += loss_of(lab.model.extend({&inputs[n], 1}), targets[n]);
+  }
+  return sum / static_cast<double>(inputs.size());
+}
+
+/// Of batch 0, by the forward that trains: [B·T, V].
+std::vector<float> training_logits(const Lab& lab) {
+  const auto world = make_local_rendezvous(1);
+  Engine engine(lab.config, *world[0], make_cpu_backend(1), 1);
+  const Blueprint& blueprint = engine.plan().blueprint;
+  for (int unit = 0; unit < static_cast<int>(blueprint.units().size()); ++unit) {
+    const auto& params = blueprint.units()[static_cast<std::size_t>(unit)].params;
+    for (int index = 0; index < static_cast<int>(params.size()); ++index) {
+      const std::vector<float> values = lab.golden.weight(params[static_cast<std::size_t>(index)]);
+      const auto master =
+          param_view(blueprint, engine.arena().master(unit), ParamRef{unit, index}).as<float>();
+      std::copy(values.begin(), values.end(), master.begin());
+    }
+  }
+  engine.refresh_parameters();
+  engine.evaluate(
+      [&](std::int64_t, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+        const auto x = lab.golden.inputs(0);
+        const auto y = lab.golden.targets(0);
+        std::copy(x.begin(), x.end(), inputs.begin());
+        std::copy(y.begin(), y.end(), targets.begin());
+      },
+      0);
+  // An evaluation leaves them: all tokens are one chunk of logits here.
+  const auto found = std::find_if(blueprint.buffers().begin(), blueprint.buffers().end(),
+                                  [](const BufferDecl& b) { return b.name == "logits"; });
+  REQUIRE(found != blueprint.buffers().end());
+  REQUIRE(found->shape[0] == static_cast<std::int64_t>(lab.golden.inputs(0).size()));
+  const auto logits = engine.arena()
+                          .buffer(BufferRef{static_cast<int>(found - blueprint.buffers().begin())})
+                          .as<float>();
+  return {logits.begin(), logits.end()};
+}
+
+/// The largest distance, relative to the largest magnitude.
+double distance(std::span<const float> got, std::span<const float> expected) {
+  REQUIRE(got.size() == expected.size());
+  double worst = 0.0;
+  double largest = 0.0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    worst =
+        std::max(worst, std::abs(static_cast<double>(got[i]) - static_cast<double>(expected[i])));
+    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+  }
+  return worst / largest;
+}
+
+std::int32_t likeliest(std::span<const float> logits) {
+  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+}  // namespace
+
+TEST_CASE("the loss a token at a time is PyTorch's", "[parity][generate]") {
+  const std::string name = GENERATE(from_range(kModels));
+  INFO(name);
+  Lab wide(name);
+  CHECK(mean_loss(wide) == Approx(wide.golden.losses()[0]).epsilon(1e-5).margin(0));
+  // bf16 keeps 8 bits; averaged over the batch the loss is far closer than one product.
+  Lab narrow(name, DType::kBF16);
+  CHECK(mean_loss(narrow) == Approx(wide.golden.losses()[0]).epsilon(5e-3).margin(0));
+}
+
+TEST_CASE("the logits of every position are those of the training forward", "[parity][generate]") {
+  const std::string name = GENERATE(from_range(kModels));
+  INFO(name);
+  Lab lab(name);
+  const std::vector<float> expected = training_logits(lab);
+  const auto vocabulary = static_cast<std::size_t>(lab.config.model.vocab_size);
+  const std::int64_t length = lab.config.data.sequence_length;
+  double worst_by_token = 0.0;
+  double worst_by_chunk = 0.0;
+  for (std::int64_t row = 0; row < lab.golden.batch(); ++row) {
+    const std::vector<std::int32_t> sequence = lab.sequence(row);
+    const auto expected_at = [&](std::int64_t t) {
+      return std::span(expected).subspan(static_cast<std::size_t>(row * length + t) * vocabulary,
+                                         vocabulary);
+    };
+    lab.model.rewind(0);
+    for (std::int64_t t = 0; t < length; ++t) {
+      const auto logits = lab.model.extend({&sequence[static_cast<std::size_t>(t)], 1});
+      worst_by_token = std::max(worst_by_token, distance(logits, expected_at(t)));
+    }
+    // The same in calls of 7, which forwards of 5 cut again.
+    lab.model.rewind(0);
+    for (std::int64_t t = 0; t < length; t += 7) {
+      const std::int64_t count = std::min<std::int64_t>(7, length - t);
+      const auto part =
+          std::span(sequence).subspan(static_cast<std::size_t>(t), static_cast<std::size_t>(count));
+      worst_by_chunk =
+          std::max(worst_by_chunk, distance(lab.model.extend(part), expected_at(t + count - 1)));
+    }
+  }
+  CHECK(worst_by_token < 1e-5);
+  CHECK(worst_by_chunk < 1e-5);
+}
+
+TEST_CASE("greedy text with the cache is greedy text without", "[parity][generate]") {
+  const std::string name = GENERATE(from_range(kModels));
+  const DType compute = GENERATE(DType::kF32, DType::kBF16);
+  INFO(name << " in " << name_of(compute));
+  Lab lab(name, compute);
+  const std::vector<std::int32_t> prompt{3, 1, 4, 1, 5, 9};
+  constexpr std::size_t kTokens = 30;
+  std::vector<std::int32_t> cached = prompt;
+  std::int32_t next = likeliest(lab.model.extend(prompt));
+  while (cached.size() < prompt.size() + kTokens) {
+    cached.push_back(next);
+    next = likeliest(lab.model.extend({&cached.back(), 1}));
+  }
+  std::vector<std::int32_t> repeated = prompt;
+  while (repeated.size() < cached.size()) {
+    lab.model.rewind(0);
+    repeated.push_back(likeliest(lab.model.extend(repeated)));
+  }
+  CHECK(cached == repeated);
+}
+
+TEST_CASE("more threads compute the same bits for a token", "[parity][generate]") {
+  Lab one("llama-tiny", DType::kBF16, 1, 1);
+  Lab two("llama-tiny", DType::kBF16, 1, 2);
+  const std::vector<std::int32_t> tokens = one.sequence(0);
+  const auto first = one.model.extend(tokens);
+  const auto second = two.model.extend(tokens);
+  CHECK(std::equal(first.begin(), first.end(), second.begin()));
+}
+
+TEST_CASE("what is planned is what is allocated", "[parity][generate]") {
+  Lab lab("qwen2-tiny", DType::kBF16);
+  const ModelSpec& model = lab.config.model;
+  CHECK(lab.model.allocated_bytes() == lab.plan.memory.bytes());
+  CHECK(lab.plan.blueprint.num_parameters() == model.num_parameters());
+  // Each buffer is rounded up to 64 bytes: a position of this model takes a multiple of them.
+  CHECK(lab.plan.memory.region(RegionKind::kCache).bytes == model.num_layers * model.max_positions *
+                                                                2 * model.num_key_value_heads *
+                                                                model.head_dim * 2);
+}
+
+TEST_CASE("text comes in parts that make up the whole, until something ends it",
+          "[parity][generate]") {
+  Lab lab("llama-tiny");
+  const auto bytes = Tokenizer::make("bytes");
+  std::string heard;
+  const auto generate = [&](GenerationRequest request, std::int64_t stop_after = 1000) {
+    lab.model.rewind(0);
+    heard.clear();
+    request.prompt = {65, 66, 67};
+    request.max_tokens = 25;
+    return generate_text(lab.model, *bytes, request,
+                         {.on_text = [&](std::string_view text) { heard += text; },
+                          .stop_requested = [&] { return stop_after-- == 0; }});
+  };
+  const GeneratedText whole = generate({.sampling = {.seed = 4}});
+  CHECK(whole.reason == EndReason::kMaxTokens);
+  CHECK(whole.tokens.size() == 25);
+  CHECK(whole.text == as_utf8(bytes->decode(whole.tokens)));
+  CHECK(heard == whole.text);
+  CHECK(generate({.sampling = {.seed = 4}}).tokens == whole.tokens);
+  CHECK(generate({.sampling = {.seed = 5}}).tokens != whole.tokens);
+
+  const std::int32_t end = whole.tokens[7];
+  const auto first = std::find(whole.tokens.begin(), whole.tokens.end(), end);
+  const GeneratedText ended = generate({.sampling = {.seed = 4}, .ends = {end}});
+  CHECK(ended.reason == EndReason::kEndOfText);
+  CHECK(ended.tokens == std::vector<std::int32_t>(whole.tokens.begin(), first));
+
+  std::size_t ascii = 4;  // one from the middle that is a character by itself
+  while (whole.tokens[ascii] >= 128) {
+    ++ascii;
+  }
+  const std::string stop(1, static_cast<char>(whole.tokens[ascii]));
+  const GeneratedText stopped = generate({.sampling = {.seed = 4}, .stops = {stop}});
+  CHECK(stopped.reason == EndReason::kStopText);
+  CHECK(stopped.text == whole.text.substr(0, whole.text.find(stop)));
+  CHECK(heard == stopped.text);
+
+  const GeneratedText asked = generate({.sampling = {.seed = 4}}, 6);
+  CHECK(asked.reason == EndReason::kAsked);
+  CHECK(asked.tokens.size() == 5);  // it is asked once before the prompt too
+}
+
+TEST_CASE("weights that are not there are a sentence", "[parity][generate]") {
+  struct Empty final : TensorSource {
+    std::vector<Entry> moments{{.tensor = "embedding.token.weight", .state = "exp_avg"}};
+    [[nodiscard]] std::span<const Entry> entries() const override { return moments; }
+    void read(const std::string&, const Piece&, Tensor) const override {}
+  };
+  const Lab lab("gpt2-tiny");
+  CHECK_THROWS_AS(InferenceModel(lab.plan, make_cpu_backend(1), Empty()), CheckpointError);
+  CHECK_THROWS_WITH(InferenceModel(lab.plan, make_cpu_backend(1), Empty()),
+                    Catch::Contains("holds no parameters"));
+}
+
+}  // namespace dstrain::test
