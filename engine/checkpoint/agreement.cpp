@@ -1,9 +1,11 @@
 #include "engine/checkpoint/agreement.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -63,6 +65,11 @@ std::string unpack(const std::vector<std::int32_t>& words, std::int32_t bytes) {
   return {reinterpret_cast<const char*>(words.data()), static_cast<std::size_t>(bytes)};
 }
 
+constexpr std::int32_t kStorage = 1;
+constexpr std::int32_t kInternal = 2;
+
+}  // namespace
+
 std::string broadcast_text(const std::string& text, int root, Communicator& world) {
   const std::int32_t bytes =
       all_gather_number(size_of_text(text), world)[static_cast<std::size_t>(root)];
@@ -78,36 +85,33 @@ std::string broadcast_text(const std::string& text, int root, Communicator& worl
   return unpack(words, bytes);
 }
 
-enum Outcome : std::int32_t { kFine = 0, kStorage = 1, kInternal = 2 };
-
-}  // namespace
+Outcome first_failure(Outcome mine, Communicator& world) {
+  const std::vector<std::int32_t> codes = all_gather_number(mine.code, world);
+  const auto failed =
+      std::find_if(codes.begin(), codes.end(), [](std::int32_t code) { return code != 0; });
+  if (failed == codes.end()) {
+    return {};
+  }
+  const auto rank = static_cast<int>(failed - codes.begin());
+  const std::string text = broadcast_text(mine.text, rank, world);
+  return {*failed, world.size() > 1 ? fmt::format("rank {}: {}", rank, text) : text};
+}
 
 void all_or_none(Communicator& world, const std::function<void()>& work) {
-  Outcome mine = kFine;
-  std::string text;
+  Outcome mine;
   try {
     work();
   } catch (const std::runtime_error& error) {
-    mine = kStorage;
-    text = error.what();
+    mine = {kStorage, error.what()};
   } catch (const std::exception& error) {
-    mine = kInternal;
-    text = error.what();
+    mine = {kInternal, error.what()};
   }
-  const std::vector<std::int32_t> outcomes = all_gather_number(mine, world);
-  for (int rank = 0; rank < world.size(); ++rank) {
-    const std::int32_t outcome = outcomes[static_cast<std::size_t>(rank)];
-    if (outcome == kFine) {
-      continue;
-    }
-    std::string reason = broadcast_text(text, rank, world);
-    if (world.size() > 1) {
-      reason = fmt::format("rank {}: {}", rank, reason);
-    }
-    if (outcome == kInternal) {
-      throw InternalError(reason);
-    }
-    throw StorageError(reason);
+  const Outcome failure = first_failure(std::move(mine), world);
+  if (failure.code == kInternal) {
+    throw InternalError(failure.text);
+  }
+  if (failure.code == kStorage) {
+    throw StorageError(failure.text);
   }
 }
 

@@ -1,20 +1,22 @@
-// Loading in two passes: first everything that could be wrong is looked at (names, shapes, sizes,
-// checksums of every piece that will be read), then bytes are copied, which cannot fail.
+// Loading: first all that can be known without reading the data is looked at (names, shapes, sizes,
+// headers); then each stored piece that is wanted is read once, in the order in which it lies on
+// the disk, verified, and copied to whoever wants a part of it. Verifying everything before
+// anything is copied would read twice what does not fit into the system's cache.
 #include <algorithm>
 #include <cstring>
-#include <memory>
+#include <map>
 #include <numeric>
 #include <optional>
-#include <system_error>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "engine/checkpoint/checkpoint_store.h"
-#include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/manifest.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/piece_reader.h"
 #include "engine/checkpoint/step_folders.h"
 #include "kernels/core/check.h"
 
@@ -86,15 +88,11 @@ const std::vector<StoredPiece>& find_pieces(const Manifest& manifest,
   return state->second;
 }
 
-/// Runs of `copy` in elements; returns how many elements there are.
-std::int64_t for_each_run(const Copy& copy, const std::function<void(const OverlapRun&)>& visit) {
-  const Piece& piece = copy.to->piece;
+/// How many elements a stored piece has of a wanted one.
+std::int64_t shared_elements(const StoredPiece& stored, const Piece& wanted) {
   std::int64_t count = 0;
-  for_each_overlap(copy.from->range, {piece.box_start, piece.box_extent, piece.flat},
-                   [&](const OverlapRun& run) {
-                     count += run.count;
-                     visit(run);
-                   });
+  for_each_overlap(stored.range, {wanted.box_start, wanted.box_extent, wanted.flat},
+                   [&](const OverlapRun& run) { count += run.count; });
   return count;
 }
 
@@ -110,10 +108,9 @@ std::vector<Copy> plan_copies(const Manifest& manifest,
           tensor.data.numel(), name_of(dtype), tensor.piece.flat.size());
     std::int64_t covered = 0;
     for (const StoredPiece& piece : find_pieces(manifest, checkpoint, tensor)) {
-      const Copy copy{.from = &piece, .to = &tensor};
-      const std::int64_t count = for_each_run(copy, [](const OverlapRun&) {});
+      const std::int64_t count = shared_elements(piece, tensor.piece);
       if (count > 0) {
-        copies.push_back(copy);
+        copies.push_back({.from = &piece, .to = &tensor});
         covered += count;
       }
     }
@@ -123,61 +120,6 @@ std::vector<Copy> plan_copies(const Manifest& manifest,
   }
   return copies;
 }
-
-/// The files of a checkpoint, mapped when first needed, and their bytes once verified.
-class VerifiedFiles {
- public:
-  VerifiedFiles(const Manifest& manifest, fs::path checkpoint)
-      : manifest_(manifest), checkpoint_(std::move(checkpoint)), files_(manifest.files.size()) {}
-
-  /// Throws CheckpointError unless the piece's bytes are those that were written.
-  void verify(const StoredPiece& piece) {
-    if (verified_.contains(&piece)) {
-      return;
-    }
-    const SafetensorsFile& file = open(piece.file);
-    const auto entry = file.tensors().find(piece.key);
-    const std::vector<std::int64_t> shape{piece.range.flat.size()};
-    const std::string_view dtype = stored_name(piece.dtype);
-    if (entry == file.tensors().end() || entry->second.dtype != dtype ||
-        entry->second.shape != shape) {
-      throw CheckpointError(fmt::format("{}: \"{}\" is not there as {} elements of {}",
-                                        file.path().string(), piece.key, shape[0], dtype));
-    }
-    const auto bytes = file.data(entry->second);
-    if (const std::uint64_t found = checksum(bytes); found != piece.checksum) {
-      throw CheckpointError(
-          fmt::format("{}: \"{}\" is damaged: its {} bytes have checksum {}, "
-                      "the manifest says {}",
-                      file.path().string(), piece.key, bytes.size(), checksum_text(found),
-                      checksum_text(piece.checksum)));
-    }
-    verified_.emplace(&piece, bytes);
-  }
-  [[nodiscard]] std::span<const std::byte> bytes(const StoredPiece& piece) const {
-    return verified_.at(&piece);
-  }
-
- private:
-  const SafetensorsFile& open(std::size_t index) {
-    std::unique_ptr<SafetensorsFile>& file = files_[index];
-    if (!file) {
-      file = std::make_unique<SafetensorsFile>(checkpoint_ / manifest_.files[index].name);
-      if (checksum(file->header()) != manifest_.files[index].header_checksum) {
-        throw CheckpointError(
-            fmt::format("{}: its header is damaged: it does not have the checksum "
-                        "that the manifest says",
-                        file->path().string()));
-      }
-    }
-    return *file;
-  }
-
-  const Manifest& manifest_;
-  fs::path checkpoint_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<const StoredPiece*, std::span<const std::byte>> verified_;
-};
 
 template <typename From, typename To>
 void convert(const std::byte* from, std::byte* to, std::int64_t count) {
@@ -204,6 +146,22 @@ void copy_elements(
   }
 }
 
+/// Elements of a stored piece, counted from its first, to where they are wanted.
+void copy_part(const StoredPiece& piece,
+               Range elements,
+               const std::byte* from,
+               const CheckpointTensor& wanted) {
+  BoxedRange part = piece.range;
+  part.flat = {piece.range.flat.begin + elements.begin, piece.range.flat.begin + elements.end};
+  auto* to = static_cast<std::byte*>(wanted.data.data());
+  const DType dtype = wanted.data.dtype();
+  for_each_overlap(part, {wanted.piece.box_start, wanted.piece.box_extent, wanted.piece.flat},
+                   [&](const OverlapRun& run) {
+                     copy_elements(from + run.stored * size_of(piece.dtype), piece.dtype,
+                                   to + run.wanted * size_of(dtype), dtype, run.count);
+                   });
+}
+
 /// Reads the manifest and refuses what is not whole, saying what else there is.
 Manifest open_checkpoint(const fs::path& checkpoint) {
   std::string fault;
@@ -226,7 +184,7 @@ Manifest open_checkpoint(const fs::path& checkpoint) {
           (usable.empty() ? "; whole ones beside it: " : ", ") + entry.path.filename().string();
     }
   }
-  throw CheckpointError(fault + usable);
+  throw DamagedCheckpoint(fault + usable);
 }
 
 }  // namespace
@@ -235,18 +193,22 @@ TrainingState CheckpointStore::load(const fs::path& checkpoint,
                                     std::span<const CheckpointTensor> tensors) {
   const Manifest manifest = open_checkpoint(checkpoint);
   const std::vector<Copy> copies = plan_copies(manifest, checkpoint, tensors);
-  VerifiedFiles files(manifest, checkpoint);
+  PieceReader reader(manifest, checkpoint);
+  std::map<const StoredPiece*, std::vector<const CheckpointTensor*>> takers;
+  std::vector<std::pair<PieceReader::Place, const StoredPiece*>> order;
   for (const Copy& copy : copies) {
-    files.verify(*copy.from);
+    std::vector<const CheckpointTensor*>& to = takers[copy.from];
+    if (to.empty()) {
+      order.emplace_back(reader.place_of(*copy.from), copy.from);
+    }
+    to.push_back(copy.to);
   }
-  for (const Copy& copy : copies) {
-    const std::byte* from = files.bytes(*copy.from).data();
-    auto* to = static_cast<std::byte*>(copy.to->data.data());
-    const DType stored = copy.from->dtype;
-    const DType wanted = copy.to->data.dtype();
-    for_each_run(copy, [&](const OverlapRun& run) {
-      copy_elements(from + run.stored * size_of(stored), stored, to + run.wanted * size_of(wanted),
-                    wanted, run.count);
+  std::sort(order.begin(), order.end());
+  for (const auto& [place, piece] : order) {
+    reader.read(*piece, [&](Range elements, const std::byte* bytes) {
+      for (const CheckpointTensor* taker : takers[piece]) {
+        copy_part(*piece, elements, bytes, *taker);
+      }
     });
   }
   return manifest.training;

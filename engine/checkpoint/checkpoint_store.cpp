@@ -160,6 +160,7 @@ void CheckpointStore::save(const TrainingState& state,
         commit(name, to_text(manifest));
       }
     });
+    passed_over_.erase(folder_ / name);
   } catch (const std::exception&) {
     if (is_first) {
       std::error_code ignored;  // the error that is on its way matters more
@@ -184,6 +185,10 @@ void CheckpointStore::commit(const std::string& name, const std::string& manifes
   files_.write_file(temporary / kManifestName, manifest);
   files_.sync_folder(temporary);
 
+  // What is not whole goes first, rather than in the place of an older whole one of this step.
+  if (fs::exists(path) && fault_of(path)) {
+    files_.remove_tree(path);
+  }
   const bool replaces = fs::exists(path);
   if (replaces) {
     files_.remove_tree(old);
@@ -205,8 +210,8 @@ void CheckpointStore::commit(const std::string& name, const std::string& manifes
   files_.sync_folder(folder_);
 }
 
-/// Failing here costs space, not the checkpoint: a warning. Folders without a manifest do not
-/// count, so that damaged ones never displace a good one.
+/// Failing here costs space, not the checkpoint: a warning. What is not whole does not count, so
+/// that it never displaces a good one, and stays for whoever wants to look at it.
 void CheckpointStore::remove_outdated(const std::string& newest, std::int64_t keep) const {
   try {
     std::int64_t kept = 1;
@@ -215,8 +220,7 @@ void CheckpointStore::remove_outdated(const std::string& newest, std::int64_t ke
         files_.remove_tree(entry.path);
         continue;
       }
-      if (entry.path.filename() == newest || !fs::exists(entry.path / kManifestName) ||
-          kept++ < keep) {
+      if (entry.path.filename() == newest || fault_of(entry.path) || kept++ < keep) {
         continue;
       }
       const fs::path old = folder_ / old_name(entry.path.filename().string());
@@ -230,6 +234,24 @@ void CheckpointStore::remove_outdated(const std::string& newest, std::int64_t ke
   }
 }
 
+void CheckpointStore::pass_over(const fs::path& checkpoint, std::string fault) {
+  passed_over_.insert_or_assign(checkpoint, std::move(fault));
+}
+
+std::optional<std::string> CheckpointStore::fault_of(const fs::path& checkpoint) const {
+  const auto known = passed_over_.find(checkpoint);
+  return known != passed_over_.end() ? known->second : fault_of_checkpoint(checkpoint);
+}
+
+std::optional<fs::path> CheckpointStore::newest_name() const {
+  for (const StepFolder& entry : list_step_folders(folder_)) {
+    if (entry.kind != StepFolder::Kind::kTemporary) {
+      return entry.path;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<fs::path> CheckpointStore::latest() const {
   const std::vector<StepFolder> found = list_step_folders(folder_);
   std::error_code error;
@@ -241,8 +263,10 @@ std::optional<fs::path> CheckpointStore::latest() const {
   // People roll a run back by editing `latest`: a whole checkpoint that it names wins.
   for (const StepFolder& entry : found) {
     if (entry.kind == StepFolder::Kind::kCheckpoint && entry.path.filename() == name &&
-        !fault_of_checkpoint(entry.path)) {
-      if (found.front().kind == StepFolder::Kind::kCheckpoint && found.front().step > entry.step) {
+        !fault_of(entry.path)) {
+      const StepFolder& newest = found.front();
+      if (newest.kind == StepFolder::Kind::kCheckpoint && newest.step > entry.step &&
+          !fault_of(newest.path)) {
         spdlog::warn("{} names {}; there is a newer one, {}", pointer.string(), name,
                      found.front().path.string());
       }
@@ -254,7 +278,7 @@ std::optional<fs::path> CheckpointStore::latest() const {
     if (entry.kind == StepFolder::Kind::kTemporary) {
       continue;
     }
-    if (const auto fault = fault_of_checkpoint(entry.path)) {
+    if (const auto fault = fault_of(entry.path)) {
       faults += "; " + *fault;
       continue;
     }

@@ -62,7 +62,8 @@ class CheckpointStore {
   /// Collective over `world`, which must carry host memory. Every rank writes its own file into a
   /// temporary folder and fsyncs it; rank 0 gathers what they hold, checks that each tensor is
   /// covered exactly once, writes manifest.json, renames the folder, then `latest`, then removes
-  /// all but the newest `keep` (≥ 1). A checkpoint of the same step is replaced. Throws
+  /// all but the newest `keep` (≥ 1): those that are not whole are neither counted nor removed. A
+  /// checkpoint of the same step is replaced. Throws
   /// StorageError on all ranks if it fails on one, InternalError if the pieces do not fit together;
   /// the checkpoints that were there stay whole.
   void save(const TrainingState& state,
@@ -75,9 +76,16 @@ class CheckpointStore {
   /// collective: let one rank ask and tell the others.
   [[nodiscard]] std::optional<std::filesystem::path> latest() const;
 
+  /// From now on `checkpoint` counts as not whole, because of `fault`: latest() passes it over. For
+  /// damage that only reading its data shows.
+  void pass_over(const std::filesystem::path& checkpoint, std::string fault);
+  /// The newest checkpoint by name, whole or not; none if the folder holds none.
+  [[nodiscard]] std::optional<std::filesystem::path> newest_name() const;
+
   /// Fills `tensors` from the pieces that intersect them, whoever wrote those. Throws
-  /// CheckpointError, naming file and tensor, if something is missing, damaged or of another shape;
-  /// nothing is written to any tensor unless all of them can be. Not collective.
+  /// CheckpointError, naming file and tensor, if something is missing or of another shape, before
+  /// anything is written to any tensor; its DamagedCheckpoint if bytes are not those that were
+  /// written or cannot be read, and what the tensors hold is undefined then. Not collective.
   static TrainingState load(const std::filesystem::path& checkpoint,
                             std::span<const CheckpointTensor> tensors);
 
@@ -87,9 +95,11 @@ class CheckpointStore {
  private:
   void commit(const std::string& name, const std::string& manifest) const;
   void remove_outdated(const std::string& newest, std::int64_t keep) const;
+  [[nodiscard]] std::optional<std::string> fault_of(const std::filesystem::path& checkpoint) const;
 
   std::filesystem::path folder_;
   DurableFiles files_;
+  std::map<std::filesystem::path, std::string> passed_over_;  ///< and why
 };
 
 }  // namespace dstrain

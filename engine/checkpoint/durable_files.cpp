@@ -179,6 +179,7 @@ void DurableFile::finish() {
   if (::fsync(file_.get()) != 0) {
     fail("sync", errno);
   }
+  files_.about_to(DiskChange::Kind::kCloseFile, path_);
   if (::close(file_.release()) != 0) {
     fail("close", errno);  // network file systems report late failures here
   }

@@ -23,6 +23,7 @@ struct DiskChange {
     kCreateFile,
     kWrite,
     kSyncFile,
+    kCloseFile,
     kSyncFolder,
     kRename,
     kRemove

@@ -185,11 +185,20 @@ struct TrainingConfig {
 
 enum class ResumeMode : std::uint8_t { kAuto, kNever, kPath };
 
+/// What happens to a run when a checkpoint cannot be written.
+enum class SaveFailure : std::uint8_t { kStop, kContinue };
+
 struct CheckpointConfig {
   std::int64_t interval = 0;  ///< steps; 0: only at the end
   std::int64_t keep = 2;      ///< newest ones that stay
   ResumeMode resume = ResumeMode::kAuto;
   std::string resume_path;  ///< for kPath: a folder that holds a manifest.json
+  /// kContinue: it is logged, and tried again an interval later. The last save of a run counts
+  /// always.
+  SaveFailure on_save_failure = SaveFailure::kStop;
+  /// Written beside the steps that follow, from a copy in host memory. Off by default: the copy is
+  /// as large as all that the rank saves.
+  bool async = false;
 
   bool operator==(const CheckpointConfig&) const = default;
 };

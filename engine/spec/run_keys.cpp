@@ -143,6 +143,13 @@ std::vector<Key> run_keys() {
           "checkpoint.keep", between(1, kMostSteps),
           [](auto& c) -> auto& { return c.checkpoint.keep; }),
       resume(),
+      choice(
+          "checkpoint.on_save_failure",
+          std::vector<std::pair<std::string, SaveFailure>>{{"stop", SaveFailure::kStop},
+                                                           {"continue", SaveFailure::kContinue}},
+          [](auto& c) -> auto& { return c.checkpoint.on_save_failure; }),
+      field(
+          "checkpoint.async", {}, [](auto& c) -> auto& { return c.checkpoint.async; }),
   };
 }
 

@@ -21,6 +21,7 @@
 #include "engine/train/rank_groups.h"
 #include "engine/train/run_plan.h"
 #include "kernels/backend.h"
+#include "kernels/core/check.h"
 
 namespace dstrain {
 
@@ -89,6 +90,11 @@ class Engine {
   [[nodiscard]] Communicator& world() { return *groups_.world; }
   /// Nothing of the engine's is under way in this group after wait_for_communication().
   [[nodiscard]] Communicator& data_group() { return *groups_.data; }
+  /// Of a run that saves in the background, for that alone.
+  [[nodiscard]] Communicator& checkpoint_group() {
+    check(groups_.checkpoint != nullptr, "this run does not save in the background");
+    return *groups_.checkpoint;
+  }
   void wait_for_communication() { communication_->synchronize(); }
   [[nodiscard]] Device& device() { return *backend_.device; }
 

@@ -7,6 +7,7 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/model/loss_head.h"
 #include "engine/train/rank_groups.h"
+#include "engine/train/state_snapshot.h"
 
 namespace dstrain {
 namespace {
@@ -120,7 +121,7 @@ std::int64_t checkpoint_bytes(const RunPlan& plan) {
   return kFileBuffer + kCopiesOfText * shares * pieces * kTextOfAPiece;
 }
 
-/// Sizes of the rank's groups of more than one.
+/// Sizes of the rank's groups of more than one that exchange what lies on the device.
 std::vector<int> group_sizes(const Config& config, const RunPlan& plan) {
   const RankGroupPlans groups =
       plan_rank_groups(plan.topology, config, plan.topology.rank(plan.here));
@@ -146,7 +147,10 @@ std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& 
       "formula: kernels/cpu/matmul_blocked.cpp");
   add("scratch of other operations", operation_scratch_bytes(config, plan, threads),
       "formula: the largest of attention, norm and bias (kernels/cpu)");
-  const std::vector<int> sizes = group_sizes(config, plan);
+  std::vector<int> sizes = group_sizes(config, plan);
+  if (saves_in_background(config) && plan.topology.world_size() > 1) {
+    sizes.push_back(plan.topology.world_size());  // RankGroups::checkpoint
+  }
   std::int64_t messages = 0;
   for (const int size : sizes) {
     messages += gloo_buffer_bytes(size);
@@ -154,6 +158,9 @@ std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& 
   add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"), messages,
       "formula: engine/comm/gloo_mesh.cpp");
   add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
+  add("copy that checkpoints are written from",
+      saves_in_background(config) ? snapshot_bytes(plan) : 0,
+      "checkpoint.async: engine/train/state_snapshot.h");
   return parts;
 }
 
@@ -193,6 +200,9 @@ std::vector<Overhead> cuda_host_overhead(const Config& config, const RunPlan& pl
       2 * plan.batch.micro_batch * config.data.sequence_length * size_of(DType::kI32),
       "formula: engine/train/engine.h");
   add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
+  add("copy that checkpoints are written from",
+      saves_in_background(config) ? snapshot_bytes(plan) : 0,
+      "checkpoint.async: engine/train/state_snapshot.h");
   return parts;
 }
 

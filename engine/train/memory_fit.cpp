@@ -8,6 +8,7 @@
 
 #include "engine/spec/config_error.h"
 #include "engine/train/run_outline.h"
+#include "engine/train/state_snapshot.h"
 
 namespace dstrain {
 namespace {
@@ -32,6 +33,13 @@ Choice recompute_choice(const Config& config) {
     choice.push_back({{key + "full"}, "recompute blocks in full"});
   }
   return choice;
+}
+
+/// Without the copy of the state that an asynchronous save is written from.
+Choice save_choice(const Config& config) {
+  return saves_in_background(config)
+             ? Choice{{{"checkpoint.async=false"}, "training waits for saves"}}
+             : Choice{};
 }
 
 Choice zero_choice(const Config& config, const Topology& mesh) {
@@ -153,7 +161,10 @@ class Examiner {
 
   std::vector<Remedy> find_remedies() {
     const Topology mesh = topology_of(config_, question_.world_size);
-    choices_ = {recompute_choice(config_), zero_choice(config_, mesh), micro_batch_choice(config_),
+    choices_ = {save_choice(config_),
+                recompute_choice(config_),
+                zero_choice(config_, mesh),
+                micro_batch_choice(config_),
                 tensor_choice(config_, mesh, question_.cluster.ranks_per_host),
                 pipeline_choice(config_, mesh)};
     // One change alone, then two, and so on; no more where fewer do.

@@ -1,6 +1,7 @@
 #include "engine/train/metrics.h"
 
 #include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -38,6 +39,7 @@ MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t resumed_step)
     }
   }
   std::filesystem::rename(temporary, path_);
+  written_bytes_ = kept.size();
   out_.open(path_, std::ios::app);
   if (!out_) {
     throw StorageError(fmt::format("{}: cannot be opened for writing", path_.string()));
@@ -57,6 +59,8 @@ void MetricsFile::write(const StepMetrics& metrics) {
   line["loss_scale"] = metrics.loss_scale;
   line["skipped"] = metrics.skipped ? 1 : 0;
   line["step_seconds"] = metrics.step_seconds;
+  line["checkpoint_seconds"] = metrics.checkpoint_seconds;
+  line["saving"] = metrics.saving ? 1 : 0;
   line["tokens_per_second"] = metrics.tokens_per_second;
   line["model_flops_per_second"] = metrics.model_flops_per_second;
   // A CPU has no nominal peak to take a share of; scripts/bench_step measures one.
@@ -69,11 +73,21 @@ void MetricsFile::write(const StepMetrics& metrics) {
                       {"peak", rank.peak_bytes},
                       {"resident_peak", rank.resident_peak_bytes}});
   }
-  out_ << line.dump() << '\n' << std::flush;
+  unwritten_ += line.dump() + "\n";
+  if (!out_.is_open()) {
+    out_.open(path_, std::ios::app);
+  }
+  out_ << unwritten_ << std::flush;
   if (!out_) {
+    out_.close();
+    out_.clear();
+    std::error_code ignored;  // half a line is dropped when the run resumes, too
+    std::filesystem::resize_file(path_, written_bytes_, ignored);
     throw StorageError(
         fmt::format("{}: the line of step {} cannot be written", path_.string(), metrics.step));
   }
+  written_bytes_ += unwritten_.size();
+  unwritten_.clear();
 }
 
 ResidentMemory resident_memory() {

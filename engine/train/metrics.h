@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace dstrain {
@@ -30,6 +31,8 @@ struct StepMetrics {
   double loss_scale = 1.0;
   bool skipped = false;  ///< gradients were not finite: nothing was updated
   double step_seconds = 0.0;
+  double checkpoint_seconds = 0.0;  ///< that training stood still for saves before this step
+  bool saving = false;              ///< a save was being written beside this step
   double tokens_per_second = 0.0;
   double model_flops_per_second = 0.0;
   std::vector<RankMemory> memory;  ///< by rank
@@ -41,12 +44,16 @@ class MetricsFile {
   /// dropped; step 0 starts a new file. Throws StorageError.
   MetricsFile(std::filesystem::path path, std::int64_t resumed_step);
 
-  /// One line, flushed.
+  /// One line, flushed. Throws StorageError; the line then waits for the next call, which writes it
+  /// first, and the file ends with its last whole line.
   void write(const StepMetrics& metrics);
+  [[nodiscard]] bool has_unwritten() const { return !unwritten_.empty(); }
 
  private:
   std::filesystem::path path_;
   std::ofstream out_;
+  std::uintmax_t written_bytes_ = 0;
+  std::string unwritten_;
 };
 
 /// Resident memory of this process, from /proc/self/status. The kernel keeps a high-water mark of

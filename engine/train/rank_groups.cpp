@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/train/state_snapshot.h"
+
 namespace dstrain {
 
 RankGroupPlans plan_rank_groups(const Topology& topology, const Config& config, int rank) {
@@ -39,6 +41,9 @@ RankGroupPlans plan_rank_groups(const Topology& topology, const Config& config, 
                                        here.pipeline, here.data, here.tensor / copies),
                            std::vector<int>(first, first + copies)};
   }
+  if (saves_in_background(config)) {
+    groups.checkpoint = {"checkpoint", groups.world.members};
+  }
   return groups;
 }
 
@@ -54,6 +59,7 @@ RankGroups::RankGroups(Rendezvous& rendezvous, const Topology& topology, const C
   pipeline = make(plans.pipeline);
   tied = make(plans.tied);
   shared_heads = make(plans.shared_heads);
+  checkpoint = make(plans.checkpoint);
 }
 
 Communicator* RankGroups::norm(int zero_stage) const {

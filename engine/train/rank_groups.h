@@ -30,6 +30,8 @@ struct RankGroupPlans {
   /// Neighbours in `tensor` that hold the same key/value heads, where there are fewer heads than
   /// ranks and more than one; else nobody.
   GroupPlan shared_heads;
+  /// All ranks, for checkpoints written beside training; else nobody.
+  GroupPlan checkpoint;
 };
 RankGroupPlans plan_rank_groups(const Topology& topology, const Config& config, int rank);
 
@@ -49,6 +51,8 @@ struct RankGroups {
   std::unique_ptr<Communicator> pipeline;
   std::unique_ptr<Communicator> tied;
   std::unique_ptr<Communicator> shared_heads;
+  /// All ranks, for checkpoints written beside training; nullptr where none are.
+  std::unique_ptr<Communicator> checkpoint;
 };
 
 }  // namespace dstrain

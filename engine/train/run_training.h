@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "engine/checkpoint/durable_files.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/spec/config_json.h"
 
@@ -29,11 +30,16 @@ struct TrainOptions {
   /// Set to a signal's number by a handler: finish the step, save, return. Polled once a step;
   /// all ranks agree on the step. May be nullptr.
   const std::atomic<int>* stop_signal = nullptr;
+  /// Sees each change of the disk that a save is about to make (tests).
+  DiskProbe disk_probe = {};
 };
 
 struct TrainResult {
   std::int64_t step = 0;  ///< optimizer steps done, resumed ones included
   int stopped_by = 0;     ///< signal number, or 0 if all steps were done
+  /// Checkpoints that could not be written (checkpoint.on_save_failure: "continue"). The last one
+  /// of the run was: else it would have thrown.
+  std::int64_t failed_saves = 0;
 };
 
 /// Collective over the rendezvous' world.

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <set>
 
 #include <spdlog/spdlog.h>
 
@@ -14,7 +13,7 @@
 #include "engine/spec/config_error.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/initial_weights.h"
-#include "engine/train/training_state.h"
+#include "engine/train/resume.h"
 
 namespace dstrain {
 namespace {
@@ -29,20 +28,6 @@ void write_resolved_config(const LoadedConfig& loaded) {
   out << to_json(loaded) << '\n';
   if (!out.flush()) {
     throw StorageError(fmt::format("{}: cannot be written", path.string()));
-  }
-}
-
-/// A checkpoint of another model must not be resumed in part. `config` names what all ranks hold
-/// together.
-void refuse_foreign_tensors(const Config& config, const std::filesystem::path& checkpoint) {
-  const std::set<std::string> known = parameter_names(config);
-  for (const auto& entry : CheckpointStore::contents(checkpoint)) {
-    if (!known.contains(entry.tensor)) {
-      throw CheckpointError(fmt::format(
-          "{} holds {}, which this config's model does not have: give training.output_dir another "
-          "folder, set checkpoint.resume to \"never\", or restore the model that was trained",
-          checkpoint.string(), entry.tensor));
-    }
   }
 }
 
@@ -77,7 +62,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
                          std::span<std::int32_t> targets) {
         train_data_.load(first_sample, inputs, targets);
       }),
-      checkpoints_(output_dir(config_) / "checkpoints"),
+      checkpoints_(output_dir(config_) / "checkpoints", options.disk_probe),
       scaler_(loss_scale_of(config_), config_.zero.stage) {
   if (!config_.data.validation.empty()) {
     validation_data_.emplace(config_.data.validation, config_.data.sequence_length,
@@ -85,10 +70,11 @@ Trainer::Trainer(const LoadedConfig& loaded,
   }
   state_.seed = config_.training.seed;
   state_.config = to_json(loaded);
-  resume();
-  if (saved_step_ < 0 && !config_.initial_weights.empty()) {
+  const bool resumed = resume();
+  if (!resumed && !config_.initial_weights.empty()) {
     start_from_weights(config_, engine_);
   }
+  saves_ = std::make_unique<RunSaves>(config_, engine_, checkpoints_, resumed ? state_.step : -1);
   if (is_rank0_) {
     std::filesystem::create_directories(output_dir(config_));
     write_resolved_config(loaded);
@@ -97,14 +83,12 @@ Trainer::Trainer(const LoadedConfig& loaded,
   look_at_memory();
 }
 
-void Trainer::resume() {
-  const std::optional<std::filesystem::path> from = choose_checkpoint();
-  if (!from) {
-    return;
+bool Trainer::resume() {
+  std::optional<TrainingState> resumed = resume_run(config_, engine_, checkpoints_);
+  if (!resumed) {
+    return false;
   }
-  refuse_foreign_tensors(config_, *from);
-  TrainingState state = CheckpointStore::load(*from, tensors_to_resume(engine_, *from));
-  engine_.refresh_parameters();
+  TrainingState& state = *resumed;
   if (state.seed != state_.seed && state.consumed_samples > 0) {
     spdlog::warn(
         "resuming with seed {} a run that began with seed {}: the order of samples changes",
@@ -117,32 +101,7 @@ void Trainer::resume() {
                    .iteration = state_.scaler_iteration,
                    .last_overflow = state_.last_overflow,
                    .hysteresis = state_.hysteresis});
-  saved_step_ = state_.step;
-  if (is_rank0_) {
-    spdlog::info("resumed at step {} from {}", state_.step, from->string());
-  }
-}
-
-std::optional<std::filesystem::path> Trainer::choose_checkpoint() {
-  constexpr std::size_t kMaxPath = 4096;
-  std::vector<std::int32_t> path(kMaxPath, 0);  // characters, ended by a 0
-  if (is_rank0_) {
-    std::string chosen;
-    if (config_.checkpoint.resume == ResumeMode::kPath) {
-      chosen = config_.checkpoint.resume_path;
-    } else if (config_.checkpoint.resume == ResumeMode::kAuto) {
-      chosen = checkpoints_.latest().value_or("").string();
-    }
-    check(chosen.size() < kMaxPath, "the path of a checkpoint is {} characters long",
-          chosen.size());
-    std::copy(chosen.begin(), chosen.end(), path.begin());
-  }
-  Stream& compute = engine_.context().compute;
-  engine_.world().broadcast({path.data(), DType::kI32, Shape{kMaxPath}}, 0, Purpose::kControl,
-                            compute);
-  compute.synchronize();
-  const std::string chosen(path.begin(), std::find(path.begin(), path.end(), 0));
-  return chosen.empty() ? std::nullopt : std::optional<std::filesystem::path>(chosen);
+  return true;
 }
 
 TrainResult Trainer::run() {
@@ -152,20 +111,25 @@ TrainResult Trainer::run() {
   while (state_.step < total && signal_ == 0) {
     StepMetrics metrics = train_one();
     evaluate_if_due(metrics);
-    if (metrics_) {
-      metrics_->write(metrics);
-    }
+    write(metrics);
     progress.after_step(metrics);
+    if (save_has_ended_) {
+      saves_->finish();
+    }
     const std::int64_t interval = config_.checkpoint.interval;
     save_is_due_ = save_is_due_ || (interval > 0 && state_.step % interval == 0);
     // Gradients that are not finite say nothing good of the parameters: wait for better ones.
     if (save_is_due_ && state_.consecutive_skips == 0) {
-      save();
+      check_parameters();
+      saves_->save(state_);
+      save_is_due_ = false;
+      look_at_memory();
     }
   }
-  if (saved_step_ != state_.step) {
-    save();
+  if (saves_->saved_step() != state_.step) {
+    check_parameters();
   }
+  saves_->save_last(state_);
   const std::vector<RankMemory> memory = agree(/*local_loss_sum=*/0.0).memory;
   if (is_rank0_) {
     spdlog::info("{} at step {}{}", signal_ != 0 ? "stopped" : "finished", state_.step,
@@ -173,17 +137,23 @@ TrainResult Trainer::run() {
                                                      *last_validation_loss_)
                                        : "");
     spdlog::info("memory      {}", memory_text(memory));
+    if (saves_->failed_saves() > 0) {
+      spdlog::warn("{} saves failed on the way; the last one, of step {}, did not",
+                   saves_->failed_saves(), saves_->saved_step());
+    }
     spdlog::info("metrics     {}", (output_dir(config_) / "metrics.jsonl").string());
     spdlog::info("checkpoint  {}", checkpoints_.latest().value_or("none").string());
     spdlog::info("config      {}", (output_dir(config_) / "config.resolved.json").string());
   }
-  return {.step = state_.step, .stopped_by = signal_};
+  return {.step = state_.step, .stopped_by = signal_, .failed_saves = saves_->failed_saves()};
 }
 
 StepMetrics Trainer::train_one() {
   const auto start = std::chrono::steady_clock::now();
   const BatchPlan& batch = engine_.plan().batch;
   const StepParams params = params_of_next_step();
+  const double checkpoint_seconds = saves_->take_pause_seconds();
+  const bool saving = saves_->under_way();
   const EngineStep step = engine_.train_step(load_train_, state_.consumed_samples, params);
   const Agreement agreement = agree(step.local_loss_sum);
   if (step.stats.updated && !std::isfinite(agreement.loss)) {
@@ -205,6 +175,7 @@ StepMetrics Trainer::train_one() {
   state_.last_overflow = scaler_.state().last_overflow;
   state_.hysteresis = scaler_.state().hysteresis;
   signal_ = agreement.signal;
+  save_has_ended_ = agreement.save_has_ended;
 
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -224,6 +195,8 @@ StepMetrics Trainer::train_one() {
       .loss_scale = params.loss_scale,
       .skipped = !step.stats.updated,
       .step_seconds = seconds,
+      .checkpoint_seconds = checkpoint_seconds,
+      .saving = saving,
       .tokens_per_second = tokens_per_second,
       .model_flops_per_second = tokens_per_second * config_.model.flops_per_token(batch.sequence),
       .memory = agreement.memory};
@@ -288,18 +261,21 @@ std::string Trainer::culprit(const StepParams& params) {
 void Trainer::give_up(const std::string& what, const std::string& advice) const {
   throw NumericalError(
       fmt::format("step {}: {}; this step is not saved, {}. {}", state_.step + 1, what,
-                  saved_step_ < 0 ? "and there is no checkpoint yet"
-                                  : fmt::format("the newest checkpoint is of step {}", saved_step_),
+                  saves_->saved_step() < 0
+                      ? "and there is no checkpoint yet"
+                      : fmt::format("the newest checkpoint is of step {}", saves_->saved_step()),
                   advice));
 }
 
 Trainer::Agreement Trainer::agree(double local_loss_sum) {
-  constexpr std::int64_t kFields = 7;  // loss sum, signal, and the five of RankMemory
+  // Loss sum, signal, whether a save has ended, and the five of RankMemory.
+  constexpr std::int64_t kFields = 8;
   Communicator& world = engine_.world();
   const int signal = options_.stop_signal != nullptr ? options_.stop_signal->load() : 0;
   const RankMemory memory = look_at_memory();
   std::array<double, kFields> mine{local_loss_sum,
                                    static_cast<double>(signal),
+                                   saves_->has_ended() ? 1.0 : 0.0,
                                    static_cast<double>(memory.planned_bytes),
                                    static_cast<double>(memory.overhead_bytes),
                                    static_cast<double>(memory.measured_bytes),
@@ -311,7 +287,7 @@ Trainer::Agreement Trainer::agree(double local_loss_sum) {
                    {all.data(), DType::kF64, Shape{world.size() * kFields}}, Purpose::kMetric,
                    compute);
   compute.synchronize();
-  Agreement agreement;
+  Agreement agreement{.save_has_ended = true};
   double loss_sum = 0.0;
   for (std::size_t at = 0; at < all.size(); at += kFields) {
     const auto bytes = [&](std::size_t field) {
@@ -319,11 +295,12 @@ Trainer::Agreement Trainer::agree(double local_loss_sum) {
     };
     loss_sum += all[at];
     agreement.signal = std::max(agreement.signal, static_cast<int>(all[at + 1]));
-    agreement.memory.push_back({.planned_bytes = bytes(2),
-                                .overhead_bytes = bytes(3),
-                                .measured_bytes = bytes(4),
-                                .peak_bytes = bytes(5),
-                                .resident_peak_bytes = bytes(6)});
+    agreement.save_has_ended = agreement.save_has_ended && all[at + 2] > 0.0;
+    agreement.memory.push_back({.planned_bytes = bytes(3),
+                                .overhead_bytes = bytes(4),
+                                .measured_bytes = bytes(5),
+                                .peak_bytes = bytes(6),
+                                .resident_peak_bytes = bytes(7)});
   }
   agreement.loss = loss_sum / static_cast<double>(engine_.plan().batch.global_tokens());
   return agreement;
@@ -351,15 +328,28 @@ void Trainer::evaluate_if_due(StepMetrics& metrics) {
   }
 }
 
-void Trainer::save() {
+void Trainer::write(const StepMetrics& metrics) {
+  if (!metrics_) {
+    return;
+  }
+  const bool was_late = metrics_->has_unwritten();
+  try {
+    metrics_->write(metrics);
+  } catch (const StorageError& error) {
+    const bool is_last = state_.step == config_.training.steps || signal_ != 0;
+    if (config_.checkpoint.on_save_failure == SaveFailure::kStop || is_last) {
+      throw;
+    }
+    if (!was_late) {
+      spdlog::error("{}; the run goes on, the line waits until it can", error.what());
+    }
+  }
+}
+
+void Trainer::check_parameters() {
   if (!engine_.parameters_are_finite()) {
     give_up("the parameters are no longer finite", "Lower the learning rate, or clip gradients");
   }
-  checkpoints_.save(state_, state_tensors(engine_, StateExtent::kMySlice), config_.checkpoint.keep,
-                    engine_.world());
-  saved_step_ = state_.step;
-  save_is_due_ = false;
-  look_at_memory();
 }
 
 }  // namespace dstrain

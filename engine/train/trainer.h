@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -13,6 +12,7 @@
 #include "engine/train/engine.h"
 #include "engine/train/metrics.h"
 #include "engine/train/progress.h"
+#include "engine/train/run_saves.h"
 #include "engine/train/run_training.h"
 
 namespace dstrain {
@@ -34,12 +34,12 @@ class Trainer {
   struct Agreement {
     double loss = 0.0;
     int signal = 0;
+    bool save_has_ended = false;  ///< the one under way, on every rank
     std::vector<RankMemory> memory;
   };
 
-  void resume();
-  /// Rank 0 chooses, so that no two ranks can resume from different ones.
-  std::optional<std::filesystem::path> choose_checkpoint();
+  /// True if there was something to resume.
+  bool resume();
   StepMetrics train_one();
   /// Everything of a step but its gradients: what it is trained with.
   [[nodiscard]] StepParams params_of_next_step() const;
@@ -53,8 +53,10 @@ class Trainer {
   /// Looks at this process's memory.
   RankMemory look_at_memory();
   void evaluate_if_due(StepMetrics& metrics);
-  /// Never of parameters that are not finite.
-  void save();
+  /// A line that cannot be written is treated as a save that cannot be: it stops the run, or waits.
+  void write(const StepMetrics& metrics);
+  /// Before a save: never of parameters that are not finite.
+  void check_parameters();
 
   const LoadedConfig& loaded_;
   const Config& config_;
@@ -69,9 +71,10 @@ class Trainer {
   CheckpointStore checkpoints_;
   TrainingState state_;
   LossScaler scaler_;
-  std::int64_t saved_step_ = -1;
   bool save_is_due_ = false;
+  bool save_has_ended_ = false;
   int signal_ = 0;
+  std::unique_ptr<RunSaves> saves_;
   std::unique_ptr<MetricsFile> metrics_;
   std::optional<double> last_validation_loss_;
 };

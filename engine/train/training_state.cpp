@@ -20,17 +20,16 @@ PlacedPiece clipped(PlacedPiece placed, Range range) {
 
 }  // namespace
 
-std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent extent) {
-  const RunPlan& plan = engine.plan();
-  const Arena& arena = engine.arena();
-  std::vector<CheckpointTensor> tensors;
+void for_each_state_part(const RunPlan& plan,
+                         StateExtent extent,
+                         const std::function<void(const StatePart&)>& visit) {
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
     const Range owned = plan.memory.owned(unit);
     const Range wanted =
         extent == StateExtent::kMySlice ? plan.shards.slice(unit, plan.here.data) : owned;
-    // `memory` holds all of `owned`, padding included, or only those elements of it that have this
+    // A region holds all of `owned`, padding included, or only those elements of it that have this
     // state, one after the other.
-    const auto add = [&](const char* state, MomentExtent elements, auto&& memory) {
+    const auto add = [&](const std::string& state, RegionKind region, MomentExtent elements) {
       std::int64_t packed = 0;
       for (const PlacedPiece& whole : pieces_with_moment(plan.shards, unit, owned, elements)) {
         const PlacedPiece part = clipped(whole, wanted);
@@ -39,20 +38,36 @@ std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent ex
             plan.shards.unit(unit).params[static_cast<std::size_t>(whole.param)];
         const bool others = extent == StateExtent::kMySlice && !param.counts();  // another saves it
         if (size > 0 && !others) {
-          const std::int64_t begin =
+          const std::int64_t first =
               elements == MomentExtent::kAll ? whole.offset - owned.begin : packed;
-          const std::int64_t at = begin + part.offset - whole.offset;
-          tensors.push_back({state, part.piece, memory().flat(at, at + size)});
+          const std::int64_t at = first + part.offset - whole.offset;
+          const bool is_parameter =
+              region == RegionKind::kMaster && !plan.memory.has(RegionKind::kMaster);
+          visit({.state = state,
+                 .piece = part.piece,
+                 .region = region,
+                 .unit = unit,
+                 .begin = at,
+                 .end = at + size,
+                 .dtype = plan.memory.dtype(is_parameter ? RegionKind::kParameters : region)});
         }
         packed += whole.piece.flat.size();
       }
     };
-    add("parameter", MomentExtent::kAll, [&] { return arena.master(unit); });
-    add(plan.moments.first_name, plan.moments.first,
-        [&] { return arena.unit(RegionKind::kFirstMoment, unit); });
-    add(plan.moments.second_name, plan.moments.second,
-        [&] { return arena.unit(RegionKind::kSecondMoment, unit); });
+    add("parameter", RegionKind::kMaster, MomentExtent::kAll);
+    add(plan.moments.first_name, RegionKind::kFirstMoment, plan.moments.first);
+    add(plan.moments.second_name, RegionKind::kSecondMoment, plan.moments.second);
   }
+}
+
+std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent extent) {
+  const Arena& arena = engine.arena();
+  std::vector<CheckpointTensor> tensors;
+  for_each_state_part(engine.plan(), extent, [&](const StatePart& part) {
+    const Tensor held = part.region == RegionKind::kMaster ? arena.master(part.unit)
+                                                           : arena.unit(part.region, part.unit);
+    tensors.push_back({part.state, part.piece, held.flat(part.begin, part.end)});
+  });
   return tensors;
 }
 

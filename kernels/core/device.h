@@ -115,6 +115,9 @@ class Device {
   /// Zeroed memory, aligned to at least 64 bytes, every page already touched. `what` names the
   /// region in an OutOfMemory message.
   [[nodiscard]] virtual DeviceMemory allocate(std::int64_t bytes, const std::string& what) = 0;
+  /// The same of the host's memory, of the kind that copies to and from this device are fastest
+  /// with: pinned, where the device is not the host.
+  [[nodiscard]] virtual DeviceMemory allocate_host(std::int64_t bytes, const std::string& what) = 0;
   /// Bytes between host memory and a device tensor, in stream order. `host` must stay valid until
   /// the stream has passed the copy.
   virtual void copy_from_host(const void* host, Tensor device, Stream& stream) = 0;

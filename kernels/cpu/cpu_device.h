@@ -32,6 +32,9 @@ class CpuDevice final : public Device {
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] MemoryInfo memory_info() const override;
   [[nodiscard]] DeviceMemory allocate(std::int64_t bytes, const std::string& what) override;
+  [[nodiscard]] DeviceMemory allocate_host(std::int64_t bytes, const std::string& what) override {
+    return allocate(bytes, what);
+  }
   void copy_from_host(const void* host, Tensor device, Stream& stream) override;
   void copy_to_host(ConstTensor device, void* host, Stream& stream) override;
   [[nodiscard]] Stream& compute_stream() override { return compute_; }

@@ -35,8 +35,11 @@ LoadedConfig config_of(const RunFolder& folder,
                        int ranks,
                        const nlohmann::json& changes = nlohmann::json::object());
 
-/// All ranks as threads.
-TrainResult run(const LoadedConfig& config, int ranks, const std::atomic<int>* signal = nullptr);
+/// All ranks as threads. `probe` sees each change of the disk that a save makes.
+TrainResult run(const LoadedConfig& config,
+                int ranks,
+                const std::atomic<int>* signal = nullptr,
+                const DiskProbe& probe = {});
 
 /// Lines of metrics.jsonl without clocks and memory.
 std::vector<nlohmann::json> metrics_of(const RunFolder& folder, const std::string& output);

@@ -29,8 +29,8 @@ struct Layout {
   [[nodiscard]] int ranks() const { return data * tensor * pipeline; }
 };
 
-const Layout kLayouts[] = {{1, 1, 1, 0}, {2, 2, 1, 2}, {1, 1, 2, 1},
-                           {1, 4, 1, 0}, {2, 2, 2, 3}, {1, 2, 4, 0}};
+const Layout kLayouts[] = {{1, 1, 1, 0}, {4, 1, 1, 3}, {2, 2, 1, 2}, {1, 2, 2, 0},
+                           {2, 2, 2, 2}, {1, 4, 1, 1}, {2, 2, 2, 3}, {1, 2, 4, 0}};
 
 TinyOptions options_of(const Layout& layout, const Model& model) {
   TinyOptions options{.family = model.family,

@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 const fs::path kGolden = "tests/golden/deepspeed-checkpoints";
 
 /// A copy of a golden checkpoint, to be damaged.
-class DamagedCheckpoint {
+class SpoiltFolder {
  public:
-  explicit DamagedCheckpoint(const std::string& name) {
+  explicit SpoiltFolder(const std::string& name) {
     fs::copy(kGolden / name, path(), fs::copy_options::recursive);
   }
   [[nodiscard]] fs::path path() const { return folder_.path() / "checkpoint"; }
@@ -67,14 +67,14 @@ TEST_CASE("folders that are not DeepSpeed checkpoints are refused", "[checkpoint
 }
 
 TEST_CASE("a newline after the tag in `latest` does no harm", "[checkpoint][deepspeed]") {
-  const DamagedCheckpoint checkpoint("zero1-bf16");
+  const SpoiltFolder checkpoint("zero1-bf16");
   overwrite_file(checkpoint.path() / "latest", "global_step2\n");
   CHECK(DeepSpeedCheckpoint(checkpoint.path()).global_steps() == 2);
 }
 
 TEST_CASE("a rank's file that is missing or of another run is refused by name",
           "[checkpoint][deepspeed]") {
-  const DamagedCheckpoint checkpoint("zero1-bf16");
+  const SpoiltFolder checkpoint("zero1-bf16");
   SECTION("the first rank's") {
     fs::remove(checkpoint.file(kOptim0));
     checkpoint.refuses("no optim_states file of data-parallel rank 0, model-parallel rank 0");
@@ -126,7 +126,7 @@ TEST_CASE("a rank's file that is missing or of another run is refused by name",
 }
 
 TEST_CASE("counts that do not agree are refused", "[checkpoint][deepspeed]") {
-  const DamagedCheckpoint checkpoint("zero1-bf16");
+  const SpoiltFolder checkpoint("zero1-bf16");
   const std::string model = "mp_rank_00_model_states.pt";
   SECTION("a parameter that is larger than its group") {
     checkpoint.edit(model, "torch\nSize", "K\x0dK\x07\x86", "K\x7fK\x07\x86");  // wte: [13, 7]
@@ -152,7 +152,7 @@ TEST_CASE("counts that do not agree are refused", "[checkpoint][deepspeed]") {
 }
 
 TEST_CASE("ranks that stopped at different steps are refused", "[checkpoint][deepspeed]") {
-  const DamagedCheckpoint checkpoint("zero3-fp16");
+  const SpoiltFolder checkpoint("zero3-fp16");
   const std::string name = "zero_pp_rank_2_mp_rank_00_model_states.pt";
   checkpoint.edit(name, "global_steps", "K\x02", "K\x03");
   checkpoint.refuses("was overwritten and not finished");

@@ -155,6 +155,8 @@ training.max_consecutive_skips   5                  default
 checkpoint.interval              0                  default
 checkpoint.keep                  2                  default
 checkpoint.resume                "auto"             default
+checkpoint.on_save_failure       "stop"             default
+checkpoint.async                 false              default
 )";
   // Columns are two blanks apart; the sample above keeps one where the path is the longest.
   const auto squeeze = [](const std::string& lines) {

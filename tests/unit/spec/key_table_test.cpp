@@ -146,6 +146,8 @@ const std::map<std::string, Flip>& flips() {
       {"checkpoint.interval", {"5"}},
       {"checkpoint.keep", {"9"}},
       {"checkpoint.resume", {"never"}},
+      {"checkpoint.on_save_failure", {"continue"}},
+      {"checkpoint.async", {"true"}},
   };
   return values;
 }

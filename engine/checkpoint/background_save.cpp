@@ -1,0 +1,59 @@
+#include "engine/checkpoint/background_save.h"
+
+#include <exception>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "engine/comm/block_signals.h"
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+/// A save may take longer where all cores compute; a step should not.
+void give_way_to_computation() {
+  constexpr int kLessUrgent = 10;
+  // Of the calling thread alone, on Linux. Advice: without it the save is merely less polite.
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLessUrgent);
+}
+
+}  // namespace
+
+BackgroundSave::BackgroundSave(CheckpointStore& store, Communicator& group)
+    : store_(store), group_(group) {}
+
+BackgroundSave::~BackgroundSave() {
+  if (!under_way()) {
+    return;
+  }
+  try {
+    collect();
+  } catch (const std::exception& error) {
+    spdlog::error("step {} could not be saved: {}", step_, error.what());
+  }
+}
+
+void BackgroundSave::start(TrainingState state,
+                           std::span<const CheckpointTensor> tensors,
+                           std::int64_t keep) {
+  check(!under_way(), "step {} is to be saved while step {} is", state.step, step_);
+  step_ = state.step;
+  const BlockSignals block;  // they are for the thread that ends a step
+  ended_ = std::async(std::launch::async, [this, state = std::move(state), tensors, keep] {
+    give_way_to_computation();
+    store_.save(state, tensors, keep, group_);
+  });
+}
+
+bool BackgroundSave::has_ended() const {
+  return under_way() && ended_.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
+}
+
+void BackgroundSave::collect() {
+  ended_.get();
+}
+
+}  // namespace dstrain
