@@ -125,7 +125,10 @@ fs::path trained_weights(const RunFolder& folder) {
   const LoadedConfig config = config_of(folder, "teacher", 4, 1);
   run(config, 1);
   const fs::path exported = folder.path() / "exported";
-  REQUIRE(convert_checkpoint({.from = folder.path() / "teacher", .to = exported}, {}));
+  const auto summary = convert_checkpoint({.from = folder.path() / "teacher", .to = exported}, {});
+  REQUIRE(summary);
+  CHECK(summary->step == 4);
+  CHECK(summary->optimizer_left_out);
   return exported;
 }
 

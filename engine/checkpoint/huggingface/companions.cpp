@@ -1,5 +1,6 @@
 #include "engine/checkpoint/huggingface/companions.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <string_view>
@@ -70,6 +71,13 @@ std::vector<fs::path> data_folders(const Json& run) {
   return folders;
 }
 
+bool has_tokenizer(const Companions& companions) {
+  return std::any_of(companions.files().begin(), companions.files().end(), [](const auto& file) {
+    return file.first == "tokenizer.json" || file.first == "tokenizer.model" ||
+           file.first == "vocab.json";
+  });
+}
+
 /// The tokenizer named by what prepare-data left beside the tokens.
 void add_tokenizer_of(const fs::path& folder, Companions& companions) {
   constexpr std::string_view kSentencePiece = "sentencepiece:";
@@ -127,7 +135,7 @@ Companions find_companions(const fs::path& source, const std::string& run_config
     companions = companions_of_folder(start);
   }
   for (const fs::path& folder : data_folders(run)) {
-    if (companions.files().empty()) {
+    if (!has_tokenizer(companions)) {
       add_tokenizer_of(folder, companions);
     }
   }
