@@ -21,5 +21,6 @@ void add_train_command(CLI::App& app, Command& chosen);
 void add_estimate_memory_command(CLI::App& app, Command& chosen);
 void add_prepare_data_command(CLI::App& app, Command& chosen);
 void add_convert_checkpoint_command(CLI::App& app, Command& chosen);
+void add_generate_command(CLI::App& app, Command& chosen);
 
 }  // namespace dstrain

@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
   dstrain::add_estimate_memory_command(app, chosen);
   dstrain::add_prepare_data_command(app, chosen);
   dstrain::add_convert_checkpoint_command(app, chosen);
+  dstrain::add_generate_command(app, chosen);
   if (argc > 1 && argv[1][0] != '-') {
     const auto is_meant = [&](const CLI::App* command) { return command->check_name(argv[1]); };
     if (app.get_subcommands(is_meant).empty()) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/checkpoint/huggingface/tokenizer_files.h"
 #include "engine/spec/config_error.h"
 
 namespace dstrain {
@@ -55,7 +56,21 @@ void take_huggingface_ids(const fs::path& folder, FoundTokenizer& found) {
   add_ids(generation.contains("eos_token_id") ? generation : config, "eos_token_id", found.ends);
 }
 
+/// A tokenizer.json that convert-checkpoint wrote for a model of bytes.
+bool is_of_bytes(const fs::path& folder) {
+  return object_in(folder / "tokenizer.json") == Json::parse(byte_tokenizer());
+}
+
+bool knows_tokenizer(const fs::path& folder) {
+  return is_there(folder / kModelName) || is_of_bytes(folder);
+}
+
 FoundTokenizer beside_weights(const fs::path& folder) {
+  if (!is_there(folder / kModelName)) {
+    FoundTokenizer bytes = make("bytes");
+    take_huggingface_ids(folder, bytes);
+    return bytes;
+  }
   FoundTokenizer found = make(std::string(kPrefix) + (folder / kModelName).string());
   take_huggingface_ids(folder, found);
   const Json settings = object_in(folder / "tokenizer_config.json");
@@ -106,7 +121,7 @@ FoundTokenizer find_tokenizer(const std::string& asked,
     take_huggingface_ids(checkpoint, found);
     return found;
   }
-  if (is_there(checkpoint / kModelName)) {
+  if (knows_tokenizer(checkpoint)) {
     return beside_weights(checkpoint);
   }
   for (const fs::path& folder : run.data_folders) {
@@ -114,7 +129,7 @@ FoundTokenizer find_tokenizer(const std::string& asked,
       return of_data(folder);
     }
   }
-  if (!run.initial_weights.empty() && is_there(run.initial_weights / kModelName)) {
+  if (!run.initial_weights.empty() && knows_tokenizer(run.initial_weights)) {
     return beside_weights(run.initial_weights);
   }
   throw ConfigError(fmt::format(

@@ -2,9 +2,9 @@
 // of it, never guessed from the size of a vocabulary.
 //
 //   1 what the user says
-//   2 tokenizer.model beside the weights
+//   2 tokenizer.model beside the weights, or convert-checkpoint's tokenizer.json of bytes
 //   3 dataset.json in a folder of the run's training data
-//   4 tokenizer.model beside the weights that the run started from
+//   4 the same as 2 beside the weights that the run started from
 #pragma once
 
 #include <cstdint>

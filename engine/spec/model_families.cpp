@@ -111,7 +111,7 @@ void refuse_biting_window(const ConfigDraft& draft, const WrittenKeys& written) 
       written.where("model.sliding_window"), "model.sliding_window",
       fmt::format(
           "a window of {} positions would cut sequences of {}, and sliding-window attention "
-          "is not in this version yet: {} or train on shorter sequences",
+          "is not in this version yet: {} or keep to shorter sequences",
           *draft.sliding_window, sequence,
           m.model_type == "qwen2" ? "set use_sliding_window to false"
                                   : "set sliding_window to null"));

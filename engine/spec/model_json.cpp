@@ -9,25 +9,26 @@
 namespace dstrain {
 namespace {
 
-ModelSpec spec_of(JsonNode model, const std::string& file) {
+// By itself a model has sequences of one position, which no attention window can be too short for.
+ModelSpec spec_of(JsonNode model, const std::string& file, std::int64_t sequence = 1) {
   ConfigTree tree{.file = file, .root = json_node(JsonNode::Kind::kObject), .is_model = true};
   tree.root.where = file;
   tree.root.members.push_back({.key = "model", .where = file, .value = std::move(model)});
-  // No sequence, so that no attention window can be too short for it.
-  put_value(tree.root, "data.sequence_length", parse_json_value("1", file).value());
+  put_value(tree.root, "data.sequence_length",
+            parse_json_value(std::to_string(sequence), file).value());
   return load_config_tree(std::move(tree), {.accept_model_config = true}).config.model;
 }
 
 }  // namespace
 
-ModelSpec load_model_spec(const std::string& path) {
+ModelSpec load_model_spec(const std::string& path, std::int64_t sequence) {
   ConfigTree tree = read_config_tree(path, {.accept_model_config = true});
   const JsonNode* model = tree.root.find("model");
   if (!tree.is_model || model == nullptr) {
     throw_config_error(tree.file, "",
                        "describes a run; expected a Hugging Face model's folder or config.json");
   }
-  return spec_of(*model, tree.file);
+  return spec_of(*model, tree.file, sequence);
 }
 
 ModelSpec parse_model_spec(std::string_view run_config, const std::string& where) {

@@ -2,6 +2,7 @@
 // config that a checkpoint carries, and written as the keys of a config.json.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,8 +10,9 @@
 
 namespace dstrain {
 
-/// `path`: a Hugging Face model's folder or its config.json. Throws ConfigError.
-ModelSpec load_model_spec(const std::string& path);
+/// `path`: a Hugging Face model's folder or its config.json. Throws ConfigError, also if an
+/// attention window of the model is shorter than a sequence of so many positions.
+ModelSpec load_model_spec(const std::string& path, std::int64_t sequence = 1);
 
 /// The "model" of a run's config. `where` stands in errors. Throws ConfigError.
 ModelSpec parse_model_spec(std::string_view run_config, const std::string& where);

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/checkpoint/huggingface/tokenizer_files.h"
 #include "engine/data/prepare_data.h"
 #include "engine/data/sentencepiece_training.h"
 #include "engine/spec/config_error.h"
@@ -94,6 +95,14 @@ TEST_CASE("a model beside the weights comes first, with what Hugging Face says o
   // What the user says counts before all.
   CHECK(find_tokenizer("bytes", folder / "hf", run).name == "bytes");
   CHECK(find_tokenizer(folder / "hf/tokenizer.model", folder / "x", {}).name == bare.name);
+}
+
+TEST_CASE("a model of bytes is known again after its conversion", "[generate][tokenizer]") {
+  const ScratchFolder folder;
+  write_file(folder / "hf/tokenizer.json", byte_tokenizer());
+  CHECK(find_tokenizer("", folder / "hf", {}).name == "bytes");
+  write_file(folder / "hf/tokenizer.json", R"({"model": {"type": "BPE"}})");
+  CHECK_THROWS_AS(find_tokenizer("", folder / "hf", {}), ConfigError);
 }
 
 TEST_CASE("data that moved takes its SentencePiece model along", "[generate][tokenizer]") {

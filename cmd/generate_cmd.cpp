@@ -1,0 +1,303 @@
+// dstrain generate: text from a trained model, on one process. Text goes to stdout as it comes,
+// everything about it to stderr.
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+#include "cmd/command.h"
+#include "cmd/exit_codes.h"
+#include "cmd/logging.h"
+#include "cmd/memory_table.h"
+#include "cmd/stop_signal.h"
+#include "engine/checkpoint/weights_source.h"
+#include "engine/data/disk_error.h"
+#include "engine/generate/find_tokenizer.h"
+#include "engine/generate/run_facts.h"
+#include "engine/generate/text_generator.h"
+#include "engine/generate/whole_characters.h"
+#include "engine/spec/config_error.h"
+#include "engine/spec/model_json.h"
+#include "launcher/errors.h"
+
+namespace dstrain {
+namespace {
+
+constexpr std::int64_t kDefaultTokens = 128;
+
+struct Flags {
+  std::string checkpoint;
+  std::optional<std::string> prompt;
+  std::string prompt_file;
+  std::optional<std::int64_t> max_tokens;
+  SamplingRule sampling;
+  std::vector<std::string> stops;
+  std::string tokenizer;
+  std::string dtype;
+  int threads = 0;
+  bool json = false;
+};
+
+std::string prompt_text(const Flags& flags) {
+  if (flags.prompt_file.empty()) {
+    return flags.prompt.value_or("");
+  }
+  std::ifstream in(flags.prompt_file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in.is_open() || in.bad()) {
+    throw ConfigError(
+        fmt::format("--prompt-file {}: cannot be read: {}", flags.prompt_file, strerror(errno)));
+  }
+  return text;
+}
+
+/// The user's, or the run's, or that of the weights.
+DType compute_dtype(const Flags& flags, const RunFacts& run, const TensorSource& weights) {
+  if (!flags.dtype.empty()) {
+    return flags.dtype == "bf16" ? DType::kBF16 : flags.dtype == "fp16" ? DType::kF16 : DType::kF32;
+  }
+  if (run.compute) {
+    return *run.compute;
+  }
+  const auto entries = weights.entries();
+  return entries.empty() ? DType::kF32 : entries.front().dtype;
+}
+
+std::vector<std::int32_t> prompt_tokens(const std::string& text,
+                                        const FoundTokenizer& found,
+                                        const ModelSpec& model) {
+  std::vector<std::int32_t> tokens;
+  if (found.beginning && (found.always_begins || text.empty())) {
+    tokens.push_back(*found.beginning);
+  }
+  found.tokenizer->encode(text, tokens);
+  if (tokens.empty()) {
+    throw ConfigError(fmt::format(
+        "--prompt: is empty, and tokenizer {} has no id for the beginning of a text: give at least "
+        "a character to go on from",
+        found.name));
+  }
+  for (const std::int32_t token : tokens) {
+    if (token < 0 || token >= model.vocab_size) {
+      throw ConfigError(fmt::format(
+          "--prompt: token {} of tokenizer {} is outside the model's vocabulary of {}: it is not "
+          "the tokenizer that the model was trained with; name that one: --tokenizer",
+          token, found.name, model.vocab_size));
+    }
+  }
+  return tokens;
+}
+
+/// How many tokens to draw: what was asked for, where the model has positions for them.
+std::int64_t tokens_to_draw(const Flags& flags, std::int64_t prompt, const ModelSpec& model) {
+  const std::int64_t room = model.max_positions - prompt;
+  if (room < 1) {
+    throw ConfigError(
+        fmt::format("--prompt: has {} tokens, and the model has {} positions, of which the text "
+                    "that follows needs at least one: leave out {} tokens",
+                    prompt, model.max_positions, 1 - room));
+  }
+  if (flags.max_tokens && *flags.max_tokens > room) {
+    throw ConfigError(
+        fmt::format("--max-tokens {}: behind a prompt of {} tokens the model, of {} positions, has "
+                    "room for {}",
+                    *flags.max_tokens, prompt, model.max_positions, room));
+  }
+  return flags.max_tokens.value_or(std::min(kDefaultTokens, room));
+}
+
+/// Attention is over all positions: a window that its model's own config.json asks for must not be
+/// shorter.
+void check_attention_window(const std::filesystem::path& checkpoint, std::int64_t positions) {
+  const std::filesystem::path config = checkpoint / "config.json";
+  std::error_code error;
+  if (std::filesystem::exists(config, error)) {
+    (void)load_model_spec(config.string(), positions);
+  }
+}
+
+void check_memory(const InferencePlan& plan, Device& device) {
+  const std::int64_t free = device.memory_info().available_bytes;
+  if (plan.memory.bytes() > free) {
+    throw launcher::PreflightError(fmt::format(
+        "generation takes {}, and {} is free: {}", size_text(plan.memory.bytes()), size_text(free),
+        plan.shape.compute == DType::kF32 ? "--dtype bf16 takes half of that"
+                                          : "fewer --max-tokens take less"));
+  }
+}
+
+void print_text(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw DiskError(fmt::format("stdout: cannot be written: {}", strerror(errno)));
+  }
+}
+
+void print_json(const Flags& flags,
+                const std::string& prompt,
+                const GenerationRequest& request,
+                const GeneratedText& made,
+                const std::string& tokenizer) {
+  const nlohmann::ordered_json json{{"checkpoint", flags.checkpoint},
+                                    {"tokenizer", tokenizer},
+                                    {"prompt", as_utf8(prompt)},
+                                    {"prompt_tokens", request.prompt},
+                                    {"text", made.text},
+                                    {"tokens", made.tokens},
+                                    {"ended_by", name_of(made.reason)},
+                                    {"seed", request.sampling.seed},
+                                    {"prompt_seconds", made.prompt_seconds},
+                                    {"token_seconds", made.token_seconds}};
+  print_text(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+int generate(const Flags& flags) {
+  set_up_logging("[generate] ");
+  const WeightsSource weights = open_weights(flags.checkpoint);
+  const ModelSpec& model = weights.model;
+  const RunFacts run = read_run_facts(weights.training.config);
+  const FoundTokenizer found = find_tokenizer(flags.tokenizer, weights.path, run);
+  const std::string prompt = prompt_text(flags);
+  GenerationRequest request{.prompt = prompt_tokens(prompt, found, model),
+                            .sampling = flags.sampling,
+                            .stops = flags.stops,
+                            .ends = found.ends};
+  const auto length = static_cast<std::int64_t>(request.prompt.size());
+  request.max_tokens = tokens_to_draw(flags, length, model);
+  check_attention_window(weights.path, length + request.max_tokens);
+
+  const InferencePlan plan = plan_inference({.model = model,
+                                             .compute = compute_dtype(flags, run, *weights.tensors),
+                                             .positions = length + request.max_tokens,
+                                             .chunk_tokens = std::min(length, kPromptChunk)});
+  Backend backend = make_cpu_backend(flags.threads);
+  spdlog::info("checkpoint={} model_type={} compute={} tokenizer={} device=\"{}\"",
+               weights.path.string(), model.model_type, name_of(plan.shape.compute), found.name,
+               backend.device->description());
+  spdlog::info("memory {}", describe_memory(plan));
+  check_memory(plan, *backend.device);
+  const StopSignal stop;
+  InferenceModel inference(plan, std::move(backend), *weights.tensors);
+
+  if (!flags.json) {
+    print_text(as_utf8(prompt));
+  }
+  const GeneratedText made = generate_text(inference, *found.tokenizer, request,
+                                           {.on_text =
+                                                [&](std::string_view text) {
+                                                  if (!flags.json) print_text(text);
+                                                },
+                                            .stop_requested = [&] { return stop.number() != 0; }});
+  if (flags.json) {
+    print_json(flags, prompt, request, made, found.name);
+  } else {
+    print_text("\n");
+  }
+  spdlog::info(
+      "prompt_tokens={} prompt_seconds={:.3f} tokens={} tokens_per_second={:.1f} ended_by={}",
+      length, made.prompt_seconds, made.tokens.size(),
+      made.steps == 0 ? 0.0 : static_cast<double>(made.steps) / made.token_seconds,
+      name_of(made.reason));
+  return stop.number() == 0 ? kExitSuccess : kExitSignalBase + stop.number();
+}
+
+void check_flags(const Flags& flags) {
+  if (!(std::isfinite(flags.sampling.temperature) && flags.sampling.temperature >= 0.0)) {
+    throw ConfigError(fmt::format("--temperature {}: expected 0 (the likeliest token) or more",
+                                  flags.sampling.temperature));
+  }
+  if (!(flags.sampling.top_p > 0.0 && flags.sampling.top_p <= 1.0)) {
+    throw ConfigError(fmt::format("--top-p {}: expected a probability above 0, at most 1 (all)",
+                                  flags.sampling.top_p));
+  }
+  if (flags.sampling.top_k < 0) {
+    throw ConfigError(
+        fmt::format("--top-k {}: expected a number of tokens, 0 for all", flags.sampling.top_k));
+  }
+  if (flags.max_tokens && *flags.max_tokens < 1) {
+    throw ConfigError(fmt::format("--max-tokens {}: expected at least 1", *flags.max_tokens));
+  }
+  if (flags.threads < 0) {
+    throw ConfigError(fmt::format("--threads {}: expected 0 (all cores) or more", flags.threads));
+  }
+  if (std::any_of(flags.stops.begin(), flags.stops.end(),
+                  [](const auto& s) { return s.empty(); })) {
+    throw ConfigError("--stop: is empty, and every text begins with that");
+  }
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, Command& chosen) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* const command = app.add_subcommand(
+      "generate",
+      "Text from a trained model: a run, one of its checkpoints, a Hugging Face folder");
+  command
+      ->add_option("--checkpoint", flags->checkpoint,
+                   "A run's output_dir or its checkpoints folder (the newest), one checkpoint, or "
+                   "what else convert-checkpoint reads: a Hugging Face folder, …")
+      ->type_name("DIR")
+      ->required();
+  CLI::Option* const prompt =
+      command->add_option("--prompt", flags->prompt, "What the text goes on from")
+          ->type_name("TEXT");
+  command->add_option("--prompt-file", flags->prompt_file, "The same, from a file")
+      ->type_name("FILE")
+      ->excludes(prompt);
+  command->add_option("--max-tokens", flags->max_tokens,
+                      fmt::format("Tokens to draw; default: {}, or as many as the model has "
+                                  "positions for",
+                                  kDefaultTokens));
+  command->add_option("--temperature", flags->sampling.temperature,
+                      "Divides the logits; 0: the likeliest token, always; default 1");
+  command->add_option("--top-k", flags->sampling.top_k,
+                      "Draw among so many of the likeliest; 0: all, the default");
+  command->add_option("--top-p", flags->sampling.top_p,
+                      "Draw among the likeliest that together have this probability; default 1");
+  command->add_option("--seed", flags->sampling.seed,
+                      "Another seed, another text; the same, the same; default 1234");
+  command->add_option("--stop", flags->stops, "End before this text; repeatable: before the first")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--tokenizer", flags->tokenizer,
+                   "bytes, or a SentencePiece model's file; default: the one that made the run's "
+                   "data, or that lies beside the weights")
+      ->type_name("bytes|FILE");
+  command->add_option("--dtype", flags->dtype, "Compute in this; default: what the run did")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  command->add_option("--threads", flags->threads, "Default: all cores this process may use");
+  command->add_flag("--json", flags->json,
+                    "Print one object at the end: text, tokens, what ended it, seconds");
+  command->footer(
+      "Examples:\n"
+      "  dstrain generate --checkpoint runs/quickstart --prompt '#include <' --temperature 0.7\n"
+      "  dstrain generate --checkpoint runs/quickstart/checkpoints/step-00000650 --prompt-file "
+      "start.txt --max-tokens 300 --top-p 0.9 --seed 7\n"
+      "  dstrain generate --checkpoint ~/models/TinyLlama --prompt 'The capital of France is' "
+      "--temperature 0 --stop '.' --json\n"
+      "Exit codes: 0 success, 2 usage, 3 does not fit into memory, 5 checkpoint unusable, 130 "
+      "interrupted.");
+  command->callback([flags, &chosen] {
+    chosen = [flags] {
+      check_flags(*flags);
+      return generate(*flags);
+    };
+  });
+}
+
+}  // namespace dstrain

@@ -1,0 +1,179 @@
+// dstrain generate as a user meets it: from a run of a tiny model to its text, and every refusal
+// with its sentence.
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/harness/program.h"
+
+namespace dstrain {
+namespace {
+
+using Catch::Contains;
+using testing::Program;
+
+constexpr std::chrono::milliseconds kPatience{60'000};
+
+bool no_binary() {
+  const char* binary = std::getenv("DSTRAIN_BINARY");
+  if (binary == nullptr || *binary == '\0') {
+    WARN("skipped, because the dstrain program is not built here");
+    return true;
+  }
+  return false;
+}
+
+struct Ended {
+  int exit_code;
+  std::string out;
+  std::string err;
+};
+
+Ended dstrain(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), testing::dstrain_binary());
+  Program program(std::move(arguments), {{"DSTRAIN_THREADS", "1"}});
+  const auto code = program.wait(kPatience);
+  REQUIRE(code.has_value());
+  return {*code, program.out(), program.err()};
+}
+
+/// A tiny model that has learnt to repeat "abcdefgh" in a few dozen steps, in bf16.
+class Run {
+ public:
+  Run() {
+    std::string text;
+    for (int i = 0; i < 4096; ++i) {
+      text += static_cast<char>('a' + i % 8);
+    }
+    std::filesystem::create_directories(path("in"));
+    std::ofstream(path("in/text")) << text;
+    REQUIRE(dstrain({"prepare-data", "--input", path("in"), "--output", path("data"),
+                     "--validation", "0"})
+                .exit_code == 0);
+    std::ofstream(path("config.json")) << R"({
+  "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0,
+  "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"},
+  "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},
+  "model": {"model_type": "llama", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 64,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "max_position_embeddings": 64, "tie_word_embeddings": true},
+  "data": {"train": ")" << path("data/train")
+                                       << R"(", "sequence_length": 32},
+  "training": {"steps": 60, "device": "cpu", "output_dir": ")"
+                                       << path("run") << R"("}
+})";
+    const Ended trained = dstrain({"train", path("config.json")});
+    INFO(trained.err);
+    REQUIRE(trained.exit_code == 0);
+  }
+
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return (folder_.path() / name).string();
+  }
+  [[nodiscard]] Ended generate(std::vector<std::string> more) const {
+    std::vector<std::string> arguments{"generate", "--checkpoint", path("run")};
+    arguments.insert(arguments.end(), {"--threads", "1"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return dstrain(std::move(arguments));
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+}  // namespace
+
+TEST_CASE("a run's newest checkpoint goes on as its data did", "[generate][command]") {
+  if (no_binary()) return;
+  const Run run;
+  const Ended greedy =
+      run.generate({"--prompt", "abcdefghabc", "--temperature", "0", "--max-tokens", "21"});
+  CHECK(greedy.exit_code == 0);
+  CHECK(greedy.out == "abcdefghabcdefghabcdefghabcdefgh\n");
+  CHECK_THAT(greedy.err, Contains("compute=bf16") && Contains("tokenizer=bytes") &&
+                             Contains("memory ") && Contains("tokens=21"));
+  // By its folder of checkpoints, by the checkpoint itself, in another dtype.
+  for (const char* folder : {"run/checkpoints", "run/checkpoints/step-00000060"}) {
+    CHECK(dstrain({"generate", "--checkpoint", run.path(folder), "--prompt", "abcdefghabc",
+                   "--temperature", "0", "--max-tokens", "21", "--dtype", "fp32"})
+              .out == greedy.out);
+  }
+  CHECK(run.generate({"--prompt", "abcdefghabc", "--temperature", "0", "--stop", "fg"}).out ==
+        "abcdefghabcde\n");
+  std::ofstream(run.path("prompt")) << "abcdefghab";
+  const Ended json = run.generate(
+      {"--prompt-file", run.path("prompt"), "--temperature", "0", "--max-tokens", "6", "--json"});
+  REQUIRE(json.exit_code == 0);
+  const auto parsed = nlohmann::json::parse(json.out);
+  CHECK(parsed["prompt"] == "abcdefghab");
+  CHECK(parsed["text"] == "cdefgh");
+  CHECK(parsed["tokens"] == nlohmann::json({99, 100, 101, 102, 103, 104}));
+  CHECK(parsed["ended_by"] == "max_tokens");
+
+  // Drawn, not greedy: the seed says which text.
+  const auto drawn = [&](const std::string& seed) {
+    return run
+        .generate({"--prompt", "h", "--temperature", "3", "--max-tokens", "40", "--seed", seed})
+        .out;
+  };
+  CHECK(drawn("1") == drawn("1"));
+  CHECK(drawn("1") != drawn("2"));
+}
+
+TEST_CASE("what cannot be generated from is a sentence", "[generate][command]") {
+  if (no_binary()) return;
+  const Run run;
+  const auto refused = [&](std::vector<std::string> more, int code, const std::string& words) {
+    const Ended ended = run.generate(std::move(more));
+    CHECK(ended.exit_code == code);
+    CHECK(ended.out.empty());
+    CHECK_THAT(ended.err, Contains(words));
+  };
+  refused({}, 2, "--prompt: is empty, and tokenizer bytes has no id for the beginning");
+  refused({"--prompt", std::string(64, 'a')}, 2, "has 64 tokens, and the model has 64 positions");
+  refused({"--prompt", "abc", "--max-tokens", "62"}, 2, "has room for 61");
+  refused({"--prompt", "a", "--temperature", "-1"}, 2, "--temperature -1: expected 0");
+  refused({"--prompt", "a", "--top-p", "0"}, 2, "--top-p 0: expected a probability above 0");
+  refused({"--prompt", "a", "--top-k", "-2"}, 2, "--top-k -2: expected");
+  refused({"--prompt", "a", "--stop", ""}, 2, "--stop: is empty");
+  refused({"--prompt-file", run.path("none")}, 2, "cannot be read: No such file");
+  refused({"--prompt", "a", "--tokenizer", run.path("none")}, 2, "no SentencePiece model");
+  const Ended absent = dstrain({"generate", "--checkpoint", run.path("none"), "--prompt", "a"});
+  CHECK(absent.exit_code == 2);
+  CHECK_THAT(absent.err, Contains("there is no such file or folder"));
+
+  // Beside the weights lies what their model asks for: a window of the sequence.
+  const std::string config = run.path("run/checkpoints/step-00000060/config.json");
+  std::ofstream(config) << R"({"model_type": "mistral", "vocab_size": 256, "hidden_size": 32,
+    "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "sliding_window": 16})";
+  refused({"--prompt", "abc", "--max-tokens", "14"}, 2, "a window of 16 positions");
+  CHECK(run.generate({"--prompt", "abc", "--max-tokens", "13"}).exit_code == 0);
+  std::filesystem::remove(config);
+
+  // A run whose data is gone no longer knows its tokenizer.
+  std::filesystem::remove_all(run.path("data"));
+  refused({"--prompt", "a"}, 2, run.path("data/dataset.json"));
+  CHECK(run.generate({"--prompt", "a", "--tokenizer", "bytes"}).exit_code == 0);
+
+  // Bytes all over the weights that are not what was written.
+  const std::string file = run.path("run/checkpoints/step-00000060/rank-00000.safetensors");
+  REQUIRE(std::filesystem::exists(file));
+  std::fstream damaged(file, std::ios::in | std::ios::out | std::ios::binary);
+  const auto size = static_cast<std::streamoff>(std::filesystem::file_size(file));
+  for (std::streamoff at = size / 2; at < size; at += 64) {
+    damaged.seekg(at);
+    const int byte = damaged.get();
+    damaged.seekp(at);
+    damaged.put(static_cast<char>(byte ^ 0x5A));
+  }
+  damaged.close();
+  refused({"--prompt", "a", "--tokenizer", "bytes"}, 5, "rank-00000.safetensors");
+}
+
+}  // namespace dstrain
