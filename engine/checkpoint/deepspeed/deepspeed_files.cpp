@@ -6,8 +6,8 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <regex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,12 +24,75 @@ constexpr std::size_t kMaxTagBytes = 255;
 /// (mp rank, dp rank) → file.
 using RankFiles = std::map<std::pair<int, int>, fs::path>;
 
-int number_in(const std::ssub_match& digits, const fs::path& path) {
+/// A text being taken apart from the front.
+class Name {
+ public:
+  explicit Name(std::string_view text) : rest_(text) {}
+
+  /// Takes `part` off if the name goes on with it.
+  bool take(std::string_view part) {
+    const bool here = rest_.starts_with(part);
+    rest_.remove_prefix(here ? part.size() : 0);
+    return here;
+  }
+  /// Takes digits off.
+  bool take_digits(std::string_view& digits) {
+    const std::size_t count = std::min(rest_.find_first_not_of("0123456789"), rest_.size());
+    digits = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return count > 0;
+  }
+  [[nodiscard]] bool at_end() const { return rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+};
+
+struct RanksInName {
+  std::string_view dp = "0";
+  std::string_view mp;
+};
+
+/// mp_rank_XX_model_states.pt
+std::optional<RanksInName> model_file(std::string_view text) {
+  Name name(text);
+  RanksInName ranks;
+  const bool matches = name.take("mp_rank_") && name.take_digits(ranks.mp) &&
+                       name.take("_model_states.pt") && name.at_end();
+  return matches ? std::optional(ranks) : std::nullopt;
+}
+
+/// zero_pp_rank_R_mp_rank_XX_model_states.pt, or …_optim_states.pt
+std::optional<RanksInName> sharded_file(std::string_view text, std::string_view ending) {
+  Name name(text);
+  RanksInName ranks;
+  const bool matches = name.take("zero_pp_rank_") && name.take_digits(ranks.dp) &&
+                       name.take("_mp_rank_") && name.take_digits(ranks.mp) && name.take(ending) &&
+                       name.at_end();
+  return matches ? std::optional(ranks) : std::nullopt;
+}
+
+std::optional<RanksInName> optim_file(std::string_view text) {
+  for (const std::string_view prefix : {"bf16_", "fp16_"}) {
+    if (text.starts_with(prefix)) {
+      text.remove_prefix(prefix.size());
+      break;
+    }
+  }
+  return sharded_file(text, "_optim_states.pt");
+}
+
+bool is_expert_file(std::string_view name) {
+  return (name.starts_with("layer_") && name.find("_expert_") != std::string_view::npos &&
+          name.ends_with("_model_states.pt")) ||
+         (name.starts_with("expp_rank_") && name.ends_with("_optim_states.pt"));
+}
+
+int number_in(std::string_view digits, const fs::path& path) {
   int value = 0;
-  const std::string text = digits.str();
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (result.ec != std::errc()) {
-    throw CheckpointError(fmt::format("{}: {} is not a rank", path.string(), text));
+    throw CheckpointError(fmt::format("{}: {} is not a rank", path.string(), digits));
   }
   return value;
 }
@@ -125,29 +188,23 @@ fs::path step_folder(const fs::path& folder) {
 }  // namespace
 
 DeepSpeedFiles find_deepspeed_files(const fs::path& given) try {
-  static const std::regex kModel(R"(mp_rank_(\d+)_model_states\.pt)");
-  static const std::regex kShardedModel(R"(zero_pp_rank_(\d+)_mp_rank_(\d+)_model_states\.pt)");
-  static const std::regex kOptim(
-      R"((?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt)");
-  static const std::regex kExpert(
-      R"(layer_.*_expert_.*_model_states\.pt|expp_rank_\d+_mp_rank_\d+_optim_states\.pt)");
-
   DeepSpeedFiles files{.folder = step_folder(given)};
   RankFiles whole;
   RankFiles sharded;
   RankFiles optim;
   for (const auto& entry : fs::directory_iterator(files.folder)) {
     const std::string name = entry.path().filename().string();
-    std::smatch match;
-    if (std::regex_match(name, match, kModel)) {
-      insert(whole, number_in(match[1], entry.path()), 0, entry.path());
-    } else if (std::regex_match(name, match, kShardedModel)) {
-      insert(sharded, number_in(match[2], entry.path()), number_in(match[1], entry.path()),
+    const auto add = [&](RankFiles& to, const RanksInName& ranks) {
+      insert(to, number_in(ranks.mp, entry.path()), number_in(ranks.dp, entry.path()),
              entry.path());
-    } else if (std::regex_match(name, match, kOptim)) {
-      insert(optim, number_in(match[2], entry.path()), number_in(match[1], entry.path()),
-             entry.path());
-    } else if (std::regex_match(name, match, kExpert)) {
+    };
+    if (const auto model = model_file(name)) {
+      add(whole, *model);
+    } else if (const auto shard = sharded_file(name, "_model_states.pt")) {
+      add(sharded, *shard);
+    } else if (const auto states = optim_file(name)) {
+      add(optim, *states);
+    } else if (is_expert_file(name)) {
       refuse_experts(entry.path());
     }
   }
