@@ -63,7 +63,8 @@ class Copy {
       declarations.push_back(*tensor);
       data.emplace_back(static_cast<std::size_t>(elements * (tensor->dtype == "F32" ? 4 : 1)));
     }
-    SafetensorsWriter writer(DurableFiles(), path() / "model.safetensors", declarations, {});
+    const DurableFiles files;
+    SafetensorsWriter writer(files, path() / "model.safetensors", declarations, {});
     for (const auto& bytes : data) {
       writer.write(bytes);
     }
