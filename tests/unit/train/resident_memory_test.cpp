@@ -42,7 +42,9 @@ std::int64_t distance(std::int64_t a, std::int64_t b) {
   return std::abs(a - b);
 }
 
-TEST_CASE("a process's own memory is what it writes, not the files it maps", "[train][memory]") {
+// [slow]: not under sanitizers, which keep memory of their own.
+TEST_CASE("a process's own memory is what it writes, not the files it maps",
+          "[train][memory][slow]") {
   const ResidentMemory before = resident_memory();
   CHECK(before.own_bytes > 0);
   for (const int sharing : {MAP_PRIVATE, MAP_SHARED}) {
