@@ -199,8 +199,8 @@ class LocalProcess final : public Process {
     lifeline_.reset();
     for (Output& output : outputs_)
       drain(output);
-    events_.on_exit(info.si_code == CLD_EXITED ? ExitStatus{info.si_status, 0}
-                                               : ExitStatus{0, info.si_status});
+    events_.on_exit(info.si_code == CLD_EXITED ? ExitStatus{.code = info.si_status}
+                                               : ExitStatus{.signal = info.si_status});
     return true;
   }
 

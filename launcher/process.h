@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "launcher/job.h"
@@ -19,6 +20,9 @@ enum class OutputStream : std::uint8_t { kStdout, kStderr };
 struct ExitStatus {
   int code = 0;    ///< of exit(), if signal is 0
   int signal = 0;  ///< that ended it, or 0
+  /// What else is known of the cause, as a clause, or empty: "killed by the kernel's out-of-memory
+  /// killer: memory cgroup /x, limit 8 GiB".
+  std::string detail{};
 };
 
 /// Called from the event loop, never from within start() or signal().
@@ -26,6 +30,9 @@ struct ProcessEvents {
   std::function<void(OutputStream, std::string_view bytes)> on_output{};
   /// Once, after the last output.
   std::function<void(ExitStatus)> on_exit{};
+  /// Instead of on_exit, once: nothing can be learned of the process any more, and why, as a
+  /// clause: "no word from its host w1 for 5 s".
+  std::function<void(std::string why)> on_lost{};
 };
 
 class Process {

@@ -157,7 +157,7 @@ bool Supervisor::all_ended() const {
 
 /// Success, or what a process does that was asked to end.
 bool Supervisor::is_orderly(const Member& member) const {
-  const auto [code, signal] = *member.status;
+  const auto& [code, signal, detail] = *member.status;
   if (signal != 0) return interrupted_by_ != 0 && (signal == SIGINT || signal == SIGTERM);
   return code == 0 || code == kSignalBase + SIGINT || code == kSignalBase + SIGTERM;
 }
@@ -196,7 +196,7 @@ int Supervisor::verdict() {
   const Member* const member = to_blame();
   if (member != nullptr) {
     log_.announce(fmt::format("error: {}", describe(*member)));
-    const auto [code, signal] = *member->status;
+    const auto& [code, signal, detail] = *member->status;
     if (signal != 0) return kSignalBase + signal;
     return code == 0 || code == options_.peer_lost_code ? kInternalError : code;
   }
@@ -211,7 +211,7 @@ int Supervisor::verdict() {
 
 std::string Supervisor::describe(const Member& member) const {
   const ProcessSpec& spec = *member.spec;
-  const auto [code, signal] = *member.status;
+  const auto& [code, signal, detail] = *member.status;
   std::string text = fmt::format("rank {} (local rank {}) on {}, pid {}, ", spec.rank,
                                  spec.local_rank, spec.host, member.process->pid());
   if (signal != 0) {

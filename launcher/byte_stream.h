@@ -1,0 +1,53 @@
+// ByteStream: the two-way channel of bytes to one program that runs somewhere: over SSH as its
+// exec gives it, or to a child of this process (local_stream.h).
+//
+// Nothing here waits. Writing queues; what comes back is told by callbacks, always from the event
+// loop and never from within a call of this class. How the program ended is told once, as the last
+// callback, whatever the reason was: its own end, or the channel's.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dstrain::launcher {
+
+/// How a stream ended.
+struct StreamEnd {
+  std::optional<int> exit_code{};  ///< of the program, where it ended by itself and that is known
+  int signal = 0;                  ///< that ended the program, or 0
+  /// Otherwise why the channel ended, as a clause: "connection reset by peer".
+  std::string why{};
+};
+
+struct StreamEvents {
+  std::function<void(std::string_view bytes)> on_data{};        ///< the program's stdout
+  std::function<void(std::string_view bytes)> on_error_data{};  ///< the program's stderr
+  std::function<void(const StreamEnd&)> on_closed{};            ///< once, after all of the above
+};
+
+class ByteStream {
+ public:
+  ByteStream() = default;
+  ByteStream(const ByteStream&) = delete;
+  ByteStream& operator=(const ByteStream&) = delete;
+  /// No callback comes any more. The program's input has ended, as after close().
+  virtual ~ByteStream() = default;
+
+  /// Who listens from now on; what came before is told now. All three functions must be there. A
+  /// later call replaces the listener: from a probe to the job, say.
+  virtual void listen(StreamEvents events) = 0;
+
+  /// Queues bytes for the program's stdin. Ignored after the stream's or the input's end.
+  virtual void write(std::string_view bytes) = 0;
+  /// How much of it is not handed over yet.
+  [[nodiscard]] virtual std::size_t queued_bytes() const = 0;
+  /// The program's stdin ends behind what is queued.
+  virtual void close_input() = 0;
+  /// Gives up both directions now; on_closed follows.
+  virtual void close() = 0;
+};
+
+}  // namespace dstrain::launcher

@@ -1,0 +1,135 @@
+// A ByteStream to a child: bytes both ways, the end told once and last, nothing left behind.
+#include "launcher/local_stream.h"
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "tests/harness/processes.h"
+
+namespace dstrain::launcher {
+namespace {
+
+using std::chrono::seconds;
+
+/// What a shell script says, and how it ends.
+struct Listened {
+  std::string out;
+  std::string err;
+  int ends = 0;
+  StreamEnd end;
+  bool data_after_end = false;
+
+  StreamEvents events() {
+    return {.on_data =
+                [this](std::string_view bytes) {
+                  out += bytes;
+                  data_after_end = ends > 0;
+                },
+            .on_error_data = [this](std::string_view bytes) { err += bytes; },
+            .on_closed =
+                [this](const StreamEnd& how) {
+                  end = how;
+                  ++ends;
+                }};
+  }
+};
+
+std::vector<std::string> shell(const std::string& script) {
+  return {"/bin/sh", "-c", script};
+}
+
+TEST_CASE("a local stream carries stdin, stdout and stderr, and tells the exit code",
+          "[launcher][stream]") {
+  asio::io_context loop;
+  LocalStream stream(loop, shell("cat; echo behind >&2; exit 3"));
+  Listened listened;
+  stream.listen(listened.events());
+  stream.write("first ");
+  stream.write(std::string_view("second\0third", 12));
+  stream.close_input();
+  stream.write("too late");
+  loop.run_for(seconds{20});
+  CHECK(listened.out == std::string("first second\0third", 18));
+  CHECK(listened.err == "behind\n");
+  CHECK(listened.ends == 1);
+  CHECK(listened.end.exit_code == 3);
+  CHECK_FALSE(listened.data_after_end);
+}
+
+TEST_CASE("ten mebibytes pass both ways at once", "[launcher][stream]") {
+  asio::io_context loop;
+  LocalStream stream(loop, {"/bin/cat"});
+  std::string sent;
+  for (int i = 0; sent.size() < 10 << 20; ++i)
+    sent += std::to_string(i);
+  Listened listened;
+  stream.listen(listened.events());
+  stream.write(sent);
+  CHECK(stream.queued_bytes() == sent.size());
+  stream.close_input();
+  loop.run_for(seconds{60});
+  CHECK(stream.queued_bytes() == 0);
+  CHECK((listened.out == sent));
+  CHECK(listened.end.exit_code == 0);
+}
+
+TEST_CASE("a program that a signal ends is told with that signal", "[launcher][stream]") {
+  asio::io_context loop;
+  LocalStream stream(loop, shell("echo words; kill -9 $$"));
+  Listened listened;
+  stream.listen(listened.events());
+  loop.run_for(seconds{20});
+  CHECK(listened.out == "words\n");
+  CHECK_FALSE(listened.end.exit_code);
+  CHECK(listened.end.signal == SIGKILL);
+}
+
+TEST_CASE("writing to a program that does not read ends with its end", "[launcher][stream]") {
+  asio::io_context loop;
+  LocalStream stream(loop, shell("exec <&-; sleep 0.1"));
+  Listened listened;
+  stream.listen(listened.events());
+  stream.write(std::string(1 << 20, 'x'));
+  loop.run_for(seconds{20});
+  CHECK(listened.ends == 1);
+  CHECK(listened.end.exit_code == 0);
+  CHECK(stream.queued_bytes() == 0);
+}
+
+TEST_CASE("close ends the program's input and is followed by its end", "[launcher][stream]") {
+  asio::io_context loop;
+  LocalStream stream(loop, {"/bin/cat"});
+  Listened listened;
+  stream.listen(listened.events());
+  stream.close();
+  CHECK(listened.ends == 0);
+  loop.run_for(seconds{20});
+  CHECK(listened.ends == 1);
+}
+
+TEST_CASE("a stream that goes away takes its program along, without a word", "[launcher][stream]") {
+  asio::io_context loop;
+  Listened listened;
+  auto stream = std::make_unique<LocalStream>(loop, shell("exec sleep 100"));
+  const pid_t pid = stream->pid();
+  stream->listen(listened.events());
+  stream.reset();
+  loop.run_for(seconds{1});
+  CHECK_FALSE(testing::is_alive(pid));
+  CHECK(listened.ends == 0);
+}
+
+TEST_CASE("a program that does not exist is an error that names it", "[launcher][stream]") {
+  asio::io_context loop;
+  CHECK_THROWS_WITH(LocalStream(loop, {"/no/such/program"}),
+                    Catch::Matchers::Contains("/no/such/program"));
+}
+
+}  // namespace
+}  // namespace dstrain::launcher
