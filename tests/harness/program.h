@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,7 +29,10 @@ class Program {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
 
-  explicit Program(std::vector<std::string> argv, const Environment& environment = {}) {
+  /// `in_child` runs in the new process, before anything else of it.
+  explicit Program(std::vector<std::string> argv,
+                   const Environment& environment = {},
+                   const std::function<void()>& in_child = {}) {
     std::vector<char*> pointers;
     for (std::string& argument : argv)
       pointers.push_back(argument.data());
@@ -37,6 +41,7 @@ class Program {
     const std::string err = (folder_.path() / "err").string();
     pid_ = fork();
     if (pid_ != 0) return;
+    if (in_child) in_child();
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
     dup2(open(out.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
     dup2(open(err.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
