@@ -10,6 +10,8 @@
 //   DSTRAIN_THREADS              compute threads of this rank
 //   DSTRAIN_PROGRESS             none | lines | terminal
 //   DSTRAIN_LIFELINE             1: stdin is a lifeline (lifeline.h)
+//   DSTRAIN_STATUS_FD            an open file: the page to say there what the rank does
+//                                (launcher/status_page.h); set by whoever forks the rank
 #pragma once
 
 #include <cstdint>

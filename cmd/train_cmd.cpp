@@ -19,6 +19,7 @@
 #include "cmd/own_address.h"
 #include "cmd/rank_env.h"
 #include "cmd/run_flags.h"
+#include "cmd/status_recorder.h"
 #include "cmd/stop_signal.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/tcp_store.h"
@@ -89,6 +90,7 @@ int train(const RunFlags& flags) {
   const RankEnv env = from_env(process_environment);
   set_up_logging(env.world_size > 1 && !env.has_lifeline ? fmt::format("[{}] ", env.rank) : "");
   StopSignal stop;
+  const std::unique_ptr<StatusRecorder> status = make_status_recorder(process_environment);
   std::optional<Lifeline> lifeline;
   if (env.has_lifeline) lifeline.emplace(stop);
   const LoadedConfig config = load_and_resolve(flags, env.world_size);
@@ -103,7 +105,7 @@ int train(const RunFlags& flags) {
                                         ? "127.0.0.1"
                                         : own_address_towards(env.master_address, env.master_port);
     rendezvous = make_gloo_rendezvous(env.rank, env.world_size, *meeting.store,
-                                      {.interface_address = own_address});
+                                      {.interface_address = own_address, .activity = status.get()});
   }
 
   const Progress otherwise = isatty(STDERR_FILENO) == 1 ? Progress::kTerminal : Progress::kLines;
@@ -111,7 +113,8 @@ int train(const RunFlags& flags) {
       run_training(config, *rendezvous,
                    {.threads = env.threads,
                     .progress = env.rank == 0 ? env.progress.value_or(otherwise) : Progress::kNone,
-                    .stop_signal = &stop.number()});
+                    .stop_signal = &stop.number(),
+                    .activity = status.get()});
   return result.stopped_by == 0 ? kExitSuccess : kExitSignalBase + result.stopped_by;
 }
 

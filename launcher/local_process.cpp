@@ -19,9 +19,13 @@
 #include <unistd.h>
 
 #include "launcher/file_descriptor.h"
+#include "launcher/process_state.h"
+#include "launcher/status_page.h"
 
 namespace dstrain::launcher {
 namespace {
+
+constexpr int kStatusFd = STDERR_FILENO + 1;  // of the status page, in the program
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -51,6 +55,7 @@ std::vector<std::string> environment_of(const ProcessSpec& spec) {
     variables.erase(name);
   for (const auto& [name, value] : spec.environment)
     variables.insert_or_assign(name, value);
+  variables.insert_or_assign(kStatusPageVariable, std::to_string(kStatusFd));
   std::vector<std::string> entries;
   entries.reserve(variables.size());
   for (const auto& [name, value] : variables)
@@ -73,6 +78,7 @@ struct ExecPlan {
   char* const* argv;
   char* const* envp;
   int stdin_fd, stdout_fd, stderr_fd;
+  int status_fd;
   int error_fd;  ///< gets errno if exec fails; closed by a successful exec
   pid_t launcher;
   const cpu_set_t* cores;  ///< may be nullptr
@@ -95,12 +101,16 @@ struct ExecPlan {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);  // blocked since before the fork
-  if (dup2(plan.stdin_fd, STDIN_FILENO) >= 0 && dup2(plan.stdout_fd, STDOUT_FILENO) >= 0 &&
-      dup2(plan.stderr_fd, STDERR_FILENO) >= 0) {
+  // The errors' pipe may have the number that the status page is to get.
+  const int error_fd = fcntl(plan.error_fd, F_DUPFD_CLOEXEC, kStatusFd + 1);
+  const int status_fd = fcntl(plan.status_fd, F_DUPFD_CLOEXEC, kStatusFd + 1);
+  if (error_fd >= 0 && status_fd >= 0 && dup2(plan.stdin_fd, STDIN_FILENO) >= 0 &&
+      dup2(plan.stdout_fd, STDOUT_FILENO) >= 0 && dup2(plan.stderr_fd, STDERR_FILENO) >= 0 &&
+      dup2(status_fd, kStatusFd) >= 0) {
     execve(plan.executable, plan.argv, plan.envp);
   }
   const int error = errno;
-  [[maybe_unused]] const ssize_t written = write(plan.error_fd, &error, sizeof error);
+  [[maybe_unused]] const ssize_t written = write(error_fd, &error, sizeof error);
   _exit(kExecFailed);
 }
 
@@ -109,11 +119,13 @@ class LocalProcess final : public Process {
   LocalProcess(asio::io_context& loop,
                pid_t pid,
                FileDescriptor lifeline,
+               StatusPage page,
                FileDescriptor out,
                FileDescriptor err,
                ProcessEvents events)
       : pid_(pid),
         lifeline_(std::move(lifeline)),
+        page_(std::move(page)),
         events_(std::move(events)),
         outputs_{
             Output{asio::posix::stream_descriptor(loop, out.release()), OutputStream::kStdout},
@@ -138,6 +150,12 @@ class LocalProcess final : public Process {
   }
 
   [[nodiscard]] long pid() const override { return pid_; }
+
+  [[nodiscard]] std::optional<RankStatus> status() const override {
+    std::optional<RankStatus> status = ended_ ? std::nullopt : page_.read();
+    if (status) status->process = process_state(pid_);
+    return status;
+  }
 
   void signal(int number) noexcept override {
     if (!ended_) kill(-pid_, number);
@@ -221,6 +239,7 @@ class LocalProcess final : public Process {
 
   const pid_t pid_;
   FileDescriptor lifeline_;
+  const StatusPage page_;
   ProcessEvents events_;
   std::array<Output, 2> outputs_;
   asio::signal_set child_signals_;
@@ -266,6 +285,7 @@ std::unique_ptr<Process> LocalSpawner::start(const ProcessSpec& spec, ProcessEve
   Pipe out = make_pipe();
   Pipe err = make_pipe();
   Pipe exec_error = make_pipe();
+  StatusPage page = StatusPage::make();
   std::vector<std::string> arguments = spec.argv;
   std::vector<std::string> variables = environment_of(spec);
   const std::vector<char*> argv = pointers_to(arguments);
@@ -286,6 +306,7 @@ std::unique_ptr<Process> LocalSpawner::start(const ProcessSpec& spec, ProcessEve
                       .stdin_fd = lifeline.read_end.get(),
                       .stdout_fd = out.write_end.get(),
                       .stderr_fd = err.write_end.get(),
+                      .status_fd = page.fd(),
                       .error_fd = exec_error.write_end.get(),
                       .launcher = getpid(),
                       .cores = spec.cores.empty() ? nullptr : cores,
@@ -310,7 +331,7 @@ std::unique_ptr<Process> LocalSpawner::start(const ProcessSpec& spec, ProcessEve
     errno = child_errno;
     fail(spec.executable);
   }
-  return std::make_unique<LocalProcess>(loop_, pid, std::move(lifeline.write_end),
+  return std::make_unique<LocalProcess>(loop_, pid, std::move(lifeline.write_end), std::move(page),
                                         std::move(out.read_end), std::move(err.read_end),
                                         std::move(events));
 }

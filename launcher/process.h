@@ -2,16 +2,19 @@
 //
 // The contract that every implementation keeps: the program leads a process group of its own; its
 // stdin is a lifeline (a pipe that ends when the launcher is gone, whatever ended it); its stdout
-// and stderr come back as bytes; and once it has ended, nothing of its group is left.
+// and stderr come back as bytes; its fourth file is a status page (status_page.h); and once it has
+// ended, nothing of its group is left.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "launcher/job.h"
+#include "launcher/rank_status.h"
 
 namespace dstrain::launcher {
 
@@ -44,6 +47,8 @@ class Process {
   virtual ~Process() = default;
 
   [[nodiscard]] virtual long pid() const = 0;
+  /// The newest that is known of what it does; nothing if it has said nothing, or has ended.
+  [[nodiscard]] virtual std::optional<RankStatus> status() const { return std::nullopt; }
   /// Sends to the whole process group. Nothing happens if the process has ended.
   virtual void signal(int number) noexcept = 0;
 };

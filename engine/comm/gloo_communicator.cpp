@@ -68,8 +68,13 @@ class Slices {
 
 class GlooCommunicator final : public Communicator {
  public:
-  GlooCommunicator(std::shared_ptr<GlooMesh> mesh, std::chrono::milliseconds timeout)
-      : mesh_(std::move(mesh)), timeout_(timeout) {}
+  GlooCommunicator(std::shared_ptr<GlooMesh> mesh,
+                   std::chrono::milliseconds timeout,
+                   ActivityRecorder* activity)
+      : mesh_(std::move(mesh)),
+        timeout_(timeout),
+        activity_(activity),
+        activity_group_(activity == nullptr ? 0 : activity->add_group(mesh_->group().name)) {}
 
   [[nodiscard]] int rank() const override { return mesh_->rank(); }
   [[nodiscard]] int size() const override { return mesh_->size(); }
@@ -379,6 +384,7 @@ class GlooCommunicator final : public Communicator {
   template <typename Work>
   void guarded(const Call& call, Work&& work) {
     const std::lock_guard lock(mutex_);
+    const CollectiveScope told(activity_, activity_group_, call.op, call.purpose);
     const Clock::time_point start = Clock::now();
     try {
       if (aborted_) {
@@ -419,6 +425,8 @@ class GlooCommunicator final : public Communicator {
 
   const std::shared_ptr<GlooMesh> mesh_;  // shared with the rendezvous, which says goodbye
   const std::chrono::milliseconds timeout_;
+  ActivityRecorder* const activity_;
+  const int activity_group_;
   std::mutex mutex_;
   std::atomic<bool> aborted_{false};
   std::vector<const void*> inputs_;
@@ -427,8 +435,9 @@ class GlooCommunicator final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<GlooMesh> mesh,
-                                                     std::chrono::milliseconds timeout) {
-  return std::make_unique<GlooCommunicator>(std::move(mesh), timeout);
+                                                     std::chrono::milliseconds timeout,
+                                                     ActivityRecorder* activity) {
+  return std::make_unique<GlooCommunicator>(std::move(mesh), timeout, activity);
 }
 
 }  // namespace dstrain

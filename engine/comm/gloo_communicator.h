@@ -12,14 +12,16 @@
 #include <chrono>
 #include <memory>
 
+#include "engine/comm/activity.h"
 #include "engine/comm/communicator.h"
 #include "engine/comm/gloo_mesh.h"
 
 namespace dstrain {
 
 /// `mesh` is shared with the rendezvous that made it and says goodbye for it. `timeout` is the one
-/// the mesh was made with.
+/// the mesh was made with. `activity` may be nullptr.
 std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<GlooMesh> mesh,
-                                                     std::chrono::milliseconds timeout);
+                                                     std::chrono::milliseconds timeout,
+                                                     ActivityRecorder* activity);
 
 }  // namespace dstrain

@@ -64,7 +64,7 @@ class GlooRendezvous final : public Rendezvous {
     auto mesh = std::make_shared<GlooMesh>(device(), std::move(group), options_.timeout);
     mesh->connect(store_, options_.connect_timeout);
     meshes_.push_back(mesh);
-    return make_gloo_communicator(std::move(mesh), options_.timeout);
+    return make_gloo_communicator(std::move(mesh), options_.timeout, options_.activity);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/activity.h"
 #include "engine/comm/communicator.h"
 #include "engine/comm/store.h"
 
@@ -39,6 +40,7 @@ struct GlooOptions {
       interface_address;  ///< address that peers reach this rank by; "127.0.0.1" on one host
   std::chrono::milliseconds timeout{600'000};         ///< deadline of a collective
   std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
+  ActivityRecorder* activity = nullptr;               ///< is told of every collective; may be none
 };
 
 /// Ranks as processes, over TCP. `store` must outlive it. Sets SIGPIPE to be ignored where it would

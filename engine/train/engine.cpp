@@ -32,7 +32,11 @@ class PhaseTimer {
 
 }  // namespace
 
-Engine::Engine(const Config& config, Rendezvous& rendezvous, Backend backend, int threads)
+Engine::Engine(const Config& config,
+               Rendezvous& rendezvous,
+               Backend backend,
+               int threads,
+               ActivityRecorder* activity)
     : config_(config),
       plan_(make_run_plan(config, rendezvous.world_size(), rendezvous.world_rank())),
       backend_(std::move(backend)),
@@ -47,7 +51,7 @@ Engine::Engine(const Config& config, Rendezvous& rendezvous, Backend backend, in
                 .arena = arena_,
                 .parameters = parameters_},
                tensor_parallel_},
-      communication_(backend_.device->make_side_stream("communication")),
+      communication_(tell_waits(backend_.device->make_side_stream("communication"), activity)),
       optimizer_(make_optimizer({.config = config.optimizer,
                                  .blueprint = plan_.blueprint,
                                  .shards = plan_.shards,

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/activity.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/model/layer_context.h"
 #include "engine/optim/optimizer.h"
@@ -57,8 +58,13 @@ struct EngineStep {
 
 class Engine {
  public:
-  /// Collective: forms the groups. `config` must be resolved and outlive the engine.
-  Engine(const Config& config, Rendezvous& rendezvous, Backend backend, int threads);
+  /// Collective: forms the groups. `config` must be resolved and outlive the engine, and so must
+  /// `activity`, which may be nullptr.
+  Engine(const Config& config,
+         Rendezvous& rendezvous,
+         Backend backend,
+         int threads,
+         ActivityRecorder* activity = nullptr);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 

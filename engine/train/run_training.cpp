@@ -39,7 +39,10 @@ TrainResult run_training(const LoadedConfig& config,
                          const TrainOptions& options) {
   const int threads = options.threads > 0 ? options.threads : available_cores();
   Engine engine(config.config, rendezvous, make_backend(config.config.training.device, threads),
-                threads);
+                threads, options.activity);
+  if (options.activity != nullptr) {
+    options.activity->set_comparable(engine.plan().here.pipeline);
+  }
   if (engine.world().rank() == 0) {
     const RunPlan& plan = engine.plan();
     spdlog::info("{} parameters, {} ranks, {} on each; {} tokens a step; {:.2f} GiB a rank planned",

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "engine/checkpoint/durable_files.h"
+#include "engine/comm/activity.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/spec/config_json.h"
 
@@ -30,6 +31,8 @@ struct TrainOptions {
   /// Set to a signal's number by a handler: finish the step, save, return. Polled once a step;
   /// all ranks agree on the step. May be nullptr.
   const std::atomic<int>* stop_signal = nullptr;
+  /// Is told what this rank does, for whoever watches it from outside. May be nullptr.
+  ActivityRecorder* activity = nullptr;
   /// Sees each change of the disk that a save is about to make (tests).
   DiskProbe disk_probe = {};
 };

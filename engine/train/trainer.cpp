@@ -106,6 +106,7 @@ bool Trainer::resume() {
 
 TrainResult Trainer::run() {
   const std::int64_t total = config_.training.steps;
+  tell_phase(RunPhase::kTraining);
   ProgressLine progress(is_rank0_ ? options_.progress : Progress::kNone, state_.step, total,
                         config_.steps_per_print);
   while (state_.step < total && signal_ == 0) {
@@ -113,23 +114,30 @@ TrainResult Trainer::run() {
     evaluate_if_due(metrics);
     write(metrics);
     progress.after_step(metrics);
+    if (options_.activity != nullptr) {
+      options_.activity->finish_step(state_.step);
+    }
     if (save_has_ended_) {
+      const PhaseScope phase(options_.activity, RunPhase::kSaving);
       saves_->finish();
     }
     const std::int64_t interval = config_.checkpoint.interval;
     save_is_due_ = save_is_due_ || (interval > 0 && state_.step % interval == 0);
     // Gradients that are not finite say nothing good of the parameters: wait for better ones.
     if (save_is_due_ && state_.consecutive_skips == 0) {
+      const PhaseScope phase(options_.activity, RunPhase::kSaving);
       check_parameters();
       saves_->save(state_);
       save_is_due_ = false;
       look_at_memory();
     }
   }
+  tell_phase(RunPhase::kSaving);
   if (saves_->saved_step() != state_.step) {
     check_parameters();
   }
   saves_->save_last(state_);
+  tell_phase(RunPhase::kEnding);
   const std::vector<RankMemory> memory = agree(/*local_loss_sum=*/0.0).memory;
   if (is_rank0_) {
     spdlog::info("{} at step {}{}", signal_ != 0 ? "stopped" : "finished", state_.step,
@@ -321,6 +329,7 @@ void Trainer::evaluate_if_due(StepMetrics& metrics) {
   const bool last = state_.step == config_.training.steps;
   const bool due = last || (interval > 0 && state_.step % interval == 0);
   if (validation_data_ && due && config_.training.eval_batches > 0) {
+    const PhaseScope phase(options_.activity, RunPhase::kEvaluating);
     last_validation_loss_ =
         validation_loss(engine_, *validation_data_, config_.training.eval_batches);
     metrics.validation_loss = last_validation_loss_;
@@ -343,6 +352,12 @@ void Trainer::write(const StepMetrics& metrics) {
     if (!was_late) {
       spdlog::error("{}; the run goes on, the line waits until it can", error.what());
     }
+  }
+}
+
+void Trainer::tell_phase(RunPhase phase) const {
+  if (options_.activity != nullptr) {
+    options_.activity->begin_phase(phase);
   }
 }
 

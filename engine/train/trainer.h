@@ -55,6 +55,7 @@ class Trainer {
   void evaluate_if_due(StepMetrics& metrics);
   /// A line that cannot be written is treated as a save that cannot be: it stops the run, or waits.
   void write(const StepMetrics& metrics);
+  void tell_phase(RunPhase phase) const;
   /// Before a save: never of parameters that are not finite.
   void check_parameters();
 

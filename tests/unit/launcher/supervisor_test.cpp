@@ -241,7 +241,7 @@ TEST_CASE("a program that cannot be started ends the job and says which",
                               Contains("/nowhere/dstrain: No such file or directory"));
 }
 
-TEST_CASE("a rank gets its arguments, environment and cores, and no file but the first three",
+TEST_CASE("a rank gets its arguments, environment and cores, and no file but the first four",
           "[launcher][supervisor]") {
   setenv("DSTRAIN_TEST_INHERITED", "kept", 1);
   setenv("DSTRAIN_TEST_UNSET", "dropped", 1);
@@ -259,7 +259,7 @@ TEST_CASE("a rank gets its arguments, environment and cores, and no file but the
   CHECK(outcome.exit_code == 0);
   CHECK_THAT(outcome.out, Contains("zero,a b\tc\"$x,\xff\xfe,kept,,7\n"));
   CHECK_THAT(outcome.out, Contains("Cpus_allowed_list:\t" + std::to_string(core) + "\n"));
-  CHECK_THAT(outcome.out, Contains("\n[w0:0] 0\n[w0:0] 1\n[w0:0] 2\n[w0:0] group"));
+  CHECK_THAT(outcome.out, Contains("\n[w0:0] 0\n[w0:0] 1\n[w0:0] 2\n[w0:0] 3\n[w0:0] group"));
   const size_t group = outcome.out.find("group=");
   const size_t comma = outcome.out.find(',', group);
   CHECK(outcome.out.substr(group + 6, comma - group - 6) ==

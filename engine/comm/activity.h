@@ -1,0 +1,86 @@
+// ActivityRecorder: told by a rank what it is doing, so that somebody outside can say it even of a
+// rank that hangs. Whoever has nobody to tell passes nullptr, at no cost.
+//
+// Called before and after every collective, so an implementation neither allocates nor waits nor
+// calls the kernel (reading a clock is no call).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/comm/communicator.h"
+#include "kernels/core/device.h"
+
+namespace dstrain {
+
+/// What a rank's life consists of. It begins with the first.
+enum class RunPhase : std::uint8_t { kStarting, kTraining, kEvaluating, kSaving, kEnding };
+
+class ActivityRecorder {
+ public:
+  ActivityRecorder() = default;
+  ActivityRecorder(const ActivityRecorder&) = delete;
+  ActivityRecorder& operator=(const ActivityRecorder&) = delete;
+  virtual ~ActivityRecorder() = default;
+
+  /// A group that this rank is in; the number stands for it below. Before its first collective.
+  virtual int add_group(const std::string& name) = 0;
+  /// From the thread that carries the collective. One at a time in each group.
+  virtual void begin_collective(int group, Op op, Purpose purpose) noexcept = 0;
+  virtual void end_collective(int group) noexcept = 0;
+
+  /// A thread stands still for a side stream: for what others send. Counts only from the thread
+  /// that computes, which is the one that made the recorder.
+  virtual void begin_wait() noexcept = 0;
+  virtual void end_wait() noexcept = 0;
+
+  // From the thread that computes.
+
+  virtual void begin_phase(RunPhase phase) noexcept = 0;
+  /// `step` of the run is done. What passes until the next one ends belongs to that one, as far as
+  /// it is in RunPhase::kTraining.
+  virtual void finish_step(std::int64_t step) noexcept = 0;
+  /// Ranks with the same number do the same work: a pipeline stage.
+  virtual void set_comparable(int number) noexcept = 0;
+};
+
+/// A phase other than training, which it returns to.
+class PhaseScope {
+ public:
+  PhaseScope(ActivityRecorder* recorder, RunPhase phase) : recorder_(recorder) {
+    if (recorder_ != nullptr) recorder_->begin_phase(phase);
+  }
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+  ~PhaseScope() {
+    if (recorder_ != nullptr) recorder_->begin_phase(RunPhase::kTraining);
+  }
+
+ private:
+  ActivityRecorder* const recorder_;
+};
+
+/// A collective, for as long as it exists.
+class CollectiveScope {
+ public:
+  CollectiveScope(ActivityRecorder* recorder, int group, Op op, Purpose purpose)
+      : recorder_(recorder), group_(group) {
+    if (recorder_ != nullptr) recorder_->begin_collective(group, op, purpose);
+  }
+  CollectiveScope(const CollectiveScope&) = delete;
+  CollectiveScope& operator=(const CollectiveScope&) = delete;
+  ~CollectiveScope() {
+    if (recorder_ != nullptr) recorder_->end_collective(group_);
+  }
+
+ private:
+  ActivityRecorder* const recorder_;
+  const int group_;
+};
+
+/// `stream`, whose waits are told to `recorder`; itself if that is nullptr. The recorder must
+/// outlive it.
+std::unique_ptr<Stream> tell_waits(std::unique_ptr<Stream> stream, ActivityRecorder* recorder);
+
+}  // namespace dstrain

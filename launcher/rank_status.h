@@ -1,0 +1,67 @@
+// RankStatus: what a rank was doing when somebody looked, as the launcher judges it: durations
+// only, so that it means the same on another host's clock. Travels from agent to launcher.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dstrain::launcher {
+
+enum class RankPhase : std::uint8_t { kStarting, kTraining, kEvaluating, kSaving, kEnding };
+constexpr int kNumRankPhases = 5;
+/// "computing" for training: what a rank does there when it does not wait.
+std::string_view name_of(RankPhase phase);
+
+/// What the kernel says of a process.
+struct ProcessState {
+  char letter =
+      0;  ///< 'R' running, 'S' sleeping, 'D' not to be interrupted, 'T' stopped; 0: unknown
+  std::chrono::nanoseconds cpu_time{};  ///< of all its threads, so far
+  std::string kernel_wait{};            ///< the kernel's function that it sleeps in, if it says so
+};
+
+struct RankStatus {
+  using Duration = std::chrono::nanoseconds;
+
+  /// One set of ranks that this rank works with.
+  struct Group {
+    std::string name{};         ///< unique in the job: two ranks that say the same name share it
+    std::uint64_t started = 0;  ///< collectives begun
+    std::string operation{};    ///< under way: "all_reduce (gradient)"; empty: none
+    Duration operating_for{};
+
+    bool operator==(const Group&) const = default;
+  };
+
+  RankPhase phase = RankPhase::kStarting;
+  Duration in_phase_for{};
+  std::int64_t num_steps = 0;  ///< finished by this process
+  std::int64_t step = 0;       ///< number, in the run, of the last one
+  Duration computing{};        ///< in those steps, without waiting for others
+  Duration longest_step{};
+  Duration longest_evaluation{};
+  Duration longest_save{};
+  int comparable = 0;                     ///< ranks with the same number do the same work
+  std::optional<Duration> waiting_for{};  ///< how long already, if it does
+  std::vector<Group> groups{};
+  ProcessState process{};
+
+  /// The group whose collective it waits in, or nullptr.
+  [[nodiscard]] const Group* waits_in() const;
+  /// "waiting in all_gather (metric) of group "world" for 12.3 s", "computing for 62.0 s".
+  [[nodiscard]] std::string describe() const;
+};
+
+/// For the way from an agent to the launcher: little-endian, versioned.
+std::string to_bytes(const RankStatus& status);
+/// Nothing where the bytes are not a status of this version.
+std::optional<RankStatus> rank_status_from(std::string_view bytes);
+
+/// "0.02 s", "12.3 s", "3 min 20 s".
+std::string text_of(std::chrono::nanoseconds duration);
+
+}  // namespace dstrain::launcher
