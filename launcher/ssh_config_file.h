@@ -1,0 +1,37 @@
+// ~/.ssh/config and /etc/ssh/ssh_config as lists of directives: words, quotes, comments, Include.
+// What the directives mean is ssh_config.h's.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dstrain::launcher {
+
+/// An OpenSSH client configuration says what cannot be understood or done. what() is one sentence
+/// that starts with file:line. Exit code 3: hosts.
+class SshConfigError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct SshDirective {
+  std::string keyword{};  ///< in lower case; "(" and ")" stand around an included file's directives
+  std::vector<std::string> arguments{};
+  std::string where{};  ///< "file:line"
+};
+
+struct SshConfigPaths {
+  std::string include_folder{};  ///< where relative paths of Include start
+  std::string home{};            ///< what "~" means
+};
+
+/// A file that is not there has no directives. Throws SshConfigError.
+std::vector<SshDirective> read_ssh_config_file(const std::string& path,
+                                               const SshConfigPaths& paths);
+
+/// One line: a keyword, spaces or "=", arguments, perhaps quoted. No keyword: empty or a comment.
+SshDirective parse_ssh_config_line(std::string_view line, const std::string& where);
+
+}  // namespace dstrain::launcher
