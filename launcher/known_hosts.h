@@ -1,0 +1,60 @@
+// KnownHosts: the host keys that the user trusts, from OpenSSH's known_hosts files: plain, hashed
+// and wildcard names, "[host]:port", @revoked. Certificate authorities are passed over.
+//
+// A changed key is never accepted, whatever was asked for: that is the one thing which tells a
+// reinstalled host from a stranger in the middle.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dstrain::launcher {
+
+/// What a server presents.
+struct HostKey {
+  std::string type{};    ///< "ssh-ed25519"
+  std::string base64{};  ///< as in known_hosts
+
+  /// From the bytes that cross the wire.
+  static HostKey from_blob(std::string_view blob);
+};
+
+/// Without padding, as fingerprints are shown: "SHA256:" + this of the digest.
+std::string to_base64(std::string_view bytes);
+
+struct HostKeyVerdict {
+  enum class Kind { kKnown, kUnknown, kChanged, kRevoked };
+  Kind kind = Kind::kUnknown;
+  std::string where{};  ///< "file:line" of the known, the old or the revoked key
+  std::string type{};   ///< of that key
+};
+
+class KnownHosts {
+ public:
+  /// New keys go to the first of `files` if `num_writable` is not 0. What cannot be read has no
+  /// keys.
+  explicit KnownHosts(std::vector<std::string> files, std::size_t num_writable = 0);
+  KnownHosts(const KnownHosts&) = delete;
+  KnownHosts& operator=(const KnownHosts&) = delete;
+  ~KnownHosts();
+
+  /// `name` is "w0" or "[w0]:2222".
+  [[nodiscard]] HostKeyVerdict judge(const std::string& name, const HostKey& key) const;
+  /// The types of the keys that are known of a host: what to ask it for first.
+  [[nodiscard]] std::vector<std::string> key_types(const std::string& name) const;
+  /// From now on known, and written to the file at once. Empty, or a sentence why it could not be.
+  std::string add(const std::string& name, const HostKey& key);
+
+ private:
+  struct Entry;
+  void read(const std::string& path);
+  [[nodiscard]] std::vector<const Entry*> entries_of(const std::string& name) const;
+
+  std::string writable_;  ///< empty: none
+  std::vector<std::unique_ptr<Entry>> entries_;
+};
+
+}  // namespace dstrain::launcher
