@@ -2,16 +2,24 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
+#include "engine/checkpoint/agreement.h"
+#include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/weights_source.h"
+#include "engine/spec/config_error.h"
 #include "engine/train/training_state.h"
 
 namespace dstrain {
 namespace {
 
 constexpr const char* kParameter = "parameter";
+
+// How a rank's reading ended.
+constexpr std::int32_t kWrongConfig = 1;
+constexpr std::int32_t kUnusable = 2;
 
 std::vector<CheckpointTensor> parameters_of(const Engine& engine) {
   std::vector<CheckpointTensor> tensors = state_tensors(engine, StateExtent::kEverything);
@@ -22,10 +30,25 @@ std::vector<CheckpointTensor> parameters_of(const Engine& engine) {
 }  // namespace
 
 void start_from_weights(const Config& config, Engine& engine) {
-  const std::unique_ptr<TensorSource> source =
-      open_weights_of(config.model, config.initial_weights);
-  for (const CheckpointTensor& parameter : parameters_of(engine)) {
-    source->read(parameter.state, parameter.piece, parameter.data);
+  Outcome mine;
+  try {
+    const std::unique_ptr<TensorSource> source =
+        open_weights_of(config.model, config.initial_weights);
+    for (const CheckpointTensor& parameter : parameters_of(engine)) {
+      source->read(parameter.state, parameter.piece, parameter.data);
+    }
+  } catch (const ConfigError& error) {
+    mine = {kWrongConfig, error.what()};
+  } catch (const CheckpointError& error) {
+    mine = {kUnusable, error.what()};
+  }
+  // A rank that gave up alone would leave the others to report that it was lost.
+  const Outcome failure = first_failure(std::move(mine), engine.world());
+  if (failure.code == kWrongConfig) {
+    throw ConfigError(failure.text);
+  }
+  if (failure.code == kUnusable) {
+    throw CheckpointError(failure.text);
   }
   engine.refresh_parameters();
   if (engine.world().rank() == 0) {

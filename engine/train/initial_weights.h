@@ -12,7 +12,8 @@
 namespace dstrain {
 
 /// Collective. The engine's parameters become those of config.initial_weights, in the master's
-/// dtype; the optimizer starts anew. Throws ConfigError and CheckpointError.
+/// dtype; the optimizer starts anew. Throws ConfigError or CheckpointError on all ranks if one
+/// cannot read its part, with that rank's words.
 void start_from_weights(const Config& config, Engine& engine);
 
 /// What a checkpoint fills of the engine when a run is resumed from it: everything; of one that

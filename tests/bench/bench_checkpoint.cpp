@@ -35,8 +35,8 @@ class Pool {
       : size_(static_cast<std::size_t>(std::filesystem::file_size(path))) {
     const FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     check(file.is_open(), "cannot open {}", path.string());
-    void* data = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_POPULATE,
-                        file.get(), 0);
+    void* data =
+        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_POPULATE, file.get(), 0);
     check(data != MAP_FAILED, "cannot map {}", path.string());
     data_ = static_cast<std::byte*>(data);
   }
@@ -67,10 +67,9 @@ std::vector<CheckpointTensor> whole_state(const std::string& config_path, Pool& 
   std::vector<CheckpointTensor> tensors;
   for_each_state_part(plan, StateExtent::kMySlice, [&](const StatePart& part) {
     const std::int64_t count = part.piece.flat.size();
-    tensors.push_back(
-        {.state = part.state,
-         .piece = part.piece,
-         .data = {pool.next(count * size_of(part.dtype)), part.dtype, Shape{count}}});
+    tensors.push_back({.state = part.state,
+                       .piece = part.piece,
+                       .data = {pool.next(count * size_of(part.dtype)), part.dtype, Shape{count}}});
   });
   return tensors;
 }

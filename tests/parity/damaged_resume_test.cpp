@@ -159,6 +159,33 @@ TEST_CASE("starting anew in a folder with checkpoints is refused and touches not
         4);
 }
 
+TEST_CASE("all ranks say what kept one of them from reading the weights to start from",
+          "[parity][resume]") {
+  const RunFolder folder;
+  CHECK(run(config_of(folder, "teacher", 4, 2, kSharded), 2).step == 4);
+  const fs::path weights = folder.path() / "teacher" / "checkpoints" / "step-00000004";
+  // Rank 0 of the run to come reads nothing of this file: its own slice lies in the other.
+  const fs::path damaged = weights / "rank-00001.safetensors";
+  {
+    const SafetensorsFile file(damaged);
+    for (const auto& [key, entry] : file.tensors()) {
+      if (key.starts_with("parameter/")) {
+        flip_byte(damaged, file.header().size() + static_cast<std::size_t>(entry.end_byte) - 1);
+        break;
+      }
+    }
+  }
+  nlohmann::json changes = kSharded;
+  changes["model"] = weights.string();
+  const LoadedConfig config = config_of(folder, "run", 8, 2, changes);
+  const auto messages = thread_world(2, [&](Rendezvous& rank) {
+    return message_of<CheckpointError>(
+        [&] { run_training(config, rank, {.threads = 1, .progress = Progress::kNone}); });
+  });
+  CHECK(messages[0] == messages[1]);
+  CHECK_THAT(messages[0], Contains("rank 1: " + damaged.string()) && Contains("is damaged"));
+}
+
 /// A model of a few hundred parameters.
 TinyOptions minute_options() {
   TinyOptions options{.model = tiny_model(Family::kLlama), .micro_batch = 1};
