@@ -27,7 +27,7 @@ constexpr std::array<std::pair<int, std::string_view>, 11> kMeanings = {{
     {kExitCheckpoint, "checkpoint unusable"},
     {kExitStorage, "writing failed"},
     {kExitNumerical, "loss or gradients not finite"},
-    {kExitHang, "a collective passed its deadline"},
+    {kExitHang, "the job stood still"},
     {kExitNoProgress, "restarts without progress"},
     {kExitPeerLost, "a peer was lost"},
     {127, "the program could not be started"},

@@ -16,7 +16,7 @@ enum ExitCode : int {
   kExitCheckpoint = 5,  ///< the checkpoint asked for cannot be used
   kExitStorage = 6,     ///< writing failed: no space, I/O error, no permission
   kExitNumerical = 7,   ///< loss or gradients not finite
-  kExitHang = 8,        ///< a collective passed its deadline
+  kExitHang = 8,        ///< the job stood still, or a collective passed its deadline
   kExitNoProgress = 9,  ///< restarts without progress
   kExitPeerLost = 14,  ///< of a rank only, never of `launch`: a peer was lost; that one is to blame
   kExitSignalBase = 128,  ///< 128 + n: ended by signal n; 130 and 143: interrupted, orderly

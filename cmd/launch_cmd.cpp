@@ -51,6 +51,7 @@ struct LaunchFlags {
   bool json = false;  ///< of what check prints
   bool print_config = false;
   bool no_memory_check = false;
+  int step_timeout_seconds = 0;  ///< 0: learned
 };
 
 std::vector<Host> choose_hosts(const LaunchFlags& flags) {
@@ -232,8 +233,14 @@ int launch(const LaunchFlags& flags) {
   launcher::LocalSpawner spawner(loop);
   launcher::Supervisor supervisor(
       loop, spawner, log,
-      {.peer_lost_code = kExitPeerLost, .describe_exit_code = describe_exit_code});
-  return supervisor.run(job);
+      {.hang_limits = {.step = flags.step_timeout_seconds > 0
+                                   ? std::optional(std::chrono::nanoseconds(
+                                         std::chrono::seconds(flags.step_timeout_seconds)))
+                                   : std::nullopt},
+       .peer_lost_code = kExitPeerLost,
+       .hang_code = kExitHang,
+       .describe_exit_code = describe_exit_code});
+  return supervisor.run(job).exit_code;
 }
 
 }  // namespace
@@ -265,6 +272,11 @@ void add_launch_command(CLI::App& app, Command& chosen) {
       ->needs("--check");
   command->add_flag("--no-memory-check", flags->no_memory_check,
                     "Start the ranks even where the plan says that the memory is too small");
+  command
+      ->add_option("--step-timeout", flags->step_timeout_seconds,
+                   "The job hangs when no rank finishes a step for so many seconds; default: 5 × "
+                   "the longest step so far, and at least 60")
+      ->check(CLI::Range(1, 7 * 24 * 3600));
   command->add_flag("--print-config", flags->print_config,
                     "Print every value of the config with its origin, and stop");
   command->footer(

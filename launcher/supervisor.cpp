@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -14,11 +13,6 @@ namespace {
 constexpr int kSignalBase = 128;
 constexpr int kInternalError = 1;
 
-std::string signal_name(int number) {
-  const char* const name = sigabbrev_np(number);
-  return name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
-}
-
 }  // namespace
 
 Supervisor::Supervisor(asio::io_context& loop,
@@ -29,27 +23,32 @@ Supervisor::Supervisor(asio::io_context& loop,
       spawner_(spawner),
       log_(log),
       options_(std::move(options)),
-      signals_(loop, SIGINT, SIGTERM),
+      signals_(loop, SIGINT, SIGTERM, SIGTSTP),
       timer_(loop),
-      early_timer_(loop) {
+      early_timer_(loop),
+      watch_timer_(loop),
+      hang_watch_(options_.hang_limits),
+      straggler_watch_(options_.straggler_limits) {
   struct sigaction hang_up {};
   sigaction(SIGHUP, nullptr, &hang_up);
   if (hang_up.sa_handler != SIG_IGN) signals_.add(SIGHUP);  // else: nohup
 }
 
-int Supervisor::run(const Job& job) {
+JobOutcome Supervisor::run(const Job& job) {
   wait_for_signal();
+  watch_later();
   const bool started = start_all(job);
   loop_.restart();
   while (!all_ended())
     loop_.run_one();
   spawner_.sweep();
-  timer_.cancel();
-  early_timer_.cancel();
+  for (asio::steady_timer* const timer : {&timer_, &early_timer_, &watch_timer_})
+    timer->cancel();
   signals_.cancel();
-  const int exit_code = started ? verdict() : kInternalError;
+  JobOutcome outcome = started ? verdict() : JobOutcome{.exit_code = kInternalError};
+  outcome.interrupted_by = interrupted_by_;
   log_.finish();
-  return exit_code;
+  return outcome;
 }
 
 bool Supervisor::start_all(const Job& job) {
@@ -63,7 +62,10 @@ bool Supervisor::start_all(const Job& job) {
           *member.spec,
           {.on_output = [this, rank](OutputStream stream,
                                      std::string_view bytes) { log_.output(rank, stream, bytes); },
-           .on_exit = [this, &member](ExitStatus status) { on_exit(member, status); }});
+           .on_exit = [this, &member](
+                          ExitStatus status) { on_end(member, {.status = std::move(status)}); },
+           .on_lost = [this,
+                       &member](std::string why) { on_end(member, {.lost = std::move(why)}); }});
     } catch (const std::system_error& error) {
       log_.announce(fmt::format("error: rank {} on {} cannot be started: {}", rank,
                                 member.spec->host, error.what()));
@@ -75,19 +77,21 @@ bool Supervisor::start_all(const Job& job) {
   return true;
 }
 
-void Supervisor::on_exit(Member& member, ExitStatus status) {
+void Supervisor::on_end(Member& member, RankEnd end) {
   log_.end_of_output(member.spec->rank);
-  member.status = status;
-  member.ended_in = phase_;
-  member.order = ++ends_;
+  end.spec = member.spec;
+  end.pid = member.process->pid();
+  end.order = ++num_ends_;
+  end.was_told = phase_ == Phase::kStopping || phase_ == Phase::kKilling;
+  member.end = std::move(end);
   if (all_ended() || phase_ != Phase::kRunning) return;
-  if (!is_orderly(member)) {
+  if (!is_orderly(*member.end, rules())) {
     phase_ = Phase::kBlaming;
     timer_.expires_after(options_.blame_window);
     timer_.async_wait([this](const asio::error_code& error) {
       if (!error && phase_ == Phase::kBlaming) blame_then_stop();
     });
-  } else if (ends_ == 1 && interrupted_by_ == 0) {
+  } else if (num_ends_ == 1 && interrupted_by_ == 0) {
     early_timer_.expires_after(options_.early_exit_grace);
     early_timer_.async_wait([this](const asio::error_code& error) {
       if (error || phase_ != Phase::kRunning) return;
@@ -97,11 +101,38 @@ void Supervisor::on_exit(Member& member, ExitStatus status) {
   }
 }
 
+void Supervisor::watch_later() {
+  watch_timer_.expires_after(options_.watch_interval);
+  watch_timer_.async_wait([this](const asio::error_code& error) {
+    if (error || phase_ != Phase::kRunning) return;
+    watch();
+    if (phase_ == Phase::kRunning) watch_later();
+  });
+}
+
+void Supervisor::watch() {
+  std::vector<RankObservation> ranks;
+  for (const Member& member : members_) {
+    if (!member.end && member.process) {
+      ranks.push_back(
+          {.spec = member.spec, .pid = member.process->pid(), .status = member.process->status()});
+    }
+  }
+  const auto now = std::chrono::steady_clock::now();
+  for (const std::string& sentence : straggler_watch_.observe(now, ranks))
+    log_.announce("warning: " + sentence);
+  hang_ = hang_watch_.observe(now, ranks);
+  if (!hang_) return;
+  log_.announce("the job hangs and is stopped: " + hang_->text);
+  stop();
+}
+
 void Supervisor::blame_then_stop() {
   const auto running = std::count_if(members_.begin(), members_.end(),
-                                     [](const Member& member) { return !member.status; });
-  if (const Member* member = to_blame()) {
-    log_.announce(fmt::format("rank {} has failed; stopping the {} other{}", member->spec->rank,
+                                     [](const Member& member) { return !member.end; });
+  const std::vector<RankEnd> all = ends();
+  if (const RankEnd* const cause = find_cause(all, rules())) {
+    log_.announce(fmt::format("{}; stopping the {} other{}", describe_briefly(*cause, rules()),
                               running, running == 1 ? "" : "s"));
   }
   stop();
@@ -136,6 +167,13 @@ void Supervisor::wait_for_signal() {
 }
 
 void Supervisor::on_signal(int number) {
+  if (number == SIGTSTP) {
+    log_.announce(
+        "a launcher that stood still would lose its hosts, so Ctrl-Z is not obeyed; Ctrl-C ends "
+        "the "
+        "run, and the same command goes on with it later");
+    return;
+  }
   if (interrupted_by_ != 0) {
     log_.announce(fmt::format("{} again: killing all ranks", signal_name(number)));
     kill_all();
@@ -152,83 +190,58 @@ void Supervisor::on_signal(int number) {
 
 bool Supervisor::all_ended() const {
   return std::all_of(members_.begin(), members_.end(),
-                     [](const Member& member) { return member.status.has_value(); });
+                     [](const Member& member) { return member.end.has_value(); });
 }
 
-/// Success, or what a process does that was asked to end.
-bool Supervisor::is_orderly(const Member& member) const {
-  const auto& [code, signal, detail] = *member.status;
-  if (signal != 0) return interrupted_by_ != 0 && (signal == SIGINT || signal == SIGTERM);
-  return code == 0 || code == kSignalBase + SIGINT || code == kSignalBase + SIGTERM;
+BlameRules Supervisor::rules() const {
+  return {.peer_lost_code = options_.peer_lost_code,
+          .interrupted_by = interrupted_by_,
+          .early_exit_grace = options_.early_exit_grace,
+          .describe_exit_code = options_.describe_exit_code};
 }
 
-namespace {
-/// How likely it is that an end was the cause of the others, the most likely first.
-enum Suspicion : int { kSignalled, kOwnError, kLeftEarly, kErrorWhenTold, kLostPeer, kInnocent };
-}  // namespace
-
-int Supervisor::suspicion(const Member& member) const {
-  if (!member.status) return kInnocent;
-  const bool was_told = member.ended_in == Phase::kStopping || member.ended_in == Phase::kKilling;
-  if (member.status->signal != 0) {
-    const bool by_us = member.status->signal == SIGTERM || member.status->signal == SIGKILL;
-    if (is_orderly(member) || (was_told && by_us)) return kInnocent;
-    return was_told ? kErrorWhenTold : kSignalled;
+std::vector<RankEnd> Supervisor::ends() const {
+  std::vector<RankEnd> all;
+  for (const Member& member : members_) {
+    if (!member.end) continue;
+    all.push_back(*member.end);
+    all.back().too_early =
+        early_exit_blamed_ && !all.back().was_told && is_orderly(all.back(), rules());
   }
-  if (is_orderly(member)) {
-    return early_exit_blamed_ && !was_told ? kLeftEarly : kInnocent;
+  return all;
+}
+
+JobOutcome Supervisor::verdict() {
+  const std::vector<RankEnd> all = ends();
+  if (hang_) {
+    log_.announce("error: the job hung: " + hang_->text);
+    JobOutcome outcome{.exit_code = options_.hang_code, .cause = "the job hung"};
+    for (const ProcessSpec* const spec : hang_->absent) {
+      if (outcome.failed_hosts.empty()) {
+        outcome.cause = fmt::format("rank {} on {} hung", spec->rank, spec->host);
+      }
+      auto& hosts = outcome.failed_hosts;
+      if (std::find(hosts.begin(), hosts.end(), spec->host) == hosts.end()) {
+        hosts.push_back(spec->host);
+      }
+    }
+    return outcome;
   }
-  if (member.status->code == options_.peer_lost_code) return kLostPeer;
-  return was_told ? kErrorWhenTold : kOwnError;
-}
-
-const Supervisor::Member* Supervisor::to_blame() const {
-  const auto rank_of = [&](const Member& member) {
-    return std::pair(suspicion(member), member.order);
-  };
-  const auto first =
-      std::min_element(members_.begin(), members_.end(),
-                       [&](const Member& a, const Member& b) { return rank_of(a) < rank_of(b); });
-  return first == members_.end() || suspicion(*first) == kInnocent ? nullptr : &*first;
-}
-
-int Supervisor::verdict() {
-  const Member* const member = to_blame();
-  if (member != nullptr) {
-    log_.announce(fmt::format("error: {}", describe(*member)));
-    const auto& [code, signal, detail] = *member->status;
-    if (signal != 0) return kSignalBase + signal;
-    return code == 0 || code == options_.peer_lost_code ? kInternalError : code;
+  if (const RankEnd* const cause = find_cause(all, rules())) {
+    log_.announce(
+        fmt::format("error: {}", describe(*cause, rules(), log_.last_words(cause->spec->rank))));
+    return {.exit_code = exit_code_of(*cause, rules()),
+            .cause = describe_briefly(*cause, rules()),
+            .failed_hosts = {cause->spec->host}};
   }
   // Everybody ended in order; those that were interrupted say by what.
   int highest = 0;
-  for (const Member& m : members_) {
-    highest =
-        std::max(highest, m.status->signal != 0 ? kSignalBase + m.status->signal : m.status->code);
+  for (const RankEnd& end : all) {
+    highest = std::max(highest,
+                       end.status.signal != 0 ? kSignalBase + end.status.signal : end.status.code);
   }
-  return highest != 0 && interrupted_by_ != 0 ? kSignalBase + interrupted_by_ : highest;
-}
-
-std::string Supervisor::describe(const Member& member) const {
-  const ProcessSpec& spec = *member.spec;
-  const auto& [code, signal, detail] = *member.status;
-  std::string text = fmt::format("rank {} (local rank {}) on {}, pid {}, ", spec.rank,
-                                 spec.local_rank, spec.host, member.process->pid());
-  if (signal != 0) {
-    text += fmt::format("was killed by {} (signal {})", signal_name(signal), signal);
-    if (signal == SIGKILL)
-      text += ", which is also how the kernel ends a process when memory runs out";
-  } else if (suspicion(member) == kLeftEarly) {
-    text += fmt::format("ended with exit code {} while others were still running {} s later", code,
-                        std::chrono::duration<double>(options_.early_exit_grace).count());
-  } else {
-    text += fmt::format("ended with exit code {}", code);
-    const std::string meaning = options_.describe_exit_code(code);
-    if (!meaning.empty()) text += fmt::format(" ({})", meaning);
-  }
-  const std::string& words = log_.last_words(spec.rank);
-  if (!words.empty()) text += fmt::format("; its last words: {}", words);
-  return text;
+  return {.exit_code =
+              highest != 0 && interrupted_by_ != 0 ? kSignalBase + interrupted_by_ : highest};
 }
 
 }  // namespace dstrain::launcher

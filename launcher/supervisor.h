@@ -2,13 +2,14 @@
 //
 //   a process fails  -> wait blame_window for others that failed at the same moment
 //                    -> SIGTERM to the rest -> kill_grace -> SIGKILL -> say who was to blame
+//   a process is lost with its host          -> the same
 //   a process ends early with success -> the same, if the others go on for early_exit_grace
-//   SIGINT, SIGTERM, SIGHUP to the launcher -> passed on once (they finish the step and save);
+//   the job stands still (hang_watch.h)      -> say who did not arrive; then the same
+//   SIGINT, SIGTERM, SIGHUP to the launcher  -> passed on once (they finish the step and save);
 //                    the second one is SIGKILL
 //
-// Who is to blame: the failure observed first, but one that only reports the loss of a peer never
-// before one that does not, and a death by signal before an exit code of the same moment. All
-// times are the launcher's own steady clock; the clocks of hosts play no part.
+// Who is to blame: blame.h. All times are the launcher's own steady clock; the clocks of hosts play
+// no part.
 #pragma once
 
 #include <chrono>
@@ -20,9 +21,12 @@
 
 #include <asio.hpp>
 
+#include "launcher/blame.h"
+#include "launcher/hang_watch.h"
 #include "launcher/job.h"
 #include "launcher/log_mux.h"
 #include "launcher/process.h"
+#include "launcher/straggler_watch.h"
 
 namespace dstrain::launcher {
 
@@ -30,45 +34,57 @@ struct SupervisorOptions {
   std::chrono::milliseconds blame_window{200};
   std::chrono::milliseconds kill_grace{5000};
   std::chrono::milliseconds early_exit_grace{30'000};
+  std::chrono::milliseconds watch_interval{1000};  ///< between two looks at what the ranks do
+  HangLimits hang_limits{};
+  StragglerLimits straggler_limits{};
   int peer_lost_code = -1;  ///< exit code by which a process says only that a peer was lost
+  int hang_code = 1;        ///< the launcher's, for a job that stood still
   /// What an exit code means, or empty: "a config is wrong".
   std::function<std::string(int)> describe_exit_code = [](int) { return std::string(); };
+};
+
+/// How a job ended.
+struct JobOutcome {
+  /// 0 if all succeeded; 128 + the signal that interrupted the launcher; otherwise that of the
+  /// process to blame: its own, or 128 + the signal that killed it.
+  int exit_code = 0;
+  int interrupted_by = 0;  ///< the signal by which the user ended it, or 0
+  std::string cause{};  ///< in few words, empty if there is none: "rank 3 on w1 was killed by …"
+  /// Of the processes to blame, as in the hostfile; each once.
+  std::vector<std::string> failed_hosts{};
 };
 
 class Supervisor {
  public:
   Supervisor(asio::io_context& loop, Spawner& spawner, LogMux& log, SupervisorOptions options);
 
-  /// Starts the job and returns when none of its processes is left. The exit code is 0 if all
-  /// succeeded; 128 + the signal that interrupted the launcher; otherwise that of the process to
-  /// blame: its own, or 128 + the signal that killed it. What happened is in the log by then.
-  int run(const Job& job);
+  /// Starts the job and returns when none of its processes is left. Once for each object. What
+  /// happened is in the log by then; its last line says who was to blame.
+  JobOutcome run(const Job& job);
 
  private:
   enum class Phase { kRunning, kBlaming, kStopping, kKilling };
   struct Member {
     const ProcessSpec* spec = nullptr;
     std::unique_ptr<Process> process;
-    std::optional<ExitStatus> status;
-    Phase ended_in = Phase::kRunning;
-    int order = 0;  ///< of its end among all ends, from 1
+    std::optional<RankEnd> end;
   };
 
   bool start_all(const Job& job);
-  void on_exit(Member& member, ExitStatus status);
+  void on_end(Member& member, RankEnd end);
   void on_signal(int number);
   void wait_for_signal();
+  void watch_later();
+  void watch();
   void blame_then_stop();
   void stop();
   void kill_all();
   void signal_all(int number);
 
   [[nodiscard]] bool all_ended() const;
-  [[nodiscard]] int verdict();
-  [[nodiscard]] bool is_orderly(const Member& member) const;
-  [[nodiscard]] int suspicion(const Member& member) const;
-  [[nodiscard]] const Member* to_blame() const;
-  [[nodiscard]] std::string describe(const Member& member) const;
+  [[nodiscard]] BlameRules rules() const;
+  [[nodiscard]] std::vector<RankEnd> ends() const;
+  [[nodiscard]] JobOutcome verdict();
 
   asio::io_context& loop_;
   Spawner& spawner_;
@@ -77,11 +93,15 @@ class Supervisor {
   asio::signal_set signals_;
   asio::steady_timer timer_;        // of blaming and stopping
   asio::steady_timer early_timer_;  // since the first early end
+  asio::steady_timer watch_timer_;
+  HangWatch hang_watch_;
+  StragglerWatch straggler_watch_;
   std::vector<Member> members_;
   Phase phase_ = Phase::kRunning;
-  int ends_ = 0;
+  int num_ends_ = 0;
   int interrupted_by_ = 0;
   bool early_exit_blamed_ = false;
+  std::optional<Hang> hang_;
 };
 
 }  // namespace dstrain::launcher

@@ -26,7 +26,7 @@ pid_t start_launcher(const launcher::Job& job) {
   launcher::LogMux log(job, {});
   launcher::LocalSpawner spawner(loop);
   launcher::Supervisor supervisor(loop, spawner, log, {});
-  _exit(supervisor.run(job));
+  _exit(supervisor.run(job).exit_code);
 }
 
 TEST_CASE("ranks end when their launcher is killed", "[failure][launcher]") {

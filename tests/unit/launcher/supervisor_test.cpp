@@ -67,7 +67,7 @@ Outcome run(const Job& job,
     });
   }
   const auto start = std::chrono::steady_clock::now();
-  const int exit_code = supervisor.run(job);
+  const int exit_code = supervisor.run(job).exit_code;
   const auto took =
       std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
   return {exit_code, took, folder.read("out"), folder.read("err")};
