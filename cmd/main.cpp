@@ -31,6 +31,7 @@ int run(int argc, char** argv) {
   dstrain::Command chosen;
   dstrain::add_launch_command(app, chosen);
   dstrain::add_train_command(app, chosen);
+  dstrain::add_agent_command(app, chosen);
   dstrain::add_estimate_memory_command(app, chosen);
   dstrain::add_prepare_data_command(app, chosen);
   dstrain::add_convert_checkpoint_command(app, chosen);

@@ -17,6 +17,7 @@ struct ProcessSpec {
   std::vector<std::pair<std::string, std::string>> environment{};  ///< set over the launcher's own
   std::vector<std::string> unset{};  ///< variables of the launcher's that it does not get
   std::vector<int> cores{};          ///< it runs on these only; empty: wherever the launcher may
+  std::string working_folder{};      ///< empty: the launcher's own
 };
 
 struct Job {

@@ -88,9 +88,8 @@ bool is_this_machine(std::string_view host) {
 
 namespace {
 
-/// Binds a new socket to `address`:`port` and listens, as rank 0 will; the port it has then.
-/// Throws std::system_error.
-std::uint16_t try_to_listen(const std::string& address, std::uint16_t port) {
+/// Binds a new socket to `address`:`port` and listens. Throws std::system_error.
+Listener try_to_listen(const std::string& address, std::uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
@@ -104,7 +103,7 @@ std::uint16_t try_to_listen(const std::string& address, std::uint16_t port) {
   // sin_port and sin6_port are at the same place.
   reinterpret_cast<sockaddr_in*>(&where)->sin_port = htons(port);
 
-  const FileDescriptor fd(socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  FileDescriptor fd(socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   socklen_t size = list->ai_addrlen;
@@ -113,7 +112,7 @@ std::uint16_t try_to_listen(const std::string& address, std::uint16_t port) {
       getsockname(fd.get(), generic, &size) != 0) {
     throw std::system_error(errno, std::generic_category());
   }
-  return ntohs(reinterpret_cast<sockaddr_in*>(&where)->sin_port);
+  return {std::move(fd), ntohs(reinterpret_cast<sockaddr_in*>(&where)->sin_port)};
 }
 
 /// The inode of a socket that listens on `port`, from /proc/net/tcp's columns "sl local_address
@@ -159,19 +158,14 @@ std::string holder_of(std::uint16_t port) {
 
 }  // namespace
 
-std::uint16_t pick_free_port(const std::string& address) {
+Listener listen_on(const std::string& address, std::uint16_t port) {
   try {
-    return try_to_listen(address, 0);
+    return try_to_listen(address, port);
   } catch (const std::system_error& error) {
-    throw PreflightError(
-        fmt::format("cannot listen on any port of {}: {}", address, error.code().message()));
-  }
-}
-
-void require_free_port(const std::string& address, std::uint16_t port) {
-  try {
-    try_to_listen(address, port);
-  } catch (const std::system_error& error) {
+    if (port == 0) {
+      throw PreflightError(
+          fmt::format("cannot listen on any port of {}: {}", address, error.code().message()));
+    }
     if (error.code() == std::errc::address_in_use) {
       throw PreflightError(fmt::format(
           "port {} of {} is in use{}; give another --master_port, or none to have one chosen", port,
@@ -180,6 +174,14 @@ void require_free_port(const std::string& address, std::uint16_t port) {
     throw PreflightError(
         fmt::format("cannot listen on port {} of {}: {}", port, address, error.code().message()));
   }
+}
+
+std::uint16_t pick_free_port(const std::string& address) {
+  return listen_on(address, 0).port;
+}
+
+void require_free_port(const std::string& address, std::uint16_t port) {
+  listen_on(address, port);
 }
 
 namespace {

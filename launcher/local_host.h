@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/errors.h"
+#include "launcher/file_descriptor.h"
 
 namespace dstrain::launcher {
 
@@ -15,10 +16,18 @@ namespace dstrain::launcher {
 bool is_this_machine(std::string_view host);
 std::string own_hostname();
 
+/// A socket that listens, as rank 0 will, and its port.
+struct Listener {
+  FileDescriptor socket;
+  std::uint16_t port = 0;
+};
+/// On any free port if `port` is 0. Throws PreflightError, naming the process that holds the port
+/// where /proc shows it.
+Listener listen_on(const std::string& address, std::uint16_t port);
+
 /// A TCP port that nobody listens on at `address`.
 std::uint16_t pick_free_port(const std::string& address);
-/// Throws PreflightError if `address`:`port` cannot be listened on, naming the process that holds
-/// it where /proc shows it.
+/// Throws PreflightError if `address`:`port` cannot be listened on.
 void require_free_port(const std::string& address, std::uint16_t port);
 
 /// The cores that this process may run on, neighbours together: by package, then core, then thread.

@@ -71,6 +71,12 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   return pointers;
 }
 
+/// What the child tells when it cannot become the program.
+struct StartError {
+  int number;             ///< errno
+  int is_working_folder;  ///< 1: of chdir; 0: of exec
+};
+
 /// Everything the child needs between fork and exec, made before the fork: after it only
 /// async-signal-safe calls are allowed, since other threads of the launcher may hold locks.
 struct ExecPlan {
@@ -79,9 +85,10 @@ struct ExecPlan {
   char* const* envp;
   int stdin_fd, stdout_fd, stderr_fd;
   int status_fd;
-  int error_fd;  ///< gets errno if exec fails; closed by a successful exec
+  int error_fd;  ///< gets a StartError if anything fails; closed by a successful exec
   pid_t launcher;
-  const cpu_set_t* cores;  ///< may be nullptr
+  const char* working_folder;  ///< may be nullptr
+  const cpu_set_t* cores;      ///< may be nullptr
   size_t cores_bytes;
 };
 
@@ -104,12 +111,13 @@ struct ExecPlan {
   // The errors' pipe may have the number that the status page is to get.
   const int error_fd = fcntl(plan.error_fd, F_DUPFD_CLOEXEC, kStatusFd + 1);
   const int status_fd = fcntl(plan.status_fd, F_DUPFD_CLOEXEC, kStatusFd + 1);
-  if (error_fd >= 0 && status_fd >= 0 && dup2(plan.stdin_fd, STDIN_FILENO) >= 0 &&
+  const bool in_place = plan.working_folder == nullptr || chdir(plan.working_folder) == 0;
+  if (in_place && error_fd >= 0 && status_fd >= 0 && dup2(plan.stdin_fd, STDIN_FILENO) >= 0 &&
       dup2(plan.stdout_fd, STDOUT_FILENO) >= 0 && dup2(plan.stderr_fd, STDERR_FILENO) >= 0 &&
       dup2(status_fd, kStatusFd) >= 0) {
     execve(plan.executable, plan.argv, plan.envp);
   }
-  const int error = errno;
+  const StartError error{.number = errno, .is_working_folder = in_place ? 0 : 1};
   [[maybe_unused]] const ssize_t written = write(error_fd, &error, sizeof error);
   _exit(kExecFailed);
 }
@@ -122,8 +130,10 @@ class LocalProcess final : public Process {
                StatusPage page,
                FileDescriptor out,
                FileDescriptor err,
+               OomWatch& oom_watch,
                ProcessEvents events)
       : pid_(pid),
+        oom_watch_(oom_watch),
         lifeline_(std::move(lifeline)),
         page_(std::move(page)),
         events_(std::move(events)),
@@ -158,7 +168,9 @@ class LocalProcess final : public Process {
   }
 
   void signal(int number) noexcept override {
-    if (!ended_) kill(-pid_, number);
+    if (ended_) return;
+    killed_by_us_ = killed_by_us_ || number == SIGKILL;
+    kill(-pid_, number);
   }
 
  private:
@@ -208,7 +220,10 @@ class LocalProcess final : public Process {
         info.si_pid == 0) {
       return false;
     }
-    // Still a zombie, so its id cannot have become another group's: end the rest of its group.
+    // Still a zombie, so its cgroup is known, and its id cannot have become another group's: end
+    // the rest of its group.
+    const bool killed = info.si_code != CLD_EXITED && info.si_status == SIGKILL && !killed_by_us_;
+    std::string detail = killed ? oom_watch_.explain_kill(pid_) : "";
     kill(-pid_, SIGKILL);
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
@@ -217,8 +232,9 @@ class LocalProcess final : public Process {
     lifeline_.reset();
     for (Output& output : outputs_)
       drain(output);
-    events_.on_exit(info.si_code == CLD_EXITED ? ExitStatus{.code = info.si_status}
-                                               : ExitStatus{.signal = info.si_status});
+    events_.on_exit(info.si_code == CLD_EXITED
+                        ? ExitStatus{.code = info.si_status}
+                        : ExitStatus{.signal = info.si_status, .detail = std::move(detail)});
     return true;
   }
 
@@ -238,6 +254,8 @@ class LocalProcess final : public Process {
   }
 
   const pid_t pid_;
+  OomWatch& oom_watch_;  // the spawner's
+  bool killed_by_us_ = false;
   FileDescriptor lifeline_;
   const StatusPage page_;
   ProcessEvents events_;
@@ -300,17 +318,19 @@ std::unique_ptr<Process> LocalSpawner::start(const ProcessSpec& spec, ProcessEve
   for (const int core : spec.cores)
     CPU_SET_S(static_cast<size_t>(core), mask_bytes, cores);
 
-  const ExecPlan plan{.executable = spec.executable.c_str(),
-                      .argv = argv.data(),
-                      .envp = envp.data(),
-                      .stdin_fd = lifeline.read_end.get(),
-                      .stdout_fd = out.write_end.get(),
-                      .stderr_fd = err.write_end.get(),
-                      .status_fd = page.fd(),
-                      .error_fd = exec_error.write_end.get(),
-                      .launcher = getpid(),
-                      .cores = spec.cores.empty() ? nullptr : cores,
-                      .cores_bytes = mask_bytes};
+  const ExecPlan plan{
+      .executable = spec.executable.c_str(),
+      .argv = argv.data(),
+      .envp = envp.data(),
+      .stdin_fd = lifeline.read_end.get(),
+      .stdout_fd = out.write_end.get(),
+      .stderr_fd = err.write_end.get(),
+      .status_fd = page.fd(),
+      .error_fd = exec_error.write_end.get(),
+      .launcher = getpid(),
+      .working_folder = spec.working_folder.empty() ? nullptr : spec.working_folder.c_str(),
+      .cores = spec.cores.empty() ? nullptr : cores,
+      .cores_bytes = mask_bytes};
   pid_t pid = 0;
   {
     const SignalsBlocked blocked;
@@ -321,19 +341,20 @@ std::unique_ptr<Process> LocalSpawner::start(const ProcessSpec& spec, ProcessEve
 
   setpgid(pid, pid);  // here as well: whoever is first, the group exists when start() returns
   exec_error.write_end.reset();
-  int child_errno = 0;
+  StartError error{};
   ssize_t got = 0;
   do {
-    got = read(exec_error.read_end.get(), &child_errno, sizeof child_errno);
+    got = read(exec_error.read_end.get(), &error, sizeof error);
   } while (got < 0 && errno == EINTR);
-  if (got == sizeof child_errno) {
+  if (got == sizeof error) {
     waitpid(pid, nullptr, 0);
-    errno = child_errno;
-    fail(spec.executable);
+    errno = error.number;
+    fail(error.is_working_folder != 0 ? "working folder " + spec.working_folder : spec.executable);
   }
+  oom_watch_.started(pid);
   return std::make_unique<LocalProcess>(loop_, pid, std::move(lifeline.write_end), std::move(page),
                                         std::move(out.read_end), std::move(err.read_end),
-                                        std::move(events));
+                                        oom_watch_, std::move(events));
 }
 
 void LocalSpawner::sweep() noexcept {

@@ -6,6 +6,7 @@
 #include <asio.hpp>
 #include <sys/types.h>
 
+#include "launcher/oom_watch.h"
 #include "launcher/process.h"
 
 namespace dstrain::launcher {
@@ -18,11 +19,13 @@ class LocalSpawner final : public Spawner {
 
   /// Call from the main thread only: the kernel ends the program when the thread that started it
   /// is gone (PR_SET_PDEATHSIG).
+  /// The process must not outlive this spawner.
   std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) override;
   void sweep() noexcept override;
 
  private:
   asio::io_context& loop_;
+  OomWatch oom_watch_;
   std::set<pid_t> children_before_;
 };
 

@@ -9,6 +9,7 @@
 #include "engine/data/megatron_index.h"
 #include "engine/spec/config_error.h"
 #include "engine/spec/config_json.h"
+#include "launcher/agent_protocol.h"
 #include "launcher/hostfile.h"
 #include "tests/fuzz/bytes_as_file.h"
 
@@ -121,6 +122,33 @@ void hostfile(Bytes bytes) {
   }
 }
 
+/// Both directions: what one side may say is read by the other.
+template <typename Decode>
+void read_frames(Bytes bytes, const Decode& decode) {
+  launcher::FrameReader reader;
+  try {
+    reader.feed(text_of(bytes), [&](const launcher::Frame& frame) {
+      try {
+        const auto message = decode(frame);
+        // What was understood can be said again.
+        const std::string again = launcher::encode(message);
+        launcher::FrameReader().feed(again, [&](const launcher::Frame& same) {
+          if (launcher::encode(decode(same)) != again) {
+            throw std::logic_error("a message that changes when it is sent on");
+          }
+        });
+      } catch (const launcher::ProtocolError&) {
+      }
+    });
+  } catch (const launcher::ProtocolError&) {
+  }
+}
+
+void agent(Bytes bytes) {
+  read_frames(bytes, launcher::decode_to_agent);
+  read_frames(bytes, launcher::decode_from_agent);
+}
+
 }  // namespace
 
 const std::vector<FuzzTarget>& all_targets() {
@@ -130,7 +158,8 @@ const std::vector<FuzzTarget>& all_targets() {
       {"torch", torch, {"tests/golden/deepspeed-checkpoints", "tests/fuzz/seeds/torch"}},
       {"idx", idx, {"tests/fuzz/seeds/idx"}},
       {"config", config, {"configs", "tests/fuzz/seeds/config"}},
-      {"hostfile", hostfile, {"hostfiles"}}};
+      {"hostfile", hostfile, {"hostfiles"}},
+      {"agent", agent, {"tests/fuzz/seeds/agent"}}};
   return targets;
 }
 

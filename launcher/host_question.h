@@ -1,0 +1,61 @@
+// HostQuestion: what the launcher asks about a host before it starts ranks there, and the answer.
+// The agent of that host answers (host_probe.h); the launcher decides.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dstrain::launcher {
+
+enum class QuestionKind : std::uint8_t {
+  kFolders = 1,    ///< can ranks work in `path`, and write below `paths`?
+  kRoute = 2,      ///< from which address do packets to `address` leave?
+  kInterface = 3,  ///< which address has the network interface `path`?
+  kListen = 4,     ///< listen on `address`:`port` (0: any free one) until kStopListening
+  kStopListening = 5,
+  kConnect = 6,  ///< can `address`:`port` be connected to, within `timeout_ms`?
+  kFiles = 7,    ///< size and hash of `paths`
+};
+
+struct HostQuestion {
+  QuestionKind kind = QuestionKind::kFolders;
+  std::string path{};
+  std::vector<std::string> paths{};
+  std::string address{};
+  std::uint16_t port = 0;
+  std::uint32_t timeout_ms = 0;
+
+  template <typename Wire>
+  void pass_fields(Wire& wire) {
+    auto number = static_cast<std::uint8_t>(kind);
+    wire(number, path, paths, address, port, timeout_ms);
+    kind = static_cast<QuestionKind>(number);
+  }
+};
+
+struct FileFacts {
+  std::int64_t bytes = -1;  ///< -1: cannot be read
+  std::uint64_t hash = 0;   ///< of the content, where one was asked for
+  std::string error{};      ///< why it cannot be read
+
+  template <typename Wire>
+  void pass_fields(Wire& wire) {
+    wire(bytes, hash, error);
+  }
+};
+
+struct HostAnswer {
+  std::string error{};             ///< one sentence for the user; empty: it went well
+  std::string address{};           ///< of kRoute, kInterface
+  std::uint16_t port = 0;          ///< of kListen
+  std::uint32_t microseconds = 0;  ///< that kConnect took
+  std::vector<FileFacts> files{};  ///< of kFiles, in the order of `paths`
+
+  template <typename Wire>
+  void pass_fields(Wire& wire) {
+    wire(error, address, port, microseconds, files);
+  }
+};
+
+}  // namespace dstrain::launcher
