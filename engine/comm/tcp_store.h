@@ -6,11 +6,13 @@
 // who took the port before rank 0 did, learns nothing he can use. What follows is neither encrypted
 // nor signed: the job's network must be one where connections cannot be altered on the way.
 //
-// Strangers cost a fixed little: at most 64 unproven connections at a time (a newcomer displaces
-// the oldest, so ranks always get in), 56 bytes of buffer each, 5 seconds to prove themselves.
+// Strangers cost a fixed little: at most 4096 unproven connections at a time (a newcomer displaces
+// the oldest, so ranks always get in), 56 bytes of buffer each, 5 seconds to prove themselves. The
+// limit is that high because the ranks of a large job are strangers too, and come all at once.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -39,11 +41,19 @@ class StoreRefused : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+struct TcpStoreLimits {
+  std::size_t strangers = 4096;  ///< and never more than half of the descriptors there are
+};
+
 class TcpStoreServer {
  public:
   /// Listens on `address` ("" for every interface) at `port` (0: any free one) and serves until
-  /// destroyed. Throws PortInUse. `token` must not be empty.
-  TcpStoreServer(const std::string& address, std::uint16_t port, std::string token);
+  /// destroyed. Throws PortInUse. `token` must not be empty. Raises this process's limit on open
+  /// descriptors as far as it may: each rank takes one.
+  TcpStoreServer(const std::string& address,
+                 std::uint16_t port,
+                 std::string token,
+                 const TcpStoreLimits& limits = {});
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;

@@ -1,6 +1,7 @@
-// The store's server: one thread, one poll over every connection. A connection is first a stranger
-// with 56 bytes of buffer and a deadline; once proven it sends one request at a time, and a `get`
-// for a key that is not there yet stays here as a wait until the key comes or its time is over.
+// The store's server: one thread, one epoll over every connection, so that a request costs the same
+// among ten ranks and ten thousand. A connection is first a stranger with 56 bytes of buffer and a
+// deadline; once proven it sends one request at a time, and a `get` for a key that is not there yet
+// stays here as a wait until the key comes or its time is over.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -10,14 +11,16 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <spdlog/spdlog.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -48,15 +51,18 @@ PortInUse::PortInUse(std::string host, std::uint16_t port)
 
 namespace {
 
-constexpr std::size_t kMaxStrangers = 64;
 constexpr std::size_t kMaxLoggedStrangers = 256;
 constexpr int kAcceptsARound = 256;  // a flood of strangers must not starve the ranks
 constexpr auto kProofDeadline = std::chrono::seconds(5);
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);  // when descriptors have run out
 
+struct Connection;
+using Waits = std::multimap<Clock::time_point, Connection*>;
+
+/// A get that is not answered yet.
 struct Wait {
   std::string key;
-  Clock::time_point deadline;
+  Waits::iterator deadline;
 };
 
 struct Connection {
@@ -67,19 +73,20 @@ struct Connection {
   Clock::time_point proof_deadline;
   bool proven = false;
   bool open = true;
+  bool sending = false;  ///< epoll watches for room to send, and for nothing else
   std::string in;
   std::string out;
-  std::optional<Wait> wait;  ///< a get that is not answered yet
+  std::optional<Wait> wait;
+  std::list<Connection>::iterator place;  ///< in the list of its kind
 
-  /// How many more bytes may be read now: one message ahead, never more.
+  /// How many more bytes may be read now. A client speaks when it has been answered, never before.
   [[nodiscard]] std::size_t wanted() const {
     if (!proven) {
       return protocol::kProofBytes - in.size();
     }
-    if (in.size() < sizeof(std::uint32_t)) {
-      return sizeof(std::uint32_t) - in.size();
-    }
-    return sizeof(std::uint32_t) + frame_bytes() - in.size();
+    constexpr std::size_t kUsualFrame = 4096;
+    return in.size() < sizeof(std::uint32_t) ? kUsualFrame
+                                             : sizeof(std::uint32_t) + frame_bytes() - in.size();
   }
   [[nodiscard]] std::size_t frame_bytes() const {
     std::string_view text = in;
@@ -87,17 +94,37 @@ struct Connection {
   }
 };
 
+/// A store of thousands of ranks needs a descriptor for each; the usual limit is 1024 until a
+/// program asks for more. Returns what this process may open.
+std::size_t raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return 1024;
+  }
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+  (void)getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
 }  // namespace
 
 class TcpStoreServer::Loop {
  public:
-  Loop(const std::string& address, std::uint16_t port, std::string token)
+  Loop(const std::string& address,
+       std::uint16_t port,
+       std::string token,
+       const TcpStoreLimits& limits)
       : token_(std::move(token)),
+        max_strangers_(std::clamp<std::size_t>(limits.strangers, 1, raise_descriptor_limit() / 2)),
         listener_(listen_on(address, port)),
         port_(port_of(listener_)),
-        stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        poller_(epoll_create1(EPOLL_CLOEXEC)) {
     check(!token_.empty(), "a store needs a token");
-    check(stop_.valid(), "eventfd: {}", errno);
+    check(stop_.valid() && poller_.valid(), "eventfd or epoll: {}", errno);
+    watch(EPOLL_CTL_ADD, stop_, EPOLLIN, &stop_);
+    watch(EPOLL_CTL_ADD, listener_, EPOLLIN, &listener_);
     const BlockSignals block;
     thread_ = std::thread([this] { serve(); });
   }
@@ -115,55 +142,47 @@ class TcpStoreServer::Loop {
 
  private:
   void serve() {
-    std::vector<pollfd> polled;
+    std::array<epoll_event, 256> events;
     for (;;) {
-      polled.clear();
-      polled.push_back({.fd = stop_.get(), .events = POLLIN, .revents = 0});
-      const bool accepting = Clock::now() >= accept_again_;
-      polled.push_back({.fd = accepting ? listener_.get() : -1, .events = POLLIN, .revents = 0});
-      for (const Connection& connection : connections_) {
-        polled.push_back(
-            {.fd = connection.socket.get(), .events = interest(connection), .revents = 0});
-      }
-      if (poll(polled.data(), polled.size(), milliseconds_to_next_deadline()) < 0 &&
-          errno != EINTR) {
-        spdlog::error("the store's server ends: poll error={}", errno);
+      const int count = epoll_wait(poller_.get(), events.data(), static_cast<int>(events.size()),
+                                   milliseconds_to_next_deadline());
+      if (count < 0 && errno != EINTR) {
+        spdlog::error("the store's server ends: epoll error={}", errno);
         return;
       }
-      if (polled[0].revents != 0) {
-        return;
-      }
-      std::size_t index = 2;
-      for (Connection& connection : connections_) {
-        handle(connection, polled[index++].revents);
-      }
-      if (polled[1].revents != 0) {
-        accept_some();
+      for (int i = 0; i < count; ++i) {
+        void* const source = events[static_cast<std::size_t>(i)].data.ptr;
+        if (source == &stop_) {
+          return;
+        }
+        if (source == &listener_) {
+          accept_some();
+        } else {
+          handle(*static_cast<Connection*>(source));
+        }
       }
       pass_deadlines();
-      std::erase_if(connections_, [](const Connection& connection) { return !connection.open; });
+      closed_.clear();  // not before: an event of this round may have named one of them
     }
   }
 
-  // While an answer is owed, nothing is read: one request at a time, and memory stays bounded.
-  static short interest(const Connection& connection) {
-    if (!connection.out.empty()) {
-      return POLLOUT;
-    }
-    return connection.wait ? POLLRDHUP : POLLIN;
+  void watch(int operation, const Fd& socket, std::uint32_t events, const void* source) {
+    epoll_event event{};
+    event.events = events;
+    event.data.ptr = const_cast<void*>(source);
+    check(epoll_ctl(poller_.get(), operation, socket.get(), &event) == 0, "epoll_ctl: {}", errno);
   }
 
-  int milliseconds_to_next_deadline() const {
+  [[nodiscard]] int milliseconds_to_next_deadline() const {
     Clock::time_point next = Clock::now() + std::chrono::minutes(10);
-    for (const Connection& connection : connections_) {
-      if (!connection.proven) {
-        next = std::min(next, connection.proof_deadline);
-      } else if (connection.wait) {
-        next = std::min(next, connection.wait->deadline);
-      }
+    if (!strangers_.empty()) {
+      next = std::min(next, strangers_.front().proof_deadline);
     }
-    if (accept_again_ > Clock::now()) {
-      next = std::min(next, accept_again_);
+    if (!waits_.empty()) {
+      next = std::min(next, waits_.begin()->first);
+    }
+    if (accept_again_) {
+      next = std::min(next, *accept_again_);
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
     return static_cast<int>(std::max<std::int64_t>(left, 0));
@@ -177,36 +196,31 @@ class TcpStoreServer::Loop {
           continue;
         }
         if (errno != EAGAIN && !drop_oldest_stranger("no descriptors left")) {
+          watch(EPOLL_CTL_MOD, listener_, 0, &listener_);
           accept_again_ = Clock::now() + kAcceptPause;
         }
         return;
       }
-      if (strangers() >= kMaxStrangers) {
+      if (strangers_.size() >= max_strangers_) {
         drop_oldest_stranger("displaced by newer connections");
       }
-      Connection& connection = connections_.emplace_back();
+      Connection& connection = strangers_.emplace_back();
+      connection.place = std::prev(strangers_.end());
       std::tie(connection.peer, connection.peer_host) = peer_of(socket);
       connection.socket = std::move(socket);
       connection.nonce = protocol::make_nonce();
       connection.proof_deadline = Clock::now() + kProofDeadline;
       connection.out = std::string(protocol::kMagic) + connection.nonce;
+      watch(EPOLL_CTL_ADD, connection.socket, EPOLLIN, &connection);
       flush(connection);
     }
   }
 
-  std::size_t strangers() const {
-    return static_cast<std::size_t>(
-        std::count_if(connections_.begin(), connections_.end(),
-                      [](const Connection& c) { return c.open && !c.proven; }));
-  }
-
   bool drop_oldest_stranger(std::string_view why) {
-    const auto oldest = std::find_if(connections_.begin(), connections_.end(),
-                                     [](const Connection& c) { return c.open && !c.proven; });
-    if (oldest == connections_.end()) {
+    if (strangers_.empty()) {
       return false;
     }
-    drop_stranger(*oldest, why);
+    drop_stranger(strangers_.front(), why);
     return true;
   }
 
@@ -223,62 +237,72 @@ class TcpStoreServer::Loop {
     close(connection);
   }
 
+  /// It stays in closed_ until the round is over.
   void close(Connection& connection) {
-    connection.socket = Fd();
+    if (!connection.open) {
+      return;
+    }
+    end_wait(connection);
+    connection.socket = Fd();  // epoll forgets it
     connection.open = false;
+    closed_.splice(closed_.end(), connection.proven ? members_ : strangers_, connection.place);
   }
 
-  void handle(Connection& connection, short events) {
-    if (!connection.open || events == 0) {
+  void handle(Connection& connection) {
+    if (!connection.open) {
       return;
     }
     if (!connection.out.empty()) {
       flush(connection);
     } else if (connection.wait) {
-      close(connection);  // the only event a waiting client can cause is its end
+      close(connection);  // it owes nothing but its end
     } else {
       read(connection);
     }
   }
 
+  /// As much as one message needs; epoll tells if there is more.
   void read(Connection& connection) {
-    while (connection.open && connection.out.empty() && !connection.wait) {
-      std::array<char, 16384> buffer;
-      const ssize_t got = recv(connection.socket.get(), buffer.data(),
-                               std::min(buffer.size(), connection.wanted()), 0);
-      if (got > 0) {
-        connection.in.append(buffer.data(), static_cast<std::size_t>(got));
-        advance(connection);
-      } else if (got < 0 && errno == EINTR) {
-        continue;
-      } else if (got < 0 && errno == EAGAIN) {
-        return;
-      } else if (connection.proven) {
-        close(connection);
-      } else {
-        drop_stranger(connection, "it left without proving the job's token");
-      }
+    std::array<char, 16384> buffer;
+    const ssize_t got = recv(connection.socket.get(), buffer.data(),
+                             std::min(buffer.size(), connection.wanted()), 0);
+    if (got > 0) {
+      connection.in.append(buffer.data(), static_cast<std::size_t>(got));
+      advance(connection);
+    } else if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
+      return;
+    } else if (connection.proven) {
+      close(connection);
+    } else {
+      drop_stranger(connection, "it left without proving the job's token");
     }
   }
 
   void advance(Connection& connection) {
     if (!connection.proven) {
       judge(connection);
-    } else if (connection.in.size() >= sizeof(std::uint32_t)) {
-      if (connection.frame_bytes() > protocol::kMaxFrameBytes) {
-        spdlog::warn("store closed a connection peer={} reason=\"a request of {} bytes\"",
-                     connection.peer, connection.frame_bytes());
-        close(connection);
-      } else if (connection.wanted() == 0) {
-        const std::string frame = connection.in.substr(sizeof(std::uint32_t));
-        connection.in.clear();
-        if (!answer(connection, frame)) {
-          spdlog::warn("store closed a connection peer={} reason=\"a malformed request\"",
-                       connection.peer);
-          close(connection);
-        }
+      return;
+    }
+    if (connection.in.size() < sizeof(std::uint32_t)) {
+      return;
+    }
+    const std::size_t bytes = connection.frame_bytes();
+    if (bytes > protocol::kMaxFrameBytes) {
+      refuse_member(connection, fmt::format("a request of {} bytes", bytes));
+    } else if (connection.in.size() > sizeof(std::uint32_t) + bytes) {
+      refuse_member(connection, "more than one request at a time");
+    } else if (connection.in.size() == sizeof(std::uint32_t) + bytes) {
+      const std::string frame = connection.in.substr(sizeof(std::uint32_t));
+      connection.in.clear();
+      if (!answer(connection, frame)) {
+        refuse_member(connection, "a malformed request");
       }
     }
+  }
+
+  void refuse_member(Connection& connection, std::string_view why) {
+    spdlog::warn("store closed a connection peer={} reason=\"{}\"", connection.peer, why);
+    close(connection);
   }
 
   // The first wrong byte of the magic is enough: nothing is awaited from who speaks HTTP.
@@ -303,6 +327,7 @@ class TcpStoreServer::Loop {
     }
     connection.out = '\x01' + protocol::proof_of(token_, "server", connection.nonce, nonce);
     connection.proven = true;
+    members_.splice(members_.end(), strangers_, connection.place);
     connection.in.clear();
     flush(connection);
   }
@@ -333,8 +358,11 @@ class TcpStoreServer::Loop {
         if (const auto found = values_.find(key); found != values_.end()) {
           reply(connection, protocol::Status::kOk, found->second);
         } else {
-          connection.wait = Wait{.key = std::move(key),
-                                 .deadline = Clock::now() + std::chrono::milliseconds(timeout)};
+          waiting_for_[key].push_back(&connection);
+          connection.wait =
+              Wait{.key = std::move(key),
+                   .deadline = waits_.emplace(Clock::now() + std::chrono::milliseconds(timeout),
+                                              &connection)};
         }
         return true;
       }
@@ -350,12 +378,29 @@ class TcpStoreServer::Loop {
 
   void put(const std::string& key, std::string value) {
     const std::string& stored = values_.insert_or_assign(key, std::move(value)).first->second;
-    for (Connection& waiting : connections_) {
-      if (waiting.open && waiting.wait && waiting.wait->key == key) {
-        waiting.wait.reset();
-        reply(waiting, protocol::Status::kOk, stored);
-      }
+    auto waiting = waiting_for_.extract(key);
+    if (waiting.empty()) {
+      return;
     }
+    for (Connection* const connection : waiting.mapped()) {
+      waits_.erase(connection->wait->deadline);
+      connection->wait.reset();
+      reply(*connection, protocol::Status::kOk, stored);
+    }
+  }
+
+  /// If it has one.
+  void end_wait(Connection& connection) {
+    if (!connection.wait) {
+      return;
+    }
+    const auto waiting = waiting_for_.find(connection.wait->key);
+    std::erase(waiting->second, &connection);
+    if (waiting->second.empty()) {
+      waiting_for_.erase(waiting);
+    }
+    waits_.erase(connection.wait->deadline);
+    connection.wait.reset();
   }
 
   void add(Connection& connection, const std::string& key, std::int64_t amount) {
@@ -380,6 +425,7 @@ class TcpStoreServer::Loop {
     flush(connection);
   }
 
+  // While an answer is owed, nothing is read: one request at a time, and memory stays bounded.
   void flush(Connection& connection) {
     while (!connection.out.empty()) {
       const ssize_t sent =
@@ -387,40 +433,57 @@ class TcpStoreServer::Loop {
       if (sent >= 0) {
         connection.out.erase(0, static_cast<std::size_t>(sent));
       } else if (errno == EAGAIN) {
-        return;
+        break;
       } else if (errno != EINTR) {
         close(connection);
         return;
       }
     }
+    if (connection.sending == connection.out.empty()) {
+      connection.sending = !connection.sending;
+      watch(EPOLL_CTL_MOD, connection.socket, connection.sending ? EPOLLOUT : EPOLLIN, &connection);
+    }
   }
 
   void pass_deadlines() {
     const Clock::time_point now = Clock::now();
-    for (Connection& connection : connections_) {
-      if (connection.open && !connection.proven && connection.proof_deadline <= now) {
-        drop_stranger(connection, "no proof of the job's token within 5 s");
-      } else if (connection.open && connection.wait && connection.wait->deadline <= now) {
-        connection.wait.reset();
-        reply(connection, protocol::Status::kTimeout, "");
-      }
+    while (!strangers_.empty() && strangers_.front().proof_deadline <= now) {
+      drop_stranger(strangers_.front(), "no proof of the job's token within 5 s");
+    }
+    while (!waits_.empty() && waits_.begin()->first <= now) {
+      Connection& connection = *waits_.begin()->second;
+      end_wait(connection);
+      reply(connection, protocol::Status::kTimeout, "");
+    }
+    if (accept_again_ && *accept_again_ <= now) {
+      accept_again_.reset();
+      watch(EPOLL_CTL_MOD, listener_, EPOLLIN, &listener_);
     }
   }
 
   const std::string token_;
+  const std::size_t max_strangers_;
   const Fd listener_;
   const std::uint16_t port_;
   const Fd stop_;
-  std::list<Connection> connections_;  // in the order they came
-  std::map<std::string, std::string, std::less<>> values_;
-  Clock::time_point accept_again_{};
+  const Fd poller_;
+  std::list<Connection> strangers_;  // in the order they came, which is that of their deadlines
+  std::list<Connection> members_;
+  std::list<Connection> closed_;
+  std::unordered_map<std::string, std::string> values_;
+  std::unordered_map<std::string, std::vector<Connection*>> waiting_for_;  // by key
+  Waits waits_;
+  std::optional<Clock::time_point> accept_again_;
   std::set<std::string> logged_strangers_;
   std::int64_t unlogged_strangers_ = 0;
   std::thread thread_;
 };
 
-TcpStoreServer::TcpStoreServer(const std::string& address, std::uint16_t port, std::string token)
-    : loop_(std::make_unique<Loop>(address, port, std::move(token))) {}
+TcpStoreServer::TcpStoreServer(const std::string& address,
+                               std::uint16_t port,
+                               std::string token,
+                               const TcpStoreLimits& limits)
+    : loop_(std::make_unique<Loop>(address, port, std::move(token), limits)) {}
 TcpStoreServer::~TcpStoreServer() = default;
 std::uint16_t TcpStoreServer::port() const {
   return loop_->port();
