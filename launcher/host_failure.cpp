@@ -1,0 +1,29 @@
+#include "launcher/host_failure.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace dstrain::launcher {
+
+std::string to_table(const std::vector<HostFailure>& failures, std::size_t num_hosts) {
+  std::size_t host_width = 0;
+  std::size_t phase_width = 0;
+  for (const HostFailure& failure : failures) {
+    host_width = std::max(host_width, failure.host.size());
+    phase_width = std::max(phase_width, failure.phase.size());
+  }
+  std::string table =
+      num_hosts == 1 ? std::string("the host cannot be used:\n")
+                     : fmt::format("{} of {} hosts cannot be used:\n", failures.size(), num_hosts);
+  for (const HostFailure& failure : failures) {
+    table += fmt::format("  {:<{}}  {:<{}}  {}\n", failure.host, host_width, failure.phase,
+                         phase_width, failure.what);
+    if (!failure.fix.empty()) {
+      table += fmt::format("  {:{}}  {:{}}  -> {}\n", "", host_width, "", phase_width, failure.fix);
+    }
+  }
+  return table;
+}
+
+}  // namespace dstrain::launcher

@@ -1,0 +1,188 @@
+#include "launcher/ssh_connection.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include "launcher/errors.h"
+#include "launcher/shell_quoting.h"
+#include "launcher/ssh_stream.h"
+
+namespace dstrain::launcher {
+namespace {
+
+asio::ip::address address_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
+  asio::ip::tcp::endpoint endpoint;
+  auto size = static_cast<socklen_t>(endpoint.capacity());
+  if (ask(socket, endpoint.data(), &size) != 0) return {};
+  endpoint.resize(size);
+  return endpoint.address();
+}
+
+/// Reads a file of "$2" bytes from stdin and puts it in the place of "$1". Without the count a
+/// connection that breaks in the middle would look like the end of the file.
+constexpr const char* kReceiveFile =
+    "set -e; umask 077; case $1 in */*) mkdir -p -- \"${1%/*}\";; esac; "
+    "part=$1.part.$$; trap 'rm -f -- \"$part\"' EXIT; cat > \"$part\"; "
+    "size=$(wc -c < \"$part\"); [ \"$size\" -eq \"$2\" ] || "
+    "{ echo \"$size bytes of $2 arrived\" >&2; exit 1; }; "
+    "chmod -- \"$3\" \"$part\"; mv -f -- \"$part\" \"$1\"";
+
+/// One upload on its way; owned by its own callbacks.
+struct Upload {
+  std::unique_ptr<ByteStream> stream{};
+  std::shared_ptr<const std::string> content{};  ///< shared with the uploads to other hosts
+  std::size_t sent = 0;
+  std::string complaint{};  ///< what the host's shell said
+};
+
+}  // namespace
+
+SshConnection::SshConnection(std::string host,
+                             asio::io_context& loop,
+                             std::unique_ptr<SshSession> session,
+                             std::chrono::milliseconds start_deadline)
+    : host_(std::move(host)),
+      own_address_(address_by(getsockname, session->socket())),
+      host_address_(address_by(getpeername, session->socket())),
+      start_deadline_(start_deadline),
+      link_(std::make_shared<SshLink>(loop, std::move(session))) {}
+
+SshConnection::~SshConnection() = default;
+
+void SshConnection::start(const std::vector<std::string>& argv, std::function<void(Started)> done) {
+  // "exec": the shell is replaced, so that signals and the exit code are the program's own.
+  const auto channel = std::make_shared<std::weak_ptr<SshChannel>>();
+  *channel = link_->start("exec " + shell_quoted(argv), start_deadline_,
+                          [link = std::weak_ptr(link_), channel, host = host_, program = argv.at(0),
+                           done = std::move(done)](const std::string& error) {
+                            Started started;
+                            if (error.empty()) {
+                              started.stream =
+                                  std::make_unique<SshStream>(link.lock(), channel->lock());
+                            } else {
+                              started.failure = HostFailure{
+                                  .host = host,
+                                  .phase = "start",
+                                  .what = fmt::format("{} was not started: {}", program, error),
+                                  .fix =
+                                      "see the host's own log (journalctl -u ssh): ForceCommand, "
+                                      "MaxSessions and limits of the user are usual reasons"};
+                            }
+                            done(std::move(started));
+                          });
+}
+
+void SshConnection::upload(std::shared_ptr<const std::string> content,
+                           const std::string& path,
+                           int mode,
+                           std::function<void(std::optional<HostFailure>)> done) {
+  const std::string target = path.starts_with('-') ? "./" + path : path;
+  const auto failure = [host = host_, path](const std::string& what) {
+    return HostFailure{.host = host,
+                       .phase = "copy",
+                       .what = fmt::format("{} could not be written: {}", path, what),
+                       .fix = "make room, or name a folder in which the user may write"};
+  };
+  const std::vector<std::string> receiver = {"/bin/sh",
+                                             "-c",
+                                             kReceiveFile,
+                                             "sh",
+                                             target,
+                                             std::to_string(content->size()),
+                                             fmt::format("{:o}", mode)};
+  start(receiver, [content, failure, done = std::move(done)](Started started) {
+    if (!started.stream) return done(std::move(started.failure));
+    const auto upload = std::make_shared<Upload>();
+    upload->content = content;
+    auto* const stream = static_cast<SshStream*>(started.stream.get());
+    upload->stream = std::move(started.stream);
+    stream->listen({.on_data = [](std::string_view) {},
+                    .on_error_data =
+                        [upload](std::string_view bytes) {
+                          constexpr std::size_t kEnough = 4096;
+                          if (upload->complaint.size() < kEnough) upload->complaint += bytes;
+                        },
+                    .on_closed =
+                        [upload, failure, done](const StreamEnd& end) {
+                          // Ends the circle of the upload and its own stream.
+                          const auto finished = std::move(upload->stream);
+                          if (end.exit_code == 0) return done(std::nullopt);
+                          std::string why = end.why.empty() ? upload->complaint : end.why;
+                          while (why.ends_with('\n'))
+                            why.pop_back();
+                          done(failure(why.empty() ? "the host does not say why" : why));
+                        }});
+    stream->take_input_from([weak = std::weak_ptr(upload)]() -> std::string {
+      constexpr std::size_t kPiece = 1 << 18;
+      const auto self = weak.lock();
+      if (!self) return {};
+      std::string piece = self->content->substr(self->sent, kPiece);
+      self->sent += piece.size();
+      return piece;
+    });
+  });
+}
+
+SshConnector::SshConnector(asio::io_context& loop, SshConfig config, SshOptions options)
+    : loop_(loop), config_(std::move(config)), options_(options) {}
+
+KnownHosts& SshConnector::known_hosts_of(const SshHostSettings& settings) {
+  std::unique_ptr<KnownHosts>& known = known_hosts_[settings.known_hosts];
+  if (!known) known = std::make_unique<KnownHosts>(settings.known_hosts, settings.user_known_hosts);
+  return *known;
+}
+
+void SshConnector::connect(const std::vector<std::string>& hosts,
+                           std::function<void(Connected)> done) {
+  hosts_ = hosts;
+  done_ = std::move(done);
+  result_ = {};
+  result_.connections.resize(hosts.size());
+  failures_.assign(hosts.size(), std::nullopt);
+  logins_.clear();
+  logins_.resize(hosts.size());
+  left_ = hosts.size();
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    const auto refuse = [&](const char* what, const char* fix) {
+      asio::post(loop_,
+                 [this, i, alive = std::weak_ptr(alive_),
+                  failure = HostFailure{
+                      .host = hosts_[i], .phase = "configuration", .what = what, .fix = fix}] {
+                   if (!alive.expired()) on_login(i, nullptr, failure);
+                 });
+    };
+    try {
+      const SshHostSettings settings = config_.settings_for(hosts[i]);
+      logins_[i] = std::make_unique<SshLogin>(
+          loop_, settings, known_hosts_of(settings), options_,
+          [this, i](std::unique_ptr<SshSession> session, std::optional<HostFailure> failure) {
+            on_login(i, std::move(session), std::move(failure));
+          });
+    } catch (const SshConfigError& error) {
+      refuse(error.what(), "");
+    } catch (const HostfileError& error) {
+      refuse(error.what(), "correct the hostfile");
+    }
+  }
+}
+
+void SshConnector::on_login(size_t index,
+                            std::unique_ptr<SshSession> session,
+                            std::optional<HostFailure> failure) {
+  if (session) {
+    result_.connections[index] = std::make_unique<SshConnection>(
+        hosts_[index], loop_, std::move(session), options_.deadline);
+  }
+  failures_[index] = std::move(failure);
+  if (--left_ > 0) return;
+  for (std::optional<HostFailure>& each : failures_) {
+    if (each) result_.failures.push_back(std::move(*each));
+  }
+  std::exchange(done_, nullptr)(std::move(result_));
+}
+
+}  // namespace dstrain::launcher
