@@ -23,10 +23,11 @@ asio::ip::address address_by(int (*ask)(int, sockaddr*, socklen_t*), int socket)
 }
 
 /// Reads a file of "$2" bytes from stdin and puts it in the place of "$1". Without the count a
-/// connection that breaks in the middle would look like the end of the file.
+/// connection that breaks in the middle would look like the end of the file; and what is said then
+/// has no reader, which must not end the shell before it has cleaned up.
 constexpr const char* kReceiveFile =
     "set -e; umask 077; case $1 in */*) mkdir -p -- \"${1%/*}\";; esac; "
-    "part=$1.part.$$; trap 'rm -f -- \"$part\"' EXIT; cat > \"$part\"; "
+    "part=$1.part.$$; trap '' PIPE; trap 'rm -f -- \"$part\"' EXIT; cat > \"$part\"; "
     "size=$(wc -c < \"$part\"); [ \"$size\" -eq \"$2\" ] || "
     "{ echo \"$size bytes of $2 arrived\" >&2; exit 1; }; "
     "chmod -- \"$3\" \"$part\"; mv -f -- \"$part\" \"$1\"";
