@@ -69,8 +69,10 @@ KeyFile inspect_key_file(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error) && !error) return key;
   std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || std::filesystem::is_directory(path, error)) {
+  std::string text;
+  const bool is_file = std::filesystem::is_regular_file(path, error);
+  if (is_file && file) text.assign(std::istreambuf_iterator<char>(file), {});
+  if (!is_file || !file) {
     key.state = KeyFile::State::kUnreadable;
     key.problem = "cannot be read";
     return key;

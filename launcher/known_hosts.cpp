@@ -130,6 +130,8 @@ KnownHosts::KnownHosts(std::vector<std::string> files, std::size_t num_writable)
 KnownHosts::~KnownHosts() = default;
 
 void KnownHosts::read(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;  // a device may have no end
   std::ifstream file(path);
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {

@@ -101,10 +101,16 @@ void read_into(std::vector<SshDirective>& directives,
     if (!error) return;
     throw SshConfigError(fmt::format("{}: cannot be read: {}", path, error.message()));
   }
+  const auto type = std::filesystem::status(path, error).type();
+  // A device may have no end, and a pipe none that ever comes.
+  if (type != std::filesystem::file_type::regular) {
+    if (path == "/dev/null") return;
+    throw SshConfigError(fmt::format("{}: cannot be read: it is not a file", path));
+  }
   std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path, error)) {
-    throw SshConfigError(fmt::format("{}: cannot be read: {}", path,
-                                     std::generic_category().message(file ? EISDIR : errno)));
+  if (!file) {
+    throw SshConfigError(
+        fmt::format("{}: cannot be read: {}", path, std::generic_category().message(errno)));
   }
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {

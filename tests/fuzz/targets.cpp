@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <cctype>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include "engine/checkpoint/checkpoint_error.h"
@@ -11,6 +14,8 @@
 #include "engine/spec/config_json.h"
 #include "launcher/agent_protocol.h"
 #include "launcher/hostfile.h"
+#include "launcher/known_hosts.h"
+#include "launcher/ssh_config.h"
 #include "tests/fuzz/bytes_as_file.h"
 
 namespace dstrain::fuzz {
@@ -144,6 +149,37 @@ void read_frames(Bytes bytes, const Decode& decode) {
   }
 }
 
+void ssh_config(Bytes bytes) {
+  std::string lower(text_of(bytes));
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (lower.find("include") != std::string::npos) return;  // would read this machine's files
+  const BytesAsFile file(bytes);
+  const std::string first_line(text_of(bytes).substr(0, text_of(bytes).find('\n')));
+  const launcher::SshUser user{.home = "/home/ann", .name = "ann", .hostname = "here"};
+  for (const std::string& host : {std::string("w0"), std::string("bob@w1.far:22"), first_line}) {
+    try {
+      static_cast<void>(launcher::SshConfig(user, file.path(), "/no/such/file").settings_for(host));
+    } catch (const launcher::SshConfigError&) {
+    } catch (const launcher::HostfileError&) {
+    }
+  }
+}
+
+void known_hosts(Bytes bytes) {
+  const BytesAsFile file(bytes);
+  const launcher::KnownHosts known({file.path()});
+  const launcher::HostKey key = launcher::HostKey::from_blob(text_of(bytes));
+  for (const char* const name : {"w0", "[w0]:2222", "w3.example"}) {
+    const launcher::HostKeyVerdict verdict = known.judge(name, key);
+    const bool has_types = !known.key_types(name).empty();
+    // What is changed was known: a host without any key is never more than unknown.
+    if (verdict.kind == launcher::HostKeyVerdict::Kind::kChanged && !has_types) {
+      throw std::logic_error("a changed key of a host without keys");
+    }
+  }
+}
+
 void agent(Bytes bytes) {
   read_frames(bytes, launcher::decode_to_agent);
   read_frames(bytes, launcher::decode_from_agent);
@@ -159,6 +195,8 @@ const std::vector<FuzzTarget>& all_targets() {
       {"idx", idx, {"tests/fuzz/seeds/idx"}},
       {"config", config, {"configs", "tests/fuzz/seeds/config"}},
       {"hostfile", hostfile, {"hostfiles"}},
+      {"ssh_config", ssh_config, {"tests/fuzz/seeds/ssh_config"}},
+      {"known_hosts", known_hosts, {"tests/fuzz/seeds/known_hosts"}},
       {"agent", agent, {"tests/fuzz/seeds/agent"}}};
   return targets;
 }
