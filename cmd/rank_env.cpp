@@ -28,6 +28,7 @@ int parse_number(std::string_view name, std::string_view text, int lowest, int h
   return number;
 }
 
+constexpr const char* kCollectiveTimeout = "DSTRAIN_COLLECTIVE_TIMEOUT";
 constexpr int kUnlimited = std::numeric_limits<int>::max();
 
 /// How one starter of processes calls things. nullptr: it does not say.
@@ -109,6 +110,9 @@ std::vector<std::pair<std::string, std::string>> to_env(const RankEnv& env) {
     variables.emplace_back("DSTRAIN_THREADS", std::to_string(env.threads));
     variables.emplace_back("OMP_NUM_THREADS", std::to_string(env.threads));
   }
+  if (env.collective_timeout_s > 0) {
+    variables.emplace_back(kCollectiveTimeout, std::to_string(env.collective_timeout_s));
+  }
   for (const auto& [progress, name] : kProgressNames) {
     if (env.progress == progress) variables.emplace_back("DSTRAIN_PROGRESS", name);
   }
@@ -134,6 +138,9 @@ RankEnv from_env(const EnvironmentLookup& lookup) {
   }
   if (const auto threads = lookup("DSTRAIN_THREADS")) {
     env.threads = parse_number("DSTRAIN_THREADS", *threads, 1, kUnlimited);
+  }
+  if (const auto seconds = lookup(kCollectiveTimeout)) {
+    env.collective_timeout_s = parse_number(kCollectiveTimeout, *seconds, 1, kUnlimited);
   }
   if (const auto text = lookup("DSTRAIN_PROGRESS")) {
     for (const auto& [progress, name] : kProgressNames) {

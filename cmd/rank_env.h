@@ -9,6 +9,7 @@
 //   DSTRAIN_TOKEN                secret that the ranks of a job share; never on a command line
 //   DSTRAIN_THREADS              compute threads of this rank
 //   DSTRAIN_PROGRESS             none | lines | terminal
+//   DSTRAIN_COLLECTIVE_TIMEOUT   seconds that a rank waits for the others in one collective
 //   DSTRAIN_LIFELINE             1: stdin is a lifeline (lifeline.h)
 //   DSTRAIN_STATUS_FD            an open file: the page to say there what the rank does
 //                                (launcher/status_page.h); set by whoever forks the rank
@@ -38,6 +39,7 @@ struct RankEnv {
   int threads = 0;                   ///< 0: as many as the process may run on
   std::optional<Progress> progress;  ///< empty: nobody said
   bool has_lifeline = false;
+  int collective_timeout_s = 0;  ///< 0: nobody said
 
   bool operator==(const RankEnv&) const = default;
 };

@@ -104,8 +104,11 @@ int train(const RunFlags& flags) {
     const std::string own_address = env.cross_size == 1
                                         ? "127.0.0.1"
                                         : own_address_towards(env.master_address, env.master_port);
-    rendezvous = make_gloo_rendezvous(env.rank, env.world_size, *meeting.store,
-                                      {.interface_address = own_address, .activity = status.get()});
+    GlooOptions options{.interface_address = own_address, .activity = status.get()};
+    if (env.collective_timeout_s > 0) {
+      options.timeout = std::chrono::seconds{env.collective_timeout_s};
+    }
+    rendezvous = make_gloo_rendezvous(env.rank, env.world_size, *meeting.store, options);
   }
 
   const Progress otherwise = isatty(STDERR_FILENO) == 1 ? Progress::kTerminal : Progress::kLines;

@@ -67,8 +67,11 @@ LogMux::LogMux(const Job& job, const LogMuxOptions& options)
     if (has_files_) {
       rank.path = fmt::format("{}/rank-{:05}.log", options.folder, process.rank);
       rank.file = files_.add(open_log(rank.path));
-      files_.write(rank.file, fmt::format("==== started {:%Y-%m-%d %H:%M:%S} as rank {} of {}\n",
-                                          fmt::localtime(now), process.rank, job.processes.size()));
+      const std::string restart =
+          options.restart == 0 ? "" : fmt::format(", restart {}", options.restart);
+      files_.write(rank.file,
+                   fmt::format("==== started {:%Y-%m-%d %H:%M:%S} as rank {} of {}{}\n",
+                               fmt::localtime(now), process.rank, job.processes.size(), restart));
     }
     ranks_.push_back(std::move(rank));
   }

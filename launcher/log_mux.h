@@ -25,6 +25,7 @@ namespace dstrain::launcher {
 
 struct LogMuxOptions {
   std::string folder{};  ///< exists already; empty: no files
+  int restart = 0;       ///< how many times the job was started before; the files say so
   int stdout_fd = STDOUT_FILENO;
   int stderr_fd = STDERR_FILENO;
 };

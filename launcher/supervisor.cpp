@@ -37,7 +37,7 @@ Supervisor::Supervisor(asio::io_context& loop,
 JobOutcome Supervisor::run(const Job& job) {
   wait_for_signal();
   watch_later();
-  const bool started = start_all(job);
+  start_all(job);
   loop_.restart();
   while (!all_ended())
     loop_.run_one();
@@ -45,13 +45,13 @@ JobOutcome Supervisor::run(const Job& job) {
   for (asio::steady_timer* const timer : {&timer_, &early_timer_, &watch_timer_})
     timer->cancel();
   signals_.cancel();
-  JobOutcome outcome = started ? verdict() : JobOutcome{.exit_code = kInternalError};
+  JobOutcome outcome = not_started_ ? *not_started_ : verdict();
   outcome.interrupted_by = interrupted_by_;
   log_.finish();
   return outcome;
 }
 
-bool Supervisor::start_all(const Job& job) {
+void Supervisor::start_all(const Job& job) {
   members_.resize(job.processes.size());
   for (size_t i = 0; i < members_.size(); ++i) {
     Member& member = members_[i];
@@ -67,14 +67,18 @@ bool Supervisor::start_all(const Job& job) {
            .on_lost = [this,
                        &member](std::string why) { on_end(member, {.lost = std::move(why)}); }});
     } catch (const std::system_error& error) {
-      log_.announce(fmt::format("error: rank {} on {} cannot be started: {}", rank,
-                                member.spec->host, error.what()));
+      JobOutcome& outcome = not_started_.emplace();
+      outcome.exit_code = kInternalError;
+      outcome.cause =
+          fmt::format("rank {} on {} cannot be started: {}", rank, member.spec->host, error.what());
+      outcome.description = outcome.cause;
+      outcome.failed_hosts = {member.spec->host};
+      log_.announce("error: " + outcome.cause);
       members_.resize(i);
       kill_all();
-      return false;
+      return;
     }
   }
-  return true;
 }
 
 void Supervisor::on_end(Member& member, RankEnd end) {
@@ -214,8 +218,10 @@ std::vector<RankEnd> Supervisor::ends() const {
 JobOutcome Supervisor::verdict() {
   const std::vector<RankEnd> all = ends();
   if (hang_) {
-    log_.announce("error: the job hung: " + hang_->text);
-    JobOutcome outcome{.exit_code = options_.hang_code, .cause = "the job hung"};
+    JobOutcome outcome{.exit_code = options_.hang_code,
+                       .cause = "the job hung",
+                       .description = "the job hung: " + hang_->text};
+    log_.announce("error: " + outcome.description);
     for (const ProcessSpec* const spec : hang_->absent) {
       if (outcome.failed_hosts.empty()) {
         outcome.cause = fmt::format("rank {} on {} hung", spec->rank, spec->host);
@@ -228,10 +234,11 @@ JobOutcome Supervisor::verdict() {
     return outcome;
   }
   if (const RankEnd* const cause = find_cause(all, rules())) {
-    log_.announce(
-        fmt::format("error: {}", describe(*cause, rules(), log_.last_words(cause->spec->rank))));
+    const std::string description = describe(*cause, rules(), log_.last_words(cause->spec->rank));
+    log_.announce("error: " + description);
     return {.exit_code = exit_code_of(*cause, rules()),
             .cause = describe_briefly(*cause, rules()),
+            .description = description,
             .failed_hosts = {cause->spec->host}};
   }
   // Everybody ended in order; those that were interrupted say by what.

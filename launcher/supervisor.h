@@ -50,6 +50,7 @@ struct JobOutcome {
   int exit_code = 0;
   int interrupted_by = 0;  ///< the signal by which the user ended it, or 0
   std::string cause{};  ///< in few words, empty if there is none: "rank 3 on w1 was killed by …"
+  std::string description{};  ///< the same in full, as the log has it
   /// Of the processes to blame, as in the hostfile; each once.
   std::vector<std::string> failed_hosts{};
 };
@@ -70,7 +71,7 @@ class Supervisor {
     std::optional<RankEnd> end;
   };
 
-  bool start_all(const Job& job);
+  void start_all(const Job& job);
   void on_end(Member& member, RankEnd end);
   void on_signal(int number);
   void wait_for_signal();
@@ -102,6 +103,7 @@ class Supervisor {
   int interrupted_by_ = 0;
   bool early_exit_blamed_ = false;
   std::optional<Hang> hang_;
+  std::optional<JobOutcome> not_started_;
 };
 
 }  // namespace dstrain::launcher

@@ -1,0 +1,45 @@
+#include "cmd/launch_attempt.h"
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+
+#include "cmd/exit_codes.h"
+#include "cmd/launch_layout.h"
+#include "launcher/log_mux.h"
+
+namespace dstrain {
+namespace {
+
+/// Makes <output_dir>/log.
+std::string make_log_folder(const Config& config) {
+  const std::filesystem::path folder = std::filesystem::path(config.training.output_dir) / "log";
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+launcher::SupervisorOptions supervision(const LaunchFlags& flags) {
+  launcher::SupervisorOptions options{.peer_lost_code = kExitPeerLost,
+                                      .hang_code = kExitHang,
+                                      .describe_exit_code = describe_exit_code};
+  if (flags.step_timeout_seconds > 0) {
+    options.hang_limits.step = std::chrono::seconds{flags.step_timeout_seconds};
+  }
+  return options;
+}
+
+}  // namespace
+
+launcher::JobOutcome run_attempt(const LaunchAttempt& attempt,
+                                 const LaunchFlags& flags,
+                                 const Config& config,
+                                 asio::io_context& loop,
+                                 launcher::Spawner& spawner) {
+  const Master master = choose_master(flags);
+  const launcher::Job job = make_job(attempt.hosts, master, attempt.run, flags);
+  launcher::LogMux log(job, {.folder = make_log_folder(config), .restart = attempt.restart});
+  launcher::Supervisor supervisor(loop, spawner, log, supervision(flags));
+  return supervisor.run(job);
+}
+
+}  // namespace dstrain

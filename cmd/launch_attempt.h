@@ -1,0 +1,30 @@
+// One attempt at a run: from chosen hosts to the outcome of a job of which nothing is left. The
+// loop around it (launch_cmd.cpp) decides whether there is another one.
+#pragma once
+
+#include <vector>
+
+#include <asio.hpp>
+
+#include "cmd/launch_flags.h"
+#include "engine/spec/config.h"
+#include "launcher/hostfile.h"
+#include "launcher/process.h"
+#include "launcher/supervisor.h"
+
+namespace dstrain {
+
+struct LaunchAttempt {
+  std::vector<launcher::Host> hosts;
+  RunFlags run;     ///< what the ranks are to train: the user's, with what this attempt changes
+  int restart = 0;  ///< how many attempts there were before
+};
+
+/// With a port and a secret of its own. `config` is what `attempt.run` resolves to.
+launcher::JobOutcome run_attempt(const LaunchAttempt& attempt,
+                                 const LaunchFlags& flags,
+                                 const Config& config,
+                                 asio::io_context& loop,
+                                 launcher::Spawner& spawner);
+
+}  // namespace dstrain

@@ -1,0 +1,73 @@
+#include "cmd/launch_flags.h"
+
+#include <CLI/CLI.hpp>
+
+namespace dstrain {
+
+void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
+  add_run_flags(command, flags.run);
+  command.add_option("-H,--hostfile", flags.hostfile,
+                     "Lines \"HOST slots=N\", one rank a slot; default: /job/hostfile where there "
+                     "is one, else this machine with one rank, or --num_gpus of them");
+  command.add_option("-i,--include", flags.filter.include,
+                     "Only these: HOST[:SLOT,…][@HOST…]; a host without slots is all of them");
+  command.add_option("-e,--exclude", flags.filter.exclude, "All but these; the same form");
+  command.add_option("--num_nodes,--num-nodes", flags.filter.num_nodes, "The first N hosts");
+  command.add_option("--num_gpus,--num-gpus,--num_accelerators", flags.filter.num_gpus,
+                     "The first N slots of each host; without a hostfile: N ranks");
+  command.add_option("--master_addr,--master-addr", flags.master_address,
+                     "Address at which rank 0 serves the others; default: 127.0.0.1");
+  command
+      .add_option("--master_port,--master-port", flags.master_port,
+                  "Port for that; default: one that is free")
+      ->check(CLI::Range(1, 65535));
+  command.add_flag("--check", flags.check,
+                   "Check config and hostfile, plan every pipeline stage, print layout, step and "
+                   "memory, and stop; contacts no host");
+  command.add_flag("--json", flags.json, "With --check: print as JSON, in bytes")->needs("--check");
+  command.add_flag("--no-memory-check", flags.no_memory_check,
+                   "Start the ranks even where the plan says that the memory is too small");
+  command
+      .add_option("--step-timeout", flags.step_timeout_seconds,
+                  "The job hangs when no rank finishes a step for so many seconds; default: 5 × "
+                  "the longest step so far, and at least 60")
+      ->check(CLI::Range(1, 7 * 24 * 3600));
+  command
+      .add_option("--max-restarts", flags.max_restarts,
+                  "After a failure start again from the newest checkpoint, so often; default: 0")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--max-restarts-without-progress", flags.max_restarts_without_progress,
+                  "Give up (exit code 9) after so many restarts in a row that reached no newer "
+                  "checkpoint; default: 3")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--restart-after-numerical-abort", flags.restart_after_numerical_abort,
+                   "Restart also where loss or gradients are not finite (exit code 7)");
+  command
+      .add_option("--min-nodes,--min_nodes,--min_elastic_nodes", flags.min_nodes,
+                  "A restart may do with so many hosts, when others failed twice or do not answer; "
+                  "the global batch stays; default: all of them")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--max-nodes,--max_nodes,--max_elastic_nodes", flags.max_nodes,
+                  "Use so many hosts at a time; the others stand by; default: all of them")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--print-config", flags.print_config,
+                   "Print every value of the config with its origin, and stop");
+  command.footer(
+      "Examples:\n"
+      "  dstrain launch --num_gpus 2 configs/quickstart.json\n"
+      "  dstrain launch --hostfile hostfiles/localhost configs/quickstart.json --set "
+      "training.steps=50\n"
+      "  dstrain launch --hostfile hosts --exclude w3@w4:0 CONFIG --check\n"
+      "  dstrain launch --hostfile hostfiles/48-hosts.example --check "
+      "configs/llama-70b-tp8-pp8.json"
+      "\n"
+      "Ctrl-C once: the ranks finish their step, save and end. Twice: at once.\n"
+      "Exit codes: 0 success, 2 usage or config, 3 hosts, 4 rendezvous, 5 checkpoint, 6 storage,\n"
+      "7 numerical, 8 hang, 9 restarts without progress, 130/143 interrupted, 128+n a rank was "
+      "killed by signal n, otherwise\n"
+      "that of the rank that failed first.");
+}
+
+}  // namespace dstrain

@@ -1,0 +1,37 @@
+// LaunchFlags: what `dstrain launch` takes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cmd/run_flags.h"
+#include "launcher/hostfile.h"
+
+namespace CLI {
+class App;
+}
+
+namespace dstrain {
+
+struct LaunchFlags {
+  RunFlags run;
+  std::string hostfile;
+  launcher::HostFilter filter;
+  std::string master_address;
+  std::uint16_t master_port = 0;  ///< 0: any free one
+  bool check = false;
+  bool json = false;  ///< of what check prints
+  bool print_config = false;
+  bool no_memory_check = false;
+  int step_timeout_seconds = 0;  ///< 0: learned
+  int max_restarts = 0;
+  int max_restarts_without_progress = 3;
+  bool restart_after_numerical_abort = false;
+  int min_nodes = 0;  ///< 0: all that are chosen
+  int max_nodes = 0;  ///< 0: likewise
+};
+
+/// With help and examples.
+void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+
+}  // namespace dstrain
