@@ -14,6 +14,10 @@
 namespace dstrain::launcher {
 namespace {
 
+/// Logins under way. Each takes milliseconds of this one thread and a few descriptors; with more,
+/// the last of a thousand would be late through no fault of their own.
+constexpr size_t kMostAtOnce = 128;
+
 asio::ip::address address_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
   asio::ip::tcp::endpoint endpoint;
   auto size = static_cast<socklen_t>(endpoint.capacity());
@@ -147,27 +151,35 @@ void SshConnector::connect(const std::vector<std::string>& hosts,
   logins_.clear();
   logins_.resize(hosts.size());
   left_ = hosts.size();
-  for (size_t i = 0; i < hosts.size(); ++i) {
-    const auto refuse = [&](const char* what, const char* fix) {
-      asio::post(loop_,
-                 [this, i, alive = std::weak_ptr(alive_),
-                  failure = HostFailure{
-                      .host = hosts_[i], .phase = "configuration", .what = what, .fix = fix}] {
-                   if (!alive.expired()) on_login(i, nullptr, failure);
-                 });
-    };
-    try {
-      const SshHostSettings settings = config_.settings_for(hosts[i]);
-      logins_[i] = std::make_unique<SshLogin>(
-          loop_, settings, known_hosts_of(settings), options_,
-          [this, i](std::unique_ptr<SshSession> session, std::optional<HostFailure> failure) {
-            on_login(i, std::move(session), std::move(failure));
-          });
-    } catch (const SshConfigError& error) {
-      refuse(error.what(), "");
-    } catch (const HostfileError& error) {
-      refuse(error.what(), "correct the hostfile");
-    }
+  next_ = 0;
+  if (hosts.empty()) {
+    asio::post(loop_, [done = std::exchange(done_, nullptr)] { done({}); });
+  }
+  for (size_t i = 0; i < kMostAtOnce; ++i)
+    log_in_to_next();
+}
+
+void SshConnector::log_in_to_next() {
+  if (next_ == hosts_.size()) return;
+  const size_t index = next_++;
+  const auto refuse = [&](const char* what, const char* fix) {
+    const HostFailure failure{
+        .host = hosts_[index], .phase = "configuration", .what = what, .fix = fix};
+    asio::post(loop_, [this, index, failure, alive = std::weak_ptr(alive_)] {
+      if (!alive.expired()) on_login(index, nullptr, failure);
+    });
+  };
+  try {
+    const SshHostSettings settings = config_.settings_for(hosts_[index]);
+    logins_[index] = std::make_unique<SshLogin>(
+        loop_, settings, known_hosts_of(settings), options_,
+        [this, index](std::unique_ptr<SshSession> session, std::optional<HostFailure> failure) {
+          on_login(index, std::move(session), std::move(failure));
+        });
+  } catch (const SshConfigError& error) {
+    refuse(error.what(), "");
+  } catch (const HostfileError& error) {
+    refuse(error.what(), "correct the hostfile");
   }
 }
 
@@ -179,7 +191,7 @@ void SshConnector::on_login(size_t index,
         hosts_[index], loop_, std::move(session), options_.deadline);
   }
   failures_[index] = std::move(failure);
-  if (--left_ > 0) return;
+  if (--left_ > 0) return log_in_to_next();
   for (std::optional<HostFailure>& each : failures_) {
     if (each) result_.failures.push_back(std::move(*each));
   }

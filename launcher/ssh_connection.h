@@ -74,6 +74,7 @@ class SshConnector {
   void connect(const std::vector<std::string>& hosts, std::function<void(Connected)> done);
 
  private:
+  void log_in_to_next();
   void on_login(size_t index,
                 std::unique_ptr<SshSession> session,
                 std::optional<HostFailure> failure);
@@ -89,6 +90,7 @@ class SshConnector {
   std::vector<std::unique_ptr<SshLogin>> logins_;
   std::vector<std::optional<HostFailure>> failures_;
   Connected result_;
+  size_t next_ = 0;  ///< the first host whose login has not begun
   size_t left_ = 0;
   std::function<void(Connected)> done_;
   /// Owned by this object alone; handlers hold weak pointers to it.

@@ -201,9 +201,12 @@ std::vector<HostProcess> ClusterHost::processes() const {
 }
 
 void ClusterHost::kill_sshd() {
-  for (const HostProcess& process : all_processes()) {
-    if (process.command.starts_with("sshd:")) ::kill(process.pid, SIGKILL);
-  }
+  std::vector<HostProcess> own = all_processes();
+  std::erase_if(own, [](const auto& process) { return !process.command.starts_with("sshd:"); });
+  for (const HostProcess& process : own)
+    ::kill(process.pid, SIGKILL);
+  for (const HostProcess& process : own)
+    becomes_true([&] { return !is_alive(process.pid); }, std::chrono::seconds{5});
 }
 
 void ClusterHost::start_sshd() {
