@@ -1,36 +1,89 @@
-// dstrain agent: one host's part of a run, started by `dstrain launch` over SSH, or by srun.
+// dstrain agent: one host's part of a run. Over SSH it talks to `dstrain launch` through its
+// standard input and output; where srun has started it, it connects back to the launcher
+// (agent_listener.h).
+#include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <asio.hpp>
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cmd/build_id.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
+#include "cmd/job_secret.h"
 #include "cmd/logging.h"
+#include "cmd/rank_env.h"
 #include "engine/spec/config_error.h"
 #include "kernels/cpu/memory_info.h"
 #include "launcher/agent.h"
+#include "launcher/agent_dial.h"
+#include "launcher/errors.h"
+#include "launcher/local_host.h"
 
 namespace dstrain {
 namespace {
 
-int serve() {
-  set_up_logging("[agent] ");
+constexpr std::chrono::seconds kDialPatience{20};
+
+struct Channel {
+  launcher::FileDescriptor in;
+  launcher::FileDescriptor out;
+};
+
+Channel standard_channel() {
   if (isatty(STDIN_FILENO) == 1) {
     throw ConfigError(
         "dstrain agent is not for use by hand: dstrain launch starts it on the hosts of a hostfile "
         "and talks to it over its standard input and output");
   }
-  // Its parent is sshd's process for this session. The end of the input tells as well that it is
-  // gone, unless something else holds that open.
+  return {launcher::FileDescriptor(dup(STDIN_FILENO)),
+          launcher::FileDescriptor(dup(STDOUT_FILENO))};
+}
+
+Channel dialled_channel(asio::io_context& loop, const std::string& places) {
+  const std::optional<std::string> secret = process_environment(kAgentSecretVariable);
+  if (!secret || secret->empty()) {
+    throw ConfigError(
+        fmt::format("--connect needs the job's secret in {}; dstrain launch --launcher slurm sets "
+                    "both",
+                    kAgentSecretVariable));
+  }
+  unsetenv(kAgentSecretVariable);  // it is not for the ranks
+  std::vector<launcher::Place> launcher_at;
+  try {
+    launcher_at = launcher::parse_places(places);
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(fmt::format("--connect {}: {}", places, error.what()));
+  }
+  const std::string name =
+      process_environment("SLURMD_NODENAME").value_or(launcher::own_hostname());
+  try {
+    const int socket =
+        launcher::dial_launcher(loop, launcher_at, name, hash_under(*secret), kDialPatience)
+            .release();
+    return {launcher::FileDescriptor(socket), launcher::FileDescriptor(dup(socket))};
+  } catch (const std::runtime_error& error) {
+    throw launcher::PreflightError(fmt::format("{}: {}", name, error.what()));
+  }
+}
+
+int serve(const std::string& connect) {
+  set_up_logging("[agent] ");
+  // Its parent is sshd's process for this session, or Slurm's. The end of the channel tells as well
+  // that it is gone, unless something else holds that open.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   asio::io_context loop;
-  launcher::Agent agent(loop, launcher::FileDescriptor(dup(STDIN_FILENO)),
-                        launcher::FileDescriptor(dup(STDOUT_FILENO)),
+  Channel channel = connect.empty() ? standard_channel() : dialled_channel(loop, connect);
+  launcher::Agent agent(loop, std::move(channel.in), std::move(channel.out),
                         {.version = own_version(),
                          .build_id = own_build_id(),
                          .available_memory_bytes = read_memory_info().available_bytes,
@@ -43,7 +96,10 @@ int serve() {
 void add_agent_command(CLI::App& app, Command& chosen) {
   CLI::App* const command = app.add_subcommand(
       "agent", "One host's part of a run; started by dstrain launch on every host, not by hand");
-  command->callback([&chosen] { chosen = serve; });
+  const auto connect = std::make_shared<std::string>();
+  command->add_option("--connect", *connect,
+                      "Connect back to the launcher at ADDRESS:PORT[,ADDRESS:PORT…] instead");
+  command->callback([connect, &chosen] { chosen = [connect] { return serve(*connect); }; });
 }
 
 }  // namespace dstrain
