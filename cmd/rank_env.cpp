@@ -31,8 +31,11 @@ int parse_number(std::string_view name, std::string_view text, int lowest, int h
 constexpr const char* kCollectiveTimeout = "DSTRAIN_COLLECTIVE_TIMEOUT";
 constexpr int kUnlimited = std::numeric_limits<int>::max();
 
+constexpr std::string_view kOwnRank = "RANK";
+
 /// How one starter of processes calls things. nullptr: it does not say.
 struct Names {
+  const char* mark;  ///< only where this is set, too
   const char* rank;
   const char* world_size;
   const char* local_rank;
@@ -41,15 +44,18 @@ struct Names {
   const char* cross_size;
 };
 constexpr std::array kStarters = {
+    // torchrun
+    Names{"LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+          "GROUP_WORLD_SIZE"},
     // dstrain, DeepSpeed, Horovod
-    Names{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"},
+    Names{nullptr, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"},
     // srun; SLURM_NTASKS is also there in a batch script, which is no task of a step
-    Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr, "SLURM_NODEID",
+    Names{nullptr, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr, "SLURM_NODEID",
           "SLURM_STEP_NUM_NODES"},
     // mpirun of Open MPI, and of MPICH and Intel MPI
-    Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+    Names{nullptr, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
           "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr, nullptr},
-    Names{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, nullptr},
+    Names{nullptr, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, nullptr},
 };
 
 std::string required(const EnvironmentLookup& lookup, const char* name, std::string_view why) {
@@ -63,9 +69,10 @@ std::string required(const EnvironmentLookup& lookup, const char* name, std::str
 /// Fills the six numbers from the first starter that left its mark.
 void read_place(RankEnv& env, const EnvironmentLookup& lookup) {
   for (const Names& names : kStarters) {
+    if (names.mark != nullptr && !lookup(names.mark)) continue;
     const std::optional<std::string> world = lookup(names.world_size);
     const std::optional<std::string> rank = lookup(names.rank);
-    const bool is_own = &names == kStarters.begin();
+    const bool is_own = names.rank == kOwnRank;
     if (!world || !rank) {
       if (is_own && (world || rank)) {
         required(lookup, rank ? names.world_size : names.rank,
@@ -131,6 +138,10 @@ RankEnv from_env(const EnvironmentLookup& lookup) {
     env.master_port = static_cast<std::uint16_t>(
         parse_number("MASTER_PORT", required(lookup, "MASTER_PORT", why + ": a free port there"), 1,
                      kHighestPort));
+    // torchrun itself listens at MASTER_PORT, on the host of rank 0.
+    if (lookup("TORCHELASTIC_USE_AGENT_STORE") == "True" && env.master_port < kHighestPort) {
+      ++env.master_port;
+    }
     env.token = required(lookup, "DSTRAIN_TOKEN",
                          why +
                              ": a secret that keeps strangers out, such as export "

@@ -1,6 +1,6 @@
 // RankEnv: the whole contract between whatever starts a rank and the rank, as environment
-// variables. `dstrain launch` writes all of them; srun and mpirun have names of their own, which
-// are understood as well; without any of them there is one rank and no network.
+// variables. `dstrain launch` writes all of them; torchrun, srun and mpirun have names of their
+// own, which are understood as well; without any of them there is one rank and no network.
 //
 //   RANK WORLD_SIZE              this rank in the job
 //   LOCAL_RANK LOCAL_SIZE        this rank on its host

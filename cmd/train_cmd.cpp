@@ -1,5 +1,6 @@
 // dstrain train: one rank. Where it stands among the others comes from its environment
 // (rank_env.h).
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/tcp_store.h"
 #include "engine/train/run_training.h"
+#include "launcher/local_host.h"
 
 namespace dstrain {
 namespace {
@@ -86,6 +88,15 @@ Meeting meet(const RankEnv& env) {
   return meeting;
 }
 
+/// Where nobody said how many, and nobody has given each rank its own cores, the ranks of a host
+/// share them: torchrun and a plain mpirun do neither.
+int threads_of(const RankEnv& env) {
+  const auto usable = static_cast<int>(launcher::usable_cores().size());
+  const bool is_bound = usable < sysconf(_SC_NPROCESSORS_ONLN);
+  if (env.threads > 0 || env.local_size == 1 || is_bound) return env.threads;
+  return std::max(1, usable / env.local_size);
+}
+
 int train(const RunFlags& flags) {
   const RankEnv env = from_env(process_environment);
   set_up_logging(env.world_size > 1 && !env.has_lifeline ? fmt::format("[{}] ", env.rank) : "");
@@ -114,7 +125,7 @@ int train(const RunFlags& flags) {
   const Progress otherwise = isatty(STDERR_FILENO) == 1 ? Progress::kTerminal : Progress::kLines;
   const TrainResult result =
       run_training(config, *rendezvous,
-                   {.threads = env.threads,
+                   {.threads = threads_of(env),
                     .progress = env.rank == 0 ? env.progress.value_or(otherwise) : Progress::kNone,
                     .stop_signal = &stop.number(),
                     .activity = status.get()});
@@ -125,16 +136,17 @@ int train(const RunFlags& flags) {
 
 void add_train_command(CLI::App& app, Command& chosen) {
   auto flags = std::make_shared<RunFlags>();
-  CLI::App* const command = app.add_subcommand(
-      "train",
-      "One rank of a run; the environment says which (srun, mpirun, or none: the only one)");
+  CLI::App* const command = app.add_subcommand("train",
+                                               "One rank of a run; the environment says which "
+                                               "(srun, mpirun, torchrun, or none: the only one)");
   add_run_flags(*command, *flags);
   command->footer(
       "Examples:\n"
       "  dstrain train configs/quickstart.json\n"
       "  srun -n 4 dstrain train CONFIG        with MASTER_ADDR, MASTER_PORT, DSTRAIN_TOKEN "
       "exported\n"
-      "  mpirun -n 4 -x MASTER_ADDR -x MASTER_PORT -x DSTRAIN_TOKEN dstrain train CONFIG");
+      "  mpirun -n 4 -x MASTER_ADDR -x MASTER_PORT -x DSTRAIN_TOKEN dstrain train CONFIG\n"
+      "  DSTRAIN_TOKEN=… torchrun --nproc-per-node 4 --no-python dstrain train CONFIG");
   command->callback([flags, &chosen] { chosen = [flags] { return train(*flags); }; });
 }
 

@@ -86,6 +86,26 @@ TEST_CASE("a task of srun knows its place", "[cmd][rank_env]") {
   CHECK(env.cross_size == 2);
 }
 
+TEST_CASE("a worker of torchrun knows its place, and leaves torchrun its port", "[cmd][rank_env]") {
+  Variables variables = with_master({{"RANK", "5"},
+                                     {"WORLD_SIZE", "8"},
+                                     {"LOCAL_RANK", "1"},
+                                     {"LOCAL_WORLD_SIZE", "4"},
+                                     {"GROUP_RANK", "1"},
+                                     {"GROUP_WORLD_SIZE", "2"}});
+  RankEnv env = read(variables);
+  CHECK(env.rank == 5);
+  CHECK(env.local_size == 4);
+  CHECK(env.cross_rank == 1);
+  CHECK(env.cross_size == 2);
+  CHECK(env.master_port == 29500);  // an operator that sets the variables listens nowhere
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  variables.erase("GROUP_WORLD_SIZE");
+  env = read(variables);
+  CHECK(env.cross_size == 2);
+  CHECK(env.master_port == 29501);
+}
+
 TEST_CASE("a batch script of Slurm that calls dstrain without srun is one rank",
           "[cmd][rank_env]") {
   CHECK(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}}) == RankEnv{});
