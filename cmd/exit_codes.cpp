@@ -60,6 +60,8 @@ Failure describe_current_exception() {
     return failure(kExitUsage, error);
   } catch (const launcher::HostfileError& error) {
     return failure(kExitUsage, error);
+  } catch (const launcher::UsageError& error) {
+    return failure(kExitUsage, error);
   } catch (const launcher::PreflightError& error) {
     return failure(kExitPreflight, error);
   } catch (const PortInUse& error) {

@@ -33,12 +33,12 @@ launcher::SupervisorOptions supervision(const LaunchFlags& flags) {
 launcher::JobOutcome run_attempt(const LaunchAttempt& attempt,
                                  const LaunchFlags& flags,
                                  const Config& config,
-                                 asio::io_context& loop,
-                                 launcher::Spawner& spawner) {
-  const Master master = choose_master(flags);
-  const launcher::Job job = make_job(attempt.hosts, master, attempt.run, flags);
+                                 HostAccess& access) {
+  const Master master = access.choose_master(attempt.hosts);
+  const launcher::Job job = make_job(attempt.hosts, master, attempt.run, flags, access);
   launcher::LogMux log(job, {.folder = make_log_folder(config), .restart = attempt.restart});
-  launcher::Supervisor supervisor(loop, spawner, log, supervision(flags));
+  launcher::Supervisor supervisor(access.loop(), access.spawner_for(attempt.hosts), log,
+                                  supervision(flags));
   return supervisor.run(job);
 }
 

@@ -1,15 +1,13 @@
 // One attempt at a run: from chosen hosts to the outcome of a job of which nothing is left. The
-// loop around it (launch_cmd.cpp) decides whether there is another one.
+// loop around it (restart_loop.h) decides whether there is another one.
 #pragma once
 
 #include <vector>
 
-#include <asio.hpp>
-
+#include "cmd/host_access.h"
 #include "cmd/launch_flags.h"
 #include "engine/spec/config.h"
 #include "launcher/hostfile.h"
-#include "launcher/process.h"
 #include "launcher/supervisor.h"
 
 namespace dstrain {
@@ -24,7 +22,6 @@ struct LaunchAttempt {
 launcher::JobOutcome run_attempt(const LaunchAttempt& attempt,
                                  const LaunchFlags& flags,
                                  const Config& config,
-                                 asio::io_context& loop,
-                                 launcher::Spawner& spawner);
+                                 HostAccess& access);
 
 }  // namespace dstrain

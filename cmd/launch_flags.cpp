@@ -1,8 +1,51 @@
 #include "cmd/launch_flags.h"
 
+#include <chrono>
+
 #include <CLI/CLI.hpp>
 
 namespace dstrain {
+
+namespace {
+
+void add_environment_flags(CLI::App& command, launcher::EnvironmentFlags& flags) {
+  command
+      .add_option("--env", flags.assignments,
+                  "Variable for all ranks: --env NAME=VALUE, or --env NAME with the value here; "
+                  "repeatable. Without asking, ranks on this machine get all variables, those on "
+                  "others NCCL*, UCX*, MV2*, GLOO_*, FI_*, OMP_*, KMP_*, MKL_*, DNNL_*, ONEDNN_*, "
+                  "CUDA_*, DSTRAIN_*, WANDB_*, HF_*, MLFLOW*, PYTHON*")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false);
+  command
+      .add_option(
+          "--env-file", flags.files,
+          "Lines NAME=VALUE for all ranks; repeatable. Read before: .deepspeed_env, or what "
+          "DS_ENV_FILE names, in the home and in this folder; --env wins over files")
+      ->allow_extra_args(false);
+}
+
+void add_ssh_flags(CLI::App& command, FleetOptions& flags) {
+  command.add_flag("--accept-new-host-keys", flags.accept_new_host_keys,
+                   "Trust hosts that are met for the first time, and remember their keys; a key "
+                   "that has changed is always refused");
+  command.add_option("--ssh-port,--ssh_port", flags.ssh_port, "Of hosts that give no other")
+      ->check(CLI::Range(1, 65535));
+  command.add_option("--ssh-config", flags.ssh_config, "Instead of ~/.ssh/config and the system's");
+  command
+      .add_option_function<int>(
+          "--connect-timeout",
+          [&flags](int seconds) { flags.connect_timeout = std::chrono::seconds{seconds}; },
+          "Seconds to log in to a host; default: 20")
+      ->check(CLI::Range(1, 3600));
+  command.add_option("--agent-path", flags.agent_path,
+                     "Where dstrain is on the hosts; default: where it is here");
+  command.add_flag("--copy-binary", flags.copy_binary,
+                   "Send this dstrain to hosts that have none, or another build, into "
+                   "~/.cache/dstrain");
+}
+
+}  // namespace
 
 void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   add_run_flags(command, flags.run);
@@ -16,14 +59,20 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_option("--num_gpus,--num-gpus,--num_accelerators", flags.filter.num_gpus,
                      "The first N slots of each host; without a hostfile: N ranks");
   command.add_option("--master_addr,--master-addr", flags.master_address,
-                     "Address at which rank 0 serves the others; default: 127.0.0.1");
+                     "Address at which rank 0 serves the others; default: that from which packets "
+                     "from its host to the others leave");
   command
       .add_option("--master_port,--master-port", flags.master_port,
                   "Port for that; default: one that is free")
       ->check(CLI::Range(1, 65535));
+  command.add_option("--interface", flags.interface,
+                     "Network interface that ranks use on every host; default: by route");
+  add_environment_flags(command, flags.environment);
+  add_ssh_flags(command, flags.fleet);
   command.add_flag("--check", flags.check,
                    "Check config and hostfile, plan every pipeline stage, print layout, step and "
-                   "memory, and stop; contacts no host");
+                   "memory, check all hosts, print what they say, and stop");
+  command.add_flag("--offline", flags.offline, "With --check: contact no host")->needs("--check");
   command.add_flag("--json", flags.json, "With --check: print as JSON, in bytes")->needs("--check");
   command.add_flag("--no-memory-check", flags.no_memory_check,
                    "Start the ranks even where the plan says that the memory is too small");
@@ -60,7 +109,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       "  dstrain launch --hostfile hostfiles/localhost configs/quickstart.json --set "
       "training.steps=50\n"
       "  dstrain launch --hostfile hosts --exclude w3@w4:0 CONFIG --check\n"
-      "  dstrain launch --hostfile hostfiles/48-hosts.example --check "
+      "  dstrain launch --hostfile hostfiles/48-hosts.example --check --offline "
       "configs/llama-70b-tp8-pp8.json"
       "\n"
       "Ctrl-C once: the ranks finish their step, save and end. Twice: at once.\n"

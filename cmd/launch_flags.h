@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "cmd/fleet_options.h"
 #include "cmd/run_flags.h"
+#include "launcher/environment.h"
 #include "launcher/hostfile.h"
 
 namespace CLI {
@@ -19,8 +21,12 @@ struct LaunchFlags {
   launcher::HostFilter filter;
   std::string master_address;
   std::uint16_t master_port = 0;  ///< 0: any free one
+  std::string interface;          ///< of every host; empty: by route
+  launcher::EnvironmentFlags environment;
+  FleetOptions fleet;
   bool check = false;
-  bool json = false;  ///< of what check prints
+  bool offline = false;  ///< check contacts no host
+  bool json = false;     ///< of what check prints
   bool print_config = false;
   bool no_memory_check = false;
   int step_timeout_seconds = 0;  ///< 0: learned

@@ -113,6 +113,10 @@ std::vector<std::pair<std::string, std::string>> to_env(const RankEnv& env) {
       {"DSTRAIN_TOKEN", env.token},
       {"DSTRAIN_LIFELINE", env.has_lifeline ? "1" : "0"},
   };
+  if (!env.listen_address.empty()) {
+    variables.emplace_back("DSTRAIN_LISTEN_ADDRESS", env.listen_address);
+  }
+  if (!env.own_address.empty()) variables.emplace_back("DSTRAIN_OWN_ADDRESS", env.own_address);
   if (env.threads > 0) {
     variables.emplace_back("DSTRAIN_THREADS", std::to_string(env.threads));
     variables.emplace_back("OMP_NUM_THREADS", std::to_string(env.threads));
@@ -147,6 +151,8 @@ RankEnv from_env(const EnvironmentLookup& lookup) {
                              ": a secret that keeps strangers out, such as export "
                              "DSTRAIN_TOKEN=$(openssl rand -hex 32)");
   }
+  env.listen_address = lookup("DSTRAIN_LISTEN_ADDRESS").value_or("");
+  env.own_address = lookup("DSTRAIN_OWN_ADDRESS").value_or("");
   if (const auto threads = lookup("DSTRAIN_THREADS")) {
     env.threads = parse_number("DSTRAIN_THREADS", *threads, 1, kUnlimited);
   }

@@ -6,6 +6,9 @@
 //   LOCAL_RANK LOCAL_SIZE        this rank on its host
 //   CROSS_RANK CROSS_SIZE        the host in the job
 //   MASTER_ADDR MASTER_PORT      where rank 0 serves the store by which ranks find each other
+//   DSTRAIN_LISTEN_ADDRESS       rank 0 only: serve on this address; absent: on any
+//   DSTRAIN_OWN_ADDRESS          by which the other ranks reach this one; absent: that from which
+//                                packets to MASTER_ADDR leave
 //   DSTRAIN_TOKEN                secret that the ranks of a job share; never on a command line
 //   DSTRAIN_THREADS              compute threads of this rank
 //   DSTRAIN_PROGRESS             none | lines | terminal
@@ -35,6 +38,8 @@ struct RankEnv {
   int cross_size = 1;
   std::string master_address;
   std::uint16_t master_port = 0;
+  std::string listen_address;
+  std::string own_address;
   std::string token;
   int threads = 0;                   ///< 0: as many as the process may run on
   std::optional<Progress> progress;  ///< empty: nobody said

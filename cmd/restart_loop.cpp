@@ -13,6 +13,7 @@
 #include "cmd/exit_codes.h"
 #include "cmd/launch_attempt.h"
 #include "cmd/launch_layout.h"
+#include "launcher/host_pool.h"
 #include "launcher/restart_policy.h"
 
 namespace dstrain {
@@ -47,15 +48,21 @@ launcher::RestartLimits restart_limits(const LaunchFlags& flags) {
 /// The signal that came meanwhile, or 0.
 int wait_between_attempts(asio::io_context& loop, std::chrono::milliseconds delay) {
   int interrupted_by = 0;
+  int waiting = 2;
   asio::steady_timer timer(loop, delay);
   asio::signal_set signals(loop, SIGINT, SIGTERM);
-  timer.async_wait([&](const asio::error_code&) { signals.cancel(); });
+  timer.async_wait([&](const asio::error_code&) {
+    --waiting;
+    signals.cancel();
+  });
   signals.async_wait([&](const asio::error_code& error, int number) {
+    --waiting;
     if (!error) interrupted_by = number;
     timer.cancel();
   });
   loop.restart();
-  loop.run();
+  while (waiting > 0)
+    loop.run_one();  // not run(): the connections to other hosts have always something to do
   return interrupted_by;
 }
 
@@ -64,7 +71,7 @@ int wait_between_attempts(asio::io_context& loop, std::chrono::milliseconds dela
 int run_until_done(const LaunchFlags& flags,
                    const LoadedConfig& whole,
                    const std::vector<Host>& all_hosts,
-                   const RunsOn& on) {
+                   HostAccess& access) {
   const int whole_size = count_ranks(all_hosts);
   launcher::HostPool pool(all_hosts, {.min_nodes = flags.min_nodes, .max_nodes = flags.max_nodes});
   launcher::RestartPolicy policy(restart_limits(flags));
@@ -72,12 +79,15 @@ int run_until_done(const LaunchFlags& flags,
   auto committed = before;
   LaunchAttempt attempt{.run = flags.run};
   std::string why_again;
+  const auto find_silent = [&](const std::vector<Host>& hosts) {
+    return access.find_silent(hosts);
+  };
   while (true) {
     // The user's own word on where to begin holds until there is something of this launch's.
     const bool has_own = committed && committed != before;
     const RunFlags run = has_own ? with_override(flags.run, "checkpoint.resume=auto") : flags.run;
     const launcher::HostPool::Choice choice =
-        pool.choose(on.find_silent, [&](const std::vector<Host>& hosts) {
+        pool.choose(find_silent, [&](const std::vector<Host>& hosts) {
           return fit_to_ranks(run, whole, whole_size, count_ranks(hosts)).has_value();
         });
     attempt.hosts = choice.hosts;
@@ -99,8 +109,7 @@ int run_until_done(const LaunchFlags& flags,
                    describe(choice.hosts));
     }
 
-    const launcher::JobOutcome outcome =
-        run_attempt(attempt, flags, config.config, on.loop, on.spawner);
+    const launcher::JobOutcome outcome = run_attempt(attempt, flags, config.config, access);
     auto now = committed_checkpoint(config.config);
     const bool progressed = now && now != committed;
     committed = std::move(now);
@@ -113,7 +122,7 @@ int run_until_done(const LaunchFlags& flags,
     attempt.restart = decision.number;
     why_again =
         fmt::format("restart {} of {}: {}", decision.number, flags.max_restarts, outcome.cause);
-    if (const int signal = wait_between_attempts(on.loop, decision.delay)) {
+    if (const int signal = wait_between_attempts(access.loop(), decision.delay)) {
       spdlog::warn("interrupted between two attempts; nothing is running");
       return kExitSignalBase + signal;
     }

@@ -4,26 +4,17 @@
 
 #include <vector>
 
-#include <asio.hpp>
-
+#include "cmd/host_access.h"
 #include "cmd/launch_flags.h"
 #include "engine/spec/config_json.h"
-#include "launcher/host_pool.h"
-#include "launcher/process.h"
+#include "launcher/hostfile.h"
 
 namespace dstrain {
-
-/// How ranks are started, and how it is found out who cannot start any.
-struct RunsOn {
-  asio::io_context& loop;
-  launcher::Spawner& spawner;
-  launcher::HostPool::FindSilent find_silent;  ///< asked before every attempt
-};
 
 /// Returns the launcher's exit code. `whole` is what the user's flags resolve to over all `hosts`.
 int run_until_done(const LaunchFlags& flags,
                    const LoadedConfig& whole,
                    const std::vector<launcher::Host>& hosts,
-                   const RunsOn& on);
+                   HostAccess& access);
 
 }  // namespace dstrain

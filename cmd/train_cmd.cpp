@@ -65,8 +65,9 @@ Meeting meet(const RankEnv& env) {
   Meeting meeting;
   try {
     if (env.rank == 0) {
-      // On one host nobody else needs to reach it.
-      const std::string address = env.cross_size == 1 ? env.master_address : "";
+      // On one host nobody else needs to reach it; elsewhere the launcher may know by which
+      // address.
+      const std::string address = env.cross_size == 1 ? env.master_address : env.listen_address;
       meeting.server = std::make_unique<TcpStoreServer>(address, env.master_port, env.token);
     }
     meeting.store =
@@ -97,6 +98,13 @@ int threads_of(const RankEnv& env) {
   return std::max(1, usable / env.local_size);
 }
 
+/// The address by which the other ranks reach this one.
+std::string reached_by(const RankEnv& env) {
+  if (!env.own_address.empty()) return env.own_address;
+  return env.cross_size == 1 ? "127.0.0.1"
+                             : own_address_towards(env.master_address, env.master_port);
+}
+
 int train(const RunFlags& flags) {
   const RankEnv env = from_env(process_environment);
   set_up_logging(env.world_size > 1 && !env.has_lifeline ? fmt::format("[{}] ", env.rank) : "");
@@ -112,9 +120,7 @@ int train(const RunFlags& flags) {
     rendezvous = std::move(make_local_rendezvous(1).front());
   } else {
     meeting = meet(env);
-    const std::string own_address = env.cross_size == 1
-                                        ? "127.0.0.1"
-                                        : own_address_towards(env.master_address, env.master_port);
+    const std::string own_address = reached_by(env);
     GlooOptions options{.interface_address = own_address, .activity = status.get()};
     if (env.collective_timeout_s > 0) {
       options.timeout = std::chrono::seconds{env.collective_timeout_s};

@@ -148,8 +148,8 @@ void Agent::on_message(const Signal& signal) {
 }
 
 void Agent::on_message(const Sweep& /*sweep*/) {
-  // Ranks that still run are children like those left behind, and must not be swept.
-  if (any_running()) throw ProtocolError("a sweep while ranks run");
+  // Ranks that still run are children like those left behind; the end sweeps as well.
+  if (any_running()) return;
   spawner_.sweep();
   members_.clear();
 }

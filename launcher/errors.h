@@ -11,6 +11,12 @@ class HostfileError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Another flag, or a file that it names, is wrong. Exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// The hosts cannot run this job: not reachable, port taken. Exit code 3.
 class PreflightError : public std::runtime_error {
  public:

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "launcher/errors.h"
+#include "launcher/file_descriptor.h"
 #include "launcher/local_host.h"
 
 namespace dstrain::launcher {
@@ -72,6 +73,7 @@ HostAnswer look_at_folders(const HostQuestion& question) {
   return {};
 }
 
+/// Hashes them where `hash_file` is there.
 HostAnswer look_at_files(const HostQuestion& question, const HashFile& hash_file) {
   HostAnswer answer;
   for (const std::string& path : question.paths) {
@@ -84,7 +86,7 @@ HostAnswer look_at_files(const HostQuestion& question, const HashFile& hash_file
       continue;
     }
     try {
-      facts.hash = hash_file(whole.string());
+      if (hash_file) facts.hash = hash_file(whole.string());
       facts.bytes = static_cast<std::int64_t>(bytes);
     } catch (const std::exception& failure) {
       facts.error = failure.what();
@@ -96,9 +98,10 @@ HostAnswer look_at_files(const HostQuestion& question, const HashFile& hash_file
 }  // namespace
 
 HostProbe::HostProbe(asio::io_context& loop, HashFile hash_file)
-    : loop_(loop), hash_file_(std::move(hash_file)) {}
+    : loop_(loop), hash_file_(std::move(hash_file)), listener_(loop) {}
 
 void HostProbe::answer(const HostQuestion& question, std::function<void(HostAnswer)> done) {
+  asio::error_code ignored;
   try {
     switch (question.kind) {
       case QuestionKind::kFolders:
@@ -106,6 +109,8 @@ void HostProbe::answer(const HostQuestion& question, std::function<void(HostAnsw
       case QuestionKind::kFiles:
         return in_thread([question, hash = hash_file_] { return look_at_files(question, hash); },
                          std::move(done));
+      case QuestionKind::kFileSizes:
+        return in_thread([question] { return look_at_files(question, {}); }, std::move(done));
       case QuestionKind::kConnect:
         return connect(question, std::move(done));
       case QuestionKind::kRoute:
@@ -117,7 +122,7 @@ void HostProbe::answer(const HostQuestion& question, std::function<void(HostAnsw
       case QuestionKind::kListen:
         return done(listen(question));
       case QuestionKind::kStopListening:
-        listener_.reset();
+        listener_.close(ignored);
         return done({});
     }
     done({.error = "a question of no known kind"});
@@ -127,9 +132,25 @@ void HostProbe::answer(const HostQuestion& question, std::function<void(HostAnsw
 }
 
 HostAnswer HostProbe::listen(const HostQuestion& question) {
-  auto [listener, port] = listen_on(question.address, question.port);
-  listener_ = std::move(listener);
+  asio::error_code ignored;
+  listener_.close(ignored);
+  auto [socket, port] = listen_on(question.address, question.port);
+  listener_.assign(socket.release());
+  listener_.non_blocking(true);
+  accept_more();
   return {.port = port};
+}
+
+/// Whoever connects has learned what he wanted to know: that he can.
+void HostProbe::accept_more() {
+  listener_.async_wait(
+      asio::posix::stream_descriptor::wait_read,
+      [this, alive = std::weak_ptr<const int>(alive_)](const asio::error_code& error) {
+        if (error || alive.expired()) return;
+        while (FileDescriptor(accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC))) {
+        }
+        accept_more();
+      });
 }
 
 void HostProbe::connect(const HostQuestion& question, std::function<void(HostAnswer)> done) {

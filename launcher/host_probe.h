@@ -10,7 +10,6 @@
 
 #include <asio.hpp>
 
-#include "launcher/file_descriptor.h"
 #include "launcher/host_question.h"
 
 namespace dstrain::launcher {
@@ -27,12 +26,13 @@ class HostProbe {
 
  private:
   HostAnswer listen(const HostQuestion& question);
+  void accept_more();
   void connect(const HostQuestion& question, std::function<void(HostAnswer)> done);
   void in_thread(std::function<HostAnswer()> work, std::function<void(HostAnswer)> done);
 
   asio::io_context& loop_;
   HashFile hash_file_;
-  FileDescriptor listener_;
+  asio::posix::stream_descriptor listener_;
   /// Handlers hold weak pointers to it.
   std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
 };

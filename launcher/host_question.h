@@ -14,8 +14,9 @@ enum class QuestionKind : std::uint8_t {
   kInterface = 3,  ///< which address has the network interface `path`?
   kListen = 4,     ///< listen on `address`:`port` (0: any free one) until kStopListening
   kStopListening = 5,
-  kConnect = 6,  ///< can `address`:`port` be connected to, within `timeout_ms`?
-  kFiles = 7,    ///< size and hash of `paths`
+  kConnect = 6,    ///< can `address`:`port` be connected to, within `timeout_ms`?
+  kFiles = 7,      ///< size and hash of `paths`, seen from the folder `path`
+  kFileSizes = 8,  ///< size alone
 };
 
 struct HostQuestion {

@@ -108,7 +108,7 @@ Listener try_to_listen(const std::string& address, std::uint16_t port) {
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   socklen_t size = list->ai_addrlen;
   auto* const generic = reinterpret_cast<sockaddr*>(&where);
-  if (!fd || bind(fd.get(), generic, size) != 0 || listen(fd.get(), 1) != 0 ||
+  if (!fd || bind(fd.get(), generic, size) != 0 || listen(fd.get(), SOMAXCONN) != 0 ||
       getsockname(fd.get(), generic, &size) != 0) {
     throw std::system_error(errno, std::generic_category());
   }

@@ -136,7 +136,7 @@ TEST_CASE("what is wrong with a launch is said in one line before anything start
   const auto refused = std::vector<Refused>{
       {{"--hostfile", run.path("bad_hosts")}, 2, "bad_hosts:2: \"w1 slots=two\""},
       {{"--hostfile", run.path("absent")}, 2, "absent"},
-      {{"--hostfile", run.path("far_hosts")}, 3, "w1.example is not this machine"},
+      {{"--hostfile", run.path("far_hosts")}, 3, "w1.example  resolve"},
       {{"--set", "training.stepz=3"}, 2, "stepz"},
       {{"--set", "train_batch_size=3"}, 2, "train_batch_size"},
       {{"--set", "data.train=\"/nowhere/data\""}, 2, "/nowhere/data"},

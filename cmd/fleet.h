@@ -1,0 +1,86 @@
+// Fleet: the hosts of a run as `dstrain launch` reaches them: over SSH an agent on each, which the
+// launcher talks to; on this machine an agent as well where other hosts take part, so that there is
+// one way of everything. A run on this machine alone has no fleet: its ranks are children of the
+// launcher.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <asio.hpp>
+
+#include "cmd/fleet_options.h"
+#include "launcher/agent_host.h"
+#include "launcher/agent_spawner.h"
+#include "launcher/host_failure.h"
+#include "launcher/hostfile.h"
+#include "launcher/ssh_connection.h"
+
+namespace dstrain {
+
+/// Whether any of them is another machine. Asks no name server.
+bool has_other_machines(const std::vector<launcher::Host>& hosts);
+
+class Fleet {
+ public:
+  Fleet(asio::io_context& loop, FleetOptions options);
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
+  /// Dismisses the agents.
+  ~Fleet();
+
+  /// Makes sure that each has an agent of this build; those that have are left alone. All at once;
+  /// runs the loop. What went wrong, in the order of the hosts.
+  std::vector<launcher::HostFailure> connect(const std::vector<launcher::Host>& hosts);
+
+  /// Of a host that has been connected to.
+  [[nodiscard]] launcher::AgentHost& agent_of(const std::string& host) const;
+  /// The same, or nullptr if it does not answer (any more).
+  [[nodiscard]] const launcher::AgentHost* agent_if_serving(const std::string& host) const;
+  /// Those that answer; of several names of one machine the first.
+  [[nodiscard]] std::vector<launcher::Host> serving(const std::vector<launcher::Host>& hosts) const;
+  /// By which the other hosts reach it, as far as SSH tells.
+  [[nodiscard]] std::string address_of(const std::string& host) const;
+  /// Over the agents that these hosts have now.
+  [[nodiscard]] std::unique_ptr<launcher::Spawner> spawner(
+      const std::vector<launcher::Host>& hosts) const;
+
+  using Question = std::pair<std::string, launcher::HostQuestion>;  ///< to a host
+  static std::vector<Question> to_each(const std::vector<launcher::Host>& hosts,
+                                       const launcher::HostQuestion& question);
+  /// Asks all at once and runs the loop. An answer that does not come in time is an error, too.
+  std::vector<launcher::HostAnswer> ask(const std::vector<Question>& questions,
+                                        std::chrono::milliseconds patience = std::chrono::seconds{
+                                            20});
+
+  /// The agents end, and what they still run; waits for them a little. Names those that did not.
+  void dismiss();
+
+ private:
+  struct Member;
+
+  /// nullptr if it has never been connected to.
+  [[nodiscard]] Member* find(const std::string& host) const;
+  Member& member_of(const std::string& host);
+  [[nodiscard]] std::string in_ssh_form(const std::string& host) const;
+  void log_in(const std::vector<Member*>& members);
+  void start_agents(const std::vector<Member*>& members);
+  void copy_binary_to(const std::vector<Member*>& members);
+  void judge_build(Member& member) const;
+  void greet(Member& member, std::unique_ptr<launcher::ByteStream> stream, int& waiting);
+
+  asio::io_context& loop_;
+  const FleetOptions options_;
+  const std::string own_path_;
+  const std::string own_build_;
+  launcher::SshConnector connector_;
+  /// In the order in which they were first asked for.
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+}  // namespace dstrain

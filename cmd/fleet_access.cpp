@@ -1,0 +1,52 @@
+#include "cmd/fleet_access.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "launcher/errors.h"
+#include "launcher/local_host.h"
+
+namespace dstrain {
+
+FleetAccess::FleetAccess(const FleetOptions& options, MasterWish wish)
+    : wish_(std::move(wish)), fleet_(loop_, options) {}
+
+std::map<std::string, std::string> FleetAccess::find_silent(
+    const std::vector<launcher::Host>& hosts) {
+  std::vector<launcher::Host> wanted;
+  for (const launcher::Host& host : hosts) {
+    if (!excluded_.contains(host.name)) wanted.push_back(host);
+  }
+  std::map<std::string, std::string> silent = excluded_;
+  for (const launcher::HostFailure& failure : fleet_.connect(wanted))
+    silent[failure.host] = failure.what;
+  return silent;
+}
+
+Master FleetAccess::choose_master(const std::vector<launcher::Host>& hosts) {
+  std::vector<launcher::HostFailure> failures;
+  MasterPlace place = find_master(fleet_, hosts, wish_, failures);
+  if (!failures.empty()) {
+    throw launcher::PreflightError(
+        fmt::format("host {}: {}", failures.front().host, failures.front().what));
+  }
+  return {.address = std::move(place.address),
+          .port = place.port,
+          .is_own_address = place.is_own_address,
+          .own_addresses = std::move(place.own_addresses)};
+}
+
+Machine FleetAccess::machine_of(const std::string& host) const {
+  const bool is_own = launcher::is_this_machine(host);
+  return {.id = is_own ? "" : host,
+          .cores = fleet_.agent_of(host).hello().cores,
+          .inherits_environment = is_own};
+}
+
+launcher::Spawner& FleetAccess::spawner_for(const std::vector<launcher::Host>& hosts) {
+  spawner_ = fleet_.spawner(hosts);
+  return *spawner_;
+}
+
+}  // namespace dstrain

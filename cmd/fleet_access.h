@@ -1,0 +1,38 @@
+// FleetAccess: a run over hosts that are reached by SSH, this machine perhaps among them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cmd/fleet.h"
+#include "cmd/host_access.h"
+#include "cmd/master_place.h"
+
+namespace dstrain {
+
+class FleetAccess final : public HostAccess {
+ public:
+  FleetAccess(const FleetOptions& options, MasterWish wish);
+
+  [[nodiscard]] Fleet& fleet() { return fleet_; }
+  [[nodiscard]] const MasterWish& wish() const { return wish_; }
+  /// A host that the preflight found wrong: as if it did not answer, for the whole run.
+  void exclude(const std::string& host, const std::string& why) { excluded_[host] = why; }
+
+  asio::io_context& loop() override { return loop_; }
+  std::map<std::string, std::string> find_silent(const std::vector<launcher::Host>& hosts) override;
+  Master choose_master(const std::vector<launcher::Host>& hosts) override;
+  [[nodiscard]] Machine machine_of(const std::string& host) const override;
+  launcher::Spawner& spawner_for(const std::vector<launcher::Host>& hosts) override;
+
+ private:
+  const MasterWish wish_;
+  asio::io_context loop_;
+  Fleet fleet_;
+  std::unique_ptr<launcher::Spawner> spawner_;
+  std::map<std::string, std::string> excluded_;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,19 @@
+// FleetOptions: how other hosts are to be logged in to, and where dstrain is there.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace dstrain {
+
+struct FleetOptions {
+  bool accept_new_host_keys = false;
+  std::uint16_t ssh_port = 0;  ///< 0: the hostfile's, the SSH configuration's, 22
+  std::string ssh_config{};    ///< empty: the user's and the system's
+  std::chrono::seconds connect_timeout{20};
+  std::string agent_path{};  ///< of dstrain on the hosts; empty: where it is here
+  bool copy_binary = false;
+};
+
+}  // namespace dstrain

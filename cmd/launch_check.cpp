@@ -1,0 +1,123 @@
+#include "cmd/launch_check.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+#include "cmd/launch_layout.h"
+#include "cmd/memory_check.h"
+#include "cmd/memory_report.h"
+#include "cmd/preflight.h"
+#include "engine/train/memory_estimate.h"
+#include "kernels/cpu/memory_info.h"
+#include "launcher/errors.h"
+#include "launcher/host_failure.h"
+#include "launcher/local_host.h"
+
+namespace dstrain {
+namespace {
+
+using launcher::Host;
+
+/// The run's config with more --set's behind the user's.
+ConfigWith config_with(const RunFlags& run, int world_size) {
+  return [run, world_size](const std::vector<std::string>& more) {
+    RunFlags changed = run;
+    changed.overrides.insert(changed.overrides.end(), more.begin(), more.end());
+    return load_and_resolve(changed, world_size);
+  };
+}
+
+/// What the ranks of these hosts compute on: this version has no other device.
+EstimatedDevice device_of(const std::vector<Host>& hosts) {
+  EstimatedDevice device{.cuda = false, .threads = 1, .ranks_per_host = 1};
+  for (const Host& host : hosts)
+    device.ranks_per_host = std::max(device.ranks_per_host, static_cast<int>(host.slots.size()));
+  const auto cores = static_cast<int>(launcher::usable_cores().size());
+  device.threads = std::max(1, cores / device.ranks_per_host);
+  return device;
+}
+
+std::string hosts_as_json(const PreflightReport& report) {
+  nlohmann::ordered_json json;
+  for (const HostReport& host : report.hosts) {
+    json["hosts"].push_back({{"name", host.name},
+                             {"address", host.address},
+                             {"ranks", host.slots},
+                             {"cores", host.cores},
+                             {"available_memory_bytes", host.available_memory_bytes},
+                             {"clock_ahead_s", host.clock_ahead_s},
+                             {"to_master_ms", host.to_master_ms}});
+  }
+  json["problems"] = nlohmann::ordered_json::array();
+  for (const launcher::HostFailure& failure : report.failures) {
+    json["problems"].push_back({{"host", failure.host},
+                                {"phase", failure.phase},
+                                {"what", failure.what},
+                                {"fix", failure.fix}});
+  }
+  json["master"] = {{"address", report.master.address}, {"port", report.master.port}};
+  constexpr int kIndent = 2;
+  return json.dump(kIndent) + "\n";
+}
+
+}  // namespace
+
+void show_plan(const LaunchFlags& flags,
+               const LoadedConfig& loaded,
+               const std::vector<Host>& hosts) {
+  for (const std::string& notice : loaded.notices)
+    spdlog::info("{}", notice);
+  const int world_size = count_ranks(hosts);
+  const MemoryEstimate estimate = estimate_memory(config_with(flags.run, world_size), world_size,
+                                                  device_of(hosts), std::nullopt);
+  fmt::print("{}",
+             flags.json ? to_json(estimate, loaded.config) : to_text(estimate, loaded.config));
+}
+
+void check_memory_here(const RunFlags& run, const std::vector<Host>& hosts) {
+  // Under one name or several: they share its memory.
+  const int world_size = count_ranks(hosts);
+  const HostMemory here{.name = launcher::own_hostname(),
+                        .ranks = world_size,
+                        .available_bytes = read_memory_info().available_bytes};
+  EstimatedDevice device = device_of(hosts);
+  device.ranks_per_host = world_size;
+  check_memory(config_with(run, world_size), {&here, 1}, device);
+}
+
+void check_fleet(const LaunchFlags& flags,
+                 const LoadedConfig& loaded,
+                 const std::vector<Host>& hosts,
+                 FleetAccess& access) {
+  const PreflightReport report =
+      check_hosts(access.fleet(), hosts, loaded.config, flags.run.config, access.wish());
+  if (flags.check) fmt::print("{}", flags.json ? hosts_as_json(report) : "\n" + to_text(report));
+  for (const std::string& notice : report.notices)
+    spdlog::warn("{}", notice);
+  if (!report.failures.empty()) {
+    std::set<std::string> bad;
+    for (const launcher::HostFailure& failure : report.failures)
+      bad.insert(failure.host);
+    fmt::print(stderr, "{}", launcher::to_table(report.failures, hosts.size()));
+    const bool is_elastic = flags.min_nodes > 0 &&
+                            hosts.size() - bad.size() >= static_cast<std::size_t>(flags.min_nodes);
+    if (flags.check || !is_elastic) {
+      throw launcher::PreflightError(
+          fmt::format("{} of {} hosts cannot take part", bad.size(), hosts.size()));
+    }
+    for (const launcher::HostFailure& failure : report.failures)
+      access.exclude(failure.host, failure.what);
+    return;  // another layout than the plan's: its memory is judged by the ranks themselves
+  }
+  if (!flags.no_memory_check) {
+    check_memory(config_with(flags.run, count_ranks(hosts)), memory_of(report), device_of(hosts));
+  }
+}
+
+}  // namespace dstrain

@@ -1,0 +1,30 @@
+#include "cmd/local_access.h"
+
+#include <utility>
+
+#include "launcher/local_host.h"
+
+namespace dstrain {
+
+LocalAccess::LocalAccess(std::string master_address, std::uint16_t master_port)
+    : master_address_(std::move(master_address)), master_port_(master_port), spawner_(loop_) {}
+
+Master LocalAccess::choose_master(const std::vector<launcher::Host>& hosts) {
+  Master master{.address = master_address_.empty() ? "127.0.0.1" : master_address_,
+                .port = master_port_,
+                .is_own_address = true};
+  if (master.port == 0) {
+    master.port = launcher::pick_free_port(master.address);
+  } else {
+    launcher::require_free_port(master.address, master.port);
+  }
+  for (const launcher::Host& host : hosts)
+    master.own_addresses[host.name] = "127.0.0.1";
+  return master;
+}
+
+Machine LocalAccess::machine_of(const std::string& /*host*/) const {
+  return {.id = "", .cores = launcher::usable_cores(), .inherits_environment = true};
+}
+
+}  // namespace dstrain
