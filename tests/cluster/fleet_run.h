@@ -41,12 +41,14 @@ class FleetRun {
     return cluster_.launch(arguments(more), environment);
   }
 
-  /// Agents and ranks, on all hosts.
+  /// On all hosts: agents, ranks and what they started. Not sshd's processes of a session: on a
+  /// host that is cut off they stay until the administrator's ClientAliveInterval, if there is one.
   [[nodiscard]] std::vector<HostProcess> processes() {
     std::vector<HostProcess> all;
     for (int i = 0; i < cluster_.size(); ++i) {
-      for (HostProcess& process : host(i).processes())
-        all.push_back(std::move(process));
+      for (HostProcess& process : host(i).processes()) {
+        if (!process.command.starts_with("sshd: ")) all.push_back(std::move(process));
+      }
     }
     return all;
   }
