@@ -8,9 +8,12 @@
 #include <stdexcept>
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <unistd.h>
+
+#include "launcher/local_host.h"
 
 namespace dstrain::testing {
 namespace {
@@ -72,6 +75,17 @@ void furnish(const std::string& name, const std::string& hosts_file) {
   put_in_place_of("/etc/hosts", hosts_file);
 }
 
+/// The host's only core, one after the other of this machine's: with all of them each host's
+/// ranks would start threads for a machine that they share, and wait for each other most of the
+/// time.
+void take_one_core(int index) {
+  const std::vector<int> cores = launcher::usable_cores();
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cores[static_cast<size_t>(index) % cores.size()], &one);
+  if (sched_setaffinity(0, sizeof one, &one) != 0) throw std::runtime_error("sched_setaffinity");
+}
+
 void furnish_for_logins() {
   fs::create_directories("/run/sshd");
   put_in_place_of("/etc/shadow", "root:*:19000:0:99999:7:::\n");  // no password, yet not locked
@@ -126,6 +140,14 @@ std::string hosts_file(int hosts) {
   for (int i = 0; i < hosts; ++i)
     text += fmt::format("{} w{}\n{} w{}-v6\n", ipv4_of(i), i, ipv6_of(i), i);
   return text;
+}
+
+/// Kills them and waits until they are gone.
+void end_all(const std::vector<HostProcess>& processes) {
+  for (const HostProcess& process : processes)
+    ::kill(process.pid, SIGKILL);
+  for (const HostProcess& process : processes)
+    becomes_true([&] { return !is_alive(process.pid); }, std::chrono::seconds{5});
 }
 
 }  // namespace
@@ -203,10 +225,13 @@ std::vector<HostProcess> ClusterHost::processes() const {
 void ClusterHost::kill_sshd() {
   std::vector<HostProcess> own = all_processes();
   std::erase_if(own, [](const auto& process) { return !process.command.starts_with("sshd:"); });
-  for (const HostProcess& process : own)
-    ::kill(process.pid, SIGKILL);
-  for (const HostProcess& process : own)
-    becomes_true([&] { return !is_alive(process.pid); }, std::chrono::seconds{5});
+  end_all(own);
+}
+
+void ClusterHost::kill_everything() {
+  std::vector<HostProcess> own = all_processes();
+  std::erase_if(own, [](const auto& process) { return process.pid_on_host == 1; });
+  end_all(own);
 }
 
 void ClusterHost::start_sshd() {
@@ -248,7 +273,8 @@ Cluster::Cluster(int hosts)
     auto host = std::make_unique<ClusterHost>(fmt::format("w{}", i), i);
     host->holder_ = std::make_unique<NamespaceHolder>(
         Isolation::kMachineAndProcesses,
-        [&names, name = host->name_] {
+        [&names, i, name = host->name_] {
+          take_one_core(i);
           furnish(name, names);
           furnish_for_logins();
         },

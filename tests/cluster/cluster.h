@@ -5,9 +5,9 @@
 //     10.77.0.1      │      10.77.1.1  fd77::1:1
 //                    └───── w1 …
 //
-// Each has its own network, host name, process ids (the launcher's machine: the test's), /mnt (in
-// memory), /run, /etc/hosts and root's home; programs and /tmp are those of the machine, as on a
-// cluster with shared storage. Everything goes away with the test, however it ends.
+// Each has one core, its own network, host name, process ids (the launcher's machine: the test's),
+// /mnt (in memory), /run, /etc/hosts and root's home; programs and /tmp are those of the machine,
+// as on a cluster with shared storage. Everything goes away with the test, however it ends.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,10 @@ class ClusterHost {
   void change_host_key();
   /// An empty disk of `bytes` at `folder`.
   void mount_small_disk(const std::string& folder, std::int64_t bytes);
-  /// The host, and all that runs on it, is gone at once; nobody says goodbye.
+  /// Everything that runs on it is gone at once, sshd included; its disks stay. Unplugged before,
+  /// this is a crash after which start_sshd() and reconnect() are its coming back.
+  void kill_everything();
+  /// The host, and all that runs on it, is gone at once, for good; nobody says goodbye.
   void power_off() { holder_->kill(); }
 
   [[nodiscard]] NamespaceHolder& holder() { return *holder_; }

@@ -117,7 +117,7 @@ std::optional<double> launch(const Cluster& cluster, const testing::TinyRun& run
     if (passed > seconds{300}) give_up("dstrain launch does not end: " + program->err());
   }
   if (!result && program->wait(seconds{0}) != 0) {
-    fmt::print("dstrain launch: {}\n", program->last_line());
+    fmt::print("dstrain launch failed:\n{}", program->err());
   }
   return result;
 }
