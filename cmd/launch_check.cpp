@@ -43,8 +43,15 @@ EstimatedDevice device_of(const std::vector<Host>& hosts) {
   return device;
 }
 
-std::string hosts_as_json(const PreflightReport& report) {
-  nlohmann::ordered_json json;
+MemoryEstimate plan_of(const LaunchFlags& flags, const std::vector<Host>& hosts) {
+  const int world_size = count_ranks(hosts);
+  return estimate_memory(config_with(flags.run, world_size), world_size, device_of(hosts),
+                         std::nullopt);
+}
+
+/// One object: the plan's, and what the hosts said.
+std::string with_hosts(const std::string& plan, const PreflightReport& report) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(plan);
   for (const HostReport& host : report.hosts) {
     json["hosts"].push_back({{"name", host.name},
                              {"address", host.address},
@@ -73,11 +80,10 @@ void show_plan(const LaunchFlags& flags,
                const std::vector<Host>& hosts) {
   for (const std::string& notice : loaded.notices)
     spdlog::info("{}", notice);
-  const int world_size = count_ranks(hosts);
-  const MemoryEstimate estimate = estimate_memory(config_with(flags.run, world_size), world_size,
-                                                  device_of(hosts), std::nullopt);
-  fmt::print("{}",
-             flags.json ? to_json(estimate, loaded.config) : to_text(estimate, loaded.config));
+  // With the hosts it is one object, which check_fleet prints.
+  if (flags.json && !flags.offline && has_other_machines(hosts)) return;
+  const MemoryEstimate plan = plan_of(flags, hosts);
+  fmt::print("{}", flags.json ? to_json(plan, loaded.config) : to_text(plan, loaded.config));
 }
 
 void check_memory_here(const RunFlags& run, const std::vector<Host>& hosts) {
@@ -97,7 +103,10 @@ void check_fleet(const LaunchFlags& flags,
                  FleetAccess& access) {
   const PreflightReport report =
       check_hosts(access.fleet(), hosts, loaded.config, flags.run.config, access.wish());
-  if (flags.check) fmt::print("{}", flags.json ? hosts_as_json(report) : "\n" + to_text(report));
+  if (flags.check) {
+    fmt::print("{}", flags.json ? with_hosts(to_json(plan_of(flags, hosts), loaded.config), report)
+                                : "\n" + to_text(report));
+  }
   for (const std::string& notice : report.notices)
     spdlog::warn("{}", notice);
   if (!report.failures.empty()) {
