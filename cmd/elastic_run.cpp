@@ -25,6 +25,9 @@ std::optional<RunFlags> fit_to_ranks(const RunFlags& run,
                                      int whole_size,
                                      int world_size) {
   if (world_size == whole_size) return run;
+  if (whole.config.elasticity.enabled) {  // which says itself what these ranks do
+    return resolves(run, world_size) ? std::optional(run) : std::nullopt;
+  }
   const BatchConfig& batch = whole.config.batch;
   const std::int64_t model_ranks = whole.config.tensor_parallel.size * whole.config.pipeline.stages;
   const std::int64_t data_parallel = world_size / model_ranks;

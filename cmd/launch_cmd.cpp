@@ -48,18 +48,21 @@ void check_environment(const launcher::EnvironmentFlags& flags) {
       flags, [](const std::string& name) { return process_environment(name.c_str()); });
 }
 
+/// `hosts` take part if all goes well; the others of `all_hosts` stand by.
 int launch_here(const LaunchFlags& flags,
                 const LoadedConfig& config,
-                const std::vector<Host>& hosts) {
+                const std::vector<Host>& hosts,
+                const std::vector<Host>& all_hosts) {
   if (flags.check) return kExitSuccess;
   if (!flags.no_memory_check) check_memory_here(flags.run, hosts);
   LocalAccess access(flags.master_address, flags.master_port);
-  return run_until_done(flags, config, hosts, access);
+  return run_until_done(flags, config, all_hosts, access);
 }
 
 int launch_on_fleet(const LaunchFlags& flags,
                     const LoadedConfig& config,
-                    const std::vector<Host>& hosts) {
+                    const std::vector<Host>& hosts,
+                    const std::vector<Host>& all_hosts) {
   if (flags.offline) {
     spdlog::info("hosts={} none of them was contacted", hosts.size());
     return kExitSuccess;
@@ -68,12 +71,13 @@ int launch_on_fleet(const LaunchFlags& flags,
       flags.fleet,
       {.address = flags.master_address, .interface = flags.interface, .port = flags.master_port});
   check_fleet(flags, config, hosts, access);
-  return flags.check ? int{kExitSuccess} : run_until_done(flags, config, hosts, access);
+  return flags.check ? int{kExitSuccess} : run_until_done(flags, config, all_hosts, access);
 }
 
 int launch(const LaunchFlags& flags) {
   set_up_logging("[launch] ");
-  const std::vector<Host> hosts = choose_hosts(flags);
+  const std::vector<Host> all_hosts = choose_hosts(flags);
+  const std::vector<Host> hosts = without_standbys(flags, all_hosts);
   const LoadedConfig config = load_and_resolve(flags.run, count_ranks(hosts));
   if (flags.print_config) {
     fmt::print("{}", describe_origins(config));
@@ -84,8 +88,8 @@ int launch(const LaunchFlags& flags) {
     spdlog::warn("{}", *warning);
   }
   if (flags.check) show_plan(flags, config, hosts);
-  return has_other_machines(hosts) ? launch_on_fleet(flags, config, hosts)
-                                   : launch_here(flags, config, hosts);
+  return has_other_machines(all_hosts) ? launch_on_fleet(flags, config, hosts, all_hosts)
+                                       : launch_here(flags, config, hosts, all_hosts);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -45,9 +47,13 @@ launcher::RestartLimits restart_limits(const LaunchFlags& flags) {
   return limits;
 }
 
-/// The signal that came meanwhile, or 0.
-int wait_between_attempts(asio::io_context& loop, std::chrono::milliseconds delay) {
-  int interrupted_by = 0;
+/// The user ended the run while nothing of it was running.
+struct Interrupted {
+  int signal = 0;
+};
+
+void wait_between_attempts(asio::io_context& loop, std::chrono::milliseconds delay) {
+  int signal = 0;
   int waiting = 2;
   asio::steady_timer timer(loop, delay);
   asio::signal_set signals(loop, SIGINT, SIGTERM);
@@ -57,57 +63,105 @@ int wait_between_attempts(asio::io_context& loop, std::chrono::milliseconds dela
   });
   signals.async_wait([&](const asio::error_code& error, int number) {
     --waiting;
-    if (!error) interrupted_by = number;
+    if (!error) signal = number;
     timer.cancel();
   });
   loop.restart();
   while (waiting > 0)
     loop.run_one();  // not run(): the connections to other hosts have always something to do
-  return interrupted_by;
+  if (signal != 0) throw Interrupted{signal};
+}
+
+using Fits = launcher::HostPool::Fits;
+
+/// Throws launcher::PreflightError where too few hosts are left; before a restart only after some
+/// minutes, since hosts that were restarted come back.
+launcher::HostPool::Choice choose_hosts(launcher::HostPool& pool,
+                                        HostAccess& access,
+                                        const Fits& fits,
+                                        bool is_restart) {
+  constexpr std::chrono::minutes kPatience{5};
+  constexpr std::chrono::seconds kBetween{5};
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  std::string told;
+  while (true) {
+    bool somebody_is_silent = false;
+    try {
+      return pool.choose(
+          [&](const std::vector<Host>& hosts) {
+            auto silent = access.find_silent(hosts);
+            somebody_is_silent = !silent.empty();
+            return silent;
+          },
+          fits);
+    } catch (const launcher::PreflightError& error) {
+      const bool may_come_back = is_restart && somebody_is_silent;
+      if (!may_come_back || std::chrono::steady_clock::now() > deadline) throw;
+      if (told != error.what()) spdlog::warn("{}; waiting for them", error.what());
+      told = error.what();
+    }
+    wait_between_attempts(access.loop(), kBetween);
+  }
+}
+
+/// What differs from the run as it was meant, and why it begins again.
+void announce(const LaunchAttempt& attempt,
+              const Config& config,
+              const std::vector<Host>& whole_hosts,
+              const std::optional<CommittedCheckpoint>& committed,
+              const std::string& why_again) {
+  if (count_ranks(attempt.hosts) != count_ranks(whole_hosts)) {
+    spdlog::warn("{} instead of {}: {} sequences a step as before, in {} micro-batches of {}",
+                 describe(attempt.hosts), describe(whole_hosts), *config.batch.train_batch_size,
+                 *config.batch.gradient_accumulation_steps, *config.batch.micro_batch_size);
+  }
+  if (attempt.restart > 0) {
+    spdlog::warn("{}; {} on {}", why_again,
+                 committed ? fmt::format("resuming from step {}", committed->step)
+                           : "starting anew, there is no checkpoint yet,",
+                 describe(attempt.hosts));
+  }
 }
 
 }  // namespace
 
-int run_until_done(const LaunchFlags& flags,
-                   const LoadedConfig& whole,
-                   const std::vector<Host>& all_hosts,
-                   HostAccess& access) {
-  const int whole_size = count_ranks(all_hosts);
+std::vector<Host> without_standbys(const LaunchFlags& flags, std::vector<Host> hosts) {
+  if (flags.max_nodes > 0 && static_cast<std::size_t>(flags.max_nodes) < hosts.size()) {
+    hosts.resize(static_cast<std::size_t>(flags.max_nodes));
+  }
+  return hosts;
+}
+
+namespace {
+
+int attempt_until_done(const LaunchFlags& flags,
+                       const LoadedConfig& whole,
+                       const std::vector<Host>& all_hosts,
+                       HostAccess& access) {
+  const std::vector<Host> whole_hosts = without_standbys(flags, all_hosts);
+  const int whole_size = count_ranks(whole_hosts);
   launcher::HostPool pool(all_hosts, {.min_nodes = flags.min_nodes, .max_nodes = flags.max_nodes});
   launcher::RestartPolicy policy(restart_limits(flags));
   const auto before = committed_checkpoint(whole.config);
   auto committed = before;
   LaunchAttempt attempt{.run = flags.run};
   std::string why_again;
-  const auto find_silent = [&](const std::vector<Host>& hosts) {
-    return access.find_silent(hosts);
-  };
   while (true) {
     // The user's own word on where to begin holds until there is something of this launch's.
     const bool has_own = committed && committed != before;
     const RunFlags run = has_own ? with_override(flags.run, "checkpoint.resume=auto") : flags.run;
-    const launcher::HostPool::Choice choice =
-        pool.choose(find_silent, [&](const std::vector<Host>& hosts) {
-          return fit_to_ranks(run, whole, whole_size, count_ranks(hosts)).has_value();
-        });
-    attempt.hosts = choice.hosts;
-    const int world_size = count_ranks(choice.hosts);
-    attempt.run = fit_to_ranks(run, whole, whole_size, world_size).value();
-    const LoadedConfig config = load_and_resolve(attempt.run, world_size);
+    const auto fitted = [&](const std::vector<Host>& hosts) {
+      return fit_to_ranks(run, whole, whole_size, count_ranks(hosts));
+    };
+    const launcher::HostPool::Choice choice = choose_hosts(
+        pool, access, [&](const std::vector<Host>& hosts) { return fitted(hosts).has_value(); },
+        attempt.restart > 0);
     for (const std::string& notice : choice.notices)
       spdlog::warn("{}", notice);
-    if (world_size != whole_size) {
-      spdlog::warn(
-          "{} instead of {}: {} sequences a step as before, in {} micro-batches of {}",
-          describe(choice.hosts), describe(all_hosts), *config.config.batch.train_batch_size,
-          *config.config.batch.gradient_accumulation_steps, *config.config.batch.micro_batch_size);
-    }
-    if (attempt.restart > 0) {
-      spdlog::warn("{}; {} on {}", why_again,
-                   committed ? fmt::format("resuming from step {}", committed->step)
-                             : "starting anew, there is no checkpoint yet,",
-                   describe(choice.hosts));
-    }
+    attempt.hosts = choice.hosts;
+    attempt.run = fitted(choice.hosts).value();
+    const LoadedConfig config = load_and_resolve(attempt.run, count_ranks(choice.hosts));
+    announce(attempt, config.config, whole_hosts, committed, why_again);
 
     const launcher::JobOutcome outcome = run_attempt(attempt, flags, config.config, access);
     auto now = committed_checkpoint(config.config);
@@ -122,10 +176,21 @@ int run_until_done(const LaunchFlags& flags,
     attempt.restart = decision.number;
     why_again =
         fmt::format("restart {} of {}: {}", decision.number, flags.max_restarts, outcome.cause);
-    if (const int signal = wait_between_attempts(access.loop(), decision.delay)) {
-      spdlog::warn("interrupted between two attempts; nothing is running");
-      return kExitSignalBase + signal;
-    }
+    wait_between_attempts(access.loop(), decision.delay);
+  }
+}
+
+}  // namespace
+
+int run_until_done(const LaunchFlags& flags,
+                   const LoadedConfig& whole,
+                   const std::vector<Host>& all_hosts,
+                   HostAccess& access) {
+  try {
+    return attempt_until_done(flags, whole, all_hosts, access);
+  } catch (const Interrupted& interrupted) {
+    spdlog::warn("interrupted between two attempts; nothing is running");
+    return kExitSignalBase + interrupted.signal;
   }
 }
 

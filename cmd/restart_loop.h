@@ -11,7 +11,12 @@
 
 namespace dstrain {
 
-/// Returns the launcher's exit code. `whole` is what the user's flags resolve to over all `hosts`.
+/// Those of the hosts that take part where all of them can: the run as it is meant.
+std::vector<launcher::Host> without_standbys(const LaunchFlags& flags,
+                                             std::vector<launcher::Host> hosts);
+
+/// Returns the launcher's exit code. `whole` is what the user's flags resolve to over the hosts
+/// that are no standbys.
 int run_until_done(const LaunchFlags& flags,
                    const LoadedConfig& whole,
                    const std::vector<launcher::Host>& hosts,

@@ -39,6 +39,10 @@ Suspicion suspicion(const RankEnd& end, const BlameRules& rules) {
   return end.was_told ? kErrorWhenTold : kOwnError;
 }
 
+bool is_success(const RankEnd& end) {
+  return !end.lost && end.status.signal == 0 && end.status.code == 0;
+}
+
 /// What happened to it, as the rest of a sentence that begins with its name.
 std::string what_happened(const RankEnd& end, const BlameRules& rules, bool brief) {
   if (end.lost) return "was lost: " + *end.lost;
@@ -55,6 +59,7 @@ std::string what_happened(const RankEnd& end, const BlameRules& rules, bool brie
     return text + fmt::format(" while others were still running {} s later",
                               std::chrono::duration<double>(rules.early_exit_grace).count());
   }
+  if (is_success(end)) return text + " before the others were done, which lost it";
   const std::string meaning = rules.describe_exit_code(end.status.code);
   if (!meaning.empty()) text += fmt::format(" ({})", meaning);
   if (!end.status.detail.empty()) text += ": " + end.status.detail;
@@ -82,7 +87,14 @@ const RankEnd* find_cause(std::span<const RankEnd> ends, const BlameRules& rules
   const auto first =
       std::min_element(ends.begin(), ends.end(),
                        [&](const RankEnd& a, const RankEnd& b) { return place(a) < place(b); });
-  return first == ends.end() || suspicion(*first, rules) == kInnocent ? nullptr : &*first;
+  if (first == ends.end() || suspicion(*first, rules) == kInnocent) return nullptr;
+  if (suspicion(*first, rules) != kLostPeer) return &*first;
+  // Somebody was lost: whoever left before.
+  const RankEnd* left = &*first;
+  for (const RankEnd& end : ends) {
+    if (is_success(end) && !end.was_told && end.order < left->order) left = &end;
+  }
+  return left;
 }
 
 std::string describe(const RankEnd& end, const BlameRules& rules, const std::string& last_words) {

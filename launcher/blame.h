@@ -2,7 +2,8 @@
 //
 // The failure observed first; but one that only reports the loss of a peer never before one that
 // does not, a death by signal before an exit code of the same moment, and a process that was lost
-// with its host before everything. What a process did after it was told to stop is hardly a cause.
+// with its host before everything. Where nobody says more than that a peer was lost, it is one that
+// had ended before, with success. What a process did after it was told to stop is hardly a cause.
 #pragma once
 
 #include <chrono>

@@ -268,8 +268,27 @@ struct RecomputeConfig {
   bool operator==(const RecomputeConfig&) const = default;
 };
 
+enum class ElasticityVersion : std::uint8_t { k01, k02 };
+
+/// "elasticity": one batch for many numbers of ranks (elasticity.h). The defaults are DeepSpeed's.
+struct ElasticityConfig {
+  bool enabled = false;
+  std::int64_t max_train_batch_size = 2000;  ///< required where it is enabled, as the next one
+  std::vector<std::int64_t> micro_batch_sizes = {2, 4, 6};
+  std::int64_t min_gpus = 1;
+  std::int64_t max_gpus = 10'000;
+  std::int64_t num_gpus_per_node = 1;
+  std::int64_t model_parallel_size = 1;  ///< tensor × pipeline; version 0.2
+  bool prefer_larger_batch = true;
+  bool ignore_non_elastic_batch_info = false;  ///< batch keys are no error, but do not count
+  ElasticityVersion version = ElasticityVersion::k02;
+
+  bool operator==(const ElasticityConfig&) const = default;
+};
+
 struct Config {
   BatchConfig batch;
+  ElasticityConfig elasticity;
   double gradient_clipping = 1.0;  ///< global L2 norm; 0: off. DeepSpeed 0.19's default
   Precision precision = Precision::kF32;
   LossScaleConfig loss_scale;  ///< only with kF16

@@ -7,9 +7,10 @@ namespace dstrain {
 const std::vector<Key>& all_keys() {
   static const std::vector<Key> keys = [] {
     std::vector<Key> all;
-    for (const auto& part : {batch_keys(), precision_keys(), zero_keys(), recompute_keys(),
-                             optimizer_keys(), scheduler_keys(), parallel_keys(), reporting_keys(),
-                             deepspeed_ignored_keys(), model_keys(), run_keys()}) {
+    for (const auto& part :
+         {batch_keys(), elasticity_keys(), precision_keys(), zero_keys(), recompute_keys(),
+          optimizer_keys(), scheduler_keys(), parallel_keys(), reporting_keys(),
+          deepspeed_ignored_keys(), model_keys(), run_keys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

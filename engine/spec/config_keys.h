@@ -124,7 +124,8 @@ const JsonNode* find_path(const JsonNode& root, const std::string& path);
 const std::vector<Key>& all_keys();
 
 // The parts of the table, by who defines the keys' meaning.
-std::vector<Key> batch_keys();      ///< DeepSpeed's, as all up to the ignored ones
+std::vector<Key> batch_keys();  ///< DeepSpeed's, as all up to the ignored ones
+std::vector<Key> elasticity_keys();
 std::vector<Key> precision_keys();  ///< fp16, bf16, data_types, what is on the wire
 std::vector<Key> zero_keys();
 std::vector<Key> recompute_keys();  ///< activation_checkpointing

@@ -133,8 +133,10 @@ void resolve_config(LoadedConfig& loaded, int world_size) {
   for (const ConfigValue& value : loaded.values) {
     origins[value.path] = value.origin;
   }
+  const std::int64_t data_parallel = divide_ranks(loaded, world_size, origins);
+  resolve_elasticity(loaded, data_parallel, origins);
   const BatchConfig written = loaded.config.batch;
-  BatchSolver(loaded, divide_ranks(loaded, world_size, origins), origins).solve();
+  BatchSolver(loaded, data_parallel, origins).solve();
   resolve_parallel(loaded, written, world_size, origins);
   resolve_precision(loaded, origins);
   resolve_optimizer(loaded, origins);

@@ -85,7 +85,7 @@ void add_other(std::vector<Key>& keys) {
   keys.push_back(refused("checkpoint.load_universal", {"false"},
                          "reading DeepSpeed's checkpoints is not in this version yet"));
   for (const char* block :
-       {"nebula", "elasticity", "progressive_layer_drop", "curriculum_learning", "data_efficiency",
+       {"nebula", "progressive_layer_drop", "curriculum_learning", "data_efficiency",
         "hybrid_engine", "autotuning", "eigenvalue", "compression_training", "compile",
         "weight_quantization", "expert_parallel", "sparse_attention", "quantize_training"}) {
     keys.push_back(refused_if_enabled(block, std::string("\"") + block + "\" " + kNotYet));

@@ -18,6 +18,8 @@ std::string nearest_multiples(std::int64_t value, std::int64_t unit);
 
 /// Data-parallel ranks, of `world_size` in all. Checks what each rank holds of the model.
 std::int64_t divide_ranks(const LoadedConfig& loaded, int world_size, Origins& origins);
+/// The batch, where DeepSpeed's elasticity chooses it.
+void resolve_elasticity(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins);
 /// What tensor and pipeline parallelism ask of the batch, solved by now, and of the other blocks.
 /// `written` is the batch before it was solved.
 void resolve_parallel(LoadedConfig& loaded,

@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/failure/tiny_run.h"
-#include "tests/harness/endless_loop.h"
+#include "tests/harness/injected_code.h"
 
 namespace dstrain {
 namespace {

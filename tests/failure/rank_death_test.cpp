@@ -1,6 +1,7 @@
 // dstrain itself, training, while ranks and launchers are killed and interrupted.
 #include <chrono>
 #include <csignal>
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 
 #include "launcher/file_descriptor.h"
 #include "tests/failure/tiny_run.h"
+#include "tests/harness/injected_code.h"
+#include "tests/harness/memory_cgroup.h"
 
 namespace dstrain {
 namespace {
@@ -38,14 +41,59 @@ TEST_CASE("a rank killed in training ends the job, which names it", "[failure][s
   REQUIRE(run.reaches_step(3));
   const std::vector<pid_t> ranks = launch.children();
   REQUIRE(ranks.size() == 2);
+  const auto start = std::chrono::steady_clock::now();
   kill(ranks[victim], SIGKILL);
   CHECK(launch.wait(kStopLimit) == 137);
+  std::cout << "SIGKILL of rank " << victim << ": the job is gone after "
+            << std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()
+            << " s\n";
   INFO(launch.err());
   CHECK_THAT(launch.last_line(),
              Contains("rank " + std::to_string(victim) + " (local rank " + std::to_string(victim) +
                       ") on localhost, pid " + std::to_string(ranks[victim]) +
                       ", was killed by SIGKILL (signal 9)"));
   CHECK(all_gone(ranks, milliseconds{0}));
+}
+
+TEST_CASE("a rank that ends early with success is a failure, and named", "[failure][slow]") {
+  const TinyRun run;
+  Program launch(run.launch());
+  REQUIRE(run.reaches_step(3));
+  const std::vector<pid_t> ranks = launch.children();
+  REQUIRE(ranks.size() == 2);
+  if (const auto obstacle = testing::make_it_succeed(ranks[1])) {
+    WARN("SKIP: " << *obstacle);
+    return;
+  }
+  CHECK(launch.wait(kStopLimit) == 1);
+  INFO(launch.err());
+  CHECK_THAT(launch.last_line(), Contains("rank 1 (local rank 1) on localhost, pid ") &&
+                                     Contains("ended with exit code 0 before the others"));
+  CHECK(all_gone(ranks, milliseconds{0}));
+}
+
+TEST_CASE("a rank that the kernel kills for memory is said to be, with the limit",
+          "[failure][slow]") {
+  constexpr std::int64_t kLimitBytes = 160 << 20;  // a rank plans more than that, see below
+  const testing::MemoryCgroup cgroup(kLimitBytes);
+  if (!cgroup.obstacle().empty()) {
+    WARN("SKIP: no memory cgroup can be made: " << cgroup.obstacle());
+    return;
+  }
+  const TinyRun run;
+  std::string command = cgroup.enter() + "exec";
+  for (const std::string& word : run.launch({"--no-memory-check", "--set", "model.hidden_size=1024",
+                                             "--set", "model.intermediate_size=4096"})) {
+    command += " '" + word + "'";
+  }
+  Program launch({"/bin/sh", "-c", command});
+  CHECK(launch.wait(seconds{60}) == 137);
+  INFO(launch.err());
+  CHECK_THAT(launch.last_line(),
+             Contains(" on localhost, pid ") &&
+                 Contains("was killed by SIGKILL (signal 9): killed by the kernel's out-of-memory "
+                          "killer: ") &&
+                 Contains("dstrain_test_") && Contains("160 MiB"));
 }
 
 TEST_CASE("a rank that is stopped does not keep a job from being ended", "[failure][slow]") {

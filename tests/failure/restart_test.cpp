@@ -1,5 +1,6 @@
 // dstrain itself, training, while ranks are killed again and again: it starts again from the newest
 // checkpoint, and ends with the numbers of a run that nothing happened to.
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <iostream>
@@ -9,7 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include <arpa/inet.h>
 #include <catch2/catch.hpp>
+#include <ifaddrs.h>
 
 #include "tests/failure/tiny_run.h"
 
@@ -42,6 +45,22 @@ std::vector<std::string> with(std::vector<std::string> flags,
                               const std::vector<std::string>& more) {
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
+}
+
+/// An IPv4 address of this machine that is not the loopback's; empty if there is none.
+std::string own_address() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "";
+  std::string found;
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    const auto* const address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
+    inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
+    if (found.empty() && !std::string_view(text.data()).starts_with("127.")) found = text.data();
+  }
+  freeifaddrs(list);
+  return found;
 }
 
 /// The lines that the launcher wrote about restarts.
@@ -97,6 +116,70 @@ TEST_CASE("a run whose ranks are killed all the time ends as if nothing had happ
   // Each rank's log goes on where the last attempt's ended.
   CHECK_THAT(run.read("run/log/rank-00000.log"),
              StartsWith("==== started ") && Contains(" as rank 0 of 2, restart 1\n"));
+}
+
+TEST_CASE("a host that fails twice is left out, and the run keeps its batch without it",
+          "[failure][restart][elastic][slow]") {
+  const std::string address = own_address();
+  if (address.empty()) {
+    WARN("SKIP: this machine has no address but its loopback's, by which hosts do not meet");
+    return;
+  }
+  // Two names of this machine stand for two hosts.
+  const auto flags = [&](const TinyRun& run) {
+    std::ofstream(run.path("hosts")) << "localhost slots=1\n127.0.0.1 slots=1\n";
+    return std::vector<std::string>{testing::dstrain_binary(),
+                                    "launch",
+                                    run.path("config.json"),
+                                    "--hostfile",
+                                    run.path("hosts"),
+                                    "--master_addr",
+                                    address,
+                                    "--set",
+                                    "training.steps=60",
+                                    "--set",
+                                    "checkpoint.interval=5",
+                                    "--set",
+                                    "model.hidden_size=64",
+                                    "--set",
+                                    "model.num_hidden_layers=4",
+                                    "--set",
+                                    "data.sequence_length=64",
+                                    "--set",
+                                    "optimizer.params.lr=1e-4"};
+  };
+  const TinyRun undisturbed;
+  Program straight(flags(undisturbed));
+  REQUIRE(straight.wait(seconds{60}) == 0);
+
+  const TinyRun run;
+  Program launch(with(flags(run), {"--max-restarts", "50", "--min-nodes", "1"}));
+  for (int failures = 0; failures < 2; ++failures) {
+    std::vector<pid_t> ranks;
+    const std::int64_t before = run.steps();
+    REQUIRE(testing::becomes_true(
+        [&] {
+          ranks = launch.children();
+          return ranks.size() == 2 && run.steps() > before + 6;
+        },
+        seconds{60}));
+    kill(ranks[1], SIGKILL);
+    REQUIRE(testing::becomes_true([&] { return launch.children() != ranks; }, seconds{10}));
+  }
+  CHECK(launch.wait(seconds{150}) == 0);
+  INFO(launch.err());
+  CHECK_THAT(launch.err(),
+             Contains("host 127.0.0.1 is left out: it failed 2 times") &&
+                 Contains("1 host × 1 instead of 2 hosts × 1: 4 sequences a step as before, in 2 "
+                          "micro-batches of 2") &&
+                 Contains("rank 1 on 127.0.0.1 was killed by SIGKILL; resuming from step"));
+  const auto losses = column(run.read("run/metrics.jsonl"), "loss");
+  const auto expected = column(undisturbed.read("run/metrics.jsonl"), "loss");
+  REQUIRE(losses.size() == expected.size());
+  // From then on the batch is summed in another order: 1e-5 at first (the ladder of equalities),
+  // which grows as the model learns its text by heart.
+  for (size_t i = 0; i < losses.size(); ++i)
+    CHECK(std::stod(losses[i]) == Approx(std::stod(expected[i])).epsilon(1e-3));
 }
 
 TEST_CASE("a run that always dies at the same step is given up, with what it dies of",

@@ -74,6 +74,21 @@ TEST_CASE("a host that is lost while the job is being stopped is not the cause",
   CHECK(exit_code_of(*find_cause(ends.ends, kRules), kRules) == 139);
 }
 
+TEST_CASE("where all say that they lost a peer, one that left with success is the cause",
+          "[launcher][blame]") {
+  Ends ends;
+  ends.exited(0);
+  ends.exited(kPeerLost);
+  ends.exited(kPeerLost);
+  const RankEnd* const cause = find_cause(ends.ends, kRules);
+  REQUIRE(cause->spec->rank == 0);
+  CHECK(describe_briefly(*cause, kRules) ==
+        "rank 0 on w0 ended with exit code 0 before the others were done, which lost it");
+  CHECK(exit_code_of(*cause, kRules) == 1);
+  ends.exited(7);  // says more
+  CHECK(find_cause(ends.ends, kRules)->spec->rank == 3);
+}
+
 TEST_CASE("what else is known of an end is said", "[launcher][blame]") {
   Ends ends;
   const std::string oom =

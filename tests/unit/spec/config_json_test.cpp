@@ -142,7 +142,7 @@ TEST_CASE("what would change the training is refused with the reason", "[spec][c
           "compression_training");
   refused("tensorboard.enabled=true", "not in this version yet");
   refused("csv_monitor.enabled=true", "not in this version yet");
-  refused("elasticity={\"enabled\": true}", "elasticity");
+  refused("data_efficiency={\"enabled\": true}", "data_efficiency");
   refused("gradient_allreduce_op=sum", "mean");
 }
 

@@ -24,6 +24,7 @@ const std::string kBf16 = "bf16.enabled=true";
 const std::string kF16 = "fp16.enabled=true";
 const std::string kStage1 = "zero_optimization.stage=1";
 const std::string kStage3 = "zero_optimization.stage=3";
+const std::string kElastic = R"(elasticity={"enabled": true})";
 const std::string kSelective = R"(activation_checkpointing={"granularity": "selective"})";
 
 /// Another legal value for every honoured key, and what has to be set for it to apply.
@@ -37,6 +38,16 @@ const std::map<std::string, Flip>& flips() {
       {"train_batch_size", {"16"}},
       {"train_micro_batch_size_per_gpu", {"2"}},
       {"gradient_accumulation_steps", {"4"}},
+      {"elasticity.enabled", {"true"}},
+      {"elasticity.max_train_batch_size", {"64", {kElastic}}},
+      {"elasticity.micro_batch_sizes", {"[1, 3]", {kElastic}}},
+      {"elasticity.min_gpus", {"2", {kElastic}}},
+      {"elasticity.max_gpus", {"99", {kElastic}}},
+      {"elasticity.num_gpus_per_node", {"4", {kElastic}}},
+      {"elasticity.model_parallel_size", {"2", {kElastic}}},
+      {"elasticity.prefer_larger_batch", {"false", {kElastic}}},
+      {"elasticity.ignore_non_elastic_batch_info", {"true", {kElastic}}},
+      {"elasticity.version", {"0.1", {kElastic}}},
       {"gradient_clipping", {"0.25"}},
       {"bf16.enabled", {"true"}},
       {"bf16.bf16_master_weights_and_grads", {"true", {kBf16}}},

@@ -1,0 +1,64 @@
+// Changes what a running program does next, as a debugger would: its main thread loops for ever, or
+// ends the program with success. Nothing of the program has to know.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace dstrain::testing {
+
+#if defined(__x86_64__)
+
+/// Where the main thread of a descendant goes on: with two bytes of code, and these registers.
+/// Why it was not possible, or nothing.
+template <typename Change>
+std::optional<std::string> inject(pid_t pid, long code, const Change& change_registers) {
+  if (ptrace(PTRACE_ATTACH, pid, nullptr, nullptr) != 0) {
+    return "this process may not trace its descendants";
+  }
+  int status = 0;
+  waitpid(pid, &status, __WALL);
+  user_regs_struct registers{};
+  ptrace(PTRACE_GETREGS, pid, nullptr, &registers);
+  registers.orig_rax = ~0ULL;  // a system call that it was in is not begun again
+  change_registers(registers);
+  ptrace(PTRACE_SETREGS, pid, nullptr, &registers);
+  void* const here = reinterpret_cast<void*>(registers.rip);
+  const long before = ptrace(PTRACE_PEEKTEXT, pid, here, nullptr);
+  const long after = (before & ~0xffffL) | code;
+  const bool done = ptrace(PTRACE_POKETEXT, pid, here, reinterpret_cast<void*>(after)) == 0;
+  ptrace(PTRACE_DETACH, pid, nullptr, nullptr);
+  return done ? std::nullopt : std::optional<std::string>("its program cannot be written to");
+}
+
+inline std::optional<std::string> make_it_loop(pid_t pid) {
+  constexpr long kJumpToItself = 0xfeeb;
+  return inject(pid, kJumpToItself, [](user_regs_struct&) {});
+}
+
+inline std::optional<std::string> make_it_succeed(pid_t pid) {
+  constexpr long kSystemCall = 0x050f;
+  return inject(pid, kSystemCall, [](user_regs_struct& registers) {
+    registers.rax = SYS_exit_group;
+    registers.rdi = 0;
+  });
+}
+
+#else
+
+inline std::optional<std::string> make_it_loop(pid_t) {
+  return "this processor's instructions are not known here";
+}
+inline std::optional<std::string> make_it_succeed(pid_t) {
+  return "this processor's instructions are not known here";
+}
+
+#endif
+
+}  // namespace dstrain::testing

@@ -1,0 +1,53 @@
+// MemoryCgroup: a memory limit for a test's program, where this process may make one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+#include <unistd.h>
+
+namespace dstrain::testing {
+
+class MemoryCgroup {
+ public:
+  explicit MemoryCgroup(std::int64_t limit_bytes) {
+    namespace fs = std::filesystem;
+    const bool is_version_2 = fs::exists("/sys/fs/cgroup/cgroup.controllers");
+    const fs::path root = is_version_2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    const fs::path folder = root / ("dstrain_test_" + std::to_string(getpid()));
+    std::error_code error;
+    if (!fs::create_directory(folder, error)) {
+      obstacle_ = folder.string() + ": " + error.message();
+      return;
+    }
+    folder_ = folder;
+    const char* const limit = is_version_2 ? "memory.max" : "memory.limit_in_bytes";
+    std::ofstream file(folder_ / limit);
+    file << limit_bytes;
+    if (!file.flush()) obstacle_ = (folder_ / limit).string() + ": cannot be written";
+    // No way out of the limit, where there is one.
+    std::ofstream(folder_ / (is_version_2 ? "memory.swap.max" : "memory.swappiness")) << 0;
+  }
+  MemoryCgroup(const MemoryCgroup&) = delete;
+  MemoryCgroup& operator=(const MemoryCgroup&) = delete;
+  ~MemoryCgroup() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove(folder_, ignored);
+  }
+
+  /// Why there is none, or empty.
+  [[nodiscard]] const std::string& obstacle() const { return obstacle_; }
+  /// A shell's words for: I am in it from now on.
+  [[nodiscard]] std::string enter() const {
+    return "echo $$ > " + (folder_ / "cgroup.procs").string() + " && ";
+  }
+
+ private:
+  std::filesystem::path folder_;
+  std::string obstacle_;
+};
+
+}  // namespace dstrain::testing
