@@ -134,6 +134,24 @@ std::vector<Host> without_standbys(const LaunchFlags& flags, std::vector<Host> h
 
 namespace {
 
+/// A host that is lost between being asked and being used is one more failure, where it is not the
+/// first attempt.
+launcher::JobOutcome try_attempt(const LaunchAttempt& attempt,
+                                 const LaunchFlags& flags,
+                                 const Config& config,
+                                 HostAccess& access) {
+  try {
+    return run_attempt(attempt, flags, config, access);
+  } catch (const launcher::PreflightError& error) {
+    if (attempt.restart == 0) throw;
+    spdlog::error("{}", error.what());
+    launcher::JobOutcome outcome;
+    outcome.exit_code = kExitPreflight;
+    outcome.cause = error.what();
+    return outcome;
+  }
+}
+
 int attempt_until_done(const LaunchFlags& flags,
                        const LoadedConfig& whole,
                        const std::vector<Host>& all_hosts,
@@ -163,7 +181,7 @@ int attempt_until_done(const LaunchFlags& flags,
     const LoadedConfig config = load_and_resolve(attempt.run, count_ranks(choice.hosts));
     announce(attempt, config.config, whole_hosts, committed, why_again);
 
-    const launcher::JobOutcome outcome = run_attempt(attempt, flags, config.config, access);
+    const launcher::JobOutcome outcome = try_attempt(attempt, flags, config.config, access);
     auto now = committed_checkpoint(config.config);
     const bool progressed = now && now != committed;
     committed = std::move(now);
