@@ -58,6 +58,22 @@ bool ask_for_interface(Fleet& fleet,
   return all_have_it;
 }
 
+/// On the place's address; where the host does not have it, as when it is one that a router
+/// translates, on all that it has.
+HostAnswer listen(Fleet& fleet, const std::string& host, MasterPlace& place) {
+  const auto on = [&](const std::string& address) {
+    return fleet
+        .ask({{host, {.kind = QuestionKind::kListen, .address = address, .port = place.port}}})
+        .front();
+  };
+  HostAnswer answer = on(place.address);
+  if (answer.error.empty() || place.is_own_address) {
+    place.is_own_address = true;
+    return answer;
+  }
+  return on("0.0.0.0");
+}
+
 }  // namespace
 
 MasterPlace find_master(Fleet& fleet,
@@ -91,11 +107,7 @@ MasterPlace find_master(Fleet& fleet,
         place.own_addresses[host.name] = place.address;
     }
   }
-  // An address that the user gave may be one that other hosts reach and this one does not have.
-  const HostQuestion listen{.kind = QuestionKind::kListen,
-                            .address = place.is_own_address ? place.address : "0.0.0.0",
-                            .port = place.port};
-  const HostAnswer listening = fleet.ask({{first, listen}}).front();
+  const HostAnswer listening = listen(fleet, first, place);
   if (!listening.error.empty()) {
     fail(listening.error, "");
     return place;

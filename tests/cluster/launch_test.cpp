@@ -40,5 +40,29 @@ TEST_CASE("four hosts of two ranks train to the same losses as one host of eight
   CHECK(losses == testing::losses_in(alone.read("run/metrics.jsonl")));
 }
 
+TEST_CASE("this machine and another one train together, the first one under two names",
+          "[cluster][launch][slow]") {
+  if (testing::no_cluster_here()) return;
+  FleetRun run(1, 1);
+  std::ofstream(run.path("hosts")) << "launcher slots=1\nw0 slots=1\n10.77.0.1 slots=1\n";
+  const auto fleet = run.launch({"--set", "training.steps=3"});
+  REQUIRE(fleet->wait(kPatience));
+  INFO(fleet->err());
+  CHECK(fleet->wait(seconds{0}) == 0);
+  CHECK_THAT(fleet->err(), Contains("3 ranks"));
+  CHECK(testing::losses_in(run.tiny().read("run/metrics.jsonl")).size() == 3);
+  CHECK(run.nothing_is_left(seconds{5}));
+}
+
+TEST_CASE("a fixed port and address are taken as they are given", "[cluster][launch][slow]") {
+  if (testing::no_cluster_here()) return;
+  FleetRun run(2, 1);
+  const auto by_flags = run.launch(
+      {"--set", "training.steps=3", "--master_port", "23456", "--master_addr", run.host(0).ipv6()});
+  REQUIRE(by_flags->wait(kPatience));
+  INFO(by_flags->err());
+  CHECK(by_flags->wait(seconds{0}) == 0);
+}
+
 }  // namespace
 }  // namespace dstrain
