@@ -20,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kLauncher = -1;  // its index; those of hosts start at 0
 constexpr const char* kSshd = "/usr/sbin/sshd";
 constexpr const char* kSshdConfig = "/mnt/etc/sshd_config";
 constexpr const char* kHostKey = "/mnt/etc/ssh_host_ed25519_key";
@@ -106,12 +107,34 @@ void furnish_for_logins() {
                                       kHostKey));
 }
 
-void set_up_network(const std::string& ipv4, const std::string& ipv6) {
-  run_tool({"ip", "-batch", "-"}, fmt::format("link set lo up\n"
-                                              "addr add {}/16 dev eth0\n"
-                                              "addr add {}/64 dev eth0 nodad\n"
-                                              "link set eth0 up\n",
-                                              ipv4, ipv6));
+std::string ipv4_of(int index) {
+  return index < 0 ? "10.77.0.1" : fmt::format("10.77.1.{}", index + 1);
+}
+std::string ipv6_of(int index) {
+  return index < 0 ? "fd77::1" : fmt::format("fd77::1:{:x}", index + 1);
+}
+std::string mac_of(int index) {
+  return fmt::format("02:77:00:00:{:02x}:{:02x}", (index + 1) >> 8, (index + 1) & 0xff);
+}
+
+/// Neighbours are told, not asked for: the kernel has one table of those it has asked for, for all
+/// networks together, and a thousand places in it. 32 hosts that all talk to each other are more.
+void set_up_network(int index, int hosts) {
+  std::string commands = fmt::format(
+      "link set lo up\n"
+      "link set eth0 address {}\n"
+      "addr add {}/16 dev eth0\n"
+      "addr add {}/64 dev eth0 nodad\n"
+      "link set eth0 up\n",
+      mac_of(index), ipv4_of(index), ipv6_of(index));
+  for (int other = kLauncher; other < hosts; ++other) {
+    if (other == index) continue;
+    for (const std::string& address : {ipv4_of(other), ipv6_of(other)}) {
+      commands += fmt::format("neigh replace {} lladdr {} nud permanent dev eth0\n", address,
+                              mac_of(other));
+    }
+  }
+  run_tool({"ip", "-batch", "-"}, commands);
 }
 
 /// Whether this network namespace has a listener on port 22; asked of the kernel's table, since a
@@ -126,13 +149,6 @@ void start_sshd_here() {
   if (!becomes_true(sshd_listens, std::chrono::seconds{20})) {
     throw std::runtime_error("sshd does not listen: " + read_file("/mnt/sshd.log"));
   }
-}
-
-std::string ipv4_of(int index) {
-  return index < 0 ? "10.77.0.1" : fmt::format("10.77.1.{}", index + 1);
-}
-std::string ipv6_of(int index) {
-  return index < 0 ? "fd77::1" : fmt::format("fd77::1:{:x}", index + 1);
 }
 
 std::string hosts_file(int hosts) {
@@ -261,14 +277,14 @@ Cluster::Cluster(int hosts)
     : switch_(
           Isolation::kNetwork, [] {}, [] {}) {
   const std::string names = hosts_file(hosts);
-  launcher_ = std::make_unique<ClusterHost>("launcher", -1);
+  launcher_ = std::make_unique<ClusterHost>("launcher", kLauncher);
   launcher_->holder_ = std::make_unique<NamespaceHolder>(
       Isolation::kMachine,
       [&] {
         furnish("launcher", names);
         make_key(std::string(kHome) + "/.ssh/id_ed25519");
       },
-      [] { set_up_network(ipv4_of(-1), ipv6_of(-1)); });
+      [hosts] { set_up_network(kLauncher, hosts); });
   for (int i = 0; i < hosts; ++i) {
     auto host = std::make_unique<ClusterHost>(fmt::format("w{}", i), i);
     host->holder_ = std::make_unique<NamespaceHolder>(
@@ -278,8 +294,8 @@ Cluster::Cluster(int hosts)
           furnish(name, names);
           furnish_for_logins();
         },
-        [i] {
-          set_up_network(ipv4_of(i), ipv6_of(i));
+        [i, hosts] {
+          set_up_network(i, hosts);
           start_sshd_here();
         });
     hosts_.push_back(std::move(host));
