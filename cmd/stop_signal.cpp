@@ -1,6 +1,9 @@
 #include "cmd/stop_signal.h"
 
 #include <csignal>
+#include <thread>
+
+#include <pthread.h>
 
 namespace dstrain {
 namespace {
@@ -13,21 +16,46 @@ static_assert(std::atomic<int>::is_always_lock_free);
 void on_signal(int number) {
   if (times_signalled.fetch_add(1) > 0) {
     std::signal(number, SIG_DFL);
-    std::raise(number);  // pending until this handler returns
+    std::raise(number);  // a handler: pending until it returns
     return;
   }
   requested.store(number);
 }
 
+sigset_t stopping() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+[[noreturn]] void wait_for_signals() {
+  const sigset_t set = stopping();
+  while (true) {
+    int number = 0;
+    if (sigwait(&set, &number) != 0) continue;
+    if (times_signalled.load() > 0) pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    on_signal(number);
+  }
+}
+
 }  // namespace
 
 StopSignal::StopSignal() {
+  // Signals are taken by a thread that waits for them, not by a handler on a thread that computes:
+  // the kernel puts a handler's frame below the stack pointer, and generated matrix products
+  // (oneDNN 2) run with that register in the heap, which the frame then overwrites. Threads made
+  // from here on inherit the mask; for any that exist already there is the handler.
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // I/O under way goes on: this is no emergency
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  const sigset_t set = stopping();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::thread(wait_for_signals).detach();  // for as long as the process lives
 }
 
 const std::atomic<int>& StopSignal::number() const {

@@ -8,7 +8,7 @@ namespace dstrain {
 
 class StopSignal {
  public:
-  /// Handlers are in place from now to the end of the process. One object a process.
+  /// From now to the end of the process. One object a process, made before its other threads.
   StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
