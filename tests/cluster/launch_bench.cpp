@@ -98,28 +98,41 @@ double run_openssh(const Cluster& cluster) {
   return time;
 }
 
-/// From the command line of `dstrain launch` to the first line of metrics.jsonl; empty if this
-/// build does not start ranks on other hosts.
-std::optional<double> launch(const Cluster& cluster, const testing::TinyRun& run) {
+/// Since the command line of `dstrain launch`.
+struct LaunchTimes {
+  double checked = 0;     ///< all hosts logged in to and checked: the ranks' logs are there
+  double formed = 0;      ///< all ranks started, met, and their groups formed: rank 0 says so
+  double first_step = 0;  ///< its line in metrics.jsonl
+};
+
+/// Runs one step. Empty if this build does not start ranks on other hosts.
+std::optional<LaunchTimes> launch(const Cluster& cluster, const testing::TinyRun& run) {
   std::ofstream hostfile(run.path("hosts"));
   for (int i = 0; i < cluster.size(); ++i)
     hostfile << fmt::format("w{} slots=1\n", i);
   hostfile.close();
   std::filesystem::remove_all(run.path("run"));
-  std::optional<double> result;
+  LaunchTimes times;
   const auto start = std::chrono::steady_clock::now();
   const auto program =
       cluster.launch({testing::dstrain_binary(), "launch", "--hostfile", run.path("hosts"),
                       run.path("config.json"), "--set", "training.steps=1"});
-  while (!program->wait(std::chrono::milliseconds{1})) {
+  const auto note = [&](double& time, bool happened) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-    if (!result && run.steps() >= 1) result = passed.count();
+    if (time == 0 && happened) time = passed.count();
     if (passed > seconds{300}) give_up("dstrain launch does not end: " + program->err());
+  };
+  const std::string formed = fmt::format(" {} ranks, ", cluster.size());
+  bool ended = false;
+  while (!ended) {
+    ended = program->wait(std::chrono::milliseconds{1}).has_value();
+    note(times.checked, std::filesystem::exists(run.path("run/log/rank-00000.log")));
+    note(times.formed, times.checked > 0 && program->err().find(formed) != std::string::npos);
+    note(times.first_step, times.formed > 0 && run.steps() >= 1);
   }
-  if (!result && program->wait(seconds{0}) != 0) {
-    fmt::print("dstrain launch failed:\n{}", program->err());
-  }
-  return result;
+  if (program->wait(seconds{0}) == 0 && times.first_step > 0) return times;
+  fmt::print("dstrain launch failed:\n{}", program->err());
+  return std::nullopt;
 }
 
 int run(int hosts, int rounds) {
@@ -127,19 +140,26 @@ int run(int hosts, int rounds) {
   std::unique_ptr<Cluster> cluster;
   const double up = timed([&] { cluster = std::make_unique<Cluster>(hosts); });
   fmt::print("{} hosts (namespaces of this machine, each with sshd), up in {:.2f} s\n", hosts, up);
-  std::vector<double> logins, agents, openssh, launches;
+  std::vector<double> logins, agents, openssh, checked, formed, launches;
   const testing::TinyRun tiny;
   for (int round = 0; round < rounds; ++round) {
     const SshTimes times = start_agents(*cluster);
     logins.push_back(times.login);
     agents.push_back(times.agents);
     openssh.push_back(run_openssh(*cluster));
-    if (const auto time = launch(*cluster, tiny)) launches.push_back(*time);
+    if (const auto times_of_launch = launch(*cluster, tiny)) {
+      checked.push_back(times_of_launch->checked);
+      formed.push_back(times_of_launch->formed);
+      launches.push_back(times_of_launch->first_step);
+    }
   }
   report("logged in to all of them", logins);
   report("an agent on each, from start to hello", agents);
   report("ssh(1) host true, all at once", openssh);
-  if (!launches.empty()) report("dstrain launch, 1 rank a host, to the first step", launches);
+  if (launches.empty()) return 1;
+  report("dstrain launch, 1 rank a host: all hosts checked", checked);
+  report("  … all ranks there, groups formed", formed);
+  report("  … the first step done", launches);
   return 0;
 }
 
