@@ -178,7 +178,7 @@ TEST_CASE("F30: a job that is killed leaves another one on the same hosts alone"
   const std::vector<HostProcess> first = job.run.processes();
   const testing::TinyRun other;
   auto argv = job.run.arguments(
-      {"--set", "training.steps=60", "--set", "training.output_dir=" + other.path("run")});
+      {"--set", "training.steps=300", "--set", "training.output_dir=" + other.path("run")});
   const auto second = job.run.cluster().launch(argv);
   REQUIRE(other.reaches_step(3));
   for (const HostProcess& process : first) {
@@ -189,7 +189,7 @@ TEST_CASE("F30: a job that is killed leaves another one on the same hosts alone"
   INFO(second->err());
   REQUIRE(code);
   CHECK(*code == 0);
-  CHECK(testing::losses_in(other.read("run/metrics.jsonl")).size() == 60);
+  CHECK(testing::losses_in(other.read("run/metrics.jsonl")).size() == 300);
   CHECK(job.run.nothing_is_left(kStopLimit));
 }
 
@@ -217,12 +217,12 @@ TEST_CASE("F33: ranks go on while their launcher stands still", "[cluster][failu
 TEST_CASE("a host that is lost is reached again by a restart, with the same losses in the end",
           "[cluster][failure][slow]") {
   if (testing::no_cluster_here()) return;
-  const std::vector<std::string> flags = {"--set", "training.steps=40", "--set",
-                                          "checkpoint.interval=5"};
+  const std::vector<std::string> flags = {"--set", "training.steps=300", "--set",
+                                          "checkpoint.interval=20"};
   std::vector<std::string> with_restarts = flags;
   with_restarts.insert(with_restarts.end(), {"--max-restarts", "3"});
   Running job(2, 1, with_restarts);
-  REQUIRE(job.run.tiny().reaches_step(12));
+  REQUIRE(job.run.tiny().reaches_step(50));
   kill(job.run.agent_on(1).pid, SIGKILL);
   const auto code = job.launch->wait(seconds{120});
   INFO(job.launch->err());
