@@ -5,24 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/attention_operands.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 
 namespace dstrain {
 namespace {
-
-void check_shape(const AttentionShape& shape) {
-  check(shape.batch >= 1 && shape.sequence >= 1 && shape.query_heads >= 1 &&
-            shape.key_value_heads >= 1 && shape.head_dim >= 1 &&
-            shape.query_heads % shape.key_value_heads == 0,
-        "attention: batch {}, sequence {}, {} query heads over {} key/value heads of {}",
-        shape.batch, shape.sequence, shape.query_heads, shape.key_value_heads, shape.head_dim);
-}
-
-std::int64_t qkv_width(const AttentionShape& shape) {
-  return (shape.query_heads + 2 * shape.key_value_heads) * shape.head_dim;
-}
 
 /// What forward and backward share: where sequence b, key/value head kv lies.
 template <typename T>
@@ -67,12 +56,8 @@ void CpuOps::rope(const AttentionShape& shape,
                   ConstTensor sin_TD,
                   Pass pass,
                   Stream& stream) {
-  check_shape(shape);
-  check(shape.head_dim % 2 == 0, "rope: head dim {} is odd", shape.head_dim);
+  expect_rope(shape, qkv, cos_TD, sin_TD);
   const std::int64_t tokens = shape.batch * shape.sequence;
-  expect(qkv, "rope: qkv", qkv.dtype(), tokens * qkv_width(shape));
-  expect(cos_TD, "rope: cos", DType::kF32, shape.sequence * shape.head_dim / 2);
-  expect(sin_TD, "rope: sin", DType::kF32, shape.sequence * shape.head_dim / 2);
   stream.run([=, this] {
     constexpr std::int64_t kRows = 16;
     const std::int64_t width = qkv_width(shape);
@@ -103,11 +88,7 @@ void CpuOps::attention_forward(const AttentionShape& shape,
                                Tensor out,
                                Tensor logsumexp_BHT,
                                Stream& stream) {
-  check_shape(shape);
-  const std::int64_t tokens = shape.batch * shape.sequence;
-  expect(qkv, "attention: qkv", qkv.dtype(), tokens * qkv_width(shape));
-  expect(out, "attention: out", qkv.dtype(), tokens * shape.query_heads * shape.head_dim);
-  expect(logsumexp_BHT, "attention: logsumexp", DType::kF32, tokens * shape.query_heads);
+  expect_attention_forward(shape, qkv, out, logsumexp_BHT);
   stream.run([=, this] {
     const std::int64_t tiles = (shape.sequence + kAttentionTile - 1) / kAttentionTile;
     const std::int64_t blocks = tiles * (shape.query_heads / shape.key_value_heads);
@@ -144,15 +125,7 @@ void CpuOps::attention_backward(const AttentionShape& shape,
                                 Tensor delta_BHT,
                                 Tensor dqkv,
                                 Stream& stream) {
-  check_shape(shape);
-  const std::int64_t tokens = shape.batch * shape.sequence;
-  const std::int64_t out_width = shape.query_heads * shape.head_dim;
-  expect(qkv, "attention: qkv", qkv.dtype(), tokens * qkv_width(shape));
-  expect(dqkv, "attention: dqkv", qkv.dtype(), tokens * qkv_width(shape));
-  expect(out, "attention: out", qkv.dtype(), tokens * out_width);
-  expect(dout, "attention: dout", qkv.dtype(), tokens * out_width);
-  expect(logsumexp_BHT, "attention: logsumexp", DType::kF32, tokens * shape.query_heads);
-  expect(delta_BHT, "attention: delta", DType::kF32, tokens * shape.query_heads);
+  expect_attention_backward(shape, qkv, out, logsumexp_BHT, dout, delta_BHT, dqkv);
   stream.run([=, this] {
     const std::int64_t pairs = shape.batch * shape.key_value_heads;
     with_loops(loops_, qkv.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/attention_operands.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
@@ -22,20 +23,9 @@ void CpuOps::attention_cached(const AttentionShape& shape,
   const std::int64_t added = shape.sequence;
   const std::int64_t kv_heads = shape.key_value_heads;
   const std::int64_t depth = shape.head_dim;
-  check(shape.batch == 1 && added >= 1 && kv_heads >= 1 && depth >= 1 && first_position >= 0 &&
-            shape.query_heads >= 1 && shape.query_heads % kv_heads == 0,
-        "cached attention: batch {}, {} positions from {} on, {} query heads over {} key/value "
-        "heads of {}",
-        shape.batch, added, first_position, shape.query_heads, kv_heads, depth);
   const std::int64_t query_width = shape.query_heads * depth;
   const std::int64_t cached_width = 2 * kv_heads * depth;
-  const auto [rows, row_width] = as_matrix(cache);
-  check(row_width == cached_width && first_position + added <= rows,
-        "cached attention: positions [{}, {}) in a cache of shape {}, expected rows of {}",
-        first_position, first_position + added, cache.shape().to_string(), cached_width);
-  expect(qkv, "cached attention: qkv", qkv.dtype(), added * (query_width + cached_width));
-  expect(cache, "cached attention: cache", qkv.dtype(), rows * cached_width);
-  expect(out, "cached attention: out", qkv.dtype(), added * query_width);
+  expect_attention_cached(shape, first_position, qkv, cache, out);
   stream.run([=, this] {
     with_loops(loops_, qkv.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       const std::int64_t qkv_width = query_width + cached_width;

@@ -1,19 +1,10 @@
-// From tensors to raw pointers: the checks and the switch over the compute dtype that every
-// operation starts with.
+// The switch over the compute dtype that every operation of the CPU starts with.
 #pragma once
 
-#include <string_view>
-
-#include "kernels/core/check.h"
-#include "kernels/core/tensor.h"
+#include "kernels/core/expect.h"
 #include "kernels/cpu/vector/loops.h"
 
 namespace dstrain {
-
-inline void expect_compute_dtype(DType dtype, std::string_view name) {
-  check(dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16,
-        "{} is {}, expected f32, bf16 or f16", name, name_of(dtype));
-}
 
 /// Calls f(loops.f32), f(loops.bf16) or f(loops.f16).
 template <typename F>
@@ -26,48 +17,6 @@ void with_loops(const VectorLoops& loops, DType dtype, F&& f) {
   } else {
     f(loops.f16);
   }
-}
-
-template <typename T>
-T* pointer(const Tensor& tensor) {
-  return static_cast<T*>(tensor.data());
-}
-template <typename T>
-const T* pointer(const ConstTensor& tensor) {
-  return static_cast<const T*>(tensor.data());
-}
-
-/// The tensor is there, of this dtype, with this many elements.
-inline void expect(const ConstTensor& tensor,
-                   std::string_view name,
-                   DType dtype,
-                   std::int64_t numel) {
-  check(tensor.dtype() == dtype && tensor.numel() == numel,
-        "{} is {} of shape {}, expected {} with {} elements", name, name_of(tensor.dtype()),
-        tensor.shape().to_string(), name_of(dtype), numel);
-  check(!tensor.empty() || numel == 0, "{} has no memory", name);
-}
-
-/// As expect(), or no tensor at all.
-inline void expect_optional(const ConstTensor& tensor,
-                            std::string_view name,
-                            DType dtype,
-                            std::int64_t numel) {
-  if (!tensor.empty()) {
-    expect(tensor, name, dtype, numel);
-  }
-}
-
-/// Elements of all dims but the last, and of the last.
-struct Matrix {
-  std::int64_t rows;
-  std::int64_t width;
-};
-inline Matrix as_matrix(const ConstTensor& tensor) {
-  const int rank = tensor.shape().rank();
-  check(rank >= 1, "a matrix is wanted, not a scalar");
-  const std::int64_t width = tensor.dim(rank - 1);
-  return {width == 0 ? 0 : tensor.numel() / width, width};
 }
 
 }  // namespace dstrain

@@ -46,9 +46,9 @@ struct Silu {
   }
 };
 
-/// Calls f with the struct that `kind` names.
+/// Calls f with the struct that `kind` names, on the host: kernels are made for one of them.
 template <typename F>
-DSTRAIN_HD void visit(ActivationKind kind, F&& f) {
+[[gnu::always_inline]] inline void visit(ActivationKind kind, F&& f) {
   switch (kind) {
     case ActivationKind::kGeluTanh:
       f(GeluTanh{});

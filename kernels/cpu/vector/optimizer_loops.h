@@ -9,38 +9,10 @@
 #include "kernels/math/lamb.h"
 #include "kernels/math/lion.h"
 #include "kernels/math/muon.h"
+#include "kernels/math/optimizer_range.h"
 #include "kernels/math/sgd.h"
-#include "kernels/math/stochastic_rounding.h"
 
 namespace dstrain {
-
-enum class FloatFormat : std::uint8_t { kF32, kBF16, kF16 };
-
-/// Floats of a format known at run time. The loops look at it once a vector, which costs little
-/// beside the memory traffic and saves a copy of each loop for every combination.
-struct Floats {
-  void* data;  ///< nullptr: not there
-  FloatFormat format;
-};
-struct ConstFloats {
-  const void* data;
-  FloatFormat format;
-};
-
-struct OptimizerRange {
-  ConstFloats gradient;
-  Floats master;  ///< bf16: rounded stochastically, as the moments
-  Floats first_moment;
-  Floats second_moment;
-  Floats parameters;  ///< copy of the new master, rounded to nearest
-  RoundingNoise noise;
-};
-
-/// Sums over the elements of a range.
-struct LambSquares {
-  double parameter;
-  double direction;
-};
 
 struct OptimizerLoops {
   template <typename Step>

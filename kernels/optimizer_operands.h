@@ -1,0 +1,74 @@
+// From an optimizer's tensors to what its loop gets, with the checks that all devices share.
+#pragma once
+
+#include <string_view>
+
+#include "kernels/core/expect.h"
+#include "kernels/math/optimizer_range.h"
+#include "kernels/ops.h"
+
+namespace dstrain {
+
+inline FloatFormat format_of(const ConstTensor& tensor, std::string_view name) {
+  expect_compute_dtype(tensor.dtype(), name);
+  switch (tensor.dtype()) {
+    case DType::kBF16:
+      return FloatFormat::kBF16;
+    case DType::kF16:
+      return FloatFormat::kF16;
+    default:
+      return FloatFormat::kF32;
+  }
+}
+
+/// Any of the formats, with `numel` elements.
+inline ConstFloats floats(const ConstTensor& tensor, std::string_view name, std::int64_t numel) {
+  const FloatFormat format = format_of(tensor, name);
+  expect(tensor, name, tensor.dtype(), numel);
+  return {tensor.data(), format};
+}
+inline Floats floats(const Tensor& tensor, std::string_view name, std::int64_t numel) {
+  return {tensor.data(), floats(ConstTensor(tensor), name, numel).format};
+}
+/// What an optimizer keeps: f16 has too small a range for it.
+inline Floats state(const Tensor& tensor, std::string_view name, std::int64_t numel) {
+  check(tensor.dtype() != DType::kF16, "{} is f16, expected f32 or bf16", name);
+  return floats(tensor, name, numel);
+}
+constexpr Floats kNoFloats{nullptr, FloatFormat::kF32};
+
+inline OptimizerRange range_of(const OptimizerTensors& tensors) {
+  const std::int64_t n = tensors.master.numel();
+  const Tensor& first = tensors.first_moment;
+  const Tensor& second = tensors.second_moment;
+  const Tensor& copy = tensors.parameters;
+  return {.gradient = floats(tensors.gradient, "gradient", n),
+          .master = state(tensors.master, "master", n),
+          .first_moment = first.empty() ? kNoFloats : state(first, "first moment", n),
+          .second_moment = second.empty() ? kNoFloats : state(second, "second moment", n),
+          .parameters = copy.empty() ? kNoFloats : floats(copy, "parameters", n),
+          .noise = tensors.noise};
+}
+
+enum class Moment : std::uint8_t { kNone, kFirst, kSecond, kBoth };
+
+/// Exactly the moments that the optimizer keeps are there.
+inline void expect_moments(const OptimizerTensors& tensors,
+                           Moment kept,
+                           std::string_view operation) {
+  const bool first = kept == Moment::kFirst || kept == Moment::kBoth;
+  const bool second = kept == Moment::kSecond || kept == Moment::kBoth;
+  check(tensors.master.numel() == 0 ||
+            (tensors.first_moment.empty() != first && tensors.second_moment.empty() != second),
+        "{}: {} a first moment and {} a second one", operation, first ? "wants" : "has not",
+        second ? "wants" : "has not");
+}
+
+inline void expect_f32_state(const OptimizerTensors& tensors, std::string_view operation) {
+  for (const Tensor& tensor : {tensors.master, tensors.first_moment, tensors.second_moment}) {
+    check(tensor.dtype() == DType::kF32, "{}: master and moments are f32, not {}", operation,
+          name_of(tensor.dtype()));
+  }
+}
+
+}  // namespace dstrain
