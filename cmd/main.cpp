@@ -10,6 +10,7 @@
 
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
+#include "cmd/version.h"
 #include "engine/spec/config_error.h"
 
 namespace {
@@ -25,7 +26,7 @@ void fill_standard_files() {
 
 int run(int argc, char** argv) {
   CLI::App app("Distributed training of transformer language models.", "dstrain");
-  app.set_version_flag("--version", "dstrain " DSTRAIN_VERSION);
+  app.set_version_flag("--version", dstrain::version_text);
   app.require_subcommand(1);
   app.footer("Every command explains itself: dstrain COMMAND --help");
   dstrain::Command chosen;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "kernels/core/device.h"
 #include "kernels/ops.h"
@@ -16,5 +18,16 @@ struct Backend {
 
 /// The CPU, computing with `threads` OpenMP threads (0: as many as this process may run on).
 Backend make_cpu_backend(int threads);
+
+/// The CUDA devices that this process can compute with.
+struct CudaDevices {
+  std::string built_with;          ///< "CUDA 13.0"; empty: built without
+  std::vector<std::string> names;  ///< in CUDA's order, which CUDA_VISIBLE_DEVICES sets
+  std::string why_none;            ///< a sentence, where there is none
+};
+CudaDevices find_cuda_devices();
+
+/// Throws std::runtime_error, saying why, where there is no such device.
+Backend make_cuda_backend(int index);
 
 }  // namespace dstrain

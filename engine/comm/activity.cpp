@@ -3,16 +3,19 @@
 #include <functional>
 #include <utility>
 
+#include "kernels/core/stream_decorator.h"
+
 namespace dstrain {
 namespace {
 
 /// A side stream's decorator. Its events carry itself, so that a stream which waits for one comes
 /// through here.
-class ToldStream final : public Stream {
+class ToldStream final : public StreamDecorator {
  public:
   ToldStream(std::unique_ptr<Stream> inner, ActivityRecorder& recorder)
       : inner_(std::move(inner)), recorder_(recorder) {}
 
+  [[nodiscard]] Stream& inner() override { return *inner_; }
   [[nodiscard]] bool is_inline() const override { return inner_->is_inline(); }
   void enqueue(std::function<void()> task) override { inner_->enqueue(std::move(task)); }
   [[nodiscard]] Event record() override {

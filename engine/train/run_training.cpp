@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <spdlog/spdlog.h>
 
@@ -21,11 +22,21 @@ int available_cores() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-Backend make_backend(DeviceChoice device, int threads) {
+/// "auto" is the CPU until training on a GPU has been measured.
+Backend make_backend(DeviceChoice device, int threads, int world_size) {
   if (device == DeviceChoice::kCuda) {
-    throw ConfigError(
-        "training.device is \"cuda\", but this dstrain is built without CUDA: use \"cpu\" or "
-        "\"auto\"");
+    if (world_size > 1) {
+      throw ConfigError(
+          fmt::format("training.device is \"cuda\" on {} ranks, but this dstrain's ranks cannot "
+                      "talk about what "
+                      "is on GPUs yet: use one rank, or \"cpu\"",
+                      world_size));
+    }
+    if (const CudaDevices found = find_cuda_devices(); found.names.empty()) {
+      throw ConfigError(fmt::format("training.device is \"cuda\", but {}: use \"cpu\" or \"auto\"",
+                                    found.why_none));
+    }
+    return make_cuda_backend(0);
   }
   return make_cpu_backend(threads);
 }
@@ -38,7 +49,8 @@ TrainResult run_training(const LoadedConfig& config,
                          Rendezvous& rendezvous,
                          const TrainOptions& options) {
   const int threads = options.threads > 0 ? options.threads : available_cores();
-  Engine engine(config.config, rendezvous, make_backend(config.config.training.device, threads),
+  Engine engine(config.config, rendezvous,
+                make_backend(config.config.training.device, threads, rendezvous.world_size()),
                 threads, options.activity);
   if (options.activity != nullptr) {
     options.activity->set_comparable(engine.plan().here.pipeline);

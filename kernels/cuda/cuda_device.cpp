@@ -1,0 +1,163 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "kernels/core/check.h"
+#include "kernels/core/stream_decorator.h"
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/find_devices.h"
+
+namespace dstrain {
+namespace {
+
+double gib(std::int64_t bytes) {
+  return static_cast<double>(bytes) / 0x1p30;
+}
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+cudaMemPool_t scratch_pool(int device) {
+  cudaMemPool_t pool = nullptr;
+  cuda_check(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
+  return pool;
+}
+
+/// Scratch that was used once stays at hand: by default the pool gives it back to the driver
+/// whenever the host waits.
+void keep_scratch(int device) {
+  std::uint64_t all = UINT64_MAX;
+  cuda_check(cudaMemPoolSetAttribute(scratch_pool(device), cudaMemPoolAttrReleaseThreshold, &all),
+             "cudaMemPoolSetAttribute");
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(int index) : index_(index) {
+  use();
+  check(attribute(cudaDevAttrMemoryPoolsSupported, index) != 0,
+        "cuda:{} has no stream-ordered memory (cudaDevAttrMemoryPoolsSupported)", index);
+  multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount, index);
+  keep_scratch(index);
+  faults_ = std::make_unique<FaultBox>();
+  compute_ = std::make_unique<CudaStream>(index, *faults_);
+}
+
+void CudaDevice::use() const {
+  cuda_check(cudaSetDevice(index_), "cudaSetDevice");
+}
+
+std::string CudaDevice::description() const {
+  return fmt::format("cuda:{}, {}", index_, describe_cuda_device(index_));
+}
+
+MemoryInfo CudaDevice::memory_info() const {
+  use();
+  std::size_t available = 0;
+  std::size_t total = 0;
+  cuda_check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+  return {.total_bytes = static_cast<std::int64_t>(total),
+          .available_bytes = static_cast<std::int64_t>(available)};
+}
+
+CudaMemoryUse CudaDevice::memory_use() const {
+  std::uint64_t scratch = 0;
+  cuda_check(
+      cudaMemPoolGetAttribute(scratch_pool(index_), cudaMemPoolAttrReservedMemHigh, &scratch),
+      "cudaMemPoolGetAttribute");
+  return {.region_bytes = region_bytes_,
+          .peak_region_bytes = peak_region_bytes_,
+          .peak_scratch_bytes = static_cast<std::int64_t>(scratch)};
+}
+
+DeviceMemory CudaDevice::allocate(std::int64_t bytes, const std::string& what) {
+  check(bytes >= 0, "{}: cannot allocate {} bytes", what, bytes);
+  if (bytes == 0) {
+    return {};
+  }
+  use();
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, static_cast<std::size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    const MemoryInfo info = memory_info();
+    const CudaMemoryUse held = memory_use();
+    throw OutOfMemory(fmt::format(
+        "out of memory: {} needs {} bytes ({:.2f} GiB), {:.2f} of {:.2f} GiB are free on cuda:{}; "
+        "this process holds {:.2f} GiB in other regions and {:.2f} GiB of scratch",
+        what, bytes, gib(bytes), gib(info.available_bytes), gib(info.total_bytes), index_,
+        gib(held.region_bytes), gib(held.peak_scratch_bytes)));
+  }
+  cuda_check(status, fmt::format("cudaMalloc of {} bytes for {}", bytes, what));
+  DeviceMemory memory(data, bytes, [this](void* released, std::int64_t size) {
+    (void)cudaSetDevice(index_);
+    (void)cudaFree(released);  // waits for work that uses it
+    region_bytes_ -= size;
+  });
+  const std::int64_t now = region_bytes_ += bytes;
+  std::int64_t peak = peak_region_bytes_;
+  while (now > peak && !peak_region_bytes_.compare_exchange_weak(peak, now)) {
+  }
+  // Zeros before any stream can look.
+  const cudaStream_t stream = compute_->use();
+  cuda_check(cudaMemsetAsync(data, 0, static_cast<std::size_t>(bytes), stream), "cudaMemsetAsync");
+  cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize, or work before it,");
+  return memory;
+}
+
+DeviceMemory CudaDevice::allocate_host(std::int64_t bytes, const std::string& what) {
+  check(bytes >= 0, "{}: cannot allocate {} bytes", what, bytes);
+  if (bytes == 0) {
+    return {};
+  }
+  use();
+  void* data = nullptr;
+  const cudaError_t status =
+      cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocPortable);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw OutOfMemory(
+        fmt::format("out of memory: {} needs {} bytes ({:.2f} GiB) of pinned host memory", what,
+                    bytes, gib(bytes)));
+  }
+  cuda_check(status, fmt::format("cudaHostAlloc of {} bytes for {}", bytes, what));
+  DeviceMemory memory(data, bytes, [index = index_](void* released, std::int64_t /*bytes*/) {
+    (void)cudaSetDevice(index);
+    (void)cudaFreeHost(released);
+  });
+  std::memset(data, 0, static_cast<std::size_t>(bytes));
+  return memory;
+}
+
+void CudaDevice::copy_from_host(const void* host, Tensor device, Stream& stream) {
+  if (device.bytes() > 0) {
+    cuda_check(cudaMemcpyAsync(device.data(), host, static_cast<std::size_t>(device.bytes()),
+                               cudaMemcpyHostToDevice, handle_of(stream)),
+               "cudaMemcpyAsync from the host");
+  }
+}
+
+void CudaDevice::copy_to_host(ConstTensor device, void* host, Stream& stream) {
+  if (device.bytes() > 0) {
+    cuda_check(cudaMemcpyAsync(host, device.data(), static_cast<std::size_t>(device.bytes()),
+                               cudaMemcpyDeviceToHost, handle_of(stream)),
+               "cudaMemcpyAsync to the host");
+  }
+}
+
+std::unique_ptr<Stream> CudaDevice::make_side_stream(const std::string& /*name*/) {
+  return std::make_unique<CudaStream>(index_, *faults_);
+}
+
+cudaStream_t handle_of(Stream& stream) {
+  auto* const cuda = dynamic_cast<CudaStream*>(&innermost(stream));
+  check(cuda != nullptr, "work for a GPU was given a stream that is not of CUDA");
+  return cuda->use();
+}
+
+}  // namespace dstrain

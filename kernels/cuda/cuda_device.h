@@ -1,0 +1,60 @@
+// CudaDevice: memory, copies and streams of one GPU.
+//
+// Memory is taken with cudaMalloc, a call a region: the plan's regions are few, large and live as
+// long as the run, and a pool would round them up and hide what is free. Operations' scratch comes
+// from CUDA's stream-ordered pool (scratch.h) and stays there between operations.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/core/device.h"
+#include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/fault_box.h"
+
+namespace dstrain {
+
+/// What this process holds of a GPU through its CudaDevice, beside what CUDA itself takes.
+struct CudaMemoryUse {
+  std::int64_t region_bytes = 0;
+  std::int64_t peak_region_bytes = 0;
+  std::int64_t peak_scratch_bytes = 0;
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int index);
+
+  [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
+  /// "cuda:0, NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors, CUDA 13.0, driver 13.0".
+  [[nodiscard]] std::string description() const override;
+  [[nodiscard]] MemoryInfo memory_info() const override;
+  [[nodiscard]] DeviceMemory allocate(std::int64_t bytes, const std::string& what) override;
+  [[nodiscard]] DeviceMemory allocate_host(std::int64_t bytes, const std::string& what) override;
+  void copy_from_host(const void* host, Tensor device, Stream& stream) override;
+  void copy_to_host(ConstTensor device, void* host, Stream& stream) override;
+  [[nodiscard]] Stream& compute_stream() override { return *compute_; }
+  [[nodiscard]] std::unique_ptr<Stream> make_side_stream(const std::string& name) override;
+
+  [[nodiscard]] CudaMemoryUse memory_use() const;
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] int multiprocessors() const { return multiprocessors_; }
+  [[nodiscard]] FaultPointers faults() const { return faults_->pointers(); }
+
+ private:
+  void use() const;
+
+  int index_;
+  int multiprocessors_ = 0;
+  std::atomic<std::int64_t> region_bytes_ = 0;
+  std::atomic<std::int64_t> peak_region_bytes_ = 0;
+  std::unique_ptr<FaultBox> faults_;
+  std::unique_ptr<CudaStream> compute_;
+};
+
+/// The stream's handle, its device being made current. Throws where the stream is not a GPU's.
+cudaStream_t handle_of(Stream& stream);
+
+}  // namespace dstrain

@@ -1,0 +1,307 @@
+// Attention that is right for every dtype, head size and alignment, in f32 and without tensor
+// cores: what generation uses, what training uses in f32, and what the fast kernels
+// (flash_attention.cu) are held against. A warp goes through keys (or queries) one at a time, its
+// lanes side by side over the head's columns; the warps of a block share them out and are added up
+// in order.
+//
+// B batch, T queries of a sequence, H query heads, D head dim
+#include "kernels/cuda/device/attention.h"
+#include "kernels/cuda/device/block_sum.cuh"
+#include "kernels/cuda/device/elementwise.cuh"
+#include "kernels/math/vector_math.h"
+
+namespace dstrain::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr float kLowest = -3.0e38F;
+
+/// A lane's columns of a head: lane, lane + 32, …
+template <int kColumns>
+struct Columns {
+  float values[kColumns];
+
+  template <typename T>
+  __device__ void read(const T* from, int head_dim) {
+#pragma unroll
+    for (int k = 0; k < kColumns; ++k) {
+      const int d = static_cast<int>(threadIdx.x) % 32 + 32 * k;
+      values[k] = d < head_dim ? widen(from[d]) : 0.0F;
+    }
+  }
+  /// In all lanes.
+  __device__ float dot(const Columns& other) const {
+    float total = 0.0F;
+#pragma unroll
+    for (int k = 0; k < kColumns; ++k) {
+      total += values[k] * other.values[k];
+    }
+    return warp_reduce(total, Plus{});
+  }
+  __device__ void add(float factor, const Columns& other) {
+#pragma unroll
+    for (int k = 0; k < kColumns; ++k) {
+      values[k] += factor * other.values[k];
+    }
+  }
+  __device__ void scale(float factor) {
+#pragma unroll
+    for (int k = 0; k < kColumns; ++k) {
+      values[k] *= factor;
+    }
+  }
+};
+
+/// Columns of all warps, each times its factor, added in the order of the warps and written to `to`
+/// by the first warp. All threads of the block call this.
+template <int kColumns, typename T>
+__device__ void write_sum(const Columns<kColumns>& mine, float factor, T* to, int head_dim) {
+  __shared__ float of_warps[kWarps][32 * kColumns];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  __syncthreads();  // of_warps may still be read, from the call before
+#pragma unroll
+  for (int k = 0; k < kColumns; ++k) {
+    of_warps[warp][lane + 32 * k] = mine.values[k] * factor;
+  }
+  __syncthreads();
+  for (int d = static_cast<int>(threadIdx.x); d < head_dim; d += 32 * kWarps) {
+    float total = 0.0F;
+    for (int other = 0; other < kWarps; ++other) {
+      total += of_warps[other][d];
+    }
+    to[d] = narrow<T>(total);
+  }
+}
+
+/// A block for each query, head and sequence.
+template <int kColumns, typename T>
+__global__ void forward_kernel(AttentionInputs<T> in, T* out, float* logsumexp) {
+  __shared__ float largest_of_warps[kWarps];
+  __shared__ float total_of_warps[kWarps];
+  const int t = static_cast<int>(blockIdx.x);
+  const int head = static_cast<int>(blockIdx.y);
+  const std::int64_t b = blockIdx.z;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const T* const q = in.q + (b * in.queries + t) * in.query_stride + head * in.head_dim;
+  const std::int64_t kv = b * in.keys * in.key_stride + head / in.group * in.head_dim;
+
+  Columns<kColumns> query;
+  query.read(q, in.head_dim);
+  Columns<kColumns> sums{};
+  float largest = kLowest;
+  float total = 0.0F;
+  for (int u = warp; u <= in.first_position + t; u += kWarps) {
+    Columns<kColumns> key;
+    Columns<kColumns> value;
+    key.read(in.k + kv + u * in.key_stride, in.head_dim);
+    value.read(in.v + kv + u * in.key_stride, in.head_dim);
+    const float score = query.dot(key) * in.scale;
+    const float before = largest;
+    largest = fmaxf(largest, score);
+    const float shrink = fast_exp(before - largest);
+    const float weight = fast_exp(score - largest);
+    total = total * shrink + weight;
+    sums.scale(shrink);
+    sums.add(weight, value);
+  }
+  if (threadIdx.x % 32 == 0) {
+    largest_of_warps[warp] = largest;
+    total_of_warps[warp] = total;
+  }
+  __syncthreads();
+  float largest_of_all = kLowest;
+  for (int other = 0; other < kWarps; ++other) {
+    largest_of_all = fmaxf(largest_of_all, largest_of_warps[other]);
+  }
+  float total_of_all = 0.0F;
+  for (int other = 0; other < kWarps; ++other) {
+    total_of_all += total_of_warps[other] * fast_exp(largest_of_warps[other] - largest_of_all);
+  }
+  const float factor = fast_exp(largest - largest_of_all) / total_of_all;
+  const std::int64_t heads = in.query_heads;
+  write_sum(sums, factor, out + ((b * in.queries + t) * heads + head) * in.head_dim, in.head_dim);
+  if (logsumexp != nullptr && threadIdx.x == 0) {
+    logsumexp[(b * heads + head) * in.queries + t] = largest_of_all + logf(total_of_all);
+  }
+}
+
+/// delta = dout · out (Dao 2023, equation 4); a warp for each query, head and sequence.
+template <int kColumns, typename T>
+__global__ void delta_kernel(AttentionBackward<T> back) {
+  const AttentionInputs<T>& in = back.inputs;
+  const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;  // of out's heads
+  const std::int64_t heads = in.query_heads;
+  if (row >= in.batch * in.queries * heads) {
+    return;
+  }
+  Columns<kColumns> out;
+  Columns<kColumns> dout;
+  out.read(back.out + row * in.head_dim, in.head_dim);
+  dout.read(back.dout + row * in.head_dim, in.head_dim);
+  const float delta = out.dot(dout);
+  if (threadIdx.x % 32 == 0) {
+    const std::int64_t token = row / heads;
+    const std::int64_t b = token / in.queries;
+    back.delta[(b * heads + row % heads) * in.queries + token % in.queries] = delta;
+  }
+}
+
+/// Of one query and key: p = exp(score - logsumexp), dS = p (dout · v - delta) · scale.
+struct Pair {
+  float p;
+  float ds;
+};
+template <int kColumns>
+__device__ Pair pair_of(const Columns<kColumns>& q,
+                        const Columns<kColumns>& k,
+                        const Columns<kColumns>& v,
+                        const Columns<kColumns>& dout,
+                        float scale,
+                        float logsumexp,
+                        float delta) {
+  const float p = fast_exp(q.dot(k) * scale - logsumexp);
+  return {p, p * (dout.dot(v) - delta) * scale};
+}
+
+/// dQ = Σ over keys of dS K: a block for each query, head and sequence.
+template <int kColumns, typename T>
+__global__ void dq_kernel(AttentionBackward<T> back) {
+  const AttentionInputs<T>& in = back.inputs;
+  const int t = static_cast<int>(blockIdx.x);
+  const int head = static_cast<int>(blockIdx.y);
+  const std::int64_t b = blockIdx.z;
+  const std::int64_t q_at = (b * in.queries + t) * in.query_stride + head * in.head_dim;
+  const std::int64_t kv = b * in.keys * in.key_stride + head / in.group * in.head_dim;
+  const std::int64_t heads = in.query_heads;
+  const std::int64_t row = (b * heads + head) * in.queries + t;
+
+  Columns<kColumns> query;
+  Columns<kColumns> dout;
+  query.read(in.q + q_at, in.head_dim);
+  dout.read(back.dout + ((b * in.queries + t) * heads + head) * in.head_dim, in.head_dim);
+  Columns<kColumns> sums{};
+  for (int u = static_cast<int>(threadIdx.x) / 32; u <= t; u += kWarps) {
+    Columns<kColumns> key;
+    Columns<kColumns> value;
+    key.read(in.k + kv + u * in.key_stride, in.head_dim);
+    value.read(in.v + kv + u * in.key_stride, in.head_dim);
+    const Pair pair =
+        pair_of(query, key, value, dout, in.scale, back.logsumexp[row], back.delta[row]);
+    sums.add(pair.ds, key);
+  }
+  write_sum(sums, 1.0F, back.dq + q_at, in.head_dim);
+}
+
+/// dK = Σ over queries of dS Q and dV = Σ p dout: a block for each key, key/value head and
+/// sequence, over the group's query heads and their queries in order.
+template <int kColumns, typename T>
+__global__ void dkv_kernel(AttentionBackward<T> back) {
+  const AttentionInputs<T>& in = back.inputs;
+  const int u = static_cast<int>(blockIdx.x);
+  const int kv_head = static_cast<int>(blockIdx.y);
+  const std::int64_t b = blockIdx.z;
+  const std::int64_t kv_at = (b * in.keys + u) * in.key_stride + kv_head * in.head_dim;
+  const std::int64_t heads = in.query_heads;
+
+  Columns<kColumns> key;
+  Columns<kColumns> value;
+  key.read(in.k + kv_at, in.head_dim);
+  value.read(in.v + kv_at, in.head_dim);
+  Columns<kColumns> dk{};
+  Columns<kColumns> dv{};
+  const int later = in.queries - u;  // queries that see this key
+  for (int i = static_cast<int>(threadIdx.x) / 32; i < in.group * later; i += kWarps) {
+    const int head = kv_head * in.group + i / later;
+    const int t = u + i % later;
+    Columns<kColumns> query;
+    Columns<kColumns> dout;
+    query.read(in.q + (b * in.queries + t) * in.query_stride + head * in.head_dim, in.head_dim);
+    dout.read(back.dout + ((b * in.queries + t) * heads + head) * in.head_dim, in.head_dim);
+    const std::int64_t row = (b * heads + head) * in.queries + t;
+    const Pair pair =
+        pair_of(query, key, value, dout, in.scale, back.logsumexp[row], back.delta[row]);
+    dk.add(pair.ds, query);
+    dv.add(pair.p, dout);
+  }
+  write_sum(dk, 1.0F, back.dk + kv_at, in.head_dim);
+  write_sum(dv, 1.0F, back.dv + kv_at, in.head_dim);
+}
+
+template <typename T>
+__global__ void append_kernel(const T* rows,
+                              std::int64_t row_stride,
+                              T* cache,
+                              std::int64_t width) {
+  for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x) {
+    cache[std::int64_t{blockIdx.x} * width + c] = rows[std::int64_t{blockIdx.x} * row_stride + c];
+  }
+}
+
+/// Kernels are made for heads of up to 128 columns and of up to 256.
+template <typename F>
+void with_columns(int head_dim, F&& f) {
+  if (head_dim <= 128) {
+    f.template operator()<4>();
+  } else {
+    f.template operator()<8>();
+  }
+}
+
+template <typename T>
+dim3 grid_of(int rows, int heads, const AttentionInputs<T>& in) {
+  return dim3(static_cast<unsigned>(rows), static_cast<unsigned>(heads),
+              static_cast<unsigned>(in.batch));
+}
+
+}  // namespace
+
+template <typename T>
+void attention_forward(const Launch& to, const AttentionInputs<T>& in, T* out, float* logsumexp) {
+  with_columns(in.head_dim, [&]<int kColumns>() {
+    launch("attention_forward", forward_kernel<kColumns, T>,
+           grid_of(in.queries, in.query_heads, in), dim3(32 * kWarps), 0, to.stream, in, out,
+           logsumexp);
+  });
+}
+
+template <typename T>
+void attention_backward(const Launch& to, const AttentionBackward<T>& back) {
+  const AttentionInputs<T>& in = back.inputs;
+  const std::int64_t rows = std::int64_t{in.batch} * in.queries * in.query_heads;
+  const dim3 block(32 * kWarps);
+  with_columns(in.head_dim, [&]<int kColumns>() {
+    launch("attention_backward: delta", delta_kernel<kColumns, T>,
+           dim3(static_cast<unsigned>((rows + kWarps - 1) / kWarps)), block, 0, to.stream, back);
+    launch("attention_backward: dq", dq_kernel<kColumns, T>,
+           grid_of(in.queries, in.query_heads, in), block, 0, to.stream, back);
+    launch("attention_backward: dk, dv", dkv_kernel<kColumns, T>,
+           grid_of(in.keys, in.query_heads / in.group, in), block, 0, to.stream, back);
+  });
+}
+
+template <typename T>
+void append_to_cache(const Launch& to,
+                     const T* rows,
+                     std::int64_t row_stride,
+                     T* cache,
+                     std::int64_t count,
+                     std::int64_t width) {
+  launch("attention_cached: append", append_kernel<T>, dim3(static_cast<unsigned>(count)),
+         dim3(threads_for_row(width, 1, 256)), 0, to.stream, rows, row_stride, cache, width);
+}
+
+template void attention_forward(const Launch&, const AttentionInputs<float>&, float*, float*);
+template void attention_forward(const Launch&, const AttentionInputs<BF16>&, BF16*, float*);
+template void attention_forward(const Launch&, const AttentionInputs<F16>&, F16*, float*);
+template void attention_backward(const Launch&, const AttentionBackward<float>&);
+template void attention_backward(const Launch&, const AttentionBackward<BF16>&);
+template void attention_backward(const Launch&, const AttentionBackward<F16>&);
+template void append_to_cache(
+    const Launch&, const float*, std::int64_t, float*, std::int64_t, std::int64_t);
+template void append_to_cache(
+    const Launch&, const BF16*, std::int64_t, BF16*, std::int64_t, std::int64_t);
+template void append_to_cache(
+    const Launch&, const F16*, std::int64_t, F16*, std::int64_t, std::int64_t);
+
+}  // namespace dstrain::cuda

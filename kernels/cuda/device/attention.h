@@ -1,0 +1,63 @@
+// Causal attention over rows of T (float, BF16 or F16), forward, backward and over a cache.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/bf16.h"
+#include "kernels/core/f16.h"
+#include "kernels/cuda/device/launch.h"
+
+namespace dstrain::cuda {
+
+/// Where queries, keys and values of one or more sequences lie, in elements.
+template <typename T>
+struct AttentionInputs {
+  int batch;
+  int queries;         ///< of a sequence
+  int keys;            ///< of a sequence; query t sees keys [0, first_position + t]
+  int first_position;  ///< of the queries among the keys
+  int query_heads;
+  int group;  ///< query heads that share a key/value head
+  int head_dim;
+  float scale;
+  const T* q;  ///< of sequence 0, position 0, head 0; heads lie side by side
+  const T* k;
+  const T* v;
+  std::int64_t query_stride;  ///< from one position to the next
+  std::int64_t key_stride;    ///< of k and of v
+};
+
+constexpr int kWidestHead = 256;
+
+/// out: [batch][queries][heads · head_dim]. logsumexp: [batch][heads][queries]; nullptr: not
+/// wanted.
+template <typename T>
+void attention_forward(const Launch& to,
+                       const AttentionInputs<T>& inputs,
+                       T* out,
+                       float* logsumexp);
+
+template <typename T>
+struct AttentionBackward {
+  AttentionInputs<T> inputs;  ///< with as many queries as keys
+  const T* out;
+  const T* dout;
+  const float* logsumexp;
+  float* delta;  ///< [batch][heads][queries], scratch
+  T* dq;         ///< strides as those of q, k and v
+  T* dk;
+  T* dv;
+};
+template <typename T>
+void attention_backward(const Launch& to, const AttentionBackward<T>& backward);
+
+/// Keys and values of new positions go to their rows of a cache.
+template <typename T>
+void append_to_cache(const Launch& to,
+                     const T* rows,
+                     std::int64_t row_stride,
+                     T* cache,
+                     std::int64_t count,
+                     std::int64_t width);
+
+}  // namespace dstrain::cuda

@@ -1,0 +1,44 @@
+// CUDA C++ as the kernels here use it, and launch(). Everything beyond the language that a kernel
+// needs of the device comes through this file and tensor_core.cuh: the emulation of a GPU on the
+// processor (tests/emulated_cuda) has files of the same names and compiles the same kernels.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/cuda_check.h"
+
+namespace dstrain {
+
+/// The block's dynamic shared memory, `shared_bytes` of launch().
+template <typename T>
+__device__ T* dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char dynamic_shared_memory[];
+  return reinterpret_cast<T*>(dynamic_shared_memory);
+}
+
+/// Enqueues a kernel; `name` is what an error calls it. More than 48 KiB of dynamic shared memory
+/// has to be asked for, kernel by kernel.
+template <typename... Parameters, typename... Arguments>
+void launch(const char* name,
+            void (*kernel)(Parameters...),
+            dim3 grid,
+            dim3 block,
+            std::size_t shared_bytes,
+            cudaStream_t stream,
+            const Arguments&... arguments) {
+  constexpr std::size_t kWithoutAsking = std::size_t{48} << 10;
+  if (shared_bytes > kWithoutAsking) {
+    cuda_check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_bytes)),
+               name);
+  }
+  kernel<<<grid, block, shared_bytes, stream>>>(arguments...);
+  cuda_check(cudaGetLastError(), name);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,16 @@
+// What every launcher of this folder is given beside its operands.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/device/fault.h"
+
+namespace dstrain {
+
+struct Launch {
+  cudaStream_t stream;
+  int multiprocessors;
+  FaultPointers faults;
+};
+
+}  // namespace dstrain

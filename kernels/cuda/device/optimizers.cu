@@ -1,0 +1,332 @@
+// The optimizers: formulas of kernels/math on packs of neighbours. Floor: the bytes of all tensors
+// over the memory's bandwidth; AdamW with f32 state and a bf16 copy moves 4 + 3 · 8 + 2 bytes an
+// element.
+#include <algorithm>
+
+#include "kernels/cuda/device/block_sum.cuh"
+#include "kernels/cuda/device/elementwise.cuh"
+#include "kernels/cuda/device/optimizers.h"
+#include "kernels/cuda/device/reduce.h"
+
+namespace dstrain::cuda {
+namespace {
+
+template <int kWidth>
+__device__ void load_floats(ConstFloats from, std::int64_t i, float (&to)[kWidth]) {
+  switch (from.format) {
+    case FloatFormat::kF32:
+      load(static_cast<const float*>(from.data) + i, to);
+      return;
+    case FloatFormat::kBF16:
+      load(static_cast<const BF16*>(from.data) + i, to);
+      return;
+    case FloatFormat::kF16:
+      load(static_cast<const F16*>(from.data) + i, to);
+      return;
+  }
+}
+/// Zeros where there is no such tensor.
+template <int kWidth>
+__device__ void load_floats(Floats from, std::int64_t i, float (&to)[kWidth]) {
+  if (from.data != nullptr) {
+    load_floats(ConstFloats{from.data, from.format}, i, to);
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) {
+    to[k] = 0.0F;
+  }
+}
+
+/// Nothing where there is no such tensor.
+template <int kWidth>
+__device__ void store_floats(Floats to, std::int64_t i, const float (&from)[kWidth]) {
+  if (to.data == nullptr) {
+    return;
+  }
+  switch (to.format) {
+    case FloatFormat::kF32:
+      store(static_cast<float*>(to.data) + i, from);
+      return;
+    case FloatFormat::kBF16:
+      store(static_cast<BF16*>(to.data) + i, from);
+      return;
+    case FloatFormat::kF16:
+      store(static_cast<F16*>(to.data) + i, from);
+      return;
+  }
+}
+
+/// Random words of kWidth neighbouring elements, [word][element]; the same as on the CPU.
+template <int kWidth>
+__device__ void noise_words(const RoundingNoise& noise,
+                            std::int64_t i,
+                            std::uint32_t (&words)[3][kWidth]) {
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) {
+    const auto element = static_cast<std::uint64_t>(noise.first_element + i + k);
+    std::uint32_t counter[4] = {
+        static_cast<std::uint32_t>(element), static_cast<std::uint32_t>(element >> 32),
+        static_cast<std::uint32_t>(noise.stream), static_cast<std::uint32_t>(noise.stream >> 32)};
+    philox_rounds(noise.seed, counter);
+    words[0][k] = counter[0];
+    words[1][k] = counter[1];
+    words[2][k] = counter[2];
+  }
+}
+
+__device__ bool is_rounded(Floats x) {
+  return x.data != nullptr && x.format == FloatFormat::kBF16;
+}
+
+/// Values of a bf16 state become what stochastic rounding makes of them.
+template <int kWidth>
+__device__ void round_state(Floats to,
+                            const std::uint32_t (&random)[kWidth],
+                            float (&values)[kWidth]) {
+  if (is_rounded(to)) {
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      values[k] = __builtin_bit_cast(float, stochastic_bf16(values[k], random[k]));
+    }
+  }
+}
+
+/// element(gradient, master, first moment, second moment), the last three in place.
+template <typename Element>
+struct Update {
+  OptimizerRange range;
+  Element element;
+
+  template <int kWidth>
+  __device__ void at(std::int64_t i) const {
+    float gradient[kWidth];
+    float master[kWidth];
+    float first[kWidth];
+    float second[kWidth];
+    load_floats(range.gradient, i, gradient);
+    load_floats(range.master, i, master);
+    load_floats(range.first_moment, i, first);
+    load_floats(range.second_moment, i, second);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      element(gradient[k], master[k], first[k], second[k]);
+    }
+    if (is_rounded(range.master) || is_rounded(range.first_moment) ||
+        is_rounded(range.second_moment)) {
+      std::uint32_t words[3][kWidth];
+      noise_words(range.noise, i, words);
+      round_state(range.first_moment, words[0], first);
+      round_state(range.second_moment, words[1], second);
+      round_state(range.master, words[2], master);
+    }
+    store_floats(range.first_moment, i, first);
+    store_floats(range.second_moment, i, second);
+    store_floats(range.master, i, master);
+    store_floats(range.parameters, i, master);
+  }
+};
+
+struct Adamw {
+  AdamwFactors step;
+  __device__ void operator()(float gradient, float& master, float& m, float& v) const {
+    adamw_element(step, gradient, master, m, v);
+  }
+};
+struct Sgd {
+  SgdFactors step;
+  __device__ void operator()(float gradient, float& master, float& buffer, float& /*v*/) const {
+    sgd_element(step, gradient, master, buffer);
+  }
+};
+struct Adagrad {
+  AdagradStep step;
+  __device__ void operator()(float gradient, float& master, float& /*m*/, float& sum) const {
+    adagrad_element(step, gradient, master, sum);
+  }
+};
+struct Lion {
+  LionStep step;
+  __device__ void operator()(float gradient, float& master, float& m, float& /*v*/) const {
+    lion_element(step, gradient, master, m);
+  }
+};
+
+bool aligned(const OptimizerRange& range) {
+  return all_aligned(range.gradient.data, range.master.data, range.first_moment.data,
+                     range.second_moment.data, range.parameters.data);
+}
+
+template <typename Element>
+void update(const char* name,
+            const Launch& to,
+            const Element& element,
+            const OptimizerRange& range,
+            std::int64_t n) {
+  launch_elementwise(name, to, n, aligned(range), Update<Element>{range, element});
+}
+
+constexpr int kThreads = 256;
+
+/// Moments, and for each block the sums of squares of old parameters and direction. One thread a
+/// pack, a grid apart; which element goes where depends on n alone.
+template <bool kAligned>
+__global__ void lamb_moments_kernel(LambFactors step,
+                                    OptimizerRange range,
+                                    std::int64_t n,
+                                    double* partials) {
+  double of_parameters = 0.0;
+  double of_direction = 0.0;
+  const auto take = [&](std::int64_t i, auto& gradient) {
+    constexpr int kWidth = sizeof(gradient) / sizeof(float);
+    float master[kWidth];
+    float first[kWidth];
+    float second[kWidth];
+    load_floats(range.gradient, i, gradient);
+    load_floats(range.master, i, master);
+    load_floats(range.first_moment, i, first);
+    load_floats(range.second_moment, i, second);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      lamb_moments_element(step, gradient[k], first[k], second[k]);
+      const auto parameter = static_cast<double>(master[k]);
+      const auto direction =
+          static_cast<double>(lamb_direction(step, master[k], first[k], second[k]));
+      of_parameters += parameter * parameter;
+      of_direction += direction * direction;
+    }
+    store_floats(range.first_moment, i, first);
+    store_floats(range.second_moment, i, second);
+  };
+  const std::int64_t thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads * kPackWidth;
+  for (std::int64_t i = thread * kPackWidth; i < n; i += stride) {
+    if (kAligned && i + kPackWidth <= n) {
+      float gradient[kPackWidth];
+      take(i, gradient);
+    } else {
+      for (int k = 0; k < kPackWidth && i + k < n; ++k) {
+        float gradient[1];
+        take(i + k, gradient);
+      }
+    }
+  }
+  const double parameters = block_sum(of_parameters);
+  const double direction = block_sum(of_direction);
+  if (threadIdx.x == 0) {
+    partials[2 * std::int64_t{blockIdx.x}] = parameters;
+    partials[2 * std::int64_t{blockIdx.x} + 1] = direction;
+  }
+}
+
+struct LambApply {
+  LambStep step;
+  LambFactors factors;
+  const double* squares_2;
+  __device__ void operator()(float /*gradient*/, float& master, float& m, float& v) const {
+    const float trust_ratio = lamb_trust_ratio(step, squares_2[0], squares_2[1]);
+    master = master - factors.step_size * trust_ratio * lamb_direction(factors, master, m, v);
+  }
+};
+
+/// As Update, without writing the moments.
+struct LambStepBody {
+  OptimizerRange range;
+  LambApply element;
+
+  template <int kWidth>
+  __device__ void at(std::int64_t i) const {
+    float master[kWidth];
+    float first[kWidth];
+    float second[kWidth];
+    load_floats(range.master, i, master);
+    load_floats(range.first_moment, i, first);
+    load_floats(range.second_moment, i, second);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      element(0.0F, master[k], first[k], second[k]);
+    }
+    store_floats(range.master, i, master);
+    store_floats(range.parameters, i, master);
+  }
+};
+
+struct Muon {
+  MuonStep step;
+  ConstFloats gradient;
+  float* buffer;
+  Floats update;
+
+  template <int kWidth>
+  __device__ void at(std::int64_t i) const {
+    float gradients[kWidth];
+    float buffers[kWidth];
+    load_floats(gradient, i, gradients);
+    load(buffer + i, buffers);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      gradients[k] = muon_element(step, gradients[k], buffers[k]);
+    }
+    store_floats(update, i, gradients);
+    store(buffer + i, buffers);
+  }
+};
+
+}  // namespace
+
+void adamw(const Launch& to, const AdamwStep& step, const OptimizerRange& range, std::int64_t n) {
+  update("adamw", to, Adamw{adamw_factors(step)}, range, n);
+}
+
+void sgd(const Launch& to, const SgdStep& step, const OptimizerRange& range, std::int64_t n) {
+  update("sgd", to, Sgd{sgd_factors(step)}, range, n);
+}
+
+void adagrad(const Launch& to,
+             const AdagradStep& step,
+             const OptimizerRange& range,
+             std::int64_t n) {
+  update("adagrad", to, Adagrad{step}, range, n);
+}
+
+void lion(const Launch& to, const LionStep& step, const OptimizerRange& range, std::int64_t n) {
+  update("lion", to, Lion{step}, range, n);
+}
+
+std::int64_t lamb_partials(std::int64_t n) {
+  return 2 * sum_blocks(n);
+}
+
+void lamb_moments(const Launch& to,
+                  const LambStep& step,
+                  const OptimizerRange& range,
+                  std::int64_t n,
+                  double* partials,
+                  double* squares_2) {
+  const std::int64_t blocks = sum_blocks(n);
+  auto* const kernel = aligned(range) ? lamb_moments_kernel<true> : lamb_moments_kernel<false>;
+  launch("lamb_moments", kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, to.stream,
+         lamb_factors(step), range, n, partials);
+  sum_partials(to, partials, blocks, 2, squares_2, false);
+}
+
+void lamb_apply(const Launch& to,
+                const LambStep& step,
+                const OptimizerRange& range,
+                std::int64_t n,
+                const double* squares_2) {
+  launch_elementwise("lamb_apply", to, n, aligned(range),
+                     LambStepBody{range, {step, lamb_factors(step), squares_2}});
+}
+
+void muon_momentum(const Launch& to,
+                   const MuonStep& step,
+                   ConstFloats gradient,
+                   float* buffer,
+                   Floats update,
+                   std::int64_t n) {
+  launch_elementwise("muon_momentum", to, n, all_aligned(gradient.data, buffer, update.data),
+                     Muon{step, gradient, buffer, update});
+}
+
+}  // namespace dstrain::cuda

@@ -1,0 +1,214 @@
+// Two stages each: many blocks write a partial sum apiece, then the partial sums are added. Which
+// element goes to which block and thread depends on sizes alone, not on addresses.
+#include <algorithm>
+
+#include "kernels/cuda/device/block_sum.cuh"
+#include "kernels/cuda/device/floats.cuh"
+#include "kernels/cuda/device/reduce.h"
+
+namespace dstrain::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kMostBlocks = 1024;
+
+template <Of kOf>
+__device__ double term(float x) {
+  const auto wide = static_cast<double>(x);
+  return kOf == Of::kSquares ? wide * wide : wide;
+}
+
+// One thread takes packs of eight, a grid apart. Floor: the bytes of x.
+template <bool kAligned, Of kOf, typename T>
+__global__ void sum_kernel(const T* x, std::int64_t n, double* partials) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads * kPackWidth;
+  double total = 0.0;
+  for (std::int64_t i = thread * kPackWidth; i < n; i += stride) {
+    if (kAligned && i + kPackWidth <= n) {
+      float values[kPackWidth];
+      load(x + i, values);
+#pragma unroll
+      for (int k = 0; k < kPackWidth; ++k) {
+        total += term<kOf>(values[k]);
+      }
+    } else {
+      for (int k = 0; k < kPackWidth && i + k < n; ++k) {
+        total += term<kOf>(widen(x[i + k]));
+      }
+    }
+  }
+  const double of_block = block_sum(total);
+  if (threadIdx.x == 0) {
+    partials[blockIdx.x] = of_block;
+  }
+}
+
+/// One block for each total.
+__global__ void sum_partials_kernel(
+    const double* partials, std::int64_t blocks, int count, double* totals, bool adds) {
+  double total = 0.0;
+  for (std::int64_t block = threadIdx.x; block < blocks; block += kThreads) {
+    total += partials[block * count + blockIdx.x];
+  }
+  const double all = block_sum(total);
+  if (threadIdx.x == 0) {
+    totals[blockIdx.x] = adds ? totals[blockIdx.x] + all : all;
+  }
+}
+
+constexpr int kColumnThreads = 32;
+constexpr int kRowThreads = 8;
+
+// A block sums 32 packs of columns over one chunk of rows: eight rows at a time, a thread a pack.
+// Floor: the bytes of x.
+template <int kWidth, typename T>
+__global__ void column_sums_kernel(const T* x,
+                                   std::int64_t rows,
+                                   std::int64_t stride,
+                                   std::int64_t width,
+                                   std::int64_t chunk_rows,
+                                   float* sums,
+                                   bool adds) {
+  __shared__ float of_threads[kRowThreads][kColumnThreads * kWidth];
+  const std::int64_t column = (std::int64_t{blockIdx.x} * kColumnThreads + threadIdx.x) * kWidth;
+  const std::int64_t begin = std::int64_t{blockIdx.y} * chunk_rows;
+  const std::int64_t end = begin + chunk_rows < rows ? begin + chunk_rows : rows;
+  float totals[kWidth] = {};
+  if (column < width) {
+#pragma unroll 4
+    for (std::int64_t row = begin + threadIdx.y; row < end; row += kRowThreads) {
+      float values[kWidth];
+      load(x + row * stride + column, values);
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        totals[k] += values[k];
+      }
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) {
+    of_threads[threadIdx.y][threadIdx.x * kWidth + k] = totals[k];
+  }
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= width) {
+    return;
+  }
+  float* const out = sums + std::int64_t{blockIdx.y} * width + column;
+  for (int k = 0; k < kWidth; ++k) {
+    float total = 0.0F;
+    for (int thread = 0; thread < kRowThreads; ++thread) {
+      total += of_threads[thread][threadIdx.x * kWidth + k];
+    }
+    out[k] = adds ? out[k] + total : total;
+  }
+}
+
+template <typename T>
+void launch_column_sums(const Launch& to,
+                        const T* x,
+                        std::int64_t rows,
+                        std::int64_t stride,
+                        std::int64_t width,
+                        std::int64_t chunks,
+                        float* sums,
+                        bool adds) {
+  const std::int64_t chunk_rows = (rows + chunks - 1) / chunks;
+  const dim3 block(kColumnThreads, kRowThreads);
+  const auto grid = [&](std::int64_t pack) {
+    const std::int64_t columns = kColumnThreads * pack;
+    return dim3(static_cast<unsigned>((width + columns - 1) / columns),
+                static_cast<unsigned>(chunks));
+  };
+  if (width % kPackWidth == 0 && stride % kPackWidth == 0 && all_aligned(x)) {
+    launch("column sums", column_sums_kernel<kPackWidth, T>, grid(kPackWidth), block, 0, to.stream,
+           x, rows, stride, width, chunk_rows, sums, adds);
+  } else {
+    launch("column sums", column_sums_kernel<1, T>, grid(1), block, 0, to.stream, x, rows, stride,
+           width, chunk_rows, sums, adds);
+  }
+}
+
+}  // namespace
+
+std::int64_t sum_blocks(std::int64_t n) {
+  constexpr std::int64_t kElements = std::int64_t{kThreads} * kPackWidth;
+  return std::clamp<std::int64_t>((n + kElements - 1) / kElements, 1, kMostBlocks);
+}
+
+template <typename T>
+void sum_elements(const Launch& to,
+                  const T* x,
+                  std::int64_t n,
+                  Of of,
+                  double* partials,
+                  double* total,
+                  bool adds) {
+  const std::int64_t blocks = sum_blocks(n);
+  const dim3 grid(static_cast<unsigned>(blocks));
+  const auto run = [&](auto* kernel) {
+    launch("sum", kernel, grid, dim3(kThreads), 0, to.stream, x, n, partials);
+  };
+  if (of == Of::kSquares) {
+    run(all_aligned(x) ? sum_kernel<true, Of::kSquares, T> : sum_kernel<false, Of::kSquares, T>);
+  } else {
+    run(all_aligned(x) ? sum_kernel<true, Of::kValues, T> : sum_kernel<false, Of::kValues, T>);
+  }
+  sum_partials(to, partials, blocks, 1, total, adds);
+}
+
+void sum_partials(const Launch& to,
+                  const double* partials,
+                  std::int64_t blocks,
+                  int count,
+                  double* totals,
+                  bool adds) {
+  launch("sum of partial sums", sum_partials_kernel, dim3(static_cast<unsigned>(count)),
+         dim3(kThreads), 0, to.stream, partials, blocks, count, totals, adds);
+}
+
+std::int64_t column_chunks(std::int64_t rows) {
+  constexpr std::int64_t kFewestRows = 64;
+  constexpr std::int64_t kMostChunks = 128;
+  return std::clamp<std::int64_t>((rows + kFewestRows - 1) / kFewestRows, 1, kMostChunks);
+}
+
+template <typename T>
+void column_sums(const Launch& to,
+                 const T* x,
+                 std::int64_t rows,
+                 std::int64_t width,
+                 float* partials,
+                 float* sums,
+                 bool adds) {
+  if (width == 0) {
+    return;
+  }
+  const std::int64_t chunks = column_chunks(rows);
+  launch_column_sums(to, x, rows, width, width, chunks, partials, false);
+  add_partial_rows(to, partials, chunks, width, width, sums, adds);
+}
+
+void add_partial_rows(const Launch& to,
+                      const float* partials,
+                      std::int64_t rows,
+                      std::int64_t stride,
+                      std::int64_t width,
+                      float* sums,
+                      bool adds) {
+  if (width > 0) {
+    launch_column_sums(to, partials, rows, stride, width, 1, sums, adds);
+  }
+}
+
+template void sum_elements(const Launch&, const float*, std::int64_t, Of, double*, double*, bool);
+template void sum_elements(const Launch&, const BF16*, std::int64_t, Of, double*, double*, bool);
+template void sum_elements(const Launch&, const F16*, std::int64_t, Of, double*, double*, bool);
+template void column_sums(
+    const Launch&, const float*, std::int64_t, std::int64_t, float*, float*, bool);
+template void column_sums(
+    const Launch&, const BF16*, std::int64_t, std::int64_t, float*, float*, bool);
+template void column_sums(
+    const Launch&, const F16*, std::int64_t, std::int64_t, float*, float*, bool);
+
+}  // namespace dstrain::cuda

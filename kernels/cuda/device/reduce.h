@@ -1,0 +1,53 @@
+// Sums in a fixed order: of all elements, and of columns. T: float, BF16 or F16.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/bf16.h"
+#include "kernels/core/f16.h"
+#include "kernels/cuda/device/launch.h"
+
+namespace dstrain::cuda {
+
+enum class Of : std::uint8_t { kValues, kSquares };
+
+/// Doubles of scratch that sum_elements wants.
+std::int64_t sum_blocks(std::int64_t n);
+/// *total = or += the sum of the elements, or of their squares.
+template <typename T>
+void sum_elements(const Launch& to,
+                  const T* x,
+                  std::int64_t n,
+                  Of of,
+                  double* partials,
+                  double* total,
+                  bool adds);
+/// totals[k] = or += Σ over blocks of partials[block][k], for `count` totals.
+void sum_partials(const Launch& to,
+                  const double* partials,
+                  std::int64_t blocks,
+                  int count,
+                  double* totals,
+                  bool adds);
+
+/// Chunks of rows that column_sums sums apart: floats of scratch wanted are this · width.
+std::int64_t column_chunks(std::int64_t rows);
+/// sums[width] = or += the sums over the rows of x.
+template <typename T>
+void column_sums(const Launch& to,
+                 const T* x,
+                 std::int64_t rows,
+                 std::int64_t width,
+                 float* partials,
+                 float* sums,
+                 bool adds);
+/// sums[c] = or += Σ over rows of partials[row · stride + c].
+void add_partial_rows(const Launch& to,
+                      const float* partials,
+                      std::int64_t rows,
+                      std::int64_t stride,
+                      std::int64_t width,
+                      float* sums,
+                      bool adds);
+
+}  // namespace dstrain::cuda

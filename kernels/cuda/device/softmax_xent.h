@@ -1,0 +1,43 @@
+// Softmax cross-entropy of rows of logits, whole or a slice of the vocabulary. T: float, BF16, F16.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/bf16.h"
+#include "kernels/core/f16.h"
+#include "kernels/cuda/device/launch.h"
+
+namespace dstrain::cuda {
+
+template <typename T>
+struct LogitRows {
+  T* logits;  ///< only written for the gradient
+  std::int64_t tokens;
+  std::int64_t columns;
+  std::int64_t real;   ///< columns that are not padding
+  std::int64_t first;  ///< the entry of the vocabulary that column 0 is
+  const std::int32_t* targets;
+};
+
+template <typename T>
+void cross_entropy_losses(const Launch& to, const LogitRows<T>& rows, float* losses);
+template <typename T>
+void cross_entropy_losses_and_gradient(const Launch& to,
+                                       const LogitRows<T>& rows,
+                                       float gradient_scale,
+                                       float* losses);
+template <typename T>
+void cross_entropy_stats(const Launch& to, const LogitRows<T>& rows, float* stats_N3);
+template <typename T>
+void cross_entropy_gradient(const Launch& to,
+                            const LogitRows<T>& rows,
+                            const float* logsumexp,
+                            float gradient_scale);
+void cross_entropy_combine(const Launch& to,
+                           const float* stats_RN3,
+                           std::int64_t ranks,
+                           std::int64_t tokens,
+                           float* logsumexp,
+                           float* losses);
+
+}  // namespace dstrain::cuda

@@ -1,0 +1,52 @@
+#include "kernels/cuda/fault_box.h"
+
+#include <fmt/format.h>
+
+#include "kernels/core/check.h"
+#include "kernels/cuda/cuda_check.h"
+
+namespace dstrain {
+namespace {
+
+const char* name_of(FaultSource source) {
+  switch (source) {
+    case FaultSource::kTokens:
+      return "embedding: token id";
+    case FaultSource::kTokensOfGradient:
+      return "embedding gradient: token id";
+    case FaultSource::kTargets:
+      return "cross-entropy: target";
+    case FaultSource::kNone:
+      break;
+  }
+  return "number";
+}
+
+}  // namespace
+
+FaultBox::FaultBox() {
+  cuda_check(cudaMalloc(reinterpret_cast<void**>(&raised_), sizeof(int)), "cudaMalloc of a flag");
+  cuda_check(cudaMemset(raised_, 0, sizeof(int)), "cudaMemset of a flag");
+  cuda_check(cudaHostAlloc(reinterpret_cast<void**>(&seen_), sizeof(Fault), cudaHostAllocMapped),
+             "cudaHostAlloc of a flag");
+  *seen_ = Fault{FaultSource::kNone, 0, 0};
+}
+
+FaultBox::~FaultBox() {
+  (void)cudaFree(raised_);
+  (void)cudaFreeHost(seen_);
+}
+
+void FaultBox::rethrow() {
+  const volatile Fault* const written = seen_;  // by the GPU
+  if (written->source == FaultSource::kNone) {
+    return;
+  }
+  const Fault fault{written->source, written->id, written->vocab_size};
+  seen_->source = FaultSource::kNone;
+  cuda_check(cudaMemset(raised_, 0, sizeof(int)), "cudaMemset of a flag");
+  throw InternalError(fmt::format("{} {} is outside the vocabulary [0, {})", name_of(fault.source),
+                                  fault.id, fault.vocab_size));
+}
+
+}  // namespace dstrain

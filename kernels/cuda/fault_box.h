@@ -1,0 +1,31 @@
+// FaultBox: how a kernel refuses what only it sees, such as a token outside the vocabulary. The
+// host cannot look at the numbers without waiting for the GPU; so a kernel looks at them, writes
+// what is wrong here, and the operation's other kernels leave everything untouched. The next time
+// that the host waits for a stream, it throws.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/device/fault.h"
+
+namespace dstrain {
+
+class FaultBox {
+ public:
+  /// Of the current device.
+  FaultBox();
+  FaultBox(const FaultBox&) = delete;
+  FaultBox& operator=(const FaultBox&) = delete;
+  ~FaultBox();
+
+  /// What kernels write to.
+  [[nodiscard]] FaultPointers pointers() const { return {raised_, seen_}; }
+  /// Throws InternalError where a kernel has found a fault, once.
+  void rethrow();
+
+ private:
+  int* raised_ = nullptr;  // on the device: not zero from the first fault on
+  Fault* seen_ = nullptr;  // on the host, where the GPU can write: read without a call of CUDA
+};
+
+}  // namespace dstrain

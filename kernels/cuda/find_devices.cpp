@@ -1,0 +1,61 @@
+#include "kernels/cuda/find_devices.h"
+
+#include <fmt/format.h>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_check.h"
+
+namespace dstrain {
+namespace {
+
+/// CUDA counts versions as 1000 · major + 10 · minor.
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string why_no_device(cudaError_t status) {
+  int driver = 0;
+  const bool has_driver = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
+  if (!has_driver) {
+    return "no CUDA driver is installed on this machine (libcuda.so.1)";
+  }
+  if (status == cudaErrorInsufficientDriver) {
+    return fmt::format(
+        "the CUDA driver is for CUDA {}, which is older than what this program wants",
+        version_text(driver));
+  }
+  if (status == cudaErrorNoDevice || status == cudaSuccess) {
+    return "the CUDA driver sees no device (is CUDA_VISIBLE_DEVICES empty?)";
+  }
+  return fmt::format("the CUDA driver answers: {} ({})", cudaGetErrorString(status),
+                     cudaGetErrorName(status));
+}
+
+}  // namespace
+
+std::string describe_cuda_device(int index) {
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  int driver = 0;
+  cuda_check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  return fmt::format("{}, sm_{}{}, {} multiprocessors, CUDA {}, driver {}", properties.name,
+                     properties.major, properties.minor, properties.multiProcessorCount,
+                     version_text(CUDART_VERSION), version_text(driver));
+}
+
+CudaDevices find_cuda_devices() {
+  CudaDevices found{.built_with = "CUDA " + version_text(CUDART_VERSION)};
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    (void)cudaGetLastError();
+    found.why_none = why_no_device(status);
+    return found;
+  }
+  for (int index = 0; index < count; ++index) {
+    found.names.push_back(describe_cuda_device(index));
+  }
+  return found;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,11 @@
+// Which GPUs there are, told without taking memory on any of them.
+#pragma once
+
+#include <string>
+
+namespace dstrain {
+
+/// "NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors, CUDA 13.0, driver 13.0".
+std::string describe_cuda_device(int index);
+
+}  // namespace dstrain

@@ -1,0 +1,155 @@
+// Linear layers: products by cuBLASLt; bias gradients by our own kernel, which llm.c found faster
+// than cuBLASLt's epilogue for them.
+//
+// N tokens, I inputs, O outputs
+#include <string_view>
+
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/device/elementwise.h"
+#include "kernels/cuda/device/reduce.h"
+#include "kernels/cuda/scratch.h"
+#include "kernels/cuda/typed.h"
+
+namespace dstrain {
+namespace {
+
+void expect_matrix(const ConstTensor& tensor,
+                   std::string_view name,
+                   std::int64_t rows,
+                   std::int64_t columns) {
+  check(tensor.shape() == Shape{rows, columns}, "{} is {}, expected [{}, {}]", name,
+        tensor.shape().to_string(), rows, columns);
+}
+
+void expect_operands(const ConstTensor& left, const ConstTensor& right) {
+  check(left.shape().rank() == 2 && right.shape().rank() == 2,
+        "a matrix product of tensors of shapes {} and {}", left.shape().to_string(),
+        right.shape().to_string());
+  expect_compute_dtype(left.dtype(), "a matrix");
+  check(left.dtype() == right.dtype(), "a matrix product of {} and {}, expected both the same",
+        name_of(left.dtype()), name_of(right.dtype()));
+}
+
+}  // namespace
+
+void CudaOps::linear_forward(
+    ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) {
+  expect_operands(x_NI, w_OI);
+  const std::int64_t n = x_NI.dim(0);
+  const std::int64_t i = x_NI.dim(1);
+  const std::int64_t o = w_OI.dim(0);
+  expect_matrix(w_OI, "the weight", o, i);
+  expect_matrix(y_NO, "the output", n, o);
+  expect_optional(bias_O, "bias", x_NI.dtype(), o);
+  const bool in_product = y_NO.dtype() == x_NI.dtype();
+  multiply({.m = n,
+            .n = o,
+            .k = i,
+            .a_transposed = false,
+            .b_transposed = true,
+            .adds = false,
+            .in = x_NI.dtype(),
+            .out = y_NO.dtype(),
+            .a = x_NI.data(),
+            .b = w_OI.data(),
+            .bias = in_product ? bias_O.data() : nullptr,
+            .c = y_NO.data()},
+           stream);
+  if (!bias_O.empty() && (!in_product || i == 0)) {
+    with_dtype(y_NO.dtype(), [&]<typename Y>() {
+      with_dtype(bias_O.dtype(), [&]<typename T>() {
+        if constexpr (std::is_same_v<Y, T> || std::is_same_v<Y, float>) {
+          cuda::add_to_rows(on(stream), pointer<Y>(y_NO), pointer<T>(bias_O), n, o);
+        }
+      });
+    });
+  }
+}
+
+void CudaOps::linear_backward_input(ConstTensor dy_NO,
+                                    ConstTensor w_OI,
+                                    Tensor dx_NI,
+                                    Stream& stream) {
+  expect_operands(dy_NO, w_OI);
+  const std::int64_t n = dy_NO.dim(0);
+  const std::int64_t o = dy_NO.dim(1);
+  const std::int64_t i = w_OI.dim(1);
+  expect_matrix(w_OI, "the weight", o, i);
+  expect_matrix(dx_NI, "the input's gradient", n, i);
+  multiply({.m = n,
+            .n = i,
+            .k = o,
+            .a_transposed = false,
+            .b_transposed = false,
+            .adds = false,
+            .in = dy_NO.dtype(),
+            .out = dx_NI.dtype(),
+            .a = dy_NO.data(),
+            .b = w_OI.data(),
+            .bias = nullptr,
+            .c = dx_NI.data()},
+           stream);
+}
+
+void CudaOps::linear_backward_weight(
+    ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write, Stream& stream) {
+  expect_operands(dy_NO, x_NI);
+  const std::int64_t n = dy_NO.dim(0);
+  const std::int64_t o = dy_NO.dim(1);
+  const std::int64_t i = x_NI.dim(1);
+  expect_matrix(x_NI, "the input", n, i);
+  expect_matrix(dw_OI, "the weight's gradient", o, i);
+  check(dw_OI.dtype() == DType::kF32, "the weight's gradient is {}, expected f32",
+        name_of(dw_OI.dtype()));
+  multiply({.m = o,
+            .n = i,
+            .k = n,
+            .a_transposed = true,
+            .b_transposed = false,
+            .adds = write == Write::kAdd,
+            .in = dy_NO.dtype(),
+            .out = DType::kF32,
+            .a = dy_NO.data(),
+            .b = x_NI.data(),
+            .bias = nullptr,
+            .c = dw_OI.data()},
+           stream);
+}
+
+void CudaOps::multiply(const CudaProduct& product, Stream& stream) {
+  check(product.out == DType::kF32 || product.out == product.in, "a product of {} matrices into {}",
+        name_of(product.in), name_of(product.out));
+  if (product.m == 0 || product.n == 0) {
+    return;
+  }
+  const cudaStream_t handle = handle_of(stream);
+  if (product.k > 0) {
+    matmul_.run(product, handle);
+  } else if (!product.adds) {
+    const std::int64_t bytes = product.m * product.n * size_of(product.out);
+    cuda_check(cudaMemsetAsync(product.c, 0, static_cast<std::size_t>(bytes), handle),
+               "cudaMemsetAsync");
+  }
+}
+
+void CudaOps::linear_backward_bias(ConstTensor dy_NO, Tensor dbias_O, Write write, Stream& stream) {
+  const auto [tokens, outputs] = as_matrix(dy_NO);
+  expect(dbias_O, "dbias", DType::kF32, outputs);
+  const Launch to = on(stream);
+  const Scratch partials(cuda::column_chunks(tokens) * outputs * size_of(DType::kF32), to.stream);
+  with_dtype(dy_NO.dtype(), [&, tokens = tokens, outputs = outputs]<typename T>() {
+    cuda::column_sums(to, pointer<T>(dy_NO), tokens, outputs, partials.as<float>(),
+                      pointer<float>(dbias_O), write == Write::kAdd);
+  });
+}
+
+void CudaOps::add_bias(Tensor y_NO, ConstTensor bias_O, Stream& stream) {
+  const auto [tokens, outputs] = as_matrix(y_NO);
+  expect(bias_O, "bias", y_NO.dtype(), outputs);
+  with_dtype(y_NO.dtype(), [&, tokens = tokens, outputs = outputs]<typename T>() {
+    cuda::add_to_rows(on(stream), pointer<T>(y_NO), pointer<T>(bias_O), tokens, outputs);
+  });
+}
+
+}  // namespace dstrain

@@ -1,0 +1,34 @@
+// Sums in a fixed order.
+#include "kernels/cuda/device/reduce.h"
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/scratch.h"
+#include "kernels/cuda/typed.h"
+
+namespace dstrain {
+namespace {
+
+template <typename T>
+void sum_into(
+    const Launch& to, const ConstTensor& values, cuda::Of of, const Tensor& total, Write write) {
+  const std::int64_t n = values.numel();
+  expect(values, "values", DTypeOf<T>::value, n);
+  expect(total, "total", DType::kF64, 1);
+  const Scratch partials(cuda::sum_blocks(n) * size_of(DType::kF64), to.stream);
+  cuda::sum_elements(to, pointer<T>(values), n, of, partials.as<double>(), pointer<double>(total),
+                     write == Write::kAdd);
+}
+
+}  // namespace
+
+void CudaOps::sum(ConstTensor values, Tensor total, Write write, Stream& stream) {
+  sum_into<float>(on(stream), values, cuda::Of::kValues, total, write);
+}
+
+void CudaOps::sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) {
+  with_dtype(values.dtype(), [&]<typename T>() {
+    sum_into<T>(on(stream), values, cuda::Of::kSquares, total, write);
+  });
+}
+
+}  // namespace dstrain

@@ -1,0 +1,118 @@
+// Softmax cross-entropy. The whole vocabulary and a slice of it go through the same kernels, so
+// that one slice gives the same bits as no slices. A target outside the vocabulary leaves the
+// outputs untouched, and the next wait throws (fault_box.h).
+//
+// N tokens, V vocabulary or a slice of it, R ranks that hold the slices
+#include "kernels/cuda/device/softmax_xent.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/device/embedding.h"
+#include "kernels/cuda/typed.h"
+
+namespace dstrain {
+namespace {
+
+/// Checks, and has the targets looked at. T may be const in what is only read.
+template <typename T, typename AnyTensor>
+cuda::LogitRows<T> rows_of(const Launch& to,
+                           const AnyTensor& logits_NV,
+                           const ConstTensor& targets_N,
+                           const VocabSlice& slice) {
+  const auto [tokens, columns] = as_matrix(logits_NV);
+  expect(logits_NV, "cross-entropy: logits", DTypeOf<T>::value, tokens * columns);
+  expect(targets_N, "cross-entropy: targets", DType::kI32, tokens);
+  check(slice.first >= 0, "cross-entropy: a slice that begins at entry {}", slice.first);
+  const auto* const targets = pointer<std::int32_t>(targets_N);
+  cuda::check_ids(to, FaultSource::kTargets, targets, tokens, slice.vocab_size);
+  return {.logits = static_cast<T*>(const_cast<void*>(static_cast<const void*>(logits_NV.data()))),
+          .tokens = tokens,
+          .columns = columns,
+          .real = std::clamp<std::int64_t>(slice.vocab_size - slice.first, 0, columns),
+          .first = slice.first,
+          .targets = targets};
+}
+
+VocabSlice whole(const ConstTensor& logits_NV, std::int64_t vocab_size) {
+  const auto [tokens, columns] = as_matrix(logits_NV);
+  check(vocab_size <= columns, "cross-entropy: {} columns of logits for a vocabulary of {}",
+        columns, vocab_size);
+  return {.first = 0, .vocab_size = vocab_size};
+}
+
+}  // namespace
+
+void CudaOps::cross_entropy_forward(ConstTensor logits_NV,
+                                    ConstTensor targets_N,
+                                    std::int64_t vocab_size,
+                                    Tensor losses_N,
+                                    Stream& stream) {
+  const Launch to = on(stream);
+  const VocabSlice slice = whole(logits_NV, vocab_size);
+  with_dtype(logits_NV.dtype(), [&]<typename T>() {
+    expect(losses_N, "cross-entropy: losses", DType::kF32, targets_N.numel());
+    cuda::cross_entropy_losses(to, rows_of<T>(to, logits_NV, targets_N, slice),
+                               pointer<float>(losses_N));
+  });
+}
+
+void CudaOps::cross_entropy_forward_backward(Tensor logits_NV,
+                                             ConstTensor targets_N,
+                                             std::int64_t vocab_size,
+                                             float gradient_scale,
+                                             Tensor losses_N,
+                                             Stream& stream) {
+  const Launch to = on(stream);
+  const VocabSlice slice = whole(logits_NV, vocab_size);
+  with_dtype(logits_NV.dtype(), [&]<typename T>() {
+    expect(losses_N, "cross-entropy: losses", DType::kF32, targets_N.numel());
+    cuda::cross_entropy_losses_and_gradient(to, rows_of<T>(to, logits_NV, targets_N, slice),
+                                            gradient_scale, pointer<float>(losses_N));
+  });
+}
+
+void CudaOps::cross_entropy_partial(ConstTensor logits_NV,
+                                    ConstTensor targets_N,
+                                    const VocabSlice& slice,
+                                    Tensor stats_N3,
+                                    Stream& stream) {
+  const Launch to = on(stream);
+  with_dtype(logits_NV.dtype(), [&]<typename T>() {
+    expect(stats_N3, "cross-entropy: stats", DType::kF32, targets_N.numel() * 3);
+    cuda::cross_entropy_stats(to, rows_of<T>(to, logits_NV, targets_N, slice),
+                              pointer<float>(stats_N3));
+  });
+}
+
+void CudaOps::cross_entropy_combine(ConstTensor stats_RN3,
+                                    Tensor logsumexp_N,
+                                    Tensor losses_N,
+                                    Stream& stream) {
+  const std::int64_t tokens = losses_N.numel();
+  check(stats_RN3.shape().rank() == 3 && stats_RN3.dim(0) >= 1,
+        "cross-entropy: stats of shape {}, expected [ranks, tokens, 3]",
+        stats_RN3.shape().to_string());
+  const std::int64_t ranks = stats_RN3.dim(0);
+  expect(stats_RN3, "cross-entropy: stats", DType::kF32, ranks * tokens * 3);
+  expect(logsumexp_N, "cross-entropy: logsumexp", DType::kF32, tokens);
+  expect(losses_N, "cross-entropy: losses", DType::kF32, tokens);
+  cuda::cross_entropy_combine(on(stream), pointer<float>(stats_RN3), ranks, tokens,
+                              pointer<float>(logsumexp_N), pointer<float>(losses_N));
+}
+
+void CudaOps::cross_entropy_gradient(Tensor logits_NV,
+                                     ConstTensor targets_N,
+                                     const VocabSlice& slice,
+                                     ConstTensor logsumexp_N,
+                                     float gradient_scale,
+                                     Stream& stream) {
+  const Launch to = on(stream);
+  with_dtype(logits_NV.dtype(), [&]<typename T>() {
+    expect(logsumexp_N, "cross-entropy: logsumexp", DType::kF32, targets_N.numel());
+    cuda::cross_entropy_gradient(to, rows_of<T>(to, logits_NV, targets_N, slice),
+                                 pointer<float>(logsumexp_N), gradient_scale);
+  });
+}
+
+}  // namespace dstrain

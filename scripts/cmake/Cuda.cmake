@@ -1,0 +1,44 @@
+# Whether the CUDA backend is built. AUTO: where nvcc and the toolkit's headers are found. Sanitizer
+# and fuzz builds are for the code of the host, and leave it out unless asked.
+#
+# Only the CUDA runtime is linked, statically; cuBLASLt (0.5 GB) is opened when the first product
+# wants it (kernels/cuda/cublas_lt.h), and the driver by the runtime. So the program starts where
+# there is neither.
+set(DSTRAIN_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE DSTRAIN_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(NOT DSTRAIN_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "DSTRAIN_CUDA is \"${DSTRAIN_CUDA}\", expected AUTO, ON or OFF")
+endif()
+
+set(DSTRAIN_HAS_CUDA OFF)
+set(DSTRAIN_CUDA_SUMMARY "none")
+if(DSTRAIN_CUDA STREQUAL "ON"
+   OR (DSTRAIN_CUDA STREQUAL "AUTO" AND NOT (DSTRAIN_SANITIZE OR DSTRAIN_TSAN OR DSTRAIN_FUZZ)))
+  find_program(DSTRAIN_NVCC nvcc PATHS /usr/local/cuda/bin)
+  find_path(DSTRAIN_CUBLASLT_INCLUDE cublasLt.h PATHS /usr/local/cuda/include)
+  if(DSTRAIN_NVCC AND DSTRAIN_CUBLASLT_INCLUDE)
+    set(DSTRAIN_HAS_CUDA ON)
+  elseif(DSTRAIN_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "DSTRAIN_CUDA is ON, but nvcc or cublasLt.h was not found: install CUDA's "
+                        "toolkit, or name them with -DDSTRAIN_NVCC= and -DDSTRAIN_CUBLASLT_INCLUDE=")
+  endif()
+endif()
+if(DSTRAIN_HAS_CUDA)
+  # Machine code for Ampere and Hopper; PTX, which the driver compiles, for what comes after.
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  endif()
+  set(CMAKE_CUDA_COMPILER ${DSTRAIN_NVCC})
+  if(DSTRAIN_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${DSTRAIN_CCACHE})
+  endif()
+  enable_language(CUDA)
+  # CMake 3.25 does not know that nvcc has C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  find_package(CUDAToolkit 12 REQUIRED)
+  set(DSTRAIN_CUDA_SUMMARY "${CUDAToolkit_VERSION}")
+endif()
