@@ -6,8 +6,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "kernels/cpu/cpu_backend.h"
-
 namespace dstrain::test {
 
 Values random_values(std::int64_t n, std::uint64_t seed, double scale) {
@@ -101,15 +99,6 @@ Values Lab::get(ConstTensor tensor) {
     download(std::vector<F16>(n));
   }
   return values;
-}
-
-std::vector<BackendUnderTest> backends_under_test() {
-  std::vector<BackendUnderTest> backends;
-  for (const CpuIsa isa : supported_isas()) {
-    backends.push_back({.name = "cpu " + std::string(name_of(isa)),
-                        .make = [isa](int threads) { return make_cpu_backend(threads, isa); }});
-  }
-  return backends;
 }
 
 namespace {

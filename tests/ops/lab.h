@@ -45,7 +45,8 @@ struct BackendUnderTest {
   std::string name;
   std::function<Backend(int threads)> make;
 };
-/// Every instruction set of the CPU backend that this processor runs, slowest first.
+/// Every instruction set of the CPU backend that this processor runs, slowest first, then GPUs. The
+/// tests on an emulated GPU have another list (tests/emulated_cuda).
 std::vector<BackendUnderTest> backends_under_test();
 
 /// An output right if |actual - expected| ≤ relative · |expected| + absolute, for every element.

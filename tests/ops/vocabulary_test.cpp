@@ -343,14 +343,18 @@ TEST_CASE("tokens and targets that name padding are refused by every slice",
       const Tensor logits = lab.unset(DType::kF32, {2, kCut.entries});
       const Tensor stats = lab.unset(DType::kF32, {2, 3});
       const Tensor logsumexp = lab.unset(DType::kF32, {2});
-      CHECK_THROWS_WITH(ops.embedding_forward(ids, table, slice, {}, 2, x, lab.stream()), refusal);
-      CHECK_THROWS_WITH(ops.embedding_backward(ids, x, slice, 2, table, {}, Write::kOverwrite,
-                                               Write::kOverwrite, lab.stream()),
-                        refusal);
-      CHECK_THROWS_WITH(ops.cross_entropy_partial(logits, ids, slice, stats, lab.stream()),
-                        refusal);
-      CHECK_THROWS_WITH(
-          ops.cross_entropy_gradient(logits, ids, slice, logsumexp, 1.0F, lab.stream()), refusal);
+      const auto refuses = [&](const std::function<void()>& run) {
+        CHECK_THROWS_WITH((run(), lab.stream().synchronize()),
+                          refusal);  // a GPU tells when waited for
+      };
+      refuses([&] { ops.embedding_forward(ids, table, slice, {}, 2, x, lab.stream()); });
+      refuses([&] {
+        ops.embedding_backward(ids, x, slice, 2, table, {}, Write::kOverwrite, Write::kOverwrite,
+                               lab.stream());
+      });
+      refuses([&] { ops.cross_entropy_partial(logits, ids, slice, stats, lab.stream()); });
+      refuses(
+          [&] { ops.cross_entropy_gradient(logits, ids, slice, logsumexp, 1.0F, lab.stream()); });
     }
   }
 }

@@ -1,0 +1,175 @@
+// cuBLASLt of the emulated GPU: products as loops, in double, from the same descriptors.
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/core/bf16.h"
+#include "kernels/core/f16.h"
+#include "kernels/cuda/cublas_lt.h"
+
+namespace dstrain {
+namespace {
+
+struct Description {
+  cublasOperation_t transpose_a = CUBLAS_OP_N;
+  cublasOperation_t transpose_b = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+};
+struct Layout {
+  cudaDataType type;
+  std::uint64_t rows;
+  std::uint64_t columns;
+  std::int64_t leading;
+};
+
+double read(const void* data, cudaDataType type, std::int64_t i) {
+  if (type == CUDA_R_16BF) return static_cast<double>(to_float(static_cast<const BF16*>(data)[i]));
+  if (type == CUDA_R_16F) return static_cast<double>(to_float(static_cast<const F16*>(data)[i]));
+  return static_cast<double>(static_cast<const float*>(data)[i]);
+}
+
+void write(void* data, cudaDataType type, std::int64_t i, float value) {
+  if (type == CUDA_R_16BF) {
+    static_cast<BF16*>(data)[i] = to_bf16(value);
+  } else if (type == CUDA_R_16F) {
+    static_cast<F16*>(data)[i] = to_f16(value);
+  } else {
+    static_cast<float*>(data)[i] = value;
+  }
+}
+
+cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
+                        cublasLtMatmulDesc_t description,
+                        const void* alpha,
+                        const void* a,
+                        cublasLtMatrixLayout_t a_layout,
+                        const void* b,
+                        cublasLtMatrixLayout_t b_layout,
+                        const void* beta,
+                        const void* c,
+                        cublasLtMatrixLayout_t /*c_layout*/,
+                        void* d,
+                        cublasLtMatrixLayout_t d_layout,
+                        const cublasLtMatmulAlgo_t* /*algorithm*/,
+                        void* workspace,
+                        std::size_t workspace_bytes,
+                        cudaStream_t /*stream*/) {
+  const auto& how = *reinterpret_cast<const Description*>(description);
+  const auto& left = *reinterpret_cast<const Layout*>(a_layout);
+  const auto& right = *reinterpret_cast<const Layout*>(b_layout);
+  const auto& result = *reinterpret_cast<const Layout*>(d_layout);
+  const bool a_is_transposed = how.transpose_a == CUBLAS_OP_T;
+  const bool b_is_transposed = how.transpose_b == CUBLAS_OP_T;
+  const std::uint64_t depth = a_is_transposed ? left.rows : left.columns;
+  if (result.rows != (a_is_transposed ? left.columns : left.rows) ||
+      result.columns != (b_is_transposed ? right.rows : right.columns) ||
+      depth != (b_is_transposed ? right.columns : right.rows)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  std::memset(workspace, 0xff, workspace_bytes);
+  const auto rows = static_cast<std::int64_t>(result.rows);
+  const auto columns = static_cast<std::int64_t>(result.columns);
+  for (std::int64_t column = 0; column < columns; ++column) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      double sum = 0.0;
+      for (std::int64_t k = 0; k < static_cast<std::int64_t>(depth); ++k) {
+        sum +=
+            read(a, left.type, a_is_transposed ? k + row * left.leading : row + k * left.leading) *
+            read(b, right.type,
+                 b_is_transposed ? column + k * right.leading : k + column * right.leading);
+      }
+      const std::int64_t at = row + column * result.leading;
+      auto value = static_cast<float>(sum) * *static_cast<const float*>(alpha);
+      if (*static_cast<const float*>(beta) != 0.0F) {
+        value += *static_cast<const float*>(beta) * static_cast<float>(read(c, result.type, at));
+      }
+      if (how.epilogue == CUBLASLT_EPILOGUE_BIAS) {
+        value += static_cast<float>(read(how.bias, result.type, row));
+      }
+      write(d, result.type, at, value);
+    }
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t set_description(cublasLtMatmulDesc_t description,
+                               cublasLtMatmulDescAttributes_t attribute,
+                               const void* value,
+                               std::size_t bytes) {
+  auto& how = *reinterpret_cast<Description*>(description);
+  void* to = nullptr;
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      to = &how.transpose_a;
+      break;
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      to = &how.transpose_b;
+      break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      to = &how.epilogue;
+      break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      to = &how.bias;
+      break;
+    default:
+      return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  std::memcpy(to, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // namespace
+
+CublasLt open_cublas_lt() {
+  CublasLt lt{};
+  lt.create = [](cublasLtHandle_t* handle) {
+    *handle = reinterpret_cast<cublasLtHandle_t>(new int(0));
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  lt.destroy = [](cublasLtHandle_t handle) {
+    delete reinterpret_cast<int*>(handle);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  lt.version = []() -> std::size_t { return 0; };
+  lt.status_string = [](cublasStatus_t /*status*/) { return "refused by the emulation"; };
+  lt.matmul = multiply;
+  lt.desc_create = [](cublasLtMatmulDesc_t* description, cublasComputeType_t, cudaDataType_t) {
+    *description = reinterpret_cast<cublasLtMatmulDesc_t>(new Description);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  lt.desc_destroy = [](cublasLtMatmulDesc_t description) {
+    delete reinterpret_cast<Description*>(description);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  lt.desc_set = set_description;
+  lt.layout_create = [](cublasLtMatrixLayout_t* layout, cudaDataType type, std::uint64_t rows,
+                        std::uint64_t columns, std::int64_t leading) {
+    *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, columns, leading});
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  lt.layout_destroy = [](cublasLtMatrixLayout_t layout) {
+    delete reinterpret_cast<Layout*>(layout);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  lt.preference_create = [](cublasLtMatmulPreference_t* preference) {
+    *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new int(0));
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  lt.preference_destroy = [](cublasLtMatmulPreference_t preference) {
+    delete reinterpret_cast<int*>(preference);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  lt.preference_set = [](cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
+                         const void*, std::size_t) { return CUBLAS_STATUS_SUCCESS; };
+  lt.heuristic = [](cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                    cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t results[],
+                    int* found) {
+    results[0].workspaceSize = 4096;
+    *found = 1;
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  return lt;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,52 @@
+// A GPU emulated on the processor, so that the CUDA backend's own source runs where there is none.
+//
+// Kernels are compiled by the host's compiler against include/kernels/cuda/device/language.cuh, and
+// the CUDA runtime and cuBLASLt are small functions of the same names. Blocks run one after
+// another; the threads of a block are fibers, which switch where threads wait for each other. What
+// this finds: wrong indices, wrong formulas, wrong layouts, missing barriers that a switch exposes,
+// reads of memory that nobody wrote (it is filled with NaN), writes outside an allocation
+// (guarded), and vector accesses that are not aligned (UBSan). What it does not: races that need
+// two threads at once, what the hardware refuses, and speed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+
+#include <vector_types.h>
+
+namespace dstrain::emulated {
+
+struct ThreadState {
+  uint3 index;
+};
+struct BlockState {
+  uint3 index;
+  dim3 block_dim;
+  dim3 grid_dim;
+};
+
+/// Of the thread that runs now.
+const ThreadState& thread();
+const BlockState& block();
+int lane();
+
+void synchronize_block();
+void synchronize_warp();
+
+/// What a lane hands to the others of its warp: up to eight registers of 32 bits.
+using Handed = std::array<std::byte, 32>;
+/// Hands over `bytes`, waits for all lanes, gives what each handed over: valid until the lanes have
+/// met once more, as then comes the turn of another buffer and only later this one's again.
+const std::array<Handed, 32>& exchange(const void* data, std::size_t bytes);
+
+void* shared_memory();
+
+/// Runs a kernel to its end.
+void run(const char* name,
+         dim3 grid,
+         dim3 block,
+         std::size_t shared_bytes,
+         const std::function<void()>& kernel);
+
+}  // namespace dstrain::emulated

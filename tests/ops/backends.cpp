@@ -1,0 +1,31 @@
+// Every instruction set of the CPU, and every GPU.
+#include <cstdio>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/ops/lab.h"
+
+namespace dstrain::test {
+
+std::vector<BackendUnderTest> backends_under_test() {
+  std::vector<BackendUnderTest> backends;
+  for (const CpuIsa isa : supported_isas()) {
+    backends.push_back({.name = "cpu " + std::string(name_of(isa)),
+                        .make = [isa](int threads) { return make_cpu_backend(threads, isa); }});
+  }
+  static const CudaDevices found = find_cuda_devices();
+  for (std::size_t index = 0; index < found.names.size(); ++index) {
+    backends.push_back({.name = "cuda " + found.names[index], .make = [index](int /*threads*/) {
+                          return make_cuda_backend(static_cast<int>(index));
+                        }});
+  }
+  static const bool told = [] {
+    if (found.names.empty()) {
+      std::fprintf(stderr, "SKIP cuda: %s\n", found.why_none.c_str());
+    }
+    return true;
+  }();
+  (void)told;
+  return backends;
+}
+
+}  // namespace dstrain::test
