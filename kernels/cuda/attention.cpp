@@ -5,10 +5,12 @@
 #include "kernels/cuda/device/attention.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/attention_operands.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device/elementwise.h"
+#include "kernels/cuda/device/flash_attention.h"
 #include "kernels/cuda/typed.h"
 
 namespace dstrain {
@@ -73,8 +75,14 @@ void CudaOps::attention_forward(const AttentionShape& shape,
   expect_attention_forward(shape, qkv, out, logsumexp_BHT);
   expect_launchable(shape);
   with_dtype(qkv.dtype(), [&]<typename T>() {
-    cuda::attention_forward(on(stream), inputs_of(shape, pointer<T>(qkv)), pointer<T>(out),
-                            pointer<float>(logsumexp_BHT));
+    const cuda::AttentionInputs<T> inputs = inputs_of(shape, pointer<T>(qkv));
+    if constexpr (!std::is_same_v<T, float>) {
+      if (cuda::flash_takes(inputs, out.data())) {
+        cuda::flash_forward(on(stream), inputs, pointer<T>(out), pointer<float>(logsumexp_BHT));
+        return;
+      }
+    }
+    cuda::attention_forward(on(stream), inputs, pointer<T>(out), pointer<float>(logsumexp_BHT));
   });
 }
 
@@ -91,14 +99,23 @@ void CudaOps::attention_backward(const AttentionShape& shape,
   with_dtype(qkv.dtype(), [&]<typename T>() {
     const cuda::AttentionInputs<T> inputs = inputs_of(shape, pointer<T>(qkv));
     T* const dq = pointer<T>(dqkv);
-    cuda::attention_backward<T>(on(stream), {.inputs = inputs,
-                                             .out = pointer<T>(out),
-                                             .dout = pointer<T>(dout),
-                                             .logsumexp = pointer<float>(logsumexp_BHT),
-                                             .delta = pointer<float>(delta_BHT),
-                                             .dq = dq,
-                                             .dk = dq + (inputs.k - inputs.q),
-                                             .dv = dq + (inputs.v - inputs.q)});
+    const cuda::AttentionBackward<T> backward{.inputs = inputs,
+                                              .out = pointer<T>(out),
+                                              .dout = pointer<T>(dout),
+                                              .logsumexp = pointer<float>(logsumexp_BHT),
+                                              .delta = pointer<float>(delta_BHT),
+                                              .dq = dq,
+                                              .dk = dq + (inputs.k - inputs.q),
+                                              .dv = dq + (inputs.v - inputs.q)};
+    const Launch to = on(stream);
+    cuda::attention_delta(to, backward);
+    if constexpr (!std::is_same_v<T, float>) {
+      if (cuda::flash_takes(inputs, dout.data()) && cuda::flash_takes(inputs, dqkv.data())) {
+        cuda::flash_backward(to, backward);
+        return;
+      }
+    }
+    cuda::attention_backward(to, backward);
   });
 }
 

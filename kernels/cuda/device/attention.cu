@@ -266,13 +266,21 @@ void attention_forward(const Launch& to, const AttentionInputs<T>& in, T* out, f
 }
 
 template <typename T>
-void attention_backward(const Launch& to, const AttentionBackward<T>& back) {
+void attention_delta(const Launch& to, const AttentionBackward<T>& back) {
   const AttentionInputs<T>& in = back.inputs;
   const std::int64_t rows = std::int64_t{in.batch} * in.queries * in.query_heads;
-  const dim3 block(32 * kWarps);
   with_columns(in.head_dim, [&]<int kColumns>() {
     launch("attention_backward: delta", delta_kernel<kColumns, T>,
-           dim3(static_cast<unsigned>((rows + kWarps - 1) / kWarps)), block, 0, to.stream, back);
+           dim3(static_cast<unsigned>((rows + kWarps - 1) / kWarps)), dim3(32 * kWarps), 0,
+           to.stream, back);
+  });
+}
+
+template <typename T>
+void attention_backward(const Launch& to, const AttentionBackward<T>& back) {
+  const AttentionInputs<T>& in = back.inputs;
+  const dim3 block(32 * kWarps);
+  with_columns(in.head_dim, [&]<int kColumns>() {
     launch("attention_backward: dq", dq_kernel<kColumns, T>,
            grid_of(in.queries, in.query_heads, in), block, 0, to.stream, back);
     launch("attention_backward: dk, dv", dkv_kernel<kColumns, T>,
@@ -294,6 +302,9 @@ void append_to_cache(const Launch& to,
 template void attention_forward(const Launch&, const AttentionInputs<float>&, float*, float*);
 template void attention_forward(const Launch&, const AttentionInputs<BF16>&, BF16*, float*);
 template void attention_forward(const Launch&, const AttentionInputs<F16>&, F16*, float*);
+template void attention_delta(const Launch&, const AttentionBackward<float>&);
+template void attention_delta(const Launch&, const AttentionBackward<BF16>&);
+template void attention_delta(const Launch&, const AttentionBackward<F16>&);
 template void attention_backward(const Launch&, const AttentionBackward<float>&);
 template void attention_backward(const Launch&, const AttentionBackward<BF16>&);
 template void attention_backward(const Launch&, const AttentionBackward<F16>&);

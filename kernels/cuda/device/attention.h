@@ -48,6 +48,9 @@ struct AttentionBackward {
   T* dk;
   T* dv;
 };
+/// delta = dout · out, which attention_backward and flash_backward begin with.
+template <typename T>
+void attention_delta(const Launch& to, const AttentionBackward<T>& backward);
 template <typename T>
 void attention_backward(const Launch& to, const AttentionBackward<T>& backward);
 

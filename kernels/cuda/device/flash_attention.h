@@ -1,0 +1,20 @@
+// Attention of training on tensor cores, in bf16 and f16. The same operands as attention.h's.
+#pragma once
+
+#include "kernels/cuda/device/attention.h"
+
+namespace dstrain::cuda {
+
+/// Whether the kernels below take these operands: heads of up to 128 columns in multiples of 8,
+/// everything at multiples of 16 bytes, and as many queries as keys.
+template <typename T>
+bool flash_takes(const AttentionInputs<T>& inputs, const void* out);
+
+template <typename T>
+void flash_forward(const Launch& to, const AttentionInputs<T>& inputs, T* out, float* logsumexp);
+
+/// Wants delta filled (attention_delta).
+template <typename T>
+void flash_backward(const Launch& to, const AttentionBackward<T>& backward);
+
+}  // namespace dstrain::cuda
