@@ -141,6 +141,16 @@ HostReport report_on(const Fleet& fleet, const Host& host) {
   return report;
 }
 
+/// In the order of the hostfile.
+void sort_by_host(std::vector<HostFailure>& failures, const std::vector<Host>& hosts) {
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < hosts.size(); ++i)
+    places.emplace(hosts[i].name, i);
+  std::stable_sort(
+      failures.begin(), failures.end(),
+      [&](const HostFailure& a, const HostFailure& b) { return places[a.host] < places[b.host]; });
+}
+
 void notice(PreflightReport& report) {
   for (const HostReport& host : report.hosts) {
     if (host.cores > 0 && host.slots > host.cores) {
@@ -178,6 +188,7 @@ PreflightReport check_hosts(Fleet& fleet,
     }
   }
   notice(report);
+  sort_by_host(report.failures, hosts);
   return report;
 }
 

@@ -163,7 +163,7 @@ TEST_CASE("F15: data and config that differ between hosts are told with the odd 
   const Ended ended = on_own_disks("training.steps=3");
   CHECK(ended.code == 3);
   CHECK_THAT(ended.err,
-             Contains("w1  files") &&
+             Contains("2 of 3 hosts cannot be used") && Contains("w1  files") &&
                  Contains("/mnt/own/data/train.idx is not the same as on the other hosts") &&
                  Contains("/mnt/own/config.json is not the same as on the other hosts") &&
                  Contains("/mnt/own/data/train.bin: No such file or directory"));
