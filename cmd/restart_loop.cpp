@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -107,13 +108,18 @@ launcher::HostPool::Choice choose_hosts(launcher::HostPool& pool,
 /// What differs from the run as it was meant, and why it begins again.
 void announce(const LaunchAttempt& attempt,
               const Config& config,
+              const Config& whole,
               const std::vector<Host>& whole_hosts,
               const std::optional<CommittedCheckpoint>& committed,
               const std::string& why_again) {
   if (count_ranks(attempt.hosts) != count_ranks(whole_hosts)) {
-    spdlog::warn("{} instead of {}: {} sequences a step as before, in {} micro-batches of {}",
-                 describe(attempt.hosts), describe(whole_hosts), *config.batch.train_batch_size,
-                 *config.batch.gradient_accumulation_steps, *config.batch.micro_batch_size);
+    const std::int64_t batch = *config.batch.train_batch_size;
+    const std::int64_t meant = *whole.batch.train_batch_size;
+    spdlog::warn(
+        "{} instead of {}: {} sequences a step {}, in {} micro-batches of {}",
+        describe(attempt.hosts), describe(whole_hosts), batch,
+        batch == meant ? "as before" : fmt::format("instead of {}, by elasticity's rules", meant),
+        *config.batch.gradient_accumulation_steps, *config.batch.micro_batch_size);
   }
   if (attempt.restart > 0) {
     spdlog::warn("{}; {} on {}", why_again,
@@ -179,7 +185,7 @@ int attempt_until_done(const LaunchFlags& flags,
     attempt.hosts = choice.hosts;
     attempt.run = fitted(choice.hosts).value();
     const LoadedConfig config = load_and_resolve(attempt.run, count_ranks(choice.hosts));
-    announce(attempt, config.config, whole_hosts, committed, why_again);
+    announce(attempt, config.config, whole.config, whole_hosts, committed, why_again);
 
     const launcher::JobOutcome outcome = try_attempt(attempt, flags, config.config, access);
     auto now = committed_checkpoint(config.config);
