@@ -140,7 +140,7 @@ void CudaStream::wait(const Event& event) {
     may_fail = other->has_tasks_;
   }
   if (may_fail) {
-    enqueue([other] { other->rethrow_failures(); });
+    enqueue([other] { other->rethrow_task_failure(); });
   }
 }
 
@@ -159,6 +159,10 @@ void CudaStream::synchronize() {
 
 void CudaStream::rethrow_failures() {
   faults_.rethrow();
+  rethrow_task_failure();
+}
+
+void CudaStream::rethrow_task_failure() {
   const std::lock_guard lock(mutex_);
   if (failure_ != nullptr) {
     std::rethrow_exception(failure_);

@@ -47,6 +47,8 @@ class CudaStream final : public Stream {
   void forget_passed();
   void run(const std::function<void()>& task) noexcept;
   void rethrow_failures();
+  /// Of a task alone: a task may ask for it too, which must not use the device.
+  void rethrow_task_failure();
 
   int device_;
   FaultBox& faults_;

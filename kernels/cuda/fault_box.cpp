@@ -22,11 +22,18 @@ const char* name_of(FaultSource source) {
   return "number";
 }
 
+/// A memset is done when the host goes on only if that is waited for, and kernels' streams do not
+/// wait for the default one.
+void clear(int* raised) {
+  cuda_check(cudaMemset(raised, 0, sizeof(int)), "cudaMemset of a flag");
+  cuda_check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize, or work before it,");
+}
+
 }  // namespace
 
 FaultBox::FaultBox() {
   cuda_check(cudaMalloc(reinterpret_cast<void**>(&raised_), sizeof(int)), "cudaMalloc of a flag");
-  cuda_check(cudaMemset(raised_, 0, sizeof(int)), "cudaMemset of a flag");
+  clear(raised_);
   cuda_check(cudaHostAlloc(reinterpret_cast<void**>(&seen_), sizeof(Fault), cudaHostAllocMapped),
              "cudaHostAlloc of a flag");
   *seen_ = Fault{FaultSource::kNone, 0, 0};
@@ -44,7 +51,7 @@ void FaultBox::rethrow() {
   }
   const Fault fault{written->source, written->id, written->vocab_size};
   seen_->source = FaultSource::kNone;
-  cuda_check(cudaMemset(raised_, 0, sizeof(int)), "cudaMemset of a flag");
+  clear(raised_);
   throw InternalError(fmt::format("{} {} is outside the vocabulary [0, {})", name_of(fault.source),
                                   fault.id, fault.vocab_size));
 }
