@@ -36,6 +36,14 @@ tcp::endpoint endpoint_of(const std::string& address) {
                          : tcp::endpoint(asio::ip::make_address(address), 0);
 }
 
+/// "10.0.0.7" also where IPv6 carries it.
+std::string address_text(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+  }
+  return address.to_string();
+}
+
 }  // namespace
 
 std::string agent_challenge(std::string_view who,
@@ -59,7 +67,7 @@ class AgentListener::Stranger : public std::enable_shared_from_this<Stranger> {
   Stranger(AgentListener& listener, tcp::socket socket)
       : listener_(&listener), socket_(std::move(socket)), deadline_(socket_.get_executor()) {
     asio::error_code error;
-    host_ = socket_.remote_endpoint(error).address().to_string();
+    host_ = address_text(socket_.remote_endpoint(error).address());
   }
 
   [[nodiscard]] const std::string& host() const { return host_; }
@@ -134,9 +142,13 @@ class AgentListener::Stranger : public std::enable_shared_from_this<Stranger> {
     socket_.set_option(tcp::no_delay(true), ignored);
     (void)setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs,
                      sizeof kUserTimeoutMs);
-    auto stream = std::make_unique<SocketStream>(std::move(socket_));
+    const std::string own_address = address_text(socket_.local_endpoint(ignored).address());
+    ArrivedAgent agent{.name = name,
+                       .stream = std::make_unique<SocketStream>(std::move(socket_)),
+                       .address = host_,
+                       .own_address = own_address};
     listener.strangers_.remove(shared_from_this());
-    listener.on_agent_(name, std::move(stream));
+    listener.on_agent_(std::move(agent));
   }
 
   AgentListener* listener_;  ///< nullptr: the listener has no more to do with it

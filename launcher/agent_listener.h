@@ -50,10 +50,18 @@ struct AgentListenerOptions {
   std::size_t max_strangers = 4096;  ///< a newcomer displaces the oldest
 };
 
+/// An agent that has proved itself.
+struct ArrivedAgent {
+  std::string name;
+  std::unique_ptr<ByteStream> stream;
+  std::string address;      ///< its host's, as seen from here
+  std::string own_address;  ///< by which it reached the launcher
+};
+
 class AgentListener {
  public:
-  /// From the event loop, for each that has proved itself.
-  using OnAgent = std::function<void(std::string name, std::unique_ptr<ByteStream> stream)>;
+  /// From the event loop.
+  using OnAgent = std::function<void(ArrivedAgent agent)>;
 
   /// Throws std::system_error if it cannot listen.
   AgentListener(asio::io_context& loop,

@@ -53,8 +53,10 @@ struct Reception {
       : listener(
             loop,
             kHash,
-            [this](const std::string& name, std::unique_ptr<ByteStream> stream) {
-              agents[name] = std::move(stream);
+            [this](ArrivedAgent agent) {
+              CHECK(agent.address == "127.0.0.1");
+              CHECK(agent.own_address == "127.0.0.1");
+              agents[agent.name] = std::move(agent.stream);
             },
             std::move(options)) {}
 
@@ -120,6 +122,14 @@ TEST_CASE("agents that know the secret come in by name, and both ends talk", "[s
   CHECK(heard == std::map<std::string, std::string>{
                      {"n1", "hello from n1"}, {"n2", "hello from n2"}, {"n3", "hello from n3"}});
   CHECK_THAT(ends["n1"], Contains("closed the connection"));
+}
+
+TEST_CASE("a listener on all addresses sees IPv4 agents by their IPv4 addresses", "[slurm]") {
+  Reception reception(AgentListenerOptions{});
+  auto dialled = reception.dial("n1");
+  CHECK(reception.run_until([&] { return reception.agents.size() == 1; }));
+  reception.agents.clear();  // hangs up
+  (void)reception.outcome(std::move(dialled));
 }
 
 TEST_CASE("an agent finds the launcher among addresses of which others are dead", "[slurm]") {
