@@ -103,7 +103,9 @@ void Engine::initialise_parameters(std::uint64_t seed, int threads) {
         const void* host = values.data();
         if (master.dtype() == DType::kBF16) {
           narrow.resize(values.size());
-          std::transform(values.begin(), values.end(), narrow.begin(), to_bf16);
+          // A lambda: what is always inlined has no address for every compiler and optimisation.
+          std::transform(values.begin(), values.end(), narrow.begin(),
+                         [](float value) { return to_bf16(value); });
           host = narrow.data();
         }
         context_.device.copy_from_host(host, master, context_.compute);
