@@ -2,20 +2,21 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <set>
-#include <system_error>
+#include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "cmd/build_id.h"
+#include "cmd/run_until.h"
+#include "cmd/slurm_agents.h"
+#include "cmd/ssh_agents.h"
 #include "launcher/local_host.h"
 #include "launcher/local_stream.h"
-#include "launcher/ssh_config.h"
-#include "launcher/ssh_target.h"
 
 namespace dstrain {
 namespace {
@@ -29,32 +30,9 @@ constexpr const char* kBuildPhase = "build";
 constexpr const char* kBuildFix =
     "--copy-binary sends this one there; or install it, or say where it is by --agent-path";
 
-/// Runs the loop until `done()`, for so long at most.
-template <typename Condition>
-void run_until(asio::io_context& loop,
-               const Condition& done,
-               std::chrono::milliseconds patience = std::chrono::hours{1}) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  loop.restart();
-  while (!done() && std::chrono::steady_clock::now() < deadline) {
-    if (loop.run_one_until(deadline) == 0) break;
-  }
-}
-
-launcher::SshConfig read_ssh_config(const std::string& path) {
-  if (path.empty()) return launcher::SshConfig::of_this_process();
-  return {launcher::SshUser::of_this_process(), path, ""};
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// Where --copy-binary puts it, from the user's home: a folder a build, so that runs of different
-/// builds do not disturb each other.
-std::string cached_path(const std::string& build) {
-  return fmt::format(".cache/dstrain/{}/dstrain", build);
+std::unique_ptr<AgentStarter> make_starter(asio::io_context& loop, const FleetOptions& options) {
+  if (options.launcher == HostLauncher::kSlurm) return std::make_unique<SlurmAgents>(loop, options);
+  return std::make_unique<SshAgents>(loop, options);
 }
 
 }  // namespace
@@ -68,24 +46,20 @@ bool has_other_machines(const std::vector<Host>& hosts) {
 struct Fleet::Member {
   std::string name;  ///< as in the hostfile, of the first host that is this machine
   bool is_own = false;
-  std::unique_ptr<launcher::SshConnection> connection;
   std::unique_ptr<AgentHost> agent;
-  std::optional<launcher::GreetingFailure> greeting_failure;
   std::optional<HostFailure> failure;
-  std::string path;  ///< of dstrain there
+  std::string address;      ///< by which the launcher reaches it
+  std::string own_address;  ///< by which it reaches the launcher
 
   [[nodiscard]] bool is_serving() const { return agent && !agent->has_closed(); }
 };
 
-Fleet::Fleet(asio::io_context& loop, FleetOptions options)
+Fleet::Fleet(asio::io_context& loop, const FleetOptions& options)
     : loop_(loop),
-      options_(std::move(options)),
+      may_install_(options.copy_binary),
       own_path_(std::filesystem::read_symlink("/proc/self/exe")),
       own_build_(own_build_id()),
-      connector_(loop,
-                 read_ssh_config(options_.ssh_config),
-                 {.deadline = options_.connect_timeout,
-                  .accept_new_host_keys = options_.accept_new_host_keys}) {}
+      starter_(make_starter(loop, options)) {}
 
 Fleet::~Fleet() {
   dismiss();
@@ -101,19 +75,19 @@ std::vector<HostFailure> Fleet::connect(const std::vector<Host>& hosts) {
     if (member->is_serving()) continue;
     member->failure.reset();
     member->agent.reset();
-    member->connection.reset();
-    member->path = options_.agent_path.empty() || member->is_own ? own_path_ : options_.agent_path;
     absent.push_back(member);
   }
-  log_in(absent);
-  start_agents(absent);
-  if (options_.copy_binary) {
+  start_agents(absent, &AgentStarter::start);
+  if (may_install_) {
     std::vector<Member*> without;
     std::copy_if(absent.begin(), absent.end(), std::back_inserter(without), [](const Member* m) {
       return m->failure && m->failure->phase == kBuildPhase && !m->is_own;
     });
-    copy_binary_to(without);
-    start_agents(without);
+    for (Member* member : without) {
+      member->failure.reset();
+      member->agent.reset();
+    }
+    start_agents(without, &AgentStarter::install_and_start);
   }
   std::vector<HostFailure> failures;
   for (const Member* member : all) {
@@ -139,60 +113,27 @@ Fleet::Member& Fleet::member_of(const std::string& host) {
   return *members_.back();
 }
 
-std::string Fleet::in_ssh_form(const std::string& host) const {
-  launcher::SshTarget target = launcher::parse_ssh_target(host);
-  if (options_.ssh_port == 0 || target.port != 0) return host;
-  const bool is_ipv6 = target.host.find(':') != std::string::npos;
-  return fmt::format("{}{}{}:{}", target.user, target.user.empty() ? "" : "@",
-                     is_ipv6 ? "[" + target.host + "]" : target.host, options_.ssh_port);
-}
-
-void Fleet::log_in(const std::vector<Member*>& members) {
-  std::vector<Member*> remote;
+void Fleet::start_agents(const std::vector<Member*>& members, Start start) {
+  int waiting = 0;
+  std::vector<Member*> others;
   std::vector<std::string> names;
   for (Member* member : members) {
-    if (member->is_own) continue;
-    remote.push_back(member);
-    names.push_back(in_ssh_form(member->name));
-  }
-  if (remote.empty()) return;
-  bool is_done = false;
-  connector_.connect(names, [&](launcher::SshConnector::Connected connected) {
-    auto failure = connected.failures.begin();
-    for (std::size_t i = 0; i < remote.size(); ++i) {
-      remote[i]->connection = std::move(connected.connections[i]);
-      if (remote[i]->connection || failure == connected.failures.end()) continue;
-      remote[i]->failure = *failure++;
-      remote[i]->failure->host = remote[i]->name;
-    }
-    is_done = true;
-  });
-  run_until(loop_, [&] { return is_done; });
-}
-
-void Fleet::start_agents(const std::vector<Member*>& members) {
-  int waiting = 0;
-  for (Member* member : members) {
-    const std::vector<std::string> argv = {member->path, "agent"};
     if (member->is_own) {
-      member->failure.reset();
+      const std::vector<std::string> argv = {own_path_, "agent"};
       greet(*member, std::make_unique<launcher::LocalStream>(loop_, argv), waiting);
-    } else if (member->connection) {
-      if (member->failure && member->failure->phase != kBuildPhase) continue;
-      member->failure.reset();
-      ++waiting;
-      member->connection->start(argv,
-                                [this, member, &waiting](launcher::SshConnection::Started started) {
-                                  --waiting;
-                                  member->failure = std::move(started.failure);
-                                  if (member->failure) {
-                                    member->failure->host = member->name;
-                                  } else {
-                                    greet(*member, std::move(started.stream), waiting);
-                                  }
-                                });
+    } else {
+      others.push_back(member);
+      names.push_back(member->name);
     }
   }
+  ((*starter_).*start)(names, [&](std::size_t index, StartedAgent started) {
+    Member& member = *others[index];
+    member.failure = std::move(started.failure);
+    if (member.failure) return;
+    member.address = std::move(started.address);
+    member.own_address = std::move(started.own_address);
+    greet(member, std::move(started.stream), waiting);
+  });
   run_until(loop_, [&] { return waiting == 0; });
 }
 
@@ -208,45 +149,29 @@ void Fleet::greet(Member& member, std::unique_ptr<launcher::ByteStream> stream, 
     --waiting;
     if (!failure) return judge_build(member);
     const bool is_missing = failure->is_missing;
-    member.failure = HostFailure{
-        .host = member.name,
-        .phase = is_missing ? kBuildPhase : "agent",
-        .what = is_missing ? fmt::format("there is no dstrain at {}", member.path) : failure->why,
-        .fix = is_missing ? kBuildFix : ""};
+    member.failure =
+        HostFailure{.host = member.name,
+                    .phase = is_missing ? kBuildPhase : "agent",
+                    .what = is_missing ? fmt::format("there is no dstrain at {}", path_of(member))
+                                       : failure->why,
+                    .fix = is_missing ? kBuildFix : ""};
   });
+}
+
+std::string Fleet::path_of(const Member& member) const {
+  return member.is_own ? own_path_ : starter_->path_on(member.name);
 }
 
 void Fleet::judge_build(Member& member) const {
   const launcher::AgentHello& hello = member.agent->hello();
   if (hello.build_id == own_build_) return;
-  member.failure = HostFailure{
-      .host = member.name,
-      .phase = kBuildPhase,
-      .what = fmt::format("{} is another build of dstrain: {} ({}), and here it is {} ({})",
-                          member.path, hello.version, hello.build_id, own_version(), own_build_),
-      .fix = kBuildFix};
-}
-
-void Fleet::copy_binary_to(const std::vector<Member*>& members) {
-  if (members.empty()) return;
-  // Shared by the uploads to all hosts.
-  const auto binary = std::make_shared<const std::string>(read_file("/proc/self/exe"));
-  constexpr int kExecutable = 0755;
-  int waiting = 0;
-  for (Member* member : members) {
-    member->agent.reset();
-    member->path = cached_path(own_build_);
-    ++waiting;
-    spdlog::info("{}: sending this build of dstrain to ~/{}", member->name, member->path);
-    member->connection->upload(binary, member->path, kExecutable,
-                               [member, &waiting](std::optional<HostFailure> failure) {
-                                 --waiting;
-                                 if (!failure) return;
-                                 failure->host = member->name;
-                                 member->failure = std::move(failure);
-                               });
-  }
-  run_until(loop_, [&] { return waiting == 0; });
+  member.failure =
+      HostFailure{.host = member.name,
+                  .phase = kBuildPhase,
+                  .what = fmt::format(
+                      "{} is another build of dstrain: {} ({}), and here it is {} ({})",
+                      path_of(member), hello.version, hello.build_id, own_version(), own_build_),
+                  .fix = kBuildFix};
 }
 
 AgentHost& Fleet::agent_of(const std::string& host) const {
@@ -283,12 +208,10 @@ std::vector<Fleet::Question> Fleet::to_each(const std::vector<Host>& hosts,
 
 std::string Fleet::address_of(const std::string& host) const {
   const Member* const member = find(host);
-  if (member != nullptr && member->connection) {
-    return member->connection->host_address().to_string();
-  }
+  if (member != nullptr && !member->address.empty()) return member->address;
   // This machine: as any of the others sees it.
   for (const auto& other : members_) {
-    if (other->connection) return other->connection->own_address().to_string();
+    if (!other->own_address.empty()) return other->own_address;
   }
   return "127.0.0.1";
 }

@@ -1,7 +1,7 @@
-// Fleet: the hosts of a run as `dstrain launch` reaches them: over SSH an agent on each, which the
-// launcher talks to; on this machine an agent as well where other hosts take part, so that there is
-// one way of everything. A run on this machine alone has no fleet: its ranks are children of the
-// launcher.
+// Fleet: the hosts of a run as `dstrain launch` reaches them: an agent on each, which the launcher
+// talks to, started over SSH or by Slurm; on this machine an agent as well where other hosts take
+// part, so that there is one way of everything. A run on this machine alone has no fleet: its ranks
+// are children of the launcher.
 #pragma once
 
 #include <chrono>
@@ -14,12 +14,12 @@
 
 #include <asio.hpp>
 
+#include "cmd/agent_starter.h"
 #include "cmd/fleet_options.h"
 #include "launcher/agent_host.h"
 #include "launcher/agent_spawner.h"
 #include "launcher/host_failure.h"
 #include "launcher/hostfile.h"
-#include "launcher/ssh_connection.h"
 
 namespace dstrain {
 
@@ -28,7 +28,7 @@ bool has_other_machines(const std::vector<launcher::Host>& hosts);
 
 class Fleet {
  public:
-  Fleet(asio::io_context& loop, FleetOptions options);
+  Fleet(asio::io_context& loop, const FleetOptions& options);
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
   /// Dismisses the agents.
@@ -44,7 +44,7 @@ class Fleet {
   [[nodiscard]] const launcher::AgentHost* agent_if_serving(const std::string& host) const;
   /// Those that answer; of several names of one machine the first.
   [[nodiscard]] std::vector<launcher::Host> serving(const std::vector<launcher::Host>& hosts) const;
-  /// By which the other hosts reach it, as far as SSH tells.
+  /// By which the other hosts reach it, as far as the launcher's own connections tell.
   [[nodiscard]] std::string address_of(const std::string& host) const;
   /// Over the agents that these hosts have now.
   [[nodiscard]] std::unique_ptr<launcher::Spawner> spawner(
@@ -67,18 +67,18 @@ class Fleet {
   /// nullptr if it has never been connected to.
   [[nodiscard]] Member* find(const std::string& host) const;
   Member& member_of(const std::string& host);
-  [[nodiscard]] std::string in_ssh_form(const std::string& host) const;
-  void log_in(const std::vector<Member*>& members);
-  void start_agents(const std::vector<Member*>& members);
-  void copy_binary_to(const std::vector<Member*>& members);
-  void judge_build(Member& member) const;
+  using Start = void (AgentStarter::*)(const std::vector<std::string>& hosts,
+                                       const AgentStarter::OnStarted& each);
+  void start_agents(const std::vector<Member*>& members, Start start);
   void greet(Member& member, std::unique_ptr<launcher::ByteStream> stream, int& waiting);
+  void judge_build(Member& member) const;
+  [[nodiscard]] std::string path_of(const Member& member) const;
 
   asio::io_context& loop_;
-  const FleetOptions options_;
+  const bool may_install_;
   const std::string own_path_;
   const std::string own_build_;
-  launcher::SshConnector connector_;
+  const std::unique_ptr<AgentStarter> starter_;
   /// In the order in which they were first asked for.
   std::vector<std::unique_ptr<Member>> members_;
 };

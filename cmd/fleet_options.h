@@ -1,4 +1,4 @@
-// FleetOptions: how other hosts are to be logged in to, and where dstrain is there.
+// FleetOptions: how agents get onto other hosts, and where dstrain is there.
 #pragma once
 
 #include <chrono>
@@ -7,13 +7,18 @@
 
 namespace dstrain {
 
+/// What starts the agents on other hosts.
+enum class HostLauncher : std::uint8_t { kSsh, kSlurm };
+
 struct FleetOptions {
+  HostLauncher launcher = HostLauncher::kSsh;
   bool accept_new_host_keys = false;
   std::uint16_t ssh_port = 0;  ///< 0: the hostfile's, the SSH configuration's, 22
   std::string ssh_config{};    ///< empty: the user's and the system's
   std::chrono::seconds connect_timeout{20};
   std::string agent_path{};  ///< of dstrain on the hosts; empty: where it is here
   bool copy_binary = false;
+  std::string interface {};  ///< that agents which connect back come in by; empty: any
 };
 
 }  // namespace dstrain

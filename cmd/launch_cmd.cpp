@@ -2,6 +2,7 @@
 // found before the first rank starts.
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "cmd/restart_loop.h"
 #include "cmd/split_groups.h"
 #include "launcher/environment.h"
+#include "launcher/slurm.h"
 
 namespace dstrain {
 namespace {
@@ -29,8 +31,15 @@ using launcher::Host;
 
 constexpr const char* kDefaultHostfile = "/job/hostfile";  // DeepSpeed's
 
+std::optional<std::string> variable_here(const std::string& name) {
+  return process_environment(name.c_str());
+}
+
 std::vector<Host> choose_hosts(const LaunchFlags& flags) {
   std::string path = flags.hostfile;
+  if (path.empty() && flags.fleet.launcher == HostLauncher::kSlurm) {
+    return launcher::filter_hosts(launcher::hosts_of_slurm_allocation(variable_here), flags.filter);
+  }
   if (path.empty() && std::filesystem::exists(kDefaultHostfile)) {
     path = kDefaultHostfile;
     spdlog::info("hostfile={}", path);
@@ -44,8 +53,7 @@ std::vector<Host> choose_hosts(const LaunchFlags& flags) {
 
 /// What is wrong with them is said before a host is contacted.
 void check_environment(const launcher::EnvironmentFlags& flags) {
-  launcher::asked_variables(
-      flags, [](const std::string& name) { return process_environment(name.c_str()); });
+  launcher::asked_variables(flags, variable_here);
 }
 
 /// `hosts` take part if all goes well; the others of `all_hosts` stand by.
@@ -67,8 +75,10 @@ int launch_on_fleet(const LaunchFlags& flags,
     spdlog::info("hosts={} none of them was contacted", hosts.size());
     return kExitSuccess;
   }
+  FleetOptions fleet = flags.fleet;
+  fleet.interface = flags.interface;
   FleetAccess access(
-      flags.fleet,
+      fleet,
       {.address = flags.master_address, .interface = flags.interface, .port = flags.master_port});
   check_fleet(flags, config, hosts, access);
   return flags.check ? int{kExitSuccess} : run_until_done(flags, config, all_hosts, access);

@@ -1,6 +1,8 @@
 #include "cmd/launch_flags.h"
 
 #include <chrono>
+#include <map>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
@@ -68,6 +70,15 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_option("--interface", flags.interface,
                      "Network interface that ranks use on every host; default: by route");
   add_environment_flags(command, flags.environment);
+  command
+      .add_option("--launcher", flags.fleet.launcher,
+                  "What starts dstrain on the hosts: ssh, or slurm, inside an allocation, whose "
+                  "hosts and tasks are the hostfile; default: ssh")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, HostLauncher>{{"ssh", HostLauncher::kSsh},
+                                              {"slurm", HostLauncher::kSlurm}},
+          CLI::ignore_case))
+      ->default_str("ssh");
   add_ssh_flags(command, flags.fleet);
   command.add_flag("--check", flags.check,
                    "Check config and hostfile, plan every pipeline stage, print layout, step and "
@@ -109,6 +120,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       "  dstrain launch --hostfile hostfiles/localhost configs/quickstart.json --set "
       "training.steps=50\n"
       "  dstrain launch --hostfile hosts --exclude w3@w4:0 CONFIG --check\n"
+      "  salloc --nodes 4 --ntasks-per-node 8 dstrain launch --launcher slurm CONFIG\n"
       "  dstrain launch --hostfile hostfiles/48-hosts.example --check --offline "
       "configs/llama-70b-tp8-pp8.json"
       "\n"

@@ -164,6 +164,7 @@ tcp::socket dial_launcher(asio::io_context& loop,
   }
   while (under_way > 0)  // their handlers refer to what lives here
     loop.run_one();
+  loop.restart();  // without work it has stopped, and its next user would wait in vain
   if (!launcher) {
     throw std::runtime_error(
         fmt::format("the launcher cannot be reached: {}", fmt::join(words, "; ")));

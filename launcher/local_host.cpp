@@ -1,6 +1,7 @@
 #include "launcher/local_host.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <sched.h>
 #include <strings.h>
@@ -84,6 +86,29 @@ bool is_this_machine(std::string_view host) {
     if (i->ifa_addr != nullptr && same_address(i->ifa_addr, address->ai_addr)) return true;
   }
   return false;
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return addresses;
+  const std::unique_ptr<ifaddrs, FreeAddressList> interfaces(list);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+      const sockaddr* const address = i->ifa_addr;
+      if (address == nullptr || address->sa_family != family || (i->ifa_flags & IFF_UP) == 0 ||
+          is_loopback(address) || (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&ipv6(address)))) {
+        continue;
+      }
+      std::array<char, INET6_ADDRSTRLEN> text{};
+      const void* const bytes = family == AF_INET ? static_cast<const void*>(&ipv4(address))
+                                                  : static_cast<const void*>(&ipv6(address));
+      if (inet_ntop(family, bytes, text.data(), text.size()) != nullptr) {
+        addresses.emplace_back(text.data());
+      }
+    }
+  }
+  return addresses;
 }
 
 namespace {

@@ -15,6 +15,9 @@ namespace dstrain::launcher {
 /// of one of its interfaces. Nothing is asked of the network.
 bool is_this_machine(std::string_view host);
 std::string own_hostname();
+/// By which other hosts might reach this one: of interfaces that are up, numeric, IPv4 first;
+/// neither loopback nor link-local.
+std::vector<std::string> own_addresses();
 
 /// A socket that listens, as rank 0 will, and its port.
 struct Listener {

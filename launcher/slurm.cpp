@@ -126,7 +126,7 @@ std::vector<int> expand_counts(std::string_view text) {
 }
 
 std::vector<Host> hosts_of_slurm_allocation(
-    const std::function<std::optional<std::string>(const char* name)>& environment) {
+    const std::function<std::optional<std::string>(const std::string& name)>& environment) {
   const auto variable = [&](const char* name) {
     const std::optional<std::string> value = environment(name);
     if (!value || value->empty()) {
@@ -170,6 +170,7 @@ std::vector<std::string> srun_command(const std::string& srun,
       "--overlap",             // the allocation is one job's, whatever else its script runs
       "--cpu-bind=none",       // the agent pins the ranks
       "--mem=0",               // all that the allocation has
+      "--no-kill",             // a node that fails is the launcher's business
       "--kill-on-bad-exit=0",  // the launcher decides what a lost host means
       "--wait=0",              // and how long the others may take to end
       "--input=none",

@@ -26,7 +26,7 @@ std::vector<int> expand_counts(std::string_view text);
 /// SLURM_JOB_NODELIST and SLURM_TASKS_PER_NODE. Throws HostfileError, naming the variable and what
 /// to do, outside of an allocation.
 std::vector<Host> hosts_of_slurm_allocation(
-    const std::function<std::optional<std::string>(const char* name)>& environment);
+    const std::function<std::optional<std::string>(const std::string& name)>& environment);
 
 /// Runs `agent` once on each of the hosts, with all that the allocation has there.
 std::vector<std::string> srun_command(const std::string& srun,

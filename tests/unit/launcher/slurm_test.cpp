@@ -49,7 +49,7 @@ TEST_CASE("malformed lists are refused in a sentence that shows them", "[slurm]"
 TEST_CASE("an allocation's hosts have a slot for each of its tasks", "[slurm]") {
   std::map<std::string, std::string> variables{{"SLURM_JOB_NODELIST", "n[1-3]"},
                                                {"SLURM_TASKS_PER_NODE", "2(x2),1"}};
-  const auto environment = [&](const char* name) -> std::optional<std::string> {
+  const auto environment = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
   };

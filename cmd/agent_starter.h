@@ -1,0 +1,42 @@
+// AgentStarter: one way to get an agent of dstrain running on other hosts: over SSH (ssh_agents.h),
+// or by srun (slurm_agents.h). The fleet greets what was started.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/byte_stream.h"
+#include "launcher/host_failure.h"
+
+namespace dstrain {
+
+struct StartedAgent {
+  std::unique_ptr<launcher::ByteStream> stream{};
+  std::optional<launcher::HostFailure> failure{};  ///< if there is no stream
+  std::string address{};                           ///< of the host, as the launcher reaches it
+  std::string own_address{};                       ///< of the launcher, as the host reaches it
+};
+
+class AgentStarter {
+ public:
+  /// With the host's place in the list, from the event loop, once for each.
+  using OnStarted = std::function<void(std::size_t index, StartedAgent started)>;
+
+  AgentStarter() = default;
+  AgentStarter(const AgentStarter&) = delete;
+  AgentStarter& operator=(const AgentStarter&) = delete;
+  virtual ~AgentStarter() = default;
+
+  /// Anew on each of the hosts, all at once. Runs the loop until all are told of.
+  virtual void start(const std::vector<std::string>& hosts, const OnStarted& each) = 0;
+  /// The same where start() found no dstrain, or another build of it: sends this one there first.
+  virtual void install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) = 0;
+  /// Of dstrain on that host.
+  [[nodiscard]] virtual std::string path_on(const std::string& host) const = 0;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,160 @@
+#include "cmd/slurm_agents.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "cmd/job_secret.h"
+#include "cmd/run_until.h"
+#include "launcher/agent_dial.h"
+#include "launcher/errors.h"
+#include "launcher/host_probe.h"
+#include "launcher/local_host.h"
+#include "launcher/slurm.h"
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+using launcher::HostFailure;
+
+constexpr std::chrono::seconds kEndPatience{5};
+
+std::string find_srun() {
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path program = fs::path(folder) / "srun";
+    if (access(program.c_str(), X_OK) == 0) return program;
+  }
+  throw launcher::PreflightError("--launcher slurm: there is no srun in PATH");
+}
+
+}  // namespace
+
+SlurmAgents::SlurmAgents(asio::io_context& loop, const FleetOptions& options)
+    : loop_(loop),
+      options_(options),
+      srun_(find_srun()),
+      secret_(make_job_secret()),
+      own_addresses_(options.interface.empty()
+                         ? launcher::own_addresses()
+                         : std::vector{launcher::address_of_interface(options.interface)}),
+      listener_(loop,
+                hash_under(secret_),
+                [this](launcher::ArrivedAgent agent) {
+                  if (on_agent_) on_agent_(std::move(agent));  // else it is late, and sent away
+                },
+                {.address = options.interface.empty() ? "" : own_addresses_.front()}) {
+  if (own_addresses_.empty()) {
+    throw launcher::PreflightError(
+        "--launcher slurm: this machine has no network address that other hosts could reach");
+  }
+}
+
+SlurmAgents::~SlurmAgents() {
+  run_until(
+      loop_,
+      [this] {
+        return std::all_of(steps_.begin(), steps_.end(),
+                           [](const std::unique_ptr<Step>& step) { return step->has_ended; });
+      },
+      kEndPatience);
+}
+
+void SlurmAgents::start(const std::vector<std::string>& hosts, const OnStarted& each) {
+  if (hosts.empty()) return;
+  std::vector<bool> is_told(hosts.size(), false);
+  std::size_t waiting = hosts.size();
+  const auto tell = [&](std::size_t index, StartedAgent started) {
+    is_told[index] = true;
+    --waiting;
+    each(index, std::move(started));
+  };
+  on_agent_ = [&](launcher::ArrivedAgent agent) {
+    const auto host = std::find(hosts.begin(), hosts.end(), agent.name);
+    const auto index = static_cast<std::size_t>(host - hosts.begin());
+    if (host == hosts.end() || is_told[index]) {
+      spdlog::warn("an agent that calls itself {} was not expected", agent.name);
+      return;
+    }
+    tell(index, {.stream = std::move(agent.stream),
+                 .address = std::move(agent.address),
+                 .own_address = std::move(agent.own_address)});
+  };
+  const Step& step = run_srun(hosts);
+  run_until(
+      loop_, [&] { return waiting == 0 || step.has_ended; }, options_.connect_timeout);
+  on_agent_ = nullptr;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (is_told[i]) continue;
+    std::string what = step.has_ended ? "srun has ended without its agent"
+                                      : fmt::format("its agent did not connect to {} within {} s",
+                                                    places(), options_.connect_timeout.count());
+    if (!step.last_words.empty()) what += "; srun's last words: " + step.last_words;
+    StartedAgent nothing;
+    nothing.failure = HostFailure{
+        .host = hosts[i],
+        .phase = "srun",
+        .what = std::move(what),
+        .fix =
+            "see squeue and sinfo; --interface NAME chooses the network that the nodes reach, "
+            "--connect-timeout SECONDS waits longer"};
+    tell(i, std::move(nothing));
+  }
+}
+
+void SlurmAgents::install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) {
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    StartedAgent nothing;
+    nothing.failure = HostFailure{.host = hosts[i],
+                                  .phase = "build",
+                                  .what = "srun cannot send a build of dstrain there",
+                                  .fix = "put it on a file system that the nodes share"};
+    each(i, std::move(nothing));
+  }
+}
+
+std::string SlurmAgents::path_on(const std::string& /*host*/) const {
+  return options_.agent_path.empty() ? fs::read_symlink("/proc/self/exe").string()
+                                     : options_.agent_path;
+}
+
+SlurmAgents::Step& SlurmAgents::run_srun(const std::vector<std::string>& hosts) {
+  std::vector<launcher::Host> slots;
+  for (const std::string& host : hosts)
+    slots.push_back({.name = host, .slots = {0}});
+  Step& step = *steps_.emplace_back(std::make_unique<Step>());
+  // srun hands its environment on to the agents; nothing else this process starts gets the secret.
+  setenv(kAgentSecretVariable, secret_.c_str(), 1);
+  step.srun = std::make_unique<launcher::LocalStream>(
+      loop_, launcher::srun_command(srun_, slots, {path_on(""), "agent", "--connect", places()}));
+  unsetenv(kAgentSecretVariable);
+  const auto hear = [&step](std::string_view bytes) {
+    std::istringstream lines{std::string(bytes)};
+    for (std::string line; std::getline(lines, line);) {
+      if (line.empty()) continue;
+      spdlog::info("srun: {}", line);
+      step.last_words = line;
+    }
+  };
+  step.srun->listen({.on_data = hear,
+                     .on_error_data = hear,
+                     .on_closed = [&step](const launcher::StreamEnd&) { step.has_ended = true; }});
+  return step;
+}
+
+std::string SlurmAgents::places() const {
+  std::vector<launcher::Place> places;
+  for (const std::string& address : own_addresses_)
+    places.push_back({.address = address, .port = listener_.port()});
+  return launcher::to_text(places);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,52 @@
+// SlurmAgents: agents as tasks of one srun in the allocation that the launcher runs in. They
+// connect back (agent_listener.h).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <asio.hpp>
+
+#include "cmd/agent_starter.h"
+#include "cmd/fleet_options.h"
+#include "launcher/agent_listener.h"
+#include "launcher/local_stream.h"
+
+namespace dstrain {
+
+class SlurmAgents final : public AgentStarter {
+ public:
+  /// Listens on the address of options.interface, or on all. Throws launcher::PreflightError where
+  /// there is no srun, or no address that a host could reach.
+  SlurmAgents(asio::io_context& loop, const FleetOptions& options);
+  /// Gives the srun whose agents have ended a little time to end by itself.
+  ~SlurmAgents() override;
+
+  void start(const std::vector<std::string>& hosts, const OnStarted& each) override;
+  /// Nothing can be sent through Slurm: tells every host's failure.
+  void install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) override;
+  [[nodiscard]] std::string path_on(const std::string& host) const override;
+
+ private:
+  /// One srun; its agents are those of one start().
+  struct Step {
+    std::unique_ptr<launcher::LocalStream> srun;
+    std::string last_words;  ///< of its stderr
+    bool has_ended = false;
+  };
+  Step& run_srun(const std::vector<std::string>& hosts);
+  [[nodiscard]] std::string places() const;
+
+  asio::io_context& loop_;
+  const FleetOptions options_;
+  const std::string srun_;
+  const std::string secret_;
+  std::vector<std::string> own_addresses_;
+  launcher::AgentListener::OnAgent on_agent_;  ///< of the start() that runs
+  launcher::AgentListener listener_;
+  std::vector<std::unique_ptr<Step>> steps_;
+};
+
+}  // namespace dstrain

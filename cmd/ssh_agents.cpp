@@ -1,0 +1,148 @@
+#include "cmd/ssh_agents.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "cmd/build_id.h"
+#include "cmd/run_until.h"
+#include "launcher/ssh_config.h"
+#include "launcher/ssh_target.h"
+
+namespace dstrain {
+namespace {
+
+using launcher::HostFailure;
+using launcher::SshConnection;
+
+launcher::SshConfig read_ssh_config(const std::string& path) {
+  if (path.empty()) return launcher::SshConfig::of_this_process();
+  return {launcher::SshUser::of_this_process(), path, ""};
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Where a build that was sent lies, from the user's home: a folder a build, so that runs of
+/// different builds do not disturb each other.
+std::string cached_path(const std::string& build) {
+  return fmt::format(".cache/dstrain/{}/dstrain", build);
+}
+
+StartedAgent failed(HostFailure failure, const std::string& host) {
+  failure.host = host;
+  StartedAgent started;
+  started.failure = std::move(failure);
+  return started;
+}
+
+}  // namespace
+
+SshAgents::SshAgents(asio::io_context& loop, const FleetOptions& options)
+    : loop_(loop),
+      options_(options),
+      connector_(loop,
+                 read_ssh_config(options.ssh_config),
+                 {.deadline = options.connect_timeout,
+                  .accept_new_host_keys = options.accept_new_host_keys}) {}
+
+void SshAgents::start(const std::vector<std::string>& hosts, const OnStarted& each) {
+  for (const std::string& host : hosts)
+    installed_.erase(host);
+  run_agents(hosts, log_in(hosts, each), each);
+}
+
+void SshAgents::install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) {
+  if (hosts.empty()) return;
+  // Shared by the uploads to all hosts.
+  const auto binary = std::make_shared<const std::string>(read_file("/proc/self/exe"));
+  constexpr int kExecutable = 0755;
+  Connections connections;
+  std::size_t waiting = hosts.size();
+  for (const std::string& host : hosts)
+    connections.push_back(connections_.at(host).get());
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const std::string& path = installed_[hosts[i]] = cached_path(own_build_id());
+    spdlog::info("{}: sending this build of dstrain to ~/{}", hosts[i], path);
+    connections[i]->upload(binary, path, kExecutable, [&, i](std::optional<HostFailure> failure) {
+      --waiting;
+      if (!failure) return;
+      connections[i] = nullptr;
+      each(i, failed(std::move(*failure), hosts[i]));
+    });
+  }
+  run_until(loop_, [&] { return waiting == 0; });
+  run_agents(hosts, connections, each);
+}
+
+std::string SshAgents::path_on(const std::string& host) const {
+  const auto installed = installed_.find(host);
+  if (installed != installed_.end()) return installed->second;
+  return options_.agent_path.empty() ? std::filesystem::read_symlink("/proc/self/exe").string()
+                                     : options_.agent_path;
+}
+
+SshAgents::Connections SshAgents::log_in(const std::vector<std::string>& hosts,
+                                         const OnStarted& each) {
+  Connections connections(hosts.size(), nullptr);
+  if (hosts.empty()) return connections;
+  std::vector<std::string> names;
+  for (const std::string& host : hosts) {
+    connections_.erase(host);
+    names.push_back(in_ssh_form(host));
+  }
+  bool is_done = false;
+  connector_.connect(names, [&](launcher::SshConnector::Connected connected) {
+    auto failure = connected.failures.begin();
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
+      if (connected.connections[i]) {
+        connections[i] = connected.connections[i].get();
+        connections_[hosts[i]] = std::move(connected.connections[i]);
+      } else if (failure != connected.failures.end()) {
+        each(i, failed(std::move(*failure++), hosts[i]));
+      }
+    }
+    is_done = true;
+  });
+  run_until(loop_, [&] { return is_done; });
+  return connections;
+}
+
+void SshAgents::run_agents(const std::vector<std::string>& hosts,
+                           const Connections& connections,
+                           const OnStarted& each) {
+  std::size_t waiting = 0;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    SshConnection* const connection = connections[i];
+    if (connection == nullptr) continue;
+    ++waiting;
+    connection->start({path_on(hosts[i]), "agent"},
+                      [&, i, connection](SshConnection::Started started) {
+                        --waiting;
+                        if (started.failure) {
+                          each(i, failed(std::move(*started.failure), hosts[i]));
+                          return;
+                        }
+                        each(i, {.stream = std::move(started.stream),
+                                 .address = connection->host_address().to_string(),
+                                 .own_address = connection->own_address().to_string()});
+                      });
+  }
+  run_until(loop_, [&] { return waiting == 0; });
+}
+
+std::string SshAgents::in_ssh_form(const std::string& host) const {
+  const launcher::SshTarget target = launcher::parse_ssh_target(host);
+  if (options_.ssh_port == 0 || target.port != 0) return host;
+  const bool is_ipv6 = target.host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", target.user, target.user.empty() ? "" : "@",
+                     is_ipv6 ? "[" + target.host + "]" : target.host, options_.ssh_port);
+}
+
+}  // namespace dstrain
