@@ -52,6 +52,8 @@ std::string what_happened(const RankEnd& end, const BlameRules& rules, bool brie
     if (!end.status.detail.empty()) return text + ": " + end.status.detail;
     if (!brief && end.status.signal == SIGKILL)
       text += ", which is also how the kernel ends a process when memory runs out";
+    if (!brief && end.status.signal == SIGBUS)
+      text += ", as when a file that it reads is cut short, or its disk fails, under it";
     return text;
   }
   std::string text = fmt::format("ended with exit code {}", end.status.code);

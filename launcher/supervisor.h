@@ -32,7 +32,8 @@ namespace dstrain::launcher {
 
 struct SupervisorOptions {
   std::chrono::milliseconds blame_window{200};
-  std::chrono::milliseconds kill_grace{5000};
+  /// After a failure: the others cannot finish a step without it, nor commit a save.
+  std::chrono::milliseconds kill_grace{3000};
   std::chrono::milliseconds early_exit_grace{30'000};
   std::chrono::milliseconds watch_interval{1000};  ///< between two looks at what the ranks do
   HangLimits hang_limits{};

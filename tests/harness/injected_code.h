@@ -2,9 +2,11 @@
 // ends the program with success. Nothing of the program has to know.
 #pragma once
 
+#include <fstream>
 #include <optional>
 #include <string>
 
+#include <elf.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/user.h>
@@ -15,10 +17,23 @@ namespace dstrain::testing {
 
 #if defined(__x86_64__)
 
-/// Where the main thread of a descendant goes on: with two bytes of code, and these registers.
-/// Why it was not possible, or nothing.
+/// Where a program began: code that none of its threads will run again. 0 if the kernel hides it.
+inline unsigned long long entry_of(pid_t pid) {
+  std::ifstream vector("/proc/" + std::to_string(pid) + "/auxv", std::ios::binary);
+  Elf64_auxv_t entry{};
+  while (vector.read(reinterpret_cast<char*>(&entry), sizeof entry)) {
+    if (entry.a_type == AT_ENTRY) return entry.a_un.a_val;
+  }
+  return 0;
+}
+
+/// The main thread of a descendant goes on with two bytes of code, and these registers. They are
+/// put where the program began: where the thread is, other threads may be, or come by. Why it was
+/// not possible, or nothing.
 template <typename Change>
 std::optional<std::string> inject(pid_t pid, long code, const Change& change_registers) {
+  const unsigned long long entry = entry_of(pid);
+  if (entry == 0) return "the kernel does not say where the program begins";
   if (ptrace(PTRACE_ATTACH, pid, nullptr, nullptr) != 0) {
     return "this process may not trace its descendants";
   }
@@ -27,9 +42,10 @@ std::optional<std::string> inject(pid_t pid, long code, const Change& change_reg
   user_regs_struct registers{};
   ptrace(PTRACE_GETREGS, pid, nullptr, &registers);
   registers.orig_rax = ~0ULL;  // a system call that it was in is not begun again
+  registers.rip = entry;
   change_registers(registers);
   ptrace(PTRACE_SETREGS, pid, nullptr, &registers);
-  void* const here = reinterpret_cast<void*>(registers.rip);
+  void* const here = reinterpret_cast<void*>(entry);
   const long before = ptrace(PTRACE_PEEKTEXT, pid, here, nullptr);
   const long after = (before & ~0xffffL) | code;
   const bool done = ptrace(PTRACE_POKETEXT, pid, here, reinterpret_cast<void*>(after)) == 0;

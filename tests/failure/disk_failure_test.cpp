@@ -1,0 +1,122 @@
+// Runs whose disks fail: a real file system that is full, and data that are cut short under a rank.
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+
+#include <catch2/catch.hpp>
+#include <sys/mount.h>
+
+#include "tests/failure/tiny_run.h"
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+using std::chrono::seconds;
+using testing::Program;
+using testing::TinyRun;
+
+/// A disk of so many bytes for the run's output, where this process may mount one.
+class SmallDisk {
+ public:
+  SmallDisk(const TinyRun& run, const std::string& bytes) : folder_(run.path("run")) {
+    fs::create_directory(folder_);
+    mounted_ = mount("tmpfs", folder_.c_str(), "tmpfs", 0, ("size=" + bytes).c_str()) == 0;
+    if (!mounted_) WARN("SKIP: a tmpfs cannot be mounted: " << std::strerror(errno));
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  ~SmallDisk() {
+    if (mounted_) umount2(folder_.c_str(), MNT_DETACH);
+  }
+  [[nodiscard]] bool is_mounted() const { return mounted_; }
+  void grow_to(const std::string& bytes) const {
+    REQUIRE(mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT, ("size=" + bytes).c_str()) == 0);
+  }
+
+ private:
+  const std::string folder_;
+  bool mounted_ = false;
+};
+
+std::vector<std::string> flags(const std::string& on_failure) {
+  return {"--set", "checkpoint.interval=50",
+          "--set", "checkpoint.keep=100",
+          "--set", "checkpoint.on_save_failure=" + on_failure};
+}
+
+std::vector<std::string> checkpoints_of(const TinyRun& run) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(run.path("run/checkpoints")))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// F8
+TEST_CASE("a disk that fills ends the run with 6, and a larger one goes on from the last save",
+          "[failure][checkpoint][slow]") {
+  const TinyRun run;
+  const SmallDisk disk(run, "3m");
+  if (!disk.is_mounted()) return;
+  Program launch(run.launch(flags("stop")));
+  const auto code = launch.wait(seconds{60});
+  INFO(launch.err());
+  CHECK(code == 6);
+  CHECK_THAT(launch.err(), Contains("No space left on device") && Contains("it needs") &&
+                               Contains("bytes are free") && Contains(run.path("run/checkpoints")));
+  const std::vector<std::string> saved = checkpoints_of(run);
+  REQUIRE(saved.size() >= 2);  // `latest` among them
+  for (const std::string& name : saved)
+    CHECK_THAT(name, !Contains("tmp"));  // of the save that failed nothing is left
+  const std::string newest = saved.back();
+  CHECK_THAT(newest, Catch::Matchers::StartsWith("step-"));
+
+  disk.grow_to("64m");
+  Program again(run.launch({"--set", "training.steps=" + std::to_string(run.steps() + 200)}));
+  REQUIRE(again.wait(seconds{60}));
+  INFO(again.err());
+  CHECK(again.wait(seconds{0}) == 0);
+  CHECK_THAT(again.err(), Contains("resumed at step ") && Contains(newest));
+}
+
+TEST_CASE("where saves may fail the run goes on, and saves again once there is room",
+          "[failure][checkpoint][slow]") {
+  const TinyRun run;
+  const SmallDisk disk(run, "3m");
+  if (!disk.is_mounted()) return;
+  Program launch(run.launch(flags("continue")));
+  CHECK(testing::becomes_true(
+      [&] { return launch.err().find("could not be saved") != std::string::npos; }, seconds{60}));
+  const size_t before = checkpoints_of(run).size();
+  disk.grow_to("256m");
+  CHECK(
+      testing::becomes_true([&] { return checkpoints_of(run).size() > before + 1; }, seconds{30}));
+  launch.signal(SIGINT);
+  const auto code = launch.wait(seconds{30});
+  INFO(launch.err());
+  CHECK(code == 130);
+  CHECK_THAT(launch.err(), Contains("the run goes on and tries again in 50 steps"));
+}
+
+// F14
+TEST_CASE("data that are cut short under a rank end the run with a sentence about it",
+          "[failure][slow]") {
+  const TinyRun run;
+  Program launch(run.launch());
+  REQUIRE(run.reaches_step(3));
+  for (const auto& entry : fs::recursive_directory_iterator(run.path("data"))) {
+    if (entry.path().extension() == ".bin") fs::resize_file(entry.path(), 0);
+  }
+  const auto code = launch.wait(seconds{30});
+  INFO(launch.err());
+  CHECK(code == 128 + SIGBUS);
+  CHECK_THAT(launch.last_line(),
+             Contains("SIGBUS") && Contains("a file that it reads is cut short"));
+}
+
+}  // namespace
+}  // namespace dstrain
