@@ -44,7 +44,7 @@ class HashedName {
   explicit HashedName(std::string_view hashed)
       : session_(libssh2_session_init_ex(nullptr, nullptr, nullptr, nullptr)),
         hosts_(session_ ? libssh2_knownhost_init(session_.get()) : nullptr) {
-    if (!hosts_) return;
+    if (!hosts_ || !is_well_formed(hashed)) return;
     const std::string line = fmt::format("{} {} {}", hashed, kSomeType, kSomeKey);
     libssh2_knownhost_readline(hosts_.get(), line.data(), line.size(),
                                LIBSSH2_KNOWNHOST_FILE_OPENSSH);
@@ -60,6 +60,21 @@ class HashedName {
   }
 
  private:
+  /// Salt and digest of 20 bytes each, in base64. Over a digest of another length libssh2 1.10
+  /// loses memory each time it compares.
+  static bool is_well_formed(std::string_view hashed) {
+    constexpr std::string_view kKind = "|1|";
+    const auto is_sha1 = [](std::string_view base64) {
+      constexpr std::size_t kSize = 28;
+      return base64.size() == kSize && base64.back() == '=' &&
+             base64.find_first_not_of(kBase64) == kSize - 1;
+    };
+    const std::size_t middle = hashed.find('|', kKind.size());
+    return hashed.starts_with(kKind) && middle != std::string_view::npos &&
+           is_sha1(hashed.substr(kKind.size(), middle - kKind.size())) &&
+           is_sha1(hashed.substr(middle + 1));
+  }
+
   // Only the name is asked about; the key is the same on both sides.
   static constexpr const char* kSomeType = "ssh-rsa";
   static constexpr const char* kSomeKey = "AAAAB3NzaC1yc2E=";

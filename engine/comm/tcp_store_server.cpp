@@ -243,7 +243,10 @@ class TcpStoreServer::Loop {
       return;
     }
     end_wait(connection);
-    connection.socket = Fd();  // epoll forgets it
+    // Closing is not enough: a process forked meanwhile may hold the same connection, which then
+    // goes on in epoll's list.
+    (void)epoll_ctl(poller_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
+    connection.socket = Fd();
     connection.open = false;
     closed_.splice(closed_.end(), connection.proven ? members_ : strangers_, connection.place);
   }

@@ -76,7 +76,8 @@ TEST_CASE(
   constexpr int kHosts = 3;
   FleetRun run(kHosts, 1);
   const auto start = Clock::now();
-  const auto launch = run.launch(flags_of({"--max-restarts", "50"}));
+  const auto launch =
+      run.launch(flags_of({"--max-restarts", "50", "--max-restarts-without-progress", "50"}));
   std::mt19937 random(11);
   constexpr int kBlows = 6;
   int done_to_it = 0;

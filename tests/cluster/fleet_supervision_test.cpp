@@ -87,7 +87,8 @@ TEST_CASE(
 
   FleetRun run(4, 1);
   std::vector<std::string> with_restarts = flags;
-  with_restarts.insert(with_restarts.end(), {"--max-restarts", "50"});
+  with_restarts.insert(with_restarts.end(),
+                       {"--max-restarts", "50", "--max-restarts-without-progress", "50"});
   const auto launch = run.launch(with_restarts);
   const auto start = Clock::now();
   std::mt19937 random(11);

@@ -92,7 +92,9 @@ TEST_CASE("a run whose ranks are killed all the time ends as if nothing had happ
 
   const TinyRun run;
   const auto start = Clock::now();
-  Program launch(run.launch(with(flags, {"--max-restarts", "50"})));
+  // On a busy machine several in a row may be killed before they get to a checkpoint.
+  Program launch(
+      run.launch(with(flags, {"--max-restarts", "50", "--max-restarts-without-progress", "50"})));
   std::mt19937 random(7);
   int killed = 0;
   while (!launch.wait(milliseconds{500 + random() % 1000})) {
