@@ -123,12 +123,12 @@ std::string SshHostSettings::known_as() const {
 SshConfig::SshConfig(SshUser user, const std::string& user_file, const std::string& system_file)
     : user_(std::move(user)) {
   const auto add = [&](const std::string& path, const std::string& include_folder) {
-    directives_.push_back({.keyword = "("});
+    directives_.push_back({.keyword = kFileBegins});
     for (SshDirective& directive :
          read_ssh_config_file(path, {.include_folder = include_folder, .home = user_.home})) {
       directives_.push_back(std::move(directive));
     }
-    directives_.push_back({.keyword = ")"});
+    directives_.push_back({.keyword = kFileEnds});
   };
   add(user_file, user_.home + "/.ssh");
   add(system_file, "/etc/ssh");

@@ -73,7 +73,8 @@ class SshConfig {
 
  private:
   SshUser user_;
-  std::vector<SshDirective> directives_;  ///< the user's file, then the system's, each in "(" ")"
+  std::vector<SshDirective>
+      directives_;  ///< the user's file, then the system's, each in kFileBegins, kFileEnds
 };
 
 }  // namespace dstrain::launcher

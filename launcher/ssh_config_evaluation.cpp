@@ -56,11 +56,11 @@ void SshConfigEvaluation::run(const std::vector<SshDirective>& directives) {
   bool enclosing = true;
   bool applies = true;
   for (const SshDirective& directive : directives) {
-    if (directive.keyword == "(") {
+    if (directive.keyword == kFileBegins) {
       around.push_back(enclosing);
       around.push_back(applies);
       enclosing = applies;
-    } else if (directive.keyword == ")") {
+    } else if (directive.keyword == kFileEnds) {
       applies = around.back();
       around.pop_back();
       enclosing = around.back();

@@ -127,9 +127,9 @@ void read_into(std::vector<SshDirective>& directives,
     }
     for (const std::string& pattern : directive.arguments) {
       for (const std::string& included : expand(pattern, paths)) {
-        directives.push_back({.keyword = "(", .where = directive.where});
+        directives.push_back({.keyword = kFileBegins, .where = directive.where});
         read_into(directives, included, paths, depth + 1);
-        directives.push_back({.keyword = ")", .where = directive.where});
+        directives.push_back({.keyword = kFileEnds, .where = directive.where});
       }
     }
   }

@@ -16,8 +16,12 @@ class SshConfigError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Keywords that stand around a file's directives. With a space in front: no line can say them.
+constexpr const char* kFileBegins = " (";
+constexpr const char* kFileEnds = " )";
+
 struct SshDirective {
-  std::string keyword{};  ///< in lower case; "(" and ")" stand around an included file's directives
+  std::string keyword{};  ///< in lower case, or one of the above
   std::vector<std::string> arguments{};
   std::string where{};  ///< "file:line"
 };

@@ -232,6 +232,14 @@ TEST_CASE("a wrong line is named with its file and number", "[launcher][ssh]") {
                     StartsWith(home.path(".ssh/config:3: ")) && Contains(message));
 }
 
+TEST_CASE("a parenthesis for a keyword ends no block", "[launcher][ssh]") {
+  for (const char* const line : {") x", "( x", "(=x", ")=x"}) {
+    const Home home(std::string("Host other\n") + line + "\nUser mallory\nHost *\nUser bob\n");
+    INFO(line);
+    CHECK(home.settings("w0").user == "bob");
+  }
+}
+
 TEST_CASE("words of a configuration are cut as OpenSSH cuts them", "[launcher][ssh]") {
   const auto words = [](const char* line) { return parse_ssh_config_line(line, "f:1").arguments; };
   using Words = std::vector<std::string>;
