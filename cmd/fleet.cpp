@@ -118,14 +118,11 @@ void Fleet::start_agents(const std::vector<Member*>& members, Start start) {
   std::vector<Member*> others;
   std::vector<std::string> names;
   for (Member* member : members) {
-    if (member->is_own) {
-      const std::vector<std::string> argv = {own_path_, "agent"};
-      greet(*member, std::make_unique<launcher::LocalStream>(loop_, argv), waiting);
-    } else {
-      others.push_back(member);
-      names.push_back(member->name);
-    }
+    if (member->is_own) continue;
+    others.push_back(member);
+    names.push_back(member->name);
   }
+  // First, since it may throw, and greetings refer to what lives here.
   ((*starter_).*start)(names, [&](std::size_t index, StartedAgent started) {
     Member& member = *others[index];
     member.failure = std::move(started.failure);
@@ -134,6 +131,11 @@ void Fleet::start_agents(const std::vector<Member*>& members, Start start) {
     member.own_address = std::move(started.own_address);
     greet(member, std::move(started.stream), waiting);
   });
+  for (Member* member : members) {
+    if (!member->is_own) continue;
+    const std::vector<std::string> argv = {own_path_, "agent"};
+    greet(*member, std::make_unique<launcher::LocalStream>(loop_, argv), waiting);
+  }
   run_until(loop_, [&] { return waiting == 0; });
 }
 

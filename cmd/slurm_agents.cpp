@@ -136,17 +136,20 @@ SlurmAgents::Step& SlurmAgents::run_srun(const std::vector<std::string>& hosts) 
   step.srun = std::make_unique<launcher::LocalStream>(
       loop_, launcher::srun_command(srun_, slots, {path_on(""), "agent", "--connect", places()}));
   unsetenv(kAgentSecretVariable);
-  const auto hear = [&step](std::string_view bytes) {
-    std::istringstream lines{std::string(bytes)};
-    for (std::string line; std::getline(lines, line);) {
-      if (line.empty()) continue;
-      spdlog::info("srun: {}", line);
-      step.last_words = line;
-    }
+  const auto hear = [&step](launcher::LineKind, std::string_view line) {
+    if (line.empty()) return;
+    spdlog::info("srun: {}", line);
+    step.last_words = line;
   };
-  step.srun->listen({.on_data = hear,
-                     .on_error_data = hear,
-                     .on_closed = [&step](const launcher::StreamEnd&) { step.has_ended = true; }});
+  step.srun->listen(
+      {.on_data = [&step, hear](std::string_view bytes) { step.out.feed(bytes, hear); },
+       .on_error_data = [&step, hear](std::string_view bytes) { step.err.feed(bytes, hear); },
+       .on_closed =
+           [&step, hear](const launcher::StreamEnd&) {
+             step.out.flush(hear);
+             step.err.flush(hear);
+             step.has_ended = true;
+           }});
   return step;
 }
 

@@ -12,6 +12,7 @@
 #include "cmd/agent_starter.h"
 #include "cmd/fleet_options.h"
 #include "launcher/agent_listener.h"
+#include "launcher/line_splitter.h"
 #include "launcher/local_stream.h"
 
 namespace dstrain {
@@ -33,7 +34,9 @@ class SlurmAgents final : public AgentStarter {
   /// One srun; its agents are those of one start().
   struct Step {
     std::unique_ptr<launcher::LocalStream> srun;
-    std::string last_words;  ///< of its stderr
+    launcher::LineSplitter out{};
+    launcher::LineSplitter err{};
+    std::string last_words{};
     bool has_ended = false;
   };
   Step& run_srun(const std::vector<std::string>& hosts);

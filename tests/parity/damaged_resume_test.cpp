@@ -1,17 +1,15 @@
 // Runs that find their newest checkpoint damaged, and runs that must not touch those of others.
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include <catch2/catch.hpp>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/spec/config_error.h"
 #include "engine/train/resume.h"
 #include "engine/train/training_state.h"
+#include "tests/harness/captured_log.h"
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
@@ -22,23 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
-
-/// What is logged while it lives.
-class CapturedLog {
- public:
-  CapturedLog() : before_(spdlog::default_logger()) {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "captured", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  CapturedLog(const CapturedLog&) = delete;
-  CapturedLog& operator=(const CapturedLog&) = delete;
-  ~CapturedLog() { spdlog::set_default_logger(before_); }
-  [[nodiscard]] std::string text() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::logger> before_;
-};
+using testing::CapturedLog;
 
 void flip_byte(const fs::path& path, std::size_t at) {
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);

@@ -1,16 +1,13 @@
 // Who does not know the job's token: silent, slow, loud, numerous, or clever. Ranks join meanwhile.
 #include <chrono>
-#include <mutex>
-#include <sstream>
 #include <thread>
 
 #include <catch2/catch.hpp>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 
 #include "engine/comm/socket.h"
 #include "engine/comm/store_protocol.h"
 #include "engine/comm/tcp_store.h"
+#include "tests/harness/captured_log.h"
 #include "tests/unit/comm/ranks.h"
 
 namespace dstrain {
@@ -18,31 +15,10 @@ namespace {
 
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
+using testing::CapturedLog;
 namespace protocol = store_protocol;
 
 const std::string kToken = "the-token-of-this-job";
-
-/// Collects what is logged while it lives.
-class LogCapture {
- public:
-  LogCapture() : before_(spdlog::default_logger()) {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "capture", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  ~LogCapture() { spdlog::set_default_logger(before_); }
-  [[nodiscard]] int lines_with(const std::string& part) const {
-    std::istringstream lines(text_.str());
-    int count = 0;
-    for (std::string line; std::getline(lines, line);) {
-      count += line.find(part) != std::string::npos;
-    }
-    return count;
-  }
-
- private:
-  std::shared_ptr<spdlog::logger> before_;
-  std::ostringstream text_;
-};
 
 struct Server {
   explicit Server(const TcpStoreLimits& limits = {}) : server("127.0.0.1", 0, kToken, limits) {}
@@ -77,7 +53,7 @@ void say(const Fd& socket, std::string_view text) {
 }
 
 TEST_CASE("strangers who say the wrong thing are closed at once and logged once", "[store]") {
-  const LogCapture log;
+  const CapturedLog log;
   {
     const Server server;
     const std::string garbage(300, '\x7f');
@@ -100,7 +76,7 @@ TEST_CASE("strangers who say the wrong thing are closed at once and logged once"
 }
 
 TEST_CASE("a wrong token is refused in a sentence, not at a deadline", "[store]") {
-  const LogCapture log;
+  const CapturedLog log;
   const Server server;
   const auto start = Clock::now();
   CHECK_THAT(thrown<StoreRefused>([&] {
@@ -123,7 +99,7 @@ bool proves_itself(const Fd& socket) {
 }
 
 TEST_CASE("the ranks of a large job, all strangers at first, get in at the first try", "[store]") {
-  const LogCapture log;
+  const CapturedLog log;
   {
     const Server server;
     std::vector<Fd> ranks;
@@ -138,7 +114,7 @@ TEST_CASE("the ranks of a large job, all strangers at first, get in at the first
 }
 
 TEST_CASE("two hundred idle connections do not keep a rank out", "[store]") {
-  const LogCapture log;
+  const CapturedLog log;
   const Server server({.strangers = 64});
   std::vector<Fd> idle;
   for (int i = 0; i < 200; ++i) {
@@ -153,7 +129,7 @@ TEST_CASE("two hundred idle connections do not keep a rank out", "[store]") {
 }
 
 TEST_CASE("a silent stranger and a slow one are gone after five seconds", "[store][slow]") {
-  const LogCapture log;
+  const CapturedLog log;
   const Server server;
   const Fd silent = server.connect();
   const Fd slow = server.connect();
@@ -170,7 +146,7 @@ TEST_CASE("a silent stranger and a slow one are gone after five seconds", "[stor
 }
 
 TEST_CASE("a member that does not wait for its answers is closed", "[store]") {
-  const LogCapture log;
+  const CapturedLog log;
   const Server server;
   const Fd member = server.connect();
   REQUIRE(proves_itself(member));
@@ -193,7 +169,7 @@ TEST_CASE("a member that does not wait for its answers is closed", "[store]") {
 }
 
 TEST_CASE("a member that asks for a huge frame is closed, without the memory for it", "[store]") {
-  const LogCapture log;
+  const CapturedLog log;
   const Server server;
   const Fd member = server.connect();
   CHECK(proves_itself(member));
@@ -204,7 +180,7 @@ TEST_CASE("a member that asks for a huge frame is closed, without the memory for
 
 // A stranger who took the place of the store, and passes on what he likes.
 TEST_CASE("a client's proof shows no token and is worthless a second time", "[store]") {
-  const LogCapture log;
+  const CapturedLog log;
   const Server server;
   const Fd listener = listen_on("127.0.0.1", 0);
   const auto deadline = Clock::now() + 5s;

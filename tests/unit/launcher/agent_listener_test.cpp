@@ -4,14 +4,12 @@
 #include <array>
 #include <future>
 #include <map>
-#include <sstream>
 
 #include <catch2/catch.hpp>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 
 #include "engine/comm/keyed_hash.h"
 #include "launcher/agent_dial.h"
+#include "tests/harness/captured_log.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -20,6 +18,7 @@ using namespace std::chrono_literals;
 using asio::ip::tcp;
 using Catch::Matchers::Contains;
 using Clock = std::chrono::steady_clock;
+using testing::CapturedLog;
 
 KeyedHash hash_under(std::string secret) {
   return [secret = std::move(secret)](std::string_view message) {
@@ -29,23 +28,6 @@ KeyedHash hash_under(std::string secret) {
 }
 
 const KeyedHash kHash = hash_under("the secret of this job");
-
-/// What is logged while it lives.
-class CapturedLog {
- public:
-  CapturedLog() : before_(spdlog::default_logger()) {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "captured", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  CapturedLog(const CapturedLog&) = delete;
-  CapturedLog& operator=(const CapturedLog&) = delete;
-  ~CapturedLog() { spdlog::set_default_logger(before_); }
-  [[nodiscard]] std::string text() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::logger> before_;
-};
 
 /// A listener with what came to it.
 struct Reception {
