@@ -27,7 +27,13 @@ struct CudaDevices {
 };
 CudaDevices find_cuda_devices();
 
+struct CudaOptions {
+  /// Products of f32 matrices round their operands to TF32, whose mantissa has 10 bits of 23, and
+  /// are several times as fast.
+  bool tf32 = false;
+};
+
 /// Throws std::runtime_error, saying why, where there is no such device.
-Backend make_cuda_backend(int index);
+Backend make_cuda_backend(int index, const CudaOptions& options = {});
 
 }  // namespace dstrain

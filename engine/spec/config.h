@@ -175,6 +175,7 @@ struct TrainingConfig {
   std::int64_t eval_interval = 0;  ///< steps between evaluations; 0: only at the end
   std::int64_t eval_batches = 16;  ///< micro-batches per rank
   DeviceChoice device = DeviceChoice::kAuto;
+  bool tf32 = false;  ///< products of fp32 matrices on a GPU in TF32
   std::string output_dir;
   /// Steps in a row whose gradients are not finite, after which the run stops. Absent: 40 with a
   /// dynamic loss scale, 5 otherwise.

@@ -99,6 +99,20 @@ void check_optimizer_formats(LoadedConfig& loaded, Origins& origins) {
   }
 }
 
+void tell_where_tf32_is_idle(LoadedConfig& loaded) {
+  const Config& config = loaded.config;
+  if (!config.training.tf32) return;
+  if (config.precision != Precision::kF32) {
+    loaded.notices.push_back(fmt::format(
+        "no effect: training.tf32: it is of fp32 matrices, and the model computes in {}",
+        spelt(dtype_of(config.precision))));
+  } else if (config.training.device != DeviceChoice::kCuda) {
+    loaded.notices.emplace_back(
+        "no effect: training.tf32: a CPU multiplies in full fp32 (training.device is not "
+        "\"cuda\")");
+  }
+}
+
 void check_loss_scale(const Config& config, Origins& origins) {
   const LossScaleConfig& scale = config.loss_scale;
   const bool dynamic = config.precision == Precision::kF16 && scale.static_scale == 0.0;
@@ -119,6 +133,7 @@ void resolve_precision(LoadedConfig& loaded, Origins& origins) {
   resolve_communication(loaded, origins);
   check_optimizer_formats(loaded, origins);
   check_loss_scale(loaded.config, origins);
+  tell_where_tf32_is_idle(loaded);
   Config& config = loaded.config;
   if (!config.training.max_consecutive_skips) {
     const bool dynamic =

@@ -133,6 +133,8 @@ std::vector<Key> run_keys() {
                                                             {"cuda", DeviceChoice::kCuda}},
           [](auto& c) -> auto& { return c.training.device; })),
       field(
+          "training.tf32", {}, [](auto& c) -> auto& { return c.training.tf32; }),
+      field(
           "training.output_dir", {}, [](auto& c) -> auto& { return c.training.output_dir; }),
       null_is_default(auto_is_default(field(
           "training.max_consecutive_skips", between(1, kMostSteps),

@@ -23,8 +23,8 @@ int available_cores() {
 }
 
 /// "auto" is the CPU until training on a GPU has been measured.
-Backend make_backend(DeviceChoice device, int threads, int world_size) {
-  if (device == DeviceChoice::kCuda) {
+Backend make_backend(const TrainingConfig& training, int threads, int world_size) {
+  if (training.device == DeviceChoice::kCuda) {
     if (world_size > 1) {
       throw ConfigError(
           fmt::format("training.device is \"cuda\" on {} ranks, but this dstrain's ranks cannot "
@@ -36,7 +36,7 @@ Backend make_backend(DeviceChoice device, int threads, int world_size) {
       throw ConfigError(fmt::format("training.device is \"cuda\", but {}: use \"cpu\" or \"auto\"",
                                     found.why_none));
     }
-    return make_cuda_backend(0);
+    return make_cuda_backend(0, {.tf32 = training.tf32});
   }
   return make_cpu_backend(threads);
 }
@@ -50,8 +50,8 @@ TrainResult run_training(const LoadedConfig& config,
                          const TrainOptions& options) {
   const int threads = options.threads > 0 ? options.threads : available_cores();
   Engine engine(config.config, rendezvous,
-                make_backend(config.config.training.device, threads, rendezvous.world_size()),
-                threads, options.activity);
+                make_backend(config.config.training, threads, rendezvous.world_size()), threads,
+                options.activity);
   if (options.activity != nullptr) {
     options.activity->set_comparable(engine.plan().here.pipeline);
   }

@@ -8,7 +8,7 @@
 
 namespace dstrain {
 
-Backend make_cuda_backend(int index) {
+Backend make_cuda_backend(int index, const CudaOptions& options) {
   const CudaDevices found = find_cuda_devices();
   if (found.names.empty()) {
     throw std::runtime_error("no GPU to compute with: " + found.why_none);
@@ -18,7 +18,7 @@ Backend make_cuda_backend(int index) {
         fmt::format("there is no device cuda:{}; this process sees {}", index, found.names.size()));
   }
   auto device = std::make_unique<CudaDevice>(index);
-  auto ops = std::make_unique<CudaOps>(*device, CudaMatmulOptions{});
+  auto ops = std::make_unique<CudaOps>(*device, CudaMatmulOptions{.tf32 = options.tf32});
   return {.device = std::move(device), .ops = std::move(ops)};
 }
 

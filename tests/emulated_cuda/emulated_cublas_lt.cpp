@@ -1,4 +1,5 @@
 // cuBLASLt of the emulated GPU: products as loops, in double, from the same descriptors.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -10,6 +11,7 @@ namespace dstrain {
 namespace {
 
 struct Description {
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   cublasOperation_t transpose_a = CUBLAS_OP_N;
   cublasOperation_t transpose_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
@@ -21,6 +23,14 @@ struct Layout {
   std::uint64_t columns;
   std::int64_t leading;
 };
+
+/// The nearest number whose mantissa has TF32's 10 bits, of an f32's 23.
+double in_tf32(double value) {
+  constexpr double kSteps = 0x1p11;  // of a fraction in [0.5, 1)
+  int exponent = 0;
+  const double fraction = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(fraction * kSteps) / kSteps, exponent);
+}
 
 double read(const void* data, cudaDataType type, std::int64_t i) {
   if (type == CUDA_R_16BF) return static_cast<double>(to_float(static_cast<const BF16*>(data)[i]));
@@ -73,10 +83,13 @@ cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
     for (std::int64_t row = 0; row < rows; ++row) {
       double sum = 0.0;
       for (std::int64_t k = 0; k < static_cast<std::int64_t>(depth); ++k) {
-        sum +=
-            read(a, left.type, a_is_transposed ? k + row * left.leading : row + k * left.leading) *
+        const double from_a =
+            read(a, left.type, a_is_transposed ? k + row * left.leading : row + k * left.leading);
+        const double from_b =
             read(b, right.type,
                  b_is_transposed ? column + k * right.leading : k + column * right.leading);
+        sum += how.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? in_tf32(from_a) * in_tf32(from_b)
+                                                           : from_a * from_b;
       }
       const std::int64_t at = row + column * result.leading;
       auto value = static_cast<float>(sum) * *static_cast<const float*>(alpha);
@@ -133,8 +146,9 @@ CublasLt open_cublas_lt() {
   lt.version = []() -> std::size_t { return 0; };
   lt.status_string = [](cublasStatus_t /*status*/) { return "refused by the emulation"; };
   lt.matmul = multiply;
-  lt.desc_create = [](cublasLtMatmulDesc_t* description, cublasComputeType_t, cudaDataType_t) {
-    *description = reinterpret_cast<cublasLtMatmulDesc_t>(new Description);
+  lt.desc_create = [](cublasLtMatmulDesc_t* description, cublasComputeType_t compute,
+                      cudaDataType_t) {
+    *description = reinterpret_cast<cublasLtMatmulDesc_t>(new Description{.compute = compute});
     return CUBLAS_STATUS_SUCCESS;
   };
   lt.desc_destroy = [](cublasLtMatmulDesc_t description) {

@@ -150,6 +150,7 @@ training.seed                    1234               default
 training.eval_interval           0                  default
 training.eval_batches            16                 default
 training.device                  "auto"             default
+training.tf32                    false              default
 training.output_dir              "runs/tiny"        run.json:10:44
 training.max_consecutive_skips   5                  default
 checkpoint.interval              0                  default

@@ -152,6 +152,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.eval_interval", {"5"}},
       {"training.eval_batches", {"3"}},
       {"training.device", {"cpu"}},
+      {"training.tf32", {"true"}},
       {"training.output_dir", {"elsewhere"}},
       {"training.max_consecutive_skips", {"7"}},
       {"checkpoint.interval", {"5"}},

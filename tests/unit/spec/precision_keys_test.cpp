@@ -172,6 +172,17 @@ TEST_CASE("what fp16 and bf16 cannot say here is refused or told", "[spec][preci
               "no effect: gradient_predivide_factor: prescale_gradients divides by all ranks"));
 }
 
+TEST_CASE("TF32 is off unless asked for, and says where it has no effect", "[spec][precision]") {
+  const std::string on = "training.tf32=true";
+  const std::string cuda = "training.device=cuda";
+  CHECK_FALSE(resolved({cuda}).config.training.tf32);
+  CHECK(resolved({cuda, on}).config.training.tf32);
+  CHECK_FALSE(tells(resolved({cuda, on}), "training.tf32"));
+  CHECK(tells(resolved({on}), "no effect: training.tf32: a CPU multiplies in full fp32"));
+  CHECK(tells(resolved({cuda, on, kBf16}), "and the model computes in bf16"));
+  CHECK_THAT(error_of_tiny({"training.tf23=true"}), Contains("did you mean \"tf32\""));
+}
+
 TEST_CASE("a run bears more skipped steps in a row while a loss scale falls", "[spec][precision]") {
   const auto most_skips = [](const std::vector<std::string>& overrides) {
     return resolved(overrides).config.training.max_consecutive_skips;
