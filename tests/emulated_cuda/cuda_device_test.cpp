@@ -1,8 +1,15 @@
-// CudaDevice and CudaStream on the emulated GPU, where work is done when its call returns: what
-// they refuse and pass on, not what overlaps.
+// CudaDevice and CudaStream on the emulated GPU: what they order, refuse and pass on. And that the
+// emulation itself is as asynchronous and as strict as it says.
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
 #include <stdexcept>
 
 #include <catch2/catch.hpp>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "kernels/backend.h"
 #include "kernels/core/stream_decorator.h"
@@ -92,6 +99,127 @@ TEST_CASE("operations find a GPU's stream under its decorators, and refuse other
   device.make_side_stream("copies")->wait(twice.record());
   CHECK_THROWS_WITH(backend.ops->zero(tensor, processor.device->compute_stream()),
                     Catch::Contains("a stream that is not of CUDA"));
+}
+
+/// Holds up a stream until it is opened.
+class Gate {
+ public:
+  explicit Gate(Stream& stream) {
+    stream.enqueue([this] { open_.wait(false); });
+  }
+  ~Gate() { open(); }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  void open() {
+    open_ = true;
+    open_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> open_ = false;
+};
+
+std::uint8_t byte_of(const DeviceMemory& region, Device& device) {
+  std::uint8_t byte = 0;
+  device.copy_to_host({region.data(), DType::kU8, {1}}, &byte, device.compute_stream());
+  device.compute_stream().synchronize();
+  return byte;
+}
+
+TEST_CASE("a stream goes on beside another, and behind it where it waits for its event", "[cuda]") {
+  const Backend backend = make_cuda_backend(0);
+  Device& device = *backend.device;
+  Stream& compute = device.compute_stream();
+  const std::unique_ptr<Stream> side = device.make_side_stream("copies");
+  const DeviceMemory region = device.allocate(1, "a byte");
+  const Tensor tensor(region.data(), DType::kU8, {1});
+  const std::uint8_t written = 5;
+  Gate gate(*side);
+  device.copy_from_host(&written, tensor, *side);
+  CHECK(byte_of(region, device) == 0);  // nobody waits: the old number
+
+  compute.wait(side->record());
+  std::uint8_t seen = 0;
+  device.copy_to_host(tensor, &seen, compute);
+  gate.open();
+  compute.synchronize();
+  CHECK(seen == 5);
+}
+
+TEST_CASE("what is copied to a GPU is what a pinned buffer holds when the copy is made", "[cuda]") {
+  const Backend backend = make_cuda_backend(0);
+  Device& device = *backend.device;
+  const DeviceMemory region = device.allocate(1, "a byte");
+  const Tensor tensor(region.data(), DType::kU8, {1});
+  const DeviceMemory pinned = device.allocate_host(1, "a pinned byte");
+  auto* const host = static_cast<std::uint8_t*>(pinned.data());
+  *host = 1;
+  Gate gate(device.compute_stream());
+  device.copy_from_host(host, tensor, device.compute_stream());
+  *host = 2;  // too early
+  gate.open();
+  CHECK(byte_of(region, device) == 2);
+}
+
+TEST_CASE("as many GPUs are emulated as are asked for, each with memory of its own", "[cuda]") {
+  setenv("DSTRAIN_EMULATED_GPUS", "2", 1);
+  {
+    const Backend first = make_cuda_backend(0);
+    const Backend second = make_cuda_backend(1);
+    const std::int64_t before = first.device->memory_info().available_bytes;
+    const DeviceMemory region = second.device->allocate(1 << 20, "a region");
+    CHECK(first.device->memory_info().available_bytes == before);
+    CHECK(second.device->memory_info().available_bytes <= before - (1 << 20));
+  }
+  unsetenv("DSTRAIN_EMULATED_GPUS");
+}
+
+/// The signal that ends a child in which `act` is done; 0: none.
+int signal_of(const std::function<void()>& act) {
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)std::signal(SIGABRT, SIG_DFL);
+    (void)std::signal(SIGSEGV, SIG_DFL);
+    (void)close(STDERR_FILENO);
+    act();
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+TEST_CASE("the host's memory is nothing for a GPU, nor a GPU's for the host", "[cuda]") {
+  const Backend backend = make_cuda_backend(0);
+  Device& device = *backend.device;
+  const DeviceMemory region = device.allocate(64, "a tensor");
+  const DeviceMemory pinned = device.allocate_host(64, "a pinned tensor");
+  std::vector<float> pageable(16);
+  const auto zero = [&](void* data) {
+    return signal_of([&] {
+      backend.ops->zero({data, DType::kF32, {16}}, device.compute_stream());
+    });
+  };
+  const auto add = [&](void* data) {
+    return signal_of([&] {
+      const Tensor tensor(data, DType::kF32, {16});
+      backend.ops->add(tensor, tensor, tensor, device.compute_stream());
+    });
+  };
+  CHECK(zero(region.data()) == 0);
+  CHECK(zero(pinned.data()) == 0);
+  CHECK(zero(pageable.data()) == SIGABRT);
+  CHECK(add(region.data()) == 0);
+  CHECK(add(pageable.data()) == SIGABRT);
+
+  const int key = pkey_alloc(0, 0);
+  if (key < 0) {
+    WARN("skipped the other half: this processor has no memory protection keys");
+    return;
+  }
+  pkey_free(key);
+  CHECK(signal_of([&] { *static_cast<volatile char*>(region.data()) = 1; }) == SIGSEGV);
+  CHECK(signal_of([&] { *static_cast<volatile char*>(pinned.data()) = 1; }) == 0);
 }
 
 }  // namespace

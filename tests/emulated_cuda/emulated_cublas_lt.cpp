@@ -6,6 +6,8 @@
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
 #include "kernels/cuda/cublas_lt.h"
+#include "tests/emulated_cuda/emulated_memory.h"
+#include "tests/emulated_cuda/emulated_stream.h"
 
 namespace dstrain {
 namespace {
@@ -48,6 +50,62 @@ void write(void* data, cudaDataType type, std::int64_t i, float value) {
   }
 }
 
+/// As described when the call was made: descriptions and scalars are the host's.
+struct Product {
+  Description how;
+  float alpha;
+  float beta;
+  const void* a;
+  Layout left;
+  const void* b;
+  Layout right;
+  const void* c;
+  void* d;
+  Layout result;
+  [[nodiscard]] std::uint64_t depth() const {
+    return how.transpose_a == CUBLAS_OP_T ? left.rows : left.columns;
+  }
+};
+
+bool fits(const Product& p) {
+  const bool a_is_transposed = p.how.transpose_a == CUBLAS_OP_T;
+  const bool b_is_transposed = p.how.transpose_b == CUBLAS_OP_T;
+  return p.result.rows == (a_is_transposed ? p.left.columns : p.left.rows) &&
+         p.result.columns == (b_is_transposed ? p.right.rows : p.right.columns) &&
+         p.depth() == (b_is_transposed ? p.right.columns : p.right.rows);
+}
+
+void compute(const Product& p) {
+  const bool a_is_transposed = p.how.transpose_a == CUBLAS_OP_T;
+  const bool b_is_transposed = p.how.transpose_b == CUBLAS_OP_T;
+  const bool in_short = p.how.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const auto rows = static_cast<std::int64_t>(p.result.rows);
+  const auto columns = static_cast<std::int64_t>(p.result.columns);
+  for (std::int64_t column = 0; column < columns; ++column) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      double sum = 0.0;
+      for (std::int64_t k = 0; k < static_cast<std::int64_t>(p.depth()); ++k) {
+        const double from_a =
+            read(p.a, p.left.type,
+                 a_is_transposed ? k + row * p.left.leading : row + k * p.left.leading);
+        const double from_b =
+            read(p.b, p.right.type,
+                 b_is_transposed ? column + k * p.right.leading : k + column * p.right.leading);
+        sum += in_short ? in_tf32(from_a) * in_tf32(from_b) : from_a * from_b;
+      }
+      const std::int64_t at = row + column * p.result.leading;
+      auto value = static_cast<float>(sum) * p.alpha;
+      if (p.beta != 0.0F) {
+        value += p.beta * static_cast<float>(read(p.c, p.result.type, at));
+      }
+      if (p.how.epilogue == CUBLASLT_EPILOGUE_BIAS) {
+        value += static_cast<float>(read(p.how.bias, p.result.type, row));
+      }
+      write(p.d, p.result.type, at, value);
+    }
+  }
+}
+
 cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
                         cublasLtMatmulDesc_t description,
                         const void* alpha,
@@ -63,45 +121,27 @@ cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
                         const cublasLtMatmulAlgo_t* /*algorithm*/,
                         void* workspace,
                         std::size_t workspace_bytes,
-                        cudaStream_t /*stream*/) {
-  const auto& how = *reinterpret_cast<const Description*>(description);
-  const auto& left = *reinterpret_cast<const Layout*>(a_layout);
-  const auto& right = *reinterpret_cast<const Layout*>(b_layout);
-  const auto& result = *reinterpret_cast<const Layout*>(d_layout);
-  const bool a_is_transposed = how.transpose_a == CUBLAS_OP_T;
-  const bool b_is_transposed = how.transpose_b == CUBLAS_OP_T;
-  const std::uint64_t depth = a_is_transposed ? left.rows : left.columns;
-  if (result.rows != (a_is_transposed ? left.columns : left.rows) ||
-      result.columns != (b_is_transposed ? right.rows : right.columns) ||
-      depth != (b_is_transposed ? right.columns : right.rows)) {
+                        cudaStream_t handle) {
+  const Product product{.how = *reinterpret_cast<const Description*>(description),
+                        .alpha = *static_cast<const float*>(alpha),
+                        .beta = *static_cast<const float*>(beta),
+                        .a = a,
+                        .left = *reinterpret_cast<const Layout*>(a_layout),
+                        .b = b,
+                        .right = *reinterpret_cast<const Layout*>(b_layout),
+                        .c = c,
+                        .d = d,
+                        .result = *reinterpret_cast<const Layout*>(d_layout)};
+  if (!fits(product)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  std::memset(workspace, 0xff, workspace_bytes);
-  const auto rows = static_cast<std::int64_t>(result.rows);
-  const auto columns = static_cast<std::int64_t>(result.columns);
-  for (std::int64_t column = 0; column < columns; ++column) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      double sum = 0.0;
-      for (std::int64_t k = 0; k < static_cast<std::int64_t>(depth); ++k) {
-        const double from_a =
-            read(a, left.type, a_is_transposed ? k + row * left.leading : row + k * left.leading);
-        const double from_b =
-            read(b, right.type,
-                 b_is_transposed ? column + k * right.leading : k + column * right.leading);
-        sum += how.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? in_tf32(from_a) * in_tf32(from_b)
-                                                           : from_a * from_b;
-      }
-      const std::int64_t at = row + column * result.leading;
-      auto value = static_cast<float>(sum) * *static_cast<const float*>(alpha);
-      if (*static_cast<const float*>(beta) != 0.0F) {
-        value += *static_cast<const float*>(beta) * static_cast<float>(read(c, result.type, at));
-      }
-      if (how.epilogue == CUBLASLT_EPILOGUE_BIAS) {
-        value += static_cast<float>(read(how.bias, result.type, row));
-      }
-      write(d, result.type, at, value);
-    }
-  }
+  emulated::Stream& stream = emulated::stream_of(handle);
+  emulated::check_argument("cublasLtMatmul", product, stream.device());
+  emulated::check_argument("cublasLtMatmul", workspace, stream.device());
+  stream.enqueue([=] {
+    std::memset(workspace, 0xff, workspace_bytes);
+    compute(product);
+  });
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -5,9 +5,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
+
+#include "tests/emulated_cuda/emulated_stream.h"
 
 // Saves what a function must preserve on the stack that it leaves, and takes up another.
 extern "C" void dstrain_switch_stack(void** left, void* taken);
@@ -70,7 +73,7 @@ struct Fiber {
   bool done = false;
 };
 
-/// All of a running launch. One at a time: kernels of two host threads wait for each other.
+/// All of a running launch. One at a time: kernels of two streams wait for each other.
 struct Machine {
   std::mutex mutex;
   std::byte* stacks = static_cast<std::byte*>(mmap(nullptr,
@@ -166,6 +169,26 @@ void run_block(const char* name) {
   }
 }
 
+void run(const char* name, dim3 grid, dim3 block, const std::function<void()>& kernel) {
+  const std::size_t threads = std::size_t{block.x} * block.y * block.z;
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  m.fibers.assign(threads, Fiber{});
+  m.warps.resize(threads / kWarpSize);
+  m.kernel = &kernel;
+  m.block.block_dim = block;
+  m.block.grid_dim = grid;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        m.block.index = {x, y, z};
+        std::memset(m.shared.data(), 0xff, m.shared.size());  // NaN: nobody has written it
+        run_block(name);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 const ThreadState& thread() {
@@ -205,11 +228,12 @@ void* shared_memory() {
   return data + (128 - address % 128) % 128;
 }
 
-void run(const char* name,
-         dim3 grid,
-         dim3 block,
-         std::size_t shared_bytes,
-         const std::function<void()>& kernel) {
+void launch(cudaStream_t stream,
+            const char* name,
+            dim3 grid,
+            dim3 block,
+            std::size_t shared_bytes,
+            std::function<void()> kernel) {
   const std::size_t threads = std::size_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > kMostThreads || threads % kWarpSize != 0 ||
       shared_bytes > kSharedBytes - 1024 * 5 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
@@ -219,22 +243,8 @@ void run(const char* name,
                  grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes);
     std::abort();
   }
-  Machine& m = machine();
-  const std::lock_guard lock(m.mutex);
-  m.fibers.assign(threads, Fiber{});
-  m.warps.resize(threads / kWarpSize);
-  m.kernel = &kernel;
-  m.block.block_dim = block;
-  m.block.grid_dim = grid;
-  for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        m.block.index = {x, y, z};
-        std::memset(m.shared.data(), 0xff, m.shared.size());  // NaN: nobody has written it
-        run_block(name);
-      }
-    }
-  }
+  stream_of(stream).enqueue(
+      [name, grid, block, kernel = std::move(kernel)] { run(name, grid, block, kernel); });
 }
 
 }  // namespace dstrain::emulated

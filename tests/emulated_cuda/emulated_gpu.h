@@ -1,19 +1,21 @@
 // A GPU emulated on the processor, so that the CUDA backend's own source runs where there is none.
 //
 // Kernels are compiled by the host's compiler against include/kernels/cuda/device/language.cuh, and
-// the CUDA runtime and cuBLASLt are small functions of the same names. Blocks run one after
-// another; the threads of a block are fibers, which switch where threads wait for each other. What
-// this finds: wrong indices, wrong formulas, wrong layouts, missing barriers that a switch exposes,
-// reads of memory that nobody wrote (it is filled with NaN), writes outside an allocation
-// (guarded), and vector accesses that are not aligned (UBSan). What it does not: races that need
-// two threads at once, what the hardware refuses, and speed.
+// the CUDA runtime and cuBLASLt are small functions of the same names. A stream is a thread
+// (emulated_stream.h). One kernel runs at a time, its blocks one after another; the threads of a
+// block are fibers, which switch where threads wait for each other. What this finds: wrong indices,
+// wrong formulas, wrong layouts, missing barriers that a switch exposes, missing waits between
+// streams or of the host, reads of memory that nobody wrote (it is filled with NaN), writes outside
+// an allocation (guarded), the host's memory given to the GPU and the other way round
+// (emulated_memory.h), and vector accesses that are not aligned (UBSan). What it does not: races
+// between threads of a kernel, what the hardware refuses, and speed.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <functional>
 
-#include <vector_types.h>
+#include <cuda_runtime_api.h>
 
 namespace dstrain::emulated {
 
@@ -42,11 +44,12 @@ const std::array<Handed, 32>& exchange(const void* data, std::size_t bytes);
 
 void* shared_memory();
 
-/// Runs a kernel to its end.
-void run(const char* name,
-         dim3 grid,
-         dim3 block,
-         std::size_t shared_bytes,
-         const std::function<void()>& kernel);
+/// Enqueues a kernel.
+void launch(cudaStream_t stream,
+            const char* name,
+            dim3 grid,
+            dim3 block,
+            std::size_t shared_bytes,
+            std::function<void()> kernel);
 
 }  // namespace dstrain::emulated

@@ -1,77 +1,64 @@
-// The CUDA runtime of the emulated GPU: memory is the host's, and everything is done when the call
-// returns. What is allocated is filled with NaN and has guards around it, looked at when it is
-// freed.
+// The CUDA runtime of the emulated GPUs, as asynchronous as CUDA's. Copies to memory that is not
+// pinned are so too: CUDA would wait for them, which nobody should rely on.
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
+#include "tests/emulated_cuda/emulated_memory.h"
+#include "tests/emulated_cuda/emulated_stream.h"
+
+using namespace dstrain;  // the functions below are C's
+
 namespace {
 
-constexpr std::size_t kGuard = 256;  // as cudaMalloc aligns
-constexpr unsigned char kGuardByte = 0xab;
-
-struct Header {
-  std::size_t bytes;
-};
-
-void* allocate(std::size_t bytes) {
-  auto* const memory = static_cast<unsigned char*>(
-      std::aligned_alloc(kGuard, (3 * kGuard + bytes + kGuard - 1) / kGuard * kGuard));
-  if (memory == nullptr) {
-    return nullptr;
-  }
-  const Header header{bytes};
-  std::memcpy(memory, &header, sizeof(header));
-  unsigned char* const data = memory + 2 * kGuard;
-  std::memset(data - kGuard, kGuardByte, kGuard);
-  std::memset(data, 0xff, bytes);
-  std::memset(data + bytes, kGuardByte, kGuard);
-  return data;
-}
-
-void release(void* memory) {
-  if (memory == nullptr) {
-    return;
-  }
-  auto* const data = static_cast<unsigned char*>(memory);
-  Header header{};
-  std::memcpy(&header, data - 2 * kGuard, sizeof(header));
-  for (std::size_t i = 0; i < kGuard; ++i) {
-    if (data[-1 - static_cast<std::ptrdiff_t>(i)] != kGuardByte ||
-        data[header.bytes + i] != kGuardByte) {
-      std::fprintf(stderr, "emulated GPU: a write outside an allocation of %zu bytes\n",
-                   header.bytes);
-      std::abort();
-    }
-  }
-  std::free(data - 2 * kGuard);
-}
-
 int some_object = 0;  // what opaque handles point to
+
+emulated::Event& event_of(cudaEvent_t handle) {
+  return *reinterpret_cast<emulated::Event*>(handle);
+}
+
+bool is_pinned(const void* host) {
+  const std::optional<emulated::Memory> memory = emulated::find_memory(host);
+  return memory.has_value() && memory->device == emulated::Memory::kPinned;
+}
+
+/// From memory that is not pinned CUDA copies before the call returns.
+void copy_from_pageable(void* to, const void* from, std::size_t bytes, emulated::Stream& stream) {
+  const auto* const first = static_cast<const std::byte*>(from);
+  stream.enqueue([to, bytes, copy = std::vector<std::byte>(first, first + bytes)] {
+    std::memcpy(to, copy.data(), bytes);
+  });
+}
 
 }  // namespace
 
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = emulated::num_devices();
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int /*device*/) {
+cudaError_t cudaSetDevice(int device) {
+  emulated::current_device() = device;
+  return device < emulated::num_devices() ? cudaSuccess : cudaErrorInvalidDevice;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = emulated::current_device();
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::memset(properties, 0, sizeof(*properties));
   std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
   properties->major = 8;
   properties->multiProcessorCount = 3;
+  properties->uuid.bytes[0] = static_cast<char>(device + 1);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
@@ -89,77 +76,112 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void* value)
   *static_cast<std::uint64_t*>(value) = 0;
   return cudaSuccess;
 }
+cudaError_t cudaDeviceSynchronize() {
+  emulated::synchronize_device(emulated::current_device());
+  return cudaSuccess;
+}
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
-  // An emulated GPU has 1 GiB.
-  *data = bytes <= std::size_t{1} << 30 ? allocate(bytes) : nullptr;
+  *data = emulated::allocate(bytes, {.device = emulated::current_device()});
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
-  release(data);
+  if (data != nullptr) emulated::synchronize_device(emulated::current_device());
+  emulated::release(data);
   return cudaSuccess;
 }
-cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t /*stream*/) {
-  return cudaMalloc(data, bytes);
+cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t stream) {
+  *data = emulated::allocate(bytes, {.device = emulated::stream_of(stream).device()});
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
-cudaError_t cudaFreeAsync(void* data, cudaStream_t /*stream*/) {
-  return cudaFree(data);
+cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  emulated::stream_of(stream).enqueue_host([data] { emulated::release(data); });
+  return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned /*flags*/) {
-  return cudaMalloc(data, bytes);
+  *data = emulated::allocate(bytes, {.device = emulated::Memory::kPinned});
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
-  return cudaFree(data);
+  emulated::release(data);
+  return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
-  *available = std::size_t{1} << 30;
-  *total = std::size_t{1} << 30;
+  *available = emulated::free_bytes(emulated::current_device());
+  *total = emulated::kMemoryOfGpu;
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
-  std::memset(data, value, bytes);
+  return cudaMemsetAsync(data, value, bytes, nullptr);
+}
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t handle) {
+  emulated::Stream& stream = emulated::stream_of(handle);
+  emulated::check_on_device("cudaMemsetAsync", data, stream.device());
+  stream.enqueue([=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t /*stream*/) {
-  return cudaMemset(data, value, bytes);
-}
 cudaError_t cudaMemcpyAsync(
-    void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/, cudaStream_t) {
-  std::memmove(to, from, bytes);
+    void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t handle) {
+  emulated::Stream& stream = emulated::stream_of(handle);
+  if (kind != cudaMemcpyDeviceToHost) {
+    emulated::check_on_device("cudaMemcpyAsync", to, stream.device());
+  }
+  if (kind != cudaMemcpyHostToDevice) {
+    emulated::check_on_device("cudaMemcpyAsync", from, stream.device());
+  }
+  if (kind == cudaMemcpyHostToDevice && !is_pinned(from)) {
+    copy_from_pageable(to, from, bytes, stream);
+  } else {
+    stream.enqueue([=] { std::memmove(to, from, bytes); });
+  }
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
-  *stream = reinterpret_cast<cudaStream_t>(&some_object);
+  *stream = reinterpret_cast<cudaStream_t>(new emulated::Stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t /*stream*/) {
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete &emulated::stream_of(stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) {
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  emulated::stream_of(stream).synchronize();
   return cudaSuccess;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned /*flags*/) {
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return emulated::stream_of(stream).record()->has_passed() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  if (const auto point = event_of(event).last; point != nullptr) {
+    emulated::stream_of(stream).enqueue_host([point] { point->wait(); });
+  }
   return cudaSuccess;
 }
-cudaError_t cudaLaunchHostFunc(cudaStream_t /*stream*/, cudaHostFn_t function, void* data) {
-  function(data);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  emulated::stream_of(stream).enqueue_host([=] { function(data); });
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
-  *event = reinterpret_cast<cudaEvent_t>(&some_object);
+  *event = reinterpret_cast<cudaEvent_t>(new emulated::Event);
   return cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t /*event*/) {
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete &event_of(event);
   return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t /*event*/) {
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const auto& point = event_of(event).last;
+  return point == nullptr || point->has_passed() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event_of(event).last = emulated::stream_of(stream).record();
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t /*event*/) {
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const auto point = event_of(event).last; point != nullptr) {
+    point->wait();
+  }
   return cudaSuccess;
 }
 

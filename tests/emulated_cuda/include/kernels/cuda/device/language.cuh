@@ -14,6 +14,8 @@
 
 #include "kernels/cuda/cuda_check.h"
 #include "tests/emulated_cuda/emulated_gpu.h"
+#include "tests/emulated_cuda/emulated_memory.h"
+#include "tests/emulated_cuda/emulated_stream.h"
 
 #undef __global__
 #undef __device__
@@ -70,9 +72,12 @@ void launch(const char* name,
             dim3 grid,
             dim3 block,
             std::size_t shared_bytes,
-            cudaStream_t /*stream*/,
+            cudaStream_t stream,
             const Arguments&... arguments) {
-  emulated::run(name, grid, block, shared_bytes, [&] { kernel(arguments...); });
+  const int device = emulated::stream_of(stream).device();
+  (emulated::check_argument(name, arguments, device), ...);
+  emulated::launch(stream, name, grid, block, shared_bytes,
+                   [kernel, arguments...] { kernel(arguments...); });
 }
 
 }  // namespace dstrain

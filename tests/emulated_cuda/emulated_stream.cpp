@@ -1,0 +1,120 @@
+#include "tests/emulated_cuda/emulated_stream.h"
+
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "tests/emulated_cuda/emulated_memory.h"
+
+namespace dstrain::emulated {
+namespace {
+
+struct Streams {
+  std::mutex mutex;
+  std::set<Stream*> all;
+  std::map<int, Stream*> defaults;  // of a device; never destroyed
+};
+
+Streams& streams() {
+  static Streams& all = *new Streams;
+  return all;
+}
+
+}  // namespace
+
+int num_devices() {
+  const char* const chosen = std::getenv("DSTRAIN_EMULATED_GPUS");
+  return chosen == nullptr ? 1 : std::atoi(chosen);
+}
+
+int& current_device() {
+  thread_local int device = 0;
+  return device;
+}
+
+Stream::Stream() : device_(current_device()), thread_([this] { work(); }) {
+  const std::lock_guard lock(streams().mutex);
+  streams().all.insert(this);
+}
+
+Stream::~Stream() {
+  {
+    const std::lock_guard lock(streams().mutex);
+    streams().all.erase(this);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void Stream::enqueue_host(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+  }
+  changed_.notify_one();
+}
+
+void Stream::enqueue(std::function<void()> work) {
+  enqueue_host([work = std::move(work)] {
+    const DeviceAccess access;
+    work();
+  });
+}
+
+std::shared_ptr<Point> Stream::record() {
+  auto point = std::make_shared<Point>();
+  enqueue_host([point] { point->pass(); });
+  return point;
+}
+
+void Stream::work() {
+  current_device() = device_;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
+    if (queue_.empty()) {
+      return;
+    }
+    {
+      const std::function<void()> next = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      next();
+    }
+    lock.lock();
+  }
+}
+
+Stream& stream_of(cudaStream_t handle) {
+  if (handle != nullptr) {
+    return *reinterpret_cast<Stream*>(handle);
+  }
+  static std::mutex mutex;  // a stream that is made asks for the other one
+  const std::lock_guard lock(mutex);
+  Stream*& found = streams().defaults[current_device()];
+  if (found == nullptr) {
+    found = new Stream;
+  }
+  return *found;
+}
+
+void synchronize_device(int device) {
+  std::vector<std::shared_ptr<Point>> points;
+  {
+    const std::lock_guard lock(streams().mutex);
+    for (Stream* const stream : streams().all) {
+      if (stream->device() == device) points.push_back(stream->record());
+    }
+  }
+  for (const auto& point : points) {
+    point->wait();
+  }
+}
+
+}  // namespace dstrain::emulated

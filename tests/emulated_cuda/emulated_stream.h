@@ -1,0 +1,77 @@
+// Streams and events of the emulated GPUs. A stream is a thread that does its work in order, after
+// the call that enqueued it has returned or while it still runs: so a missing wait between two
+// streams, or of the host for one, is what it is on a GPU, a race that reads NaN or old numbers.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <cuda_runtime_api.h>
+
+namespace dstrain::emulated {
+
+/// How many GPUs there are: DSTRAIN_EMULATED_GPUS, or 1.
+int num_devices();
+/// The thread's, which cudaSetDevice chooses.
+int& current_device();
+
+/// A place in a stream's order.
+class Point {
+ public:
+  [[nodiscard]] bool has_passed() const { return passed_; }
+  void pass() {
+    passed_ = true;
+    passed_.notify_all();
+  }
+  void wait() const { passed_.wait(false); }
+
+ private:
+  std::atomic<bool> passed_ = false;
+};
+
+class Stream {
+ public:
+  /// On the current device.
+  Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  /// When all is done.
+  ~Stream();
+
+  [[nodiscard]] int device() const { return device_; }
+  /// Work of the host, which must not touch a GPU's memory.
+  void enqueue_host(std::function<void()> work);
+  /// Work of the GPU.
+  void enqueue(std::function<void()> work);
+  /// Shared by the stream and whoever waits.
+  std::shared_ptr<Point> record();
+  void synchronize() { record()->wait(); }
+
+ private:
+  void work();
+
+  int device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+/// nullptr is the current device's default stream; ours are all of the kind that does not wait for
+/// it.
+Stream& stream_of(cudaStream_t handle);
+/// Every stream of the device, as cudaFree and cudaDeviceSynchronize do.
+void synchronize_device(int device);
+
+/// Of a cudaEvent_t.
+struct Event {
+  std::shared_ptr<Point> last;  ///< recorded; nullptr: never
+};
+
+}  // namespace dstrain::emulated
