@@ -4,7 +4,8 @@
 // are the stream's. Failure is PeerLost or Timeout, thrown by the stream's next wait, and final:
 // the group is of no use afterwards. All members call the same collectives in the same order, on
 // one stream at a time; groups are independent of each other. `exchange` concerns only the ranks
-// that it names. Members whose calls do not match get InternalError, which names both calls.
+// that it names. Members whose calls do not match get InternalError, which names both calls; over
+// NCCL, which compares nothing, only at the deadline.
 #pragma once
 
 #include <cstdint>
@@ -78,7 +79,8 @@ class Communicator {
 
   /// dtypes: f32, bf16, f16, f64, i32. Elements are combined in rank order, ((r0 + r1) + r2) + …,
   /// bf16 and f16 in f32 and rounded once, f16 beyond 65504 to infinity; kMax keeps a NaN. The same
-  /// bits on every member.
+  /// bits on every member. Over NCCL only the last holds: it adds in an order of its own and rounds
+  /// at every addition, and its maximum may lose a NaN, so do not look for one by kMax.
   virtual void all_reduce(Tensor inout, ReduceOp op, Purpose purpose, Stream& stream) = 0;
   /// in.numel() == size() · out.numel(); rank r gets the r-th slice of the reduction. `out` may be
   /// this rank's slice of `in`; otherwise they must not overlap.

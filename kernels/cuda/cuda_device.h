@@ -7,8 +7,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "kernels/core/device.h"
 #include "kernels/cuda/cuda_stream.h"
@@ -42,6 +44,11 @@ class CudaDevice final : public Device {
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int multiprocessors() const { return multiprocessors_; }
   [[nodiscard]] FaultPointers faults() const { return faults_->pointers(); }
+  /// Gives the device up: from now on every wait for any of its streams throws `failure`, also one
+  /// that has begun, once it comes back. The first one stays. From any thread.
+  void fail(std::exception_ptr failure) noexcept { faults_->fail(std::move(failure)); }
+  /// What `fail` was given, or nullptr.
+  [[nodiscard]] std::exception_ptr failure() const { return faults_->failure(); }
 
  private:
   void use() const;

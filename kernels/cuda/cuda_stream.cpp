@@ -147,14 +147,24 @@ void CudaStream::wait(const Event& event) {
 void CudaStream::wait_until(std::uint64_t ticket) {
   if (const std::shared_ptr<Point> point = find(ticket); point != nullptr) {
     (void)use();
-    cuda_check(cudaEventSynchronize(point->get()), "cudaEventSynchronize, or work before it,");
+    check_wait(cudaEventSynchronize(point->get()), "cudaEventSynchronize, or work before it,");
   }
   rethrow_failures();
 }
 
 void CudaStream::synchronize() {
-  cuda_check(cudaStreamSynchronize(use()), "cudaStreamSynchronize, or work before it,");
+  check_wait(cudaStreamSynchronize(use()), "cudaStreamSynchronize, or work before it,");
   rethrow_failures();
+}
+
+/// Where the device was given up, that is the cause, and the status a consequence.
+void CudaStream::check_wait(cudaError_t status, const char* call) {
+  if (status != cudaSuccess) {
+    if (const std::exception_ptr cause = faults_.failure(); cause != nullptr) {
+      std::rethrow_exception(cause);
+    }
+    fail_cuda(status, call);
+  }
 }
 
 void CudaStream::rethrow_failures() {

@@ -46,6 +46,7 @@ class CudaStream final : public Stream {
   [[nodiscard]] std::shared_ptr<Point> find(std::uint64_t ticket);
   void forget_passed();
   void run(const std::function<void()>& task) noexcept;
+  void check_wait(cudaError_t status, const char* call);
   void rethrow_failures();
   /// Of a task alone: a task may ask for it too, which must not use the device.
   void rethrow_task_failure();

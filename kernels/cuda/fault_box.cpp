@@ -1,5 +1,7 @@
 #include "kernels/cuda/fault_box.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "kernels/core/check.h"
@@ -44,7 +46,26 @@ FaultBox::~FaultBox() {
   (void)cudaFreeHost(seen_);
 }
 
+void FaultBox::fail(std::exception_ptr failure) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (failure_ == nullptr) {
+    failure_ = std::move(failure);
+    failed_ = true;
+  }
+}
+
+std::exception_ptr FaultBox::failure() const {
+  if (!failed_) {
+    return nullptr;
+  }
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 void FaultBox::rethrow() {
+  if (const std::exception_ptr failed = failure(); failed != nullptr) {
+    std::rethrow_exception(failed);
+  }
   const volatile Fault* const written = seen_;  // by the GPU
   if (written->source == FaultSource::kNone) {
     return;

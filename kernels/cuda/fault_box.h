@@ -1,8 +1,13 @@
 // FaultBox: how a kernel refuses what only it sees, such as a token outside the vocabulary. The
 // host cannot look at the numbers without waiting for the GPU; so a kernel looks at them, writes
 // what is wrong here, and the operation's other kernels leave everything untouched. The next time
-// that the host waits for a stream, it throws.
+// that the host waits for a stream, it throws. So do threads of the host that watch over work which
+// no kernel can judge: a collective whose other end does not come.
 #pragma once
+
+#include <atomic>
+#include <exception>
+#include <mutex>
 
 #include <cuda_runtime_api.h>
 
@@ -20,10 +25,19 @@ class FaultBox {
 
   /// What kernels write to.
   [[nodiscard]] FaultPointers pointers() const { return {raised_, seen_}; }
-  /// Throws InternalError where a kernel has found a fault, once.
+  /// Throws InternalError where a kernel has found a fault, once; and what `fail` was given.
   void rethrow();
 
+  /// From now on every wait throws `failure`: what is on the device is no longer to be trusted. The
+  /// first one stays. From any thread; calls nothing of CUDA.
+  void fail(std::exception_ptr failure) noexcept;
+  /// What `fail` was given, or nullptr.
+  [[nodiscard]] std::exception_ptr failure() const;
+
  private:
+  mutable std::mutex mutex_;  // of failure_
+  std::exception_ptr failure_;
+  std::atomic<bool> failed_{false};
   int* raised_ = nullptr;  // on the device: not zero from the first fault on
   Fault* seen_ = nullptr;  // on the host, where the GPU can write: read without a call of CUDA
 };

@@ -2,8 +2,9 @@
 # and fuzz builds are for the code of the host, and leave it out unless asked.
 #
 # Only the CUDA runtime is linked, statically; cuBLASLt (0.5 GB) is opened when the first product
-# wants it (kernels/cuda/cublas_lt.h), and the driver by the runtime. So the program starts where
-# there is neither.
+# wants it (kernels/cuda/cublas_lt.h), NCCL when the first group does (engine/comm/nccl.h), and the
+# driver by the runtime. So the program starts where there is none of them. Of NCCL only the header
+# is wanted here; it comes apart from the toolkit, and without it ranks with a GPU each cannot talk.
 set(DSTRAIN_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE DSTRAIN_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT DSTRAIN_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -11,7 +12,9 @@ if(NOT DSTRAIN_CUDA MATCHES "^(AUTO|ON|OFF)$")
 endif()
 
 set(DSTRAIN_HAS_CUDA OFF)
+set(DSTRAIN_HAS_NCCL OFF)
 set(DSTRAIN_CUDA_SUMMARY "none")
+set(DSTRAIN_NCCL_SUMMARY "none")
 if(DSTRAIN_CUDA STREQUAL "ON"
    OR (DSTRAIN_CUDA STREQUAL "AUTO" AND NOT (DSTRAIN_SANITIZE OR DSTRAIN_TSAN OR DSTRAIN_FUZZ)))
   find_program(DSTRAIN_NVCC nvcc PATHS /usr/local/cuda/bin)
@@ -41,4 +44,11 @@ if(DSTRAIN_HAS_CUDA)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   find_package(CUDAToolkit 12 REQUIRED)
   set(DSTRAIN_CUDA_SUMMARY "${CUDAToolkit_VERSION}")
+  find_path(DSTRAIN_NCCL_INCLUDE nccl.h PATHS ${CUDAToolkit_INCLUDE_DIRS})
+  if(DSTRAIN_NCCL_INCLUDE)
+    set(DSTRAIN_HAS_NCCL ON)
+    file(STRINGS ${DSTRAIN_NCCL_INCLUDE}/nccl.h version REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) ")
+    list(TRANSFORM version REPLACE "^.* " "")
+    list(JOIN version "." DSTRAIN_NCCL_SUMMARY)
+  endif()
 endif()

@@ -1,10 +1,13 @@
 // CudaDevice and CudaStream on the emulated GPU: what they order, refuse and pass on. And that the
 // emulation itself is as asynchronous and as strict as it says.
+#include "kernels/cuda/cuda_device.h"
+
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <stdexcept>
+#include <thread>
 
 #include <catch2/catch.hpp>
 #include <sys/mman.h>
@@ -66,6 +69,24 @@ TEST_CASE("a task that throws is rethrown by waits, and later tasks are dropped"
   CHECK_FALSE(ran);
   compute.wait(side->record());
   CHECK_THROWS_WITH(compute.synchronize(), "the disk is full");
+}
+
+TEST_CASE("a device that was given up fails every wait of every stream, for good", "[cuda]") {
+  const Backend backend = make_cuda_backend(0);
+  auto& device = dynamic_cast<CudaDevice&>(*backend.device);
+  Stream& compute = device.compute_stream();
+  const std::unique_ptr<Stream> side = device.make_side_stream("copies");
+  const Event event = side->record();
+  CHECK(device.failure() == nullptr);
+  std::jthread([&] {
+    device.fail(std::make_exception_ptr(std::runtime_error("a peer did not come")));
+    device.fail(std::make_exception_ptr(std::runtime_error("so another one left")));
+  }).join();
+  for (int again = 0; again < 2; ++again) {
+    CHECK_THROWS_WITH(compute.synchronize(), "a peer did not come");
+    CHECK_THROWS_WITH(side->synchronize(), "a peer did not come");
+    CHECK_THROWS_WITH(side->wait_until(event.ticket), "a peer did not come");
+  }
 }
 
 /// Passes everything on.

@@ -1,0 +1,68 @@
+// NcclComm: one ncclComm_t, which never blocks the host in a call of NCCL's: calls return at once
+// and are asked after. So any thread may end it, at any time, and no other is left in a call.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+
+#include "engine/comm/nccl.h"
+#include "engine/comm/nccl_communicator.h"
+#include "engine/comm/nccl_notices.h"
+
+namespace dstrain {
+
+class NcclComm {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  /// Connects to the other members, on the current device. Throws as make_nccl_communicator.
+  NcclComm(Nccl nccl,
+           const NcclGroup& group,
+           NcclNotices& notices,
+           std::chrono::milliseconds connect_timeout);
+  NcclComm(const NcclComm&) = delete;
+  NcclComm& operator=(const NcclComm&) = delete;
+  /// Aborts, if nobody has left.
+  ~NcclComm();
+
+  [[nodiscard]] const Nccl& nccl() const { return nccl_; }
+
+  /// Has `calls(comm)` give NCCL work for streams, and returns when it is on them: the first time
+  /// that NCCL needs a connection, after the peer has come. One thread at a time. Not ncclSuccess
+  /// where NCCL refused or the communicator was aborted meanwhile; ncclInProgress at the deadline.
+  template <typename Calls>
+  [[nodiscard]] ncclResult_t enqueue(Calls&& calls, TimePoint deadline = TimePoint::max()) {
+    ncclResult_t status = ncclInvalidUsage;
+    {
+      const std::lock_guard lock(mutex_);
+      if (comm_ == nullptr) {
+        return ncclInvalidUsage;
+      }
+      status = calls(comm_);
+    }
+    return status == ncclInProgress ? wait(deadline) : status;
+  }
+
+  /// What NCCL's own threads have met with; ncclInvalidUsage after an abort.
+  [[nodiscard]] ncclResult_t async_error();
+
+  /// Ends NCCL's kernels, so that streams go on, without results. Later calls do nothing.
+  void abort() noexcept;
+  /// Together with the other members, once everything is done; where they do not come by then,
+  /// aborts, and returns false.
+  [[nodiscard]] bool leave(std::chrono::milliseconds timeout) noexcept;
+
+ private:
+  void connect(const NcclGroup& group, NcclNotices& notices, std::chrono::milliseconds timeout);
+  [[nodiscard]] ncclUniqueId agree_on_id(const NcclGroup& group,
+                                         NcclNotices& notices,
+                                         std::chrono::milliseconds timeout) const;
+  /// Until what was called is no longer in progress. ncclInProgress at the deadline.
+  [[nodiscard]] ncclResult_t wait(TimePoint deadline);
+
+  const Nccl nccl_;
+  std::mutex mutex_;  // a call at a time; none after the last
+  ncclComm_t comm_ = nullptr;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,79 @@
+// Ranks as threads, each with an emulated GPU of its own, in one group over emulated NCCL.
+#pragma once
+
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/comm/nccl_communicator.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_device.h"
+#include "tests/unit/comm/ranks.h"
+
+namespace dstrain::test {
+
+struct NcclRank {
+  Store& store;
+  CudaDevice& device;
+  Communicator& group;
+  [[nodiscard]] int rank() const { return group.rank(); }
+  [[nodiscard]] Stream& stream() const { return device.compute_stream(); }
+};
+
+inline NcclOptions patient() {
+  return {.timeout = std::chrono::seconds{20}, .connect_timeout = std::chrono::seconds{20}};
+}
+inline NcclOptions with_timeout(std::chrono::milliseconds timeout) {
+  return {.timeout = timeout, .connect_timeout = std::chrono::seconds{20}};
+}
+
+/// Runs `body` in one thread a rank; `options_of(rank)` may differ. A group that has no trouble is
+/// left together.
+inline void run_nccl_ranks(int size,
+                           const std::function<NcclOptions(int)>& options_of,
+                           const std::function<void(NcclRank)>& body) {
+  setenv("DSTRAIN_EMULATED_GPUS", "4", 1);
+  const auto store = make_memory_store();
+  run_threads(size, [&](int rank) {
+    const Backend backend = make_cuda_backend(rank);
+    auto& device = dynamic_cast<CudaDevice&>(*backend.device);
+    const auto group =
+        make_nccl_communicator({.name = "data", .members = everyone(size), .rank = rank}, *store,
+                               device, options_of(rank));
+    body({*store, device, *group});
+  });
+}
+inline void run_nccl_ranks(int size, const std::function<void(NcclRank)>& body) {
+  run_nccl_ranks(
+      size, [](int) { return patient(); }, body);
+}
+
+/// A tensor on the GPU and its copies on the host.
+template <typename T>
+class OnGpu {
+ public:
+  OnGpu(CudaDevice& device, std::vector<T> values)
+      : device_(device),
+        size_(static_cast<std::int64_t>(values.size())),
+        memory_(device.allocate(size_ * static_cast<std::int64_t>(sizeof(T)), "a test's tensor")) {
+    device.copy_from_host(values.data(), tensor(), device.compute_stream());
+    device.compute_stream().synchronize();
+  }
+  [[nodiscard]] Tensor tensor() const { return {memory_.data(), DTypeOf<T>::value, Shape{size_}}; }
+  [[nodiscard]] std::vector<T> values() const {
+    std::vector<T> host(static_cast<std::size_t>(size_));
+    device_.copy_to_host(tensor(), host.data(), device_.compute_stream());
+    device_.compute_stream().synchronize();
+    return host;
+  }
+
+ private:
+  CudaDevice& device_;
+  std::int64_t size_;
+  DeviceMemory memory_;
+};
+
+}  // namespace dstrain::test
