@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "engine/comm/block_signals.h"
 #include "kernels/core/check.h"
 #include "kernels/cuda/cuda_check.h"
 
@@ -29,7 +28,8 @@ NcclComm::NcclComm(Nccl nccl,
   const BlockSignals block;  // NCCL starts threads
   try {
     connect(group, notices, connect_timeout);
-  } catch (...) {
+  } catch (const std::exception& failure) {
+    notices.tell_failure(failure.what());
     abort();
     throw;
   }
@@ -61,6 +61,24 @@ ncclUniqueId NcclComm::agree_on_id(const NcclGroup& group,
   return id;
 }
 
+/// Who did not come, where somebody did not; where all did, what to look at.
+void NcclComm::fail_to_connect(const std::string& where,
+                               NcclNotices& notices,
+                               std::chrono::milliseconds timeout) {
+  if (const std::optional<std::string> words = notices.failure(); words) {
+    throw PeerLost(fmt::format("{}: a member gave up: {}", where, *words));
+  }
+  const double seconds = std::chrono::duration<double>(timeout).count();
+  if (const std::vector<int> missing = notices.missing(); !missing.empty()) {
+    throw Timeout(fmt::format("{}: rank(s) {} of the job did not join within {:.3g} s", where,
+                              fmt::join(missing, ", "), seconds));
+  }
+  throw Timeout(fmt::format(
+      "{}: all members came, but could not connect within {:.3g} s; NCCL_SOCKET_IFNAME names the "
+      "network interface that NCCL should use, NCCL_DEBUG=INFO has it say what it does",
+      where, seconds));
+}
+
 void NcclComm::connect(const NcclGroup& group,
                        NcclNotices& notices,
                        std::chrono::milliseconds timeout) {
@@ -72,7 +90,7 @@ void NcclComm::connect(const NcclGroup& group,
   config.blocking = 0;
   ncclResult_t status = nccl_.comm_init_rank_config(&comm_, size, id, group.rank, &config);
   if (status == ncclSuccess || status == ncclInProgress) {
-    status = wait(deadline);
+    status = wait({.deadline = deadline, .notices = &notices});
   }
   if (status == ncclSuccess) {
     return;
@@ -80,16 +98,7 @@ void NcclComm::connect(const NcclGroup& group,
   const std::string where = fmt::format("forming group \"{}\" on rank {} of {} over {}", group.name,
                                         group.rank, size, nccl_.version());
   if (status == ncclInProgress) {
-    const std::vector<int> missing = notices.missing();
-    throw Timeout(fmt::format(
-        "{}: {} within {:.3g} s{}", where,
-        missing.empty()
-            ? "all members came, but could not connect"
-            : fmt::format("rank(s) {} of the job did not join", fmt::join(missing, ", ")),
-        std::chrono::duration<double>(timeout).count(),
-        missing.empty() ? "; NCCL_SOCKET_IFNAME names the network interface that NCCL should use, "
-                          "NCCL_DEBUG=INFO has it say what it does"
-                        : ""));
+    fail_to_connect(where, notices, timeout);
   }
   if (status == ncclRemoteError || status == ncclSystemError) {
     throw PeerLost(fmt::format("{}: {}", where, nccl_.describe(status)));
@@ -108,13 +117,22 @@ ncclResult_t NcclComm::async_error() {
 }
 
 // Mostly in progress for some microseconds; while peers connect, for as long as they take.
-ncclResult_t NcclComm::wait(Clock::time_point deadline) {
+ncclResult_t NcclComm::wait(const Patience& patience) {
   constexpr int kQuickly = 1000;
   constexpr std::chrono::microseconds kPause{100};
+  constexpr std::chrono::milliseconds kBetweenNotices{250};
+  TimePoint look_at = Clock::now() + kBetweenNotices;
   for (int round = 0;; ++round) {
     const ncclResult_t state = async_error();
-    if (state != ncclInProgress || Clock::now() >= deadline) {
+    const TimePoint now = Clock::now();
+    if (state != ncclInProgress || now >= patience.deadline) {
       return state;
+    }
+    if (patience.notices != nullptr && now >= look_at) {
+      if (patience.notices->failure()) {
+        return state;
+      }
+      look_at = now + kBetweenNotices;
     }
     if (round < kQuickly) {
       std::this_thread::yield();
@@ -132,9 +150,15 @@ void NcclComm::abort() noexcept {
   }
 }
 
-bool NcclComm::leave(std::chrono::milliseconds timeout) noexcept {
-  const auto finalize = [this](ncclComm_t comm) { return nccl_.comm_finalize(comm); };
-  const ncclResult_t status = enqueue(finalize, Clock::now() + timeout);
+bool NcclComm::leave(NcclNotices& notices, std::chrono::milliseconds timeout) noexcept {
+  const TimePoint deadline = Clock::now() + timeout;
+  ncclResult_t status = begin([this](ncclComm_t comm) { return nccl_.comm_finalize(comm); });
+  try {
+    if (status == ncclInProgress) {
+      status = wait({.deadline = deadline, .notices = &notices});
+    }
+  } catch (const std::exception&) {  // the store is gone, and with it a member
+  }
   if (status != ncclSuccess) {
     abort();
     return false;

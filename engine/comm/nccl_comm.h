@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <mutex>
+#include <string>
 
+#include "engine/comm/block_signals.h"
 #include "engine/comm/nccl.h"
 #include "engine/comm/nccl_communicator.h"
 #include "engine/comm/nccl_notices.h"
@@ -29,18 +31,11 @@ class NcclComm {
 
   /// Has `calls(comm)` give NCCL work for streams, and returns when it is on them: the first time
   /// that NCCL needs a connection, after the peer has come. One thread at a time. Not ncclSuccess
-  /// where NCCL refused or the communicator was aborted meanwhile; ncclInProgress at the deadline.
+  /// where NCCL refused or the communicator was aborted meanwhile.
   template <typename Calls>
-  [[nodiscard]] ncclResult_t enqueue(Calls&& calls, TimePoint deadline = TimePoint::max()) {
-    ncclResult_t status = ncclInvalidUsage;
-    {
-      const std::lock_guard lock(mutex_);
-      if (comm_ == nullptr) {
-        return ncclInvalidUsage;
-      }
-      status = calls(comm_);
-    }
-    return status == ncclInProgress ? wait(deadline) : status;
+  [[nodiscard]] ncclResult_t enqueue(Calls&& calls) {
+    const ncclResult_t status = begin(calls);
+    return status == ncclInProgress ? wait({}) : status;
   }
 
   /// What NCCL's own threads have met with; ncclInvalidUsage after an abort.
@@ -48,17 +43,31 @@ class NcclComm {
 
   /// Ends NCCL's kernels, so that streams go on, without results. Later calls do nothing.
   void abort() noexcept;
-  /// Together with the other members, once everything is done; where they do not come by then,
-  /// aborts, and returns false.
-  [[nodiscard]] bool leave(std::chrono::milliseconds timeout) noexcept;
+  /// Together with the other members, once everything is done; where they do not come by then, or
+  /// have given up, aborts and returns false.
+  [[nodiscard]] bool leave(NcclNotices& notices, std::chrono::milliseconds timeout) noexcept;
 
  private:
   void connect(const NcclGroup& group, NcclNotices& notices, std::chrono::milliseconds timeout);
+  [[noreturn]] static void fail_to_connect(const std::string& where,
+                                           NcclNotices& notices,
+                                           std::chrono::milliseconds timeout);
   [[nodiscard]] ncclUniqueId agree_on_id(const NcclGroup& group,
                                          NcclNotices& notices,
                                          std::chrono::milliseconds timeout) const;
-  /// Until what was called is no longer in progress. ncclInProgress at the deadline.
-  [[nodiscard]] ncclResult_t wait(TimePoint deadline);
+  /// What may hold up a call that concerns all members.
+  struct Patience {
+    TimePoint deadline = TimePoint::max();
+    NcclNotices* notices = nullptr;  ///< looked into now and then
+  };
+  template <typename Calls>
+  [[nodiscard]] ncclResult_t begin(Calls&& calls) {
+    const BlockSignals block;  // NCCL may start threads
+    const std::lock_guard lock(mutex_);
+    return comm_ == nullptr ? ncclInvalidUsage : calls(comm_);
+  }
+  /// Until what was begun is no longer in progress, or patience ends: then ncclInProgress.
+  [[nodiscard]] ncclResult_t wait(const Patience& patience);
 
   const Nccl nccl_;
   std::mutex mutex_;  // a call at a time; none after the last

@@ -69,7 +69,7 @@ class NcclCommunicator final : public Communicator {
   ~NcclCommunicator() override {
     const bool is_intact = watchdog_.stop();
     const bool fails = device_.failure() != nullptr || std::uncaught_exceptions() > 0;
-    if (!is_intact || (!fails && comm_.leave(kGoodbyeDeadline))) {
+    if (!is_intact || (!fails && comm_.leave(notices_, kGoodbyeDeadline))) {
       return;
     }
     if (!watchdog_.is_idle()) {

@@ -207,8 +207,11 @@ std::exception_ptr NcclWatchdog::find_trouble(Lock& lock) {
 std::exception_ptr NcclWatchdog::ask_others(Lock& lock, Collective& oldest) {
   const TimePoint now = Clock::now();
   const Clock::duration age = now - oldest.since;
+  const milliseconds pause = patience(timeout_);
   const bool is_late = age >= timeout_;
-  if (age < patience(timeout_) || (!is_late && now - oldest.asked_at < patience(timeout_))) {
+  // Shortly before the deadline no more: it has more to say.
+  const bool is_due = age >= pause && age < timeout_ - pause && now - oldest.asked_at >= pause;
+  if (!is_late && !is_due) {
     return nullptr;
   }
   const NcclNotices::Waiting mine{.number = oldest.number, .call = oldest.call};
@@ -221,12 +224,11 @@ std::exception_ptr NcclWatchdog::ask_others(Lock& lock, Collective& oldest) {
   if (is_first) {
     notices_.tell_waiting(mine);
   }
-  if (const std::optional<std::string> words = notices_.failure(); words) {
-    return std::make_exception_ptr(
-        PeerLost(fmt::format("{}: a member gave up, after {:.3g} s: {}", where, seconds, *words)));
-  }
   if (!is_late) {
-    return nullptr;
+    const std::optional<std::string> words = notices_.failure();
+    return !words ? nullptr
+                  : std::make_exception_ptr(PeerLost(fmt::format(
+                        "{}: a member gave up, after {:.3g} s: {}", where, seconds, *words)));
   }
   const NcclNotices::Comparison others = notices_.compare(mine);
   const std::string text =
