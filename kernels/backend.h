@@ -2,10 +2,12 @@
 // that CMake links, not by macros.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "kernels/attention_kernels.h"
 #include "kernels/core/device.h"
 #include "kernels/ops.h"
 
@@ -31,6 +33,9 @@ struct CudaOptions {
   /// Products of f32 matrices round their operands to TF32, whose mantissa has 10 bits of 23, and
   /// are several times as fast.
   bool tf32 = false;
+  AttentionKernels attention = AttentionKernels::kOwn;
+  /// Told, in a sentence each, of choices that are made while running. May be empty.
+  std::function<void(const std::string&)> tell;
 };
 
 /// Throws std::runtime_error, saying why, where there is no such device.

@@ -10,6 +10,7 @@
 // it, R ranks that hold the slices
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 #include "kernels/core/device.h"
@@ -40,6 +41,8 @@ struct AttentionShape {
   std::int64_t query_heads = 0;      ///< H, a multiple of K
   std::int64_t key_value_heads = 0;  ///< K; query head h reads key/value head h / (H / K)
   std::int64_t head_dim = 0;         ///< D
+
+  friend auto operator<=>(const AttentionShape&, const AttentionShape&) = default;
 };
 
 struct NormForward {

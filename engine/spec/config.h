@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/spec/model_spec.h"
+#include "kernels/attention_kernels.h"
 #include "kernels/core/dtype.h"
 
 namespace dstrain {
@@ -176,6 +177,7 @@ struct TrainingConfig {
   std::int64_t eval_batches = 16;  ///< micro-batches per rank
   DeviceChoice device = DeviceChoice::kAuto;
   bool tf32 = false;  ///< products of fp32 matrices on a GPU in TF32
+  AttentionKernels attention = AttentionKernels::kOwn;  ///< on a GPU
   std::string output_dir;
   /// Steps in a row whose gradients are not finite, after which the run stops. Absent: 40 with a
   /// dynamic loss scale, 5 otherwise.

@@ -113,6 +113,20 @@ void tell_where_tf32_is_idle(LoadedConfig& loaded) {
   }
 }
 
+void tell_where_cudnn_is_idle(LoadedConfig& loaded) {
+  const Config& config = loaded.config;
+  if (config.training.attention == AttentionKernels::kOwn) return;
+  if (config.precision == Precision::kF32) {
+    loaded.notices.emplace_back(
+        "no effect: training.attention: cuDNN's kernels are of bf16 and fp16, and the model "
+        "computes "
+        "in fp32");
+  } else if (config.training.device != DeviceChoice::kCuda) {
+    loaded.notices.emplace_back(
+        "no effect: training.attention: cuDNN is of GPUs (training.device is not \"cuda\")");
+  }
+}
+
 void check_loss_scale(const Config& config, Origins& origins) {
   const LossScaleConfig& scale = config.loss_scale;
   const bool dynamic = config.precision == Precision::kF16 && scale.static_scale == 0.0;
@@ -134,6 +148,7 @@ void resolve_precision(LoadedConfig& loaded, Origins& origins) {
   check_optimizer_formats(loaded, origins);
   check_loss_scale(loaded.config, origins);
   tell_where_tf32_is_idle(loaded);
+  tell_where_cudnn_is_idle(loaded);
   Config& config = loaded.config;
   if (!config.training.max_consecutive_skips) {
     const bool dynamic =

@@ -134,6 +134,13 @@ std::vector<Key> run_keys() {
           [](auto& c) -> auto& { return c.training.device; })),
       field(
           "training.tf32", {}, [](auto& c) -> auto& { return c.training.tf32; }),
+      auto_is_value(choice(
+          "training.attention",
+          std::vector<std::pair<std::string, AttentionKernels>>{
+              {"own", AttentionKernels::kOwn},
+              {"cudnn", AttentionKernels::kCudnn},
+              {"auto", AttentionKernels::kFaster}},
+          [](auto& c) -> auto& { return c.training.attention; })),
       field(
           "training.output_dir", {}, [](auto& c) -> auto& { return c.training.output_dir; }),
       null_is_default(auto_is_default(field(

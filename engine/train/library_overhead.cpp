@@ -109,6 +109,27 @@ std::int64_t operation_scratch_bytes(const Config& config, const RunPlan& plan, 
   return std::max({attention, norm, bias});
 }
 
+/// What attention's backward through cuDNN asks for: dS of every head as bf16 and as f32, in tiles
+/// of 128, and dK and dV of every query head. Forward asks for next to nothing.
+std::int64_t cudnn_workspace_bytes(const Config& config, const RunPlan& plan) {
+  const bool may_be_used =
+      config.training.attention != AttentionKernels::kOwn && config.precision != Precision::kF32;
+  if (!may_be_used) {
+    return 0;
+  }
+  constexpr std::int64_t kTile = 128;
+  const ModelSpec& model = config.model;
+  const std::int64_t heads =
+      plan.batch.micro_batch * model.num_heads / plan.topology.degree(Axis::kTensor);
+  const std::int64_t positions = plan.batch.sequence;
+  if (6 * heads * positions * positions > kMostCudnnWorkspace) {
+    return 0;
+  }
+  const std::int64_t rounded = (positions + kTile - 1) / kTile * kTile;
+  return std::min(6 * heads * rounded * rounded + 4 * heads * rounded * model.head_dim,
+                  kMostCudnnWorkspace);
+}
+
 std::int64_t checkpoint_bytes(const RunPlan& plan) {
   std::int64_t parameters = 0;
   for (const UnitDecl& unit : plan.blueprint.units()) {
@@ -185,6 +206,8 @@ std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan&
   add("CUDA context", kContext, "published, not measured here: NCCL pull request 2366");
   add("cuBLASLt workspace", kMatrixWorkspace,
       "published, not measured here: cuBLAS, cublasSetWorkspace, for sm_90");
+  add("cuDNN workspace", cudnn_workspace_bytes(config, plan),
+      "asked of cuDNN 9.19 for sm_90: kernels/cuda/cudnn_sdpa.h");
   const auto groups = static_cast<std::int64_t>(group_sizes(config, plan).size());
   add(fmt::format("NCCL, {} communicator{}", groups, groups == 1 ? "" : "s"),
       groups * kChannels * kNeighbours * kBuffersOfANeighbour,

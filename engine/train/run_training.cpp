@@ -36,7 +36,10 @@ Backend make_backend(const TrainingConfig& training, int threads, int world_size
       throw ConfigError(fmt::format("training.device is \"cuda\", but {}: use \"cpu\" or \"auto\"",
                                     found.why_none));
     }
-    return make_cuda_backend(0, {.tf32 = training.tf32});
+    return make_cuda_backend(0,
+                             {.tf32 = training.tf32,
+                              .attention = training.attention,
+                              .tell = [](const std::string& line) { spdlog::info("{}", line); }});
   }
   return make_cpu_backend(threads);
 }

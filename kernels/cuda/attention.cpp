@@ -74,15 +74,21 @@ void CudaOps::attention_forward(const AttentionShape& shape,
                                 Stream& stream) {
   expect_attention_forward(shape, qkv, out, logsumexp_BHT);
   expect_launchable(shape);
+  const Launch to = on(stream);
   with_dtype(qkv.dtype(), [&]<typename T>() {
     const cuda::AttentionInputs<T> inputs = inputs_of(shape, pointer<T>(qkv));
     if constexpr (!std::is_same_v<T, float>) {
       if (cuda::flash_takes(inputs, out.data())) {
-        cuda::flash_forward(on(stream), inputs, pointer<T>(out), pointer<float>(logsumexp_BHT));
+        attention_.run({.pass = Pass::kForward, .dtype = qkv.dtype(), .shape = shape},
+                       {.qkv = qkv.data(), .out = out.data(), .logsumexp = logsumexp_BHT.data()},
+                       to.stream, [&] {
+                         cuda::flash_forward(to, inputs, pointer<T>(out),
+                                             pointer<float>(logsumexp_BHT));
+                       });
         return;
       }
     }
-    cuda::attention_forward(on(stream), inputs, pointer<T>(out), pointer<float>(logsumexp_BHT));
+    cuda::attention_forward(to, inputs, pointer<T>(out), pointer<float>(logsumexp_BHT));
   });
 }
 
@@ -96,6 +102,7 @@ void CudaOps::attention_backward(const AttentionShape& shape,
                                  Stream& stream) {
   expect_attention_backward(shape, qkv, out, logsumexp_BHT, dout, delta_BHT, dqkv);
   expect_launchable(shape);
+  const Launch to = on(stream);
   with_dtype(qkv.dtype(), [&]<typename T>() {
     const cuda::AttentionInputs<T> inputs = inputs_of(shape, pointer<T>(qkv));
     T* const dq = pointer<T>(dqkv);
@@ -107,14 +114,23 @@ void CudaOps::attention_backward(const AttentionShape& shape,
                                               .dq = dq,
                                               .dk = dq + (inputs.k - inputs.q),
                                               .dv = dq + (inputs.v - inputs.q)};
-    const Launch to = on(stream);
-    cuda::attention_delta(to, backward);
     if constexpr (!std::is_same_v<T, float>) {
       if (cuda::flash_takes(inputs, dout.data()) && cuda::flash_takes(inputs, dqkv.data())) {
-        cuda::flash_backward(to, backward);
+        attention_.run({.pass = Pass::kBackward, .dtype = qkv.dtype(), .shape = shape},
+                       {.qkv = qkv.data(),
+                        .out = out.data(),
+                        .logsumexp = logsumexp_BHT.data(),
+                        .dout = dout.data(),
+                        .delta = delta_BHT.data(),
+                        .dqkv = dqkv.data()},
+                       to.stream, [&] {
+                         cuda::attention_delta(to, backward);
+                         cuda::flash_backward(to, backward);
+                       });
         return;
       }
     }
+    cuda::attention_delta(to, backward);
     cuda::attention_backward(to, backward);
   });
 }

@@ -18,7 +18,7 @@ Backend make_cuda_backend(int index, const CudaOptions& options) {
         fmt::format("there is no device cuda:{}; this process sees {}", index, found.names.size()));
   }
   auto device = std::make_unique<CudaDevice>(index);
-  auto ops = std::make_unique<CudaOps>(*device, CudaMatmulOptions{.tf32 = options.tf32});
+  auto ops = std::make_unique<CudaOps>(*device, options);
   return {.device = std::move(device), .ops = std::move(ops)};
 }
 

@@ -3,6 +3,8 @@
 // after its subject, as on the CPU.
 #pragma once
 
+#include "kernels/backend.h"
+#include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/matmul.h"
@@ -13,8 +15,11 @@ namespace dstrain {
 class CudaOps final : public Ops {
  public:
   /// The device must outlive it.
-  CudaOps(const CudaDevice& device, const CudaMatmulOptions& matmul)
-      : multiprocessors_(device.multiprocessors()), faults_(device.faults()), matmul_(matmul) {}
+  CudaOps(const CudaDevice& device, const CudaOptions& options)
+      : multiprocessors_(device.multiprocessors()),
+        faults_(device.faults()),
+        matmul_({.tf32 = options.tf32}),
+        attention_(device.index(), options.attention, options.tell) {}
 
   void linear_forward(
       ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) override;
@@ -159,6 +164,7 @@ class CudaOps final : public Ops {
   int multiprocessors_;
   FaultPointers faults_;
   CudaMatmul matmul_;
+  AttentionChoice attention_;
 };
 
 }  // namespace dstrain

@@ -153,6 +153,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.eval_batches", {"3"}},
       {"training.device", {"cpu"}},
       {"training.tf32", {"true"}},
+      {"training.attention", {"auto"}},
       {"training.output_dir", {"elsewhere"}},
       {"training.max_consecutive_skips", {"7"}},
       {"checkpoint.interval", {"5"}},

@@ -183,6 +183,18 @@ TEST_CASE("TF32 is off unless asked for, and says where it has no effect", "[spe
   CHECK_THAT(error_of_tiny({"training.tf23=true"}), Contains("did you mean \"tf32\""));
 }
 
+TEST_CASE("attention is dstrain's own unless asked for, and says where cuDNN has no effect",
+          "[spec][precision]") {
+  const std::string cudnn = "training.attention=cudnn";
+  const std::string cuda = "training.device=cuda";
+  CHECK(resolved({cuda, kBf16}).config.training.attention == AttentionKernels::kOwn);
+  CHECK(resolved({cuda, kBf16, "training.attention=auto"}).config.training.attention ==
+        AttentionKernels::kFaster);
+  CHECK_FALSE(tells(resolved({cuda, kBf16, cudnn}), "training.attention"));
+  CHECK(tells(resolved({kBf16, cudnn}), "no effect: training.attention: cuDNN is of GPUs"));
+  CHECK(tells(resolved({cuda, cudnn}), "and the model computes in fp32"));
+}
+
 TEST_CASE("a run bears more skipped steps in a row while a loss scale falls", "[spec][precision]") {
   const auto most_skips = [](const std::vector<std::string>& overrides) {
     return resolved(overrides).config.training.max_consecutive_skips;

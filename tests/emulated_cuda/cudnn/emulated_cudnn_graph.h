@@ -1,0 +1,34 @@
+// Graphs of the emulated cuDNN, computed on the processor in f32 from the descriptors alone: dims,
+// strides, types, ids. So what a test sees is what the graph says, not what its maker meant.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <cudnn_graph.h>
+
+namespace dstrain::emulated {
+
+/// What was set of a descriptor. Shared by what refers to it, as in cuDNN, whose descriptors may be
+/// destroyed once others have been made of them.
+struct CudnnContent {
+  explicit CudnnContent(cudnnBackendDescriptorType_t of) : type(of) {}
+  cudnnBackendDescriptorType_t type;
+  bool is_final = false;
+  bool adds_in_any_order = false;  ///< an engine
+  std::map<cudnnBackendAttributeName_t, std::vector<std::byte>> values;
+  std::map<cudnnBackendAttributeName_t, std::vector<std::shared_ptr<CudnnContent>>> references;
+};
+
+/// Bytes that a plan asks for, and looks for when it runs.
+constexpr std::int64_t kCudnnWorkspace = 4096;
+
+/// Enqueues the work of a graph on the tensors of a variant pack, whose scalars it reads now.
+cudnnStatus_t interpret(const std::shared_ptr<CudnnContent>& graph,
+                        const CudnnContent& pack,
+                        cudaStream_t stream);
+
+}  // namespace dstrain::emulated
