@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/comm/nccl_communicator.h"
 #include "kernels/backend.h"
 
 namespace dstrain {
@@ -17,6 +18,9 @@ std::string version_text() {
   if (cuda.names.empty()) {
     text += fmt::format("\nno GPU: {}", cuda.why_none);
   }
+  const NcclLibrary nccl = find_nccl();
+  text += nccl.version.empty() ? fmt::format("\nno NCCL: {}", nccl.why_none)
+                               : fmt::format("\nbetween GPUs: {}", nccl.version);
   return text;
 }
 

@@ -95,9 +95,27 @@ std::optional<std::string> NcclNotices::failure() {
   }
 }
 
-void NcclNotices::tell_waiting(const Waiting& waiting) {
+void NcclNotices::tell_waiting(const std::optional<Waiting>& waiting) {
   store_.set(key(fmt::format("waiting/{}", group_.rank)),
-             fmt::format("{} {}", waiting.number, waiting.call.describe()));
+             waiting ? fmt::format("{} {}", waiting->number, waiting->call.describe()) : "");
+}
+
+/// What it waits in; nothing, where it has not said so. Of the call, only the description.
+std::optional<NcclNotices::Said> NcclNotices::said_by(std::size_t member) {
+  std::string text;
+  try {
+    text = store_.get(key(fmt::format("waiting/{}", member)), std::chrono::milliseconds{0});
+  } catch (const Timeout&) {
+    return std::nullopt;
+  }
+  if (text.empty()) {
+    return std::nullopt;
+  }
+  Said said;
+  const char* const end = text.data() + text.size();
+  const char* const space = std::from_chars(text.data(), end, said.number).ptr;
+  said.call.assign(space + 1, end);
+  return said;
 }
 
 NcclNotices::Comparison NcclNotices::compare(const Waiting& mine) {
@@ -107,35 +125,26 @@ NcclNotices::Comparison NcclNotices::compare(const Waiting& mine) {
   std::vector<int> here;
   std::vector<int> silent;
   std::string elsewhere;
-  int asked = 0;
-  for (std::size_t member = 0; member < group_.members.size() && Clock::now() < deadline;
-       ++member) {
-    const int world_rank = group_.members[member];
-    if (static_cast<int>(member) == group_.rank) {
+  std::size_t asked = 0;
+  for (; asked < group_.members.size() && Clock::now() < deadline; ++asked) {
+    const int world_rank = group_.members[asked];
+    if (static_cast<int>(asked) == group_.rank) {
       continue;
     }
-    ++asked;
-    std::string said;
-    try {
-      said = store_.get(key(fmt::format("waiting/{}", member)), std::chrono::milliseconds{0});
-    } catch (const Timeout&) {
+    const std::optional<Said> said = said_by(asked);
+    // Members need not have the same number of exchanges, so only collectives can be compared.
+    const bool has_number =
+        mine.call.op != Op::kExchange && said && !said->call.starts_with(name_of(Op::kExchange));
+    const bool same_number = has_number && said->number == mine.number;
+    if (!said) {
       silent.push_back(world_rank);
-      continue;
-    }
-    std::uint64_t number = 0;
-    const char* const end = std::from_chars(said.data(), said.data() + said.size(), number).ptr;
-    const std::string call(end + 1);
-    const bool comparable =
-        mine.call.op != Op::kExchange && !call.starts_with(name_of(Op::kExchange));
-    if (comparable && number < mine.number) {
-      silent.push_back(world_rank);  // that was an earlier one, which has ended
-    } else if (call == my_call && (!comparable || number == mine.number)) {
+    } else if (said->call == my_call && (same_number || !has_number)) {
       here.push_back(world_rank);
     } else {
-      result.calls_differ |= comparable && number == mine.number;
-      if (elsewhere.empty()) {
-        elsewhere = fmt::format("; rank {} of the job waits in {}", world_rank, call);
-      }
+      result.calls_differ |= same_number;
+      elsewhere += elsewhere.empty()
+                       ? fmt::format("; rank {} of the job waits in {}", world_rank, said->call)
+                       : "";
     }
   }
   if (!silent.empty()) {
@@ -145,8 +154,8 @@ NcclNotices::Comparison NcclNotices::compare(const Waiting& mine) {
     result.text += fmt::format("; rank(s) {} of the job wait in it too", list(here));
   }
   result.text += elsewhere;
-  if (asked + 1 < static_cast<int>(group_.members.size())) {
-    result.text += fmt::format("; only {} ranks were asked", asked);
+  if (asked < group_.members.size()) {
+    result.text += fmt::format("; only the first {} members were asked", asked);
   }
   return result;
 }

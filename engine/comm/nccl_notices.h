@@ -49,11 +49,17 @@ class NcclNotices {
   /// What the first one said, this rank or another.
   [[nodiscard]] std::optional<std::string> failure();
 
-  void tell_waiting(const Waiting& waiting);
+  /// nullopt: in nothing any more.
+  void tell_waiting(const std::optional<Waiting>& waiting);
   /// What the others say they wait in, beside what this one does.
   [[nodiscard]] Comparison compare(const Waiting& mine);
 
  private:
+  struct Said {
+    std::uint64_t number = 0;
+    std::string call;
+  };
+  [[nodiscard]] std::optional<Said> said_by(std::size_t member);
   [[nodiscard]] std::string key(std::string_view what) const;
 
   Store& store_;

@@ -155,6 +155,7 @@ void NcclWatchdog::watch() {
     try {
       cuda_check(cudaSetDevice(device_.index()), "cudaSetDevice");
       retire_done();
+      take_back_notice(lock);
       trouble = find_trouble(lock);
     } catch (...) {  // a thread's entry point
       trouble = std::current_exception();
@@ -202,6 +203,17 @@ std::exception_ptr NcclWatchdog::find_trouble(Lock& lock) {
   return has_begun() ? ask_others(lock, pending_.front()) : nullptr;
 }
 
+/// What this rank said it waits in has ended.
+void NcclWatchdog::take_back_notice(Lock& lock) {
+  if (!has_told_ || (has_begun() && pending_.front().asked_at != TimePoint{})) {
+    return;
+  }
+  has_told_ = false;
+  lock.unlock();
+  const Relock relock(lock);
+  notices_.tell_waiting(std::nullopt);
+}
+
 // Without the lock, as the store is at the other end of a network; the collective stays, since only
 // this thread takes it away.
 std::exception_ptr NcclWatchdog::ask_others(Lock& lock, Collective& oldest) {
@@ -217,6 +229,7 @@ std::exception_ptr NcclWatchdog::ask_others(Lock& lock, Collective& oldest) {
   const NcclNotices::Waiting mine{.number = oldest.number, .call = oldest.call};
   const bool is_first = oldest.asked_at == TimePoint{};
   oldest.asked_at = now;
+  has_told_ = true;
   const std::string where = describe(oldest);
   const double seconds = std::chrono::duration<double>(age).count();
   lock.unlock();

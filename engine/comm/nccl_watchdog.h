@@ -85,6 +85,7 @@ class NcclWatchdog {
   void retire_done();
   /// What ends the group now, or nullptr.
   [[nodiscard]] std::exception_ptr find_trouble(Lock& lock);
+  void take_back_notice(Lock& lock);
   [[nodiscard]] std::exception_ptr ask_others(Lock& lock, Collective& oldest);
   void end_group(Lock& lock, std::exception_ptr trouble);
   /// The oldest that is under way could begin.
@@ -110,6 +111,7 @@ class NcclWatchdog {
   std::list<Collective> pending_;  // in the stream's order; the thread alone takes from it
   std::list<Collective> spare_;    // their events are used again
   std::uint64_t number_ = 0;
+  bool has_told_ = false;  // the others, what this rank waits in
   bool stopping_ = false;
   bool abort_requested_ = false;
   std::exception_ptr refusal_;  // a call's, which the thread takes up

@@ -2,7 +2,6 @@
 // which group, operation and rank, and nothing of NCCL's is left behind.
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <thread>
 
 #include <catch2/catch.hpp>
@@ -54,7 +53,7 @@ void wait_for(const std::atomic<int>& done, int count) {
 }
 
 std::string outcome_of_forming(int device, int rank, Store& store) {
-  setenv("DSTRAIN_EMULATED_GPUS", "4", 1);
+  REQUIRE(num_gpus() == 4);
   const Backend backend = make_cuda_backend(device);
   return outcome([&] {
     (void)make_nccl_communicator({.name = "data", .members = {4, 7}, .rank = rank}, store,
@@ -153,6 +152,35 @@ TEST_CASE("members whose calls differ over NCCL are told both at the deadline", 
   const std::string& one = told[0].starts_with("InternalError") ? told[0] : told[1];
   CHECK_THAT(one, Contains("InternalError: ") && Contains("all_reduce(f32[8], sum, gradient)") &&
                       Contains("waits in all_reduce(f32[") && Contains("all_reduce(f32[9]"));
+}
+
+TEST_CASE("who was late once is not said to wait there for ever", "[nccl]") {
+  std::string waited;
+  std::atomic<int> done{0};
+  run_nccl_ranks(
+      2, [](int) { return with_timeout(kTimeout); },
+      [&](const NcclRank& rank) {
+        const OnGpu<float> values(rank.device, std::vector<float>(5));
+        if (rank.rank() == 0) {
+          std::this_thread::sleep_for(kTimeout / 2);  // rank 1 says meanwhile that it waits
+        }
+        const std::vector<P2p> messages{{rank.rank() == 0 ? P2p::Kind::kSend : P2p::Kind::kReceive,
+                                         1 - rank.rank(), values.tensor()}};
+        rank.group.exchange(messages, Purpose::kActivation, rank.stream());
+        rank.stream().synchronize();
+        if (rank.rank() == 0) {
+          waited = outcome([&] {
+            all_reduce(rank, values, rank.stream());
+            rank.stream().synchronize();
+          });
+          ++done;
+        } else {
+          wait_for(done, 1);
+        }
+      });
+  CHECK_THAT(waited, Contains("Timeout: ") &&
+                         Contains("rank(s) 1 of the job have not reached it") &&
+                         !Contains("exchange"));
 }
 
 TEST_CASE("an exchange whose other end does not come is a Timeout", "[nccl]") {
@@ -411,7 +439,7 @@ class LosableStore final : public Store {
 };
 
 TEST_CASE("who waits while the store is lost knows that rank 0 is", "[nccl]") {
-  setenv("DSTRAIN_EMULATED_GPUS", "4", 1);
+  REQUIRE(num_gpus() == 4);
   const auto memory = make_memory_store();
   std::string told;
   std::atomic<int> done{0};
@@ -433,6 +461,11 @@ TEST_CASE("who waits while the store is lost knows that rank 0 is", "[nccl]") {
   });
   CHECK_THAT(told, Contains("PeerLost: lost the store"));
   CHECK(emulated::num_live_nccl_comms() == 0);
+}
+
+TEST_CASE("the NCCL that would be used says its version", "[nccl]") {
+  CHECK(find_nccl().version == "NCCL 2.18.1");
+  CHECK(find_nccl().why_none.empty());
 }
 
 }  // namespace

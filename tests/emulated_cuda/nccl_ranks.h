@@ -1,4 +1,5 @@
-// Ranks as threads, each with an emulated GPU of its own, in one group over emulated NCCL.
+// Ranks as threads, each with a GPU of its own, in one group over NCCL: four emulated GPUs and an
+// emulated NCCL, or what there is of real ones.
 #pragma once
 
 #include <chrono>
@@ -7,6 +8,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <catch2/catch.hpp>
 
 #include "engine/comm/nccl_communicator.h"
 #include "kernels/backend.h"
@@ -30,12 +33,28 @@ inline NcclOptions with_timeout(std::chrono::milliseconds timeout) {
   return {.timeout = timeout, .connect_timeout = std::chrono::seconds{20}};
 }
 
+inline int num_gpus() {
+  setenv("DSTRAIN_EMULATED_GPUS", "4", 1);
+  return static_cast<int>(find_cuda_devices().names.size());
+}
+
+/// False, and says so, where the machine has fewer GPUs than ranks.
+inline bool has_gpus(int ranks) {
+  if (num_gpus() >= ranks) {
+    return true;
+  }
+  WARN("not run: " << ranks << " ranks want a GPU each, and this process sees " << num_gpus());
+  return false;
+}
+
 /// Runs `body` in one thread a rank; `options_of(rank)` may differ. A group that has no trouble is
 /// left together.
 inline void run_nccl_ranks(int size,
                            const std::function<NcclOptions(int)>& options_of,
                            const std::function<void(NcclRank)>& body) {
-  setenv("DSTRAIN_EMULATED_GPUS", "4", 1);
+  if (!has_gpus(size)) {
+    return;
+  }
   const auto store = make_memory_store();
   run_threads(size, [&](int rank) {
     const Backend backend = make_cuda_backend(rank);

@@ -2,6 +2,7 @@
 // and says what it sees.
 #include <catch2/catch.hpp>
 
+#include "engine/comm/nccl_communicator.h"
 #include "kernels/backend.h"
 #include "tests/harness/program.h"
 
@@ -31,6 +32,9 @@ TEST_CASE("--version says what the program was built with and which devices it s
   }
   CHECK(cuda.names.empty() == (text.find("\nno GPU: ") != std::string::npos));
   CHECK_THAT(text, Catch::Contains(cuda.why_none));
+  const NcclLibrary nccl = find_nccl();
+  CHECK_THAT(text, nccl.version.empty() ? Catch::Contains("\nno NCCL: " + nccl.why_none)
+                                        : Catch::Contains("\nbetween GPUs: " + nccl.version));
 }
 
 TEST_CASE("--version names no device where none may be seen", "[cmd]") {
