@@ -114,6 +114,10 @@ void wait_at(Barrier& barrier) {
 [[noreturn]] void fiber_main() {
   Machine& m = machine();
   (*m.kernel)();
+  if (!m.fibers[m.current].state.copies.empty()) {
+    std::fprintf(stderr, "emulated GPU: a thread ends with copies that it has not waited for\n");
+    std::abort();
+  }
   m.fibers[m.current].done = true;
   m.warps[m.current / kWarpSize].barrier.leave();
   m.barrier.leave();
@@ -191,7 +195,7 @@ void run(const char* name, dim3 grid, dim3 block, const std::function<void()>& k
 
 }  // namespace
 
-const ThreadState& thread() {
+ThreadState& thread() {
   Machine& m = machine();
   return m.fibers[m.current].state;
 }

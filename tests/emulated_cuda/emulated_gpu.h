@@ -14,13 +14,24 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
 namespace dstrain::emulated {
 
+/// A copy into shared memory that a thread has begun and not waited for. It is made at the last
+/// moment, so that what reads too early finds what was there before.
+struct AsyncCopy {
+  void* to;
+  const void* from;  ///< nullptr: zeros
+  std::size_t bytes;
+  int group;
+};
 struct ThreadState {
   uint3 index;
+  std::vector<AsyncCopy> copies;
+  int committed = 0;  ///< groups of copies
 };
 struct BlockState {
   uint3 index;
@@ -29,7 +40,7 @@ struct BlockState {
 };
 
 /// Of the thread that runs now.
-const ThreadState& thread();
+ThreadState& thread();
 const BlockState& block();
 int lane();
 

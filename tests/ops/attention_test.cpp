@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <random>
 
 #include <catch2/catch.hpp>
 
@@ -145,6 +146,46 @@ double largest(const Values& values) {
   return most;
 }
 
+/// Compares forward and backward at one shape, on every backend under test.
+void expect_conforming_attention(DType dtype, const AttentionShape& shape) {
+  CAPTURE(name_of(dtype), shape.batch, shape.sequence, shape.query_heads, shape.key_value_heads,
+          shape.head_dim);
+  const std::int64_t tokens = shape.batch * shape.sequence;
+  const std::int64_t width = (shape.query_heads + 2 * shape.key_value_heads) * shape.head_dim;
+  const std::int64_t out_width = shape.query_heads * shape.head_dim;
+  // Scores up to about ±8, so that some probabilities are near one and others tiny.
+  const Values qkv = rounded_to(dtype, random_values(tokens * width, 1, 2.0));
+  const Values dout = rounded_to(dtype, random_values(tokens * out_width, 2));
+  Reference reference(shape);
+  const Values dqkv = reference.backward(qkv, dout);
+  const Values rounded_out = rounded_to(dtype, reference.out);
+
+  // f32: scores of order 8 with an error of 1e-6. With matrix tiles (bf16 on a CPU, bf16 and
+  // f16 on a GPU) every probability and every dS is rounded (2⁻⁹, 2⁻¹²) before it is summed,
+  // and delta comes from the rounded out.
+  const bool bf16 = dtype == DType::kBF16;
+  const bool f16 = dtype == DType::kF16;
+  const double out_error = (bf16 ? 0x1p-8 : f16 ? 0x1p-11 : 0.0) * largest(reference.out) + 1e-5;
+  const double gradient_error = (bf16 ? 0x1p-7 : f16 ? 0x1p-10 : 1e-5) * largest(dqkv);
+  conforms({{"out", reference.out, relative_error_of(dtype), out_error},
+            {"logsumexp", reference.logsumexp, 1e-6, 5e-6},
+            {"dqkv", dqkv, relative_error_of(dtype), gradient_error}},
+           [&](Lab& lab) -> std::vector<Values> {
+             const Tensor qkv_in = lab.put(qkv, dtype, {tokens, width});
+             const Tensor out = lab.unset(dtype, {tokens, out_width});
+             const Tensor logsumexp =
+                 lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
+             const Tensor delta =
+                 lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
+             const Tensor dqkv_out = lab.unset(dtype, {tokens, width});
+             lab.ops().attention_forward(shape, qkv_in, out, logsumexp, lab.stream());
+             lab.ops().attention_backward(shape, qkv_in, out, logsumexp,
+                                          lab.put(dout, dtype, {tokens, out_width}), delta,
+                                          dqkv_out, lab.stream());
+             return {lab.get(out), lab.get(logsumexp), lab.get(dqkv_out)};
+           });
+}
+
 }  // namespace
 
 TEST_CASE("the fp64 attention gradient equals finite differences", "[ops][attention]") {
@@ -167,47 +208,24 @@ TEST_CASE("the fp64 attention gradient equals finite differences", "[ops][attent
 TEST_CASE("attention and its gradient agree with fp64 loops over all scores", "[ops][attention]") {
   for (const DType dtype : kComputeDtypes) {
     for (const AttentionShape& shape : kShapes) {
-      CAPTURE(name_of(dtype), shape.batch, shape.sequence, shape.query_heads, shape.key_value_heads,
-              shape.head_dim);
-      const std::int64_t tokens = shape.batch * shape.sequence;
-      const std::int64_t width = (shape.query_heads + 2 * shape.key_value_heads) * shape.head_dim;
-      const std::int64_t out_width = shape.query_heads * shape.head_dim;
-      // Scores up to about ±8, so that some probabilities are near one and others tiny.
-      const Values qkv = rounded_to(dtype, random_values(tokens * width, 1, 2.0));
-      const Values dout = rounded_to(dtype, random_values(tokens * out_width, 2));
-      Reference reference(shape);
-      const Values dqkv = reference.backward(qkv, dout);
-      const Values rounded_out = rounded_to(dtype, reference.out);
-
-      // f32: scores of order 8 with an error of 1e-6. With matrix tiles (bf16 on a CPU, bf16 and
-      // f16 on a GPU) every probability and every dS is rounded (2⁻⁹, 2⁻¹²) before it is summed,
-      // and delta comes from the rounded out.
-      const bool bf16 = dtype == DType::kBF16;
-      const bool f16 = dtype == DType::kF16;
-      const double out_error = (bf16  ? 0x1p-8
-                                : f16 ? 0x1p-11
-                                      : 0.0) *
-                                   largest(reference.out) +
-                               1e-5;
-      const double gradient_error = (bf16 ? 0x1p-7 : f16 ? 0x1p-10 : 1e-5) * largest(dqkv);
-      conforms({{"out", reference.out, relative_error_of(dtype), out_error},
-                {"logsumexp", reference.logsumexp, 1e-6, 5e-6},
-                {"dqkv", dqkv, relative_error_of(dtype), gradient_error}},
-               [&](Lab& lab) -> std::vector<Values> {
-                 const Tensor qkv_in = lab.put(qkv, dtype, {tokens, width});
-                 const Tensor out = lab.unset(dtype, {tokens, out_width});
-                 const Tensor logsumexp =
-                     lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
-                 const Tensor delta =
-                     lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
-                 const Tensor dqkv_out = lab.unset(dtype, {tokens, width});
-                 lab.ops().attention_forward(shape, qkv_in, out, logsumexp, lab.stream());
-                 lab.ops().attention_backward(shape, qkv_in, out, logsumexp,
-                                              lab.put(dout, dtype, {tokens, out_width}), delta,
-                                              dqkv_out, lab.stream());
-                 return {lab.get(out), lab.get(logsumexp), lab.get(dqkv_out)};
-               });
+      expect_conforming_attention(dtype, shape);
     }
+  }
+}
+
+// Sizes that no tile divides, groups of all kinds, every head size that tensor cores have kernels
+// for, and one in between.
+TEST_CASE("attention conforms at sizes drawn at random", "[ops][attention]") {
+  std::mt19937 random(20);
+  const auto draw = [&](int most) { return 1 + static_cast<std::int64_t>(random()) % most; };
+  for (const std::int64_t head_dim : {64, 80, 96, 128, 72}) {
+    const std::int64_t key_value_heads = draw(2);
+    const AttentionShape shape{.batch = draw(2),
+                               .sequence = 130 + draw(140),
+                               .query_heads = key_value_heads * draw(3),
+                               .key_value_heads = key_value_heads,
+                               .head_dim = head_dim};
+    expect_conforming_attention(head_dim % 32 == 0 ? DType::kBF16 : DType::kF16, shape);
   }
 }
 

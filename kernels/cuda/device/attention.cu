@@ -1,8 +1,8 @@
 // Attention that is right for every dtype, head size and alignment, in f32 and without tensor
 // cores: what generation uses, what training uses in f32, and what the fast kernels
-// (flash_attention.cu) are held against. A warp goes through keys (or queries) one at a time, its
-// lanes side by side over the head's columns; the warps of a block share them out and are added up
-// in order.
+// (flash_forward.cu, flash_backward.cu) are held against. A warp goes through keys (or queries) one
+// at a time, its lanes side by side over the head's columns; the warps of a block share them out
+// and are added up in order.
 //
 // B batch, T queries of a sequence, H query heads, D head dim
 #include "kernels/cuda/device/attention.h"

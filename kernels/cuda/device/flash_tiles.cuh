@@ -1,74 +1,53 @@
-// Tiles of 64 rows in shared memory and the fragments of tensor_core.cuh that are read from them.
+// Tiles in shared memory, fragments of tensor_core.cuh read from them, and products of both.
+//
+// A block has four warps. A warp has kRowTiles · 16 rows of the block's own tile, and goes through
+// tiles that pass, of kPassing rows, which all warps read. Two of those are in shared memory, so
+// that one is copied while the other is used.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/floats.cuh"
 #include "kernels/cuda/device/tensor_core.cuh"
 
 namespace dstrain::cuda {
 
-constexpr int kTile = 64;      ///< queries or keys
-constexpr int kTileWarps = 4;  ///< of a block; each has 16 rows of the block's own tile
+constexpr int kTileWarps = 4;
 constexpr int kTileThreads = 32 * kTileWarps;
 
-/// kDepth: a head's columns, rounded up to 16. Rows lie 16 bytes further apart than they are long,
-/// so that eight neighbouring ones begin in different banks.
+/// Elements from a row of a tile to the next: kDepth, a head's columns rounded up to 16, and 16
+/// bytes, with which eight neighbouring rows lie in different banks for every kDepth (72, 88, 104
+/// and 136 are odd multiples of 8). So nothing need be swizzled.
 template <int kDepth>
 constexpr int kStride = kDepth + 8;
-template <int kDepth>
-constexpr int kTileElements = kTile* kStride<kDepth>;
 
-/// The rows [0, rows) of a matrix, zeros behind them and behind `columns`.
-template <int kDepth, typename T>
-__device__ void load_tile(T* tile, const T* from, std::int64_t stride, int rows, int columns) {
-  constexpr int kPerPack = 8;
-  constexpr int kPacks = kDepth / kPerPack;
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kPacks; i += kTileThreads) {
-    const int row = i / kPacks;
-    const int column = i % kPacks * kPerPack;
-    Pack<T, kPerPack> pack{};
-    if (row < rows && column < columns) {
-      pack = *reinterpret_cast<const Pack<T, kPerPack>*>(from + row * stride + column);
-    }
-    *reinterpret_cast<Pack<T, kPerPack>*>(tile + row * kStride<kDepth> + column) = pack;
+/// Begins to copy the rows [0, rows) of a matrix; zeros behind them and behind `columns`.
+template <int kDepth, int kRows, typename T>
+__device__ void copy_tile(T* tile, const T* from, std::int64_t stride, int rows, int columns) {
+  constexpr int kPerCopy = 8;
+  constexpr int kCopies = kDepth / kPerCopy;
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kCopies; i += kTileThreads) {
+    const int row = i / kCopies;
+    const int column = i % kCopies * kPerCopy;
+    const bool inside = row < rows && column < columns;
+    copy_async<16>(tile + row * kStride<kDepth> + column,
+                   inside ? from + row * stride + column : from, inside);
   }
 }
 
+__device__ inline int lane() {
+  return static_cast<int>(threadIdx.x) % 32;
+}
+__device__ inline int warp() {
+  return static_cast<int>(threadIdx.x) / 32;
+}
+/// Of a C: this lane's rows are lane_row() and 8 more, its columns 2 · lane_pair() and 1 more.
 __device__ inline int lane_row() {
-  return static_cast<int>(threadIdx.x) % 32 / 4;  // g
+  return lane() / 4;
 }
 __device__ inline int lane_pair() {
-  return static_cast<int>(threadIdx.x) % 4;  // t
-}
-
-template <typename T>
-__device__ std::uint32_t word_at(const T* at) {
-  return *reinterpret_cast<const std::uint32_t*>(at);
-}
-
-/// A of 16 rows and columns [column, column + 16) of a tile.
-template <int kDepth, typename T>
-__device__ void read_a(std::uint32_t (&a)[4], const T* rows, int column) {
-  const T* const at = rows + lane_row() * kStride<kDepth> + column + 2 * lane_pair();
-  a[0] = word_at(at);
-  a[1] = word_at(at + 8 * kStride<kDepth>);
-  a[2] = word_at(at + 8);
-  a[3] = word_at(at + 8 * kStride<kDepth> + 8);
-}
-
-/// B whose columns are 8 rows of a tile, over its columns [column, column + 16).
-template <int kDepth, typename T>
-__device__ void read_b(std::uint32_t (&b)[2], const T* rows, int column) {
-  const T* const at = rows + lane_row() * kStride<kDepth> + column + 2 * lane_pair();
-  b[0] = word_at(at);
-  b[1] = word_at(at + 8);
-}
-
-/// B whose rows are 16 rows of a tile, of its columns [column, column + 8).
-template <int kDepth, typename T>
-__device__ void read_b_rows(std::uint32_t (&b)[2], const T* rows, int column) {
-  load_transposed(b, rows + static_cast<int>(threadIdx.x) % 16 * kStride<kDepth> + column);
+  return lane() % 4;
 }
 
 template <typename T>
@@ -86,7 +65,67 @@ __device__ void as_a(std::uint32_t (&a)[4], const float (&left)[4], const float 
   a[3] = pair_of<T>(right[2], right[3]);
 }
 
-/// C's side by side, 16 rows, those of [0, rows) and columns of [0, columns) written.
+/// sums += rows · othersᵀ: kRowTiles · 16 rows of one tile by kOthers · 8 rows of another, over
+/// their columns. kOthers is even.
+template <int kDepth, int kRowTiles, int kOthers, typename T>
+__device__ void multiply_rows(float (&sums)[kRowTiles][kOthers][4],
+                              const T* rows,
+                              const T* others) {
+  // The four matrices of an A: rows and 8 more, columns and 8 more, columns last. Those of two B's:
+  // columns first.
+  const T* const a_at = rows + lane() % 16 * kStride<kDepth> + lane() / 16 * 8;
+  const T* const b_at =
+      others + (lane() % 8 + lane() / 16 * 8) * kStride<kDepth> + lane() / 8 % 2 * 8;
+#pragma unroll
+  for (int column = 0; column < kDepth; column += 16) {
+    std::uint32_t a[kRowTiles][4];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      load_matrices(a[m], a_at + m * 16 * kStride<kDepth> + column);
+    }
+#pragma unroll
+    for (int n = 0; n < kOthers; n += 2) {
+      std::uint32_t b[4];
+      load_matrices(b, b_at + n * 8 * kStride<kDepth> + column);
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        multiply_add<T>(sums[m][n], a[m], b[0], b[1]);
+        multiply_add<T>(sums[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// sums += weights · rows: C's of kRowTiles · 16 by kTerms · 8, rounded to T, by kTerms · 8 rows of
+/// a tile with all their columns. kTerms is even.
+template <int kDepth, int kRowTiles, int kTerms, typename T>
+__device__ void multiply_by_rows(float (&sums)[kRowTiles][kDepth / 8][4],
+                                 const float (&weights)[kRowTiles][kTerms][4],
+                                 const T* rows) {
+  // The four matrices of two B's: rows and 8 more first.
+  const T* const b_at = rows + lane() % 16 * kStride<kDepth> + lane() / 16 * 8;
+#pragma unroll
+  for (int term = 0; term < kTerms; term += 2) {
+    std::uint32_t a[kRowTiles][4];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      as_a<T>(a[m], weights[m][term], weights[m][term + 1]);
+    }
+#pragma unroll
+    for (int n = 0; n < kDepth / 8; n += 2) {
+      std::uint32_t b[4];
+      load_matrices_transposed(b, b_at + term * 8 * kStride<kDepth> + n * 8);
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        multiply_add<T>(sums[m][n], a[m], b[0], b[1]);
+        multiply_add<T>(sums[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// C's side by side, 16 rows, each of a lane's two by its factor; those of [0, rows) and columns
+/// of [0, columns) are written.
 template <int kDepth, typename T>
 __device__ void write_rows(const float (&sums)[kDepth / 8][4],
                            const float (&factors)[2],

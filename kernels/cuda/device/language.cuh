@@ -1,6 +1,7 @@
 // CUDA C++ as the kernels here use it, and launch(). Everything beyond the language that a kernel
-// needs of the device comes through this file and tensor_core.cuh: the emulation of a GPU on the
-// processor (tests/emulated_cuda) has files of the same names and compiles the same kernels.
+// needs of the device comes through this file, tensor_core.cuh and async_copy.cuh: the emulation of
+// a GPU on the processor (tests/emulated_cuda) has files of the same names and compiles the same
+// kernels.
 #pragma once
 
 #include <cstdint>

@@ -13,32 +13,40 @@
 
 namespace dstrain {
 
-/// c += a · b; T: BF16 or F16.
+/// c += a · b, whose two registers are b0 and b1; T: BF16 or F16.
 template <typename T>
 __device__ void multiply_add(float (&c)[4],
                              const std::uint32_t (&a)[4],
-                             const std::uint32_t (&b)[2]) {
+                             std::uint32_t b0,
+                             std::uint32_t b1) {
   if constexpr (std::is_same_v<T, BF16>) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 }
 
-/// B[k][n] of a tile in shared memory whose rows are k: lane l gives the address of row l % 16 of
-/// the tile's 16 × 8 corner, a multiple of 16 bytes.
-__device__ inline void load_transposed(std::uint32_t (&b)[2], const void* row) {
+/// Four 8 × 8 matrices of 16-bit elements from shared memory. Lane l gives the address of row l % 8
+/// of matrix l / 8, a multiple of 16 bytes, and gets of each matrix the pair M[g][2t], M[g][2t+1].
+__device__ inline void load_matrices(std::uint32_t (&pairs)[4], const void* row) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(b[0]), "=r"(b[1])
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// The same, of each matrix the pair M[2t][g], M[2t+1][g].
+__device__ inline void load_matrices_transposed(std::uint32_t (&pairs)[4], const void* row) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
                : "r"(address)
                : "memory");
 }

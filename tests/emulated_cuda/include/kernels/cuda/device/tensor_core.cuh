@@ -2,6 +2,7 @@
 // include path. Each lane hands over its registers and computes its own outputs from everyone's.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -19,8 +20,8 @@ float half_of(std::uint32_t pair, int which) {
 }
 
 template <typename T>
-void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  std::uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  std::uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
   const auto& of_warp = emulated::exchange(mine, sizeof(mine));
   const auto registers_of = [&](int lane, std::uint32_t(&registers)[6]) {
     std::memcpy(registers, of_warp[static_cast<std::size_t>(lane)].data(), sizeof(registers));
@@ -44,21 +45,41 @@ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_
   }
 }
 
-inline void load_transposed(std::uint32_t (&b)[2], const void* row) {
-  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
-    __builtin_trap();
+/// The rows of four matrices, from the addresses that all lanes give.
+class MatrixRows {
+ public:
+  explicit MatrixRows(const void* mine) {
+    if (reinterpret_cast<std::uintptr_t>(mine) % 16 != 0) {
+      __builtin_trap();
+    }
+    of_warp_ = &emulated::exchange(&mine, sizeof(mine));
   }
-  const auto& of_warp = emulated::exchange(&row, sizeof(row));
+  [[nodiscard]] std::uint32_t at(int matrix, int row, int column) const {
+    const std::uint16_t* elements = nullptr;
+    std::memcpy(&elements, (*of_warp_)[static_cast<std::size_t>(matrix * 8 + row)].data(),
+                sizeof(elements));
+    return elements[column];
+  }
+
+ private:
+  const std::array<emulated::Handed, 32>* of_warp_ = nullptr;
+};
+
+inline void load_matrices(std::uint32_t (&pairs)[4], const void* row) {
+  const MatrixRows rows(row);
   const int g = emulated::lane() / 4;
   const int t = emulated::lane() % 4;
-  for (int matrix = 0; matrix < 2; ++matrix) {
-    b[matrix] = 0;
-    for (int half = 0; half < 2; ++half) {
-      const std::uint16_t* from = nullptr;
-      std::memcpy(&from, of_warp[static_cast<std::size_t>(matrix * 8 + 2 * t + half)].data(),
-                  sizeof(from));
-      b[matrix] |= static_cast<std::uint32_t>(from[g]) << (16 * half);
-    }
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    pairs[matrix] = rows.at(matrix, g, 2 * t) | rows.at(matrix, g, 2 * t + 1) << 16;
+  }
+}
+
+inline void load_matrices_transposed(std::uint32_t (&pairs)[4], const void* row) {
+  const MatrixRows rows(row);
+  const int g = emulated::lane() / 4;
+  const int t = emulated::lane() % 4;
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    pairs[matrix] = rows.at(matrix, 2 * t, g) | rows.at(matrix, 2 * t + 1, g) << 16;
   }
 }
 
