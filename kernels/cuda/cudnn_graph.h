@@ -15,46 +15,9 @@
 #include <vector>
 
 #include "kernels/core/dtype.h"
-#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/cudnn_descriptor.h"
 
 namespace dstrain {
-
-/// Owner of one of cuDNN's descriptors.
-class CudnnDescriptor {
- public:
-  CudnnDescriptor(const Cudnn& cudnn, cudnnBackendDescriptorType_t type);
-  CudnnDescriptor(CudnnDescriptor&& other) noexcept;
-  CudnnDescriptor& operator=(CudnnDescriptor&&) = delete;
-  ~CudnnDescriptor();
-
-  template <typename Value>
-  void set(cudnnBackendAttributeName_t name,
-           cudnnBackendAttributeType_t type,
-           std::span<const Value> values) {
-    set_raw(name, type, static_cast<std::int64_t>(values.size()), values.data());
-  }
-  template <typename Value>
-  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, Value value) {
-    set_raw(name, type, 1, &value);
-  }
-  void set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value);
-  void finalize(const char* what);
-  [[nodiscard]] cudnnBackendDescriptor_t get() const { return raw_; }
-
- private:
-  void set_raw(cudnnBackendAttributeName_t name,
-               cudnnBackendAttributeType_t type,
-               std::int64_t count,
-               const void* values);
-
-  const Cudnn* cudnn_;
-  cudnnBackendDescriptor_t raw_ = nullptr;
-};
-
-/// The device that plans are made for: one that is there, by CUDA's number, or one described by
-/// what cuDNN says of it (JSON), which need not be there.
-CudnnDescriptor describe_device(const Cudnn& cudnn, std::int32_t index);
-CudnnDescriptor describe_device(const Cudnn& cudnn, const std::string& json);
 
 /// Operations compiled for one device.
 class CudnnPlan {

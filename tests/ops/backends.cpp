@@ -1,5 +1,8 @@
-// Every instruction set of the CPU, and every GPU.
+// Every instruction set of the CPU, and every GPU: those with DSTRAIN_TEST_ATTENTION=cudnn attend
+// through cuDNN (scripts/gpu_check).
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/ops/lab.h"
@@ -13,9 +16,14 @@ std::vector<BackendUnderTest> backends_under_test() {
                         .make = [isa](int threads) { return make_cpu_backend(threads, isa); }});
   }
   static const CudaDevices found = find_cuda_devices();
+  const char* const wanted = std::getenv("DSTRAIN_TEST_ATTENTION");
+  const AttentionKernels attention = wanted != nullptr && std::string_view(wanted) == "cudnn"
+                                         ? AttentionKernels::kCudnn
+                                         : AttentionKernels::kOwn;
   for (std::size_t index = 0; index < found.names.size(); ++index) {
-    backends.push_back({.name = "cuda " + found.names[index], .make = [index](int /*threads*/) {
-                          return make_cuda_backend(static_cast<int>(index));
+    backends.push_back({.name = "cuda " + found.names[index], .make = [=](int /*threads*/) {
+                          return make_cuda_backend(static_cast<int>(index),
+                                                   {.attention = attention});
                         }});
   }
   static const bool told = [] {
