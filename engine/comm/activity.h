@@ -26,7 +26,8 @@ class ActivityRecorder {
 
   /// A group that this rank is in; the number stands for it below. Before its first collective.
   virtual int add_group(const std::string& name) = 0;
-  /// From the thread that carries the collective. One at a time in each group.
+  /// From the thread that carries the collective, or watches over one that a GPU carries. One at a
+  /// time in each group.
   virtual void begin_collective(int group, Op op, Purpose purpose) noexcept = 0;
   virtual void end_collective(int group) noexcept = 0;
 

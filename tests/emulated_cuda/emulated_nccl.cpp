@@ -1,5 +1,6 @@
 #include "tests/emulated_cuda/emulated_nccl.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -189,9 +190,22 @@ ncclResult_t group_end() {
     return ncclSuccess;
   }
   Member& member = member_of(grouped_comm, "ncclGroupEnd");
-  return begin(member, "ncclGroupEnd", always,
-               [shared = grouped_comm->member, stream = grouped_stream,
-                messages = std::exchange(grouped, {})] {
+  const auto messages = std::exchange(grouped, {});
+  const auto meeting = member.meeting;
+  {
+    const std::lock_guard lock(meeting->mutex);
+    for (const Message& message : messages) {
+      meeting->calls.insert({member.rank, message.peer});
+    }
+  }
+  const auto connected = [meeting, rank = member.rank, messages] {
+    const std::lock_guard lock(meeting->mutex);
+    return std::all_of(messages.begin(), messages.end(), [&](const Message& message) {
+      return meeting->calls.count({message.peer, rank}) != 0;
+    });
+  };
+  return begin(member, "ncclGroupEnd", connected,
+               [shared = grouped_comm->member, stream = grouped_stream, messages] {
                  stream_of(stream).enqueue([=] { transfer(*shared, messages); });
                });
 }

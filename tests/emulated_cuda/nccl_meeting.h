@@ -64,7 +64,8 @@ struct Meeting {
   int size = 0;
   int joined = 0;
   std::set<int> devices;
-  int called = 0;  // the first collective
+  int called = 0;                       // the first collective
+  std::set<std::pair<int, int>> calls;  // who exchanges with whom, as far as called
   int finalized = 0;
   std::map<std::uint64_t, Round> rounds;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Posted>>> posted;  // from, to
