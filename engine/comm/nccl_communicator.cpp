@@ -39,6 +39,11 @@ ncclRedOp_t op_of(ReduceOp op) {
   return op == ReduceOp::kSum ? ncclSum : ncclMax;
 }
 
+/// A call of a group may already be in progress when it returns.
+bool is_accepted(ncclResult_t status) {
+  return status == ncclSuccess || status == ncclInProgress;
+}
+
 std::size_t count(ConstTensor tensor) {
   return static_cast<std::size_t>(tensor.numel());
 }
@@ -125,12 +130,12 @@ class NcclCommunicator final : public Communicator {
     enqueue(call, stream, [&](ncclComm_t comm, cudaStream_t on) {
       ncclResult_t status = nccl().group_start();
       for (const P2p& message : messages) {
-        if (status == ncclSuccess) {
+        if (is_accepted(status)) {
           status = transfer(message, comm, on);
         }
       }
       const ncclResult_t ended = nccl().group_end();
-      return status == ncclSuccess || status == ncclInProgress ? ended : status;
+      return is_accepted(status) ? ended : status;
     });
   }
 

@@ -219,7 +219,7 @@ ncclResult_t add_message(Message message, ncclComm_t comm, cudaStream_t stream) 
   grouped.push_back(message);
   grouped_comm = comm;
   grouped_stream = stream;
-  return ncclSuccess;
+  return grouped.size() % 2 == 0 ? ncclInProgress : ncclSuccess;  // either may be
 }
 
 }  // namespace
