@@ -33,6 +33,9 @@ struct CudaOptions {
   /// Products of f32 matrices round their operands to TF32, whose mantissa has 10 bits of 23, and
   /// are several times as fast.
   bool tf32 = false;
+  /// Algorithms of matrix products are timed when a shape is first met, and kept in this file for
+  /// all who name it. Empty: nothing is timed, the library's first proposal is taken.
+  std::string matmul_algorithms_file;
   AttentionKernels attention = AttentionKernels::kOwn;
   /// Told, in a sentence each, of choices that are made while running. May be empty.
   std::function<void(const std::string&)> tell;

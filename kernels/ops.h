@@ -105,6 +105,23 @@ class Ops {
                                      ConstTensor w_OI,
                                      Tensor dx_NI,
                                      Stream& stream) = 0;
+  /// pre_NO = x_NI · w_OIᵀ + bias_O (optional), y_NO = act(pre_NO), all of one compute dtype. y may
+  /// be of the pre that was not yet rounded to its dtype.
+  virtual void linear_activation_forward(ActivationKind kind,
+                                         ConstTensor x_NI,
+                                         ConstTensor w_OI,
+                                         ConstTensor bias_O,
+                                         Tensor pre_NO,
+                                         Tensor y_NO,
+                                         Stream& stream) = 0;
+  /// d_pre_NI = (dy_NO · w_OI) · act'(pre_NI): back through the layer that read act(pre), and
+  /// through act. The product may be rounded to its dtype in between, or not.
+  virtual void linear_activation_backward(ActivationKind kind,
+                                          ConstTensor dy_NO,
+                                          ConstTensor w_OI,
+                                          ConstTensor pre_NI,
+                                          Tensor d_pre_NI,
+                                          Stream& stream) = 0;
   /// dw_OI (f32) = or += dy_NOᵀ · x_NI.
   virtual void linear_backward_weight(
       ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write, Stream& stream) = 0;

@@ -20,6 +20,19 @@ class CpuOps final : public Ops {
                              ConstTensor w_OI,
                              Tensor dx_NI,
                              Stream& stream) override;
+  void linear_activation_forward(ActivationKind kind,
+                                 ConstTensor x_NI,
+                                 ConstTensor w_OI,
+                                 ConstTensor bias_O,
+                                 Tensor pre_NO,
+                                 Tensor y_NO,
+                                 Stream& stream) override;
+  void linear_activation_backward(ActivationKind kind,
+                                  ConstTensor dy_NO,
+                                  ConstTensor w_OI,
+                                  ConstTensor pre_NI,
+                                  Tensor d_pre_NI,
+                                  Stream& stream) override;
   void linear_backward_weight(
       ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write, Stream& stream) override;
   void linear_backward_bias(ConstTensor dy_NO,

@@ -65,6 +65,28 @@ void CpuOps::linear_backward_input(ConstTensor dy_NO,
   stream.run([=, this] { matmul_.backward_input(dy_NO, w_OI, dx_NI); });
 }
 
+// The two passes that linear_forward and activation_forward are, and so their bits.
+void CpuOps::linear_activation_forward(ActivationKind kind,
+                                       ConstTensor x_NI,
+                                       ConstTensor w_OI,
+                                       ConstTensor bias_O,
+                                       Tensor pre_NO,
+                                       Tensor y_NO,
+                                       Stream& stream) {
+  linear_forward(x_NI, w_OI, bias_O, pre_NO, stream);
+  activation_forward(kind, pre_NO, y_NO, stream);
+}
+
+void CpuOps::linear_activation_backward(ActivationKind kind,
+                                        ConstTensor dy_NO,
+                                        ConstTensor w_OI,
+                                        ConstTensor pre_NI,
+                                        Tensor d_pre_NI,
+                                        Stream& stream) {
+  linear_backward_input(dy_NO, w_OI, d_pre_NI, stream);
+  activation_backward(kind, pre_NI, d_pre_NI, d_pre_NI, stream);
+}
+
 void CpuOps::linear_backward_weight(
     ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write, Stream& stream) {
   stream.run([=, this] { matmul_.backward_weight(dy_NO, x_NI, dw_OI, write); });

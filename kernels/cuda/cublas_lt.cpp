@@ -25,6 +25,7 @@ CublasLt open_cublas_lt() {
   find_function(library, "cublasLtMatmulPreferenceDestroy", lt.preference_destroy);
   find_function(library, "cublasLtMatmulPreferenceSetAttribute", lt.preference_set);
   find_function(library, "cublasLtMatmulAlgoGetHeuristic", lt.heuristic);
+  find_function(library, "cublasLtMatmulAlgoCheck", lt.algorithm_check);
   return lt;
 }
 

@@ -25,6 +25,7 @@ struct CublasLt {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulAlgoCheck) algorithm_check;
 
   /// Throws CudaError with the call's name where it failed.
   void check(cublasStatus_t status, std::string_view call) const;

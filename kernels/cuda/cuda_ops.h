@@ -3,6 +3,8 @@
 // after its subject, as on the CPU.
 #pragma once
 
+#include <functional>
+
 #include "kernels/backend.h"
 #include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/cuda_device.h"
@@ -18,7 +20,8 @@ class CudaOps final : public Ops {
   CudaOps(const CudaDevice& device, const CudaOptions& options)
       : multiprocessors_(device.multiprocessors()),
         faults_(device.faults()),
-        matmul_({.tf32 = options.tf32}),
+        matmul_(device.index(),
+                {.tf32 = options.tf32, .algorithms_file = options.matmul_algorithms_file}),
         attention_(device.index(), options.attention, options.tell) {}
 
   void linear_forward(
@@ -27,6 +30,19 @@ class CudaOps final : public Ops {
                              ConstTensor w_OI,
                              Tensor dx_NI,
                              Stream& stream) override;
+  void linear_activation_forward(ActivationKind kind,
+                                 ConstTensor x_NI,
+                                 ConstTensor w_OI,
+                                 ConstTensor bias_O,
+                                 Tensor pre_NO,
+                                 Tensor y_NO,
+                                 Stream& stream) override;
+  void linear_activation_backward(ActivationKind kind,
+                                  ConstTensor dy_NO,
+                                  ConstTensor w_OI,
+                                  ConstTensor pre_NI,
+                                  Tensor d_pre_NI,
+                                  Stream& stream) override;
   void linear_backward_weight(
       ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write, Stream& stream) override;
   void linear_backward_bias(ConstTensor dy_NO,
@@ -158,8 +174,22 @@ class CudaOps final : public Ops {
   [[nodiscard]] Launch on(Stream& stream) const {
     return {handle_of(stream), multiprocessors_, faults_};
   }
+  /// y = x · wᵀ + bias, its shapes checked.
+  [[nodiscard]] static CudaProduct forward_product(ConstTensor x_NI,
+                                                   ConstTensor w_OI,
+                                                   ConstTensor bias_O,
+                                                   Tensor y_NO);
+  /// dx = dy · w, likewise.
+  [[nodiscard]] static CudaProduct backward_product(ConstTensor dy_NO,
+                                                    ConstTensor w_OI,
+                                                    Tensor dx_NI);
   /// A product with checked shapes; empty ones too.
   void multiply(const CudaProduct& product, Stream& stream);
+  /// A product with an activation if cuBLASLt has it and it is the faster, else `separately`.
+  void multiply_activated(ActivationKind kind,
+                          const CudaProduct& product,
+                          const std::function<void()>& separately,
+                          Stream& stream);
 
   int multiprocessors_;
   FaultPointers faults_;

@@ -33,8 +33,10 @@ void expect_operands(const ConstTensor& left, const ConstTensor& right) {
 
 }  // namespace
 
-void CudaOps::linear_forward(
-    ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) {
+CudaProduct CudaOps::forward_product(ConstTensor x_NI,
+                                     ConstTensor w_OI,
+                                     ConstTensor bias_O,
+                                     Tensor y_NO) {
   expect_operands(x_NI, w_OI);
   const std::int64_t n = x_NI.dim(0);
   const std::int64_t i = x_NI.dim(1);
@@ -42,25 +44,50 @@ void CudaOps::linear_forward(
   expect_matrix(w_OI, "the weight", o, i);
   expect_matrix(y_NO, "the output", n, o);
   expect_optional(bias_O, "bias", x_NI.dtype(), o);
-  const bool in_product = y_NO.dtype() == x_NI.dtype();
-  multiply({.m = n,
-            .n = o,
-            .k = i,
-            .a_transposed = false,
-            .b_transposed = true,
-            .adds = false,
-            .in = x_NI.dtype(),
-            .out = y_NO.dtype(),
-            .a = x_NI.data(),
-            .b = w_OI.data(),
-            .bias = in_product ? bias_O.data() : nullptr,
-            .c = y_NO.data()},
-           stream);
-  if (!bias_O.empty() && (!in_product || i == 0)) {
+  return {.m = n,
+          .n = o,
+          .k = i,
+          .a_transposed = false,
+          .b_transposed = true,
+          .adds = false,
+          .in = x_NI.dtype(),
+          .out = y_NO.dtype(),
+          .a = x_NI.data(),
+          .b = w_OI.data(),
+          .bias = y_NO.dtype() == x_NI.dtype() ? bias_O.data() : nullptr,
+          .c = y_NO.data()};
+}
+
+CudaProduct CudaOps::backward_product(ConstTensor dy_NO, ConstTensor w_OI, Tensor dx_NI) {
+  expect_operands(dy_NO, w_OI);
+  const std::int64_t n = dy_NO.dim(0);
+  const std::int64_t o = dy_NO.dim(1);
+  const std::int64_t i = w_OI.dim(1);
+  expect_matrix(w_OI, "the weight", o, i);
+  expect_matrix(dx_NI, "the input's gradient", n, i);
+  return {.m = n,
+          .n = i,
+          .k = o,
+          .a_transposed = false,
+          .b_transposed = false,
+          .adds = false,
+          .in = dy_NO.dtype(),
+          .out = dx_NI.dtype(),
+          .a = dy_NO.data(),
+          .b = w_OI.data(),
+          .bias = nullptr,
+          .c = dx_NI.data()};
+}
+
+void CudaOps::linear_forward(
+    ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) {
+  const CudaProduct product = forward_product(x_NI, w_OI, bias_O, y_NO);
+  multiply(product, stream);
+  if (!bias_O.empty() && (product.bias == nullptr || product.k == 0)) {
     with_dtype(y_NO.dtype(), [&]<typename Y>() {
       with_dtype(bias_O.dtype(), [&]<typename T>() {
         if constexpr (std::is_same_v<Y, T> || std::is_same_v<Y, float>) {
-          cuda::add_to_rows(on(stream), pointer<Y>(y_NO), pointer<T>(bias_O), n, o);
+          cuda::add_to_rows(on(stream), pointer<Y>(y_NO), pointer<T>(bias_O), product.m, product.n);
         }
       });
     });
@@ -71,25 +98,58 @@ void CudaOps::linear_backward_input(ConstTensor dy_NO,
                                     ConstTensor w_OI,
                                     Tensor dx_NI,
                                     Stream& stream) {
-  expect_operands(dy_NO, w_OI);
-  const std::int64_t n = dy_NO.dim(0);
-  const std::int64_t o = dy_NO.dim(1);
-  const std::int64_t i = w_OI.dim(1);
-  expect_matrix(w_OI, "the weight", o, i);
-  expect_matrix(dx_NI, "the input's gradient", n, i);
-  multiply({.m = n,
-            .n = i,
-            .k = o,
-            .a_transposed = false,
-            .b_transposed = false,
-            .adds = false,
-            .in = dy_NO.dtype(),
-            .out = dx_NI.dtype(),
-            .a = dy_NO.data(),
-            .b = w_OI.data(),
-            .bias = nullptr,
-            .c = dx_NI.data()},
-           stream);
+  multiply(backward_product(dy_NO, w_OI, dx_NI), stream);
+}
+
+void CudaOps::linear_activation_forward(ActivationKind kind,
+                                        ConstTensor x_NI,
+                                        ConstTensor w_OI,
+                                        ConstTensor bias_O,
+                                        Tensor pre_NO,
+                                        Tensor y_NO,
+                                        Stream& stream) {
+  CudaProduct product = forward_product(x_NI, w_OI, bias_O, y_NO);
+  expect(pre_NO, "pre", y_NO.dtype(), y_NO.numel());
+  product.activation = ProductActivation::kGelu;
+  product.aux = pre_NO.data();
+  multiply_activated(
+      kind, product,
+      [&] {
+        linear_forward(x_NI, w_OI, bias_O, pre_NO, stream);
+        activation_forward(kind, pre_NO, y_NO, stream);
+      },
+      stream);
+}
+
+void CudaOps::linear_activation_backward(ActivationKind kind,
+                                         ConstTensor dy_NO,
+                                         ConstTensor w_OI,
+                                         ConstTensor pre_NI,
+                                         Tensor d_pre_NI,
+                                         Stream& stream) {
+  CudaProduct product = backward_product(dy_NO, w_OI, d_pre_NI);
+  expect(pre_NI, "pre", d_pre_NI.dtype(), d_pre_NI.numel());
+  product.activation = ProductActivation::kGeluBackward;
+  product.aux = pre_NI.data();
+  multiply_activated(
+      kind, product,
+      [&] {
+        linear_backward_input(dy_NO, w_OI, d_pre_NI, stream);
+        activation_backward(kind, pre_NI, d_pre_NI, d_pre_NI, stream);
+      },
+      stream);
+}
+
+void CudaOps::multiply_activated(ActivationKind kind,
+                                 const CudaProduct& product,
+                                 const std::function<void()>& separately,
+                                 Stream& stream) {
+  const bool is_empty = product.m == 0 || product.n == 0 || product.k == 0;
+  if (kind == ActivationKind::kGeluTanh && !is_empty && can_be_activated(product)) {
+    matmul_.run_activated(product, separately, handle_of(stream));
+  } else {
+    separately();
+  }
 }
 
 void CudaOps::linear_backward_weight(

@@ -1,15 +1,28 @@
 // Matrix products through cuBLASLt: descriptors made and an algorithm chosen once per shape, in f32
 // accumulation. f32 operands are multiplied in full f32, never in TF32 unless asked.
+//
+// The algorithm is cuBLASLt's first proposal or, given a file, the fastest of its first few, timed
+// when a shape is first met and kept (algorithm_file.h). The timing also decides whether an
+// activation is computed within the product or after it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include <cuda_runtime_api.h>
 
 #include "kernels/core/dtype.h"
 
 namespace dstrain {
+
+/// What becomes of a product before it is C. Of the GELU in its tanh form, which is cuBLASLt's.
+enum class ProductActivation : std::uint8_t {
+  kNone,
+  kGelu,         ///< aux = the product (+ bias), C = gelu(aux)
+  kGeluBackward  ///< C = the product · gelu'(aux)
+};
 
 /// C[m][n] = or += op(A) · op(B) (+ bias[n]), everything dense and row-major: A is [m][k], or
 /// [k][m] where a_transposed; B is [k][n], or [n][k] where b_transposed.
@@ -24,21 +37,35 @@ struct CudaProduct {
   const void* b;
   const void* bias;  ///< nullptr: none; only where out is as in
   void* c;
+  ProductActivation activation = ProductActivation::kNone;  ///< else not with `adds`
+  const void* aux = nullptr;                                ///< [m][n] of `out`; kGelu writes it
 };
 
+/// Whether cuBLASLt's rules for an activation's operands allow this one.
+bool can_be_activated(const CudaProduct& product);
+
 struct CudaMatmulOptions {
-  bool tf32 = false;  ///< products of f32 in TF32, whose mantissa has 10 bits
+  bool tf32 = false;            ///< products of f32 in TF32, whose mantissa has 10 bits
+  std::string algorithms_file;  ///< empty: nothing is timed
 };
 
 class CudaMatmul {
  public:
-  explicit CudaMatmul(const CudaMatmulOptions& options);
+  CudaMatmul(int device, const CudaMatmulOptions& options);
   CudaMatmul(const CudaMatmul&) = delete;
   CudaMatmul& operator=(const CudaMatmul&) = delete;
   ~CudaMatmul();
 
-  /// The stream's device must be current. m, n and k are not 0.
+  /// The stream's device must be current. m, n and k are not 0. Where something is timed, C is
+  /// computed several times (elsewhere, where it is added to), and the host waits. Throws
+  /// std::runtime_error where the file cannot be used.
   void run(const CudaProduct& product, cudaStream_t stream);
+  /// A product with an activation, or `separately`, which computes the same with products of its
+  /// own: whichever is the faster. Where nothing is timed, separately: whether fusing gains
+  /// anything depends on shape and GPU, and llm.c leaves it off for that reason.
+  void run_activated(const CudaProduct& product,
+                     const std::function<void()>& separately,
+                     cudaStream_t stream);
 
  private:
   struct Impl;

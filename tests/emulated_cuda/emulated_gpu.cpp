@@ -247,8 +247,10 @@ void launch(cudaStream_t stream,
                  grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes);
     std::abort();
   }
-  stream_of(stream).enqueue(
-      [name, grid, block, kernel = std::move(kernel)] { run(name, grid, block, kernel); });
+  stream_of(stream).enqueue([name, grid, block, kernel = std::move(kernel)] {
+    run(name, grid, block, kernel);
+    stream_microseconds() += kKernelMicroseconds;
+  });
 }
 
 }  // namespace dstrain::emulated

@@ -55,6 +55,9 @@ const std::array<Handed, 32>& exchange(const void* data, std::size_t bytes);
 
 void* shared_memory();
 
+/// On its stream's clock (emulated_stream.h), whatever it does.
+inline constexpr double kKernelMicroseconds = 2.0;
+
 /// Enqueues a kernel.
 void launch(cudaStream_t stream,
             const char* name,

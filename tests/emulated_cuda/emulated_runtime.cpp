@@ -178,6 +178,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event_of(event).last = emulated::stream_of(stream).record();
   return cudaSuccess;
 }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const auto& first = event_of(start).last;
+  const auto& last = event_of(end).last;
+  if (first == nullptr || last == nullptr) return cudaErrorInvalidValue;
+  if (!first->has_passed() || !last->has_passed()) return cudaErrorNotReady;
+  *milliseconds = static_cast<float>((last->microseconds() - first->microseconds()) / 1000.0);
+  return cudaSuccess;
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const auto point = event_of(event).last; point != nullptr) {
     point->wait();

@@ -34,6 +34,11 @@ int& current_device() {
   return device;
 }
 
+double& stream_microseconds() {
+  thread_local double microseconds = 0.0;
+  return microseconds;
+}
+
 Stream::Stream() : device_(current_device()), thread_([this] { work(); }) {
   const std::lock_guard lock(streams().mutex);
   streams().all.insert(this);

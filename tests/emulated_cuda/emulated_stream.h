@@ -20,11 +20,18 @@ int num_devices();
 /// The thread's, which cudaSetDevice chooses.
 int& current_device();
 
+/// The clock of the stream that this thread is: what its work would take of a GPU's time. Nothing
+/// measures it, but those who emulate the work say it.
+double& stream_microseconds();
+
 /// A place in a stream's order.
 class Point {
  public:
   [[nodiscard]] bool has_passed() const { return passed_; }
+  /// When it was passed, on the stream's clock.
+  [[nodiscard]] double microseconds() const { return microseconds_; }
   void pass() {
+    microseconds_ = stream_microseconds();
     passed_ = true;
     passed_.notify_all();
   }
@@ -32,6 +39,7 @@ class Point {
 
  private:
   std::atomic<bool> passed_ = false;
+  double microseconds_ = 0.0;
 };
 
 class Stream {

@@ -1,27 +1,11 @@
 // Activations against fp64 formulas, gradients against finite differences of them.
-#include <cmath>
-#include <numbers>
-
 #include <catch2/catch.hpp>
 
-#include "tests/ops/lab.h"
+#include "tests/ops/activation_reference.h"
 
 namespace dstrain::test {
 namespace {
 
-double reference(ActivationKind kind, double x) {
-  if (kind == ActivationKind::kGeluTanh) {
-    const double inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-    return 0.5 * x * (1.0 + std::tanh(inner));
-  }
-  return x / (1.0 + std::exp(-x));
-}
-
-double slope(ActivationKind kind, double x) {
-  return finite_difference([kind](const Values& at) { return reference(kind, at[0]); }, {x})[0];
-}
-
-constexpr ActivationKind kKinds[] = {ActivationKind::kGeluTanh, ActivationKind::kSilu};
 constexpr std::int64_t kTokens = 5;
 
 /// Both tails, where exp would overflow, as well as the middle.
@@ -36,7 +20,7 @@ Values inputs(DType dtype, std::int64_t n) {
 
 TEST_CASE("activations and their gradients follow the fp64 formulas", "[ops][activation]") {
   for (const DType dtype : kComputeDtypes) {
-    for (const ActivationKind kind : kKinds) {
+    for (const ActivationKind kind : kActivations) {
       for (const std::int64_t width : {7, 100, 4096}) {
         CAPTURE(name_of(dtype), static_cast<int>(kind), width);
         const Shape shape{kTokens, width};
@@ -45,8 +29,8 @@ TEST_CASE("activations and their gradients follow the fp64 formulas", "[ops][act
         Values y(x.size());
         Values dx(x.size());
         for (std::size_t i = 0; i < x.size(); ++i) {
-          y[i] = reference(kind, x[i]);
-          dx[i] = dy[i] * slope(kind, x[i]);
+          y[i] = activation_reference(kind, x[i]);
+          dx[i] = dy[i] * activation_slope(kind, x[i]);
         }
         // The f32 exponential is right to about 2e-7; x is up to 100.
         const double relative = relative_error_of(dtype);
@@ -79,9 +63,9 @@ TEST_CASE("gated activations and their gradients follow the fp64 formulas", "[op
           const std::size_t at_gate = row * 2 * width_F + f;
           const std::size_t at_up = at_gate + width_F;
           const double d = dy[row * width_F + f];
-          y[row * width_F + f] = reference(kind, gate_up[at_gate]) * gate_up[at_up];
-          d_gate_up[at_gate] = d * gate_up[at_up] * slope(kind, gate_up[at_gate]);
-          d_gate_up[at_up] = d * reference(kind, gate_up[at_gate]);
+          y[row * width_F + f] = activation_reference(kind, gate_up[at_gate]) * gate_up[at_up];
+          d_gate_up[at_gate] = d * gate_up[at_up] * activation_slope(kind, gate_up[at_gate]);
+          d_gate_up[at_up] = d * activation_reference(kind, gate_up[at_gate]);
         }
       }
       // Products of numbers up to 100: an error of 2e-7 in either grows as much.

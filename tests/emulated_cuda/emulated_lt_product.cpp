@@ -1,0 +1,262 @@
+#include "tests/emulated_cuda/emulated_lt_product.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <numbers>
+#include <optional>
+
+#include "kernels/core/bf16.h"
+#include "kernels/core/f16.h"
+#include "tests/emulated_cuda/emulated_cublas_lt.h"
+#include "tests/emulated_cuda/emulated_memory.h"
+#include "tests/emulated_cuda/emulated_stream.h"
+
+namespace dstrain::emulated {
+namespace {
+
+/// The nearest number whose mantissa has TF32's 10 bits, of an f32's 23.
+double in_tf32(double value) {
+  constexpr double kSteps = 0x1p11;  // of a fraction in [0.5, 1)
+  int exponent = 0;
+  const double fraction = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(fraction * kSteps) / kSteps, exponent);
+}
+
+double read(const void* data, cudaDataType type, std::int64_t i) {
+  if (type == CUDA_R_16BF) return static_cast<double>(to_float(static_cast<const BF16*>(data)[i]));
+  if (type == CUDA_R_16F) return static_cast<double>(to_float(static_cast<const F16*>(data)[i]));
+  return static_cast<double>(static_cast<const float*>(data)[i]);
+}
+
+void write(void* data, cudaDataType type, std::int64_t i, float value) {
+  if (type == CUDA_R_16BF) {
+    static_cast<BF16*>(data)[i] = to_bf16(value);
+  } else if (type == CUDA_R_16F) {
+    static_cast<F16*>(data)[i] = to_f16(value);
+  } else {
+    static_cast<float*>(data)[i] = value;
+  }
+}
+
+/// Of a product's shape, as far as algorithms differ by it.
+std::uint64_t fingerprint(const Description& how, const Layout& a, const Layout& b) {
+  std::uint64_t print = how.epilogue;
+  for (const std::uint64_t part : {std::uint64_t{how.transpose_a}, std::uint64_t{how.transpose_b},
+                                   a.rows, a.columns, b.rows, b.columns}) {
+    print = print * 1'000'003 + part;
+  }
+  return print;
+}
+
+cublasLtMatmulAlgo_t algorithm_of(std::size_t index, std::uint64_t product) {
+  return {{index + 1, cublas_lt().version, product, 0, 0, 0, 0, ~std::uint64_t{0}}};
+}
+
+std::size_t workspace_of(std::size_t index) {
+  return 4096 * index;
+}
+
+/// Its index, or nothing where it is none of this library's for the product.
+std::optional<std::size_t> index_of(const cublasLtMatmulAlgo_t& algorithm, std::uint64_t product) {
+  for (std::size_t index = 0; index < kAlgorithms; ++index) {
+    const cublasLtMatmulAlgo_t own = algorithm_of(index, product);
+    if (std::equal(std::begin(own.data), std::end(own.data), std::begin(algorithm.data))) {
+      return index;
+    }
+  }
+  return std::nullopt;
+}
+
+/// As documented for CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD and _POINTER.
+bool has_legal_aux(const Description& how, const Layout& result) {
+  constexpr std::uintptr_t kAlignment = 16;
+  constexpr std::int64_t kColumns = 8;
+  return how.aux != nullptr && reinterpret_cast<std::uintptr_t>(how.aux) % kAlignment == 0 &&
+         how.aux_leading % kColumns == 0 &&
+         how.aux_leading >= static_cast<std::int64_t>(result.rows);
+}
+
+double gelu(double x) {
+  return 0.5 * x *
+         (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
+double gelu_slope(double x) {
+  constexpr double kStep = 1e-5;
+  return (gelu(x + kStep) - gelu(x - kStep)) / (2.0 * kStep);
+}
+
+/// As described when the call was made: descriptions and scalars are the host's.
+struct Product {
+  Description how;
+  float alpha;
+  float beta;
+  const void* a;
+  Layout left;
+  const void* b;
+  Layout right;
+  const void* c;
+  void* d;
+  Layout result;
+  [[nodiscard]] std::uint64_t depth() const {
+    return how.transpose_a == CUBLAS_OP_T ? left.rows : left.columns;
+  }
+};
+
+bool fits(const Product& p) {
+  const bool a_is_transposed = p.how.transpose_a == CUBLAS_OP_T;
+  const bool b_is_transposed = p.how.transpose_b == CUBLAS_OP_T;
+  return p.result.rows == (a_is_transposed ? p.left.columns : p.left.rows) &&
+         p.result.columns == (b_is_transposed ? p.right.rows : p.right.columns) &&
+         p.depth() == (b_is_transposed ? p.right.columns : p.right.rows);
+}
+
+/// What becomes of Σ a·b (and β·c) on its way to d.
+double finish(const Product& p, std::int64_t row, std::int64_t column, double value) {
+  const std::int64_t at_aux = row + column * p.how.aux_leading;
+  if (p.how.has_bias()) {
+    value += read(p.how.bias, p.result.type, row);
+  }
+  if (p.how.epilogue == CUBLASLT_EPILOGUE_DGELU) {
+    value *= gelu_slope(read(p.how.aux, p.result.type, at_aux));
+  } else if (p.how.has_activation()) {
+    write(p.how.aux, p.result.type, at_aux, static_cast<float>(value));
+    value = gelu(value);
+  }
+  return value;
+}
+
+void compute(const Product& p) {
+  const bool a_is_transposed = p.how.transpose_a == CUBLAS_OP_T;
+  const bool b_is_transposed = p.how.transpose_b == CUBLAS_OP_T;
+  const bool in_short = p.how.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const auto rows = static_cast<std::int64_t>(p.result.rows);
+  const auto columns = static_cast<std::int64_t>(p.result.columns);
+  for (std::int64_t column = 0; column < columns; ++column) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      double sum = 0.0;
+      for (std::int64_t k = 0; k < static_cast<std::int64_t>(p.depth()); ++k) {
+        const double from_a =
+            read(p.a, p.left.type,
+                 a_is_transposed ? k + row * p.left.leading : row + k * p.left.leading);
+        const double from_b =
+            read(p.b, p.right.type,
+                 b_is_transposed ? column + k * p.right.leading : k + column * p.right.leading);
+        sum += in_short ? in_tf32(from_a) * in_tf32(from_b) : from_a * from_b;
+      }
+      const std::int64_t at = row + column * p.result.leading;
+      double value = static_cast<float>(sum) * p.alpha;
+      if (p.beta != 0.0F) {
+        value += p.beta * read(p.c, p.result.type, at);
+      }
+      write(p.d, p.result.type, at, static_cast<float>(finish(p, row, column, value)));
+    }
+  }
+}
+
+}  // namespace
+
+cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
+                        cublasLtMatmulDesc_t description,
+                        const void* alpha,
+                        const void* a,
+                        cublasLtMatrixLayout_t a_layout,
+                        const void* b,
+                        cublasLtMatrixLayout_t b_layout,
+                        const void* beta,
+                        const void* c,
+                        cublasLtMatrixLayout_t /*c_layout*/,
+                        void* d,
+                        cublasLtMatrixLayout_t d_layout,
+                        const cublasLtMatmulAlgo_t* algorithm,
+                        void* workspace,
+                        std::size_t workspace_bytes,
+                        cudaStream_t handle) {
+  const Product product{.how = *reinterpret_cast<const Description*>(description),
+                        .alpha = *static_cast<const float*>(alpha),
+                        .beta = *static_cast<const float*>(beta),
+                        .a = a,
+                        .left = *reinterpret_cast<const Layout*>(a_layout),
+                        .b = b,
+                        .right = *reinterpret_cast<const Layout*>(b_layout),
+                        .c = c,
+                        .d = d,
+                        .result = *reinterpret_cast<const Layout*>(d_layout)};
+  if (!fits(product)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const std::optional<std::size_t> index =
+      index_of(*algorithm, fingerprint(product.how, product.left, product.right));
+  const bool activates = product.how.has_activation();
+  if (!index || workspace_bytes < workspace_of(*index) ||
+      (activates && !has_legal_aux(product.how, product.result))) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  (activates ? cublas_lt().ran_activated : cublas_lt().ran).push_back(*index);
+  const double microseconds =
+      cublas_lt().microseconds[*index] + (activates ? cublas_lt().activation_microseconds : 0.0);
+  Stream& stream = stream_of(handle);
+  check_argument("cublasLtMatmul", product, stream.device());
+  check_argument("cublasLtMatmul", workspace, stream.device());
+  stream.enqueue([=] {
+    std::memset(workspace, 0xff, workspace_bytes);
+    compute(product);
+    stream_microseconds() += microseconds;
+  });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t propose(cublasLtHandle_t /*handle*/,
+                       cublasLtMatmulDesc_t description,
+                       cublasLtMatrixLayout_t a_layout,
+                       cublasLtMatrixLayout_t b_layout,
+                       cublasLtMatrixLayout_t /*c_layout*/,
+                       cublasLtMatrixLayout_t d_layout,
+                       cublasLtMatmulPreference_t /*preference*/,
+                       int most,
+                       cublasLtMatmulHeuristicResult_t results[],
+                       int* found) {
+  const auto& how = *reinterpret_cast<const Description*>(description);
+  const auto& left = *reinterpret_cast<const Layout*>(a_layout);
+  const auto& right = *reinterpret_cast<const Layout*>(b_layout);
+  const auto& result = *reinterpret_cast<const Layout*>(d_layout);
+  *found = 0;
+  if (how.has_activation() && (!cublas_lt().has_activations || !has_legal_aux(how, result))) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  for (std::size_t index = 0; index < kAlgorithms && *found < most; ++index, ++*found) {
+    results[index] = {.algo = algorithm_of(index, fingerprint(how, left, right)),
+                      .workspaceSize = workspace_of(index),
+                      .state = CUBLAS_STATUS_SUCCESS,
+                      .wavesCount = 1.0F,
+                      .reserved = {}};
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t check_algorithm(cublasLtHandle_t /*handle*/,
+                               cublasLtMatmulDesc_t description,
+                               cublasLtMatrixLayout_t a_layout,
+                               cublasLtMatrixLayout_t b_layout,
+                               cublasLtMatrixLayout_t /*c_layout*/,
+                               cublasLtMatrixLayout_t /*d_layout*/,
+                               const cublasLtMatmulAlgo_t* algorithm,
+                               cublasLtMatmulHeuristicResult_t* result) {
+  const std::optional<std::size_t> index =
+      index_of(*algorithm, fingerprint(*reinterpret_cast<const Description*>(description),
+                                       *reinterpret_cast<const Layout*>(a_layout),
+                                       *reinterpret_cast<const Layout*>(b_layout)));
+  if (!index) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  *result = {.algo = {},
+             .workspaceSize = workspace_of(*index),
+             .state = CUBLAS_STATUS_SUCCESS,
+             .wavesCount = 1.0F,
+             .reserved = {}};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // namespace dstrain::emulated
