@@ -143,11 +143,11 @@ void InferenceBlock::feed_forward(const ExecContext& context, ConstTensor x_NC, 
   const std::int64_t tokens = x_NC.dim(0);
   const Tensor pre = context.buffer(pre_).rows(0, tokens);
   const Tensor hidden_NF = context.buffer(hidden_).rows(0, tokens);
-  up_.forward(context, x_NC, pre);
   if (model_.gated_mlp) {
+    up_.forward(context, x_NC, pre);
     context.ops.gated_activation_forward(model_.activation, pre, hidden_NF, context.compute);
   } else {
-    context.ops.activation_forward(model_.activation, pre, hidden_NF, context.compute);
+    up_.forward_activated(context, model_.activation, x_NC, pre, hidden_NF);
   }
   down_.forward(context, hidden_NF, y_NC);
 }

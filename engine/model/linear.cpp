@@ -8,6 +8,7 @@ Linear Linear::declare(const TensorShape& tensor,
                        Blueprint& blueprint) {
   Linear linear;
   linear.num_parts_ = static_cast<int>(parts.size());
+  linear.split_ = options.split;
   const bool by_inputs = options.split == Split::kInputs;
   linear.inputs_ = by_inputs ? options.inputs / tensor.ranks : options.inputs;
   linear.adds_bias_ = !by_inputs || tensor.rank == 0;
@@ -55,11 +56,17 @@ Linear Linear::declare(const TensorShape& tensor,
 }
 
 void Linear::forward(const ExecContext& context, ConstTensor x, Tensor y) const {
-  const ConstTensor weight = context.params(weight_, num_parts_, {outputs_, inputs_});
-  const ConstTensor bias = bias_.index < 0 || !adds_bias_
-                               ? ConstTensor{}
-                               : context.params(bias_, num_parts_, {outputs_});
-  context.ops.linear_forward(x, weight, bias, y, context.compute);
+  context.ops.linear_forward(x, weight(context), bias(context), y, context.compute);
+}
+
+void Linear::forward_activated(const ExecContext& context,
+                               ActivationKind activation,
+                               ConstTensor x,
+                               Tensor pre,
+                               Tensor y) const {
+  check(split_ == Split::kOutputs, "an activation of outputs that are yet to be summed over ranks");
+  context.ops.linear_activation_forward(activation, x, weight(context), bias(context), pre, y,
+                                        context.compute);
 }
 
 void Linear::backward(const ExecContext& context,
@@ -67,14 +74,43 @@ void Linear::backward(const ExecContext& context,
                       ConstTensor x,
                       Tensor dx,
                       const GradTarget& gradients) const {
-  const ConstTensor weight = context.params(weight_, num_parts_, {outputs_, inputs_});
-  context.ops.linear_backward_input(dy, weight, dx, context.compute);
-  context.ops.linear_backward_weight(dy, x, gradients.params(weight_, num_parts_, weight.shape()),
+  context.ops.linear_backward_input(dy, weight(context), dx, context.compute);
+  backward_parameters(context, dy, x, gradients);
+}
+
+void Linear::backward_activated(const ExecContext& context,
+                                ActivationKind activation,
+                                ConstTensor dy,
+                                ConstTensor x,
+                                ConstTensor pre,
+                                Tensor d_pre,
+                                const GradTarget& gradients) const {
+  check(split_ == Split::kInputs, "the gradient of inputs that is yet to be summed over ranks");
+  context.ops.linear_activation_backward(activation, dy, weight(context), pre, d_pre,
+                                         context.compute);
+  backward_parameters(context, dy, x, gradients);
+}
+
+void Linear::backward_parameters(const ExecContext& context,
+                                 ConstTensor dy,
+                                 ConstTensor x,
+                                 const GradTarget& gradients) const {
+  context.ops.linear_backward_weight(dy, x,
+                                     gradients.params(weight_, num_parts_, {outputs_, inputs_}),
                                      gradients.write, context.compute);
   if (bias_.index >= 0) {
     context.ops.linear_backward_bias(dy, gradients.params(bias_, num_parts_, {outputs_}),
                                      gradients.write, context.compute);
   }
+}
+
+ConstTensor Linear::weight(const ExecContext& context) const {
+  return context.params(weight_, num_parts_, {outputs_, inputs_});
+}
+
+ConstTensor Linear::bias(const ExecContext& context) const {
+  return bias_.index < 0 || !adds_bias_ ? ConstTensor{}
+                                        : context.params(bias_, num_parts_, {outputs_});
 }
 
 }  // namespace dstrain

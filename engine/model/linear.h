@@ -38,6 +38,12 @@ class Linear {
 
   /// x [N, inputs] → y [N, outputs], as many as this rank has of them.
   void forward(const ExecContext& context, ConstTensor x, Tensor y) const;
+  /// The same as pre, and y = act(pre). Only with Split::kOutputs: no sum over ranks comes between.
+  void forward_activated(const ExecContext& context,
+                         ActivationKind activation,
+                         ConstTensor x,
+                         Tensor pre,
+                         Tensor y) const;
   /// dx (overwritten) and the parameters' gradients from dy.
   void backward(const ExecContext& context,
                 ConstTensor dy,
@@ -45,10 +51,29 @@ class Linear {
                 Tensor dx,
                 const GradTarget& gradients) const;
 
+  /// The same where x = act(pre): the gradient of pre (overwritten) in the place of x's. Only with
+  /// Split::kInputs, where dx is a rank's own.
+  void backward_activated(const ExecContext& context,
+                          ActivationKind activation,
+                          ConstTensor dy,
+                          ConstTensor x,
+                          ConstTensor pre,
+                          Tensor d_pre,
+                          const GradTarget& gradients) const;
+
  private:
+  void backward_parameters(const ExecContext& context,
+                           ConstTensor dy,
+                           ConstTensor x,
+                           const GradTarget& gradients) const;
+  [[nodiscard]] ConstTensor weight(const ExecContext& context) const;
+  /// Empty where there is none, or another rank adds it.
+  [[nodiscard]] ConstTensor bias(const ExecContext& context) const;
+
   ParamRef weight_;  // first of num_parts_ neighbours
   ParamRef bias_;    // likewise; index < 0 without biases
   int num_parts_ = 0;
+  Split split_ = Split::kOutputs;
   bool adds_bias_ = true;
   std::int64_t inputs_ = 0;
   std::int64_t outputs_ = 0;

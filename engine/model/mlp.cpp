@@ -40,8 +40,10 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
   // The activation function of pre, element by element.
   mlp.hidden_ = shape.add_activation(blueprint, name, "hidden", hidden, shape.compute,
                                      Origin::kRowwise, LayerKind::kMlp);
-  mlp.d_hidden_ =
-      blueprint.add_backward_buffer({"d_hidden", hidden, shape.compute, Lifetime::kScratch});
+  if (model.gated_mlp) {
+    mlp.d_hidden_ =
+        blueprint.add_backward_buffer({"d_hidden", hidden, shape.compute, Lifetime::kScratch});
+  }
   mlp.d_pre_ = blueprint.add_backward_buffer({"d_pre", pre, shape.compute, Lifetime::kScratch});
   return mlp;
 }
@@ -52,8 +54,13 @@ void Mlp::forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor
 }
 
 void Mlp::expand(const ExecContext& context, int slot, ConstTensor x_NC) const {
-  up_.forward(context, x_NC, context.buffer(pre_, slot));
-  activate(context, slot);
+  const Tensor pre = context.buffer(pre_, slot);
+  if (gated_) {
+    up_.forward(context, x_NC, pre);
+    activate(context, slot);
+  } else {
+    up_.forward_activated(context, activation_, x_NC, pre, context.buffer(hidden_, slot));
+  }
 }
 
 void Mlp::activate(const ExecContext& context, int slot) const {
@@ -73,13 +80,14 @@ void Mlp::backward(const ExecContext& context,
                    Tensor dx_NC,
                    const GradTarget& gradients) const {
   const Tensor pre = context.buffer(pre_, slot);
-  const Tensor d_hidden = context.buffer(d_hidden_);
+  const Tensor hidden = context.buffer(hidden_, slot);
   const Tensor d_pre = context.buffer(d_pre_);
-  down_.backward(context, dy_NC, context.buffer(hidden_, slot), d_hidden, gradients);
   if (gated_) {
+    const Tensor d_hidden = context.buffer(d_hidden_);
+    down_.backward(context, dy_NC, hidden, d_hidden, gradients);
     context.ops.gated_activation_backward(activation_, pre, d_hidden, d_pre, context.compute);
   } else {
-    context.ops.activation_backward(activation_, pre, d_hidden, d_pre, context.compute);
+    down_.backward_activated(context, activation_, dy_NC, hidden, pre, d_pre, gradients);
   }
   up_.backward(context, d_pre, x_NC, dx_NC, gradients);
 }

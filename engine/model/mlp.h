@@ -19,7 +19,8 @@ class Mlp {
   void forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
   /// All of forward that backward reads: pre = up x, and activate().
   void expand(const ExecContext& context, int slot, ConstTensor x_NC) const;
-  /// hidden = act(pre), or act(gate) · up.
+  /// hidden = act(pre), or act(gate) · up. Of pre as it was kept: where expand() computed both in
+  /// one, hidden may differ from that by pre's rounding.
   void activate(const ExecContext& context, int slot) const;
   void backward(const ExecContext& context,
                 int slot,
@@ -35,7 +36,7 @@ class Mlp {
   Linear down_;
   BufferRef pre_;       // for backward: [N, F] or [N, 2F]
   BufferRef hidden_;    // for backward: [N, F]
-  BufferRef d_hidden_;  // scratch
+  BufferRef d_hidden_;  // scratch, where gated: plain goes back to pre in one operation
   BufferRef d_pre_;     // scratch
 };
 
