@@ -178,6 +178,9 @@ struct TrainingConfig {
   DeviceChoice device = DeviceChoice::kAuto;
   bool tf32 = false;  ///< products of fp32 matrices on a GPU in TF32
   AttentionKernels attention = AttentionKernels::kOwn;  ///< on a GPU
+  /// The file that algorithms of matrix products on GPUs are timed for and kept in. "auto":
+  /// <output_dir>/matmul_algorithms.jsonl; "untimed": none, cuBLASLt's first proposals.
+  std::string matmul_algorithms = "auto";
   std::string output_dir;
   /// Steps in a row whose gradients are not finite, after which the run stops. Absent: 40 with a
   /// dynamic loss scale, 5 otherwise.

@@ -101,6 +101,21 @@ Key resume() {
   return key;
 }
 
+Key matmul_algorithms() {
+  Key key{.path = "training.matmul_algorithms",
+          .kind = KeyKind::kString,
+          .auto_rule = AutoRule::kValue};
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    if (node.text.empty()) {
+      throw_config_error(node.where, "training.matmul_algorithms",
+                         "must be \"auto\", \"untimed\" or a file's path, found \"\"");
+    }
+    draft.config.training.matmul_algorithms = node.text;
+  };
+  key.get = [](const Config& c) { return json_quote(c.training.matmul_algorithms); };
+  return key;
+}
+
 }  // namespace
 
 std::vector<Key> run_keys() {
@@ -141,6 +156,7 @@ std::vector<Key> run_keys() {
               {"cudnn", AttentionKernels::kCudnn},
               {"auto", AttentionKernels::kFaster}},
           [](auto& c) -> auto& { return c.training.attention; })),
+      matmul_algorithms(),
       field(
           "training.output_dir", {}, [](auto& c) -> auto& { return c.training.output_dir; }),
       null_is_default(auto_is_default(field(

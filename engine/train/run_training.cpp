@@ -1,6 +1,8 @@
 #include "engine/train/run_training.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -22,6 +24,18 @@ int available_cores() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+CudaOptions cuda_options(const TrainingConfig& training) {
+  const std::string& algorithms = training.matmul_algorithms;
+  const std::filesystem::path of_the_run =
+      std::filesystem::path(training.output_dir) / "matmul_algorithms.jsonl";
+  return {.tf32 = training.tf32,
+          .matmul_algorithms_file = algorithms == "untimed" ? ""
+                                    : algorithms == "auto"  ? of_the_run.string()
+                                                            : algorithms,
+          .attention = training.attention,
+          .tell = [](const std::string& line) { spdlog::info("{}", line); }};
+}
+
 /// "auto" is the CPU until training on a GPU has been measured.
 Backend make_backend(const TrainingConfig& training, int threads, int world_size) {
   if (training.device == DeviceChoice::kCuda) {
@@ -36,10 +50,7 @@ Backend make_backend(const TrainingConfig& training, int threads, int world_size
       throw ConfigError(fmt::format("training.device is \"cuda\", but {}: use \"cpu\" or \"auto\"",
                                     found.why_none));
     }
-    return make_cuda_backend(0,
-                             {.tf32 = training.tf32,
-                              .attention = training.attention,
-                              .tell = [](const std::string& line) { spdlog::info("{}", line); }});
+    return make_cuda_backend(0, cuda_options(training));
   }
   return make_cpu_backend(threads);
 }

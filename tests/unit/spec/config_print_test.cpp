@@ -152,6 +152,7 @@ training.eval_batches            16                 default
 training.device                  "auto"             default
 training.tf32                    false              default
 training.attention               "own"              default
+training.matmul_algorithms       "auto"             default
 training.output_dir              "runs/tiny"        run.json:10:44
 training.max_consecutive_skips   5                  default
 checkpoint.interval              0                  default

@@ -195,6 +195,18 @@ TEST_CASE("attention is dstrain's own unless asked for, and says where cuDNN has
   CHECK(tells(resolved({cuda, cudnn}), "and the model computes in fp32"));
 }
 
+TEST_CASE("algorithms of matrix products are kept with the run, elsewhere or not", "[spec]") {
+  const auto where = [](const std::string& value) {
+    return load_tiny({"training.matmul_algorithms=" + value}).config.training.matmul_algorithms;
+  };
+  CHECK(load_tiny({}).config.training.matmul_algorithms == "auto");
+  CHECK(where("auto") == "auto");
+  CHECK(where("untimed") == "untimed");
+  CHECK(where("/shared/algorithms.jsonl") == "/shared/algorithms.jsonl");
+  CHECK_THAT(error_of_tiny({"training.matmul_algorithms=\"\""}),
+             Contains("must be \"auto\", \"untimed\" or a file's path, found \"\""));
+}
+
 TEST_CASE("a run bears more skipped steps in a row while a loss scale falls", "[spec][precision]") {
   const auto most_skips = [](const std::vector<std::string>& overrides) {
     return resolved(overrides).config.training.max_consecutive_skips;
