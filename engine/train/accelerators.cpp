@@ -79,6 +79,37 @@ const std::vector<Accelerator>& accelerators() {
   return all;
 }
 
+std::optional<Accelerator> accelerator_of_model(std::string_view model) {
+  struct Named {
+    std::string_view model;
+    std::string_view accelerator;
+  };
+  static constexpr std::array<Named, 17> kNamed = {
+      {{"Tesla T4", "T4"},
+       {"Tesla V100-SXM2-16GB", "V100-16GB"},
+       {"Tesla V100-SXM2-32GB", "V100-32GB"},
+       {"NVIDIA A10", "A10"},
+       {"NVIDIA L4", "L4"},
+       {"NVIDIA L40S", "L40S"},
+       {"NVIDIA GeForce RTX 3090", "RTX-3090"},
+       {"NVIDIA GeForce RTX 4090", "RTX-4090"},
+       {"NVIDIA GeForce RTX 5090", "RTX-5090"},
+       {"NVIDIA A100-SXM4-40GB", "A100-40GB"},
+       {"NVIDIA A100-PCIE-40GB", "A100-40GB"},
+       {"NVIDIA A100-SXM4-80GB", "A100-80GB"},
+       {"NVIDIA A100 80GB PCIe", "A100-80GB"},
+       {"NVIDIA H100 80GB HBM3", "H100-80GB"},
+       {"NVIDIA GH200 480GB", "GH200-96GB"},  // its driver counts the processor's memory
+       {"NVIDIA H200", "H200"},
+       {"NVIDIA B200", "B200"}}};
+  const auto* const named = std::find_if(kNamed.begin(), kNamed.end(),
+                                         [&](const Named& one) { return one.model == model; });
+  if (named == kNamed.end()) return std::nullopt;
+  const std::vector<Accelerator>& all = accelerators();
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const Accelerator& one) { return one.name == named->accelerator; });
+}
+
 MemoryLimit parse_memory_limit(const std::string& text) {
   if (const auto bytes = parse_bytes(text)) {
     return {.bytes = *bytes, .name = text, .accelerator = std::nullopt};

@@ -20,6 +20,10 @@ struct Accelerator {
 /// In the order of their memory.
 const std::vector<Accelerator>& accelerators();
 
+/// The one that a driver names so ("NVIDIA H100 80GB HBM3"); nothing for names that are not known,
+/// of those slower variants among them ("NVIDIA H100 PCIe").
+std::optional<Accelerator> accelerator_of_model(std::string_view model);
+
 /// What a rank may hold.
 struct MemoryLimit {
   std::int64_t bytes = 0;

@@ -25,6 +25,23 @@ std::string lines_up_to(const std::filesystem::path& path, std::int64_t last_ste
   return kept;
 }
 
+nlohmann::ordered_json or_null(const std::optional<double>& number) {
+  return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json(nullptr);
+}
+
+nlohmann::ordered_json to_json(const DeviceReadings& device) {
+  auto slowed_by = nlohmann::ordered_json::array();
+  if (device.slowdown.power) slowed_by.push_back("power");
+  if (device.slowdown.temperature) slowed_by.push_back("temperature");
+  if (device.slowdown.hardware) slowed_by.push_back("hardware");
+  return {{"compute_mhz", or_null(device.compute_mhz)},
+          {"memory_mhz", or_null(device.memory_mhz)},
+          {"watts", or_null(device.watts)},
+          {"celsius", or_null(device.celsius)},
+          {"utilization", or_null(device.utilization)},
+          {"slowed_by", slowed_by}};
+}
+
 }  // namespace
 
 MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t resumed_step)
@@ -64,7 +81,7 @@ void MetricsFile::write(const StepMetrics& metrics) {
   line["tokens_per_second"] = metrics.tokens_per_second;
   line["model_flops_per_second"] = metrics.model_flops_per_second;
   // A CPU has no nominal peak to take a share of; scripts/bench_step measures one.
-  line["model_flops_utilization"] = nullptr;
+  line["model_flops_utilization"] = or_null(metrics.model_flops_utilization);
   auto& memory = line["memory_bytes"] = nlohmann::ordered_json::array();
   for (const RankMemory& rank : metrics.memory) {
     memory.push_back({{"planned", rank.planned_bytes},
@@ -72,6 +89,9 @@ void MetricsFile::write(const StepMetrics& metrics) {
                       {"measured", rank.measured_bytes},
                       {"peak", rank.peak_bytes},
                       {"resident_peak", rank.resident_peak_bytes}});
+  }
+  for (const DeviceReadings& device : metrics.devices) {
+    line["devices"].push_back(to_json(device));
   }
   unwritten_ += line.dump() + "\n";
   if (!out_.is_open()) {

@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/device.h"
+
 namespace dstrain {
 
-/// What a rank holds. Measured is the process's own memory, without the pages of files that it has
+/// What a rank holds of the memory that it computes in. On a GPU, what its process holds there; on
+/// a CPU measured is the process's own memory, without the pages of files that it has
 /// mapped: those are the system's cache, which it takes back when somebody needs the room, and of a
 /// large data set they are more than everything else together.
 struct RankMemory {
@@ -35,7 +38,10 @@ struct StepMetrics {
   bool saving = false;              ///< a save was being written beside this step
   double tokens_per_second = 0.0;
   double model_flops_per_second = 0.0;
-  std::vector<RankMemory> memory;  ///< by rank
+  /// Share of what the ranks' devices can do by their maker's data sheet, where that is known.
+  std::optional<double> model_flops_utilization;
+  std::vector<RankMemory> memory;       ///< by rank
+  std::vector<DeviceReadings> devices;  ///< by rank; none where devices are hosts
 };
 
 class MetricsFile {

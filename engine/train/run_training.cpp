@@ -80,7 +80,9 @@ TrainResult run_training(const LoadedConfig& config,
     }
   }
   Trainer trainer(config, engine, options,
-                  total_bytes(cpu_library_overhead(config.config, engine.plan(), threads)));
+                  total_bytes(engine.device().kind() == DeviceKind::kCuda
+                                  ? cuda_library_overhead(config.config, engine.plan())
+                                  : cpu_library_overhead(config.config, engine.plan(), threads)));
   return trainer.run();
 }
 

@@ -1,7 +1,6 @@
 #include "engine/train/trainer.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -11,8 +10,10 @@
 
 #include "engine/optim/lr_schedule.h"
 #include "engine/spec/config_error.h"
+#include "engine/train/accelerators.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/initial_weights.h"
+#include "engine/train/rank_report.h"
 #include "engine/train/resume.h"
 
 namespace dstrain {
@@ -41,6 +42,12 @@ bool scales_dynamically(const Config& config) {
   return config.precision == Precision::kF16 && config.loss_scale.static_scale == 0.0;
 }
 
+/// Ranks' devices being alike. Data sheets are of 16-bit products.
+double peak_flops(const Config& config, Engine& engine) {
+  const std::optional<Accelerator> one = accelerator_of_model(engine.device().model());
+  return one && config.precision != Precision::kF32 ? one->flops * engine.world().size() : 0.0;
+}
+
 }  // namespace
 
 Trainer::Trainer(const LoadedConfig& loaded,
@@ -52,6 +59,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
       engine_(engine),
       options_(options),
       overhead_bytes_(overhead_bytes),
+      peak_flops_(peak_flops(config_, engine)),
       is_rank0_(engine.world().rank() == 0),
       train_data_(config_.data.train,
                   config_.data.sequence_length,
@@ -188,26 +196,29 @@ StepMetrics Trainer::train_one() {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double tokens_per_second = static_cast<double>(batch.global_tokens()) / seconds;
+  const double flops_per_second = tokens_per_second * config_.model.flops_per_token(batch.sequence);
   if (is_rank0_ && config_.wall_clock_breakdown && state_.step % config_.steps_per_print == 0) {
     spdlog::info("step {} ms: data {:.1f}  forward {:.1f}  backward {:.1f}  optimizer {:.1f}",
                  state_.step, step.times.data * 1e3, step.times.forward * 1e3,
                  step.times.backward * 1e3, step.times.optimizer * 1e3);
   }
-  return {
-      .step = state_.step,
-      .tokens = state_.consumed_samples * batch.sequence,
-      .loss = agreement.loss,
-      .validation_loss = {},
-      .learning_rate = params.learning_rate,
-      .grad_norm = step.stats.grad_norm,
-      .loss_scale = params.loss_scale,
-      .skipped = !step.stats.updated,
-      .step_seconds = seconds,
-      .checkpoint_seconds = checkpoint_seconds,
-      .saving = saving,
-      .tokens_per_second = tokens_per_second,
-      .model_flops_per_second = tokens_per_second * config_.model.flops_per_token(batch.sequence),
-      .memory = agreement.memory};
+  return {.step = state_.step,
+          .tokens = state_.consumed_samples * batch.sequence,
+          .loss = agreement.loss,
+          .validation_loss = {},
+          .learning_rate = params.learning_rate,
+          .grad_norm = step.stats.grad_norm,
+          .loss_scale = params.loss_scale,
+          .skipped = !step.stats.updated,
+          .step_seconds = seconds,
+          .checkpoint_seconds = checkpoint_seconds,
+          .saving = saving,
+          .tokens_per_second = tokens_per_second,
+          .model_flops_per_second = flops_per_second,
+          .model_flops_utilization =
+              peak_flops_ > 0.0 ? std::optional(flops_per_second / peak_flops_) : std::nullopt,
+          .memory = agreement.memory,
+          .devices = agreement.devices};
 }
 
 StepParams Trainer::params_of_next_step() const {
@@ -276,39 +287,21 @@ void Trainer::give_up(const std::string& what, const std::string& advice) const 
 }
 
 Trainer::Agreement Trainer::agree(double local_loss_sum) {
-  // Loss sum, signal, whether a save has ended, and the five of RankMemory.
-  constexpr std::int64_t kFields = 8;
-  Communicator& world = engine_.world();
   const int signal = options_.stop_signal != nullptr ? options_.stop_signal->load() : 0;
-  const RankMemory memory = look_at_memory();
-  std::array<double, kFields> mine{local_loss_sum,
-                                   static_cast<double>(signal),
-                                   saves_->has_ended() ? 1.0 : 0.0,
-                                   static_cast<double>(memory.planned_bytes),
-                                   static_cast<double>(memory.overhead_bytes),
-                                   static_cast<double>(memory.measured_bytes),
-                                   static_cast<double>(memory.peak_bytes),
-                                   static_cast<double>(memory.resident_peak_bytes)};
-  std::vector<double> all(static_cast<std::size_t>(world.size() * kFields));
-  Stream& compute = engine_.context().compute;
-  world.all_gather({mine.data(), DType::kF64, Shape{kFields}},
-                   {all.data(), DType::kF64, Shape{world.size() * kFields}}, Purpose::kMetric,
-                   compute);
-  compute.synchronize();
+  const RankReport mine{.loss_sum = local_loss_sum,
+                        .signal = signal,
+                        .save_has_ended = saves_->has_ended(),
+                        .memory = look_at_memory(),
+                        .device = engine_.device().readings()};
   Agreement agreement{.save_has_ended = true};
   double loss_sum = 0.0;
-  for (std::size_t at = 0; at < all.size(); at += kFields) {
-    const auto bytes = [&](std::size_t field) {
-      return static_cast<std::int64_t>(all[at + field]);
-    };
-    loss_sum += all[at];
-    agreement.signal = std::max(agreement.signal, static_cast<int>(all[at + 1]));
-    agreement.save_has_ended = agreement.save_has_ended && all[at + 2] > 0.0;
-    agreement.memory.push_back({.planned_bytes = bytes(3),
-                                .overhead_bytes = bytes(4),
-                                .measured_bytes = bytes(5),
-                                .peak_bytes = bytes(6),
-                                .resident_peak_bytes = bytes(7)});
+  for (const RankReport& report :
+       gather_reports(mine, engine_.world(), engine_.context().compute)) {
+    loss_sum += report.loss_sum;
+    agreement.signal = std::max(agreement.signal, report.signal);
+    agreement.save_has_ended = agreement.save_has_ended && report.save_has_ended;
+    agreement.memory.push_back(report.memory);
+    if (report.device) agreement.devices.push_back(*report.device);
   }
   agreement.loss = loss_sum / static_cast<double>(engine_.plan().batch.global_tokens());
   return agreement;
@@ -316,10 +309,12 @@ Trainer::Agreement Trainer::agree(double local_loss_sum) {
 
 RankMemory Trainer::look_at_memory() {
   const ResidentMemory resident = resident_memory();
-  peak_bytes_ = std::max(peak_bytes_, resident.own_bytes);
+  const std::optional<DeviceReadings> device = engine_.device().readings();
+  const std::int64_t now = device ? device->used_bytes : resident.own_bytes;
+  peak_bytes_ = std::max({peak_bytes_, now, device ? device->peak_bytes : 0});
   return {.planned_bytes = engine_.arena().bytes(),
           .overhead_bytes = overhead_bytes_,
-          .measured_bytes = resident.own_bytes,
+          .measured_bytes = now,
           .peak_bytes = peak_bytes_,
           .resident_peak_bytes = resident.peak_bytes};
 }

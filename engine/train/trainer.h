@@ -30,12 +30,13 @@ class Trainer {
   TrainResult run();
 
  private:
-  /// What the ranks tell each other after every step.
+  /// What follows from the reports of all ranks after a step.
   struct Agreement {
     double loss = 0.0;
     int signal = 0;
     bool save_has_ended = false;  ///< the one under way, on every rank
     std::vector<RankMemory> memory;
+    std::vector<DeviceReadings> devices;  ///< by rank; none where devices are hosts
   };
 
   /// True if there was something to resume.
@@ -50,7 +51,7 @@ class Trainer {
   std::string culprit(const StepParams& params);
   [[noreturn]] void give_up(const std::string& what, const std::string& advice) const;
   Agreement agree(double local_loss_sum);
-  /// Looks at this process's memory.
+  /// Looks at the memory that this rank computes in: its process's, or its GPU's.
   RankMemory look_at_memory();
   void evaluate_if_due(StepMetrics& metrics);
   /// A line that cannot be written is treated as a save that cannot be: it stops the run, or waits.
@@ -65,6 +66,7 @@ class Trainer {
   TrainOptions options_;
   std::int64_t overhead_bytes_;
   std::int64_t peak_bytes_ = 0;  ///< of RankMemory
+  double peak_flops_ = 0.0;      ///< a second, of all ranks' devices by data sheet; 0: not known
   bool is_rank0_;
   BatchLoader train_data_;
   LoadBatch load_train_;

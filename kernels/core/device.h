@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -95,6 +96,25 @@ struct MemoryInfo {
   std::int64_t available_bytes = 0;
 };
 
+/// Why a device runs below its clocks; all false: it does not, or does not say.
+struct Slowdown {
+  bool power = false;
+  bool temperature = false;
+  bool hardware = false;  ///< its own protection, for either reason
+};
+
+/// What a device tells of itself at a moment. Absent: its driver does not tell.
+struct DeviceReadings {
+  std::int64_t used_bytes = 0;  ///< of its memory, by this process
+  std::int64_t peak_bytes = 0;  ///< the most of it at any of the moments when it was looked at
+  std::optional<double> compute_mhz{};
+  std::optional<double> memory_mhz{};
+  std::optional<double> watts{};
+  std::optional<double> celsius{};
+  std::optional<double> utilization{};  ///< share of the last moments in which a kernel ran, 0 to 1
+  Slowdown slowdown{};
+};
+
 /// The memory asked for is not there. The message has the region's name, requested and free bytes.
 class OutOfMemory : public std::runtime_error {
  public:
@@ -111,7 +131,11 @@ class Device {
   [[nodiscard]] virtual DeviceKind kind() const = 0;
   /// For people: "cpu, 2 threads, avx512 + amx".
   [[nodiscard]] virtual std::string description() const = 0;
+  /// Its product's name as its driver gives it: "NVIDIA H100 80GB HBM3"; of a processor "cpu".
+  [[nodiscard]] virtual std::string model() const = 0;
   [[nodiscard]] virtual MemoryInfo memory_info() const = 0;
+  /// At most a second old; nothing of a device that is the host itself.
+  [[nodiscard]] virtual std::optional<DeviceReadings> readings() = 0;
   /// Zeroed memory, aligned to at least 64 bytes, every page already touched. `what` names the
   /// region in an OutOfMemory message.
   [[nodiscard]] virtual DeviceMemory allocate(std::int64_t bytes, const std::string& what) = 0;

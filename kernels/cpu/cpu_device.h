@@ -30,7 +30,9 @@ class CpuDevice final : public Device {
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCpu; }
   [[nodiscard]] std::string description() const override;
+  [[nodiscard]] std::string model() const override { return "cpu"; }
   [[nodiscard]] MemoryInfo memory_info() const override;
+  [[nodiscard]] std::optional<DeviceReadings> readings() override { return std::nullopt; }
   [[nodiscard]] DeviceMemory allocate(std::int64_t bytes, const std::string& what) override;
   [[nodiscard]] DeviceMemory allocate_host(std::int64_t bytes, const std::string& what) override {
     return allocate(bytes, what);

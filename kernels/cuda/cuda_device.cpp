@@ -1,5 +1,7 @@
 #include "kernels/cuda/cuda_device.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -54,6 +56,36 @@ void CudaDevice::use() const {
 
 std::string CudaDevice::description() const {
   return fmt::format("cuda:{}, {}", index_, describe_cuda_device(index_));
+}
+
+std::string CudaDevice::model() const {
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, index_), "cudaGetDeviceProperties");
+  return properties.name;
+}
+
+std::optional<DeviceReadings> CudaDevice::readings() {
+  constexpr std::chrono::seconds kFresh{1};
+  const std::lock_guard lock(readings_mutex_);
+  const Clock::time_point now = Clock::now();
+  if (read_at_ && now - *read_at_ < kFresh) {
+    return readings_;
+  }
+  if (nvml_ == nullptr) {
+    std::array<char, 32> bus_id{};
+    cuda_check(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), index_),
+               "cudaDeviceGetPCIBusId");
+    nvml_ = std::make_unique<Nvml>(bus_id.data());
+  }
+  const std::int64_t peak = readings_.peak_bytes;
+  readings_ = nvml_->read();
+  const CudaMemoryUse held = memory_use();
+  readings_.used_bytes =
+      std::max(readings_.used_bytes, held.region_bytes + held.peak_scratch_bytes);
+  readings_.peak_bytes =
+      std::max({peak, readings_.used_bytes, held.peak_region_bytes + held.peak_scratch_bytes});
+  read_at_ = now;
+  return readings_;
 }
 
 MemoryInfo CudaDevice::memory_info() const {

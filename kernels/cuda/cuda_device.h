@@ -6,15 +6,19 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "kernels/core/device.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/fault_box.h"
+#include "kernels/cuda/nvml.h"
 
 namespace dstrain {
 
@@ -22,7 +26,7 @@ namespace dstrain {
 struct CudaMemoryUse {
   std::int64_t region_bytes = 0;
   std::int64_t peak_region_bytes = 0;
-  std::int64_t peak_scratch_bytes = 0;
+  std::int64_t peak_scratch_bytes = 0;  ///< kept until the end, so also what is held now
 };
 
 class CudaDevice final : public Device {
@@ -32,7 +36,11 @@ class CudaDevice final : public Device {
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
   /// "cuda:0, NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors, CUDA 13.0, driver 13.0".
   [[nodiscard]] std::string description() const override;
+  [[nodiscard]] std::string model() const override;
   [[nodiscard]] MemoryInfo memory_info() const override;
+  /// Where the driver does not tell what this process holds: regions and scratch, without what CUDA
+  /// and its libraries take for themselves.
+  [[nodiscard]] std::optional<DeviceReadings> readings() override;
   [[nodiscard]] DeviceMemory allocate(std::int64_t bytes, const std::string& what) override;
   [[nodiscard]] DeviceMemory allocate_host(std::int64_t bytes, const std::string& what) override;
   void copy_from_host(const void* host, Tensor device, Stream& stream) override;
@@ -53,12 +61,19 @@ class CudaDevice final : public Device {
  private:
   void use() const;
 
+  using Clock = std::chrono::steady_clock;
+
   int index_;
   int multiprocessors_ = 0;
   std::atomic<std::int64_t> region_bytes_ = 0;
   std::atomic<std::int64_t> peak_region_bytes_ = 0;
   std::unique_ptr<FaultBox> faults_;
   std::unique_ptr<CudaStream> compute_;
+
+  std::mutex readings_mutex_;   // of all below
+  std::unique_ptr<Nvml> nvml_;  // opened when first asked
+  DeviceReadings readings_;
+  std::optional<Clock::time_point> read_at_;
 };
 
 /// The stream's handle, its device being made current. Throws where the stream is not a GPU's.

@@ -65,6 +65,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d
   *value = attribute == cudaDevAttrMultiProcessorCount ? 3 : 1;
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int length, int /*device*/) {
+  std::snprintf(bus_id, static_cast<std::size_t>(length), "0000:00:00.0");
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int /*device*/) {
   *pool = reinterpret_cast<cudaMemPool_t>(&some_object);
   return cudaSuccess;

@@ -1,0 +1,88 @@
+#include "engine/train/rank_report.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace dstrain {
+namespace {
+
+constexpr std::size_t kFields = 19;
+using Fields = std::array<double, kFields>;
+constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
+
+/// Bytes below 2^53 are exact in a double.
+Fields to_fields(const RankReport& report) {
+  const DeviceReadings device = report.device.value_or(DeviceReadings{});
+  const RankMemory& memory = report.memory;
+  return {report.loss_sum,
+          static_cast<double>(report.signal),
+          report.save_has_ended ? 1.0 : 0.0,
+          static_cast<double>(memory.planned_bytes),
+          static_cast<double>(memory.overhead_bytes),
+          static_cast<double>(memory.measured_bytes),
+          static_cast<double>(memory.peak_bytes),
+          static_cast<double>(memory.resident_peak_bytes),
+          report.device ? 1.0 : 0.0,
+          static_cast<double>(device.used_bytes),
+          static_cast<double>(device.peak_bytes),
+          device.compute_mhz.value_or(kAbsent),
+          device.memory_mhz.value_or(kAbsent),
+          device.watts.value_or(kAbsent),
+          device.celsius.value_or(kAbsent),
+          device.utilization.value_or(kAbsent),
+          device.slowdown.power ? 1.0 : 0.0,
+          device.slowdown.temperature ? 1.0 : 0.0,
+          device.slowdown.hardware ? 1.0 : 0.0};
+}
+
+RankReport from_fields(const double* fields) {
+  const auto bytes = [&](std::size_t field) { return static_cast<std::int64_t>(fields[field]); };
+  const auto number = [&](std::size_t field) {
+    return std::isnan(fields[field]) ? std::nullopt : std::optional(fields[field]);
+  };
+  RankReport report{.loss_sum = fields[0],
+                    .signal = static_cast<int>(fields[1]),
+                    .save_has_ended = fields[2] > 0.0,
+                    .memory = {.planned_bytes = bytes(3),
+                               .overhead_bytes = bytes(4),
+                               .measured_bytes = bytes(5),
+                               .peak_bytes = bytes(6),
+                               .resident_peak_bytes = bytes(7)},
+                    .device = std::nullopt};
+  if (fields[8] > 0.0) {
+    report.device = DeviceReadings{.used_bytes = bytes(9),
+                                   .peak_bytes = bytes(10),
+                                   .compute_mhz = number(11),
+                                   .memory_mhz = number(12),
+                                   .watts = number(13),
+                                   .celsius = number(14),
+                                   .utilization = number(15),
+                                   .slowdown = {.power = fields[16] > 0.0,
+                                                .temperature = fields[17] > 0.0,
+                                                .hardware = fields[18] > 0.0}};
+  }
+  return report;
+}
+
+}  // namespace
+
+std::vector<RankReport> gather_reports(const RankReport& mine,
+                                       Communicator& world,
+                                       Stream& stream) {
+  Fields own = to_fields(mine);
+  std::vector<double> all(static_cast<std::size_t>(world.size()) * kFields);
+  const auto tensor = [](double* data, std::size_t size) {
+    return Tensor(data, DType::kF64, Shape{static_cast<std::int64_t>(size)});
+  };
+  world.all_gather(tensor(own.data(), own.size()), tensor(all.data(), all.size()), Purpose::kMetric,
+                   stream);
+  stream.synchronize();
+  std::vector<RankReport> reports;
+  for (std::size_t at = 0; at < all.size(); at += kFields) {
+    reports.push_back(from_fields(&all[at]));
+  }
+  return reports;
+}
+
+}  // namespace dstrain

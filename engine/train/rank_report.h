@@ -1,0 +1,23 @@
+// RankReport: what every rank tells all others after a step, in one collective.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/train/metrics.h"
+
+namespace dstrain {
+
+struct RankReport {
+  double loss_sum = 0.0;        ///< nats, over this rank's tokens
+  int signal = 0;               ///< that asks it to stop; 0: none
+  bool save_has_ended = false;  ///< the one under way
+  RankMemory memory;
+  std::optional<DeviceReadings> device;  ///< of a device that is not the host
+};
+
+/// The reports of all ranks, by rank. Collective; waits for all. `stream` is one of host tensors.
+std::vector<RankReport> gather_reports(const RankReport& mine, Communicator& world, Stream& stream);
+
+}  // namespace dstrain
