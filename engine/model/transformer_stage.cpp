@@ -1,6 +1,16 @@
 #include "engine/model/transformer_stage.h"
 
+#include "kernels/core/trace_range.h"
+
 namespace dstrain {
+namespace {
+
+/// "blocks.3", for profilers.
+const char* name_of_unit(const LayerContext& context, int unit) {
+  return context.blueprint.units()[static_cast<std::size_t>(unit)].name.c_str();
+}
+
+}  // namespace
 
 TransformerStage TransformerStage::declare(const LayerShape& shape,
                                            const RecomputeConfig& recompute,
@@ -142,6 +152,7 @@ void TransformerStage::forward(const LayerContext& context,
                                int slot) const {
   auto visit = forward_walk_.begin();
   const auto within_next = [&](auto&& work) {
+    const TraceRange range(name_of_unit(context, visit->unit));
     data_parallel.before_visit(*visit);
     work();
     data_parallel.after_visit(*visit++);
@@ -176,6 +187,7 @@ void TransformerStage::backward(const LayerContext& context,
   };
   auto visit = backward_walk_.begin();
   const auto within_next = [&](auto&& work) {
+    const TraceRange range(name_of_unit(context, visit->unit));
     data_parallel.before_visit(*visit);
     work();
     data_parallel.after_visit(*visit++);

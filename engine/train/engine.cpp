@@ -11,6 +11,7 @@
 
 #include "engine/model/init.h"
 #include "engine/train/gradient_probe.h"
+#include "kernels/core/trace_range.h"
 
 namespace dstrain {
 namespace {
@@ -169,12 +170,14 @@ class Engine::StepChunks final : public PipelineChunks {
                          plan.stage, slot);
     }
     const PhaseTimer timer(times_.forward);
+    const TraceRange range("forward", micro_batch);
     data_parallel_.begin_walk(plan.forward_walk, is_last(micro_batch));
     plan.stage.forward(engine_.context_, data_parallel_, slot);
   }
 
   void backward(int chunk, int micro_batch) override {
     const PhaseTimer timer(times_.backward);
+    const TraceRange range("backward", micro_batch);
     const ChunkPlan& plan = engine_.plan_.chunks[static_cast<std::size_t>(chunk)];
     if (plan.backward_walk != ChunkPlan::kGoesOn) {
       data_parallel_.begin_walk(plan.backward_walk, is_last(micro_batch));
@@ -226,8 +229,10 @@ EngineStep Engine::train_step(const LoadBatch& data,
                               std::int64_t start_sample,
                               const StepParams& params) {
   EngineStep result;
+  const TraceRange step("step", params.update);
   run_micro_batches(data, start_sample, params.loss_scale, *data_parallel_, result.times);
   const PhaseTimer timer(result.times.optimizer);
+  const TraceRange update("optimizer");
   result.stats = data_parallel_->step(params);
   result.local_loss_sum = local_loss_sum();
   return result;
