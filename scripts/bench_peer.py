@@ -9,7 +9,9 @@ where PyTorch has it (2.0 and later). Masters, moments and losses are fp32 in bo
 
   scripts/bench_peer.py --config configs/gpt2-124m.json --batch 4 --sequence 256 --precision bf16
 
-Runs with whichever python3 has torch: Debian's python3-torch, or PyPI's.
+Runs with whichever python3 has torch: Debian's python3-torch, or PyPI's. With --device cuda the
+peer is PyTorch as it is trained on GPUs: torch.compile, fused attention and AdamW, bf16 weights
+beside fp32 masters, no waiting for the GPU inside a step.
 """
 
 # B batch, T sequence, C width, H heads, K key-value heads, G = H / K, D head dim, V vocabulary
@@ -32,7 +34,7 @@ TUNED_MARK = "DSTRAIN_PEER_TUNED"
 
 def main():
     arguments = parse_arguments()
-    if not arguments.stock and TUNED_MARK not in os.environ:
+    if arguments.device == "cpu" and not arguments.stock and TUNED_MARK not in os.environ:
         restart_tuned(arguments.threads)
     try:
         import torch  # only in the process whose allocator and BLAS are settled
@@ -40,6 +42,9 @@ def main():
         sys.exit(f"bench_peer: {sys.executable} has no torch; on Debian: apt-get install python3-torch")
     globals()["torch"] = torch
 
+    if arguments.device == "cuda":
+        torch.set_default_device("cuda")
+        torch.set_float32_matmul_precision("highest")
     torch.manual_seed(1234)
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
@@ -58,6 +63,14 @@ def parse_arguments():
                         help='a dstrain config, whose "model" block is built, or a Hugging Face config.json')
     parser.add_argument("--batch", type=int, default=4, help="sequences a step (default: 4)")
     parser.add_argument("--sequence", type=int, default=256, help="tokens a sequence (default: 256)")
+    parser.add_argument("--accumulation", type=int, default=1,
+                        help="micro-batches of --batch sequences a step (default: 1)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--fewest-steps", type=int, default=3, help="to measure (default: 3)")
+    parser.add_argument("--warm-up", type=int, default=3, help="steps before (default: 3)")
+    parser.add_argument("--bf16-states", action="store_true",
+                        help="no fp32 masters, moments in bf16: what a model may need to fit")
+    parser.add_argument("--recompute", action="store_true", help="the blocks' activations in backward")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)),
                         help="threads (default: the cores this process may use)")
@@ -136,9 +149,10 @@ class Spec:
         return 6.0 * matmul + 6.0 * self.num_layers * self.num_heads * self.head_dim * sequence
 
 
-def build_model(spec, sequence):
+def build_model(spec, sequence, recompute):
     import torch.nn.functional as F
     from torch import nn
+    from torch.utils.checkpoint import checkpoint
 
     is_gpt2 = spec.type == "gpt2"
     H, K, D = spec.num_heads, spec.num_kv_heads, spec.head_dim
@@ -238,7 +252,10 @@ def build_model(spec, sequence):
                 x = x + self.positions.weight[: inputs.shape[1]]
             rope = self.rope and tuple(table.to(x.dtype) for table in self.rope)
             for block in self.blocks:
-                x = block(x, rope, self.mask)
+                if recompute:
+                    x = checkpoint(block, x, rope, self.mask, use_reentrant=False)
+                else:
+                    x = block(x, rope, self.mask)
             logits = self.head(self.norm(x))
             return F.cross_entropy(logits.view(-1, spec.vocab_size).float(), targets.view(-1))
 
@@ -251,8 +268,12 @@ class Trainer:
     def __init__(self, model, arguments):
         self.model = model
         self.method = None
+        self.device = arguments.device
         if arguments.precision == "bf16":
             self.method = "copy" if arguments.bf16_method == "auto" else arguments.bf16_method
+        if arguments.bf16_states:
+            self.method = None  # the optimizer works on the weights themselves
+            model.to(torch.bfloat16)
         self.parameters = list(model.parameters())
         self.masters = self.parameters
         if self.method == "copy":
@@ -264,15 +285,19 @@ class Trainer:
         self.optimizer = make_adamw(groups)
         self.compute_loss = torch.compile(model) if arguments.compile else model
 
-    def step(self, inputs, targets):
+    def step(self, micro_batches):
+        """The mean loss; a step of several micro-batches adds their gradients up."""
         for parameter in self.parameters:
             parameter.grad = None
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.method == "autocast"):
-            loss = self.compute_loss(inputs, targets)
-        loss.backward()
+        total = 0.0
+        for inputs, targets in micro_batches:
+            with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.method == "autocast"):
+                loss = self.compute_loss(inputs, targets) / len(micro_batches)
+            loss.backward()
+            total = total + loss.detach()
         if self.method != "copy":
             self.optimizer.step()
-            return loss.item()
+            return total.item()
         for master, parameter in zip(self.masters, self.parameters):
             master.grad = parameter.grad.float()
             parameter.grad = None
@@ -281,7 +306,7 @@ class Trainer:
             for master, parameter in zip(self.masters, self.parameters):
                 parameter.copy_(master)
                 master.grad = None
-        return loss.item()
+        return total.item()
 
 
 def make_adamw(groups):
@@ -294,17 +319,20 @@ def make_adamw(groups):
 
 def measure(arguments, spec):
     """Seconds of each step after the warm-up, the last loss, and the cores other processes took."""
-    trainer = Trainer(build_model(spec, arguments.sequence), arguments)
-    stream = torch.randint(spec.vocab_size, (arguments.batch, arguments.sequence + 1))
-    inputs, targets = stream[:, :-1].contiguous(), stream[:, 1:].contiguous()
-    for _ in range(3):  # first touch of memory, primitive caches, the optimizer's moments
-        trainer.step(inputs, targets)
+    trainer = Trainer(build_model(spec, arguments.sequence, arguments.recompute), arguments)
+    micro_batches = []
+    for _ in range(arguments.accumulation):
+        stream = torch.randint(spec.vocab_size, (arguments.batch, arguments.sequence + 1))
+        micro_batches.append((stream[:, :-1].contiguous(), stream[:, 1:].contiguous()))
+    # First touch of memory, primitive caches, compilation, the optimizer's moments.
+    for _ in range(arguments.warm_up):
+        trainer.step(micro_batches)
     step_seconds, loss = [], math.nan
     begin, others_before = time.perf_counter(), cpu_seconds_of_others()
     deadline = begin + arguments.seconds
-    while len(step_seconds) < 3 or time.perf_counter() < deadline:
+    while len(step_seconds) < arguments.fewest_steps or time.perf_counter() < deadline:
         start = time.perf_counter()
-        loss = trainer.step(inputs, targets)
+        loss = trainer.step(micro_batches)
         step_seconds.append(time.perf_counter() - start)
     cores = (cpu_seconds_of_others() - others_before) / (time.perf_counter() - begin)
     return step_seconds, loss, max(0.0, cores)
@@ -319,12 +347,13 @@ def cpu_seconds_of_others():
 def report(arguments, spec, step_seconds, loss, cores_of_others):
     if not math.isfinite(loss):
         sys.exit(f"bench_peer: the loss is {loss} after {len(step_seconds)} steps; the figures would mean nothing")
-    tokens = arguments.batch * arguments.sequence
+    tokens = arguments.batch * arguments.sequence * arguments.accumulation
     median = statistics.median(step_seconds)
     maps = pathlib.Path("/proc/self/maps").read_text()
     result = {
         "peer": f"PyTorch {torch.__version__}",
         "config": str(arguments.config), "batch": arguments.batch, "sequence": arguments.sequence,
+        "accumulation": arguments.accumulation, "device": arguments.device,
         "precision": arguments.precision, "threads": torch.get_num_threads(),
         "tuned": not arguments.stock, "compiled": arguments.compile,
         "blas": loaded(maps, "openblas|libblas") or "built into PyTorch",
@@ -335,7 +364,7 @@ def report(arguments, spec, step_seconds, loss, cores_of_others):
         "tokens_per_second_max": tokens / min(step_seconds),
         "model_flops_per_second": tokens / median * spec.flops_per_token(arguments.sequence),
         "cores_taken_by_others": round(cores_of_others, 2),
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_memory_bytes": peak_memory(arguments.device),
     }
     if arguments.json:
         print(json.dumps(result))
@@ -348,6 +377,12 @@ def report(arguments, spec, step_seconds, loss, cores_of_others):
     print(f"  peak memory  {result['peak_memory_bytes'] / 2**30:.2f} GiB")
     if cores_of_others > 0.1:
         print(f"  NOT QUIET: other processes took {cores_of_others:.1f} cores meanwhile; the figures are too low")
+
+
+def peak_memory(device):
+    if device == "cuda":
+        return torch.cuda.max_memory_reserved()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def loaded(maps, pattern):

@@ -1,8 +1,10 @@
 // bench_step: how fast one rank trains a config's model on random tokens: tokens/s, model FLOP/s,
 // the share of what this machine's matrix products reach on the same shapes, peak memory.
-// scripts/bench_step runs it beside PyTorch.
+// scripts/bench_step and scripts/bench_gpu run it beside PyTorch.
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,9 +14,12 @@
 #include <sys/resource.h>
 
 #include "engine/spec/config_json.h"
+#include "engine/train/accelerators.h"
 #include "engine/train/engine.h"
+#include "engine/train/library_overhead.h"
 #include "kernels/math/philox.h"
 #include "tests/bench/matmul_ceiling.h"
+#include "tests/bench/product_time.h"
 
 namespace dstrain::bench {
 namespace {
@@ -23,10 +28,19 @@ struct Arguments {
   std::string config;
   std::int64_t batch = 4;
   std::int64_t sequence = 256;
+  std::int64_t accumulation = 1;
   std::string precision = "bf16";
+  std::vector<std::string> overrides;
+  std::string device = "cpu";
   int threads = 2;
   double seconds = 20.0;
+  int warm_up = 2;
+  int fewest_steps = 3;
   bool json = false;
+
+  [[nodiscard]] std::int64_t samples() const { return batch * accumulation; }
+  [[nodiscard]] double tokens() const { return static_cast<double>(samples() * sequence); }
+  [[nodiscard]] bool on_gpu() const { return device == "cuda"; }
 };
 
 using Clock = std::chrono::steady_clock;
@@ -41,13 +55,14 @@ double median(std::vector<double> values) {
 }
 
 Config config_for(const Arguments& arguments) {
-  LoadedConfig loaded =
-      load_config(arguments.config,
-                  {.overrides = {fmt::format("train_micro_batch_size_per_gpu={}", arguments.batch),
-                                 fmt::format("train_batch_size={}", arguments.batch),
-                                 "gradient_accumulation_steps=1",
-                                 fmt::format("bf16.enabled={}", arguments.precision == "bf16"),
-                                 fmt::format("data.sequence_length={}", arguments.sequence)}});
+  std::vector<std::string> overrides{
+      fmt::format("train_micro_batch_size_per_gpu={}", arguments.batch),
+      fmt::format("train_batch_size={}", arguments.samples()),
+      fmt::format("gradient_accumulation_steps={}", arguments.accumulation),
+      fmt::format("bf16.enabled={}", arguments.precision == "bf16"),
+      fmt::format("data.sequence_length={}", arguments.sequence)};
+  overrides.insert(overrides.end(), arguments.overrides.begin(), arguments.overrides.end());
+  LoadedConfig loaded = load_config(arguments.config, {.overrides = overrides});
   resolve_config(loaded, 1);
   return loaded.config;
 }
@@ -64,7 +79,9 @@ std::vector<LinearShape> linear_layers(const ModelSpec& model, std::int64_t toke
           {tokens, model.hidden_size, model.vocab_size, 1}};
 }
 
-double ceiling_flops(const ModelSpec& model, const Arguments& arguments) {
+/// What the linear layers of a micro-batch reach by themselves. On a CPU by the fastest of several
+/// ways, on a GPU by this program's own, with nothing else in between.
+double ceiling_flops(const ModelSpec& model, const Arguments& arguments, const CudaOptions& cuda) {
   const std::vector<LinearShape> layers =
       linear_layers(model, arguments.batch * arguments.sequence);
   double flops = 0.0;
@@ -73,89 +90,168 @@ double ceiling_flops(const ModelSpec& model, const Arguments& arguments) {
              static_cast<double>(layer.outputs) * static_cast<double>(layer.count);
   }
   const DType dtype = arguments.precision == "bf16" ? DType::kBF16 : DType::kF32;
-  return flops / matmul_ceiling_seconds(layers, dtype, arguments.threads);
+  if (!arguments.on_gpu()) {
+    return flops / matmul_ceiling_seconds(layers, dtype, arguments.threads);
+  }
+  Backend backend = make_cuda_backend(0, cuda);
+  return flops / product_seconds(backend, layers, dtype);
 }
 
-int run(const Arguments& arguments) {
-  const Config config = config_for(arguments);
-  const ModelSpec& model = config.model;
-  const auto world = make_local_rendezvous(1);
-  Engine engine(config, *world[0], make_cpu_backend(arguments.threads), arguments.threads);
-  const LoadBatch load = [&](std::int64_t first, std::span<std::int32_t> inputs,
-                             std::span<std::int32_t> targets) {
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const auto words = philox(7, static_cast<std::uint64_t>(first) + i, 0);
-      inputs[i] =
-          static_cast<std::int32_t>(words[0] % static_cast<std::uint32_t>(model.vocab_size));
-      targets[i] =
-          static_cast<std::int32_t>(words[1] % static_cast<std::uint32_t>(model.vocab_size));
-    }
-  };
+/// Peaks, in bytes.
+struct Memory {
+  std::int64_t planned = 0;
+  std::int64_t expected = 0;  ///< with what is beside the plan (library_overhead.h)
+  std::int64_t peak = 0;
+};
 
-  std::vector<double> steps;
-  StepTimes phases;
+Memory memory_of(const Config& config, Engine& engine, int threads) {
+  const std::int64_t planned = engine.plan().memory.bytes();
+  const auto readings = engine.device().readings();
+  if (readings) {
+    const MemoryInfo info = engine.device().memory_info();
+    // Nobody else is on the GPU: what is not free is this process's, its context included.
+    return {.planned = planned,
+            .expected = planned + total_bytes(cuda_library_overhead(config, engine.plan())),
+            .peak = std::max(readings->peak_bytes, info.total_bytes - info.available_bytes)};
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return {.planned = planned,
+          .expected = planned + total_bytes(cpu_library_overhead(config, engine.plan(), threads)),
+          .peak = usage.ru_maxrss * 1024};
+}
+
+LoadBatch random_tokens(const ModelSpec& model) {
+  const auto size = static_cast<std::uint32_t>(model.vocab_size);
+  return
+      [size](std::int64_t first, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+          const auto words = philox(7, static_cast<std::uint64_t>(first) + i, 0);
+          inputs[i] = static_cast<std::int32_t>(words[0] % size);
+          targets[i] = static_cast<std::int32_t>(words[1] % size);
+        }
+      };
+}
+
+struct Measured {
+  std::vector<double> steps;  ///< seconds
+  StepTimes phases;           ///< of all of them, on the host's clock
+  double last_loss = 0.0;     ///< mean over a step's tokens
+};
+
+Measured measure(const Arguments& arguments, Engine& engine, const LoadBatch& load) {
+  Measured measured;
   std::int64_t done = 0;
   const auto step = [&] {
     const Clock::time_point start = Clock::now();
     const EngineStep result =
-        engine.train_step(load, done * arguments.batch,
+        engine.train_step(load, done * arguments.samples(),
                           {.learning_rate = 1e-4, .update = done + 1, .gradient_clipping = 1.0});
     ++done;
-    phases.forward += result.times.forward;
-    phases.backward += result.times.backward;
-    phases.optimizer += result.times.optimizer;
+    measured.phases.forward += result.times.forward;
+    measured.phases.backward += result.times.backward;
+    measured.phases.optimizer += result.times.optimizer;
+    measured.last_loss = result.local_loss_sum / arguments.tokens();
     return seconds_since(start);
   };
-  step();  // first touch, primitive creation
-  step();
-  phases = {};
-  const Clock::time_point start = Clock::now();
-  while (seconds_since(start) < arguments.seconds || steps.size() < 3) {
-    steps.push_back(step());
+  for (int i = 0; i < arguments.warm_up; ++i) {
+    step();  // first touch, primitive creation
   }
+  measured.phases = {};
+  const Clock::time_point start = Clock::now();
+  const auto fewest = static_cast<std::size_t>(arguments.fewest_steps);
+  while (seconds_since(start) < arguments.seconds || measured.steps.size() < fewest) {
+    measured.steps.push_back(step());
+  }
+  return measured;
+}
 
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto tokens = static_cast<double>(arguments.batch * arguments.sequence);
-  const double rate = tokens / median(steps);
+nlohmann::ordered_json result_of(const Arguments& arguments) {
+  const Config config = config_for(arguments);
+  const ModelSpec& model = config.model;
+  const CudaOptions cuda;
+  const auto world = make_local_rendezvous(1);
+  Measured measured;
+  Memory memory;
+  std::string device;
+  std::optional<DeviceReadings> readings;
+  std::optional<Accelerator> sheet;
+  {
+    Engine engine(
+        config, *world[0],
+        arguments.on_gpu() ? make_cuda_backend(0, cuda) : make_cpu_backend(arguments.threads),
+        arguments.threads);
+    measured = measure(arguments, engine, random_tokens(model));
+    memory = memory_of(config, engine, arguments.threads);
+    device = engine.device().description();
+    readings = engine.device().readings();
+    sheet = accelerator_of_model(engine.device().model());
+  }  // the ceiling is measured with the memory free again
+  std::vector<double>& steps = measured.steps;
+  const double rate = arguments.tokens() / median(steps);
   const double model_flops = rate * model.flops_per_token(arguments.sequence);
-  const double ceiling = ceiling_flops(model, arguments);
+  const double ceiling = ceiling_flops(model, arguments, cuda);
   const auto count = static_cast<double>(steps.size());
-  const nlohmann::ordered_json result{
+  nlohmann::ordered_json result{
       {"program", "dstrain"},
       {"config", arguments.config},
+      {"device", device},
       {"batch", arguments.batch},
+      {"accumulation", arguments.accumulation},
       {"sequence", arguments.sequence},
       {"precision", arguments.precision},
       {"threads", arguments.threads},
       {"steps", steps.size()},
+      {"loss", measured.last_loss},
       {"tokens_per_second", rate},
-      {"tokens_per_second_min", tokens / *std::max_element(steps.begin(), steps.end())},
-      {"tokens_per_second_max", tokens / *std::min_element(steps.begin(), steps.end())},
+      {"tokens_per_second_min", arguments.tokens() / *std::max_element(steps.begin(), steps.end())},
+      {"tokens_per_second_max", arguments.tokens() / *std::min_element(steps.begin(), steps.end())},
       {"model_flops_per_second", model_flops},
       {"matmul_ceiling_flops_per_second", ceiling},
       {"share_of_ceiling", model_flops / ceiling},
-      {"forward_ms", phases.forward / count * 1e3},
-      {"backward_ms", phases.backward / count * 1e3},
-      {"optimizer_ms", phases.optimizer / count * 1e3},
-      {"planned_bytes", engine.plan().memory.bytes()},
-      {"peak_memory_bytes", usage.ru_maxrss * 1024}};
+      {"model_flops_utilization", nullptr},
+      {"forward_ms", measured.phases.forward / count * 1e3},
+      {"backward_ms", measured.phases.backward / count * 1e3},
+      {"optimizer_ms", measured.phases.optimizer / count * 1e3},
+      {"planned_bytes", memory.planned},
+      {"expected_bytes", memory.expected},
+      {"peak_memory_bytes", memory.peak}};
+  if (sheet && arguments.precision == "bf16") {
+    result["model_flops_utilization"] = model_flops / sheet->flops;
+  }
+  if (readings && readings->compute_mhz) result["compute_mhz"] = *readings->compute_mhz;
+  if (readings && readings->watts) result["watts"] = *readings->watts;
+  return result;
+}
+
+void print(const Arguments& arguments, const nlohmann::ordered_json& result) {
+  const auto number = [&](const char* key) { return result[key].get<double>(); };
+  fmt::print("{} {} batch {} × {} sequence {} on {}: {:.0f} tokens/s ({:.0f}-{:.0f}, {} steps)\n",
+             arguments.config, arguments.precision, arguments.batch, arguments.accumulation,
+             arguments.sequence, result["device"].get<std::string>(), number("tokens_per_second"),
+             number("tokens_per_second_min"), number("tokens_per_second_max"),
+             result["steps"].get<int>());
+  fmt::print("  model {:.0f} GFLOP/s, {:.0f} % of the matmul ceiling ({:.0f} GFLOP/s)",
+             number("model_flops_per_second") / 1e9, 100.0 * number("share_of_ceiling"),
+             number("matmul_ceiling_flops_per_second") / 1e9);
+  if (!result["model_flops_utilization"].is_null()) {
+    fmt::print(", MFU {:.1f} %", 100.0 * number("model_flops_utilization"));
+  }
+  fmt::print("\n  forward {:.1f} ms, backward {:.1f} ms, optimizer {:.1f} ms\n",
+             number("forward_ms"), number("backward_ms"), number("optimizer_ms"));
+  constexpr double kGiB = 0x1p30;
+  fmt::print("  memory: planned {:.2f} GiB, with libraries {:.2f} GiB, peak {:.2f} GiB\n",
+             number("planned_bytes") / kGiB, number("expected_bytes") / kGiB,
+             number("peak_memory_bytes") / kGiB);
+}
+
+int run(const Arguments& arguments) {
+  const nlohmann::ordered_json result = result_of(arguments);
   if (arguments.json) {
     fmt::print("{}\n", result.dump());
-    return 0;
+  } else {
+    print(arguments, result);
   }
-  fmt::print("{} {} batch {} sequence {} threads {}: {:.0f} tokens/s ({:.0f}-{:.0f}, {} steps)\n",
-             arguments.config, arguments.precision, arguments.batch, arguments.sequence,
-             arguments.threads, rate, result["tokens_per_second_min"].get<double>(),
-             result["tokens_per_second_max"].get<double>(), steps.size());
-  fmt::print("  model {:.0f} GFLOP/s, {:.0f} % of the matmul ceiling ({:.0f} GFLOP/s)\n",
-             model_flops / 1e9, 100.0 * model_flops / ceiling, ceiling / 1e9);
-  fmt::print("  forward {:.1f} ms, backward {:.1f} ms, optimizer {:.1f} ms\n",
-             phases.forward / count * 1e3, phases.backward / count * 1e3,
-             phases.optimizer / count * 1e3);
-  fmt::print("  memory: planned {:.2f} GiB, peak resident {:.2f} GiB\n",
-             static_cast<double>(engine.plan().memory.bytes()) / (1 << 30),
-             static_cast<double>(usage.ru_maxrss) * 1024 / (1 << 30));
   return 0;
 }
 
@@ -166,14 +262,27 @@ int main(int argc, char** argv) {
   dstrain::bench::Arguments arguments;
   CLI::App app("Trains a config's model on random tokens and says how fast that goes.");
   app.add_option("--config", arguments.config, "a dstrain config")->required();
-  app.add_option("--batch", arguments.batch, "sequences of a step")->capture_default_str();
+  app.add_option("--batch", arguments.batch, "sequences of a micro-batch")->capture_default_str();
+  app.add_option("--accumulation", arguments.accumulation, "micro-batches of a step")
+      ->capture_default_str();
   app.add_option("--sequence", arguments.sequence, "tokens of a sequence")->capture_default_str();
   app.add_option("--precision", arguments.precision, "fp32 or bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
+  app.add_option("--set", arguments.overrides, "KEY=VALUE over the config's, as dstrain takes it");
+  app.add_option("--device", arguments.device, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   app.add_option("--threads", arguments.threads, "compute threads")->capture_default_str();
   app.add_option("--seconds", arguments.seconds, "how long to measure")->capture_default_str();
+  app.add_option("--warm-up", arguments.warm_up, "steps before")->capture_default_str();
+  app.add_option("--fewest-steps", arguments.fewest_steps, "to measure")->capture_default_str();
   app.add_flag("--json", arguments.json, "one JSON object on stdout");
   CLI11_PARSE(app, argc, argv);
-  return dstrain::bench::run(arguments);
+  try {
+    return dstrain::bench::run(arguments);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_step: {}\n", error.what());
+    return 1;
+  }
 }
