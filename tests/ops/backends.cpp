@@ -1,5 +1,6 @@
 // Every instruction set of the CPU, and every GPU: those with DSTRAIN_TEST_ATTENTION=cudnn attend
-// through cuDNN (scripts/gpu_check).
+// through cuDNN, and with DSTRAIN_TEST_ALGORITHMS=FILE take the algorithms of matrix products that
+// are timed and kept there (scripts/gpu_check).
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -20,10 +21,13 @@ std::vector<BackendUnderTest> backends_under_test() {
   const AttentionKernels attention = wanted != nullptr && std::string_view(wanted) == "cudnn"
                                          ? AttentionKernels::kCudnn
                                          : AttentionKernels::kOwn;
+  const char* const kept_in = std::getenv("DSTRAIN_TEST_ALGORITHMS");
+  const std::string algorithms = kept_in == nullptr ? "" : kept_in;
   for (std::size_t index = 0; index < found.names.size(); ++index) {
     backends.push_back({.name = "cuda " + found.names[index], .make = [=](int /*threads*/) {
-                          return make_cuda_backend(static_cast<int>(index),
-                                                   {.attention = attention});
+                          return make_cuda_backend(
+                              static_cast<int>(index),
+                              {.matmul_algorithms_file = algorithms, .attention = attention});
                         }});
   }
   static const bool told = [] {
