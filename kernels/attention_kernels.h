@@ -8,7 +8,7 @@ namespace dstrain {
 enum class AttentionKernels : std::uint8_t {
   kOwn,    ///< dstrain's
   kCudnn,  ///< cuDNN's, where it has some that give the same result in every run
-  kFaster  ///< per shape whichever a measurement finds to be faster, which may differ between runs
+  kFaster  ///< per shape whichever a measurement finds to be faster, kept as algorithms of products
 };
 
 /// Bytes beside the plan that a pass through cuDNN may take. One that wants more is left to

@@ -1,10 +1,12 @@
 #include "kernels/cuda/attention_choice.h"
 
-#include <chrono>
+#include <stdexcept>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/timing.h"
 
 namespace dstrain {
 namespace {
@@ -20,19 +22,16 @@ std::string describe(const AttentionPass& p) {
                      s.head_dim, name_of(p.dtype));
 }
 
-/// Milliseconds of one run, once the first has loaded kernels and taken scratch.
-template <typename F>
-double time_ms(cudaStream_t stream, F&& run) {
-  constexpr int kRuns = 8;
-  run();
-  cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize before timing attention");
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < kRuns; ++i) {
-    run();
-  }
-  cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize after timing attention");
-  const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
-  return passed.count() / kRuns;
+/// In the file.
+constexpr const char* kOwnName = "dstrain";
+constexpr const char* kCudnnName = "cuDNN";
+
+/// "NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors, cuDNN 9.19.0".
+std::string device_name(int device, const std::string& library) {
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return fmt::format("{}, sm_{}{}, {} multiprocessors, {}", properties.name, properties.major,
+                     properties.minor, properties.multiProcessorCount, library);
 }
 
 }  // namespace
@@ -41,7 +40,7 @@ void AttentionChoice::run(const AttentionPass& pass,
                           const AttentionPointers& pointers,
                           cudaStream_t stream,
                           const std::function<void()>& own) {
-  if (wanted_ == AttentionKernels::kOwn) {
+  if (options_.wanted == AttentionKernels::kOwn) {
     own();
     return;
   }
@@ -70,16 +69,34 @@ bool AttentionChoice::choose_cudnn(const AttentionPass& pass,
                      cudnn_->name(), why_not));
     return false;
   }
-  if (wanted_ == AttentionKernels::kCudnn) {
+  if (options_.wanted == AttentionKernels::kCudnn) {
     tell(fmt::format("{}: {}'s kernels", description, cudnn_->name()));
     return true;
   }
-  const double cudnn_ms = time_ms(stream, [&] { cudnn_->run(pass, pointers, stream); });
-  const double own_ms = time_ms(stream, own);
-  const bool is_faster = cudnn_ms < own_ms;
-  tell(fmt::format("{}: {} {:.3f} ms, dstrain's kernels {:.3f} ms: {}", description, cudnn_->name(),
-                   cudnn_ms, own_ms, is_faster ? "cuDNN's" : "dstrain's"));
-  return is_faster;
+  const auto measured = [&] { return measure(pass, pointers, stream, own); };
+  const ChosenAlgorithm chosen =
+      file_ == nullptr ? measured() : file_->choose(description, measured);
+  if (chosen.name != kOwnName && chosen.name != kCudnnName) {
+    throw std::runtime_error(fmt::format("{}: {} by \"{}\": expected \"{}\" or \"{}\"",
+                                         file_->path(), description, chosen.name, kOwnName,
+                                         kCudnnName));
+  }
+  tell(fmt::format("{}: {}'s kernels, {:.0f} µs", description, chosen.name, chosen.microseconds));
+  return chosen.name == kCudnnName;
+}
+
+/// On these operands: everything that is written is written anew by each run.
+ChosenAlgorithm AttentionChoice::measure(const AttentionPass& pass,
+                                         const AttentionPointers& pointers,
+                                         cudaStream_t stream,
+                                         const std::function<void()>& own) {
+  const std::vector<double> microseconds =
+      microseconds_of({own, [&] { cudnn_->run(pass, pointers, stream); }}, stream);
+  tell(fmt::format("{}: dstrain's kernels take {:.0f} µs, {}'s {:.0f} µs", describe(pass),
+                   microseconds[0], cudnn_->name(), microseconds[1]));
+  return microseconds[1] < microseconds[0]
+             ? ChosenAlgorithm{.name = kCudnnName, .microseconds = microseconds[1]}
+             : ChosenAlgorithm{.name = kOwnName, .microseconds = microseconds[0]};
 }
 
 bool AttentionChoice::is_open() {
@@ -88,8 +105,11 @@ bool AttentionChoice::is_open() {
   }
   try {
     cudnn_ = std::make_unique<CudnnAttention>(device_);
+    if (options_.wanted == AttentionKernels::kFaster && !options_.file.empty()) {
+      file_ = std::make_unique<AlgorithmFile>(options_.file, device_name(device_, cudnn_->name()));
+    }
   } catch (const CudaError& error) {
-    if (wanted_ == AttentionKernels::kCudnn) {
+    if (options_.wanted == AttentionKernels::kCudnn) {
       throw;
     }
     is_missing_ = true;
@@ -99,8 +119,8 @@ bool AttentionChoice::is_open() {
 }
 
 void AttentionChoice::tell(const std::string& sentence) const {
-  if (tell_) {
-    tell_(sentence);
+  if (options_.tell) {
+    options_.tell(sentence);
   }
 }
 

@@ -22,7 +22,10 @@ class CudaOps final : public Ops {
         faults_(device.faults()),
         matmul_(device.index(),
                 {.tf32 = options.tf32, .algorithms_file = options.matmul_algorithms_file}),
-        attention_(device.index(), options.attention, options.tell) {}
+        attention_(device.index(),
+                   {.wanted = options.attention,
+                    .file = options.matmul_algorithms_file,
+                    .tell = options.tell}) {}
 
   void linear_forward(
       ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) override;

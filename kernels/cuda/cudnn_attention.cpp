@@ -57,7 +57,8 @@ const std::string& CudnnAttention::why_not(const AttentionPass& pass) {
   return found->second.why_none;
 }
 
-Planned CudnnAttention::Impl::make(const AttentionPass& pass) {
+/// A version of cuDNN that refuses a graph, or knows no plan for it, leaves the pass to others.
+Planned CudnnAttention::Impl::make(const AttentionPass& pass) try {
   CudnnGraph graph(cudnn);
   if (pass.pass == Pass::kForward) {
     sdpa::add_forward(graph, pass.shape, pass.dtype);
@@ -70,6 +71,8 @@ Planned CudnnAttention::Impl::make(const AttentionPass& pass) {
     made.why_none.clear();
   }
   return made;
+} catch (const CudaError& error) {
+  return {.plan = nullptr, .why_none = error.what()};
 }
 
 void CudnnAttention::run(const AttentionPass& pass,

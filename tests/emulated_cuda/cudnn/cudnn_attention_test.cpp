@@ -1,18 +1,47 @@
 // attention_test.cpp with cuDNN's kernels wanted, and what is told of choices.
 #include "kernels/cuda/cudnn_attention.h"
 
-#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
 
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "tests/emulated_cuda/cudnn/emulated_cudnn_graph.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
 namespace {
 
+/// A file's path that nothing is at.
+std::string scratch_file() {
+  const auto path = std::filesystem::temp_directory_path() /
+                    fmt::format("dstrain-attention-choices-{}.jsonl", getpid());
+  std::filesystem::remove(path);
+  return path.string();
+}
+
+/// Writes `kernels` into every line of a file of choices.
+void replace_algorithms(const std::string& file, const std::string& kernels) {
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  const std::regex chosen(R"("algorithm": *"[^"]*")");
+  std::ofstream(file) << std::regex_replace(text.str(), chosen,
+                                            "\"algorithm\":\"" + kernels + "\"");
+}
+
 /// Attention forward and backward, of ones, with `wanted`; what was told.
-std::vector<std::string> told_of(AttentionKernels wanted, const AttentionShape& shape, int times) {
+std::vector<std::string> told_of(AttentionKernels wanted,
+                                 const AttentionShape& shape,
+                                 int times,
+                                 const std::string& file = "") {
   std::vector<std::string> told;
-  Lab lab(make_cuda_backend(
-      0, {.attention = wanted, .tell = [&](const std::string& line) { told.push_back(line); }}));
+  Lab lab(make_cuda_backend(0, {.matmul_algorithms_file = file,
+                                .attention = wanted,
+                                .tell = [&](const std::string& line) { told.push_back(line); }}));
   const std::int64_t tokens = shape.batch * shape.sequence;
   const std::int64_t width = shape.query_heads * shape.head_dim;
   const std::int64_t packed = width + 2 * shape.key_value_heads * shape.head_dim;
@@ -45,10 +74,40 @@ TEST_CASE("attention's kernels are chosen once per pass and shape, and told", "[
         std::vector<std::string>{"attention forward 2×5×4/2×16 bf16: cuDNN 9.19.0's kernels",
                                  "attention backward 2×5×4/2×16 bf16: cuDNN 9.19.0's kernels"});
   const auto measured = told_of(AttentionKernels::kFaster, shape, 3);
-  REQUIRE(measured.size() == 2);
-  for (const std::string& line : measured) {
-    CHECK_THAT(line, Catch::Matches("attention (forward|backward) 2×5×4/2×16 bf16: cuDNN 9.19.0 "
-                                    "[0-9.]+ ms, dstrain's kernels [0-9.]+ ms: (cuDNN|dstrain)'s"));
+  REQUIRE(measured.size() == 4);  // per pass both times, and the choice
+  CHECK_THAT(measured[0],
+             Catch::Matches("attention forward 2×5×4/2×16 bf16: dstrain's kernels take "
+                            "[0-9]+ µs, cuDNN 9.19.0's [0-9]+ µs"));
+  CHECK_THAT(measured[3], Catch::Matches("attention backward 2×5×4/2×16 bf16: (cuDNN|dstrain)'s "
+                                         "kernels, [0-9]+ µs"));
+}
+
+TEST_CASE("a choice that the file has is made again without measuring", "[cuda][cudnn]") {
+  const AttentionShape shape{2, 5, 4, 2, 16};
+  const std::string file = scratch_file();
+  CHECK(told_of(AttentionKernels::kFaster, shape, 1, file).size() == 4);
+  // As another rank may have chosen, whatever a measurement here would say.
+  for (const std::string kernels : {"cuDNN", "dstrain"}) {
+    replace_algorithms(file, kernels);
+    const auto again = told_of(AttentionKernels::kFaster, shape, 1, file);
+    CHECK(again.size() == 2);
+    for (const std::string& line : again) {
+      CHECK_THAT(line, Catch::Contains(": " + kernels + "'s kernels, "));
+    }
+  }
+  replace_algorithms(file, "magic");
+  CHECK_THROWS_WITH(told_of(AttentionKernels::kFaster, shape, 1, file),
+                    Catch::Contains("by \"magic\": expected \"dstrain\" or \"cuDNN\""));
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("what cuDNN refuses is left to dstrain's kernels, with its reason", "[cuda][cudnn]") {
+  for (const AttentionKernels wanted : {AttentionKernels::kCudnn, AttentionKernels::kFaster}) {
+    const auto told = told_of(wanted, {1, 5, 2, 2, emulated::kRefusedDim}, 2);
+    REQUIRE(told.size() == 2);
+    CHECK_THAT(told[0], Catch::Contains("attention forward 1×5×2×104 bf16: dstrain's kernels, as "
+                                        "cuDNN 9.19.0 has no plan for it: cudnnBackendFinalize "
+                                        "(tensor) failed"));
   }
 }
 

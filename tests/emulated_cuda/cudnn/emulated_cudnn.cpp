@@ -1,6 +1,7 @@
 // cuDNN of the emulated GPU: descriptors with cuDNN's rules (what is set must be finalized, what is
 // finalized stays), and graphs that are interpreted operation by operation
 // (emulated_cudnn_graph.h).
+#include <array>
 #include <cstring>
 
 #include "kernels/cuda/cudnn.h"
@@ -54,6 +55,19 @@ cudnnStatus_t set_attribute(cudnnBackendDescriptor_t raw,
   std::vector<std::byte>& bytes = content.values[name];
   bytes.resize(static_cast<std::size_t>(count) * bytes_of(type));
   std::memcpy(bytes.data(), values, bytes.size());
+  return CUDNN_STATUS_SUCCESS;
+}
+
+/// Refuses tensors of kRefusedDim columns.
+cudnnStatus_t finalize(cudnnBackendDescriptor_t raw) {
+  CudnnContent& content = *descriptor_of(raw).content;
+  if (const auto dims = content.values.find(CUDNN_ATTR_TENSOR_DIMENSIONS);
+      dims != content.values.end()) {
+    std::array<std::int64_t, 4> values{};
+    std::memcpy(values.data(), dims->second.data(), sizeof(values));
+    if (values[3] == emulated::kRefusedDim) return CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
+  }
+  content.is_final = true;
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -152,10 +166,7 @@ Cudnn open_cudnn() {
   };
   cudnn.set_attribute = set_attribute;
   cudnn.get_attribute = get_attribute;
-  cudnn.finalize = [](cudnnBackendDescriptor_t descriptor) {
-    descriptor_of(descriptor).content->is_final = true;
-    return CUDNN_STATUS_SUCCESS;
-  };
+  cudnn.finalize = finalize;
   cudnn.execute = execute;
   return cudnn;
 }

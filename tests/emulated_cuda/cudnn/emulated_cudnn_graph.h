@@ -23,6 +23,8 @@ struct CudnnContent {
   std::map<cudnnBackendAttributeName_t, std::vector<std::shared_ptr<CudnnContent>>> references;
 };
 
+/// A last dim that this cuDNN does not take.
+constexpr std::int64_t kRefusedDim = 104;
 /// Bytes that a plan asks for, and looks for when it runs.
 constexpr std::int64_t kCudnnWorkspace = 4096;
 
