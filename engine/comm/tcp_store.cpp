@@ -41,7 +41,7 @@ class TcpStore final : public Store {
         port_(port),
         token_(std::move(token)),
         connect_deadline_(connect_deadline) {
-    keep(open_connection());
+    keep(open_connection(connect_deadline_));
   }
 
   void set(std::string_view key, std::string_view value) override {
@@ -84,8 +84,8 @@ class TcpStore final : public Store {
     protocol::append(frame, kind);
     protocol::append(frame, static_cast<std::uint16_t>(key.size()));
     frame.append(key).append(argument);
-    Fd connection = take_or_open();
     try {
+      Fd connection = take_or_open();
       const Clock::time_point deadline = Clock::now() + timeout + kAnswerGrace;
       send_all(connection, frame, deadline);
       const std::string head = receive_exactly(connection, sizeof(std::uint32_t), deadline);
@@ -98,6 +98,8 @@ class TcpStore final : public Store {
       keep(std::move(connection));
       return {.status = protocol::Status{static_cast<std::uint8_t>(body[0])},
               .value = body.substr(1)};
+    } catch (const StoreRefused&) {
+      throw;
     } catch (const std::runtime_error& failure) {
       throw PeerLost(fmt::format("{} of key \"{}\": lost the store at {}, which rank 0 serves ({})",
                                  what, key, address(), failure.what()));
@@ -113,7 +115,7 @@ class TcpStore final : public Store {
         return connection;
       }
     }
-    return open_connection();
+    return open_connection(std::min<milliseconds>(connect_deadline_, kAnswerGrace));
   }
 
   void keep(Fd connection) {
@@ -121,9 +123,10 @@ class TcpStore final : public Store {
     idle_.push_back(std::move(connection));
   }
 
-  // Ranks start in any order, so nobody listening is no reason to give up before the deadline.
-  Fd open_connection() const {
-    const Clock::time_point deadline = Clock::now() + connect_deadline_;
+  // Ranks start in any order, so nobody listening is no reason to give up before the deadline. That
+  // is short once the server was there: then it is gone, or answers like any request.
+  Fd open_connection(milliseconds patience) const {
+    const Clock::time_point deadline = Clock::now() + patience;
     milliseconds pause = kFirstPause;
     for (;;) {
       try {
@@ -135,7 +138,7 @@ class TcpStore final : public Store {
           throw Timeout(fmt::format(
               "no store answered at {} within {:.3g} s (last try: {}); rank 0 serves it: has it "
               "started, and are MASTER_ADDR and MASTER_PORT right?",
-              address(), seconds(connect_deadline_), failure.what()));
+              address(), seconds(patience), failure.what()));
         }
         std::this_thread::sleep_for(pause);
         pause = std::min(2 * pause, kLongestPause);

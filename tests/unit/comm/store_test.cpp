@@ -131,6 +131,9 @@ TEST_CASE("the end of the server is PeerLost, at once, for waiting clients too",
   const auto start = Clock::now();
   CHECK_THAT(thrown<PeerLost>([&] { (void)store->get("never", 30s); }),
              Contains("never") && Contains("rank 0"));
+  // And for a call that would want a new connection.
+  CHECK_THAT(thrown<PeerLost>([&] { (void)store->add("count", 1); }),
+             Contains("add of key \"count\"") && Contains("refused"));
   CHECK(seconds_since(start) < 2.0);
 }
 
