@@ -88,7 +88,9 @@ void NcclComm::connect(const NcclGroup& group,
   const auto size = static_cast<int>(group.members.size());
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  ncclResult_t status = nccl_.comm_init_rank_config(&comm_, size, id, group.rank, &config);
+  ncclComm_t comm = nullptr;
+  ncclResult_t status = nccl_.comm_init_rank_config(&comm, size, id, group.rank, &config);
+  comm_ = comm;
   if (status == ncclSuccess || status == ncclInProgress) {
     status = wait({.deadline = deadline, .notices = &notices});
   }
@@ -107,12 +109,16 @@ void NcclComm::connect(const NcclGroup& group,
 }
 
 ncclResult_t NcclComm::async_error() {
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const ncclComm_t comm = comm_;
+  if (comm == nullptr) {
     return ncclInvalidUsage;
   }
+  if (!lock) {
+    return ncclInProgress;
+  }
   ncclResult_t state = ncclSuccess;
-  const ncclResult_t status = nccl_.comm_get_async_error(comm_, &state);
+  const ncclResult_t status = nccl_.comm_get_async_error(comm, &state);
   return status == ncclSuccess ? state : status;
 }
 
@@ -143,10 +149,11 @@ ncclResult_t NcclComm::wait(const Patience& patience) {
 }
 
 void NcclComm::abort() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (comm_ != nullptr) {
-    (void)nccl_.comm_abort(comm_);
-    comm_ = nullptr;
+  constexpr std::chrono::seconds kForCalls{1};
+  std::unique_lock lock(mutex_, std::defer_lock);
+  (void)lock.try_lock_for(kForCalls);
+  if (const ncclComm_t comm = comm_.exchange(nullptr); comm != nullptr) {
+    (void)nccl_.comm_abort(comm);
   }
 }
 
@@ -164,8 +171,7 @@ bool NcclComm::leave(NcclNotices& notices, std::chrono::milliseconds timeout) no
     return false;
   }
   const std::lock_guard lock(mutex_);
-  (void)nccl_.comm_destroy(comm_);
-  comm_ = nullptr;
+  (void)nccl_.comm_destroy(comm_.exchange(nullptr));
   return true;
 }
 

@@ -2,6 +2,7 @@
 // and are asked after. So any thread may end it, at any time, and no other is left in a call.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -38,10 +39,13 @@ class NcclComm {
     return status == ncclInProgress ? wait({}) : status;
   }
 
-  /// What NCCL's own threads have met with; ncclInvalidUsage after an abort.
+  /// What NCCL's own threads have met with; ncclInvalidUsage after an abort; ncclInProgress also
+  /// while another thread is in a call.
   [[nodiscard]] ncclResult_t async_error();
 
-  /// Ends NCCL's kernels, so that streams go on, without results. Later calls do nothing.
+  /// Ends NCCL's kernels, so that streams go on, without results. Later calls do nothing. A call
+  /// that does not come back, as where CUDA's queue is full behind a kernel that waits, is ended by
+  /// it too: waited for shortly, then aborted under its feet.
   void abort() noexcept;
   /// Together with the other members, once everything is done; where they do not come by then, or
   /// have given up, aborts and returns false.
@@ -64,14 +68,15 @@ class NcclComm {
   [[nodiscard]] ncclResult_t begin(Calls&& calls) {
     const BlockSignals block;  // NCCL may start threads
     const std::lock_guard lock(mutex_);
-    return comm_ == nullptr ? ncclInvalidUsage : calls(comm_);
+    const ncclComm_t comm = comm_;
+    return comm == nullptr ? ncclInvalidUsage : calls(comm);
   }
   /// Until what was begun is no longer in progress, or patience ends: then ncclInProgress.
   [[nodiscard]] ncclResult_t wait(const Patience& patience);
 
   const Nccl nccl_;
-  std::mutex mutex_;  // a call at a time; none after the last
-  ncclComm_t comm_ = nullptr;
+  std::timed_mutex mutex_;  // a call at a time; none after the last
+  std::atomic<ncclComm_t> comm_{nullptr};
 };
 
 }  // namespace dstrain

@@ -24,6 +24,7 @@ namespace {
 struct Member : Place {
   std::uint64_t rounds = 0;
   std::atomic<ncclResult_t> error{ncclSuccess};
+  std::atomic<bool> calls_block{false};
   // Of the call that is in progress: how often it must be asked after, what else it waits for, and
   // what it then does.
   int questions = 0;
@@ -95,6 +96,11 @@ ncclResult_t collective(ncclComm_t comm, const Part& part, cudaStream_t stream) 
   const std::shared_ptr<Member> shared = comm->member;
   const std::uint64_t number = member.rounds++;
   const auto meeting = member.meeting;
+  if (member.calls_block) {
+    std::unique_lock lock(meeting->mutex);
+    meeting->changed.wait(lock, [&] { return shared->aborted; });
+    return ncclSystemError;
+  }
   if (number == 0) {
     const std::lock_guard lock(meeting->mutex);
     ++meeting->called;
@@ -233,6 +239,13 @@ void set_nccl_async_error(int rank, ncclResult_t error) {
   const std::lock_guard lock(world().mutex);
   for (const auto& [comm, member] : world().live) {
     if (member->rank == rank) member->error = error;
+  }
+}
+
+void block_nccl_calls(int rank) {
+  const std::lock_guard lock(world().mutex);
+  for (const auto& [comm, member] : world().live) {
+    if (member->rank == rank) member->calls_block = true;
   }
 }
 

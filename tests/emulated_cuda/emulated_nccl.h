@@ -16,4 +16,8 @@ int num_live_nccl_comms();
 /// From now on, what the communicators of rank `rank` are asked for asynchronous errors.
 void set_nccl_async_error(int rank, ncclResult_t error);
 
+/// From now on, calls of rank `rank` for collectives come back only when it is aborted, as where a
+/// kernel that waits has filled CUDA's queue.
+void block_nccl_calls(int rank);
+
 }  // namespace dstrain::emulated

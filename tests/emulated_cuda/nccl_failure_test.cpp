@@ -137,6 +137,28 @@ TEST_CASE("so it is at the first collective, where NCCL keeps the host waiting",
   check_absent_member(0);
 }
 
+TEST_CASE("a call of NCCL's that does not come back is a Timeout too", "[nccl]") {
+  std::array<std::string, 2> told;
+  const auto start = Clock::now();
+  run_nccl_ranks(
+      2, [](int) { return with_timeout(kTimeout); },
+      [&](const NcclRank& rank) {
+        const OnGpu<float> values(rank.device, {1.0F});
+        rank.group.barrier();
+        if (rank.rank() == 0) {
+          emulated::block_nccl_calls(0);
+        }
+        told[static_cast<std::size_t>(rank.rank())] = outcome([&] {
+          all_reduce(rank, values, rank.stream());
+          rank.stream().synchronize();
+        });
+      });
+  CHECK_THAT(told[0], Contains("Timeout: all_reduce(f32[1]"));
+  CHECK_THAT(told[1], Contains("Timeout: all_reduce(f32[1]"));
+  CHECK(seconds_since(start) < 5.0);
+  CHECK(emulated::num_live_nccl_comms() == 0);
+}
+
 TEST_CASE("members whose calls differ over NCCL are told both at the deadline", "[nccl]") {
   std::array<std::string, 2> told;
   run_nccl_ranks(
