@@ -10,25 +10,11 @@
 #include <fmt/format.h>
 
 #include "engine/checkpoint/checkpoint_error.h"
+#include "kernels/core/caller_stream.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
 namespace {
-
-/// Host memory and nothing to wait for: the work runs in the caller's thread.
-class CallerStream final : public Stream {
- public:
-  bool is_inline() const override { return true; }
-  void enqueue(std::function<void()> task) override { task(); }
-  Event record() override { return {}; }
-  void wait(const Event& event) override {
-    if (event.stream != nullptr) {
-      event.stream->wait_until(event.ticket);
-    }
-  }
-  void wait_until(std::uint64_t) override {}
-  void synchronize() override {}
-};
 
 /// Communicators carry numbers: text travels as i32 words, the last one padded with zeros.
 std::int32_t words_for(std::int32_t bytes) {

@@ -12,7 +12,7 @@ namespace {
 
 class SoloCommunicator final : public Communicator {
  public:
-  explicit SoloCommunicator(std::string name) : name_(std::move(name)) {}
+  SoloCommunicator(std::string name, Device* device) : name_(std::move(name)), device_(device) {}
 
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 1; }
@@ -47,21 +47,24 @@ class SoloCommunicator final : public Communicator {
       throw PeerLost(fmt::format("{} in group {}: the group was aborted", name_of(op), name_));
     }
   }
-  static void copy(ConstTensor in, Tensor out, Stream& stream) {
-    if (in.data() != out.data() && in.bytes() > 0) {
+  void copy(ConstTensor in, Tensor out, Stream& stream) const {
+    if (device_ != nullptr) {
+      device_->copy(in, out, stream);
+    } else if (in.data() != out.data() && in.bytes() > 0) {
       stream.run(
           [in, out] { std::memmove(out.data(), in.data(), static_cast<std::size_t>(in.bytes())); });
     }
   }
 
   const std::string name_;
+  Device* const device_;
   std::atomic<bool> aborted_{false};
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_solo_communicator(std::string name) {
-  return std::make_unique<SoloCommunicator>(std::move(name));
+std::unique_ptr<Communicator> make_solo_communicator(std::string name, Device* device) {
+  return std::make_unique<SoloCommunicator>(std::move(name), device);
 }
 
 }  // namespace dstrain

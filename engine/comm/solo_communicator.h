@@ -9,6 +9,7 @@
 
 namespace dstrain {
 
-std::unique_ptr<Communicator> make_solo_communicator(std::string name);
+/// Tensors lie on `device`, which must outlive it; nullptr: in the host's memory.
+std::unique_ptr<Communicator> make_solo_communicator(std::string name, Device* device = nullptr);
 
 }  // namespace dstrain

@@ -133,6 +133,8 @@ class Device {
   [[nodiscard]] virtual std::string description() const = 0;
   /// Its product's name as its driver gives it: "NVIDIA H100 80GB HBM3"; of a processor "cpu".
   [[nodiscard]] virtual std::string model() const = 0;
+  /// The same in every process that computes on this very device, and on no other in the world.
+  [[nodiscard]] virtual std::string identity() const = 0;
   [[nodiscard]] virtual MemoryInfo memory_info() const = 0;
   /// At most a second old; nothing of a device that is the host itself.
   [[nodiscard]] virtual std::optional<DeviceReadings> readings() = 0;
@@ -146,6 +148,8 @@ class Device {
   /// the stream has passed the copy.
   virtual void copy_from_host(const void* host, Tensor device, Stream& stream) = 0;
   virtual void copy_to_host(ConstTensor device, void* host, Stream& stream) = 0;
+  /// Between two tensors of the device, of as many bytes each, that are one or do not overlap.
+  virtual void copy(ConstTensor from, Tensor to, Stream& stream) = 0;
   /// The stream that computes. Owned by the device.
   [[nodiscard]] virtual Stream& compute_stream() = 0;
   /// A stream beside it; `name` shows in traces and thread lists (≤ 15 characters).

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/utsname.h>
 
 #include "kernels/cpu/memory_info.h"
 #include "kernels/cpu/parallel_for.h"
@@ -72,6 +73,12 @@ std::string CpuDevice::description() const {
   return fmt::format("cpu, {} thread{}, {}", threads_, threads_ == 1 ? "" : "s", name_of(isa_));
 }
 
+std::string CpuDevice::identity() const {
+  utsname names{};
+  uname(&names);
+  return fmt::format("the memory of {}", names.nodename);
+}
+
 MemoryInfo CpuDevice::memory_info() const {
   return read_memory_info();
 }
@@ -110,6 +117,14 @@ void CpuDevice::copy_to_host(ConstTensor device, void* host, Stream& stream) {
       std::memcpy(host, device.data(), static_cast<std::size_t>(device.bytes()));
     }
   });
+}
+
+void CpuDevice::copy(ConstTensor from, Tensor to, Stream& stream) {
+  check(from.bytes() == to.bytes(), "a copy of {} bytes to {}", from.bytes(), to.bytes());
+  if (from.data() != to.data() && from.bytes() > 0) {
+    stream.run(
+        [=] { std::memcpy(to.data(), from.data(), static_cast<std::size_t>(from.bytes())); });
+  }
 }
 
 std::unique_ptr<Stream> CpuDevice::make_side_stream(const std::string& name) {

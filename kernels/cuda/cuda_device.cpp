@@ -88,6 +88,10 @@ std::optional<DeviceReadings> CudaDevice::readings() {
   return readings_;
 }
 
+std::string CudaDevice::identity() const {
+  return unique_cuda_name(index_);
+}
+
 MemoryInfo CudaDevice::memory_info() const {
   use();
   std::size_t available = 0;
@@ -179,6 +183,15 @@ void CudaDevice::copy_to_host(ConstTensor device, void* host, Stream& stream) {
     cuda_check(cudaMemcpyAsync(host, device.data(), static_cast<std::size_t>(device.bytes()),
                                cudaMemcpyDeviceToHost, handle_of(stream)),
                "cudaMemcpyAsync to the host");
+  }
+}
+
+void CudaDevice::copy(ConstTensor from, Tensor to, Stream& stream) {
+  check(from.bytes() == to.bytes(), "a copy of {} bytes to {}", from.bytes(), to.bytes());
+  if (from.data() != to.data() && from.bytes() > 0) {
+    cuda_check(cudaMemcpyAsync(to.data(), from.data(), static_cast<std::size_t>(from.bytes()),
+                               cudaMemcpyDeviceToDevice, handle_of(stream)),
+               "cudaMemcpyAsync on the device");
   }
 }
 

@@ -37,6 +37,8 @@ class CudaDevice final : public Device {
   /// "cuda:0, NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors, CUDA 13.0, driver 13.0".
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] std::string model() const override;
+  /// "GPU-8d5a…", as nvidia-smi -L prints it: also of a part of a GPU (MIG).
+  [[nodiscard]] std::string identity() const override;
   [[nodiscard]] MemoryInfo memory_info() const override;
   /// Where the driver does not tell what this process holds: regions and scratch, without what CUDA
   /// and its libraries take for themselves.
@@ -45,6 +47,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] DeviceMemory allocate_host(std::int64_t bytes, const std::string& what) override;
   void copy_from_host(const void* host, Tensor device, Stream& stream) override;
   void copy_to_host(ConstTensor device, void* host, Stream& stream) override;
+  void copy(ConstTensor from, Tensor to, Stream& stream) override;
   [[nodiscard]] Stream& compute_stream() override { return *compute_; }
   [[nodiscard]] std::unique_ptr<Stream> make_side_stream(const std::string& name) override;
 

@@ -43,6 +43,18 @@ std::string describe_cuda_device(int index) {
                      version_text(CUDART_VERSION), version_text(driver));
 }
 
+std::string unique_cuda_name(int index) {
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  std::string name = "GPU-";
+  for (std::size_t i = 0; i < sizeof(properties.uuid.bytes); ++i) {
+    const bool begins_group = i == 4 || i == 6 || i == 8 || i == 10;
+    name += fmt::format("{}{:02x}", begins_group ? "-" : "",
+                        static_cast<unsigned char>(properties.uuid.bytes[i]));
+  }
+  return name;
+}
+
 CudaDevices find_cuda_devices() {
   CudaDevices found{.built_with = "CUDA " + version_text(CUDART_VERSION)};
   int count = 0;

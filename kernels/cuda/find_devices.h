@@ -8,4 +8,7 @@ namespace dstrain {
 /// "NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors, CUDA 13.0, driver 13.0".
 std::string describe_cuda_device(int index);
 
+/// Its UUID: "GPU-8d5a…".
+std::string unique_cuda_name(int index);
+
 }  // namespace dstrain

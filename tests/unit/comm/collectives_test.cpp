@@ -76,7 +76,7 @@ std::int64_t mismatches(const std::vector<T>& got, const std::vector<T>& want) {
   return count;
 }
 
-const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kGloo};
+const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kGloo, Carrier::kStaged};
 
 template <typename T>
 void check_reductions(Communicator& group, std::int64_t elements, ReduceOp op) {
@@ -294,7 +294,7 @@ TEST_CASE("a group of one touches nothing and needs nobody", "[comm]") {
 TEST_CASE("groups of some members work side by side with the world", "[comm]") {
   const auto store = make_memory_store();
   const auto local = make_local_rendezvous(4);
-  for (const Carrier carrier : kCarriers) {
+  for (const Carrier carrier : {Carrier::kLocal, Carrier::kGloo}) {
     run_threads(4, [&](int rank) {
       const auto gloo =
           carrier == Carrier::kGloo

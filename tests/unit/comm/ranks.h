@@ -11,14 +11,18 @@
 #include <vector>
 
 #include "engine/comm/rendezvous.h"
+#include "engine/comm/staged_communicator.h"
+#include "kernels/backend.h"
 #include "tests/harness/inline_stream.h"
 
 namespace dstrain {
 
-enum class Carrier { kLocal, kGloo };
+/// kStaged: over the local one, on a device whose memory is the host's, in chunks of a few
+/// elements.
+enum class Carrier { kLocal, kGloo, kStaged };
 
 inline const char* name_of(Carrier carrier) {
-  return carrier == Carrier::kLocal ? "local" : "gloo";
+  return carrier == Carrier::kLocal ? "local" : carrier == Carrier::kGloo ? "gloo" : "staged";
 }
 
 inline std::vector<int> everyone(int size) {
@@ -55,10 +59,16 @@ inline void run_ranks(Carrier carrier,
                       const std::function<void(Communicator&)>& body,
                       std::chrono::milliseconds timeout = std::chrono::milliseconds{20'000}) {
   const std::vector<int> members = everyone(size);
-  if (carrier == Carrier::kLocal) {
+  if (carrier != Carrier::kGloo) {
     const auto ranks = make_local_rendezvous(size, timeout);
     run_threads(size, [&](int rank) {
-      const auto group = ranks[static_cast<std::size_t>(rank)]->make_group("world", members);
+      const Backend backend = make_cpu_backend(1);
+      auto group = ranks[static_cast<std::size_t>(rank)]->make_group("world", members);
+      if (carrier == Carrier::kStaged && size > 1) {
+        constexpr std::int64_t kChunkBytes = 4000;
+        group = make_staged_communicator(
+            std::move(group), std::make_shared<StagingMemory>(*backend.device, kChunkBytes));
+      }
       body(*group);
     });
     return;
