@@ -33,9 +33,10 @@ ConfigWith config_with(const RunFlags& run, int world_size) {
   };
 }
 
-/// What the ranks of these hosts compute on: this version has no other device.
-EstimatedDevice device_of(const std::vector<Host>& hosts) {
-  EstimatedDevice device{.cuda = false, .threads = 1, .ranks_per_host = 1};
+/// What the ranks of these hosts compute on.
+EstimatedDevice device_of(const Config& config, const std::vector<Host>& hosts) {
+  EstimatedDevice device{
+      .cuda = config.training.device == DeviceChoice::kCuda, .threads = 1, .ranks_per_host = 1};
   for (const Host& host : hosts)
     device.ranks_per_host = std::max(device.ranks_per_host, static_cast<int>(host.slots.size()));
   const auto cores = static_cast<int>(launcher::usable_cores().size());
@@ -45,8 +46,8 @@ EstimatedDevice device_of(const std::vector<Host>& hosts) {
 
 MemoryEstimate plan_of(const LaunchFlags& flags, const std::vector<Host>& hosts) {
   const int world_size = count_ranks(hosts);
-  return estimate_memory(config_with(flags.run, world_size), world_size, device_of(hosts),
-                         std::nullopt);
+  const ConfigWith config = config_with(flags.run, world_size);
+  return estimate_memory(config, world_size, device_of(config({}).config, hosts), std::nullopt);
 }
 
 /// One object: the plan's, and what the hosts said.
@@ -92,9 +93,10 @@ void check_memory_here(const RunFlags& run, const std::vector<Host>& hosts) {
   const HostMemory here{.name = launcher::own_hostname(),
                         .ranks = world_size,
                         .available_bytes = read_memory_info().available_bytes};
-  EstimatedDevice device = device_of(hosts);
+  const ConfigWith config = config_with(run, world_size);
+  EstimatedDevice device = device_of(config({}).config, hosts);
   device.ranks_per_host = world_size;
-  check_memory(config_with(run, world_size), {&here, 1}, device);
+  check_memory(config, {&here, 1}, device);
 }
 
 void check_fleet(const LaunchFlags& flags,
@@ -125,7 +127,8 @@ void check_fleet(const LaunchFlags& flags,
     return;  // another layout than the plan's: its memory is judged by the ranks themselves
   }
   if (!flags.no_memory_check) {
-    check_memory(config_with(flags.run, count_ranks(hosts)), memory_of(report), device_of(hosts));
+    check_memory(config_with(flags.run, count_ranks(hosts)), memory_of(report),
+                 device_of(loaded.config, hosts));
   }
 }
 

@@ -114,17 +114,19 @@ int train(const RunFlags& flags) {
   if (env.has_lifeline) lifeline.emplace(stop);
   const LoadedConfig config = load_and_resolve(flags, env.world_size);
 
+  const std::chrono::milliseconds collective_timeout =
+      env.collective_timeout_s > 0 ? std::chrono::seconds{env.collective_timeout_s}
+                                   : GlooOptions{}.timeout;
   Meeting meeting;
   std::unique_ptr<Rendezvous> rendezvous;
   if (env.world_size == 1) {
     rendezvous = std::move(make_local_rendezvous(1).front());
+    meeting.store = make_memory_store();
   } else {
     meeting = meet(env);
     const std::string own_address = reached_by(env);
-    GlooOptions options{.interface_address = own_address, .activity = status.get()};
-    if (env.collective_timeout_s > 0) {
-      options.timeout = std::chrono::seconds{env.collective_timeout_s};
-    }
+    const GlooOptions options{
+        .interface_address = own_address, .timeout = collective_timeout, .activity = status.get()};
     rendezvous = make_gloo_rendezvous(env.rank, env.world_size, *meeting.store, options);
   }
 
@@ -132,6 +134,10 @@ int train(const RunFlags& flags) {
   const TrainResult result =
       run_training(config, *rendezvous,
                    {.threads = threads_of(env),
+                    .local_rank = env.local_rank,
+                    .local_size = env.local_size,
+                    .store = meeting.store.get(),
+                    .collective_timeout = collective_timeout,
                     .progress = env.rank == 0 ? env.progress.value_or(otherwise) : Progress::kNone,
                     .stop_signal = &stop.number(),
                     .activity = status.get()});

@@ -153,13 +153,34 @@ void copy_part(const StoredPiece& piece,
                const CheckpointTensor& wanted) {
   BoxedRange part = piece.range;
   part.flat = {piece.range.flat.begin + elements.begin, piece.range.flat.begin + elements.end};
-  auto* to = static_cast<std::byte*>(wanted.data.data());
+  const BoxedRange box{wanted.piece.box_start, wanted.piece.box_extent, wanted.piece.flat};
   const DType dtype = wanted.data.dtype();
-  for_each_overlap(part, {wanted.piece.box_start, wanted.piece.box_extent, wanted.piece.flat},
-                   [&](const OverlapRun& run) {
-                     copy_elements(from + run.stored * size_of(piece.dtype), piece.dtype,
-                                   to + run.wanted * size_of(dtype), dtype, run.count);
-                   });
+  const auto copy_to = [&](std::byte* to, std::int64_t first) {
+    for_each_overlap(part, box, [&](const OverlapRun& run) {
+      copy_elements(from + run.stored * size_of(piece.dtype), piece.dtype,
+                    to + (run.wanted - first) * size_of(dtype), dtype, run.count);
+    });
+  };
+  if (wanted.device == nullptr) {
+    copy_to(static_cast<std::byte*>(wanted.data.data()), 0);
+    return;
+  }
+  // By way of the host: from the first to the last element that is touched, with what lies between.
+  Range touched{INT64_MAX, 0};
+  for_each_overlap(part, box, [&](const OverlapRun& run) {
+    touched = {std::min(touched.begin, run.wanted), std::max(touched.end, run.wanted + run.count)};
+  });
+  if (touched.begin >= touched.end) {
+    return;
+  }
+  const Tensor on_device = wanted.data.flat(touched.begin, touched.end);
+  std::vector<std::byte> on_host(static_cast<std::size_t>(on_device.bytes()));
+  Stream& stream = wanted.device->compute_stream();
+  wanted.device->copy_to_host(on_device, on_host.data(), stream);
+  stream.synchronize();
+  copy_to(on_host.data(), touched.begin);
+  wanted.device->copy_from_host(on_host.data(), on_device, stream);
+  stream.synchronize();
 }
 
 /// Reads the manifest and refuses what is not whole, saying what else there is.

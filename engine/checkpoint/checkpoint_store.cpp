@@ -53,6 +53,31 @@ std::string key_of(const CheckpointTensor& tensor) {
                      piece.flat.end);
 }
 
+/// Gives its checksum. What lies on a device comes by parts.
+std::uint64_t write_tensor(SafetensorsWriter& writer, const CheckpointTensor& tensor) {
+  constexpr std::int64_t kPartBytes = std::int64_t{32} << 20;
+  const std::int64_t bytes = tensor.data.bytes();
+  const auto* const data = static_cast<const std::byte*>(tensor.data.data());
+  if (tensor.device == nullptr) {
+    const std::span all(data, static_cast<std::size_t>(bytes));
+    writer.write(all);
+    return checksum(all);
+  }
+  Stream& stream = tensor.device->compute_stream();
+  std::vector<std::byte> part;
+  RunningChecksum sum;
+  for (std::int64_t done = 0; done < bytes; done += kPartBytes) {
+    part.resize(static_cast<std::size_t>(std::min(kPartBytes, bytes - done)));
+    tensor.device->copy_to_host(
+        {data + done, DType::kU8, Shape{static_cast<std::int64_t>(part.size())}}, part.data(),
+        stream);
+    stream.synchronize();
+    writer.write_part(part);
+    sum.add(part);
+  }
+  return sum.value();
+}
+
 /// Writes one rank's file and says what is in it.
 Manifest write_share(const DurableFiles& files,
                      const fs::path& folder,
@@ -84,9 +109,6 @@ Manifest write_share(const DurableFiles& files,
   Manifest share{.training = state, .files = {file}, .tensors = {}};
   for (std::size_t i = 0; i < filled.size(); ++i) {
     const Piece& piece = filled[i]->piece;
-    const Tensor& data = filled[i]->data;
-    const std::span bytes(static_cast<const std::byte*>(data.data()),
-                          static_cast<std::size_t>(data.bytes()));
     StoredTensor& tensor =
         share.tensors.try_emplace(piece.tensor, StoredTensor{piece.shape, {}}).first->second;
     check(tensor.shape == piece.shape, "\"{}\" has shape {} and {}", piece.tensor,
@@ -95,9 +117,8 @@ Manifest write_share(const DurableFiles& files,
         {.file = 0,
          .key = declarations[i].name,
          .range = {piece.box_start, piece.box_extent, piece.flat},
-         .dtype = data.dtype(),
-         .checksum = checksum(bytes)});
-    writer.write(bytes);
+         .dtype = filled[i]->data.dtype(),
+         .checksum = write_tensor(writer, *filled[i])});
   }
   writer.finish();
   return share;

@@ -14,6 +14,7 @@
 #include "engine/checkpoint/durable_files.h"
 #include "engine/comm/communicator.h"
 #include "engine/plan/shard_map.h"
+#include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 
 namespace dstrain {
@@ -22,9 +23,12 @@ namespace dstrain {
 struct CheckpointTensor {
   std::string state;
   Piece piece;
-  /// f32 or bf16, host memory, piece.flat.size() elements; read by save, which stores them as they
-  /// are, and written by load, which converts what was stored as the other (to the nearest bf16).
+  /// f32 or bf16, piece.flat.size() elements; read by save, which stores them as they are, and
+  /// written by load, which converts what was stored as the other (to the nearest bf16).
   Tensor data;
+  /// Whose memory `data` is: copies go by its compute stream, a bounded part at a time. nullptr:
+  /// the host's.
+  Device* device = nullptr;
 };
 
 /// The scalars of a training state.

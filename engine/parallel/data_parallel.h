@@ -61,8 +61,9 @@ struct DataParallelParts {
   const MemoryPlan& memory;
   const std::vector<GatherPlan>& gathers;  ///< stage 3: one a walk
   Optimizer& optimizer;
-  Communicator& group;         ///< the data-parallel group
-  Communicator* norm_group;    ///< who holds other parts of what is updated; nullptr: nobody
+  Communicator& group;  ///< the data-parallel group
+  /// Who holds other parts of what is updated, for numbers in host memory; nullptr: nobody.
+  Communicator* norm_group;
   Communicator* tensor_group;  ///< who holds copies of norms' and biases' parameters; or nullptr
   Communicator* shared_heads_group;  ///< who holds copies of key/value heads; or nullptr
   Communicator* tied_group;          ///< the other stage that holds the tied table; or nullptr

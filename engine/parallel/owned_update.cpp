@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "engine/optim/grad_norm.h"
+#include "kernels/core/caller_stream.h"
 
 namespace dstrain {
 namespace {
@@ -138,13 +139,14 @@ double OwnedUpdate::gradient_norm() {
   for (const ConstTensor& gradient : counted_) {
     context.ops.sum_of_squares(gradient, parts_.norm_total, Write::kAdd, context.compute);
   }
-  if (parts_.norm_group != nullptr) {
-    parts_.norm_group->all_reduce(parts_.norm_total, ReduceOp::kSum, Purpose::kOptimizer,
-                                  context.compute);
-  }
   double sum_of_squares = 0.0;
   context.device.copy_to_host(parts_.norm_total, &sum_of_squares, context.compute);
   context.compute.synchronize();
+  if (parts_.norm_group != nullptr) {
+    CallerStream host;
+    parts_.norm_group->all_reduce({&sum_of_squares, DType::kF64, Shape{1}}, ReduceOp::kSum,
+                                  Purpose::kOptimizer, host);
+  }
   return std::sqrt(sum_of_squares);
 }
 

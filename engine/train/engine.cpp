@@ -11,6 +11,7 @@
 
 #include "engine/model/init.h"
 #include "engine/train/gradient_probe.h"
+#include "kernels/core/caller_stream.h"
 #include "kernels/core/trace_range.h"
 
 namespace dstrain {
@@ -37,13 +38,18 @@ Engine::Engine(const Config& config,
                Rendezvous& rendezvous,
                Backend backend,
                int threads,
-               ActivityRecorder* activity)
+               ActivityRecorder* activity,
+               std::unique_ptr<Rendezvous> device_rendezvous)
     : config_(config),
       plan_(make_run_plan(config, rendezvous.world_size(), rendezvous.world_rank())),
       backend_(std::move(backend)),
+      device_rendezvous_(std::move(device_rendezvous)),
       arena_(plan_.blueprint, plan_.memory, *backend_.device),
       parameters_(plan_.shards.num_units()),
-      groups_(rendezvous, plan_.topology, config),
+      groups_(rendezvous,
+              device_rendezvous_ != nullptr ? *device_rendezvous_ : rendezvous,
+              plan_.topology,
+              config),
       tensor_parallel_(*groups_.tensor, config.tensor_parallel.sequence_parallel),
       context_{{.ops = *backend_.ops,
                 .device = *backend_.device,
@@ -292,10 +298,10 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
             static_cast<std::int32_t>(std::distance(names.begin(), names.find(name)))};
   }
   std::vector<std::int32_t> all(static_cast<std::size_t>(groups_.world->size() * kFields));
+  CallerStream host;
   groups_.world->all_gather({mine.data(), DType::kI32, Shape{kFields}},
                             {all.data(), DType::kI32, Shape{groups_.world->size() * kFields}},
-                            Purpose::kControl, context_.compute);
-  context_.compute.synchronize();
+                            Purpose::kControl, host);
   for (int rank = 0; rank < groups_.world->size(); ++rank) {
     const auto* const found = all.data() + rank * kFields;
     if (found[0] != 0) {
@@ -316,10 +322,12 @@ bool Engine::parameters_are_finite() {
     context_.ops.sum_of_squares(arena_.master(unit).flat(0, valid), total, Write::kAdd,
                                 context_.compute);
   }
-  groups_.world->all_reduce(total, ReduceOp::kSum, Purpose::kControl, context_.compute);
   double sum_of_squares = 0.0;
   context_.device.copy_to_host(total, &sum_of_squares, context_.compute);
   context_.compute.synchronize();
+  CallerStream host;
+  groups_.world->all_reduce({&sum_of_squares, DType::kF64, Shape{1}}, ReduceOp::kSum,
+                            Purpose::kControl, host);
   return std::isfinite(sum_of_squares);
 }
 

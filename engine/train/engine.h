@@ -59,12 +59,14 @@ struct EngineStep {
 class Engine {
  public:
   /// Collective: forms the groups. `config` must be resolved and outlive the engine, and so must
-  /// `activity`, which may be nullptr.
+  /// `rendezvous` and `activity`, which may be nullptr. `device_rendezvous` makes the groups for
+  /// tensors in the backend's memory; nullptr: `rendezvous` does, where that is the host's.
   Engine(const Config& config,
          Rendezvous& rendezvous,
          Backend backend,
          int threads,
-         ActivityRecorder* activity = nullptr);
+         ActivityRecorder* activity = nullptr,
+         std::unique_ptr<Rendezvous> device_rendezvous = nullptr);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -93,8 +95,10 @@ class Engine {
   [[nodiscard]] const RunPlan& plan() const { return plan_; }
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] const LayerContext& context() const { return context_; }
+  /// All ranks, for host memory.
   [[nodiscard]] Communicator& world() { return *groups_.world; }
-  /// Nothing of the engine's is under way in this group after wait_for_communication().
+  /// For tensors on the device. Nothing of the engine's is under way in this group after
+  /// wait_for_communication().
   [[nodiscard]] Communicator& data_group() { return *groups_.data; }
   /// Of a run that saves in the background, for that alone.
   [[nodiscard]] Communicator& checkpoint_group() {
@@ -124,6 +128,7 @@ class Engine {
   const Config& config_;
   RunPlan plan_;
   Backend backend_;
+  std::unique_ptr<Rendezvous> device_rendezvous_;
   Arena arena_;
   ParameterTable parameters_;
   RankGroups groups_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/core/caller_stream.h"
+
 namespace dstrain {
 
 double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t batches) {
@@ -18,10 +20,9 @@ double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t bat
     loss_sum +=
         engine.evaluate(load, round * samples_per_round + batch.data_rank * batch.micro_batch);
   }
-  Stream& compute = engine.context().compute;
+  CallerStream host;
   engine.world().all_reduce({&loss_sum, DType::kF64, Shape{1}}, ReduceOp::kSum, Purpose::kMetric,
-                            compute);
-  compute.synchronize();
+                            host);
   return loss_sum / static_cast<double>(rounds * samples_per_round * batch.sequence);
 }
 

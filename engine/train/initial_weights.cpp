@@ -27,6 +27,19 @@ std::vector<CheckpointTensor> parameters_of(const Engine& engine) {
   return tensors;
 }
 
+void read_parameter(const TensorSource& source, const CheckpointTensor& parameter) {
+  if (parameter.device == nullptr) {
+    source.read(parameter.state, parameter.piece, parameter.data);
+    return;
+  }
+  std::vector<std::byte> host(static_cast<std::size_t>(parameter.data.bytes()));
+  source.read(parameter.state, parameter.piece,
+              {host.data(), parameter.data.dtype(), parameter.data.shape()});
+  Stream& stream = parameter.device->compute_stream();
+  parameter.device->copy_from_host(host.data(), parameter.data, stream);
+  stream.synchronize();
+}
+
 }  // namespace
 
 void start_from_weights(const Config& config, Engine& engine) {
@@ -35,7 +48,7 @@ void start_from_weights(const Config& config, Engine& engine) {
     const std::unique_ptr<TensorSource> source =
         open_weights_of(config.model, config.initial_weights);
     for (const CheckpointTensor& parameter : parameters_of(engine)) {
-      source->read(parameter.state, parameter.piece, parameter.data);
+      read_parameter(*source, parameter);
     }
   } catch (const ConfigError& error) {
     mine = {kWrongConfig, error.what()};

@@ -142,18 +142,34 @@ std::int64_t checkpoint_bytes(const RunPlan& plan) {
   return kFileBuffer + kCopiesOfText * shares * pieces * kTextOfAPiece;
 }
 
-/// Sizes of the rank's groups of more than one that exchange what lies on the device.
-std::vector<int> group_sizes(const Config& config, const RunPlan& plan) {
+/// Sizes of the rank's groups of more than one: for tensors on the device, and for host memory.
+struct GroupSizes {
+  std::vector<int> device;
+  std::vector<int> host;
+};
+GroupSizes group_sizes(const Config& config, const RunPlan& plan) {
   const RankGroupPlans groups =
       plan_rank_groups(plan.topology, config, plan.topology.rank(plan.here));
-  std::vector<int> sizes;
-  for (const GroupPlan* group : {&groups.world, &groups.data, &groups.tensor, &groups.model,
-                                 &groups.pipeline, &groups.tied, &groups.shared_heads}) {
-    if (group->members.size() > 1) {
-      sizes.push_back(static_cast<int>(group->members.size()));
+  const auto sizes_of = [](std::initializer_list<const GroupPlan*> plans) {
+    std::vector<int> sizes;
+    for (const GroupPlan* group : plans) {
+      if (group->members.size() > 1) {
+        sizes.push_back(static_cast<int>(group->members.size()));
+      }
     }
+    return sizes;
+  };
+  return {.device = sizes_of(
+              {&groups.data, &groups.tensor, &groups.pipeline, &groups.tied, &groups.shared_heads}),
+          .host = sizes_of({&groups.world, &groups.model, &groups.checkpoint})};
+}
+
+std::int64_t message_bytes(const std::vector<int>& sizes) {
+  std::int64_t bytes = 0;
+  for (const int size : sizes) {
+    bytes += gloo_buffer_bytes(size);
   }
-  return sizes;
+  return bytes;
 }
 
 }  // namespace
@@ -168,15 +184,10 @@ std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& 
       "formula: kernels/cpu/matmul_blocked.cpp");
   add("scratch of other operations", operation_scratch_bytes(config, plan, threads),
       "formula: the largest of attention, norm and bias (kernels/cpu)");
-  std::vector<int> sizes = group_sizes(config, plan);
-  if (saves_in_background(config) && plan.topology.world_size() > 1) {
-    sizes.push_back(plan.topology.world_size());  // RankGroups::checkpoint
-  }
-  std::int64_t messages = 0;
-  for (const int size : sizes) {
-    messages += gloo_buffer_bytes(size);
-  }
-  add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"), messages,
+  const GroupSizes sizes = group_sizes(config, plan);
+  const std::size_t groups = sizes.device.size() + sizes.host.size();
+  add(fmt::format("messages of {} group{}", groups, groups == 1 ? "" : "s"),
+      message_bytes(sizes.device) + message_bytes(sizes.host),
       "formula: engine/comm/gloo_mesh.cpp");
   add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
   add("copy that checkpoints are written from",
@@ -208,7 +219,7 @@ std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan&
       "published, not measured here: cuBLAS, cublasSetWorkspace, for sm_90");
   add("cuDNN workspace", cudnn_workspace_bytes(config, plan),
       "asked of cuDNN 9.19 for sm_90: kernels/cuda/cudnn_sdpa.h");
-  const auto groups = static_cast<std::int64_t>(group_sizes(config, plan).size());
+  const auto groups = static_cast<std::int64_t>(group_sizes(config, plan).device.size());
   add(fmt::format("NCCL, {} communicator{}", groups, groups == 1 ? "" : "s"),
       groups * kChannels * kNeighbours * kBuffersOfANeighbour,
       "published, not measured here: NCCL issues 964 and 1685");
@@ -222,6 +233,9 @@ std::vector<Overhead> cuda_host_overhead(const Config& config, const RunPlan& pl
   add("inputs and targets of a micro-batch",
       2 * plan.batch.micro_batch * config.data.sequence_length * size_of(DType::kI32),
       "formula: engine/train/engine.h");
+  const std::vector<int> sizes = group_sizes(config, plan).host;
+  add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"),
+      message_bytes(sizes), "formula: engine/comm/gloo_mesh.cpp");
   add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
   add("copy that checkpoints are written from",
       saves_in_background(config) ? snapshot_bytes(plan) : 0,

@@ -47,19 +47,22 @@ RankGroupPlans plan_rank_groups(const Topology& topology, const Config& config, 
   return groups;
 }
 
-RankGroups::RankGroups(Rendezvous& rendezvous, const Topology& topology, const Config& config) {
-  const RankGroupPlans plans = plan_rank_groups(topology, config, rendezvous.world_rank());
-  const auto make = [&](const GroupPlan& plan) {
+RankGroups::RankGroups(Rendezvous& host,
+                       Rendezvous& device,
+                       const Topology& topology,
+                       const Config& config) {
+  const RankGroupPlans plans = plan_rank_groups(topology, config, host.world_rank());
+  const auto make = [](Rendezvous& rendezvous, const GroupPlan& plan) {
     return plan.members.empty() ? nullptr : rendezvous.make_group(plan.name, plan.members);
   };
-  world = make(plans.world);
-  data = make(plans.data);
-  tensor = make(plans.tensor);
-  model = make(plans.model);
-  pipeline = make(plans.pipeline);
-  tied = make(plans.tied);
-  shared_heads = make(plans.shared_heads);
-  checkpoint = make(plans.checkpoint);
+  world = make(host, plans.world);
+  data = make(device, plans.data);
+  tensor = make(device, plans.tensor);
+  model = make(host, plans.model);
+  pipeline = make(device, plans.pipeline);
+  tied = make(device, plans.tied);
+  shared_heads = make(device, plans.shared_heads);
+  checkpoint = make(host, plans.checkpoint);
 }
 
 Communicator* RankGroups::norm(int zero_stage) const {

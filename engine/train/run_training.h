@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <stdexcept>
 
@@ -26,7 +27,13 @@ enum class Progress : std::uint8_t {
 };
 
 struct TrainOptions {
-  int threads = 0;  ///< compute threads of this rank; 0: as many as the process may run on
+  int threads = 0;     ///< compute threads of this rank; 0: as many as the process may run on
+  int local_rank = 0;  ///< this rank among those of its host, which share its GPUs
+  int local_size = 1;
+  /// By which ranks on GPUs find each other; may be nullptr in a world of one.
+  Store* store = nullptr;
+  /// Deadline of a collective between GPUs.
+  std::chrono::milliseconds collective_timeout{600'000};
   Progress progress = Progress::kLines;
   /// Set to a signal's number by a handler: finish the step, save, return. Polled once a step;
   /// all ranks agree on the step. May be nullptr.

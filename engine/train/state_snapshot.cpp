@@ -35,6 +35,7 @@ StateSnapshot::StateSnapshot(Engine& engine)
   for (const CheckpointTensor& from : from_) {
     to_.push_back(from);
     to_.back().data = {next, from.data.dtype(), from.data.shape()};
+    to_.back().device = nullptr;
     next += place_of_bytes(from.data.bytes());
   }
   check(next == static_cast<std::byte*>(memory_.data()) + memory_.bytes(),

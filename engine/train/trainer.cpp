@@ -15,6 +15,7 @@
 #include "engine/train/initial_weights.h"
 #include "engine/train/rank_report.h"
 #include "engine/train/resume.h"
+#include "kernels/core/caller_stream.h"
 
 namespace dstrain {
 namespace {
@@ -293,10 +294,10 @@ Trainer::Agreement Trainer::agree(double local_loss_sum) {
                         .save_has_ended = saves_->has_ended(),
                         .memory = look_at_memory(),
                         .device = engine_.device().readings()};
+  CallerStream host;
   Agreement agreement{.save_has_ended = true};
   double loss_sum = 0.0;
-  for (const RankReport& report :
-       gather_reports(mine, engine_.world(), engine_.context().compute)) {
+  for (const RankReport& report : gather_reports(mine, engine_.world(), host)) {
     loss_sum += report.loss_sum;
     agreement.signal = std::max(agreement.signal, report.signal);
     agreement.save_has_ended = agreement.save_has_ended && report.save_has_ended;

@@ -62,11 +62,13 @@ void for_each_state_part(const RunPlan& plan,
 
 std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent extent) {
   const Arena& arena = engine.arena();
+  Device& engine_device = engine.context().device;
+  Device* const device = engine_device.kind() == DeviceKind::kCpu ? nullptr : &engine_device;
   std::vector<CheckpointTensor> tensors;
   for_each_state_part(engine.plan(), extent, [&](const StatePart& part) {
     const Tensor held = part.region == RegionKind::kMaster ? arena.master(part.unit)
                                                            : arena.unit(part.region, part.unit);
-    tensors.push_back({part.state, part.piece, held.flat(part.begin, part.end)});
+    tensors.push_back({part.state, part.piece, held.flat(part.begin, part.end), device});
   });
   return tensors;
 }

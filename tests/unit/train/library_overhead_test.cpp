@@ -105,7 +105,7 @@ TEST_CASE("every figure says where it comes from, and GPUs' that they are not me
     CHECK(part.bytes > 0);
     CHECK_THAT(part.source, Contains("published, not measured here") || Contains("asked of cuDNN"));
   }
-  CHECK(bytes_of(cuda, "NCCL, 4 communicators") == 4 * 576 * kMiB);  // world, data, model, pipeline
+  CHECK(bytes_of(cuda, "NCCL, 2 communicators") == 2 * 576 * kMiB);  // data, pipeline
   std::int64_t sum = 0;
   for (const Overhead& part : cpu) {
     sum += part.bytes;

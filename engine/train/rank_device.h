@@ -1,0 +1,30 @@
+// RankDevice: what one rank computes with, and by which its tensors reach the other ranks.
+#pragma once
+
+#include <memory>
+
+#include "engine/comm/rendezvous.h"
+#include "engine/spec/config.h"
+#include "engine/train/run_plan.h"
+#include "engine/train/run_training.h"
+#include "kernels/backend.h"
+
+namespace dstrain {
+
+struct RankDevice {
+  Backend backend;
+  /// For tensors on the device; nullptr: they are in host memory. Uses the backend's device.
+  std::unique_ptr<Rendezvous> rendezvous;
+};
+
+/// The CPU, or GPU local_rank modulo those that this process sees, as torchrun's and DeepSpeed's
+/// users expect. "auto" is the CPU until training on a GPU has been measured; the log says which
+/// GPUs stay idle. Throws ConfigError where there is no GPU, with host and rank, or too small a one
+/// for `plan`: before anything is allocated.
+RankDevice make_rank_device(const Config& config,
+                            const RunPlan& plan,
+                            int threads,
+                            Rendezvous& host,
+                            const TrainOptions& options);
+
+}  // namespace dstrain
