@@ -1,5 +1,8 @@
 #include "engine/train/rank_device.h"
 
+#include <filesystem>
+#include <string>
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/utsname.h>
@@ -35,6 +38,18 @@ void say_what_is_idle(const CudaDevices& found) {
         found.names.size(), found.names.size() == 1 ? "" : "s", host_name(), found.names.front(),
         found.names.size() == 1 ? "it" : "them");
   }
+}
+
+CudaOptions cuda_options(const TrainingConfig& training) {
+  const std::string& algorithms = training.matmul_algorithms;
+  const std::filesystem::path of_the_run =
+      std::filesystem::path(training.output_dir) / "matmul_algorithms.jsonl";
+  return {.tf32 = training.tf32,
+          .matmul_algorithms_file = algorithms == "untimed" ? ""
+                                    : algorithms == "auto"  ? of_the_run.string()
+                                                            : algorithms,
+          .attention = training.attention,
+          .tell = [](const std::string& line) { spdlog::info("{}", line); }};
 }
 
 /// Refuses what cannot be, and warns of what may not. What others on this GPU hold is only known
@@ -88,12 +103,9 @@ RankDevice make_rank_device(const Config& config,
     spdlog::warn("{} ranks of {} share {} GPU{}: they take turns, and talk through the host",
                  options.local_size, host_name(), num_gpus, num_gpus == 1 ? "" : "s");
   }
-  RankDevice made{.backend = make_cuda_backend(
-                      options.local_rank % num_gpus,
-                      {.tf32 = config.training.tf32,
-                       .attention = config.training.attention,
-                       .tell = [](const std::string& line) { spdlog::info("{}", line); }}),
-                  .rendezvous = nullptr};
+  RankDevice made{
+      .backend = make_cuda_backend(options.local_rank % num_gpus, cuda_options(config.training)),
+      .rendezvous = nullptr};
   check_memory(config, plan, *made.backend.device, ranks_on_gpu);
   check(options.store != nullptr, "ranks on GPUs need a store to find each other by");
   made.rendezvous =

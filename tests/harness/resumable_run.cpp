@@ -83,10 +83,14 @@ TrainResult run(const LoadedConfig& config,
                 int ranks,
                 const std::atomic<int>* signal,
                 const DiskProbe& probe) {
+  const std::unique_ptr<Store> store = make_memory_store();
   return thread_world(ranks,
                       [&](Rendezvous& rank) {
                         return run_training(config, rank,
                                             {.threads = 1,
+                                             .local_rank = rank.world_rank(),
+                                             .local_size = ranks,
+                                             .store = store.get(),
                                              .progress = Progress::kNone,
                                              .stop_signal = signal,
                                              .disk_probe = probe});
@@ -103,6 +107,7 @@ std::vector<nlohmann::json> metrics_of(const RunFolder& folder, const std::strin
                             "model_flops_per_second", "model_flops_utilization", "memory_bytes"}) {
       CHECK(json.erase(key) == 1);
     }
+    json.erase("devices");  // of GPUs: clocks and watts
     lines.push_back(json);
   }
   return lines;

@@ -2,8 +2,11 @@
 
 #include <cmath>
 
+#include "engine/checkpoint/placed_tensor.h"
+#include "engine/comm/device_rendezvous.h"
 #include "engine/train/engine.h"
 #include "engine/train/training_state.h"
+#include "kernels/core/caller_stream.h"
 #include "kernels/math/philox.h"
 #include "tests/harness/thread_world.h"
 
@@ -100,12 +103,28 @@ std::vector<HeldPiece> held_state(const Engine& engine) {
   for (const CheckpointTensor& tensor : state_tensors(engine, StateExtent::kEverything)) {
     HeldPiece part{tensor.state, tensor.piece, {}};
     part.values.resize(static_cast<std::size_t>(tensor.data.numel()));
-    engine.context().ops.cast(tensor.data, {part.values.data(), DType::kF32, tensor.data.shape()},
-                              engine.context().compute);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.data.bytes()));
+    engine.context().device.copy_to_host(tensor.data, bytes.data(), engine.context().compute);
+    engine.context().compute.synchronize();
+    convert_elements(bytes.data(), tensor.data.dtype(),
+                     reinterpret_cast<std::byte*>(part.values.data()), DType::kF32,
+                     tensor.data.numel());
     held.push_back(std::move(part));
   }
-  engine.context().compute.synchronize();
   return held;
+}
+
+std::unique_ptr<Engine> make_tiny_engine(const Config& config,
+                                         Rendezvous& rendezvous,
+                                         Store* gpu_store) {
+  if (gpu_store == nullptr) {
+    return std::make_unique<Engine>(config, rendezvous, make_cpu_backend(1), 1);
+  }
+  const auto gpus = static_cast<int>(find_cuda_devices().names.size());
+  Backend backend = make_cuda_backend(gpus == 0 ? 0 : rendezvous.world_rank() % gpus, {});
+  auto by_device = make_device_rendezvous(rendezvous, *gpu_store, *backend.device);
+  return std::make_unique<Engine>(config, rendezvous, std::move(backend), 1, nullptr,
+                                  std::move(by_device));
 }
 
 EngineStep train_tiny_step(Engine& engine, const TinyOptions& options, int step) {
@@ -130,7 +149,8 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
   const Config config = tiny_config(options, rendezvous.world_size());
   CollectiveLog traffic;
   RecordingRendezvous recorded(rendezvous, traffic);
-  Engine engine(config, recorded, make_cpu_backend(1), 1);
+  const std::unique_ptr<Engine> owner = make_tiny_engine(config, recorded, options.gpu_store);
+  Engine& engine = *owner;
   const RunPlan& plan = engine.plan();
   TinyRun run;
   for (int step = 0; step < options.steps; ++step) {
@@ -138,17 +158,18 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
     const EngineStep result = train_tiny_step(engine, options, step);
     run.traffic = traffic.entries();
     double loss_sum = result.local_loss_sum;
-    Stream& compute = engine.context().compute;
+    CallerStream host;
     engine.world().all_reduce({&loss_sum, DType::kF64, Shape{1}}, ReduceOp::kSum, Purpose::kMetric,
-                              compute);
-    compute.synchronize();
+                              host);
     run.losses.push_back(loss_sum / static_cast<double>(plan.batch.global_tokens()));
     run.grad_norms.push_back(result.stats.grad_norm);
   }
   run.num_units = plan.shards.num_units();
   for (int unit = 0; unit < run.num_units; ++unit) {
-    const std::vector<float> master = whole_master(engine, unit);
-    run.parameters.insert(run.parameters.end(), master.begin(), master.end());
+    if (options.gpu_store == nullptr) {
+      const std::vector<float> master = whole_master(engine, unit);
+      run.parameters.insert(run.parameters.end(), master.begin(), master.end());
+    }
     run.unit_numel.push_back(plan.shards.numel(unit));
     run.unit_padded.push_back(plan.shards.padded_numel(unit));
   }

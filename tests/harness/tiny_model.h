@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +40,8 @@ struct TinyOptions {
   PipelineConfig pipeline{};
   double loss_scale = 1.0;
   int steps = 10;
+  /// By which ranks that compute on GPUs find each other; nullptr: they compute on the CPU.
+  Store* gpu_store = nullptr;
 };
 
 /// A part of a named tensor that a rank holds, as f32.
@@ -51,7 +54,8 @@ struct HeldPiece {
 struct TinyRun {
   std::vector<double> losses;  ///< global mean, before each step's update
   std::vector<double> grad_norms;
-  std::vector<float> parameters;  ///< all masters after the last step, in declaration order
+  /// All masters after the last step, in declaration order; none of ranks on GPUs.
+  std::vector<float> parameters;
   std::int64_t arena_bytes = 0;
   std::int64_t plan_bytes = 0;
   std::vector<Region> regions;  ///< of the plan
@@ -64,6 +68,11 @@ struct TinyRun {
 
 /// What this rank updates.
 std::vector<HeldPiece> held_state(const Engine& engine);
+/// On the CPU, or on the GPUs by turns where there is a store. `config` and `rendezvous` must
+/// outlive it.
+std::unique_ptr<Engine> make_tiny_engine(const Config& config,
+                                         Rendezvous& rendezvous,
+                                         Store* gpu_store);
 /// One step on the synthetic stream, from step 0 on.
 EngineStep train_tiny_step(Engine& engine, const TinyOptions& options, int step);
 

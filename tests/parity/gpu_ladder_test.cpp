@@ -1,0 +1,244 @@
+// The ladder of equalities on a GPU, with ranks as threads that share it: against PyTorch's
+// losses, and every layout against one rank. Built twice: for the emulated GPU, whose streams
+// make a wait that is missing visible, and for a real one, where there is one.
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "engine/checkpoint/checkpoint_store.h"
+#include "engine/train/training_state.h"
+#include "tests/harness/golden_model.h"
+#include "tests/harness/resumable_run.h"
+#include "tests/harness/thread_world.h"
+#include "tests/harness/tiny_model.h"
+#include "tests/parity/whole_state.h"
+
+namespace dstrain::test {
+namespace {
+
+/// Says so where there is none.
+bool has_gpu() {
+  const CudaDevices found = find_cuda_devices();
+  if (found.names.empty()) {
+    WARN("skipped: " << found.why_none);
+  }
+  return !found.names.empty();
+}
+
+constexpr int kSteps = 2;
+constexpr std::int64_t kMicroBatch = 2;
+
+struct Layout {
+  std::string name;
+  int ranks = 1;
+  TinyOptions options;
+};
+
+std::vector<TinyRun> train_on_gpu(const Layout& layout) {
+  const std::unique_ptr<Store> store = make_memory_store();
+  TinyOptions options = layout.options;
+  options.steps = kSteps;
+  options.micro_batch = kMicroBatch;
+  options.gpu_store = store.get();
+  return train_ranks(layout.ranks, options);
+}
+
+WholeState whole(const std::vector<TinyRun>& runs) {
+  std::vector<std::vector<HeldPiece>> held;
+  for (const TinyRun& run : runs) {
+    held.push_back(run.held);
+  }
+  std::vector<std::string> faults;
+  WholeState state = whole_state(held, faults);
+  CHECK(faults.empty());
+  return state;
+}
+
+/// |a - b| / |b| of all states together, as Frobenius norms.
+double relative_distance(const WholeState& a, const WholeState& b) {
+  double difference = 0.0;
+  double norm = 0.0;
+  REQUIRE(a.size() == b.size());
+  for (const auto& [name, expected] : b) {
+    const std::vector<float>& got = a.at(name);
+    REQUIRE(got.size() == expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      difference += std::pow(static_cast<double>(got[i]) - static_cast<double>(expected[i]), 2);
+      norm += std::pow(static_cast<double>(expected[i]), 2);
+    }
+  }
+  return std::sqrt(difference / norm);
+}
+
+/// One rank that sees the batch of `layout`'s ranks.
+Layout alone(const Layout& layout) {
+  const TinyOptions& of = layout.options;
+  const int copies = layout.ranks / (of.tensor_parallel.size * of.pipeline.stages);
+  return {"alone",
+          1,
+          {.family = of.family,
+           .tied = of.tied,
+           .accumulation = of.accumulation * copies,
+           .gradient_clipping = of.gradient_clipping,
+           .optimizer = of.optimizer}};
+}
+
+const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> all{
+      {"zero2 x2, muon",
+       2,
+       {.accumulation = 2, .zero_stage = 2, .optimizer = {.kind = OptimizerKind::kMuon}}},
+      {"zero3 x2", 2, {.accumulation = 2, .gradient_clipping = 0.5, .zero_stage = 3}},
+      {"zero3 alone", 1, {.zero_stage = 3}},
+      {"tp2", 2, {.tensor_parallel = {.size = 2}}},
+      {"tp2, sequence parallel",
+       2,
+       {.family = Family::kGpt2, .tensor_parallel = {.size = 2, .sequence_parallel = true}}},
+      {"pp2, tied", 2, {.tied = true, .accumulation = 3, .pipeline = {.stages = 2}}},
+      {"tp2 pp2, zero1 x2",
+       8,
+       {.accumulation = 2,
+        .gradient_clipping = 0.5,
+        .zero_stage = 1,
+        .tensor_parallel = {.size = 2},
+        .pipeline = {.stages = 2}}}};
+  return all;
+}
+
+TEST_CASE("every layout on a GPU follows one rank on it", "[parity][gpu]") {
+  if (!has_gpu()) {
+    return;
+  }
+  for (const Layout& layout : layouts()) {
+    INFO(layout.name);
+    const std::vector<TinyRun> reference = train_on_gpu(alone(layout));
+    const std::vector<TinyRun> runs = train_on_gpu(layout);
+    // Sums over ranks round elsewhere than sums over micro-batches.
+    CHECK(worst_relative(runs.front().losses, reference.front().losses) < 1e-5);
+    CHECK(worst_relative(runs.front().grad_norms, reference.front().grad_norms) < 1e-4);
+    CHECK(relative_distance(whole(runs), whole(reference)) < 1e-4);
+    for (const TinyRun& run : runs) {
+      CHECK(run.arena_bytes == run.plan_bytes);
+    }
+  }
+}
+
+TEST_CASE("a layout on a GPU gives the same bits twice", "[parity][gpu]") {
+  if (!has_gpu()) {
+    return;
+  }
+  const Layout layout = {"zero3 x2", 2, {.accumulation = 2, .zero_stage = 3}};
+  const WholeState first = whole(train_on_gpu(layout));
+  CHECK(differences(whole(train_on_gpu(layout)), first).empty());
+}
+
+/// All ten where that is quick.
+std::int64_t golden_steps() {
+  return find_cuda_devices().names.front().starts_with("emulated") ? 2 : 10;
+}
+
+TEST_CASE("on a GPU the losses are PyTorch's", "[parity][gpu][golden]") {
+  if (!has_gpu()) {
+    return;
+  }
+  for (const std::string name : {"gpt2-tiny", "llama-tiny"}) {
+    INFO(name);
+    const GoldenModel golden(name);
+    const LoadedConfig loaded = golden.config("fp32");
+    const auto world = make_local_rendezvous(1);
+    const std::unique_ptr<Store> store = make_memory_store();
+    const auto engine = make_tiny_engine(loaded.config, *world[0], store.get());
+    const Blueprint& blueprint = engine->plan().blueprint;
+    Device& device = engine->device();
+    for (int unit = 0; unit < static_cast<int>(blueprint.units().size()); ++unit) {
+      const auto& params = blueprint.units()[static_cast<std::size_t>(unit)].params;
+      for (int index = 0; index < static_cast<int>(params.size()); ++index) {
+        const std::vector<float> values = golden.weight(params[static_cast<std::size_t>(index)]);
+        device.copy_from_host(values.data(),
+                              param_view(blueprint, engine->arena().master(unit), {unit, index}),
+                              device.compute_stream());
+        device.compute_stream().synchronize();
+      }
+    }
+    engine->refresh_parameters();
+    const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
+                               std::span<std::int32_t> targets) {
+      const std::vector<std::int32_t> x = golden.inputs(first_sample / golden.batch());
+      const std::vector<std::int32_t> y = golden.targets(first_sample / golden.batch());
+      std::copy(x.begin(), x.end(), inputs.begin());
+      std::copy(y.begin(), y.end(), targets.begin());
+    };
+    const auto tokens = static_cast<double>(engine->plan().batch.global_tokens());
+    const std::vector<double> losses = golden.losses();
+    const std::vector<double> norms = golden.grad_norms();
+    for (std::int64_t step = 0; step < golden_steps(); ++step) {
+      const EngineStep result =
+          engine->train_step(load, step * golden.batch(),
+                             {.learning_rate = 1e-3, .update = step + 1, .gradient_clipping = 1.0});
+      INFO("step " << step);
+      const auto at = static_cast<std::size_t>(step);
+      CHECK(result.local_loss_sum / tokens == Approx(losses.at(at)).epsilon(1e-5).margin(0));
+      CHECK(result.stats.grad_norm == Approx(norms.at(at)).epsilon(1e-4).margin(0));
+    }
+    const std::int64_t done = golden_steps();
+    CHECK(engine->evaluate(load, done * golden.batch()) / tokens ==
+          Approx(losses.at(static_cast<std::size_t>(done))).epsilon(1e-5).margin(0));
+  }
+}
+
+/// What the newest checkpoint of a run gives one rank on a GPU.
+std::vector<std::vector<float>> state_on_gpu(const RunFolder& folder,
+                                             const std::string& output,
+                                             const LoadedConfig& config) {
+  const auto world = make_local_rendezvous(1);
+  const std::unique_ptr<Store> store = make_memory_store();
+  Config single = config.config;
+  single.zero.stage = 0;
+  const auto engine = make_tiny_engine(single, *world[0], store.get());
+  const auto latest = CheckpointStore(folder.path() / output / "checkpoints").latest();
+  REQUIRE(latest);
+  CheckpointStore::load(*latest, state_tensors(*engine, StateExtent::kEverything));
+  std::vector<std::vector<float>> values;
+  for (HeldPiece& piece : held_state(*engine)) {
+    values.push_back(std::move(piece.values));
+  }
+  return values;
+}
+
+TEST_CASE("checkpoints go from GPU to CPU and back, bit for bit, and a run goes on from one",
+          "[parity][gpu]") {
+  if (!has_gpu()) {
+    return;
+  }
+  const RunFolder folder;
+  const auto config = [&](const char* output, int steps, const char* device) {
+    return config_of(folder, output, steps, 2,
+                     {{"training", {{"device", device}, {"eval_interval", 2}, {"eval_batches", 1}}},
+                      {"checkpoint", {{"interval", 2}, {"async", true}}},
+                      {"zero_optimization", {{"stage", 3}}}});
+  };
+  // Four steps on a GPU at once, and with a stop and another start in between.
+  const LoadedConfig whole_run = config("whole", 4, "cuda");
+  run(whole_run, 2);
+  run(config("halves", 2, "cuda"), 2);
+  run(config("halves", 4, "cuda"), 2);
+  CHECK(metrics_of(folder, "halves") == metrics_of(folder, "whole"));
+  const auto saved = state_of(folder, "whole", whole_run);  // read on the CPU
+  CHECK(state_of(folder, "halves", whole_run) == saved);
+  CHECK(state_on_gpu(folder, "whole", whole_run) == saved);
+
+  // The CPU's checkpoint, read on a GPU; and the CPU going on where the GPU was.
+  const LoadedConfig on_cpu = config("on_cpu", 2, "cpu");
+  run(on_cpu, 2);
+  CHECK(state_on_gpu(folder, "on_cpu", on_cpu) == state_of(folder, "on_cpu", on_cpu));
+  const LoadedConfig goes_on = config("on_cpu", 4, "cuda");
+  run(goes_on, 2);
+  const double loss = metrics_of(folder, "on_cpu").back().at("loss");
+  CHECK(loss == Approx(metrics_of(folder, "whole").back().at("loss").get<double>()).epsilon(1e-5));
+}
+
+}  // namespace
+}  // namespace dstrain::test
