@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <mutex>
 #include <numbers>
 #include <optional>
 
@@ -156,6 +157,13 @@ void compute(const Product& p) {
   }
 }
 
+/// Ranks that are threads share the list.
+void note_run(std::size_t algorithm, bool activates) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  (activates ? cublas_lt().ran_activated : cublas_lt().ran).push_back(algorithm);
+}
+
 }  // namespace
 
 cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
@@ -194,7 +202,7 @@ cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
       (activates && !has_legal_aux(product.how, product.result))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  (activates ? cublas_lt().ran_activated : cublas_lt().ran).push_back(*index);
+  note_run(*index, activates);
   const double microseconds =
       cublas_lt().microseconds[*index] + (activates ? cublas_lt().activation_microseconds : 0.0);
   Stream& stream = stream_of(handle);
