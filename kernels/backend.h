@@ -9,6 +9,7 @@
 
 #include "kernels/attention_kernels.h"
 #include "kernels/core/device.h"
+#include "kernels/graph_replay.h"
 #include "kernels/ops.h"
 
 namespace dstrain {
@@ -16,6 +17,7 @@ namespace dstrain {
 struct Backend {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
+  std::unique_ptr<GraphReplay> graphs{};  ///< nullptr: repeated work is enqueued part by part
 };
 
 /// The CPU, computing with `threads` OpenMP threads (0: as many as this process may run on).
@@ -37,6 +39,7 @@ struct CudaOptions {
   /// all who name it. Empty: nothing is timed, the library's first proposal is taken.
   std::string matmul_algorithms_file;
   AttentionKernels attention = AttentionKernels::kOwn;
+  bool graphs = false;  ///< Backend::graphs
   /// Told, in a sentence each, of choices that are made while running. May be empty.
   std::function<void(const std::string&)> tell;
 };

@@ -33,6 +33,10 @@ class Block {
     return attention_norm_.residual(context, slot);
   }
   [[nodiscard]] Flow forward(const LayerContext& context, int slot, const Flow& in) const;
+  /// What forward hands on where one rank has all of the block.
+  [[nodiscard]] Flow output(const LayerContext& context, int slot) const {
+    return {mlp_norm_.residual(context, slot), context.buffer(mlp_out_)};
+  }
   /// d_residual: gradient of r2 + m on entry, of x + delta on return.
   void backward(const LayerContext& context,
                 int slot,

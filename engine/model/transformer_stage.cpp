@@ -1,5 +1,7 @@
 #include "engine/model/transformer_stage.h"
 
+#include <utility>
+
 #include "kernels/core/trace_range.h"
 
 namespace dstrain {
@@ -8,6 +10,17 @@ namespace {
 /// "blocks.3", for profilers.
 const char* name_of_unit(const LayerContext& context, int unit) {
   return context.blueprint.units()[static_cast<std::size_t>(unit)].name.c_str();
+}
+
+/// Enqueues `work`, of a block, at once or as a graph of what it enqueued before. Ranks that hold
+/// parts of a block talk within it, which stays out of graphs (resolve_parallel refuses both).
+template <typename Work>
+void enqueue_block(const LayerContext& context, const GraphKey& key, Work&& work) {
+  if (context.graphs == nullptr) {
+    work();
+  } else {
+    context.graphs->run(key, context.compute, std::forward<Work>(work));
+  }
 }
 
 }  // namespace
@@ -164,8 +177,16 @@ void TransformerStage::forward(const LayerContext& context,
     context.ops.cast(context.buffer(input_), first, context.compute);
   }
   Block::Flow flow{first, {}};
-  for (const Block& block : blocks_) {
-    within_next([&] { flow = block.forward(context, slot, flow); });
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    within_next([&] {
+      const GraphKey key{.layer = &blocks_[i],
+                         .slot = slot,
+                         .pass = Pass::kForward,
+                         .parameters = context.parameters.whole(block_unit(i)).data()};
+      Block::Flow out = blocks_[i].output(context, slot);
+      enqueue_block(context, key, [&] { out = blocks_[i].forward(context, slot, flow); });
+      flow = out;
+    });
   }
   if (extent_.is_last()) {
     within_next([&] { head_.forward(context, slot, flow.x, flow.delta); });
@@ -210,8 +231,17 @@ void TransformerStage::backward(const LayerContext& context,
     context.ops.cast(context.buffer(d_output_), d_residual, context.compute);
   }
   for (std::size_t i = blocks_.size(); i-- > 0;) {
-    within_next(
-        [&] { blocks_[i].backward(context, slot, d_residual, gradients_of(block_unit(i))); });
+    within_next([&] {
+      const GradTarget gradients = gradients_of(block_unit(i));
+      const GraphKey key{.layer = &blocks_[i],
+                         .slot = slot,
+                         .pass = Pass::kBackward,
+                         .parameters = context.parameters.whole(block_unit(i)).data(),
+                         .gradients = gradients.unit.data(),
+                         .write = gradients.write};
+      enqueue_block(context, key,
+                    [&] { blocks_[i].backward(context, slot, d_residual, gradients); });
+    });
     ready(block_unit(i));
   }
   if (extent_.is_first()) {

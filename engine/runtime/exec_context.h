@@ -7,6 +7,7 @@
 #include "engine/plan/blueprint.h"
 #include "engine/runtime/arena.h"
 #include "kernels/core/device.h"
+#include "kernels/graph_replay.h"
 #include "kernels/ops.h"
 
 namespace dstrain {
@@ -36,6 +37,7 @@ struct ExecContext {
   const Blueprint& blueprint;
   Arena& arena;
   ParameterTable& parameters;
+  GraphReplay* graphs = nullptr;  ///< of the backend; nullptr: it has none
 
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const { return arena.buffer(ref, slot); }
   /// A buffer that only some plans have; empty where it was not declared.

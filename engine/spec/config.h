@@ -178,6 +178,7 @@ struct TrainingConfig {
   DeviceChoice device = DeviceChoice::kAuto;
   bool tf32 = false;  ///< products of fp32 matrices on a GPU in TF32
   AttentionKernels attention = AttentionKernels::kOwn;  ///< on a GPU
+  bool cuda_graphs = false;  ///< blocks' work on a GPU is recorded and enqueued as a whole
   /// The file that algorithms of matrix products on GPUs are timed for and kept in. "auto":
   /// <output_dir>/matmul_algorithms.jsonl; "untimed": none, cuBLASLt's first proposals.
   std::string matmul_algorithms = "auto";

@@ -94,6 +94,22 @@ void resolve_pipeline(LoadedConfig& loaded,
   }
 }
 
+void check_graphs(LoadedConfig& loaded, Origins& origins) {
+  const Config& config = loaded.config;
+  if (!config.training.cuda_graphs) return;
+  if (config.tensor_parallel.size > 1) {
+    throw_config_error(origins["training.cuda_graphs"], "training.cuda_graphs",
+                       fmt::format("true, with tensor_parallel.size {}, whose ranks talk within a "
+                                   "block, and a graph holds no talk: expected false, or one rank "
+                                   "for a block",
+                                   config.tensor_parallel.size));
+  }
+  if (config.training.device != DeviceChoice::kCuda) {
+    loaded.notices.emplace_back(
+        "no effect: training.cuda_graphs: a CPU has none (training.device is not \"cuda\")");
+  }
+}
+
 }  // namespace
 
 std::string nearest_multiples(std::int64_t value, std::int64_t unit) {
@@ -107,6 +123,7 @@ void resolve_parallel(LoadedConfig& loaded,
                       Origins& origins) {
   resolve_sequence_parallel(loaded, written, world_size, origins);
   resolve_pipeline(loaded, written, world_size, origins);
+  check_graphs(loaded, origins);
 }
 
 }  // namespace dstrain

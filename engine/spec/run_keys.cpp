@@ -158,6 +158,8 @@ std::vector<Key> run_keys() {
           [](auto& c) -> auto& { return c.training.attention; })),
       matmul_algorithms(),
       field(
+          "training.cuda_graphs", {}, [](auto& c) -> auto& { return c.training.cuda_graphs; }),
+      field(
           "training.output_dir", {}, [](auto& c) -> auto& { return c.training.output_dir; }),
       null_is_default(auto_is_default(field(
           "training.max_consecutive_skips", between(1, kMostSteps),

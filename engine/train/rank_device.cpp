@@ -49,6 +49,7 @@ CudaOptions cuda_options(const TrainingConfig& training) {
                                     : algorithms == "auto"  ? of_the_run.string()
                                                             : algorithms,
           .attention = training.attention,
+          .graphs = training.cuda_graphs,
           .tell = [](const std::string& line) { spdlog::info("{}", line); }};
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_graph_replay.h"
 #include "kernels/cuda/cuda_ops.h"
 
 namespace dstrain {
@@ -19,7 +20,8 @@ Backend make_cuda_backend(int index, const CudaOptions& options) {
   }
   auto device = std::make_unique<CudaDevice>(index);
   auto ops = std::make_unique<CudaOps>(*device, options);
-  return {.device = std::move(device), .ops = std::move(ops)};
+  auto graphs = options.graphs ? std::make_unique<CudaGraphReplay>(index) : nullptr;
+  return {.device = std::move(device), .ops = std::move(ops), .graphs = std::move(graphs)};
 }
 
 }  // namespace dstrain

@@ -106,9 +106,12 @@ CudaMemoryUse CudaDevice::memory_use() const {
   cuda_check(
       cudaMemPoolGetAttribute(scratch_pool(index_), cudaMemPoolAttrReservedMemHigh, &scratch),
       "cudaMemPoolGetAttribute");
+  std::uint64_t graphs = 0;  // scratch of what is recorded in graphs has a pool of its own
+  cuda_check(cudaDeviceGetGraphMemAttribute(index_, cudaGraphMemAttrReservedMemHigh, &graphs),
+             "cudaDeviceGetGraphMemAttribute");
   return {.region_bytes = region_bytes_,
           .peak_region_bytes = peak_region_bytes_,
-          .peak_scratch_bytes = static_cast<std::int64_t>(scratch)};
+          .peak_scratch_bytes = static_cast<std::int64_t>(scratch + graphs)};
 }
 
 DeviceMemory CudaDevice::allocate(std::int64_t bytes, const std::string& what) {

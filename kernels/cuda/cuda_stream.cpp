@@ -46,7 +46,12 @@ cudaStream_t CudaStream::use() {
   return stream_;
 }
 
+void CudaStream::refuse_while_recording(const char* what) const {
+  check(!is_recording_, "{} on a stream that a graph is being recorded from", what);
+}
+
 void CudaStream::enqueue(std::function<void()> task) {
+  refuse_while_recording("a task of the host");
   const cudaStream_t stream = use();
   {
     const std::lock_guard lock(mutex_);
@@ -77,6 +82,7 @@ void CudaStream::run(const std::function<void()>& task) noexcept {
 }
 
 Event CudaStream::record() {
+  refuse_while_recording("an event");
   const cudaStream_t stream = use();
   const std::lock_guard lock(mutex_);
   forget_passed();
@@ -123,6 +129,7 @@ void CudaStream::wait(const Event& event) {
   if (event.stream == nullptr) {
     return;
   }
+  refuse_while_recording("a wait for an event");
   auto* const other = dynamic_cast<CudaStream*>(&innermost(*event.stream));
   if (other == this) {
     return;
@@ -153,6 +160,7 @@ void CudaStream::wait_until(std::uint64_t ticket) {
 }
 
 void CudaStream::synchronize() {
+  refuse_while_recording("a wait of the host");
   check_wait(cudaStreamSynchronize(use()), "cudaStreamSynchronize, or work before it,");
   rethrow_failures();
 }

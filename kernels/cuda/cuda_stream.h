@@ -2,6 +2,7 @@
 // the GPU has passed them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -34,6 +35,9 @@ class CudaStream final : public Stream {
 
   /// Makes the device current in this thread, which launches and calls on the handle need.
   [[nodiscard]] cudaStream_t use();
+  /// While a graph is recorded from it, nothing of the host's belongs on the stream: tasks, events
+  /// and waits are refused.
+  void set_recording(bool recording) { is_recording_ = recording; }
 
  private:
   class Point;  // a CUDA event
@@ -42,6 +46,7 @@ class CudaStream final : public Stream {
     std::uint64_t ticket;
     std::shared_ptr<Point> point;  // shared with threads that wait for it just now
   };
+  void refuse_while_recording(const char* what) const;
   /// nullptr: passed.
   [[nodiscard]] std::shared_ptr<Point> find(std::uint64_t ticket);
   void forget_passed();
@@ -54,6 +59,7 @@ class CudaStream final : public Stream {
   int device_;
   FaultBox& faults_;
   cudaStream_t stream_ = nullptr;
+  std::atomic<bool> is_recording_ = false;
 
   std::mutex mutex_;  // of all below
   std::deque<Recorded> recorded_;

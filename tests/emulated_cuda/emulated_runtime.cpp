@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -15,6 +17,7 @@ using namespace dstrain;  // the functions below are C's
 namespace {
 
 int some_object = 0;  // what opaque handles point to
+using Graph = std::shared_ptr<emulated::Stream::Graph>;
 
 emulated::Event& event_of(cudaEvent_t handle) {
   return *reinterpret_cast<emulated::Event*>(handle);
@@ -95,10 +98,15 @@ cudaError_t cudaFree(void* data) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t stream) {
+  if (emulated::stream_of(stream).is_capturing()) {
+    *data = emulated::stream_of(stream).allocate_in_capture(bytes);
+    return cudaSuccess;
+  }
   *data = emulated::allocate(bytes, {.device = emulated::stream_of(stream).device()});
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  if (emulated::stream_of(stream).is_capturing()) return cudaSuccess;  // the graph's
   emulated::stream_of(stream).enqueue_host([data] { emulated::release(data); });
   return cudaSuccess;
 }
@@ -150,6 +158,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (emulated::stream_of(stream).is_capturing()) return cudaErrorStreamCaptureUnsupported;
   emulated::stream_of(stream).synchronize();
   return cudaSuccess;
 }
@@ -164,6 +173,43 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   emulated::stream_of(stream).enqueue_host([=] { function(data); });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
+  if (stream == nullptr || emulated::stream_of(stream).is_capturing()) {
+    return cudaErrorStreamCaptureUnsupported;
+  }
+  emulated::stream_of(stream).begin_capture();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (!emulated::stream_of(stream).is_capturing()) return cudaErrorIllegalState;
+  *graph = reinterpret_cast<cudaGraph_t>(new Graph(emulated::stream_of(stream).end_capture()));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete reinterpret_cast<Graph*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete reinterpret_cast<Graph*>(exec);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
+  emulated::Stream& stream = emulated::stream_of(handle);
+  const Graph graph = *reinterpret_cast<Graph*>(exec);
+  for (const std::function<void()>& work : graph->work) {
+    stream.enqueue_host(work);
+  }
+  stream.enqueue_host([graph] {});  // it may be destroyed before it has run
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType, void* value) {
+  *static_cast<std::uint64_t*>(value) = 0;
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {

@@ -1,6 +1,7 @@
 #include "tests/emulated_cuda/emulated_stream.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <set>
 #include <utility>
@@ -57,7 +58,28 @@ Stream::~Stream() {
   thread_.join();
 }
 
+void Stream::begin_capture() {
+  capture_ = std::make_shared<Graph>();
+}
+
+Stream::Graph::~Graph() {
+  for (void* const data : memory) {
+    release(data);
+  }
+}
+
+void* Stream::allocate_in_capture(std::size_t bytes) {
+  void* const data = allocate(bytes, {.device = device_});
+  capture_->memory.push_back(data);
+  enqueue([data, bytes] { std::memset(data, 0xff, bytes); });
+  return data;
+}
+
 void Stream::enqueue_host(std::function<void()> work) {
+  if (is_capturing()) {
+    capture_->work.push_back(std::move(work));
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));

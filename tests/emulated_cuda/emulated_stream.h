@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
@@ -56,6 +57,22 @@ class Stream {
   void enqueue_host(std::function<void()> work);
   /// Work of the GPU.
   void enqueue(std::function<void()> work);
+  /// From now on work is kept for a graph, not done; the host waits for nothing meanwhile.
+  void begin_capture();
+  [[nodiscard]] bool is_capturing() const { return capture_ != nullptr; }
+  /// What a graph does each time, and what it holds until it is destroyed.
+  struct Graph {
+    std::vector<std::function<void()>> work;
+    std::vector<void*> memory;
+    Graph() = default;
+    Graph(const Graph&) = delete;
+    Graph& operator=(const Graph&) = delete;
+    ~Graph();
+  };
+  std::shared_ptr<Graph> end_capture() { return std::move(capture_); }
+  /// Memory that a graph takes while it runs, filled with NaN each time.
+  void* allocate_in_capture(std::size_t bytes);
+
   /// Shared by the stream and whoever waits.
   std::shared_ptr<Point> record();
   void synchronize() { record()->wait(); }
@@ -68,6 +85,7 @@ class Stream {
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
   bool ending_ = false;
+  std::shared_ptr<Graph> capture_;  // of the thread that enqueues
   std::thread thread_;
 };
 
