@@ -82,8 +82,7 @@ Engine::Engine(const Config& config,
              .replica_gradients = context_.optional_buffer(plan_.replica_gradients),
              .mean_factor = averaging_.after_sum},
       data_parallel_(make_data_parallel(config.zero.stage, parts_)),
-      host_tokens_(static_cast<std::size_t>(plan_.batch.micro_batch * plan_.batch.sequence)),
-      host_targets_(host_tokens_.size()) {
+      upload_(context_.device, context_.compute, plan_.batch.micro_batch * plan_.batch.sequence) {
   initialise_parameters(config.training.seed, threads);
   for (const ChunkPlan& chunk : plan_.chunks) {
     chunk.stage.prepare(context_);
@@ -137,16 +136,9 @@ void Engine::load_batch(const LoadBatch& data,
   if (!stage.extent().is_first() && !stage.extent().is_last()) {
     return;
   }
-  data(first_sample, host_tokens_, host_targets_);
-  if (stage.extent().is_first()) {
-    context_.device.copy_from_host(host_tokens_.data(), stage.tokens(context_, slot),
-                                   context_.compute);
-  }
-  if (stage.extent().is_last()) {
-    context_.device.copy_from_host(host_targets_.data(), stage.targets(context_, slot),
-                                   context_.compute);
-  }
-  context_.compute.synchronize();  // the host's copies are used again
+  upload_.upload(data, first_sample,
+                 stage.extent().is_first() ? stage.tokens(context_, slot) : Tensor{},
+                 stage.extent().is_last() ? stage.targets(context_, slot) : Tensor{});
 }
 
 /// One step's micro-batches through this rank's chunks, as the schedule asks for them.

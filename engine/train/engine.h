@@ -19,16 +19,13 @@
 #include "engine/parallel/pipeline.h"
 #include "engine/runtime/arena.h"
 #include "engine/spec/config.h"
+#include "engine/train/batch_upload.h"
 #include "engine/train/rank_groups.h"
 #include "engine/train/run_plan.h"
 #include "kernels/backend.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
-
-/// Fills [B, T] inputs and targets with the samples from `first_sample` on.
-using LoadBatch = std::function<void(
-    std::int64_t first_sample, std::span<std::int32_t> inputs, std::span<std::int32_t> targets)>;
 
 /// How a sum of gradients over the ranks becomes their mean: in parts, so that neither the addends
 /// nor the sum leave the range of a narrow number format (DeepSpeed's prescale_gradients and
@@ -139,8 +136,7 @@ class Engine {
   GradientAveraging averaging_;
   DataParallelParts parts_;
   std::unique_ptr<DataParallel> data_parallel_;
-  std::vector<std::int32_t> host_tokens_;
-  std::vector<std::int32_t> host_targets_;
+  BatchUpload upload_;
 };
 
 }  // namespace dstrain

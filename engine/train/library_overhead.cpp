@@ -230,9 +230,9 @@ std::vector<Overhead> cuda_host_overhead(const Config& config, const RunPlan& pl
   std::vector<Overhead> parts;
   const AddPart add{parts};
   add("process, without CUDA's own", kProcess, kMeasured);
-  add("inputs and targets of a micro-batch",
-      2 * plan.batch.micro_batch * config.data.sequence_length * size_of(DType::kI32),
-      "formula: engine/train/engine.h");
+  add("inputs and targets of two micro-batches",
+      4 * plan.batch.micro_batch * config.data.sequence_length * size_of(DType::kI32),
+      "formula: engine/train/batch_upload.h");
   const std::vector<int> sizes = group_sizes(config, plan).host;
   add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"),
       message_bytes(sizes), "formula: engine/comm/gloo_mesh.cpp");
