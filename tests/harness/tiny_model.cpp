@@ -58,6 +58,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
                   .gradient_accumulation_steps = options.accumulation};
   config.data.sequence_length = 19;
   config.training.steps = options.steps;
+  config.training.cuda_graphs = options.cuda_graphs;
   return config;
 }
 
@@ -121,7 +122,8 @@ std::unique_ptr<Engine> make_tiny_engine(const Config& config,
     return std::make_unique<Engine>(config, rendezvous, make_cpu_backend(1), 1);
   }
   const auto gpus = static_cast<int>(find_cuda_devices().names.size());
-  Backend backend = make_cuda_backend(gpus == 0 ? 0 : rendezvous.world_rank() % gpus, {});
+  Backend backend = make_cuda_backend(gpus == 0 ? 0 : rendezvous.world_rank() % gpus,
+                                      {.graphs = config.training.cuda_graphs});
   auto by_device = make_device_rendezvous(rendezvous, *gpu_store, *backend.device);
   return std::make_unique<Engine>(config, rendezvous, std::move(backend), 1, nullptr,
                                   std::move(by_device));

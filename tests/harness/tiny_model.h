@@ -40,6 +40,7 @@ struct TinyOptions {
   PipelineConfig pipeline{};
   double loss_scale = 1.0;
   int steps = 10;
+  bool cuda_graphs = false;
   /// By which ranks that compute on GPUs find each other; nullptr: they compute on the CPU.
   Store* gpu_store = nullptr;
 };

@@ -35,12 +35,13 @@ struct Layout {
   std::string name;
   int ranks = 1;
   TinyOptions options;
+  int steps = kSteps;
 };
 
 std::vector<TinyRun> train_on_gpu(const Layout& layout) {
   const std::unique_ptr<Store> store = make_memory_store();
   TinyOptions options = layout.options;
-  options.steps = kSteps;
+  options.steps = layout.steps;
   options.micro_batch = kMicroBatch;
   options.gpu_store = store.get();
   return train_ranks(layout.ranks, options);
@@ -133,6 +134,26 @@ TEST_CASE("a layout on a GPU gives the same bits twice", "[parity][gpu]") {
   const Layout layout = {"zero3 x2", 2, {.accumulation = 2, .zero_stage = 3}};
   const WholeState first = whole(train_on_gpu(layout));
   CHECK(differences(whole(train_on_gpu(layout)), first).empty());
+}
+
+TEST_CASE("blocks replayed from graphs give the bits of blocks enqueued", "[parity][gpu]") {
+  if (!has_gpu()) {
+    return;
+  }
+  // Three steps of three: gradients are overwritten once a step, and added to twice.
+  const std::vector<Layout> cases{{"zero3 x2", 2, {.accumulation = 3, .zero_stage = 3}, 3},
+                                  {"pp2, recomputed",
+                                   2,
+                                   {.accumulation = 3,
+                                    .recompute = {.granularity = RecomputeGranularity::kFull},
+                                    .pipeline = {.stages = 2}},
+                                   3}};
+  for (Layout layout : cases) {
+    INFO(layout.name);
+    const WholeState enqueued = whole(train_on_gpu(layout));
+    layout.options.cuda_graphs = true;
+    CHECK(differences(whole(train_on_gpu(layout)), enqueued).empty());
+  }
 }
 
 /// All ten where that is quick.

@@ -153,6 +153,7 @@ training.device                  "auto"             default
 training.tf32                    false              default
 training.attention               "own"              default
 training.matmul_algorithms       "auto"             default
+training.cuda_graphs             false              default
 training.output_dir              "runs/tiny"        run.json:10:44
 training.max_consecutive_skips   5                  default
 checkpoint.interval              0                  default

@@ -155,6 +155,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.tf32", {"true"}},
       {"training.attention", {"auto"}},
       {"training.matmul_algorithms", {"elsewhere"}},
+      {"training.cuda_graphs", {"true"}},
       {"training.output_dir", {"elsewhere"}},
       {"training.max_consecutive_skips", {"7"}},
       {"checkpoint.interval", {"5"}},

@@ -1,5 +1,7 @@
 // How ranks are divided, and what tensor, sequence and pipeline parallelism ask of the rest. The
 // layouts that errors end with have a test of their own (nearest_layout_test.cpp).
+#include <algorithm>
+
 #include "tests/unit/spec/parallel_text.h"
 
 namespace dstrain {
@@ -237,6 +239,22 @@ TEST_CASE("a resolved parallel config runs again as it is", "[spec][parallel]") 
   CHECK(value_of_path(loaded, "pipeline.partition") == "[5, 1]");
   CHECK(origin_of(loaded, "pipeline.partition") == "--set");
   CHECK(value_of_path(loaded, "pipeline.schedule") == "\"1f1b\"");
+}
+
+TEST_CASE("graphs hold no talk between ranks, and a CPU has none", "[spec][parallel]") {
+  const std::string graphs = "training.cuda_graphs=true";
+  const std::string cuda = "training.device=cuda";
+  CHECK(rule_of(8, {graphs, cuda, "tensor_parallel.size=2"}) ==
+        "--set: training.cuda_graphs: true, with tensor_parallel.size 2, whose ranks talk within a "
+        "block, and a graph holds no talk: expected false, or one rank for a block");
+  const auto tells = [](const std::vector<std::string>& notices) {
+    return std::count(notices.begin(), notices.end(),
+                      "no effect: training.cuda_graphs: a CPU has none (training.device is not "
+                      "\"cuda\")");
+  };
+  CHECK(tells(notices_of(8, {graphs})) == 1);
+  CHECK(tells(notices_of(8, {graphs, cuda, kTwoStages})) == 0);
+  CHECK(resolved(8, {graphs, cuda}).config.training.cuda_graphs);
 }
 
 }  // namespace dstrain
