@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "engine/comm/deadline.h"
@@ -43,29 +42,6 @@ struct Head {
 };
 static_assert(sizeof(Head) <= GlooMesh::kHeaderBytes && std::is_trivially_copyable_v<Head>);
 
-// A list of byte strings as one value of the store.
-std::string pack(const std::vector<std::vector<char>>& parts) {
-  std::string text;
-  for (const std::vector<char>& part : parts) {
-    text += fmt::format("{} ", part.size());
-    text.append(part.data(), part.size());
-  }
-  return text;
-}
-std::vector<std::vector<char>> unpack(std::string_view text) {
-  std::vector<std::vector<char>> parts;
-  while (!text.empty()) {
-    const std::size_t space = text.find(' ');
-    check(space != std::string_view::npos && space < 8, "malformed addresses in the store");
-    const auto bytes = static_cast<std::size_t>(std::stoul(std::string(text.substr(0, space))));
-    text.remove_prefix(space + 1);
-    check(bytes <= text.size(), "malformed addresses in the store");
-    parts.emplace_back(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes));
-    text.remove_prefix(bytes);
-  }
-  return parts;
-}
-
 }  // namespace
 
 /// One peer: its window here, and the count of what went each way.
@@ -99,43 +75,6 @@ GlooMesh::~GlooMesh() = default;
 
 std::int64_t GlooMesh::buffer_bytes(int members) {
   return (members - 1) * kWindow * segment_bytes_of(members) + kHeaderBytes + kPayloadBytes;
-}
-
-// Everyone listens on an address for each peer, publishes them all in one value, and picks its own
-// from the others'.
-GlooMesh::Addresses GlooMesh::meet(Store& store, std::chrono::milliseconds timeout) {
-  const Clock::time_point deadline = Clock::now() + timeout;
-  const auto key = [&](int member) { return fmt::format("group/{}/{}", group_.name, member); };
-  const std::string members = fmt::format("{}", fmt::join(group_.members, ","));
-  Addresses mine(static_cast<std::size_t>(size()));
-  for (const int peer : peers_) {
-    mine[static_cast<std::size_t>(peer)] = context_->createPair(peer)->address().bytes();
-  }
-  mine.emplace_back(members.begin(), members.end());
-  store.set(key(rank()), pack(mine));
-
-  Addresses theirs(static_cast<std::size_t>(size()));
-  std::vector<int> missing;
-  for (const int peer : peers_) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    try {
-      const auto value = unpack(store.get(key(peer), std::max(left, std::chrono::milliseconds{0})));
-      const std::string their_members(value.back().begin(), value.back().end());
-      check(their_members == members, "group \"{}\" has members {} on rank {} and {} on rank {}",
-            group_.name, members, rank(), their_members, peer);
-      theirs[static_cast<std::size_t>(peer)] = value[static_cast<std::size_t>(rank())];
-    } catch (const Timeout&) {
-      missing.push_back(group_.members[static_cast<std::size_t>(peer)]);
-    }
-  }
-  if (!missing.empty()) {
-    std::sort(missing.begin(), missing.end());
-    throw Timeout(fmt::format(
-        "forming group \"{}\": rank(s) {} of the job did not join within "
-        "{:.3g} s",
-        group_.name, fmt::join(missing, ", "), std::chrono::duration<double>(timeout).count()));
-  }
-  return theirs;
 }
 
 // Gloo decides from the addresses which end of a pair connects. In ascending order, so that of all

@@ -134,9 +134,9 @@ class GlooMesh {
 
  private:
   struct Link;
-  /// Where to reach each member, by rank.
+  /// Where to reach each member, by rank; as Gloo writes it.
   using Addresses = std::vector<std::vector<char>>;
-  Addresses meet(Store& store, std::chrono::milliseconds timeout);
+  Addresses meet(Store& store, std::chrono::milliseconds timeout);  // gloo_meeting.cpp
   void make_links();
   std::int64_t next_place(int peer);
 

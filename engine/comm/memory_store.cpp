@@ -1,11 +1,13 @@
 #include <charconv>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include <fmt/format.h>
 
 #include "engine/comm/communicator.h"
+#include "engine/comm/row_exchange.h"
 #include "engine/comm/store.h"
 
 namespace dstrain {
@@ -42,10 +44,33 @@ class MemoryStore final : public Store {
     return sum;
   }
 
+  Column all_to_all(const AllToAll& call, std::chrono::milliseconds timeout) override {
+    call.validate();
+    std::unique_lock lock(mutex_);
+    std::shared_ptr<RowExchange>& entered =
+        exchanges_.try_emplace(std::string(call.key), nullptr).first->second;
+    if (entered == nullptr) {
+      entered = std::make_shared<RowExchange>(call);
+    }
+    const std::shared_ptr<RowExchange> rows = entered;
+    rows->bring(call);
+    if (rows->complete()) {
+      exchanges_.erase(exchanges_.find(call.key));
+    }
+    changed_.notify_all();
+    const bool over = changed_.wait_for(
+        lock, timeout, [&] { return rows->complete() || !rows->failure().empty(); });
+    check(rows->failure().empty(), "all-to-all \"{}\": {}", call.key, rows->failure());
+    return over ? Column{.entries = rows->column(call.rank), .missing = {}}
+                : Column{.entries = "", .missing = rows->missing()};
+  }
+
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string, std::less<>> values_;
+  // Shared with the callers that still have to take their column when it is forgotten here.
+  std::map<std::string, std::shared_ptr<RowExchange>, std::less<>> exchanges_;
 };
 
 }  // namespace

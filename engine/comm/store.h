@@ -8,8 +8,28 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dstrain {
+
+/// What one of `size` callers brings to an all-to-all: an entry for each of them, of equal bytes.
+struct AllToAll {
+  std::string_view key;  ///< names it; the same for all, and used once
+  int rank = 0;
+  int size = 1;
+  std::string_view agreed;  ///< the same for all, or it fails
+  std::string_view row;     ///< entry r is for the caller that is rank r
+
+  /// Throws InternalError unless the row has as many entries as there are ranks.
+  void validate() const;
+};
+
+/// What it takes home: entry `rank` of every row, in the order of the ranks; or, when the deadline
+/// has passed, nothing but the ranks that did not come.
+struct Column {
+  std::string entries;
+  std::vector<int> missing;
+};
 
 class Store {
  public:
@@ -24,6 +44,12 @@ class Store {
                                         std::chrono::milliseconds timeout) = 0;
   /// Adds to a decimal counter that starts at 0; returns the sum.
   virtual std::int64_t add(std::string_view key, std::int64_t amount) = 0;
+  /// Waits until all have brought their rows, which the store then forgets. One request a rank, and
+  /// over all of them as many bytes as there are entries; were each row a value that all others
+  /// get, it would be those times the number of ranks. Throws InternalError, on every caller, if
+  /// they do not fit together.
+  [[nodiscard]] virtual Column all_to_all(const AllToAll& call,
+                                          std::chrono::milliseconds timeout) = 0;
 };
 
 /// A Store for threads of one process.

@@ -6,6 +6,10 @@
 //   then, one at a time:
 //   client → server   length (4), request (1), key's length (2), key, argument
 //   server → client   length (4), status (1), value
+//
+// Arguments: the value (set), the amount (8, add), the deadline in milliseconds (8, get); of an
+// all-to-all the deadline (8), rank (4), size (4), the length of what is agreed (4), that, the row.
+// Values: that of the key; the column; at an all-to-all's deadline the missing ranks (4 each).
 #pragma once
 
 #include <bit>
@@ -20,7 +24,7 @@ namespace dstrain::store_protocol {
 
 static_assert(std::endian::native == std::endian::little);
 
-inline constexpr std::string_view kMagic = "dstrain\x01";  // the last byte is the version
+inline constexpr std::string_view kMagic = "dstrain\x02";  // the last byte is the version
 inline constexpr std::size_t kNonceBytes = 16;
 inline constexpr std::size_t kGreetingBytes = kMagic.size() + kNonceBytes;
 inline constexpr std::size_t kProofBytes = kMagic.size() + kNonceBytes + sizeof(Digest);
@@ -29,7 +33,7 @@ inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline constexpr std::size_t kMaxValueBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxFrameBytes = 1 + 2 + kMaxKeyBytes + kMaxValueBytes;
 
-enum class Request : std::uint8_t { kSet = 1, kGet = 2, kAdd = 3 };
+enum class Request : std::uint8_t { kSet = 1, kGet = 2, kAdd = 3, kAllToAll = 4 };
 enum class Status : std::uint8_t { kOk = 0, kTimeout = 1, kError = 2 };
 
 template <typename T>

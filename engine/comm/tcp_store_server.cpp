@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "engine/comm/block_signals.h"
+#include "engine/comm/row_exchange.h"
 #include "engine/comm/socket.h"
 #include "engine/comm/store_protocol.h"
 #include "engine/comm/tcp_store.h"
@@ -59,10 +60,19 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(50);  // when descriptor
 struct Connection;
 using Waits = std::multimap<Clock::time_point, Connection*>;
 
-/// A get that is not answered yet.
+/// A get or an all-to-all that is not answered yet.
 struct Wait {
   std::string key;
   Waits::iterator deadline;
+  int rank = kNoRank;  ///< in the all-to-all; of a get none
+
+  static constexpr int kNoRank = -1;
+};
+
+/// An all-to-all that is not complete: its rows, and who waits for a column, by rank.
+struct Gathering {
+  RowExchange rows;
+  std::vector<Connection*> waiting;
 };
 
 struct Connection {
@@ -356,16 +366,12 @@ class TcpStoreServer::Loop {
         if (frame.size() != sizeof(std::int64_t)) {
           return false;
         }
-        const auto timeout = std::clamp<std::int64_t>(protocol::take<std::int64_t>(frame), 0,
-                                                      std::int64_t{365} * 86'400'000);
+        const auto timeout = protocol::take<std::int64_t>(frame);
         if (const auto found = values_.find(key); found != values_.end()) {
           reply(connection, protocol::Status::kOk, found->second);
         } else {
           waiting_for_[key].push_back(&connection);
-          connection.wait =
-              Wait{.key = std::move(key),
-                   .deadline = waits_.emplace(Clock::now() + std::chrono::milliseconds(timeout),
-                                              &connection)};
+          connection.wait = Wait{.key = std::move(key), .deadline = wait(connection, timeout)};
         }
         return true;
       }
@@ -375,8 +381,76 @@ class TcpStoreServer::Loop {
         }
         add(connection, key, protocol::take<std::int64_t>(frame));
         return true;
+      case protocol::Request::kAllToAll:
+        return take_row(connection, key, frame);
     }
     return false;
+  }
+
+  Waits::iterator wait(Connection& connection, std::int64_t milliseconds) {
+    constexpr std::int64_t kYear = std::int64_t{365} * 86'400'000;
+    const std::chrono::milliseconds timeout(std::clamp<std::int64_t>(milliseconds, 0, kYear));
+    return waits_.emplace(Clock::now() + timeout, &connection);
+  }
+
+  /// False if the request makes no sense.
+  bool take_row(Connection& connection, const std::string& key, std::string_view argument) {
+    constexpr std::size_t kFixedBytes = sizeof(std::int64_t) + 3 * sizeof(std::int32_t);
+    if (argument.size() < kFixedBytes) {
+      return false;
+    }
+    const auto timeout = protocol::take<std::int64_t>(argument);
+    const auto rank = protocol::take<std::int32_t>(argument);
+    const auto size = protocol::take<std::int32_t>(argument);
+    const auto agreed_bytes = protocol::take<std::uint32_t>(argument);
+    if (rank < 0 || rank >= size || agreed_bytes >= argument.size() ||
+        (argument.size() - agreed_bytes) % static_cast<std::size_t>(size) != 0) {
+      return false;
+    }
+    const AllToAll call{.key = key,
+                        .rank = rank,
+                        .size = size,
+                        .agreed = argument.substr(0, agreed_bytes),
+                        .row = argument.substr(agreed_bytes)};
+    auto found = gatherings_.find(key);
+    if (found == gatherings_.end()) {
+      found = gatherings_
+                  .emplace(key, Gathering{.rows = RowExchange(call),
+                                          .waiting = std::vector<Connection*>(
+                                              static_cast<std::size_t>(size), nullptr)})
+                  .first;
+    }
+    Gathering& gathering = found->second;
+    gathering.rows.bring(call);
+    if (!gathering.rows.failure().empty()) {
+      reply(connection, protocol::Status::kError, gathering.rows.failure());
+      answer_all(gathering);
+      return true;
+    }
+    gathering.waiting[static_cast<std::size_t>(rank)] = &connection;
+    connection.wait = Wait{.key = key, .deadline = wait(connection, timeout), .rank = rank};
+    if (gathering.rows.complete()) {
+      answer_all(gathering);
+      gatherings_.erase(found);
+    }
+    return true;
+  }
+
+  /// Who waits gets a column, or hears why there is none.
+  void answer_all(Gathering& gathering) {
+    const std::string failure = gathering.rows.failure();
+    for (std::size_t rank = 0; rank < gathering.waiting.size(); ++rank) {
+      Connection* const connection = gathering.waiting[rank];
+      if (connection == nullptr) {
+        continue;
+      }
+      end_wait(*connection);
+      if (failure.empty()) {
+        reply(*connection, protocol::Status::kOk, gathering.rows.column(static_cast<int>(rank)));
+      } else {
+        reply(*connection, protocol::Status::kError, failure);
+      }
+    }
   }
 
   void put(const std::string& key, std::string value) {
@@ -397,10 +471,14 @@ class TcpStoreServer::Loop {
     if (!connection.wait) {
       return;
     }
-    const auto waiting = waiting_for_.find(connection.wait->key);
-    std::erase(waiting->second, &connection);
-    if (waiting->second.empty()) {
-      waiting_for_.erase(waiting);
+    if (const int rank = connection.wait->rank; rank != Wait::kNoRank) {
+      gatherings_.at(connection.wait->key).waiting[static_cast<std::size_t>(rank)] = nullptr;
+    } else {
+      const auto waiting = waiting_for_.find(connection.wait->key);
+      std::erase(waiting->second, &connection);
+      if (waiting->second.empty()) {
+        waiting_for_.erase(waiting);
+      }
     }
     waits_.erase(connection.wait->deadline);
     connection.wait.reset();
@@ -455,8 +533,14 @@ class TcpStoreServer::Loop {
     }
     while (!waits_.empty() && waits_.begin()->first <= now) {
       Connection& connection = *waits_.begin()->second;
+      std::string missing;
+      if (connection.wait->rank != Wait::kNoRank) {
+        for (const int rank : gatherings_.at(connection.wait->key).rows.missing()) {
+          protocol::append(missing, std::int32_t{rank});
+        }
+      }
       end_wait(connection);
-      reply(connection, protocol::Status::kTimeout, "");
+      reply(connection, protocol::Status::kTimeout, missing);
     }
     if (accept_again_ && *accept_again_ <= now) {
       accept_again_.reset();
@@ -475,6 +559,7 @@ class TcpStoreServer::Loop {
   std::list<Connection> closed_;
   std::unordered_map<std::string, std::string> values_;
   std::unordered_map<std::string, std::vector<Connection*>> waiting_for_;  // by key
+  std::unordered_map<std::string, Gathering> gatherings_;                  // by key
   Waits waits_;
   std::optional<Clock::time_point> accept_again_;
   std::set<std::string> logged_strangers_;

@@ -1,9 +1,10 @@
 // bench_store: what it costs rank 0 that thousands of ranks meet in its store. Simulated ranks, all
 // of them in one other process, do what real ones do: connect, prove that they know the token, say
-// that they have arrived, wait until everybody has, then publish an address and read those of a few
-// others. Prints seconds by phase and the processor time of the store's process, in all and a rank.
+// that they have arrived, wait until everybody has, then exchange the addresses of a group of all
+// of them. Prints seconds by phase and the processor time of the store's process, in all and a
+// rank, and what the exchange carried.
 //
-//   bench_store [ranks, default 1000 and 10000 in turn]
+//   bench_store [ranks, default 256, 1000 and 4000 in turn]
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -32,8 +33,7 @@ namespace protocol = store_protocol;
 using protocol::Request;
 
 constexpr const char* kToken = "the token of a benchmark";
-constexpr int kNeighbours = 8;              // as in a tensor-parallel group
-constexpr std::size_t kAddressBytes = 512;  // what a rank publishes for a group
+constexpr std::size_t kAddressBytes = 36;  // of a Gloo pair
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -61,6 +61,18 @@ std::string get_request(const std::string& key) {
   return framed(Request::kGet, key, timeout);
 }
 
+std::size_t row_bytes(int ranks) {
+  return static_cast<std::size_t>(ranks) * kAddressBytes;
+}
+std::string row_request(int rank, int ranks) {
+  std::string argument;
+  protocol::append(argument, std::int64_t{120'000});
+  protocol::append(argument, std::int32_t{rank});
+  protocol::append(argument, std::int32_t{ranks});
+  protocol::append(argument, std::uint32_t{0});
+  return framed(Request::kAllToAll, "group/world", argument + std::string(row_bytes(ranks), 'a'));
+}
+
 /// One simulated rank: a connection, and what it has still to say.
 class SimulatedRank {
  public:
@@ -78,11 +90,11 @@ class SimulatedRank {
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] bool proven() const { return proven_; }
   [[nodiscard]] bool met() const { return answered_ >= 2; }
-  [[nodiscard]] bool done() const { return answered_ == 3 + kNeighbours; }
+  [[nodiscard]] bool done() const { return answered_ == 3; }
 
   /// False if the store has closed the connection.
   bool advance() {
-    std::array<char, 4096> buffer;
+    std::array<char, 65536> buffer;
     for (;;) {
       const ssize_t got = recv(fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
       if (got < 0 && errno == EAGAIN) {
@@ -145,12 +157,8 @@ class SimulatedRank {
         return framed(Request::kSet, fmt::format("arrived/{}", rank_), "1");
       case 1:
         return get_request("everybody-arrived");
-      case 2:
-        return framed(Request::kSet, fmt::format("address/{}", rank_),
-                      std::string(kAddressBytes, 'a'));
       default:
-        return get_request(
-            fmt::format("address/{}", (rank_ + static_cast<int>(answered_) - 2) % ranks_));
+        return row_request(rank_, ranks_);
     }
   }
 
@@ -247,7 +255,11 @@ void measure(int ranks) {
     (void)store->get(fmt::format("arrived/{}", rank), std::chrono::minutes(2));
   }
   store->set("everybody-arrived", "1");
-  store->set("address/0", std::string(kAddressBytes, 'a'));
+  const std::string row(row_bytes(ranks), 'a');
+  const Column column =
+      store->all_to_all({.key = "group/world", .rank = 0, .size = ranks, .agreed = "", .row = row},
+                        std::chrono::minutes(2));
+  check(column.entries == row, "the exchange has brought {} bytes", column.entries.size());
   PhaseSeconds seconds;
   const ssize_t got = read(pipe_ends[0], &seconds, sizeof seconds);
   check(got == static_cast<ssize_t>(sizeof seconds), "the simulated ranks have failed");
@@ -256,9 +268,10 @@ void measure(int ranks) {
   close(pipe_ends[0]);
   close(pipe_ends[1]);
   const double cost = processor_seconds() - before;
-  fmt::print("{:>7} {:>10.2f} {:>8.2f} {:>10.2f} {:>11} {:>13.2f} {:>11.0f}\n", ranks,
+  const double exchanged_mb = 2e-6 * static_cast<double>(ranks) * static_cast<double>(row.size());
+  fmt::print("{:>7} {:>10.2f} {:>8.2f} {:>10.2f} {:>11} {:>13.2f} {:>11.0f} {:>13.1f}\n", ranks,
              seconds.proven, seconds.met, seconds.exchanged, seconds.reconnects, cost,
-             1e6 * cost / ranks);
+             1e6 * cost / ranks, exchanged_mb);
 }
 
 }  // namespace
@@ -271,8 +284,10 @@ int main(int argc, char** argv) {
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  fmt::print("  ranks   proven s    met s  addresses s  reconnects  store's CPU s  us a rank\n");
-  std::vector<int> sizes{1000, 10'000};
+  fmt::print(
+      "  ranks   proven s    met s  addresses s  reconnects  store's CPU s  us a rank  addresses "
+      "MB\n");
+  std::vector<int> sizes{256, 1000, 4000};
   if (argc > 1) {
     sizes = {std::atoi(argv[1])};
   }

@@ -223,6 +223,10 @@ class LosableStore final : public Store {
   std::int64_t add(std::string_view key, std::int64_t amount) override {
     return usable().add(key, amount);
   }
+  [[nodiscard]] Column all_to_all(const AllToAll& call,
+                                  std::chrono::milliseconds timeout) override {
+    return usable().all_to_all(call, timeout);
+  }
   void lose() { is_gone_ = true; }
 
  private:

@@ -2,7 +2,9 @@
 // the sentences of what can go wrong. Strangers are in strangers_test.cpp.
 #include "engine/comm/store.h"
 
+#include <array>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include <catch2/catch.hpp>
@@ -62,6 +64,114 @@ void check_store(Store& a, Store& b) {
   });
   CHECK(a.get("late", 5s) == "here");
   CHECK(seconds_since(set_at) < 0.05);
+}
+
+/// Caller r's row for `size` callers: entry c names both.
+std::string row_of(int rank, int size) {
+  std::string row;
+  for (int other = 0; other < size; ++other) {
+    row += fmt::format("[{:03}>{:03}]", rank, other);
+  }
+  return row;
+}
+
+/// `size` callers, each through a store of its own or all through one.
+void check_all_to_all(int size, const std::function<std::shared_ptr<Store>(int)>& store_of) {
+  std::vector<std::string> columns(static_cast<std::size_t>(size));
+  run_threads(size, [&](int rank) {
+    const auto store = store_of(rank);
+    const std::string row = row_of(rank, size);
+    for (const char* key : {"first", "second"}) {
+      const Column column = store->all_to_all(
+          {.key = key, .rank = rank, .size = size, .agreed = "all", .row = row}, 30s);
+      CHECK(column.missing.empty());
+      columns[static_cast<std::size_t>(rank)] += column.entries;
+    }
+  });
+  for (int rank = 0; rank < size; ++rank) {
+    std::string expected;
+    for (int i = 0; i < 2 * size; ++i) {
+      expected += fmt::format("[{:03}>{:03}]", i % size, rank);
+    }
+    CHECK(columns[static_cast<std::size_t>(rank)] == expected);
+  }
+}
+
+TEST_CASE("an all-to-all hands each caller its entry of every row", "[store]") {
+  const std::shared_ptr<Store> memory = make_memory_store();
+  check_all_to_all(64, [&](int) { return memory; });
+  TcpStoreServer server("127.0.0.1", 0, "token");
+  check_all_to_all(64, [&](int) -> std::shared_ptr<Store> {
+    return make_tcp_store("127.0.0.1", server.port(), "token", 5s);
+  });
+}
+
+/// What each of three callers threw: the last one's call is as given.
+std::array<std::string, 3> all_to_all_with_odd_one(Store& store, const AllToAll& odd) {
+  std::array<std::string, 3> told;
+  run_threads(3, [&](int rank) {
+    told[static_cast<std::size_t>(rank)] = thrown<InternalError>([&] {
+      if (rank == 2) {
+        std::this_thread::sleep_for(30ms);  // the others wait by then
+        (void)store.all_to_all(odd, 30s);
+      } else {
+        (void)store.all_to_all(
+            {.key = odd.key, .rank = rank, .size = 3, .agreed = "us", .row = "abc"}, 30s);
+      }
+    });
+  });
+  return told;
+}
+
+void check_refusals(Store& store) {
+  const auto start = Clock::now();
+  for (const auto& [odd, why] : {
+           std::pair<AllToAll, std::string>{
+               {.key = "a", .rank = 2, .size = 3, .agreed = "them", .row = "abc"},
+               "rank 2 brings \"them\" and who came first \"us\""},
+           {{.key = "b", .rank = 2, .size = 3, .agreed = "us", .row = "abcdef"},
+            "rank 2 brings 6 bytes for 3 ranks"},
+           {{.key = "c", .rank = 2, .size = 4, .agreed = "us", .row = "abcd"}, "for 4 ranks"},
+           {{.key = "d", .rank = 1, .size = 3, .agreed = "us", .row = "abc"}, "rank 1 came twice"},
+       }) {
+    for (const std::string& told : all_to_all_with_odd_one(store, odd)) {
+      CHECK_THAT(told, Contains(why));
+    }
+  }
+  CHECK(seconds_since(start) < 5.0);
+  CHECK_THAT(thrown<InternalError>([&] {
+               (void)store.all_to_all({.key = "e", .rank = 0, .size = 3, .row = "abcd"}, 1s);
+             }),
+             Contains("4 bytes for 3 ranks"));
+}
+
+TEST_CASE("an all-to-all whose callers do not agree fails for each of them, at once", "[store]") {
+  const auto memory = make_memory_store();
+  check_refusals(*memory);
+  TcpStoreServer server("127.0.0.1", 0, "token");
+  check_refusals(*make_tcp_store("127.0.0.1", server.port(), "token", 2s));
+}
+
+TEST_CASE("an all-to-all says at its deadline who has not come", "[store]") {
+  const auto memory = make_memory_store();
+  TcpStoreServer server("127.0.0.1", 0, "token");
+  const auto tcp = make_tcp_store("127.0.0.1", server.port(), "token", 2s);
+  for (Store* const store : {memory.get(), tcp.get()}) {
+    run_threads(2, [&](int thread) {
+      const int rank = 2 * thread;  // 0 and 2 of 4
+      const Column column = store->all_to_all(
+          {.key = "late", .rank = rank, .size = 4, .agreed = "", .row = "abcd"}, 50ms);
+      CHECK(column.entries.empty());
+      CHECK(column.missing == std::vector<int>{1, 3});
+    });
+    // Who has given up waiting has still come: the others go on without him.
+    run_threads(2, [&](int thread) {
+      const int rank = 1 + 2 * thread;
+      const Column column = store->all_to_all(
+          {.key = "late", .rank = rank, .size = 4, .agreed = "", .row = "ABCD"}, 10s);
+      CHECK(column.entries == (rank == 1 ? "bBbB" : "dDdD"));
+    });
+  }
 }
 
 TEST_CASE("the in-memory store keeps, waits and counts", "[store]") {
