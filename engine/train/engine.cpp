@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+#include <spdlog/spdlog.h>
+
+#include "engine/comm/deadline.h"
 #include "engine/model/init.h"
 #include "engine/train/gradient_probe.h"
 #include "kernels/core/caller_stream.h"
@@ -86,6 +89,30 @@ Engine::Engine(const Config& config,
   initialise_parameters(config.training.seed, threads);
   for (const ChunkPlan& chunk : plan_.chunks) {
     chunk.stage.prepare(context_);
+  }
+}
+
+Engine::EndsFailedCollectives::~EndsFailedCollectives() {
+  static constexpr std::chrono::seconds kGrace{2};
+  if (std::uncaught_exceptions() == exceptions_before_) {
+    return;
+  }
+  try {
+    const Deadline grace(std::chrono::steady_clock::now() + kGrace, [this] {
+      spdlog::warn(
+          "this rank has failed and leaves, with collectives under way that others have "
+          "not come to for {} s",
+          kGrace.count());
+      engine_.groups_.abort();
+    });
+    for (Stream* const stream : {engine_.communication_.get(), &engine_.context_.compute}) {
+      try {
+        stream->synchronize();
+      } catch (const std::exception&) {  // what ends the engine is being told already
+      }
+    }
+  } catch (const std::exception&) {  // no thread to be had: then without grace
+    engine_.groups_.abort();
   }
 }
 

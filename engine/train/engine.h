@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -108,6 +109,22 @@ class Engine {
  private:
   class StepChunks;
 
+  /// Where an exception ends the engine, collectives may be under way that other ranks never come
+  /// to, and streams and memory cannot go before they end. They get a moment, as mostly all ranks
+  /// fail alike and the last message of one is still wanted by another; then the groups are
+  /// aborted.
+  class EndsFailedCollectives {
+   public:
+    explicit EndsFailedCollectives(Engine& engine) : engine_(engine) {}
+    EndsFailedCollectives(const EndsFailedCollectives&) = delete;
+    EndsFailedCollectives& operator=(const EndsFailedCollectives&) = delete;
+    ~EndsFailedCollectives();
+
+   private:
+    Engine& engine_;
+    const int exceptions_before_ = std::uncaught_exceptions();
+  };
+
   /// Forward and backward of a step's micro-batches under any strategy.
   void run_micro_batches(const LoadBatch& data,
                          std::int64_t start_sample,
@@ -137,6 +154,7 @@ class Engine {
   DataParallelParts parts_;
   std::unique_ptr<DataParallel> data_parallel_;
   BatchUpload upload_;
+  EndsFailedCollectives ends_failed_collectives_{*this};  // last: before anything waits for them
 };
 
 }  // namespace dstrain

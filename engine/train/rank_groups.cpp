@@ -65,6 +65,16 @@ RankGroups::RankGroups(Rendezvous& host,
   checkpoint = make(host, plans.checkpoint);
 }
 
+void RankGroups::abort() noexcept {
+  for (Communicator* const group :
+       {world.get(), data.get(), tensor.get(), model.get(), pipeline.get(), tied.get(),
+        shared_heads.get(), checkpoint.get()}) {
+    if (group != nullptr) {
+      group->abort();
+    }
+  }
+}
+
 Communicator* RankGroups::norm(int zero_stage) const {
   Communicator* const group = zero_stage > 0 ? world.get() : model.get();
   return group->size() > 1 ? group : nullptr;

@@ -46,6 +46,9 @@ struct RankGroups {
   /// nobody else.
   [[nodiscard]] Communicator* norm(int zero_stage) const;
 
+  /// All of them. From any thread.
+  void abort() noexcept;
+
   // As in RankGroupPlans; nullptr for nobody.
   std::unique_ptr<Communicator> world;
   std::unique_ptr<Communicator> data;
