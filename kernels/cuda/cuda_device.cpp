@@ -38,10 +38,18 @@ void keep_scratch(int device) {
              "cudaMemPoolSetAttribute");
 }
 
+/// A host thread that waits for the GPU sleeps. CUDA would have it spin, which answers some tens of
+/// microseconds sooner, and a step waits a few times; but the core is wanted by the threads that
+/// carry messages and load data, and a rank that spins looks to the launcher like one that loops.
+void sleep_while_waiting() {
+  cuda_check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "cudaSetDeviceFlags");
+}
+
 }  // namespace
 
 CudaDevice::CudaDevice(int index) : index_(index) {
   use();
+  sleep_while_waiting();
   check(attribute(cudaDevAttrMemoryPoolsSupported, index) != 0,
         "cuda:{} has no stream-ordered memory (cudaDevAttrMemoryPoolsSupported)", index);
   multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount, index);

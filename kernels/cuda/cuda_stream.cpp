@@ -11,7 +11,8 @@ namespace dstrain {
 class CudaStream::Point {
  public:
   Point() {
-    cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming),
+    // The host sleeps while it waits for one, which the device's flags do not say of events.
+    cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync),
                "cudaEventCreateWithFlags");
   }
   Point(const Point&) = delete;

@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda_device.h"
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <catch2/catch.hpp>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernels/backend.h"
@@ -139,6 +141,30 @@ class Gate {
  private:
   std::atomic<bool> open_ = false;
 };
+
+/// Seconds of processor time that this thread takes while `wait` stands still for 0.3 s.
+double processor_seconds_of(Stream& stream, const std::function<void()>& wait) {
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  Gate gate(stream);
+  std::jthread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});
+    gate.open();
+  });
+  const double before = now();
+  wait();
+  return now() - before;
+}
+
+TEST_CASE("a thread that waits for a GPU leaves its core to others", "[cuda]") {
+  const Backend backend = make_cuda_backend(0);
+  Stream& compute = backend.device->compute_stream();
+  CHECK(processor_seconds_of(compute, [&] { compute.synchronize(); }) < 0.05);
+  CHECK(processor_seconds_of(compute, [&] { compute.wait_until(compute.record().ticket); }) < 0.05);
+}
 
 std::uint8_t byte_of(const DeviceMemory& region, Device& device) {
   std::uint8_t byte = 0;

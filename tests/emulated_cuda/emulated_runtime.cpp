@@ -1,5 +1,8 @@
 // The CUDA runtime of the emulated GPUs, as asynchronous as CUDA's. Copies to memory that is not
-// pinned are so too: CUDA would wait for them, which nobody should rely on.
+// pinned are so too: CUDA would wait for them, which nobody should rely on. As with CUDA, a thread
+// that waits keeps its core busy unless the device's or the event's flags ask for better.
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -21,6 +24,17 @@ using Graph = std::shared_ptr<emulated::Stream::Graph>;
 
 emulated::Event& event_of(cudaEvent_t handle) {
   return *reinterpret_cast<emulated::Event*>(handle);
+}
+
+std::atomic<unsigned>& flags_of(int device) {
+  static std::array<std::atomic<unsigned>, 64> flags{};
+  return flags.at(static_cast<std::size_t>(device));
+}
+
+void wait_for(const emulated::Point& point, bool asleep) {
+  while (!asleep && !point.has_passed()) {
+  }
+  point.wait();
 }
 
 bool is_pinned(const void* host) {
@@ -47,6 +61,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   emulated::current_device() = device;
   return device < emulated::num_devices() ? cudaSuccess : cudaErrorInvalidDevice;
+}
+cudaError_t cudaSetDeviceFlags(unsigned flags) {
+  flags_of(emulated::current_device()) = flags;
+  return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
   *device = emulated::current_device();
@@ -159,7 +177,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (emulated::stream_of(stream).is_capturing()) return cudaErrorStreamCaptureUnsupported;
-  emulated::stream_of(stream).synchronize();
+  const int device = emulated::stream_of(stream).device();
+  wait_for(*emulated::stream_of(stream).record(),
+           (flags_of(device) & cudaDeviceScheduleBlockingSync) != 0);
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
@@ -212,8 +232,9 @@ cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType, void*
   *static_cast<std::uint64_t*>(value) = 0;
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
-  *event = reinterpret_cast<cudaEvent_t>(new emulated::Event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = reinterpret_cast<cudaEvent_t>(new emulated::Event{
+      .last = nullptr, .is_waited_for_asleep = (flags & cudaEventBlockingSync) != 0});
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -238,7 +259,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const auto point = event_of(event).last; point != nullptr) {
-    point->wait();
+    wait_for(*point, event_of(event).is_waited_for_asleep);
   }
   return cudaSuccess;
 }

@@ -98,6 +98,7 @@ void synchronize_device(int device);
 /// Of a cudaEvent_t.
 struct Event {
   std::shared_ptr<Point> last;  ///< recorded; nullptr: never
+  bool is_waited_for_asleep = false;
 };
 
 }  // namespace dstrain::emulated
