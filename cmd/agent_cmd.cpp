@@ -19,6 +19,7 @@
 #include "cmd/build_id.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
+#include "cmd/host_gpus.h"
 #include "cmd/job_secret.h"
 #include "cmd/logging.h"
 #include "cmd/rank_env.h"
@@ -87,7 +88,8 @@ int serve(const std::string& connect) {
                         {.version = own_version(),
                          .build_id = own_build_id(),
                          .available_memory_bytes = read_memory_info().available_bytes,
-                         .hash_file = hash_of_file});
+                         .hash_file = hash_of_file,
+                         .look_at_gpus = gpus_here});
   return agent.run() ? kExitSuccess : kExitPeerLost;
 }
 

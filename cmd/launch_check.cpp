@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "cmd/host_gpus.h"
 #include "cmd/launch_layout.h"
 #include "cmd/memory_check.h"
 #include "cmd/memory_report.h"
@@ -61,6 +62,12 @@ std::string with_hosts(const std::string& plan, const PreflightReport& report) {
                              {"available_memory_bytes", host.available_memory_bytes},
                              {"clock_ahead_s", host.clock_ahead_s},
                              {"to_master_ms", host.to_master_ms}});
+    for (const launcher::GpuReport& gpu : host.gpus) {
+      nlohmann::ordered_json one = {{"model", gpu.model}, {"memory_bytes", gpu.total_bytes}};
+      if (gpu.free_bytes >= 0) one["free_memory_bytes"] = gpu.free_bytes;
+      json["hosts"].back()["gpus"].push_back(std::move(one));
+    }
+    if (!host.driver.empty()) json["hosts"].back()["driver"] = host.driver;
   }
   json["problems"] = nlohmann::ordered_json::array();
   for (const launcher::HostFailure& failure : report.failures) {
@@ -87,16 +94,38 @@ void show_plan(const LaunchFlags& flags,
   fmt::print("{}", flags.json ? to_json(plan, loaded.config) : to_text(plan, loaded.config));
 }
 
-void check_memory_here(const RunFlags& run, const std::vector<Host>& hosts) {
+void check_here(const LaunchFlags& flags,
+                const LoadedConfig& loaded,
+                const std::vector<Host>& hosts) {
+  if (flags.check && flags.offline) return;
   // Under one name or several: they share its memory.
   const int world_size = count_ranks(hosts);
-  const HostMemory here{.name = launcher::own_hostname(),
-                        .ranks = world_size,
-                        .available_bytes = read_memory_info().available_bytes};
-  const ConfigWith config = config_with(run, world_size);
-  EstimatedDevice device = device_of(config({}).config, hosts);
+  HostMemory here{.name = launcher::own_hostname(),
+                  .ranks = world_size,
+                  .available_bytes = read_memory_info().available_bytes};
+  EstimatedDevice device = device_of(loaded.config, hosts);
   device.ranks_per_host = world_size;
-  check_memory(config, {&here, 1}, device);
+  if (device.cuda) {
+    const launcher::HostAnswer answer = gpus_here();
+    if (const auto failure = gpu_failure(here.name, answer)) {
+      throw launcher::PreflightError(
+          fmt::format("host {}: {}: {}", here.name, failure->what, failure->fix));
+    }
+    here.gpus = answer.gpus;
+    if (flags.check && !flags.json) {
+      fmt::print("\n{}  {}\n", here.name, describe_gpus(answer.gpus, answer.driver));
+    }
+    if (const auto shared = gpu_notice(here.name, world_size, here.gpus.size())) {
+      spdlog::warn("{}", *shared);
+    }
+  }
+  // A plan for other machines' CPUs may be looked at on a small one.
+  const bool is_asked = device.cuda || !flags.check;
+  if (!flags.no_memory_check && is_asked) {
+    for (const std::string& notice :
+         check_memory(config_with(flags.run, world_size), {&here, 1}, device))
+      spdlog::warn("{}", notice);
+  }
 }
 
 void check_fleet(const LaunchFlags& flags,
@@ -127,8 +156,10 @@ void check_fleet(const LaunchFlags& flags,
     return;  // another layout than the plan's: its memory is judged by the ranks themselves
   }
   if (!flags.no_memory_check) {
-    check_memory(config_with(flags.run, count_ranks(hosts)), memory_of(report),
-                 device_of(loaded.config, hosts));
+    for (const std::string& tight :
+         check_memory(config_with(flags.run, count_ranks(hosts)), memory_of(report),
+                      device_of(loaded.config, hosts)))
+      spdlog::warn("{}", tight);
   }
 }
 

@@ -16,8 +16,11 @@ void show_plan(const LaunchFlags& flags,
                const LoadedConfig& loaded,
                const std::vector<launcher::Host>& hosts);
 
-/// A run on this machine alone. Throws launcher::PreflightError where its memory is too small.
-void check_memory_here(const RunFlags& run, const std::vector<launcher::Host>& hosts);
+/// A run on this machine alone. Throws launcher::PreflightError where it has no GPU that the run
+/// asks for, or too little memory. With --check prints what GPUs it has.
+void check_here(const LaunchFlags& flags,
+                const LoadedConfig& loaded,
+                const std::vector<launcher::Host>& hosts);
 
 /// Connects to all hosts and asks them (preflight.h); says what is wrong, in a table, and throws
 /// launcher::PreflightError if something is. Where the run can do with fewer hosts, those that are

@@ -61,8 +61,8 @@ int launch_here(const LaunchFlags& flags,
                 const LoadedConfig& config,
                 const std::vector<Host>& hosts,
                 const std::vector<Host>& all_hosts) {
+  check_here(flags, config, hosts);
   if (flags.check) return kExitSuccess;
-  if (!flags.no_memory_check) check_memory_here(flags.run, hosts);
   LocalAccess access(flags.master_address, flags.master_port);
   return run_until_done(flags, config, all_hosts, access);
 }

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "cmd/host_gpus.h"
+
 namespace dstrain {
 namespace {
 
@@ -130,6 +132,25 @@ void check_files(Fleet& fleet,
           failures);
 }
 
+/// A driver that nobody holds awake takes its time, GPU after GPU.
+constexpr std::chrono::seconds kGpuPatience{60};
+
+void look_at_gpus_of(Fleet& fleet, const std::vector<Host>& hosts, PreflightReport& report) {
+  const std::vector<HostAnswer> answers =
+      fleet.ask(Fleet::to_each(hosts, {.kind = QuestionKind::kGpus}), kGpuPatience);
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (auto failure = gpu_failure(hosts[i].name, answers[i])) {
+      report.failures.push_back(std::move(*failure));
+      continue;
+    }
+    const auto of_host =
+        std::find_if(report.hosts.begin(), report.hosts.end(),
+                     [&](const HostReport& it) { return it.name == hosts[i].name; });
+    of_host->gpus = answers[i].gpus;
+    of_host->driver = answers[i].driver;
+  }
+}
+
 HostReport report_on(const Fleet& fleet, const Host& host) {
   HostReport report{.name = host.name, .slots = static_cast<int>(host.slots.size())};
   const launcher::AgentHost* const agent = fleet.agent_if_serving(host.name);
@@ -157,6 +178,9 @@ void notice(PreflightReport& report) {
       report.notices.push_back(fmt::format("{}: {} ranks will take turns on {} cores", host.name,
                                            host.slots, host.cores));
     }
+    if (auto shared = gpu_notice(host.name, host.slots, host.gpus.size())) {
+      report.notices.push_back(std::move(*shared));
+    }
     if (std::abs(host.clock_ahead_s) > kClockTolerance) {
       report.notices.push_back(fmt::format(
           "{}: its clock is {:.1f} s {} this one's; training does not depend on it, the times in "
@@ -180,6 +204,7 @@ PreflightReport check_hosts(Fleet& fleet,
   const std::vector<Host> serving = fleet.serving(hosts);
   check_folders(fleet, serving, config, report.failures);
   check_files(fleet, serving, config, config_file, report.failures);
+  if (config.training.device == DeviceChoice::kCuda) look_at_gpus_of(fleet, serving, report);
   if (fleet.agent_if_serving(hosts.front().name) != nullptr) {
     report.master = find_master(fleet, hosts, wish, report.failures);
     for (HostReport& host : report.hosts) {
@@ -195,8 +220,10 @@ PreflightReport check_hosts(Fleet& fleet,
 std::vector<HostMemory> memory_of(const PreflightReport& report) {
   std::vector<HostMemory> memory;
   for (const HostReport& host : report.hosts) {
-    memory.push_back(
-        {.name = host.name, .ranks = host.slots, .available_bytes = host.available_memory_bytes});
+    memory.push_back({.name = host.name,
+                      .ranks = host.slots,
+                      .available_bytes = host.available_memory_bytes,
+                      .gpus = host.gpus});
   }
   return memory;
 }

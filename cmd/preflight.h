@@ -3,7 +3,7 @@
 //
 //   reachable, host key, login, dstrain's build     Fleet::connect
 //   working folder there, output folder writable    config and data files there, and the same
-//   master's port free, reached from every host     slots against cores, clock
+//   master's port free, reached from every host     slots against cores and GPUs, clock
 // Memory against the plan is memory_check's.
 #pragma once
 
@@ -27,8 +27,10 @@ struct HostReport {
   int slots = 0;
   int cores = 0;  ///< 0: it could not be asked
   std::int64_t available_memory_bytes = 0;
-  double clock_ahead_s = 0;  ///< of this machine's
-  double to_master_ms = -1;  ///< a connection's way; -1: not tried
+  double clock_ahead_s = 0;                 ///< of this machine's
+  double to_master_ms = -1;                 ///< a connection's way; -1: not tried
+  std::vector<launcher::GpuReport> gpus{};  ///< of a run on GPUs; others are not asked
+  std::string driver{};
 };
 
 struct PreflightReport {

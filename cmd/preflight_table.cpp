@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "cmd/host_gpus.h"
 #include "cmd/memory_table.h"
 #include "cmd/preflight.h"
 
@@ -34,6 +35,9 @@ std::string to_text(const PreflightReport& report) {
                         size_text(host.available_memory_bytes), host.clock_ahead_s,
                         host.to_master_ms < 0 ? "-" : fmt::format("{:.1f} ms", host.to_master_ms),
                         verdict);
+    if (!host.gpus.empty()) {
+      text += fmt::format("{:<{}}  {}\n", "", name_width, describe_gpus(host.gpus, host.driver));
+    }
   }
   if (report.master.port != 0) {
     text +=

@@ -37,7 +37,7 @@ Agent::Agent(asio::io_context& loop, FileDescriptor in, FileDescriptor out, Agen
       end_timer_(loop),
       queue_(options_.output_bytes_a_stream),
       spawner_(loop),
-      probe_(loop, options_.hash_file),
+      probe_(loop, options_.hash_file, options_.look_at_gpus),
       last_heard_(steady_clock::now()),
       last_beat_(last_heard_) {
   in_.non_blocking(true);

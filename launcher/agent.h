@@ -31,6 +31,7 @@ struct AgentOptions {
   std::string build_id{};
   std::int64_t available_memory_bytes = 0;
   HashFile hash_file{};
+  LookAtGpus look_at_gpus{};
   std::size_t output_bytes_a_stream = 4 << 20;  ///< of a rank's output kept for a slow channel
 };
 

@@ -28,7 +28,7 @@
 namespace dstrain::launcher {
 
 /// Changes with every change of a message.
-constexpr std::uint32_t kAgentProtocol = 1;
+constexpr std::uint32_t kAgentProtocol = 2;
 /// The agent's first bytes.
 constexpr std::string_view kAgentPreamble("\0dstrain agent\n", 15);
 constexpr std::size_t kMaxPayloadBytes = 1 << 20;

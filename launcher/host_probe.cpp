@@ -97,8 +97,11 @@ HostAnswer look_at_files(const HostQuestion& question, const HashFile& hash_file
 
 }  // namespace
 
-HostProbe::HostProbe(asio::io_context& loop, HashFile hash_file)
-    : loop_(loop), hash_file_(std::move(hash_file)), listener_(loop) {}
+HostProbe::HostProbe(asio::io_context& loop, HashFile hash_file, LookAtGpus look_at_gpus)
+    : loop_(loop),
+      hash_file_(std::move(hash_file)),
+      look_at_gpus_(std::move(look_at_gpus)),
+      listener_(loop) {}
 
 void HostProbe::answer(const HostQuestion& question, std::function<void(HostAnswer)> done) {
   asio::error_code ignored;
@@ -111,6 +114,8 @@ void HostProbe::answer(const HostQuestion& question, std::function<void(HostAnsw
                          std::move(done));
       case QuestionKind::kFileSizes:
         return in_thread([question] { return look_at_files(question, {}); }, std::move(done));
+      case QuestionKind::kGpus:
+        return in_thread(look_at_gpus_, std::move(done));  // a driver may have to wake up
       case QuestionKind::kConnect:
         return connect(question, std::move(done));
       case QuestionKind::kRoute:

@@ -17,9 +17,12 @@ namespace dstrain::launcher {
 /// A hash of a file's content, the same on every host. Throws std::exception. Called from a thread.
 using HashFile = std::function<std::uint64_t(const std::string& path)>;
 
+/// Answers kGpus: the launcher itself knows nothing of them. Called from a thread.
+using LookAtGpus = std::function<HostAnswer()>;
+
 class HostProbe {
  public:
-  HostProbe(asio::io_context& loop, HashFile hash_file);
+  HostProbe(asio::io_context& loop, HashFile hash_file, LookAtGpus look_at_gpus);
 
   /// Calls `done` from the event loop or from within, once; never after this object is gone.
   void answer(const HostQuestion& question, std::function<void(HostAnswer)> done);
@@ -32,6 +35,7 @@ class HostProbe {
 
   asio::io_context& loop_;
   HashFile hash_file_;
+  LookAtGpus look_at_gpus_;
   asio::posix::stream_descriptor listener_;
   /// Handlers hold weak pointers to it.
   std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);

@@ -17,6 +17,7 @@ enum class QuestionKind : std::uint8_t {
   kConnect = 6,    ///< can `address`:`port` be connected to, within `timeout_ms`?
   kFiles = 7,      ///< size and hash of `paths`, seen from the folder `path`
   kFileSizes = 8,  ///< size alone
+  kGpus = 9,       ///< which GPUs would a rank see?
 };
 
 struct HostQuestion {
@@ -46,16 +47,29 @@ struct FileFacts {
   }
 };
 
+struct GpuReport {
+  std::string model{};
+  std::int64_t total_bytes = 0;
+  std::int64_t free_bytes = -1;  ///< -1: not known
+
+  template <typename Wire>
+  void pass_fields(Wire& wire) {
+    wire(model, total_bytes, free_bytes);
+  }
+};
+
 struct HostAnswer {
   std::string error{};             ///< one sentence for the user; empty: it went well
   std::string address{};           ///< of kRoute, kInterface
   std::uint16_t port = 0;          ///< of kListen
   std::uint32_t microseconds = 0;  ///< that kConnect took
   std::vector<FileFacts> files{};  ///< of kFiles, in the order of `paths`
+  std::vector<GpuReport> gpus{};   ///< of kGpus: rank r of the host gets the r-th, and so on round
+  std::string driver{};            ///< of kGpus: its version
 
   template <typename Wire>
   void pass_fields(Wire& wire) {
-    wire(error, address, port, microseconds, files);
+    wire(error, address, port, microseconds, files, gpus, driver);
   }
 };
 

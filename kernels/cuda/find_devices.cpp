@@ -1,9 +1,13 @@
 #include "kernels/cuda/find_devices.h"
 
+#include <array>
+
 #include <fmt/format.h>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/nvml.h"
+#include "kernels/gpu_facts.h"
 
 namespace dstrain {
 namespace {
@@ -11,6 +15,28 @@ namespace {
 /// CUDA counts versions as 1000 · major + 10 · minor.
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string driver_text() {
+  int driver = 0;
+  cuda_check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  return version_text(driver);
+}
+
+GpuFacts facts_of(int index) {
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  std::array<char, 32> bus_id{};
+  cuda_check(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), index),
+             "cudaDeviceGetPCIBusId");
+  GpuFacts facts{.model = properties.name,
+                 .total_bytes = static_cast<std::int64_t>(properties.totalGlobalMem)};
+  // Not CUDA, which would make a context first.
+  if (const auto memory = Nvml(bus_id.data()).memory()) {
+    const bool is_part_of_it = facts.total_bytes < memory->total_bytes / 10 * 9;
+    if (!is_part_of_it) facts.free_bytes = memory->available_bytes;
+  }
+  return facts;
 }
 
 std::string why_no_device(cudaError_t status) {
@@ -36,11 +62,9 @@ std::string why_no_device(cudaError_t status) {
 std::string describe_cuda_device(int index) {
   cudaDeviceProp properties{};
   cuda_check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-  int driver = 0;
-  cuda_check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   return fmt::format("{}, sm_{}{}, {} multiprocessors, CUDA {}, driver {}", properties.name,
                      properties.major, properties.minor, properties.multiProcessorCount,
-                     version_text(CUDART_VERSION), version_text(driver));
+                     version_text(CUDART_VERSION), driver_text());
 }
 
 std::string unique_cuda_name(int index) {
@@ -53,6 +77,22 @@ std::string unique_cuda_name(int index) {
                         static_cast<unsigned char>(properties.uuid.bytes[i]));
   }
   return name;
+}
+
+GpusHere look_at_gpus() {
+  GpusHere here;
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    (void)cudaGetLastError();
+    here.why_none = why_no_device(status);
+    return here;
+  }
+  here.driver = driver_text();
+  for (int index = 0; index < count; ++index) {
+    here.gpus.push_back(facts_of(index));
+  }
+  return here;
 }
 
 CudaDevices find_cuda_devices() {

@@ -2,11 +2,16 @@
 #include <stdexcept>
 
 #include "kernels/backend.h"
+#include "kernels/gpu_facts.h"
 
 namespace dstrain {
 
 CudaDevices find_cuda_devices() {
   return {.built_with = {}, .names = {}, .why_none = "this dstrain is built without CUDA"};
+}
+
+GpusHere look_at_gpus() {
+  return {.gpus = {}, .driver = {}, .why_none = find_cuda_devices().why_none};
 }
 
 Backend make_cuda_backend(int /*index*/, const CudaOptions& /*options*/) {

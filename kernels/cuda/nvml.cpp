@@ -26,6 +26,11 @@ struct ProcessInfo {
   unsigned gpu_instance;
   unsigned compute_instance;
 };
+struct Memory {
+  unsigned long long total_bytes;
+  unsigned long long free_bytes;
+  unsigned long long used_bytes;
+};
 // nvmlDeviceGetCurrentClocksThrottleReasons
 constexpr unsigned long long kSoftwarePowerCap = 0x4;
 constexpr unsigned long long kHardwareSlowdown = 0x8;
@@ -43,6 +48,7 @@ struct Functions {
   int (*utilization)(NvmlDevice, Utilization*);
   int (*slowdown)(NvmlDevice, unsigned long long*);
   int (*processes)(NvmlDevice, unsigned*, ProcessInfo*);
+  int (*memory)(NvmlDevice, Memory*);
 };
 
 template <typename Function>
@@ -59,7 +65,8 @@ bool find_all(void* library, Functions& nvml) {
          find(library, "nvmlDeviceGetTemperature", nvml.temperature) &&
          find(library, "nvmlDeviceGetUtilizationRates", nvml.utilization) &&
          find(library, "nvmlDeviceGetCurrentClocksThrottleReasons", nvml.slowdown) &&
-         find(library, "nvmlDeviceGetComputeRunningProcesses_v3", nvml.processes);
+         find(library, "nvmlDeviceGetComputeRunningProcesses_v3", nvml.processes) &&
+         find(library, "nvmlDeviceGetMemoryInfo", nvml.memory);
 }
 
 }  // namespace
@@ -123,6 +130,13 @@ Nvml::Nvml(const std::string& pci_bus_id) : impl_(std::make_unique<Impl>(pci_bus
 }
 
 Nvml::~Nvml() = default;
+
+std::optional<MemoryInfo> Nvml::memory() const {
+  Memory memory{};
+  if (impl_ == nullptr || impl_->nvml.memory(impl_->device, &memory) != 0) return std::nullopt;
+  return MemoryInfo{.total_bytes = static_cast<std::int64_t>(memory.total_bytes),
+                    .available_bytes = static_cast<std::int64_t>(memory.free_bytes)};
+}
 
 DeviceReadings Nvml::read() const {
   if (impl_ == nullptr) return {};

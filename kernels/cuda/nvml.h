@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/core/device.h"
@@ -24,6 +25,8 @@ class Nvml {
   /// Of now, some hundred microseconds' work; from one thread at a time. used_bytes is 0 where the
   /// driver does not list this process, which happens in containers with their own process ids.
   [[nodiscard]] DeviceReadings read() const;
+  /// Of the whole GPU, whoever holds it.
+  [[nodiscard]] std::optional<MemoryInfo> memory() const;
 
  private:
   struct Impl;

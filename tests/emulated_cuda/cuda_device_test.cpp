@@ -18,6 +18,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/core/stream_decorator.h"
+#include "kernels/gpu_facts.h"
 
 namespace dstrain {
 namespace {
@@ -211,6 +212,12 @@ TEST_CASE("what is copied to a GPU is what a pinned buffer holds when the copy i
 TEST_CASE("as many GPUs are emulated as are asked for, each with memory of its own", "[cuda]") {
   setenv("DSTRAIN_EMULATED_GPUS", "2", 1);
   {
+    const GpusHere here = look_at_gpus();
+    REQUIRE(here.gpus.size() == 2);
+    CHECK(here.gpus[1].model == "emulated GPU");
+    CHECK(here.gpus[1].total_bytes == std::int64_t{1} << 30);
+    CHECK_FALSE(here.driver.empty());
+    CHECK(here.why_none.empty());
     const Backend first = make_cuda_backend(0);
     const Backend second = make_cuda_backend(1);
     const std::int64_t before = first.device->memory_info().available_bytes;

@@ -77,6 +77,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::memset(properties, 0, sizeof(*properties));
   std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
+  properties->totalGlobalMem = emulated::kMemoryOfGpu;
   properties->major = 8;
   properties->multiProcessorCount = 3;
   properties->uuid.bytes[0] = static_cast<char>(device + 1);

@@ -17,6 +17,11 @@ struct ProcessInfo {
   unsigned compute_instance;
 };
 static_assert(sizeof(ProcessInfo) == 24);
+struct Memory {
+  unsigned long long total_bytes;
+  unsigned long long free_bytes;
+  unsigned long long used_bytes;
+};
 
 int some_device = 0;
 int users = 0;
@@ -63,6 +68,12 @@ int nvmlDeviceGetUtilizationRates(void*, Utilization*) {
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
   if (!is_asked_well(device)) return 2;
   *reasons = 0x8 | 0x40 | 0x1;  // hardware slowdown, thermal; idle
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
+  if (!is_asked_well(device)) return 2;
+  *memory = {
+      .total_bytes = 85'520'809'984, .free_bytes = 80'000'000'000, .used_bytes = 5'520'809'984};
   return 0;
 }
 /// More processes than anybody asks for at first; the last is the caller.

@@ -19,6 +19,14 @@ TEST_CASE("a GPU's clocks, power, temperature and this process's memory are read
   CHECK(readings.slowdown.hardware);
 }
 
+TEST_CASE("a GPU's memory is told, whoever holds it", "[nvml]") {
+  const auto memory = Nvml("0000:3b:00.0").memory();
+  REQUIRE(memory.has_value());
+  CHECK(memory->total_bytes == 85'520'809'984);
+  CHECK(memory->available_bytes == 80'000'000'000);
+  CHECK_FALSE(Nvml("0000:00:00.0").memory().has_value());
+}
+
 TEST_CASE("a GPU that the driver's library does not know has no readings", "[nvml]") {
   const DeviceReadings readings = Nvml("0000:00:00.0").read();
   CHECK(readings.used_bytes == 0);

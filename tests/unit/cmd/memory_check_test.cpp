@@ -34,5 +34,63 @@ TEST_CASE("a host that is too small is refused with what would fit", "[cmd][laun
                     Contains("host w1 has 2.00 GiB of memory free, and its rank will take"));
 }
 
+constexpr std::int64_t kMuch = 512 * kGiB;
+
+/// Two hosts of two ranks each, with so many GPUs of so many bytes.
+std::vector<std::string> check_gpus(const std::vector<launcher::GpuReport>& first,
+                                    const std::vector<launcher::GpuReport>& second,
+                                    std::int64_t host_memory = kMuch) {
+  const std::vector<HostMemory> hosts = {{"w0", 2, host_memory, first},
+                                         {"w1", 2, host_memory, second}};
+  return check_memory(gpt2, hosts, {.cuda = true, .threads = 1, .ranks_per_host = 2});
+}
+
+TEST_CASE("a GPU that is too small for its ranks' plans is refused with what would fit",
+          "[cmd][launch]") {
+  const launcher::GpuReport large{.model = "H100", .total_bytes = 80 * kGiB};
+  const launcher::GpuReport small{.model = "T4", .total_bytes = 3 * kGiB};
+  CHECK(check_gpus({large, large}, {large, large}).empty());
+  CHECK_THROWS_AS(check_gpus({large, large}, {large, small}), launcher::PreflightError);
+  CHECK_THROWS_WITH(check_gpus({large, large}, {large, small}),
+                    Contains("cuda:1 of host w1, T4, has 3.00 GiB of memory, and its rank will "
+                             "take ") &&
+                        Contains("--no-memory-check") && Contains("--set "));
+  // What others hold of it counts.
+  const launcher::GpuReport busy{
+      .model = "H100", .total_bytes = 80 * kGiB, .free_bytes = 512 << 20};
+  CHECK_THROWS_WITH(check_gpus({busy, large}, {large, large}),
+                    Contains("cuda:0 of host w0, H100, has 512.0 MiB of memory free"));
+}
+
+TEST_CASE("ranks that share a GPU must fit together", "[cmd][launch]") {
+  // Between 2 and 6 GiB a rank, as on CPUs.
+  const launcher::GpuReport for_one{.model = "A2", .total_bytes = 6 * kGiB};
+  const launcher::GpuReport tight{.model = "A2", .total_bytes = 4 * kGiB};
+  CHECK_NOTHROW(check_gpus({for_one, for_one}, {for_one, for_one}));
+  CHECK_THROWS_WITH(check_gpus({tight}, {for_one, for_one}),
+                    Contains("cuda:0 of host w0, A2, has 4.00 GiB of memory, and its 2 ranks"));
+  CHECK_NOTHROW(check_gpus({}, {}));  // not asked
+}
+
+TEST_CASE("a GPU that holds the plan and not the libraries is told", "[cmd][launch]") {
+  std::vector<std::string> notices;
+  for (std::int64_t bytes = kGiB; notices.empty() && bytes < 8 * kGiB; bytes += kGiB / 8) {
+    const launcher::GpuReport gpu{.model = "A2", .total_bytes = bytes};
+    try {
+      notices = check_gpus({gpu, gpu}, {gpu, gpu});
+    } catch (const launcher::PreflightError&) {  // smaller still
+    }
+  }
+  REQUIRE(notices.size() == 1);
+  CHECK_THAT(notices[0], Contains("memory is tight: cuda:0 of host w0") && Contains("libraries") &&
+                             Contains("so it is on 4 GPUs"));
+}
+
+TEST_CASE("what ranks on GPUs take of the host's memory is checked too", "[cmd][launch]") {
+  const launcher::GpuReport large{.model = "H100", .total_bytes = 80 * kGiB};
+  CHECK_THROWS_WITH(check_gpus({large, large}, {large, large}, 1 << 20),
+                    Contains("host w0 has 1.0 MiB of memory free, and its 2 ranks will take"));
+}
+
 }  // namespace
 }  // namespace dstrain

@@ -59,7 +59,9 @@ std::vector<FromAgent> all_from_agent() {
                                   .address = "10.0.0.1",
                                   .port = 1,
                                   .microseconds = 5,
-                                  .files = {{.bytes = 3, .hash = ~0ULL, .error = ""}}}},
+                                  .files = {{.bytes = 3, .hash = ~0ULL, .error = ""}},
+                                  .gpus = {{.model = "a GPU", .total_bytes = 1 << 30}},
+                                  .driver = "13.0"}},
           Heartbeat{{{.rank = 7, .status = kAwkward}}}};
 }
 

@@ -1,0 +1,28 @@
+// GPU facts: the GPUs that this process would compute with, told without taking memory on any of
+// them: what a launcher wants to know of a host before ranks start there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dstrain {
+
+struct GpuFacts {
+  std::string model;  ///< "NVIDIA H100 80GB HBM3"
+  std::int64_t total_bytes = 0;
+  /// None where the driver's library is not there, or knows the whole of a GPU alone of which this
+  /// is a part (MIG).
+  std::optional<std::int64_t> free_bytes{};
+};
+
+struct GpusHere {
+  std::vector<GpuFacts> gpus;  ///< in CUDA's order, which CUDA_VISIBLE_DEVICES sets
+  std::string driver;          ///< "13.0": the newest CUDA that it serves
+  std::string why_none;        ///< a sentence, where there is none
+};
+/// May take a second, where no process holds the driver awake.
+GpusHere look_at_gpus();
+
+}  // namespace dstrain
