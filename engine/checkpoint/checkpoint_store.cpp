@@ -13,6 +13,7 @@
 
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/checksum.h"
+#include "engine/checkpoint/device_parts.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/step_folders.h"
@@ -53,28 +54,21 @@ std::string key_of(const CheckpointTensor& tensor) {
                      piece.flat.end);
 }
 
-/// Gives its checksum. What lies on a device comes by parts.
-std::uint64_t write_tensor(SafetensorsWriter& writer, const CheckpointTensor& tensor) {
-  constexpr std::int64_t kPartBytes = std::int64_t{32} << 20;
-  const std::int64_t bytes = tensor.data.bytes();
-  const auto* const data = static_cast<const std::byte*>(tensor.data.data());
+/// Gives its checksum.
+std::uint64_t write_tensor(SafetensorsWriter& writer,
+                           const CheckpointTensor& tensor,
+                           DeviceParts& parts) {
   if (tensor.device == nullptr) {
-    const std::span all(data, static_cast<std::size_t>(bytes));
+    const std::span all(static_cast<const std::byte*>(tensor.data.data()),
+                        static_cast<std::size_t>(tensor.data.bytes()));
     writer.write(all);
     return checksum(all);
   }
-  Stream& stream = tensor.device->compute_stream();
-  std::vector<std::byte> part;
   RunningChecksum sum;
-  for (std::int64_t done = 0; done < bytes; done += kPartBytes) {
-    part.resize(static_cast<std::size_t>(std::min(kPartBytes, bytes - done)));
-    tensor.device->copy_to_host(
-        {data + done, DType::kU8, Shape{static_cast<std::int64_t>(part.size())}}, part.data(),
-        stream);
-    stream.synchronize();
+  parts.read(*tensor.device, tensor.data, [&](std::span<const std::byte> part) {
     writer.write_part(part);
     sum.add(part);
-  }
+  });
   return sum.value();
 }
 
@@ -96,7 +90,9 @@ Manifest write_share(const DurableFiles& files,
                      return size_of(a->data.dtype()) > size_of(b->data.dtype());
                    });
   std::vector<SafetensorsDecl> declarations;
+  std::int64_t largest_bytes = 0;
   for (const CheckpointTensor* tensor : filled) {
+    largest_bytes = std::max(largest_bytes, tensor->data.bytes());
     declarations.push_back({key_of(*tensor),
                             std::string(stored_name(tensor->data.dtype())),
                             {tensor->piece.flat.size()}});
@@ -106,6 +102,7 @@ Manifest write_share(const DurableFiles& files,
   file.bytes = writer.file_bytes();
   file.header_checksum = checksum(writer.header());
 
+  DeviceParts parts(largest_bytes);
   Manifest share{.training = state, .files = {file}, .tensors = {}};
   for (std::size_t i = 0; i < filled.size(); ++i) {
     const Piece& piece = filled[i]->piece;
@@ -118,7 +115,7 @@ Manifest write_share(const DurableFiles& files,
          .key = declarations[i].name,
          .range = {piece.box_start, piece.box_extent, piece.flat},
          .dtype = filled[i]->data.dtype(),
-         .checksum = write_tensor(writer, *filled[i])});
+         .checksum = write_tensor(writer, *filled[i], parts)});
   }
   writer.finish();
   return share;

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/checkpoint/device_parts.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/model/loss_head.h"
 #include "engine/train/rank_groups.h"
@@ -236,7 +237,8 @@ std::vector<Overhead> cuda_host_overhead(const Config& config, const RunPlan& pl
   const std::vector<int> sizes = group_sizes(config, plan).host;
   add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"),
       message_bytes(sizes), "formula: engine/comm/gloo_mesh.cpp");
-  add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
+  add("writing checkpoints", checkpoint_bytes(plan) + 2 * DeviceParts::kPartBytes,
+      "formula: engine/checkpoint");
   add("copy that checkpoints are written from",
       saves_in_background(config) ? snapshot_bytes(plan) : 0,
       "checkpoint.async: engine/train/state_snapshot.h");

@@ -1,5 +1,6 @@
 #include "tests/emulated_cuda/emulated_memory.h"
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -159,6 +160,17 @@ void check_argument(const char* kernel, const void* argument, std::size_t bytes,
       check_on_device(kernel, reinterpret_cast<const void*>(word), device);
     }
   }
+}
+
+namespace {
+std::atomic<std::int64_t> to_pageable = 0;
+}  // namespace
+
+std::int64_t bytes_to_pageable() {
+  return to_pageable;
+}
+void count_bytes_to_pageable(std::size_t bytes) {
+  to_pageable += static_cast<std::int64_t>(bytes);
 }
 
 }  // namespace dstrain::emulated

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 namespace dstrain::emulated {
@@ -22,6 +23,10 @@ void release(void* data);
 /// Whose memory `address` lies in; none: what a GPU must not touch.
 std::optional<Memory> find_memory(const void* address);
 std::size_t free_bytes(int device);
+
+/// Copied by GPUs so far to memory of the host that is not pinned, which is slow.
+std::int64_t bytes_to_pageable();
+void count_bytes_to_pageable(std::size_t bytes);
 
 /// While it exists, this thread is a GPU's.
 class DeviceAccess {

@@ -160,6 +160,9 @@ cudaError_t cudaMemcpyAsync(
   if (kind != cudaMemcpyHostToDevice) {
     emulated::check_on_device("cudaMemcpyAsync", from, stream.device());
   }
+  if (kind == cudaMemcpyDeviceToHost && !is_pinned(to)) {
+    emulated::count_bytes_to_pageable(bytes);
+  }
   if (kind == cudaMemcpyHostToDevice && !is_pinned(from)) {
     copy_from_pageable(to, from, bytes, stream);
   } else {

@@ -1,0 +1,35 @@
+// DeviceParts: what lies on a device, brought to the host part by part for a file: the next part is
+// copied while the caller writes the last. In pinned memory, as a GPU copies to any other at a
+// fraction of the speed of PCIe, and by way of pinned memory of the driver's.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "kernels/core/device.h"
+
+namespace dstrain {
+
+class DeviceParts {
+ public:
+  /// Of host memory there are two parts, or less where the largest tensor is less.
+  static constexpr std::int64_t kPartBytes = std::int64_t{16} << 20;
+
+  /// Tensors have at most `largest_bytes`. Memory is taken with the first of them.
+  explicit DeviceParts(std::int64_t largest_bytes) : largest_bytes_(largest_bytes) {}
+
+  /// visit(bytes) for every part in order, valid during the call; all of them come from one device.
+  /// Throws OutOfMemory, and what `visit` throws, with no copy left under way.
+  void read(Device& device,
+            ConstTensor tensor,
+            const std::function<void(std::span<const std::byte>)>& visit);
+
+ private:
+  const std::int64_t largest_bytes_;
+  std::array<DeviceMemory, 2> parts_;
+};
+
+}  // namespace dstrain
