@@ -1,6 +1,7 @@
 // The ladder of equalities on a GPU, with ranks as threads that share it: against PyTorch's
 // losses, and every layout against one rank. Built twice: for the emulated GPU, whose streams
 // make a wait that is missing visible, and for a real one, where there is one.
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/checkpoint/checkpoint_store.h"
+#include "engine/train/initial_weights.h"
 #include "engine/train/training_state.h"
 #include "tests/harness/golden_model.h"
 #include "tests/harness/resumable_run.h"
@@ -161,6 +163,20 @@ std::int64_t golden_steps() {
   return find_cuda_devices().names.front().starts_with("emulated") ? 2 : 10;
 }
 
+/// The samples of which PyTorch's losses are; `golden` must outlive it.
+LoadBatch batches_of(const GoldenModel& golden) {
+  return [&golden](std::int64_t first_sample, std::span<std::int32_t> inputs,
+                   std::span<std::int32_t> targets) {
+    const std::int64_t batch = first_sample / golden.batch();
+    const auto skip = first_sample % golden.batch() *
+                      static_cast<std::int64_t>(golden.inputs(batch).size()) / golden.batch();
+    const std::vector<std::int32_t> x = golden.inputs(batch);
+    const std::vector<std::int32_t> y = golden.targets(batch);
+    std::copy_n(x.begin() + skip, inputs.size(), inputs.begin());
+    std::copy_n(y.begin() + skip, targets.size(), targets.begin());
+  };
+}
+
 TEST_CASE("on a GPU the losses are PyTorch's", "[parity][gpu][golden]") {
   if (!has_gpu()) {
     return;
@@ -185,13 +201,7 @@ TEST_CASE("on a GPU the losses are PyTorch's", "[parity][gpu][golden]") {
       }
     }
     engine->refresh_parameters();
-    const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
-                               std::span<std::int32_t> targets) {
-      const std::vector<std::int32_t> x = golden.inputs(first_sample / golden.batch());
-      const std::vector<std::int32_t> y = golden.targets(first_sample / golden.batch());
-      std::copy(x.begin(), x.end(), inputs.begin());
-      std::copy(y.begin(), y.end(), targets.begin());
-    };
+    const LoadBatch load = batches_of(golden);
     const auto tokens = static_cast<double>(engine->plan().batch.global_tokens());
     const std::vector<double> losses = golden.losses();
     const std::vector<double> norms = golden.grad_norms();
@@ -207,6 +217,46 @@ TEST_CASE("on a GPU the losses are PyTorch's", "[parity][gpu][golden]") {
     const std::int64_t done = golden_steps();
     CHECK(engine->evaluate(load, done * golden.batch()) / tokens ==
           Approx(losses.at(static_cast<std::size_t>(done))).epsilon(1e-5).margin(0));
+  }
+}
+
+TEST_CASE("on GPUs a run that starts from a Hugging Face folder has PyTorch's losses",
+          "[parity][gpu][golden]") {
+  if (!has_gpu()) {
+    return;
+  }
+  const GoldenModel golden("llama-tiny");
+  const auto ranks = static_cast<int>(golden.batch());
+  const LoadedConfig loaded =
+      golden.config("fp32", ranks,
+                    {{"model", golden.folder()},
+                     {"train_micro_batch_size_per_gpu", 1},
+                     {"zero_optimization", {{"stage", 3}}}});  // each reads its slice
+  REQUIRE(loaded.config.initial_weights == golden.folder());
+  const LoadBatch load = batches_of(golden);
+  const std::unique_ptr<Store> store = make_memory_store();
+  const auto sums = thread_world(ranks, [&](Rendezvous& rank) {
+    const auto engine = make_tiny_engine(loaded.config, rank, store.get());
+    start_from_weights(loaded.config, *engine);
+    std::vector<double> of_steps;
+    for (std::int64_t step = 0; step < golden_steps(); ++step) {
+      of_steps.push_back(
+          engine
+              ->train_step(load, step * golden.batch(),
+                           {.learning_rate = 1e-3, .update = step + 1, .gradient_clipping = 1.0})
+              .local_loss_sum);
+    }
+    return of_steps;
+  });
+  const auto tokens = static_cast<double>(golden.batch() * loaded.config.data.sequence_length);
+  const std::vector<double> expected = golden.losses();
+  for (std::size_t step = 0; step < sums.front().size(); ++step) {
+    double sum = 0.0;
+    for (const std::vector<double>& of_rank : sums) {
+      sum += of_rank[step];
+    }
+    INFO("step " << step);
+    CHECK(sum / tokens == Approx(expected.at(step)).epsilon(1e-5).margin(0));
   }
 }
 
