@@ -12,6 +12,16 @@ void AllToAll::validate() const {
         "all-to-all \"{}\": {} bytes for {} ranks", key, row.size(), size);
 }
 
+namespace {
+
+/// For a message, which travels in one answer; lists of thousands are compared by their beginnings.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kMost = 4096;
+  return text.size() <= kMost ? std::string(text) : std::string(text.substr(0, kMost)) + "…";
+}
+
+}  // namespace
+
 RowExchange::RowExchange(const AllToAll& first)
     : agreed_(first.agreed),
       row_bytes_(first.row.size()),
@@ -30,8 +40,8 @@ void RowExchange::bring(const AllToAll& call) {
 
 std::string RowExchange::mismatch(const AllToAll& call) const {
   if (call.agreed != agreed_) {
-    return fmt::format("rank {} brings \"{}\" and who came first \"{}\"", call.rank, call.agreed,
-                       agreed_);
+    return fmt::format("rank {} brings \"{}\" and who came first \"{}\"", call.rank,
+                       shown(call.agreed), shown(agreed_));
   }
   if (static_cast<std::size_t>(call.size) != rows_.size() || call.row.size() != row_bytes_) {
     return fmt::format("rank {} brings {} bytes for {} ranks and who came first {} for {}",

@@ -13,12 +13,15 @@
 #pragma once
 
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "engine/comm/keyed_hash.h"
+#include "engine/comm/store.h"
 
 namespace dstrain::store_protocol {
 
@@ -31,7 +34,10 @@ inline constexpr std::size_t kProofBytes = kMagic.size() + kNonceBytes + sizeof(
 inline constexpr std::size_t kVerdictBytes = 1 + sizeof(Digest);
 inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline constexpr std::size_t kMaxValueBytes = std::size_t{1} << 20;
-inline constexpr std::size_t kMaxFrameBytes = 1 + 2 + kMaxKeyBytes + kMaxValueBytes;
+/// Of an all-to-all, before what is agreed and the row, which are at most a value together.
+inline constexpr std::size_t kAllToAllBytes = sizeof(std::int64_t) + 3 * sizeof(std::int32_t);
+inline constexpr std::size_t kMaxFrameBytes =
+    1 + 2 + kMaxKeyBytes + kAllToAllBytes + kMaxValueBytes;
 
 enum class Request : std::uint8_t { kSet = 1, kGet = 2, kAdd = 3, kAllToAll = 4 };
 enum class Status : std::uint8_t { kOk = 0, kTimeout = 1, kError = 2 };
@@ -48,6 +54,43 @@ T take(std::string_view& text) {
   std::memcpy(&value, text.data(), sizeof value);
   text.remove_prefix(sizeof value);
   return value;
+}
+
+/// An all-to-all's argument.
+inline std::string argument_of(const AllToAll& call, std::chrono::milliseconds timeout) {
+  std::string argument;
+  append(argument, std::int64_t{timeout.count()});
+  append(argument, std::int32_t{call.rank});
+  append(argument, std::int32_t{call.size});
+  append(argument, static_cast<std::uint32_t>(call.agreed.size()));
+  return argument.append(call.agreed).append(call.row);
+}
+
+/// Its texts are views of what it was parsed from.
+struct AllToAllRequest {
+  AllToAll call;
+  std::int64_t timeout_ms = 0;
+};
+/// None where it makes no sense.
+inline std::optional<AllToAllRequest> parse_all_to_all(std::string_view key,
+                                                       std::string_view argument) {
+  if (argument.size() < kAllToAllBytes) {
+    return std::nullopt;
+  }
+  AllToAllRequest request{.timeout_ms = take<std::int64_t>(argument)};
+  const auto rank = take<std::int32_t>(argument);
+  const auto size = take<std::int32_t>(argument);
+  const auto agreed_bytes = take<std::uint32_t>(argument);
+  if (rank < 0 || rank >= size || agreed_bytes >= argument.size() ||
+      (argument.size() - agreed_bytes) % static_cast<std::size_t>(size) != 0) {
+    return std::nullopt;
+  }
+  request.call = {.key = key,
+                  .rank = rank,
+                  .size = size,
+                  .agreed = argument.substr(0, agreed_bytes),
+                  .row = argument.substr(agreed_bytes)};
+  return request;
 }
 
 /// What the end called `role` ("client" or "server") answers to both nonces.

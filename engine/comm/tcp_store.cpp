@@ -74,13 +74,8 @@ class TcpStore final : public Store {
     check(call.agreed.size() + call.row.size() <= protocol::kMaxValueBytes,
           "all-to-all \"{}\": {} bytes, at most {}", call.key, call.agreed.size() + call.row.size(),
           protocol::kMaxValueBytes);
-    std::string argument;
-    protocol::append(argument, std::int64_t{timeout.count()});
-    protocol::append(argument, std::int32_t{call.rank});
-    protocol::append(argument, std::int32_t{call.size});
-    protocol::append(argument, static_cast<std::uint32_t>(call.agreed.size()));
-    argument.append(call.agreed).append(call.row);
-    Reply reply = request("all-to-all", protocol::Request::kAllToAll, call.key, argument, timeout);
+    Reply reply = request("all-to-all", protocol::Request::kAllToAll, call.key,
+                          protocol::argument_of(call, timeout), timeout);
     check(reply.status != protocol::Status::kError, "all-to-all \"{}\": {}", call.key, reply.value);
     if (reply.status == protocol::Status::kOk) {
       return {.entries = std::move(reply.value), .missing = {}};

@@ -395,29 +395,17 @@ class TcpStoreServer::Loop {
 
   /// False if the request makes no sense.
   bool take_row(Connection& connection, const std::string& key, std::string_view argument) {
-    constexpr std::size_t kFixedBytes = sizeof(std::int64_t) + 3 * sizeof(std::int32_t);
-    if (argument.size() < kFixedBytes) {
+    const auto request = protocol::parse_all_to_all(key, argument);
+    if (!request) {
       return false;
     }
-    const auto timeout = protocol::take<std::int64_t>(argument);
-    const auto rank = protocol::take<std::int32_t>(argument);
-    const auto size = protocol::take<std::int32_t>(argument);
-    const auto agreed_bytes = protocol::take<std::uint32_t>(argument);
-    if (rank < 0 || rank >= size || agreed_bytes >= argument.size() ||
-        (argument.size() - agreed_bytes) % static_cast<std::size_t>(size) != 0) {
-      return false;
-    }
-    const AllToAll call{.key = key,
-                        .rank = rank,
-                        .size = size,
-                        .agreed = argument.substr(0, agreed_bytes),
-                        .row = argument.substr(agreed_bytes)};
+    const AllToAll& call = request->call;
     auto found = gatherings_.find(key);
     if (found == gatherings_.end()) {
       found = gatherings_
                   .emplace(key, Gathering{.rows = RowExchange(call),
                                           .waiting = std::vector<Connection*>(
-                                              static_cast<std::size_t>(size), nullptr)})
+                                              static_cast<std::size_t>(call.size), nullptr)})
                   .first;
     }
     Gathering& gathering = found->second;
@@ -427,8 +415,9 @@ class TcpStoreServer::Loop {
       answer_all(gathering);
       return true;
     }
-    gathering.waiting[static_cast<std::size_t>(rank)] = &connection;
-    connection.wait = Wait{.key = key, .deadline = wait(connection, timeout), .rank = rank};
+    gathering.waiting[static_cast<std::size_t>(call.rank)] = &connection;
+    connection.wait =
+        Wait{.key = key, .deadline = wait(connection, request->timeout_ms), .rank = call.rank};
     if (gathering.rows.complete()) {
       answer_all(gathering);
       gatherings_.erase(found);

@@ -65,12 +65,10 @@ std::size_t row_bytes(int ranks) {
   return static_cast<std::size_t>(ranks) * kAddressBytes;
 }
 std::string row_request(int rank, int ranks) {
-  std::string argument;
-  protocol::append(argument, std::int64_t{120'000});
-  protocol::append(argument, std::int32_t{rank});
-  protocol::append(argument, std::int32_t{ranks});
-  protocol::append(argument, std::uint32_t{0});
-  return framed(Request::kAllToAll, "group/world", argument + std::string(row_bytes(ranks), 'a'));
+  const std::string row(row_bytes(ranks), 'a');
+  const AllToAll call{.key = "group/world", .rank = rank, .size = ranks, .agreed = "", .row = row};
+  return framed(Request::kAllToAll, std::string(call.key),
+                protocol::argument_of(call, std::chrono::minutes(2)));
 }
 
 /// One simulated rank: a connection, and what it has still to say.

@@ -152,6 +152,28 @@ TEST_CASE("an all-to-all whose callers do not agree fails for each of them, at o
   check_refusals(*make_tcp_store("127.0.0.1", server.port(), "token", 2s));
 }
 
+TEST_CASE("an all-to-all carries as much as a value, and refuses more", "[store]") {
+  TcpStoreServer server("127.0.0.1", 0, "token");
+  const auto store = make_tcp_store("127.0.0.1", server.port(), "token", 2s);
+  const std::string row(1 << 20, 'x');
+  const std::string key(4096, 'k');
+  CHECK(store->all_to_all({.key = key, .row = row}, 1s).entries == row);
+  CHECK_THAT(thrown<InternalError>(
+                 [&] { (void)store->all_to_all({.key = "k", .agreed = "a", .row = row}, 1s); }),
+             Contains("1048577 bytes, at most 1048576"));
+  // Long lists that differ: the answer is cut to what an answer may be.
+  std::string told;
+  run_threads(2, [&](int rank) {
+    const std::string list(1 << 19, static_cast<char>('a' + rank));
+    const std::string message = thrown<InternalError>([&] {
+      (void)store->all_to_all({.key = "long", .rank = rank, .size = 2, .agreed = list, .row = "ab"},
+                              10s);
+    });
+    if (rank == 0) told = message;
+  });
+  CHECK_THAT(told, Contains("aaaa…") && Contains("bbbb…"));
+}
+
 TEST_CASE("an all-to-all says at its deadline who has not come", "[store]") {
   const auto memory = make_memory_store();
   TcpStoreServer server("127.0.0.1", 0, "token");
