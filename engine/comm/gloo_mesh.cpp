@@ -82,6 +82,9 @@ std::int64_t GlooMesh::buffer_bytes(int members) {
 void GlooMesh::connect(Store& store, std::chrono::milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   const Addresses addresses = meet(store, timeout);
+  // Before the first connection: a member that has all of its own may send at once, and where there
+  // is no buffer yet to receive into, Gloo's thread asks for one over and over.
+  make_links();
   const Deadline guard(deadline, [this] { abort(); });
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) {
@@ -100,7 +103,6 @@ void GlooMesh::connect(Store& store, std::chrono::milliseconds timeout) {
       throw PeerLost(fmt::format("{}: {}", what, failure.what()));
     }
   }
-  make_links();
 }
 
 void GlooMesh::make_links() {
