@@ -217,4 +217,63 @@ TEST_CASE("norm_backward is the gradient of norm_forward", "[ops][norm]") {
   }
 }
 
+// A GPU's block sums the weight's gradient in shared memory: 48 KiB at the first of these widths,
+// which is all that it gets unasked, and more at the second.
+TEST_CASE("norm_backward takes rows whose sums fill a block's shared memory", "[ops][norm]") {
+  for (const std::int64_t width : {6144, 8192}) {
+    CAPTURE(width);
+    constexpr std::int64_t kTokens = 3;
+    const auto width_C = static_cast<std::size_t>(width);
+    const Shape shape{kTokens, width};
+    const Values x = rounded_to(DType::kBF16, random_values(shape.numel(), 1));
+    const Values dy = rounded_to(DType::kBF16, random_values(shape.numel(), 2));
+    const Values weight = rounded_to(DType::kBF16, random_values(width, 3));
+    const Reference reference{NormKind::kRmsNorm, width};
+    Values y;
+    Values stats;
+    reference.forward(x, weight, {}, y, stats);
+    Values dx;
+    Values dweight(width_C, 0.0);
+    for (std::size_t row = 0; row < kTokens; ++row) {
+      const double inverse = stats[2 * row + 1];
+      double along = 0.0;  // mean of dy · weight · x̂
+      for (std::size_t c = 0; c < width_C; ++c) {
+        const std::size_t at = row * width_C + c;
+        along += dy[at] * weight[c] * x[at] * inverse / static_cast<double>(width);
+        dweight[c] += dy[at] * x[at] * inverse;
+      }
+      for (std::size_t c = 0; c < width_C; ++c) {
+        const std::size_t at = row * width_C + c;
+        dx.push_back((dy[at] * weight[c] - x[at] * inverse * along) * inverse);
+      }
+    }
+    // The formula itself, where a difference is quickly made: in a column.
+    constexpr double kStep = 1e-4;
+    for (const std::size_t at : {std::size_t{5}, 2 * width_C - 1}) {
+      Values moved = x;
+      moved[at] = x[at] + kStep;
+      const double above = reference.weighted(moved, weight, {}, dy);
+      moved[at] = x[at] - kStep;
+      CHECK(
+          dx[at] ==
+          Approx((above - reference.weighted(moved, weight, {}, dy)) / (2.0 * kStep)).margin(1e-6));
+    }
+    conforms({{"dx", dx, relative_error_of(DType::kBF16), 1e-5}, {"dweight", dweight, 5e-6, 1e-5}},
+             [&](Lab& lab) -> std::vector<Values> {
+               const NormBackward norm{.kind = NormKind::kRmsNorm,
+                                       .dy_NC = lab.put(dy, DType::kBF16, shape),
+                                       .x_NC = lab.put(x, DType::kBF16, shape),
+                                       .weight_C = lab.put(weight, DType::kBF16, {width}),
+                                       .stats_N2 = lab.put(stats, DType::kF32, {kTokens, 2}),
+                                       .dx_NC = lab.unset(DType::kBF16, shape),
+                                       .dx_write = Write::kOverwrite,
+                                       .dweight_C = lab.unset(DType::kF32, {width}),
+                                       .dbias_C = {},
+                                       .parameter_write = Write::kOverwrite};
+               lab.ops().norm_backward(norm, lab.stream());
+               return {lab.get(norm.dx_NC), lab.get(norm.dweight_C)};
+             });
+  }
+}
+
 }  // namespace dstrain::test

@@ -21,8 +21,9 @@ __device__ T* dynamic_shared() {
   return reinterpret_cast<T*>(dynamic_shared_memory);
 }
 
-/// Enqueues a kernel; `name` is what an error calls it. More than 48 KiB of dynamic shared memory
-/// has to be asked for, kernel by kernel.
+/// Enqueues a kernel; `name` is what an error calls it. More than 48 KiB of shared memory has to be
+/// asked for, kernel by kernel. What a kernel declares itself (__shared__) counts too, so that the
+/// launch asks from a little less on.
 template <typename... Parameters, typename... Arguments>
 void launch(const char* name,
             void (*kernel)(Parameters...),
@@ -31,7 +32,7 @@ void launch(const char* name,
             std::size_t shared_bytes,
             cudaStream_t stream,
             const Arguments&... arguments) {
-  constexpr std::size_t kWithoutAsking = std::size_t{48} << 10;
+  constexpr std::size_t kWithoutAsking = std::size_t{32} << 10;
   if (shared_bytes > kWithoutAsking) {
     cuda_check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
