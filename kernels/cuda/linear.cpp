@@ -54,7 +54,7 @@ CudaProduct CudaOps::forward_product(ConstTensor x_NI,
           .out = y_NO.dtype(),
           .a = x_NI.data(),
           .b = w_OI.data(),
-          .bias = y_NO.dtype() == x_NI.dtype() ? bias_O.data() : nullptr,
+          .bias = bias_O.data(),
           .c = y_NO.data()};
 }
 
@@ -81,7 +81,10 @@ CudaProduct CudaOps::backward_product(ConstTensor dy_NO, ConstTensor w_OI, Tenso
 
 void CudaOps::linear_forward(
     ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) {
-  const CudaProduct product = forward_product(x_NI, w_OI, bias_O, y_NO);
+  CudaProduct product = forward_product(x_NI, w_OI, bias_O, y_NO);
+  if (!can_add_bias(product)) {
+    product.bias = nullptr;  // added below
+  }
   multiply(product, stream);
   if (!bias_O.empty() && (product.bias == nullptr || product.k == 0)) {
     with_dtype(y_NO.dtype(), [&]<typename Y>() {

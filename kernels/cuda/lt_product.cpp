@@ -23,8 +23,8 @@ namespace {
 
 /// What NVIDIA recommends for Hopper; a few MiB would do on Ampere.
 constexpr std::size_t kMostWorkspace = std::size_t{32} << 20;
-/// Of what an activation reads and writes beside C: cuBLASLt's vector accesses.
-constexpr std::uint32_t kAuxAlignment = 16;
+/// Of what an epilogue reads and writes beside C: cuBLASLt's vector accesses.
+constexpr std::uint32_t kEpilogueAlignment = 16;
 constexpr std::int64_t kAuxColumns = 8;
 
 cudaDataType_t data_type(DType dtype) {
@@ -56,10 +56,14 @@ constexpr std::size_t kDigits = 2 * sizeof(std::uint64_t);  // of one word in he
 
 }  // namespace
 
+bool can_add_bias(const CudaProduct& product) {
+  return product.out == product.in && alignment_of(product.bias) >= kEpilogueAlignment;
+}
+
 bool can_be_activated(const CudaProduct& product) {
-  return product.n % kAuxColumns == 0 && product.out == product.in && !product.adds &&
-         std::min({alignment_of(product.aux), alignment_of(product.bias),
-                   alignment_of(product.c)}) >= kAuxAlignment;
+  return product.n % kAuxColumns == 0 && product.out != DType::kF32 && can_add_bias(product) &&
+         !product.adds &&
+         std::min(alignment_of(product.aux), alignment_of(product.c)) >= kEpilogueAlignment;
 }
 
 ProductKey key_of(const CudaProduct& p) {

@@ -35,13 +35,17 @@ struct CudaProduct {
   DType out;  ///< of C: f32, or as `in`
   const void* a;
   const void* b;
-  const void* bias;  ///< nullptr: none; only where out is as in
+  const void* bias;  ///< nullptr: none; see can_add_bias
   void* c;
   ProductActivation activation = ProductActivation::kNone;  ///< else not with `adds`
   const void* aux = nullptr;                                ///< [m][n] of `out`; kGelu writes it
 };
 
-/// Whether cuBLASLt's rules for an activation's operands allow this one.
+/// Whether cuBLASLt may add this bias: its kernels read 16 bytes of it at once, and its proposals
+/// do not look at where it begins (they are told of A, B and C alone).
+bool can_add_bias(const CudaProduct& product);
+/// Whether cuBLASLt's rules for an activation's operands allow this one. None of f32: how exact its
+/// GELU is, it does not say, and 16 bits hide more of it.
 bool can_be_activated(const CudaProduct& product);
 
 struct CudaMatmulOptions {

@@ -79,6 +79,12 @@ bool has_legal_aux(const Description& how, const Layout& result) {
          how.aux_leading >= static_cast<std::int64_t>(result.rows);
 }
 
+/// Kernels read it in vectors, wherever it begins; of where it does, they are not asked.
+bool can_read_bias(const Description& how) {
+  constexpr std::uintptr_t kAlignment = 16;
+  return !how.has_bias() || reinterpret_cast<std::uintptr_t>(how.bias) % kAlignment == 0;
+}
+
 double gelu(double x) {
   return 0.5 * x *
          (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
@@ -201,6 +207,9 @@ cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
   if (!index || workspace_bytes < workspace_of(*index) ||
       (activates && !has_legal_aux(product.how, product.result))) {
     return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (!can_read_bias(product.how)) {
+    return CUBLAS_STATUS_EXECUTION_FAILED;
   }
   note_run(*index, activates);
   const double microseconds =

@@ -93,6 +93,49 @@ TEST_CASE("the three products of a linear layer agree with fp64", "[ops][linear]
   }
 }
 
+// As parameters of odd sizes do that lie side by side.
+TEST_CASE("a bias may begin anywhere", "[ops][linear]") {
+  constexpr Sizes kSize{5, 64, 24};
+  for (const DType dtype : kComputeDtypes) {
+    const Values x = rounded_to(dtype, random_values(kSize.tokens * kSize.inputs, 1));
+    const Values w = rounded_to(dtype, random_values(kSize.outputs * kSize.inputs, 2));
+    for (const std::int64_t begin : {0, 1, 3, 8}) {
+      CAPTURE(name_of(dtype), begin);
+      const Values around = rounded_to(dtype, random_values(begin + kSize.outputs, 3));
+      Values y;
+      for (std::int64_t n = 0; n < kSize.tokens; ++n) {
+        for (std::int64_t o = 0; o < kSize.outputs; ++o) {
+          double total = around[static_cast<std::size_t>(begin + o)];
+          for (std::int64_t i = 0; i < kSize.inputs; ++i) {
+            total += x[static_cast<std::size_t>(n * kSize.inputs + i)] *
+                     w[static_cast<std::size_t>(o * kSize.inputs + i)];
+          }
+          y.push_back(total);
+        }
+      }
+      // Backends may round the product before they add the bias.
+      const double relative = 2.0 * relative_error_of(dtype);
+      const double absolute = 2e-5 + relative_error_of(dtype);
+      conforms(
+          {{"y", y, relative, absolute}, {"pre", y, relative, absolute}},
+          [&](Lab& lab) -> std::vector<Values> {
+            const Tensor x_in = lab.put(x, dtype, {kSize.tokens, kSize.inputs});
+            const Tensor w_in = lab.put(w, dtype, {kSize.outputs, kSize.inputs});
+            const Tensor all = lab.put(around, dtype, {begin + kSize.outputs});
+            const Tensor bias = all.flat(begin, begin + kSize.outputs);
+            const Tensor y_out = lab.unset(dtype, {kSize.tokens, kSize.outputs});
+            const Tensor pre = lab.unset(dtype, {kSize.tokens, kSize.outputs});
+            const Tensor gelu = lab.unset(dtype, {kSize.tokens, kSize.outputs});
+            lab.ops().linear_forward(x_in, w_in, bias, y_out, lab.stream());
+            lab.ops().linear_activation_forward(ActivationKind::kGeluTanh, x_in, w_in, bias, pre,
+                                                gelu, lab.stream());
+            return {lab.get(y_out), lab.get(pre)};
+          },
+          AcrossThreads::kWithinTolerance);
+    }
+  }
+}
+
 TEST_CASE("add_bias adds to every row and rounds once", "[ops][linear]") {
   for (const DType dtype : kComputeDtypes) {
     for (const auto& [tokens, outputs] :
