@@ -68,6 +68,7 @@ void CudaGraphReplay::abandon(Stream& stream) noexcept {
   if (cudaStreamEndCapture(cuda->use(), &recorded) == cudaSuccess && recorded != nullptr) {
     (void)cudaGraphDestroy(recorded);
   }
+  (void)cudaGetLastError();  // of a capture that was broken off: no later launch is to report it
 }
 
 }  // namespace dstrain

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_graph_replay.h"
 
 namespace dstrain {
@@ -96,6 +97,31 @@ TEST_CASE("work that throws while it is recorded leaves the stream as it was", "
   f.run(key);
   f.run(key);
   CHECK(f.read_total() == 3.0 * kSize);
+}
+
+TEST_CASE("what CUDA refuses while a graph is recorded is an error, and nothing of it stays",
+          "[graph]") {
+  Fixture f;
+  f.set_x(1.0F);
+  const auto side = f.device.make_side_stream("copies");
+  (void)side->record();
+  double expected = 0.0;
+  const auto refused = [&](const GraphKey& key, auto&& what) {
+    f.run(key);
+    CHECK_THROWS_AS(f.graphs.run(key, f.stream,
+                                 [&] {
+                                   f.work();
+                                   what();
+                                 }),
+                    CudaError);
+    f.run(key);  // recorded anew
+    expected += 2.0 * kSize;
+    CHECK(f.read_total() == expected);
+  };
+  refused({.slot = 1}, [&] { (void)f.device.allocate(64, "a region"); });
+  refused({.slot = 2}, [&] { (void)f.device.allocate_host(64, "a region"); });
+  refused({.slot = 3}, [&] { side->synchronize(); });
+  refused({.slot = 4}, [&] { (void)side->record(); });  // it asks for those before
 }
 
 TEST_CASE("the host's tasks, events and waits do not get into a graph", "[graph]") {

@@ -37,6 +37,14 @@ void wait_for(const emulated::Point& point, bool asleep) {
   point.wait();
 }
 
+/// A thread that records a graph (cudaStreamCaptureModeThreadLocal) must not call what may wait for
+/// a stream, nor ask for one: the call is refused, and what was recorded is lost.
+bool is_refused_while_recording() {
+  emulated::Stream* const stream = emulated::recorded_stream();
+  if (stream != nullptr) stream->break_capture();
+  return stream != nullptr;
+}
+
 bool is_pinned(const void* host) {
   const std::optional<emulated::Memory> memory = emulated::find_memory(host);
   return memory.has_value() && memory->device == emulated::Memory::kPinned;
@@ -103,15 +111,18 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void* value)
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  if (is_refused_while_recording()) return cudaErrorStreamCaptureUnsupported;
   emulated::synchronize_device(emulated::current_device());
   return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  if (is_refused_while_recording()) return cudaErrorStreamCaptureUnsupported;
   *data = emulated::allocate(bytes, {.device = emulated::current_device()});
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  if (is_refused_while_recording()) return cudaErrorStreamCaptureUnsupported;
   if (data != nullptr) emulated::synchronize_device(emulated::current_device());
   emulated::release(data);
   return cudaSuccess;
@@ -130,10 +141,12 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned /*flags*/) {
+  if (is_refused_while_recording()) return cudaErrorStreamCaptureUnsupported;
   *data = emulated::allocate(bytes, {.device = emulated::Memory::kPinned});
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
+  if (is_refused_while_recording()) return cudaErrorStreamCaptureUnsupported;
   emulated::release(data);
   return cudaSuccess;
 }
@@ -143,6 +156,7 @@ cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
+  if (is_refused_while_recording()) return cudaErrorStreamCaptureUnsupported;
   return cudaMemsetAsync(data, value, bytes, nullptr);
 }
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t handle) {
@@ -180,16 +194,22 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (emulated::stream_of(stream).is_capturing()) return cudaErrorStreamCaptureUnsupported;
+  if (is_refused_while_recording()) return cudaErrorStreamCaptureUnsupported;
   const int device = emulated::stream_of(stream).device();
   wait_for(*emulated::stream_of(stream).record(),
            (flags_of(device) & cudaDeviceScheduleBlockingSync) != 0);
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (is_refused_while_recording()) return cudaErrorStreamCaptureUnsupported;
   return emulated::stream_of(stream).record()->has_passed() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  // A graph cannot wait for what is not in it.
+  if (emulated::stream_of(stream).is_capturing() && !event_of(event).is_of_graph) {
+    (void)is_refused_while_recording();
+    return cudaErrorStreamCaptureIsolation;
+  }
   if (const auto point = event_of(event).last; point != nullptr) {
     emulated::stream_of(stream).enqueue_host([point] { point->wait(); });
   }
@@ -208,8 +228,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (!emulated::stream_of(stream).is_capturing()) return cudaErrorIllegalState;
-  *graph = reinterpret_cast<cudaGraph_t>(new Graph(emulated::stream_of(stream).end_capture()));
-  return cudaSuccess;
+  const Graph recorded = emulated::stream_of(stream).end_capture();
+  *graph = recorded == nullptr ? nullptr : reinterpret_cast<cudaGraph_t>(new Graph(recorded));
+  return recorded == nullptr ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   *exec = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
@@ -246,10 +267,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (is_refused_while_recording()) return cudaErrorStreamCaptureUnsupported;
+  if (event_of(event).is_of_graph) return cudaErrorCapturedEvent;
   const auto& point = event_of(event).last;
   return point == nullptr || point->has_passed() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event_of(event).is_of_graph = emulated::stream_of(stream).is_capturing();
   event_of(event).last = emulated::stream_of(stream).record();
   return cudaSuccess;
 }
@@ -262,6 +286,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (is_refused_while_recording()) return cudaErrorStreamCaptureUnsupported;
+  if (event_of(event).is_of_graph) return cudaErrorCapturedEvent;
   if (const auto point = event_of(event).last; point != nullptr) {
     wait_for(*point, event_of(event).is_waited_for_asleep);
   }

@@ -58,8 +58,21 @@ Stream::~Stream() {
   thread_.join();
 }
 
+Stream*& recorded_stream() {
+  thread_local Stream* stream = nullptr;
+  return stream;
+}
+
 void Stream::begin_capture() {
   capture_ = std::make_shared<Graph>();
+  is_broken_ = false;
+  recorded_stream() = this;
+}
+
+std::shared_ptr<Stream::Graph> Stream::end_capture() {
+  recorded_stream() = nullptr;
+  std::shared_ptr<Graph> graph = std::move(capture_);
+  return is_broken_ ? nullptr : graph;
 }
 
 Stream::Graph::~Graph() {

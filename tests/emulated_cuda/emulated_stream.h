@@ -57,7 +57,8 @@ class Stream {
   void enqueue_host(std::function<void()> work);
   /// Work of the GPU.
   void enqueue(std::function<void()> work);
-  /// From now on work is kept for a graph, not done; the host waits for nothing meanwhile.
+  /// From now on work is kept for a graph, not done; the host waits for nothing meanwhile. By the
+  /// thread that calls, which is told of by recorded_stream().
   void begin_capture();
   [[nodiscard]] bool is_capturing() const { return capture_ != nullptr; }
   /// What a graph does each time, and what it holds until it is destroyed.
@@ -69,7 +70,10 @@ class Stream {
     Graph& operator=(const Graph&) = delete;
     ~Graph();
   };
-  std::shared_ptr<Graph> end_capture() { return std::move(capture_); }
+  /// nullptr: it was broken off.
+  std::shared_ptr<Graph> end_capture();
+  /// What was recorded is lost; the end of the capture says so.
+  void break_capture() { is_broken_ = true; }
   /// Memory that a graph takes while it runs, filled with NaN each time.
   void* allocate_in_capture(std::size_t bytes);
 
@@ -85,9 +89,13 @@ class Stream {
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
   bool ending_ = false;
-  std::shared_ptr<Graph> capture_;  // of the thread that enqueues
+  std::shared_ptr<Graph> capture_;  // of the thread that enqueues, as is_broken_
+  bool is_broken_ = false;
   std::thread thread_;
 };
+
+/// That this thread records a graph from; nullptr: none.
+Stream*& recorded_stream();
 
 /// nullptr is the current device's default stream; ours are all of the kind that does not wait for
 /// it.
@@ -99,6 +107,7 @@ void synchronize_device(int device);
 struct Event {
   std::shared_ptr<Point> last;  ///< recorded; nullptr: never
   bool is_waited_for_asleep = false;
+  bool is_of_graph = false;     ///< recorded while a graph was: nobody can ask for it
 };
 
 }  // namespace dstrain::emulated
