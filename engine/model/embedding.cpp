@@ -14,13 +14,20 @@ ParamDecl table_of(const LayerShape& shape) {
 
 }  // namespace
 
+std::int64_t Embedding::vocabulary_rows(const ModelSpec& model, std::int64_t ranks) {
+  constexpr std::int64_t kMultiple = 8;
+  constexpr std::int64_t kMany = 1024;
+  const std::int64_t rows = (model.vocab_size + ranks - 1) / ranks;
+  return rows < kMany ? rows : (rows + kMultiple - 1) / kMultiple * kMultiple;
+}
+
 VocabSlice Embedding::vocabulary_slice(const LayerShape& shape) {
-  const std::int64_t rows = (shape.model.vocab_size + shape.tensor.ranks - 1) / shape.tensor.ranks;
+  const std::int64_t rows = vocabulary_rows(shape.model, shape.tensor.ranks);
   return {.first = shape.tensor.rank * rows, .vocab_size = shape.model.vocab_size};
 }
 
 TensorShare Embedding::vocabulary_share(const LayerShape& shape) {
-  const std::int64_t rows = (shape.model.vocab_size + shape.tensor.ranks - 1) / shape.tensor.ranks;
+  const std::int64_t rows = vocabulary_rows(shape.model, shape.tensor.ranks);
   return {.start = {shape.tensor.rank * rows, 0}, .extent = {rows, shape.model.hidden_size}};
 }
 

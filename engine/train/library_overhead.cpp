@@ -6,6 +6,7 @@
 
 #include "engine/checkpoint/device_parts.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/model/embedding.h"
 #include "engine/model/loss_head.h"
 #include "engine/train/rank_groups.h"
 #include "engine/train/state_snapshot.h"
@@ -72,7 +73,7 @@ std::int64_t slab_sum_bytes(const Config& config, const RunPlan& plan) {
   const ModelSpec& model = config.model;
   const std::int64_t ranks = config.tensor_parallel.size;
   const std::int64_t width = model.hidden_size;
-  const std::int64_t vocabulary = (model.vocab_size + ranks - 1) / ranks;
+  const std::int64_t vocabulary = Embedding::vocabulary_rows(model, ranks);
   const std::int64_t tokens = plan.batch.micro_batch * plan.batch.sequence;
   const std::int64_t tokens_of_logits = std::clamp<std::int64_t>(
       LossHead::kMaxChunkBytes / (vocabulary * size_of(DType::kBF16)), 1, tokens);

@@ -35,5 +35,32 @@ TEST_CASE("tensor parallelism follows the single-rank run", "[parity][tensor]") 
   }
 }
 
+// One rank's 1027 rows become 1032, so that rows of logits are aligned; two ranks' 514 stay.
+TEST_CASE("a vocabulary that is padded for alignment trains as one that is not",
+          "[parity][tensor]") {
+  constexpr std::int64_t kVocabulary = 1027;
+  const bool tied = GENERATE(false, true);
+  ModelSpec model = tiny_model(Family::kGpt2);
+  model.vocab_size = kVocabulary;
+  model.tied_embeddings = tied;
+  TinyOptions options{.family = Family::kGpt2, .tied = tied, .model = model};
+  options.steps = 5;
+  const TinyRun padded = train_tiny(options);
+  options.tensor_parallel = {.size = 2};
+  const std::vector<TinyRun> halves = train_ranks(2, options);
+  CHECK(worst_relative(padded.losses, halves.front().losses) < 1e-5);
+  CHECK(worst_relative(padded.grad_norms, halves.front().grad_norms) < 1e-4);
+  // What is saved has no padding, and there is some.
+  int tables = 0;
+  for (const HeldPiece& held : padded.held) {
+    if (held.piece.shape.rank() == 2 && held.piece.shape[0] == kVocabulary) {
+      CHECK(held.piece.box_extent[0] == kVocabulary);
+      tables += 1;
+    }
+  }
+  CHECK(tables > 0);
+  CHECK(padded.unit_numel.front() == (1032 + model.max_positions) * model.hidden_size);
+}
+
 }  // namespace
 }  // namespace dstrain::test
