@@ -8,8 +8,10 @@ namespace dstrain {
 
 CudnnDescriptor::CudnnDescriptor(const Cudnn& cudnn, cudnnBackendDescriptorType_t type)
     : cudnn_(&cudnn) {
-  cudnn.check(cudnn.create_descriptor(type, &raw_),
-              fmt::format("cudnnBackendCreateDescriptor ({})", static_cast<int>(type)));
+  if (const cudnnStatus_t status = cudnn.create_descriptor(type, &raw_);
+      status != CUDNN_STATUS_SUCCESS) [[unlikely]] {
+    cudnn.check(status, fmt::format("cudnnBackendCreateDescriptor ({})", static_cast<int>(type)));
+  }
 }
 
 CudnnDescriptor::CudnnDescriptor(CudnnDescriptor&& other) noexcept
@@ -26,15 +28,20 @@ void CudnnDescriptor::set(cudnnBackendAttributeName_t name, const CudnnDescripto
 }
 
 void CudnnDescriptor::finalize(const char* what) {
-  cudnn_->check(cudnn_->finalize(raw_), fmt::format("cudnnBackendFinalize ({})", what));
+  if (const cudnnStatus_t status = cudnn_->finalize(raw_); status != CUDNN_STATUS_SUCCESS)
+      [[unlikely]] {
+    cudnn_->check(status, fmt::format("cudnnBackendFinalize ({})", what));
+  }
 }
 
 void CudnnDescriptor::set_raw(cudnnBackendAttributeName_t name,
                               cudnnBackendAttributeType_t type,
                               std::int64_t count,
                               const void* values) {
-  cudnn_->check(cudnn_->set_attribute(raw_, name, type, count, values),
-                fmt::format("cudnnBackendSetAttribute ({})", static_cast<int>(name)));
+  if (const cudnnStatus_t status = cudnn_->set_attribute(raw_, name, type, count, values);
+      status != CUDNN_STATUS_SUCCESS) [[unlikely]] {
+    cudnn_->check(status, fmt::format("cudnnBackendSetAttribute ({})", static_cast<int>(name)));
+  }
 }
 
 CudnnDescriptor describe_device(const Cudnn& cudnn, std::int32_t index) {

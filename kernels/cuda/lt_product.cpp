@@ -154,8 +154,10 @@ void LtProduct::set(cublasLtMatmulDesc_t description,
                     cublasLtMatmulDescAttributes_t attribute,
                     const Value& value,
                     const char* name) const {
-  lt_.check(lt_.desc_set(description, attribute, &value, sizeof(value)),
-            fmt::format("cublasLtMatmulDescSetAttribute ({})", name));
+  if (const cublasStatus_t status = lt_.desc_set(description, attribute, &value, sizeof(value));
+      status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
+    lt_.check(status, fmt::format("cublasLtMatmulDescSetAttribute ({})", name));
+  }
 }
 
 /// Column-major, without gaps.
@@ -235,11 +237,13 @@ void LtProduct::run(const CudaProduct& product,
   const Scratch workspace(static_cast<std::int64_t>(algorithm.workspace_bytes), stream);
   const float one = 1.0F;
   const float beta = product.adds ? 1.0F : 0.0F;
-  lt_.check(
+  const cublasStatus_t status =
       lt_.matmul(handle_, description_.get(), &one, product.b, first_.get(), product.a,
                  second_.get(), &beta, product.c, result_.get(), product.c, result_.get(),
-                 &algorithm.algorithm, workspace.as<void>(), algorithm.workspace_bytes, stream),
-      fmt::format("cublasLtMatmul of {}", name_of(key_)));
+                 &algorithm.algorithm, workspace.as<void>(), algorithm.workspace_bytes, stream);
+  if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {  // else the name costs more than the call
+    lt_.check(status, fmt::format("cublasLtMatmul of {}", name_of(key_)));
+  }
 }
 
 }  // namespace dstrain

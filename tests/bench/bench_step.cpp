@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 
+#include "engine/model/embedding.h"
 #include "engine/spec/config_json.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/engine.h"
@@ -76,7 +77,7 @@ std::vector<LinearShape> linear_layers(const ModelSpec& model, std::int64_t toke
           {tokens, heads, model.hidden_size, model.num_layers},
           {tokens, model.hidden_size, up, model.num_layers},
           {tokens, model.intermediate_size, model.hidden_size, model.num_layers},
-          {tokens, model.hidden_size, model.vocab_size, 1}};
+          {tokens, model.hidden_size, Embedding::vocabulary_rows(model, 1), 1}};
 }
 
 /// What the linear layers of a micro-batch reach by themselves. On a CPU by the fastest of several

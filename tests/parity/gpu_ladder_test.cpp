@@ -285,9 +285,15 @@ TEST_CASE("checkpoints go from GPU to CPU and back, bit for bit, and a run goes 
     return;
   }
   const RunFolder folder;
+  // Of all runs: each would time algorithms anew in a folder of its own, and may choose others.
+  const std::string algorithms = (folder.path() / "algorithms.jsonl").string();
   const auto config = [&](const char* output, int steps, const char* device) {
     return config_of(folder, output, steps, 2,
-                     {{"training", {{"device", device}, {"eval_interval", 2}, {"eval_batches", 1}}},
+                     {{"training",
+                       {{"device", device},
+                        {"eval_interval", 2},
+                        {"eval_batches", 1},
+                        {"matmul_algorithms", algorithms}}},
                       {"checkpoint", {{"interval", 2}, {"async", true}}},
                       {"zero_optimization", {{"stage", 3}}}});
   };
