@@ -9,10 +9,10 @@
 // multiprocessor of an H100:
 //         dQ                                  dK, dV
 //   D     shared memory  registers  blocks    shared memory  registers  blocks
-//   64    72 KiB         168        3         73 KiB         242        2
+//   64    72 KiB         168        3         73 KiB         246        2
 //   80    88 KiB         168        2         67 KiB         168        3
-//   96    78 KiB         228        2         53 KiB         222        2
-//   128   68 KiB         168        3         69 KiB         244        2
+//   96    78 KiB         236        2         53 KiB         224        2
+//   128   68 KiB         168        3         69 KiB         242        2
 // Not measured yet.
 //
 // T sequence, D head dim; S = scores, P = probabilities
@@ -33,7 +33,7 @@ constexpr int kRowsAtOnce = 32 / kRowTiles;
 
 /// p from scores, and dS / scale from dP.
 __device__ void to_ds(float& score, float& dp, float scale2, float logsumexp2, float delta) {
-  score = exp2f(score * scale2 - logsumexp2);
+  score = exp2_to_zero(score * scale2 - logsumexp2);
   dp = score * (dp - delta);
 }
 

@@ -8,9 +8,9 @@
 // multiprocessor of an H100, where registers are the limit:
 //   D     shared memory   registers   blocks
 //   64    54 KiB          233         2
-//   80    66 KiB          255         2
-//   96    52 KiB          231         2
-//   128   68 KiB          251         2
+//   80    66 KiB          244         2
+//   96    52 KiB          218         2
+//   128   68 KiB          254         2
 // Not measured yet. mma.sync reaches less on Hopper than wgmma does: there cuDNN's should be
 // faster.
 //
@@ -64,26 +64,27 @@ __device__ void to_probabilities(float (&scores)[kRowTiles][kKeys / 8][4],
                                  float scale2) {
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
-    float before[2] = {softmax.largest[m][0], softmax.largest[m][1]};
+    float largest[2] = {kHidden, kHidden};  // of these scores, before the scale, which is positive
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        softmax.largest[m][e / 2] = fmaxf(softmax.largest[m][e / 2], scores[m][n][e] * scale2);
+        largest[e / 2] = fmaxf(largest[e / 2], scores[m][n][e]);
       }
     }
     float shrink[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      softmax.largest[m][half] = row_reduce(softmax.largest[m][half], Larger{});
-      shrink[half] = exp2f(before[half] - softmax.largest[m][half]);
+      const float before = softmax.largest[m][half];
+      softmax.largest[m][half] = fmaxf(before, row_reduce(largest[half], Larger{}) * scale2);
+      shrink[half] = exp2_to_zero(before - softmax.largest[m][half]);
       softmax.totals[m][half] *= shrink[half];
     }
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        scores[m][n][e] = exp2f(scores[m][n][e] * scale2 - softmax.largest[m][e / 2]);
+        scores[m][n][e] = exp2_to_zero(scores[m][n][e] * scale2 - softmax.largest[m][e / 2]);
         softmax.totals[m][e / 2] += scores[m][n][e];
       }
     }

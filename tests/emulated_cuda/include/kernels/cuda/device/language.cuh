@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -60,6 +61,11 @@ inline int atomicCAS(int* at, int compare, int value) {
 }
 
 namespace dstrain {
+
+inline float exp2_to_zero(float x) {
+  const float power = std::exp2(x);
+  return power < std::numeric_limits<float>::min() ? 0.0F : power;
+}
 
 template <typename T>
 T* dynamic_shared() {
