@@ -40,19 +40,6 @@ void say_what_is_idle(const CudaDevices& found) {
   }
 }
 
-CudaOptions cuda_options(const TrainingConfig& training) {
-  const std::string& algorithms = training.matmul_algorithms;
-  const std::filesystem::path of_the_run =
-      std::filesystem::path(training.output_dir) / "matmul_algorithms.jsonl";
-  return {.tf32 = training.tf32,
-          .matmul_algorithms_file = algorithms == "untimed" ? ""
-                                    : algorithms == "auto"  ? of_the_run.string()
-                                                            : algorithms,
-          .attention = training.attention,
-          .graphs = training.cuda_graphs,
-          .tell = [](const std::string& line) { spdlog::info("{}", line); }};
-}
-
 /// Refuses what cannot be, and warns of what may not. What others on this GPU hold is only known
 /// once they are there, so each is granted its share of the whole.
 void check_memory(const Config& config, const RunPlan& plan, const Device& device, int ranks) {
@@ -79,6 +66,19 @@ void check_memory(const Config& config, const RunPlan& plan, const Device& devic
 }
 
 }  // namespace
+
+CudaOptions cuda_options(const TrainingConfig& training) {
+  const std::string& algorithms = training.matmul_algorithms;
+  const std::filesystem::path of_the_run =
+      std::filesystem::path(training.output_dir) / "matmul_algorithms.jsonl";
+  return {.tf32 = training.tf32,
+          .matmul_algorithms_file = algorithms == "untimed" ? ""
+                                    : algorithms == "auto"  ? of_the_run.string()
+                                                            : algorithms,
+          .attention = training.attention,
+          .graphs = training.cuda_graphs,
+          .tell = [](const std::string& line) { spdlog::info("{}", line); }};
+}
 
 RankDevice make_rank_device(const Config& config,
                             const RunPlan& plan,

@@ -17,6 +17,9 @@ struct RankDevice {
   std::unique_ptr<Rendezvous> rendezvous;
 };
 
+/// What a config says of computing on a GPU. Choices are told to the log.
+CudaOptions cuda_options(const TrainingConfig& training);
+
 /// The CPU, or GPU local_rank modulo those that this process sees, as torchrun's and DeepSpeed's
 /// users expect. "auto" is the CPU until training on a GPU has been measured; the log says which
 /// GPUs stay idle. Throws ConfigError where there is no GPU, with host and rank, or too small a one

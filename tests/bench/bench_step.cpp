@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,12 +13,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "engine/model/embedding.h"
 #include "engine/spec/config_json.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/engine.h"
 #include "engine/train/library_overhead.h"
+#include "engine/train/rank_device.h"
 #include "kernels/math/philox.h"
 #include "tests/bench/matmul_ceiling.h"
 #include "tests/bench/product_time.h"
@@ -67,6 +70,31 @@ Config config_for(const Arguments& arguments) {
   resolve_config(loaded, 1);
   return loaded.config;
 }
+
+/// How a run of the config computes on a GPU. Where it would keep algorithms of products in its
+/// output folder, they are timed for this benchmark alone.
+class GpuOptions {
+ public:
+  explicit GpuOptions(const TrainingConfig& training) : options_(cuda_options(training)) {
+    if (training.matmul_algorithms == "auto") {
+      file_ = std::filesystem::temp_directory_path() /
+              fmt::format("bench_step-{}-algorithms.jsonl", getpid());
+      options_.matmul_algorithms_file = file_.string();
+    }
+    options_.tell = [](const std::string& choice) { fmt::print(stderr, "{}\n", choice); };
+  }
+  GpuOptions(const GpuOptions&) = delete;
+  GpuOptions& operator=(const GpuOptions&) = delete;
+  ~GpuOptions() {
+    std::error_code ignored;  // it may never have been made
+    std::filesystem::remove(file_, ignored);
+  }
+  [[nodiscard]] const CudaOptions& get() const { return options_; }
+
+ private:
+  CudaOptions options_;
+  std::filesystem::path file_;
+};
 
 /// The linear layers of one step.
 std::vector<LinearShape> linear_layers(const ModelSpec& model, std::int64_t tokens) {
@@ -170,7 +198,8 @@ Measured measure(const Arguments& arguments, Engine& engine, const LoadBatch& lo
 nlohmann::ordered_json result_of(const Arguments& arguments) {
   const Config config = config_for(arguments);
   const ModelSpec& model = config.model;
-  const CudaOptions cuda;
+  const GpuOptions on_gpu(config.training);
+  const CudaOptions& cuda = on_gpu.get();
   const auto world = make_local_rendezvous(1);
   Measured measured;
   Memory memory;
