@@ -61,7 +61,7 @@ bool can_add_bias(const CudaProduct& product) {
 }
 
 bool can_be_activated(const CudaProduct& product) {
-  return product.n % kAuxColumns == 0 && product.out != DType::kF32 && can_add_bias(product) &&
+  return product.n % kAuxColumns == 0 && product.out == DType::kBF16 && can_add_bias(product) &&
          !product.adds &&
          std::min(alignment_of(product.aux), alignment_of(product.c)) >= kEpilogueAlignment;
 }

@@ -44,8 +44,9 @@ struct CudaProduct {
 /// Whether cuBLASLt may add this bias: its kernels read 16 bytes of it at once, and its proposals
 /// do not look at where it begins (they are told of A, B and C alone).
 bool can_add_bias(const CudaProduct& product);
-/// Whether cuBLASLt's rules for an activation's operands allow this one. None of f32: how exact its
-/// GELU is, it does not say, and 16 bits hide more of it.
+/// Whether cuBLASLt's rules for an activation's operands allow this one. bf16 alone: how exact its
+/// GELU is, it does not say (llm.c's authors saw losses a little worse by it, pull request 653),
+/// and GPUs' own tanh has 11 bits, fewer than f16 and f32.
 bool can_be_activated(const CudaProduct& product);
 
 struct CudaMatmulOptions {

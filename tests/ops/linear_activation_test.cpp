@@ -2,6 +2,11 @@
 // each of them in one kernel or in two, rounding in between or not: both are within these bounds.
 //
 // N tokens, I inputs, O outputs
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numbers>
+
 #include <catch2/catch.hpp>
 
 #include "tests/ops/activation_reference.h"
@@ -25,6 +30,22 @@ double dot(
     total += a[static_cast<std::size_t>(row * n + k)] * b[static_cast<std::size_t>(column * n + k)];
   }
   return total;
+}
+
+/// Of a tanh in GELU. Where algorithms are timed (scripts/gpu_check), a GPU's product in bf16 may
+/// be activated by cuBLASLt, which does not say how: the instruction that GPUs have for it is right
+/// to 2⁻¹¹ (PTX ISA, tanh.approx).
+double error_of_tanh(DType dtype, ActivationKind kind) {
+  const bool may_be_cublaslt = std::getenv("DSTRAIN_TEST_ALGORITHMS") != nullptr &&
+                               dtype == DType::kBF16 && kind == ActivationKind::kGeluTanh;
+  return may_be_cublaslt ? 0x1p-11 : 0.0;
+}
+
+/// How much GELU's slope at x moves with that tanh, at most: of (1 + t)/2 + x/2 · (1 - t²) · u'
+/// with u' = √(2/π) (1 + 3 · 0.044715 x²).
+double slope_by_tanh(double x) {
+  const double inner = std::sqrt(2.0 / std::numbers::pi) * (1.0 + 3.0 * 0.044715 * x * x);
+  return 0.5 + std::abs(x) * inner;
 }
 
 Values transposed(const Values& matrix, std::int64_t rows, std::int64_t columns) {
@@ -54,8 +75,11 @@ void check_forward(DType dtype, ActivationKind kind, const Sizes& s, bool has_bi
   // slope is at most 1.13; where y is flat and near zero, what pre's rounding adds is below 0.3
   // units of it.
   const double relative = relative_error_of(dtype);
+  const double largest_pre = std::abs(*std::max_element(
+      pre.begin(), pre.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
+  const double by_tanh = 0.5 * largest_pre * error_of_tanh(dtype, kind);
   conforms(
-      {{"pre", pre, relative, 2e-5}, {"y", y, 2.3 * relative, 2e-5 + 0.3 * relative}},
+      {{"pre", pre, relative, 2e-5}, {"y", y, 2.3 * relative, 2e-5 + 0.3 * relative + by_tanh}},
       [&](Lab& lab) -> std::vector<Values> {
         const Tensor pre_NO = lab.unset(dtype, {s.tokens, s.outputs});
         const Tensor y_NO = lab.unset(dtype, {s.tokens, s.outputs});
@@ -74,15 +98,19 @@ void check_backward(DType dtype, ActivationKind kind, const Sizes& s) {
   const Values pre = rounded_to(dtype, random_values(s.tokens * s.inputs, 6, 6.0));
   const Values w_IO = transposed(w, s.outputs, s.inputs);
   Values d_pre;
+  double by_tanh = 0.0;
   for (std::int64_t n = 0; n < s.tokens; ++n) {
     for (std::int64_t i = 0; i < s.inputs; ++i) {
-      d_pre.push_back(dot(dy, n, w_IO, i, s.outputs) *
-                      activation_slope(kind, pre[static_cast<std::size_t>(n * s.inputs + i)]));
+      const double x = pre[static_cast<std::size_t>(n * s.inputs + i)];
+      const double product = dot(dy, n, w_IO, i, s.outputs);
+      d_pre.push_back(product * activation_slope(kind, x));
+      by_tanh =
+          std::max(by_tanh, std::abs(product) * slope_by_tanh(x) * error_of_tanh(dtype, kind));
     }
   }
   // The product may be rounded before it is multiplied with the slope, which then is once more.
   conforms(
-      {{"d_pre", d_pre, 2.1 * relative_error_of(dtype), 3e-5}},
+      {{"d_pre", d_pre, 2.1 * relative_error_of(dtype), 3e-5 + by_tanh}},
       [&](Lab& lab) -> std::vector<Values> {
         const Tensor d_pre_NI = lab.unset(dtype, {s.tokens, s.inputs});
         lab.ops().linear_activation_backward(kind, lab.put(dy, dtype, {s.tokens, s.outputs}),
