@@ -80,6 +80,23 @@ struct OptimizerTensors {
   RoundingNoise noise{};  ///< master and moments in bf16 are rounded stochastically
 };
 
+/// A tensor in F8E4M3 or F8E5M2 that stands for q · scale; scale: f32, one element, on the device.
+struct ScaledTensor {
+  ConstTensor q;
+  ConstTensor scale;
+};
+
+/// x_RC (compute dtype) becomes the nearest q with q · scale ≈ x (f8.h), row by row, transposed, or
+/// both; what is not wanted is empty. Where a transposed one is wanted, R and C are multiples
+/// of 16.
+struct Quantization {
+  ConstTensor x_RC;
+  ConstTensor scale;  ///< f32, one element, a power of two; unused where both q are empty
+  Tensor q_RC;
+  Tensor q_CR;
+  Tensor amax;  ///< f32, one element = max(amax, max |x|), and NaN if x has one
+};
+
 /// Which entries of the vocabulary the V rows of a table, or the V columns of logits, stand for:
 /// [first, first + V). The tables of Megatron-LM (Shoeybi et al. 2019, §3) are padded to a multiple
 /// of the ranks and cut into equal slices; entries from vocab_size on are that padding. No token or
@@ -133,6 +150,18 @@ class Ops {
   /// y_NO += bias_O in every row, both of one compute dtype: what linear_forward could not add
   /// because y was first to be summed over ranks that each hold some of the inputs.
   virtual void add_bias(Tensor y_NO, ConstTensor bias_O, Stream& stream) = 0;
+
+  // ---- products in 8 bits: Micikevicius et al. 2022 -------------------------------------------
+  virtual void quantize(const Quantization& quantization, Stream& stream) = 0;
+  /// c_MN (bf16 or f32) = or += a_MK · b_NKᵀ + bias_N (optional, bf16 as c is then, with
+  /// kOverwrite); accumulated in f32. a and b: F8E4M3 or F8E5M2, at most one of them the latter. M,
+  /// N and K are multiples of 16; kAdd only into f32.
+  virtual void scaled_product(const ScaledTensor& a_MK,
+                              const ScaledTensor& b_NK,
+                              ConstTensor bias_N,
+                              Tensor c_MN,
+                              Write write,
+                              Stream& stream) = 0;
 
   // ---- embedding -----------------------------------------------------------------------------
   /// x_NC = table_VC[token - slice.first] (+ position_PC[n mod T], optional), added in f32 and

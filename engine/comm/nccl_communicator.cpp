@@ -31,6 +31,9 @@ ncclDataType_t type_of(DType dtype) {
       return ncclInt32;
     case DType::kU8:
       return ncclUint8;
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      break;
   }
   fail_check("a dtype that NCCL does not have", std::source_location::current());
 }

@@ -116,6 +116,8 @@ void reduce_in_rank_order(std::span<const void* const> inputs,
     case DType::kI32:
       return reduce_type<std::int32_t>(inputs, out, op, elements);
     case DType::kU8:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
       break;
   }
   check(false, "{} cannot be reduced", name_of(dtype));

@@ -7,10 +7,11 @@
 #include "kernels/core/bf16.h"
 #include "kernels/core/check.h"
 #include "kernels/core/f16.h"
+#include "kernels/core/f8.h"
 
 namespace dstrain {
 
-enum class DType : std::uint8_t { kF32, kBF16, kF64, kI32, kU8, kF16 };
+enum class DType : std::uint8_t { kF32, kBF16, kF64, kI32, kU8, kF16, kF8E4M3, kF8E5M2 };
 
 /// Bytes of one element.
 constexpr std::int64_t size_of(DType dtype) {
@@ -24,6 +25,8 @@ constexpr std::int64_t size_of(DType dtype) {
     case DType::kF64:
       return 8;
     case DType::kU8:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
       return 1;
   }
   return 0;
@@ -43,6 +46,10 @@ constexpr std::string_view name_of(DType dtype) {
       return "u8";
     case DType::kF16:
       return "f16";
+    case DType::kF8E4M3:
+      return "f8e4m3";
+    case DType::kF8E5M2:
+      return "f8e5m2";
   }
   return "?";
 }
@@ -61,6 +68,14 @@ struct DTypeOf<BF16> {
 template <>
 struct DTypeOf<F16> {
   static constexpr DType value = DType::kF16;
+};
+template <>
+struct DTypeOf<F8E4M3> {
+  static constexpr DType value = DType::kF8E4M3;
+};
+template <>
+struct DTypeOf<F8E5M2> {
+  static constexpr DType value = DType::kF8E5M2;
 };
 template <>
 struct DTypeOf<double> {

@@ -41,6 +41,14 @@ class CpuOps final : public Ops {
                             Stream& stream) override;
   void add_bias(Tensor y_NO, ConstTensor bias_O, Stream& stream) override;
 
+  void quantize(const Quantization& quantization, Stream& stream) override;
+  void scaled_product(const ScaledTensor& a_MK,
+                      const ScaledTensor& b_NK,
+                      ConstTensor bias_N,
+                      Tensor c_MN,
+                      Write write,
+                      Stream& stream) override;
+
   void embedding_forward(ConstTensor tokens_N,
                          ConstTensor table_VC,
                          const VocabSlice& slice,

@@ -89,6 +89,20 @@ void CpuMatmul::forward(ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, 
   impl_->product({.m = n, .n = o, .k = i, .b_transposed = true}, x_NI, w_OI, bias_O, y_NO);
 }
 
+void CpuMatmul::product(
+    ConstTensor a_MK, ConstTensor b_NK, ConstTensor bias_N, Tensor c_MN, Write write) {
+  expect_operands(a_MK, b_NK);
+  const std::int64_t m = a_MK.dim(0);
+  const std::int64_t k = a_MK.dim(1);
+  const std::int64_t n = b_NK.dim(0);
+  expect_matrix(b_NK, "the second factor", n, k);
+  expect_matrix(c_MN, "the product", m, n);
+  check(write == Write::kOverwrite || (c_MN.dtype() == DType::kF32 && bias_N.empty()),
+        "a product is added to {}, expected f32 and no bias", name_of(c_MN.dtype()));
+  impl_->product({.m = m, .n = n, .k = k, .b_transposed = true, .write = write}, a_MK, b_NK, bias_N,
+                 c_MN);
+}
+
 void CpuMatmul::backward_input(ConstTensor dy_NO, ConstTensor w_OI, Tensor dx_NI) {
   expect_operands(dy_NO, w_OI);
   const std::int64_t n = dy_NO.dim(0);

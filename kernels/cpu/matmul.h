@@ -20,6 +20,8 @@ class CpuMatmul {
 
   void forward(ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO);
   void backward_input(ConstTensor dy_NO, ConstTensor w_OI, Tensor dx_NI);
+  /// c_MN = or += a_MK · b_NKᵀ + bias_N, as scaled_product, of operands in bf16.
+  void product(ConstTensor a_MK, ConstTensor b_NK, ConstTensor bias_N, Tensor c_MN, Write write);
   void backward_weight(ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write);
 
  private:

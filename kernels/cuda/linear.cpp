@@ -181,8 +181,8 @@ void CudaOps::linear_backward_weight(
 }
 
 void CudaOps::multiply(const CudaProduct& product, Stream& stream) {
-  check(product.out == DType::kF32 || product.out == product.in, "a product of {} matrices into {}",
-        name_of(product.in), name_of(product.out));
+  check(product.a_scale != nullptr || product.out == DType::kF32 || product.out == product.in,
+        "a product of {} matrices into {}", name_of(product.in), name_of(product.out));
   if (product.m == 0 || product.n == 0) {
     return;
   }

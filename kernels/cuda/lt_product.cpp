@@ -28,7 +28,15 @@ constexpr std::uint32_t kEpilogueAlignment = 16;
 constexpr std::int64_t kAuxColumns = 8;
 
 cudaDataType_t data_type(DType dtype) {
-  return dtype == DType::kBF16 ? CUDA_R_16BF : dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
+  return dtype == DType::kBF16     ? CUDA_R_16BF
+         : dtype == DType::kF16    ? CUDA_R_16F
+         : dtype == DType::kF8E4M3 ? CUDA_R_8F_E4M3
+         : dtype == DType::kF8E5M2 ? CUDA_R_8F_E5M2
+                                   : CUDA_R_32F;
+}
+
+DType dtype_of_b(const CudaProduct& product) {
+  return product.b_scale == nullptr ? product.in : product.b_in;
 }
 
 /// Of an address, as far as algorithms care.
@@ -75,6 +83,7 @@ ProductKey key_of(const CudaProduct& p) {
           .bias = p.bias != nullptr,
           .activation = p.activation,
           .in = p.in,
+          .b_in = dtype_of_b(p),
           .out = p.out,
           .a_alignment = alignment_of(p.a),
           .b_alignment = alignment_of(p.b),
@@ -87,11 +96,13 @@ std::string name_of(const ProductKey& key) {
   const char* const activation = key.activation == ProductActivation::kGelu           ? " gelu"
                                  : key.activation == ProductActivation::kGeluBackward ? " dgelu"
                                                                                       : "";
+  const std::string in = key.in == key.b_in
+                             ? std::string(name_of(key.in))
+                             : fmt::format("{}·{}", name_of(key.in), name_of(key.b_in));
   return fmt::format("{} × {} × {} {}{} {} → {}{}{}, aligned to {} {} {} {} {}", key.m, key.n,
-                     key.k, key.a_transposed ? 't' : 'n', key.b_transposed ? 't' : 'n',
-                     name_of(key.in), name_of(key.out), key.bias ? " bias" : "", activation,
-                     key.a_alignment, key.b_alignment, key.c_alignment, key.bias_alignment,
-                     key.aux_alignment);
+                     key.k, key.a_transposed ? 't' : 'n', key.b_transposed ? 't' : 'n', in,
+                     name_of(key.out), key.bias ? " bias" : "", activation, key.a_alignment,
+                     key.b_alignment, key.c_alignment, key.bias_alignment, key.aux_alignment);
 }
 
 std::string to_text(const cublasLtMatmulAlgo_t& algorithm) {
@@ -123,7 +134,7 @@ LtProduct::LtProduct(const CublasLt& lt, cublasLtHandle_t handle, const CudaProd
       handle_(handle),
       key_(key_of(p)),
       description_(describe(p, tf32)),
-      first_(p.b_transposed ? layout(p.in, p.k, p.n) : layout(p.in, p.n, p.k)),
+      first_(p.b_transposed ? layout(key_.b_in, p.k, p.n) : layout(key_.b_in, p.n, p.k)),
       second_(p.a_transposed ? layout(p.in, p.m, p.k) : layout(p.in, p.k, p.m)),
       result_(layout(p.out, p.n, p.m)) {}
 
@@ -138,6 +149,7 @@ Owned<cublasLtMatmulDesc_t> LtProduct::describe(const CudaProduct& p, bool tf32)
   set(raw, CUBLASLT_MATMUL_DESC_TRANSA, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, "transpose A");
   set(raw, CUBLASLT_MATMUL_DESC_TRANSB, p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, "transpose B");
   set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p), "epilogue");
+  set_scales(raw, p);
   // Now too: proposals look at how the addresses are aligned.
   if (p.bias != nullptr) {
     set(raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias, "bias");
@@ -157,6 +169,15 @@ void LtProduct::set(cublasLtMatmulDesc_t description,
   if (const cublasStatus_t status = lt_.desc_set(description, attribute, &value, sizeof(value));
       status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
     lt_.check(status, fmt::format("cublasLtMatmulDescSetAttribute ({})", name));
+  }
+}
+
+/// Its first operand is our B. Sums of 8-bit products keep all of f32's digits: the faster way,
+/// CUBLASLT_MATMUL_DESC_FAST_ACCUM, is left off, which is the default.
+void LtProduct::set_scales(cublasLtMatmulDesc_t description, const CudaProduct& p) const {
+  if (p.b_scale != nullptr) {
+    set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b_scale, "scale of A");
+    set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a_scale, "scale of B");
   }
 }
 
@@ -228,6 +249,7 @@ std::optional<LtAlgorithm> LtProduct::accepted(const cublasLtMatmulAlgo_t& algor
 void LtProduct::run(const CudaProduct& product,
                     const LtAlgorithm& algorithm,
                     cudaStream_t stream) const {
+  set_scales(description_.get(), product);
   if (product.bias != nullptr) {
     set(description_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias, "bias");
   }

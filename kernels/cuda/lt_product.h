@@ -19,7 +19,7 @@ struct ProductKey {
   std::int64_t m, n, k;
   bool a_transposed, b_transposed, bias;
   ProductActivation activation;
-  DType in, out;
+  DType in, b_in, out;
   std::uint32_t a_alignment, b_alignment, c_alignment, bias_alignment, aux_alignment;
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
@@ -73,6 +73,7 @@ class LtProduct {
 
  private:
   [[nodiscard]] Owned<cublasLtMatmulDesc_t> describe(const CudaProduct& product, bool tf32) const;
+  void set_scales(cublasLtMatmulDesc_t description, const CudaProduct& product) const;
   [[nodiscard]] Owned<cublasLtMatrixLayout_t> layout(DType dtype,
                                                      std::int64_t rows,
                                                      std::int64_t columns) const;

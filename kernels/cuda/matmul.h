@@ -31,14 +31,19 @@ struct CudaProduct {
   bool a_transposed;
   bool b_transposed;
   bool adds;
-  DType in;   ///< of A, B and the bias
-  DType out;  ///< of C: f32, or as `in`
+  DType in;   ///< of A and B; of the bias too where it is not of 8 bits, which is bf16 then
+  DType out;  ///< of C: f32, or as `in`, or bf16 where that is of 8 bits
   const void* a;
   const void* b;
   const void* bias;  ///< nullptr: none; see can_add_bias
   void* c;
   ProductActivation activation = ProductActivation::kNone;  ///< else not with `adds`
   const void* aux = nullptr;                                ///< [m][n] of `out`; kGelu writes it
+  /// Operands of 8 bits: what each is to be multiplied by, one element on the device; B has a dtype
+  /// of its own. Only without transposing A and with B transposed: what Hopper's tensor cores read.
+  const float* a_scale = nullptr;
+  const float* b_scale = nullptr;
+  DType b_in = DType::kF32;  ///< unused without scales
 };
 
 /// Whether cuBLASLt may add this bias: its kernels read 16 bytes of it at once, and its proposals

@@ -46,6 +46,12 @@ cublasStatus_t set_description(cublasLtMatmulDesc_t description,
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
       to = &how.aux_leading;
       break;
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      to = &how.a_scale;
+      break;
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      to = &how.b_scale;
+      break;
     default:
       return CUBLAS_STATUS_INVALID_VALUE;
   }

@@ -10,6 +10,7 @@
 
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
+#include "kernels/core/f8.h"
 #include "tests/emulated_cuda/emulated_cublas_lt.h"
 #include "tests/emulated_cuda/emulated_memory.h"
 #include "tests/emulated_cuda/emulated_stream.h"
@@ -28,7 +29,34 @@ double in_tf32(double value) {
 double read(const void* data, cudaDataType type, std::int64_t i) {
   if (type == CUDA_R_16BF) return static_cast<double>(to_float(static_cast<const BF16*>(data)[i]));
   if (type == CUDA_R_16F) return static_cast<double>(to_float(static_cast<const F16*>(data)[i]));
+  if (type == CUDA_R_8F_E4M3)
+    return static_cast<double>(to_float(static_cast<const F8E4M3*>(data)[i]));
+  if (type == CUDA_R_8F_E5M2)
+    return static_cast<double>(to_float(static_cast<const F8E5M2*>(data)[i]));
   return static_cast<double>(static_cast<const float*>(data)[i]);
+}
+
+bool is_f8(const Layout& matrix) {
+  return matrix.type == CUDA_R_8F_E4M3 || matrix.type == CUDA_R_8F_E5M2;
+}
+
+/// As documented for cublasLtMatmul(), "FP8 kernels", on compute capability 9.0.
+bool is_legal_in_f8(const Description& how, const Layout& a, const Layout& b, const Layout& d) {
+  constexpr std::uint64_t kMultiple = 16;
+  const bool one_is_e4m3 = a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3;
+  const bool multiples = a.rows % kMultiple == 0 && a.columns % kMultiple == 0 &&
+                         b.rows % kMultiple == 0 && b.columns % kMultiple == 0;
+  return is_f8(a) && is_f8(b) && one_is_e4m3 && multiples && how.transpose_a == CUBLAS_OP_T &&
+         how.transpose_b == CUBLAS_OP_N && how.compute == CUBLAS_COMPUTE_32F &&
+         (d.type == CUDA_R_16BF || (d.type == CUDA_R_32F && !how.has_bias()));
+}
+
+bool has_legal_types(const Description& how, const Layout& a, const Layout& b, const Layout& d) {
+  return is_f8(a) || is_f8(b) ? is_legal_in_f8(how, a, b, d) : a.type == b.type;
+}
+
+bool is_at_16_bytes(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
 void write(void* data, cudaDataType type, std::int64_t i, float value) {
@@ -139,6 +167,10 @@ void compute(const Product& p) {
   const bool a_is_transposed = p.how.transpose_a == CUBLAS_OP_T;
   const bool b_is_transposed = p.how.transpose_b == CUBLAS_OP_T;
   const bool in_short = p.how.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const auto scale_of = [](const float* scale) {
+    return scale == nullptr ? 1.0 : static_cast<double>(*scale);
+  };
+  const double scale = scale_of(p.how.a_scale) * scale_of(p.how.b_scale) * p.alpha;
   const auto rows = static_cast<std::int64_t>(p.result.rows);
   const auto columns = static_cast<std::int64_t>(p.result.columns);
   for (std::int64_t column = 0; column < columns; ++column) {
@@ -154,7 +186,7 @@ void compute(const Product& p) {
         sum += in_short ? in_tf32(from_a) * in_tf32(from_b) : from_a * from_b;
       }
       const std::int64_t at = row + column * p.result.leading;
-      double value = static_cast<float>(sum) * p.alpha;
+      double value = static_cast<double>(static_cast<float>(sum)) * scale;
       if (p.beta != 0.0F) {
         value += p.beta * read(p.c, p.result.type, at);
       }
@@ -201,6 +233,10 @@ cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
   if (!fits(product)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (!has_legal_types(product.how, product.left, product.right, product.result) ||
+      (is_f8(product.left) && !(is_at_16_bytes(a) && is_at_16_bytes(b) && is_at_16_bytes(d)))) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   const std::optional<std::size_t> index =
       index_of(*algorithm, fingerprint(product.how, product.left, product.right));
   const bool activates = product.how.has_activation();
@@ -240,6 +276,9 @@ cublasStatus_t propose(cublasLtHandle_t /*handle*/,
   const auto& right = *reinterpret_cast<const Layout*>(b_layout);
   const auto& result = *reinterpret_cast<const Layout*>(d_layout);
   *found = 0;
+  if (!has_legal_types(how, left, right, result)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   if (how.has_activation() && (!cublas_lt().has_activations || !has_legal_aux(how, result))) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }

@@ -17,6 +17,8 @@ struct Description {
   const void* bias = nullptr;
   void* aux = nullptr;
   std::int64_t aux_leading = 0;
+  const float* a_scale = nullptr;  ///< on the device, as b_scale
+  const float* b_scale = nullptr;
 
   [[nodiscard]] bool has_bias() const {
     return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;

@@ -64,6 +64,13 @@ Tensor Lab::put(const Values& values, DType dtype, Shape shape) {
 }
 
 Tensor Lab::unset(DType dtype, Shape shape) {
+  if (size_of(dtype) == 1) {
+    const std::vector<std::uint8_t> host(static_cast<std::size_t>(shape.numel()), 0x7fU);
+    const Tensor tensor = allocate(dtype, shape);
+    device().copy_from_host(host.data(), tensor, stream());
+    stream().synchronize();
+    return tensor;
+  }
   return put(Values(static_cast<std::size_t>(shape.numel()), 99.0), dtype, shape);
 }
 
@@ -94,6 +101,10 @@ Values Lab::get(ConstTensor tensor) {
     download(std::vector<float>(n));
   } else if (tensor.dtype() == DType::kBF16) {
     download(std::vector<BF16>(n));
+  } else if (tensor.dtype() == DType::kF8E4M3) {
+    download(std::vector<F8E4M3>(n));
+  } else if (tensor.dtype() == DType::kF8E5M2) {
+    download(std::vector<F8E5M2>(n));
   } else {
     REQUIRE(tensor.dtype() == DType::kF16);
     download(std::vector<F16>(n));

@@ -29,7 +29,7 @@ class Lab {
   [[nodiscard]] Device& device() { return *backend_.device; }
   [[nodiscard]] Stream& stream() { return backend_.device->compute_stream(); }
   [[nodiscard]] Tensor put(const Values& values, DType dtype, Shape shape);
-  /// A tensor that the operation is to overwrite: filled with 99.
+  /// A tensor that the operation is to overwrite: filled with 99, or NaN where it is of 8 bits.
   [[nodiscard]] Tensor unset(DType dtype, Shape shape);
   [[nodiscard]] Tensor put_ids(const std::vector<std::int32_t>& ids);
   [[nodiscard]] Values get(ConstTensor tensor);

@@ -144,6 +144,11 @@ struct TypedLoops {
   void (*scale_to_f32)(const T* x, float scale, float* y, bool adds, std::int64_t n);
   void (*scale_to_bf16)(const T* x, float scale, BF16* y, bool adds, std::int64_t n);
   void (*scale_to_f16)(const T* x, float scale, F16* y, bool adds, std::int64_t n);
+  /// max |x|; NaN if there is one.
+  float (*largest_magnitude)(const T* x, std::int64_t n);
+  /// q = the 8-bit floats nearest to x · factor (f8.h).
+  void (*to_f8e4m3)(const T* x, float factor, std::uint8_t* q, std::int64_t n);
+  void (*to_f8e5m2)(const T* x, float factor, std::uint8_t* q, std::int64_t n);
   /// Bytes of scratch for one task at a time.
   std::int64_t (*attention_scratch_bytes)(std::int64_t sequence, std::int64_t head_dim);
   void (*attention_forward)(const AttentionTask<T>& task);
@@ -163,6 +168,9 @@ struct VectorLoops {
   TypedLoops<BF16> bf16;
   TypedLoops<F16> f16;
   double (*sum)(const float* x, std::int64_t n);
+  /// y = scale · q; exact for powers of two that keep it within bf16's range.
+  void (*from_f8e4m3)(const std::uint8_t* q, float scale, BF16* y, std::int64_t n);
+  void (*from_f8e5m2)(const std::uint8_t* q, float scale, BF16* y, std::int64_t n);
   OptimizerLoops optimizers;
 };
 

@@ -11,6 +11,7 @@ void fill_norm(VectorLoops* loops);
 void fill_cross_entropy(VectorLoops* loops);
 void fill_attention(VectorLoops* loops);
 void fill_generation(VectorLoops* loops);
+void fill_fp8(VectorLoops* loops);
 /// All of them.
 void fill_loops(VectorLoops* loops);
 

@@ -10,6 +10,7 @@ void fill_loops(VectorLoops* loops) {
   fill_cross_entropy(loops);
   fill_attention(loops);
   fill_generation(loops);
+  fill_fp8(loops);
 }
 
 }  // namespace dstrain::DSTRAIN_ISA

@@ -60,6 +60,12 @@ inline int atomicCAS(int* at, int compare, int value) {
   return old;
 }
 
+inline std::uint32_t atomicMax(std::uint32_t* at, std::uint32_t value) {
+  const std::uint32_t old = *at;
+  *at = std::max(old, value);
+  return old;
+}
+
 namespace dstrain {
 
 inline float exp2_to_zero(float x) {
