@@ -40,6 +40,9 @@ struct CudaOptions {
   std::string matmul_algorithms_file;
   AttentionKernels attention = AttentionKernels::kOwn;
   bool graphs = false;  ///< Backend::graphs
+  /// Products in 8 bits are asked for: refused where the GPU has none, and not when the first is
+  /// met.
+  bool fp8 = false;
   /// Told, in a sentence each, of choices that are made while running. May be empty.
   std::function<void(const std::string&)> tell;
 };

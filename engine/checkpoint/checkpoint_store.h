@@ -14,6 +14,7 @@
 #include "engine/checkpoint/durable_files.h"
 #include "engine/comm/communicator.h"
 #include "engine/plan/shard_map.h"
+#include "engine/runtime/amax_history.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 
@@ -45,6 +46,8 @@ struct TrainingState {
   std::int64_t hysteresis = 0;
   std::uint64_t seed = 0;
   std::string config;  ///< the resolved config, JSON
+  /// What fp8's scales come from, by tensor (Fp8Scales::State); empty without fp8.
+  std::map<std::string, std::vector<AmaxPeak>> fp8_amax;
 
   bool operator==(const TrainingState&) const = default;
 };

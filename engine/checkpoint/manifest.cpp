@@ -12,17 +12,13 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checksum.h"
+#include "engine/checkpoint/training_text.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
 namespace {
 
 using nlohmann::json;
-
-// What each format brought; older ones are still read.
-constexpr int kFirst = 1;
-constexpr int kSkipsAndScale = 2;  // skipped steps, the loss scale, pieces of BF16
-constexpr int kFormat = kSkipsAndScale;
 
 /// The one line that the checksum does not cover: it is compared letter by letter instead.
 std::string first_line(int format, std::string_view rest) {
@@ -68,28 +64,6 @@ std::uint64_t parse_checksum_of(const json& value, const char* key) {
   std::uint64_t number = 0;
   expect(parse_checksum(value.at(key).get<std::string>(), number), "a checksum has 16 hex digits");
   return number;
-}
-
-TrainingState parse_training(const json& document) {
-  const json& value = document.at("training");
-  TrainingState state;
-  value.at("step").get_to(state.step);
-  value.at("consumed_samples").get_to(state.consumed_samples);
-  value.at("optimizer_step").get_to(state.optimizer_step);
-  value.at("scheduler_step").get_to(state.scheduler_step);
-  value.at("seed").get_to(state.seed);
-  document.at("config").get_to(state.config);
-  const bool has_skips = document.at("dstrain_checkpoint").get<int>() >= kSkipsAndScale;
-  expect(has_skips == value.contains("skipped_steps"), "its keys are of another format than it");
-  if (has_skips) {
-    value.at("skipped_steps").get_to(state.skipped_steps);
-    value.at("consecutive_skips").get_to(state.consecutive_skips);
-    value.at("loss_scale").get_to(state.loss_scale);
-    value.at("scaler_iteration").get_to(state.scaler_iteration);
-    value.at("last_overflow").get_to(state.last_overflow);
-    value.at("hysteresis").get_to(state.hysteresis);
-  }
-  return state;
 }
 
 DType parse_dtype(const std::string& name) {
@@ -167,17 +141,7 @@ std::string_view stored_name(DType dtype) {
 }
 
 std::string to_text(const Manifest& manifest) {
-  const TrainingState& training = manifest.training;
-  std::string rest = fmt::format(
-      "\"training\": {{\"step\": {}, \"consumed_samples\": {}, \"optimizer_step\": {}, "
-      "\"scheduler_step\": {}, \"skipped_steps\": {}, \"consecutive_skips\": {}, \"loss_scale\": "
-      "{}, "
-      "\"scaler_iteration\": {}, \"last_overflow\": {}, \"hysteresis\": {}, \"seed\": {}}},\n"
-      "\"config\": {},\n\"files\": [",
-      training.step, training.consumed_samples, training.optimizer_step, training.scheduler_step,
-      training.skipped_steps, training.consecutive_skips, training.loss_scale,
-      training.scaler_iteration, training.last_overflow, training.hysteresis, training.seed,
-      json_text(training.config));
+  std::string rest = to_text(manifest.training) + "\"files\": [";
   std::string_view separator = "\n";
   for (const StoredFile& file : manifest.files) {
     rest +=
@@ -215,9 +179,9 @@ Manifest parse_manifest(std::string_view text) {
   int format = kFormat;
   const std::string line(text.substr(0, std::min<std::size_t>(end_of_line, 100)));
   if (std::sscanf(line.c_str(), "{\"dstrain_checkpoint\": %d", &format) == 1 &&
-      (format < kFirst || format > kFormat)) {
+      (format < kFirstFormat || format > kFormat)) {
     throw CheckpointError(fmt::format("it is of format {}, this dstrain reads formats {} to {}",
-                                      format, kFirst, kFormat));
+                                      format, kFirstFormat, kFormat));
   }
   if (text.substr(0, end_of_line + 1) != first_line(format, rest)) {
     throw CheckpointError("damaged: its text does not have the checksum of its first line");

@@ -36,7 +36,8 @@ Attention Attention::declare(const LayerShape& shape,
                                    {.inputs = model.hidden_size,
                                     .bias = model.qkv_bias,
                                     .deviation = model.initializer_range,
-                                    .split = Linear::Split::kOutputs},
+                                    .split = Linear::Split::kOutputs,
+                                    .fp8_tokens = shape.fp8_tokens()},
                                    blueprint);
   const float residual_scale = model.scaled_residual_init
                                    ? 1.0F / std::sqrt(2.0F * static_cast<float>(model.num_layers))
@@ -46,7 +47,8 @@ Attention Attention::declare(const LayerShape& shape,
                                       {.inputs = model.num_heads * head_dim,
                                        .bias = model.attention_output_bias,
                                        .deviation = model.initializer_range * residual_scale,
-                                       .split = Linear::Split::kInputs},
+                                       .split = Linear::Split::kInputs,
+                                       .fp8_tokens = shape.fp8_tokens()},
                                       blueprint);
 
   const Shape packed{shape.tokens(), query_width + 2 * kv_width};

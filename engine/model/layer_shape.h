@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "engine/plan/blueprint.h"
@@ -50,6 +51,7 @@ struct LayerShape {
   std::int64_t sequence = 1;  ///< T
   DType compute = DType::kF32;
   TensorShape tensor{};
+  bool fp8 = false;  ///< the blocks' products are in 8 bits
   RecomputeGranularity recompute = RecomputeGranularity::kNone;  ///< of the layer being declared
 
   /// N = B · T.
@@ -58,6 +60,10 @@ struct LayerShape {
   /// parallelism.
   [[nodiscard]] std::int64_t stream_tokens() const {
     return tensor.sequence_parallel ? tokens() / tensor.ranks : tokens();
+  }
+  /// Linear::Options::fp8_tokens.
+  [[nodiscard]] std::optional<std::int64_t> fp8_tokens() const {
+    return fp8 ? std::optional(tokens()) : std::nullopt;
   }
   /// Declares a tensor that forward writes and backward reads: "blocks.3.mlp/hidden" where it is
   /// kept; otherwise "mlp/hidden", which all blocks that compute it again share.

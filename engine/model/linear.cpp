@@ -52,11 +52,21 @@ Linear Linear::declare(const TensorShape& tensor,
       linear.bias_ = linear.bias_.index < 0 ? ref : linear.bias_;
     }
   }
+  if (options.fp8_tokens) {
+    linear.fp8_ = Fp8Linear::declare(
+        parts.front().name,
+        {.tokens = *options.fp8_tokens, .inputs = linear.inputs_, .outputs = linear.outputs_},
+        blueprint);
+  }
   return linear;
 }
 
 void Linear::forward(const ExecContext& context, ConstTensor x, Tensor y) const {
-  context.ops.linear_forward(x, weight(context), bias(context), y, context.compute);
+  if (fp8_) {
+    fp8_->forward(context, x, weight(context), bias(context), y);
+  } else {
+    context.ops.linear_forward(x, weight(context), bias(context), y, context.compute);
+  }
 }
 
 void Linear::forward_activated(const ExecContext& context,
@@ -65,8 +75,13 @@ void Linear::forward_activated(const ExecContext& context,
                                Tensor pre,
                                Tensor y) const {
   check(split_ == Split::kOutputs, "an activation of outputs that are yet to be summed over ranks");
-  context.ops.linear_activation_forward(activation, x, weight(context), bias(context), pre, y,
-                                        context.compute);
+  if (fp8_) {
+    forward(context, x, pre);
+    context.ops.activation_forward(activation, pre, y, context.compute);
+  } else {
+    context.ops.linear_activation_forward(activation, x, weight(context), bias(context), pre, y,
+                                          context.compute);
+  }
 }
 
 void Linear::backward(const ExecContext& context,
@@ -74,8 +89,14 @@ void Linear::backward(const ExecContext& context,
                       ConstTensor x,
                       Tensor dx,
                       const GradTarget& gradients) const {
-  context.ops.linear_backward_input(dy, weight(context), dx, context.compute);
-  backward_parameters(context, dy, x, gradients);
+  if (fp8_) {
+    fp8_->backward(context, dy, x, weight(context), dx, d_weight(gradients), gradients.write);
+  } else {
+    context.ops.linear_backward_input(dy, weight(context), dx, context.compute);
+    context.ops.linear_backward_weight(dy, x, d_weight(gradients), gradients.write,
+                                       context.compute);
+  }
+  backward_bias(context, dy, gradients);
 }
 
 void Linear::backward_activated(const ExecContext& context,
@@ -86,18 +107,24 @@ void Linear::backward_activated(const ExecContext& context,
                                 Tensor d_pre,
                                 const GradTarget& gradients) const {
   check(split_ == Split::kInputs, "the gradient of inputs that is yet to be summed over ranks");
+  if (fp8_) {
+    backward(context, dy, x, d_pre, gradients);
+    context.ops.activation_backward(activation, pre, d_pre, d_pre, context.compute);
+    return;
+  }
   context.ops.linear_activation_backward(activation, dy, weight(context), pre, d_pre,
                                          context.compute);
-  backward_parameters(context, dy, x, gradients);
+  context.ops.linear_backward_weight(dy, x, d_weight(gradients), gradients.write, context.compute);
+  backward_bias(context, dy, gradients);
 }
 
-void Linear::backward_parameters(const ExecContext& context,
-                                 ConstTensor dy,
-                                 ConstTensor x,
-                                 const GradTarget& gradients) const {
-  context.ops.linear_backward_weight(dy, x,
-                                     gradients.params(weight_, num_parts_, {outputs_, inputs_}),
-                                     gradients.write, context.compute);
+Tensor Linear::d_weight(const GradTarget& gradients) const {
+  return gradients.params(weight_, num_parts_, {outputs_, inputs_});
+}
+
+void Linear::backward_bias(const ExecContext& context,
+                           ConstTensor dy,
+                           const GradTarget& gradients) const {
   if (bias_.index >= 0) {
     context.ops.linear_backward_bias(dy, gradients.params(bias_, num_parts_, {outputs_}),
                                      gradients.write, context.compute);

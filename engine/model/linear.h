@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "engine/model/fp8_linear.h"
 #include "engine/model/layer_shape.h"
 #include "engine/runtime/exec_context.h"
 
@@ -27,6 +29,7 @@ class Linear {
     bool bias = false;
     float deviation = 0.02F;  ///< of initial weights; biases start at zero
     Split split = Split::kOutputs;
+    std::optional<std::int64_t> fp8_tokens{};  ///< of a micro-batch; its products are in 8 bits
   };
   static Linear declare(const TensorShape& tensor,
                         std::span<const Part> parts,
@@ -62,14 +65,13 @@ class Linear {
                           const GradTarget& gradients) const;
 
  private:
-  void backward_parameters(const ExecContext& context,
-                           ConstTensor dy,
-                           ConstTensor x,
-                           const GradTarget& gradients) const;
+  void backward_bias(const ExecContext& context, ConstTensor dy, const GradTarget& gradients) const;
+  [[nodiscard]] Tensor d_weight(const GradTarget& gradients) const;
   [[nodiscard]] ConstTensor weight(const ExecContext& context) const;
   /// Empty where there is none, or another rank adds it.
   [[nodiscard]] ConstTensor bias(const ExecContext& context) const;
 
+  std::optional<Fp8Linear> fp8_;
   ParamRef weight_;  // first of num_parts_ neighbours
   ParamRef bias_;    // likewise; index < 0 without biases
   int num_parts_ = 0;

@@ -20,7 +20,8 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
                             {.inputs = model.hidden_size,
                              .bias = model.mlp_bias,
                              .deviation = model.initializer_range,
-                             .split = Linear::Split::kOutputs},
+                             .split = Linear::Split::kOutputs,
+                             .fp8_tokens = shape.fp8_tokens()},
                             blueprint);
   const float residual_scale = model.scaled_residual_init
                                    ? 1.0F / std::sqrt(2.0F * static_cast<float>(model.num_layers))
@@ -30,7 +31,8 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
                               {.inputs = model.intermediate_size,
                                .bias = model.mlp_bias,
                                .deviation = model.initializer_range * residual_scale,
-                               .split = Linear::Split::kInputs},
+                               .split = Linear::Split::kInputs,
+                               .fp8_tokens = shape.fp8_tokens()},
                               blueprint);
 
   const Shape pre{shape.tokens(), mlp.up_.outputs()};

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/runtime/fp8_scales.h"
 #include "kernels/core/trace_range.h"
 
 namespace dstrain {
@@ -16,7 +17,8 @@ const char* name_of_unit(const LayerContext& context, int unit) {
 /// parts of a block talk within it, which stays out of graphs (resolve_parallel refuses both).
 template <typename Work>
 void enqueue_block(const LayerContext& context, const GraphKey& key, Work&& work) {
-  if (context.graphs == nullptr) {
+  const bool measures = context.fp8 != nullptr && context.fp8->measures();  // and waits for it
+  if (context.graphs == nullptr || measures) {
     work();
   } else {
     context.graphs->run(key, context.compute, std::forward<Work>(work));

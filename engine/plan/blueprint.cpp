@@ -100,6 +100,11 @@ BufferRef Blueprint::add_backward_buffer(BufferDecl buffer) {
   return add_buffer(std::move(buffer));
 }
 
+int Blueprint::add_scaled_tensor(ScaledTensorDecl tensor) {
+  scaled_tensors_.push_back(std::move(tensor));
+  return static_cast<int>(scaled_tensors_.size()) - 1;
+}
+
 const ParamDecl& Blueprint::param(ParamRef ref) const {
   return units_.at(static_cast<std::size_t>(ref.unit))
       .params.at(static_cast<std::size_t>(ref.index));

@@ -69,7 +69,7 @@ struct UnitDecl {
 enum class Lifetime : std::uint8_t {
   kSaved,     ///< from forward to backward: one per micro-batch in flight
   kScratch,   ///< within one call: layers that declare the same name share it
-  kConstant,  ///< filled once at start
+  kConstant,  ///< filled at start, or from step to step
   kCache      ///< generation: what later calls read of earlier tokens
 };
 
@@ -90,6 +90,13 @@ struct BufferDecl {
 
   static constexpr int kNoChunk = -1;
   [[nodiscard]] std::int64_t bytes() const { return shape.numel() * size_of(dtype); }
+};
+
+/// A tensor that is converted to 8 bits with a scale of its own (engine/runtime/fp8_scales.h).
+struct ScaledTensorDecl {
+  std::string name;  ///< global and topology-free: "blocks.3.attention.query/input"
+  DType dtype = DType::kF8E4M3;
+  friend bool operator==(const ScaledTensorDecl&, const ScaledTensorDecl&) = default;
 };
 
 /// Index into Blueprint::buffers.
@@ -116,8 +123,14 @@ class Blueprint {
   /// The same of what forward does not touch.
   BufferRef add_backward_buffer(BufferDecl buffer);
 
+  /// Its number among this rank's.
+  int add_scaled_tensor(ScaledTensorDecl tensor);
+
   [[nodiscard]] const std::vector<UnitDecl>& units() const { return units_; }
   [[nodiscard]] const std::vector<BufferDecl>& buffers() const { return buffers_; }
+  [[nodiscard]] const std::vector<ScaledTensorDecl>& scaled_tensors() const {
+    return scaled_tensors_;
+  }
   [[nodiscard]] const ParamDecl& param(ParamRef ref) const;
   /// That this rank holds.
   [[nodiscard]] std::int64_t num_parameters() const;
@@ -125,6 +138,7 @@ class Blueprint {
  private:
   std::vector<UnitDecl> units_;
   std::vector<BufferDecl> buffers_;
+  std::vector<ScaledTensorDecl> scaled_tensors_;
   int num_chunks_ = 0;
   int chunk_ = 0;  // that is being declared
   bool in_unit_ = false;

@@ -28,7 +28,7 @@ enum class RegionKind : std::uint8_t {
   kSaved,      ///< activations kept from forward to backward, chunk by chunk: one set of a chunk's
                ///< for each of its micro-batches in flight
   kScratch,    ///< buffers that live within one call
-  kConstants,  ///< tables filled at start
+  kConstants,  ///< tables filled at start, and scales
   kCache       ///< generation: keys and values of earlier tokens
 };
 std::string name_of(RegionKind kind);

@@ -30,6 +30,8 @@ class ParameterTable {
   std::vector<ConstTensor> whole_;
 };
 
+class Fp8Scales;
+
 struct ExecContext {
   Ops& ops;
   Device& device;
@@ -38,11 +40,16 @@ struct ExecContext {
   Arena& arena;
   ParameterTable& parameters;
   GraphReplay* graphs = nullptr;  ///< of the backend; nullptr: it has none
+  Fp8Scales* fp8 = nullptr;       ///< nullptr: no product is in 8 bits
 
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const { return arena.buffer(ref, slot); }
   /// A buffer that only some plans have; empty where it was not declared.
   [[nodiscard]] Tensor optional_buffer(BufferRef ref, int slot = 0) const {
     return ref.index < 0 ? Tensor{} : buffer(ref, slot);
+  }
+  [[nodiscard]] Fp8Scales& fp8_scales() const {
+    check(fp8 != nullptr, "products in 8 bits without scales");
+    return *fp8;
   }
   /// A parameter as the model computes with it.
   [[nodiscard]] ConstTensor param(ParamRef ref) const {

@@ -10,53 +10,10 @@
 #include <vector>
 
 #include "engine/spec/model_spec.h"
+#include "engine/spec/number_formats.h"
 #include "kernels/attention_kernels.h"
-#include "kernels/core/dtype.h"
 
 namespace dstrain {
-
-/// What the model computes in. kF16 scales the loss (LossScaleConfig).
-enum class Precision : std::uint8_t { kF32, kBF16, kF16 };
-constexpr DType dtype_of(Precision precision) {
-  switch (precision) {
-    case Precision::kF32:
-      return DType::kF32;
-    case Precision::kBF16:
-      return DType::kBF16;
-    case Precision::kF16:
-      return DType::kF16;
-  }
-  return DType::kF32;
-}
-
-/// "fp16": DeepSpeed's loss scaling.
-struct LossScaleConfig {
-  double static_scale = 0.0;              ///< loss_scale; 0: dynamic
-  std::int64_t initial_scale_power = 16;  ///< the first dynamic scale is 2 to this power
-  std::int64_t window = 1000;             ///< loss_scale_window: clean steps before it doubles
-  std::int64_t hysteresis = 2;            ///< overflows before it halves (ZeRO stages 1 to 3)
-  bool consecutive_hysteresis = false;    ///< a clean step restores the hysteresis
-  double min_scale = 1.0;                 ///< min_loss_scale
-
-  bool operator==(const LossScaleConfig&) const = default;
-};
-
-/// Number formats beside the one that the model computes in.
-struct FormatConfig {
-  /// data_types.grad_accum_dtype: f32, or the compute dtype. Absent: f32.
-  std::optional<DType> grad_accum;
-  /// communication_data_type: what gradients are on the wire. Absent: as grad_accum.
-  std::optional<DType> communication;
-  /// bf16.bf16_optimizer_states: moments in bf16, rounded stochastically.
-  bool bf16_optimizer_states = false;
-  /// bf16.bf16_master_weights_and_grads: no f32 copy of the parameters; the bf16 ones are updated
-  /// with stochastic rounding. Gradients are accumulated in bf16.
-  bool bf16_master = false;
-  bool prescale_gradients = false;         ///< divide by the ranks before summing, not after
-  double gradient_predivide_factor = 1.0;  ///< divided by before the sum, given back after it
-
-  bool operator==(const FormatConfig&) const = default;
-};
 
 /// The batch identity: train = micro × accumulation × data-parallel size.
 struct BatchConfig {
@@ -300,6 +257,7 @@ struct Config {
   Precision precision = Precision::kF32;
   LossScaleConfig loss_scale;  ///< only with kF16
   FormatConfig formats;
+  Fp8Config fp8;
   ZeroConfig zero;
   PipelineConfig pipeline;
   TensorParallelConfig tensor_parallel;

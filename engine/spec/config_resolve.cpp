@@ -139,6 +139,7 @@ void resolve_config(LoadedConfig& loaded, int world_size) {
   BatchSolver(loaded, data_parallel, origins).solve();
   resolve_parallel(loaded, written, world_size, origins);
   resolve_precision(loaded, origins);
+  resolve_fp8(loaded, origins);
   resolve_optimizer(loaded, origins);
   resolve_scheduler(loaded, origins);
   if (origins["gradient_clipping"].find("DeepSpeed") != std::string::npos) {

@@ -104,6 +104,25 @@ void add_bf16_format(std::vector<Key>& keys, const std::string& name, Key key) {
       only_for(elsewhere, "runs without bf16", [](const Config& c) { return !is_bf16(c); }));
 }
 
+/// Honoured with fp8; elsewhere without effect.
+void add_fp8(std::vector<Key>& keys) {
+  constexpr double kMostSteps = 1e9;
+  constexpr double kMostMargin = 20;  // of 30 powers of two between E5M2's normal numbers
+  const auto is_on = [](const Config& c) { return c.fp8.enabled; };
+  keys.push_back(field(
+      "fp8.enabled", {}, [](auto& c) -> auto& { return c.fp8.enabled; }));
+  for (const Key& key : {field(
+                             "fp8.amax_history_len", between(1, kMostSteps),
+                             [](auto& c) -> auto& { return c.fp8.amax_history; }),
+                         field(
+                             "fp8.margin", between(0, kMostMargin),
+                             [](auto& c) -> auto& { return c.fp8.margin; })}) {
+    keys.push_back(only_for(key, "fp8", is_on));
+    keys.push_back(only_for(no_effect(key.path, key.kind, "fp8.enabled is false"),
+                            "runs without fp8", [=](const Config& c) { return !is_on(c); }));
+  }
+}
+
 template <typename Access>
 Key dtype(std::string path, Access access) {
   return null_is_default(auto_is_default(
@@ -126,6 +145,7 @@ std::vector<Key> precision_keys() {
                   field(
                       "bf16.bf16_optimizer_states", {},
                       [](auto& c) -> auto& { return c.formats.bf16_optimizer_states; }));
+  add_fp8(keys);
   const char* const kOfPrecision = "\"bf16\" and \"fp16\" decide it";
   const std::vector<Key> rest = {
       dtype(

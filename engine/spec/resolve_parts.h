@@ -27,6 +27,8 @@ void resolve_parallel(LoadedConfig& loaded,
                       int world_size,
                       Origins& origins);
 void resolve_precision(LoadedConfig& loaded, Origins& origins);
+/// Once formats and batch are complete.
+void resolve_fp8(const LoadedConfig& loaded, Origins& origins);
 void resolve_optimizer(LoadedConfig& loaded, Origins& origins);
 void resolve_scheduler(LoadedConfig& loaded, Origins& origins);
 

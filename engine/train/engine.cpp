@@ -1,20 +1,13 @@
 #include "engine/train/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cmath>
-#include <iterator>
-#include <set>
-#include <string>
 #include <vector>
 
 #include <spdlog/spdlog.h>
 
 #include "engine/comm/deadline.h"
 #include "engine/model/init.h"
-#include "engine/train/gradient_probe.h"
-#include "kernels/core/caller_stream.h"
 #include "kernels/core/trace_range.h"
 
 namespace dstrain {
@@ -54,13 +47,15 @@ Engine::Engine(const Config& config,
               plan_.topology,
               config),
       tensor_parallel_(*groups_.tensor, config.tensor_parallel.sequence_parallel),
+      fp8_(make_fp8_scales()),
       context_{{.ops = *backend_.ops,
                 .device = *backend_.device,
                 .compute = backend_.device->compute_stream(),
                 .blueprint = plan_.blueprint,
                 .arena = arena_,
                 .parameters = parameters_,
-                .graphs = backend_.graphs.get()},
+                .graphs = backend_.graphs.get(),
+                .fp8 = fp8_.get()},
                tensor_parallel_},
       communication_(tell_waits(backend_.device->make_side_stream("communication"), activity)),
       optimizer_(make_optimizer({.config = config.optimizer,
@@ -256,11 +251,17 @@ EngineStep Engine::train_step(const LoadBatch& data,
                               const StepParams& params) {
   EngineStep result;
   const TraceRange step("step", params.update);
+  if (fp8_ != nullptr) {
+    fp8_->begin_step(context_.compute);
+  }
   run_micro_batches(data, start_sample, params.loss_scale, *data_parallel_, result.times);
   const PhaseTimer timer(result.times.optimizer);
   const TraceRange update("optimizer");
   result.stats = data_parallel_->step(params);
   result.local_loss_sum = local_loss_sum();
+  if (fp8_ != nullptr) {
+    update_fp8_scales();
+  }
   return result;
 }
 
@@ -300,55 +301,6 @@ double Engine::local_loss_sum() {
   }
   context_.compute.synchronize();
   return loss_sum;
-}
-
-std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& data,
-                                                             std::int64_t start_sample,
-                                                             const StepParams& params) {
-  GradientProbe probe(*data_parallel_, parts_);
-  StepTimes unused;
-  run_micro_batches(data, start_sample, params.loss_scale, probe, unused);
-
-  constexpr std::int64_t kFields = 3;  // found, micro-batch, parameter
-  std::array<std::int32_t, kFields> mine{};
-  const std::set<std::string> names = parameter_names(config_);  // the same on every rank
-  if (const auto& finding = probe.finding()) {
-    const std::string& name = plan_.blueprint.param({finding->unit, finding->param}).name;
-    mine = {1, static_cast<std::int32_t>(finding->micro_batch),
-            static_cast<std::int32_t>(std::distance(names.begin(), names.find(name)))};
-  }
-  std::vector<std::int32_t> all(static_cast<std::size_t>(groups_.world->size() * kFields));
-  CallerStream host;
-  groups_.world->all_gather({mine.data(), DType::kI32, Shape{kFields}},
-                            {all.data(), DType::kI32, Shape{groups_.world->size() * kFields}},
-                            Purpose::kControl, host);
-  for (int rank = 0; rank < groups_.world->size(); ++rank) {
-    const auto* const found = all.data() + rank * kFields;
-    if (found[0] != 0) {
-      return BadGradient{
-          .micro_batch = found[1], .rank = rank, .tensor = *std::next(names.begin(), found[2])};
-    }
-  }
-  return std::nullopt;
-}
-
-bool Engine::parameters_are_finite() {
-  const Tensor total = arena_.buffer(plan_.norm_total);
-  context_.ops.zero(total, context_.compute);
-  for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
-    const Range owned = plan_.memory.owned(unit);
-    const std::int64_t numel = plan_.shards.numel(unit);
-    const std::int64_t valid = std::max<std::int64_t>(0, std::min(owned.end, numel) - owned.begin);
-    context_.ops.sum_of_squares(arena_.master(unit).flat(0, valid), total, Write::kAdd,
-                                context_.compute);
-  }
-  double sum_of_squares = 0.0;
-  context_.device.copy_to_host(total, &sum_of_squares, context_.compute);
-  context_.compute.synchronize();
-  CallerStream host;
-  groups_.world->all_reduce({&sum_of_squares, DType::kF64, Shape{1}}, ReduceOp::kSum,
-                            Purpose::kControl, host);
-  return std::isfinite(sum_of_squares);
 }
 
 }  // namespace dstrain

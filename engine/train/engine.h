@@ -19,6 +19,7 @@
 #include "engine/parallel/data_parallel.h"
 #include "engine/parallel/pipeline.h"
 #include "engine/runtime/arena.h"
+#include "engine/runtime/fp8_scales.h"
 #include "engine/spec/config.h"
 #include "engine/train/batch_upload.h"
 #include "engine/train/rank_groups.h"
@@ -81,6 +82,12 @@ class Engine {
     int rank = 0;
     std::string tensor;
   };
+  /// Histories of fp8's scales, for checkpoints; the same on every rank, empty without fp8.
+  [[nodiscard]] Fp8Scales::State fp8_state() const {
+    return fp8_ == nullptr ? Fp8Scales::State{} : fp8_->state();
+  }
+  void restore_fp8(const Fp8Scales::State& state);
+
   /// Repeats the forward and backward passes of a step that was not updated, to find the first bad
   /// gradient on the lowest rank; none if every rank's own gradients are finite and only their sum
   /// is not. Collective.
@@ -137,6 +144,8 @@ class Engine {
                   const TransformerStage& stage,
                   int slot);
   [[nodiscard]] Tensor edge(Message::What what, Message::Direction direction) const;
+  std::unique_ptr<Fp8Scales> make_fp8_scales();
+  void update_fp8_scales();
   void initialise_parameters(std::uint64_t seed, int threads);
 
   const Config& config_;
@@ -147,6 +156,7 @@ class Engine {
   ParameterTable parameters_;
   RankGroups groups_;
   TensorParallel tensor_parallel_;
+  std::unique_ptr<Fp8Scales> fp8_;  // nullptr: nothing is computed in 8 bits
   LayerContext context_;
   std::unique_ptr<Stream> communication_;
   std::unique_ptr<Optimizer> optimizer_;

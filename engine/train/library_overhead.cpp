@@ -111,6 +111,31 @@ std::int64_t operation_scratch_bytes(const Config& config, const RunPlan& plan, 
   return std::max({attention, norm, bias});
 }
 
+/// The operands of an 8-bit product, widened to bf16 (kernels/cpu/fp8.cpp): the largest that is
+/// first, and the largest that is second.
+std::int64_t widened_f8_bytes(const Config& config, const RunPlan& plan) {
+  if (!config.fp8.enabled) {
+    return 0;
+  }
+  const ModelSpec& model = config.model;
+  const std::int64_t ranks = config.tensor_parallel.size;
+  const std::int64_t kv_heads = std::max<std::int64_t>(1, model.num_key_value_heads / ranks);
+  const std::int64_t query = model.num_heads / ranks * model.head_dim;
+  const std::int64_t inner = model.intermediate_size / ranks;
+  const std::int64_t tokens = plan.batch.micro_batch * plan.batch.sequence;
+  std::int64_t first = 0;
+  std::int64_t second = 0;
+  for (const auto& [inputs, outputs] :
+       {std::pair{model.hidden_size, query + 2 * kv_heads * model.head_dim},
+        {query, model.hidden_size},
+        {model.hidden_size, inner * (model.gated_mlp ? 2 : 1)},
+        {inner, model.hidden_size}}) {
+    first = std::max(first, tokens * std::max(inputs, outputs));
+    second = std::max({second, outputs * inputs, inputs * tokens});
+  }
+  return (first + second) * size_of(DType::kBF16);
+}
+
 /// What attention's backward through cuDNN asks for: dS of every head as bf16 and as f32, in tiles
 /// of 128, and dK and dV of every query head. Forward asks for next to nothing.
 std::int64_t cudnn_workspace_bytes(const Config& config, const RunPlan& plan) {
@@ -186,6 +211,7 @@ std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& 
       "formula: kernels/cpu/matmul_blocked.cpp");
   add("scratch of other operations", operation_scratch_bytes(config, plan, threads),
       "formula: the largest of attention, norm and bias (kernels/cpu)");
+  add("8-bit operands, widened", widened_f8_bytes(config, plan), "formula: kernels/cpu/fp8.cpp");
   const GroupSizes sizes = group_sizes(config, plan);
   const std::size_t groups = sizes.device.size() + sizes.host.size();
   add(fmt::format("messages of {} group{}", groups, groups == 1 ? "" : "s"),

@@ -67,7 +67,8 @@ void check_memory(const Config& config, const RunPlan& plan, const Device& devic
 
 }  // namespace
 
-CudaOptions cuda_options(const TrainingConfig& training) {
+CudaOptions cuda_options(const Config& config) {
+  const TrainingConfig& training = config.training;
   const std::string& algorithms = training.matmul_algorithms;
   const std::filesystem::path of_the_run =
       std::filesystem::path(training.output_dir) / "matmul_algorithms.jsonl";
@@ -77,6 +78,7 @@ CudaOptions cuda_options(const TrainingConfig& training) {
                                                             : algorithms,
           .attention = training.attention,
           .graphs = training.cuda_graphs,
+          .fp8 = config.fp8.enabled,
           .tell = [](const std::string& line) { spdlog::info("{}", line); }};
 }
 
@@ -104,9 +106,8 @@ RankDevice make_rank_device(const Config& config,
     spdlog::warn("{} ranks of {} share {} GPU{}: they take turns, and talk through the host",
                  options.local_size, host_name(), num_gpus, num_gpus == 1 ? "" : "s");
   }
-  RankDevice made{
-      .backend = make_cuda_backend(options.local_rank % num_gpus, cuda_options(config.training)),
-      .rendezvous = nullptr};
+  RankDevice made{.backend = make_cuda_backend(options.local_rank % num_gpus, cuda_options(config)),
+                  .rendezvous = nullptr};
   check_memory(config, plan, *made.backend.device, ranks_on_gpu);
   check(options.store != nullptr, "ranks on GPUs need a store to find each other by");
   made.rendezvous =

@@ -18,7 +18,7 @@ struct RankDevice {
 };
 
 /// What a config says of computing on a GPU. Choices are told to the log.
-CudaOptions cuda_options(const TrainingConfig& training);
+CudaOptions cuda_options(const Config& config);
 
 /// The CPU, or GPU local_rank modulo those that this process sees, as torchrun's and DeepSpeed's
 /// users expect. "auto" is the CPU until training on a GPU has been measured; the log says which

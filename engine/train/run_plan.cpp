@@ -107,6 +107,14 @@ std::int64_t partial_gradients(const Blueprint& blueprint) {
   return elements;
 }
 
+/// As one rank alone has it.
+Blueprint blueprint_of_model(const Config& config) {
+  Blueprint whole;
+  TransformerStage::declare({.model = config.model, .fp8 = config.fp8.enabled}, config.recompute,
+                            {.first_block = 0, .end_block = config.model.num_layers}, whole);
+  return whole;
+}
+
 }  // namespace
 
 PipelineOrder order_of(ScheduleKind kind) {
@@ -130,16 +138,18 @@ Topology topology_of(const Config& config, int world_size) {
 }
 
 std::set<std::string> parameter_names(const Config& config) {
-  Blueprint whole;
-  TransformerStage::declare({.model = config.model}, config.recompute,
-                            {.first_block = 0, .end_block = config.model.num_layers}, whole);
   std::set<std::string> names;
+  const Blueprint whole = blueprint_of_model(config);
   for (const UnitDecl& unit : whole.units()) {
     for (const ParamDecl& param : unit.params) {
       names.insert(param.name);
     }
   }
   return names;
+}
+
+std::vector<ScaledTensorDecl> scaled_tensors(const Config& config) {
+  return blueprint_of_model(config).scaled_tensors();
 }
 
 Schedule schedule_of(const Config& config) {
@@ -175,7 +185,8 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
                          .tensor = {.ranks = config.tensor_parallel.size,
                                     .rank = here.tensor,
                                     .sequence_parallel = config.tensor_parallel.size > 1 &&
-                                                         config.tensor_parallel.sequence_parallel}};
+                                                         config.tensor_parallel.sequence_parallel},
+                         .fp8 = config.fp8.enabled};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, here.pipeline, blueprint);
   ActivationSlots slots(schedule, here.pipeline);
@@ -189,6 +200,14 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
   blueprint.end_chunks();
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
+
+  BufferRef fp8_amax;
+  BufferRef fp8_scales;
+  if (const auto tensors = static_cast<std::int64_t>(blueprint.scaled_tensors().size());
+      tensors > 0) {
+    fp8_amax = blueprint.add_buffer({"fp8_amax", {tensors}, DType::kF32, Lifetime::kConstant});
+    fp8_scales = blueprint.add_buffer({"fp8_scales", {tensors}, DType::kF32, Lifetime::kConstant});
+  }
 
   const ShardMap shards(blueprint, topology.degree(Axis::kData));
   const FormatConfig& formats = config.formats;
@@ -231,6 +250,8 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
           .slots = std::move(slots),
           .norm_total = norm_total,
           .replica_gradients = replica_gradients,
+          .fp8_amax = fp8_amax,
+          .fp8_scales = fp8_scales,
           .shards = shards,
           .gathers = std::move(gathers),
           .optimizer_scratch = scratch,

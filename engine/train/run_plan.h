@@ -59,6 +59,8 @@ struct RunPlan {
   ActivationSlots slots;          ///< of this rank's micro-batches in flight
   BufferRef norm_total;           ///< f64 scratch of the gradient norm
   BufferRef replica_gradients;    ///< scratch; none without tensor parallelism
+  BufferRef fp8_amax;             ///< of the blueprint's scaled tensors; none without fp8
+  BufferRef fp8_scales;           ///< likewise
   ShardMap shards;
   std::vector<GatherPlan> gathers;  ///< ZeRO stage 3: one a walk
   OptimizerScratch optimizer_scratch;
@@ -70,6 +72,8 @@ struct RunPlan {
 Topology topology_of(const Config& config, int world_size);
 /// Of the whole model, whichever ranks hold them.
 std::set<std::string> parameter_names(const Config& config);
+/// Of the whole model, in its order; none without fp8.
+std::vector<ScaledTensorDecl> scaled_tensors(const Config& config);
 PipelineOrder order_of(ScheduleKind kind);
 /// The order of the micro-batches on all pipeline ranks, proved to come to its end; the batch sizes
 /// must be resolved.

@@ -106,6 +106,11 @@ bool Trainer::resume() {
   state.seed = state_.seed;
   state.config = state_.config;
   state_ = std::move(state);
+  engine_.restore_fp8(state_.fp8_amax);
+  if (config_.fp8.enabled && state_.fp8_amax.empty() && is_rank0_) {
+    spdlog::info(
+        "the checkpoint has no history of fp8's scales: they are measured in the first step");
+  }
   scaler_.restore({.scale = state_.loss_scale,
                    .iteration = state_.scaler_iteration,
                    .last_overflow = state_.last_overflow,
@@ -136,6 +141,7 @@ TrainResult Trainer::run() {
     if (save_is_due_ && state_.consecutive_skips == 0) {
       const PhaseScope phase(options_.activity, RunPhase::kSaving);
       check_parameters();
+      state_.fp8_amax = engine_.fp8_state();
       saves_->save(state_);
       save_is_due_ = false;
       look_at_memory();
@@ -145,6 +151,7 @@ TrainResult Trainer::run() {
   if (saves_->saved_step() != state_.step) {
     check_parameters();
   }
+  state_.fp8_amax = engine_.fp8_state();
   saves_->save_last(state_);
   tell_phase(RunPhase::kEnding);
   const std::vector<RankMemory> memory = agree(/*local_loss_sum=*/0.0).memory;

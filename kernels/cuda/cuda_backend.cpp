@@ -8,6 +8,20 @@
 #include "kernels/cuda/cuda_ops.h"
 
 namespace dstrain {
+namespace {
+
+/// Ada and Hopper brought them.
+void expect_fp8(const CudaDevice& device) {
+  constexpr int kFirst = 89;
+  if (device.compute_capability() < kFirst) {
+    throw std::runtime_error(fmt::format(
+        "{} is of compute capability {}.{}, and multiplies in 8 bits only from 8.9 on: set "
+        "fp8.enabled to false",
+        device.description(), device.compute_capability() / 10, device.compute_capability() % 10));
+  }
+}
+
+}  // namespace
 
 Backend make_cuda_backend(int index, const CudaOptions& options) {
   const CudaDevices found = find_cuda_devices();
@@ -19,6 +33,9 @@ Backend make_cuda_backend(int index, const CudaOptions& options) {
         fmt::format("there is no device cuda:{}; this process sees {}", index, found.names.size()));
   }
   auto device = std::make_unique<CudaDevice>(index);
+  if (options.fp8) {
+    expect_fp8(*device);
+  }
   auto ops = std::make_unique<CudaOps>(*device, options);
   auto graphs = options.graphs ? std::make_unique<CudaGraphReplay>(index) : nullptr;
   return {.device = std::move(device), .ops = std::move(ops), .graphs = std::move(graphs)};

@@ -96,6 +96,11 @@ std::optional<DeviceReadings> CudaDevice::readings() {
   return readings_;
 }
 
+int CudaDevice::compute_capability() const {
+  return 10 * attribute(cudaDevAttrComputeCapabilityMajor, index_) +
+         attribute(cudaDevAttrComputeCapabilityMinor, index_);
+}
+
 std::string CudaDevice::identity() const {
   return unique_cuda_name(index_);
 }

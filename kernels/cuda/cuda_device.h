@@ -54,6 +54,8 @@ class CudaDevice final : public Device {
   [[nodiscard]] CudaMemoryUse memory_use() const;
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int multiprocessors() const { return multiprocessors_; }
+  /// 90 for 9.0.
+  [[nodiscard]] int compute_capability() const;
   [[nodiscard]] FaultPointers faults() const { return faults_->pointers(); }
   /// Gives the device up: from now on every wait for any of its streams throws `failure`, also one
   /// that has begun, once it comes back. The first one stays. From any thread.

@@ -75,8 +75,8 @@ Config config_for(const Arguments& arguments) {
 /// output folder, they are timed for this benchmark alone.
 class GpuOptions {
  public:
-  explicit GpuOptions(const TrainingConfig& training) : options_(cuda_options(training)) {
-    if (training.matmul_algorithms == "auto") {
+  explicit GpuOptions(const Config& config) : options_(cuda_options(config)) {
+    if (config.training.matmul_algorithms == "auto") {
       file_ = std::filesystem::temp_directory_path() /
               fmt::format("bench_step-{}-algorithms.jsonl", getpid());
       options_.matmul_algorithms_file = file_.string();
@@ -198,7 +198,7 @@ Measured measure(const Arguments& arguments, Engine& engine, const LoadBatch& lo
 nlohmann::ordered_json result_of(const Arguments& arguments) {
   const Config config = config_for(arguments);
   const ModelSpec& model = config.model;
-  const GpuOptions on_gpu(config.training);
+  const GpuOptions on_gpu(config);
   const CudaOptions& cuda = on_gpu.get();
   const auto world = make_local_rendezvous(1);
   Measured measured;

@@ -228,6 +228,16 @@ TEST_CASE("as many GPUs are emulated as are asked for, each with memory of its o
   unsetenv("DSTRAIN_EMULATED_GPUS");
 }
 
+TEST_CASE("products in 8 bits are refused at once where a GPU has none", "[cuda][fp8]") {
+  CHECK_NOTHROW(make_cuda_backend(0, {.fp8 = true}));
+  setenv("DSTRAIN_EMULATED_CAPABILITY", "80", 1);
+  CHECK_NOTHROW(make_cuda_backend(0));
+  CHECK_THROWS_WITH(make_cuda_backend(0, {.fp8 = true}),
+                    Catch::Contains("compute capability 8.0") && Catch::Contains("from 8.9 on") &&
+                        Catch::Contains("fp8.enabled"));
+  unsetenv("DSTRAIN_EMULATED_CAPABILITY");
+}
+
 /// The signal that ends a child in which `act` is done; 0: none.
 int signal_of(const std::function<void()>& act) {
   const pid_t child = fork();

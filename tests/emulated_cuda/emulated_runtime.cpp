@@ -86,13 +86,26 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::memset(properties, 0, sizeof(*properties));
   std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
   properties->totalGlobalMem = emulated::kMemoryOfGpu;
-  properties->major = 8;
+  properties->major = emulated::compute_capability() / 10;
+  properties->minor = emulated::compute_capability() % 10;
   properties->multiProcessorCount = 3;
   properties->uuid.bytes[0] = static_cast<char>(device + 1);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 3 : 1;
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = 3;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = emulated::compute_capability() / 10;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = emulated::compute_capability() % 10;
+      break;
+    default:
+      *value = 1;
+  }
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int length, int /*device*/) {

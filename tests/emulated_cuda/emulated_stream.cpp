@@ -30,6 +30,12 @@ int num_devices() {
   return chosen == nullptr ? 1 : std::atoi(chosen);
 }
 
+int compute_capability() {
+  constexpr int kHopper = 90;
+  const char* const chosen = std::getenv("DSTRAIN_EMULATED_CAPABILITY");
+  return chosen == nullptr ? kHopper : std::atoi(chosen);
+}
+
 int& current_device() {
   thread_local int device = 0;
   return device;

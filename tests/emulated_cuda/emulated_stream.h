@@ -18,6 +18,8 @@ namespace dstrain::emulated {
 
 /// How many GPUs there are: DSTRAIN_EMULATED_GPUS, or 1.
 int num_devices();
+/// Of each: DSTRAIN_EMULATED_CAPABILITY, or 90 for 9.0.
+int compute_capability();
 /// The thread's, which cudaSetDevice chooses.
 int& current_device();
 

@@ -51,7 +51,7 @@ void safetensors(Bytes bytes) {
 void manifest(Bytes bytes) {
   const std::string_view text = text_of(bytes);
   const std::string_view rest = text.substr(std::min(text.find('\n'), text.size() - 1) + 1);
-  for (const int format : {1, 2}) {
+  for (const int format : {1, 2, 3}) {
     const std::string whole = "{\"dstrain_checkpoint\": " + std::to_string(format) +
                               ", \"xxh3_64\": \"" + checksum_text(checksum(rest)) + "\",\n" +
                               std::string(rest);

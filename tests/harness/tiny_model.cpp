@@ -37,6 +37,15 @@ ModelSpec tiny_model(Family family) {
   return model;
 }
 
+ModelSpec tiny_model_in_16s(Family family) {
+  ModelSpec model = tiny_model(family);
+  model.hidden_size = 48;
+  model.head_dim = 16;
+  model.num_heads = 4;
+  model.intermediate_size = 96;
+  return model;
+}
+
 Config tiny_config(const TinyOptions& options, int world_size) {
   Config config;
   config.model = options.model.value_or(tiny_model(options.family));
@@ -48,6 +57,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.zero.overlap_comm = options.overlap_comm;
   config.recompute = options.recompute;
   config.formats = options.formats;
+  config.fp8 = options.fp8;
   config.tensor_parallel = options.tensor_parallel;
   config.pipeline = options.pipeline;
   config.optimizer = options.optimizer;
@@ -56,7 +66,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.batch = {.train_batch_size = options.micro_batch * options.accumulation * data_ranks,
                   .micro_batch_size = options.micro_batch,
                   .gradient_accumulation_steps = options.accumulation};
-  config.data.sequence_length = 19;
+  config.data.sequence_length = options.sequence;
   config.training.steps = options.steps;
   config.training.cuda_graphs = options.cuda_graphs;
   return config;
@@ -122,8 +132,9 @@ std::unique_ptr<Engine> make_tiny_engine(const Config& config,
     return std::make_unique<Engine>(config, rendezvous, make_cpu_backend(1), 1);
   }
   const auto gpus = static_cast<int>(find_cuda_devices().names.size());
-  Backend backend = make_cuda_backend(gpus == 0 ? 0 : rendezvous.world_rank() % gpus,
-                                      {.graphs = config.training.cuda_graphs});
+  Backend backend =
+      make_cuda_backend(gpus == 0 ? 0 : rendezvous.world_rank() % gpus,
+                        {.graphs = config.training.cuda_graphs, .fp8 = config.fp8.enabled});
   auto by_device = make_device_rendezvous(rendezvous, *gpu_store, *backend.device);
   return std::make_unique<Engine>(config, rendezvous, std::move(backend), 1, nullptr,
                                   std::move(by_device));

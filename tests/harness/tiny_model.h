@@ -20,12 +20,16 @@ enum class Family { kGpt2, kLlama };
 
 /// Awkward on purpose: odd vocabulary, grouped heads, sequence no multiple of a tile.
 ModelSpec tiny_model(Family family);
+/// The same with matrices that may be multiplied in 8 bits, also by halves, where the tokens of a
+/// micro-batch are a multiple of 16.
+ModelSpec tiny_model_in_16s(Family family);
 
 struct TinyOptions {
   Family family = Family::kLlama;
   bool tied = false;
   std::optional<ModelSpec> model{};  ///< instead of the family's
   Precision precision = Precision::kF32;
+  std::int64_t sequence = 19;
   std::int64_t micro_batch = 4;
   std::int64_t accumulation = 1;
   double gradient_clipping = 0.0;
@@ -35,6 +39,7 @@ struct TinyOptions {
   ZeroConfig zero{.param_persistence_threshold = 0};  ///< stage and overlap_comm are the above
   RecomputeConfig recompute{};
   FormatConfig formats{};
+  Fp8Config fp8{};
   OptimizerConfig optimizer{.weight_decay = 0.1};  ///< its learning rate is the above
   TensorParallelConfig tensor_parallel{};
   PipelineConfig pipeline{};

@@ -158,6 +158,44 @@ TEST_CASE("blocks replayed from graphs give the bits of blocks enqueued", "[pari
   }
 }
 
+TEST_CASE("8 bits on a GPU follow 8 bits on the CPU, in every ZeRO stage and from graphs",
+          "[parity][gpu][fp8]") {
+  if (!has_gpu()) {
+    return;
+  }
+  for (const Family family : {Family::kGpt2, Family::kLlama}) {
+    CAPTURE(family);
+    Layout layout{"zero0 x2",
+                  2,
+                  {.family = family,
+                   .model = tiny_model_in_16s(family),
+                   .precision = Precision::kBF16,
+                   .sequence = 24,
+                   .micro_batch = kMicroBatch,
+                   .accumulation = 2,
+                   .fp8 = {.enabled = true, .amax_history = 2},
+                   .steps = 3},
+                  3};
+    const std::vector<TinyRun> on_cpu = train_ranks(layout.ranks, layout.options);
+    const std::vector<TinyRun> reference = train_on_gpu(layout);
+    CHECK(worst_relative(reference.front().losses, on_cpu.front().losses) < 2e-3);
+    CHECK(worst_relative(reference.front().grad_norms, on_cpu.front().grad_norms) < 0.06);
+    layout.options.zero_stage = 3;
+    layout.options.accumulation = 1;
+    const WholeState enqueued = whole(train_on_gpu(layout));
+    layout.options.cuda_graphs = true;
+    CHECK(differences(whole(train_on_gpu(layout)), enqueued).empty());
+    layout.options.zero_stage = 0;
+    CHECK(differences(whole(train_on_gpu(layout)), enqueued).empty());
+    layout.options.zero_stage = 3;
+    layout.options.tensor_parallel = {.size = 2, .sequence_parallel = true};
+    layout.options.accumulation = 2;
+    layout.options.cuda_graphs = false;
+    CHECK(worst_relative(train_on_gpu(layout).front().losses,
+                         train_ranks(layout.ranks, layout.options).front().losses) < 2e-3);
+  }
+}
+
 /// All ten where that is quick.
 std::int64_t golden_steps() {
   return find_cuda_devices().names.front().starts_with("emulated") ? 2 : 10;

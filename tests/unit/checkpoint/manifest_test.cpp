@@ -61,7 +61,9 @@ TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
                        .last_overflow = -1,
                        .hysteresis = 8,
                        .seed = UINT64_MAX,
-                       .config = "{\"a\": \"\\u00fc\"}"};
+                       .config = "{\"a\": \"\\u00fc\"}",
+                       .fp8_amax = {{"blocks.0.mlp.up/input", {{12, 3}, {0, -41}}},
+                                    {"blocks.0.mlp.up/weight", {{7, -2}}}}};
   manifest.tensors["weight"].states["exp_avg"] = {
       {.key = "m", .range = {{0, 0}, {2, 3}, {0, 6}}, .dtype = DType::kBF16, .checksum = 3}};
   const Manifest read = parse_manifest(to_text(manifest));
@@ -95,7 +97,7 @@ TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[chec
 
 TEST_CASE("a manifest of another format says so", "[checkpoint]") {
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 9, \"xxh3_64\": \"0\",\n}"),
-                    Contains("format 9") && Contains("reads formats 1 to 2"));
+                    Contains("format 9") && Contains("reads formats 1 to 3"));
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 0, \"xxh3_64\": \"0\",\n}"),
                     Contains("format 0"));
 }

@@ -106,6 +106,7 @@ gradient_accumulation_steps      1                  derived: 1 where only one ba
 gradient_clipping                1                  default (DeepSpeed 0.19; releases before mid-2026 did not clip)
 bf16.enabled                     false              default
 fp16.enabled                     false              default
+fp8.enabled                      false              default
 data_types.grad_accum_dtype      "fp32"             default
 communication_data_type          "fp32"             derived: as accumulated
 prescale_gradients               false              default

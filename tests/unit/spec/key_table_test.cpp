@@ -22,6 +22,7 @@ const std::string kLamb = R"(optimizer={"type": "Lamb"})";
 const std::string kMuon = R"(optimizer={"type": "Muon"})";
 const std::string kBf16 = "bf16.enabled=true";
 const std::string kF16 = "fp16.enabled=true";
+const std::string kFp8 = "fp8.enabled=true";
 const std::string kStage1 = "zero_optimization.stage=1";
 const std::string kStage3 = "zero_optimization.stage=3";
 const std::string kElastic = R"(elasticity={"enabled": true})";
@@ -53,6 +54,9 @@ const std::map<std::string, Flip>& flips() {
       {"bf16.bf16_master_weights_and_grads", {"true", {kBf16}}},
       {"bf16.bf16_optimizer_states", {"true", {kBf16}}},
       {"fp16.enabled", {"true"}},
+      {"fp8.enabled", {"true"}},
+      {"fp8.amax_history_len", {"16", {kFp8}}},
+      {"fp8.margin", {"1", {kFp8}}},
       {"fp16.loss_scale", {"128", {kF16}}},
       {"fp16.initial_scale_power", {"8", {kF16}}},
       {"fp16.loss_scale_window", {"50", {kF16}}},

@@ -183,6 +183,37 @@ TEST_CASE("TF32 is off unless asked for, and says where it has no effect", "[spe
   CHECK_THAT(error_of_tiny({"training.tf23=true"}), Contains("did you mean \"tf32\""));
 }
 
+TEST_CASE("8-bit products stand beside bf16, in multiples of 16", "[spec][precision]") {
+  const std::string on = "fp8.enabled=true";
+  const Config config = resolved({kBf16, on, "fp8.margin=2"}).config;
+  CHECK(config.fp8 == Fp8Config{.enabled = true, .amax_history = 1024, .margin = 2});
+  CHECK_FALSE(resolved({kBf16}).config.fp8.enabled);
+  CHECK(tells(resolved({kBf16, "fp8.margin=2"}), "no effect: fp8.margin: fp8.enabled is false"));
+  const auto error = [](std::vector<std::string> overrides) {
+    LoadedConfig loaded = load_tiny(std::move(overrides));
+    try {
+      resolve_config(loaded, 2);
+    } catch (const ConfigError& thrown) {
+      return std::string(thrown.what());
+    }
+    return std::string("none");
+  };
+  CHECK_THAT(error({on}), Contains("the model computes in fp32") && Contains("bf16.enabled"));
+  CHECK_THAT(error({"fp16.enabled=true", on}), Contains("the model computes in fp16"));
+  CHECK_THAT(error({kBf16, on, "model.hidden_size=72", "model.head_dim=16"}),
+             Contains("the hidden size 72 makes 72") && Contains("expected 64 or 80"));
+  CHECK_THAT(error({kBf16, on, "model.intermediate_size=40"}),
+             Contains("the feed-forward width 40") && Contains("expected 32 or 48"));
+  CHECK_THAT(error({kBf16, on, "tensor_parallel.size=2", "model.intermediate_size=80"}),
+             Contains("80 / tensor_parallel.size 2 makes 40"));
+  CHECK_THAT(error({kBf16, on, "model.num_key_value_heads=1", "model.head_dim=8"}),
+             Contains("1 key/value head × 8 on a rank makes 8"));
+  CHECK_THAT(
+      error({kBf16, on, "data.sequence_length=100", "train_batch_size=2"}),
+      Contains("1 × data.sequence_length 100 tokens make 100") && Contains("expected 96 or 112"));
+  CHECK_THAT(error_of_tiny({"fp8.amax_history=3"}), Contains("did you mean \"amax_history_len\""));
+}
+
 TEST_CASE("attention is dstrain's own unless asked for, and says where cuDNN has no effect",
           "[spec][precision]") {
   const std::string cudnn = "training.attention=cudnn";

@@ -1,0 +1,23 @@
+// A TrainingState in the manifest: its keys "training", "config" and "fp8_amax" (FORMAT.md).
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/checkpoint/checkpoint_store.h"
+
+namespace dstrain {
+
+// What each format of the manifest brought; older ones are still read.
+inline constexpr int kFirstFormat = 1;
+inline constexpr int kFormatWithSkips = 2;  ///< skipped steps, the loss scale, pieces of BF16
+inline constexpr int kFormatWithFp8 = 3;    ///< histories of fp8's scales
+inline constexpr int kFormat = kFormatWithFp8;
+
+/// The members of the manifest's object, each with a comma behind it.
+std::string to_text(const TrainingState& training);
+/// Throws CheckpointError, or what the library throws, where a key is missing or is another thing.
+TrainingState parse_training(const nlohmann::json& document);
+
+}  // namespace dstrain

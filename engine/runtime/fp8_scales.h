@@ -1,0 +1,82 @@
+// Fp8Scales: the scales of all tensors that this rank converts to 8 bits, one a tensor, and where
+// they come from: the largest magnitudes of the steps before (AmaxHistory), over all micro-batches
+// and all ranks, so that no layout has other scales than a single rank. In the first step, or while
+// nothing has been seen of a tensor, it is measured before it is converted.
+//
+// Scales are powers of two: another scale changes no digit of a number that is not near the ends of
+// the format's range, so a scale that is larger than it need be costs range and no precision.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/plan/blueprint.h"
+#include "engine/runtime/amax_history.h"
+#include "kernels/core/device.h"
+#include "kernels/ops.h"
+
+namespace dstrain {
+
+class Fp8Scales {
+ public:
+  struct Options {
+    std::int64_t history = 1;  ///< steps that are looked back on
+    int margin = 0;            ///< every scale is 2^margin times what would just do
+    /// What this layout's gradients (E5M2) are times those of the mean over the whole batch:
+    /// histories are of the latter, so that a run may go on in another layout.
+    double gradient_factor = 1.0;
+  };
+  /// `whole_model`: every rank's tensors, in the same order on each. `amax` and `scales`: f32, one
+  /// element for each of the blueprint's. All but the vector must outlive this.
+  Fp8Scales(std::vector<ScaledTensorDecl> whole_model,
+            const Blueprint& blueprint,
+            Tensor amax,
+            Tensor scales,
+            Ops& ops,
+            Device& device,
+            const Options& options);
+
+  /// x_RC in 8 bits, by rows, transposed or both (Ops::quantize), in the stream's order; `tensor`
+  /// is the blueprint's number of it. Where it has to be measured first, waits for the stream.
+  void quantize(int tensor, ConstTensor x_RC, Tensor q_RC, Tensor q_CR, Stream& stream);
+  [[nodiscard]] ConstTensor scale(int tensor) const { return scales_.flat(tensor, tensor + 1); }
+  /// Whether some tensors are still measured before they are converted.
+  [[nodiscard]] bool measures() const { return unknown_ > 0; }
+
+  /// Forgets what this step has seen.
+  void begin_step(Stream& stream);
+  /// The largest magnitudes that this rank saw since begin_step, of the whole model's tensors; 0 of
+  /// those that it does not have, infinity for what was not finite; gradients divided by their
+  /// factor. Waits for the stream.
+  [[nodiscard]] std::vector<float> maxima(Stream& stream) const;
+  /// The maxima over all ranks, the same on each: what the next step's scales come from.
+  void end_step(const std::vector<float>& maxima, Stream& stream);
+
+  /// By name, of the whole model; for checkpoints.
+  using State = std::map<std::string, std::vector<AmaxPeak>>;
+  [[nodiscard]] State state() const;
+  /// What it does not name is measured.
+  void restore(const State& state, Stream& stream);
+
+ private:
+  void measure(int tensor, ConstTensor x_RC, Stream& stream);
+  /// `factor`: of what is converted to what `exponent` was of.
+  [[nodiscard]] float scale_of(std::int32_t exponent, double factor) const;
+  [[nodiscard]] double factor_of(DType dtype) const;
+  void follow_histories(Stream& stream);
+
+  std::vector<ScaledTensorDecl> whole_model_;
+  std::vector<std::size_t> mine_;       ///< by the blueprint's number, which of whole_model_
+  std::vector<AmaxHistory> histories_;  ///< of whole_model_
+  Tensor amax_;
+  Tensor scales_;
+  Ops& ops_;
+  Device& device_;
+  Options options_;
+  std::vector<float> on_host_;  ///< the scales; read by copies that may be under way
+  std::int64_t unknown_ = 0;    ///< of mine_, those whose history is empty
+};
+
+}  // namespace dstrain

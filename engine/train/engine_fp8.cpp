@@ -1,0 +1,39 @@
+// The engine's part in fp8: where its scales lie, and what all ranks have seen.
+#include "engine/train/engine.h"
+#include "kernels/core/caller_stream.h"
+
+namespace dstrain {
+
+/// nullptr where nothing is computed in 8 bits.
+std::unique_ptr<Fp8Scales> Engine::make_fp8_scales() {
+  if (!config_.fp8.enabled) {
+    return nullptr;
+  }
+  const int data_ranks = groups_.data->size();
+  const double before_sum = GradientAveraging(config_.formats, data_ranks).before_sum;
+  return std::make_unique<Fp8Scales>(
+      scaled_tensors(config_), plan_.blueprint, arena_.buffer(plan_.fp8_amax),
+      arena_.buffer(plan_.fp8_scales), *backend_.ops, *backend_.device,
+      Fp8Scales::Options{.history = config_.fp8.amax_history,
+                         .margin = static_cast<int>(config_.fp8.margin),
+                         .gradient_factor = before_sum * data_ranks});
+}
+
+/// From what all ranks have seen: those that share a tensor have seen parts of it, or other tokens.
+void Engine::update_fp8_scales() {
+  std::vector<float> maxima = fp8_->maxima(context_.compute);
+  CallerStream host;
+  groups_.world->all_reduce(
+      {maxima.data(), DType::kF32, Shape{static_cast<std::int64_t>(maxima.size())}}, ReduceOp::kMax,
+      Purpose::kControl, host);
+  fp8_->end_step(maxima, context_.compute);
+}
+
+void Engine::restore_fp8(const Fp8Scales::State& state) {
+  if (fp8_ != nullptr) {
+    fp8_->restore(state, context_.compute);
+    context_.compute.synchronize();
+  }
+}
+
+}  // namespace dstrain
