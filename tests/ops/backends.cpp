@@ -3,12 +3,25 @@
 // are timed and kept there (scripts/gpu_check).
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <string_view>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
+namespace {
+
+std::string why_no_fp8(int gpu) {
+  try {
+    (void)make_cuda_backend(gpu, {.fp8 = true});
+    return "";
+  } catch (const std::runtime_error& refused) {
+    return refused.what();
+  }
+}
+
+}  // namespace
 
 std::vector<BackendUnderTest> backends_under_test() {
   std::vector<BackendUnderTest> backends;
@@ -24,11 +37,14 @@ std::vector<BackendUnderTest> backends_under_test() {
   const char* const kept_in = std::getenv("DSTRAIN_TEST_ALGORITHMS");
   const std::string algorithms = kept_in == nullptr ? "" : kept_in;
   for (std::size_t index = 0; index < found.names.size(); ++index) {
-    backends.push_back({.name = "cuda " + found.names[index], .make = [=](int /*threads*/) {
-                          return make_cuda_backend(
-                              static_cast<int>(index),
-                              {.matmul_algorithms_file = algorithms, .attention = attention});
-                        }});
+    backends.push_back({.name = "cuda " + found.names[index],
+                        .make =
+                            [=](int /*threads*/) {
+                              return make_cuda_backend(
+                                  static_cast<int>(index),
+                                  {.matmul_algorithms_file = algorithms, .attention = attention});
+                            },
+                        .why_no_fp8 = why_no_fp8(static_cast<int>(index))});
   }
   static const bool told = [] {
     if (found.names.empty()) {

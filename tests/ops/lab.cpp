@@ -136,10 +136,22 @@ std::string worst_of(const Values& actual, const Expected& expected) {
 
 }  // namespace
 
+std::vector<BackendUnderTest> backends_with_fp8() {
+  std::vector<BackendUnderTest> backends = backends_under_test();
+  std::erase_if(backends, [](const BackendUnderTest& backend) {
+    if (!backend.why_no_fp8.empty()) {
+      WARN("skipped: " << backend.why_no_fp8);
+    }
+    return !backend.why_no_fp8.empty();
+  });
+  return backends;
+}
+
 void conforms(const std::vector<Expected>& expected,
               const std::function<std::vector<Values>(Lab&)>& run,
-              AcrossThreads across_threads) {
-  for (const BackendUnderTest& backend : backends_under_test()) {
+              AcrossThreads across_threads,
+              const std::vector<BackendUnderTest>& backends) {
+  for (const BackendUnderTest& backend : backends) {
     INFO(backend.name);
     Lab one(backend.make(1));
     Lab two(backend.make(2));

@@ -44,6 +44,7 @@ class Lab {
 struct BackendUnderTest {
   std::string name;
   std::function<Backend(int threads)> make;
+  std::string why_no_fp8{};  ///< it has no products in 8 bits
 };
 /// Every instruction set of the CPU backend that this processor runs, slowest first, then GPUs. The
 /// tests on an emulated GPU have another list (tests/emulated_cuda).
@@ -58,10 +59,14 @@ struct Expected {
 };
 enum class AcrossThreads : std::uint8_t { kSameBits, kWithinTolerance };
 
+/// Those that have products in 8 bits; says which have not.
+std::vector<BackendUnderTest> backends_with_fp8();
+
 /// `run` gives its outputs in the order of `expected`.
 void conforms(const std::vector<Expected>& expected,
               const std::function<std::vector<Values>(Lab&)>& run,
-              AcrossThreads across_threads = AcrossThreads::kSameBits);
+              AcrossThreads across_threads = AcrossThreads::kSameBits,
+              const std::vector<BackendUnderTest>& backends = backends_under_test());
 
 /// d f / d x[i] for all i, by central differences in fp64; f must be smooth. The step 1e-5 leaves
 /// an error of about 1e-10 for values of order one.
