@@ -66,6 +66,16 @@ def llama3_rope_tiny():
         bos_token_id=0, eos_token_id=0)
 
 
+def fp8_tiny():
+    # All that is multiplied in 8 bits is a multiple of 16.
+    return transformers.LlamaConfig(
+        vocab_size=101, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=64,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, attention_dropout=0.0, attention_bias=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        bos_token_id=0, eos_token_id=0)
+
+
 # name: (config, class, B, T, seed). With these, the gradient norm of gpt2-tiny lies on both sides of
 # the clipping threshold, and above it in the others.
 CASES = {
@@ -73,7 +83,9 @@ CASES = {
     "llama-tiny": (llama_tiny, transformers.LlamaForCausalLM, 3, 37, 1002),
     "qwen2-tiny": (qwen2_tiny, transformers.Qwen2ForCausalLM, 2, 31, 1003),
     "llama3-rope-tiny": (llama3_rope_tiny, transformers.LlamaForCausalLM, 2, 41, 1004),
+    "fp8-tiny": (fp8_tiny, transformers.LlamaForCausalLM, 4, 32, 1005),
 }
+IN_8_BITS = {"fp8-tiny"}  # trained once more with the blocks' products in 8 bits
 
 
 def main():
@@ -114,6 +126,12 @@ def write_case(name, folder):
         "grad_norms_f64": torch.tensor(double["grad_norms"], dtype=torch.float64),
     }
     tensors |= {f"grad/{key}": value for key, value in single["gradients"].items()}
+    if name in IN_8_BITS:
+        narrow = make_model(model_class, config, initial, torch.float32, "eager")
+        multiply_in_8_bits(narrow)
+        eight = train(narrow, inputs, targets)
+        tensors["fp8_losses"] = torch.tensor(eight["losses"], dtype=torch.float64)
+        tensors |= {f"fp8_grad/{key}": value for key, value in eight["gradients"].items()}
     save_file(tensors, folder / "golden.safetensors", metadata={"format": "pt"})
     write_description(name, folder, seed, batch, sequence, single, double, conditioning)
     print(f"{name}: loss {single['losses'][0]:.6f} -> {single['losses'][-1]:.6f}, "
@@ -180,6 +198,65 @@ def rotary_in_double(self, hidden, position_ids):
     return angle.cos() * self.attention_scaling, angle.sin() * self.attention_scaling
 
 
+class Quantizer:
+    """x as q * 2^e with q an 8-bit float of PyTorch's: e makes the largest magnitude of the steps
+    before fit, or of x itself in the first step."""
+
+    def __init__(self, dtype):
+        self.dtype, self.largest = dtype, torch.finfo(dtype).max
+        self.earlier, self.this_step = None, None
+
+    def __call__(self, x):
+        amax = x.detach().abs().max()
+        exponent = int(torch.ceil(torch.log2(amax.double() / self.largest)).item())
+        self.this_step = exponent if self.this_step is None else max(self.this_step, exponent)
+        scale = 2.0 ** (exponent if self.earlier is None else self.earlier)
+        return (x / scale).clamp(-self.largest, self.largest).to(self.dtype).to(x.dtype) * scale
+
+    def end_step(self):
+        if self.this_step is not None:
+            self.earlier = self.this_step if self.earlier is None else max(self.earlier, self.this_step)
+        self.this_step = None
+
+
+class Product8(torch.autograd.Function):
+    """A linear layer, its operands in E4M3 and the gradient of its output in E5M2."""
+
+    @staticmethod
+    def forward(context, x, weight, quantizers):
+        x, weight = quantizers[0](x), quantizers[1](weight)
+        context.save_for_backward(x, weight)
+        context.gradient = quantizers[2]
+        return x @ weight.T
+
+    @staticmethod
+    def backward(context, dy):
+        x, weight = context.saved_tensors
+        dy = context.gradient(dy)
+        dw = dy.reshape(-1, dy.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+        return dy @ weight, dw, None
+
+
+def multiply_in_8_bits(model):
+    """Scales of a step come from the steps before, so train() tells the model when one has ended."""
+    quantizers = []
+    for layer in model.model.layers:
+        for module in layer.modules():
+            if isinstance(module, torch.nn.Linear):
+                own = [Quantizer(torch.float8_e4m3fn), Quantizer(torch.float8_e4m3fn), Quantizer(torch.float8_e5m2)]
+                quantizers += own
+                module.forward = linear_in_8_bits(module, own)
+    model.end_step = lambda: [quantizer.end_step() for quantizer in quantizers]
+
+
+def linear_in_8_bits(module, quantizers):
+    def forward(x):
+        y = Product8.apply(x, module.weight, quantizers)
+        return y if module.bias is None else y + module.bias
+
+    return forward
+
+
 def train(model, inputs, targets):
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     exempt = [p for p in model.parameters() if p.dim() < 2]
@@ -198,6 +275,7 @@ def train(model, inputs, targets):
         # max(1, (norm + 1e-6) / max). Returns the norm before clipping.
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM, foreach=False)
         optimizer.step()
+        getattr(model, "end_step", lambda: None)()
         losses.append(loss.item())
         grad_norms.append(norm.item())
     with torch.no_grad():

@@ -51,7 +51,7 @@ struct FormatConfig {
   bool operator==(const FormatConfig&) const = default;
 };
 
-/// "fp8": the products of the blocks' linear layers in 8 bits, beside bf16.
+/// "fp8": the products of the blocks' linear layers in 8 bits, beside bf16 or fp32.
 struct Fp8Config {
   bool enabled = false;
   /// amax_history_len: steps whose largest magnitudes a scale comes from.

@@ -41,12 +41,10 @@ void resolve_fp8(const LoadedConfig& loaded, Origins& origins) {
   constexpr std::int64_t kMultiple = 16;
   const Config& config = loaded.config;
   if (!config.fp8.enabled) return;
-  if (config.precision != Precision::kBF16) {
-    throw_config_error(
-        origins[kEnabled], kEnabled,
-        fmt::format("true, and the model computes in {}: 8-bit products stand beside "
-                    "bf16, set bf16.enabled to true",
-                    config.precision == Precision::kF16 ? "fp16" : "fp32"));
+  if (config.precision == Precision::kF16) {
+    throw_config_error(origins[kEnabled], kEnabled,
+                       "true, and the model computes in fp16: 8-bit products stand beside bf16 or "
+                       "fp32, set fp16.enabled to false and bf16.enabled to true");
   }
   for (const Extent& extent : extents_of(config)) {
     if (extent.size % kMultiple != 0) {

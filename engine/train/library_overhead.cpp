@@ -206,7 +206,11 @@ std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& 
   const AddPart add{parts};
   add("process and libraries", kProcess + kGeneratedCode, kMeasured);
   add(fmt::format("matrix products, {} thread{}", threads, threads == 1 ? "" : "s"),
-      product_bytes(config.precision, threads), kMeasured);
+      product_bytes(config.precision, threads) +
+          (config.fp8.enabled && config.precision == Precision::kF32
+               ? product_bytes(Precision::kBF16, threads)
+               : 0),
+      kMeasured);
   add("sums of matrix products in slabs", slab_sum_bytes(config, plan),
       "formula: kernels/cpu/matmul_blocked.cpp");
   add("scratch of other operations", operation_scratch_bytes(config, plan, threads),

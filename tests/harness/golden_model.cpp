@@ -86,6 +86,14 @@ std::vector<float> GoldenModel::gradient(const ParamDecl& param) const {
   return tensor(golden_, "grad/", param);
 }
 
+std::vector<float> GoldenModel::fp8_gradient(const ParamDecl& param) const {
+  return tensor(golden_, "fp8_grad/", param);
+}
+
+std::vector<double> GoldenModel::fp8_losses() const {
+  return values<double>(golden_, "fp8_losses");
+}
+
 std::vector<double> GoldenModel::losses() const {
   return values<double>(golden_, "losses_f64");
 }

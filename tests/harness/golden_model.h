@@ -27,6 +27,9 @@ class GoldenModel {
   [[nodiscard]] std::vector<float> weight(const ParamDecl& param) const;
   /// Of step 0, before clipping.
   [[nodiscard]] std::vector<float> gradient(const ParamDecl& param) const;
+  /// The same of the run in 8 bits, which only fp8-tiny has, as fp8_losses.
+  [[nodiscard]] std::vector<float> fp8_gradient(const ParamDecl& param) const;
+  [[nodiscard]] std::vector<double> fp8_losses() const;  ///< 11
   [[nodiscard]] std::vector<double> losses() const;      ///< 11
   [[nodiscard]] std::vector<double> grad_norms() const;  ///< 10
   /// Tokens of batch k, [B, T].

@@ -1,7 +1,6 @@
-// The ladder of equalities on a GPU, with ranks as threads that share it: against PyTorch's
-// losses, and every layout against one rank. Built twice: for the emulated GPU, whose streams
+// The ladder of equalities on a GPU, with ranks as threads that share it: every layout against one
+// rank. Built twice: for the emulated GPU, whose streams
 // make a wait that is missing visible, and for a real one, where there is one.
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -10,25 +9,15 @@
 #include <catch2/catch.hpp>
 
 #include "engine/checkpoint/checkpoint_store.h"
-#include "engine/train/initial_weights.h"
 #include "engine/train/training_state.h"
-#include "tests/harness/golden_model.h"
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
+#include "tests/parity/gpu_here.h"
 #include "tests/parity/whole_state.h"
 
 namespace dstrain::test {
 namespace {
-
-/// Says so where there is none.
-bool has_gpu() {
-  const CudaDevices found = find_cuda_devices();
-  if (found.names.empty()) {
-    WARN("skipped: " << found.why_none);
-  }
-  return !found.names.empty();
-}
 
 constexpr int kSteps = 2;
 constexpr std::int64_t kMicroBatch = 2;
@@ -160,13 +149,7 @@ TEST_CASE("blocks replayed from graphs give the bits of blocks enqueued", "[pari
 
 TEST_CASE("8 bits on a GPU follow 8 bits on the CPU, in every ZeRO stage and from graphs",
           "[parity][gpu][fp8]") {
-  if (!has_gpu()) {
-    return;
-  }
-  try {
-    (void)make_cuda_backend(0, {.fp8 = true});
-  } catch (const std::runtime_error& refused) {
-    WARN("skipped: " << refused.what());
+  if (!has_gpu() || !has_fp8()) {
     return;
   }
   for (const Family family : {Family::kGpt2, Family::kLlama}) {
@@ -199,108 +182,6 @@ TEST_CASE("8 bits on a GPU follow 8 bits on the CPU, in every ZeRO stage and fro
     layout.options.cuda_graphs = false;
     CHECK(worst_relative(train_on_gpu(layout).front().losses,
                          train_ranks(layout.ranks, layout.options).front().losses) < 2e-3);
-  }
-}
-
-/// All ten where that is quick.
-std::int64_t golden_steps() {
-  return find_cuda_devices().names.front().starts_with("emulated") ? 2 : 10;
-}
-
-/// The samples of which PyTorch's losses are; `golden` must outlive it.
-LoadBatch batches_of(const GoldenModel& golden) {
-  return [&golden](std::int64_t first_sample, std::span<std::int32_t> inputs,
-                   std::span<std::int32_t> targets) {
-    const std::int64_t batch = first_sample / golden.batch();
-    const auto skip = first_sample % golden.batch() *
-                      static_cast<std::int64_t>(golden.inputs(batch).size()) / golden.batch();
-    const std::vector<std::int32_t> x = golden.inputs(batch);
-    const std::vector<std::int32_t> y = golden.targets(batch);
-    std::copy_n(x.begin() + skip, inputs.size(), inputs.begin());
-    std::copy_n(y.begin() + skip, targets.size(), targets.begin());
-  };
-}
-
-TEST_CASE("on a GPU the losses are PyTorch's", "[parity][gpu][golden]") {
-  if (!has_gpu()) {
-    return;
-  }
-  for (const std::string name : {"gpt2-tiny", "llama-tiny"}) {
-    INFO(name);
-    const GoldenModel golden(name);
-    const LoadedConfig loaded = golden.config("fp32");
-    const auto world = make_local_rendezvous(1);
-    const std::unique_ptr<Store> store = make_memory_store();
-    const auto engine = make_tiny_engine(loaded.config, *world[0], store.get());
-    const Blueprint& blueprint = engine->plan().blueprint;
-    Device& device = engine->device();
-    for (int unit = 0; unit < static_cast<int>(blueprint.units().size()); ++unit) {
-      const auto& params = blueprint.units()[static_cast<std::size_t>(unit)].params;
-      for (int index = 0; index < static_cast<int>(params.size()); ++index) {
-        const std::vector<float> values = golden.weight(params[static_cast<std::size_t>(index)]);
-        device.copy_from_host(values.data(),
-                              param_view(blueprint, engine->arena().master(unit), {unit, index}),
-                              device.compute_stream());
-        device.compute_stream().synchronize();
-      }
-    }
-    engine->refresh_parameters();
-    const LoadBatch load = batches_of(golden);
-    const auto tokens = static_cast<double>(engine->plan().batch.global_tokens());
-    const std::vector<double> losses = golden.losses();
-    const std::vector<double> norms = golden.grad_norms();
-    for (std::int64_t step = 0; step < golden_steps(); ++step) {
-      const EngineStep result =
-          engine->train_step(load, step * golden.batch(),
-                             {.learning_rate = 1e-3, .update = step + 1, .gradient_clipping = 1.0});
-      INFO("step " << step);
-      const auto at = static_cast<std::size_t>(step);
-      CHECK(result.local_loss_sum / tokens == Approx(losses.at(at)).epsilon(1e-5).margin(0));
-      CHECK(result.stats.grad_norm == Approx(norms.at(at)).epsilon(1e-4).margin(0));
-    }
-    const std::int64_t done = golden_steps();
-    CHECK(engine->evaluate(load, done * golden.batch()) / tokens ==
-          Approx(losses.at(static_cast<std::size_t>(done))).epsilon(1e-5).margin(0));
-  }
-}
-
-TEST_CASE("on GPUs a run that starts from a Hugging Face folder has PyTorch's losses",
-          "[parity][gpu][golden]") {
-  if (!has_gpu()) {
-    return;
-  }
-  const GoldenModel golden("llama-tiny");
-  const auto ranks = static_cast<int>(golden.batch());
-  const LoadedConfig loaded =
-      golden.config("fp32", ranks,
-                    {{"model", golden.folder()},
-                     {"train_micro_batch_size_per_gpu", 1},
-                     {"zero_optimization", {{"stage", 3}}}});  // each reads its slice
-  REQUIRE(loaded.config.initial_weights == golden.folder());
-  const LoadBatch load = batches_of(golden);
-  const std::unique_ptr<Store> store = make_memory_store();
-  const auto sums = thread_world(ranks, [&](Rendezvous& rank) {
-    const auto engine = make_tiny_engine(loaded.config, rank, store.get());
-    start_from_weights(loaded.config, *engine);
-    std::vector<double> of_steps;
-    for (std::int64_t step = 0; step < golden_steps(); ++step) {
-      of_steps.push_back(
-          engine
-              ->train_step(load, step * golden.batch(),
-                           {.learning_rate = 1e-3, .update = step + 1, .gradient_clipping = 1.0})
-              .local_loss_sum);
-    }
-    return of_steps;
-  });
-  const auto tokens = static_cast<double>(golden.batch() * loaded.config.data.sequence_length);
-  const std::vector<double> expected = golden.losses();
-  for (std::size_t step = 0; step < sums.front().size(); ++step) {
-    double sum = 0.0;
-    for (const std::vector<double>& of_rank : sums) {
-      sum += of_rank[step];
-    }
-    INFO("step " << step);
-    CHECK(sum / tokens == Approx(expected.at(step)).epsilon(1e-5).margin(0));
   }
 }
 

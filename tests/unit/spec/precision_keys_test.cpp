@@ -183,7 +183,7 @@ TEST_CASE("TF32 is off unless asked for, and says where it has no effect", "[spe
   CHECK_THAT(error_of_tiny({"training.tf23=true"}), Contains("did you mean \"tf32\""));
 }
 
-TEST_CASE("8-bit products stand beside bf16, in multiples of 16", "[spec][precision]") {
+TEST_CASE("8-bit products stand beside bf16 and fp32, in multiples of 16", "[spec][precision]") {
   const std::string on = "fp8.enabled=true";
   const Config config = resolved({kBf16, on, "fp8.margin=2"}).config;
   CHECK(config.fp8 == Fp8Config{.enabled = true, .amax_history = 1024, .margin = 2});
@@ -198,7 +198,7 @@ TEST_CASE("8-bit products stand beside bf16, in multiples of 16", "[spec][precis
     }
     return std::string("none");
   };
-  CHECK_THAT(error({on}), Contains("the model computes in fp32") && Contains("bf16.enabled"));
+  CHECK(error({on}) == "none");
   CHECK_THAT(error({"fp16.enabled=true", on}), Contains("the model computes in fp16"));
   CHECK_THAT(error({kBf16, on, "model.hidden_size=72", "model.head_dim=16"}),
              Contains("the hidden size 72 makes 72") && Contains("expected 64 or 80"));

@@ -1,0 +1,31 @@
+// Whether there is a GPU to test, and what it can. Says what is left out, and why.
+#pragma once
+
+#include <stdexcept>
+
+#include <catch2/catch.hpp>
+
+#include "kernels/backend.h"
+
+namespace dstrain::test {
+
+inline bool has_gpu() {
+  const CudaDevices found = find_cuda_devices();
+  if (found.names.empty()) {
+    WARN("skipped: " << found.why_none);
+  }
+  return !found.names.empty();
+}
+
+/// Whether the GPU has products in 8 bits.
+inline bool has_fp8() {
+  try {
+    (void)make_cuda_backend(0, {.fp8 = true});
+    return true;
+  } catch (const std::runtime_error& refused) {
+    WARN("skipped: " << refused.what());
+    return false;
+  }
+}
+
+}  // namespace dstrain::test
