@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -18,6 +17,7 @@
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/piece_reader.h"
 #include "engine/checkpoint/step_folders.h"
+#include "engine/spec/did_you_mean.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -30,20 +30,6 @@ struct Copy {
   const StoredPiece* from;
   const CheckpointTensor* to;
 };
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 template <typename Map>
 std::string nearest_names(const Map& map, const std::string& wanted) {

@@ -109,7 +109,7 @@ void synchronize_device(int device);
 struct Event {
   std::shared_ptr<Point> last;  ///< recorded; nullptr: never
   bool is_waited_for_asleep = false;
-  bool is_of_graph = false;     ///< recorded while a graph was: nobody can ask for it
+  bool is_of_graph = false;  ///< recorded while a graph was: nobody can ask for it
 };
 
 }  // namespace dstrain::emulated
