@@ -71,6 +71,7 @@ void SshLink::schedule() {
 
 void SshLink::serve() {
   const auto self = shared_from_this();  // a callback may drop the last handle
+  const std::int64_t received_before = session_->received_bytes();
   bool moved = false;
   const std::vector<std::shared_ptr<Channel>> channels = channels_;
   for (const auto& channel : channels) {
@@ -94,6 +95,9 @@ void SshLink::serve() {
     return channel->state == State::kOver && (channel->end_told || channel->to_close);
   });
   if (lost_) return;
+  // What one channel's calls took from the socket may be for another whose turn was over, and the
+  // event loop will not tell of it again.
+  moved = moved || session_->received_bytes() != received_before;
   if (moved && interrupted_ == nullptr) return schedule();
   // Nobody reads for a program that nobody listens to; waiting for its bytes would not end.
   const bool anybody_reads =

@@ -71,7 +71,7 @@ void SshSession::wait() {
 ssize_t SshSession::receive(int socket, void* buffer, size_t size, int flags, void** self) {
   auto& session = *static_cast<SshSession*>(*self);
   const ssize_t received = recv(socket, buffer, size, flags | MSG_NOSIGNAL);
-  if (received > 0) session.has_received_ = true;
+  if (received > 0) session.received_bytes_ += received;
   if (received == 0) session.at_end_ = true;
   if (received >= 0) return received;
   if (errno != EAGAIN && errno != EINTR) session.error_ = errno;

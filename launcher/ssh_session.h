@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,7 +34,9 @@ class SshSession {
   void wait();
   [[nodiscard]] bool wants_to_send() const;
 
-  [[nodiscard]] bool has_received() const { return has_received_; }
+  [[nodiscard]] bool has_received() const { return received_bytes_ > 0; }
+  /// Since the connection was made.
+  [[nodiscard]] std::int64_t received_bytes() const { return received_bytes_; }
   /// The reason of the error that a call of libssh2 just returned, as a clause.
   [[nodiscard]] std::string why() const;
   /// How long the peer may be silent before the kernel gives the connection up; for why().
@@ -48,7 +51,7 @@ class SshSession {
   std::function<void()> ready_;
   bool waits_to_read_ = false;
   bool waits_to_write_ = false;
-  bool has_received_ = false;
+  std::int64_t received_bytes_ = 0;
   bool at_end_ = false;
   int error_ = 0;  ///< errno of the socket
   std::chrono::milliseconds silence_limit_{0};
