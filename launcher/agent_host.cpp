@@ -257,8 +257,8 @@ void AgentHost::beat() {
   }
   if (stream_->queued_bytes() < kMaxQueuedForBeat) send(Heartbeat{});
   timer_.expires_after(options_.beat);
-  timer_.async_wait([this](const asio::error_code& error) {
-    if (!error && phase_ != Phase::kClosed) beat();
+  timer_.async_wait([this, alive = std::weak_ptr<const int>(alive_)](const auto& error) {
+    if (!error && !alive.expired() && phase_ != Phase::kClosed) beat();
   });
 }
 

@@ -199,12 +199,14 @@ std::uint16_t AgentListener::port() const {
 }
 
 void AgentListener::accept_more() {
-  acceptor_.async_accept([this](const asio::error_code& error, tcp::socket socket) {
-    if (error == asio::error::operation_aborted) return;  // destroyed
+  // What was accepted, or has expired, before this object went calls back all the same.
+  acceptor_.async_accept([this, alive = std::weak_ptr<const int>(alive_)](
+                             const asio::error_code& error, tcp::socket socket) {
+    if (alive.expired() || error == asio::error::operation_aborted) return;
     if (error) {
       accept_timer_.expires_after(kAcceptPause);
-      accept_timer_.async_wait([this](const asio::error_code& cancelled) {
-        if (!cancelled) accept_more();
+      accept_timer_.async_wait([this, alive](const asio::error_code& cancelled) {
+        if (!cancelled && !alive.expired()) accept_more();
       });
       return;
     }

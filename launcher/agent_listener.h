@@ -88,6 +88,7 @@ class AgentListener {
   /// In the order they came. Shared with their own handlers.
   std::list<std::shared_ptr<Stranger>> strangers_;
   std::set<std::string> told_of_;
+  std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);  // handlers hold weak ones
 };
 
 }  // namespace dstrain::launcher

@@ -34,6 +34,15 @@ Supervisor::Supervisor(asio::io_context& loop,
   if (hang_up.sa_handler != SIG_IGN) signals_.add(SIGHUP);  // else: nohup
 }
 
+/// A timer that has expired calls its handler though it is cancelled: when this object, whose loop
+/// goes on, may be no more.
+std::function<void(const asio::error_code&)> Supervisor::while_running(std::function<void()> act) {
+  return [act = std::move(act),
+          running = std::weak_ptr<const int>(running_)](const asio::error_code& error) {
+    if (!error && !running.expired()) act();
+  };
+}
+
 JobOutcome Supervisor::run(const Job& job) {
   wait_for_signal();
   watch_later();
@@ -45,6 +54,7 @@ JobOutcome Supervisor::run(const Job& job) {
   for (asio::steady_timer* const timer : {&timer_, &early_timer_, &watch_timer_})
     timer->cancel();
   signals_.cancel();
+  running_.reset();
   JobOutcome outcome = not_started_ ? *not_started_ : verdict();
   outcome.interrupted_by = interrupted_by_;
   log_.finish();
@@ -92,26 +102,26 @@ void Supervisor::on_end(Member& member, RankEnd end) {
   if (!is_orderly(*member.end, rules())) {
     phase_ = Phase::kBlaming;
     timer_.expires_after(options_.blame_window);
-    timer_.async_wait([this](const asio::error_code& error) {
-      if (!error && phase_ == Phase::kBlaming) blame_then_stop();
-    });
+    timer_.async_wait(while_running([this] {
+      if (phase_ == Phase::kBlaming) blame_then_stop();
+    }));
   } else if (num_ends_ == 1 && interrupted_by_ == 0) {
     early_timer_.expires_after(options_.early_exit_grace);
-    early_timer_.async_wait([this](const asio::error_code& error) {
-      if (error || phase_ != Phase::kRunning) return;
+    early_timer_.async_wait(while_running([this] {
+      if (phase_ != Phase::kRunning) return;
       early_exit_blamed_ = true;
       blame_then_stop();
-    });
+    }));
   }
 }
 
 void Supervisor::watch_later() {
   watch_timer_.expires_after(options_.watch_interval);
-  watch_timer_.async_wait([this](const asio::error_code& error) {
-    if (error || phase_ != Phase::kRunning) return;
+  watch_timer_.async_wait(while_running([this] {
+    if (phase_ != Phase::kRunning) return;
     watch();
     if (phase_ == Phase::kRunning) watch_later();
-  });
+  }));
 }
 
 void Supervisor::watch() {
@@ -146,9 +156,9 @@ void Supervisor::stop() {
   phase_ = Phase::kStopping;
   signal_all(SIGTERM);
   timer_.expires_after(options_.kill_grace);
-  timer_.async_wait([this](const asio::error_code& error) {
-    if (!error && phase_ == Phase::kStopping) kill_all();
-  });
+  timer_.async_wait(while_running([this] {
+    if (phase_ == Phase::kStopping) kill_all();
+  }));
 }
 
 void Supervisor::kill_all() {
@@ -163,8 +173,9 @@ void Supervisor::signal_all(int number) {
 }
 
 void Supervisor::wait_for_signal() {
-  signals_.async_wait([this](const asio::error_code& error, int number) {
-    if (error) return;
+  signals_.async_wait([this, running = std::weak_ptr<const int>(running_)](
+                          const asio::error_code& error, int number) {
+    if (error || running.expired()) return;
     wait_for_signal();
     on_signal(number);
   });

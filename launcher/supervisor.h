@@ -76,6 +76,7 @@ class Supervisor {
   void on_end(Member& member, RankEnd end);
   void on_signal(int number);
   void wait_for_signal();
+  std::function<void(const asio::error_code&)> while_running(std::function<void()> act);
   void watch_later();
   void watch();
   void blame_then_stop();
@@ -105,6 +106,7 @@ class Supervisor {
   bool early_exit_blamed_ = false;
   std::optional<Hang> hang_;
   std::optional<JobOutcome> not_started_;
+  std::shared_ptr<const int> running_ = std::make_shared<const int>(0);  // none after run()
 };
 
 }  // namespace dstrain::launcher
