@@ -1,6 +1,7 @@
 // dstrain itself, training, while ranks and launchers are killed and interrupted.
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <arpa/inet.h>
 #include <catch2/catch.hpp>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launcher/file_descriptor.h"
@@ -72,9 +74,14 @@ TEST_CASE("a rank that ends early with success is a failure, and named", "[failu
   CHECK(all_gone(ranks, milliseconds{0}));
 }
 
+/// The kernel chooses it before all others.
+void offer_to_oom_killer(pid_t pid) {
+  std::ofstream("/proc/" + std::to_string(pid) + "/oom_score_adj") << 1000;
+}
+
 TEST_CASE("a rank that the kernel kills for memory is said to be, with the limit",
           "[failure][slow]") {
-  constexpr std::int64_t kLimitBytes = 160 << 20;  // a rank plans more than that, see below
+  constexpr std::int64_t kLimitBytes = 160 << 20;
   const testing::MemoryCgroup cgroup(kLimitBytes);
   if (!cgroup.obstacle().empty()) {
     WARN("SKIP: no memory cgroup can be made: " << cgroup.obstacle());
@@ -82,12 +89,20 @@ TEST_CASE("a rank that the kernel kills for memory is said to be, with the limit
   }
   const TinyRun run;
   std::string command = cgroup.enter() + "exec";
-  for (const std::string& word : run.launch({"--no-memory-check", "--set", "model.hidden_size=1024",
-                                             "--set", "model.intermediate_size=4096"})) {
+  for (const std::string& word : run.launch({"--no-memory-check"})) {
     command += " '" + word + "'";
   }
   Program launch({"/bin/sh", "-c", command});
-  CHECK(launch.wait(seconds{60}) == 137);
+  // A rank that asks for more than there is is told so and ends by itself: memory has to become
+  // scarce once it has what it asked for.
+  REQUIRE(run.reaches_step(3));
+  for (const pid_t rank : launch.children()) {
+    offer_to_oom_killer(rank);
+  }
+  const pid_t neighbour = cgroup.start_eater(kLimitBytes);
+  CHECK(launch.wait(seconds{20}) == 137);
+  kill(neighbour, SIGKILL);
+  waitpid(neighbour, nullptr, 0);
   INFO(launch.err());
   CHECK_THAT(launch.last_line(),
              Contains(" on localhost, pid ") &&

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <system_error>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 namespace dstrain::testing {
@@ -43,6 +45,17 @@ class MemoryCgroup {
   /// A shell's words for: I am in it from now on.
   [[nodiscard]] std::string enter() const {
     return "echo $$ > " + (folder_ / "cgroup.procs").string() + " && ";
+  }
+  /// A process that takes so much memory within the limit and keeps it, until it is killed.
+  [[nodiscard]] pid_t start_eater(std::size_t bytes) const {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    std::ofstream(folder_ / "cgroup.procs") << getpid() << std::flush;
+    void* const memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory != MAP_FAILED) std::memset(memory, 1, bytes);
+    pause();
+    _exit(0);
   }
 
  private:
