@@ -1,18 +1,13 @@
 // The store's server: one thread, one epoll over every connection, so that a request costs the same
 // among ten ranks and ten thousand. A connection is first a stranger with 56 bytes of buffer and a
-// deadline; once proven it sends one request at a time, and a `get` for a key that is not there yet
-// stays here as a wait until the key comes or its time is over.
+// deadline; once proven it sends one request at a time (store_requests.h).
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <list>
-#include <map>
 #include <optional>
 #include <set>
 #include <thread>
-#include <unordered_map>
-#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -25,9 +20,10 @@
 #include <unistd.h>
 
 #include "engine/comm/block_signals.h"
-#include "engine/comm/row_exchange.h"
 #include "engine/comm/socket.h"
+#include "engine/comm/store_connection.h"
 #include "engine/comm/store_protocol.h"
+#include "engine/comm/store_requests.h"
 #include "engine/comm/tcp_store.h"
 #include "kernels/core/check.h"
 
@@ -56,53 +52,6 @@ constexpr std::size_t kMaxLoggedStrangers = 256;
 constexpr int kAcceptsARound = 256;  // a flood of strangers must not starve the ranks
 constexpr auto kProofDeadline = std::chrono::seconds(5);
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);  // when descriptors have run out
-
-struct Connection;
-using Waits = std::multimap<Clock::time_point, Connection*>;
-
-/// A get or an all-to-all that is not answered yet.
-struct Wait {
-  std::string key;
-  Waits::iterator deadline;
-  int rank = kNoRank;  ///< in the all-to-all; of a get none
-
-  static constexpr int kNoRank = -1;
-};
-
-/// An all-to-all that is not complete: its rows, and who waits for a column, by rank.
-struct Gathering {
-  RowExchange rows;
-  std::vector<Connection*> waiting;
-};
-
-struct Connection {
-  Fd socket;
-  std::string peer;
-  std::string peer_host;
-  std::string nonce;
-  Clock::time_point proof_deadline;
-  bool proven = false;
-  bool open = true;
-  bool sending = false;  ///< epoll watches for room to send, and for nothing else
-  std::string in;
-  std::string out;
-  std::optional<Wait> wait;
-  std::list<Connection>::iterator place;  ///< in the list of its kind
-
-  /// How many more bytes may be read now. A client speaks when it has been answered, never before.
-  [[nodiscard]] std::size_t wanted() const {
-    if (!proven) {
-      return protocol::kProofBytes - in.size();
-    }
-    constexpr std::size_t kUsualFrame = 4096;
-    return in.size() < sizeof(std::uint32_t) ? kUsualFrame
-                                             : sizeof(std::uint32_t) + frame_bytes() - in.size();
-  }
-  [[nodiscard]] std::size_t frame_bytes() const {
-    std::string_view text = in;
-    return protocol::take<std::uint32_t>(text);
-  }
-};
 
 /// A store of thousands of ranks needs a descriptor for each; the usual limit is 1024 until a
 /// program asks for more. Returns what this process may open.
@@ -168,7 +117,7 @@ class TcpStoreServer::Loop {
         if (source == &listener_) {
           accept_some();
         } else {
-          handle(*static_cast<Connection*>(source));
+          handle(*static_cast<StoreConnection*>(source));
         }
       }
       pass_deadlines();
@@ -188,9 +137,7 @@ class TcpStoreServer::Loop {
     if (!strangers_.empty()) {
       next = std::min(next, strangers_.front().proof_deadline);
     }
-    if (!waits_.empty()) {
-      next = std::min(next, waits_.begin()->first);
-    }
+    next = std::min(next, requests_.next_deadline());
     if (accept_again_) {
       next = std::min(next, *accept_again_);
     }
@@ -214,7 +161,7 @@ class TcpStoreServer::Loop {
       if (strangers_.size() >= max_strangers_) {
         drop_oldest_stranger("displaced by newer connections");
       }
-      Connection& connection = strangers_.emplace_back();
+      StoreConnection& connection = strangers_.emplace_back();
       connection.place = std::prev(strangers_.end());
       std::tie(connection.peer, connection.peer_host) = peer_of(socket);
       connection.socket = std::move(socket);
@@ -235,7 +182,7 @@ class TcpStoreServer::Loop {
   }
 
   // One line for each host and reason; a storm of them is counted, and told at the end.
-  void drop_stranger(Connection& connection, std::string_view why) {
+  void drop_stranger(StoreConnection& connection, std::string_view why) {
     const bool first =
         logged_strangers_.size() < kMaxLoggedStrangers &&
         logged_strangers_.insert(fmt::format("{} {}", connection.peer_host, why)).second;
@@ -248,11 +195,11 @@ class TcpStoreServer::Loop {
   }
 
   /// It stays in closed_ until the round is over.
-  void close(Connection& connection) {
+  void close(StoreConnection& connection) {
     if (!connection.open) {
       return;
     }
-    end_wait(connection);
+    requests_.forget(connection);
     // Closing is not enough: a process forked meanwhile may hold the same connection, which then
     // goes on in epoll's list.
     (void)epoll_ctl(poller_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
@@ -261,7 +208,7 @@ class TcpStoreServer::Loop {
     closed_.splice(closed_.end(), connection.proven ? members_ : strangers_, connection.place);
   }
 
-  void handle(Connection& connection) {
+  void handle(StoreConnection& connection) {
     if (!connection.open) {
       return;
     }
@@ -275,7 +222,7 @@ class TcpStoreServer::Loop {
   }
 
   /// As much as one message needs; epoll tells if there is more.
-  void read(Connection& connection) {
+  void read(StoreConnection& connection) {
     std::array<char, 16384> buffer;
     const ssize_t got = recv(connection.socket.get(), buffer.data(),
                              std::min(buffer.size(), connection.wanted()), 0);
@@ -291,7 +238,7 @@ class TcpStoreServer::Loop {
     }
   }
 
-  void advance(Connection& connection) {
+  void advance(StoreConnection& connection) {
     if (!connection.proven) {
       judge(connection);
       return;
@@ -307,19 +254,19 @@ class TcpStoreServer::Loop {
     } else if (connection.in.size() == sizeof(std::uint32_t) + bytes) {
       const std::string frame = connection.in.substr(sizeof(std::uint32_t));
       connection.in.clear();
-      if (!answer(connection, frame)) {
+      if (!requests_.answer(connection, frame)) {
         refuse_member(connection, "a malformed request");
       }
     }
   }
 
-  void refuse_member(Connection& connection, std::string_view why) {
+  void refuse_member(StoreConnection& connection, std::string_view why) {
     spdlog::warn("store closed a connection peer={} reason=\"{}\"", connection.peer, why);
     close(connection);
   }
 
   // The first wrong byte of the magic is enough: nothing is awaited from who speaks HTTP.
-  void judge(Connection& connection) {
+  void judge(StoreConnection& connection) {
     const std::string_view in = connection.in;
     const std::size_t seen = std::min(in.size(), protocol::kMagic.size());
     if (in.substr(0, seen) != protocol::kMagic.substr(0, seen)) {
@@ -345,150 +292,7 @@ class TcpStoreServer::Loop {
     flush(connection);
   }
 
-  /// False if the request makes no sense.
-  bool answer(Connection& connection, std::string_view frame) {
-    if (frame.size() < 3) {
-      return false;
-    }
-    const auto request = protocol::Request{protocol::take<std::uint8_t>(frame)};
-    const auto key_bytes = protocol::take<std::uint16_t>(frame);
-    if (key_bytes > protocol::kMaxKeyBytes || key_bytes > frame.size()) {
-      return false;
-    }
-    std::string key(frame.substr(0, key_bytes));
-    frame.remove_prefix(key_bytes);
-    switch (request) {
-      case protocol::Request::kSet:
-        put(key, std::string(frame));
-        reply(connection, protocol::Status::kOk, "");
-        return true;
-      case protocol::Request::kGet: {
-        if (frame.size() != sizeof(std::int64_t)) {
-          return false;
-        }
-        const auto timeout = protocol::take<std::int64_t>(frame);
-        if (const auto found = values_.find(key); found != values_.end()) {
-          reply(connection, protocol::Status::kOk, found->second);
-        } else {
-          waiting_for_[key].push_back(&connection);
-          connection.wait = Wait{.key = std::move(key), .deadline = wait(connection, timeout)};
-        }
-        return true;
-      }
-      case protocol::Request::kAdd:
-        if (frame.size() != sizeof(std::int64_t)) {
-          return false;
-        }
-        add(connection, key, protocol::take<std::int64_t>(frame));
-        return true;
-      case protocol::Request::kAllToAll:
-        return take_row(connection, key, frame);
-    }
-    return false;
-  }
-
-  Waits::iterator wait(Connection& connection, std::int64_t milliseconds) {
-    constexpr std::int64_t kYear = std::int64_t{365} * 86'400'000;
-    const std::chrono::milliseconds timeout(std::clamp<std::int64_t>(milliseconds, 0, kYear));
-    return waits_.emplace(Clock::now() + timeout, &connection);
-  }
-
-  /// False if the request makes no sense.
-  bool take_row(Connection& connection, const std::string& key, std::string_view argument) {
-    const auto request = protocol::parse_all_to_all(key, argument);
-    if (!request) {
-      return false;
-    }
-    const AllToAll& call = request->call;
-    auto found = gatherings_.find(key);
-    if (found == gatherings_.end()) {
-      found = gatherings_
-                  .emplace(key, Gathering{.rows = RowExchange(call),
-                                          .waiting = std::vector<Connection*>(
-                                              static_cast<std::size_t>(call.size), nullptr)})
-                  .first;
-    }
-    Gathering& gathering = found->second;
-    gathering.rows.bring(call);
-    if (!gathering.rows.failure().empty()) {
-      reply(connection, protocol::Status::kError, gathering.rows.failure());
-      answer_all(gathering);
-      return true;
-    }
-    gathering.waiting[static_cast<std::size_t>(call.rank)] = &connection;
-    connection.wait =
-        Wait{.key = key, .deadline = wait(connection, request->timeout_ms), .rank = call.rank};
-    if (gathering.rows.complete()) {
-      answer_all(gathering);
-      gatherings_.erase(found);
-    }
-    return true;
-  }
-
-  /// Who waits gets a column, or hears why there is none.
-  void answer_all(Gathering& gathering) {
-    const std::string failure = gathering.rows.failure();
-    for (std::size_t rank = 0; rank < gathering.waiting.size(); ++rank) {
-      Connection* const connection = gathering.waiting[rank];
-      if (connection == nullptr) {
-        continue;
-      }
-      end_wait(*connection);
-      if (failure.empty()) {
-        reply(*connection, protocol::Status::kOk, gathering.rows.column(static_cast<int>(rank)));
-      } else {
-        reply(*connection, protocol::Status::kError, failure);
-      }
-    }
-  }
-
-  void put(const std::string& key, std::string value) {
-    const std::string& stored = values_.insert_or_assign(key, std::move(value)).first->second;
-    auto waiting = waiting_for_.extract(key);
-    if (waiting.empty()) {
-      return;
-    }
-    for (Connection* const connection : waiting.mapped()) {
-      waits_.erase(connection->wait->deadline);
-      connection->wait.reset();
-      reply(*connection, protocol::Status::kOk, stored);
-    }
-  }
-
-  /// If it has one.
-  void end_wait(Connection& connection) {
-    if (!connection.wait) {
-      return;
-    }
-    if (const int rank = connection.wait->rank; rank != Wait::kNoRank) {
-      gatherings_.at(connection.wait->key).waiting[static_cast<std::size_t>(rank)] = nullptr;
-    } else {
-      const auto waiting = waiting_for_.find(connection.wait->key);
-      std::erase(waiting->second, &connection);
-      if (waiting->second.empty()) {
-        waiting_for_.erase(waiting);
-      }
-    }
-    waits_.erase(connection.wait->deadline);
-    connection.wait.reset();
-  }
-
-  void add(Connection& connection, const std::string& key, std::int64_t amount) {
-    const auto found = values_.find(key);
-    const std::string_view text = found == values_.end() ? "0" : std::string_view(found->second);
-    std::int64_t sum = 0;
-    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), sum);
-    if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) {
-      reply(connection, protocol::Status::kError, "it holds text, not a number");
-      return;
-    }
-    sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) +
-                                    static_cast<std::uint64_t>(amount));
-    put(key, std::to_string(sum));
-    reply(connection, protocol::Status::kOk, std::to_string(sum));
-  }
-
-  void reply(Connection& connection, protocol::Status status, std::string_view value) {
+  void reply(StoreConnection& connection, protocol::Status status, std::string_view value) {
     protocol::append(connection.out, static_cast<std::uint32_t>(1 + value.size()));
     protocol::append(connection.out, status);
     connection.out.append(value);
@@ -496,7 +300,7 @@ class TcpStoreServer::Loop {
   }
 
   // While an answer is owed, nothing is read: one request at a time, and memory stays bounded.
-  void flush(Connection& connection) {
+  void flush(StoreConnection& connection) {
     while (!connection.out.empty()) {
       const ssize_t sent =
           send(connection.socket.get(), connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
@@ -520,17 +324,7 @@ class TcpStoreServer::Loop {
     while (!strangers_.empty() && strangers_.front().proof_deadline <= now) {
       drop_stranger(strangers_.front(), "no proof of the job's token within 5 s");
     }
-    while (!waits_.empty() && waits_.begin()->first <= now) {
-      Connection& connection = *waits_.begin()->second;
-      std::string missing;
-      if (connection.wait->rank != Wait::kNoRank) {
-        for (const int rank : gatherings_.at(connection.wait->key).rows.missing()) {
-          protocol::append(missing, std::int32_t{rank});
-        }
-      }
-      end_wait(connection);
-      reply(connection, protocol::Status::kTimeout, missing);
-    }
+    requests_.pass_deadlines(now);
     if (accept_again_ && *accept_again_ <= now) {
       accept_again_.reset();
       watch(EPOLL_CTL_MOD, listener_, EPOLLIN, &listener_);
@@ -543,13 +337,14 @@ class TcpStoreServer::Loop {
   const std::uint16_t port_;
   const Fd stop_;
   const Fd poller_;
-  std::list<Connection> strangers_;  // in the order they came, which is that of their deadlines
-  std::list<Connection> members_;
-  std::list<Connection> closed_;
-  std::unordered_map<std::string, std::string> values_;
-  std::unordered_map<std::string, std::vector<Connection*>> waiting_for_;  // by key
-  std::unordered_map<std::string, Gathering> gatherings_;                  // by key
-  Waits waits_;
+  std::list<StoreConnection>
+      strangers_;  // in the order they came, which is that of their deadlines
+  std::list<StoreConnection> members_;
+  std::list<StoreConnection> closed_;
+  StoreRequests requests_{
+      [this](StoreClient& client, protocol::Status status, std::string_view value) {
+        reply(static_cast<StoreConnection&>(client), status, value);
+      }};
   std::optional<Clock::time_point> accept_again_;
   std::set<std::string> logged_strangers_;
   std::int64_t unlogged_strangers_ = 0;

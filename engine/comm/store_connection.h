@@ -1,0 +1,45 @@
+// StoreConnection: a connection as the store's server holds it, with what has come and what has to
+// go.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <string>
+#include <string_view>
+
+#include "engine/comm/socket.h"
+#include "engine/comm/store_protocol.h"
+#include "engine/comm/store_requests.h"
+
+namespace dstrain {
+
+/// The store's server's side of one: a stranger until it has proven the job's token.
+struct StoreConnection : StoreClient {
+  Fd socket;
+  std::string peer;
+  std::string peer_host;
+  std::string nonce;
+  Clock::time_point proof_deadline;
+  bool proven = false;
+  bool open = true;
+  bool sending = false;  ///< epoll watches for room to send, and for nothing else
+  std::string in;
+  std::string out;
+  std::list<StoreConnection>::iterator place;  ///< in the list of its kind
+
+  /// How many more bytes may be read now. A client speaks when it has been answered, never before.
+  [[nodiscard]] std::size_t wanted() const {
+    if (!proven) {
+      return store_protocol::kProofBytes - in.size();
+    }
+    constexpr std::size_t kUsualFrame = 4096;
+    return in.size() < sizeof(std::uint32_t) ? kUsualFrame
+                                             : sizeof(std::uint32_t) + frame_bytes() - in.size();
+  }
+  [[nodiscard]] std::size_t frame_bytes() const {
+    std::string_view text = in;
+    return store_protocol::take<std::uint32_t>(text);
+  }
+};
+
+}  // namespace dstrain
