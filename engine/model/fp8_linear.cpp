@@ -1,7 +1,5 @@
 #include "engine/model/fp8_linear.h"
 
-#include <algorithm>
-
 #include "engine/runtime/fp8_scales.h"
 
 namespace dstrain {

@@ -36,6 +36,7 @@ Fp8Scales::Fp8Scales(std::vector<ScaledTensorDecl> whole_model,
     mine_.push_back(static_cast<std::size_t>(found - whole_model_.begin()));
   }
   unknown_ = static_cast<std::int64_t>(mine_.size());
+  begin_step(device.compute_stream());  // an evaluation may come before the first step
 }
 
 void Fp8Scales::quantize(int tensor, ConstTensor x_RC, Tensor q_RC, Tensor q_CR, Stream& stream) {
@@ -68,8 +69,10 @@ void Fp8Scales::measure(int tensor, ConstTensor x_RC, Stream& stream) {
 }
 
 float Fp8Scales::scale_of(std::int32_t exponent, double factor) const {
+  // Within it every number of both formats times the scale is a normal one of bf16's.
+  constexpr int kMost = 110;
   const auto powers = static_cast<int>(std::ceil(std::log2(factor)));
-  return std::ldexp(1.0F, exponent + options_.margin + powers);
+  return std::ldexp(1.0F, std::clamp(exponent + options_.margin + powers, -kMost, kMost));
 }
 
 double Fp8Scales::factor_of(DType dtype) const {

@@ -1,8 +1,13 @@
 // What products in 8 bits ask of the model and of its layout.
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "engine/spec/json_text.h"
 #include "engine/spec/resolve_parts.h"
+#include "kernels/core/f8.h"
 
 namespace dstrain {
 namespace {
@@ -38,7 +43,6 @@ std::vector<Extent> extents_of(const Config& config) {
 }  // namespace
 
 void resolve_fp8(const LoadedConfig& loaded, Origins& origins) {
-  constexpr std::int64_t kMultiple = 16;
   const Config& config = loaded.config;
   if (!config.fp8.enabled) return;
   if (config.precision == Precision::kF16) {
@@ -47,13 +51,13 @@ void resolve_fp8(const LoadedConfig& loaded, Origins& origins) {
                        "fp32, set fp16.enabled to false and bf16.enabled to true");
   }
   for (const Extent& extent : extents_of(config)) {
-    if (extent.size % kMultiple != 0) {
+    if (extent.size % kF8Multiple != 0) {
       throw_config_error(
           origins[kEnabled], kEnabled,
           fmt::format("{} make{} {}, which is no multiple of {}, as 8-bit matrices must be: "
                       "expected {}, or false",
                       extent.what, extent.what.ends_with("tokens") ? "" : "s", extent.size,
-                      kMultiple, nearest_multiples(extent.size, kMultiple)));
+                      kF8Multiple, nearest_multiples(extent.size, kF8Multiple)));
     }
   }
 }

@@ -20,6 +20,9 @@ struct F8E5M2 {
   std::uint8_t bits;
 };
 
+/// Elements that tensor cores read at once: the dimensions of products are multiples of it.
+constexpr std::int64_t kF8Multiple = 16;
+
 template <typename F8>
 struct F8Format;
 template <>

@@ -7,16 +7,9 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/fp8_operands.h"
 
 namespace dstrain {
-namespace {
-
-void expect_f8(const ConstTensor& tensor, std::string_view name) {
-  check(tensor.dtype() == DType::kF8E4M3 || tensor.dtype() == DType::kF8E5M2,
-        "{} is {}, expected f8e4m3 or f8e5m2", name, name_of(tensor.dtype()));
-}
-
-}  // namespace
 
 // Tasks of 64 rows, which go through a tile on their way to the transposed copy.
 void CpuOps::quantize(const Quantization& quantization, Stream& stream) {
@@ -24,14 +17,7 @@ void CpuOps::quantize(const Quantization& quantization, Stream& stream) {
   const Tensor q = quantization.q_RC;
   const Tensor transposed = quantization.q_CR;
   const bool converts = !q.empty() || !transposed.empty();
-  const DType dtype = q.empty() ? transposed.dtype() : q.dtype();
-  expect(quantization.amax, "amax", DType::kF32, 1);
-  if (converts) {
-    expect(quantization.scale, "the scale", DType::kF32, 1);
-    expect_f8(q.empty() ? transposed : q, "q");
-    expect_optional(q, "q", dtype, rows * columns);
-    expect_optional(transposed, "the transposed q", dtype, rows * columns);
-  }
+  const DType dtype = expect_quantization(quantization);
   stream.run([=, this, rows = rows, columns = columns] {
     constexpr std::int64_t kTile = 64;
     const float factor = converts ? 1.0F / *pointer<float>(quantization.scale) : 1.0F;
@@ -76,10 +62,7 @@ void CpuOps::scaled_product(const ScaledTensor& a_MK,
                             Tensor c_MN,
                             Write write,
                             Stream& stream) {
-  for (const ScaledTensor& operand : {a_MK, b_NK}) {
-    expect_f8(operand.q, "an operand of a product in 8 bits");
-    expect(operand.scale, "its scale", DType::kF32, 1);
-  }
+  expect_scaled_product(a_MK, b_NK, bias_N, c_MN, write);
   stream.run([=, this] {
     constexpr std::int64_t kPiece = 1 << 15;
     const auto widened = [&](const ScaledTensor& operand, BF16* to) {

@@ -40,7 +40,7 @@ struct Rank {
 
   Backend backend = make_cpu_backend(1);
   Blueprint blueprint;
-  float amax[2] = {0.0F, 0.0F};
+  float amax[2] = {NAN, NAN};
   float scale[2] = {0.0F, 0.0F};
   std::unique_ptr<Fp8Scales> scales;
 };
@@ -99,6 +99,19 @@ TEST_CASE("gradients of another layout have the scales of their own", "[runtime]
   CHECK(shared.scales->state() == alone.scales->state());
   alone.scales->restore(shared.scales->state(), alone.stream());
   CHECK(alone.scale[0] == 1.0F);
+}
+
+TEST_CASE("what memory held before the first step is not taken for a magnitude", "[runtime][fp8]") {
+  Rank rank({.history = 1, .margin = 0});  // whose amax held NaN
+  CHECK(rank.quantize(1, {3.5F}) == std::vector<float>{448.0F});
+}
+
+TEST_CASE("no scale leaves the range of bf16", "[runtime][fp8]") {
+  Rank rank({.history = 1, .margin = 20, .gradient_factor = 4096.0});
+  rank.scales->begin_step(rank.stream());
+  rank.quantize(0, {3e38F});
+  rank.end_step();
+  CHECK(rank.scale[0] == 0x1p110F);
 }
 
 TEST_CASE("what is not finite changes no scale", "[runtime][fp8]") {
