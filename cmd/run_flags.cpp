@@ -15,10 +15,10 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                    "Warn about keys that nothing reads instead of refusing them");
 }
 
-LoadedConfig load_and_resolve(const RunFlags& flags, int world_size) {
+LoadedConfig load_and_resolve(const RunFlags& flags, int world_size, const MachineFacts& facts) {
   LoadedConfig loaded = load_config(
       flags.config, {.overrides = flags.overrides, .allow_unknown_keys = flags.allow_unknown_keys});
-  resolve_config(loaded, world_size);
+  resolve_config(loaded, world_size, facts);
   return loaded;
 }
 

@@ -20,8 +20,10 @@ struct RunFlags {
 
 void add_run_flags(CLI::App& command, RunFlags& flags);
 
-/// Reads the config and solves it for so many ranks. Throws ConfigError.
-LoadedConfig load_and_resolve(const RunFlags& flags, int world_size);
+/// Reads the config and solves it for so many ranks on such machines. Throws ConfigError.
+LoadedConfig load_and_resolve(const RunFlags& flags,
+                              int world_size,
+                              const MachineFacts& facts = {});
 
 /// The flags again, as arguments of another dstrain command.
 std::vector<std::string> to_arguments(const RunFlags& flags);

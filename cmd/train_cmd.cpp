@@ -91,7 +91,8 @@ Meeting meet(const RankEnv& env) {
 
 /// Where nobody said how many, and nobody has given each rank its own cores, the ranks of a host
 /// share them: torchrun and a plain mpirun do neither.
-int threads_of(const RankEnv& env) {
+int threads_of(const RankEnv& env, const TrainingConfig& training) {
+  if (training.threads) return static_cast<int>(*training.threads);
   const auto usable = static_cast<int>(launcher::usable_cores().size());
   const bool is_bound = usable < sysconf(_SC_NPROCESSORS_ONLN);
   if (env.threads > 0 || env.local_size == 1 || is_bound) return env.threads;
@@ -133,7 +134,7 @@ int train(const RunFlags& flags) {
   const Progress otherwise = isatty(STDERR_FILENO) == 1 ? Progress::kTerminal : Progress::kLines;
   const TrainResult result =
       run_training(config, *rendezvous,
-                   {.threads = threads_of(env),
+                   {.threads = threads_of(env, config.config.training),
                     .local_rank = env.local_rank,
                     .local_size = env.local_size,
                     .store = meeting.store.get(),

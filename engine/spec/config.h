@@ -133,6 +133,8 @@ struct TrainingConfig {
   std::int64_t eval_interval = 0;  ///< steps between evaluations; 0: only at the end
   std::int64_t eval_batches = 16;  ///< micro-batches per rank
   DeviceChoice device = DeviceChoice::kAuto;
+  /// Compute threads of a rank. Absent: its share of the cores that its host lets it use.
+  std::optional<std::int64_t> threads;
   bool tf32 = false;  ///< products of fp32 matrices on a GPU in TF32
   AttentionKernels attention = AttentionKernels::kOwn;  ///< on a GPU
   bool cuda_graphs = false;  ///< blocks' work on a GPU is recorded and enqueued as a whole

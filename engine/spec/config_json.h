@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/spec/config.h"
+#include "engine/spec/machine_facts.h"
 
 namespace dstrain {
 
@@ -38,8 +39,9 @@ LoadedConfig load_config(const std::string& file, const LoadOptions& options);
 /// Divides `world_size` ranks among pipeline stages, tensor-parallel groups and data parallelism,
 /// solves the batch identity and fills everything "auto"; afterwards no optional of Config is empty
 /// but those of ZeroConfig, where that has a meaning, and Muon's rates where there is no Muon.
+/// What depends on the machines follows from `facts` alone.
 /// Throws ConfigError where values contradict each other.
-void resolve_config(LoadedConfig& loaded, int world_size);
+void resolve_config(LoadedConfig& loaded, int world_size, const MachineFacts& facts = {});
 
 /// The resolved config as JSON text that can be run again as it is.
 std::string to_json(const LoadedConfig& loaded);

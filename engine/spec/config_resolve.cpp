@@ -127,7 +127,9 @@ class BatchSolver {
 
 }  // namespace
 
-void resolve_config(LoadedConfig& loaded, int world_size) {
+void resolve_config(LoadedConfig& loaded,
+                    int world_size,
+                    [[maybe_unused]] const MachineFacts& facts) {
   check(world_size >= 1, "world_size {} < 1", world_size);
   Origins origins;
   for (const ConfigValue& value : loaded.values) {

@@ -147,6 +147,9 @@ std::vector<Key> run_keys() {
                                                             {"cpu", DeviceChoice::kCpu},
                                                             {"cuda", DeviceChoice::kCuda}},
           [](auto& c) -> auto& { return c.training.device; })),
+      null_is_default(auto_is_default(field(
+          "training.threads", between(1, 4096),
+          [](auto& c) -> auto& { return c.training.threads; }))),
       field(
           "training.tf32", {}, [](auto& c) -> auto& { return c.training.tf32; }),
       auto_is_value(choice(
