@@ -1,7 +1,8 @@
 #include "engine/train/memory_timeline.h"
 
 #include <algorithm>
-#include <set>
+#include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,12 +19,11 @@ class Bookkeeper {
   Bookkeeper(const Config& config, const RunPlan& plan) : config_(config), plan_(plan) {
     count_standing();
     count_buffers();
-    int visits = 0;
+    std::int64_t visits = 0;
     for (const ChunkPlan& chunk : plan.chunks) {
       first_visits_.push_back(visits);
-      visits += static_cast<int>(chunk.stage.backward_walk().size());
+      visits += static_cast<std::int64_t>(chunk.stage.backward_walk().size());
     }
-    num_visits_ = visits;
   }
 
   MemoryTimeline keep() {
@@ -105,7 +105,9 @@ class Bookkeeper {
       in_use += scratch_of_chunk_[chunk].forward;
       in_use += scratch_[static_cast<std::size_t>(walk[i].unit)].forward;
       in_use[MemoryComponent::kGatherBuffers] +=
-          gathered_at(plan.forward_walk, static_cast<std::int64_t>(i));
+          gathered_at(plan.forward_walk, static_cast<std::int64_t>(i), /*walk_comes_again=*/false);
+      in_use[MemoryComponent::kBuckets] += bytes_of_buckets();
+      settle_buckets();
       note({.kind = Kind::kForward,
             .micro_batch = action.micro_batch,
             .unit = walk[i].unit,
@@ -120,13 +122,17 @@ class Bookkeeper {
     const UnitWalk& walk = plan.stage.backward_walk();
     const bool goes_on = plan.backward_walk == ChunkPlan::kGoesOn;
     const std::size_t before = goes_on ? plan.stage.forward_walk().size() : 0;
+    const bool is_last = action.micro_batch + 1 == plan_.batch.accumulation;
     for (std::size_t i = 0; i < walk.size(); ++i) {
       ComponentBytes in_use = now_;
       in_use += scratch_of_chunk_[chunk].backward;
       in_use += scratch_[static_cast<std::size_t>(walk[i].unit)].backward;
-      in_use[MemoryComponent::kGatherBuffers] += gathered_at(
-          goes_on ? plan.forward_walk : plan.backward_walk, static_cast<std::int64_t>(before + i));
-      in_use[MemoryComponent::kBuckets] += buckets_at(first_visits_[chunk] + static_cast<int>(i));
+      in_use[MemoryComponent::kGatherBuffers] +=
+          gathered_at(goes_on ? plan.forward_walk : plan.backward_walk,
+                      static_cast<std::int64_t>(before + i), goes_on && !is_last);
+      fill_buckets(chunk, static_cast<std::int64_t>(i), is_last);
+      in_use[MemoryComponent::kBuckets] += bytes_of_buckets();
+      settle_buckets();
       note({.kind = Kind::kBackward,
             .micro_batch = action.micro_batch,
             .unit = walk[i].unit,
@@ -137,34 +143,86 @@ class Bookkeeper {
     now_ -= saved_of_chunk_[chunk];
   }
 
-  [[nodiscard]] std::int64_t gathered_at(int walk, std::int64_t visit) const {
+  /// `walk_comes_again`: the last visit of the walk starts the gathers that the next micro-batch
+  /// begins with.
+  [[nodiscard]] std::int64_t gathered_at(int walk,
+                                         std::int64_t visit,
+                                         bool walk_comes_again) const {
     if (plan_.gathers.empty()) {
       return 0;
     }
     const GatherPlan& plan = plan_.gathers.at(static_cast<std::size_t>(walk));
+    const bool starts_next =
+        walk_comes_again && visit + 1 == static_cast<std::int64_t>(plan.walk().size());
     std::int64_t elements = 0;
     for (const Gather& gather : plan.gathers()) {
-      const bool here = gather.start <= visit && visit <= gather.last_use;
+      const bool here =
+          (gather.start <= visit && visit <= gather.last_use) || (starts_next && gather.start < 0);
       elements += here ? plan_.shards.padded_numel(gather.unit) : 0;
     }
     return elements * size_of(plan_.memory.options().compute_dtype);
   }
 
-  [[nodiscard]] std::int64_t buckets_at(int visit) const {
-    std::int64_t bytes = 0;
+  /// A bucket that a visit fills or that is on its way, and for how many more visits of this rank,
+  /// whichever micro-batch and chunk they belong to.
+  struct Bucket {
+    RegionKind kind;
+    int unit = 0;
+    std::int64_t visits_left = 0;
+  };
+
+  /// Those whose time begins with this visit of a chunk's backward.
+  void fill_buckets(std::size_t chunk, std::int64_t visit, bool last_micro_batch) {
+    const std::int64_t here = first_visits_[chunk] + visit;
     for (const RegionKind kind : {RegionKind::kGradientBuckets, RegionKind::kWireBuckets}) {
-      if (!plan_.memory.has(kind)) {
+      // Stages 0 and 1 sum over the ranks once a step.
+      const bool used = kind == RegionKind::kGradientBuckets ||
+                        plan_.memory.options().zero_stage >= 2 || last_micro_batch;
+      if (!used || !plan_.memory.has(kind)) {
         continue;
       }
       for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
         const Tenancy& tenancy = plan_.memory.bucket_tenancy(kind, unit);
-        const bool wraps = tenancy.end >= num_visits_;  // into the next backward
-        const bool here = (tenancy.begin <= visit && visit <= tenancy.end) ||
-                          (wraps && visit <= tenancy.end - num_visits_);
-        bytes += here ? tenancy.size * size_of(plan_.memory.dtype(kind)) : 0;
+        if (tenancy.begin == here) {
+          buckets_.push_back(
+              {.kind = kind, .unit = unit, .visits_left = tenancy.end - tenancy.begin + 1});
+        }
       }
     }
+  }
+
+  /// Of the memory under the buckets, once: where two share it, whoever comes later waits until the
+  /// other has left (Buckets::acquire), as when a backward begins while the embedding's gradient of
+  /// the micro-batch before is still on its way.
+  [[nodiscard]] std::int64_t bytes_of_buckets() const {
+    std::int64_t bytes = 0;
+    for (const RegionKind kind : {RegionKind::kGradientBuckets, RegionKind::kWireBuckets}) {
+      std::vector<Range> places;
+      for (const Bucket& bucket : buckets_) {
+        if (bucket.kind == kind) {
+          const MemoryPlan::UnitPlace& place = plan_.memory.place(kind, bucket.unit);
+          places.push_back({place.offset, place.offset + place.held.size()});
+        }
+      }
+      std::sort(places.begin(), places.end(),
+                [](const Range& a, const Range& b) { return a.begin < b.begin; });
+      std::int64_t elements = 0;
+      std::int64_t end = 0;
+      for (const Range& place : places) {
+        elements += std::max<std::int64_t>(0, place.end - std::max(end, place.begin));
+        end = std::max(end, place.end);
+      }
+      bytes += elements == 0 ? 0 : elements * size_of(plan_.memory.dtype(kind));
+    }
     return bytes;
+  }
+
+  /// A visit is over.
+  void settle_buckets() {
+    for (Bucket& bucket : buckets_) {
+      bucket.visits_left -= 1;
+    }
+    std::erase_if(buckets_, [](const Bucket& bucket) { return bucket.visits_left == 0; });
   }
 
   /// Elements that a visit multiplies with, once for each product of their size.
@@ -234,8 +292,8 @@ class Bookkeeper {
   std::vector<ComponentBytes> saved_of_chunk_;  // of no unit
   std::vector<Scratch> scratch_;                // by unit
   std::vector<Scratch> scratch_of_chunk_;       // of no unit
-  std::vector<int> first_visits_;               // of each chunk's backward, in the walk of all
-  int num_visits_ = 0;
+  std::vector<std::int64_t> first_visits_;      // of each chunk's backward, in the walk of all
+  std::vector<Bucket> buckets_;                 // in use
   double work_ = 0.0;
   MemoryTimeline timeline_;
 };

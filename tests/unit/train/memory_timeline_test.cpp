@@ -95,5 +95,84 @@ TEST_CASE("gathered units and buckets come and go within what is held", "[train]
   }
 }
 
+/// Bytes of f32 buckets, from visit to visit of two micro-batches: the units on their way at each.
+TEST_CASE("a table larger than all blocks passes through its bucket once at a time",
+          "[train][plan]") {
+  const int stage = GENERATE(2, 3);
+  ModelSpec model = tiny_model(Family::kLlama);
+  model.num_layers = 3;
+  model.vocab_size = 40009;
+  const bool overlap = GENERATE(true, false);
+  const Config config = tiny_config(
+      {.model = model, .accumulation = 2, .overlap_comm = overlap, .zero_stage = stage}, 2);
+  const RunPlan plan = make_run_plan(config, 2, 0);
+  const auto bucket = [&](const char* name) {
+    for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
+      if (plan.blueprint.units()[static_cast<std::size_t>(unit)].name == name) {
+        return 4 * plan.shards.padded_numel(unit);
+      }
+    }
+    return std::int64_t{-1};
+  };
+  const std::int64_t table = bucket("embedding");
+  const std::int64_t head = bucket("head");  // and the norm before it
+  const std::int64_t block = bucket("blocks.0");
+  REQUIRE(table > 3 * block);
+  const std::int64_t late = overlap ? 1 : 0;  // a unit travels while the next one is computed
+  const std::vector<std::int64_t> forward = {0, 0, 0, 0, 0};
+  const std::vector<std::int64_t> backward = {head, block + late * head, block + late * block,
+                                              block + late * block, table + late * block};
+  std::vector<std::int64_t> expected = forward;
+  expected.insert(expected.end(), backward.begin(), backward.end());
+  expected.push_back(late * table);  // while the next micro-batch looks up its embeddings
+  expected.insert(expected.end(), forward.begin() + 1, forward.end());
+  expected.insert(expected.end(), backward.begin(), backward.end());
+  expected.push_back(0);  // the optimizer waits for all of them
+
+  const MemoryTimeline timeline = memory_timeline(config, plan);
+  std::vector<std::int64_t> in_use;
+  for (const MemoryMoment& moment : timeline.moments) {
+    in_use.push_back(moment.in_use[MemoryComponent::kBuckets]);
+  }
+  CHECK(in_use == expected);
+}
+
+TEST_CASE("a backward that begins right after another one takes over the bucket", "[train][plan]") {
+  // The last stage of 1f1b computes forward and backward by turns; gpipe's backwards follow each
+  // other. The table of an only block and its head travel in buckets of their own.
+  ModelSpec model = tiny_model(Family::kLlama);
+  model.num_layers = 2;
+  model.vocab_size = 40009;
+  TinyOptions options{.model = model, .accumulation = 2, .zero_stage = 2};
+  options.pipeline = {.stages = 2};
+  options.pipeline.schedule = ScheduleKind::kGpipe;
+  const Config config = tiny_config(options, 4);
+  const RunPlan plan = make_run_plan(config, 4, 0);
+  const std::int64_t table = 4 * plan.shards.padded_numel(0);
+  const std::int64_t block = 4 * plan.shards.padded_numel(1);
+  std::vector<std::int64_t> in_use;
+  for (const MemoryMoment& moment : memory_timeline(config, plan).moments) {
+    in_use.push_back(moment.in_use[MemoryComponent::kBuckets]);
+  }
+  // F0 F1 B0 B1: table and block; the table of B0 is on its way while B1's block is computed.
+  CHECK(in_use == std::vector<std::int64_t>{0, 0, 0, 0, block, table + block, table + block,
+                                            table + block, 0});
+}
+
+TEST_CASE("the first units of the next micro-batch are gathered at the end of a backward",
+          "[train][plan]") {
+  const TinyOptions options{.accumulation = 2, .zero_stage = 3};
+  const Config config = tiny_config(options, 2);
+  const RunPlan plan = make_run_plan(config, 2, 0);
+  std::vector<std::int64_t> gathered;
+  for (const MemoryMoment& moment : memory_timeline(config, plan).moments) {
+    gathered.push_back(moment.in_use[MemoryComponent::kGatherBuffers]);
+  }
+  const std::size_t walk = (gathered.size() - 1) / 2;
+  const std::int64_t table = 4 * plan.shards.padded_numel(0);
+  CHECK(gathered[walk - 1] == gathered[2 * walk - 1] + table);
+  CHECK(gathered[walk] >= table);
+}
+
 }  // namespace
 }  // namespace dstrain::test
