@@ -16,6 +16,7 @@
 #include "cmd/stop_signal.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/data/disk_error.h"
+#include "engine/data/known_formats.h"
 #include "engine/data/prepare_data.h"
 #include "engine/spec/config_error.h"
 
@@ -63,6 +64,7 @@ void print_summary(const PrepareSummary& summary) {
       {summary.empty, "empty"},
       {summary.hidden, "hidden (names begin with a dot)"},
       {summary.special, "special (pipes, sockets, devices)"},
+      {summary.excluded, "left out (--exclude)"},
       {summary.folder_links, "links to folders (name their targets with --input)"}};
   for (const auto& [count, what] : skipped) {
     if (count > 0) {
@@ -92,6 +94,17 @@ int run(Flags flags) {
     if (extension != "all") {
       flags.options.extensions.push_back(extension.front() == '.' ? extension
                                                                   : fmt::format(".{}", extension));
+    }
+  }
+  for (std::string& extension : flags.options.as_text) {
+    extension = extension_of("." + extension);
+    const KnownFormat* format = format_of_name("." + extension);
+    if (format == nullptr || format->content != KnownFormat::Content::kJson) {
+      throw ConfigError(
+          fmt::format("--as-text {}: expected extensions of JSON: json, jsonl, ndjson, ipynb; what "
+                      "is compressed or binary cannot be taken as it is, and other files are text "
+                      "anyway",
+                      extension));
     }
   }
   const StopSignal stop;
@@ -164,6 +177,17 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
   command->add_option("--extensions", flags->extensions, "Only files called so: .h,.hpp (or all)")
       ->delimiter(',')
       ->type_name("LIST");
+  command
+      ->add_option("--exclude", options.exclude,
+                   "Leave out what is called so: '*.gz,third_party'; a pattern with a slash is of "
+                   "the path below the folder named, 'docs/*.html'")
+      ->delimiter(',')
+      ->type_name("PATTERN");
+  command
+      ->add_option("--as-text", options.as_text,
+                   "Train on JSON as it is written: json, jsonl, ndjson, ipynb")
+      ->delimiter(',')
+      ->type_name("LIST");
   command->add_flag("--deduplicate,!--no-deduplicate", options.deduplicate,
                     "Skip files equal to an earlier one (on unless --no-deduplicate)");
   command->add_option("--threads", options.threads, "For SentencePiece; 0: all cores")
@@ -172,11 +196,14 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
   command->add_flag("--overwrite", options.overwrite, "Replace an earlier output");
   command->add_flag("--json", flags->json, "Print the summary as JSON");
   command->footer(
-      "Files that hold NUL bytes are not text and are skipped, and so are hidden ones. Every file "
-      "is one document.\nExamples:\n"
+      "Files that hold NUL bytes are not text and are skipped, and so are hidden ones. JSON, "
+      "archives, compressed files, Parquet, PDF and the like are refused: what they hold is not "
+      "read yet. Every file is one document.\nExamples:\n"
       "  dstrain prepare-data --input /usr/include --output data/headers\n"
       "  dstrain prepare-data --input src docs --output data/code --extensions .cpp,.h,.md "
       "--train-sentencepiece 8000\n"
+      "  dstrain prepare-data --input src --output data/code --exclude '*.gz,vendor' --as-text "
+      "json\n"
       "  dstrain prepare-data --input train.txt --validation-input valid.txt --output data/stories "
       "--tokenizer sentencepiece:tokenizer.model --append-eod 2");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });

@@ -4,7 +4,10 @@
 #include <filesystem>
 #include <system_error>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <fnmatch.h>
+#include <unistd.h>
 
 #include "engine/spec/config_error.h"
 
@@ -34,7 +37,9 @@ class Walk {
     } else if (fs::is_regular_file(status)) {
       const std::size_t slash = named.rfind('/');
       root_length_ = slash == std::string::npos ? 0 : slash + 1;
-      take_file(named);
+      if (!is_excluded(named)) {
+        take_file(named, Chosen::kByName);
+      }
     } else {
       throw ConfigError(fmt::format(
           "--input {}: is a pipe, socket or device; expected a file or a folder", named));
@@ -85,6 +90,9 @@ class Walk {
       ++found_.hidden;
       return;
     }
+    if (is_excluded(entry.path().native())) {
+      return;
+    }
     std::error_code error;
     const bool is_link = entry.is_symlink(error);
     const fs::file_status status = entry.status(error);
@@ -96,7 +104,7 @@ class Walk {
       }
     } else if (fs::is_regular_file(status)) {
       if (has_wanted_extension(entry.path().native())) {
-        take_file(entry.path().string());
+        take_file(entry.path().string(), Chosen::kByWalking);
       }
     } else if (is_link) {  // to nothing, or round in a circle
       found_.unreadable.push_back(
@@ -114,11 +122,57 @@ class Walk {
                        [&](const std::string& extension) { return path.ends_with(extension); });
   }
 
-  void take_file(const std::string& path) {
+  /// Counts it if it is.
+  bool is_excluded(const std::string& path) {
+    const std::string below = path.substr(std::min(root_length_, path.size()));
+    const std::string name = path.substr(path.rfind('/') + 1);
+    const bool excluded =
+        std::any_of(selection_.exclude.begin(), selection_.exclude.end(), [&](const auto& pattern) {
+          const bool of_path = pattern.find('/') != std::string::npos;
+          return ::fnmatch(pattern.c_str(), (of_path ? below : name).c_str(), 0) == 0;
+        });
+    found_.excluded += excluded ? 1 : 0;
+    return excluded;
+  }
+
+  enum class Chosen : std::uint8_t { kByName, kByWalking };
+
+  /// What a file is if it may not be taken as text.
+  [[nodiscard]] const KnownFormat* refused_format(const std::string& path, Chosen chosen) const {
+    const KnownFormat* by_name = format_of_name(path);
+    if (by_name != nullptr && by_name->content == KnownFormat::Content::kJson) {
+      const bool asked = std::find(selection_.as_text.begin(), selection_.as_text.end(),
+                                   extension_of(path)) != selection_.as_text.end();
+      by_name = asked ? nullptr : by_name;
+    }
+    const KnownFormat* format = format_of_content(first_bytes(path));
+    format = format == nullptr ? by_name : format;
+    // Programs and images lie in any folder; what they hold is found binary and counted.
+    const bool is_foreign = format != nullptr && format->content == KnownFormat::Content::kOther;
+    return is_foreign && chosen == Chosen::kByWalking ? nullptr : format;
+  }
+
+  /// "" if it cannot be read, which is found, and counted, when it is to be.
+  static std::string first_bytes(const std::string& path) {
+    std::string head(kSignatureBytes, '\0');
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const ssize_t count = file < 0 ? -1 : ::read(file, head.data(), head.size());
+    if (file >= 0) {
+      ::close(file);
+    }
+    head.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
+    return head;
+  }
+
+  void take_file(const std::string& path, Chosen chosen) {
     std::error_code error;
     const std::uintmax_t bytes = fs::file_size(path, error);
     if (error) {
       found_.unreadable.push_back(fmt::format("{}: {}", path, error.message()));
+      return;
+    }
+    if (const KnownFormat* format = bytes == 0 ? nullptr : refused_format(path, chosen)) {
+      found_.not_text.push_back({path, format});
       return;
     }
     found_.files.push_back({.path = path,

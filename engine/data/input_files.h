@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/data/known_formats.h"
+
 namespace dstrain {
 
 struct InputFile {
@@ -23,6 +25,18 @@ struct InputFile {
 struct InputSelection {
   std::vector<std::string> extensions;  ///< with their dot; empty: every file
   std::string left_out_folder;          ///< not entered: where the output goes
+  /// Files and folders to pass over, named ones too: shell patterns, of a name, or, where they hold
+  /// a slash, of the path below the folder that was named.
+  std::vector<std::string> exclude{};
+  /// Extensions, without dot, of JSON that is to be taken as the text it is written in.
+  std::vector<std::string> as_text{};
+};
+
+/// One that is no plain text, but holds some, so that leaving it out in silence would be wrong; or
+/// no text at all, but was named.
+struct NotTextFile {
+  std::string path;
+  const KnownFormat* format = nullptr;
 };
 
 struct InputFiles {
@@ -31,6 +45,8 @@ struct InputFiles {
   std::int64_t hidden = 0;              ///< names that begin with a dot, not looked into
   std::int64_t folder_links = 0;        ///< symbolic links to folders, not followed
   std::int64_t special = 0;             ///< pipes, sockets, devices
+  std::int64_t excluded = 0;            ///< by a pattern; a folder counts once
+  std::vector<NotTextFile> not_text;    ///< these are not among the files
 };
 
 /// Walks `paths`. A path that was named is taken whatever it is called and followed if it is a

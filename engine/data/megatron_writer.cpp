@@ -4,7 +4,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include <fmt/format.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "kernels/core/check.h"
 
@@ -20,6 +22,21 @@ TokenType type_for_vocabulary(std::int64_t vocab_size) {
     return TokenType::kU8;
   }
   return vocab_size < 65500 ? TokenType::kU16 : TokenType::kI32;
+}
+
+void MegatronWriter::Release::operator()(XXH3_state_s* state) const {
+  (void)XXH3_freeState(state);
+}
+
+MegatronWriter::Hash MegatronWriter::new_hash() {
+  Hash hash(XXH3_createState());
+  check(hash != nullptr, "no memory for a hash");
+  (void)XXH3_64bits_reset(hash.get());
+  return hash;
+}
+
+std::string MegatronWriter::content() const {
+  return fmt::format("{:016x}", XXH3_64bits_digest(hash_before_.get()));
 }
 
 MegatronWriter::MegatronWriter(const std::string& prefix, TokenType type)
@@ -47,6 +64,7 @@ void MegatronWriter::append(std::span<const std::int32_t> ids) {
     default:
       bin_.append(std::as_bytes(ids));
   }
+  (void)XXH3_64bits_update(hash_open_.get(), ids.data(), ids.size_bytes());
   tokens_open_ += static_cast<std::int64_t>(ids.size());
 }
 
@@ -60,11 +78,15 @@ void MegatronWriter::end_document() {
     ++sequences;
   } while (left > 0);
   sequences_of_document_.push_back(sequences);
+  const std::uint64_t hash = XXH3_64bits_digest(hash_open_.get());
+  (void)XXH3_64bits_update(hash_before_.get(), &hash, sizeof hash);
+  (void)XXH3_64bits_reset(hash_open_.get());
   tokens_before_ += tokens_open_;
   tokens_open_ = 0;
 }
 
 void MegatronWriter::discard_document() {
+  (void)XXH3_64bits_reset(hash_open_.get());
   tokens_open_ = 0;
   bin_.shrink_to(tokens_before_ * bytes_per_token(type_));
 }

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/data/megatron_index.h"
 #include "engine/data/output_file.h"
+
+struct XXH3_state_s;  // xxhash.h
 
 namespace dstrain {
 
@@ -30,6 +33,8 @@ class MegatronWriter {
   [[nodiscard]] std::int64_t num_documents() const {
     return static_cast<std::int64_t>(sequences_of_document_.size());
   }
+  /// Of all documents that are ended, their ids and where each ends: 16 hexadecimal digits.
+  [[nodiscard]] std::string content() const;
 
   /// Writes the index and brings both files to the disk. Nothing has its final name yet.
   void finish();
@@ -51,6 +56,13 @@ class MegatronWriter {
   std::int64_t tokens_before_ = 0;  ///< of the documents that are ended
   std::int64_t tokens_open_ = 0;
   std::vector<std::byte> narrow_;
+  struct Release {
+    void operator()(XXH3_state_s* state) const;
+  };
+  using Hash = std::unique_ptr<XXH3_state_s, Release>;
+  static Hash new_hash();
+  Hash hash_open_ = new_hash();    ///< of the document that is open: it may be discarded
+  Hash hash_before_ = new_hash();  ///< of the hashes of those before it
 };
 
 }  // namespace dstrain

@@ -14,6 +14,7 @@
 #include "engine/data/encoding_pipeline.h"
 #include "engine/data/input_files.h"
 #include "engine/data/megatron_writer.h"
+#include "engine/data/not_text.h"
 #include "engine/data/output_file.h"
 #include "engine/data/sentencepiece_training.h"
 #include "engine/data/split_files.h"
@@ -113,7 +114,9 @@ class Preparation {
   void find_files() {
     hooks_.on_progress(progress_);
     const InputSelection selection{.extensions = options_.extensions,
-                                   .left_out_folder = options_.output};
+                                   .left_out_folder = options_.output,
+                                   .exclude = options_.exclude,
+                                   .as_text = options_.as_text};
     take(find_input_files(options_.input, selection, hooks_.stop_requested));
     if (options_.validation_input.empty()) {
       is_validation_ = choose_validation(files_, options_.validation, options_.seed);
@@ -122,6 +125,7 @@ class Preparation {
       take(find_input_files(options_.validation_input, selection, hooks_.stop_requested));
       is_validation_.resize(files_.size(), true);
     }
+    refuse_not_text(not_text_);
     for (const InputFile& file : files_) {
       progress_.bytes_total += file.bytes;
     }
@@ -135,6 +139,8 @@ class Preparation {
     summary_.hidden += found.hidden;
     summary_.folder_links += found.folder_links;
     summary_.special += found.special;
+    summary_.excluded += found.excluded;
+    std::move(found.not_text.begin(), found.not_text.end(), std::back_inserter(not_text_));
   }
 
   void make_tokenizer() {
@@ -154,18 +160,33 @@ class Preparation {
                                                      .threads = threads()},
                                                     hooks_.stop_requested);
       tokenizer_ = Tokenizer::from_sentencepiece_model(model);
-      model_file_ = std::make_unique<OutputFile>(folder_ / "tokenizer.model");
-      model_file_->append(model);
-      model_file_->sync();
+      take_along(model);
       summary_.tokenizer = "sentencepiece:" + (folder_ / "tokenizer.model");
     } else {
       tokenizer_ = Tokenizer::make(options_.tokenizer);
+      if (options_.tokenizer == "bytes") {
+        summary_.identity.kind = "bytes";
+      } else {
+        take_along(read_sentencepiece_model(options_.tokenizer));
+      }
     }
     summary_.vocab_size = tokenizer_->vocab_size();
     summary_.append_eod = options_.append_eod;
     if (options_.append_eod) {
       summary_.vocab_size = std::max(summary_.vocab_size, std::int64_t{*options_.append_eod} + 1);
     }
+    summary_.identity.vocab_size = summary_.vocab_size;
+    summary_.identity.document_end = options_.append_eod;
+  }
+
+  /// The model goes where the ids go: they are worth nothing without it.
+  void take_along(const std::string& model) {
+    model_file_ = std::make_unique<OutputFile>(folder_ / "tokenizer.model");
+    model_file_->append(model);
+    model_file_->sync();
+    summary_.identity.kind = "sentencepiece";
+    summary_.identity.hash = content_hash(model);
+    summary_.identity.file = "tokenizer.model";
   }
 
   [[nodiscard]] int threads() const {
@@ -257,6 +278,7 @@ class Preparation {
     output.writer->finish();
     output.split.documents = output.writer->num_documents();
     output.split.tokens = output.writer->num_tokens();
+    output.split.content = output.writer->content();
     output.split.bin_bytes =
         output.split.tokens * bytes_per_token(type_for_vocabulary(summary_.vocab_size));
   }
@@ -314,6 +336,7 @@ class Preparation {
   PrepareSummary summary_;
   PrepareProgress progress_;
   std::vector<InputFile> files_;
+  std::vector<NotTextFile> not_text_;
   std::vector<bool> is_validation_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<OutputFile> model_file_;

@@ -1,7 +1,8 @@
 // prepare_data: files of text → PREFIX/train.{bin,idx} and PREFIX/validation.{bin,idx}, Megatron's
-// format, one document a file. The input streams through: what is in memory is a few MiB for each
-// thread and a few hundred bytes for each file. Files that are not text or that repeat another are
-// left out. Either all of the output appears, at the end, or none.
+// format, one document a file, with the tokenizer's model beside them. The input streams through:
+// what is in memory is a few MiB for each thread and a few hundred bytes for each file. Files that
+// are not text or that repeat another are left out; input that holds text in another form (JSON,
+// archives, Parquet) is refused. Either all of the output appears, at the end, or none.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "engine/spec/tokenizer_identity.h"
 
 namespace dstrain {
 
@@ -22,6 +25,8 @@ struct PrepareOptions {
   double validation = 0.05;                           ///< share of the bytes, by whole files
   std::uint64_t seed = 1234;                          ///< of the split
   std::vector<std::string> extensions{};              ///< with their dot; empty: all
+  std::vector<std::string> exclude{};                 ///< shell patterns (InputSelection)
+  std::vector<std::string> as_text{};                 ///< of JSON: "json", "jsonl", …
   bool deduplicate = true;                            ///< skip files equal to an earlier one
   bool overwrite = false;                             ///< replace an earlier output
   int threads = 0;                                    ///< of a slow tokenizer; 0: all cores
@@ -33,11 +38,13 @@ struct PreparedSplit {
   std::int64_t text_bytes = 0;
   std::int64_t tokens = 0;
   std::int64_t bin_bytes = 0;
+  std::string content{};  ///< a hash of all ids (MegatronWriter::content)
 };
 
 struct PrepareSummary {
   std::string tokenizer;
   std::int64_t vocab_size = 0;  ///< what model.vocab_size has to be, at least
+  TokenizerIdentity identity;   ///< of the tokenizer; what travels with the ids
   std::string token_type;
   std::optional<std::int32_t> append_eod;  ///< id behind every document
   PreparedSplit train;
@@ -49,6 +56,7 @@ struct PrepareSummary {
   std::int64_t hidden = 0;
   std::int64_t folder_links = 0;
   std::int64_t special = 0;
+  std::int64_t excluded = 0;
   std::vector<std::string> unreadable;  ///< path and reason
   double seconds = 0.0;
 };

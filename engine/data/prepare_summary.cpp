@@ -6,11 +6,9 @@ namespace dstrain {
 namespace {
 
 nlohmann::ordered_json to_json(const PreparedSplit& split) {
-  return {{"prefix", split.prefix},
-          {"documents", split.documents},
-          {"text_bytes", split.text_bytes},
-          {"tokens", split.tokens},
-          {"bin_bytes", split.bin_bytes}};
+  return {{"prefix", split.prefix},         {"documents", split.documents},
+          {"text_bytes", split.text_bytes}, {"tokens", split.tokens},
+          {"bin_bytes", split.bin_bytes},   {"content", split.content}};
 }
 
 }  // namespace
@@ -18,6 +16,7 @@ nlohmann::ordered_json to_json(const PreparedSplit& split) {
 std::string to_json(const PrepareSummary& summary) {
   nlohmann::ordered_json json = {{"format", "megatron"},
                                  {"tokenizer", summary.tokenizer},
+                                 {"tokenizer_identity", to_json(summary.identity)},
                                  {"vocab_size", summary.vocab_size},
                                  {"token_type", summary.token_type},
                                  {"append_eod", nullptr},
@@ -30,7 +29,8 @@ std::string to_json(const PrepareSummary& summary) {
                                    {"empty", summary.empty},
                                    {"hidden", summary.hidden},
                                    {"folder_links", summary.folder_links},
-                                   {"special", summary.special}}},
+                                   {"special", summary.special},
+                                   {"excluded", summary.excluded}}},
                                  {"unreadable", summary.unreadable},
                                  {"seconds", summary.seconds}};
   if (summary.append_eod) {

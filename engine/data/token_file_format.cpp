@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/data/known_formats.h"
 #include "engine/spec/config_error.h"
 #include "engine/spec/did_you_mean.h"
 
@@ -66,35 +67,11 @@ std::string describe_neighbours(const std::string& prefix) {
   return fmt::format("nearest in {}: {}", folder.string(), fmt::join(nearest, ", "));
 }
 
-struct Signature {
-  std::string_view bytes;
-  const char* meaning;
-};
-
-/// What people pass by mistake, by its first bytes; nullptr if it is nothing we know.
-const char* foreign_format(std::span<const std::byte> bytes) {
-  using namespace std::string_view_literals;
-  constexpr std::array kSignatures = {
-      Signature{"MMIDIDX\0\0"sv, "a Megatron .idx file: name the pair by its prefix"},
-      Signature{"BIN.TOK\n"sv, "an llm.q token file"},
-      Signature{"\x1f\x8b"sv, "compressed with gzip: decompress it first"},
-      Signature{"\x28\xb5\x2f\xfd"sv, "compressed with zstd: decompress it first"},
-      Signature{"\xfd"
-                "7zXZ\0"sv,
-                "compressed with xz: decompress it first"},
-      Signature{"\x93NUMPY"sv, "a NumPy .npy file: write the array alone, with tofile()"},
-      Signature{"PK\x03\x04"sv, "a zip archive (or a PyTorch or .npz file)"},
-      Signature{"PAR1"sv, "a Parquet file: extract its text, then `dstrain prepare-data`"},
-      Signature{"ARROW1"sv, "an Arrow file: extract its text, then `dstrain prepare-data`"},
-      Signature{"\x7f"
-                "ELF"sv,
-                "a program"},
-  };
+/// What people pass by mistake, by its first bytes; empty if it is nothing we know.
+std::string foreign_format(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  for (const Signature& signature : kSignatures) {
-    if (text.starts_with(signature.bytes)) {
-      return signature.meaning;
-    }
+  if (const KnownFormat* format = format_of_content(text)) {
+    return fmt::format("{}: {}", format->what, format->advice);
   }
   // Ids in u16 that look like printable text for so long do not happen: even rare words have ids
   // whose high byte is a control character.
@@ -107,7 +84,7 @@ const char* foreign_format(std::span<const std::byte> bytes) {
     return "text, not token ids: `dstrain prepare-data --input` turns it into token files (or it "
            "is the .bin of a Megatron pair whose .idx is missing)";
   }
-  return nullptr;
+  return {};
 }
 
 TokenFileLayout open_llmc(std::unique_ptr<MappedFile> file, std::int32_t magic) {
@@ -151,7 +128,7 @@ TokenFileLayout open_single(const std::string& path) {
         "or {}",
         path, magic, kLlmcGpt2Magic, kLlmcLlama3Magic));
   }
-  if (const char* meaning = foreign_format(file->bytes()); meaning != nullptr) {
+  if (const std::string meaning = foreign_format(file->bytes()); !meaning.empty()) {
     throw ConfigError(fmt::format("{}: this is {}", path, meaning));
   }
   const std::int64_t num_bytes = file->num_bytes();

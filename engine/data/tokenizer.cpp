@@ -135,6 +135,10 @@ std::string read_whole(const std::string& model_path) {
 
 }  // namespace
 
+std::string read_sentencepiece_model(const std::string& name) {
+  return read_whole(name.substr(kSentencePiecePrefix.size()));
+}
+
 std::unique_ptr<Tokenizer> Tokenizer::from_sentencepiece_model(const std::string& serialized) {
   return std::make_unique<SentencePiece>(serialized, "the model just made");
 }

@@ -43,4 +43,7 @@ class Tokenizer {
   [[nodiscard]] virtual bool is_slow() const = 0;
 };
 
+/// The file that a "sentencepiece:MODEL" names. Throws ConfigError.
+std::string read_sentencepiece_model(const std::string& name);
+
 }  // namespace dstrain

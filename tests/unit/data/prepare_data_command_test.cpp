@@ -82,5 +82,29 @@ TEST_CASE("prepare-data ends with 2 for wrong use and 6 for a full disk", "[data
   CHECK_FALSE(std::filesystem::exists(folder / "out"));
 }
 
+TEST_CASE("prepare-data refuses JSON, and takes it where it is told to", "[data][command]") {
+  if (no_binary()) return;
+  const ScratchFolder folder;
+  write_file(folder / "in/a.jsonl", "{\"text\": \"one\"}\n");
+  write_file(folder / "in/b.txt", "two\n");
+  const std::string flags =
+      "--validation 0 --input " + (folder / "in") + " --output " + (folder / "out");
+  const Ended refused = run(folder, flags);
+  CHECK(refused.exit_code == 2);
+  CHECK_THAT(refused.standard_error, Contains(folder / "in/a.jsonl") &&
+                                         Contains("--exclude '*.jsonl'") &&
+                                         Contains("--as-text jsonl"));
+  CHECK_FALSE(std::filesystem::exists(folder / "out"));
+  const Ended left_out = run(folder, flags + " --exclude '*.jsonl,*.gz'");
+  CHECK(left_out.exit_code == 0);
+  CHECK_THAT(left_out.standard_output, Contains("1 documents") && Contains("left out (--exclude)"));
+  const Ended taken = run(folder, flags + " --overwrite --as-text .jsonl,json");
+  CHECK(taken.exit_code == 0);
+  CHECK_THAT(taken.standard_output, Contains("2 documents"));
+  const Ended wrong = run(folder, flags + " --overwrite --as-text gz");
+  CHECK(wrong.exit_code == 2);
+  CHECK_THAT(wrong.standard_error, Contains("--as-text gz") && Contains("jsonl"));
+}
+
 }  // namespace
 }  // namespace dstrain
