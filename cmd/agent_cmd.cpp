@@ -98,6 +98,7 @@ int serve(const std::string& connect) {
 void add_agent_command(CLI::App& app, Command& chosen) {
   CLI::App* const command = app.add_subcommand(
       "agent", "One host's part of a run; started by dstrain launch on every host, not by hand");
+  command->group("");
   const auto connect = std::make_shared<std::string>();
   command->add_option("--connect", *connect,
                       "Connect back to the launcher at ADDRESS:PORT[,ADDRESS:PORT…] instead");

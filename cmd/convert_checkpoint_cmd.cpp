@@ -150,53 +150,55 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
   command
       ->add_option("--from", flags->from,
                    "A dstrain checkpoint or a run's folder, a Hugging Face folder, a DeepSpeed "
-                   "checkpoint, an "
-                   "llm.c model")
+                   "checkpoint, an llm.c model")
       ->required()
       ->type_name("PATH");
   command
       ->add_option("--model", flags->model,
-                   "Of a DeepSpeed checkpoint: the model's config.json or its folder; without it a "
-                   "config.json in or beside the step's folder")
+                   "Where a DeepSpeed checkpoint's model is described: its config.json, or the "
+                   "folder that holds it; default: a config.json in or beside the step's folder")
       ->type_name("PATH");
-  command->add_option("--to", flags->to, "A new folder; for llmc and fp32 a new file")
+  command->add_option("--to", flags->to, "The new folder; for llmc and fp32 the new file")
       ->required()
       ->type_name("PATH");
   command
       ->add_option_function<std::string>(
           "--format",
           [flags](const std::string& name) { flags->request.format = kFormats.at(name); },
-          "Of the target. Without it: of FILE.bin llmc, of FILE.safetensors fp32, otherwise "
-          "huggingface from a dstrain checkpoint and dstrain from all others")
+          "Format to write. Default: llmc for FILE.bin, fp32 for FILE.safetensors; otherwise "
+          "huggingface where the source is dstrain's, and dstrain for all other sources")
       ->check(CLI::IsMember(kFormats))
       ->type_name("dstrain|huggingface|llmc|fp32");
   command
       ->add_option_function<std::string>(
           "--dtype", [flags](const std::string& name) { flags->request.dtype = kDTypes.at(name); },
-          "Of the parameters; without it as they are")
+          "Precision to write parameters in; default: the source's")
       ->check(CLI::IsMember(kDTypes))
       ->type_name("fp32|bf16|fp16");
   command
       ->add_option("--max-shard-size", flags->max_shard_size,
-                   "Hugging Face: at most so much in one file")
+                   "For Hugging Face: the most that one file may hold")
       ->capture_default_str()
       ->type_name("SIZE");
-  command->add_option("--ranks", flags->request.ranks, "dstrain: over so many files")
+  command
+      ->add_option("--ranks", flags->request.ranks,
+                   "For dstrain: the number of files to divide the checkpoint into")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
   command->add_flag("--json", flags->json, "Print the summary as JSON");
   command->footer(
-      "Formats are recognised by looking. Nothing is overwritten; what is written is read back and "
-      "compared; an interrupted conversion goes on where it was when it is started again.\n"
+      "Formats are recognised by what the files hold. Nothing is overwritten; what is\n"
+      "written is read back and compared; an interrupted conversion goes on where it\n"
+      "was when it is started again.\n"
       "Examples:\n"
       "  dstrain convert-checkpoint --from runs/quickstart --to exported\n"
-      "  dstrain convert-checkpoint --from exported --to start --format dstrain --ranks 4\n"
+      "  dstrain convert-checkpoint --from exported --to start --format dstrain \\\n"
+      "    --ranks 4\n"
       "  dstrain convert-checkpoint --from runs/gpt2 --to gpt2.bin --dtype bf16\n"
-      "  dstrain convert-checkpoint --from deepspeed/global_step400 --model Llama-2-7b --to "
-      "exported "
-      "--format huggingface\n"
-      "  dstrain convert-checkpoint --from runs/gpt2/checkpoints/step-00000400 --to "
-      "weights.safetensors");
+      "  dstrain convert-checkpoint --from deepspeed/global_step400 \\\n"
+      "    --model Llama-2-7b --to exported --format huggingface\n"
+      "  dstrain convert-checkpoint --from runs/gpt2/checkpoints/step-00000400 \\\n"
+      "    --to weights.safetensors");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 

@@ -173,6 +173,7 @@ void add_estimate_memory_command(CLI::App& app, Command& chosen) {
   CLI::App* const command = app.add_subcommand(
       "estimate-memory", "What every rank of a run will hold, to the byte, without the ranks");
   add_estimate_flags(*command, flags->estimate);
+  command->option_defaults()->group("What is printed");
   CLI::Option* const limit = command->add_option(
       "--device-memory", flags->device_memory,
       "What a rank may hold: 80GiB, 80GB, or an accelerator (V100-32GB, A100-80GB, H100, …); says "
@@ -180,11 +181,11 @@ void add_estimate_memory_command(CLI::App& app, Command& chosen) {
   command
       ->add_option(
           "--device", flags->device,
-          "cpu or cuda: whose libraries to count; default: training.device, where \"auto\" "
-          "is cuda with --device-memory and cpu without")
+          "Whose libraries to count; default: training.device, where \"auto\" is cuda with "
+          "--device-memory and cpu without")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   CLI::Option* const matrix = command->add_flag(
-      "--matrix", flags->matrix, "One row for each ZeRO stage and recomputation instead");
+      "--matrix", flags->matrix, "Print one row for each ZeRO stage and recomputation instead");
   CLI::Option* const json = command->add_flag("--json", flags->json, "Print as JSON, in bytes");
   command->add_flag("--csv", flags->csv, "With --matrix: comma-separated, in bytes")
       ->needs(matrix)
@@ -209,10 +210,10 @@ void add_estimate_memory_command(CLI::App& app, Command& chosen) {
   command->footer(
       "Examples:\n"
       "  dstrain estimate-memory configs/gpt2-124m.json --num_gpus 4 --zero 2\n"
-      "  dstrain estimate-memory configs/llama-70b-tp8-pp8.json --num_nodes 8 --num_gpus 8 "
-      "--device-memory H100\n"
-      "  dstrain estimate-memory ~/models/Llama-2-7b --num_gpus 8 --precision bf16 --micro-batch 4 "
-      "--matrix\n"
+      "  dstrain estimate-memory configs/llama-70b-tp8-pp8.json \\\n"
+      "    --num_nodes 8 --num_gpus 8 --device-memory H100\n"
+      "  dstrain estimate-memory ~/models/Llama-2-7b --num_gpus 8 --precision bf16 \\\n"
+      "    --micro-batch 4 --matrix\n"
       "  dstrain estimate-memory configs/gpt2-xl-zero2.json --num_gpus 8 --svg step.svg\n"
       "Exit codes: 0 success, 2 usage or config, 3 does not fit into --device-memory.");
   command->callback([flags, &chosen] { chosen = [flags] { return estimate(*flags); }; });

@@ -253,9 +253,8 @@ void add_generate_command(CLI::App& app, Command& chosen) {
       ->type_name("DIR")
       ->required();
   CLI::Option* const prompt =
-      command->add_option("--prompt", flags->prompt, "What the text goes on from")
-          ->type_name("TEXT");
-  command->add_option("--prompt-file", flags->prompt_file, "The same, from a file")
+      command->add_option("--prompt", flags->prompt, "The text to continue")->type_name("TEXT");
+  command->add_option("--prompt-file", flags->prompt_file, "A file with the text to continue")
       ->type_name("FILE")
       ->excludes(prompt);
   command->add_option("--max-tokens", flags->max_tokens,
@@ -263,14 +262,18 @@ void add_generate_command(CLI::App& app, Command& chosen) {
                                   "positions for",
                                   kDefaultTokens));
   command->add_option("--temperature", flags->sampling.temperature,
-                      "Divides the logits; 0: the likeliest token, always; default 1");
+                      "Divide the logits by this; 0: always take the likeliest token; default 1");
   command->add_option("--top-k", flags->sampling.top_k,
-                      "Draw among so many of the likeliest; 0: all, the default");
-  command->add_option("--top-p", flags->sampling.top_p,
-                      "Draw among the likeliest that together have this probability; default 1");
-  command->add_option("--seed", flags->sampling.seed,
-                      "Another seed, another text; the same, the same; default 1234");
-  command->add_option("--stop", flags->stops, "End before this text; repeatable: before the first")
+                      "Draw among the N likeliest tokens; 0, the default: among all");
+  command->add_option(
+      "--top-p", flags->sampling.top_p,
+      "Draw among the likeliest tokens that together have this probability; default 1");
+  command->add_option(
+      "--seed", flags->sampling.seed,
+      "Start of the random numbers: the same seed draws the same text; default 1234");
+  command
+      ->add_option("--stop", flags->stops,
+                   "End before this text; repeatable: before the first of them")
       ->type_name("TEXT")
       ->allow_extra_args(false);
   command
@@ -278,20 +281,22 @@ void add_generate_command(CLI::App& app, Command& chosen) {
                    "bytes, or a SentencePiece model's file; default: the one that made the run's "
                    "data, or that lies beside the weights")
       ->type_name("bytes|FILE");
-  command->add_option("--dtype", flags->dtype, "Compute in this; default: what the run did")
+  command->add_option("--dtype", flags->dtype, "Precision to compute in; default: the run's")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  command->add_option("--threads", flags->threads, "Default: all cores this process may use");
+  command->add_option(
+      "--threads", flags->threads,
+      "Threads to compute with; default: one for each core that this process may use");
   command->add_flag("--json", flags->json,
-                    "Print one object at the end: text, tokens, what ended it, seconds");
+                    "Print one JSON object at the end: text, tokens, what ended it, seconds");
   command->footer(
       "Examples:\n"
-      "  dstrain generate --checkpoint runs/quickstart --prompt '#include <' --temperature 0.7\n"
-      "  dstrain generate --checkpoint runs/quickstart/checkpoints/step-00000650 --prompt-file "
-      "start.txt --max-tokens 300 --top-p 0.9 --seed 7\n"
-      "  dstrain generate --checkpoint ~/models/TinyLlama --prompt 'The capital of France is' "
-      "--temperature 0 --stop '.' --json\n"
-      "Exit codes: 0 success, 2 usage, 3 does not fit into memory, 5 checkpoint unusable, 130 "
-      "interrupted.");
+      "  dstrain generate --checkpoint runs/quickstart --prompt '#include <'\n"
+      "  dstrain generate --checkpoint runs/quickstart/checkpoints/step-00000650 \\\n"
+      "    --prompt-file start.txt --max-tokens 300 --top-p 0.9 --seed 7\n"
+      "  dstrain generate --checkpoint ~/models/TinyLlama --temperature 0 --stop '.' \\\n"
+      "    --prompt 'The capital of France is' --json\n"
+      "Exit codes: 0 success, 2 usage, 3 does not fit into memory, 5 checkpoint\n"
+      "unusable, 130 interrupted.");
   command->callback([flags, &chosen] {
     chosen = [flags] {
       check_flags(*flags);

@@ -11,9 +11,11 @@
 namespace dstrain {
 namespace {
 
-/// Makes <output_dir>/log.
-std::string make_log_folder(const Config& config) {
-  const std::filesystem::path folder = std::filesystem::path(config.training.output_dir) / "log";
+/// Makes <output_dir>/log, or what the user named instead.
+std::string make_log_folder(const LaunchFlags& flags, const Config& config) {
+  const std::filesystem::path folder =
+      flags.log_folder.empty() ? std::filesystem::path(config.training.output_dir) / "log"
+                               : std::filesystem::path(flags.log_folder);
   std::filesystem::create_directories(folder);
   return folder;
 }
@@ -36,7 +38,7 @@ launcher::JobOutcome run_attempt(const LaunchAttempt& attempt,
                                  HostAccess& access) {
   const Master master = access.choose_master(attempt.hosts);
   const launcher::Job job = make_job(attempt.hosts, master, attempt.run, flags, access);
-  launcher::LogMux log(job, {.folder = make_log_folder(config), .restart = attempt.restart});
+  launcher::LogMux log(job, {.folder = make_log_folder(flags, config), .restart = attempt.restart});
   launcher::Supervisor supervisor(access.loop(), access.spawner_for(attempt.hosts), log,
                                   supervision(flags));
   return supervisor.run(job);

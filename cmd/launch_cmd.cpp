@@ -40,7 +40,7 @@ std::vector<Host> choose_hosts(const LaunchFlags& flags) {
   if (path.empty() && flags.fleet.launcher == HostLauncher::kSlurm) {
     return launcher::filter_hosts(launcher::hosts_of_slurm_allocation(variable_here), flags.filter);
   }
-  if (path.empty() && std::filesystem::exists(kDefaultHostfile)) {
+  if (path.empty() && !flags.peer.standalone && std::filesystem::exists(kDefaultHostfile)) {
     path = kDefaultHostfile;
     spdlog::info("hostfile={}", path);
   }
@@ -84,8 +84,15 @@ int launch_on_fleet(const LaunchFlags& flags,
   return flags.check ? int{kExitSuccess} : run_until_done(flags, config, all_hosts, access);
 }
 
-int launch(const LaunchFlags& flags) {
+void set_up_launch_logging(const LaunchFlags& flags) {
   set_up_logging("[launch] ");
+  if (!flags.log_level.empty()) spdlog::set_level(spdlog::level::from_str(flags.log_level));
+  if (flags.quiet) spdlog::set_level(spdlog::level::err);
+}
+
+int launch(LaunchFlags flags) {
+  set_up_launch_logging(flags);
+  apply_peer_launcher_flags(flags);
   const std::vector<Host> all_hosts = choose_hosts(flags);
   const std::vector<Host> hosts = without_standbys(flags, all_hosts);
   const LoadedConfig config = load_and_resolve(flags.run, count_ranks(hosts));

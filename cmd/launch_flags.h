@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cmd/fleet_options.h"
+#include "cmd/peer_launcher_flags.h"
 #include "cmd/run_flags.h"
 #include "launcher/environment.h"
 #include "launcher/hostfile.h"
@@ -33,8 +34,12 @@ struct LaunchFlags {
   int max_restarts = 0;
   int max_restarts_without_progress = 3;
   bool restart_after_numerical_abort = false;
-  int min_nodes = 0;  ///< 0: all that are chosen
-  int max_nodes = 0;  ///< 0: likewise
+  int min_nodes = 0;       ///< 0: all that are chosen
+  int max_nodes = 0;       ///< 0: likewise
+  std::string log_folder;  ///< empty: log/ of the run's folder
+  std::string log_level;   ///< of the launcher; empty: info, or DSTRAIN_LOG_LEVEL's
+  bool quiet = false;      ///< errors alone
+  PeerLauncherFlags peer;
 };
 
 /// With help and examples.

@@ -1,7 +1,12 @@
 // dstrain: parses the command line, runs the command, and turns what it throws into one sentence
 // and an exit code.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
@@ -9,7 +14,11 @@
 #include <unistd.h>
 
 #include "cmd/command.h"
+#include "cmd/command_table.h"
 #include "cmd/exit_codes.h"
+#include "cmd/flag_spelling.h"
+#include "cmd/help_text.h"
+#include "cmd/peer_launcher_flags.h"
 #include "cmd/version.h"
 #include "engine/spec/config_error.h"
 
@@ -24,12 +33,22 @@ void fill_standard_files() {
   if (fd > STDERR_FILENO) close(fd);
 }
 
-int run(int argc, char** argv) {
-  CLI::App app("Distributed training of transformer language models.", "dstrain");
+/// --help of the program and of every command.
+class Help final : public CLI::FormatterBase {
+ public:
+  std::string make_help(const CLI::App* app,
+                        std::string /*name*/,
+                        CLI::AppFormatMode /*mode*/) const override {
+    return app->get_parent() == nullptr ? dstrain::help_text(dstrain::describe_program(*app))
+                                        : dstrain::help_text(dstrain::describe_command(*app));
+  }
+};
+
+void add_commands(CLI::App& app, dstrain::Command& chosen) {
   app.set_version_flag("--version", dstrain::version_text);
   app.require_subcommand(1);
-  app.footer("Every command explains itself: dstrain COMMAND --help");
-  dstrain::Command chosen;
+  app.formatter(std::make_shared<Help>());
+  app.footer("dstrain help COMMAND says what it takes.");
   dstrain::add_launch_command(app, chosen);
   dstrain::add_train_command(app, chosen);
   dstrain::add_agent_command(app, chosen);
@@ -37,17 +56,31 @@ int run(int argc, char** argv) {
   dstrain::add_prepare_data_command(app, chosen);
   dstrain::add_convert_checkpoint_command(app, chosen);
   dstrain::add_generate_command(app, chosen);
-  if (argc > 1 && argv[1][0] != '-') {
-    const auto is_meant = [&](const CLI::App* command) { return command->check_name(argv[1]); };
-    if (app.get_subcommands(is_meant).empty()) {
-      throw dstrain::ConfigError(
-          fmt::format("there is no command \"{}\"; dstrain --help lists them", argv[1]));
+  dstrain::add_help_command(app, chosen);
+  dstrain::add_completion_command(app, chosen);
+  dstrain::add_man_command(app, chosen);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Distributed training of transformer language models.", "dstrain");
+  dstrain::Command chosen;
+  add_commands(app, chosen);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && !arguments.front().starts_with('-')) {
+    const dstrain::ProgramTable program = dstrain::describe_program(app);
+    const dstrain::CommandRow& command = dstrain::find_command(program, arguments.front());
+    if (command.name == "launch" || command.name == "train") {
+      arguments = dstrain::without_deepspeed_switch(std::move(arguments));
     }
+    arguments = dstrain::spell_flags(command, arguments);
   }
+  std::reverse(arguments.begin(), arguments.end());  // which CLI11 takes from the end
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? dstrain::kExitSuccess : dstrain::kExitUsage;
+    throw dstrain::ConfigError(dstrain::sentence_of(error, app));
   }
   return chosen();
 }

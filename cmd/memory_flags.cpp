@@ -128,6 +128,7 @@ void add_estimate_flags(CLI::App& command, EstimateFlags& flags) {
   add_run_flags(command, flags.run);
   command.get_option("CONFIG")->description(
       "The run's JSON file; or a Hugging Face model's config.json, or the folder that holds it");
+  command.option_defaults()->group("Instead of --set");
   command.add_option("--zero", flags.zero, "zero_optimization.stage, 0 to 3");
   command.add_option("--micro-batch", flags.micro_batch,
                      "train_micro_batch_size_per_gpu: sequences that a rank computes at once; a "
@@ -146,18 +147,23 @@ void add_estimate_flags(CLI::App& command, EstimateFlags& flags) {
   command.add_flag_function(  // add_flag would write false where there is none
       "--sequence-parallel,!--no-sequence-parallel",
       [&flags](std::int64_t count) { flags.sequence_parallel = count > 0; },
-      "tensor_parallel.sequence_parallel: they share what lies between the matrices");
+      "tensor_parallel.sequence_parallel: ranks of a tensor-parallel group also share what lies "
+      "between the matrices");
   command.add_option("--pipeline", flags.pipeline, "pipeline.stages");
-  command.add_option("--recompute", flags.recompute,
-                     "activation_checkpointing.granularity: none, selective or full");
+  command.add_option("--recompute", flags.recompute, "activation_checkpointing.granularity")
+      ->type_name("none|selective|full");
   command.add_option("--optimizer", flags.optimizer,
                      "optimizer.type, with its default parameters if the file has another");
-  command.add_option("-H,--hostfile", flags.hostfile,
-                     "Lines \"HOST slots=N\", one rank a slot; no host is contacted");
-  command.add_option("--num_nodes,--num-nodes", flags.hosts.num_nodes,
-                     "So many hosts, 1 by default; of a hostfile the first");
-  command.add_option("--num_gpus,--num-gpus,--num_accelerators", flags.hosts.num_gpus,
-                     "So many ranks on each host, 1 by default; of a hostfile its first slots");
+  command.option_defaults()->group("Hosts");
+  command
+      .add_option("-H,--hostfile", flags.hostfile,
+                  "Lines \"HOST slots=N\", one rank a slot; no host is contacted")
+      ->type_name("FILE");
+  command.add_option("--num_nodes", flags.hosts.num_nodes,
+                     "Number of hosts, 1 by default; with a hostfile: only its first N");
+  command.add_option(
+      "--num_gpus,--num_accelerators", flags.hosts.num_gpus,
+      "Ranks on each host, 1 by default; with a hostfile: each host's first N slots");
 }
 
 std::vector<std::string> to_overrides(const EstimateFlags& flags) {

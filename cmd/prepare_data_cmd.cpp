@@ -140,8 +140,8 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
   PrepareOptions& options = flags->options;
   CLI::App* const command =
       app.add_subcommand("prepare-data",
-                         "Text files to token files: OUTPUT/train and, by whole "
-                         "files, OUTPUT/validation (.bin and .idx)");
+                         "Text files to token files: OUTPUT/train and, by whole files, "
+                         "OUTPUT/validation (.bin and .idx)");
   command->add_option("--input", options.input, "Files, and folders with all that is below them")
       ->required()
       ->type_name("PATH")
@@ -150,8 +150,9 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       ->required()
       ->type_name("PREFIX");
   auto* const tokenizer =
-      command->add_option("--tokenizer", options.tokenizer, "bytes, or sentencepiece:MODEL")
-          ->capture_default_str();
+      command->add_option("--tokenizer", options.tokenizer, "What makes tokens of text")
+          ->capture_default_str()
+          ->type_name("bytes|sentencepiece:FILE");
   command
       ->add_option("--train-sentencepiece", options.train_sentencepiece,
                    "Make a SentencePiece model of N pieces first, of up to 16 MiB of the text, as "
@@ -168,19 +169,24 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
           ->type_name("FRACTION");
   command
       ->add_option("--validation-input", options.validation_input,
-                   "Take these for validation instead, and all of --input for training")
+                   "Files for validation; all of --input is then for training")
       ->type_name("PATH")
       ->expected(1, CLI::detail::expected_max_vector_size)
       ->excludes(validation);
-  command->add_option("--seed", options.seed, "Of the choice of validation files")
+  command
+      ->add_option("--seed", options.seed,
+                   "Start of the random numbers that choose validation files")
       ->capture_default_str();
-  command->add_option("--extensions", flags->extensions, "Only files called so: .h,.hpp (or all)")
+  command
+      ->add_option("--extensions", flags->extensions,
+                   "Only files whose names end in one of these, as .h,.hpp; default: all")
       ->delimiter(',')
       ->type_name("LIST");
   command
       ->add_option("--exclude", options.exclude,
-                   "Leave out what is called so: '*.gz,third_party'; a pattern with a slash is of "
-                   "the path below the folder named, 'docs/*.html'")
+                   "Leave out files and folders of these names, as '*.gz,third_party'; a pattern "
+                   "with a slash is matched against the path below the folder named, as "
+                   "'docs/*.html'")
       ->delimiter(',')
       ->type_name("PATTERN");
   command
@@ -190,7 +196,8 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       ->type_name("LIST");
   command->add_flag("--deduplicate,!--no-deduplicate", options.deduplicate,
                     "Skip files equal to an earlier one (on unless --no-deduplicate)");
-  command->add_option("--threads", options.threads, "For SentencePiece; 0: all cores")
+  command
+      ->add_option("--threads", options.threads, "Threads for SentencePiece; 0: one for each core")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
   command->add_flag("--overwrite", options.overwrite, "Replace an earlier output");
@@ -200,12 +207,13 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       "archives, compressed files, Parquet, PDF and the like are refused: what they hold is not "
       "read yet. Every file is one document.\nExamples:\n"
       "  dstrain prepare-data --input /usr/include --output data/headers\n"
-      "  dstrain prepare-data --input src docs --output data/code --extensions .cpp,.h,.md "
-      "--train-sentencepiece 8000\n"
-      "  dstrain prepare-data --input src --output data/code --exclude '*.gz,vendor' --as-text "
-      "json\n"
-      "  dstrain prepare-data --input train.txt --validation-input valid.txt --output data/stories "
-      "--tokenizer sentencepiece:tokenizer.model --append-eod 2");
+      "  dstrain prepare-data --input src docs --output data/code \\\n"
+      "    --extensions .cpp,.h,.md --train-sentencepiece 8000\n"
+      "  dstrain prepare-data --input src --output data/code --exclude '*.gz,vendor' \\\n"
+      "    --as-text json\n"
+      "  dstrain prepare-data --input train.txt --validation-input valid.txt \\\n"
+      "    --output data/stories --tokenizer sentencepiece:tokenizer.model \\\n"
+      "    --append-eod 2");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 

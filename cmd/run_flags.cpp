@@ -5,10 +5,13 @@
 namespace dstrain {
 
 void add_run_flags(CLI::App& command, RunFlags& flags) {
-  command.add_option("CONFIG", flags.config, "The run's JSON file")->required();
+  command.add_option("CONFIG,--deepspeed_config", flags.config, "The run's JSON file")
+      ->required()
+      ->type_name("FILE");
+  command.option_defaults()->group("Run");
   command
       .add_option("--set", flags.overrides,
-                  "Override a value of the config: --set optimizer.params.lr=1e-4; repeatable")
+                  "Override a value of the config, as --set optimizer.params.lr=1e-4; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command.add_flag("--allow-unknown-keys", flags.allow_unknown_keys,

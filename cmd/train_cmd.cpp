@@ -156,9 +156,10 @@ void add_train_command(CLI::App& app, Command& chosen) {
   command->footer(
       "Examples:\n"
       "  dstrain train configs/quickstart.json\n"
-      "  srun -n 4 dstrain train CONFIG        with MASTER_ADDR, MASTER_PORT, DSTRAIN_TOKEN "
-      "exported\n"
-      "  mpirun -n 4 -x MASTER_ADDR -x MASTER_PORT -x DSTRAIN_TOKEN dstrain train CONFIG\n"
+      "  export MASTER_ADDR=… MASTER_PORT=… DSTRAIN_TOKEN=…\n"
+      "  srun -n 4 dstrain train CONFIG\n"
+      "  mpirun -n 4 -x MASTER_ADDR -x MASTER_PORT -x DSTRAIN_TOKEN \\\n"
+      "    dstrain train CONFIG\n"
       "  DSTRAIN_TOKEN=… torchrun --nproc-per-node 4 --no-python dstrain train CONFIG");
   command->callback([flags, &chosen] { chosen = [flags] { return train(*flags); }; });
 }
