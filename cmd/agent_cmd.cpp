@@ -24,6 +24,7 @@
 #include "cmd/logging.h"
 #include "cmd/rank_env.h"
 #include "engine/spec/config_error.h"
+#include "kernels/core/usable_cores.h"
 #include "kernels/cpu/memory_info.h"
 #include "launcher/agent.h"
 #include "launcher/agent_dial.h"
@@ -83,10 +84,13 @@ int serve(const std::string& connect) {
   // that it is gone, unless something else holds that open.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   asio::io_context loop;
+  const UsableCores cores = usable_cores();
   Channel channel = connect.empty() ? standard_channel() : dialled_channel(loop, connect);
   launcher::Agent agent(loop, std::move(channel.in), std::move(channel.out),
                         {.version = own_version(),
                          .build_id = own_build_id(),
+                         .cores = cores.ids,
+                         .num_usable_cores = cores.count(),
                          .available_memory_bytes = read_memory_info().available_bytes,
                          .hash_file = hash_of_file,
                          .look_at_gpus = gpus_here});

@@ -21,11 +21,11 @@
 #include "cmd/memory_report.h"
 #include "cmd/memory_svg.h"
 #include "cmd/memory_table.h"
+#include "cmd/rank_threads.h"
 #include "engine/plan/compatible_estimates.h"
 #include "engine/plan/published_memory.h"
 #include "engine/spec/config_error.h"
 #include "engine/train/memory_estimate.h"
-#include "launcher/local_host.h"
 
 namespace dstrain {
 namespace {
@@ -66,8 +66,7 @@ EstimatedDevice choose_device(const Flags& flags, const Config& config, const Ho
                          .ranks_per_host = hosts.most_ranks};
   if (config.training.device == DeviceChoice::kAuto) device.cuda = !flags.device_memory.empty();
   if (!flags.device.empty()) device.cuda = flags.device == "cuda";
-  const auto cores = static_cast<int>(launcher::usable_cores().size());
-  device.threads = std::max(1, cores / hosts.most_ranks);
+  device.threads = estimated_threads(config, hosts.most_ranks);
   return device;
 }
 

@@ -38,9 +38,11 @@ Master FleetAccess::choose_master(const std::vector<launcher::Host>& hosts) {
 }
 
 Machine FleetAccess::machine_of(const std::string& host) const {
+  const launcher::AgentHello& hello = fleet_.agent_of(host).hello();
   const bool is_own = launcher::is_this_machine(host);
   return {.id = is_own ? "" : host,
-          .cores = fleet_.agent_of(host).hello().cores,
+          .cores = hello.cores,
+          .num_usable_cores = hello.num_usable_cores,
           .inherits_environment = is_own};
 }
 

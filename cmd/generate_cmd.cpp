@@ -23,6 +23,7 @@
 #include "cmd/exit_codes.h"
 #include "cmd/logging.h"
 #include "cmd/memory_table.h"
+#include "cmd/rank_threads.h"
 #include "cmd/stop_signal.h"
 #include "engine/checkpoint/weights_source.h"
 #include "engine/data/disk_error.h"
@@ -183,7 +184,8 @@ int generate(const Flags& flags) {
                                              .compute = compute_dtype(flags, run, *weights.tensors),
                                              .positions = length + request.max_tokens,
                                              .chunk_tokens = std::min(length, kPromptChunk)});
-  Backend backend = make_cpu_backend(flags.threads);
+  Backend backend = make_cpu_backend(
+      flags.threads > 0 ? flags.threads : omp_num_threads(process_environment).value_or(0));
   spdlog::info("checkpoint={} model_type={} compute={} tokenizer={} device=\"{}\"",
                weights.path.string(), model.model_type, name_of(plan.shape.compute), found.name,
                backend.device->description());
@@ -283,9 +285,9 @@ void add_generate_command(CLI::App& app, Command& chosen) {
       ->type_name("bytes|FILE");
   command->add_option("--dtype", flags->dtype, "Precision to compute in; default: the run's")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  command->add_option(
-      "--threads", flags->threads,
-      "Threads to compute with; default: one for each core that this process may use");
+  command->add_option("--threads", flags->threads,
+                      "Threads to compute with; default: OMP_NUM_THREADS, or one for each core "
+                      "that this process may use");
   command->add_flag("--json", flags->json,
                     "Print one JSON object at the end: text, tokens, what ended it, seconds");
   command->footer(

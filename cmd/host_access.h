@@ -27,6 +27,7 @@ struct Master {
 struct Machine {
   std::string id;
   std::vector<int> cores;            ///< for ranks, neighbours together
+  int num_usable_cores = 0;          ///< of them at a time: fewer where a container's quota says so
   bool inherits_environment = true;  ///< ranks have all of the launcher's variables
 };
 

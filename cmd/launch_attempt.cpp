@@ -37,7 +37,8 @@ launcher::JobOutcome run_attempt(const LaunchAttempt& attempt,
                                  const Config& config,
                                  HostAccess& access) {
   const Master master = access.choose_master(attempt.hosts);
-  const launcher::Job job = make_job(attempt.hosts, master, attempt.run, flags, access);
+  const launcher::Job job =
+      make_job(attempt.hosts, master, attempt.run, config.training, flags, access);
   launcher::LogMux log(job, {.folder = make_log_folder(flags, config), .restart = attempt.restart});
   launcher::Supervisor supervisor(access.loop(), access.spawner_for(attempt.hosts), log,
                                   supervision(flags));

@@ -14,6 +14,7 @@
 #include "cmd/memory_check.h"
 #include "cmd/memory_report.h"
 #include "cmd/preflight.h"
+#include "cmd/rank_threads.h"
 #include "engine/train/memory_estimate.h"
 #include "kernels/cpu/memory_info.h"
 #include "launcher/errors.h"
@@ -40,8 +41,7 @@ EstimatedDevice device_of(const Config& config, const std::vector<Host>& hosts) 
       .cuda = config.training.device == DeviceChoice::kCuda, .threads = 1, .ranks_per_host = 1};
   for (const Host& host : hosts)
     device.ranks_per_host = std::max(device.ranks_per_host, static_cast<int>(host.slots.size()));
-  const auto cores = static_cast<int>(launcher::usable_cores().size());
-  device.threads = std::max(1, cores / device.ranks_per_host);
+  device.threads = estimated_threads(config, device.ranks_per_host);
   return device;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 
 #include "cmd/job_secret.h"
 #include "cmd/rank_env.h"
+#include "cmd/rank_threads.h"
 #include "launcher/environment.h"
 #include "launcher/local_host.h"
 
@@ -31,21 +33,38 @@ int collective_timeout_s(const LaunchFlags& flags) {
 /// Shares the cores of each machine out among all ranks that run there, in their order.
 class CoreShares {
  public:
-  CoreShares(const std::vector<Host>& hosts, const HostAccess& access) {
+  struct Share {
+    int threads = 1;
+    std::vector<int> cores{};  ///< that it runs on; empty: on all that there are
+  };
+
+  /// `threads`: of each rank, where somebody said.
+  CoreShares(const std::vector<Host>& hosts, const HostAccess& access, std::optional<int> threads)
+      : threads_(threads) {
     for (const Host& host : hosts) {
       const Machine machine = access.machine_of(host.name);
-      counts_[machine.id] += static_cast<int>(host.slots.size());
-      if (counts_[machine.id] > static_cast<int>(machine.cores.size())) {
-        spdlog::warn("{}: ranks={} cores={}: ranks will take turns on the cores", host.name,
-                     counts_[machine.id], machine.cores.size());
+      const int ranks = counts_[machine.id] += static_cast<int>(host.slots.size());
+      if (ranks * threads_.value_or(1) > machine.num_usable_cores) {
+        spdlog::warn("{}: ranks={}{} cores={}: {} will take turns on the cores", host.name, ranks,
+                     threads_ ? fmt::format(" threads={}", *threads_) : "",
+                     machine.num_usable_cores, threads_ ? "threads" : "ranks");
       }
     }
   }
-  std::vector<int> next(const Machine& machine) {
-    return launcher::share_of_cores(machine.cores, given_[machine.id]++, counts_.at(machine.id));
+  /// Threads that have no cores of their own take turns on all of them. So they do where a quota
+  /// leaves fewer than there are: other containers would be given the same first ones.
+  Share next(const Machine& machine) {
+    const int ranks = counts_.at(machine.id);
+    const int index = given_[machine.id]++;
+    const auto cores = static_cast<int>(machine.cores.size());
+    const int threads = threads_.value_or(share_of_threads(machine.num_usable_cores, index, ranks));
+    const bool is_crowded = threads_ && *threads_ > std::max(1, cores / ranks);
+    if (is_crowded || machine.num_usable_cores < cores) return {.threads = threads};
+    return {.threads = threads, .cores = launcher::share_of_cores(machine.cores, index, ranks)};
   }
 
  private:
+  std::optional<int> threads_;
   std::map<std::string, int> counts_;  // of ranks, by machine
   std::map<std::string, int> given_;
 };
@@ -58,6 +77,12 @@ std::optional<std::string> own_variable(const std::string& name) {
 launcher::Variables interface_variables(const LaunchFlags& flags) {
   if (flags.interface.empty()) return {};
   return {{"NCCL_SOCKET_IFNAME", flags.interface}, {"GLOO_SOCKET_IFNAME", flags.interface}};
+}
+
+std::optional<std::string> value_of(const launcher::Variables& variables, std::string_view name) {
+  const auto last = std::find_if(variables.rbegin(), variables.rend(),
+                                 [&](const auto& variable) { return variable.first == name; });
+  return last == variables.rend() ? std::nullopt : std::optional(last->second);
 }
 
 void append(launcher::Variables& variables, const launcher::Variables& more) {
@@ -76,11 +101,17 @@ int count_ranks(const std::vector<Host>& hosts) {
 launcher::Job make_job(const std::vector<Host>& hosts,
                        const Master& master,
                        const RunFlags& run,
+                       const TrainingConfig& training,
                        const LaunchFlags& flags,
                        const HostAccess& access) {
-  CoreShares shares(hosts, access);
   const launcher::Variables asked = launcher::asked_variables(flags.environment, own_variable);
   const launcher::Variables passed = launcher::passed_variables(launcher::own_variables());
+  const ThreadWish wish = thread_wish(training, [&](const char* name) {
+    const std::optional<std::string> value = value_of(asked, name);
+    return value ? value : process_environment(name);
+  });
+  if (const auto notice = wish.notice()) spdlog::info("{}", *notice);
+  CoreShares shares(hosts, access, wish.threads());
   std::vector<std::string> argv = {"dstrain", "train"};
   const std::vector<std::string> run_arguments = to_arguments(run);
   argv.insert(argv.end(), run_arguments.begin(), run_arguments.end());
@@ -103,24 +134,27 @@ launcher::Job make_job(const std::vector<Host>& hosts,
     env.local_size = static_cast<int>(host.slots.size());
     for (env.local_rank = 0; env.local_rank < env.local_size; ++env.local_rank) {
       env.listen_address = env.rank == 0 && master.is_own_address ? master.address : "";
-      const std::vector<int> share = shares.next(machine);
-      env.threads = std::max(1, static_cast<int>(share.size()));
+      const CoreShares::Share share = shares.next(machine);
+      env.threads = share.threads;
       launcher::Variables variables;
       if (!machine.inherits_environment) variables = passed;
       append(variables, interface_variables(flags));
       append(variables, asked);
       append(variables, to_env(env));
-      job.processes.push_back(
-          {.host = host.name,
-           .rank = env.rank,
-           .local_rank = env.local_rank,
-           .executable = "/proc/self/exe",  // the same build, also if replaced
-           .argv = argv,
-           .environment = std::move(variables),
-           // The cores are shared out here; nothing else may bind threads.
-           .unset = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"},
-           .cores = share,
-           .working_folder = std::filesystem::current_path()});
+      // The cores are shared out here; nothing else may bind threads.
+      std::vector<std::string> unset = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
+                                        "KMP_AFFINITY"};
+      // What the launcher or the agent has set for its ranks would have the last word.
+      if (value_of(variables, "OMP_WAIT_POLICY")) unset.emplace_back("GOMP_SPINCOUNT");
+      job.processes.push_back({.host = host.name,
+                               .rank = env.rank,
+                               .local_rank = env.local_rank,
+                               .executable = "/proc/self/exe",  // the same build, also if replaced
+                               .argv = argv,
+                               .environment = std::move(variables),
+                               .unset = std::move(unset),
+                               .cores = share.cores,
+                               .working_folder = std::filesystem::current_path()});
       ++env.rank;
     }
     ++env.cross_rank;

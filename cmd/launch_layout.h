@@ -5,6 +5,7 @@
 
 #include "cmd/host_access.h"
 #include "cmd/launch_flags.h"
+#include "engine/spec/config.h"
 #include "launcher/hostfile.h"
 #include "launcher/job.h"
 
@@ -13,10 +14,11 @@ namespace dstrain {
 int count_ranks(const std::vector<launcher::Host>& hosts);
 
 /// One rank a slot, in the order of the hosts, with a secret of their own. `run` is what each of
-/// them trains.
+/// them trains, `training` what the config says of that.
 launcher::Job make_job(const std::vector<launcher::Host>& hosts,
                        const Master& master,
                        const RunFlags& run,
+                       const TrainingConfig& training,
                        const LaunchFlags& flags,
                        const HostAccess& access);
 

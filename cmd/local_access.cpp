@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/core/usable_cores.h"
 #include "launcher/local_host.h"
 
 namespace dstrain {
@@ -24,7 +25,11 @@ Master LocalAccess::choose_master(const std::vector<launcher::Host>& hosts) {
 }
 
 Machine LocalAccess::machine_of(const std::string& /*host*/) const {
-  return {.id = "", .cores = launcher::usable_cores(), .inherits_environment = true};
+  const UsableCores cores = usable_cores();
+  return {.id = "",
+          .cores = cores.ids,
+          .num_usable_cores = cores.count(),
+          .inherits_environment = true};
 }
 
 }  // namespace dstrain

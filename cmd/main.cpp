@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cmd/command.h"
@@ -21,6 +23,7 @@
 #include "cmd/peer_launcher_flags.h"
 #include "cmd/version.h"
 #include "engine/spec/config_error.h"
+#include "kernels/cpu/brief_spinning.h"
 
 namespace {
 
@@ -31,6 +34,16 @@ void fill_standard_files() {
     fd = open("/dev/null", O_RDWR);
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd > STDERR_FILENO) close(fd);
+}
+
+void choose_how_threads_wait(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "train" || command == "generate") {
+    dstrain::spin_briefly(argv);
+  } else {
+    dstrain::let_children_spin_briefly();
+  }
+  prctl(PR_SET_NAME, "dstrain");  // in lists of processes; what starts from /proc/self/exe is "exe"
 }
 
 /// --help of the program and of every command.
@@ -89,6 +102,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   fill_standard_files();
+  choose_how_threads_wait(argc, argv);
   std::signal(SIGPIPE, SIG_IGN);  // a reader that left is an error of write(), not a death
   try {
     return run(argc, argv);

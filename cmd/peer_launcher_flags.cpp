@@ -13,8 +13,8 @@
 
 #include "cmd/host_gpus.h"
 #include "cmd/launch_flags.h"
+#include "kernels/core/usable_cores.h"
 #include "launcher/errors.h"
-#include "launcher/local_host.h"
 
 namespace dstrain {
 namespace {
@@ -118,7 +118,7 @@ void apply_nproc_per_node(LaunchFlags& flags) {
   if (text == "gpu" || (text == "auto" && gpus.error.empty())) {
     count = static_cast<int>(gpus.gpus.size());
   } else if (text == "cpu" || text == "auto") {
-    count = static_cast<int>(launcher::usable_cores().size());
+    count = num_usable_cores();
     // In front, so that the user's own --set counts.
     flags.run.overrides.insert(flags.run.overrides.begin(), "training.device=cpu");
   } else if (!text.empty() && (text.front() < '0' || text.front() > '9')) {

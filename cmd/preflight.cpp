@@ -156,7 +156,7 @@ HostReport report_on(const Fleet& fleet, const Host& host) {
   const launcher::AgentHost* const agent = fleet.agent_if_serving(host.name);
   if (agent == nullptr) return report;
   report.address = fleet.address_of(host.name);
-  report.cores = static_cast<int>(agent->hello().cores.size());
+  report.cores = agent->hello().num_usable_cores;
   report.available_memory_bytes = agent->hello().available_memory_bytes;
   report.clock_ahead_s = std::chrono::duration<double>(agent->clock_offset()).count();
   return report;

@@ -19,13 +19,14 @@
 #include "cmd/logging.h"
 #include "cmd/own_address.h"
 #include "cmd/rank_env.h"
+#include "cmd/rank_threads.h"
 #include "cmd/run_flags.h"
 #include "cmd/status_recorder.h"
 #include "cmd/stop_signal.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/tcp_store.h"
 #include "engine/train/run_training.h"
-#include "launcher/local_host.h"
+#include "kernels/core/usable_cores.h"
 
 namespace dstrain {
 namespace {
@@ -89,14 +90,17 @@ Meeting meet(const RankEnv& env) {
   return meeting;
 }
 
-/// Where nobody said how many, and nobody has given each rank its own cores, the ranks of a host
-/// share them: torchrun and a plain mpirun do neither.
+/// Of this rank; rank 0 tells what is worth telling.
 int threads_of(const RankEnv& env, const TrainingConfig& training) {
-  if (training.threads) return static_cast<int>(*training.threads);
-  const auto usable = static_cast<int>(launcher::usable_cores().size());
-  const bool is_bound = usable < sysconf(_SC_NPROCESSORS_ONLN);
-  if (env.threads > 0 || env.local_size == 1 || is_bound) return env.threads;
-  return std::max(1, usable / env.local_size);
+  const RankThreads threads =
+      rank_threads(env, thread_wish(training, process_environment), usable_cores(),
+                   static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+  if (env.rank == 0) {
+    for (const std::string& notice : threads.notices)
+      spdlog::info("{}", notice);
+    if (threads.warning) spdlog::warn("{}", *threads.warning);
+  }
+  return threads.number;
 }
 
 /// The address by which the other ranks reach this one.

@@ -52,7 +52,8 @@ bool Agent::run() {
       .build_id = options_.build_id,
       .hostname = own_hostname(),
       .pid = getpid(),
-      .cores = usable_cores(),
+      .cores = options_.cores,
+      .num_usable_cores = options_.num_usable_cores,
       .available_memory_bytes = options_.available_memory_bytes,
       .wall_clock_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count()});
   writing_ += queue_.take();

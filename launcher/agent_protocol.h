@@ -28,7 +28,7 @@
 namespace dstrain::launcher {
 
 /// Changes with every change of a message.
-constexpr std::uint32_t kAgentProtocol = 2;
+constexpr std::uint32_t kAgentProtocol = 3;
 /// The agent's first bytes.
 constexpr std::string_view kAgentPreamble("\0dstrain agent\n", 15);
 constexpr std::size_t kMaxPayloadBytes = 1 << 20;
@@ -122,11 +122,14 @@ struct AgentHello {
   std::string hostname{};
   std::int64_t pid = 0;
   std::vector<int> cores{};  ///< that ranks may use, neighbours together
+  std::int32_t num_usable_cores =
+      1;  ///< of them at a time: fewer where a container's quota says so
   std::int64_t available_memory_bytes = 0;
   std::int64_t wall_clock_us = 0;  ///< since 1970
   template <typename Wire>
   void pass_fields(Wire& wire) {
-    wire(protocol, version, build_id, hostname, pid, cores, available_memory_bytes, wall_clock_us);
+    wire(protocol, version, build_id, hostname, pid, cores, num_usable_cores,
+         available_memory_bytes, wall_clock_us);
   }
 };
 

@@ -1,6 +1,5 @@
 #include "launcher/local_host.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -9,14 +8,12 @@
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <tuple>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <sched.h>
 #include <strings.h>
 #include <unistd.h>
 
@@ -207,40 +204,6 @@ std::uint16_t pick_free_port(const std::string& address) {
 
 void require_free_port(const std::string& address, std::uint16_t port) {
   listen_on(address, port);
-}
-
-namespace {
-
-/// One number of /sys/devices/system/cpu/cpuN/topology; 0 where there is none.
-int topology_number(int cpu, const char* name) {
-  int number = 0;
-  std::ifstream(fmt::format("/sys/devices/system/cpu/cpu{}/topology/{}", cpu, name)) >> number;
-  return number;
-}
-
-}  // namespace
-
-std::vector<int> usable_cores() {
-  // The kernel's mask may be wider than cpu_set_t's 1024 cores.
-  std::vector<int> cores;
-  for (int limit = 1024; limit <= 1 << 20 && cores.empty(); limit *= 4) {
-    const size_t bytes = CPU_ALLOC_SIZE(limit);
-    std::vector<unsigned long> mask(bytes / sizeof(unsigned long));
-    auto* const set = reinterpret_cast<cpu_set_t*>(mask.data());
-    if (sched_getaffinity(0, bytes, set) != 0) continue;
-    for (int cpu = 0; cpu < limit; ++cpu) {
-      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set)) cores.push_back(cpu);
-    }
-  }
-  std::vector<std::tuple<int, int, int>> places;
-  for (const int cpu : cores) {
-    places.emplace_back(topology_number(cpu, "physical_package_id"),
-                        topology_number(cpu, "core_id"), cpu);
-  }
-  std::sort(places.begin(), places.end());
-  std::transform(places.begin(), places.end(), cores.begin(),
-                 [](const auto& place) { return std::get<2>(place); });
-  return cores;
 }
 
 std::vector<int> share_of_cores(const std::vector<int>& cores, int index, int count) {

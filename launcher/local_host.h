@@ -33,8 +33,6 @@ std::uint16_t pick_free_port(const std::string& address);
 /// Throws PreflightError if `address`:`port` cannot be listened on.
 void require_free_port(const std::string& address, std::uint16_t port);
 
-/// The cores that this process may run on, neighbours together: by package, then core, then thread.
-std::vector<int> usable_cores();
 /// Share number `index` of `count`: as equal as they can be, without overlap; with more shares than
 /// cores, one core each, in turn.
 std::vector<int> share_of_cores(const std::vector<int>& cores, int index, int count);

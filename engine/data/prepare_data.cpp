@@ -20,8 +20,8 @@
 #include "engine/data/split_files.h"
 #include "engine/data/text_reader.h"
 #include "engine/data/tokenizer.h"
-#include "engine/data/usable_cores.h"
 #include "engine/spec/config_error.h"
+#include "kernels/core/usable_cores.h"
 
 namespace dstrain {
 namespace {

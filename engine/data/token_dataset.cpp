@@ -9,9 +9,9 @@
 
 #include "engine/data/id_range.h"
 #include "engine/data/token_file_format.h"
-#include "engine/data/usable_cores.h"
 #include "engine/spec/config_error.h"
 #include "kernels/core/check.h"
+#include "kernels/core/usable_cores.h"
 
 namespace dstrain {
 namespace {

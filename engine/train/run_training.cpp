@@ -4,23 +4,16 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <spdlog/spdlog.h>
 
 #include "engine/train/engine.h"
 #include "engine/train/library_overhead.h"
 #include "engine/train/rank_device.h"
 #include "engine/train/trainer.h"
+#include "kernels/core/usable_cores.h"
 
 namespace dstrain {
 namespace {
-
-/// As many as this process may run on.
-int available_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
@@ -29,7 +22,7 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 TrainResult run_training(const LoadedConfig& config,
                          Rendezvous& rendezvous,
                          const TrainOptions& options) {
-  const int threads = options.threads > 0 ? options.threads : available_cores();
+  const int threads = options.threads > 0 ? options.threads : num_usable_cores();
   const RunPlan plan =
       make_run_plan(config.config, rendezvous.world_size(), rendezvous.world_rank());
   RankDevice device = make_rank_device(config.config, plan, threads, rendezvous, options);

@@ -1,8 +1,7 @@
 #include "kernels/cpu/cpu_backend.h"
 
-#include <omp.h>
-
 #include "kernels/core/check.h"
+#include "kernels/core/usable_cores.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_ops.h"
 
@@ -14,7 +13,7 @@ Backend make_cpu_backend(int threads) {
 
 Backend make_cpu_backend(int threads, CpuIsa isa) {
   check(threads >= 0, "a CPU backend with {} threads", threads);
-  const int team = threads == 0 ? omp_get_num_procs() : threads;
+  const int team = threads == 0 ? num_usable_cores() : threads;
   return {.device = std::make_unique<CpuDevice>(team, isa),
           .ops = std::make_unique<CpuOps>(team, isa)};
 }

@@ -7,6 +7,8 @@
 #include <optional>
 #include <sstream>
 
+#include "kernels/core/cgroups.h"
+
 namespace dstrain {
 namespace {
 
@@ -47,51 +49,17 @@ constexpr CgroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes"
                                 "total_inactive_file"};
 constexpr CgroupFiles kVersion2{"memory.max", "memory.current", "inactive_file"};
 
-/// Applies the limits of `group` and of the groups above it, up to `top`.
-void apply_limits(fs::path group, const fs::path& top, const CgroupFiles& names, MemoryInfo& info) {
-  while (true) {
-    const auto limit = number_in(group / names.limit);
-    const auto usage = number_in(group / names.usage);
-    if (limit && *limit < info.total_bytes) {
-      info.total_bytes = *limit;
-    }
-    if (limit && usage && *limit < INT64_MAX / 2) {
-      const std::int64_t used = std::max<std::int64_t>(
-          0, *usage - number_after(group / "memory.stat", names.reclaimable));
-      info.available_bytes = std::clamp<std::int64_t>(*limit - used, 0, info.available_bytes);
-    }
-    if (group == top || !group.has_relative_path()) {
-      return;
-    }
-    group = group.parent_path();
+void apply_limits(const CgroupFolder& group, MemoryInfo& info) {
+  const CgroupFiles& names = group.is_version1 ? kVersion1 : kVersion2;
+  const auto limit = number_in(group.path / names.limit);
+  const auto usage = number_in(group.path / names.usage);
+  if (limit && *limit < info.total_bytes) {
+    info.total_bytes = *limit;
   }
-}
-
-/// Lines of /proc/self/cgroup are "number:controllers:/path"; version 2 has no controllers.
-void apply_cgroups(const fs::path& root, MemoryInfo& info) {
-  std::ifstream in(root / "proc/self/cgroup");
-  std::string line;
-  while (std::getline(in, line)) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) {
-      continue;
-    }
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool version1 = controllers.find("memory") != std::string::npos;
-    if (!version1 && !controllers.empty()) {
-      continue;
-    }
-    const fs::path top = root / (version1 ? "sys/fs/cgroup/memory" : "sys/fs/cgroup");
-    // Inside a container the path may not exist below the mount, which then is the group itself.
-    const fs::path below = top / fs::path(line.substr(second + 1)).relative_path();
-    std::error_code ignored;
-    const fs::path group = fs::exists(below, ignored) ? below : top;
-    fs::path clean = group.lexically_normal();
-    if (!clean.has_filename()) {
-      clean = clean.parent_path();
-    }
-    apply_limits(clean, top.lexically_normal(), version1 ? kVersion1 : kVersion2, info);
+  if (limit && usage && *limit < INT64_MAX / 2) {
+    const std::int64_t used = std::max<std::int64_t>(
+        0, *usage - number_after(group.path / "memory.stat", names.reclaimable));
+    info.available_bytes = std::clamp<std::int64_t>(*limit - used, 0, info.available_bytes);
   }
 }
 
@@ -101,7 +69,9 @@ MemoryInfo read_memory_info(const std::string& root) {
   const fs::path meminfo = fs::path(root) / "proc/meminfo";
   MemoryInfo info{.total_bytes = number_after(meminfo, "MemTotal:") * 1024,
                   .available_bytes = number_after(meminfo, "MemAvailable:") * 1024};
-  apply_cgroups(root, info);
+  for (const CgroupFolder& group : cgroup_folders("memory", root)) {
+    apply_limits(group, info);
+  }
   return info;
 }
 

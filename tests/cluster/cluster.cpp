@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "kernels/core/usable_cores.h"
 #include "launcher/local_host.h"
 
 namespace dstrain::testing {
@@ -80,7 +81,7 @@ void furnish(const std::string& name, const std::string& hosts_file) {
 /// ranks would start threads for a machine that they share, and wait for each other most of the
 /// time.
 void take_one_core(int index) {
-  const std::vector<int> cores = launcher::usable_cores();
+  const std::vector<int> cores = usable_cores().ids;
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(cores[static_cast<size_t>(index) % cores.size()], &one);

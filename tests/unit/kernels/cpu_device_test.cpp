@@ -1,45 +1,26 @@
 // Memory of the CPU device: alignment, zeros, refusals, and what a control group allows.
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 
 #include <catch2/catch.hpp>
-#include <unistd.h>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/memory_info.h"
+#include "tests/unit/kernels/fake_root.h"
 
 namespace dstrain {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
-/// A folder that looks like / to read_memory_info, removed at the end.
-class FakeRoot {
+/// A machine with 4 MiB of memory.
+class FakeMachine : public FakeRoot {
  public:
-  FakeRoot()
-      : path_(std::filesystem::temp_directory_path() /
-              ("dstrain-memory-" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(path_);
+  FakeMachine() {
     write("proc/meminfo", "MemTotal:   4096 kB\nMemFree: 1 kB\nMemAvailable:   3072 kB\n");
   }
-  FakeRoot(const FakeRoot&) = delete;
-  FakeRoot& operator=(const FakeRoot&) = delete;
-  ~FakeRoot() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  void write(const std::string& file, const std::string& text) const {
-    const auto full = path_ / file;
-    std::filesystem::create_directories(full.parent_path());
-    std::ofstream(full) << text;
-  }
-  [[nodiscard]] MemoryInfo read() const { return read_memory_info(path_.string()); }
-
- private:
-  std::filesystem::path path_;
+  [[nodiscard]] MemoryInfo read() const { return read_memory_info(path().string()); }
 };
 
 }  // namespace
@@ -80,13 +61,13 @@ TEST_CASE("the device describes itself", "[kernels][device]") {
 }
 
 TEST_CASE("without control groups, memory is what the machine has", "[kernels][device]") {
-  const FakeRoot root;
+  const FakeMachine root;
   CHECK(root.read().total_bytes == 4 * kMiB);
   CHECK(root.read().available_bytes == 3 * kMiB);
 }
 
 TEST_CASE("a version 2 group and the groups above it limit memory", "[kernels][device]") {
-  const FakeRoot root;
+  const FakeMachine root;
   root.write("proc/self/cgroup", "0::/job/step\n");
   root.write("sys/fs/cgroup/job/step/memory.max", "max\n");
   root.write("sys/fs/cgroup/job/step/memory.current", "1000\n");
@@ -99,7 +80,7 @@ TEST_CASE("a version 2 group and the groups above it limit memory", "[kernels][d
 
 TEST_CASE("a version 1 group limits memory, also where its path is hidden by a container",
           "[kernels][device]") {
-  const FakeRoot root;
+  const FakeMachine root;
   root.write("proc/self/cgroup", "3:cpu,cpuacct:/\n4:memory:/docker/abc\n0::/\n");
   root.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n");
   root.write("sys/fs/cgroup/memory/memory.usage_in_bytes", "262144\n");
@@ -108,7 +89,7 @@ TEST_CASE("a version 1 group limits memory, also where its path is hidden by a c
 }
 
 TEST_CASE("version 1's number for no limit is no limit", "[kernels][device]") {
-  const FakeRoot root;
+  const FakeMachine root;
   root.write("proc/self/cgroup", "4:memory:/\n");
   root.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   root.write("sys/fs/cgroup/memory/memory.usage_in_bytes", "262144\n");

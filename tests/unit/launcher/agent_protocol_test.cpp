@@ -47,6 +47,7 @@ std::vector<FromAgent> all_from_agent() {
                      .hostname = "w1",
                      .pid = 1 << 22,
                      .cores = {0, 1, 2},
+                     .num_usable_cores = 2,
                      .available_memory_bytes = std::int64_t{1} << 40,
                      .wall_clock_us = -1},
           Started{7, 12345},

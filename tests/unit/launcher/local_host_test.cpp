@@ -1,12 +1,8 @@
 #include "launcher/local_host.h"
 
-#include <algorithm>
-#include <set>
-
 #include <arpa/inet.h>
 #include <catch2/catch.hpp>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -53,14 +49,6 @@ TEST_CASE("a free port can be listened on", "[launcher]") {
   CHECK(port > 0);
   CHECK_NOTHROW(require_free_port("127.0.0.1", port));
   CHECK_THROWS_AS(pick_free_port("192.0.2.1"), PreflightError);
-}
-
-TEST_CASE("the usable cores are those of the affinity mask", "[launcher]") {
-  cpu_set_t set;
-  REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
-  const std::vector<int> cores = usable_cores();
-  CHECK(static_cast<int>(cores.size()) == CPU_COUNT(&set));
-  CHECK(std::all_of(cores.begin(), cores.end(), [&](int core) { return CPU_ISSET(core, &set); }));
 }
 
 TEST_CASE("cores are shared out whole, evenly, and without overlap", "[launcher]") {

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "kernels/core/usable_cores.h"
 #include "launcher/file_descriptor.h"
 #include "launcher/local_host.h"
 #include "launcher/local_process.h"
@@ -256,7 +257,7 @@ TEST_CASE("a rank gets its arguments, environment and cores, and no file but the
                  "grep Cpus_allowed_list /proc/self/status; "
                  "ls /proc/$$/fd; "
                  "echo group=$(cut -d' ' -f5 /proc/$$/stat),$$"});
-  const int core = usable_cores().back();
+  const int core = usable_cores().ids.back();
   job.processes[0].argv.insert(job.processes[0].argv.end(), {"zero", "a b\tc\"$x", "\xff\xfe"});
   job.processes[0].environment = {{"RANK", "7"}};
   job.processes[0].unset = {"DSTRAIN_TEST_UNSET"};
