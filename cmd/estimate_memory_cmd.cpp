@@ -131,11 +131,14 @@ int estimate(const Flags& flags) {
   const ConfigWith config_with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = overrides;
     all.insert(all.end(), more.begin(), more.end());
+    ConfigProblems problems;
     LoadedConfig loaded = load_config(flags.estimate.run.config,
                                       {.overrides = std::move(all),
                                        .allow_unknown_keys = flags.estimate.run.allow_unknown_keys,
-                                       .accept_model_config = true});
-    resolve_config(loaded, hosts.world_size);
+                                       .accept_model_config = true},
+                                      problems);
+    resolve_config(loaded, hosts.world_size, {}, problems);
+    problems.throw_if_any(loaded.file);
     return loaded;
   };
   const LoadedConfig loaded = config_with({});

@@ -57,6 +57,8 @@ Failure describe_current_exception() {
   try {
     throw;
   } catch (const ConfigError& error) {
+    // Several problems have a line each.
+    if (error.problems().size() > 1) return {kExitUsage, error.what()};
     return failure(kExitUsage, error);
   } catch (const launcher::HostfileError& error) {
     return failure(kExitUsage, error);

@@ -21,6 +21,7 @@
 #include "cmd/rank_env.h"
 #include "cmd/restart_loop.h"
 #include "cmd/split_groups.h"
+#include "cmd/write_fixed.h"
 #include "launcher/environment.h"
 #include "launcher/slurm.h"
 
@@ -95,6 +96,9 @@ int launch(LaunchFlags flags) {
   apply_peer_launcher_flags(flags);
   const std::vector<Host> all_hosts = choose_hosts(flags);
   const std::vector<Host> hosts = without_standbys(flags, all_hosts);
+  if (!flags.write_fixed.empty()) {
+    return write_fixed(flags.run, count_ranks(hosts), flags.write_fixed);
+  }
   const LoadedConfig config = load_and_resolve(flags.run, count_ranks(hosts));
   if (flags.print_config) {
     fmt::print("{}", describe_origins(config));

@@ -107,6 +107,11 @@ void add_check_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_flag("--json", flags.json, "With --check: print as JSON, in bytes")->needs("--check");
   command.add_flag("--print-config", flags.print_config,
                    "Print every value of the config with its origin, and stop");
+  command
+      .add_option("--write-fixed", flags.write_fixed,
+                  "Write to this new file a copy of the config that is accepted, with a comment "
+                  "beside each change, and stop; --set goes into it")
+      ->type_name("FILE");
   command.add_flag("--no-memory-check", flags.no_memory_check,
                    "Start the ranks even where the plan says that memory will not suffice");
 }
@@ -174,6 +179,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       "  salloc --nodes 4 --ntasks-per-node 8 dstrain launch --launcher slurm CONFIG\n"
       "  dstrain launch -H hostfiles/48-hosts.example --check --offline \\\n"
       "    configs/llama-70b-tp8-pp8.json\n"
+      "  dstrain launch CONFIG --write-fixed mended.json\n"
       "Other flags of torchrun and DeepSpeed are known: each says when it is given why\n"
       "it has no effect, or how the same is done here.\n"
       "Ctrl-C once: the ranks finish their step, save and end. Twice: at once.\n"

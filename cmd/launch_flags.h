@@ -29,6 +29,7 @@ struct LaunchFlags {
   bool offline = false;  ///< check contacts no host
   bool json = false;     ///< of what check prints
   bool print_config = false;
+  std::string write_fixed;  ///< file for a mended copy of the config; empty: none is written
   bool no_memory_check = false;
   int step_timeout_seconds = 0;  ///< 0: learned
   int max_restarts = 0;

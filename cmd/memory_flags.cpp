@@ -34,7 +34,8 @@ class OverrideList {
  public:
   explicit OverrideList(const EstimateFlags& flags)
       : flags_(flags),
-        tree_(read_config_tree(flags.run.config, options_of(flags, flags.run.overrides))) {}
+        tree_(read_config_tree(
+            flags.run.config, options_of(flags, flags.run.overrides), problems_)) {}
 
   std::vector<std::string> list() {
     add_batch();
@@ -118,6 +119,7 @@ class OverrideList {
   }
 
   const EstimateFlags& flags_;
+  ConfigProblems problems_;  // said once the config is loaded with the list
   ConfigTree tree_;
   std::vector<std::string> list_;
 };
@@ -171,8 +173,11 @@ std::vector<std::string> to_overrides(const EstimateFlags& flags) {
 }
 
 LoadedConfig load_and_resolve(const EstimateFlags& flags, int world_size) {
-  LoadedConfig loaded = load_config(flags.run.config, options_of(flags, to_overrides(flags)));
-  resolve_config(loaded, world_size);
+  ConfigProblems problems;
+  LoadedConfig loaded =
+      load_config(flags.run.config, options_of(flags, to_overrides(flags)), problems);
+  resolve_config(loaded, world_size, {}, problems);
+  problems.throw_if_any(loaded.file);
   return loaded;
 }
 

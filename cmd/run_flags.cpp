@@ -19,9 +19,12 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
 }
 
 LoadedConfig load_and_resolve(const RunFlags& flags, int world_size, const MachineFacts& facts) {
+  ConfigProblems problems;
   LoadedConfig loaded = load_config(
-      flags.config, {.overrides = flags.overrides, .allow_unknown_keys = flags.allow_unknown_keys});
-  resolve_config(loaded, world_size, facts);
+      flags.config, {.overrides = flags.overrides, .allow_unknown_keys = flags.allow_unknown_keys},
+      problems);
+  resolve_config(loaded, world_size, facts, problems);
+  problems.throw_if_any(loaded.file);
   return loaded;
 }
 

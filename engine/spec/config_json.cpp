@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include "engine/spec/model_families.h"
 #include "engine/spec/other_models.h"
 #include "engine/spec/unknown_keys.h"
+#include "engine/spec/value_mend.h"
 
 namespace dstrain {
 namespace {
@@ -19,19 +21,23 @@ namespace {
 /// Reads the keys of one tree into a draft, in the order of the table.
 class KeyReader {
  public:
-  explicit KeyReader(const JsonNode& root) : root_(root), written_(root) {}
+  KeyReader(const JsonNode& root, ConfigProblems& problems)
+      : root_(root), problems_(problems), written_(root) {}
 
   /// Keys without a condition first: they decide which of the others apply.
   void read_all() {
     for (const bool conditional : {false, true}) {
       for (const Key& key : all_keys()) {
-        if (static_cast<bool>(key.applies) == conditional && key.applies_in(draft_.config)) {
-          read(key);
+        if (static_cast<bool>(key.applies) == conditional && is_decided(key) &&
+            key.applies_in(draft_.config)) {
+          problems_.attempt([&] { read(key); });
         }
       }
     }
     for (const Key& key : all_keys()) {
-      if (!key.applies_in(draft_.config)) refuse_misplaced(key);
+      if (is_decided(key) && !key.applies_in(draft_.config)) {
+        problems_.attempt([&] { refuse_misplaced(key); });
+      }
     }
   }
 
@@ -52,37 +58,88 @@ class KeyReader {
   }
 
  private:
+  struct Written {
+    const JsonNode* node = nullptr;
+    std::string path;  ///< the key's own, or an alias
+  };
+
+  /// Nothing can be said of a key if what decides whether it applies is spoilt.
+  [[nodiscard]] bool is_decided(const Key& key) const {
+    if (!key.applies) return true;
+    const std::string block = key.path.substr(0, key.path.find('.'));
+    if (block == "model") return !problems_.spoil("model.model_type");
+    if (block == "optimizer" || block == "scheduler") return !problems_.spoil(block + ".type");
+    if (block == "zero_optimization") return !problems_.spoil("zero_optimization.stage");
+    if (block == "activation_checkpointing") return !problems_.spoil(block + ".granularity");
+    if (block == "fp8") return !problems_.spoil("fp8.enabled");
+    return !problems_.spoil_any({"fp16.enabled", "bf16.enabled"});
+  }
+
   void read(const Key& key) {
-    const JsonNode* node = written_node(key);
+    if (problems_.spoil(key.path)) return;
+    const Written written = written_node(key);
+    const JsonNode* node = written.node;
     if (node == nullptr || is_as_if_absent(key, *node)) {
       if (!key.missing.empty()) refuse_missing(key);
       return;
     }
-    check_value(key, *node);
+    try {
+      check_value(key, *node);
+      if (key.set) key.set(draft_, *node);
+    } catch (const ConfigError& error) {
+      ConfigProblem problem = error.problems().front();
+      if (problem.mend.empty()) problem.mend = mend_of(key, written);
+      throw ConfigError(std::move(problem));
+    }
     if (key.status == KeyStatus::kNoEffect && !is_accepted_value(key, *node)) {
       without_effect_[key.note].push_back(key.path);
     }
-    if (key.set) key.set(draft_, *node);
     written_.add(key.path, *node);
   }
 
+  [[nodiscard]] bool would_do(const Key& key, const JsonNode& value) const {
+    try {
+      check_value(key, value);
+      ConfigDraft copy = draft_;
+      if (key.set) key.set(copy, value);
+      return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  }
+
+  /// A value that would do, or that the key goes, where it is clear what absence means.
+  [[nodiscard]] std::vector<ConfigEdit> mend_of(const Key& key, const Written& written) const {
+    for (const JsonNode& value : nearby_values(key, *written.node)) {
+      if (would_do(key, value)) {
+        return {{ConfigEdit::Kind::kSet, written.path, value.dump()}};
+      }
+    }
+    const bool says_nothing =
+        written.node->is_text("auto") || written.node->is(JsonNode::Kind::kNull);
+    const bool may_go = key.status != KeyStatus::kHonoured || says_nothing;
+    if (!may_go || !key.missing.empty()) return {};
+    return {{ConfigEdit::Kind::kRemove, written.path, ""}};
+  }
+
   /// The value under the key's path or one of its aliases; --set wins over the file.
-  const JsonNode* written_node(const Key& key) {
+  Written written_node(const Key& key) {
     std::vector<std::string> paths = key.aliases;
     paths.insert(paths.begin(), key.path);
-    const JsonNode* found = nullptr;
+    Written found;
     for (const std::string& path : paths) {
       const JsonNode* node = find_path(root_, path);
       if (node == nullptr || (is_block(path) && node->is(JsonNode::Kind::kObject))) continue;
       claimed_.insert(path);
       const auto unset = key.unset_by.find(path);
       if (unset != key.unset_by.end() && node->dump() == unset->second) continue;
-      if (found != nullptr && is_override(*found) == is_override(*node)) {
+      if (found.node != nullptr && is_override(*found.node) == is_override(*node)) {
         throw_config_error(
             node->where, path,
-            fmt::format("given twice; {} at {} means the same", key.path, found->where));
+            fmt::format("given twice; {} at {} means the same", found.path, found.node->where),
+            {{ConfigEdit::Kind::kRemove, path, ""}});
       }
-      if (found == nullptr || is_override(*node)) found = node;
+      if (found.node == nullptr || is_override(*node)) found = {node, path};
     }
     return found;
   }
@@ -92,6 +149,7 @@ class KeyReader {
 
   void refuse_missing(const Key& key) const {
     const std::string block = key.path.substr(0, key.path.find('.'));
+    if (block == "model" && problems_.spoil("model.model_type")) return;  // other keys, other needs
     const JsonNode* written = find_path(root_, block);
     const bool absent = written == nullptr || written->is(JsonNode::Kind::kNull);
     if (block == "model" && absent) {
@@ -104,10 +162,11 @@ class KeyReader {
 
   void refuse_misplaced(const Key& key) const {
     const JsonNode* node = find_path(root_, key.path);
-    if (node == nullptr || claimed_.contains(key.path)) return;
+    if (node == nullptr || claimed_.contains(key.path) || problems_.spoil(key.path)) return;
     throw_config_error(
         node->where, key.path,
-        fmt::format("has no meaning for {}: it belongs to {}", chosen_kind(key), key.applies_to));
+        fmt::format("has no meaning for {}: it belongs to {}", chosen_kind(key), key.applies_to),
+        {{ConfigEdit::Kind::kRemove, key.path, ""}});
   }
 
   /// What the file chose that leaves this key without meaning.
@@ -122,11 +181,14 @@ class KeyReader {
   }
 
   const JsonNode& root_;
+  ConfigProblems& problems_;
   WrittenKeys written_;
   ConfigDraft draft_;
   std::set<std::string> claimed_;
   std::map<std::string, std::vector<std::string>> without_effect_;
 };
+
+constexpr const char* kRecomputedLayers = "activation_checkpointing.layers";
 
 /// torch.optim.AdamW decays by default; and type AdamW is deaf to adam_w_mode, as in DeepSpeed.
 void finish_adam(ConfigDraft& draft,
@@ -147,13 +209,14 @@ void finish_adam(ConfigDraft& draft,
 }
 
 void check_recompute(const Config& config, const WrittenKeys& written) {
-  const std::string path = "activation_checkpointing.layers";
+  const std::string path = kRecomputedLayers;
   const std::int64_t blocks = config.model.num_layers;
   if (const auto layers = config.recompute.layers; layers && *layers > blocks) {
     throw_config_error(written.where(path), path,
                        fmt::format("must be at most {}, the number of the model's blocks, found "
                                    "{}; leave it out for all",
-                                   blocks, *layers));
+                                   blocks, *layers),
+                       {{ConfigEdit::Kind::kRemove, path, ""}});
   }
 }
 
@@ -161,18 +224,27 @@ void check_recompute(const Config& config, const WrittenKeys& written) {
 void finish(ConfigDraft& draft,
             const WrittenKeys& written,
             const std::string& file,
-            std::vector<std::string>& notices) {
+            std::vector<std::string>& notices,
+            ConfigProblems& problems) {
   Config& config = draft.config;
-  if (config.data.train.empty()) {
-    throw_config_error(written.where("data.train"), "data.train", "the list is empty");
+  if (config.data.train.empty() && !problems.spoil("data.train")) {
+    problems.add({.where = written.where("data.train"),
+                  .path = "data.train",
+                  .message = "the list is empty",
+                  .mend = {}});
   }
-  finish_model(draft, written);
+  finish_model(draft, written, problems);
   finish_adam(draft, written, notices);
-  check_recompute(config, written);
+  if (!problems.spoil_any({kRecomputedLayers, "model.num_hidden_layers", "model.n_layer"})) {
+    problems.attempt([&] { check_recompute(config, written); });
+  }
   if (config.training.output_dir.empty()) {
     if (written.has("training.output_dir")) {
-      throw_config_error(written.where("training.output_dir"), "training.output_dir",
-                         "is empty; write a folder, or leave it out for runs/<name of this file>");
+      problems.add(
+          {.where = written.where("training.output_dir"),
+           .path = "training.output_dir",
+           .message = "is empty; write a folder, or leave it out for runs/<name of this file>",
+           .mend = {{ConfigEdit::Kind::kRemove, "training.output_dir", ""}}});
     }
     config.training.output_dir = "runs/" + std::filesystem::path(file).stem().string();
     draft.derived["training.output_dir"] = "runs/<name of the config>";
@@ -189,23 +261,35 @@ void finish(ConfigDraft& draft,
 }  // namespace
 
 LoadedConfig load_config(const std::string& file, const LoadOptions& options) {
-  LoadedConfig loaded = load_config_tree(read_config_tree(file, options), options);
+  ConfigProblems problems;
+  LoadedConfig loaded = load_config(file, options, problems);
+  problems.throw_if_any(file);
+  return loaded;
+}
+
+LoadedConfig load_config(const std::string& file,
+                         const LoadOptions& options,
+                         ConfigProblems& problems) {
+  LoadedConfig loaded =
+      load_config_tree(read_config_tree(file, options, problems), options, problems);
   loaded.file = file;
   return loaded;
 }
 
-LoadedConfig load_config_tree(ConfigTree tree, const LoadOptions& options) {
+LoadedConfig load_config_tree(ConfigTree tree,
+                              const LoadOptions& options,
+                              ConfigProblems& problems) {
   const JsonNode& root = tree.root;
   LoadedConfig loaded{.file = tree.file};
   if (tree.is_model) loaded.notices.push_back(add_stand_ins(tree));
-  refuse_other_models(root);
-  check_known_keys(root, options.allow_unknown_keys, loaded.notices);
-  KeyReader reader(root);
+  if (!problems.spoil("model")) problems.attempt([&] { refuse_other_models(root); });
+  check_known_keys(root, options.allow_unknown_keys, loaded.notices, problems);
+  KeyReader reader(root, problems);
   reader.read_all();
   for (const std::string& notice : reader.notices()) {
     loaded.notices.push_back(notice);
   }
-  finish(reader.draft(), reader.written(), tree.file, loaded.notices);
+  finish(reader.draft(), reader.written(), tree.file, loaded.notices, problems);
 
   std::map<std::string, std::string> origins;
   for (const Key& key : all_keys()) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/spec/config.h"
+#include "engine/spec/config_problems.h"
 #include "engine/spec/machine_facts.h"
 
 namespace dstrain {
@@ -32,9 +33,16 @@ struct LoadedConfig {
   std::vector<std::string> notices;  ///< lines to print at start: keys without effect, choices made
 };
 
-/// Throws ConfigError. Nothing that the config names (data, model weights) is opened, except a
-/// model folder's config.json when "model" is a path.
+/// Throws ConfigError with all problems that can be known without the number of ranks. Nothing that
+/// the config names (data, model weights) is opened, except a model folder's config.json when
+/// "model" is a path.
 LoadedConfig load_config(const std::string& file, const LoadOptions& options);
+
+/// Throws where the file is no JSON; other problems join `problems`, and what they spoil keeps its
+/// default, so that resolve_config() can add its own before they are thrown together.
+LoadedConfig load_config(const std::string& file,
+                         const LoadOptions& options,
+                         ConfigProblems& problems);
 
 /// Divides `world_size` ranks among pipeline stages, tensor-parallel groups and data parallelism,
 /// solves the batch identity and fills everything "auto"; afterwards no optional of Config is empty
@@ -42,6 +50,11 @@ LoadedConfig load_config(const std::string& file, const LoadOptions& options);
 /// What depends on the machines follows from `facts` alone.
 /// Throws ConfigError where values contradict each other.
 void resolve_config(LoadedConfig& loaded, int world_size, const MachineFacts& facts = {});
+/// What contradicts itself joins `problems`; if there are any, only a part is complete.
+void resolve_config(LoadedConfig& loaded,
+                    int world_size,
+                    const MachineFacts& facts,
+                    ConfigProblems& problems);
 
 /// The resolved config as JSON text that can be run again as it is.
 std::string to_json(const LoadedConfig& loaded);

@@ -102,8 +102,9 @@ struct Key {
   std::map<std::string, std::string> unset_by{};  ///< alias → JSON text with which it says nothing
   AutoRule auto_rule = AutoRule::kError;
   bool null_is_absent = false;
-  KeyCondition applies{};                                    ///< empty: always
-  std::string applies_to{};                                  ///< "WarmupCosineLR", for the error
+  bool null_is_value = false;  ///< it says something that absence does not
+  KeyCondition applies{};      ///< empty: always
+  std::string applies_to{};    ///< "WarmupCosineLR", for the error
   std::function<void(ConfigDraft&, const JsonNode&)> set{};  ///< after type and range are checked
   std::function<std::string(const Config&)> get{};  ///< as JSON; "" where there is no value yet
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/spec/config_keys.h"
+#include "engine/spec/unknown_keys.h"
 
 namespace dstrain {
 namespace {
@@ -81,6 +82,30 @@ JsonNode& descend(JsonNode& parent,
   return parent.members.back().value;
 }
 
+/// Of a known key that is not written nothing has to go.
+bool take_away(JsonNode& root, const std::string& path) {
+  const std::size_t dot = path.rfind('.');
+  JsonNode* const block = dot == std::string::npos
+                              ? &root
+                              : const_cast<JsonNode*>(find_path(root, path.substr(0, dot)));
+  const std::string name = path.substr(dot == std::string::npos ? 0 : dot + 1);
+  if (block == nullptr || !block->is(JsonNode::Kind::kObject)) return is_known_path(path);
+  return std::erase_if(block->members,
+                       [&](const JsonMember& member) { return member.key == name; }) > 0 ||
+         is_known_path(path);
+}
+
+bool null_is_value(const std::string& path) {
+  return std::any_of(all_keys().begin(), all_keys().end(),
+                     [&](const Key& key) { return key.path == path && key.null_is_value; });
+}
+
+void apply(JsonNode& root, const Override& change) {
+  const bool takes_away = change.value.is(JsonNode::Kind::kNull) && !null_is_value(change.path);
+  if (takes_away && take_away(root, change.path)) return;
+  put_value(root, change.path, change.value);
+}
+
 }  // namespace
 
 void put_value(JsonNode& root, const std::string& path, const JsonNode& value) {
@@ -94,17 +119,30 @@ void put_value(JsonNode& root, const std::string& path, const JsonNode& value) {
   *node = value;
 }
 
-void apply_overrides(JsonNode& root, const std::vector<std::string>& overrides, Weights weights) {
+ConfigEdit edit_of_override(const std::string& text) {
+  const Override change = parse_override(text);
+  const bool takes_away = change.value.is(JsonNode::Kind::kNull) && !null_is_value(change.path);
+  return {.kind = takes_away ? ConfigEdit::Kind::kRemove : ConfigEdit::Kind::kSet,
+          .path = change.path,
+          .value = takes_away ? "" : change.value.dump()};
+}
+
+void apply_overrides(JsonNode& root,
+                     const std::vector<std::string>& overrides,
+                     Weights weights,
+                     ConfigProblems& problems) {
   std::vector<Override> changes;
   for (const std::string& text : overrides) {
-    changes.push_back(parse_override(text));
+    problems.attempt([&] { changes.push_back(parse_override(text)); });
   }
   for (const Override& change : changes) {
-    if (change.path == "model") put_value(root, change.path, change.value);
+    if (change.path == "model") problems.attempt([&] { apply(root, change); });
   }
-  expand_model_folder(root, weights);
+  problems.attempt([&] { expand_model_folder(root, weights); });
   for (const Override& change : changes) {
-    if (change.path != "model") put_value(root, change.path, change.value);
+    if (change.path != "model" && !problems.spoil(change.path)) {
+      problems.attempt([&] { apply(root, change); });
+    }
   }
 }
 

@@ -1,5 +1,8 @@
 // Completes a config for a number of ranks: how they divide into parallel groups, DeepSpeed's batch
 // identity in all its cases, then what the other blocks take from each other.
+#include <algorithm>
+#include <string>
+
 #include <fmt/format.h>
 
 #include "engine/spec/config_values.h"
@@ -34,6 +37,11 @@ std::string nearest_multiples(std::int64_t value, std::int64_t unit, const char*
   std::string text = fmt::format("{} ({} {})", (low + 1) * unit, quotient_key, low + 1);
   if (low > 0) text = fmt::format("{} ({} {}) or ", low * unit, quotient_key, low) + text;
   return text;
+}
+
+/// At least one unit.
+std::int64_t nearest_multiple(std::int64_t value, std::int64_t unit) {
+  return std::max(unit, (value + unit / 2) / unit * unit);
 }
 
 class BatchSolver {
@@ -92,12 +100,20 @@ class BatchSolver {
     };
     add_fix(kAccumulation, micro * ranks_);
     add_fix(kMicro, accumulation * ranks_);
+    const std::int64_t over_ranks = accumulation * ranks_;
+    const ConfigEdit mend =
+        train % (micro * ranks_) == 0 ? ConfigEdit{ConfigEdit::Kind::kSet, kAccumulation,
+                                                   std::to_string(train / (micro * ranks_))}
+        : train % over_ranks == 0
+            ? ConfigEdit{ConfigEdit::Kind::kSet, kMicro, std::to_string(train / over_ranks)}
+            : ConfigEdit{ConfigEdit::Kind::kSet, kTrain, std::to_string(whole)};
     throw_config_error(
         where(kTrain), kTrain,
         fmt::format("{} contradicts {} {} × {} {} × {} = {}: {}, or leave one of the "
                     "three out",
                     train, kMicro, micro, kAccumulation, accumulation, ranks_text(ranks_), whole,
-                    fixes));
+                    fixes),
+        {mend});
   }
 
   /// unknown = train / (known × ranks), which must come out even.
@@ -112,7 +128,8 @@ class BatchSolver {
           where(kTrain), kTrain,
           fmt::format("{} is not a multiple of {} {} × {} = {}: the nearest that are: {}", train,
                       known_key, known, ranks_text(ranks_), unit,
-                      nearest_multiples(train, unit, unknown_key)));
+                      nearest_multiples(train, unit, unknown_key)),
+          {{ConfigEdit::Kind::kSet, kTrain, std::to_string(nearest_multiple(train, unit))}});
     }
     unknown = train / unit;
     origins_[unknown_key] =
@@ -127,23 +144,46 @@ class BatchSolver {
 
 }  // namespace
 
+void resolve_config(LoadedConfig& loaded, int world_size, const MachineFacts& facts) {
+  ConfigProblems problems;
+  resolve_config(loaded, world_size, facts, problems);
+  problems.throw_if_any(loaded.file);
+}
+
 void resolve_config(LoadedConfig& loaded,
                     int world_size,
-                    [[maybe_unused]] const MachineFacts& facts) {
+                    [[maybe_unused]] const MachineFacts& facts,
+                    ConfigProblems& problems) {
   check(world_size >= 1, "world_size {} < 1", world_size);
   Origins origins;
   for (const ConfigValue& value : loaded.values) {
     origins[value.path] = value.origin;
   }
-  const std::int64_t data_parallel = divide_ranks(loaded, world_size, origins);
-  resolve_elasticity(loaded, data_parallel, origins);
+  const auto data_parallel = divide_ranks(loaded, world_size, origins, problems);
   const BatchConfig written = loaded.config.batch;
-  BatchSolver(loaded, data_parallel, origins).solve();
-  resolve_parallel(loaded, written, world_size, origins);
-  resolve_precision(loaded, origins);
-  resolve_fp8(loaded, origins);
-  resolve_optimizer(loaded, origins);
-  resolve_scheduler(loaded, origins);
+  const bool has_batch = data_parallel &&
+                         !problems.spoil_any({"elasticity", kTrain, kMicro, kAccumulation}) &&
+                         problems.attempt([&] {
+                           resolve_elasticity(loaded, *data_parallel, origins);
+                           BatchSolver(loaded, *data_parallel, origins).solve();
+                         });
+  if (has_batch && !problems.spoil_any({"tensor_parallel", "pipeline", "data.sequence_length"})) {
+    problems.attempt([&] { resolve_parallel(loaded, written, world_size, origins); });
+  }
+  if (!problems.spoil_any(
+          {"bf16", "fp16", "data_types", "communication_data_type", "optimizer.type"})) {
+    problems.attempt([&] { resolve_precision(loaded, origins); });
+  }
+  if (has_batch && !problems.spoil_any({"fp8", "bf16", "fp16", "model", "data.sequence_length"})) {
+    problems.attempt([&] { resolve_fp8(loaded, origins); });
+  }
+  if (!problems.spoil("optimizer")) {
+    problems.attempt([&] { resolve_optimizer(loaded, origins); });
+  }
+  if (!problems.spoil_any({"scheduler", "optimizer", "training.steps"})) {
+    problems.attempt([&] { resolve_scheduler(loaded, origins); });
+  }
+  if (!problems.empty()) return;
   if (origins["gradient_clipping"].find("DeepSpeed") != std::string::npos) {
     loaded.notices.push_back(
         fmt::format("gradient_clipping: {}, DeepSpeed 0.19's default (0, off, in older releases)",

@@ -213,13 +213,26 @@ class Mesh {
 
 }  // namespace
 
-std::int64_t divide_ranks(const LoadedConfig& loaded, int world_size, Origins& origins) {
+std::optional<std::int64_t> divide_ranks(const LoadedConfig& loaded,
+                                         int world_size,
+                                         Origins& origins,
+                                         ConfigProblems& problems) {
+  const auto has_degrees = [&] { return !problems.spoil_any({kSize, kStages}); };
+  const bool has_model = !problems.spoil_any(
+      {"model.model_type", "model.num_hidden_layers", "model.n_layer", "model.hidden_size",
+       "model.n_embd", "model.num_attention_heads", "model.n_head", "model.num_key_value_heads",
+       "model.intermediate_size", "model.n_inner"});
+  if (!has_degrees() || !has_model || problems.spoil_any({kSchedule, kVirtual})) {
+    return std::nullopt;
+  }
   const Mesh mesh(loaded.config, world_size, origins);
-  mesh.check_chunks();
-  mesh.check_world();
-  mesh.check_tensor();
-  mesh.check_partition();
-  return mesh.data_parallel();
+  problems.attempt([&] { mesh.check_chunks(); });
+  if (has_degrees()) problems.attempt([&] { mesh.check_world(); });
+  if (has_degrees()) problems.attempt([&] { mesh.check_tensor(); });
+  if (!problems.spoil_any({kStages, kSchedule, kVirtual, kPartition})) {
+    problems.attempt([&] { mesh.check_partition(); });
+  }
+  return has_degrees() ? std::optional(mesh.data_parallel()) : std::nullopt;
 }
 
 }  // namespace dstrain

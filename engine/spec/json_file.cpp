@@ -51,8 +51,8 @@ bool looks_like_yaml(const std::string& file, const std::string& text) {
 
 }  // namespace
 
-JsonNode read_json_file(const std::string& file) {
-  const std::string text = read_text(file);
+std::string read_json_text(const std::string& file) {
+  std::string text = read_text(file);
   if (text.empty()) throw_config_error(file, "", "is empty; expected a JSON object {…}");
   const std::size_t control =
       static_cast<std::size_t>(std::find_if(text.begin(), text.end(),
@@ -70,7 +70,11 @@ JsonNode read_json_file(const std::string& file) {
   if (first != std::string::npos && text[first] != '{' && looks_like_yaml(file, text)) {
     throw_config_error(file, "", "looks like YAML; a config is JSON: {\"key\": value, …}");
   }
-  return parse_json_document(text, file);
+  return text;
+}
+
+JsonNode read_json_file(const std::string& file, ConfigProblems* problems) {
+  return parse_json_document(read_json_text(file), file, problems);
 }
 
 }  // namespace dstrain

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/spec/config_error.h"
+#include "engine/spec/config_problems.h"
 #include "engine/spec/json_comments.h"
 #include "engine/spec/json_text.h"
 
@@ -46,8 +46,11 @@ class Positions {
 /// text token by token beside them gives the exact start of each.
 class TreeBuilder : public nlohmann::json::json_sax_t {
  public:
-  TreeBuilder(std::string_view text, const Positions& positions, JsonNode& root)
-      : text_(text), positions_(positions), root_(root) {}
+  TreeBuilder(std::string_view text,
+              const Positions& positions,
+              JsonNode& root,
+              ConfigProblems* problems = nullptr)
+      : text_(text), positions_(positions), root_(root), problems_(problems) {}
 
   bool null() override { return add_scalar(JsonNode{}); }
   bool boolean(bool value) override {
@@ -92,10 +95,7 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
     const std::string where = positions_.at(next_token());
     JsonNode& object = *open_.back();
     for (const JsonMember& member : object.members) {
-      if (member.key == name) {
-        throw_config_error(where, path_of(name),
-                           fmt::format("given twice; the first is at {}", member.where));
-      }
+      if (member.key == name) refuse_second(member, where, path_of(name));
     }
     object.members.push_back({.key = name, .where = where, .value = {}});
     return true;
@@ -122,6 +122,15 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
   }
 
  private:
+  void refuse_second(const JsonMember& first, const std::string& where, const std::string& path) {
+    const ConfigError error({.where = where,
+                             .path = path,
+                             .message = fmt::format("given twice; the first is at {}", first.where),
+                             .mend = {{ConfigEdit::Kind::kRemoveSecond, path, ""}}});
+    if (problems_ == nullptr) throw error;
+    problems_->add(error.problems().front());
+  }
+
   [[noreturn]] void throw_at_end() const {
     if (open_.empty()) {
       throw_config_error(positions_.at(text_.size()), "", "the file ends where a value should be");
@@ -243,6 +252,7 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
   std::string_view text_;
   const Positions& positions_;
   JsonNode& root_;
+  ConfigProblems* problems_;
   std::vector<JsonNode*> open_;  // stays valid: only the innermost container grows
   std::size_t cursor_ = 0;
 };
@@ -260,7 +270,9 @@ void relocate(JsonNode& node, const std::string& where) {
 
 }  // namespace
 
-JsonNode parse_json_document(std::string_view text, const std::string& file) {
+JsonNode parse_json_document(std::string_view text,
+                             const std::string& file,
+                             ConfigProblems* problems) {
   const Positions positions(text, file);
   const CommentFree clean = blank_comments(text);
   if (clean.unclosed_comment) {
@@ -275,7 +287,7 @@ JsonNode parse_json_document(std::string_view text, const std::string& file) {
                        "a config is one JSON object and begins with '{', this does not");
   }
   JsonNode root;
-  TreeBuilder builder(clean.text, positions, root);
+  TreeBuilder builder(clean.text, positions, root, problems);
   nlohmann::json::sax_parse(clean.text, &builder);  // throws ConfigError through the builder
   return root;
 }

@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/spec/config_error.h"
-
 namespace dstrain {
 
 JsonNode json_node(JsonNode::Kind kind) {
@@ -71,14 +69,14 @@ std::string json_quote(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void throw_config_error(std::string_view where, std::string_view path, std::string_view message) {
-  std::string sentence;
-  for (const std::string_view part : {where, path, message}) {
-    if (part.empty()) continue;
-    if (!sentence.empty()) sentence += ": ";
-    sentence += part;
-  }
-  throw ConfigError(sentence);
+void throw_config_error(std::string_view where,
+                        std::string_view path,
+                        std::string_view message,
+                        std::vector<ConfigEdit> mend) {
+  throw ConfigError(ConfigProblem{.where = std::string(where),
+                                  .path = std::string(path),
+                                  .message = std::string(message),
+                                  .mend = std::move(mend)});
 }
 
 }  // namespace dstrain

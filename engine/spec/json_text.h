@@ -9,8 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/spec/config_error.h"
+
 namespace dstrain {
 
+class ConfigProblems;
 struct JsonMember;
 
 /// One value. Only the fields of its kind mean something.
@@ -48,11 +51,16 @@ struct JsonMember {
 JsonNode json_node(JsonNode::Kind kind);
 
 /// Reads a whole file that must hold one JSON object. Throws ConfigError, with one sentence each
-/// for a missing, empty, binary, YAML or oversized file and for every syntax error.
-JsonNode read_json_file(const std::string& file);
+/// for a missing, empty, binary, YAML or oversized file and for every syntax error. A key given
+/// twice joins `problems`, where there are some to join, and reading goes on.
+JsonNode read_json_file(const std::string& file, ConfigProblems* problems = nullptr);
+/// Its text alone; the same errors but those of syntax.
+std::string read_json_text(const std::string& file);
 
 /// `file` is only the name used in positions. The document must be an object.
-JsonNode parse_json_document(std::string_view text, const std::string& file);
+JsonNode parse_json_document(std::string_view text,
+                             const std::string& file,
+                             ConfigProblems* problems = nullptr);
 
 /// Any one JSON value without comments, all of it located at `where`; nullopt if it is not JSON.
 std::optional<JsonNode> parse_json_value(std::string_view text, const std::string& where);
@@ -63,6 +71,7 @@ std::string json_quote(std::string_view text);
 /// Throws ConfigError "where: path: message" (parts that are empty are left out).
 [[noreturn]] void throw_config_error(std::string_view where,
                                      std::string_view path,
-                                     std::string_view message);
+                                     std::string_view message,
+                                     std::vector<ConfigEdit> mend = {});
 
 }  // namespace dstrain

@@ -100,20 +100,36 @@ void stand_in_for_sequence(const JsonNode& root, StandIns& stand_ins) {
                                    : "the model's positions");
 }
 
+void put_overrides(ConfigTree& tree, const LoadOptions& options, ConfigProblems& problems) {
+  tree.root.where = tree.file;
+  apply_overrides(tree.root, options.overrides,
+                  options.accept_model_config ? Weights::kIgnored : Weights::kStartFrom, problems);
+}
+
 }  // namespace
 
-ConfigTree read_config_tree(const std::string& file, const LoadOptions& options) {
+ConfigTree read_config_tree(const std::string& file,
+                            const LoadOptions& options,
+                            ConfigProblems& problems) {
   ConfigTree tree{.file = file_to_read(file, options.accept_model_config)};
-  tree.root = read_json_file(tree.file);
+  tree.root = read_json_file(tree.file, &problems);
   const bool in_folder = tree.file != file;
   tree.is_model =
       describes_model_alone(tree.root) || (in_folder && tree.root.find("model") == nullptr);
   if (!options.accept_model_config && tree.is_model) refuse_model(file, tree.file);
   if (!options.accept_model_config && in_folder) read_json_file(file);  // says what is wrong
   if (tree.is_model) tree.root = run_around(std::move(tree.root), tree.file);
-  tree.root.where = tree.file;
-  apply_overrides(tree.root, options.overrides,
-                  options.accept_model_config ? Weights::kIgnored : Weights::kStartFrom);
+  put_overrides(tree, options, problems);
+  return tree;
+}
+
+ConfigTree config_tree_of(std::string_view text,
+                          const std::string& file,
+                          const LoadOptions& options,
+                          ConfigProblems& problems) {
+  ConfigTree tree{.file = file, .root = parse_json_document(text, file, &problems)};
+  if (describes_model_alone(tree.root)) refuse_model(file, file);
+  put_overrides(tree, options, problems);
   return tree;
 }
 

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "engine/spec/config_json.h"
+#include "engine/spec/config_problems.h"
 #include "engine/spec/json_text.h"
 
 namespace dstrain {
@@ -16,11 +18,22 @@ struct ConfigTree {
   bool is_model = false;  ///< the file describes a model and no run
 };
 
-/// Reads the file and applies the overrides; no key is checked yet. Throws ConfigError.
-ConfigTree read_config_tree(const std::string& file, const LoadOptions& options);
+/// Reads the file and applies the overrides; no key is checked yet. Throws ConfigError where the
+/// file is no JSON; other mistakes join `problems`.
+ConfigTree read_config_tree(const std::string& file,
+                            const LoadOptions& options,
+                            ConfigProblems& problems);
 
-/// Checks and reads all keys. Throws ConfigError.
-LoadedConfig load_config_tree(ConfigTree tree, const LoadOptions& options);
+/// The same of the text of a run's file.
+ConfigTree config_tree_of(std::string_view text,
+                          const std::string& file,
+                          const LoadOptions& options,
+                          ConfigProblems& problems);
+
+/// Checks and reads all keys. What a problem has spoilt keeps its default.
+LoadedConfig load_config_tree(ConfigTree tree,
+                              const LoadOptions& options,
+                              ConfigProblems& problems);
 
 /// Gives a model's tree what a run needs and no override says, each with an origin "stand-in: …".
 /// Returns the notice that names them.

@@ -200,11 +200,24 @@ std::string rope_scaling_json(const RopeScaling& scaling) {
       scaling.original_max_positions);
 }
 
-void finish_model(ConfigDraft& draft, const WrittenKeys& written) {
-  derive_sizes(draft, written);
-  finish_rope(draft, written);
-  check_sequence_length(draft, written);
-  refuse_biting_window(draft, written);
+void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems& problems) {
+  if (problems.spoil("model.model_type")) return;
+  const bool has_sizes = !problems.spoil_any(
+      {"model.hidden_size", "model.n_embd", "model.num_attention_heads", "model.n_head",
+       "model.num_key_value_heads", "model.head_dim", "model.intermediate_size", "model.n_inner"});
+  const bool derived = has_sizes && problems.attempt([&] { derive_sizes(draft, written); });
+  if (derived &&
+      !problems.spoil_any({"model.rope_scaling", "model.rope_parameters", "model.rope_theta"})) {
+    problems.attempt([&] { finish_rope(draft, written); });
+  }
+  const bool has_lengths =
+      !problems.spoil_any(
+          {"data.sequence_length", "model.max_position_embeddings", "model.n_positions"}) &&
+      problems.attempt([&] { check_sequence_length(draft, written); });
+  if (has_lengths && !problems.spoil_any({"model.sliding_window", "model.use_sliding_window",
+                                          "model.max_window_layers", "model.num_hidden_layers"})) {
+    problems.attempt([&] { refuse_biting_window(draft, written); });
+  }
 }
 
 }  // namespace dstrain

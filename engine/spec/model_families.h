@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/spec/config_keys.h"
+#include "engine/spec/config_problems.h"
 
 namespace dstrain {
 
@@ -24,7 +25,8 @@ RopeScaling read_rope_scaling(const std::string& path,
 /// "" where the scaling is off.
 std::string rope_scaling_json(const RopeScaling& scaling);
 
-/// Fills what follows from other keys (head_dim, …) and refuses what does not fit together.
-void finish_model(ConfigDraft& draft, const WrittenKeys& written);
+/// Fills what follows from other keys (head_dim, …). What does not fit together joins `problems`,
+/// as far as they leave it to be judged.
+void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems& problems);
 
 }  // namespace dstrain

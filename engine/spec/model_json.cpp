@@ -16,13 +16,19 @@ ModelSpec spec_of(JsonNode model, const std::string& file, std::int64_t sequence
   tree.root.members.push_back({.key = "model", .where = file, .value = std::move(model)});
   put_value(tree.root, "data.sequence_length",
             parse_json_value(std::to_string(sequence), file).value());
-  return load_config_tree(std::move(tree), {.accept_model_config = true}).config.model;
+  ConfigProblems problems;
+  const LoadedConfig loaded =
+      load_config_tree(std::move(tree), {.accept_model_config = true}, problems);
+  problems.throw_if_any(file);
+  return loaded.config.model;
 }
 
 }  // namespace
 
 ModelSpec load_model_spec(const std::string& path, std::int64_t sequence) {
-  ConfigTree tree = read_config_tree(path, {.accept_model_config = true});
+  ConfigProblems problems;
+  const ConfigTree tree = read_config_tree(path, {.accept_model_config = true}, problems);
+  problems.throw_if_any(tree.file);
   const JsonNode* model = tree.root.find("model");
   if (!tree.is_model || model == nullptr) {
     throw_config_error(tree.file, "",

@@ -55,6 +55,14 @@ Key derived_size(const char* name, Access access) {
   return null_is_default(field(std::string("model.") + name, between(1, kLargestSize), access));
 }
 
+/// null says: as many as attention heads; absent, some families have a default that is not ours.
+Key num_key_value_heads() {
+  Key key = derived_size(
+      "num_key_value_heads", [](auto& c) -> auto& { return c.model.num_key_value_heads; });
+  key.null_is_value = true;
+  return for_rope(key);
+}
+
 /// attention_bias of LLaMA is one switch for q, k, v and the output projection.
 Key attention_bias() {
   Key key = field(
@@ -82,6 +90,7 @@ Key dropout(const char* path) {
 Key sliding_window() {
   Key key = silent("model.sliding_window");
   key.null_is_absent = false;  // null says: unlimited; absent: the family's default
+  key.null_is_value = true;
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     if (!node.is(JsonNode::Kind::kNull) && node.integer.value_or(0) < 1) {
       throw_config_error(node.where, "model.sliding_window",
@@ -221,8 +230,7 @@ std::vector<Key> rope_family_keys() {
       for_rope(size(
           "num_attention_heads", [](auto& c) -> auto& { return c.model.num_heads; },
           "the number of attention heads, for example 32")),
-      for_rope(derived_size(
-          "num_key_value_heads", [](auto& c) -> auto& { return c.model.num_key_value_heads; })),
+      num_key_value_heads(),
       for_rope(derived_size(
           "head_dim", [](auto& c) -> auto& { return c.model.head_dim; })),
       for_rope(size(

@@ -56,15 +56,18 @@ void refuse_other_models(const JsonNode& root) {
   const std::string& name = type->text;
   std::string what = json_quote(name);
   std::string hint;
+  std::vector<ConfigEdit> mend;
   if (const auto known = differences().find(name); known != differences().end()) {
     what += fmt::format(" ({})", known->second);
   } else if (const auto near = nearest_name(name, model_families(), typing_error_limit(name))) {
     if (*near == name) return;
     hint = fmt::format("; did you mean {}?", json_quote(*near));
+    mend = {{ConfigEdit::Kind::kSet, "model.model_type", json_quote(*near)}};
   }
   throw_config_error(
       type->where, "model.model_type",
-      fmt::format("{} is not in this version, which trains {}{}", what, quoted_families(), hint));
+      fmt::format("{} is not in this version, which trains {}{}", what, quoted_families(), hint),
+      mend);
 }
 
 }  // namespace dstrain

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "engine/spec/config_json.h"
+#include "engine/spec/config_problems.h"
 
 namespace dstrain {
 
@@ -16,8 +18,12 @@ using Origins = std::map<std::string, std::string>;
 /// "6 or 12": the multiples of `unit` around `value`, at least one unit.
 std::string nearest_multiples(std::int64_t value, std::int64_t unit);
 
-/// Data-parallel ranks, of `world_size` in all. Checks what each rank holds of the model.
-std::int64_t divide_ranks(const LoadedConfig& loaded, int world_size, Origins& origins);
+/// Data-parallel ranks, of `world_size` in all; empty where a problem leaves them open. Checks what
+/// each rank holds of the model.
+std::optional<std::int64_t> divide_ranks(const LoadedConfig& loaded,
+                                         int world_size,
+                                         Origins& origins,
+                                         ConfigProblems& problems);
 /// The batch, where DeepSpeed's elasticity chooses it.
 void resolve_elasticity(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins);
 /// What tensor and pipeline parallelism ask of the batch, solved by now, and of the other blocks.

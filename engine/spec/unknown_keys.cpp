@@ -1,5 +1,6 @@
 #include "engine/spec/unknown_keys.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -109,44 +110,95 @@ std::string only_place_of(const std::string& name) {
   return "";
 }
 
-void check_block(const JsonNode& node,
-                 const std::string& block,
-                 bool allow,
-                 std::vector<std::string>& notices) {
-  for (const JsonMember& member : node.members) {
-    const std::string path = join(block, member.key);
-    const bool is_block = known_paths().blocks.contains(path);
-    const bool is_leaf = known_paths().leaves.contains(path);
-    if (is_block && member.value.is(JsonNode::Kind::kObject)) {
-      check_block(member.value, path, allow, notices);
-    } else if (is_block && !is_leaf && !member.value.is(JsonNode::Kind::kNull)) {
-      throw_config_error(member.value.where, path,
-                         "must be an object {…}, found " + member.value.describe());
-    } else if (!is_block && !is_leaf) {
-      const std::string suggestion = suggest_key(block, member.key);
-      if (!allow) {
-        throw_config_error(member.where, path,
-                           "unknown key" + (suggestion.empty() ? "" : ", " + suggestion));
-      }
-      notices.push_back(fmt::format("{}: {}: unknown key, ignored{}", member.where, path,
-                                    suggestion.empty() ? "" : "; " + suggestion));
+/// A key's own path where this is another name of it.
+std::string own_path(const std::string& path) {
+  for (const Key& key : all_keys()) {
+    if (std::find(key.aliases.begin(), key.aliases.end(), path) != key.aliases.end()) {
+      return key.path;
     }
   }
+  return path;
 }
+
+class UnknownKeys {
+ public:
+  UnknownKeys(const JsonNode& root,
+              bool allow,
+              std::vector<std::string>& notices,
+              ConfigProblems& problems)
+      : root_(root), allow_(allow), notices_(notices), problems_(problems) {}
+
+  void check_block(const JsonNode& node, const std::string& block) {
+    for (const JsonMember& member : node.members) {
+      const std::string path = join(block, member.key);
+      const bool is_block = known_paths().blocks.contains(path);
+      const bool is_leaf = known_paths().leaves.contains(path);
+      if (is_block && member.value.is(JsonNode::Kind::kObject)) {
+        check_block(member.value, path);
+      } else if (is_block && !is_leaf && !member.value.is(JsonNode::Kind::kNull)) {
+        if (problems_.spoil(path)) continue;
+        problems_.add({.where = member.value.where,
+                       .path = path,
+                       .message = "must be an object {…}, found " + member.value.describe(),
+                       .mend = {}});
+      } else if (!is_block && !is_leaf) {
+        add_unknown(member, block);
+      }
+    }
+  }
+
+ private:
+  void add_unknown(const JsonMember& member, const std::string& block) {
+    const std::string path = join(block, member.key);
+    const KeySuggestion meant = suggest_key(block, member.key);
+    if (allow_) {
+      notices_.push_back(fmt::format("{}: {}: unknown key, ignored{}", member.where, path,
+                                     meant.text.empty() ? "" : "; " + meant.text));
+      return;
+    }
+    // Of a model of another family all keys may be unknown.
+    if (problems_.spoil(path) || (block == "model" && problems_.spoil("model.model_type"))) return;
+    problems_.add_unknown({.where = member.where,
+                           .path = path,
+                           .message = "unknown key" + (meant.text.empty() ? "" : ", " + meant.text),
+                           .mend = mend_of(member, path, meant.path)},
+                          own_path(meant.path));
+  }
+
+  /// Its place may be taken.
+  [[nodiscard]] std::vector<ConfigEdit> mend_of(const JsonMember& member,
+                                                const std::string& path,
+                                                const std::string& meant) const {
+    if (member.key.find('.') != std::string::npos) return {};
+    if (meant.empty() || find_path(root_, meant) != nullptr) {
+      return {{ConfigEdit::Kind::kRemove, path, ""}};
+    }
+    return {{ConfigEdit::Kind::kRename, path, meant}};
+  }
+
+  const JsonNode& root_;
+  bool allow_;
+  std::vector<std::string>& notices_;
+  ConfigProblems& problems_;
+};
 
 }  // namespace
 
-std::string suggest_key(const std::string& block, const std::string& name) {
-  const auto here = [](const std::string& found) {
-    return fmt::format("did you mean \"{}\"?", found);
+bool is_known_path(const std::string& path) {
+  return known_paths().leaves.contains(path) || known_paths().blocks.contains(path);
+}
+
+KeySuggestion suggest_key(const std::string& block, const std::string& name) {
+  const auto here = [&](const std::string& found) {
+    return KeySuggestion{fmt::format("did you mean \"{}\"?", found), join(block, found)};
   };
   const std::vector<std::string> siblings = names_in(block);
   if (const auto twin = nearest_name(name, siblings, 1)) return here(*twin);
   if (const std::string place = only_place_of(name); !place.empty()) {
-    return fmt::format("it belongs at \"{}\"", place);
+    return {fmt::format("it belongs at \"{}\"", place), place};
   }
   if (const auto found = foreign_names().find(name); found != foreign_names().end()) {
-    return fmt::format("the key for it is \"{}\"", found->second);
+    return {fmt::format("the key for it is \"{}\"", found->second), found->second};
   }
   const std::size_t limit = typing_error_limit(name);
   if (const auto sibling = nearest_name(name, siblings, limit)) return here(*sibling);
@@ -155,13 +207,18 @@ std::string suggest_key(const std::string& block, const std::string& name) {
     everywhere.push_back(last_name(path));
   }
   if (const auto far = nearest_name(name, everywhere, limit)) {
-    if (const std::string place = only_place_of(*far); !place.empty()) return here(place);
+    if (const std::string place = only_place_of(*far); !place.empty()) {
+      return {fmt::format("did you mean \"{}\"?", place), place};
+    }
   }
-  return "";
+  return {};
 }
 
-void check_known_keys(const JsonNode& root, bool allow, std::vector<std::string>& notices) {
-  check_block(root, "", allow, notices);
+void check_known_keys(const JsonNode& root,
+                      bool allow,
+                      std::vector<std::string>& notices,
+                      ConfigProblems& problems) {
+  UnknownKeys(root, allow, notices, problems).check_block(root, "");
 }
 
 }  // namespace dstrain

@@ -4,15 +4,27 @@
 #include <string>
 #include <vector>
 
+#include "engine/spec/config_problems.h"
 #include "engine/spec/json_text.h"
 
 namespace dstrain {
 
-/// Throws for the first unknown key, or for a block that is not an object. With `allow`, unknown
-/// keys become lines of `notices` instead.
-void check_known_keys(const JsonNode& root, bool allow, std::vector<std::string>& notices);
+/// Adds unknown keys, and blocks that are no objects, to `problems`. With `allow`, unknown keys
+/// become lines of `notices` instead.
+void check_known_keys(const JsonNode& root,
+                      bool allow,
+                      std::vector<std::string>& notices,
+                      ConfigProblems& problems);
 
-/// "did you mean …?" for an unknown key of `block` ("" is the top level); empty if nothing is near.
-std::string suggest_key(const std::string& block, const std::string& name);
+/// What was probably meant by an unknown key.
+struct KeySuggestion {
+  std::string text;  ///< "did you mean …?"; empty if nothing is near
+  std::string path;  ///< of the key or block that is meant
+};
+/// `block` "" is the top level.
+KeySuggestion suggest_key(const std::string& block, const std::string& name);
+
+/// Whether some key, or a block of keys, has this path.
+bool is_known_path(const std::string& path);
 
 }  // namespace dstrain

@@ -105,7 +105,7 @@ TEST_CASE("a wrong type says what was expected and what was found", "[spec][conf
   CHECK_THAT(error_of_tiny({"bf16=true"}), Contains("bf16: must be an object"));
   CHECK_THAT(error_of_tiny({"training.device=gpu"}),
              Contains("must be \"auto\", \"cpu\" or \"cuda\", found the string \"gpu\""));
-  CHECK_THAT(error_of_tiny({"training.steps=null"}), Contains("must be an integer"));
+  CHECK_THAT(error_of_tiny({"training.steps=null"}), Contains("training.steps: missing"));
   CHECK_THAT(error_of_tiny({"training.steps=0"}), Contains("of at least 1, found 0"));
   CHECK_THAT(error_of_tiny({"training.seed=-1"}), Contains("of at least 0, found -1"));
   CHECK_THAT(error_of_tiny({"data.train=[]"}), Contains("the list is empty"));

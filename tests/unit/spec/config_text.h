@@ -45,14 +45,17 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// The message of the ConfigError that `action` throws, "" if it throws none.
+/// The sentences of the ConfigError that `action` throws, one a line; "" if it throws none.
 inline std::string config_error_of(const std::function<void()>& action) {
+  std::string text;
   try {
     action();
   } catch (const ConfigError& error) {
-    return error.what();
+    for (const ConfigProblem& problem : error.problems()) {
+      text += (text.empty() ? "" : "\n") + sentence_of(problem);
+    }
   }
-  return "";
+  return text;
 }
 
 inline LoadedConfig load_text(std::string_view text, const LoadOptions& options = {}) {
@@ -60,16 +63,32 @@ inline LoadedConfig load_text(std::string_view text, const LoadOptions& options 
   return load_config(folder.write("run.json", text), options);
 }
 
-/// The error of a config text, with the folder's name taken away: "run.json:3:5: …".
-inline std::string error_of_text(std::string_view text, const LoadOptions& options = {}) {
+/// The problems of a config text, with the folder's name taken away: "run.json:3:5: …".
+inline std::vector<ConfigProblem> problems_of_text(std::string_view text,
+                                                   const LoadOptions& options = {}) {
   const TemporaryFolder folder;
   const std::string file = folder.write("run.json", text);
-  std::string message = config_error_of([&] { load_config(file, options); });
-  const std::string prefix = folder.path() + "/";
-  for (auto at = message.find(prefix); at != std::string::npos; at = message.find(prefix)) {
-    message.erase(at, prefix.size());
+  std::vector<ConfigProblem> problems;
+  try {
+    load_config(file, options);
+  } catch (const ConfigError& error) {
+    problems = error.problems();
   }
-  return message;
+  const std::string prefix = folder.path() + "/";
+  for (ConfigProblem& problem : problems) {
+    for (std::string* part : {&problem.where, &problem.message}) {
+      for (auto at = part->find(prefix); at != std::string::npos; at = part->find(prefix)) {
+        part->erase(at, prefix.size());
+      }
+    }
+  }
+  return problems;
+}
+
+/// The sentence of the first of them: a text that is only a part of a config lacks other things.
+inline std::string error_of_text(std::string_view text, const LoadOptions& options = {}) {
+  const std::vector<ConfigProblem> problems = problems_of_text(text, options);
+  return problems.empty() ? "" : sentence_of(problems.front());
 }
 
 /// A whole, small, valid config. Tests change it with --set.
@@ -89,8 +108,13 @@ inline LoadedConfig load_tiny(const std::vector<std::string>& overrides) {
   return load_text(kTinyConfig, {.overrides = overrides});
 }
 
+/// The sentences of all problems, one a line.
 inline std::string error_of_tiny(const std::vector<std::string>& overrides) {
-  return error_of_text(kTinyConfig, {.overrides = overrides});
+  std::string text;
+  for (const ConfigProblem& problem : problems_of_text(kTinyConfig, {.overrides = overrides})) {
+    text += (text.empty() ? "" : "\n") + sentence_of(problem);
+  }
+  return text;
 }
 
 inline std::string origin_of(const LoadedConfig& loaded, const std::string& path) {

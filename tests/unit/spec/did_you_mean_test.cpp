@@ -18,29 +18,30 @@ TEST_CASE("edit distance counts insertions, deletions, replacements and swaps", 
 }
 
 TEST_CASE("a mistyped key is answered with its nearest sibling", "[spec]") {
-  CHECK(suggest_key("zero_optimization", "stge") == "did you mean \"stage\"?");
-  CHECK(suggest_key("", "gradient_cliping") == "did you mean \"gradient_clipping\"?");
-  CHECK(suggest_key("", "optimiser") == "did you mean \"optimizer\"?");
-  CHECK(suggest_key("model", "num_hidden_layer") == "did you mean \"num_hidden_layers\"?");
-  CHECK(suggest_key("training", "outputdir") == "did you mean \"output_dir\"?");
+  CHECK(suggest_key("zero_optimization", "stge").text == "did you mean \"stage\"?");
+  CHECK(suggest_key("", "gradient_cliping").text == "did you mean \"gradient_clipping\"?");
+  CHECK(suggest_key("", "optimiser").text == "did you mean \"optimizer\"?");
+  CHECK(suggest_key("model", "num_hidden_layer").text == "did you mean \"num_hidden_layers\"?");
+  CHECK(suggest_key("training", "outputdir").text == "did you mean \"output_dir\"?");
 }
 
 TEST_CASE("a key at the wrong level is answered with its place", "[spec]") {
-  CHECK(suggest_key("", "lr") == "it belongs at \"optimizer.params.lr\"");
-  CHECK(suggest_key("optimizer", "lr") == "it belongs at \"optimizer.params.lr\"");
-  CHECK(suggest_key("", "seed") == "it belongs at \"training.seed\"");
-  CHECK(suggest_key("", "hidden_size") == "it belongs at \"model.hidden_size\"");
-  CHECK(suggest_key("optimizer.params", "gradient_clipping") ==
+  CHECK(suggest_key("", "lr").text == "it belongs at \"optimizer.params.lr\"");
+  CHECK(suggest_key("optimizer", "lr").text == "it belongs at \"optimizer.params.lr\"");
+  CHECK(suggest_key("", "seed").text == "it belongs at \"training.seed\"");
+  CHECK(suggest_key("", "hidden_size").text == "it belongs at \"model.hidden_size\"");
+  CHECK(suggest_key("optimizer.params", "gradient_clipping").text ==
         "it belongs at \"gradient_clipping\"");
 }
 
 TEST_CASE("a foreign program's name is answered with ours", "[spec]") {
-  CHECK(suggest_key("training", "learning_rate") == "the key for it is \"optimizer.params.lr\"");
-  CHECK(suggest_key("", "max_steps") == "the key for it is \"training.steps\"");
+  CHECK(suggest_key("training", "learning_rate").text ==
+        "the key for it is \"optimizer.params.lr\"");
+  CHECK(suggest_key("", "max_steps").text == "the key for it is \"training.steps\"");
 }
 
 TEST_CASE("a name that resembles nothing gets no suggestion", "[spec]") {
-  CHECK(suggest_key("", "qqqqqqqq").empty());
+  CHECK(suggest_key("", "qqqqqqqq").text.empty());
 }
 
 }  // namespace dstrain
