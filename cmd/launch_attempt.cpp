@@ -6,6 +6,7 @@
 
 #include "cmd/exit_codes.h"
 #include "cmd/launch_layout.h"
+#include "cmd/logging.h"
 #include "launcher/log_mux.h"
 
 namespace dstrain {
@@ -39,7 +40,9 @@ launcher::JobOutcome run_attempt(const LaunchAttempt& attempt,
   const Master master = access.choose_master(attempt.hosts);
   const launcher::Job job =
       make_job(attempt.hosts, master, attempt.run, config.training, flags, access);
-  launcher::LogMux log(job, {.folder = make_log_folder(flags, config), .restart = attempt.restart});
+  launcher::LogMux log(job, {.folder = make_log_folder(flags, config),
+                             .restart = attempt.restart,
+                             .error_prefix = kErrorPrefix});
   launcher::Supervisor supervisor(access.loop(), access.spawner_for(attempt.hosts), log,
                                   supervision(flags));
   return supervisor.run(job);

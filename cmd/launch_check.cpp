@@ -15,6 +15,7 @@
 #include "cmd/memory_report.h"
 #include "cmd/preflight.h"
 #include "cmd/rank_threads.h"
+#include "cmd/run_inputs.h"
 #include "engine/train/memory_estimate.h"
 #include "kernels/cpu/memory_info.h"
 #include "launcher/errors.h"
@@ -98,6 +99,12 @@ void check_here(const LaunchFlags& flags,
                 const LoadedConfig& loaded,
                 const std::vector<Host>& hosts) {
   if (flags.check && flags.offline) return;
+  try {
+    require_inputs(loaded.config);
+  } catch (const std::exception& error) {
+    if (!flags.check) throw;
+    spdlog::warn("a start would be refused: {}", error.what());
+  }
   // Under one name or several: they share its memory.
   const int world_size = count_ranks(hosts);
   HostMemory here{.name = launcher::own_hostname(),

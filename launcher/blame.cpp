@@ -78,8 +78,10 @@ std::string signal_name(int number) {
 bool is_orderly(const RankEnd& end, const BlameRules& rules) {
   if (end.lost) return false;
   const auto& [code, signal, detail] = end.status;
-  if (signal != 0) return rules.interrupted_by != 0 && (signal == SIGINT || signal == SIGTERM);
-  return code == 0 || code == kSignalBase + SIGINT || code == kSignalBase + SIGTERM;
+  const bool by_user = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+  if (signal != 0) return rules.interrupted_by != 0 && by_user;
+  return code == 0 || code == kSignalBase + SIGINT || code == kSignalBase + SIGTERM ||
+         code == kSignalBase + SIGHUP;
 }
 
 const RankEnd* find_cause(std::span<const RankEnd> ends, const BlameRules& rules) {

@@ -1,5 +1,6 @@
 #include "launcher/log_mux.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -12,6 +13,9 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+
+#include "launcher/screen_text.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -34,9 +38,23 @@ FileDescriptor open_log(const std::string& path) {
   return file;
 }
 
-std::string_view without_blanks_at_end(std::string_view text) {
-  const size_t last = text.find_last_not_of(" \t\r\n");
-  return last == std::string_view::npos ? std::string_view{} : text.substr(0, last + 1);
+/// https://no-color.org
+bool refuses_colour() {
+  const char* const refusal = std::getenv("NO_COLOR");
+  return refusal != nullptr && *refusal != '\0';
+}
+
+/// 0: not known. Asked each time, since windows change their size.
+size_t columns_of(int fd) {
+  winsize size{};
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+/// Without blanks at its end, shortened.
+std::string_view as_last_words(std::string_view line) {
+  const size_t last = line.find_last_not_of(" \t\r\n");
+  return last == std::string_view::npos ? std::string_view{}
+                                        : line.substr(0, std::min(last + 1, kLastWordsBytes));
 }
 
 }  // namespace
@@ -44,15 +62,21 @@ std::string_view without_blanks_at_end(std::string_view text) {
 struct LogMux::Batch {
   std::string screen;
   std::string file;
-  std::int64_t num_lines = 0;
+  std::int64_t num_lines = 0;       // of the screen
+  std::int64_t num_file_lines = 0;  // likewise
   bool has_status = false;
 };
 
-LogMux::Screen::Screen(int fd)
-    : writer(kScreenBacklogBytes), file(writer.add_borrowed(fd)), is_terminal(isatty(fd) == 1) {}
+LogMux::Screen::Screen(int screen_fd)
+    : writer(kScreenBacklogBytes),
+      file(writer.add_borrowed(screen_fd)),
+      fd(screen_fd),
+      is_terminal(isatty(fd) == 1),
+      is_coloured(is_terminal && !refuses_colour()) {}
 
 LogMux::LogMux(const Job& job, const LogMuxOptions& options)
-    : has_files_(!options.folder.empty()),
+    : error_prefix_(options.error_prefix),
+      has_files_(!options.folder.empty()),
       files_(kFileBacklogBytes),
       stderr_(options.stderr_fd),
       stdout_(options.stdout_fd) {
@@ -87,8 +111,9 @@ void LogMux::output(int rank_number, OutputStream stream, std::string_view bytes
   Rank& rank = ranks_[static_cast<size_t>(rank_number)];
   Batch batch;
   rank.splitters[static_cast<size_t>(stream)].feed(
-      bytes,
-      [&](LineKind kind, std::string_view line) { add_line(batch, rank, stream, kind, line); });
+      bytes, [&](LineKind kind, std::string_view line) {
+        add_line(batch, rank_number, stream, kind, line);
+      });
   deliver(batch, rank, stream);
 }
 
@@ -97,14 +122,15 @@ void LogMux::end_of_output(int rank_number) {
   for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
     Batch batch;
     rank.splitters[static_cast<size_t>(stream)].flush([&](LineKind, std::string_view line) {
-      add_line(batch, rank, stream, LineKind::kLog, line);
+      add_line(batch, rank_number, stream, LineKind::kLog, line);
     });
     deliver(batch, rank, stream);
   }
 }
 
 void LogMux::add_line(
-    Batch& batch, Rank& rank, OutputStream stream, LineKind kind, std::string_view line) {
+    Batch& batch, int rank_number, OutputStream stream, LineKind kind, std::string_view line) {
+  Rank& rank = ranks_[static_cast<size_t>(rank_number)];
   Screen& screen = screen_of(stream);
   if (kind == LineKind::kStatus) {
     if (!screen.is_terminal) return;
@@ -113,19 +139,30 @@ void LogMux::add_line(
     return;
   }
   if (kind == LineKind::kLog && line == screen.status) screen.status.clear();  // it was no status
-  batch.screen += screen.is_terminal && std::getenv("NO_COLOR") == nullptr ? rank.prefix_colour
-                                                                           : rank.prefix_plain;
-  batch.screen += line;
-  batch.screen += '\n';
-  batch.num_lines += 1;
+  if (stream == OutputStream::kStdout || !is_said_already(rank_number, line)) {
+    batch.screen += screen.is_coloured ? rank.prefix_colour : rank.prefix_plain;
+    batch.screen += screen.is_coloured && stream == OutputStream::kStderr
+                        ? with_coloured_level(line)
+                        : std::string(line);
+    batch.screen += '\n';
+    batch.num_lines += 1;
+  }
   if (has_files_) {
+    batch.num_file_lines += 1;
     batch.file += line;
     if (kind == LineKind::kLog) batch.file += '\n';
   }
-  const std::string_view words = without_blanks_at_end(line);
-  if (stream == OutputStream::kStderr && !words.empty()) {
-    rank.last_words = words.substr(0, kLastWordsBytes);
-  }
+  const std::string_view words = as_last_words(line);
+  if (stream == OutputStream::kStderr && !words.empty()) rank.last_words = words;
+}
+
+bool LogMux::is_said_already(int rank, std::string_view line) {
+  if (error_prefix_.empty() || !line.starts_with(error_prefix_)) return false;
+  Reason& reason = reasons_[std::string(as_last_words(line))];
+  const bool is_first = reason.ranks.empty();
+  reason.ranks.insert(rank);
+  if (is_first) reason.shown_at = num_shown_;
+  return !is_first;
 }
 
 void LogMux::deliver(Batch& batch, Rank& rank, OutputStream stream) {
@@ -135,7 +172,7 @@ void LogMux::deliver(Batch& batch, Rank& rank, OutputStream stream) {
   } else if (batch.has_status) {
     show_status(screen);
   }
-  if (!has_files_ || batch.num_lines == 0) return;
+  if (!has_files_ || batch.num_file_lines == 0) return;
   if (rank.dropped_lines > 0) {
     batch.file.insert(0, fmt::format("==== {} lines are missing here: the disk did not keep up\n",
                                      rank.dropped_lines));
@@ -143,7 +180,7 @@ void LogMux::deliver(Batch& batch, Rank& rank, OutputStream stream) {
   if (files_.write(rank.file, std::move(batch.file))) {
     rank.dropped_lines = 0;
   } else {
-    rank.dropped_lines += batch.num_lines;
+    rank.dropped_lines += batch.num_file_lines;
   }
   if (const int error = files_.error(rank.file); error != 0 && !rank.failure_reported) {
     rank.failure_reported = true;
@@ -163,10 +200,13 @@ void LogMux::show(Screen& screen, std::string text, std::int64_t num_lines) {
   }
   whole += text;
   if (!screen.status.empty()) {
+    // One column stays free: a terminal's last one is where it would begin to wrap.
+    const size_t columns = columns_of(screen.fd);
     whole += kWrapOff;
-    whole += screen.status;
+    whole += columns > 1 ? fit_into_columns(screen.status, columns - 1) : screen.status;
     whole += kWrapOn;
   }
+  num_shown_ += num_lines;
   if (screen.writer.write(screen.file, std::move(whole))) {
     screen.dropped_lines = 0;
   } else {
@@ -180,12 +220,25 @@ void LogMux::show_status(Screen& screen) {
 }
 
 void LogMux::announce(std::string_view line) {
-  show(stderr_, fmt::format("[launch] {:%H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), line),
+  show(stderr_,
+       fmt::format("[launch] {:%H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)),
+                   stderr_.is_coloured ? with_coloured_level(line) : std::string(line)),
        1);
 }
 
 const std::string& LogMux::last_words(int rank) const {
   return ranks_[static_cast<size_t>(rank)].last_words;
+}
+
+bool LogMux::has_just_said_why(int rank) const {
+  constexpr std::int64_t kLinesInSight = 12;
+  const auto found = reasons_.find(last_words(rank));
+  return found != reasons_.end() && num_shown_ - found->second.shown_at <= kLinesInSight;
+}
+
+std::set<int> LogMux::in_the_same_words(int rank) const {
+  const auto found = reasons_.find(last_words(rank));
+  return found == reasons_.end() ? std::set<int>{} : found->second.ranks;
 }
 
 void LogMux::finish() {

@@ -2,7 +2,9 @@
 //
 //   screen   [w0:0] a line of rank 0         stdout to stdout, stderr to stderr
 //            [w1:7] a line of rank 7
-//            step 120 of 400 …               the newest status line, kept below the others
+//            step 120 of 400 …               the newest status line, kept below the others, as much
+//                                            of it as is as wide as the terminal
+//            [w0:0] dstrain: error: …        once, however many ranks end with the same words
 //   files    <folder>/rank-00000.log         all of the rank's lines, without status lines
 //
 // Nothing here waits: a screen that is not read, or a file that cannot be written, loses lines,
@@ -10,6 +12,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +31,9 @@ namespace dstrain::launcher {
 struct LogMuxOptions {
   std::string folder{};  ///< exists already; empty: no files
   int restart = 0;       ///< how many times the job was started before; the files say so
+  /// How a process's last line begins if it says why it fails: "dstrain: error: ". Empty: no line
+  /// is known to say that.
+  std::string error_prefix{};
   int stdout_fd = STDOUT_FILENO;
   int stderr_fd = STDERR_FILENO;
 };
@@ -43,6 +51,10 @@ class LogMux {
   void announce(std::string_view line);
   /// The rank's last line on stderr that was not blank; shortened.
   [[nodiscard]] const std::string& last_words(int rank) const;
+  /// Whether these are words that say why it failed, and still in sight on the screen.
+  [[nodiscard]] bool has_just_said_why(int rank) const;
+  /// The ranks that said why they fail in the same words, this one included; else none.
+  [[nodiscard]] std::set<int> in_the_same_words(int rank) const;
   /// Waits (a few seconds at most) until screen and files have everything.
   void finish();
 
@@ -52,7 +64,9 @@ class LogMux {
     explicit Screen(int fd);
     BackgroundWriter writer;
     size_t file;
+    int fd;
     bool is_terminal;
+    bool is_coloured;
     std::int64_t dropped_lines = 0;
     std::string status;  ///< drawn below the log lines; terminals only
   };
@@ -66,16 +80,26 @@ class LogMux {
     std::int64_t dropped_lines = 0;
     bool failure_reported = false;
   };
+  /// Why ranks fail, as they said it.
+  struct Reason {
+    std::set<int> ranks;
+    std::int64_t shown_at = 0;  ///< in num_shown_
+  };
   struct Batch;  // what one call of output() adds to screen and file
 
   Screen& screen_of(OutputStream stream);
   void add_line(
-      Batch& batch, Rank& rank, OutputStream stream, LineKind kind, std::string_view line);
+      Batch& batch, int rank_number, OutputStream stream, LineKind kind, std::string_view line);
+  /// Of a log line on stderr: whether another rank has said why it fails in the same words.
+  bool is_said_already(int rank, std::string_view line);
   void deliver(Batch& batch, Rank& rank, OutputStream stream);
-  static void show(Screen& screen, std::string text, std::int64_t num_lines);
-  static void show_status(Screen& screen);
+  void show(Screen& screen, std::string text, std::int64_t num_lines);
+  void show_status(Screen& screen);
 
   std::vector<Rank> ranks_;
+  std::string error_prefix_;
+  std::map<std::string, Reason, std::less<>> reasons_;
+  std::int64_t num_shown_ = 0;  ///< lines, on both screens
   bool has_files_;
   BackgroundWriter files_;
   Screen stderr_;

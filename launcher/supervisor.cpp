@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <csignal>
+#include <set>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "launcher/screen_text.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -245,8 +248,14 @@ JobOutcome Supervisor::verdict() {
     return outcome;
   }
   if (const RankEnd* const cause = find_cause(all, rules())) {
-    const std::string description = describe(*cause, rules(), log_.last_words(cause->spec->rank));
-    log_.announce("error: " + description);
+    const int rank = cause->spec->rank;
+    const std::string description = describe(*cause, rules(), log_.last_words(rank));
+    std::string told =
+        log_.has_just_said_why(rank) ? describe(*cause, rules(), /*last_words=*/{}) : description;
+    if (const std::set<int> ranks = log_.in_the_same_words(rank); ranks.size() > 1) {
+      told += fmt::format("; ranks {} said the same", ranges_text(ranks));
+    }
+    log_.announce("error: " + told);
     return {.exit_code = exit_code_of(*cause, rules()),
             .cause = describe_briefly(*cause, rules()),
             .description = description,

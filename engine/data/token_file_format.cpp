@@ -153,21 +153,28 @@ TokenFileLayout open_pair(const std::string& stem) {
   return {std::move(bin), "Megatron", found.type, 0, found.num_tokens};
 }
 
-}  // namespace
-
-TokenFileLayout find_token_file(const std::string& prefix) {
+/// A Megatron pair's index, or the file itself.
+std::string path_of(const std::string& prefix) {
   const std::string stem = without_suffix(without_suffix(prefix, ".idx"), ".bin");
-  if (is_file(stem + ".idx")) {
-    return open_pair(stem);
-  }
-  for (const std::string& path : {prefix, stem + ".bin"}) {
+  for (const std::string& path : {stem + ".idx", prefix, stem + ".bin"}) {
     if (is_file(path)) {
-      return open_single(path);
+      return path;
     }
   }
   throw ConfigError(
       fmt::format("{}: no token file: looked for {}.idx with {}.bin, {} and {}.bin; {}", prefix,
                   stem, stem, prefix, stem, describe_neighbours(stem)));
+}
+
+}  // namespace
+
+TokenFileLayout find_token_file(const std::string& prefix) {
+  const std::string path = path_of(prefix);
+  return path.ends_with(".idx") ? open_pair(without_suffix(path, ".idx")) : open_single(path);
+}
+
+void require_token_file(const std::string& prefix) {
+  static_cast<void>(path_of(prefix));
 }
 
 }  // namespace dstrain

@@ -24,5 +24,7 @@ struct TokenFileLayout {
 /// Looks for prefix.idx + prefix.bin, then `prefix` itself, then prefix.bin. Throws ConfigError:
 /// what was looked for and which names are near, or what is wrong with the file that was found.
 TokenFileLayout find_token_file(const std::string& prefix);
+/// Throws as find_token_file() does where none of these is there; opens nothing.
+void require_token_file(const std::string& prefix);
 
 }  // namespace dstrain

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include <poll.h>
 #include <pty.h>
 #include <unistd.h>
+
+#include "launcher/screen_text.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -116,6 +119,55 @@ TEST_CASE("status lines are neither in files nor on a screen that is no terminal
   mux.finish();
   CHECK(setup.read("err") == "[w0:0] done\n");
   CHECK(setup.log("rank-00000.log") == "done\n");
+}
+
+TEST_CASE("why ranks fail is shown once where they say it in the same words", "[launcher][log]") {
+  Setup setup;
+  LogMuxOptions options = setup.options();
+  options.error_prefix = "app: error: ";
+  LogMux mux(setup.job, options);
+  mux.output(1, OutputStream::kStderr, "same\napp: error: no file\n");
+  mux.output(0, OutputStream::kStderr, "same\napp: error: no file\n");
+  CHECK(mux.has_just_said_why(0));
+  CHECK(mux.in_the_same_words(0) == std::set<int>{0, 1});
+  for (int i = 0; i < 20; ++i)
+    mux.announce("something else");
+  CHECK_FALSE(mux.has_just_said_why(1));
+  mux.output(0, OutputStream::kStderr, "app: error: another one\n");
+  CHECK(mux.has_just_said_why(0));
+  CHECK(mux.in_the_same_words(0) == std::set<int>{0});
+  CHECK(mux.in_the_same_words(1) == std::set<int>{0, 1});
+  mux.finish();
+  CHECK_THAT(setup.read("err"),
+             StartsWith("[w1:1] same\n[w1:1] app: error: no file\n[w0:0] same\n[launch] ") &&
+                 EndsWith("[w0:0] app: error: another one\n"));
+  CHECK(setup.log("rank-00000.log") == "same\napp: error: no file\napp: error: another one\n");
+}
+
+TEST_CASE("a status line loses parts from the left until it fits", "[launcher][log]") {
+  const std::string status = "███░  12/50  loss 3.5  1:00 left";
+  CHECK(fit_into_columns(status, 32) == status);
+  CHECK(fit_into_columns(status, 31) == "12/50  loss 3.5  1:00 left");
+  CHECK(fit_into_columns(status, 25) == "loss 3.5  1:00 left");
+  CHECK(fit_into_columns(status, 9) == "1:00 left");
+  CHECK(fit_into_columns(status, 4) == "1:00");
+  CHECK(fit_into_columns("███", 2) == "██");
+  CHECK(fit_into_columns("███", 0).empty());
+}
+
+TEST_CASE("the level that a line begins with is coloured, and no other word", "[launcher][log]") {
+  CHECK(with_coloured_level("12:34:56 warning: tight") == "12:34:56 \x1b[33mwarning: \x1b[0mtight");
+  CHECK(with_coloured_level("error: rank 1") == "\x1b[31merror: \x1b[0mrank 1");
+  CHECK(with_coloured_level("app: error: no") == "app: \x1b[31merror: \x1b[0mno");
+  for (const char* plain : {"12:34:56 an error: no", "the app: error: no", "12:34:5x error: no",
+                            "errors", "", "a: b", "12:34:56 "})
+    CHECK(with_coloured_level(plain) == plain);
+}
+
+TEST_CASE("ranks are listed in ranges", "[launcher][log]") {
+  CHECK(ranges_text(std::set<int>{}).empty());
+  CHECK(ranges_text(std::set<int>{3}) == "3");
+  CHECK(ranges_text(std::set<int>{0, 1, 2, 5, 7, 8}) == "0-2, 5, 7-8");
 }
 
 TEST_CASE("a second run keeps the log of the first", "[launcher][log]") {

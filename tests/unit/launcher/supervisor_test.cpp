@@ -52,7 +52,7 @@ Outcome run(const Job& job,
   const FileDescriptor out(open((folder.path() / "out").c_str(), O_RDWR | O_CREAT, 0600));
   const FileDescriptor err(open((folder.path() / "err").c_str(), O_RDWR | O_CREAT, 0600));
   asio::io_context loop;
-  LogMux log(job, {.stdout_fd = out.get(), .stderr_fd = err.get()});
+  LogMux log(job, {.error_prefix = "app: error: ", .stdout_fd = out.get(), .stderr_fd = err.get()});
   LocalSpawner spawner(loop);
   Supervisor supervisor(
       loop, spawner, log,
@@ -102,6 +102,16 @@ TEST_CASE("a rank that fails gives its exit code, its name and its last words",
                  EndsWith(" error: rank 1 (local rank 1) on w0, pid " +
                           std::to_string(pids_in(outcome.out)[0]) +
                           ", ended with exit code 7 (sevenfold); its last words: too bad"));
+}
+
+TEST_CASE("a cause that several ranks tell is told once", "[launcher][supervisor]") {
+  const std::string fail = "echo app: error: no such file >&2; exit 7";
+  const Outcome outcome = run(shell_job({fail, fail, fail}));
+  CHECK(outcome.exit_code == 7);
+  const std::string sentence = "no such file";
+  CHECK(outcome.err.find(sentence) == outcome.err.rfind(sentence));
+  CHECK_THAT(outcome.last_line(), Contains(", ended with exit code 7 (sevenfold)") &&
+                                      EndsWith("; ranks 0-2 said the same"));
 }
 
 TEST_CASE("a rank killed by a signal ends the job with 128 + the signal",

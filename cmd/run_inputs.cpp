@@ -1,0 +1,28 @@
+#include "cmd/run_inputs.h"
+
+#include <string>
+
+#include "engine/checkpoint/checkpoint_store.h"
+#include "engine/data/token_file_format.h"
+#include "engine/spec/config_error.h"
+
+namespace dstrain {
+
+void require_inputs(const Config& config) {
+  std::string missing;
+  for (const auto* sources : {&config.data.train, &config.data.validation}) {
+    for (const DataSource& source : *sources) {
+      try {
+        require_token_file(source.prefix);
+      } catch (const ConfigError& error) {
+        missing += (missing.empty() ? "" : "; ") + std::string(error.what());
+      }
+    }
+  }
+  if (!missing.empty()) throw ConfigError(missing);
+  if (config.checkpoint.resume == ResumeMode::kPath) {
+    static_cast<void>(CheckpointStore::contents(config.checkpoint.resume_path));
+  }
+}
+
+}  // namespace dstrain

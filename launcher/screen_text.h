@@ -1,0 +1,36 @@
+// How lines look on a screen that is a terminal: coloured where they warn, and a status line that
+// does not wrap.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+namespace dstrain::launcher {
+
+/// "warning: " in yellow and "error: " in red where a line begins with it, be it after a time or
+/// the program's name.
+std::string with_coloured_level(std::string_view line);
+
+/// What of a status line fits into so many columns: parts, two spaces apart, are left out from the
+/// left (the bar first); what is left of a last one that is too long is its beginning.
+std::string_view fit_into_columns(std::string_view status, std::size_t columns);
+
+/// "3", "0-7", "0-2, 5".
+template <typename Ranks>
+std::string ranges_text(const Ranks& sorted) {
+  std::string text;
+  for (auto first = sorted.begin(); first != sorted.end();) {
+    auto last = first;
+    auto next = std::next(first);
+    while (next != sorted.end() && *next == *last + 1)
+      last = next++;
+    text += (text.empty() ? "" : ", ") + std::to_string(*first);
+    if (last != first) text += "-" + std::to_string(*last);
+    first = next;
+  }
+  return text;
+}
+
+}  // namespace dstrain::launcher
