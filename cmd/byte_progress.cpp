@@ -4,18 +4,32 @@
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace dstrain {
 namespace {
 
+constexpr int kBarWidth = 24;
+
 std::string bar(double share) {
-  constexpr int kWidth = 24;
   std::string text;
-  for (int i = 0; i < kWidth; ++i) {
-    text += i < static_cast<int>(share * kWidth) ? "█" : "░";
+  for (int i = 0; i < kBarWidth; ++i) {
+    text += i < static_cast<int>(share * kBarWidth) ? "█" : "░";
   }
-  return text + " ";
+  return text + "  ";
+}
+
+/// 0: not known.
+std::size_t columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+/// To stderr, which may be a terminal that is gone.
+void write_out(const std::string& text) {
+  static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
+  std::fflush(stderr);
 }
 
 }  // namespace
@@ -30,14 +44,6 @@ std::string as_size(std::int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-std::string grouped(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > 0; at -= 3) {
-    text.insert(static_cast<std::size_t>(at), 1, ' ');
-  }
-  return text;
-}
-
 std::string as_clock(double seconds) {
   const auto whole = static_cast<std::int64_t>(seconds + 0.5);
   return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
@@ -50,7 +56,7 @@ void ByteProgress::show_phase(const std::string& what, Announce announce) {
   const bool is_new = phase_ != what;
   enter(what);
   if (is_new && !on_terminal_ && announce == Announce::kYes) {
-    fmt::print(stderr, "{}\n", what);
+    write_out(what + "\n");
   }
   print_if_due(what);
 }
@@ -66,14 +72,17 @@ void ByteProgress::show_bytes(std::int64_t bytes_done, std::int64_t bytes_total)
   const double share = std::min(done / total, 1.0);
   const double rate = seconds > 0.0 ? done / seconds : 0.0;
   const std::string left = rate > 0.0 ? as_clock((total - total * share) / rate) : "-:--";
-  print_if_due(fmt::format("{}{:3.0f} %  {} of {}  {}/s  {} left", on_terminal_ ? bar(share) : "",
-                           100.0 * share, as_size(bytes_done), as_size(bytes_total),
-                           as_size(static_cast<std::int64_t>(rate)), left));
+  const std::string facts =
+      fmt::format("{:3.0f} %  {} of {}  {}/s  {} left", 100.0 * share, as_size(bytes_done),
+                  as_size(bytes_total), as_size(static_cast<std::int64_t>(rate)), left);
+  const std::size_t width = columns();
+  const bool has_room = width == 0 || facts.size() + 2 + kBarWidth < width;
+  print_if_due((on_terminal_ && has_room ? bar(share) : "") + facts);
 }
 
 void ByteProgress::clear() {
   if (dirty_) {
-    fmt::print(stderr, "\r\x1b[K");
+    write_out("\r\x1b[K");
     dirty_ = false;
   }
 }
@@ -98,12 +107,12 @@ void ByteProgress::print_if_due(const std::string& line) {
   }
   shown_ = Clock::now();
   if (on_terminal_) {
-    fmt::print(stderr, "\r\x1b[K{}", line);
+    // Without wrapping, and back to the start of the line, where log lines draw over it.
+    write_out("\r\x1b[K\x1b[?7l" + line + "\x1b[?7h\r");
     dirty_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    write_out(line + "\n");
   }
-  std::fflush(stderr);
 }
 
 }  // namespace dstrain

@@ -10,8 +10,6 @@ namespace dstrain {
 
 /// 1500000 → "1.5 MB"
 std::string as_size(std::int64_t bytes);
-/// 1234567 → "1 234 567"
-std::string grouped(std::int64_t number);
 /// 3661 s → "1:01:01"
 std::string as_clock(double seconds);
 

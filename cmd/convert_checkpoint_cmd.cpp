@@ -8,13 +8,16 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include "cmd/byte_progress.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
+#include "cmd/logging.h"
 #include "cmd/stop_signal.h"
 #include "engine/checkpoint/conversion.h"
+#include "engine/plan/amount_text.h"
 #include "engine/spec/config_error.h"
 
 namespace dstrain {
@@ -80,13 +83,14 @@ void print_json(const Flags& flags, const ConversionSummary& summary) {
 }
 
 void print_summary(const Flags& flags, const ConversionSummary& summary) {
-  fmt::print("{}, {}: {} with {} parameters in {} tensors{}\n", summary.source.string(),
+  fmt::print("{}, {}: {} with {} parameters in {}{}\n", summary.source.string(),
              describe(summary.source_format), summary.model.model_type,
-             grouped(summary.model.num_parameters()), summary.tensors,
-             summary.step > 0 ? fmt::format(", after {} steps", grouped(summary.step)) : "");
-  fmt::print("  to {}, {}: {} in {} file{}, read back and compared, in {:.1f} s\n", flags.to,
-             describe(summary.target_format), as_size(summary.bytes), summary.files.size(),
-             summary.files.size() == 1 ? "" : "s", summary.seconds);
+             grouped(summary.model.num_parameters()),
+             counted(static_cast<std::int64_t>(summary.tensors), "tensor"),
+             summary.step > 0 ? fmt::format(", after step {}", summary.step) : "");
+  fmt::print("  to {}, {}: {} in {}, read back and compared, in {:.1f} s\n", flags.to,
+             describe(summary.target_format), as_size(summary.bytes),
+             counted(static_cast<std::int64_t>(summary.files.size()), "file"), summary.seconds);
   if (summary.files_taken_up > 0) {
     fmt::print("  {} of them had been finished by an interrupted conversion\n",
                summary.files_taken_up);
@@ -109,6 +113,7 @@ int run(Flags flags) {
   flags.request.to = flags.to;
   flags.request.model = flags.model;
   flags.request.max_shard_bytes = parse_size(flags.max_shard_size);
+  set_up_logging("[convert-checkpoint] ");
   const StopSignal stop;
   ByteProgress display;
   const auto summary = convert_checkpoint(
@@ -119,10 +124,7 @@ int run(Flags flags) {
                       .stop_requested = [&] { return stop.number() != 0; }});
   display.clear();
   if (!summary) {
-    fmt::print(stderr,
-               "dstrain convert-checkpoint: interrupted; {} is not whole: the same command again "
-               "finishes it\n",
-               flags.to);
+    spdlog::warn("interrupted; {} is not whole: the same command again finishes it", flags.to);
     return kExitSignalBase + stop.number();
   }
   if (flags.json) {

@@ -19,7 +19,7 @@ enum ExitCode : int {
   kExitHang = 8,        ///< the job stood still, or a collective passed its deadline
   kExitNoProgress = 9,  ///< restarts without progress
   kExitPeerLost = 14,  ///< of a rank only, never of `launch`: a peer was lost; that one is to blame
-  kExitSignalBase = 128,  ///< 128 + n: ended by signal n; 130 and 143: interrupted, orderly
+  kExitSignalBase = 128,  ///< 128 + n: ended by signal n; 129, 130 and 143: interrupted, orderly
 };
 
 /// What a code means, for messages: "the configuration is wrong". Empty if it has no meaning here.

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "cmd/memory_table.h"
+#include "engine/plan/amount_text.h"
 #include "kernels/gpu_facts.h"
 
 namespace dstrain {

@@ -15,6 +15,7 @@
 #include "cmd/job_secret.h"
 #include "cmd/rank_env.h"
 #include "cmd/rank_threads.h"
+#include "engine/plan/amount_text.h"
 #include "launcher/environment.h"
 #include "launcher/local_host.h"
 
@@ -45,9 +46,9 @@ class CoreShares {
       const Machine machine = access.machine_of(host.name);
       const int ranks = counts_[machine.id] += static_cast<int>(host.slots.size());
       if (ranks * threads_.value_or(1) > machine.num_usable_cores) {
-        spdlog::warn("{}: ranks={}{} cores={}: {} will take turns on the cores", host.name, ranks,
-                     threads_ ? fmt::format(" threads={}", *threads_) : "",
-                     machine.num_usable_cores, threads_ ? "threads" : "ranks");
+        spdlog::warn("{}: {}{} will take turns on {}", host.name, counted(ranks, "rank"),
+                     threads_ ? fmt::format(" of {}", counted(*threads_, "thread")) : "",
+                     counted(machine.num_usable_cores, "core"));
       }
     }
   }

@@ -1,13 +1,16 @@
 #include "cmd/logging.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
 
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
+
+#include "launcher/screen_text.h"
 
 namespace dstrain {
 namespace {
@@ -43,20 +46,40 @@ class LevelTag final : public spdlog::custom_flag_formatter {
   }
 };
 
+/// https://no-color.org
+bool wants_colour(int fd) {
+  const char* const refusal = std::getenv("NO_COLOR");
+  return isatty(fd) == 1 && (refusal == nullptr || *refusal == '\0');
+}
+
 }  // namespace
 
 void set_up_logging(const std::string& tag) {
   // On a terminal the line may have to cover a longer status line.
   const std::string erase = isatty(STDERR_FILENO) == 1 ? "\x1b[K" : "";
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<LevelTag>('*').set_pattern(erase + tag + "%H:%M:%S %*%v");
-  auto logger = std::make_shared<spdlog::logger>("dstrain",
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  formatter->add_flag<LevelTag>('*').set_pattern(erase + tag + "%H:%M:%S %^%*%$%v");
+  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
+      wants_colour(STDERR_FILENO) ? spdlog::color_mode::always : spdlog::color_mode::never);
+  sink->set_color(spdlog::level::warn, sink->yellow);
+  sink->set_color(spdlog::level::err, sink->red);
+  sink->set_color(spdlog::level::critical, sink->red);
+  auto logger = std::make_shared<spdlog::logger>("dstrain", std::move(sink));
   logger->set_formatter(std::move(formatter));
   if (const char* level = std::getenv("DSTRAIN_LOG_LEVEL")) {
     logger->set_level(spdlog::level::from_str(level));
   }
   spdlog::set_default_logger(std::move(logger));
+}
+
+void print_error(const std::string& message) {
+  const bool on_terminal = isatty(STDERR_FILENO) == 1;
+  const bool coloured = wants_colour(STDERR_FILENO);
+  const std::string line = (on_terminal ? "\x1b[K" : "") +
+                           (coloured ? launcher::with_coloured_level(kErrorPrefix) : kErrorPrefix) +
+                           message + "\n";
+  // Whether it can be written or not (the terminal may be gone), the exit code says it too.
+  static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }
 
 }  // namespace dstrain

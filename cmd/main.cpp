@@ -20,6 +20,7 @@
 #include "cmd/exit_codes.h"
 #include "cmd/flag_spelling.h"
 #include "cmd/help_text.h"
+#include "cmd/logging.h"
 #include "cmd/peer_launcher_flags.h"
 #include "cmd/version.h"
 #include "engine/spec/config_error.h"
@@ -108,7 +109,7 @@ int main(int argc, char** argv) {
     return run(argc, argv);
   } catch (...) {
     const dstrain::Failure failure = dstrain::describe_current_exception();
-    fmt::print(stderr, "dstrain: error: {}\n", failure.message);
+    dstrain::print_error(failure.message);
     return failure.exit_code;
   }
 }

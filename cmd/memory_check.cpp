@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "cmd/memory_report.h"
-#include "cmd/memory_table.h"
+#include "engine/plan/amount_text.h"
 #include "launcher/errors.h"
 
 namespace dstrain {

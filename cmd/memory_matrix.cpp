@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/plan/amount_text.h"
 #include "engine/spec/config_error.h"
 
 namespace dstrain {
@@ -44,11 +45,6 @@ const std::vector<Column>& columns() {
       {"buffers", {MemoryComponent::kGatherBuffers, MemoryComponent::kBuckets}},
       {"workspace", {MemoryComponent::kWorkspace}}};
   return all;
-}
-
-double gibibytes(std::int64_t bytes) {
-  constexpr double kGiB = 1 << 30;
-  return static_cast<double>(bytes) / kGiB;
 }
 
 bool fits(const MatrixRow& row, const MemoryLimit& limit) {
@@ -111,7 +107,12 @@ std::vector<MatrixRow> memory_matrix(const ConfigWith& config_with,
 
 std::string matrix_text(const std::vector<MatrixRow>& rows,
                         const std::optional<MemoryLimit>& limit) {
-  std::string text = "GiB of the rank that holds most\nZeRO  recompute";
+  std::int64_t largest = 0;
+  for (const MatrixRow& row : rows) {
+    largest = std::max(largest, row.total_bytes());
+  }
+  const SizeUnit unit = unit_for(largest);
+  std::string text = fmt::format("{} of the rank that holds most\nZeRO  recompute", unit.name);
   for (const Column& column : columns()) {
     text += fmt::format("  {:>9}", column.name);
   }
@@ -127,11 +128,11 @@ std::string matrix_text(const std::vector<MatrixRow>& rows,
       for (const MemoryComponent part : column.parts) {
         bytes += row.bytes[part];
       }
-      text += fmt::format("  {:>{}.3f}", gibibytes(bytes),
-                          std::max<std::size_t>(9, column.name.size()));
+      text +=
+          fmt::format("  {:>{}}", unit.number(bytes), std::max<std::size_t>(9, column.name.size()));
     }
-    text += fmt::format("  {:>9.3f}  {:>9.3f}", gibibytes(row.overhead_bytes),
-                        gibibytes(row.total_bytes()));
+    text += fmt::format("  {:>9}  {:>9}", unit.number(row.overhead_bytes),
+                        unit.number(row.total_bytes()));
     text += limit ? (fits(row, *limit) ? "  yes " : "  no  ") : "";
     text += row.as_configured ? "  ◂ as configured\n" : "\n";
   }

@@ -25,7 +25,7 @@ std::vector<MatrixRow> memory_matrix(const ConfigWith& config_with,
                                      int world_size,
                                      const EstimatedDevice& device);
 
-/// In GiB; with a limit also whether it fits.
+/// In the unit that fits; with a limit also whether it fits.
 std::string matrix_text(const std::vector<MatrixRow>& rows,
                         const std::optional<MemoryLimit>& limit);
 /// In bytes. CSV has a header line.

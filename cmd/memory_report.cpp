@@ -9,6 +9,7 @@
 
 #include "cmd/memory_table.h"
 #include "cmd/run_summary.h"
+#include "engine/plan/amount_text.h"
 
 namespace dstrain {
 namespace {
@@ -189,11 +190,10 @@ std::string fit_text(const MemoryEstimate& estimate) {
 
 std::string to_text(const MemoryEstimate& estimate, const Config& config) {
   std::string text = summary_text(estimate.outline, config);
-  text += fmt::format(
-      "memory      {} on rank {}, which holds most: {} planned, {} beside it\n\n"
-      "GiB that a rank of each pipeline stage holds:\n{}\n",
-      size_text(estimate.bytes()), estimate.rank, size_text(estimate.planned_bytes),
-      size_text(total_bytes(estimate.overhead)), memory_table(estimate.outline));
+  text +=
+      fmt::format("memory      {} on rank {}, which holds most: {} planned, {} beside it\n\n{}\n",
+                  size_text(estimate.bytes()), estimate.rank, size_text(estimate.planned_bytes),
+                  size_text(total_bytes(estimate.overhead)), memory_table(estimate.outline));
   text += fmt::format("Beside the plan, on the {} of rank {}:\n{}\n",
                       estimate.device.cuda ? "GPU" : "host", estimate.rank,
                       overhead_text(estimate.overhead));

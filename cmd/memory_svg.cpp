@@ -10,9 +10,9 @@
 
 #include "cmd/byte_ticks.h"
 #include "cmd/memory_svg_style.h"
-#include "cmd/memory_table.h"
 #include "cmd/svg_canvas.h"
 #include "cmd/timeline_columns.h"
+#include "engine/plan/amount_text.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {

@@ -8,15 +8,12 @@
 
 #include <fmt/format.h>
 
+#include "engine/plan/amount_text.h"
+
 namespace dstrain {
 namespace {
 
 constexpr std::size_t kMostColumns = 8;
-
-double gibibytes(std::int64_t bytes) {
-  constexpr double kGiB = 1 << 30;
-  return static_cast<double>(bytes) / kGiB;
-}
 
 /// "0-4, 40-44".
 std::string blocks_text(const std::vector<Range>& chunks) {
@@ -82,24 +79,10 @@ class Grid {
 
 }  // namespace
 
-std::string size_text(std::int64_t bytes) {
-  constexpr double kKiB = 1024.0;
-  const auto value = static_cast<double>(bytes);
-  if (value < kKiB) {
-    return fmt::format("{} bytes", bytes);
-  }
-  if (value < kKiB * kKiB) {
-    return fmt::format("{:.1f} KiB", value / kKiB);
-  }
-  if (value < kKiB * kKiB * kKiB) {
-    return fmt::format("{:.1f} MiB", value / (kKiB * kKiB));
-  }
-  return fmt::format("{:.2f} GiB", value / (kKiB * kKiB * kKiB));
-}
-
 std::string memory_table(const RunOutline& outline) {
   const std::vector<StageOutline>& stages = outline.stages;
   const std::vector<std::size_t> shown = columns_of(stages);
+  const SizeUnit unit = unit_for(fullest(stages).total_bytes());
   Grid grid(shown.size());
   const auto add = [&](std::string name, const auto& of_stage) {
     grid.add(std::move(name),
@@ -119,15 +102,13 @@ std::string memory_table(const RunOutline& outline) {
       return stage.bytes[component] > 0;
     });
     if (used) {
-      add(std::string(name_of(component)), [&](const StageOutline& stage) {
-        return fmt::format("{:.3f}", gibibytes(stage.bytes[component]));
-      });
+      add(std::string(name_of(component)),
+          [&](const StageOutline& stage) { return unit.number(stage.bytes[component]); });
     }
   }
-  add("planned", [](const StageOutline& stage) {
-    return fmt::format("{:.3f}", gibibytes(stage.total_bytes()));
-  });
-  std::string text = grid.text();
+  add("planned", [&](const StageOutline& stage) { return unit.number(stage.total_bytes()); });
+  std::string text =
+      fmt::format("{} that a rank of each pipeline stage holds:\n{}", unit.name, grid.text());
   if (shown.size() < stages.size()) {
     text += fmt::format("({} of {} stages, the fullest among them; --json has all)\n", shown.size(),
                         stages.size());

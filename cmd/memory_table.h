@@ -8,11 +8,8 @@
 
 namespace dstrain {
 
-/// "12.50 GiB", "382.1 MiB", "64 bytes": for people.
-std::string size_text(std::int64_t bytes);
-
-/// In GiB. Of more stages than a terminal is wide, the first, the last, the fullest and some
-/// between them; a line says so.
+/// With a heading that says the unit. Of more stages than a terminal is wide, the first, the last,
+/// the fullest and some between them; a line says so.
 std::string memory_table(const RunOutline& outline);
 
 }  // namespace dstrain

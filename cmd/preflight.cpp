@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "cmd/host_gpus.h"
+#include "engine/plan/amount_text.h"
 
 namespace dstrain {
 namespace {
@@ -175,8 +176,8 @@ void sort_by_host(std::vector<HostFailure>& failures, const std::vector<Host>& h
 void notice(PreflightReport& report) {
   for (const HostReport& host : report.hosts) {
     if (host.cores > 0 && host.slots > host.cores) {
-      report.notices.push_back(fmt::format("{}: {} ranks will take turns on {} cores", host.name,
-                                           host.slots, host.cores));
+      report.notices.push_back(fmt::format("{}: {} ranks will take turns on {}", host.name,
+                                           host.slots, counted(host.cores, "core")));
     }
     if (auto shared = gpu_notice(host.name, host.slots, host.gpus.size())) {
       report.notices.push_back(std::move(*shared));

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "cmd/host_gpus.h"
-#include "cmd/memory_table.h"
 #include "cmd/preflight.h"
+#include "engine/plan/amount_text.h"
 
 namespace dstrain {
 

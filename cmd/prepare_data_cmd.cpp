@@ -9,15 +9,18 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include "cmd/byte_progress.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
+#include "cmd/logging.h"
 #include "cmd/stop_signal.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/data/disk_error.h"
 #include "engine/data/known_formats.h"
 #include "engine/data/prepare_data.h"
+#include "engine/plan/amount_text.h"
 #include "engine/spec/config_error.h"
 
 namespace dstrain {
@@ -46,8 +49,9 @@ void print_split(const char* name, const PreparedSplit& split) {
 void print_summary(const PrepareSummary& summary) {
   const std::int64_t text_bytes =
       summary.train.text_bytes + (summary.validation ? summary.validation->text_bytes : 0);
-  fmt::print("{} files, {} of text in {:.1f} s ({}/s); tokenizer {}: vocabulary {}, ids as {}\n",
-             grouped(summary.files_found), as_size(text_bytes), summary.seconds,
+  fmt::print("{} file{}, {} of text in {:.1f} s ({}/s); tokenizer {}: vocabulary {}, ids as {}\n",
+             grouped(summary.files_found), summary.files_found == 1 ? "" : "s", as_size(text_bytes),
+             summary.seconds,
              as_size(static_cast<std::int64_t>(static_cast<double>(text_bytes) /
                                                std::max(summary.seconds, 1e-3))),
              summary.tokenizer, summary.vocab_size, summary.token_type);
@@ -107,6 +111,7 @@ int run(Flags flags) {
                       extension));
     }
   }
+  set_up_logging("[prepare-data] ");
   const StopSignal stop;
   ByteProgress display;
   std::optional<PrepareSummary> summary;
@@ -121,8 +126,7 @@ int run(Flags flags) {
   }
   display.clear();
   if (!summary) {
-    fmt::print(stderr, "dstrain prepare-data: interrupted; nothing was written to {}\n",
-               flags.options.output);
+    spdlog::warn("interrupted; nothing was written to {}", flags.options.output);
     return kExitSignalBase + stop.number();
   }
   if (flags.json) {

@@ -16,6 +16,8 @@
 #include "cmd/exit_codes.h"
 #include "cmd/launch_attempt.h"
 #include "cmd/launch_layout.h"
+#include "cmd/stop_signal.h"
+#include "engine/plan/amount_text.h"
 #include "launcher/host_pool.h"
 #include "launcher/restart_policy.h"
 
@@ -34,9 +36,9 @@ std::string describe(const std::vector<Host>& hosts) {
   const bool even = std::all_of(hosts.begin(), hosts.end(), [&](const Host& host) {
     return host.slots.size() == hosts.front().slots.size();
   });
-  const std::string name = fmt::format("{} host{}", hosts.size(), hosts.size() == 1 ? "" : "s");
+  const std::string name = counted(static_cast<std::int64_t>(hosts.size()), "host");
   return even ? fmt::format("{} × {}", name, hosts.front().slots.size())
-              : fmt::format("{} ranks on {}", count_ranks(hosts), name);
+              : fmt::format("{} on {}", counted(count_ranks(hosts), "rank"), name);
 }
 
 launcher::RestartLimits restart_limits(const LaunchFlags& flags) {
@@ -58,6 +60,7 @@ void wait_between_attempts(asio::io_context& loop, std::chrono::milliseconds del
   int waiting = 2;
   asio::steady_timer timer(loop, delay);
   asio::signal_set signals(loop, SIGINT, SIGTERM);
+  if (!hang_ups_are_ignored()) signals.add(SIGHUP);
   timer.async_wait([&](const asio::error_code&) {
     --waiting;
     signals.cancel();
@@ -116,10 +119,11 @@ void announce(const LaunchAttempt& attempt,
     const std::int64_t batch = *config.batch.train_batch_size;
     const std::int64_t meant = *whole.batch.train_batch_size;
     spdlog::warn(
-        "{} instead of {}: {} sequences a step {}, in {} micro-batches of {}",
-        describe(attempt.hosts), describe(whole_hosts), batch,
+        "{} instead of {}: {} a step {}, in {} of {}", describe(attempt.hosts),
+        describe(whole_hosts), counted(batch, "sequence"),
         batch == meant ? "as before" : fmt::format("instead of {}, by elasticity's rules", meant),
-        *config.batch.gradient_accumulation_steps, *config.batch.micro_batch_size);
+        counted(*config.batch.gradient_accumulation_steps, "micro-batch", "micro-batches"),
+        *config.batch.micro_batch_size);
   }
   if (attempt.restart > 0) {
     spdlog::warn("{}; {} on {}", why_again,

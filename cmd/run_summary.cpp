@@ -4,19 +4,11 @@
 
 #include <fmt/format.h>
 
+#include "engine/plan/amount_text.h"
 #include "engine/plan/schedule.h"
 
 namespace dstrain {
 namespace {
-
-/// "1,008,038,758,400".
-std::string grouped(std::int64_t number) {
-  std::string text = fmt::format("{}", number);
-  for (std::size_t i = text.size(); i > 3; i -= 3) {
-    text.insert(i - 3, ",");
-  }
-  return text;
-}
 
 bool splits_tokens(const Config& config) {
   return config.tensor_parallel.size > 1 && config.tensor_parallel.sequence_parallel;
@@ -44,15 +36,15 @@ std::string summary_text(const RunOutline& outline, const Config& config) {
   return fmt::format(
       "ranks       {} = {} pipeline × {} data × {} tensor{}; ZeRO stage {}\n"
       "parameters  {}\n"
-      "step        {} sequences of {} = {} tokens, in {} micro-batch{} of {}\n"
+      "step        {} of {} = {} tokens, in {} of {}\n"
       "schedule    {}\n",
       mesh.world_size(), mesh.degree(Axis::kPipeline), mesh.degree(Axis::kData),
       mesh.degree(Axis::kTensor), splits_tokens(config) ? ", sequence parallel" : "",
-      config.zero.stage, grouped(outline.parameters), *config.batch.train_batch_size,
-      config.data.sequence_length, grouped(tokens_of_step(config)),
-      *config.batch.gradient_accumulation_steps,
-      *config.batch.gradient_accumulation_steps == 1 ? "" : "es", *config.batch.micro_batch_size,
-      schedule_text(outline, config));
+      config.zero.stage, grouped(outline.parameters),
+      counted(*config.batch.train_batch_size, "sequence"), config.data.sequence_length,
+      grouped(tokens_of_step(config)),
+      counted(*config.batch.gradient_accumulation_steps, "micro-batch", "micro-batches"),
+      *config.batch.micro_batch_size, schedule_text(outline, config));
 }
 
 nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& config) {

@@ -1,9 +1,11 @@
 #include "cmd/stop_signal.h"
 
 #include <csignal>
+#include <string_view>
 #include <thread>
 
 #include <pthread.h>
+#include <unistd.h>
 
 namespace dstrain {
 namespace {
@@ -16,6 +18,10 @@ static_assert(std::atomic<int>::is_always_lock_free);
 void on_signal(int number) {
   if (times_signalled.fetch_add(1) > 0) {
     std::signal(number, SIG_DFL);
+    constexpr std::string_view kEraseLine = "\r\x1b[K";  // a live line, for the shell's prompt
+    if (isatty(STDERR_FILENO) == 1) {
+      static_cast<void>(!write(STDERR_FILENO, kEraseLine.data(), kEraseLine.size()));
+    }
     std::raise(number);  // a handler: pending until it returns
     return;
   }
@@ -27,6 +33,7 @@ sigset_t stopping() {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  if (!hang_ups_are_ignored()) sigaddset(&set, SIGHUP);
   return set;
 }
 
@@ -42,6 +49,12 @@ sigset_t stopping() {
 
 }  // namespace
 
+bool hang_ups_are_ignored() {
+  struct sigaction hang_up {};
+  sigaction(SIGHUP, nullptr, &hang_up);
+  return hang_up.sa_handler == SIG_IGN;
+}
+
 StopSignal::StopSignal() {
   // Signals are taken by a thread that waits for them, not by a handler on a thread that computes:
   // the kernel puts a handler's frame below the stack pointer, and one SIGTERM in ten ended a rank
@@ -52,9 +65,10 @@ StopSignal::StopSignal() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // I/O under way goes on: this is no emergency
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
   const sigset_t set = stopping();
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    if (sigismember(&set, number) == 1) sigaction(number, &action, nullptr);
+  }
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::thread(wait_for_signals).detach();  // for as long as the process lives
 }

@@ -1,10 +1,14 @@
-// StopSignal: SIGINT and SIGTERM as a number that the training loop looks at once a step. The
-// first one asks for an orderly end; a second one ends the process as if there were no handler.
+// StopSignal: SIGINT, SIGTERM and SIGHUP (the terminal was closed) as a number that the training
+// loop looks at once a step. The first one asks for an orderly end; a second one ends the process
+// as if there were no handler. Under nohup SIGHUP stays ignored.
 #pragma once
 
 #include <atomic>
 
 namespace dstrain {
+
+/// Whether this process was started to outlive its terminal (nohup).
+bool hang_ups_are_ignored();
 
 class StopSignal {
  public:

@@ -5,14 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "engine/plan/amount_text.h"
+
 namespace dstrain {
-namespace {
-
-std::string mebibytes(std::int64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 InferencePlan plan_inference(const InferenceShape& shape) {
   const ModelSpec& model = shape.model;
@@ -68,10 +64,10 @@ std::string describe_memory(const InferencePlan& plan) {
   const InferenceShape& shape = plan.shape;
   return fmt::format(
       "{}: weights {} ({} × {} bytes), cache {} ({} positions), scratch {}",
-      mebibytes(plan.memory.bytes()), mebibytes(bytes(RegionKind::kParameters)),
-      plan.blueprint.num_parameters(), size_of(shape.compute), mebibytes(bytes(RegionKind::kCache)),
+      size_text(plan.memory.bytes()), size_text(bytes(RegionKind::kParameters)),
+      plan.blueprint.num_parameters(), size_of(shape.compute), size_text(bytes(RegionKind::kCache)),
       shape.positions,
-      mebibytes(plan.memory.bytes() - bytes(RegionKind::kParameters) - bytes(RegionKind::kCache)));
+      size_text(plan.memory.bytes() - bytes(RegionKind::kParameters) - bytes(RegionKind::kCache)));
 }
 
 }  // namespace dstrain

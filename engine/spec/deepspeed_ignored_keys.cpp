@@ -83,7 +83,9 @@ void add_other(std::vector<Key>& keys) {
              "checkpoint_serialization"},
             "checkpoints are dstrain's own: checked, and renamed into place when whole");
   keys.push_back(refused("checkpoint.load_universal", {"false"},
-                         "reading DeepSpeed's checkpoints is not in this version yet"));
+                         "a run starts from a DeepSpeed checkpoint once it is converted: dstrain "
+                         "convert-checkpoint --from DEEPSPEED_FOLDER --to FOLDER --format dstrain, "
+                         "then --set checkpoint.resume=FOLDER, and leave this key out"));
   for (const char* block :
        {"nebula", "progressive_layer_drop", "curriculum_learning", "data_efficiency",
         "hybrid_engine", "autotuning", "eigenvalue", "compression_training", "compile",

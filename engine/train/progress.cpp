@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "engine/plan/amount_text.h"
 
 namespace dstrain {
 namespace {
 
 constexpr std::int64_t kBarWidth = 24;
+constexpr const char* kEraseToEnd = "\x1b[K";
 constexpr std::chrono::milliseconds kRedrawEvery{100};
 
 std::string bar(std::int64_t step, std::int64_t total) {
@@ -20,6 +26,14 @@ std::string bar(std::int64_t step, std::int64_t total) {
     text += i < filled ? "█" : "░";
   }
   return text;
+}
+
+/// Of the terminal that stderr is; none where it is none, or does not know.
+std::optional<std::size_t> columns() {
+  winsize size{};
+  const bool known =
+      isatty(STDERR_FILENO) == 1 && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::optional<std::size_t>(size.ws_col) : std::nullopt;
 }
 
 std::string clock(double seconds) {
@@ -67,12 +81,32 @@ void ProgressLine::after_step(const StepMetrics& metrics) {
   const auto now = std::chrono::steady_clock::now();
   if (kind_ == Progress::kTerminal && now - last_shown_ >= kRedrawEvery) {
     last_shown_ = now;
-    const std::string line =
-        fmt::format("{} {}/{}  loss {:.4f}  {:.0f} tokens/s  {} left\r",
-                    bar(metrics.step, total_steps_), metrics.step, total_steps_, metrics.loss,
-                    metrics.tokens_per_second, clock(seconds_left(metrics.step)));
-    std::fwrite(line.data(), 1, line.size(), stderr);
-    std::fflush(stderr);
+    show(metrics);
+  }
+}
+
+/// Nothing may wrap: what has wrapped cannot be drawn over. Through a pipe it is the launcher that
+/// knows the width, and leaves out what does not fit.
+void ProgressLine::show(const StepMetrics& metrics) {
+  const std::string facts =
+      fmt::format("{}/{}  loss {:.4f}  {:.0f} tokens/s  {} left", metrics.step, total_steps_,
+                  metrics.loss, metrics.tokens_per_second, clock(seconds_left(metrics.step)));
+  const std::optional<std::size_t> width = columns();
+  std::string line = facts;
+  if (!width || facts.size() + 2 + kBarWidth < *width) {
+    line = bar(metrics.step, total_steps_) + "  " + facts;
+  } else if (facts.size() >= *width) {
+    line = facts.substr(0, *width - 1);
+  }
+  line += width ? std::string(kEraseToEnd) + "\r" : "\r";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+  is_drawn_ = width.has_value();
+}
+
+ProgressLine::~ProgressLine() {
+  if (is_drawn_) {
+    std::fputs(kEraseToEnd, stderr);
   }
 }
 
@@ -80,10 +114,9 @@ std::string memory_text(std::span<const RankMemory> by_rank) {
   const auto fullest = std::max_element(
       by_rank.begin(), by_rank.end(),
       [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
-  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) / 0x1p30; };
-  std::string text = fmt::format(
-      "planned {:.2f} GiB + {:.2f} GiB overhead, measured peak {:.2f} GiB",
-      gib(fullest->planned_bytes), gib(fullest->overhead_bytes), gib(fullest->peak_bytes));
+  std::string text =
+      fmt::format("planned {} + {} overhead, measured peak {}", size_text(fullest->planned_bytes),
+                  size_text(fullest->overhead_bytes), size_text(fullest->peak_bytes));
   if (by_rank.size() > 1) {
     text += fmt::format(" on rank {}, which holds most", fullest - by_rank.begin());
   }

@@ -1,6 +1,6 @@
 // ProgressLine: how a run looks to the person who started it. On a terminal a live line at every
-// step (it ends in '\r', which the launcher keeps at the bottom of the screen); elsewhere a plain
-// line every few steps.
+// step (it ends in '\r', which the launcher keeps at the bottom of the screen; two spaces between
+// what may be left out); elsewhere a plain line every few steps.
 #pragma once
 
 #include <chrono>
@@ -19,10 +19,15 @@ class ProgressLine {
                std::int64_t first_step,
                std::int64_t total_steps,
                std::int64_t steps_per_line);
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  /// Clears the live line, so that what comes next stands on an empty one.
+  ~ProgressLine();
 
   void after_step(const StepMetrics& metrics);
 
  private:
+  void show(const StepMetrics& metrics);
   [[nodiscard]] double seconds_left(std::int64_t step) const;
 
   Progress kind_;
@@ -31,6 +36,7 @@ class ProgressLine {
   std::int64_t steps_per_line_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point last_shown_{};
+  bool is_drawn_ = false;  ///< on a terminal of our own
 };
 
 /// "planned 2.06 GiB + 0.06 GiB overhead, measured peak 2.11 GiB on rank 3, which holds most".

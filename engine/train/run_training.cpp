@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "engine/plan/amount_text.h"
 #include "engine/train/engine.h"
 #include "engine/train/library_overhead.h"
 #include "engine/train/rank_device.h"
@@ -13,11 +14,6 @@
 #include "kernels/core/usable_cores.h"
 
 namespace dstrain {
-namespace {
-
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-
-}  // namespace
 
 TrainResult run_training(const LoadedConfig& config,
                          Rendezvous& rendezvous,
@@ -33,10 +29,10 @@ TrainResult run_training(const LoadedConfig& config,
     options.activity->set_comparable(plan.here.pipeline);
   }
   if (engine.world().rank() == 0) {
-    spdlog::info("{} parameters, {} ranks, {} on each; {} tokens a step; {:.2f} GiB a rank planned",
-                 config.config.model.num_parameters(), rendezvous.world_size(),
-                 engine.device().description(), plan.batch.global_tokens(),
-                 static_cast<double>(plan.memory.bytes()) / kGiB);
+    spdlog::info("{} parameters, {}, {} on each; {} tokens a step; {} a rank planned",
+                 grouped(config.config.model.num_parameters()),
+                 counted(rendezvous.world_size(), "rank"), engine.device().description(),
+                 grouped(plan.batch.global_tokens()), size_text(plan.memory.bytes()));
     for (const std::string& notice : config.notices) {
       spdlog::info("{}", notice);
     }

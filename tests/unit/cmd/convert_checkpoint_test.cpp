@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Catch::Contains;
+using Catch::StartsWith;
 using testing::Program;
 using testing::TemporaryFolder;
 
@@ -69,7 +70,7 @@ TEST_CASE("convert-checkpoint tells what it did, in words and in JSON", "[cmd][c
   const std::string ours = (folder.path() / "ours").string();
   Program words = convert({"--from", kModel, "--to", ours, "--ranks", "2"});
   REQUIRE(words.wait(kPatience) == 0);
-  CHECK_THAT(words.out(), Contains("a Hugging Face folder: gpt2 with 16 440 parameters") &&
+  CHECK_THAT(words.out(), Contains("a Hugging Face folder: gpt2 with 16,440 parameters") &&
                               Contains("a dstrain checkpoint: 65.8 kB in 2 files, read back"));
   const std::string back = (folder.path() / "back").string();
   Program json = convert(
@@ -130,7 +131,9 @@ TEST_CASE("an interrupted conversion says so and is finished by the same command
     testing::becomes_true([&] { return fs::exists(second); }, kPatience);
     program.signal(SIGTERM);
     REQUIRE(program.wait(kPatience) == 128 + SIGTERM);
-    CHECK_THAT(program.err(), Contains("interrupted") && Contains("the same command again"));
+    CHECK_THAT(program.err(), StartsWith("[convert-checkpoint] ") &&
+                                  Contains(" warning: interrupted; ") &&
+                                  Contains("the same command again"));
   }
   CHECK_FALSE(fs::exists(folder.path() / "ours" / "manifest.json"));
   refuses({"--from", (folder.path() / "ours").string(), "--to", "x"}, 2,

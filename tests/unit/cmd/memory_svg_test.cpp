@@ -6,8 +6,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "cmd/memory_table.h"
 #include "cmd/timeline_columns.h"
+#include "engine/plan/amount_text.h"
 #include "engine/spec/config_json.h"
 #include "engine/train/memory_timeline.h"
 

@@ -77,10 +77,11 @@ TEST_CASE("the fullest rank speaks for all", "[train][memory]") {
   const RankMemory small{.planned_bytes = kGiB, .overhead_bytes = kGiB / 4, .peak_bytes = kGiB};
   const RankMemory large{
       .planned_bytes = 2 * kGiB, .overhead_bytes = kGiB / 2, .peak_bytes = 9 * kGiB / 4};
-  CHECK(memory_text(std::vector{small, large, small}) ==
-        "planned 2.00 GiB + 0.50 GiB overhead, measured peak 2.25 GiB on rank 1, which holds most");
+  CHECK(
+      memory_text(std::vector{small, large, small}) ==
+      "planned 2.00 GiB + 512.0 MiB overhead, measured peak 2.25 GiB on rank 1, which holds most");
   CHECK(memory_text(std::vector{small}) ==
-        "planned 1.00 GiB + 0.25 GiB overhead, measured peak 1.00 GiB");
+        "planned 1.00 GiB + 256.0 MiB overhead, measured peak 1.00 GiB");
 }
 
 }  // namespace
