@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include <asio.hpp>
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "cmd/build_id.h"
@@ -39,7 +41,26 @@ constexpr std::chrono::seconds kDialPatience{20};
 struct Channel {
   launcher::FileDescriptor in;
   launcher::FileDescriptor out;
+  std::string address;  ///< of this host, on the way by which the launcher talks to it
 };
+
+/// sshd's word; by other servers, which have none, the first that this host has.
+std::string address_of_login() {
+  std::istringstream words(process_environment("SSH_CONNECTION").value_or(""));
+  std::string client, client_port, address;
+  words >> client >> client_port >> address;
+  if (!address.empty()) return address;
+  const std::vector<std::string> own = launcher::own_addresses();
+  return own.empty() ? "" : own.front();
+}
+
+std::string address_of_socket(int socket) {
+  asio::ip::tcp::endpoint endpoint;
+  auto size = static_cast<socklen_t>(endpoint.capacity());
+  if (getsockname(socket, endpoint.data(), &size) != 0) return {};
+  endpoint.resize(size);
+  return endpoint.address().to_string();
+}
 
 Channel standard_channel() {
   if (isatty(STDIN_FILENO) == 1) {
@@ -47,8 +68,8 @@ Channel standard_channel() {
         "dstrain agent is not for use by hand: dstrain launch starts it on the hosts of a hostfile "
         "and talks to it over its standard input and output");
   }
-  return {launcher::FileDescriptor(dup(STDIN_FILENO)),
-          launcher::FileDescriptor(dup(STDOUT_FILENO))};
+  return {launcher::FileDescriptor(dup(STDIN_FILENO)), launcher::FileDescriptor(dup(STDOUT_FILENO)),
+          address_of_login()};
 }
 
 Channel dialled_channel(asio::io_context& loop, const std::string& places) {
@@ -72,7 +93,8 @@ Channel dialled_channel(asio::io_context& loop, const std::string& places) {
     const int socket =
         launcher::dial_launcher(loop, launcher_at, name, hash_under(*secret), kDialPatience)
             .release();
-    return {launcher::FileDescriptor(socket), launcher::FileDescriptor(dup(socket))};
+    return {launcher::FileDescriptor(socket), launcher::FileDescriptor(dup(socket)),
+            address_of_socket(socket)};
   } catch (const std::runtime_error& error) {
     throw launcher::PreflightError(fmt::format("{}: {}", name, error.what()));
   }
@@ -89,6 +111,7 @@ int serve(const std::string& connect) {
   launcher::Agent agent(loop, std::move(channel.in), std::move(channel.out),
                         {.version = own_version(),
                          .build_id = own_build_id(),
+                         .address = std::move(channel.address),
                          .cores = cores.ids,
                          .num_usable_cores = cores.count(),
                          .available_memory_bytes = read_memory_info().available_bytes,

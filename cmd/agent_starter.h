@@ -17,8 +17,6 @@ namespace dstrain {
 struct StartedAgent {
   std::unique_ptr<launcher::ByteStream> stream{};
   std::optional<launcher::HostFailure> failure{};  ///< if there is no stream
-  std::string address{};                           ///< of the host, as the launcher reaches it
-  std::string own_address{};                       ///< of the launcher, as the host reaches it
 };
 
 class AgentStarter {

@@ -15,6 +15,8 @@
 #include "cmd/run_until.h"
 #include "cmd/slurm_agents.h"
 #include "cmd/ssh_agents.h"
+#include "launcher/errors.h"
+#include "launcher/host_probe.h"
 #include "launcher/local_host.h"
 #include "launcher/local_stream.h"
 
@@ -48,10 +50,12 @@ struct Fleet::Member {
   bool is_own = false;
   std::unique_ptr<AgentHost> agent;
   std::optional<HostFailure> failure;
-  std::string address;      ///< by which the launcher reaches it
-  std::string own_address;  ///< by which it reaches the launcher
 
   [[nodiscard]] bool is_serving() const { return agent && !agent->has_closed(); }
+  /// As its agent says; empty if there is none.
+  [[nodiscard]] std::string address() const {
+    return agent && agent->has_greeted() ? agent->hello().address : "";
+  }
 };
 
 Fleet::Fleet(asio::io_context& loop, const FleetOptions& options)
@@ -127,8 +131,6 @@ void Fleet::start_agents(const std::vector<Member*>& members, Start start) {
     Member& member = *others[index];
     member.failure = std::move(started.failure);
     if (member.failure) return;
-    member.address = std::move(started.address);
-    member.own_address = std::move(started.own_address);
     greet(member, std::move(started.stream), waiting);
   });
   for (Member* member : members) {
@@ -210,10 +212,14 @@ std::vector<Fleet::Question> Fleet::to_each(const std::vector<Host>& hosts,
 
 std::string Fleet::address_of(const std::string& host) const {
   const Member* const member = find(host);
-  if (member != nullptr && !member->address.empty()) return member->address;
-  // This machine: as any of the others sees it.
+  if (member != nullptr && !member->is_own && !member->address().empty()) return member->address();
+  // This machine: that from which its packets to any of the others leave.
   for (const auto& other : members_) {
-    if (!other->own_address.empty()) return other->own_address;
+    if (other->is_own || other->address().empty()) continue;
+    try {
+      return launcher::address_towards(other->address());
+    } catch (const launcher::PreflightError&) {  // it is behind a jump host
+    }
   }
   return "127.0.0.1";
 }

@@ -44,7 +44,7 @@ class Fleet {
   [[nodiscard]] const launcher::AgentHost* agent_if_serving(const std::string& host) const;
   /// Those that answer; of several names of one machine the first.
   [[nodiscard]] std::vector<launcher::Host> serving(const std::vector<launcher::Host>& hosts) const;
-  /// By which the other hosts reach it, as far as the launcher's own connections tell.
+  /// By which the other hosts reach it, as its agent, or the launcher's routes, tell.
   [[nodiscard]] std::string address_of(const std::string& host) const;
   /// Over the agents that these hosts have now.
   [[nodiscard]] std::unique_ptr<launcher::Spawner> spawner(

@@ -84,9 +84,7 @@ void SlurmAgents::start(const std::vector<std::string>& hosts, const OnStarted& 
       spdlog::warn("an agent that calls itself {} was not expected", agent.name);
       return;
     }
-    tell(index, {.stream = std::move(agent.stream),
-                 .address = std::move(agent.address),
-                 .own_address = std::move(agent.own_address)});
+    tell(index, {.stream = std::move(agent.stream)});
   };
   const Step& step = run_srun(hosts);
   run_until(

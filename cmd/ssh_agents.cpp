@@ -122,17 +122,14 @@ void SshAgents::run_agents(const std::vector<std::string>& hosts,
     SshConnection* const connection = connections[i];
     if (connection == nullptr) continue;
     ++waiting;
-    connection->start({path_on(hosts[i]), "agent"},
-                      [&, i, connection](SshConnection::Started started) {
-                        --waiting;
-                        if (started.failure) {
-                          each(i, failed(std::move(*started.failure), hosts[i]));
-                          return;
-                        }
-                        each(i, {.stream = std::move(started.stream),
-                                 .address = connection->host_address().to_string(),
-                                 .own_address = connection->own_address().to_string()});
-                      });
+    connection->start({path_on(hosts[i]), "agent"}, [&, i](SshConnection::Started started) {
+      --waiting;
+      if (started.failure) {
+        each(i, failed(std::move(*started.failure), hosts[i]));
+        return;
+      }
+      each(i, {.stream = std::move(started.stream)});
+    });
   }
   run_until(loop_, [&] { return waiting == 0; });
 }

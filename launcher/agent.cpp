@@ -51,6 +51,7 @@ bool Agent::run() {
       .version = options_.version,
       .build_id = options_.build_id,
       .hostname = own_hostname(),
+      .address = options_.address,
       .pid = getpid(),
       .cores = options_.cores,
       .num_usable_cores = options_.num_usable_cores,

@@ -29,6 +29,7 @@ namespace dstrain::launcher {
 struct AgentOptions {
   std::string version{};
   std::string build_id{};
+  std::string address{};     ///< by which this host was reached
   std::vector<int> cores{};  ///< as AgentHello has them
   int num_usable_cores = 1;
   std::int64_t available_memory_bytes = 0;

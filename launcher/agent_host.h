@@ -55,6 +55,7 @@ class AgentHost {
 
   /// Waits for the agent's hello; `done` is called from the event loop, once.
   void greet(OnGreeted done);
+  [[nodiscard]] bool has_greeted() const { return hello_.has_value(); }
   /// Only after a greeting that went well.
   [[nodiscard]] const AgentHello& hello() const { return hello_.value(); }
   /// How far the host's clock is ahead of this one, give or take the way of the hello.

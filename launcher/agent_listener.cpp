@@ -142,11 +142,7 @@ class AgentListener::Stranger : public std::enable_shared_from_this<Stranger> {
     socket_.set_option(tcp::no_delay(true), ignored);
     (void)setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs,
                      sizeof kUserTimeoutMs);
-    const std::string own_address = address_text(socket_.local_endpoint(ignored).address());
-    ArrivedAgent agent{.name = name,
-                       .stream = std::make_unique<SocketStream>(std::move(socket_)),
-                       .address = host_,
-                       .own_address = own_address};
+    ArrivedAgent agent{.name = name, .stream = std::make_unique<SocketStream>(std::move(socket_))};
     listener.strangers_.remove(shared_from_this());
     listener.on_agent_(std::move(agent));
   }

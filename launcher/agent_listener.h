@@ -54,8 +54,6 @@ struct AgentListenerOptions {
 struct ArrivedAgent {
   std::string name;
   std::unique_ptr<ByteStream> stream;
-  std::string address;      ///< its host's, as seen from here
-  std::string own_address;  ///< by which it reached the launcher
 };
 
 class AgentListener {

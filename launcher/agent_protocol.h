@@ -28,7 +28,7 @@
 namespace dstrain::launcher {
 
 /// Changes with every change of a message.
-constexpr std::uint32_t kAgentProtocol = 3;
+constexpr std::uint32_t kAgentProtocol = 4;
 /// The agent's first bytes.
 constexpr std::string_view kAgentPreamble("\0dstrain agent\n", 15);
 constexpr std::size_t kMaxPayloadBytes = 1 << 20;
@@ -120,6 +120,7 @@ struct AgentHello {
   std::string version{};   ///< "0.1.0"
   std::string build_id{};  ///< of the agent's binary
   std::string hostname{};
+  std::string address{};  ///< by which this host was reached, numeric; empty: it does not know
   std::int64_t pid = 0;
   std::vector<int> cores{};  ///< that ranks may use, neighbours together
   std::int32_t num_usable_cores =
@@ -128,7 +129,7 @@ struct AgentHello {
   std::int64_t wall_clock_us = 0;  ///< since 1970
   template <typename Wire>
   void pass_fields(Wire& wire) {
-    wire(protocol, version, build_id, hostname, pid, cores, num_usable_cores,
+    wire(protocol, version, build_id, hostname, address, pid, cores, num_usable_cores,
          available_memory_bytes, wall_clock_us);
   }
 };

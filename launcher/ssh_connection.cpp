@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include "launcher/errors.h"
 #include "launcher/shell_quoting.h"
@@ -17,14 +16,6 @@ namespace {
 /// Logins under way. Each takes milliseconds of this one thread and a few descriptors; with more,
 /// the last of a thousand would be late through no fault of their own.
 constexpr size_t kMostAtOnce = 128;
-
-asio::ip::address address_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
-  asio::ip::tcp::endpoint endpoint;
-  auto size = static_cast<socklen_t>(endpoint.capacity());
-  if (ask(socket, endpoint.data(), &size) != 0) return {};
-  endpoint.resize(size);
-  return endpoint.address();
-}
 
 /// Reads a file of "$2" bytes from stdin and puts it in the place of "$1". Without the count a
 /// connection that breaks in the middle would look like the end of the file; and what is said then
@@ -51,8 +42,6 @@ SshConnection::SshConnection(std::string host,
                              std::unique_ptr<SshSession> session,
                              std::chrono::milliseconds start_deadline)
     : host_(std::move(host)),
-      own_address_(address_by(getsockname, session->socket())),
-      host_address_(address_by(getpeername, session->socket())),
       start_deadline_(start_deadline),
       link_(std::make_shared<SshLink>(loop, std::move(session))) {}
 

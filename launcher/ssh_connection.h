@@ -33,9 +33,6 @@ class SshConnection {
   ~SshConnection();
 
   [[nodiscard]] const std::string& host() const { return host_; }
-  /// Of this machine and of the host, on the connection between them.
-  [[nodiscard]] const asio::ip::address& own_address() const { return own_address_; }
-  [[nodiscard]] const asio::ip::address& host_address() const { return host_address_; }
 
   struct Started {
     std::unique_ptr<ByteStream> stream{};
@@ -54,8 +51,6 @@ class SshConnection {
 
  private:
   const std::string host_;
-  asio::ip::address own_address_;
-  asio::ip::address host_address_;
   const std::chrono::milliseconds start_deadline_;
   std::shared_ptr<SshLink> link_;  ///< shared with the streams
 };

@@ -45,6 +45,7 @@ std::vector<FromAgent> all_from_agent() {
   return {AgentHello{.version = "0.1.0",
                      .build_id = "0123456789abcdef",
                      .hostname = "w1",
+                     .address = "10.77.1.2",
                      .pid = 1 << 22,
                      .cores = {0, 1, 2},
                      .num_usable_cores = 2,
