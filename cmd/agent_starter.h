@@ -1,5 +1,6 @@
-// AgentStarter: one way to get an agent of dstrain running on other hosts: over SSH (ssh_agents.h),
-// or by srun (slurm_agents.h). The fleet greets what was started.
+// AgentStarter: one way to get an agent of dstrain running on other hosts: over SSH by this program
+// (ssh_agents.h), by OpenSSH's (openssh_agents.h), by whichever can (ssh_fallback.h), or by srun
+// (slurm_agents.h). The fleet greets what was started.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,11 @@
 #include "launcher/host_failure.h"
 
 namespace dstrain {
+
+/// Of failures that install_and_start() mends.
+constexpr const char* kBuildPhase = "build";
+constexpr const char* kBuildFix =
+    "--copy-binary sends this one there; or install it, or say where it is by --agent-path";
 
 struct StartedAgent {
   std::unique_ptr<launcher::ByteStream> stream{};

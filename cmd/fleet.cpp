@@ -12,9 +12,11 @@
 #include <spdlog/spdlog.h>
 
 #include "cmd/build_id.h"
+#include "cmd/openssh_agents.h"
 #include "cmd/run_until.h"
 #include "cmd/slurm_agents.h"
 #include "cmd/ssh_agents.h"
+#include "cmd/ssh_fallback.h"
 #include "launcher/errors.h"
 #include "launcher/host_probe.h"
 #include "launcher/local_host.h"
@@ -28,13 +30,19 @@ using launcher::Host;
 using launcher::HostFailure;
 
 constexpr std::chrono::seconds kDismissPatience{10};
-constexpr const char* kBuildPhase = "build";
-constexpr const char* kBuildFix =
-    "--copy-binary sends this one there; or install it, or say where it is by --agent-path";
 
 std::unique_ptr<AgentStarter> make_starter(asio::io_context& loop, const FleetOptions& options) {
-  if (options.launcher == HostLauncher::kSlurm) return std::make_unique<SlurmAgents>(loop, options);
-  return std::make_unique<SshAgents>(loop, options);
+  switch (options.launcher) {
+    case HostLauncher::kSlurm:
+      return std::make_unique<SlurmAgents>(loop, options);
+    case HostLauncher::kLibssh2:
+      return std::make_unique<SshAgents>(loop, options);
+    case HostLauncher::kOpenssh:
+      return std::make_unique<OpensshAgents>(loop, options);
+    case HostLauncher::kSsh:
+      break;
+  }
+  return std::make_unique<SshFallback>(loop, options);
 }
 
 }  // namespace

@@ -8,7 +8,12 @@
 namespace dstrain {
 
 /// What starts the agents on other hosts.
-enum class HostLauncher : std::uint8_t { kSsh, kSlurm };
+enum class HostLauncher : std::uint8_t {
+  kSsh,      ///< kLibssh2, and kOpenssh for hosts that it cannot serve
+  kLibssh2,  ///< this program itself
+  kOpenssh,  ///< the ssh program
+  kSlurm
+};
 
 struct FleetOptions {
   HostLauncher launcher = HostLauncher::kSsh;

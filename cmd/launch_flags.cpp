@@ -46,11 +46,17 @@ void add_host_flags(CLI::App& command, LaunchFlags& flags) {
 void add_access_flags(CLI::App& command, FleetOptions& flags) {
   command.option_defaults()->group("How hosts are reached");
   command
-      .add_option("--launcher", flags.launcher,
-                  "What starts dstrain on the hosts: ssh, or slurm, inside an allocation, whose "
-                  "hosts and tasks stand for the hostfile; default: ssh")
+      .add_option(
+          "--launcher", flags.launcher,
+          "What starts dstrain on the hosts. ssh: this program logs in by itself, and uses "
+          "OpenSSH's client where it cannot (a jump host, a certificate, Kerberos, a "
+          "security key, an RSA key); libssh2: only itself; openssh: only OpenSSH's client, "
+          "with all that ~/.ssh/config says; slurm: inside an allocation, whose hosts and "
+          "tasks stand for the hostfile; default: ssh")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, HostLauncher>{{"ssh", HostLauncher::kSsh},
+                                              {"libssh2", HostLauncher::kLibssh2},
+                                              {"openssh", HostLauncher::kOpenssh},
                                               {"slurm", HostLauncher::kSlurm}},
           CLI::ignore_case));
   command.add_flag("--accept-new-host-keys", flags.accept_new_host_keys,

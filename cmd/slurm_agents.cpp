@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include "cmd/job_secret.h"
 #include "cmd/run_until.h"
@@ -27,13 +25,9 @@ using launcher::HostFailure;
 constexpr std::chrono::seconds kEndPatience{5};
 
 std::string find_srun() {
-  const char* const path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const fs::path program = fs::path(folder) / "srun";
-    if (access(program.c_str(), X_OK) == 0) return program;
-  }
-  throw launcher::PreflightError("--launcher slurm: there is no srun in PATH");
+  std::string srun = launcher::program_in_path("srun");
+  if (srun.empty()) throw launcher::PreflightError("--launcher slurm: there is no srun in PATH");
+  return srun;
 }
 
 }  // namespace
@@ -112,7 +106,7 @@ void SlurmAgents::install_and_start(const std::vector<std::string>& hosts, const
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     StartedAgent nothing;
     nothing.failure = HostFailure{.host = hosts[i],
-                                  .phase = "build",
+                                  .phase = kBuildPhase,
                                   .what = "srun cannot send a build of dstrain there",
                                   .fix = "put it on a file system that the nodes share"};
     each(i, std::move(nothing));

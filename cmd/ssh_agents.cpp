@@ -1,14 +1,11 @@
 #include "cmd/ssh_agents.h"
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
-#include "cmd/build_id.h"
 #include "cmd/run_until.h"
 #include "launcher/ssh_config.h"
 #include "launcher/ssh_target.h"
@@ -29,12 +26,6 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Where a build that was sent lies, from the user's home: a folder a build, so that runs of
-/// different builds do not disturb each other.
-std::string cached_path(const std::string& build) {
-  return fmt::format(".cache/dstrain/{}/dstrain", build);
-}
-
 StartedAgent failed(HostFailure failure, const std::string& host) {
   failure.host = host;
   StartedAgent started;
@@ -47,14 +38,14 @@ StartedAgent failed(HostFailure failure, const std::string& host) {
 SshAgents::SshAgents(asio::io_context& loop, const FleetOptions& options)
     : loop_(loop),
       options_(options),
+      places_(options.agent_path),
       connector_(loop,
                  read_ssh_config(options.ssh_config),
                  {.deadline = options.connect_timeout,
                   .accept_new_host_keys = options.accept_new_host_keys}) {}
 
 void SshAgents::start(const std::vector<std::string>& hosts, const OnStarted& each) {
-  for (const std::string& host : hosts)
-    installed_.erase(host);
+  places_.forget(hosts);
   run_agents(hosts, log_in(hosts, each), each);
 }
 
@@ -62,30 +53,25 @@ void SshAgents::install_and_start(const std::vector<std::string>& hosts, const O
   if (hosts.empty()) return;
   // Shared by the uploads to all hosts.
   const auto binary = std::make_shared<const std::string>(read_file("/proc/self/exe"));
-  constexpr int kExecutable = 0755;
   Connections connections;
   std::size_t waiting = hosts.size();
   for (const std::string& host : hosts)
     connections.push_back(connections_.at(host).get());
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    const std::string& path = installed_[hosts[i]] = cached_path(own_build_id());
-    spdlog::info("{}: sending this build of dstrain to ~/{}", hosts[i], path);
-    connections[i]->upload(binary, path, kExecutable, [&, i](std::optional<HostFailure> failure) {
-      --waiting;
-      if (!failure) return;
-      connections[i] = nullptr;
-      each(i, failed(std::move(*failure), hosts[i]));
-    });
+    connections[i]->upload(binary, places_.install_on(hosts[i]), kExecutableMode,
+                           [&, i](std::optional<HostFailure> failure) {
+                             --waiting;
+                             if (!failure) return;
+                             connections[i] = nullptr;
+                             each(i, failed(std::move(*failure), hosts[i]));
+                           });
   }
   run_until(loop_, [&] { return waiting == 0; });
   run_agents(hosts, connections, each);
 }
 
 std::string SshAgents::path_on(const std::string& host) const {
-  const auto installed = installed_.find(host);
-  if (installed != installed_.end()) return installed->second;
-  return options_.agent_path.empty() ? std::filesystem::read_symlink("/proc/self/exe").string()
-                                     : options_.agent_path;
+  return places_.path_on(host);
 }
 
 SshAgents::Connections SshAgents::log_in(const std::vector<std::string>& hosts,

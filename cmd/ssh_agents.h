@@ -8,6 +8,7 @@
 
 #include <asio.hpp>
 
+#include "cmd/agent_places.h"
 #include "cmd/agent_starter.h"
 #include "cmd/fleet_options.h"
 #include "launcher/ssh_connection.h"
@@ -33,9 +34,9 @@ class SshAgents final : public AgentStarter {
 
   asio::io_context& loop_;
   const FleetOptions options_;
+  AgentPlaces places_;
   launcher::SshConnector connector_;
   std::map<std::string, std::unique_ptr<launcher::SshConnection>> connections_;  // by host
-  std::map<std::string, std::string> installed_;  // where a build was sent to
 };
 
 }  // namespace dstrain

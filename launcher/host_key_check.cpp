@@ -35,7 +35,9 @@ std::string file_of(const std::string& where) {
   return where.substr(0, where.rfind(':'));
 }
 
-[[noreturn]] void refuse_unknown(const SshHostSettings& host, const std::string& shown) {
+[[noreturn]] void refuse_unknown(const SshHostSettings& host,
+                                 const std::string& shown,
+                                 bool has_authority) {
   std::string keyscan = "ssh-keyscan";
   if (host.port != 22) keyscan += fmt::format(" -p {}", host.port);
   throw SshFailure(
@@ -43,7 +45,8 @@ std::string file_of(const std::string& where) {
       fmt::format("compare this with ssh-keygen -lf on the host's /etc/ssh/ssh_host_*_key.pub; if "
                   "it is the same: --accept-new-host-keys, or {} {} >> {}",
                   keyscan, shell_quoted(host.host_name),
-                  host.known_hosts.empty() ? "~/.ssh/known_hosts" : host.known_hosts.front()));
+                  host.known_hosts.empty() ? "~/.ssh/known_hosts" : host.known_hosts.front()),
+      has_authority ? "a certificate of the host's" : "");
 }
 
 [[noreturn]] void refuse_changed(const SshHostSettings& host,
@@ -112,7 +115,9 @@ void check_host_key(LIBSSH2_SESSION* session,
     case HostKeyVerdict::Kind::kUnknown:
       break;
   }
-  if (!accept_new && host.host_key_policy == HostKeyPolicy::kStrict) refuse_unknown(host, shown);
+  if (!accept_new && host.host_key_policy == HostKeyPolicy::kStrict) {
+    refuse_unknown(host, shown, known_hosts.has_authority(name));
+  }
   spdlog::info("host={} new_host_key=\"{}\": accepted", host.written, shown);
   const std::string problem = known_hosts.add(name, key);
   if (!problem.empty()) spdlog::warn("{}", problem);

@@ -155,6 +155,7 @@ void KnownHosts::read(const std::string& path) {
     if (names.empty() || names.starts_with('#')) continue;
     auto entry = std::make_unique<Entry>();
     if (names.starts_with('@')) {
+      if (names == "@cert-authority") authorities_.emplace_back(take_word(rest));
       if (names != "@revoked") continue;
       entry->revoked = true;
       names = take_word(rest);
@@ -207,6 +208,11 @@ HostKeyVerdict KnownHosts::judge(const std::string& name, const HostKey& key) co
   }
   if (old != nullptr) return {Kind::kChanged, old->where, old->key.type};
   return {};
+}
+
+bool KnownHosts::has_authority(const std::string& name) const {
+  return std::any_of(authorities_.begin(), authorities_.end(),
+                     [&](const std::string& names) { return matches_comma_list(name, names); });
 }
 
 std::vector<std::string> KnownHosts::key_types(const std::string& name) const {

@@ -1,5 +1,6 @@
 // KnownHosts: the host keys that the user trusts, from OpenSSH's known_hosts files: plain, hashed
-// and wildcard names, "[host]:port", @revoked. Certificate authorities are passed over.
+// and wildcard names, "[host]:port", @revoked. Keys of certificate authorities make no host known
+// here.
 //
 // A changed key is never accepted, whatever was asked for: that is the one thing which tells a
 // reinstalled host from a stranger in the middle.
@@ -45,6 +46,8 @@ class KnownHosts {
   [[nodiscard]] HostKeyVerdict judge(const std::string& name, const HostKey& key) const;
   /// The types of the keys that are known of a host: what to ask it for first.
   [[nodiscard]] std::vector<std::string> key_types(const std::string& name) const;
+  /// Whether a certificate authority is trusted with it.
+  [[nodiscard]] bool has_authority(const std::string& name) const;
   /// From now on known, and written to the file at once. Empty, or a sentence why it could not be.
   std::string add(const std::string& name, const HostKey& key);
 
@@ -55,6 +58,7 @@ class KnownHosts {
 
   std::string writable_;  ///< empty: none
   std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<std::string> authorities_;  ///< the names that each is trusted with
 };
 
 }  // namespace dstrain::launcher

@@ -3,11 +3,13 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -63,6 +65,16 @@ bool same_address(const sockaddr* a, const sockaddr* b) {
 }
 
 }  // namespace
+
+std::string program_in_path(const std::string& name) {
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::string program = folder + "/" + name;
+    if (access(program.c_str(), X_OK) == 0) return program;
+  }
+  return {};
+}
 
 std::string own_hostname() {
   char name[256] = {};

@@ -1,4 +1,4 @@
-// What the launcher asks about the machine it runs on: its names, its ports, its cores.
+// What the launcher asks about the machine it runs on: its names, programs, ports and cores.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@ namespace dstrain::launcher {
 /// of one of its interfaces. Nothing is asked of the network.
 bool is_this_machine(std::string_view host);
 std::string own_hostname();
+/// The path of a program that PATH finds; empty if it finds none.
+std::string program_in_path(const std::string& name);
 /// By which other hosts might reach this one: of interfaces that are up, numeric, IPv4 first;
 /// neither loopback nor link-local.
 std::vector<std::string> own_addresses();

@@ -28,8 +28,13 @@ struct Ends {
 };
 
 /// A socket pair for the program's stdin: unlike a pipe, writing to one that nobody reads any more
-/// is an error and no signal.
-Ends make_input() {
+/// is an error and no signal. With a file there is no end of ours.
+Ends make_input(const std::string& file) {
+  if (!file.empty()) {
+    Ends ends{{}, FileDescriptor(open(file.c_str(), O_RDONLY | O_CLOEXEC))};
+    if (!ends.theirs) require(errno, file);
+    return ends;
+  }
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     require(errno, "socketpair");
@@ -63,7 +68,7 @@ class SpawnActions {
 
 class SpawnAttributes {
  public:
-  /// A group of its own, and every signal as a fresh program expects it.
+  /// A session of its own, and every signal as a fresh program expects it.
   SpawnAttributes() {
     require(posix_spawnattr_init(&attributes_), "posix_spawn");
     sigset_t all;
@@ -72,9 +77,8 @@ class SpawnAttributes {
     sigemptyset(&none);
     posix_spawnattr_setsigdefault(&attributes_, &all);
     posix_spawnattr_setsigmask(&attributes_, &none);
-    posix_spawnattr_setpgroup(&attributes_, 0);
-    posix_spawnattr_setflags(
-        &attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setflags(&attributes_,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   }
   SpawnAttributes(const SpawnAttributes&) = delete;
   SpawnAttributes& operator=(const SpawnAttributes&) = delete;
@@ -107,14 +111,21 @@ pid_t spawn(const std::vector<std::string>& argv, int in, int out, int err) {
 
 class LocalStream::Child : public std::enable_shared_from_this<Child> {
  public:
-  Child(asio::io_context& loop, const std::vector<std::string>& argv)
-      : input_(loop), outputs_{Output(loop), Output(loop)}, end_(loop) {
-    Ends in = make_input();
+  Child(asio::io_context& loop,
+        const std::vector<std::string>& argv,
+        const LocalStreamOptions& options)
+      : broken_code_(options.broken_code),
+        input_(loop),
+        outputs_{Output(loop), Output(loop)},
+        end_(loop) {
+    Ends in = make_input(options.input_file);
     Ends out = make_output();
     Ends err = make_output();
     pid_ = spawn(argv, in.theirs.get(), out.theirs.get(), err.theirs.get());
-    input_.assign(asio::local::stream_protocol(), in.ours.release());
-    input_.non_blocking(true);
+    if (in.ours) {
+      input_.assign(asio::local::stream_protocol(), in.ours.release());
+      input_.non_blocking(true);
+    }
     outputs_[0].pipe.assign(out.ours.release());
     outputs_[1].pipe.assign(err.ours.release());
     for (Output& output : outputs_)
@@ -132,16 +143,22 @@ class LocalStream::Child : public std::enable_shared_from_this<Child> {
   [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] std::size_t queued_bytes() const { return waiting_.size() + writing_.size(); }
 
+  void await_output(StreamEvents events, std::function<void()> on_output) {
+    hear(std::move(events));
+    outputs_[0].pipe.async_wait(
+        asio::posix::stream_descriptor::wait_read,
+        [self = shared_from_this(), on_output = std::move(on_output)](asio::error_code error) {
+          if (error) return;
+          asio::posix::descriptor_base::bytes_readable command;
+          self->outputs_[0].pipe.io_control(command, error);
+          if (!error && command.get() > 0) on_output();  // else it is the end of the output
+        });
+  }
+
   void listen(StreamEvents events) {
-    const bool first = !events_.on_closed;
-    events_ = std::move(events);
-    if (!first) return;
-    for (Output& output : outputs_)
-      read_when_ready(output);
-    end_.async_wait(asio::posix::stream_descriptor::wait_read,
-                    [self = shared_from_this()](const asio::error_code& error) {
-                      if (!error) self->on_end();
-                    });
+    hear(std::move(events));
+    if (std::exchange(outputs_[0].is_read, true)) return;
+    read_when_ready(outputs_[0]);
   }
 
   void write(std::string_view bytes) {
@@ -175,8 +192,20 @@ class LocalStream::Child : public std::enable_shared_from_this<Child> {
   struct Output {
     explicit Output(asio::io_context& loop) : pipe(loop) {}
     asio::posix::stream_descriptor pipe;
+    bool is_read = false;
   };
   static constexpr std::size_t kReadBytes = 1 << 16;  // a pipe's capacity
+
+  /// stderr and the end; stdout is listen()'s.
+  void hear(StreamEvents events) {
+    events_ = std::move(events);
+    if (std::exchange(outputs_[1].is_read, true)) return;
+    read_when_ready(outputs_[1]);
+    end_.async_wait(asio::posix::stream_descriptor::wait_read,
+                    [self = shared_from_this()](const asio::error_code& error) {
+                      if (!error) self->on_end();
+                    });
+  }
 
   void read_when_ready(Output& output) {
     output.pipe.async_wait(asio::posix::stream_descriptor::wait_read,
@@ -236,17 +265,19 @@ class LocalStream::Child : public std::enable_shared_from_this<Child> {
     close();
     const auto on_closed = events_.on_closed;
     if (!on_closed) return;
-    on_closed(info.si_code == CLD_EXITED ? StreamEnd{.exit_code = info.si_status}
-                                         : StreamEnd{.signal = info.si_status});
+    if (info.si_code != CLD_EXITED) return on_closed({.signal = info.si_status});
+    if (info.si_status == broken_code_) return on_closed({.why = "its connection broke"});
+    on_closed({.exit_code = info.si_status});
   }
 
   void reap_now() {
-    kill(pid_, SIGKILL);
+    kill(-pid_, SIGKILL);  // also what it reaches its host through: a ProxyCommand, another ssh
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
     ended_ = true;
   }
 
+  const int broken_code_;
   pid_t pid_ = -1;
   asio::local::stream_protocol::socket input_;
   std::array<Output, 2> outputs_;
@@ -258,13 +289,18 @@ class LocalStream::Child : public std::enable_shared_from_this<Child> {
   bool ended_ = false;
 };
 
-LocalStream::LocalStream(asio::io_context& loop, const std::vector<std::string>& argv)
-    : child_(std::make_shared<Child>(loop, argv)) {}
+LocalStream::LocalStream(asio::io_context& loop,
+                         const std::vector<std::string>& argv,
+                         const LocalStreamOptions& options)
+    : child_(std::make_shared<Child>(loop, argv, options)) {}
 LocalStream::~LocalStream() {
   child_->abandon();
 }
 pid_t LocalStream::pid() const {
   return child_->pid();
+}
+void LocalStream::await_output(StreamEvents events, std::function<void()> on_output) {
+  child_->await_output(std::move(events), std::move(on_output));
 }
 void LocalStream::listen(StreamEvents events) {
   child_->listen(std::move(events));

@@ -10,6 +10,7 @@
 #include "launcher/key_file.h"
 #include "launcher/known_hosts.h"
 #include "launcher/shell_quoting.h"
+#include "launcher/ssh_shortfall.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -60,9 +61,10 @@ bool SshAuthentication::ask_methods() {
     if (libssh2_session_last_errno(session_.get()) == LIBSSH2_ERROR_EAGAIN) return false;
     throw SshFailure(session_.why(), "see the host's own log (journalctl -u ssh)");
   }
-  if (std::string_view(methods).find("publickey") == std::string_view::npos) {
-    throw SshFailure(fmt::format("the host lets nobody in by key, only by: {}", methods),
-                     "set PubkeyAuthentication yes in its sshd_config");
+  methods_ = methods;
+  if (methods_.find("publickey") == std::string::npos) {
+    throw SshFailure(fmt::format("the host lets nobody in by key, only by: {}", methods_),
+                     "set PubkeyAuthentication yes in its sshd_config", openssh_could_use());
   }
   step_ = Step::kAskAgent;
   return true;
@@ -207,7 +209,17 @@ void SshAuthentication::fail(const std::string& what) const {
     fix = "name the one key to use: IdentityFile and IdentitiesOnly yes in ~/.ssh/config";
   }
   throw SshFailure(fmt::format("user {}: {}; tried: {}", host_.user, what, fmt::join(report, "; ")),
-                   fix);
+                   fix, openssh_could_use());
+}
+
+std::string SshAuthentication::openssh_could_use() const {
+  LoginMeans means{.methods = methods_,
+                   .key_types = {},
+                   .identity_files = host_.identity_files,
+                   .is_rsa_refused = any_rsa_refused_};
+  for (const Key& key : keys_)
+    means.key_types.push_back(HostKey::from_blob(key.blob).type);
+  return launcher::openssh_could_use(means);
 }
 
 }  // namespace dstrain::launcher

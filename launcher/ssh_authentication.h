@@ -46,6 +46,7 @@ class SshAuthentication {
   int try_key(const Key& key);
   int sign(unsigned char** signature, size_t* size, std::string_view data);
   [[noreturn]] void fail(const std::string& what) const;
+  [[nodiscard]] std::string openssh_could_use() const;
 
   SshSession& session_;
   const SshHostSettings& host_;
@@ -63,6 +64,7 @@ class SshAuthentication {
   bool signing_ = false;
   std::optional<std::string> signature_;
   std::string signing_problem_;
+  std::string methods_;             ///< that the host takes
   std::vector<std::string> tried_;  ///< "~/.ssh/id_ed25519: refused"
   bool any_encrypted_ = false;
   bool any_rsa_refused_ = false;

@@ -78,9 +78,10 @@ std::string expand_path(const std::string& pattern,
     if (pattern[i] == '%') {
       const auto meaning = meanings.find(++i < pattern.size() ? pattern[i] : '\0');
       if (meaning == meanings.end()) {
-        refuse(directive, fmt::format("\"{}\": after % only d, h, k, l, n, p, r, u and % are known "
-                                      "here",
-                                      pattern));
+        refuse_here(directive, pattern,
+                    fmt::format("\"{}\": after % only d, h, k, l, n, p, r, u and % are known "
+                                "here",
+                                pattern));
       }
       path += meaning->second;
     } else if (pattern.compare(i, 2, "${") == 0 && pattern.find('}', i) != std::string::npos) {

@@ -7,8 +7,8 @@
 // HostKeyAlias, StrictHostKeyChecking, ConnectTimeout, AddressFamily, BindAddress. A directive that
 // would change where or as whom one arrives and is not honoured (ProxyJump, CertificateFile, …) is
 // an error for the hosts that it applies to, never ignored; so is what cannot be evaluated here
-// (Match exec). What has no bearing on a program started by a program (forwarding, terminals,
-// multiplexing, the choice of ciphers) is passed over.
+// (Match exec). The error says that OpenSSH's client would do it. What has no bearing on a program
+// started by a program (forwarding, terminals, multiplexing, the choice of ciphers) is passed over.
 #pragma once
 
 #include <chrono>

@@ -51,6 +51,11 @@ void refuse(const SshDirective& directive, const std::string& what) {
   throw SshConfigError(fmt::format("{}: {}", directive.where, what));
 }
 
+void refuse_here(const SshDirective& directive, const std::string& name, const std::string& what) {
+  throw SshConfigError(fmt::format("{}: {}", directive.where, what),
+                       fmt::format("{} ({})", name, directive.where));
+}
+
 void SshConfigEvaluation::run(const std::vector<SshDirective>& directives) {
   std::vector<bool> around;  // of each included file: whether the block around it applies
   bool enclosing = true;
@@ -101,7 +106,8 @@ std::string SshConfigEvaluation::host_name() const {
     } else if (i < pattern.size() && pattern[i] == '%') {
       name += '%';
     } else {
-      refuse(*said, fmt::format("HostName {}: only %h and %% are known here", pattern));
+      refuse_here(*said, "HostName " + pattern,
+                  fmt::format("HostName {}: only %h and %% are known here", pattern));
     }
   }
   return name;
@@ -139,8 +145,8 @@ bool SshConfigEvaluation::match(const SshDirective& directive) const {
       if (known && ++i == words.size()) refuse(directive, fmt::format("Match {}: of what?", name));
       if (!known) {
         if (!holds) return false;  // it would not be asked
-        refuse(
-            directive,
+        refuse_here(
+            directive, "Match " + name,
             fmt::format("Match {} is not supported; say it with Match host, user or Host", name));
       }
       const std::string value = name == "host"           ? host_name()
@@ -158,15 +164,17 @@ void SshConfigEvaluation::refuse_unsupported(const std::string& written) const {
   for (const Refused& refused : kRefused) {
     const SshDirective* const said = find(refused.keyword);
     if (said == nullptr || said->arguments[0] == "none" || said->arguments[0] == "no") continue;
-    refuse(*said, fmt::format("{} applies to host {} and is not supported; {}, or exclude the host "
-                              "from this setting",
-                              refused.name, written, refused.fix));
+    refuse_here(*said, refused.name,
+                fmt::format("{} applies to host {} and is not supported; {}, or exclude the host "
+                            "from this setting",
+                            refused.name, written, refused.fix));
   }
   const SshDirective* const keys = find("pubkeyauthentication");
   if (keys != nullptr && keys->arguments[0] == "no") {
-    refuse(*keys, fmt::format("PubkeyAuthentication no applies to host {}, and keys are the only "
-                              "way in here: nobody is there to type a password",
-                              written));
+    refuse_here(*keys, "PubkeyAuthentication no",
+                fmt::format("PubkeyAuthentication no applies to host {}, and keys are the only way "
+                            "in here: nobody is there to type a password",
+                            written));
   }
 }
 

@@ -14,6 +14,11 @@ namespace dstrain::launcher {
 
 /// Throws SshConfigError: "file:line: what".
 [[noreturn]] void refuse(const SshDirective& directive, const std::string& what);
+/// The same of something that OpenSSH's client would do: `name` is the directive's, or a part of
+/// it.
+[[noreturn]] void refuse_here(const SshDirective& directive,
+                              const std::string& name,
+                              const std::string& what);
 
 class SshConfigEvaluation {
  public:

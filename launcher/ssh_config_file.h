@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dstrain::launcher {
@@ -13,7 +14,14 @@ namespace dstrain::launcher {
 /// that starts with file:line. Exit code 3: hosts.
 class SshConfigError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit SshConfigError(const std::string& what, std::string openssh_for = {})
+      : std::runtime_error(what), openssh_for_(std::move(openssh_for)) {}
+  /// What OpenSSH understands here and this reader does not: "ProxyJump (FILE:LINE)"; empty: it is
+  /// wrong for both.
+  [[nodiscard]] const std::string& openssh_for() const { return openssh_for_; }
+
+ private:
+  std::string openssh_for_;
 };
 
 /// Keywords that stand around a file's directives. With a space in front: no line can say them.

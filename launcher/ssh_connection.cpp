@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "launcher/errors.h"
+#include "launcher/file_receiver.h"
 #include "launcher/shell_quoting.h"
 #include "launcher/ssh_stream.h"
 
@@ -16,24 +17,6 @@ namespace {
 /// Logins under way. Each takes milliseconds of this one thread and a few descriptors; with more,
 /// the last of a thousand would be late through no fault of their own.
 constexpr size_t kMostAtOnce = 128;
-
-/// Reads a file of "$2" bytes from stdin and puts it in the place of "$1". Without the count a
-/// connection that breaks in the middle would look like the end of the file; and what is said then
-/// has no reader, which must not end the shell before it has cleaned up.
-constexpr const char* kReceiveFile =
-    "set -e; umask 077; case $1 in */*) mkdir -p -- \"${1%/*}\";; esac; "
-    "part=$1.part.$$; trap '' PIPE; trap 'rm -f -- \"$part\"' EXIT; cat > \"$part\"; "
-    "size=$(wc -c < \"$part\"); [ \"$size\" -eq \"$2\" ] || "
-    "{ echo \"$size bytes of $2 arrived\" >&2; exit 1; }; "
-    "chmod -- \"$3\" \"$part\"; mv -f -- \"$part\" \"$1\"";
-
-/// One upload on its way; owned by its own callbacks.
-struct Upload {
-  std::unique_ptr<ByteStream> stream{};
-  std::shared_ptr<const std::string> content{};  ///< shared with the uploads to other hosts
-  std::size_t sent = 0;
-  std::string complaint{};  ///< what the host's shell said
-};
 
 }  // namespace
 
@@ -74,51 +57,18 @@ void SshConnection::upload(std::shared_ptr<const std::string> content,
                            const std::string& path,
                            int mode,
                            std::function<void(std::optional<HostFailure>)> done) {
-  const std::string target = path.starts_with('-') ? "./" + path : path;
-  const auto failure = [host = host_, path](const std::string& what) {
-    return HostFailure{.host = host,
-                       .phase = "copy",
-                       .what = fmt::format("{} could not be written: {}", path, what),
-                       .fix = "make room, or name a folder in which the user may write"};
-  };
-  const std::vector<std::string> receiver = {"/bin/sh",
-                                             "-c",
-                                             kReceiveFile,
-                                             "sh",
-                                             target,
-                                             std::to_string(content->size()),
-                                             fmt::format("{:o}", mode)};
-  start(receiver, [content, failure, done = std::move(done)](Started started) {
-    if (!started.stream) return done(std::move(started.failure));
-    const auto upload = std::make_shared<Upload>();
-    upload->content = content;
-    auto* const stream = static_cast<SshStream*>(started.stream.get());
-    upload->stream = std::move(started.stream);
-    stream->listen({.on_data = [](std::string_view) {},
-                    .on_error_data =
-                        [upload](std::string_view bytes) {
-                          constexpr std::size_t kEnough = 4096;
-                          if (upload->complaint.size() < kEnough) upload->complaint += bytes;
-                        },
-                    .on_closed =
-                        [upload, failure, done](const StreamEnd& end) {
-                          // Ends the circle of the upload and its own stream.
-                          const auto finished = std::move(upload->stream);
-                          if (end.exit_code == 0) return done(std::nullopt);
-                          std::string why = end.why.empty() ? upload->complaint : end.why;
-                          while (why.ends_with('\n'))
-                            why.pop_back();
-                          done(failure(why.empty() ? "the host does not say why" : why));
-                        }});
-    stream->take_input_from([weak = std::weak_ptr(upload)]() -> std::string {
-      constexpr std::size_t kPiece = 1 << 18;
-      const auto self = weak.lock();
-      if (!self) return {};
-      std::string piece = self->content->substr(self->sent, kPiece);
-      self->sent += piece.size();
-      return piece;
-    });
-  });
+  start(receive_file_command(path, content->size(), mode),
+        [host = host_, path, content, done = std::move(done)](Started started) {
+          if (!started.stream) return done(std::move(started.failure));
+          static_cast<SshStream&>(*started.stream)
+              .take_input_from([content, sent = std::size_t{0}]() mutable {
+                constexpr std::size_t kPiece = 1 << 18;
+                std::string piece = content->substr(sent, kPiece);
+                sent += piece.size();
+                return piece;
+              });
+          await_receipt(std::move(started.stream), host, path, done);
+        });
 }
 
 SshConnector::SshConnector(asio::io_context& loop, SshConfig config, SshOptions options)
@@ -151,9 +101,12 @@ void SshConnector::connect(const std::vector<std::string>& hosts,
 void SshConnector::log_in_to_next() {
   if (next_ == hosts_.size()) return;
   const size_t index = next_++;
-  const auto refuse = [&](const char* what, const char* fix) {
-    const HostFailure failure{
-        .host = hosts_[index], .phase = "configuration", .what = what, .fix = fix};
+  const auto refuse = [&](const char* what, const char* fix, const std::string& openssh_for) {
+    const HostFailure failure{.host = hosts_[index],
+                              .phase = "configuration",
+                              .what = what,
+                              .fix = fix,
+                              .openssh_for = openssh_for};
     asio::post(loop_, [this, index, failure, alive = std::weak_ptr(alive_)] {
       if (!alive.expired()) on_login(index, nullptr, failure);
     });
@@ -166,9 +119,9 @@ void SshConnector::log_in_to_next() {
           on_login(index, std::move(session), std::move(failure));
         });
   } catch (const SshConfigError& error) {
-    refuse(error.what(), "");
+    refuse(error.what(), "", error.openssh_for());
   } catch (const HostfileError& error) {
-    refuse(error.what(), "correct the hostfile");
+    refuse(error.what(), "correct the hostfile", "");
   }
 }
 

@@ -10,12 +10,15 @@ namespace dstrain::launcher {
 
 class SshFailure : public std::runtime_error {
  public:
-  SshFailure(const std::string& what, std::string fix)
-      : std::runtime_error(what), fix_(std::move(fix)) {}
+  SshFailure(const std::string& what, std::string fix, std::string openssh_for = {})
+      : std::runtime_error(what), fix_(std::move(fix)), openssh_for_(std::move(openssh_for)) {}
   [[nodiscard]] const std::string& fix() const { return fix_; }
+  /// As HostFailure has it.
+  [[nodiscard]] const std::string& openssh_for() const { return openssh_for_; }
 
  private:
   std::string fix_;
+  std::string openssh_for_;
 };
 
 }  // namespace dstrain::launcher

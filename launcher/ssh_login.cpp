@@ -131,7 +131,7 @@ void SshLogin::advance() {
     }
     if (!authentication_->advance()) return session_->wait();
   } catch (const SshFailure& failure) {
-    return fail(failure.what(), failure.fix());
+    return fail(failure.what(), failure.fix(), failure.openssh_for());
   }
   finish(std::move(session_), std::nullopt);
 }
@@ -147,7 +147,8 @@ bool SshLogin::shake_hands() {
     throw SshFailure(
         fmt::format("{} and this client agree on no way to encrypt: {}", peer(), session_->why()),
         "allow one of curve25519-sha256 with ssh-ed25519 or ecdsa-sha2-nistp256 keys "
-        "in its sshd_config");
+        "in its sshd_config",
+        "the host's ciphers");
   }
   throw SshFailure(fmt::format("{}: {}", peer(), session_->why()), fix);
 }
@@ -177,11 +178,14 @@ void SshLogin::on_deadline() {
   }
 }
 
-void SshLogin::fail(const std::string& what, const std::string& fix) {
+void SshLogin::fail(const std::string& what,
+                    const std::string& fix,
+                    const std::string& openssh_for) {
   finish(nullptr, HostFailure{.host = host_.written,
                               .phase = kPhaseNames[static_cast<int>(phase_)],
                               .what = what,
-                              .fix = fix});
+                              .fix = fix,
+                              .openssh_for = openssh_for});
 }
 
 void SshLogin::finish(std::unique_ptr<SshSession> session, std::optional<HostFailure> failure) {

@@ -54,7 +54,7 @@ class SshLogin {
   void advance();
   bool shake_hands();
   void on_deadline();
-  void fail(const std::string& what, const std::string& fix);
+  void fail(const std::string& what, const std::string& fix, const std::string& openssh_for = {});
   void finish(std::unique_ptr<SshSession> session, std::optional<HostFailure> failure);
   [[nodiscard]] std::string peer() const;
 

@@ -239,6 +239,21 @@ std::vector<HostProcess> ClusterHost::processes() const {
   return found;
 }
 
+std::vector<pid_t> ClusterHost::processes_named(const std::string& name) const {
+  const fs::path own_network = fs::read_symlink(holder_->link("net"));
+  std::vector<pid_t> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string id = entry.path().filename();
+    if (id.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code gone;  // processes vanish while we look
+    if (fs::read_symlink(entry.path() / "ns/net", gone) != own_network || gone) continue;
+    if (read_file(entry.path() / "comm") == name + "\n" && is_alive(std::stoi(id))) {
+      found.push_back(std::stoi(id));
+    }
+  }
+  return found;
+}
+
 void ClusterHost::kill_sshd() {
   std::vector<HostProcess> own = all_processes();
   std::erase_if(own, [](const auto& process) { return !process.command.starts_with("sshd:"); });

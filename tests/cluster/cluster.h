@@ -49,6 +49,10 @@ class ClusterHost {
   /// All but what keeps the host itself up: its sshd's listener and first process.
   [[nodiscard]] std::vector<HostProcess> processes() const;
 
+  /// Of programs of that name in this network: also of the launcher's machine, whose process ids
+  /// are the test's.
+  [[nodiscard]] std::vector<pid_t> processes_named(const std::string& name) const;
+
   void kill_sshd();   ///< the listener and every session
   void start_sshd();  ///< again, with the key that is there now
   void change_host_key();

@@ -39,6 +39,11 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// By this program's own SSH client, and by OpenSSH's.
+std::vector<std::string> by(const std::string& launcher) {
+  return {"--launcher", launcher};
+}
+
 /// A run over `hosts` that has reached its third step.
 struct Running {
   explicit Running(int hosts, int slots = 1, const std::vector<std::string>& more = {})
@@ -67,11 +72,12 @@ struct Running {
 TEST_CASE("F1: a rank killed on another host ends the job everywhere, and is named",
           "[cluster][failure][slow]") {
   if (testing::no_cluster_here()) return;
-  Running job(3, 2);
+  const std::string launcher = GENERATE("libssh2", "openssh");
+  Running job(3, 2, by(launcher));
   const HostProcess victim = job.run.ranks_on(1).at(0);
   job.watch = {};
   kill(victim.pid, SIGKILL);
-  CHECK(job.await_end("F1 rank killed", kStopLimit) == 137);
+  CHECK(job.await_end("F1 rank killed, " + launcher, kStopLimit) == 137);
   CHECK_THAT(job.launch->last_line(), Contains(" on w1, pid " + std::to_string(victim.pid_on_host) +
                                                ", was killed by SIGKILL (signal 9)") &&
                                           Matches(".*error: rank [23] \\(local rank [01]\\).*"));
@@ -80,7 +86,8 @@ TEST_CASE("F1: a rank killed on another host ends the job everywhere, and is nam
 TEST_CASE("F4: a host whose power fails is named, and the others stop",
           "[cluster][failure][slow]") {
   if (testing::no_cluster_here()) return;
-  Running job(3);
+  const std::string launcher = GENERATE("libssh2", "openssh");
+  Running job(3, 1, by(launcher));
   job.watch = {};
   job.run.host(1).power_off();
   const auto code = job.launch->wait(kStopLimit + kSlack);
@@ -89,7 +96,7 @@ TEST_CASE("F4: a host whose power fails is named, and the others stop",
   REQUIRE(code);
   CHECK(*code != 0);
   CHECK_THAT(job.launch->last_line(), Contains("rank 1 (local rank 0) on w1"));
-  std::printf("F4 power off: launcher ended after %.1f s\n", told);
+  std::printf("F4 power off, %s: launcher ended after %.1f s\n", launcher.c_str(), told);
   CHECK(testing::becomes_true(
       [&] { return job.run.ranks_on(0).empty() && job.run.ranks_on(2).empty(); }, kStopLimit));
 }
@@ -97,29 +104,34 @@ TEST_CASE("F4: a host whose power fails is named, and the others stop",
 TEST_CASE("F5, F22: a host that is cut off is named, and its ranks end by themselves",
           "[cluster][failure][slow]") {
   if (testing::no_cluster_here()) return;
-  Running job(3);
-  std::string fault;
-  job.watch = {};
-  SECTION("its cable is pulled") {
-    fault = "F5 cable pulled";
-    job.run.cluster().unplug(job.run.host(1));
-  }
+  std::string launcher = "libssh2";
+  bool unplugs = true;
+  SECTION("its cable is pulled") {}
   SECTION("packets vanish") {
-    fault = "F22 packets dropped";
+    unplugs = false;
+    launcher = GENERATE("libssh2", "openssh");
+  }
+  Running job(3, 1, by(launcher));
+  job.watch = {};
+  if (unplugs) {
+    job.run.cluster().unplug(job.run.host(1));
+  } else {
     job.run.cluster().drop_packets(job.run.host(1));
   }
   // The agent gives the launcher 8 s, and its ranks 5 s to end.
-  CHECK(job.await_end(fault, seconds{15}) != 0);
+  CHECK(job.await_end((unplugs ? "F5 cable pulled, " : "F22 packets dropped, ") + launcher,
+                      seconds{15}) != 0);
   CHECK_THAT(job.launch->last_line(), Contains("rank 1 (local rank 0) on w1"));
 }
 
 TEST_CASE("F5: sshd killed with its sessions ends the job, and the agent its ranks",
           "[cluster][failure][slow]") {
   if (testing::no_cluster_here()) return;
-  Running job(2);
+  const std::string launcher = GENERATE("libssh2", "openssh");
+  Running job(2, 1, by(launcher));
   job.watch = {};
   job.run.host(1).kill_sshd();
-  CHECK(job.await_end("F5 sshd killed", seconds{15}) != 0);
+  CHECK(job.await_end("F5 sshd killed, " + launcher, seconds{15}) != 0);
   CHECK_THAT(job.launch->last_line(), Contains("rank 1 (local rank 0) on w1"));
 }
 
@@ -165,10 +177,11 @@ TEST_CASE("F6: interrupted once, all hosts save and end; twice, they end at once
 TEST_CASE("F7: when the launcher is killed, ranks and agents end by themselves",
           "[cluster][failure][slow]") {
   if (testing::no_cluster_here()) return;
-  Running job(3);
+  const std::string launcher = GENERATE("libssh2", "openssh");
+  Running job(3, 1, by(launcher));
   job.watch = {};
   job.launch->signal(SIGKILL);
-  CHECK(job.await_end("F7 launcher killed", seconds{15}) == 137);
+  CHECK(job.await_end("F7 launcher killed, " + launcher, seconds{15}) == 137);
 }
 
 TEST_CASE("F30: a job that is killed leaves another one on the same hosts alone",
@@ -220,6 +233,7 @@ TEST_CASE("a host that is lost is reached again by a restart, with the same loss
   const std::vector<std::string> flags = {"--set", "training.steps=300", "--set",
                                           "checkpoint.interval=20"};
   std::vector<std::string> with_restarts = flags;
+  with_restarts.insert(with_restarts.end(), {"--launcher", "openssh"});
   with_restarts.insert(with_restarts.end(), {"--max-restarts", "3"});
   Running job(2, 1, with_restarts);
   REQUIRE(job.run.tiny().reaches_step(50));

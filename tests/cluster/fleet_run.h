@@ -66,13 +66,18 @@ class FleetRun {
     }
     throw std::runtime_error("no agent on " + host(index).name());
   }
+  /// Nor an ssh on the launcher's machine.
   [[nodiscard]] bool nothing_is_left(std::chrono::milliseconds patience) {
-    return becomes_true([&] { return processes().empty(); }, patience);
+    return becomes_true(
+        [&] { return processes().empty() && cluster_.launcher().processes_named("ssh").empty(); },
+        patience);
   }
   [[nodiscard]] std::string left() {
     std::string text;
     for (const HostProcess& process : processes())
       text += process.command + "\n";
+    for (const pid_t pid : cluster_.launcher().processes_named("ssh"))
+      text += fmt::format("ssh, pid {}, on the launcher's machine\n", pid);
     return text;
   }
 

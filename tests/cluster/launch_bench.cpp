@@ -105,8 +105,10 @@ struct LaunchTimes {
   double first_step = 0;  ///< its line in metrics.jsonl
 };
 
-/// Runs one step. Empty if this build does not start ranks on other hosts.
-std::optional<LaunchTimes> launch(const Cluster& cluster, const testing::TinyRun& run) {
+/// Runs one step, a rank a host. Empty if it failed.
+std::optional<LaunchTimes> launch(const Cluster& cluster,
+                                  const testing::TinyRun& run,
+                                  const std::string& launcher) {
   std::ofstream hostfile(run.path("hosts"));
   for (int i = 0; i < cluster.size(); ++i)
     hostfile << fmt::format("w{} slots=1\n", i);
@@ -114,9 +116,9 @@ std::optional<LaunchTimes> launch(const Cluster& cluster, const testing::TinyRun
   std::filesystem::remove_all(run.path("run"));
   LaunchTimes times;
   const auto start = std::chrono::steady_clock::now();
-  const auto program =
-      cluster.launch({testing::dstrain_binary(), "launch", "--hostfile", run.path("hosts"),
-                      run.path("config.json"), "--set", "training.steps=1"});
+  const auto program = cluster.launch({testing::dstrain_binary(), "launch", "--hostfile",
+                                       run.path("hosts"), run.path("config.json"), "--set",
+                                       "training.steps=1", "--launcher", launcher});
   const auto note = [&](double& time, bool happened) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
     if (time == 0 && happened) time = passed.count();
@@ -140,26 +142,34 @@ int run(int hosts, int rounds) {
   std::unique_ptr<Cluster> cluster;
   const double up = timed([&] { cluster = std::make_unique<Cluster>(hosts); });
   fmt::print("{} hosts (namespaces of this machine, each with sshd), up in {:.2f} s\n", hosts, up);
-  std::vector<double> logins, agents, openssh, checked, formed, launches;
+  std::vector<double> logins, agents, openssh;
+  struct Launches {
+    std::string launcher;
+    std::vector<double> checked{}, formed{}, first_step{};
+  };
+  std::vector<Launches> launches = {{"libssh2"}, {"openssh"}};
   const testing::TinyRun tiny;
   for (int round = 0; round < rounds; ++round) {
     const SshTimes times = start_agents(*cluster);
     logins.push_back(times.login);
     agents.push_back(times.agents);
     openssh.push_back(run_openssh(*cluster));
-    if (const auto times_of_launch = launch(*cluster, tiny)) {
-      checked.push_back(times_of_launch->checked);
-      formed.push_back(times_of_launch->formed);
-      launches.push_back(times_of_launch->first_step);
+    for (Launches& each : launches) {
+      const auto took = launch(*cluster, tiny, each.launcher);
+      if (!took) return 1;
+      each.checked.push_back(took->checked);
+      each.formed.push_back(took->formed);
+      each.first_step.push_back(took->first_step);
     }
   }
   report("logged in to all of them", logins);
   report("an agent on each, from start to hello", agents);
   report("ssh(1) host true, all at once", openssh);
-  if (launches.empty()) return 1;
-  report("dstrain launch, 1 rank a host: all hosts checked", checked);
-  report("  … all ranks there, groups formed", formed);
-  report("  … the first step done", launches);
+  for (const Launches& each : launches) {
+    report("dstrain launch --launcher " + each.launcher + ": hosts checked", each.checked);
+    report("  … all ranks there, groups formed", each.formed);
+    report("  … the first step done", each.first_step);
+  }
   return 0;
 }
 

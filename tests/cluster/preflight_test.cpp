@@ -91,26 +91,32 @@ TEST_CASE("F16: a port that is taken on rank 0's host is told with who holds it"
 TEST_CASE("F25: hosts without dstrain, or with another build, are named; --copy-binary sends it",
           "[cluster][preflight][slow]") {
   if (testing::no_cluster_here()) return;
+  const std::string launcher = GENERATE("libssh2", "openssh");
+  const auto by_launcher = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--agent-path", "/mnt/dstrain", "--launcher", launcher});
+    return more;
+  };
   FleetRun run(2, 1);
-  const Ended missing = launch(run, {"--agent-path", "/mnt/dstrain"});
+  const Ended missing = launch(run, by_launcher({}));
   CHECK(missing.code == 3);
   CHECK_THAT(missing.err, Contains("2 of 2 hosts cannot be used") &&
                               Contains("there is no dstrain at /mnt/dstrain") &&
                               Contains("--copy-binary"));
-  std::printf("F25 no binary: told after %.1f s\n", missing.seconds);
+  std::printf("F25 no binary, %s: told after %.1f s\n", launcher.c_str(), missing.seconds);
   for (int i = 0; i < 2; ++i) {
     std::filesystem::copy_file(testing::dstrain_binary(), run.host(i).path("/mnt/dstrain"));
   }
   run.host(1).run("echo >> /mnt/dstrain");  // a byte more: another build
-  const Ended other = launch(run, {"--agent-path", "/mnt/dstrain"});
+  const Ended other = launch(run, by_launcher({}));
   CHECK(other.code == 3);
   CHECK_THAT(other.err, Contains("1 of 2 hosts cannot be used") &&
                             Contains("w1  build  /mnt/dstrain is another build of dstrain"));
-  const Ended copied = launch(run, three_steps({"--agent-path", "/mnt/dstrain", "--copy-binary"}));
+  const Ended copied = launch(run, three_steps(by_launcher({"--copy-binary"})));
   CHECK(copied.code == 0);
   CHECK_THAT(copied.err,
              Contains("w1: sending this build of dstrain") && !Contains("w0: sending this build"));
-  std::printf("F25 binary sent, three steps done, after %.1f s\n", copied.seconds);
+  std::printf("F25 binary sent, %s, three steps done, after %.1f s\n", launcher.c_str(),
+              copied.seconds);
 }
 
 TEST_CASE("F26: more slots than cores are warned of", "[cluster][preflight][slow]") {
@@ -129,12 +135,14 @@ TEST_CASE("F26: more slots than cores are warned of", "[cluster][preflight][slow
 TEST_CASE("F31: a host that does not answer is told within the time to connect",
           "[cluster][preflight][slow]") {
   if (testing::no_cluster_here()) return;
+  const std::string launcher = GENERATE("libssh2", "openssh");
   FleetRun run(3, 1);
   run.cluster().drop_packets(run.host(1));
-  const Ended ended = launch(run, {"--connect-timeout", "3"});
+  const Ended ended = launch(run, {"--connect-timeout", "3", "--launcher", launcher});
   CHECK(ended.code == 3);
   CHECK_THAT(ended.err, Contains("1 of 3 hosts cannot be used") && Contains("w1  "));
-  std::printf("F31 silent host: told after %.1f s of 3 s to connect\n", ended.seconds);
+  std::printf("F31 silent host, %s: told after %.1f s of 3 s to connect\n", launcher.c_str(),
+              ended.seconds);
 }
 
 /// The run's files on the hosts' own disks instead of the shared one.

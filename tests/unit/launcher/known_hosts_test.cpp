@@ -117,15 +117,18 @@ TEST_CASE("hashed names are recognised", "[launcher][ssh]") {
 TEST_CASE("a revoked key is refused even where it is known; authorities are passed over",
           "[launcher][ssh]") {
   const Files files;
-  const KnownHosts known(
-      {files.write(line("w0", ed25519('a')) + line("w1", ed25519('b')) +
-                   line("@revoked *", ed25519('a')) + line("@cert-authority *", ed25519('d')))});
+  const KnownHosts known({files.write(line("w0", ed25519('a')) + line("w1", ed25519('b')) +
+                                      line("@revoked *", ed25519('a')) +
+                                      line("@cert-authority w*,!w5", ed25519('d')))});
   CHECK(known.judge("w0", ed25519('a')).kind == Kind::kRevoked);
   CHECK(known.judge("w0", ed25519('a')).where == files.path() + ":3");
   CHECK(known.judge("w1", ed25519('b')).kind == Kind::kKnown);
   CHECK(known.judge("w2", ed25519('d')).kind == Kind::kUnknown);
   CHECK(known.judge("w2", ed25519('a')).kind == Kind::kRevoked);
   CHECK(known.key_types("w2").empty());
+  CHECK(known.has_authority("w2"));
+  CHECK_FALSE(known.has_authority("w5"));
+  CHECK_FALSE(known.has_authority("x"));
 }
 
 TEST_CASE("an accepted key is known from then on, once, in a file for the user alone",

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -123,6 +124,76 @@ TEST_CASE("a stream that goes away takes its program along, without a word", "[l
   loop.run_for(seconds{1});
   CHECK_FALSE(testing::is_alive(pid));
   CHECK(listened.ends == 0);
+}
+
+TEST_CASE("what a program started in its group goes with it", "[launcher][stream]") {
+  asio::io_context loop;
+  Listened listened;
+  auto stream = std::make_unique<LocalStream>(loop, shell("sleep 100 & echo $!; wait"));
+  stream->listen(listened.events());
+  while (listened.out.empty())
+    loop.run_one();
+  const pid_t started = std::stoi(listened.out);
+  CHECK(testing::is_alive(started));
+  stream.reset();
+  CHECK(testing::becomes_true([&] { return !testing::is_alive(started); }, seconds{5}));
+}
+
+TEST_CASE("a program's first word is waited for, and not taken", "[launcher][stream]") {
+  asio::io_context loop;
+  LocalStream stream(loop, shell("echo a word to you >&2; read go; echo first; cat; exit 3"));
+  Listened before;
+  int told = 0;
+  stream.await_output(before.events(), [&] { ++told; });
+  loop.run_for(std::chrono::milliseconds{200});
+  CHECK(before.err == "a word to you\n");
+  CHECK(told == 0);
+  stream.write("go\nsecond\n");
+  stream.close_input();
+  while (told == 0)
+    loop.run_one();
+  CHECK(before.out.empty());
+  Listened after;
+  stream.listen(after.events());
+  loop.run_for(seconds{20});
+  CHECK(told == 1);
+  CHECK(after.out == "first\nsecond\n");
+  CHECK(after.end.exit_code == 3);
+  CHECK(before.ends == 0);
+}
+
+TEST_CASE("a program that ends without a word tells its end alone", "[launcher][stream]") {
+  asio::io_context loop;
+  const bool is_broken = GENERATE(false, true);
+  LocalStream stream(loop, shell(is_broken ? "echo why >&2; exit 255" : "echo why >&2; exit 127"),
+                     {.broken_code = 255});
+  Listened listened;
+  stream.await_output(listened.events(), [] { FAIL("there was no word"); });
+  loop.run_for(seconds{20});
+  CHECK(listened.err == "why\n");
+  CHECK(listened.ends == 1);
+  if (is_broken) {
+    CHECK_FALSE(listened.end.exit_code);
+    CHECK(listened.end.why == "its connection broke");
+  } else {
+    CHECK(listened.end.exit_code == 127);
+  }
+}
+
+TEST_CASE("a program reads the file that it is given", "[launcher][stream]") {
+  asio::io_context loop;
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.path() / "input";
+  std::ofstream(file) << "of the file";
+  LocalStream stream(loop, {"/bin/cat"}, {.input_file = file});
+  Listened listened;
+  stream.listen(listened.events());
+  stream.write("not this");
+  loop.run_for(seconds{20});
+  CHECK(listened.out == "of the file");
+  CHECK(listened.end.exit_code == 0);
+  CHECK_THROWS_WITH(LocalStream(loop, {"/bin/cat"}, {.input_file = "/no/such/file"}),
+                    Catch::Matchers::Contains("/no/such/file"));
 }
 
 TEST_CASE("a program that does not exist is an error that names it", "[launcher][stream]") {

@@ -16,6 +16,7 @@ namespace dstrain::launcher {
 namespace {
 
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 
 /// A home with ~/.ssh/config, and a system's file.
@@ -204,6 +205,11 @@ TEST_CASE("a directive that matters and is not honoured is an error where it app
   const Home home("Host direct\n ProxyJump none\nHost *.far direct\n " + directive + "\n");
   CHECK_THROWS_WITH(home.settings("x.far"), StartsWith(home.path(".ssh/config:4: ") + name) &&
                                                 Contains("applies to host x.far"));
+  try {
+    (void)home.settings("x.far");
+  } catch (const SshConfigError& error) {  // OpenSSH's client would do it
+    CHECK_THAT(error.openssh_for(), StartsWith(name) && EndsWith(home.path(".ssh/config:4)")));
+  }
   CHECK_NOTHROW(home.settings("near"));
   if (name == "ProxyJump") CHECK_NOTHROW(home.settings("direct"));
 }

@@ -1,0 +1,30 @@
+// AgentPlaces: where dstrain is on each host that is reached over SSH: where the user says, where
+// it is here, or where this build has been sent.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dstrain {
+
+class AgentPlaces {
+ public:
+  /// `agent_path`: the user's word; empty: where it is here.
+  explicit AgentPlaces(std::string agent_path) : agent_path_(std::move(agent_path)) {}
+
+  [[nodiscard]] std::string path_on(const std::string& host) const;
+  /// The path that this build is to be sent to, from the user's home; path_on() from now on.
+  std::string install_on(const std::string& host);
+  /// They may have been installed anew.
+  void forget(const std::vector<std::string>& hosts);
+
+ private:
+  const std::string agent_path_;
+  std::map<std::string, std::string> installed_;  // where a build was sent to
+};
+
+constexpr int kExecutableMode = 0755;
+
+}  // namespace dstrain

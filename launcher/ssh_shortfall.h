@@ -1,0 +1,21 @@
+// What a user can log in with by OpenSSH's client and not by libssh2: said where a login has
+// failed, so that OpenSSH's client is asked only where it can do more.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dstrain::launcher {
+
+struct LoginMeans {
+  std::string methods{};                      ///< that the host takes: "publickey,password"
+  std::vector<std::string> key_types{};       ///< that were tried: "ssh-ed25519"
+  std::vector<std::string> identity_files{};  ///< that the configuration names; need not exist
+  bool is_rsa_refused = false;                ///< the host did not accept an RSA key
+};
+
+/// A noun for messages: "an RSA key"; empty if there is nothing of that kind.
+std::string openssh_could_use(const LoginMeans& means);
+
+}  // namespace dstrain::launcher

@@ -1,0 +1,117 @@
+// OpenSSH's client as the launcher uses it: its command line, what its words mean, and when it can
+// do more than libssh2.
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "launcher/errors.h"
+#include "launcher/openssh_command.h"
+#include "launcher/ssh_shortfall.h"
+#include "tests/harness/processes.h"
+
+namespace dstrain::launcher {
+namespace {
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+const OpensshOptions kOptions{.program = "/usr/bin/ssh"};
+
+/// What follows the options that are always there.
+std::vector<std::string> destination(const OpensshOptions& options, const std::string& host) {
+  std::vector<std::string> argv = openssh_command(options, host, {"/opt/d s/dstrain", "agent"});
+  CHECK(argv.front() == "/usr/bin/ssh");
+  CHECK(argv.back() == "exec '/opt/d s/dstrain' 'agent'");
+  argv.pop_back();
+  auto last = argv.end();
+  while (last != argv.begin() && *(last - 1) != "RequestTTY=no" &&
+         (last - 1)->find("StrictHostKeyChecking") == std::string::npos)
+    --last;
+  return {last, argv.end()};
+}
+
+TEST_CASE("a host of the hostfile becomes ssh's own words", "[launcher][openssh]") {
+  using Words = std::vector<std::string>;
+  CHECK(destination(kOptions, "w0") == Words{"w0"});
+  CHECK(destination(kOptions, "me@w0:2222") == Words{"-p", "2222", "-l", "me", "w0"});
+  CHECK(destination(kOptions, "[fd00::7]:24") == Words{"-p", "24", "fd00::7"});
+  OpensshOptions options = kOptions;
+  options.port = 2200;
+  options.config_file = "/tmp/my config";
+  CHECK(destination(options, "w0") == Words{"-p", "2200", "-F", "/tmp/my config", "w0"});
+  CHECK(destination(options, "w0:22") == Words{"-p", "22", "-F", "/tmp/my config", "w0"});
+  CHECK_THROWS_AS(openssh_command(kOptions, "-oProxyCommand=x", {"true"}), HostfileError);
+  options.accept_new_host_keys = true;
+  options.connect_timeout = std::chrono::seconds{7};
+  const Words argv = openssh_command(options, "w0", {"true"});
+  for (const char* const option :
+       {"BatchMode=yes", "ConnectTimeout=7", "StrictHostKeyChecking=accept-new"})
+    CHECK(std::count(argv.begin(), argv.end(), option) == 1);
+}
+
+TEST_CASE("ssh's words become a phase, a sentence and a mend", "[launcher][openssh]") {
+  const auto phase_of = [](const std::string& words) {
+    const HostFailure failure = explain_openssh(kOptions, "w0:24", words, "ssh could not log in");
+    CHECK(failure.host == "w0:24");
+    CHECK_FALSE(failure.fix.empty());
+    CHECK(failure.fix.find("{}") == std::string::npos);
+    return failure.phase;
+  };
+  CHECK(phase_of("ssh: connect to host w0 port 24: No route to host\r\n") == "connect");
+  CHECK(phase_of("ssh: Could not resolve hostname w0: Name or service not known\r\n") == "resolve");
+  CHECK(phase_of("Host key verification failed.\r\n") == "host key");
+  CHECK(phase_of("w0: Permission denied (publickey,gssapi-with-mic).\r\n") == "authentication");
+  CHECK(phase_of("/h/.ssh/config: line 3: Bad configuration option: foo\r\n") == "configuration");
+  CHECK(phase_of("") == "ssh");
+
+  // The first hop's refusal, not what follows from it.
+  const HostFailure jump = explain_openssh(kOptions, "w1",
+                                           "Welcome to the cluster\r\n"
+                                           "me@bastion: Permission denied (publickey).\r\n"
+                                           "Connection closed by UNKNOWN port 65535\r\n",
+                                           "");
+  CHECK(jump.what == "ssh: me@bastion: Permission denied (publickey).");
+  CHECK_THAT(jump.fix, Contains("ssh -v w1 true"));
+
+  const HostFailure changed = explain_openssh(
+      kOptions, "w1",
+      "@@@@@@@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
+      "@@@@@@@@@@\r\nIT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\r\n"
+      "Offending ECDSA key in /h/.ssh/known_hosts:7\r\n"
+      "Host key verification failed.\r\n",
+      "");
+  CHECK(changed.phase == "host key");
+  CHECK_THAT(changed.what, Contains("HAS CHANGED") && Contains("known_hosts:7"));
+
+  const HostFailure other = explain_openssh(kOptions, "w1", "a\r\nsomething new\r\n", "it ended");
+  CHECK(other.what == "it ended: something new");
+}
+
+TEST_CASE("OpenSSH's client is asked only where it can do more", "[launcher][openssh]") {
+  const testing::TemporaryFolder folder;
+  const std::string key = (folder.path() / "id_ed25519").string();
+  const LoginMeans plain{.methods = "publickey,password",
+                         .key_types = {"ssh-ed25519", "ssh-rsa"},
+                         .identity_files = {key}};
+  CHECK(openssh_could_use(plain).empty());
+
+  LoginMeans means = plain;
+  means.is_rsa_refused = true;
+  CHECK_THAT(openssh_could_use(means), StartsWith("an RSA key (libssh2 "));
+  means = plain;
+  means.methods = "publickey,gssapi-with-mic";
+  CHECK(openssh_could_use(means) == "gssapi-with-mic");
+  means = plain;
+  means.key_types.emplace_back("sk-ssh-ed25519@openssh.com");
+  CHECK(openssh_could_use(means) == "a security key");
+  means.key_types = {"ssh-ed25519-cert-v01@openssh.com"};
+  CHECK(openssh_could_use(means) == "a certificate of the ssh-agent");
+  std::ofstream(key + "-cert.pub") << "x";
+  CHECK(openssh_could_use(plain) == key + "-cert.pub");
+}
+
+}  // namespace
+}  // namespace dstrain::launcher
