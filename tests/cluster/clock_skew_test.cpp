@@ -10,6 +10,7 @@
 
 #include "tests/cluster/fleet_run.h"
 #include "tests/cluster/skip.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -23,7 +24,7 @@ constexpr const char* kAgent = "/mnt/home/dstrain";
 
 bool no_faketime_here() {
   if (access(kFaketime, X_OK) == 0) return false;
-  WARN("SKIP: faketime is not installed");
+  testing::skip("faketime is not installed");
   return true;
 }
 

@@ -12,6 +12,7 @@
 
 #include "tests/cluster/fleet_run.h"
 #include "tests/cluster/skip.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -123,7 +124,7 @@ TEST_CASE("F26: more slots than cores are warned of", "[cluster][preflight][slow
   if (testing::no_cluster_here()) return;
   const auto cores = std::thread::hardware_concurrency();
   if (cores > 32) {
-    WARN("SKIP: a run with more ranks than the " << cores << " cores of this machine");
+    testing::skip(fmt::format("a run with more ranks than the {} cores of this machine", cores));
     return;
   }
   FleetRun run(1, static_cast<int>(cores) + 1);

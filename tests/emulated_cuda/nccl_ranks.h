@@ -10,10 +10,12 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "engine/comm/nccl_communicator.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_device.h"
+#include "tests/harness/skip.h"
 #include "tests/unit/comm/ranks.h"
 
 namespace dstrain::test {
@@ -43,7 +45,8 @@ inline bool has_gpus(int ranks) {
   if (num_gpus() >= ranks) {
     return true;
   }
-  WARN("not run: " << ranks << " ranks want a GPU each, and this process sees " << num_gpus());
+  testing::skip(
+      fmt::format("{} ranks want a GPU each, and this process sees {}", ranks, num_gpus()));
   return false;
 }
 

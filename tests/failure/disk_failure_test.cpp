@@ -6,9 +6,11 @@
 #include <iostream>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 #include <sys/mount.h>
 
 #include "tests/failure/tiny_run.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -25,7 +27,8 @@ class SmallDisk {
   SmallDisk(const TinyRun& run, const std::string& bytes) : folder_(run.path("run")) {
     fs::create_directory(folder_);
     mounted_ = mount("tmpfs", folder_.c_str(), "tmpfs", 0, ("size=" + bytes).c_str()) == 0;
-    if (!mounted_) WARN("SKIP: a tmpfs cannot be mounted: " << std::strerror(errno));
+    if (!mounted_)
+      testing::skip(fmt::format("a tmpfs cannot be mounted: {}", std::strerror(errno)));
   }
   SmallDisk(const SmallDisk&) = delete;
   SmallDisk& operator=(const SmallDisk&) = delete;

@@ -16,6 +16,7 @@
 #include "tests/failure/tiny_run.h"
 #include "tests/harness/injected_code.h"
 #include "tests/harness/memory_cgroup.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -64,7 +65,7 @@ TEST_CASE("a rank that ends early with success is a failure, and named", "[failu
   const std::vector<pid_t> ranks = launch.children();
   REQUIRE(ranks.size() == 2);
   if (const auto obstacle = testing::make_it_succeed(ranks[1])) {
-    WARN("SKIP: " << *obstacle);
+    testing::skip(*obstacle);
     return;
   }
   CHECK(launch.wait(kStopLimit) == 1);
@@ -84,7 +85,7 @@ TEST_CASE("a rank that the kernel kills for memory is said to be, with the limit
   constexpr std::int64_t kLimitBytes = 160 << 20;
   const testing::MemoryCgroup cgroup(kLimitBytes);
   if (!cgroup.obstacle().empty()) {
-    WARN("SKIP: no memory cgroup can be made: " << cgroup.obstacle());
+    testing::skip("no memory cgroup can be made: " + cgroup.obstacle());
     return;
   }
   const TinyRun run;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/harness/skip.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
@@ -46,13 +47,9 @@ std::vector<BackendUnderTest> backends_under_test() {
                             },
                         .why_no_fp8 = why_no_fp8(static_cast<int>(index))});
   }
-  static const bool told = [] {
-    if (found.names.empty()) {
-      std::fprintf(stderr, "SKIP cuda: %s\n", found.why_none.c_str());
-    }
-    return true;
-  }();
-  (void)told;
+  if (found.names.empty()) {
+    testing::leave_out("cuda", found.why_none);
+  }
   return backends;
 }
 

@@ -6,6 +6,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/harness/skip.h"
+
 namespace dstrain::test {
 
 Values random_values(std::int64_t n, std::uint64_t seed, double scale) {
@@ -140,7 +142,7 @@ std::vector<BackendUnderTest> backends_with_fp8() {
   std::vector<BackendUnderTest> backends = backends_under_test();
   std::erase_if(backends, [](const BackendUnderTest& backend) {
     if (!backend.why_no_fp8.empty()) {
-      WARN("skipped: " << backend.why_no_fp8);
+      testing::skip(backend.why_no_fp8);
     }
     return !backend.why_no_fp8.empty();
   });

@@ -6,13 +6,14 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/backend.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain::test {
 
 inline bool has_gpu() {
   const CudaDevices found = find_cuda_devices();
   if (found.names.empty()) {
-    WARN("skipped: " << found.why_none);
+    testing::skip(found.why_none);
   }
   return !found.names.empty();
 }
@@ -23,7 +24,7 @@ inline bool has_fp8() {
     (void)make_cuda_backend(0, {.fp8 = true});
     return true;
   } catch (const std::runtime_error& refused) {
-    WARN("skipped: " << refused.what());
+    testing::skip(refused.what());
     return false;
   }
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/harness/skip.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 #include "tests/unit/checkpoint/toy_state.h"
 
@@ -34,7 +35,7 @@ class SmallDisk {
   }
   [[nodiscard]] bool mounted() const {
     if (!mounted_) {
-      std::cout << "skipped, because a tmpfs cannot be mounted: " << strerror(error_) << "\n";
+      testing::skip(std::string("a tmpfs cannot be mounted: ") + strerror(error_));
     }
     return mounted_;
   }

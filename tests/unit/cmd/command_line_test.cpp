@@ -12,6 +12,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/harness/program.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -20,15 +21,6 @@ using Catch::Contains;
 using testing::Program;
 
 constexpr std::chrono::milliseconds kPatience{20'000};
-
-bool no_binary() {
-  const char* binary = std::getenv("DSTRAIN_BINARY");
-  if (binary == nullptr || *binary == '\0') {
-    WARN("skipped, because the dstrain program is not built here");
-    return true;
-  }
-  return false;
-}
 
 struct Answer {
   int code = -1;
@@ -59,7 +51,7 @@ const std::array kCommands = {"launch",       "train",      "estimate-memory",  
                               "prepare-data", "completion", "convert-checkpoint", "man"};
 
 TEST_CASE("help fits into 80 columns, and is the same by both ways", "[cmd][help]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   for (const std::string command : kCommands) {
     const Answer help = dstrain({"help", command});
     CHECK(help.code == 0);
@@ -81,7 +73,7 @@ TEST_CASE("help fits into 80 columns, and is the same by both ways", "[cmd][help
 
 TEST_CASE("a mistyped flag, value or command is told in one sentence, with the nearest",
           "[cmd][flags]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"lanch", "x"}, R"(there is no command "lanch"; did you mean "launch"?)"},
       {{"help", "trian"}, R"(there is no command "trian"; did you mean "train"?)"},
@@ -118,7 +110,7 @@ TEST_CASE("a mistyped flag, value or command is told in one sentence, with the n
 }
 
 TEST_CASE("flags may be written with dashes or underscores", "[cmd][flags]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   for (const char* spelling : {"--num_gpus=2", "--num-gpus=2", "--Num-Gpus=2"}) {
     const Answer answer =
         dstrain({"launch", spelling, "--check", "--offline", "configs/quickstart.json"});
@@ -147,7 +139,7 @@ std::string completed(const std::string& words) {
 
 TEST_CASE("bash completes commands, flags, values, files and the config's keys",
           "[cmd][completion]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   CHECK(completed("dstrain la") == "launch\n");
   CHECK(completed("dstrain --ver") == "--version\n");
   CHECK(completed("dstrain help est") == "estimate-memory\n");
@@ -165,9 +157,9 @@ TEST_CASE("bash completes commands, flags, values, files and the config's keys",
 }
 
 TEST_CASE("fish completes the same", "[cmd][completion]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   if (!is_installed("fish")) {
-    WARN("skipped, because fish is not installed");
+    testing::skip("fish is not installed");
     return;
   }
   const auto fish = [](const std::string& line) {
@@ -184,9 +176,9 @@ TEST_CASE("fish completes the same", "[cmd][completion]") {
 }
 
 TEST_CASE("zsh takes its completions", "[cmd][completion]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   if (!is_installed("zsh")) {
-    WARN("skipped, because zsh is not installed");
+    testing::skip("zsh is not installed");
     return;
   }
   const Answer answer = shell(
@@ -197,12 +189,12 @@ TEST_CASE("zsh takes its completions", "[cmd][completion]") {
 }
 
 TEST_CASE("the manual page is sound roff and has every flag", "[cmd][man]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const Answer page = dstrain({"man"});
   REQUIRE(page.code == 0);
   CHECK_THAT(page.out, Contains("\\-\\-max\\-restarts\\-without\\-progress"));
   if (!is_installed("mandoc")) {
-    WARN("skipped, because mandoc is not installed");
+    testing::skip("mandoc is not installed");
     return;
   }
   // The page has no date, since the program has none.

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/program.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -23,15 +24,6 @@ using testing::TemporaryFolder;
 
 constexpr std::chrono::milliseconds kPatience{60'000};
 const std::string kModel = "tests/golden/huggingface/gpt2-f32";
-
-bool no_binary() {
-  const char* binary = std::getenv("DSTRAIN_BINARY");
-  if (binary == nullptr || *binary == '\0') {
-    WARN("skipped, because the dstrain program is not built here");
-    return true;
-  }
-  return false;
-}
 
 Program convert(std::vector<std::string> arguments) {
   std::vector<std::string> argv = {testing::dstrain_binary(), "convert-checkpoint"};
@@ -65,7 +57,7 @@ std::uintmax_t write_zero_model(const fs::path& path, std::int32_t layers, std::
 }  // namespace
 
 TEST_CASE("convert-checkpoint tells what it did, in words and in JSON", "[cmd][convert]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const TemporaryFolder folder;
   const std::string ours = (folder.path() / "ours").string();
   Program words = convert({"--from", kModel, "--to", ours, "--ranks", "2"});
@@ -86,7 +78,7 @@ TEST_CASE("convert-checkpoint tells what it did, in words and in JSON", "[cmd][c
 }
 
 TEST_CASE("convert-checkpoint refuses with a sentence and the right exit code", "[cmd][convert]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const TemporaryFolder folder;
   const std::string to = (folder.path() / "to").string();
   refuses({"--from", "/nowhere", "--to", to}, 2, "/nowhere: there is no such file or folder");
@@ -101,7 +93,7 @@ TEST_CASE("convert-checkpoint refuses with a sentence and the right exit code", 
 }
 
 TEST_CASE("memory stays small whatever the model's size", "[cmd][convert]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   constexpr std::int64_t kMiB = std::int64_t{1} << 20;
   const TemporaryFolder folder;
   const std::string model = (folder.path() / "zeros.bin").string();
@@ -119,7 +111,7 @@ TEST_CASE("memory stays small whatever the model's size", "[cmd][convert]") {
 
 TEST_CASE("an interrupted conversion says so and is finished by the same command",
           "[cmd][convert]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const TemporaryFolder folder;
   const std::string model = (folder.path() / "zeros.bin").string();
   write_zero_model(model, 8, 1024);

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #include "tests/harness/program.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -23,15 +24,6 @@ using nlohmann::json;
 using testing::Program;
 
 constexpr std::chrono::milliseconds kPatience{60'000};
-
-bool no_binary() {
-  const char* binary = std::getenv("DSTRAIN_BINARY");
-  if (binary == nullptr || *binary == '\0') {
-    WARN("skipped, because the dstrain program is not built here");
-    return true;
-  }
-  return false;
-}
 
 Program estimate(const std::vector<std::string>& arguments) {
   std::vector<std::string> argv = {testing::dstrain_binary(), "estimate-memory"};
@@ -59,7 +51,7 @@ double seconds_of_children() {
 
 // First, so that the largest child so far is this one.
 TEST_CASE("a trillion parameters on 3072 ranks take a second and 200 MiB", "[cmd][estimate]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const double before = seconds_of_children();
   const json found = estimate_json({"configs/gpt-1t-tp8-pp64.json", "--hostfile",
                                     "hostfiles/384-hosts.example", "--device-memory", "80GiB"});
@@ -77,7 +69,7 @@ TEST_CASE("a trillion parameters on 3072 ranks take a second and 200 MiB", "[cmd
 }
 
 TEST_CASE("components, planned bytes and what is beside them add up", "[cmd][estimate]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const json found = estimate_json({"configs/gpt2-124m.json", "--num_gpus", "4", "--zero", "2"});
   const json& stage = found["stages"][0]["bytes"];
   std::int64_t sum = 0;
@@ -105,7 +97,7 @@ TEST_CASE("components, planned bytes and what is beside them add up", "[cmd][est
 }
 
 TEST_CASE("a run that does not fit is told what would, and that fits", "[cmd][estimate]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const std::vector<std::string> run = {"configs/gpt2-xl-zero2.json",
                                         "--num_gpus",
                                         "8",
@@ -139,7 +131,7 @@ TEST_CASE("a run that does not fit is told what would, and that fits", "[cmd][es
 }
 
 TEST_CASE("the matrix has a row for each stage and recomputation", "[cmd][estimate]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const std::vector<std::string> run = {"configs/gpt2-124m.json", "--num_gpus", "4", "--matrix"};
   Program text = estimate(run);
   CHECK(text.wait(kPatience) == 0);
@@ -154,7 +146,7 @@ TEST_CASE("the matrix has a row for each stage and recomputation", "[cmd][estima
 }
 
 TEST_CASE("the picture is written", "[cmd][estimate]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const std::filesystem::path file = std::filesystem::temp_directory_path() / "dstrain-step.svg";
   std::filesystem::remove(file);
   Program program = estimate({"configs/gpt2-124m.json", "--svg", file.string()});
@@ -168,7 +160,7 @@ TEST_CASE("the picture is written", "[cmd][estimate]") {
 }
 
 TEST_CASE("other tools' figures are printed as they print them", "[cmd][estimate]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   Program deepspeed = estimate(
       {"configs/gpt2-124m.json", "--num_nodes", "2", "--num_gpus", "8", "--deepspeed-compat"});
   REQUIRE(deepspeed.wait(kPatience) == 0);
@@ -183,7 +175,7 @@ TEST_CASE("other tools' figures are printed as they print them", "[cmd][estimate
 }
 
 TEST_CASE("a layout that cannot be names its rule and the nearest that can", "[cmd][estimate]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   Program program =
       estimate({"configs/gpt2-124m.json", "--num_gpus", "8", "--tensor-parallel", "8"});
   CHECK(program.wait(kPatience) == 2);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/program.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -18,15 +19,6 @@ using Catch::Contains;
 using testing::Program;
 
 constexpr std::chrono::milliseconds kPatience{60'000};
-
-bool no_binary() {
-  const char* binary = std::getenv("DSTRAIN_BINARY");
-  if (binary == nullptr || *binary == '\0') {
-    WARN("skipped, because the dstrain program is not built here");
-    return true;
-  }
-  return false;
-}
 
 struct Ended {
   int exit_code;
@@ -89,7 +81,7 @@ class Run {
 }  // namespace
 
 TEST_CASE("a run's newest checkpoint goes on as its data did", "[generate][command]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const Run run;
   const Ended greedy =
       run.generate({"--prompt", "abcdefghabc", "--temperature", "0", "--max-tokens", "21"});
@@ -126,7 +118,7 @@ TEST_CASE("a run's newest checkpoint goes on as its data did", "[generate][comma
 }
 
 TEST_CASE("what cannot be generated from is a sentence", "[generate][command]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const Run run;
   const auto refused = [&](std::vector<std::string> more, int code, const std::string& words) {
     const Ended ended = run.generate(std::move(more));

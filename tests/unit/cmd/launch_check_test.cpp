@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "tests/harness/program.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -17,15 +18,6 @@ using Catch::Contains;
 using testing::Program;
 
 constexpr std::chrono::milliseconds kPatience{20'000};
-
-bool no_binary() {
-  const char* binary = std::getenv("DSTRAIN_BINARY");
-  if (binary == nullptr || *binary == '\0') {
-    WARN("skipped, because the dstrain program is not built here");
-    return true;
-  }
-  return false;
-}
 
 /// What ended children have computed; a busy machine does not count.
 double seconds_of_children() {
@@ -45,7 +37,7 @@ Program launch(std::vector<std::string> arguments) {
 
 TEST_CASE("a trillion parameters on 3072 ranks are checked in a second, without the hosts",
           "[cmd][launch]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const double before = seconds_of_children();
   Program program = launch({"--hostfile", "hostfiles/384-hosts.example", "--check", "--offline",
                             "configs/gpt-1t-tp8-pp64.json"});
@@ -61,7 +53,7 @@ TEST_CASE("a trillion parameters on 3072 ranks are checked in a second, without 
 }
 
 TEST_CASE("the check speaks JSON in bytes", "[cmd][launch]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   Program program = launch({"--hostfile", "hostfiles/48-hosts.example", "--num_nodes", "8",
                             "--check", "--offline", "--json", "configs/llama-70b-tp8-pp8.json"});
   REQUIRE(program.wait(kPatience) == 0);
@@ -82,7 +74,7 @@ TEST_CASE("the check speaks JSON in bytes", "[cmd][launch]") {
 }
 
 TEST_CASE("hosts that cannot be reached refuse the run and not the check", "[cmd][launch]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   Program run = launch({"--hostfile", "hostfiles/48-hosts.example", "--num_nodes", "1",
                         "configs/llama-7b-tp8.json"});
   CHECK(run.wait(kPatience) == 3);

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #include "tests/harness/program.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -67,15 +68,6 @@ class Run {
   testing::TemporaryFolder folder_;
 };
 
-bool no_binary() {
-  const char* binary = std::getenv("DSTRAIN_BINARY");
-  if (binary == nullptr || *binary == '\0') {
-    WARN("skipped, because the dstrain program is not built here");
-    return true;
-  }
-  return false;
-}
-
 /// The most that the kernel saw a child of this process hold, mapped files included.
 std::int64_t resident_peak_of_children() {
   rusage usage{};
@@ -85,7 +77,7 @@ std::int64_t resident_peak_of_children() {
 
 // [slow]: under AddressSanitizer a process holds something else.
 TEST_CASE("a run takes what it planned", "[cmd][memory][slow]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const std::string precision = GENERATE("fp32", "bf16");
   CAPTURE(precision);
   const Run run;
@@ -115,7 +107,7 @@ TEST_CASE("a run takes what it planned", "[cmd][memory][slow]") {
 }
 
 TEST_CASE("ranks that talk take what they planned", "[cmd][memory][slow]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const Run run;
   Program program({testing::dstrain_binary(), "launch", "--num_gpus", "2", run.path("config.json"),
                    "--set=zero_optimization.stage=1"});

@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/harness/program.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -34,13 +35,6 @@ constexpr const char* kMistaken = R"({
 std::string mistaken(const std::string& steps) {
   std::string text = kMistaken;
   return text.replace(text.find("%STEPS%"), 7, steps);
-}
-
-bool no_binary() {
-  const char* binary = std::getenv("DSTRAIN_BINARY");
-  if (binary != nullptr && *binary != '\0') return false;
-  WARN("skipped, because the dstrain program is not built here");
-  return true;
 }
 
 class Folder {
@@ -73,7 +67,7 @@ Program launch(std::vector<std::string> arguments) {
 }
 
 TEST_CASE("a mended copy is accepted, and the config stays as it is", "[cmd][launch]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const Folder folder;
   const std::string config = folder.write("run.json", mistaken("10"));
   const std::string copy = folder / "mended.json";
@@ -104,7 +98,7 @@ TEST_CASE("a mended copy is accepted, and the config stays as it is", "[cmd][lau
 }
 
 TEST_CASE("what cannot be mended is listed, and nothing is written", "[cmd][launch]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const Folder folder;
   const std::string config = folder.write("run.json", mistaken("\"many\""));
   const std::string copy = folder / "mended.json";

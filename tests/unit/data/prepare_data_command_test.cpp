@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
+#include "tests/harness/skip.h"
 #include "tests/unit/data/scratch_folder.h"
 
 namespace dstrain {
@@ -36,17 +37,8 @@ Ended run(const ScratchFolder& folder,
   return {WEXITSTATUS(status), test::read_file(out), test::read_file(err)};
 }
 
-bool no_binary() {
-  const char* binary = std::getenv("DSTRAIN_BINARY");
-  if (binary == nullptr || *binary == '\0') {
-    WARN("skipped, because the dstrain program is not built here");
-    return true;
-  }
-  return false;
-}
-
 TEST_CASE("prepare-data says what it made, for people and as JSON", "[data][command]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const ScratchFolder folder;
   write_file(folder / "in/a.h", "int a;\n");
   write_file(folder / "in/b.hpp", "int b;\n");
@@ -63,7 +55,7 @@ TEST_CASE("prepare-data says what it made, for people and as JSON", "[data][comm
 }
 
 TEST_CASE("prepare-data ends with 2 for wrong use and 6 for a full disk", "[data][command]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const ScratchFolder folder;
   write_file(folder / "in/a", std::string(300000, 'a'));
   const std::string output = " --output " + (folder / "out");
@@ -83,7 +75,7 @@ TEST_CASE("prepare-data ends with 2 for wrong use and 6 for a full disk", "[data
 }
 
 TEST_CASE("prepare-data refuses JSON, and takes it where it is told to", "[data][command]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const ScratchFolder folder;
   write_file(folder / "in/a.jsonl", "{\"text\": \"one\"}\n");
   write_file(folder / "in/b.txt", "two\n");

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "launcher/screen_text.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -185,7 +186,7 @@ TEST_CASE("on a terminal the status line stays below the log lines and is erased
   int screen = -1;
   int terminal = -1;
   if (openpty(&screen, &terminal, nullptr, nullptr, nullptr) != 0) {
-    WARN("skipped, because there is no pseudo-terminal here: " << std::strerror(errno));
+    testing::skip(std::string("there is no pseudo-terminal here: ") + std::strerror(errno));
     return;
   }
   const FileDescriptor screen_end(screen);

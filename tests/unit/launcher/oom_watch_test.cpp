@@ -14,6 +14,7 @@
 
 #include "launcher/local_process.h"
 #include "tests/harness/processes.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -130,7 +131,7 @@ TEST_CASE("a process that the kernel kills for memory says so in its exit status
           "[launcher][oom]") {
   const SmallCgroup cgroup;
   if (!cgroup.usable()) {
-    WARN("SKIP: no memory cgroup of version 1 can be made here");
+    testing::skip("no memory cgroup of version 1 can be made here");
     return;
   }
   const ExitStatus grown =

@@ -1,0 +1,19 @@
+// What a test says that cannot run here, or only in part:
+//     if (!is_there()) return skip("there is none here");
+// Its program prints the reasons at its end, ends with 77 if nothing of it could run, which ctest
+// calls skipped, and scripts/test lists all of them last.
+#pragma once
+
+#include <string>
+
+namespace dstrain::testing {
+
+/// In a test case, on its thread: it, or what is left of it, cannot be tested.
+void skip(const std::string& why);
+/// Anywhere, once a program: what all of its tests leave out, such as "cuda".
+void leave_out(const std::string& what, const std::string& why);
+
+/// Whether the build has no `dstrain` for the test to run; says so.
+bool no_dstrain_here();
+
+}  // namespace dstrain::testing
