@@ -169,7 +169,7 @@ int generate(const Flags& flags) {
   set_up_logging("[generate] ");
   const WeightsSource weights = open_weights(flags.checkpoint);
   const ModelSpec& model = weights.model;
-  const RunFacts run = read_run_facts(weights.training.config);
+  const RunFacts run = read_run_facts(weights.training.config, weights.training.tokenizer);
   const FoundTokenizer found = find_tokenizer(flags.tokenizer, weights.path, run);
   const std::string prompt = prompt_text(flags);
   GenerationRequest request{.prompt = prompt_tokens(prompt, found, model),

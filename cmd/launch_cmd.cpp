@@ -21,6 +21,7 @@
 #include "cmd/rank_env.h"
 #include "cmd/restart_loop.h"
 #include "cmd/split_groups.h"
+#include "cmd/start_check.h"
 #include "cmd/write_fixed.h"
 #include "launcher/environment.h"
 #include "launcher/slurm.h"
@@ -108,6 +109,8 @@ int launch(LaunchFlags flags) {
   if (const auto warning = describe_split_groups(config.config, hosts)) {
     spdlog::warn("{}", *warning);
   }
+  const bool something_is_left = check_start(flags, config);
+  if (!something_is_left && !flags.check) return kExitSuccess;
   if (flags.check) show_plan(flags, config, hosts);
   return has_other_machines(all_hosts) ? launch_on_fleet(flags, config, hosts, all_hosts)
                                        : launch_here(flags, config, hosts, all_hosts);

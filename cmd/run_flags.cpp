@@ -16,6 +16,9 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
       ->allow_extra_args(false);
   command.add_flag("--allow-unknown-keys", flags.allow_unknown_keys,
                    "Warn about keys that nothing reads instead of refusing them");
+  command.add_flag("--allow-tokenizer-mismatch", flags.allow_tokenizer_mismatch,
+                   "Warn where data, weights and model are of different tokenizers instead of "
+                   "refusing them");
 }
 
 LoadedConfig load_and_resolve(const RunFlags& flags, int world_size, const MachineFacts& facts) {
@@ -33,6 +36,7 @@ std::vector<std::string> to_arguments(const RunFlags& flags) {
   for (const std::string& override : flags.overrides)
     arguments.push_back("--set=" + override);
   if (flags.allow_unknown_keys) arguments.emplace_back("--allow-unknown-keys");
+  if (flags.allow_tokenizer_mismatch) arguments.emplace_back("--allow-tokenizer-mismatch");
   arguments.emplace_back("--");  // a config's name may begin with a dash
   arguments.push_back(flags.config);
   return arguments;

@@ -16,6 +16,7 @@ struct RunFlags {
   std::string config;
   std::vector<std::string> overrides;  ///< --set
   bool allow_unknown_keys = false;
+  bool allow_tokenizer_mismatch = false;
 };
 
 void add_run_flags(CLI::App& command, RunFlags& flags);

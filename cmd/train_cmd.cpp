@@ -145,7 +145,8 @@ int train(const RunFlags& flags) {
                     .collective_timeout = collective_timeout,
                     .progress = env.rank == 0 ? env.progress.value_or(otherwise) : Progress::kNone,
                     .stop_signal = &stop.number(),
-                    .activity = status.get()});
+                    .activity = status.get(),
+                    .allow_tokenizer_mismatch = flags.allow_tokenizer_mismatch});
   return result.stopped_by == 0 ? kExitSuccess : kExitSignalBase + result.stopped_by;
 }
 

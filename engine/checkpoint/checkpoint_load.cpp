@@ -221,6 +221,10 @@ TrainingState CheckpointStore::load(const fs::path& checkpoint,
   return manifest.training;
 }
 
+TrainingState CheckpointStore::training(const fs::path& checkpoint) {
+  return open_checkpoint(checkpoint).training;
+}
+
 std::vector<CheckpointEntry> CheckpointStore::contents(const fs::path& checkpoint) {
   std::vector<CheckpointEntry> entries;
   const Manifest manifest = open_checkpoint(checkpoint);

@@ -175,6 +175,9 @@ void CheckpointStore::save(const TrainingState& state,
         for (const StoredFile& file : manifest.files) {
           bytes += file.bytes;
         }
+        for (const auto& [companion, content] : companions_.files()) {
+          files_.write_file(temporary / companion, content);
+        }
         commit(name, to_text(manifest));
       }
     });
@@ -183,6 +186,7 @@ void CheckpointStore::save(const TrainingState& state,
     if (is_first) {
       std::error_code ignored;  // the error that is on its way matters more
       fs::remove_all(temporary, ignored);
+      fs::remove(folder_ / kLatestBeingWritten, ignored);
     }
     throw;
   }

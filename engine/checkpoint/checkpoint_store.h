@@ -8,13 +8,16 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/durable_files.h"
+#include "engine/checkpoint/huggingface/companions.h"
 #include "engine/comm/communicator.h"
 #include "engine/plan/shard_map.h"
 #include "engine/runtime/amax_history.h"
+#include "engine/spec/tokenizer_identity.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 
@@ -48,6 +51,10 @@ struct TrainingState {
   std::string config;  ///< the resolved config, JSON
   /// What fp8's scales come from, by tensor (Fp8Scales::State); empty without fp8.
   std::map<std::string, std::vector<AmaxPeak>> fp8_amax;
+  /// Of the ids that the run was trained on; none where that is not known.
+  std::optional<TokenizerIdentity> tokenizer{};
+  /// By the path of token files: the hash of their ids, where that is known.
+  std::map<std::string, std::string> data{};
 
   bool operator==(const TrainingState&) const = default;
 };
@@ -65,6 +72,10 @@ class CheckpointStore {
   /// `folder`: <output_dir>/checkpoints, on a file system that all ranks share. Nothing is created
   /// before the first save. `probe` sees each change of the disk before it is made (tests).
   explicit CheckpointStore(std::filesystem::path folder, DiskProbe probe = {});
+
+  /// Small files that rank 0 puts into every checkpoint from now on, beside the manifest: the
+  /// tokenizer's, and the config.json that came with the first weights.
+  void set_companions(Companions companions) { companions_ = std::move(companions); }
 
   /// Collective over `world`, which must carry host memory. Every rank writes its own file into a
   /// temporary folder and fsyncs it; rank 0 gathers what they hold, checks that each tensor is
@@ -96,6 +107,9 @@ class CheckpointStore {
   static TrainingState load(const std::filesystem::path& checkpoint,
                             std::span<const CheckpointTensor> tensors);
 
+  /// What load() returns, without loading. Throws CheckpointError.
+  static TrainingState training(const std::filesystem::path& checkpoint);
+
   /// All that a checkpoint holds, sorted by tensor, then state. Throws CheckpointError.
   static std::vector<CheckpointEntry> contents(const std::filesystem::path& checkpoint);
 
@@ -106,6 +120,7 @@ class CheckpointStore {
 
   std::filesystem::path folder_;
   DurableFiles files_;
+  Companions companions_;
   std::map<std::filesystem::path, std::string> passed_over_;  ///< and why
 };
 

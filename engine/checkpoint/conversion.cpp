@@ -149,8 +149,9 @@ class Conversion {
     }
     const auto fault = fault_of_cover(manifest);
     check(!fault.has_value(), "not converted: {}", fault.value_or(""));
-    if (source_.format == CheckpointFormat::kHuggingFace) {
-      add_companions(folder, companions_of_folder(source_.path));
+    if (source_.format == CheckpointFormat::kHuggingFace ||
+        source_.format == CheckpointFormat::kDstrain) {
+      add_companions(folder, find_companions(source_.path, source_.training.config));
     }
     folder.finish(std::string(kManifestName), to_text(manifest));
   }

@@ -45,11 +45,14 @@ std::string to_text(const TrainingState& training) {
       "\"scheduler_step\": {}, \"skipped_steps\": {}, \"consecutive_skips\": {}, \"loss_scale\": "
       "{}, "
       "\"scaler_iteration\": {}, \"last_overflow\": {}, \"hysteresis\": {}, \"seed\": {}}},\n"
-      "\"config\": {},\n\"fp8_amax\": {{{}}},\n",
+      "\"config\": {},\n\"fp8_amax\": {{{}}},\n\"tokenizer\": {},\n\"data\": {},\n",
       training.step, training.consumed_samples, training.optimizer_step, training.scheduler_step,
       training.skipped_steps, training.consecutive_skips, training.loss_scale,
       training.scaler_iteration, training.last_overflow, training.hysteresis, training.seed,
-      json(training.config).dump(), text_of(training.fp8_amax));
+      json(training.config).dump(), text_of(training.fp8_amax),
+      training.tokenizer ? to_json(*training.tokenizer).dump() : "null",
+      // Paths need not be UTF-8; what is not is replaced.
+      json(training.data).dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 TrainingState parse_training(const json& document) {
@@ -63,7 +66,8 @@ TrainingState parse_training(const json& document) {
   document.at("config").get_to(state.config);
   const int format = document.at("dstrain_checkpoint").get<int>();
   if ((format >= kFormatWithSkips) != value.contains("skipped_steps") ||
-      (format >= kFormatWithFp8) != document.contains("fp8_amax")) {
+      (format >= kFormatWithFp8) != document.contains("fp8_amax") ||
+      (format >= kFormatWithTokenizer) != document.contains("tokenizer")) {
     throw CheckpointError("its keys are of another format than it");
   }
   if (format >= kFormatWithSkips) {
@@ -78,6 +82,15 @@ TrainingState parse_training(const json& document) {
     for (const auto& [tensor, history] : document.at("fp8_amax").items()) {
       state.fp8_amax.emplace(tensor, parse_history(history));
     }
+  }
+  if (format >= kFormatWithTokenizer) {
+    if (const json& tokenizer = document.at("tokenizer"); !tokenizer.is_null()) {
+      state.tokenizer = parse_tokenizer_identity(tokenizer);
+      if (!state.tokenizer) {
+        throw CheckpointError("its tokenizer is described by no kind");
+      }
+    }
+    document.at("data").get_to(state.data);
   }
   return state;
 }

@@ -9,6 +9,7 @@
 
 #include "engine/checkpoint/huggingface/tokenizer_files.h"
 #include "engine/spec/config_error.h"
+#include "engine/spec/dataset_description.h"
 
 namespace dstrain {
 namespace {
@@ -79,24 +80,46 @@ FoundTokenizer beside_weights(const fs::path& folder) {
   return found;
 }
 
-/// dataset.json names the model as it was when the data was made; the folder may have moved since.
-FoundTokenizer of_data(const fs::path& folder) {
-  const Json dataset = object_in(folder / "dataset.json");
-  const Json name = dataset.value("tokenizer", Json());
-  if (!name.is_string()) {
-    throw ConfigError(fmt::format("{}: names no tokenizer", (folder / "dataset.json").string()));
+/// Documents of ours follow one another: what ends one is also what the next begins behind.
+FoundTokenizer of_identity(const std::string& name, const TokenizerIdentity& identity) {
+  FoundTokenizer found = make(name);
+  if (identity.document_end) {
+    found.ends.push_back(*identity.document_end);
   }
-  std::string made_with = name.get<std::string>();
-  if (made_with.starts_with(kPrefix) && is_there(folder / kModelName)) {
-    made_with = std::string(kPrefix) + (folder / kModelName).string();
-  }
-  FoundTokenizer found = make(made_with);
-  add_ids(dataset, "append_eod", found.ends);
-  // Documents follow one another: what ends one is also what the next begins behind.
   if (!found.beginning && !found.ends.empty()) {
     found.beginning = found.ends.back();
   }
   return found;
+}
+
+/// By the checkpoint's record; none if the file that it names is not there.
+std::optional<FoundTokenizer> of_record(const fs::path& checkpoint,
+                                        const TokenizerIdentity& identity) {
+  if (identity.kind == "bytes") {
+    return of_identity("bytes", identity);
+  }
+  const fs::path file = checkpoint / identity.file;
+  if (identity.kind != "sentencepiece" || identity.file.empty() || !is_there(file)) {
+    return std::nullopt;
+  }
+  const std::string name = std::string(kPrefix) + file.string();
+  if (content_hash(read_sentencepiece_model(name)) != identity.hash) {
+    throw ConfigError(fmt::format(
+        "{}: is another tokenizer than the one that the checkpoint was trained with, {}; "
+        "put that one there, or name one: --tokenizer FILE",
+        file.string(), describe(identity)));
+  }
+  return of_identity(name, identity);
+}
+
+FoundTokenizer of_data(const fs::path& folder) {
+  const auto dataset = read_dataset_description(folder);
+  if (!dataset) {
+    throw ConfigError(fmt::format("{}: names no tokenizer", (folder / "dataset.json").string()));
+  }
+  const auto file = dataset->tokenizer_file();
+  return of_identity(file ? std::string(kPrefix) + file->string() : dataset->tokenizer,
+                     dataset->identity);
 }
 
 std::string looked_at(const fs::path& checkpoint, const RunFacts& run) {
@@ -120,6 +143,11 @@ FoundTokenizer find_tokenizer(const std::string& asked,
     FoundTokenizer found = make(is_name ? asked : std::string(kPrefix) + asked);
     take_huggingface_ids(checkpoint, found);
     return found;
+  }
+  if (run.tokenizer) {
+    if (auto found = of_record(checkpoint, *run.tokenizer)) {
+      return std::move(*found);
+    }
   }
   if (knows_tokenizer(checkpoint)) {
     return beside_weights(checkpoint);

@@ -1,10 +1,13 @@
-// Which tokenizer a checkpoint's tokens are of: found where prepare-data or Hugging Face left word
-// of it, never guessed from the size of a vocabulary.
+// Which tokenizer a checkpoint's tokens are of: found where the run, prepare-data or Hugging Face
+// left word of it, never guessed from the size of a vocabulary.
 //
 //   1 what the user says
-//   2 tokenizer.model beside the weights, or convert-checkpoint's tokenizer.json of bytes
-//   3 dataset.json in a folder of the run's training data
-//   4 the same as 2 beside the weights that the run started from
+//   2 the checkpoint's own record, with the tokenizer's file beside it
+//   3 tokenizer.model beside the weights, or convert-checkpoint's tokenizer.json of bytes
+//   4 dataset.json in a folder of the run's training data
+//   5 the same as 3 beside the weights that the run started from
+//
+// 4 and 5 lie outside the checkpoint, and are for those that older versions wrote.
 #pragma once
 
 #include <cstdint>

@@ -30,9 +30,11 @@ void add_folder(const Json& source, std::vector<std::filesystem::path>& folders)
 
 }  // namespace
 
-RunFacts read_run_facts(std::string_view run_config) {
+RunFacts read_run_facts(std::string_view run_config,
+                        const std::optional<TokenizerIdentity>& tokenizer) {
   const Json run = Json::parse(run_config, nullptr, /*allow_exceptions=*/false);
   RunFacts facts;
+  facts.tokenizer = tokenizer;
   const Json bf16 = value_at(run, {"bf16", "enabled"});
   const Json f16 = value_at(run, {"fp16", "enabled"});
   if (bf16.is_boolean() || f16.is_boolean()) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/spec/tokenizer_identity.h"
 #include "kernels/core/dtype.h"
 
 namespace dstrain {
@@ -15,9 +16,12 @@ struct RunFacts {
   std::optional<DType> compute;                     ///< absent: the config does not say
   std::vector<std::filesystem::path> data_folders;  ///< of the training data, as the run named them
   std::filesystem::path initial_weights;            ///< empty: the run started from scratch
+  /// Of the ids that the run was trained on, as its checkpoint has it; older ones do not.
+  std::optional<TokenizerIdentity> tokenizer{};
 };
 
 /// `run_config`: JSON; anything that is not there, or not of the form expected, stays empty.
-RunFacts read_run_facts(std::string_view run_config);
+RunFacts read_run_facts(std::string_view run_config,
+                        const std::optional<TokenizerIdentity>& tokenizer = {});
 
 }  // namespace dstrain

@@ -10,6 +10,7 @@
 #include "engine/checkpoint/agreement.h"
 #include "engine/spec/config_error.h"
 #include "engine/train/initial_weights.h"
+#include "engine/train/resume_changes.h"
 
 namespace dstrain {
 namespace {
@@ -81,38 +82,131 @@ void refuse_foreign_tensors(const Config& config, const fs::path& checkpoint) {
   }
 }
 
+/// Rank 0's word counts: it is the one whose view of the files is told.
+void refuse_conflict(const Config& config, const ResumedFrom* from, TokenizerMismatch mismatch) {
+  const auto conflict = tokenizer_conflict(config, from);
+  if (conflict && mismatch == TokenizerMismatch::kRefuse) {
+    throw ConfigError(*conflict);
+  }
+  if (conflict) {
+    spdlog::warn("{}", *conflict);
+  }
+}
+
 }  // namespace
 
-std::optional<TrainingState> resume_run(const Config& config,
-                                        Engine& engine,
-                                        CheckpointStore& checkpoints) {
+bool is_done(const Config& config, const TrainingState& state) {
+  return state.step >= config.training.steps;
+}
+
+std::string describe_done(const Config& config, const ResumedFrom& from) {
+  const std::int64_t step = from.training.step;
+  const std::int64_t steps = config.training.steps;
+  return fmt::format("nothing to do: {} has {}; to go on: --set training.steps={}",
+                     from.path.string(),
+                     step == steps ? fmt::format("{} of {} steps", step, steps)
+                                   : fmt::format("{} steps, and training.steps is {}", step, steps),
+                     2 * step);
+}
+
+std::optional<ResumedFrom> checkpoint_to_resume(const Config& config) {
+  try {
+    std::optional<fs::path> path;
+    switch (config.checkpoint.resume) {
+      case ResumeMode::kAuto:
+        path = CheckpointStore(fs::path(config.training.output_dir) / "checkpoints").latest();
+        break;
+      case ResumeMode::kNever:
+        break;
+      case ResumeMode::kPath:
+        path = config.checkpoint.resume_path;
+        break;
+    }
+    if (path) {
+      return ResumedFrom{*path, CheckpointStore::training(*path)};
+    }
+  } catch (const CheckpointError&) {
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> describe_resume(const std::string& beginning,
+                                         const ResumedFrom& from,
+                                         const LoadedConfig& now) {
+  std::vector<std::string> lines = describe_changes(beginning, from.training, now);
+  if (const std::string& start = now.config.initial_weights; !start.empty()) {
+    lines.push_back(fmt::format(
+        "the weights in {} (model.initial_weights) are not read: the run goes on from its "
+        "checkpoint",
+        start));
+  }
+  return lines;
+}
+
+void agree_on_tokenizer(const Config& config, TokenizerMismatch mismatch, Communicator& world) {
+  Outcome mine;
+  try {
+    if (world.rank() == 0) {
+      refuse_conflict(config, nullptr, mismatch);
+    }
+  } catch (const ConfigError& error) {
+    mine = {kRefused, error.what()};
+  }
+  if (const Outcome failure = first_failure(std::move(mine), world); failure.code != 0) {
+    throw ConfigError(failure.text);
+  }
+}
+
+std::optional<ResumedFrom> resume_run(const LoadedConfig& loaded,
+                                      Engine& engine,
+                                      CheckpointStore& checkpoints,
+                                      TokenizerMismatch mismatch) {
+  const Config& config = loaded.config;
   Communicator& world = engine.world();
-  while (const auto from = choose(config.checkpoint, checkpoints, world)) {
-    TrainingState state;
+  while (const auto path = choose(config.checkpoint, checkpoints, world)) {
+    ResumedFrom from{.path = *path, .training = {}};
     Outcome mine;
     try {
-      refuse_foreign_tensors(config, *from);
-      state = CheckpointStore::load(*from, tensors_to_resume(engine, *from));
+      refuse_foreign_tensors(config, *path);
+      from.training = CheckpointStore::training(*path);
+      if (world.rank() == 0) {
+        refuse_conflict(config, &from, mismatch);
+      }
+      if (!is_done(config, from.training)) {
+        from.training = CheckpointStore::load(*path, tensors_to_resume(engine, *path));
+      }
     } catch (const DamagedCheckpoint& error) {
       mine = {kDamaged, error.what()};
     } catch (const CheckpointError& error) {
       mine = {kUnfit, error.what()};
+    } catch (const ConfigError& error) {
+      mine = {kRefused, error.what()};
     }
     const Outcome failure = first_failure(std::move(mine), world);
     if (failure.code == 0) {
+      if (is_done(config, from.training)) {
+        return from;
+      }
       engine.refresh_parameters();
       if (world.rank() == 0) {
-        spdlog::info("resumed at step {} from {}", state.step, from->string());
+        for (const std::string& line : describe_resume(
+                 fmt::format("resumed at step {} from {}", from.training.step, path->string()),
+                 from, loaded)) {
+          spdlog::info("{}", line);
+        }
       }
-      return state;
+      return from;
+    }
+    if (failure.code == kRefused) {
+      throw ConfigError(failure.text);
     }
     if (failure.code != kDamaged || config.checkpoint.resume != ResumeMode::kAuto) {
       throw CheckpointError(failure.text);
     }
     if (world.rank() == 0) {
-      spdlog::warn("{} is skipped, it is damaged: {}", from->string(), failure.text);
+      spdlog::warn("{} is skipped, it is damaged: {}", path->string(), failure.text);
     }
-    checkpoints.pass_over(*from, failure.text);
+    checkpoints.pass_over(*path, failure.text);
   }
   return std::nullopt;
 }

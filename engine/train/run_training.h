@@ -40,6 +40,8 @@ struct TrainOptions {
   const std::atomic<int>* stop_signal = nullptr;
   /// Is told what this rank does, for whoever watches it from outside. May be nullptr.
   ActivityRecorder* activity = nullptr;
+  /// Data, weights and tokenizer that do not belong together are a warning.
+  bool allow_tokenizer_mismatch = false;
   /// Sees each change of the disk that a save is about to make (tests).
   DiskProbe disk_probe = {};
 };

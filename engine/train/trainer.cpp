@@ -6,15 +6,16 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "engine/checkpoint/agreement.h"
 #include "engine/optim/lr_schedule.h"
 #include "engine/spec/config_error.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/initial_weights.h"
 #include "engine/train/rank_report.h"
-#include "engine/train/resume.h"
 #include "kernels/core/caller_stream.h"
 
 namespace dstrain {
@@ -79,11 +80,27 @@ Trainer::Trainer(const LoadedConfig& loaded,
   }
   state_.seed = config_.training.seed;
   state_.config = to_json(loaded);
-  const bool resumed = resume();
-  if (!resumed && !config_.initial_weights.empty()) {
-    start_from_weights(config_, engine_);
+  const TokenizerMismatch mismatch =
+      options.allow_tokenizer_mismatch ? TokenizerMismatch::kWarn : TokenizerMismatch::kRefuse;
+  const auto from = resume_run(loaded, engine_, checkpoints_, mismatch);
+  if (from && is_done(config_, from->training)) {
+    if (is_rank0_) {
+      spdlog::info("{}", describe_done(config_, *from));
+    }
+    state_.step = from->training.step;
+    is_done_ = true;
+    return;
   }
-  saves_ = std::make_unique<RunSaves>(config_, engine_, checkpoints_, resumed ? state_.step : -1);
+  if (from) {
+    take_up(from->training);
+  } else {
+    agree_on_tokenizer(config_, mismatch, engine_.world());
+    if (!config_.initial_weights.empty()) {
+      start_from_weights(config_, engine_);
+    }
+  }
+  remember_tokenizer(from);
+  saves_ = std::make_unique<RunSaves>(config_, engine_, checkpoints_, from ? state_.step : -1);
   if (is_rank0_) {
     std::filesystem::create_directories(output_dir(config_));
     write_resolved_config(loaded);
@@ -92,17 +109,8 @@ Trainer::Trainer(const LoadedConfig& loaded,
   look_at_memory();
 }
 
-bool Trainer::resume() {
-  std::optional<TrainingState> resumed = resume_run(config_, engine_, checkpoints_);
-  if (!resumed) {
-    return false;
-  }
-  TrainingState& state = *resumed;
-  if (state.seed != state_.seed && state.consumed_samples > 0) {
-    spdlog::warn(
-        "resuming with seed {} a run that began with seed {}: the order of samples changes",
-        state_.seed, state.seed);
-  }
+void Trainer::take_up(const TrainingState& resumed) {
+  TrainingState state = resumed;
   state.seed = state_.seed;
   state.config = state_.config;
   state_ = std::move(state);
@@ -115,10 +123,29 @@ bool Trainer::resume() {
                    .iteration = state_.scaler_iteration,
                    .last_overflow = state_.last_overflow,
                    .hysteresis = state_.hysteresis});
-  return true;
+}
+
+void Trainer::remember_tokenizer(const std::optional<ResumedFrom>& from) {
+  nlohmann::json told;
+  if (is_rank0_) {
+    RunTokenizer run = tokenizer_of_run(config_, from ? &*from : nullptr);
+    told = {{"data", run.data}};
+    if (run.identity) {
+      told["tokenizer"] = to_json(*run.identity);
+    }
+    checkpoints_.set_companions(std::move(run.files));
+  }
+  // Every rank writes its own share of a manifest, and these must say the same.
+  told = nlohmann::json::parse(broadcast_text(
+      told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 0, engine_.world()));
+  told.at("data").get_to(state_.data);
+  state_.tokenizer = parse_tokenizer_identity(told.value("tokenizer", nlohmann::json()));
 }
 
 TrainResult Trainer::run() {
+  if (is_done_) {
+    return {.step = state_.step};
+  }
   const std::int64_t total = config_.training.steps;
   tell_phase(RunPhase::kTraining);
   ProgressLine progress(is_rank0_ ? options_.progress : Progress::kNone, state_.step, total,

@@ -12,6 +12,7 @@
 #include "engine/train/engine.h"
 #include "engine/train/metrics.h"
 #include "engine/train/progress.h"
+#include "engine/train/resume.h"
 #include "engine/train/run_saves.h"
 #include "engine/train/run_training.h"
 
@@ -26,7 +27,8 @@ class Trainer {
           const TrainOptions& options,
           std::int64_t overhead_bytes);
 
-  /// Until training.steps, or until a signal: the last step is saved either way.
+  /// Until training.steps, or until a signal: the last step is saved either way. Where a checkpoint
+  /// has all of them, nothing is done, nor has anything been written.
   TrainResult run();
 
  private:
@@ -39,8 +41,10 @@ class Trainer {
     std::vector<DeviceReadings> devices;  ///< by rank; none where devices are hosts
   };
 
-  /// True if there was something to resume.
-  bool resume();
+  /// Takes up what a checkpoint has of the run but its tensors, which are loaded.
+  void take_up(const TrainingState& resumed);
+  /// Collective. Lets the checkpoints take the tokenizer of the run's data along.
+  void remember_tokenizer(const std::optional<ResumedFrom>& from);
   StepMetrics train_one();
   /// Everything of a step but its gradients: what it is trained with.
   [[nodiscard]] StepParams params_of_next_step() const;
@@ -74,6 +78,7 @@ class Trainer {
   CheckpointStore checkpoints_;
   TrainingState state_;
   LossScaler scaler_;
+  bool is_done_ = false;  ///< before the first step
   bool save_is_due_ = false;
   bool save_has_ended_ = false;
   int signal_ = 0;

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kDied = 77;
+constexpr const char* kTokenizer = "all of a tokenizer's model";
 
 /// Saves in a child process that dies just before its `fatal`-th change of the disk (counted over
 /// its ranks, the changes of which are logged). True if it died, false if the save ended before.
@@ -55,7 +56,11 @@ bool save_and_die(const fs::path& folder,
         const auto world = rendezvous.make_group("world", members);
         ToyState share = toy_share(world->rank(), cut);
         share.fill(salt);
-        CheckpointStore(folder, probe).save(training_state(step), share.tensors(), keep, *world);
+        CheckpointStore store(folder, probe);
+        Companions companions;
+        companions.add("tokenizer.model", kTokenizer);
+        store.set_companions(companions);
+        store.save(training_state(step), share.tensors(), keep, *world);
         return true;
       });
     } catch (...) {
@@ -157,6 +162,9 @@ int survive_every_death(const Scenario& scenario, bool power_lost) {
                           holds_toy(*latest, cut, static_cast<int>(step));
       REQUIRE((is_new || is_old));
       REQUIRE((died || is_new));
+      if (is_new) {
+        REQUIRE(read_file(*latest / "tokenizer.model") == kTokenizer);
+      }
     }
     // The run goes on: the next save succeeds and leaves nothing of the dead one.
     save_toy(folder, 50, cut, 5, 1);

@@ -49,24 +49,26 @@ const nlohmann::json kSharded{{"zero_optimization", {{"stage", 1}}}};
 TEST_CASE("damage that only reading shows sends all ranks to the checkpoint before",
           "[parity][resume]") {
   const RunFolder folder;
-  const LoadedConfig config = config_of(folder, "run", 8, 2, kSharded);
-  CHECK(run(config, 2).step == 8);
-  const auto before = metrics_of(folder, "run");
-  const auto state = state_of(folder, "run", config);
+  const LoadedConfig straight = config_of(folder, "straight", 10, 2, kSharded);
+  CHECK(run(straight, 2).step == 10);
+  CHECK(run(config_of(folder, "run", 8, 2, kSharded), 2).step == 8);
   const fs::path checkpoints = folder.path() / "run" / "checkpoints";
   // Rank 0 reads nothing of it: its own slice lies in the other file.
   const fs::path damaged = checkpoints / "step-00000008" / "rank-00001.safetensors";
   flip_last_byte(damaged);
   {
     const CapturedLog log;
-    CHECK(run(config, 2).step == 8);
+    CHECK(run(config_of(folder, "run", 10, 2, kSharded), 2).step == 10);
     CHECK_THAT(log.text(),
                Contains("step-00000008 is skipped, it is damaged: rank 1: ") &&
                    Contains(damaged.string()) && Contains("\"exp_avg_sq/") &&
                    Contains("resumed at step 4 from " + (checkpoints / "step-00000004").string()));
   }
-  CHECK(metrics_of(folder, "run") == before);
-  CHECK(state_of(folder, "run", config) == state);  // of a step 8 that replaced the damaged one
+  CHECK(metrics_of(folder, "run") == metrics_of(folder, "straight"));
+  CHECK(state_of(folder, "run", straight) == state_of(folder, "straight", straight));
+  CHECK(checkpoint_test::read_file(damaged) ==  // replaced on the way
+        checkpoint_test::read_file(folder.path() / "straight" / "checkpoints" / "step-00000008" /
+                                   "rank-00001.safetensors"));
 }
 
 TEST_CASE("a checkpoint that was asked for by path is not exchanged for another", "[resume]") {
@@ -76,7 +78,7 @@ TEST_CASE("a checkpoint that was asked for by path is not exchanged for another"
   flip_last_byte(asked / "rank-00001.safetensors");
   nlohmann::json changes = kSharded;
   changes["checkpoint"] = {{"resume", asked.string()}};
-  const LoadedConfig config = config_of(folder, "run", 8, 2, changes);
+  const LoadedConfig config = config_of(folder, "run", 9, 2, changes);
   const auto messages = thread_world(2, [&](Rendezvous& rank) {
     return message_of<CheckpointError>(
         [&] { run_training(config, rank, {.threads = 1, .progress = Progress::kNone}); });
@@ -87,13 +89,13 @@ TEST_CASE("a checkpoint that was asked for by path is not exchanged for another"
 
 TEST_CASE("a run whose checkpoints are all damaged does not start anew", "[resume]") {
   const RunFolder folder;
-  const LoadedConfig config = config_of(folder, "run", 8, 2, kSharded);
-  CHECK(run(config, 2).step == 8);
+  CHECK(run(config_of(folder, "run", 8, 2, kSharded), 2).step == 8);
   const fs::path checkpoints = folder.path() / "run" / "checkpoints";
   for (const char* step : {"step-00000004", "step-00000008"}) {
     flip_last_byte(checkpoints / step / "rank-00000.safetensors");
   }
-  const std::string message = message_of<CheckpointError>([&] { run(config, 2); });
+  const LoadedConfig more = config_of(folder, "run", 9, 2, kSharded);
+  const std::string message = message_of<CheckpointError>([&] { run(more, 2); });
   CHECK_THAT(message, Contains("holds no usable checkpoint") && Contains("step-00000004") &&
                           Contains("step-00000008"));
   CHECK(metrics_of(folder, "run").size() == 8);  // nothing was overwritten
@@ -185,7 +187,10 @@ TEST_CASE("whichever byte of the newest checkpoint is damaged, resuming takes th
           "[resume][slow]") {
   const checkpoint_test::ScratchFolder folder;
   const TinyOptions options = minute_options();
-  const Config config = tiny_config(options, 1);
+  LoadedConfig loaded;
+  loaded.config = tiny_config(options, 1);
+  loaded.config.training.steps = 10;  // one that has all of them would not be read
+  const Config& config = loaded.config;
   const auto world = make_local_rendezvous(1);
   Engine engine(config, *world[0], make_cpu_backend(1), 1);
   std::vector<std::vector<HeldPiece>> states;
@@ -197,14 +202,14 @@ TEST_CASE("whichever byte of the newest checkpoint is damaged, resuming takes th
   }
   const auto resumed = [&] {
     CheckpointStore store(folder.path());
-    const auto state = resume_run(config, engine, store);
-    REQUIRE(state.has_value());
+    const auto from = resume_run(loaded, engine, store, TokenizerMismatch::kRefuse);
+    REQUIRE(from.has_value());
     const auto held = held_state(engine);
-    const auto& expected = states[static_cast<std::size_t>(state->step - 1)];
+    const auto& expected = states[static_cast<std::size_t>(from->training.step - 1)];
     for (std::size_t i = 0; i < held.size(); ++i) {
       REQUIRE(held[i].values == expected[i].values);
     }
-    return state->step;
+    return from->training.step;
   };
   const CapturedLog log;
   REQUIRE(resumed() == 2);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -18,16 +19,15 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* kNames[] = {"config.json",
-                                  "generation_config.json",
-                                  "tokenizer.json",
-                                  "tokenizer.model",
-                                  "tokenizer_config.json",
-                                  "special_tokens_map.json",
-                                  "added_tokens.json",
-                                  "vocab.json",
-                                  "merges.txt",
-                                  "chat_template.jinja"};
+constexpr const char* kModelNames[] = {"config.json", "generation_config.json"};
+constexpr const char* kTokenizerNames[] = {"tokenizer.json",
+                                           "tokenizer.model",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "chat_template.jinja"};
 
 std::optional<std::string> content_of(const fs::path& path) {
   std::error_code error;
@@ -71,34 +71,36 @@ std::vector<fs::path> data_folders(const Json& run) {
   return folders;
 }
 
-bool has_tokenizer(const Companions& companions) {
-  return std::any_of(companions.files().begin(), companions.files().end(), [](const auto& file) {
-    return file.first == "tokenizer.json" || file.first == "tokenizer.model" ||
-           file.first == "vocab.json";
-  });
+/// "bytes" as convert-checkpoint writes it.
+bool is_byte_tokenizer(const std::string& tokenizer_json) {
+  const std::string ours = byte_tokenizer();
+  return tokenizer_json == ours ||
+         // Saved again by somebody else; but nobody's is parsed that is far too large.
+         (tokenizer_json.size() < 4 * ours.size() &&
+          Json::parse(tokenizer_json, nullptr, false) == Json::parse(ours));
 }
 
-/// The tokenizer named by what prepare-data left beside the tokens.
-void add_tokenizer_of(const fs::path& folder, Companions& companions) {
-  constexpr std::string_view kSentencePiece = "sentencepiece:";
-  const Json dataset =
-      Json::parse(content_of(folder / "dataset.json").value_or(""), nullptr, false);
-  const bool has_tokenizer =
-      dataset.is_object() && dataset.contains("tokenizer") && dataset["tokenizer"].is_string();
-  const std::string tokenizer = has_tokenizer ? dataset["tokenizer"].get<std::string>() : "";
-  if (tokenizer == "bytes") {
+void add_tokenizer_of(const DatasetDescription& data, Companions& companions) {
+  if (data.identity.kind == "bytes") {
     companions.add("tokenizer.json", byte_tokenizer());
     companions.add("tokenizer_config.json", byte_tokenizer_config());
-  } else if (tokenizer.starts_with(kSentencePiece)) {
-    auto model = content_of(folder / "tokenizer.model");
-    if (!model) {  // of somebody else's making, and elsewhere
-      model = content_of(tokenizer.substr(kSentencePiece.size()));
-    }
-    if (model) {
+  } else if (const auto file = data.tokenizer_file()) {
+    if (auto model = content_of(*file)) {
       companions.add("tokenizer_config.json", sentencepiece_config(*model));
       companions.add("tokenizer.model", std::move(*model));
     }
   }
+}
+
+/// Whether those files may be those of the data's tokenizer.
+bool fits(const Companions& companions, const TokenizerIdentity& data) {
+  const std::vector<TokenizerIdentity> found = companions.tokenizers();
+  const auto is = [&](std::optional<bool> answer) {
+    return std::any_of(found.begin(), found.end(), [&](const TokenizerIdentity& one) {
+      return is_same_tokenizer(one, data) == answer;
+    });
+  };
+  return is(true) || (is(std::nullopt) && !is(false));
 }
 
 }  // namespace
@@ -113,33 +115,71 @@ std::optional<std::string> Companions::take(const std::string& name) {
   return content;
 }
 
+void Companions::remove_tokenizer() {
+  for (const char* name : kTokenizerNames) {
+    files_.erase(name);
+  }
+}
+
+std::vector<TokenizerIdentity> Companions::tokenizers() const {
+  std::vector<TokenizerIdentity> found;
+  if (const auto model = files_.find("tokenizer.model"); model != files_.end()) {
+    found.push_back(
+        {.kind = "sentencepiece", .hash = content_hash(model->second), .file = model->first});
+  }
+  if (const auto json = files_.find("tokenizer.json"); json != files_.end()) {
+    if (is_byte_tokenizer(json->second)) {
+      found.push_back({.kind = "bytes", .hash = ""});
+    } else {
+      found.push_back(
+          {.kind = "huggingface", .hash = content_hash(json->second), .file = json->first});
+    }
+  }
+  return found;
+}
+
 Companions companions_of_folder(const fs::path& folder) {
   Companions companions;
-  for (const char* name : kNames) {
-    if (auto content = content_of(folder / name)) {
-      companions.add(name, std::move(*content));
+  const auto add_all = [&](std::span<const char* const> names) {
+    for (const char* name : names) {
+      if (auto content = content_of(folder / name)) {
+        companions.add(name, std::move(*content));
+      }
     }
+  };
+  add_all(kModelNames);
+  add_all(kTokenizerNames);
+  return companions;
+}
+
+Companions companions_of_run(const std::vector<fs::path>& weights,
+                             const std::optional<DatasetDescription>& data) {
+  Companions companions;
+  for (const fs::path& folder : weights) {
+    if (companions.files().empty()) {
+      companions = companions_of_folder(folder);
+    }
+  }
+  if (data && data->knows_tokenizer() && !fits(companions, data->identity)) {
+    companions.remove_tokenizer();
+    add_tokenizer_of(*data, companions);
   }
   return companions;
 }
 
 Companions find_companions(const fs::path& source, const std::string& run_config) {
-  Companions companions;
-  std::error_code error;
-  if (fs::is_directory(source, error)) {
-    companions = companions_of_folder(source);
-  }
   const Json run = Json::parse(run_config, nullptr, /*allow_exceptions=*/false);
-  const std::string start = text_at(run, "model", "initial_weights");
-  if (companions.files().empty() && !start.empty()) {
-    companions = companions_of_folder(start);
+  std::vector<fs::path> weights{source};
+  if (const std::string start = text_at(run, "model", "initial_weights"); !start.empty()) {
+    weights.emplace_back(start);
   }
+  std::optional<DatasetDescription> data;
   for (const fs::path& folder : data_folders(run)) {
-    if (!has_tokenizer(companions)) {
-      add_tokenizer_of(folder, companions);
+    if (!data) {
+      data = read_dataset_description(folder);
     }
   }
-  return companions;
+  return companions_of_run(weights, data);
 }
 
 }  // namespace dstrain

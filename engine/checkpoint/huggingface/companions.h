@@ -1,11 +1,15 @@
 // Companions: the small files that belong to weights: config.json and the tokenizer's. They travel
-// with a conversion, from wherever they are to be found.
+// with a run's checkpoints and with a conversion, from wherever they are to be found.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "engine/spec/dataset_description.h"
+#include "engine/spec/tokenizer_identity.h"
 
 namespace dstrain {
 
@@ -14,8 +18,11 @@ class Companions {
   void add(const std::string& name, std::string content) { files_[name] = std::move(content); }
   /// A file that is not to be copied as it is; none if there is none.
   std::optional<std::string> take(const std::string& name);
+  void remove_tokenizer();
   /// By name.
   [[nodiscard]] const std::map<std::string, std::string>& files() const { return files_; }
+  /// The tokenizers that the files are of: tokenizer.model, tokenizer.json.
+  [[nodiscard]] std::vector<TokenizerIdentity> tokenizers() const;
 
  private:
   std::map<std::string, std::string> files_;
@@ -24,8 +31,13 @@ class Companions {
 /// Those in a folder.
 Companions companions_of_folder(const std::filesystem::path& folder);
 
+/// Of a run: those of the first of these folders of weights that has any; with the tokenizer that
+/// made the run's data in the place of any other, where that is known.
+Companions companions_of_run(const std::vector<std::filesystem::path>& weights,
+                             const std::optional<DatasetDescription>& data);
+
 /// Of weights at `source`, whose run had this config (JSON text): those beside the weights, or else
-/// of the folder that the run started from; or else the tokenizer that made its training data.
+/// of the folder that the run started from, and the tokenizer that made its training data.
 Companions find_companions(const std::filesystem::path& source, const std::string& run_config);
 
 }  // namespace dstrain

@@ -63,7 +63,13 @@ TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
                        .seed = UINT64_MAX,
                        .config = "{\"a\": \"\\u00fc\"}",
                        .fp8_amax = {{"blocks.0.mlp.up/input", {{12, 3}, {0, -41}}},
-                                    {"blocks.0.mlp.up/weight", {{7, -2}}}}};
+                                    {"blocks.0.mlp.up/weight", {{7, -2}}}},
+                       .tokenizer = TokenizerIdentity{.kind = "sentencepiece",
+                                                      .hash = "00ff",
+                                                      .vocab_size = 300,
+                                                      .file = "tokenizer.model",
+                                                      .document_end = 2},
+                       .data = {{"data/train", "0123"}, {"a \"b\"/train", "4567"}}};
   manifest.tensors["weight"].states["exp_avg"] = {
       {.key = "m", .range = {{0, 0}, {2, 3}, {0, 6}}, .dtype = DType::kBF16, .checksum = 3}};
   const Manifest read = parse_manifest(to_text(manifest));
@@ -78,6 +84,23 @@ TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
   CHECK(stored.dtype == DType::kF32);
   CHECK(stored.checksum == 1);
   CHECK(read.tensors.at("weight").states.at("exp_avg").at(0).dtype == DType::kBF16);
+}
+
+TEST_CASE("a manifest of format 3 is read: the tokenizer is not known", "[checkpoint]") {
+  Manifest manifest = manifest_of({2}, {piece({0}, {2}, {0, 2})});
+  manifest.training.config = "{}";
+  const std::string text = to_text(manifest);
+  std::string rest = text.substr(text.find('\n') + 1);
+  const std::string added = "\"tokenizer\": null,\n\"data\": {},\n";
+  const auto as_format = [](int format, const std::string& body) {
+    return "{\"dstrain_checkpoint\": " + std::to_string(format) + ", \"xxh3_64\": \"" +
+           checksum_text(checksum(body)) + "\",\n" + body;
+  };
+  REQUIRE(as_format(4, rest) == text);
+  REQUIRE(rest.find(added) != std::string::npos);
+  rest.erase(rest.find(added), added.size());
+  CHECK(parse_manifest(as_format(3, rest)).training == manifest.training);
+  CHECK_THROWS_WITH(parse_manifest(as_format(4, rest)), Contains("of another format"));
 }
 
 TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[checkpoint]") {
@@ -97,7 +120,7 @@ TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[chec
 
 TEST_CASE("a manifest of another format says so", "[checkpoint]") {
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 9, \"xxh3_64\": \"0\",\n}"),
-                    Contains("format 9") && Contains("reads formats 1 to 3"));
+                    Contains("format 9") && Contains("reads formats 1 to 4"));
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 0, \"xxh3_64\": \"0\",\n}"),
                     Contains("format 0"));
 }

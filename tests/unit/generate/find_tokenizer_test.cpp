@@ -114,6 +114,41 @@ TEST_CASE("data that moved takes its SentencePiece model along", "[generate][tok
         "sentencepiece:" + (folder / "moved/tokenizer.model"));
 }
 
+TEST_CASE("what a checkpoint records of its tokenizer comes before all that lies elsewhere",
+          "[generate][tokenizer]") {
+  const ScratchFolder folder;
+  const std::string model = small_model(folder);
+  const TokenizerIdentity record{.kind = "sentencepiece",
+                                 .hash = content_hash(model),
+                                 .vocab_size = 300,
+                                 .file = "tokenizer.model",
+                                 .document_end = 2};
+  write_file(folder / "step/tokenizer.model", model);
+  write_file(folder / "data/dataset.json", R"({"tokenizer": "bytes"})");
+  RunFacts run{.data_folders = {folder / "data"}, .initial_weights = {}, .tokenizer = record};
+  const FoundTokenizer found = find_tokenizer("", folder / "step", run);
+  CHECK(found.name == "sentencepiece:" + (folder / "step/tokenizer.model"));
+  CHECK(found.ends.back() == 2);
+  CHECK_FALSE(found.always_begins);
+
+  // Not whatever has the name.
+  write_file(folder / "step/tokenizer.model", model + "\n");
+  CHECK_THROWS_WITH(
+      find_tokenizer("", folder / "step", run),
+      Contains(folder / "step/tokenizer.model") && Contains("another tokenizer than the one"));
+  // Where it is gone, the data may still know.
+  std::filesystem::remove(folder / "step/tokenizer.model");
+  CHECK(find_tokenizer("", folder / "step", run).name == "bytes");
+
+  run.data_folders.clear();
+  run.tokenizer =
+      TokenizerIdentity{.kind = "bytes", .hash = "", .vocab_size = 257, .document_end = 256};
+  const FoundTokenizer bytes = find_tokenizer("", folder / "step", run);
+  CHECK(bytes.name == "bytes");
+  CHECK(bytes.ends == std::vector<std::int32_t>{256});
+  CHECK(bytes.beginning == 256);
+}
+
 TEST_CASE("where no tokenizer is named, it says where it looked", "[generate][tokenizer]") {
   const ScratchFolder folder;
   CHECK_THROWS_AS(find_tokenizer("", folder.path(), {}), ConfigError);

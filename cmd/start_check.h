@@ -1,0 +1,15 @@
+// What a run will start from, looked at by `dstrain launch` before any host is asked or rank is
+// started, as far as this machine sees the files. The ranks look again.
+#pragma once
+
+#include "cmd/launch_flags.h"
+#include "engine/spec/config_json.h"
+
+namespace dstrain {
+
+/// Throws ConfigError where data, weights and tokenizer do not belong together. With --check says
+/// what the run would resume, and what has changed since. Returns whether anything is left to do:
+/// if not, it has said so.
+bool check_start(const LaunchFlags& flags, const LoadedConfig& loaded);
+
+}  // namespace dstrain
