@@ -2,6 +2,7 @@
 // with an RSA key, with a certificate. `dstrain launch` takes OpenSSH's where it must, says so in a
 // line, and trains to the same losses.
 #include <chrono>
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -147,6 +148,38 @@ TEST_CASE("a certificate lets in", "[cluster][launch][openssh][slow]") {
     run.host(i).start_sshd();
   }
   check_that_it_trains(run, std::string(kKey) + "-cert.pub", "id_ed25519: not accepted");
+}
+
+/// The connection that ssh leaves behind for the next one, as its configuration says.
+TEST_CASE("runs share the user's own connections, and leave no rank when the launcher is killed",
+          "[cluster][launch][openssh][slow]") {
+  if (testing::no_cluster_here()) return;
+  FleetRun run(2, 1);
+  run.cluster().launcher().write("/mnt/home/.ssh/config",
+                                 "Host *\n  ControlMaster auto\n  ControlPersist 60\n"
+                                 "  ControlPath /mnt/home/.ssh/%C\n  LocalForward 7777 w0:22\n");
+  const std::vector<std::string> flags = {"--launcher", "openssh", "--ssh-port", "2222"};
+  const auto first = run.launch({"--check", flags[0], flags[1], flags[2], flags[3]});
+  REQUIRE(first->wait(kPatience));
+  INFO(first->err());
+  CHECK(first->wait(seconds{0}) == 0);
+  const auto masters = run.cluster().launcher().processes_named("ssh");
+  CHECK(masters.size() == 2);
+
+  const auto second = run.launch(flags);
+  REQUIRE(run.tiny().reaches_step(3));
+  second->signal(SIGKILL);
+  CHECK(second->wait(seconds{5}) == 137);
+  const auto only_masters = [&] {
+    return run.processes().empty() &&
+           run.cluster().launcher().processes_named("ssh").size() == masters.size();
+  };
+  CHECK(testing::becomes_true(only_masters, seconds{15}));
+  INFO(run.left());
+  for (const pid_t master : masters) {
+    CHECK(testing::is_alive(master));
+    kill(master, SIGKILL);
+  }
 }
 
 TEST_CASE("hosts of which some need OpenSSH's client train with the others",
