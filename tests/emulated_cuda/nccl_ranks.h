@@ -46,7 +46,7 @@ inline bool has_gpus(int ranks) {
     return true;
   }
   testing::skip(
-      fmt::format("{} ranks want a GPU each, and this process sees {}", ranks, num_gpus()));
+      fmt::format("GPUs that it needs: {}; that this process sees: {}", ranks, num_gpus()));
   return false;
 }
 
