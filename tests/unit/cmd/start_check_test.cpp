@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/harness/program.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -21,15 +22,6 @@ using Catch::Contains;
 using testing::Program;
 
 constexpr std::chrono::milliseconds kPatience{60'000};
-
-bool no_binary() {
-  const char* binary = std::getenv("DSTRAIN_BINARY");
-  if (binary == nullptr || *binary == '\0') {
-    WARN("skipped, because the dstrain program is not built here");
-    return true;
-  }
-  return false;
-}
 
 struct Ended {
   int exit_code;
@@ -89,7 +81,7 @@ class Workplace {
 
 TEST_CASE("launch says what a run starts from, and refuses what does not belong together",
           "[cmd][launch]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const Workplace place;
   place.prepare("pieces", {"--train-sentencepiece", "300"});
   place.prepare("bytes", {});
@@ -147,7 +139,7 @@ TEST_CASE("launch says what a run starts from, and refuses what does not belong 
 
 TEST_CASE("generate and convert-checkpoint need nothing but the run's folder, from any folder",
           "[cmd][generate]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const Workplace place;
   place.prepare("pieces", {"--train-sentencepiece", "300"});
   place.prepare("bytes", {"--append-eod", "256"});
