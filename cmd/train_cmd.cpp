@@ -25,6 +25,7 @@
 #include "cmd/stop_signal.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/tcp_store.h"
+#include "engine/comm/wait_clock.h"
 #include "engine/train/run_training.h"
 #include "kernels/core/usable_cores.h"
 
@@ -115,6 +116,7 @@ int train(const RunFlags& flags) {
   set_up_logging(env.world_size > 1 && !env.has_lifeline ? fmt::format("[{}] ", env.rank) : "");
   StopSignal stop;
   const std::unique_ptr<StatusRecorder> status = make_status_recorder(process_environment);
+  WaitClock waits(status.get());
   std::optional<Lifeline> lifeline;
   if (env.has_lifeline) lifeline.emplace(stop);
   const LoadedConfig config = load_and_resolve(flags, env.world_size);
@@ -131,7 +133,7 @@ int train(const RunFlags& flags) {
     meeting = meet(env);
     const std::string own_address = reached_by(env);
     const GlooOptions options{
-        .interface_address = own_address, .timeout = collective_timeout, .activity = status.get()};
+        .interface_address = own_address, .timeout = collective_timeout, .activity = &waits};
     rendezvous = make_gloo_rendezvous(env.rank, env.world_size, *meeting.store, options);
   }
 
@@ -145,8 +147,9 @@ int train(const RunFlags& flags) {
                     .collective_timeout = collective_timeout,
                     .progress = env.rank == 0 ? env.progress.value_or(otherwise) : Progress::kNone,
                     .stop_signal = &stop.number(),
-                    .activity = status.get(),
-                    .allow_tokenizer_mismatch = flags.allow_tokenizer_mismatch});
+                    .activity = &waits,
+                    .allow_tokenizer_mismatch = flags.allow_tokenizer_mismatch,
+                    .waits = &waits});
   return result.stopped_by == 0 ? kExitSuccess : kExitSignalBase + result.stopped_by;
 }
 

@@ -66,7 +66,8 @@ void add_monitoring(std::vector<Key>& keys) {
   add_block(keys, "comms_logger", {"enabled", "verbose", "prof_all", "debug", "prof_ops"},
             kTimings);
   add_block(keys, "timers.throughput", {"enabled", "synchronized"}, kTimings);
-  keys.push_back(no_effect("memory_breakdown", KeyKind::kBool, "metrics.jsonl has memory_bytes"));
+  keys.push_back(no_effect("memory_breakdown", KeyKind::kBool,
+                           "metrics.jsonl and ranks.jsonl have memory_bytes"));
   keys.push_back(no_effect("dump_state", KeyKind::kBool, "--print-config prints every value"));
   keys.push_back(no_effect("log_level", KeyKind::kAny, "it sets DeepSpeed's Python logger"));
 }

@@ -1,71 +1,130 @@
 #include "engine/train/metrics.h"
 
+#include <algorithm>
+#include <fstream>
 #include <string>
-#include <system_error>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
-#include "engine/checkpoint/checkpoint_store.h"
 
 namespace dstrain {
 namespace {
 
-/// Lines of earlier steps; a torn last line is dropped.
-std::string lines_up_to(const std::filesystem::path& path, std::int64_t last_step) {
-  std::string kept;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && json.value("step", std::int64_t{-1}) <= last_step &&
-        json.contains("step")) {
-      kept += line + "\n";
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kRanksLines = 100;  // of a run, beside the first and the last
+
+Json or_null(const std::optional<double>& number) {
+  return number ? Json(*number) : Json(nullptr);
+}
+
+/// "2026-11-22T16:30:00.123Z": what readers of logs take for a time by themselves.
+std::string text_of(std::chrono::system_clock::time_point now) {
+  using std::chrono::milliseconds;
+  const auto since = std::chrono::duration_cast<milliseconds>(now.time_since_epoch());
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(now)), since.count() % 1000);
+}
+
+void add_phases(Json& line, const PhaseSeconds& phases) {
+  line["data_seconds"] = phases.data;
+  line["forward_seconds"] = phases.forward;
+  line["backward_seconds"] = phases.backward;
+  line["optimizer_seconds"] = phases.optimizer;
+  line["communication_seconds"] = or_null(phases.communication);
+}
+
+/// Of the rank that holds most.
+Json memory_summary(const std::vector<RankMemory>& by_rank) {
+  const std::size_t rank = fullest_rank(by_rank);
+  const RankMemory& memory = by_rank[rank];
+  return {{"rank", rank},
+          {"planned", memory.planned_bytes},
+          {"overhead", memory.overhead_bytes},
+          {"measured", memory.measured_bytes},
+          {"peak", memory.peak_bytes},
+          {"resident_peak", memory.resident_peak_bytes}};
+}
+
+Json slowed_by(const Slowdown& slowdown) {
+  Json reasons = Json::array();
+  if (slowdown.power) reasons.push_back("power");
+  if (slowdown.temperature) reasons.push_back("temperature");
+  if (slowdown.hardware) reasons.push_back("hardware");
+  return reasons;
+}
+
+/// Of all ranks' devices: whichever holds the others up, and why.
+Json device_summary(const std::vector<DeviceReadings>& by_rank) {
+  std::optional<double> mhz;
+  std::optional<double> watts;
+  std::optional<double> celsius;
+  std::size_t slowest = 0;
+  int slowed = 0;
+  Slowdown reasons;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const DeviceReadings& device = by_rank[rank];
+    if (device.compute_mhz && (!mhz || *device.compute_mhz < *mhz)) {
+      mhz = device.compute_mhz;
+      slowest = rank;
     }
+    if (device.watts) watts = watts.value_or(0.0) + *device.watts;
+    if (device.celsius) celsius = std::max(celsius.value_or(*device.celsius), *device.celsius);
+    const Slowdown& own = device.slowdown;
+    slowed += own.power || own.temperature || own.hardware ? 1 : 0;
+    reasons.power = reasons.power || own.power;
+    reasons.temperature = reasons.temperature || own.temperature;
+    reasons.hardware = reasons.hardware || own.hardware;
   }
-  return kept;
+  return {{"slowest_rank", mhz ? Json(slowest) : Json(nullptr)},
+          {"lowest_compute_mhz", or_null(mhz)},
+          {"total_watts", or_null(watts)},
+          {"highest_celsius", or_null(celsius)},
+          {"slowed_ranks", slowed},
+          {"slowed_by", slowed_by(reasons)}};
 }
 
-nlohmann::ordered_json or_null(const std::optional<double>& number) {
-  return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json(nullptr);
+/// One member of every rank's.
+template <typename Item, typename Member>
+Json column(const std::vector<Item>& by_rank, const Member& member) {
+  Json values = Json::array();
+  for (const Item& item : by_rank)
+    values.push_back(member(item));
+  return values;
 }
 
-nlohmann::ordered_json to_json(const DeviceReadings& device) {
-  auto slowed_by = nlohmann::ordered_json::array();
-  if (device.slowdown.power) slowed_by.push_back("power");
-  if (device.slowdown.temperature) slowed_by.push_back("temperature");
-  if (device.slowdown.hardware) slowed_by.push_back("hardware");
-  return {{"compute_mhz", or_null(device.compute_mhz)},
-          {"memory_mhz", or_null(device.memory_mhz)},
-          {"watts", or_null(device.watts)},
-          {"celsius", or_null(device.celsius)},
-          {"utilization", or_null(device.utilization)},
-          {"slowed_by", slowed_by}};
+Json memory_columns(const std::vector<RankMemory>& by_rank) {
+  const auto bytes = [&](std::int64_t RankMemory::*member) {
+    return column(by_rank, [&](const RankMemory& memory) { return memory.*member; });
+  };
+  return {{"planned", bytes(&RankMemory::planned_bytes)},
+          {"overhead", bytes(&RankMemory::overhead_bytes)},
+          {"measured", bytes(&RankMemory::measured_bytes)},
+          {"peak", bytes(&RankMemory::peak_bytes)},
+          {"resident_peak", bytes(&RankMemory::resident_peak_bytes)}};
+}
+
+Json device_columns(const std::vector<DeviceReadings>& by_rank) {
+  const auto reading = [&](std::optional<double> DeviceReadings::*member) {
+    return column(by_rank, [&](const DeviceReadings& device) { return or_null(device.*member); });
+  };
+  return {{"compute_mhz", reading(&DeviceReadings::compute_mhz)},
+          {"memory_mhz", reading(&DeviceReadings::memory_mhz)},
+          {"watts", reading(&DeviceReadings::watts)},
+          {"celsius", reading(&DeviceReadings::celsius)},
+          {"utilization", reading(&DeviceReadings::utilization)},
+          {"slowed_by", column(by_rank, [](const DeviceReadings& device) {
+             return slowed_by(device.slowdown);
+           })}};
 }
 
 }  // namespace
 
-MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t resumed_step)
-    : path_(std::move(path)) {
-  const std::string kept = resumed_step > 0 ? lines_up_to(path_, resumed_step) : std::string();
-  const std::filesystem::path temporary = path_.string() + ".tmp";
-  {
-    std::ofstream rewrite(temporary, std::ios::trunc);
-    rewrite << kept;
-    if (!rewrite.flush()) {
-      throw StorageError(fmt::format("{}: cannot be written", temporary.string()));
-    }
-  }
-  std::filesystem::rename(temporary, path_);
-  written_bytes_ = kept.size();
-  out_.open(path_, std::ios::app);
-  if (!out_) {
-    throw StorageError(fmt::format("{}: cannot be opened for writing", path_.string()));
-  }
-}
-
-void MetricsFile::write(const StepMetrics& metrics) {
-  nlohmann::ordered_json line;
+std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now) {
+  Json line;
   line["step"] = metrics.step;
+  line["time"] = text_of(now);
   line["tokens"] = metrics.tokens;
   line["loss"] = metrics.loss;
   if (metrics.validation_loss) {
@@ -76,38 +135,59 @@ void MetricsFile::write(const StepMetrics& metrics) {
   line["loss_scale"] = metrics.loss_scale;
   line["skipped"] = metrics.skipped ? 1 : 0;
   line["step_seconds"] = metrics.step_seconds;
+  add_phases(line, metrics.phases);
+  if (metrics.validation_loss) {
+    line["evaluation_seconds"] = metrics.evaluation_seconds;
+  }
   line["checkpoint_seconds"] = metrics.checkpoint_seconds;
   line["saving"] = metrics.saving ? 1 : 0;
   line["tokens_per_second"] = metrics.tokens_per_second;
   line["model_flops_per_second"] = metrics.model_flops_per_second;
   // A CPU has no nominal peak to take a share of; scripts/bench_step measures one.
   line["model_flops_utilization"] = or_null(metrics.model_flops_utilization);
-  auto& memory = line["memory_bytes"] = nlohmann::ordered_json::array();
-  for (const RankMemory& rank : metrics.memory) {
-    memory.push_back({{"planned", rank.planned_bytes},
-                      {"overhead", rank.overhead_bytes},
-                      {"measured", rank.measured_bytes},
-                      {"peak", rank.peak_bytes},
-                      {"resident_peak", rank.resident_peak_bytes}});
+  if (!metrics.memory.empty()) {
+    line["memory_bytes"] = memory_summary(metrics.memory);
   }
-  for (const DeviceReadings& device : metrics.devices) {
-    line["devices"].push_back(to_json(device));
+  if (!metrics.devices.empty()) {
+    line["devices"] = device_summary(metrics.devices);
   }
-  unwritten_ += line.dump() + "\n";
-  if (!out_.is_open()) {
-    out_.open(path_, std::ios::app);
+  return line.dump();
+}
+
+std::string ranks_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now) {
+  Json line;
+  line["step"] = metrics.step;
+  line["time"] = text_of(now);
+  line["memory_bytes"] = memory_columns(metrics.memory);
+  if (!metrics.devices.empty()) {
+    line["devices"] = device_columns(metrics.devices);
   }
-  out_ << unwritten_ << std::flush;
-  if (!out_) {
-    out_.close();
-    out_.clear();
-    std::error_code ignored;  // half a line is dropped when the run resumes, too
-    std::filesystem::resize_file(path_, written_bytes_, ignored);
-    throw StorageError(
-        fmt::format("{}: the line of step {} cannot be written", path_.string(), metrics.step));
+  return line.dump();
+}
+
+MetricsFiles::MetricsFiles(const std::filesystem::path& folder,
+                           std::int64_t resumed_step,
+                           std::int64_t last_step)
+    : steps_(folder / "metrics.jsonl", resumed_step),
+      ranks_(folder / "ranks.jsonl", resumed_step),
+      first_step_(resumed_step + 1),
+      ranks_interval_(std::max<std::int64_t>(1, (last_step + kRanksLines - 1) / kRanksLines)) {}
+
+void MetricsFiles::write(const StepMetrics& metrics, bool is_last) {
+  const auto now = std::chrono::system_clock::now();
+  if (metrics.step == first_step_ || metrics.step % ranks_interval_ == 0 || is_last) {
+    ranks_.add(ranks_line(metrics, now));
   }
-  written_bytes_ += unwritten_.size();
-  unwritten_.clear();
+  steps_.add(metrics_line(metrics, now));
+  steps_.flush();
+  ranks_.flush();
+}
+
+std::size_t fullest_rank(const std::vector<RankMemory>& by_rank) {
+  const auto fullest = std::max_element(
+      by_rank.begin(), by_rank.end(),
+      [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
+  return static_cast<std::size_t>(fullest - by_rank.begin());
 }
 
 ResidentMemory resident_memory() {

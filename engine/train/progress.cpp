@@ -110,15 +110,14 @@ ProgressLine::~ProgressLine() {
   }
 }
 
-std::string memory_text(std::span<const RankMemory> by_rank) {
-  const auto fullest = std::max_element(
-      by_rank.begin(), by_rank.end(),
-      [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
+std::string memory_text(const std::vector<RankMemory>& by_rank) {
+  const std::size_t rank = fullest_rank(by_rank);
+  const RankMemory& fullest = by_rank[rank];
   std::string text =
-      fmt::format("planned {} + {} overhead, measured peak {}", size_text(fullest->planned_bytes),
-                  size_text(fullest->overhead_bytes), size_text(fullest->peak_bytes));
+      fmt::format("planned {} + {} overhead, measured peak {}", size_text(fullest.planned_bytes),
+                  size_text(fullest.overhead_bytes), size_text(fullest.peak_bytes));
   if (by_rank.size() > 1) {
-    text += fmt::format(" on rank {}, which holds most", fullest - by_rank.begin());
+    text += fmt::format(" on rank {}, which holds most", rank);
   }
   return text;
 }

@@ -5,8 +5,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "engine/train/metrics.h"
 #include "engine/train/run_training.h"
@@ -40,6 +40,6 @@ class ProgressLine {
 };
 
 /// "planned 2.06 GiB + 0.06 GiB overhead, measured peak 2.11 GiB on rank 3, which holds most".
-std::string memory_text(std::span<const RankMemory> by_rank);
+std::string memory_text(const std::vector<RankMemory>& by_rank);
 
 }  // namespace dstrain

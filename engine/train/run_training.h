@@ -9,6 +9,7 @@
 #include "engine/checkpoint/durable_files.h"
 #include "engine/comm/activity.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/comm/wait_clock.h"
 #include "engine/spec/config_json.h"
 
 namespace dstrain {
@@ -42,6 +43,8 @@ struct TrainOptions {
   ActivityRecorder* activity = nullptr;
   /// Data, weights and tokenizer that do not belong together are a warning.
   bool allow_tokenizer_mismatch = false;
+  /// Has counted the waits of this rank's collectives. May be nullptr.
+  WaitClock* waits = nullptr;
   /// Sees each change of the disk that a save is about to make (tests).
   DiskProbe disk_probe = {};
 };

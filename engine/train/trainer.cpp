@@ -104,7 +104,8 @@ Trainer::Trainer(const LoadedConfig& loaded,
   if (is_rank0_) {
     std::filesystem::create_directories(output_dir(config_));
     write_resolved_config(loaded);
-    metrics_ = std::make_unique<MetricsFile>(output_dir(config_) / "metrics.jsonl", state_.step);
+    metrics_ =
+        std::make_unique<MetricsFiles>(output_dir(config_), state_.step, config_.training.steps);
   }
   look_at_memory();
 }
@@ -205,8 +206,11 @@ StepMetrics Trainer::train_one() {
   const StepParams params = params_of_next_step();
   const double checkpoint_seconds = saves_->take_pause_seconds();
   const bool saving = saves_->under_way();
+  if (options_.waits != nullptr) {
+    static_cast<void>(options_.waits->take_seconds());  // of evaluation and saves
+  }
   const EngineStep step = engine_.train_step(load_train_, state_.consumed_samples, params);
-  const Agreement agreement = agree(step.local_loss_sum);
+  Agreement agreement = agree(step.local_loss_sum);
   if (step.stats.updated && !std::isfinite(agreement.loss)) {
     give_up(fmt::format("the loss is {} though its gradients are finite", agreement.loss),
             "This is not a matter of the learning rate: please report it");
@@ -228,6 +232,8 @@ StepMetrics Trainer::train_one() {
   signal_ = agreement.signal;
   save_has_ended_ = agreement.save_has_ended;
 
+  const std::optional<double> waited =
+      options_.waits == nullptr ? std::nullopt : std::optional(options_.waits->take_seconds());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double tokens_per_second = static_cast<double>(batch.global_tokens()) / seconds;
@@ -246,14 +252,19 @@ StepMetrics Trainer::train_one() {
           .loss_scale = params.loss_scale,
           .skipped = !step.stats.updated,
           .step_seconds = seconds,
+          .phases = {.data = step.times.data,
+                     .forward = step.times.forward,
+                     .backward = step.times.backward,
+                     .optimizer = step.times.optimizer,
+                     .communication = waited},
           .checkpoint_seconds = checkpoint_seconds,
           .saving = saving,
           .tokens_per_second = tokens_per_second,
           .model_flops_per_second = flops_per_second,
           .model_flops_utilization =
               peak_flops_ > 0.0 ? std::optional(flops_per_second / peak_flops_) : std::nullopt,
-          .memory = agreement.memory,
-          .devices = agreement.devices};
+          .memory = std::move(agreement.memory),
+          .devices = std::move(agreement.devices)};
 }
 
 StepParams Trainer::params_of_next_step() const {
@@ -335,6 +346,7 @@ Trainer::Agreement Trainer::agree(double local_loss_sum) {
     loss_sum += report.loss_sum;
     agreement.signal = std::max(agreement.signal, report.signal);
     agreement.save_has_ended = agreement.save_has_ended && report.save_has_ended;
+    if (!is_rank0_) continue;  // who writes them
     agreement.memory.push_back(report.memory);
     if (report.device) agreement.devices.push_back(*report.device);
   }
@@ -360,9 +372,12 @@ void Trainer::evaluate_if_due(StepMetrics& metrics) {
   const bool due = last || (interval > 0 && state_.step % interval == 0);
   if (validation_data_ && due && config_.training.eval_batches > 0) {
     const PhaseScope phase(options_.activity, RunPhase::kEvaluating);
+    const auto start = std::chrono::steady_clock::now();
     last_validation_loss_ =
         validation_loss(engine_, *validation_data_, config_.training.eval_batches);
     metrics.validation_loss = last_validation_loss_;
+    metrics.evaluation_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     look_at_memory();
   }
 }
@@ -372,10 +387,10 @@ void Trainer::write(const StepMetrics& metrics) {
     return;
   }
   const bool was_late = metrics_->has_unwritten();
+  const bool is_last = state_.step == config_.training.steps || signal_ != 0;
   try {
-    metrics_->write(metrics);
+    metrics_->write(metrics, is_last);
   } catch (const StorageError& error) {
-    const bool is_last = state_.step == config_.training.steps || signal_ != 0;
     if (config_.checkpoint.on_save_failure == SaveFailure::kStop || is_last) {
       throw;
     }

@@ -37,8 +37,9 @@ class Trainer {
     double loss = 0.0;
     int signal = 0;
     bool save_has_ended = false;  ///< the one under way, on every rank
+    // On rank 0, by rank.
     std::vector<RankMemory> memory;
-    std::vector<DeviceReadings> devices;  ///< by rank; none where devices are hosts
+    std::vector<DeviceReadings> devices;  ///< none where devices are hosts
   };
 
   /// Takes up what a checkpoint has of the run but its tensors, which are loaded.
@@ -83,7 +84,7 @@ class Trainer {
   bool save_has_ended_ = false;
   int signal_ = 0;
   std::unique_ptr<RunSaves> saves_;
-  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<MetricsFiles> metrics_;
   std::optional<double> last_validation_loss_;
 };
 

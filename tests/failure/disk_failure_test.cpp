@@ -45,6 +45,10 @@ class SmallDisk {
   bool mounted_ = false;
 };
 
+/// It fills at a save, not at a line of metrics.jsonl: after the last save that fits there is room
+/// for the lines of 150 more steps.
+constexpr const char* kSmall = "3200k";
+
 std::vector<std::string> flags(const std::string& on_failure) {
   return {"--set", "checkpoint.interval=50",
           "--set", "checkpoint.keep=100",
@@ -63,7 +67,7 @@ std::vector<std::string> checkpoints_of(const TinyRun& run) {
 TEST_CASE("a disk that fills ends the run with 6, and a larger one goes on from the last save",
           "[failure][checkpoint][slow]") {
   const TinyRun run;
-  const SmallDisk disk(run, "3m");
+  const SmallDisk disk(run, kSmall);
   if (!disk.is_mounted()) return;
   Program launch(run.launch(flags("stop")));
   const auto code = launch.wait(seconds{60});
@@ -89,7 +93,7 @@ TEST_CASE("a disk that fills ends the run with 6, and a larger one goes on from 
 TEST_CASE("where saves may fail the run goes on, and saves again once there is room",
           "[failure][checkpoint][slow]") {
   const TinyRun run;
-  const SmallDisk disk(run, "3m");
+  const SmallDisk disk(run, kSmall);
   if (!disk.is_mounted()) return;
   Program launch(run.launch(flags("continue")));
   CHECK(testing::becomes_true(

@@ -103,10 +103,13 @@ std::vector<nlohmann::json> metrics_of(const RunFolder& folder, const std::strin
   std::ifstream in(folder.path() / output / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     nlohmann::json json = nlohmann::json::parse(line);
-    for (const char* key : {"step_seconds", "checkpoint_seconds", "saving", "tokens_per_second",
+    for (const char* key : {"time", "step_seconds", "data_seconds", "forward_seconds",
+                            "backward_seconds", "optimizer_seconds", "communication_seconds",
+                            "checkpoint_seconds", "saving", "tokens_per_second",
                             "model_flops_per_second", "model_flops_utilization", "memory_bytes"}) {
       CHECK(json.erase(key) == 1);
     }
+    json.erase("evaluation_seconds");
     json.erase("devices");  // of GPUs: clocks and watts
     lines.push_back(json);
   }

@@ -54,9 +54,9 @@ class Run {
   [[nodiscard]] std::string path(const std::string& name) const {
     return (folder_.path() / name).string();
   }
-  /// memory_bytes of the last step, by rank.
+  /// memory_bytes of the last step: each member's values by rank.
   [[nodiscard]] nlohmann::json memory() const {
-    std::ifstream metrics(path("run/metrics.jsonl"));
+    std::ifstream metrics(path("run/ranks.jsonl"));
     std::string last;
     for (std::string line; std::getline(metrics, line);) {
       last = line;
@@ -87,14 +87,14 @@ TEST_CASE("a run takes what it planned", "[cmd][memory][slow]") {
   CAPTURE(program.err());
   REQUIRE(ended == 0);
   const nlohmann::json memory = run.memory();
-  REQUIRE(memory.size() == 1);
-  const auto planned = memory[0]["planned"].get<std::int64_t>();
-  const auto overhead = memory[0]["overhead"].get<std::int64_t>();
-  const auto peak = memory[0]["peak"].get<std::int64_t>();
+  REQUIRE(memory["peak"].size() == 1);
+  const auto planned = memory["planned"][0].get<std::int64_t>();
+  const auto overhead = memory["overhead"][0].get<std::int64_t>();
+  const auto peak = memory["peak"][0].get<std::int64_t>();
   CAPTURE(planned, overhead, peak);
   REQUIRE(planned > 500 * kMiB);
   CHECK(std::abs(peak - planned - overhead) < kTolerance);
-  CHECK(memory[0]["measured"].get<std::int64_t>() <= peak);
+  CHECK(memory["measured"][0].get<std::int64_t>() <= peak);
   CHECK_THAT(program.err(),
              Contains("memory      planned 0.") && Contains("overhead, measured peak"));
 
@@ -115,13 +115,13 @@ TEST_CASE("ranks that talk take what they planned", "[cmd][memory][slow]") {
   CAPTURE(program.err());
   REQUIRE(ended == 0);
   const nlohmann::json memory = run.memory();
-  REQUIRE(memory.size() == 2);
-  for (const auto& rank : memory) {
-    CAPTURE(rank.dump());
-    CHECK(rank["planned"].get<std::int64_t>() > 400 * kMiB);
-    CHECK(std::abs(rank["peak"].get<std::int64_t>() - rank["planned"].get<std::int64_t>() -
-                   rank["overhead"].get<std::int64_t>()) < kTolerance);
-    CHECK(rank["resident_peak"] >= rank["peak"]);
+  REQUIRE(memory["peak"].size() == 2);
+  for (const std::size_t rank : {0, 1}) {
+    CAPTURE(rank, memory.dump());
+    const auto bytes = [&](const char* member) { return memory[member][rank].get<std::int64_t>(); };
+    CHECK(bytes("planned") > 400 * kMiB);
+    CHECK(std::abs(bytes("peak") - bytes("planned") - bytes("overhead")) < kTolerance);
+    CHECK(bytes("resident_peak") >= bytes("peak"));
   }
   CHECK_THAT(program.err(), Contains("which holds most"));
 }

@@ -1,7 +1,8 @@
-// What ranks tell each other after a step, and what of it a line of metrics.jsonl says.
+// What ranks tell each other after a step, and what of it the lines of metrics.jsonl and
+// ranks.jsonl say.
 #include "engine/train/rank_report.h"
 
-#include <fstream>
+#include <chrono>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -9,7 +10,6 @@
 #include "engine/train/accelerators.h"
 #include "tests/harness/inline_stream.h"
 #include "tests/harness/thread_world.h"
-#include "tests/unit/checkpoint/scratch_folder.h"
 
 namespace dstrain {
 namespace {
@@ -85,29 +85,102 @@ TEST_CASE("what a driver does not tell stays absent", "[metrics]") {
   CHECK_FALSE(gather_reports({}, *group, stream)[0].device.has_value());
 }
 
-nlohmann::json line_of(const StepMetrics& metrics) {
-  const checkpoint_test::ScratchFolder folder;
-  MetricsFile(folder.path() / "metrics.jsonl", 0).write(metrics);
-  std::ifstream in(folder.path() / "metrics.jsonl");
-  return nlohmann::json::parse(in);
+/// 2026-11-22, 16:30:05.007 UTC.
+const std::chrono::system_clock::time_point kNow{std::chrono::milliseconds{1'795'365'005'007}};
+
+nlohmann::json step_line(const StepMetrics& metrics) {
+  return nlohmann::json::parse(metrics_line(metrics, kNow));
 }
 
-TEST_CASE("a line names the devices' clocks and why they are slow", "[metrics]") {
+TEST_CASE("a step's line says when it ended and what its time went into", "[metrics]") {
+  const nlohmann::json line = step_line({.step = 7,
+                                         .validation_loss = 2.5,
+                                         .step_seconds = 1.0,
+                                         .phases = {.data = 0.125,
+                                                    .forward = 0.25,
+                                                    .backward = 0.375,
+                                                    .optimizer = 0.0625,
+                                                    .communication = 0.5},
+                                         .evaluation_seconds = 3.0});
+  CHECK(line["time"] == "2026-11-22T16:30:05.007Z");
+  CHECK(line["data_seconds"] == 0.125);
+  CHECK(line["forward_seconds"] == 0.25);
+  CHECK(line["backward_seconds"] == 0.375);
+  CHECK(line["optimizer_seconds"] == 0.0625);
+  CHECK(line["communication_seconds"] == 0.5);
+  CHECK(line["evaluation_seconds"] == 3.0);
+  const nlohmann::json plain = step_line({.step = 1});
+  CHECK(plain["communication_seconds"].is_null());
+  CHECK_FALSE(plain.contains("evaluation_seconds"));
+}
+
+TEST_CASE("a step's line is as long with a thousand ranks as with one", "[metrics]") {
+  StepMetrics metrics{.step = 1,
+                      .memory = {{.peak_bytes = 5}},
+                      .devices = {{.compute_mhz = 1980.0, .watts = 100.0}}};
+  const std::size_t alone = metrics_line(metrics, kNow).size();
+  metrics.memory.resize(1000);
+  metrics.devices.resize(1000);
+  metrics.memory[999] = {.planned_bytes = 1,
+                         .overhead_bytes = 2,
+                         .measured_bytes = 3,
+                         .peak_bytes = 6,
+                         .resident_peak_bytes = 8};
+  CHECK(metrics_line(metrics, kNow).size() < alone + 10);
+  const nlohmann::json fullest = {{"rank", 999},   {"planned", 1}, {"overhead", 2},
+                                  {"measured", 3}, {"peak", 6},    {"resident_peak", 8}};
+  CHECK(step_line(metrics)["memory_bytes"] == fullest);
+}
+
+const std::vector<DeviceReadings> kTwoGpus = {
+    {.compute_mhz = 1200.0, .watts = 699.5, .slowdown = {.power = true}},
+    {.compute_mhz = 1980.0,
+     .watts = 500.5,
+     .celsius = 60.0,
+     .slowdown = {.temperature = true, .hardware = true}}};
+
+TEST_CASE("a step's line names the slowest device and why devices are slow", "[metrics]") {
   const nlohmann::json on_gpus =
-      line_of({.step = 1,
-               .model_flops_utilization = 0.5,
-               .devices = {{.compute_mhz = 1200.0, .watts = 699.5, .slowdown = {.power = true}},
-                           {.slowdown = {.temperature = true, .hardware = true}}}});
+      step_line({.step = 1, .model_flops_utilization = 0.5, .devices = kTwoGpus});
   CHECK(on_gpus["model_flops_utilization"] == 0.5);
-  REQUIRE(on_gpus["devices"].size() == 2);
-  CHECK(on_gpus["devices"][0]["compute_mhz"] == 1200.0);
-  CHECK(on_gpus["devices"][0]["watts"] == 699.5);
-  CHECK(on_gpus["devices"][0]["celsius"].is_null());
-  CHECK(on_gpus["devices"][0]["slowed_by"] == nlohmann::json{"power"});
-  CHECK(on_gpus["devices"][1]["slowed_by"] == nlohmann::json{"temperature", "hardware"});
-  const nlohmann::json on_cpus = line_of({.step = 1});
+  CHECK(on_gpus["devices"]["slowest_rank"] == 0);
+  CHECK(on_gpus["devices"]["lowest_compute_mhz"] == 1200.0);
+  CHECK(on_gpus["devices"]["total_watts"] == 1200.0);
+  CHECK(on_gpus["devices"]["highest_celsius"] == 60.0);
+  CHECK(on_gpus["devices"]["slowed_ranks"] == 2);
+  CHECK(on_gpus["devices"]["slowed_by"] == nlohmann::json{"power", "temperature", "hardware"});
+  const nlohmann::json silent = step_line({.step = 1, .devices = {DeviceReadings{}}});
+  CHECK(silent["devices"]["slowest_rank"].is_null());
+  CHECK(silent["devices"]["slowed_by"].empty());
+  const nlohmann::json on_cpus = step_line({.step = 1});
   CHECK(on_cpus["model_flops_utilization"].is_null());
   CHECK_FALSE(on_cpus.contains("devices"));
+}
+
+TEST_CASE("the ranks' line has every rank's memory and device, by rank", "[metrics]") {
+  const StepMetrics metrics{.step = 3,
+                            .memory = {{.planned_bytes = 1,
+                                        .overhead_bytes = 2,
+                                        .measured_bytes = 3,
+                                        .peak_bytes = 4,
+                                        .resident_peak_bytes = 5},
+                                       {.planned_bytes = 6,
+                                        .overhead_bytes = 7,
+                                        .measured_bytes = 8,
+                                        .peak_bytes = 9,
+                                        .resident_peak_bytes = 10}},
+                            .devices = kTwoGpus};
+  const nlohmann::json line = nlohmann::json::parse(ranks_line(metrics, kNow));
+  CHECK(line["step"] == 3);
+  CHECK(line["time"] == "2026-11-22T16:30:05.007Z");
+  CHECK(line["memory_bytes"]["planned"] == nlohmann::json{1, 6});
+  CHECK(line["memory_bytes"]["overhead"] == nlohmann::json{2, 7});
+  CHECK(line["memory_bytes"]["measured"] == nlohmann::json{3, 8});
+  CHECK(line["memory_bytes"]["peak"] == nlohmann::json{4, 9});
+  CHECK(line["memory_bytes"]["resident_peak"] == nlohmann::json{5, 10});
+  CHECK(line["devices"]["compute_mhz"] == nlohmann::json{1200.0, 1980.0});
+  CHECK(line["devices"]["celsius"] == nlohmann::json{nullptr, 60.0});
+  CHECK(line["devices"]["slowed_by"][1] == nlohmann::json{"temperature", "hardware"});
 }
 
 TEST_CASE("a driver's name leads to a data sheet, or to none", "[metrics]") {

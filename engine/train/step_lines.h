@@ -1,0 +1,33 @@
+// StepLines: a file of one JSON object a line, each of a step, as far as a run has come: a run that
+// goes on from a checkpoint drops the lines of later steps, and a line that finds no room waits.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+namespace dstrain {
+
+class StepLines {
+ public:
+  /// Continues after `resumed_step`: later lines, of a run that went on without saving, are
+  /// dropped; step 0 starts a new file. Throws StorageError.
+  StepLines(std::filesystem::path path, std::int64_t resumed_step);
+
+  /// Takes a line, without its end, that begins with "step" as its first member.
+  void add(std::string_view line);
+  /// Writes what was added. Throws StorageError; lines that could not be written then wait for the
+  /// next call, which writes them first, and the file ends with its last whole line.
+  void flush();
+  [[nodiscard]] bool has_unwritten() const { return !unwritten_.empty(); }
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream out_;
+  std::uintmax_t written_bytes_ = 0;
+  std::string unwritten_;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,74 @@
+#include "engine/comm/wait_clock.h"
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include <catch2/catch.hpp>
+
+namespace dstrain {
+namespace {
+
+/// Writes down what it is told.
+class Heard final : public ActivityRecorder {
+ public:
+  int add_group(const std::string& name) override {
+    text += name + ";";
+    return 3;
+  }
+  void begin_collective(int group, Op, Purpose) noexcept override {
+    text += "collective " + std::to_string(group) + ";";
+  }
+  void end_collective(int) noexcept override { text += "ended;"; }
+  void begin_wait() noexcept override { text += "wait;"; }
+  void end_wait() noexcept override { text += "waited;"; }
+  void begin_phase(RunPhase) noexcept override { text += "phase;"; }
+  void finish_step(std::int64_t step) noexcept override {
+    text += "step " + std::to_string(step) + ";";
+  }
+  void set_comparable(int number) noexcept override {
+    text += "comparable " + std::to_string(number) + ";";
+  }
+  std::string text;
+};
+
+constexpr std::chrono::milliseconds kNap{20};
+
+TEST_CASE("the waits of the thread that computes are added up once, and no others", "[comm]") {
+  WaitClock clock(nullptr);
+  const auto start = std::chrono::steady_clock::now();
+  clock.begin_wait();
+  clock.begin_collective(0, Op::kAllReduce, Purpose::kMetric);  // within the wait
+  std::this_thread::sleep_for(kNap);
+  clock.end_collective(0);
+  std::this_thread::sleep_for(kNap);
+  clock.end_wait();
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+  const double waited = clock.take_seconds();
+  CHECK(waited >= 0.04);
+  CHECK(waited <= passed.count());
+  CHECK(clock.take_seconds() == 0.0);
+  std::thread([&] {
+    clock.begin_collective(0, Op::kAllReduce, Purpose::kGradient);
+    std::this_thread::sleep_for(kNap);
+    clock.end_collective(0);
+  }).join();
+  CHECK(clock.take_seconds() == 0.0);
+}
+
+TEST_CASE("whoever stands behind the clock hears everything", "[comm]") {
+  Heard heard;
+  WaitClock clock(&heard);
+  CHECK(clock.add_group("data") == 3);
+  clock.begin_collective(3, Op::kAllReduce, Purpose::kMetric);
+  clock.end_collective(3);
+  clock.begin_wait();
+  clock.end_wait();
+  clock.begin_phase(RunPhase::kSaving);
+  clock.finish_step(9);
+  clock.set_comparable(2);
+  CHECK(heard.text == "data;collective 3;ended;wait;waited;phase;step 9;comparable 2;");
+}
+
+}  // namespace
+}  // namespace dstrain
