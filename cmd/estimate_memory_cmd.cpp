@@ -70,6 +70,17 @@ EstimatedDevice choose_device(const Flags& flags, const Config& config, const Ho
   return device;
 }
 
+/// What "auto" values of the config depend on. Of GPUs that are not named: current ones.
+MachineFacts facts_of(const Flags& flags, const std::optional<MemoryLimit>& limit) {
+  if (flags.device == "cpu" || (flags.device.empty() && !limit)) return {};
+  const Accelerator gpu = limit ? limit->accelerator.value_or(Accelerator{}) : Accelerator{};
+  return {.cuda = true,
+          .name = gpu.name.empty() ? "a GPU" : std::string(gpu.name),
+          .multiplies_bf16 = gpu.multiplies_bf16,
+          .multiplies_f16 = true,
+          .memory_bytes = limit ? std::optional(limit->bytes) : std::nullopt};
+}
+
 void write_file(const std::string& path, const std::string& text) {
   std::FILE* const file = std::fopen(path.c_str(), "we");
   const bool written =
@@ -128,29 +139,24 @@ int estimate(const Flags& flags) {
   set_up_logging("[estimate-memory] ");
   const Hosts hosts = count(estimated_hosts(flags.estimate));
   const std::vector<std::string> overrides = to_overrides(flags.estimate);
+  std::optional<MemoryLimit> limit;
+  if (!flags.device_memory.empty()) limit = parse_memory_limit(flags.device_memory);
+  const MachineFacts facts = facts_of(flags, limit);
   const ConfigWith config_with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = overrides;
     all.insert(all.end(), more.begin(), more.end());
-    ConfigProblems problems;
-    LoadedConfig loaded = load_config(flags.estimate.run.config,
-                                      {.overrides = std::move(all),
-                                       .allow_unknown_keys = flags.estimate.run.allow_unknown_keys,
-                                       .accept_model_config = true},
-                                      problems);
-    resolve_config(loaded, hosts.world_size, {}, problems);
-    problems.throw_if_any(loaded.file);
-    return loaded;
+    return load_and_resolve(flags.estimate, std::move(all), hosts.world_size, facts);
   };
   const LoadedConfig loaded = config_with({});
   const Config& config = loaded.config;
   for (const std::string& notice : loaded.notices)
     spdlog::info("{}", notice);
+  for (const std::string& warning : loaded.warnings)
+    spdlog::warn("{}", warning);
   if (flags.deepspeed || flags.huggingface || flags.published) {
     print_others(flags, config, hosts);
     return kExitSuccess;
   }
-  std::optional<MemoryLimit> limit;
-  if (!flags.device_memory.empty()) limit = parse_memory_limit(flags.device_memory);
   const EstimatedDevice device = choose_device(flags, config, hosts);
   if (flags.matrix) {
     const std::vector<MatrixRow> rows = memory_matrix(config_with, hosts.world_size, device);

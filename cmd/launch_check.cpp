@@ -89,6 +89,8 @@ void show_plan(const LaunchFlags& flags,
                const std::vector<Host>& hosts) {
   for (const std::string& notice : loaded.notices)
     spdlog::info("{}", notice);
+  for (const std::string& warning : loaded.warnings)
+    spdlog::warn("{}", warning);
   // With the hosts it is one object, which check_fleet prints.
   if (flags.json && !flags.offline && has_other_machines(hosts)) return;
   const MemoryEstimate plan = plan_of(flags, hosts);

@@ -9,6 +9,7 @@
 #include "engine/spec/config_keys.h"
 #include "engine/spec/did_you_mean.h"
 #include "engine/spec/model_config_file.h"
+#include "engine/train/micro_batch_choice.h"
 
 namespace dstrain {
 namespace {
@@ -24,10 +25,11 @@ const JsonNode* written(const JsonNode& root, const std::string& path) {
   return open ? nullptr : node;
 }
 
-LoadOptions options_of(const EstimateFlags& flags, std::vector<std::string> overrides) {
-  return {.overrides = std::move(overrides),
-          .allow_unknown_keys = flags.run.allow_unknown_keys,
-          .accept_model_config = true};
+LoadOptions options_with(const EstimateFlags& flags, std::vector<std::string> overrides) {
+  LoadOptions options = options_of(flags.run);
+  options.overrides = std::move(overrides);
+  options.accept_model_config = true;
+  return options;
 }
 
 class OverrideList {
@@ -35,7 +37,7 @@ class OverrideList {
   explicit OverrideList(const EstimateFlags& flags)
       : flags_(flags),
         tree_(read_config_tree(
-            flags.run.config, options_of(flags, flags.run.overrides), problems_)) {}
+            flags.run.config, options_with(flags, flags.run.overrides), problems_)) {}
 
   std::vector<std::string> list() {
     add_batch();
@@ -172,13 +174,12 @@ std::vector<std::string> to_overrides(const EstimateFlags& flags) {
   return OverrideList(flags).list();
 }
 
-LoadedConfig load_and_resolve(const EstimateFlags& flags, int world_size) {
-  ConfigProblems problems;
-  LoadedConfig loaded =
-      load_config(flags.run.config, options_of(flags, to_overrides(flags)), problems);
-  resolve_config(loaded, world_size, {}, problems);
-  problems.throw_if_any(loaded.file);
-  return loaded;
+LoadedConfig load_and_resolve(const EstimateFlags& flags,
+                              std::vector<std::string> overrides,
+                              int world_size,
+                              const MachineFacts& facts) {
+  return load_and_resolve(flags.run.config, options_with(flags, std::move(overrides)), world_size,
+                          facts);
 }
 
 std::vector<launcher::Host> estimated_hosts(const EstimateFlags& flags) {

@@ -36,8 +36,12 @@ void add_estimate_flags(CLI::App& command, EstimateFlags& flags);
 /// ConfigError, also where a flag and a --set give the same key.
 std::vector<std::string> to_overrides(const EstimateFlags& flags);
 
-/// Reads CONFIG with all of that and solves it for so many ranks. Throws ConfigError.
-LoadedConfig load_and_resolve(const EstimateFlags& flags, int world_size);
+/// Reads CONFIG with such --set's and solves it for so many ranks on such machines. Throws
+/// ConfigError.
+LoadedConfig load_and_resolve(const EstimateFlags& flags,
+                              std::vector<std::string> overrides,
+                              int world_size,
+                              const MachineFacts& facts = {});
 
 /// The hostfile's, or --num_nodes hosts node1… of --num_gpus slots each, one of one by default.
 /// Contacts none; asks no name server. Throws HostfileError.

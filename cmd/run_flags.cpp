@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "engine/train/micro_batch_choice.h"
+
 namespace dstrain {
 
 void add_run_flags(CLI::App& command, RunFlags& flags) {
@@ -19,13 +21,27 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   command.add_flag("--allow-tokenizer-mismatch", flags.allow_tokenizer_mismatch,
                    "Warn where data, weights and model are of different tokenizers instead of "
                    "refusing them");
+  command.add_flag("--ignore-offload", flags.ignore_offload,
+                   "Train without the offloading that the config asks for, instead of refusing it");
+}
+
+LoadOptions options_of(const RunFlags& flags) {
+  return {.overrides = flags.overrides,
+          .allow_unknown_keys = flags.allow_unknown_keys,
+          .ignore_offload = flags.ignore_offload};
 }
 
 LoadedConfig load_and_resolve(const RunFlags& flags, int world_size, const MachineFacts& facts) {
+  return load_and_resolve(flags.config, options_of(flags), world_size, facts);
+}
+
+LoadedConfig load_and_resolve(const std::string& config,
+                              const LoadOptions& options,
+                              int world_size,
+                              const MachineFacts& facts) {
   ConfigProblems problems;
-  LoadedConfig loaded = load_config(
-      flags.config, {.overrides = flags.overrides, .allow_unknown_keys = flags.allow_unknown_keys},
-      problems);
+  LoadedConfig loaded = load_config(config, options, problems);
+  if (problems.empty()) choose_micro_batch(loaded, world_size, facts);
   resolve_config(loaded, world_size, facts, problems);
   problems.throw_if_any(loaded.file);
   return loaded;
@@ -37,6 +53,7 @@ std::vector<std::string> to_arguments(const RunFlags& flags) {
     arguments.push_back("--set=" + override);
   if (flags.allow_unknown_keys) arguments.emplace_back("--allow-unknown-keys");
   if (flags.allow_tokenizer_mismatch) arguments.emplace_back("--allow-tokenizer-mismatch");
+  if (flags.ignore_offload) arguments.emplace_back("--ignore-offload");
   arguments.emplace_back("--");  // a config's name may begin with a dash
   arguments.push_back(flags.config);
   return arguments;

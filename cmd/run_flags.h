@@ -17,11 +17,20 @@ struct RunFlags {
   std::vector<std::string> overrides;  ///< --set
   bool allow_unknown_keys = false;
   bool allow_tokenizer_mismatch = false;
+  bool ignore_offload = false;  ///< keys that offload warn
 };
 
 void add_run_flags(CLI::App& command, RunFlags& flags);
 
-/// Reads the config and solves it for so many ranks on such machines. Throws ConfigError.
+/// How to read the config.
+LoadOptions options_of(const RunFlags& flags);
+
+/// Reads the config and solves it for so many ranks on such machines. Throws ConfigError with all
+/// its problems.
+LoadedConfig load_and_resolve(const std::string& config,
+                              const LoadOptions& options,
+                              int world_size,
+                              const MachineFacts& facts = {});
 LoadedConfig load_and_resolve(const RunFlags& flags,
                               int world_size,
                               const MachineFacts& facts = {});

@@ -21,9 +21,8 @@ int write_fixed(const RunFlags& flags, int world_size, const std::string& file) 
   const ResolveConfig resolve = [&](LoadedConfig& loaded, ConfigProblems& problems) {
     resolve_config(loaded, world_size, {}, problems);
   };
-  const MendedConfig mended = mend_config(
-      read_json_text(flags.config), flags.config,
-      {.overrides = flags.overrides, .allow_unknown_keys = flags.allow_unknown_keys}, resolve);
+  const MendedConfig mended =
+      mend_config(read_json_text(flags.config), flags.config, options_of(flags), resolve);
   for (const std::string& change : mended.changes)
     fmt::print("{}\n", change);
   if (!mended.left.empty()) {

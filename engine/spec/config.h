@@ -257,7 +257,8 @@ struct Config {
   ElasticityConfig elasticity;
   double gradient_clipping = 1.0;  ///< global L2 norm; 0: off. DeepSpeed 0.19's default
   Precision precision = Precision::kF32;
-  LossScaleConfig loss_scale;  ///< only with kF16
+  OpenPrecision open_precision;  ///< fp16.enabled or bf16.enabled "auto", before they are resolved
+  LossScaleConfig loss_scale;    ///< only with kF16
   FormatConfig formats;
   Fp8Config fp8;
   ZeroConfig zero;

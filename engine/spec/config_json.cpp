@@ -5,10 +5,12 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "engine/spec/config_keys.h"
 #include "engine/spec/config_values.h"
 #include "engine/spec/key_check.h"
+#include "engine/spec/lax_values.h"
 #include "engine/spec/model_config_file.h"
 #include "engine/spec/model_families.h"
 #include "engine/spec/other_models.h"
@@ -21,8 +23,8 @@ namespace {
 /// Reads the keys of one tree into a draft, in the order of the table.
 class KeyReader {
  public:
-  KeyReader(const JsonNode& root, ConfigProblems& problems)
-      : root_(root), problems_(problems), written_(root) {}
+  KeyReader(const JsonNode& root, const LoadOptions& options, ConfigProblems& problems)
+      : root_(root), options_(options), problems_(problems), written_(root) {}
 
   /// Keys without a condition first: they decide which of the others apply.
   void read_all() {
@@ -39,6 +41,7 @@ class KeyReader {
         problems_.attempt([&] { refuse_misplaced(key); });
       }
     }
+    problems_.attempt([&] { refuse_offloading(); });
   }
 
   ConfigDraft& draft() { return draft_; }
@@ -48,11 +51,18 @@ class KeyReader {
   [[nodiscard]] std::vector<std::string> notices() const {
     std::vector<std::string> lines;
     for (const auto& [note, paths] : without_effect_) {
-      std::string list;
-      for (const std::string& path : paths) {
-        list += (list.empty() ? "" : ", ") + path;
-      }
-      lines.push_back(fmt::format("no effect: {}: {}", list, note));
+      lines.push_back(fmt::format("no effect: {}: {}", fmt::join(paths, ", "), note));
+    }
+    for (const std::string& choice : choices_) {
+      lines.push_back(choice);
+    }
+    return lines;
+  }
+  /// The same of what is asked for and not done.
+  [[nodiscard]] std::vector<std::string> warnings() const {
+    std::vector<std::string> lines;
+    for (const auto& [note, paths] : not_done_) {
+      lines.push_back(fmt::format("not done: {}: {}", fmt::join(paths, ", "), note));
     }
     return lines;
   }
@@ -62,6 +72,16 @@ class KeyReader {
     const JsonNode* node = nullptr;
     std::string path;  ///< the key's own, or an alias
   };
+  struct Offload {
+    const Key* key = nullptr;
+    Written written;
+  };
+
+  static ConfigEdit switched_off(const Offload& offload) {
+    const std::vector<std::string>& off = offload.key->accepted;
+    if (off.empty()) return {ConfigEdit::Kind::kRemove, offload.written.path, ""};
+    return {ConfigEdit::Kind::kSet, offload.written.path, off.front()};
+  }
 
   /// Nothing can be said of a key if what decides whether it applies is spoilt.
   [[nodiscard]] bool is_decided(const Key& key) const {
@@ -79,22 +99,57 @@ class KeyReader {
     if (problems_.spoil(key.path)) return;
     const Written written = written_node(key);
     const JsonNode* node = written.node;
+    if (node != nullptr && node->is_text("auto")) draft_.automatic.insert(key.path);
     if (node == nullptr || is_as_if_absent(key, *node)) {
       if (!key.missing.empty()) refuse_missing(key);
       return;
     }
+    if (key.offloads && !is_accepted_value(key, *node)) {
+      offloads_.push_back({&key, written});
+      return;
+    }
+    const JsonNode value = value_meant(key, first_candidate(key, *node));
     try {
-      check_value(key, *node);
-      if (key.set) key.set(draft_, *node);
+      check_value(key, value);
+      if (key.set) key.set(draft_, value);
     } catch (const ConfigError& error) {
       ConfigProblem problem = error.problems().front();
       if (problem.mend.empty()) problem.mend = mend_of(key, written);
       throw ConfigError(std::move(problem));
     }
-    if (key.status == KeyStatus::kNoEffect && !is_accepted_value(key, *node)) {
-      without_effect_[key.note].push_back(key.path);
+    if (key.status == KeyStatus::kNoEffect && !is_accepted_value(key, value)) {
+      (key.warns ? not_done_ : without_effect_)[key.note].push_back(key.path);
+    }
+    if (!key.auto_value.empty() && node->is_text("auto")) {
+      draft_.derived[key.path] = kTrainerDefault;
     }
     written_.add(key.path, *node);
+  }
+
+  /// DeepSpeed's autotuning takes a list of values to try where there would be one.
+  const JsonNode& first_candidate(const Key& key, const JsonNode& node) {
+    const bool is_list = node.is(JsonNode::Kind::kArray) && !node.items.empty();
+    if (!is_list || key.kind == KeyKind::kAny || root_.find("autotuning") == nullptr) return node;
+    choices_.push_back(fmt::format("{}: {}, the first of the candidates {} for autotuning",
+                                   key.path, node.items.front().dump(), node.dump()));
+    return node.items.front();
+  }
+
+  /// One sentence for all that the file says of it.
+  void refuse_offloading() {
+    if (offloads_.empty()) return;
+    if (!options_.ignore_offload) {
+      const auto& [key, first] = offloads_.front();
+      std::vector<ConfigEdit> mend;
+      for (const Offload& offload : offloads_)
+        mend.push_back(switched_off(offload));
+      throw_config_error(first.node->where, key->path,
+                         fmt::format("{} is refused: {}", first.node->dump(), key->note), mend);
+    }
+    for (const auto& [key, written] : offloads_) {
+      not_done_["--ignore-offload: parameters, gradients and optimizer stay on the device"]
+          .push_back(fmt::format("{}={}", written.path, written.node->dump()));
+    }
   }
 
   [[nodiscard]] bool would_do(const Key& key, const JsonNode& value) const {
@@ -124,8 +179,8 @@ class KeyReader {
 
   /// The value under the key's path or one of its aliases; --set wins over the file.
   Written written_node(const Key& key) {
-    std::vector<std::string> paths = key.aliases;
-    paths.insert(paths.begin(), key.path);
+    std::vector<std::string> paths = {key.path};
+    paths.insert(paths.end(), key.aliases.begin(), key.aliases.end());
     Written found;
     for (const std::string& path : paths) {
       const JsonNode* node = find_path(root_, path);
@@ -133,7 +188,8 @@ class KeyReader {
       claimed_.insert(path);
       const auto unset = key.unset_by.find(path);
       if (unset != key.unset_by.end() && node->dump() == unset->second) continue;
-      if (found.node != nullptr && is_override(*found.node) == is_override(*node)) {
+      const bool again = found.node != nullptr && is_override(*found.node) == is_override(*node);
+      if (again && found.node->dump() != node->dump()) {
         throw_config_error(
             node->where, path,
             fmt::format("given twice; {} at {} means the same", found.path, found.node->where),
@@ -163,6 +219,7 @@ class KeyReader {
   void refuse_misplaced(const Key& key) const {
     const JsonNode* node = find_path(root_, key.path);
     if (node == nullptr || claimed_.contains(key.path) || problems_.spoil(key.path)) return;
+    if (node->is(JsonNode::Kind::kNull) || node->is_text("auto")) return;  // it asks for nothing
     throw_config_error(
         node->where, key.path,
         fmt::format("has no meaning for {}: it belongs to {}", chosen_kind(key), key.applies_to),
@@ -181,11 +238,15 @@ class KeyReader {
   }
 
   const JsonNode& root_;
+  const LoadOptions& options_;
   ConfigProblems& problems_;
   WrittenKeys written_;
   ConfigDraft draft_;
   std::set<std::string> claimed_;
   std::map<std::string, std::vector<std::string>> without_effect_;
+  std::map<std::string, std::vector<std::string>> not_done_;
+  std::vector<std::string> choices_;
+  std::vector<Offload> offloads_;
 };
 
 constexpr const char* kRecomputedLayers = "activation_checkpointing.layers";
@@ -205,6 +266,54 @@ void finish_adam(ConfigDraft& draft,
     notices.emplace_back(
         "no effect: optimizer.params.adam_w_mode: type AdamW decouples the decay whatever it says; "
         "for decay that is added to the gradient write type Adam");
+  }
+}
+
+/// Without an "optimizer" block a Python script would bring its own: that of Hugging Face's
+/// Trainer.
+void finish_optimizer(ConfigDraft& draft,
+                      const WrittenKeys& written,
+                      std::vector<std::string>& notices) {
+  constexpr double kTrainerRate = 5e-5;
+  if (written.has("optimizer.type")) return;
+  OptimizerConfig& adam = draft.config.optimizer;  // whose other defaults are the Trainer's
+  if (!written.has("optimizer.params.lr")) adam.learning_rate = kTrainerRate;
+  for (const char* name :
+       {"type", "params.lr", "params.betas", "params.eps", "params.weight_decay"}) {
+    const std::string path = fmt::format("optimizer.{}", name);
+    if (!written.has(path)) draft.derived[path] = kTrainerDefault;
+  }
+  notices.push_back(fmt::format(
+      "optimizer: none is written: AdamW, as Hugging Face's Trainer has it, with lr {}, betas "
+      "[{}, {}], eps {}, weight_decay {}",
+      adam.learning_rate, adam.beta1, adam.beta2, adam.epsilon, adam.weight_decay));
+}
+
+/// "auto" of what follows from other keys.
+void finish_automatic(ConfigDraft& draft) {
+  constexpr double kShareOfBlock = 0.9;  // both figures as the Trainer documents them
+  constexpr std::int64_t kUnits = 10;
+  Config& config = draft.config;
+  const auto is_auto = [&](const std::string& path) { return draft.automatic.contains(path); };
+  const std::int64_t hidden = config.model.hidden_size;
+  if (const std::string path = "scheduler.params.warmup_max_lr"; is_auto(path)) {
+    config.scheduler.warmup_max_lr = config.optimizer.learning_rate;
+    draft.derived[path] = "optimizer.params.lr";
+  }
+  if (const std::string path = "scheduler.params.cycle_max_lr"; is_auto(path)) {
+    config.scheduler.one_cycle.max_lr = config.optimizer.learning_rate;
+    draft.derived[path] = "optimizer.params.lr";
+  }
+  if (config.zero.stage < 3) return;
+  if (const std::string path = "zero_optimization.stage3_prefetch_bucket_size"; is_auto(path)) {
+    config.zero.prefetch_bucket_size = static_cast<std::int64_t>(
+        kShareOfBlock * static_cast<double>(hidden) * static_cast<double>(hidden));
+    draft.derived[path] = "0.9 × hidden_size² (Hugging Face's Trainer)";
+  }
+  if (const std::string path = "zero_optimization.stage3_param_persistence_threshold";
+      is_auto(path)) {
+    config.zero.param_persistence_threshold = kUnits * hidden;
+    draft.derived[path] = "10 × hidden_size (Hugging Face's Trainer)";
   }
 }
 
@@ -234,6 +343,7 @@ void finish(ConfigDraft& draft,
                   .mend = {}});
   }
   finish_model(draft, written, problems);
+  finish_optimizer(draft, written, notices);
   finish_adam(draft, written, notices);
   if (!problems.spoil_any({kRecomputedLayers, "model.num_hidden_layers", "model.n_layer"})) {
     problems.attempt([&] { check_recompute(config, written); });
@@ -249,10 +359,7 @@ void finish(ConfigDraft& draft,
     config.training.output_dir = "runs/" + std::filesystem::path(file).stem().string();
     draft.derived["training.output_dir"] = "runs/<name of the config>";
   }
-  if (draft.warmup_max_lr_is_auto) {
-    config.scheduler.warmup_max_lr = config.optimizer.learning_rate;
-    draft.derived["scheduler.params.warmup_max_lr"] = "optimizer.params.lr";
-  }
+  finish_automatic(draft);
   if (config.data.validation.empty() && config.training.eval_interval > 0) {
     notices.emplace_back("no effect: training.eval_interval: there is no data.validation");
   }
@@ -284,11 +391,12 @@ LoadedConfig load_config_tree(ConfigTree tree,
   if (tree.is_model) loaded.notices.push_back(add_stand_ins(tree));
   if (!problems.spoil("model")) problems.attempt([&] { refuse_other_models(root); });
   check_known_keys(root, options.allow_unknown_keys, loaded.notices, problems);
-  KeyReader reader(root, problems);
+  KeyReader reader(root, options, problems);
   reader.read_all();
-  for (const std::string& notice : reader.notices()) {
-    loaded.notices.push_back(notice);
+  for (const std::vector<std::string>& lines : {reader.notices(), reader.draft().notices}) {
+    loaded.notices.insert(loaded.notices.end(), lines.begin(), lines.end());
   }
+  loaded.warnings = reader.warnings();
   finish(reader.draft(), reader.written(), tree.file, loaded.notices, problems);
 
   std::map<std::string, std::string> origins;
@@ -296,7 +404,7 @@ LoadedConfig load_config_tree(ConfigTree tree,
     if (reader.written().has(key.path)) origins[key.path] = reader.written().origin(key.path);
   }
   for (const auto& [path, reason] : reader.draft().derived) {
-    origins[path] = "derived: " + reason;
+    origins[path] = reason == kTrainerDefault ? reason : "derived: " + reason;
   }
   loaded.config = reader.draft().config;
   loaded.values = list_values(loaded.config, origins);

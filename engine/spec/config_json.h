@@ -2,6 +2,7 @@
 // file:line:column and the JSON path; an unknown key names the nearest known one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace dstrain {
 struct LoadOptions {
   std::vector<std::string> overrides;  ///< "optimizer.params.lr=1e-4", as given to --set
   bool allow_unknown_keys = false;     ///< unknown keys become notices
+  bool ignore_offload = false;         ///< keys that offload become warnings
   /// The file may be a model's config.json, or a folder that holds one: with stand-ins for what a
   /// run needs besides, named in a notice (model_config_file.h). For estimates, not for runs.
   bool accept_model_config = false;
@@ -31,7 +33,12 @@ struct LoadedConfig {
   Config config;
   std::vector<ConfigValue> values;   ///< every key that has a value, in the order of the contract
   std::vector<std::string> notices;  ///< lines to print at start: keys without effect, choices made
+  std::vector<std::string> warnings;  ///< likewise: what the file asks for and nobody does
 };
+
+/// train_micro_batch_size_per_gpu where neither it nor train_batch_size is written: that of Hugging
+/// Face's Trainer.
+inline constexpr std::int64_t kDefaultMicroBatch = 8;
 
 /// Throws ConfigError with all problems that can be known without the number of ranks. Nothing that
 /// the config names (data, model weights) is opened, except a model folder's config.json when

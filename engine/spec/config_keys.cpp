@@ -7,12 +7,20 @@ namespace dstrain {
 const std::vector<Key>& all_keys() {
   static const std::vector<Key> keys = [] {
     std::vector<Key> all;
-    for (const auto& part :
-         {batch_keys(), elasticity_keys(), precision_keys(), zero_keys(), recompute_keys(),
-          optimizer_keys(), scheduler_keys(), parallel_keys(), reporting_keys(),
-          deepspeed_ignored_keys(), model_keys(), run_keys()}) {
+    const auto add = [&](const std::vector<Key>& part) {
       all.insert(all.end(), part.begin(), part.end());
+    };
+    for (const auto& part : {batch_keys(), elasticity_keys(), precision_keys(), zero_keys(),
+                             recompute_keys(), optimizer_keys(), scheduler_keys(), parallel_keys(),
+                             reporting_keys(), deepspeed_ignored_keys()}) {
+      add(part);
     }
+    for (Key& key : all) {
+      if (key.auto_rule == AutoRule::kError) key.auto_rule = AutoRule::kDefault;
+      key.null_is_absent = true;
+    }
+    add(model_keys());
+    add(run_keys());
     return all;
   }();
   return keys;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,11 @@ struct ConfigDraft {
   std::string optimizer_type;  ///< "Adam" or "AdamW", which may mean the same
   bool adam_w_mode_is_false = false;
   bool torch_adam = false;
-  bool warmup_max_lr_is_auto = false;
+  bool bf16_is_off = false;                ///< bf16.enabled is false, and not only absent
+  std::string amp_level = "O1";            ///< amp.opt_level
+  std::optional<double> amp_static_scale;  ///< amp.loss_scale
+  bool autocasts_to_f16 = false;           ///< torch_autocast.dtype
+  std::set<std::string> automatic;         ///< paths of keys that are "auto"
   bool uses_sliding_window = false;
   std::optional<std::int64_t> sliding_window;      ///< positions; empty: unlimited
   std::optional<std::int64_t> first_window_layer;  ///< Qwen2's max_window_layers
@@ -30,7 +35,11 @@ struct ConfigDraft {
   std::optional<RopeScaling> rope_parameters;      ///< from "rope_parameters", the newer spelling
   std::optional<double> rope_parameters_theta;
   std::map<std::string, std::string> derived;  ///< path → "hidden_size / num_attention_heads"
+  std::vector<std::string> notices;            ///< what keys mean here that mean more elsewhere
 };
+
+/// Of values that a config leaves to Hugging Face's Trainer, whose documented defaults they are.
+inline constexpr const char* kTrainerDefault = "default (Hugging Face's Trainer)";
 
 /// What was written, key by key; aliases under their key's own path.
 class WrittenKeys {
@@ -92,15 +101,19 @@ struct Key {
   KeyKind kind = KeyKind::kAny;
   KeyStatus status = KeyStatus::kHonoured;
   NumberRange range{};
-  std::vector<std::string> choices{};   ///< of a string; empty: any
+  std::vector<std::string> choices{};             ///< of a string; empty: any
+  std::map<std::string, std::string> synonyms{};  ///< other spellings of choices
   std::vector<std::string> accepted{};  ///< as JSON text: values that are fine whatever the status
-  bool enabled_block = false;  ///< refused only where it says "enabled": true, at any depth
-  std::string note{};          ///< why it is refused or has no effect
-  std::string missing{};       ///< what to write if it is absent; empty: it may be
+  bool enabled_block = false;           ///< accepted unless it says "enabled": true, at any depth
+  bool warns = false;                   ///< kNoEffect: the file asks for more than nothing
+  bool offloads = false;                ///< kRefused: a warning where offloading is ignored
+  std::string note{};                   ///< why it is refused or has no effect
+  std::string missing{};                ///< what to write if it is absent; empty: it may be
   std::string default_origin = "default";
   std::vector<std::string> aliases{};
   std::map<std::string, std::string> unset_by{};  ///< alias → JSON text with which it says nothing
   AutoRule auto_rule = AutoRule::kError;
+  std::string auto_value{};  ///< as JSON text: what Hugging Face's Trainer puts for "auto"
   bool null_is_absent = false;
   bool null_is_value = false;  ///< it says something that absence does not
   KeyCondition applies{};      ///< empty: always
@@ -121,13 +134,15 @@ inline bool is_override(const JsonNode& node) {
 const JsonNode* find_path(const JsonNode& root, const std::string& path);
 
 /// All of them, in the order of the contract. Keys that decide which others apply (model_type,
-/// scheduler.type) have no condition of their own.
+/// scheduler.type) have no condition of their own. DeepSpeed's may all be null or "auto", and are
+/// then as if absent where they say nothing else.
 const std::vector<Key>& all_keys();
 
 // The parts of the table, by who defines the keys' meaning.
 std::vector<Key> batch_keys();  ///< DeepSpeed's, as all up to the ignored ones
 std::vector<Key> elasticity_keys();
-std::vector<Key> precision_keys();  ///< fp16, bf16, data_types, what is on the wire
+std::vector<Key> precision_keys();       ///< fp16, bf16, data_types, what is on the wire
+std::vector<Key> automatic_cast_keys();  ///< amp, torch_autocast: other ways to say fp16 and bf16
 std::vector<Key> zero_keys();
 std::vector<Key> recompute_keys();  ///< activation_checkpointing
 std::vector<Key> optimizer_keys();

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/spec/config_keys.h"
 #include "engine/spec/config_values.h"
 #include "engine/spec/json_text.h"
 #include "engine/spec/resolve_parts.h"
@@ -47,10 +48,11 @@ std::int64_t nearest_multiple(std::int64_t value, std::int64_t unit) {
 class BatchSolver {
  public:
   BatchSolver(LoadedConfig& loaded, std::int64_t ranks, Origins& origins)
-      : file_(loaded.file), batch_(loaded.config.batch), ranks_(ranks), origins_(origins) {}
+      : batch_(loaded.config.batch), ranks_(ranks), origins_(origins) {}
 
   void solve() {
     const bool train = batch_.train_batch_size.has_value();
+    if (!train && !batch_.micro_batch_size) set_micro_batch_to_default();
     const bool micro = batch_.micro_batch_size.has_value();
     const bool accumulation = batch_.gradient_accumulation_steps.has_value();
     if (train && micro && accumulation) {
@@ -62,22 +64,21 @@ class BatchSolver {
     } else if (train) {
       set_accumulation_to_one();
       derive(batch_.micro_batch_size, kMicro, 1, kAccumulation);
-    } else if (micro) {
+    } else {
+      check(micro, "no batch size");
       if (!accumulation) set_accumulation_to_one();
       batch_.train_batch_size =
           product(*batch_.micro_batch_size, *batch_.gradient_accumulation_steps, ranks_);
       origins_[kTrain] =
           fmt::format("derived: {} × {} × {}", kMicro, kAccumulation, ranks_text(ranks_));
-    } else {
-      throw_config_error(
-          file_, kTrain,
-          fmt::format("missing: give {} (sequences of one step over all ranks) or {} "
-                      "(sequences a rank computes at once), or both",
-                      kTrain, kMicro));
     }
   }
 
  private:
+  void set_micro_batch_to_default() {
+    batch_.micro_batch_size = kDefaultMicroBatch;
+    origins_[kMicro] = kTrainerDefault;
+  }
   void set_accumulation_to_one() {
     batch_.gradient_accumulation_steps = 1;
     origins_[kAccumulation] = "derived: 1 where only one batch size is given";
@@ -136,7 +137,6 @@ class BatchSolver {
         fmt::format("derived: {} / ({} {} × {})", kTrain, known_key, known, ranks_text(ranks_));
   }
 
-  const std::string& file_;
   BatchConfig& batch_;
   std::int64_t ranks_;
   Origins& origins_;
@@ -152,13 +152,14 @@ void resolve_config(LoadedConfig& loaded, int world_size, const MachineFacts& fa
 
 void resolve_config(LoadedConfig& loaded,
                     int world_size,
-                    [[maybe_unused]] const MachineFacts& facts,
+                    const MachineFacts& facts,
                     ConfigProblems& problems) {
   check(world_size >= 1, "world_size {} < 1", world_size);
   Origins origins;
   for (const ConfigValue& value : loaded.values) {
     origins[value.path] = value.origin;
   }
+  resolve_open_precision(loaded, facts, origins);
   const auto data_parallel = divide_ranks(loaded, world_size, origins, problems);
   const BatchConfig written = loaded.config.batch;
   const bool has_batch = data_parallel &&
@@ -184,6 +185,14 @@ void resolve_config(LoadedConfig& loaded,
     problems.attempt([&] { resolve_scheduler(loaded, origins); });
   }
   if (!problems.empty()) return;
+  const bool is_open = !written.train_batch_size && !written.micro_batch_size;
+  if (is_open && !loaded.config.elasticity.enabled) {
+    const BatchConfig& batch = loaded.config.batch;
+    loaded.notices.push_back(
+        fmt::format("{}: {}, {}, since the config says neither it nor {}, which is {} with {} {}",
+                    kMicro, *batch.micro_batch_size, origins[kMicro], kTrain,
+                    *batch.train_batch_size, kAccumulation, *batch.gradient_accumulation_steps));
+  }
   if (origins["gradient_clipping"].find("DeepSpeed") != std::string::npos) {
     loaded.notices.push_back(
         fmt::format("gradient_clipping: {}, DeepSpeed 0.19's default (0, off, in older releases)",

@@ -7,8 +7,6 @@
 namespace dstrain {
 namespace {
 
-const char* const kNotYet = "is not in this version yet";
-
 /// Settings of a block, all without effect for the same reason.
 void add_block(std::vector<Key>& keys,
                const std::string& block,
@@ -36,10 +34,14 @@ void add_communication(std::vector<Key>& keys) {
                            "dstrain always drives the accumulation itself"));
   keys.push_back(no_effect("seq_parallel_communication_data_type", KeyKind::kAny,
                            "it belongs to DeepSpeed-Ulysses, which is not in this version yet"));
+  keys.push_back(no_effect("fp32_allreduce", KeyKind::kBool,
+                           "its new name is communication_data_type, fp32 by default"));
   keys.push_back(no_effect("sparse_gradients", KeyKind::kBool,
                            "every gradient is dense, that of the embedding too"));
-  keys.push_back(no_effect("disable_allgather", KeyKind::kBool,
-                           "a unit's parameters are always gathered by one all-gather"));
+  for (const char* name : {"disable_allgather", "allgather_size"}) {
+    keys.push_back(no_effect(name, KeyKind::kAny,
+                             "a unit's parameters are always gathered by one all-gather"));
+  }
 }
 
 void add_parallelism(std::vector<Key>& keys) {
@@ -50,14 +52,16 @@ void add_parallelism(std::vector<Key>& keys) {
 }
 
 void add_monitoring(std::vector<Key>& keys) {
-  const char* const kUseMetrics = "is not in this version yet: metrics.jsonl has every figure";
-  for (const char* name : {"tensorboard", "csv_monitor"}) {
-    const std::string block = name;
-    keys.push_back(refused(block + ".enabled", {"false"}, block + " " + kUseMetrics));
+  const auto unwritten = [](const char* whom) {
+    return fmt::format("nothing is written for {}: metrics.jsonl has every figure", whom);
+  };
+  keys.push_back(not_done("tensorboard.enabled", {"false"}, unwritten("TensorBoard")));
+  keys.push_back(not_done("csv_monitor.enabled", {"false"}, unwritten("CSV files")));
+  keys.push_back(block_not_done("wandb", unwritten("Weights & Biases")));
+  keys.push_back(block_not_done("comet", unwritten("Comet")));
+  for (const char* block : {"tensorboard", "csv_monitor"}) {
     add_silent(keys, block, {"output_path", "job_name"});
   }
-  keys.push_back(refused_if_enabled("wandb", std::string("Weights & Biases ") + kUseMetrics));
-  keys.push_back(refused_if_enabled("comet", std::string("Comet ") + kUseMetrics));
   const char* const kTimings = "metrics.jsonl has the timings of every step";
   add_block(keys, "flops_profiler",
             {"enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules",
@@ -87,12 +91,29 @@ void add_other(std::vector<Key>& keys) {
                          "a run starts from a DeepSpeed checkpoint once it is converted: dstrain "
                          "convert-checkpoint --from DEEPSPEED_FOLDER --to FOLDER --format dstrain, "
                          "then --set checkpoint.resume=FOLDER, and leave this key out"));
+}
+
+/// What DeepSpeed leaves to the Python script that it runs in: the script reads it, or calls a
+/// function for it, or has a model that knows of it.
+void add_python(std::vector<Key>& keys) {
+  const char* const kScript =
+      "DeepSpeed does it where the Python script or its model takes part, and there is none here: "
+      "the run trains without";
   for (const char* block :
-       {"nebula", "progressive_layer_drop", "curriculum_learning", "data_efficiency",
-        "hybrid_engine", "autotuning", "eigenvalue", "compression_training", "compile",
-        "weight_quantization", "expert_parallel", "sparse_attention", "quantize_training"}) {
-    keys.push_back(refused_if_enabled(block, std::string("\"") + block + "\" " + kNotYet));
+       {"compression_training", "data_efficiency", "curriculum_learning", "progressive_layer_drop",
+        "sparse_attention", "hybrid_engine", "eigenvalue", "weight_quantization",
+        "quantize_training", "nebula", "expert_parallel"}) {
+    keys.push_back(block_not_done(block, kScript));
   }
+  keys.push_back(no_effect("autotuning", KeyKind::kAny,
+                           "nothing is tuned: estimate-memory says what fits, and a value that is "
+                           "a list of candidates is its first"));
+  keys.push_back(no_effect("compile", KeyKind::kAny, "there is no torch to compile for"));
+  keys.push_back(no_effect("log", KeyKind::kAny, "a Python script's own"));
+  keys.push_back(no_effect("comms_config", KeyKind::kAny,
+                           "the launcher and the layout decide how ranks talk"));
+  keys.push_back(no_effect("cuda_visible_devices", KeyKind::kAny,
+                           "the environment variable and --include choose GPUs"));
 }
 
 }  // namespace
@@ -103,6 +124,7 @@ std::vector<Key> deepspeed_ignored_keys() {
   add_parallelism(keys);
   add_monitoring(keys);
   add_other(keys);
+  add_python(keys);
   keys.push_back(silent("_notes"));  // config.resolved.json explains its defaults there
   return keys;
 }

@@ -5,29 +5,29 @@ namespace dstrain {
 
 std::vector<Key> batch_keys() {
   constexpr double kMostSequences = 1e9;  // keeps products of batch sizes far from overflow
+  Key clipping = field(
+      "gradient_clipping", at_least(0), [](auto& c) -> auto& { return c.gradient_clipping; });
+  clipping.aliases = {"optimizer.params.max_grad_norm"};  // where Apex's optimizers have it
   return {
-      auto_is_default(field(
+      field(
           "train_batch_size", between(1, kMostSequences),
-          [](auto& c) -> auto& { return c.batch.train_batch_size; })),
-      auto_is_default(field(
+          [](auto& c) -> auto& { return c.batch.train_batch_size; }),
+      field(
           "train_micro_batch_size_per_gpu", between(1, kMostSequences),
-          [](auto& c) -> auto& { return c.batch.micro_batch_size; })),
-      auto_is_default(field(
+          [](auto& c) -> auto& { return c.batch.micro_batch_size; }),
+      field(
           "gradient_accumulation_steps", between(1, kMostSequences),
-          [](auto& c) -> auto& { return c.batch.gradient_accumulation_steps; })),
-      default_from(auto_is_default(field(
-                       "gradient_clipping", at_least(0),
-                       [](auto& c) -> auto& { return c.gradient_clipping; })),
+          [](auto& c) -> auto& { return c.batch.gradient_accumulation_steps; }),
+      default_from(auto_is(clipping, "1"),
                    "default (DeepSpeed 0.19; releases before mid-2026 did not clip)"),
   };
 }
 
 std::vector<Key> reporting_keys() {
-  constexpr double kMostSteps = 1e15;
   return {
-      null_is_default(field(
-          "steps_per_print", between(1, kMostSteps),
-          [](auto& c) -> auto& { return c.steps_per_print; })),
+      field(
+          "steps_per_print", {.low = 1, .high = kMostEver},
+          [](auto& c) -> auto& { return c.steps_per_print; }),
       field(
           "wall_clock_breakdown", {}, [](auto& c) -> auto& { return c.wall_clock_breakdown; }),
   };

@@ -7,15 +7,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/spec/clean_json.h"
 #include "engine/spec/config_problems.h"
-#include "engine/spec/json_comments.h"
 #include "engine/spec/json_text.h"
 
 namespace dstrain {
 namespace {
 
 constexpr std::size_t kMaxDepth = 64;
-constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
 
 /// Turns offsets of a text into "file:line:column"; columns count characters, not bytes.
 class Positions {
@@ -46,11 +45,11 @@ class Positions {
 /// text token by token beside them gives the exact start of each.
 class TreeBuilder : public nlohmann::json::json_sax_t {
  public:
-  TreeBuilder(std::string_view text,
+  TreeBuilder(const CleanJson& clean,
               const Positions& positions,
               JsonNode& root,
               ConfigProblems* problems = nullptr)
-      : text_(text), positions_(positions), root_(root), problems_(problems) {}
+      : clean_(clean), text_(clean.text), positions_(positions), root_(root), problems_(problems) {}
 
   bool null() override { return add_scalar(JsonNode{}); }
   bool boolean(bool value) override {
@@ -73,12 +72,7 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
     return add_scalar(std::move(node));
   }
   bool number_float(double value, const std::string& /*token*/) override {
-    JsonNode node = json_node(JsonNode::Kind::kNumber);
-    node.number = value;
-    if (std::trunc(value) == value && std::abs(value) <= kLargestExactInteger) {
-      node.integer = static_cast<std::int64_t>(value);
-    }
-    return add_scalar(std::move(node));
+    return add_scalar(json_number(value));
   }
   bool string(std::string& value) override {
     JsonNode node = json_node(JsonNode::Kind::kString);
@@ -225,7 +219,11 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
   }
 
   JsonNode& place(JsonNode node) {
-    node.where = positions_.at(next_token());
+    const std::size_t start = next_token();
+    if (const auto named = clean_.named_numbers.find(start); named != clean_.named_numbers.end()) {
+      node = json_number(named->second);
+    }
+    node.where = positions_.at(start);
     if (open_.empty()) return root_ = std::move(node);
     JsonNode& parent = *open_.back();
     if (parent.is(JsonNode::Kind::kArray)) return parent.items.emplace_back(std::move(node));
@@ -249,6 +247,7 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
     return true;
   }
 
+  const CleanJson& clean_;
   std::string_view text_;
   const Positions& positions_;
   JsonNode& root_;
@@ -274,7 +273,7 @@ JsonNode parse_json_document(std::string_view text,
                              const std::string& file,
                              ConfigProblems* problems) {
   const Positions positions(text, file);
-  const CommentFree clean = blank_comments(text);
+  const CleanJson clean = clean_json(text);
   if (clean.unclosed_comment) {
     throw_config_error(positions.at(*clean.unclosed_comment), "", "this /* comment has no end");
   }
@@ -287,7 +286,7 @@ JsonNode parse_json_document(std::string_view text,
                        "a config is one JSON object and begins with '{', this does not");
   }
   JsonNode root;
-  TreeBuilder builder(clean.text, positions, root, problems);
+  TreeBuilder builder(clean, positions, root, problems);
   nlohmann::json::sax_parse(clean.text, &builder);  // throws ConfigError through the builder
   return root;
 }
@@ -295,9 +294,10 @@ JsonNode parse_json_document(std::string_view text,
 std::optional<JsonNode> parse_json_value(std::string_view text, const std::string& where) {
   const Positions positions(text, where);
   JsonNode root;
-  TreeBuilder builder(text, positions, root);
+  const CleanJson clean{.text = std::string(text)};
+  TreeBuilder builder(clean, positions, root);
   try {
-    nlohmann::json::sax_parse(text, &builder);
+    nlohmann::json::sax_parse(clean.text, &builder);
   } catch (const ConfigError&) {
     return std::nullopt;
   }

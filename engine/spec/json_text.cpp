@@ -1,5 +1,6 @@
 #include "engine/spec/json_text.h"
 
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +11,16 @@ namespace dstrain {
 JsonNode json_node(JsonNode::Kind kind) {
   JsonNode node;
   node.kind = kind;
+  return node;
+}
+
+JsonNode json_number(double value) {
+  constexpr double kBeyondIntegers = 0x1p63;
+  JsonNode node = json_node(JsonNode::Kind::kNumber);
+  node.number = value;
+  if (std::trunc(value) == value && value >= -kBeyondIntegers && value < kBeyondIntegers) {
+    node.integer = static_cast<std::int64_t>(value);
+  }
   return node;
 }
 
@@ -31,7 +42,10 @@ std::string JsonNode::dump() const {
     case Kind::kBool:
       return boolean ? "true" : "false";
     case Kind::kNumber:
-      return integer ? fmt::format("{}", *integer) : fmt::format("{}", number);
+      if (integer) return fmt::format("{}", *integer);
+      if (std::isnan(number)) return "NaN";
+      if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
+      return fmt::format("{}", number);
     case Kind::kString:
       return json_quote(text);
     case Kind::kArray: {

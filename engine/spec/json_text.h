@@ -1,6 +1,7 @@
 // JSON text as a tree whose every key and value knows its file:line:column.
-// Accepts what real configs hold: //, /* */ and # comments and trailing commas; refuses a key
-// given twice. Syntax itself is nlohmann/json's, which stays out of this header.
+// Accepts what real configs hold: //, /* */ and # comments, trailing commas, and the numbers
+// Infinity, -Infinity and NaN that Python writes; refuses a key given twice. Syntax itself is
+// nlohmann/json's, which stays out of this header.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct JsonNode {
   Kind kind = Kind::kNull;
   bool boolean = false;
   double number = 0.0;
-  std::optional<std::int64_t> integer;  ///< of a number that is one, also 5e8 and 512.0
+  std::optional<std::int64_t> integer;  ///< of a number that is one, also 5e8, 512.0 and 2e16
   std::string text;
   std::vector<JsonNode> items;
   std::vector<JsonMember> members;  ///< in the order of the file
@@ -49,6 +50,7 @@ struct JsonMember {
 };
 
 JsonNode json_node(JsonNode::Kind kind);
+JsonNode json_number(double value);
 
 /// Reads a whole file that must hold one JSON object. Throws ConfigError, with one sentence each
 /// for a missing, empty, binary, YAML or oversized file and for every syntax error. A key given

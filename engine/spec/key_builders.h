@@ -2,6 +2,7 @@
 // back, from one accessor, so that they cannot disagree.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -95,6 +96,9 @@ Key choice(std::string path, std::vector<std::pair<std::string, Enum>> names, Ac
   return key;
 }
 
+/// The largest integer: of counts of which "never" and "all" are that many.
+inline constexpr auto kMostEver = static_cast<double>(std::numeric_limits<std::int64_t>::max());
+
 inline Key no_effect(std::string path, KeyKind kind, std::string note) {
   return {.path = std::move(path),
           .kind = kind,
@@ -102,6 +106,22 @@ inline Key no_effect(std::string path, KeyKind kind, std::string note) {
           .note = std::move(note),
           .auto_rule = AutoRule::kDefault,
           .null_is_absent = true};
+}
+
+/// Without effect, and warned of unless its value is one of `off` (JSON texts): DeepSpeed, or the
+/// Python script that hands it the file, would do something.
+inline Key not_done(std::string path, std::vector<std::string> off, std::string note) {
+  Key key = no_effect(std::move(path), KeyKind::kAny, std::move(note));
+  key.accepted = std::move(off);
+  key.warns = true;
+  return key;
+}
+
+/// The same of a block of somebody else's, which is not looked into.
+inline Key block_not_done(std::string path, std::string note) {
+  Key key = not_done(std::move(path), {}, std::move(note));
+  key.enabled_block = true;
+  return key;
 }
 
 inline Key silent(std::string path, KeyKind kind = KeyKind::kAny) {
@@ -122,13 +142,6 @@ inline Key refused(std::string path, std::vector<std::string> accepted, std::str
           .null_is_absent = true};
 }
 
-/// A block of somebody else's, not looked into, refused where it is switched on.
-inline Key refused_if_enabled(std::string path, std::string reason) {
-  Key key = refused(std::move(path), {}, std::move(reason));
-  key.enabled_block = true;
-  return key;
-}
-
 inline Key also_called(Key key, std::vector<std::string> aliases) {
   key.aliases = std::move(aliases);
   return key;
@@ -139,6 +152,11 @@ inline Key auto_is_default(Key key) {
 }
 inline Key auto_is_value(Key key) {
   key.auto_rule = AutoRule::kValue;
+  return key;
+}
+/// "auto" is this JSON text, Hugging Face's Trainer's default.
+inline Key auto_is(Key key, std::string json) {
+  key.auto_value = std::move(json);
   return key;
 }
 inline Key null_is_default(Key key) {

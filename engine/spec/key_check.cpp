@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "engine/spec/did_you_mean.h"
+#include "engine/spec/lax_values.h"
 
 namespace dstrain {
 namespace {
@@ -57,7 +58,7 @@ bool has_type(const Key& key, const JsonNode& node) {
     case KeyKind::kInteger:
       return node.is(JsonNode::Kind::kNumber) && node.integer.has_value();
     case KeyKind::kNumber:
-      return node.is(JsonNode::Kind::kNumber);
+      return node.is(JsonNode::Kind::kNumber) && std::isfinite(node.number);
     case KeyKind::kString:
       return node.is(JsonNode::Kind::kString);
     case KeyKind::kAny:
@@ -80,7 +81,7 @@ struct EnabledSearch {
     for (const JsonMember& member : node.members) {
       if (member.key == "enabled") {
         mentioned = true;
-        on = on || !(member.value.is(JsonNode::Kind::kBool) && !member.value.boolean);
+        on = on || truth_meant(member.value).value_or(true);
       }
       visit(member.value);
     }
@@ -111,14 +112,17 @@ bool is_switched_off(const JsonNode& block) {
 
 bool is_as_if_absent(const Key& key, const JsonNode& node) {
   if (node.is(JsonNode::Kind::kNull)) return key.null_is_absent;
-  return node.is_text("auto") && key.auto_rule == AutoRule::kDefault;
+  return node.is_text("auto") && key.auto_rule == AutoRule::kDefault && key.auto_value.empty();
 }
 
 bool is_accepted_value(const Key& key, const JsonNode& node) {
   if (key.enabled_block) return is_switched_off(node);
-  const std::string text = node.dump();
+  // A switch may be written as a string or a number.
+  const std::optional<bool> on = truth_meant(node);
+  const std::string truth = !on ? "" : *on ? "true" : "false";
   return std::any_of(key.accepted.begin(), key.accepted.end(), [&](const std::string& accepted) {
-    return edit_distance(text, accepted) == 0;  // strings in any letter case, as DeepSpeed does
+    // strings in any letter case, as DeepSpeed does
+    return accepted == truth || accepted == node.text || edit_distance(node.dump(), accepted) == 0;
   });
 }
 

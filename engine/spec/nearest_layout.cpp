@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/spec/config_json.h"
+
 namespace dstrain {
 namespace {
 
@@ -53,12 +55,11 @@ struct MicroBatches {
 };
 
 /// The batch identity over so many copies of the model; empty where it does not come out even.
-/// Zeros where no batch is given at all, which no layout mends.
 std::optional<MicroBatches> solve_batch(const BatchConfig& batch, std::int64_t copies) {
   const auto micro = batch.micro_batch_size;
   const auto accumulation = batch.gradient_accumulation_steps;
   if (!batch.train_batch_size) {
-    return micro ? MicroBatches{*micro, accumulation.value_or(1)} : MicroBatches{};
+    return MicroBatches{micro.value_or(kDefaultMicroBatch), accumulation.value_or(1)};
   }
   if (*batch.train_batch_size % copies != 0) return std::nullopt;
   const std::int64_t share = *batch.train_batch_size / copies;

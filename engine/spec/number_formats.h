@@ -10,6 +10,15 @@ namespace dstrain {
 
 /// What the model computes in. kF16 scales the loss (LossScaleConfig).
 enum class Precision : std::uint8_t { kF32, kBF16, kF16 };
+
+/// What "auto" leaves to the machine (resolve_config, which leaves neither): bf16, or else fp16.
+struct OpenPrecision {
+  bool bf16 = false;
+  bool f16 = false;
+
+  bool operator==(const OpenPrecision&) const = default;
+};
+
 constexpr DType dtype_of(Precision precision) {
   switch (precision) {
     case Precision::kF32:

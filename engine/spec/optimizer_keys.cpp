@@ -6,6 +6,7 @@
 
 #include "engine/spec/did_you_mean.h"
 #include "engine/spec/key_builders.h"
+#include "engine/spec/lax_values.h"
 
 namespace dstrain {
 namespace {
@@ -39,31 +40,48 @@ const std::vector<NamedOptimizer>& optimizers() {
   return all;
 }
 
+bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const char* other) { return edit_distance(name, other) == 0; });
+}
+
+/// Of a 1-bit optimizer what it is without the compression; of another "".
+std::string uncompressed(const std::string& name) {
+  if (is_one_of(name, {"OneBitLamb"})) return "Lamb";
+  return is_one_of(name, {"OneBitAdam", "ZeroOneAdam"}) ? "AdamW" : "";
+}
+
 /// Of those that DeepSpeed has and dstrain has not: why.
 std::string reason_against(const std::string& name) {
-  const auto is_one_of = [&](std::initializer_list<const char*> names) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](const char* other) { return edit_distance(name, other) == 0; });
-  };
-  if (is_one_of({"OneBitAdam", "ZeroOneAdam", "OneBitLamb"})) {
-    return "1-bit optimizers, which compress what the ranks exchange, are not in dstrain";
+  if (const std::string other = uncompressed(name); !other.empty()) {
+    return fmt::format(
+        "1-bit optimizers, which compress what the ranks exchange, are not in dstrain; {} trains "
+        "without the compression",
+        other);
   }
-  if (is_one_of({"MuAdam", "MuAdamW", "MuSGD"})) {
-    return "the optimizers of the mup package need its base shapes, which are not in dstrain";
+  if (is_one_of(name, {"MuAdam", "MuAdamW", "MuSGD"})) {
+    return fmt::format(
+        "the optimizers of the mup package need its base shapes, which are not in dstrain; {}",
+        kWorking);
   }
   std::vector<std::string> names;
   for (const NamedOptimizer& known : optimizers()) {
     names.emplace_back(known.name);
   }
   const auto near = nearest_name(name, names, typing_error_limit(name));
-  return "there is no such optimizer" + (near ? fmt::format(", did you mean \"{}\"?", *near) : "");
+  return fmt::format("there is no such optimizer{}; {}",
+                     near ? fmt::format(", did you mean \"{}\"?", *near) : "", kWorking);
+}
+
+std::vector<ConfigEdit> mend_of(const std::string& name) {
+  const std::string other = uncompressed(name);
+  if (other.empty()) return {};
+  return {{ConfigEdit::Kind::kSet, "optimizer.type", json_quote(other)}};
 }
 
 /// Names are matched as DeepSpeed does, whatever their case.
 Key optimizer_type() {
   Key key{.path = "optimizer.type", .kind = KeyKind::kString};
-  key.missing =
-      "write for example \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 6e-4}}";
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     for (const NamedOptimizer& optimizer : optimizers()) {
       if (edit_distance(node.text, optimizer.name) != 0) continue;  // blind to letter case
@@ -71,9 +89,10 @@ Key optimizer_type() {
       draft.optimizer_type = optimizer.name;
       return;
     }
-    throw_config_error(node.where, "optimizer.type",
-                       fmt::format("{} is refused: {}; {}", json_quote(node.text),
-                                   reason_against(node.text), kWorking));
+    throw_config_error(
+        node.where, "optimizer.type",
+        fmt::format("{} is refused: {}", json_quote(node.text), reason_against(node.text)),
+        mend_of(node.text));
   };
   key.get = [](const Config& c) -> std::string {
     if (c.optimizer.kind == kAdam) return "\"Adam\"";
@@ -111,16 +130,15 @@ Key betas() {
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     const bool pair = node.is(JsonNode::Kind::kArray) && node.items.size() == 2;
     for (std::size_t i = 0; i < 2; ++i) {
-      if (!pair || !node.items[i].is(JsonNode::Kind::kNumber) || node.items[i].number < 0.0 ||
-          node.items[i].number >= 1.0) {
+      const auto beta = pair ? number_meant(node.items[i]) : std::nullopt;
+      if (!beta || !(*beta >= 0.0 && *beta < 1.0)) {
         throw_config_error(
             node.where, "optimizer.params.betas",
             fmt::format("must be two numbers in [0, 1), such as [0.9, 0.95]; found {}",
                         node.dump()));
       }
+      (i == 0 ? draft.config.optimizer.beta1 : draft.config.optimizer.beta2) = *beta;
     }
-    draft.config.optimizer.beta1 = node.items[0].number;
-    draft.config.optimizer.beta2 = node.items[1].number;
   };
   key.get = [](const Config& c) {
     return fmt::format("[{}, {}]", c.optimizer.beta1, c.optimizer.beta2);
@@ -156,25 +174,29 @@ Key for_muon(Key key) {
 }  // namespace
 
 std::vector<Key> optimizer_keys() {
-  return {
+  std::vector<Key> keys = {
       optimizer_type(),
       for_adams(adam_w_mode()),
-      field(
-          "optimizer.params.lr", above(0),
-          [](auto& c) -> auto& { return c.optimizer.learning_rate; }),
-      only_for(betas(), "Adam, AdamW, Lion, Lamb and Muon",
+      auto_is(field(
+                  "optimizer.params.lr", above(0),
+                  [](auto& c) -> auto& { return c.optimizer.learning_rate; }),
+              "5e-5"),
+      only_for(auto_is(betas(), "[0.9, 0.999]"), "Adam, AdamW, Lion, Lamb and Muon",
                any_of({kAdamW, kAdam, kLion, kLamb, kMuon})),
-      only_for(field(
-                   "optimizer.params.eps", above(0),
-                   [](auto& c) -> auto& { return c.optimizer.epsilon; }),
+      only_for(auto_is(field(
+                           "optimizer.params.eps", above(0),
+                           [](auto& c) -> auto& { return c.optimizer.epsilon; }),
+                       "1e-8"),
                "Adam, AdamW, Adagrad, Lamb and Muon",
                any_of({kAdamW, kAdam, kAdagrad, kLamb, kMuon})),
-      field(
-          "optimizer.params.weight_decay", at_least(0),
-          [](auto& c) -> auto& { return c.optimizer.weight_decay; }),
-      only_for(field(
-                   "optimizer.params.bias_correction", {},
-                   [](auto& c) -> auto& { return c.optimizer.bias_correction; }),
+      auto_is(field(
+                  "optimizer.params.weight_decay", at_least(0),
+                  [](auto& c) -> auto& { return c.optimizer.weight_decay; }),
+              "0"),
+      only_for(also_called(field(
+                               "optimizer.params.bias_correction", {},
+                               [](auto& c) -> auto& { return c.optimizer.bias_correction; }),
+                           {"optimizer.params.correct_bias"}),
                "Adam, AdamW and Lamb", any_of({kAdamW, kAdam, kLamb})),
       for_sgd_and_muon(field(
           "optimizer.params.momentum", fraction_below_one(),
@@ -193,12 +215,12 @@ std::vector<Key> optimizer_keys() {
       for_lamb(field(
           "optimizer.params.eps_inside_sqrt", {},
           [](auto& c) -> auto& { return c.optimizer.eps_inside_sqrt; })),
-      for_muon(null_is_default(field(
+      for_muon(field(
           "optimizer.params.muon_lr", above(0),
-          [](auto& c) -> auto& { return c.optimizer.muon_lr; }))),
-      for_muon(null_is_default(field(
+          [](auto& c) -> auto& { return c.optimizer.muon_lr; })),
+      for_muon(field(
           "optimizer.params.adam_lr", above(0),
-          [](auto& c) -> auto& { return c.optimizer.adam_lr; }))),
+          [](auto& c) -> auto& { return c.optimizer.adam_lr; })),
       for_muon(refused("optimizer.params.ns_method", {"\"standard\""},
                        "the Newton-Schulz iteration is done as published: write \"standard\" or "
                        "leave it out (DeepSpeed's \"gram\" rearranges the same sums)")),
@@ -209,17 +231,26 @@ std::vector<Key> optimizer_keys() {
                           "the \"scheduler\" block lowers the learning rate")),
       for_adagrad(refused("optimizer.params.initial_accumulator_value", {"0"},
                           "Adagrad's sums begin at 0")),
-      for_sgd(refused("optimizer.params.maximize", {"false"}, "a loss is made smaller")),
+      refused("optimizer.params.maximize", {"false"}, "a loss is made smaller"),
       refused("optimizer.params.amsgrad", {"false"},
               "AMSGrad is not supported, nor is it by DeepSpeed's fused Adam"),
-      refused("optimizer.params.max_grad_norm", {},
-              "belongs at the top level as \"gradient_clipping\""),
       no_effect("optimizer.legacy_fusion", KeyKind::kBool, "a switch of DeepSpeed's fused kernels"),
       no_effect("zero_allow_untested_optimizer", KeyKind::kBool,
                 "every optimizer works with every stage"),
       no_effect("zero_force_ds_cpu_optimizer", KeyKind::kBool,
                 "it is about optimizers of torch's, of which there are none here"),
   };
+  for (const char* name : {"freeze_step", "cuda_aware", "comm_backend_name", "coeff_beta",
+                           "factor_max", "factor_min", "factor_threshold", "var_freeze_step",
+                           "var_update_scaler", "local_step_scaler", "local_step_clipper"}) {
+    keys.push_back(no_effect(fmt::format("optimizer.params.{}", name), KeyKind::kAny,
+                             "it is of the 1-bit optimizers"));
+  }
+  for (const char* name : {"fused", "foreach", "capturable", "differentiable", "set_grad_none"}) {
+    keys.push_back(no_effect(fmt::format("optimizer.params.{}", name), KeyKind::kAny,
+                             "it says how torch computes the same"));
+  }
+  return keys;
 }
 
 }  // namespace dstrain

@@ -48,7 +48,7 @@ Key partition() {
     const std::vector<std::int64_t>& blocks = c.pipeline.partition;
     return blocks.empty() ? "" : fmt::format("[{}]", fmt::join(blocks, ", "));
   };
-  return null_is_default(auto_is_default(key));
+  return key;
 }
 
 /// With DeepSpeed's two other places for it; there 0 leaves AutoTP off.
@@ -58,7 +58,7 @@ Key tensor_parallel_size() {
                             [](auto& c) -> auto& { return c.tensor_parallel.size; }),
                         {"tensor_parallel.autotp_size", "tensor_parallel.tp.tp_size"});
   key.unset_by = {{"tensor_parallel.autotp_size", "0"}};
-  return null_is_default(key);
+  return key;
 }
 
 Key recomputation_interval() {
@@ -72,9 +72,9 @@ Key recomputation_interval() {
 
 std::vector<Key> parallel_keys() {
   return {
-      null_is_default(auto_is_default(field(
+      field(
           "pipeline.stages", between(1, kMostRanks),
-          [](auto& c) -> auto& { return c.pipeline.stages; }))),
+          [](auto& c) -> auto& { return c.pipeline.stages; }),
       choice(
           "pipeline.schedule",
           std::vector<std::pair<std::string, ScheduleKind>>{

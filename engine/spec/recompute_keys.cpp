@@ -19,18 +19,18 @@ std::vector<Key> recompute_keys() {
   const auto recomputes = [](const Config& c) {
     return c.recompute.granularity != RecomputeGranularity::kNone;
   };
-  const Key layers = null_is_default(auto_is_default(field(
+  const Key layers = field(
       kBlock + "layers", between(1, kMostBlocks),
-      [](auto& c) -> auto& { return c.recompute.layers; })));
+      [](auto& c) -> auto& { return c.recompute.layers; });
   const char* const kPython = "it configures DeepSpeed's Python function for recomputing";
   return {
-      auto_is_default(choice(
+      choice(
           kBlock + "granularity",
           std::vector<std::pair<std::string, RecomputeGranularity>>{
               {"none", RecomputeGranularity::kNone},
               {"selective", RecomputeGranularity::kSelective},
               {"full", RecomputeGranularity::kFull}},
-          [](auto& c) -> auto& { return c.recompute.granularity; })),
+          [](auto& c) -> auto& { return c.recompute.granularity; }),
       only_for(layers, "granularity \"selective\" and \"full\"", recomputes),
       only_for(no_effect(layers.path, layers.kind, "granularity is \"none\": no block recomputes"),
                "granularity \"none\"", [=](const Config& c) { return !recomputes(c); }),

@@ -32,6 +32,8 @@ void resolve_parallel(LoadedConfig& loaded,
                       const BatchConfig& written,
                       int world_size,
                       Origins& origins);
+/// What "auto" means for this machine. Before all others: which keys there are depends on it.
+void resolve_open_precision(LoadedConfig& loaded, const MachineFacts& facts, Origins& origins);
 void resolve_precision(LoadedConfig& loaded, Origins& origins);
 /// Once formats and batch are complete.
 void resolve_fp8(const LoadedConfig& loaded, Origins& origins);

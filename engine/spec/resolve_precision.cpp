@@ -1,5 +1,6 @@
 // Which number formats go together, and what they are where nothing is said.
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -138,7 +139,54 @@ void check_loss_scale(const Config& config, Origins& origins) {
   }
 }
 
+/// Of an open precision the formats that go with another one.
+void drop_other_formats(LoadedConfig& loaded) {
+  Config& config = loaded.config;
+  FormatConfig& formats = config.formats;
+  const DType compute = dtype_of(config.precision);
+  const auto tell = [&](const char* path) {
+    loaded.notices.push_back(
+        fmt::format("no effect: {}: the model computes in {}", path, spelt(compute)));
+  };
+  if (config.precision != Precision::kF16) config.loss_scale = {};
+  if (config.precision != Precision::kBF16) {
+    for (const auto& [path, on] :
+         {std::pair{kMaster, &formats.bf16_master}, {kStates, &formats.bf16_optimizer_states}}) {
+      if (*on) tell(path);
+      *on = false;
+    }
+  }
+  for (const auto& [path, dtype] :
+       {std::pair{kAccumulation, &formats.grad_accum}, {kCommunication, &formats.communication}}) {
+    if (!*dtype || *dtype == DType::kF32 || *dtype == compute) continue;
+    tell(path);
+    *dtype = std::nullopt;
+  }
+}
+
 }  // namespace
+
+void resolve_open_precision(LoadedConfig& loaded, const MachineFacts& facts, Origins& origins) {
+  Config& config = loaded.config;
+  const OpenPrecision open = std::exchange(config.open_precision, {});
+  if (!open.bf16 && !open.f16) return;
+  config.precision = open.bf16 && facts.multiplies_bf16 ? Precision::kBF16
+                     : open.f16 && facts.multiplies_f16 ? Precision::kF16
+                                                        : Precision::kF32;
+  const std::string machine = facts.name.empty() ? "this machine" : facts.name;
+  const char* const format = spelt(dtype_of(config.precision));
+  const std::string why = config.precision == Precision::kF32
+                              ? fmt::format("{} has no units for products in {}", machine,
+                                            open.bf16 && open.f16 ? "bf16 or fp16"
+                                            : open.bf16           ? "bf16"
+                                                                  : "fp16")
+                              : fmt::format("{} has units for products in {}", machine, format);
+  if (open.bf16) origins["bf16.enabled"] = "derived: " + why;
+  if (open.f16) origins["fp16.enabled"] = "derived: " + why;
+  loaded.notices.push_back(fmt::format("precision: {}, since {} ({} is \"auto\")", format, why,
+                                       open.f16 ? "fp16.enabled" : "bf16.enabled"));
+  drop_other_formats(loaded);
+}
 
 void resolve_precision(LoadedConfig& loaded, Origins& origins) {
   constexpr std::int64_t kWhileScaleFalls = 40;  // 2^40: below any scale that could help

@@ -32,20 +32,17 @@ Key scheduler_type() {
       [](auto& c) -> auto& { return c.scheduler.kind; });
 }
 
-Key warmup_max_lr() {
-  Key key = field(
-      "scheduler.params.warmup_max_lr", above(0),
-      [](auto& c) -> auto& { return c.scheduler.warmup_max_lr; });
-  key.auto_rule = AutoRule::kValue;  // the optimizer's lr, also where absent means something else
+/// "auto" is the optimizer's lr, which is known when all keys are read: finish_scheduler().
+Key peak(Key key) {
   const auto set_number = key.set;
-  key.set = [set_number](ConfigDraft& draft, const JsonNode& node) {
+  key.set = [set_number, path = key.path](ConfigDraft& draft, const JsonNode& node) {
     if (node.is_text("auto")) {
-      draft.warmup_max_lr_is_auto = true;
+      draft.automatic.insert(path);
     } else {
       set_number(draft, node);
     }
   };
-  return only_for(null_is_default(key), "WarmupLR and WarmupDecayLR", has_peak);
+  return auto_is_value(key);
 }
 
 template <typename Access>
@@ -70,16 +67,17 @@ Key one_cycle(const char* name, NumberRange range, Access access) {
 
 std::vector<Key> scheduler_keys() {
   const auto steps = between(1, kMostSteps);
-  const auto steps_or_none = between(0, kMostSteps);
+  const auto steps_or_none = between(0, kMostSteps);  // a warm-up lasts two at least, as there
   return {
       scheduler_type(),
-      only_for(auto_is_default(field(
-                   "scheduler.params.total_num_steps", steps,
-                   [](auto& c) -> auto& { return c.scheduler.total_num_steps; })),
-               "WarmupDecayLR and WarmupCosineLR", has_total),
       only_for(field(
-                   "scheduler.params.warmup_num_steps", steps,
-                   [](auto& c) -> auto& { return c.scheduler.warmup_num_steps; }),
+                   "scheduler.params.total_num_steps", steps,
+                   [](auto& c) -> auto& { return c.scheduler.total_num_steps; }),
+               "WarmupDecayLR and WarmupCosineLR", has_total),
+      only_for(auto_is(field(
+                           "scheduler.params.warmup_num_steps", steps_or_none,
+                           [](auto& c) -> auto& { return c.scheduler.warmup_num_steps; }),
+                       "0"),
                "the warm-up schedulers", warms_up),
       only_for(choice(
                    "scheduler.params.warmup_type",
@@ -87,11 +85,15 @@ std::vector<Key> scheduler_keys() {
                                                                    {"linear", WarmupType::kLinear}},
                    [](auto& c) -> auto& { return c.scheduler.warmup_type; }),
                "the warm-up schedulers", warms_up),
-      only_for(auto_is_default(field(
-                   "scheduler.params.warmup_min_lr", at_least(0),
-                   [](auto& c) -> auto& { return c.scheduler.warmup_min_lr; })),
+      only_for(auto_is(field(
+                           "scheduler.params.warmup_min_lr", at_least(0),
+                           [](auto& c) -> auto& { return c.scheduler.warmup_min_lr; }),
+                       "0"),
                "WarmupLR and WarmupDecayLR", has_peak),
-      warmup_max_lr(),
+      only_for(peak(field(
+                   "scheduler.params.warmup_max_lr", above(0),
+                   [](auto& c) -> auto& { return c.scheduler.warmup_max_lr; })),
+               "WarmupLR and WarmupDecayLR", has_peak),
       only_for(field(
                    "scheduler.params.warmup_min_ratio", between(0, 1),
                    [](auto& c) -> auto& { return c.scheduler.warmup_min_ratio; }),
@@ -110,25 +112,26 @@ std::vector<Key> scheduler_keys() {
       range_test(
           "staircase", {}, [](auto& s) -> auto& { return s.staircase; }),
 
-      required(one_cycle(
-                   "cycle_min_lr", at_least(0), [](auto& s) -> auto& { return s.min_lr; }),
+      required(auto_is(one_cycle(
+                           "cycle_min_lr", at_least(0), [](auto& s) -> auto& { return s.min_lr; }),
+                       "0"),
                "write the rate at both ends of the cycle"),
-      required(one_cycle(
-                   "cycle_max_lr", above(0), [](auto& s) -> auto& { return s.max_lr; }),
+      required(peak(one_cycle(
+                   "cycle_max_lr", above(0), [](auto& s) -> auto& { return s.max_lr; })),
                "write the rate at the cycle's peak"),
       one_cycle(
           "decay_lr_rate", at_least(0), [](auto& s) -> auto& { return s.decay_lr_rate; }),
       one_cycle(
           "cycle_first_step_size", steps, [](auto& s) -> auto& { return s.first_step_size; }),
-      null_is_default(one_cycle(
+      one_cycle(
           "cycle_second_step_size", steps_or_none,
-          [](auto& s) -> auto& { return s.second_step_size; })),
+          [](auto& s) -> auto& { return s.second_step_size; }),
       one_cycle(
           "cycle_first_stair_count", steps_or_none,
           [](auto& s) -> auto& { return s.first_stair_count; }),
-      null_is_default(one_cycle(
+      one_cycle(
           "cycle_second_stair_count", steps_or_none,
-          [](auto& s) -> auto& { return s.second_stair_count; })),
+          [](auto& s) -> auto& { return s.second_stair_count; }),
       one_cycle(
           "decay_step_size", steps_or_none, [](auto& s) -> auto& { return s.decay_step_size; }),
       one_cycle(

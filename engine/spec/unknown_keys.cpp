@@ -5,9 +5,11 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "engine/spec/config_keys.h"
 #include "engine/spec/did_you_mean.h"
+#include "engine/spec/foreign_keys.h"
 
 namespace dstrain {
 namespace {
@@ -120,13 +122,22 @@ std::string own_path(const std::string& path) {
   return path;
 }
 
+/// A block may be null or "auto": nothing is said in it.
+bool says_nothing(const JsonNode& node) {
+  return node.is(JsonNode::Kind::kNull) || node.is_text("auto");
+}
+
 class UnknownKeys {
  public:
   UnknownKeys(const JsonNode& root,
               bool allow,
               std::vector<std::string>& notices,
               ConfigProblems& problems)
-      : root_(root), allow_(allow), notices_(notices), problems_(problems) {}
+      : root_(root),
+        is_neox_config_(is_neox_config(root)),
+        allow_(allow),
+        notices_(notices),
+        problems_(problems) {}
 
   void check_block(const JsonNode& node, const std::string& block) {
     for (const JsonMember& member : node.members) {
@@ -135,7 +146,9 @@ class UnknownKeys {
       const bool is_leaf = known_paths().leaves.contains(path);
       if (is_block && member.value.is(JsonNode::Kind::kObject)) {
         check_block(member.value, path);
-      } else if (is_block && !is_leaf && !member.value.is(JsonNode::Kind::kNull)) {
+      } else if (!is_block && !is_leaf && is_foreign(block, member.key)) {
+        continue;
+      } else if (is_block && !is_leaf && !says_nothing(member.value)) {
         if (problems_.spoil(path)) continue;
         problems_.add({.where = member.value.where,
                        .path = path,
@@ -147,7 +160,29 @@ class UnknownKeys {
     }
   }
 
+  /// Of what is in no table and yet no slip.
+  void tell_foreign() const {
+    if (!comments_.empty()) {
+      notices_.push_back(fmt::format("no effect: {}: comments", fmt::join(comments_, ", ")));
+    }
+    if (!neox_arguments_.empty()) {
+      notices_.push_back(fmt::format("no effect: {}: GPT-NeoX's Python reads them, not DeepSpeed",
+                                     fmt::join(neox_arguments_, ", ")));
+    }
+  }
+
  private:
+  bool is_foreign(const std::string& block, const std::string& name) {
+    if (is_neox_config_ && block.empty() && is_neox_key(name)) {
+      neox_arguments_.push_back(name);
+    } else if (is_comment_key(name)) {
+      comments_.push_back(join(block, name));
+    } else {
+      return false;
+    }
+    return true;
+  }
+
   void add_unknown(const JsonMember& member, const std::string& block) {
     const std::string path = join(block, member.key);
     const KeySuggestion meant = suggest_key(block, member.key);
@@ -177,6 +212,9 @@ class UnknownKeys {
   }
 
   const JsonNode& root_;
+  bool is_neox_config_;
+  std::vector<std::string> comments_;
+  std::vector<std::string> neox_arguments_;
   bool allow_;
   std::vector<std::string>& notices_;
   ConfigProblems& problems_;
@@ -218,7 +256,9 @@ void check_known_keys(const JsonNode& root,
                       bool allow,
                       std::vector<std::string>& notices,
                       ConfigProblems& problems) {
-  UnknownKeys(root, allow, notices, problems).check_block(root, "");
+  UnknownKeys keys(root, allow, notices, problems);
+  keys.check_block(root, "");
+  keys.tell_foreign();
 }
 
 }  // namespace dstrain

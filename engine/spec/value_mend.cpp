@@ -25,12 +25,7 @@ std::optional<JsonNode> without_quotes(const JsonNode& node) {
 }
 
 JsonNode number_node(double value, const std::string& where) {
-  JsonNode node = json_node(JsonNode::Kind::kNumber);
-  node.number = value;
-  constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
-  if (std::trunc(value) == value && std::abs(value) <= kLargestExactInteger) {
-    node.integer = static_cast<std::int64_t>(value);
-  }
+  JsonNode node = json_number(value);
   node.where = where;
   return node;
 }

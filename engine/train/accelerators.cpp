@@ -61,13 +61,13 @@ std::optional<std::int64_t> parse_bytes(const std::string& text) {
 const std::vector<Accelerator>& accelerators() {
   // Memory: what nvidia-smi prints as the total. Rates: the makers' data sheets, without sparsity.
   static const std::vector<Accelerator> all = {
-      {"T4", 15360 * kMiB, 65 * kTera, 16 * kGiga},
-      {"V100-16GB", 16160 * kMiB, 125 * kTera, 150 * kGiga},
+      {"T4", 15360 * kMiB, 65 * kTera, 16 * kGiga, false},
+      {"V100-16GB", 16160 * kMiB, 125 * kTera, 150 * kGiga, false},
       {"A10", 23028 * kMiB, 125 * kTera, 32 * kGiga},
       {"L4", 23034 * kMiB, 121 * kTera, 32 * kGiga},
       {"RTX-4090", 24564 * kMiB, 165 * kTera, 32 * kGiga},
       {"RTX-3090", 24576 * kMiB, 71 * kTera, 32 * kGiga},
-      {"V100-32GB", 32510 * kMiB, 125 * kTera, 150 * kGiga},
+      {"V100-32GB", 32510 * kMiB, 125 * kTera, 150 * kGiga, false},
       {"RTX-5090", 32607 * kMiB, 210 * kTera, 64 * kGiga},
       {"A100-40GB", 40536 * kMiB, 312 * kTera, 300 * kGiga},
       {"L40S", 46068 * kMiB, 362 * kTera, 32 * kGiga},

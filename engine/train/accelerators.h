@@ -15,6 +15,7 @@ struct Accelerator {
   std::int64_t memory_bytes = 0;  ///< as its driver reports it, which is less than the name says
   double flops = 0.0;             ///< dense 16-bit matrix products with f32 sums, a second
   double link_bytes = 0.0;        ///< to the others of its machine, a second, each way
+  bool multiplies_bf16 = true;    ///< compute capability 8.0 and later
 };
 
 /// In the order of their memory.

@@ -36,6 +36,9 @@ TrainResult run_training(const LoadedConfig& config,
     for (const std::string& notice : config.notices) {
       spdlog::info("{}", notice);
     }
+    for (const std::string& warning : config.warnings) {
+      spdlog::warn("{}", warning);
+    }
   }
   Trainer trainer(config, engine, options,
                   total_bytes(on_cpu ? cpu_library_overhead(config.config, plan, threads)

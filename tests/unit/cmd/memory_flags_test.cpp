@@ -25,7 +25,8 @@ EstimateFlags parsed(Strings arguments) {
 }
 
 Config resolved(const Strings& arguments, int ranks) {
-  return load_and_resolve(parsed(arguments), ranks).config;
+  const EstimateFlags flags = parsed(arguments);
+  return load_and_resolve(flags, to_overrides(flags), ranks).config;
 }
 
 std::string error_of(const Strings& arguments, int ranks = 1) {
@@ -162,7 +163,7 @@ TEST_CASE("the flags say of a model's folder what its stand-ins would", "[cmd][m
   const EstimateFlags flags =
       parsed({folder.path(), "--micro-batch", "3", "--sequence-length", "4096", "--precision",
               "fp32", "--optimizer", "Lion", "--pipeline", "2", "--accumulation", "8"});
-  const LoadedConfig loaded = load_and_resolve(flags, 4);
+  const LoadedConfig loaded = load_and_resolve(flags, to_overrides(flags), 4);
   CHECK(loaded.config.batch == BatchConfig{48, 3, 8});
   CHECK(loaded.config.data.sequence_length == 4096);
   CHECK(loaded.config.precision == Precision::kF32);
@@ -186,6 +187,18 @@ TEST_CASE("hosts are counted, not contacted", "[cmd][memory]") {
         48);
   CHECK(shape({kQuickstart, "--hostfile", "hostfiles/48-hosts.example", "--num_nodes", "1",
                "--num_gpus", "4"}) == "node1:4 ");
+}
+
+TEST_CASE("ranks are handed the flags by which the config was read", "[cmd]") {
+  const RunFlags flags{.config = "run.json",
+                       .overrides = {"training.steps=3"},
+                       .allow_unknown_keys = true,
+                       .allow_tokenizer_mismatch = true,
+                       .ignore_offload = true};
+  CHECK(to_arguments(flags) == Strings{"--set=training.steps=3", "--allow-unknown-keys",
+                                       "--allow-tokenizer-mismatch", "--ignore-offload", "--",
+                                       "run.json"});
+  CHECK(to_arguments({.config = "run.json"}) == Strings{"--", "run.json"});
 }
 
 }  // namespace dstrain

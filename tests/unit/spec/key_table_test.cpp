@@ -156,6 +156,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.eval_interval", {"5"}},
       {"training.eval_batches", {"3"}},
       {"training.device", {"cpu"}},
+      {"training.threads", {"3"}},
       {"training.tf32", {"true"}},
       {"training.attention", {"auto"}},
       {"training.matmul_algorithms", {"elsewhere"}},
@@ -218,6 +219,14 @@ TEST_CASE("no path of the table means two things at once", "[spec][keys]") {
   for (const auto optimizer : {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
                                OptimizerKind::kLion, OptimizerKind::kLamb, OptimizerKind::kMuon}) {
     configs.emplace_back().optimizer.kind = optimizer;
+  }
+  for (const auto open : {OpenPrecision{.bf16 = true}, OpenPrecision{.f16 = true},
+                          OpenPrecision{.bf16 = true, .f16 = true}}) {
+    for (const int stage : {0, 1}) {
+      Config& config = configs.emplace_back();
+      config.open_precision = open;
+      config.zero.stage = stage;
+    }
   }
   for (const auto precision : {Precision::kF32, Precision::kBF16, Precision::kF16}) {
     for (const int stage : {0, 1, 2, 3}) {

@@ -147,7 +147,7 @@ TEST_CASE("GPT-2 is accepted under the common names too", "[spec][model]") {
   CHECK(m.hidden_size == 32);
   CHECK(m.max_positions == 64);
   CHECK_THAT(
-      model_error(R"({"model_type": "gpt2", "vocab_size": 256, "hidden_size": 32, "n_embd": 32,
+      model_error(R"({"model_type": "gpt2", "vocab_size": 256, "hidden_size": 32, "n_embd": 64,
       "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64})"),
       Catch::Contains("given twice"));
 }

@@ -142,8 +142,8 @@ TEST_CASE("an optimizer that is not here is refused with those that are", "[spec
       "; write \"AdamW\", \"Adam\", \"SGD\", \"Adagrad\", \"Lion\", \"Lamb\" or \"Muon\"";
   for (const char* type : {"OneBitAdam", "zerooneadam", "OneBitLamb"}) {
     CHECK_THAT(error_of(type), Contains("is refused: 1-bit optimizers, which compress what the "
-                                        "ranks exchange, are not in dstrain" +
-                                        working));
+                                        "ranks exchange, are not in dstrain; ") &&
+                                   Catch::EndsWith(" trains without the compression"));
   }
   for (const char* type : {"MuAdam", "muadamw", "MuSGD"}) {
     CHECK_THAT(error_of(type), Contains("is refused: the optimizers of the mup package need"));
@@ -155,8 +155,6 @@ TEST_CASE("an optimizer that is not here is refused with those that are", "[spec
 }
 
 TEST_CASE("what no optimizer here does is refused with the reason", "[spec][optimizer]") {
-  CHECK_THAT(error_of("Adam", R"({"max_grad_norm": 1.0})"),
-             Contains("belongs at the top level as \"gradient_clipping\""));
   CHECK_THAT(error_of("Adam", R"({"amsgrad": true})"), Contains("AMSGrad is not supported"));
   CHECK_THAT(
       error_of("Muon", R"({"ns_method": "gram"})"),

@@ -53,7 +53,7 @@ TEST_CASE("DeepSpeed's names of the tensor-parallel size mean the same", "[spec]
   CHECK(size_of_tiny("tensor_parallel.tp.tp_size=4") == 4);
   CHECK(size_of_tiny("tensor_parallel.autotp_size=0") == 1);
   CHECK(size_of_tiny(R"(tensor_parallel={"autotp_size": 0, "tp": {"tp_size": 2}})") == 2);
-  CHECK_THAT(error_of_tiny({R"(tensor_parallel={"size": 2, "autotp_size": 2})"}),
+  CHECK_THAT(error_of_tiny({R"(tensor_parallel={"size": 2, "autotp_size": 4})"}),
              Contains("tensor_parallel.autotp_size: given twice; tensor_parallel.size at"));
   for (const char* set : {"tensor_parallel.size=0", "tensor_parallel.tp.tp_size=0",
                           "tensor_parallel.autotp_size=-1"}) {
@@ -90,8 +90,8 @@ TEST_CASE("other values of the parallel blocks are refused with what is expected
   CHECK_THAT(error_of_tiny({"pipeline.schedule=1F1B"}),
              Contains("must be \"1f1b\", \"gpipe\" or \"interleaved\", found the string \"1F1B\"; "
                       "did you mean \"1f1b\"?"));
-  CHECK_THAT(error_of_tiny({"tensor_parallel.sequence_parallel=1"}),
-             Contains("must be true or false, found 1"));
+  CHECK_THAT(error_of_tiny({"tensor_parallel.sequence_parallel=2"}),
+             Contains("must be true or false, found 2"));
   CHECK_THAT(
       error_of_tiny({"sequence_parallel_size=2"}),
       Contains("2 is refused: DeepSpeed-Ulysses, where ranks share a sequence and its heads, "

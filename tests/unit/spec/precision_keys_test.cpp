@@ -56,8 +56,7 @@ TEST_CASE("a loss scale out of DeepSpeed's ranges is refused", "[spec][precision
   CHECK_THAT(error("fp16.loss_scale=1e40"), Contains("must be a number in [0, 1.7014"));
   CHECK_THAT(error("fp16.initial_scale_power=128"), Contains("an integer in [0, 127], found 128"));
   CHECK_THAT(error("fp16.loss_scale_window=0"), Contains("of at least 1, found 0"));
-  CHECK_THAT(error("fp16.min_loss_scale=0"), Contains("of at least 1, found 0"));
-  CHECK_THAT(error("fp16.min_loss_scale=1.5"), Contains("must be an integer"));
+  CHECK_THAT(error("fp16.min_loss_scale=0"), Contains("greater than 0, found 0"));
   CHECK_THAT(error_of_tiny({kF16, "zero_optimization.stage=1", "fp16.hysteresis=0"}),
              Contains("of at least 1, found 0"));
   CHECK_THAT(error_of({kF16, "fp16.initial_scale_power=2", "fp16.min_loss_scale=8"}),

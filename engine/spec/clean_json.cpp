@@ -1,6 +1,7 @@
-#include "engine/spec/json_comments.h"
+#include "engine/spec/clean_json.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace dstrain {
 namespace {
@@ -18,6 +19,29 @@ void blank(std::string& text, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) {
     if (text[i] != '\n' && text[i] != '\r') text[i] = ' ';
   }
+}
+
+struct NamedNumber {
+  std::string_view name;
+  double value;
+};
+
+/// The name that begins at `start` and is no part of a longer word, or nullptr.
+const NamedNumber* number_named_at(std::string_view text, std::size_t start) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  static constexpr NamedNumber kNumbers[] = {{"Infinity", kInfinity},
+                                             {"-Infinity", -kInfinity},
+                                             {"NaN", std::numeric_limits<double>::quiet_NaN()}};
+  constexpr std::string_view kAround = " \t\r\n,:[]{}";
+  if (start > 0 && kAround.find(text[start - 1]) == std::string_view::npos) return nullptr;
+  for (const NamedNumber& number : kNumbers) {
+    const std::size_t end = start + number.name.size();
+    if (text.substr(start).starts_with(number.name) &&
+        (end == text.size() || kAround.find(text[end]) != std::string_view::npos)) {
+      return &number;
+    }
+  }
+  return nullptr;
 }
 
 void blank_trailing_commas(std::string& text) {
@@ -41,8 +65,8 @@ void blank_trailing_commas(std::string& text) {
 
 }  // namespace
 
-CommentFree blank_comments(std::string_view text) {
-  CommentFree result{.text = std::string(text), .unclosed_comment = std::nullopt};
+CleanJson clean_json(std::string_view text) {
+  CleanJson result{.text = std::string(text)};
   std::string& clean = result.text;
   if (text.starts_with("\xEF\xBB\xBF")) blank(clean, 0, 3);
   for (std::size_t i = 0; i < text.size();) {
@@ -61,6 +85,11 @@ CommentFree blank_comments(std::string_view text) {
       }
       blank(clean, i, close + 2);
       i = close + 2;
+    } else if (const auto* number = number_named_at(text, i); number != nullptr) {
+      clean[i] = '0';
+      blank(clean, i + 1, i + number->name.size());
+      result.named_numbers[i] = number->value;
+      i += number->name.size();
     } else {
       ++i;
     }
