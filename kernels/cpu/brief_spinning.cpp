@@ -10,10 +10,10 @@
 namespace dstrain {
 namespace {
 
-/// Looks, each with a pause instruction: 28 µs on a Zen 5, about 60 on a Xeon. Longer than threads
-/// of a calm step wait for one another, so that it keeps its speed; a tenth of that time already
-/// costs none there, but sleeping at once costs a tiny model a third. Shorter than a turn on a core
-/// by a factor of a hundred.
+/// Looks, each with a pause instruction: 28 µs together on a Zen 5, about 60 on a Xeon. To sleep at
+/// once costs a tiny model a third of its speed on a calm machine; a third of these looks, and a
+/// tenth, brought quickstart's model to three quarters of its fair share on a busy one, ten times
+/// as many cost a tiny one most of what these leave it.
 constexpr const char* kLooks = "1000";
 
 }  // namespace

@@ -3,8 +3,10 @@
 //
 // OpenMP's own way is to look for milliseconds. Where every thread has a core to itself that is as
 // good; on a machine that others use as well, a thread burns its turn on its core while it waits
-// for one that has none: a rank of two threads beside four busy processes did a tenth of its
-// share, one with a tiny model a thousandth (scripts/bench_threads).
+// for one that has none: beside four busy processes on two cores, a rank of two threads came to
+// less than half of its share with quickstart's model, to as little as a 250th with a tiny one. So
+// it comes to nine tenths and to about half, and is as fast as before where it is alone
+// (scripts/bench_threads).
 //
 // The library reads how long from the environment when it is loaded, before main(), and cannot be
 // told later: hence a process that computes starts itself again. Those that only start others set
