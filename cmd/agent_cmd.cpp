@@ -15,19 +15,15 @@
 #include <asio.hpp>
 #include <fmt/format.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "cmd/build_id.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
-#include "cmd/host_gpus.h"
 #include "cmd/job_secret.h"
 #include "cmd/logging.h"
+#include "cmd/own_agent.h"
 #include "cmd/rank_env.h"
 #include "engine/spec/config_error.h"
-#include "kernels/core/usable_cores.h"
-#include "kernels/cpu/memory_info.h"
 #include "launcher/agent.h"
 #include "launcher/agent_dial.h"
 #include "launcher/errors.h"
@@ -52,14 +48,6 @@ std::string address_of_login() {
   if (!address.empty()) return address;
   const std::vector<std::string> own = launcher::own_addresses();
   return own.empty() ? "" : own.front();
-}
-
-std::string address_of_socket(int socket) {
-  asio::ip::tcp::endpoint endpoint;
-  auto size = static_cast<socklen_t>(endpoint.capacity());
-  if (getsockname(socket, endpoint.data(), &size) != 0) return {};
-  endpoint.resize(size);
-  return endpoint.address().to_string();
 }
 
 Channel standard_channel() {
@@ -106,17 +94,9 @@ int serve(const std::string& connect) {
   // that it is gone, unless something else holds that open.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   asio::io_context loop;
-  const UsableCores cores = usable_cores();
   Channel channel = connect.empty() ? standard_channel() : dialled_channel(loop, connect);
   launcher::Agent agent(loop, std::move(channel.in), std::move(channel.out),
-                        {.version = own_version(),
-                         .build_id = own_build_id(),
-                         .address = std::move(channel.address),
-                         .cores = cores.ids,
-                         .num_usable_cores = cores.count(),
-                         .available_memory_bytes = read_memory_info().available_bytes,
-                         .hash_file = hash_of_file,
-                         .look_at_gpus = gpus_here});
+                        own_agent_options(std::move(channel.address)));
   return agent.run() ? kExitSuccess : kExitPeerLost;
 }
 

@@ -1,6 +1,6 @@
 // AgentStarter: one way to get an agent of dstrain running on other hosts: over SSH by this program
-// (ssh_agents.h), by OpenSSH's (openssh_agents.h), by whichever can (ssh_fallback.h), or by srun
-// (slurm_agents.h). The fleet greets what was started.
+// (ssh_agents.h), by OpenSSH's (openssh_agents.h), by whichever can (ssh_fallback.h), by srun
+// (slurm_agents.h), or by hand (node_gathering.h). The fleet greets what was started.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +41,10 @@ class AgentStarter {
   virtual void install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) = 0;
   /// Of dstrain on that host.
   [[nodiscard]] virtual std::string path_on(const std::string& host) const = 0;
+  /// Whether the host is the machine that the launcher runs on, where it needs no starter.
+  [[nodiscard]] virtual bool is_own(const std::string& host) const;
+  /// Whether ranks on other hosts have variables of their user's own, as those here do.
+  [[nodiscard]] virtual bool has_own_environment() const { return false; }
 };
 
 }  // namespace dstrain

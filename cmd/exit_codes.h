@@ -18,7 +18,7 @@ enum ExitCode : int {
   kExitNumerical = 7,   ///< loss or gradients not finite
   kExitHang = 8,        ///< the job stood still, or a collective passed its deadline
   kExitNoProgress = 9,  ///< restarts without progress
-  kExitPeerLost = 14,  ///< of a rank only, never of `launch`: a peer was lost; that one is to blame
+  kExitPeerLost = 14,   ///< a peer was lost, the one to blame: of a rank, or of a node not leading
   kExitSignalBase = 128,  ///< 128 + n: ended by signal n; 129, 130 and 143: interrupted, orderly
 };
 

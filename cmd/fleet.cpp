@@ -12,11 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "cmd/build_id.h"
-#include "cmd/openssh_agents.h"
 #include "cmd/run_until.h"
-#include "cmd/slurm_agents.h"
-#include "cmd/ssh_agents.h"
-#include "cmd/ssh_fallback.h"
 #include "launcher/errors.h"
 #include "launcher/host_probe.h"
 #include "launcher/local_host.h"
@@ -30,20 +26,6 @@ using launcher::Host;
 using launcher::HostFailure;
 
 constexpr std::chrono::seconds kDismissPatience{10};
-
-std::unique_ptr<AgentStarter> make_starter(asio::io_context& loop, const FleetOptions& options) {
-  switch (options.launcher) {
-    case HostLauncher::kSlurm:
-      return std::make_unique<SlurmAgents>(loop, options);
-    case HostLauncher::kLibssh2:
-      return std::make_unique<SshAgents>(loop, options);
-    case HostLauncher::kOpenssh:
-      return std::make_unique<OpensshAgents>(loop, options);
-    case HostLauncher::kSsh:
-      break;
-  }
-  return std::make_unique<SshFallback>(loop, options);
-}
 
 }  // namespace
 
@@ -66,12 +48,16 @@ struct Fleet::Member {
   }
 };
 
-Fleet::Fleet(asio::io_context& loop, const FleetOptions& options)
+bool AgentStarter::is_own(const std::string& host) const {
+  return launcher::is_this_machine(host);
+}
+
+Fleet::Fleet(asio::io_context& loop, std::unique_ptr<AgentStarter> starter, MayInstall may_install)
     : loop_(loop),
-      may_install_(options.copy_binary),
+      may_install_(may_install == MayInstall::kYes),
       own_path_(std::filesystem::read_symlink("/proc/self/exe")),
       own_build_(own_build_id()),
-      starter_(make_starter(loop, options)) {}
+      starter_(std::move(starter)) {}
 
 Fleet::~Fleet() {
   dismiss();
@@ -109,7 +95,7 @@ std::vector<HostFailure> Fleet::connect(const std::vector<Host>& hosts) {
 }
 
 Fleet::Member* Fleet::find(const std::string& host) const {
-  const bool is_own = launcher::is_this_machine(host);
+  const bool is_own = starter_->is_own(host);
   const auto known =
       std::find_if(members_.begin(), members_.end(), [&](const std::unique_ptr<Member>& member) {
         return is_own ? member->is_own : member->name == host;
@@ -121,7 +107,7 @@ Fleet::Member& Fleet::member_of(const std::string& host) {
   if (Member* known = find(host)) return *known;
   members_.push_back(std::make_unique<Member>());
   members_.back()->name = host;
-  members_.back()->is_own = launcher::is_this_machine(host);
+  members_.back()->is_own = starter_->is_own(host);
   return *members_.back();
 }
 
@@ -275,7 +261,8 @@ void Fleet::dismiss() {
     if (member->is_serving()) agents.push_back(member->agent.get());
   }
   if (agents.empty()) return;
-  for (const std::string& name : launcher::dismiss_agents(loop_, agents, kDismissPatience)) {
+  for (const std::string& name :
+       launcher::dismiss_agents(loop_, agents, kDismissPatience, farewell_)) {
     spdlog::warn("{}: its agent has not ended {} s after it was told to", name,
                  kDismissPatience.count());
   }

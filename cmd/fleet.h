@@ -1,7 +1,7 @@
 // Fleet: the hosts of a run as `dstrain launch` reaches them: an agent on each, which the launcher
-// talks to, started over SSH or by Slurm; on this machine an agent as well where other hosts take
-// part, so that there is one way of everything. A run on this machine alone has no fleet: its ranks
-// are children of the launcher.
+// talks to, started over SSH, by Slurm or by hand; on this machine an agent as well where other
+// hosts take part, so that there is one way of everything. A run on this machine alone has no
+// fleet: its ranks are children of the launcher.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@
 #include <asio.hpp>
 
 #include "cmd/agent_starter.h"
-#include "cmd/fleet_options.h"
 #include "launcher/agent_host.h"
+#include "launcher/agent_protocol.h"
 #include "launcher/agent_spawner.h"
 #include "launcher/host_failure.h"
 #include "launcher/hostfile.h"
@@ -28,7 +28,9 @@ bool has_other_machines(const std::vector<launcher::Host>& hosts);
 
 class Fleet {
  public:
-  Fleet(asio::io_context& loop, const FleetOptions& options);
+  /// `may_install`: the starter may send this build to hosts that lack it.
+  enum class MayInstall : std::uint8_t { kNo, kYes };
+  Fleet(asio::io_context& loop, std::unique_ptr<AgentStarter> starter, MayInstall may_install);
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
   /// Dismisses the agents.
@@ -58,6 +60,11 @@ class Fleet {
                                         std::chrono::milliseconds patience = std::chrono::seconds{
                                             20});
 
+  [[nodiscard]] bool is_own(const std::string& host) const { return starter_->is_own(host); }
+  [[nodiscard]] bool has_own_environment() const { return starter_->has_own_environment(); }
+
+  /// What the agents are told when they are dismissed: how the run ended.
+  void set_farewell(launcher::Bye farewell) { farewell_ = std::move(farewell); }
   /// The agents end, and what they still run; waits for them a little. Names those that did not.
   void dismiss();
 
@@ -79,6 +86,7 @@ class Fleet {
   const std::string own_path_;
   const std::string own_build_;
   const std::unique_ptr<AgentStarter> starter_;
+  launcher::Bye farewell_;
   /// In the order in which they were first asked for.
   std::vector<std::unique_ptr<Member>> members_;
 };

@@ -4,13 +4,40 @@
 
 #include <fmt/format.h>
 
+#include "cmd/openssh_agents.h"
+#include "cmd/slurm_agents.h"
+#include "cmd/ssh_agents.h"
+#include "cmd/ssh_fallback.h"
 #include "launcher/errors.h"
-#include "launcher/local_host.h"
 
 namespace dstrain {
 
+namespace {
+
+std::unique_ptr<AgentStarter> make_starter(asio::io_context& loop, const FleetOptions& options) {
+  switch (options.launcher) {
+    case HostLauncher::kSlurm:
+      return std::make_unique<SlurmAgents>(loop, options);
+    case HostLauncher::kLibssh2:
+      return std::make_unique<SshAgents>(loop, options);
+    case HostLauncher::kOpenssh:
+      return std::make_unique<OpensshAgents>(loop, options);
+    case HostLauncher::kSsh:
+      break;
+  }
+  return std::make_unique<SshFallback>(loop, options);
+}
+
+}  // namespace
+
 FleetAccess::FleetAccess(const FleetOptions& options, MasterWish wish)
-    : wish_(std::move(wish)), fleet_(loop_, options) {}
+    : wish_(std::move(wish)),
+      fleet_(loop_,
+             make_starter(loop_, options),
+             options.copy_binary ? Fleet::MayInstall::kYes : Fleet::MayInstall::kNo) {}
+
+FleetAccess::FleetAccess(const MakeStarter& make_starter, MasterWish wish)
+    : wish_(std::move(wish)), fleet_(loop_, make_starter(loop_), Fleet::MayInstall::kNo) {}
 
 std::map<std::string, std::string> FleetAccess::find_silent(
     const std::vector<launcher::Host>& hosts) {
@@ -39,11 +66,11 @@ Master FleetAccess::choose_master(const std::vector<launcher::Host>& hosts) {
 
 Machine FleetAccess::machine_of(const std::string& host) const {
   const launcher::AgentHello& hello = fleet_.agent_of(host).hello();
-  const bool is_own = launcher::is_this_machine(host);
+  const bool is_own = fleet_.is_own(host);
   return {.id = is_own ? "" : host,
           .cores = hello.cores,
           .num_usable_cores = hello.num_usable_cores,
-          .inherits_environment = is_own};
+          .inherits_environment = is_own || fleet_.has_own_environment()};
 }
 
 launcher::Spawner& FleetAccess::spawner_for(const std::vector<launcher::Host>& hosts) {

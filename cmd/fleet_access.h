@@ -1,12 +1,15 @@
-// FleetAccess: a run over hosts that are reached by SSH, this machine perhaps among them.
+// FleetAccess: a run over several hosts, this machine perhaps among them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cmd/fleet.h"
+#include "cmd/fleet_options.h"
 #include "cmd/host_access.h"
 #include "cmd/master_place.h"
 
@@ -14,7 +17,11 @@ namespace dstrain {
 
 class FleetAccess final : public HostAccess {
  public:
+  /// Hosts that are reached as the options say.
   FleetAccess(const FleetOptions& options, MasterWish wish);
+  /// Hosts whose agents come by themselves: the function makes what waits for them.
+  using MakeStarter = std::function<std::unique_ptr<AgentStarter>(asio::io_context& loop)>;
+  FleetAccess(const MakeStarter& make_starter, MasterWish wish);
 
   [[nodiscard]] Fleet& fleet() { return fleet_; }
   [[nodiscard]] const MasterWish& wish() const { return wish_; }

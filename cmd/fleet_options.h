@@ -21,7 +21,8 @@ struct FleetOptions {
   std::uint16_t ssh_port = 0;  ///< 0: the hostfile's, the SSH configuration's, 22
   std::string ssh_config{};    ///< empty: the user's and the system's
   std::chrono::seconds connect_timeout{20};
-  std::string agent_path{};  ///< of dstrain on the hosts; empty: where it is here
+  bool has_connect_timeout = false;  ///< somebody gave it
+  std::string agent_path{};          ///< of dstrain on the hosts; empty: where it is here
   bool copy_binary = false;
   std::string interface {};  ///< that agents which connect back come in by; empty: any
 };

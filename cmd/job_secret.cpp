@@ -1,14 +1,22 @@
 #include "cmd/job_secret.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "cmd/rank_env.h"
 #include "engine/comm/keyed_hash.h"
+#include "launcher/errors.h"
+#include "launcher/file_descriptor.h"
 
 namespace dstrain {
 
@@ -21,6 +29,44 @@ std::string make_job_secret() {
   for (const unsigned char byte : bytes)
     secret += fmt::format("{:02x}", byte);
   return secret;
+}
+
+std::string read_job_token(const std::string& file) {
+  using launcher::UsageError;
+  constexpr const char* kHowTo =
+      "(umask 077; head -c 32 /dev/urandom | base64 > FILE) makes one, for --token-file FILE on "
+      "every node";
+  constexpr std::size_t kShortest = 16;
+  std::string token = process_environment(kTokenVariable).value_or("");
+  if (!file.empty()) {
+    const launcher::FileDescriptor opened(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat facts {};
+    if (!opened || fstat(opened.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
+      throw UsageError(fmt::format("--token-file {}: {}; {}", file,
+                                   opened ? "it is no file" : std::strerror(errno), kHowTo));
+    }
+    if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+      throw UsageError(
+          fmt::format("--token-file {}: others may read or write it; chmod 600 {}", file, file));
+    }
+    std::array<char, 4096> bytes{};
+    const ssize_t size = read(opened.get(), bytes.data(), bytes.size());
+    token.assign(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  } else if (token.empty()) {
+    throw UsageError(
+        fmt::format("nodes that are started by hand need a token that they share, from "
+                    "--token-file or {}: {}",
+                    kTokenVariable, kHowTo));
+  }
+  constexpr const char* kSpaces = " \t\r\n";
+  const std::size_t begin = std::min(token.find_first_not_of(kSpaces), token.size());
+  token = token.substr(begin, token.find_last_not_of(kSpaces) + 1 - begin);
+  if (token.size() < kShortest) {
+    throw UsageError(fmt::format("{}: a token of {} bytes keeps nobody out, {} at least do; {}",
+                                 file.empty() ? kTokenVariable : "--token-file " + file,
+                                 token.size(), kShortest, kHowTo));
+  }
+  return token;
 }
 
 launcher::KeyedHash hash_under(std::string secret) {

@@ -13,6 +13,11 @@ constexpr const char* kAgentSecretVariable = "DSTRAIN_AGENT_SECRET";
 
 /// 32 random bytes in hexadecimal.
 std::string make_job_secret();
+/// The token that nodes started by hand share: the file's content without white space around it, or
+/// where no file is named that of DSTRAIN_TOKEN. Throws launcher::UsageError where there is none,
+/// where it is too short to keep strangers out, or where others may read the file; each says how to
+/// make one.
+std::string read_job_token(const std::string& file);
 /// HMAC-SHA-256 under it.
 launcher::KeyedHash hash_under(std::string secret);
 

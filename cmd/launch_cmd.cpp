@@ -13,6 +13,7 @@
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
 #include "cmd/fleet_access.h"
+#include "cmd/launch_by_hand.h"
 #include "cmd/launch_check.h"
 #include "cmd/launch_flags.h"
 #include "cmd/launch_layout.h"
@@ -37,16 +38,27 @@ std::optional<std::string> variable_here(const std::string& name) {
   return process_environment(name.c_str());
 }
 
-std::vector<Host> choose_hosts(const LaunchFlags& flags) {
-  std::string path = flags.hostfile;
+/// DeepSpeed's where there is one and none is named; empty: there is none.
+std::string find_hostfile(const LaunchFlags& flags) {
+  if (!flags.hostfile.empty() || flags.fleet.launcher == HostLauncher::kSlurm ||
+      flags.peer.standalone || !std::filesystem::exists(kDefaultHostfile)) {
+    return flags.hostfile;
+  }
+  spdlog::info("hostfile={}", kDefaultHostfile);
+  return kDefaultHostfile;
+}
+
+/// Nodes that are started by hand need no hostfile: each knows itself.
+std::vector<Host> choose_hosts(const LaunchFlags& flags, bool by_hand) {
+  const std::string& path = flags.hostfile;
   if (path.empty() && flags.fleet.launcher == HostLauncher::kSlurm) {
     return launcher::filter_hosts(launcher::hosts_of_slurm_allocation(variable_here), flags.filter);
   }
-  if (path.empty() && !flags.peer.standalone && std::filesystem::exists(kDefaultHostfile)) {
-    path = kDefaultHostfile;
-    spdlog::info("hostfile={}", path);
+  if (path.empty()) {
+    launcher::HostFilter filter = flags.filter;
+    if (by_hand) filter.num_nodes.reset();
+    return launcher::hosts_without_hostfile(filter);
   }
-  if (path.empty()) return launcher::hosts_without_hostfile(flags.filter);
   launcher::Hostfile file = launcher::read_hostfile(path);
   for (const std::string& warning : file.warnings)
     spdlog::warn("{}", warning);
@@ -92,28 +104,62 @@ void set_up_launch_logging(const LaunchFlags& flags) {
   if (flags.quiet) spdlog::set_level(spdlog::level::err);
 }
 
+/// The config as the flags and these hosts have it; said where a flag asks for no more.
+struct Prepared {
+  LoadedConfig config;
+  bool is_all = false;  ///< nothing else was asked for
+};
+
+Prepared prepare(const LaunchFlags& flags, const std::vector<Host>& hosts) {
+  Prepared prepared{.config = load_and_resolve(flags.run, count_ranks(hosts))};
+  if (flags.print_config) {
+    fmt::print("{}", describe_origins(prepared.config));
+    prepared.is_all = true;
+    return prepared;
+  }
+  check_environment(flags.environment);
+  if (const auto warning = describe_split_groups(prepared.config.config, hosts)) {
+    spdlog::warn("{}", *warning);
+  }
+  prepared.is_all = !check_start(flags, prepared.config) && !flags.check;
+  if (flags.check) show_plan(flags, prepared.config, hosts);
+  return prepared;
+}
+
+/// What node 0 does once all nodes that were started by hand have come.
+int lead_nodes(const LaunchFlags& flags, const std::vector<Host>& all_hosts, FleetAccess& access) {
+  const std::vector<Host> hosts = without_standbys(flags, all_hosts);
+  const Prepared prepared = prepare(flags, hosts);
+  if (prepared.is_all) return kExitSuccess;
+  check_fleet(flags, prepared.config, hosts, access);
+  return flags.check ? int{kExitSuccess}
+                     : run_until_done(flags, prepared.config, all_hosts, access);
+}
+
 int launch(LaunchFlags flags) {
   set_up_launch_logging(flags);
   apply_peer_launcher_flags(flags);
-  const std::vector<Host> all_hosts = choose_hosts(flags);
+  flags.hostfile = find_hostfile(flags);
+  const bool by_hand = is_by_hand(flags);
+  std::vector<Host> all_hosts = choose_hosts(flags, by_hand);
+  if (by_hand) {
+    const NodesByHand nodes = find_nodes_by_hand(flags, all_hosts, !flags.hostfile.empty());
+    if (!flags.offline && !flags.print_config && flags.write_fixed.empty()) {
+      return launch_by_hand(flags, nodes,
+                            [&](const std::vector<Host>& arrived, FleetAccess& access) {
+                              return lead_nodes(flags, arrived, access);
+                            });
+    }
+    all_hosts = nodes.hosts;
+  }
   const std::vector<Host> hosts = without_standbys(flags, all_hosts);
   if (!flags.write_fixed.empty()) {
     return write_fixed(flags.run, count_ranks(hosts), flags.write_fixed);
   }
-  const LoadedConfig config = load_and_resolve(flags.run, count_ranks(hosts));
-  if (flags.print_config) {
-    fmt::print("{}", describe_origins(config));
-    return kExitSuccess;
-  }
-  check_environment(flags.environment);
-  if (const auto warning = describe_split_groups(config.config, hosts)) {
-    spdlog::warn("{}", *warning);
-  }
-  const bool something_is_left = check_start(flags, config);
-  if (!something_is_left && !flags.check) return kExitSuccess;
-  if (flags.check) show_plan(flags, config, hosts);
-  return has_other_machines(all_hosts) ? launch_on_fleet(flags, config, hosts, all_hosts)
-                                       : launch_here(flags, config, hosts, all_hosts);
+  const Prepared prepared = prepare(flags, hosts);
+  if (prepared.is_all) return kExitSuccess;
+  return has_other_machines(all_hosts) ? launch_on_fleet(flags, prepared.config, hosts, all_hosts)
+                                       : launch_here(flags, prepared.config, hosts, all_hosts);
 }
 
 }  // namespace

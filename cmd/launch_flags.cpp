@@ -43,6 +43,26 @@ void add_host_flags(CLI::App& command, LaunchFlags& flags) {
       ->type_name("NAME");
 }
 
+void add_by_hand_flags(CLI::App& command, ByHandFlags& flags) {
+  command.option_defaults()->group("Started by hand on every node, without SSH");
+  command
+      .add_option("--node_rank", flags.node_rank,
+                  "Which of the nodes this is, from 0: the same command runs on each of them, with "
+                  "--num_nodes or a hostfile, and --master_addr and --master_port of node 0, which "
+                  "leads and shows what all ranks say; port 29500 unless given")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--token-file", flags.token_file,
+                  "A file that only you can read, with a secret that all nodes share; default: the "
+                  "secret is DSTRAIN_TOKEN")
+      ->type_name("FILE");
+  command.add_flag("--no_ssh", flags.no_ssh, "As DeepSpeed has it: asks for --node_rank");
+  command
+      .add_option("--rdzv_id", flags.job_id,
+                  "A name for the run: nodes that were given another are refused")
+      ->type_name("NAME");
+}
+
 void add_access_flags(CLI::App& command, FleetOptions& flags) {
   command.option_defaults()->group("How hosts are reached");
   command
@@ -51,12 +71,14 @@ void add_access_flags(CLI::App& command, FleetOptions& flags) {
           "What starts dstrain on the hosts. ssh: this program logs in by itself, and uses "
           "OpenSSH's client where it cannot (a jump host, a certificate, Kerberos, a "
           "security key, an RSA key); libssh2: only itself; openssh: only OpenSSH's client, "
-          "with all that ~/.ssh/config says; slurm: inside an allocation, whose hosts and "
+          "with all that ~/.ssh/config says; pdsh: as ssh; slurm: inside an allocation, whose "
+          "hosts and "
           "tasks stand for the hostfile; default: ssh")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, HostLauncher>{{"ssh", HostLauncher::kSsh},
                                               {"libssh2", HostLauncher::kLibssh2},
                                               {"openssh", HostLauncher::kOpenssh},
+                                              {"pdsh", HostLauncher::kSsh},
                                               {"slurm", HostLauncher::kSlurm}},
           CLI::ignore_case));
   command.add_flag("--accept-new-host-keys", flags.accept_new_host_keys,
@@ -73,8 +95,12 @@ void add_access_flags(CLI::App& command, FleetOptions& flags) {
   command
       .add_option_function<int>(
           "--connect-timeout",
-          [&flags](int seconds) { flags.connect_timeout = std::chrono::seconds{seconds}; },
-          "Seconds that logging in to a host may take; default: 20")
+          [&flags](int seconds) {
+            flags.connect_timeout = std::chrono::seconds{seconds};
+            flags.has_connect_timeout = true;
+          },
+          "Seconds that logging in to a host may take, by default 20; nodes that are started by "
+          "hand wait for each other for so long, by default 300")
       ->check(CLI::Range(1, 3600));
   command
       .add_option("--agent-path", flags.agent_path,
@@ -170,6 +196,7 @@ void add_log_flags(CLI::App& command, LaunchFlags& flags) {
 void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   add_run_flags(command, flags.run);
   add_host_flags(command, flags);
+  add_by_hand_flags(command, flags.by_hand);
   add_access_flags(command, flags.fleet);
   add_environment_flags(command, flags.environment);
   add_check_flags(command, flags);
@@ -182,6 +209,8 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       "  dstrain launch -H hostfiles/localhost configs/quickstart.json \\\n"
       "    --set training.steps=50\n"
       "  dstrain launch -H hosts --exclude w3@w4:0 CONFIG --check\n"
+      "  dstrain launch --node_rank 1 --num_nodes 2 --master_addr node0 \\\n"
+      "    --token-file token CONFIG          # on node 1; --node_rank 0 on node 0\n"
       "  salloc --nodes 4 --ntasks-per-node 8 dstrain launch --launcher slurm CONFIG\n"
       "  dstrain launch -H hostfiles/48-hosts.example --check --offline \\\n"
       "    configs/llama-70b-tp8-pp8.json\n"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cmd/fleet_options.h"
@@ -15,6 +16,14 @@ class App;
 }
 
 namespace dstrain {
+
+/// Where this launcher is one of several that are each started by hand.
+struct ByHandFlags {
+  std::optional<int> node_rank;
+  bool no_ssh = false;
+  std::string token_file;  ///< empty: DSTRAIN_TOKEN
+  std::string job_id;      ///< --rdzv_id
+};
 
 struct LaunchFlags {
   RunFlags run;
@@ -40,6 +49,7 @@ struct LaunchFlags {
   std::string log_folder;  ///< empty: log/ of the run's folder
   std::string log_level;   ///< of the launcher; empty: info, or DSTRAIN_LOG_LEVEL's
   bool quiet = false;      ///< errors alone
+  ByHandFlags by_hand;
   PeerLauncherFlags peer;
 };
 

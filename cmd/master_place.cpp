@@ -101,11 +101,11 @@ MasterPlace find_master(Fleet& fleet,
     }
     place.address = answer.address;
     place.is_own_address = true;
-    // Hosts that are all one machine meet on its loopback, to which there is no route.
-    if (machines.size() == 1) {
-      for (const Host& host : hosts)
-        place.own_addresses[host.name] = place.address;
-    }
+  }
+  // Nobody can be reached by a route that begins at the loopback: they are all on one machine.
+  if (is_loopback(place.address)) {
+    for (const Host& host : hosts)
+      place.own_addresses[host.name] = place.address;
   }
   const HostAnswer listening = listen(fleet, first, place);
   if (!listening.error.empty()) {

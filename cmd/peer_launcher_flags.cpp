@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -34,6 +35,7 @@ struct PeerFlag {
 constexpr std::array kWithoutEffect = {
     PeerFlag{"--no_python", nullptr, "there is no Python program to start"},
     PeerFlag{"-m,--module", nullptr, "there is no Python program to start"},
+    PeerFlag{"--do_train", nullptr, "to train is what a run does"},
     PeerFlag{"--no_local_rank", nullptr, "ranks learn their place from the environment alone"},
     PeerFlag{"--no_ssh_check", nullptr,
              "all hosts are always asked before a rank starts, at once, within seconds"},
@@ -53,6 +55,9 @@ constexpr std::array kRefused = {
     PeerFlag{"--autotuning", "tune|run",
              "dstrain estimate-memory CONFIG --device-memory … says without a run what fits, and "
              "how large a micro-batch may be"},
+    PeerFlag{"--do_eval", nullptr,
+             "a run evaluates data.validation by itself, every training.eval_interval steps and "
+             "behind the last one; evaluation alone is not there yet"},
     PeerFlag{"--save_pid", nullptr,
              "a shell knows the launcher's process id as $!, behind dstrain launch … &"},
     PeerFlag{"--bind_core_list", "LIST",
@@ -186,6 +191,7 @@ void apply_rendezvous(LaunchFlags& flags) {
     if (name == "timeout" || name == "join_timeout") {
       flags.fleet.connect_timeout =
           std::chrono::seconds{to_count("--rdzv_conf " + std::string(name), value)};
+      flags.fleet.has_connect_timeout = true;
     } else {
       spdlog::info("--rdzv_conf {} has no effect here; timeout=SECONDS is honoured", name);
     }
@@ -252,6 +258,16 @@ void apply_peer_launcher_flags(LaunchFlags& flags) {
 
 std::vector<std::string> without_deepspeed_switch(std::vector<std::string> arguments) {
   for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    for (const std::string name : {"openmpi", "mpich", "impi", "mvapich"}) {
+      const bool is_next =
+          arguments[i] == "--launcher" && i + 1 < arguments.size() && arguments[i + 1] == name;
+      if (is_next || arguments[i] == "--launcher=" + name) {
+        throw UsageError(fmt::format(
+            "--launcher {}: MPI starts ranks itself: mpirun -n 8 -x MASTER_ADDR -x MASTER_PORT -x "
+            "DSTRAIN_TOKEN dstrain train CONFIG",
+            name));
+      }
+    }
     if (arguments[i].starts_with("--deepspeed=")) {
       arguments[i].replace(0, std::string_view("--deepspeed").size(), "--deepspeed_config");
     } else if (arguments[i] == "--deepspeed") {

@@ -33,6 +33,7 @@ void add_peer_launcher_flags(CLI::App& command, PeerLauncherFlags& flags);
 void apply_peer_launcher_flags(LaunchFlags& flags);
 
 /// DeepSpeed's programs are given "--deepspeed FILE", or "--deepspeed --deepspeed_config FILE".
+/// Throws launcher::UsageError for its launchers that are MPI's.
 std::vector<std::string> without_deepspeed_switch(std::vector<std::string> arguments);
 
 }  // namespace dstrain

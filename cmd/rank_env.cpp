@@ -110,7 +110,7 @@ std::vector<std::pair<std::string, std::string>> to_env(const RankEnv& env) {
       {"CROSS_SIZE", std::to_string(env.cross_size)},
       {"MASTER_ADDR", env.master_address},
       {"MASTER_PORT", std::to_string(env.master_port)},
-      {"DSTRAIN_TOKEN", env.token},
+      {kTokenVariable, env.token},
       {"DSTRAIN_LIFELINE", env.has_lifeline ? "1" : "0"},
   };
   if (!env.listen_address.empty()) {
@@ -146,7 +146,7 @@ RankEnv from_env(const EnvironmentLookup& lookup) {
     if (lookup("TORCHELASTIC_USE_AGENT_STORE") == "True" && env.master_port < kHighestPort) {
       ++env.master_port;
     }
-    env.token = required(lookup, "DSTRAIN_TOKEN",
+    env.token = required(lookup, kTokenVariable,
                          why +
                              ": a secret that keeps strangers out, such as export "
                              "DSTRAIN_TOKEN=$(openssl rand -hex 32)");

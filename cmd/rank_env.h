@@ -29,6 +29,8 @@
 
 namespace dstrain {
 
+constexpr const char* kTokenVariable = "DSTRAIN_TOKEN";
+
 struct RankEnv {
   int rank = 0;
   int world_size = 1;

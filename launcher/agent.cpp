@@ -67,7 +67,7 @@ bool Agent::run() {
   beat();
   while (phase_ != Phase::kDone)
     loop_.run_one();
-  return was_bye_;
+  return farewell_.has_value();
 }
 
 void Agent::read_more() {
@@ -163,8 +163,8 @@ void Agent::on_message(const AskHost& ask) {
   });
 }
 
-void Agent::on_message(const Bye& /*bye*/) {
-  was_bye_ = true;
+void Agent::on_message(const Bye& bye) {
+  farewell_ = bye;
   end({});
 }
 
@@ -225,6 +225,7 @@ void Agent::wait_for_signal() {
   signals_.async_wait([this](const asio::error_code& error, int number) {
     if (error) return;
     wait_for_signal();
+    if (phase_ == Phase::kServing) ended_by_ = number;
     end(fmt::format("the agent got SIG{}", sigabbrev_np(number)));
   });
 }

@@ -45,6 +45,10 @@ class Agent {
 
   /// Serves until the launcher is done or gone and no rank is left. True if the launcher said Bye.
   bool run();
+  /// What it said, once run() has returned.
+  [[nodiscard]] const std::optional<Bye>& farewell() const { return farewell_; }
+  /// The signal that ended this agent, or 0.
+  [[nodiscard]] int ended_by() const { return ended_by_; }
 
  private:
   enum class Phase { kServing, kEnding, kKilling, kFlushing, kDone };
@@ -88,7 +92,8 @@ class Agent {
   std::chrono::steady_clock::time_point last_heard_;
   std::chrono::steady_clock::time_point last_beat_;
   Phase phase_ = Phase::kServing;
-  bool was_bye_ = false;
+  std::optional<Bye> farewell_;
+  int ended_by_ = 0;
 };
 
 }  // namespace dstrain::launcher

@@ -1,5 +1,6 @@
 #include "launcher/agent_dial.h"
 
+#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <optional>
@@ -42,6 +43,7 @@ class Call : public std::enable_shared_from_this<Call> {
   }
 
   [[nodiscard]] bool is_launcher() const { return is_launcher_; }
+  [[nodiscard]] bool is_refused() const { return is_refused_; }
   [[nodiscard]] tcp::socket take_socket() { return std::move(socket_); }
   [[nodiscard]] std::string describe() const {
     return fmt::format("{}: {}", to_text({place_}), why_.empty() ? "no answer" : why_);
@@ -52,17 +54,30 @@ class Call : public std::enable_shared_from_this<Call> {
     in_.resize(bytes);
     asio::async_read(socket_, asio::buffer(in_),
                      [self = shared_from_this(), then](const asio::error_code& error, std::size_t) {
-                       if (error) return self->end("it hung up: " + error.message());
+                       if (error) return self->end(self->why_hung_up(error));
                        (self.get()->*then)();
                      });
   }
 
+  /// Who is let in is answered: silence after the proof is a refusal.
+  std::string why_hung_up(const asio::error_code& error) {
+    is_refused_ = !out_.empty();
+    return is_refused_ ? "it does not take this one's secret for the job's: the tokens differ"
+                       : "it hung up: " + error.message();
+  }
+
+  /// Nothing that time could change.
+  void refuse(std::string why) {
+    is_refused_ = true;
+    end(std::move(why));
+  }
+
   void answer() {
     if (!std::string_view(in_).starts_with(kAgentMagic.substr(0, kAgentMagic.size() - 1))) {
-      return end("what listens there is not a dstrain launcher");
+      return refuse("what listens there is not a dstrain launcher");
     }
     if (in_[kAgentMagic.size() - 1] != kAgentMagic.back()) {
-      return end("the launcher is another version of dstrain");
+      return refuse("the launcher is another version of dstrain");
     }
     listener_nonce_ = in_.substr(kAgentMagic.size());
     out_ = std::string(kAgentMagic) + nonce_ + static_cast<char>(name_.size()) + name_ +
@@ -76,7 +91,8 @@ class Call : public std::enable_shared_from_this<Call> {
 
   void judge() {
     is_launcher_ = in_ == keyed_hash_(agent_challenge("launcher", listener_nonce_, nonce_, name_));
-    end(is_launcher_ ? "" : "what listens there does not know the job's secret");
+    if (is_launcher_) return end("");
+    refuse("what listens there does not know the job's secret: the tokens differ");
   }
 
   void end(std::string why) {
@@ -95,6 +111,7 @@ class Call : public std::enable_shared_from_this<Call> {
   std::string out_;
   std::string why_;
   bool is_launcher_ = false;
+  bool is_refused_ = false;
 };
 
 }  // namespace
@@ -166,8 +183,11 @@ tcp::socket dial_launcher(asio::io_context& loop,
     loop.run_one();
   loop.restart();  // without work it has stopped, and its next user would wait in vain
   if (!launcher) {
-    throw std::runtime_error(
-        fmt::format("the launcher cannot be reached: {}", fmt::join(words, "; ")));
+    const std::string why =
+        fmt::format("the launcher cannot be reached: {}", fmt::join(words, "; "));
+    const auto is_refused = [](const auto& call) { return call->is_refused(); };
+    if (std::any_of(calls.begin(), calls.end(), is_refused)) throw DialRefused(why);
+    throw std::runtime_error(why);
   }
   tcp::socket socket = launcher->take_socket();
   socket.set_option(tcp::no_delay(true));

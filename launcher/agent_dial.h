@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +21,15 @@ struct Place {
 std::vector<Place> parse_places(std::string_view text);
 std::string to_text(const std::vector<Place>& places);
 
+/// Somebody answers who is not this job's launcher: to try again is in vain.
+class DialRefused : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// Tries the launcher's addresses all at once, since a host cannot know which of them it reaches;
 /// the first that proves that it knows the secret is taken. Throws std::runtime_error, a sentence
-/// with what was wrong with each, after `deadline`.
+/// with what was wrong with each, after `deadline`, or DialRefused.
 asio::ip::tcp::socket dial_launcher(asio::io_context& loop,
                                     const std::vector<Place>& places,
                                     const std::string& own_name,

@@ -130,9 +130,9 @@ void AgentHost::sweep() {
   send(Sweep{});
 }
 
-void AgentHost::say_bye() {
+void AgentHost::say_bye(const Bye& bye) {
   if (phase_ == Phase::kClosed || std::exchange(said_bye_, true)) return;
-  send(Bye{});
+  send(bye);
   stream_->close_input();
 }
 

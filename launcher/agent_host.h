@@ -68,7 +68,7 @@ class AgentHost {
   /// After all processes have ended.
   void sweep();
   /// The agent ends what still runs, and itself; has_closed() is true once it has.
-  void say_bye();
+  void say_bye(const Bye& bye = {});
 
   [[nodiscard]] bool has_closed() const { return phase_ == Phase::kClosed; }
   /// Nothing can be done with this host any more.

@@ -31,9 +31,10 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-tcp::endpoint endpoint_of(const std::string& address) {
-  return address.empty() ? tcp::endpoint(tcp::v6(), 0)
-                         : tcp::endpoint(asio::ip::make_address(address), 0);
+tcp::endpoint endpoint_of(const AgentListenerOptions& options) {
+  return options.address.empty()
+             ? tcp::endpoint(tcp::v6(), options.port)
+             : tcp::endpoint(asio::ip::make_address(options.address), options.port);
 }
 
 /// "10.0.0.7" also where IPv6 carries it.
@@ -169,15 +170,17 @@ AgentListener::AgentListener(asio::io_context& loop,
       options_(std::move(options)),
       acceptor_(loop),
       accept_timer_(loop) {
-  tcp::endpoint endpoint = endpoint_of(options_.address);
+  tcp::endpoint endpoint = endpoint_of(options_);
   asio::error_code no_ipv6;
   acceptor_.open(endpoint.protocol(), no_ipv6);
   if (no_ipv6 && options_.address.empty()) {
-    endpoint = tcp::endpoint(tcp::v4(), 0);
+    endpoint = tcp::endpoint(tcp::v4(), options_.port);
     acceptor_.open(endpoint.protocol());
   } else if (options_.address.empty()) {
     acceptor_.set_option(asio::ip::v6_only(false));
   }
+  // A run that has just ended leaves connections behind on a port that was chosen.
+  if (options_.port != 0) acceptor_.set_option(tcp::acceptor::reuse_address(true));
   acceptor_.bind(endpoint);
   acceptor_.listen();
   accept_more();

@@ -45,7 +45,8 @@ std::string agent_challenge(std::string_view who,
 std::string make_agent_nonce();
 
 struct AgentListenerOptions {
-  std::string address{};  ///< to listen on; empty: all
+  std::string address{};   ///< to listen on; empty: all
+  std::uint16_t port = 0;  ///< 0: any free one
   std::chrono::milliseconds proof_deadline{5000};
   std::size_t max_strangers = 4096;  ///< a newcomer displaces the oldest
 };

@@ -28,7 +28,7 @@
 namespace dstrain::launcher {
 
 /// Changes with every change of a message.
-constexpr std::uint32_t kAgentProtocol = 4;
+constexpr std::uint32_t kAgentProtocol = 5;
 /// The agent's first bytes.
 constexpr std::string_view kAgentPreamble("\0dstrain agent\n", 15);
 constexpr std::size_t kMaxPayloadBytes = 1 << 20;
@@ -85,10 +85,16 @@ struct AskHost {
   }
 };
 
+/// The agent ends what still runs, and itself. Where people have started the agent they see how the
+/// run ended there, too.
 struct Bye {
   static constexpr std::uint8_t kType = 6;
+  std::int32_t exit_code = 0;  ///< of the launcher
+  std::string why{};           ///< one sentence; empty: there is nothing to say
   template <typename Wire>
-  void pass_fields(Wire&) {}
+  void pass_fields(Wire& wire) {
+    wire(exit_code, why);
+  }
 };
 
 // --- both ways ---

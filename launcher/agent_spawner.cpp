@@ -23,9 +23,10 @@ void AgentSpawner::sweep() noexcept {
 
 std::vector<std::string> dismiss_agents(asio::io_context& loop,
                                         const std::vector<AgentHost*>& hosts,
-                                        std::chrono::milliseconds patience) {
+                                        std::chrono::milliseconds patience,
+                                        const Bye& bye) {
   for (AgentHost* host : hosts)
-    host->say_bye();
+    host->say_bye(bye);
   const auto deadline = std::chrono::steady_clock::now() + patience;
   const auto has_closed = [](const AgentHost* host) { return host->has_closed(); };
   loop.restart();

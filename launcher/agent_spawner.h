@@ -32,6 +32,7 @@ class AgentSpawner final : public Spawner {
 /// did not end in time.
 std::vector<std::string> dismiss_agents(asio::io_context& loop,
                                         const std::vector<AgentHost*>& hosts,
-                                        std::chrono::milliseconds patience);
+                                        std::chrono::milliseconds patience,
+                                        const Bye& bye = {});
 
 }  // namespace dstrain::launcher

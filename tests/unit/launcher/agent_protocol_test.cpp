@@ -37,7 +37,7 @@ std::vector<ToAgent> all_to_agent() {
                                .address = "fe80::1",
                                .port = 65535,
                                .timeout_ms = 1500}},
-          Bye{},
+          Bye{.exit_code = 143, .why = "w1 is gone"},
           Heartbeat{}};
 }
 
