@@ -47,6 +47,7 @@ Key amp_enabled() {
 Key amp_level() {
   Key key = silent("amp.opt_level", KeyKind::kString);
   key.choices = {"O0", "O1", "O2", "O3"};
+  key.shape = R"({"enum": ["O0", "O1", "O2"]})";
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     if (node.text == "O3") {
       throw_config_error(node.where, "amp.opt_level",

@@ -104,11 +104,13 @@ struct Key {
   std::vector<std::string> choices{};             ///< of a string; empty: any
   std::map<std::string, std::string> synonyms{};  ///< other spellings of choices
   std::vector<std::string> accepted{};  ///< as JSON text: values that are fine whatever the status
-  bool enabled_block = false;           ///< accepted unless it says "enabled": true, at any depth
-  bool warns = false;                   ///< kNoEffect: the file asks for more than nothing
-  bool offloads = false;                ///< kRefused: a warning where offloading is ignored
-  std::string note{};                   ///< why it is refused or has no effect
-  std::string missing{};                ///< what to write if it is absent; empty: it may be
+  std::vector<std::string> names_in_any_case{};  ///< of a string that `set` checks
+  std::string shape{};         ///< JSON Schema of the values, where the type does not say it all
+  bool enabled_block = false;  ///< accepted unless it says "enabled": true, at any depth
+  bool warns = false;          ///< kNoEffect: the file asks for more than nothing
+  bool offloads = false;       ///< kRefused: a warning where offloading is ignored
+  std::string note{};          ///< why it is refused or has no effect
+  std::string missing{};       ///< what to write if it is absent; empty: it may be
   std::string default_origin = "default";
   std::vector<std::string> aliases{};
   std::map<std::string, std::string> unset_by{};  ///< alias → JSON text with which it says nothing

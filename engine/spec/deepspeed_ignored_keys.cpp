@@ -125,7 +125,8 @@ std::vector<Key> deepspeed_ignored_keys() {
   add_monitoring(keys);
   add_other(keys);
   add_python(keys);
-  keys.push_back(silent("_notes"));  // config.resolved.json explains its defaults there
+  keys.push_back(silent("$schema"));  // where an editor finds what dstrain schema prints
+  keys.push_back(silent("_notes"));   // config.resolved.json explains its defaults there
   return keys;
 }
 

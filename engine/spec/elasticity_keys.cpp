@@ -36,6 +36,8 @@ std::vector<std::int64_t> read_sizes(const JsonNode& node) {
 
 Key micro_batch_sizes() {
   Key key{.path = kMicroBatches, .kind = KeyKind::kAny};
+  key.shape = R"({"type": "array", "minItems": 1,
+                  "items": {"type": "integer", "minimum": 1, "maximum": 1e9}})";
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     draft.config.elasticity.micro_batch_sizes = read_sizes(node);
   };
@@ -47,6 +49,7 @@ Key micro_batch_sizes() {
 
 Key version() {
   Key key{.path = "elasticity.version", .kind = KeyKind::kNumber};
+  key.shape = R"({"enum": [0.1, 0.2]})";
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     if (node.number != 0.1 && node.number != 0.2) {
       throw_config_error(node.where, "elasticity.version",

@@ -132,6 +132,14 @@ inline Key silent(std::string path, KeyKind kind = KeyKind::kAny) {
           .null_is_absent = true};
 }
 
+/// Key::shape of a string that is not empty.
+inline constexpr const char* kSomeText = R"({"type": "string", "minLength": 1})";
+
+inline Key shaped(Key key, std::string shape) {
+  key.shape = std::move(shape);
+  return key;
+}
+
 /// Refused unless its value is one of `accepted` (JSON texts): the feature is off.
 inline Key refused(std::string path, std::vector<std::string> accepted, std::string reason) {
   return {.path = std::move(path),

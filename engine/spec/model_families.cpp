@@ -191,6 +191,27 @@ RopeScaling read_rope_scaling(const std::string& path,
   return scaling;
 }
 
+std::string rope_scaling_shape(bool theta) {
+  const std::string positive = R"({"type": "number", "exclusiveMinimum": 0})";
+  const std::string factors = fmt::format(
+      R"({{"required": ["factor", "low_freq_factor", "high_freq_factor",
+                        "original_max_position_embeddings"],
+           "properties": {{"factor": {0}, "low_freq_factor": {0}, "high_freq_factor": {0},
+                           "original_max_position_embeddings": {0}}}}})",
+      positive);
+  const std::string names = R"({"enum": ["default", "llama3"]})";
+  return fmt::format(
+      R"({{"type": "object", "additionalProperties": false,
+           "properties": {{"rope_type": {0}, "type": true, "factor": true, "low_freq_factor": true,
+                           "high_freq_factor": true, "original_max_position_embeddings": true{2}}},
+           "if": {{"required": ["rope_type"]}},
+           "then": {{"if": {{"properties": {{"rope_type": {{"const": "llama3"}}}}}}, "then": {1}}},
+           "else": {{"properties": {{"type": {0}}},
+                     "if": {{"required": ["type"], "properties": {{"type": {{"const": "llama3"}}}}}},
+                     "then": {1}}}}})",
+      names, factors, theta ? ", \"rope_theta\": " + positive : "");
+}
+
 std::string rope_scaling_json(const RopeScaling& scaling) {
   if (scaling == RopeScaling{}) return "";
   return fmt::format(

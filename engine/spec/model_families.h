@@ -22,6 +22,8 @@ void set_model_family(ConfigDraft& draft, const std::string& model_type);
 RopeScaling read_rope_scaling(const std::string& path,
                               const JsonNode& node,
                               std::optional<double>* theta);
+/// The values of such a key as a JSON Schema.
+std::string rope_scaling_shape(bool theta);
 /// "" where the scaling is off.
 std::string rope_scaling_json(const RopeScaling& scaling);
 

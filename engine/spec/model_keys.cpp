@@ -89,6 +89,7 @@ Key dropout(const char* path) {
 
 Key sliding_window() {
   Key key = silent("model.sliding_window");
+  key.shape = R"({"type": "integer", "minimum": 1, "maximum": 9223372036854775807})";
   key.null_is_absent = false;  // null says: unlimited; absent: the family's default
   key.null_is_value = true;
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
@@ -120,6 +121,7 @@ Key max_window_layers() {
 
 Key layer_types() {
   Key key = silent("model.layer_types");
+  key.shape = R"({"items": {"const": "full_attention"}})";
   key.set = [](ConfigDraft& /*draft*/, const JsonNode& node) {
     for (const JsonNode& item : node.items) {
       if (!item.is_text("full_attention")) {
@@ -133,6 +135,7 @@ Key layer_types() {
 
 Key rope_scaling() {
   Key key{.path = "model.rope_scaling", .kind = KeyKind::kAny};
+  key.shape = rope_scaling_shape(/*theta=*/false);
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     draft.rope_scaling = read_rope_scaling("model.rope_scaling", node, nullptr);
   };
@@ -142,6 +145,7 @@ Key rope_scaling() {
 
 Key rope_parameters() {
   Key key = silent("model.rope_parameters");
+  key.shape = rope_scaling_shape(/*theta=*/true);
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     draft.rope_parameters =
         read_rope_scaling("model.rope_parameters", node, &draft.rope_parameters_theta);
@@ -152,6 +156,7 @@ Key rope_parameters() {
 /// Ours: written by hand, or in place of a folder that holds weights.
 Key initial_weights() {
   Key key{.path = "model.initial_weights", .kind = KeyKind::kString};
+  key.shape = kSomeText;
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     if (node.text.empty()) {
       throw_config_error(node.where, "model.initial_weights",

@@ -82,6 +82,8 @@ std::vector<ConfigEdit> mend_of(const std::string& name) {
 /// Names are matched as DeepSpeed does, whatever their case.
 Key optimizer_type() {
   Key key{.path = "optimizer.type", .kind = KeyKind::kString};
+  for (const NamedOptimizer& optimizer : optimizers())
+    key.names_in_any_case.emplace_back(optimizer.name);
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     for (const NamedOptimizer& optimizer : optimizers()) {
       if (edit_distance(node.text, optimizer.name) != 0) continue;  // blind to letter case
@@ -127,6 +129,8 @@ Key torch_adam() {
 
 Key betas() {
   Key key{.path = "optimizer.params.betas", .kind = KeyKind::kAny};
+  key.shape = R"({"type": "array", "minItems": 2, "maxItems": 2,
+                  "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1}})";
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     const bool pair = node.is(JsonNode::Kind::kArray) && node.items.size() == 2;
     for (std::size_t i = 0; i < 2; ++i) {

@@ -41,6 +41,8 @@ std::vector<std::int64_t> read_partition(const JsonNode& node) {
 
 Key partition() {
   Key key{.path = kPartition, .kind = KeyKind::kAny};
+  key.shape = R"({"anyOf": [{"const": "best"}, {"type": "array", "minItems": 1,
+                  "items": {"type": "integer", "minimum": 1, "maximum": 1e9}}]})";
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     draft.config.pipeline.partition = read_partition(node);
   };

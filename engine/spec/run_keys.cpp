@@ -64,9 +64,22 @@ std::string sources_json(const std::vector<DataSource>& sources) {
   return "[" + list + "]";
 }
 
+/// Of one source, or of a list of `fewest` or more.
+std::string sources_shape(int fewest) {
+  const std::string path = R"({"type": "string", "minLength": 1})";
+  const std::string weighted =
+      R"({"type": "object", "required": ["path"], "additionalProperties": false, "properties":
+          {"path": )" +
+      path + R"(, "weight": {"type": "number", "exclusiveMinimum": 0}}})";
+  return fmt::format(
+      R"({{"anyOf": [{0}, {{"type": "array", "minItems": {2}, "items": {{"anyOf": [{0}, {1}]}}}}]}})",
+      path, weighted, fewest);
+}
+
 template <typename Access>
-Key sources(const char* path, Access access) {
+Key sources(const char* path, int fewest, Access access) {
   Key key{.path = path, .kind = KeyKind::kAny};
+  key.shape = sources_shape(fewest);
   key.set = [access, path](ConfigDraft& draft, const JsonNode& node) {
     access(draft.config) = read_sources(path, node);
   };
@@ -76,6 +89,7 @@ Key sources(const char* path, Access access) {
 
 Key resume() {
   Key key{.path = "checkpoint.resume", .kind = KeyKind::kString, .auto_rule = AutoRule::kValue};
+  key.shape = kSomeText;
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     CheckpointConfig& checkpoint = draft.config.checkpoint;
     if (node.text.empty()) {
@@ -105,6 +119,7 @@ Key matmul_algorithms() {
   Key key{.path = "training.matmul_algorithms",
           .kind = KeyKind::kString,
           .auto_rule = AutoRule::kValue};
+  key.shape = kSomeText;
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     if (node.text.empty()) {
       throw_config_error(node.where, "training.matmul_algorithms",
@@ -122,10 +137,10 @@ std::vector<Key> run_keys() {
   const auto steps = between(0, kMostSteps);
   return {
       required(sources(
-                   "data.train", [](auto& c) -> auto& { return c.data.train; }),
+                   "data.train", 1, [](auto& c) -> auto& { return c.data.train; }),
                "write \"data\": {\"train\": \"prefix of a .bin/.idx pair\"}"),
       null_is_default(sources(
-          "data.validation", [](auto& c) -> auto& { return c.data.validation; })),
+          "data.validation", 0, [](auto& c) -> auto& { return c.data.validation; })),
       auto_is_default(field(
           "data.sequence_length", between(1, kMostSteps),
           [](auto& c) -> auto& { return c.data.sequence_length; })),
@@ -162,8 +177,9 @@ std::vector<Key> run_keys() {
       matmul_algorithms(),
       field(
           "training.cuda_graphs", {}, [](auto& c) -> auto& { return c.training.cuda_graphs; }),
-      field(
-          "training.output_dir", {}, [](auto& c) -> auto& { return c.training.output_dir; }),
+      shaped(field(
+                 "training.output_dir", {}, [](auto& c) -> auto& { return c.training.output_dir; }),
+             kSomeText),
       null_is_default(auto_is_default(field(
           "training.max_consecutive_skips", between(1, kMostSteps),
           [](auto& c) -> auto& { return c.training.max_consecutive_skips; }))),

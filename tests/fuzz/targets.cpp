@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cctype>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checksum.h"
@@ -12,6 +14,7 @@
 #include "engine/data/megatron_index.h"
 #include "engine/spec/config_error.h"
 #include "engine/spec/config_json.h"
+#include "engine/spec/mend_config.h"
 #include "launcher/agent_protocol.h"
 #include "launcher/hostfile.h"
 #include "launcher/known_hosts.h"
@@ -116,6 +119,34 @@ void config(Bytes bytes) {
   }
 }
 
+/// What --write-fixed takes for mended is accepted, and has nothing left to mend.
+void mended(Bytes bytes) {
+  const ResolveConfig resolve = [](LoadedConfig& loaded, ConfigProblems& problems) {
+    resolve_config(loaded, 8, {}, problems);
+  };
+  const std::vector<std::vector<std::string>> flags = {
+      {}, {"training.steps=3", "data.train=d", "optimizer.params.lr=null"}};
+  for (const std::vector<std::string>& sets : flags) {
+    MendedConfig whole;
+    try {
+      whole = mend_config(std::string(text_of(bytes)), "run.json", {.overrides = sets}, resolve);
+    } catch (const ConfigError&) {  // no JSON, or no place for a flag
+      continue;
+    }
+    if (!whole.left.empty()) continue;
+    const BytesAsFile file(std::as_bytes(std::span(whole.text)));
+    try {
+      LoadedConfig loaded = load_config(file.path(), {});
+      resolve_config(loaded, 8);
+    } catch (const ConfigError& error) {
+      throw std::logic_error(std::string("mended, and yet: ") + error.what());
+    }
+    if (mend_config(whole.text, "run.json", {}, resolve).text != whole.text) {
+      throw std::logic_error("mended, and mended again");
+    }
+  }
+}
+
 void hostfile(Bytes bytes) {
   try {
     launcher::Hostfile parsed = launcher::parse_hostfile(text_of(bytes), "hostfile");
@@ -194,6 +225,7 @@ const std::vector<FuzzTarget>& all_targets() {
       {"torch", torch, {"tests/golden/deepspeed-checkpoints", "tests/fuzz/seeds/torch"}},
       {"idx", idx, {"tests/fuzz/seeds/idx"}},
       {"config", config, {"configs", "tests/fuzz/seeds/config"}},
+      {"mended", mended, {"tests/fuzz/seeds/mended"}},
       {"hostfile", hostfile, {"hostfiles"}},
       {"ssh_config", ssh_config, {"tests/fuzz/seeds/ssh_config"}},
       {"known_hosts", known_hosts, {"tests/fuzz/seeds/known_hosts"}},
