@@ -189,9 +189,7 @@ NodesByHand find_nodes_by_hand(LaunchFlags& flags,
 
 int launch_by_hand(const LaunchFlags& flags, const NodesByHand& nodes, const LeadRun& lead) {
   // A config that cannot be read is told here, before anybody waits.
-  static_cast<void>(load_config(
-      flags.run.config,
-      {.overrides = flags.run.overrides, .allow_unknown_keys = flags.run.allow_unknown_keys}));
+  static_cast<void>(load_config(flags.run.config, options_of(flags.run)));
   const std::string token = read_job_token(flags.by_hand.token_file);
   unsetenv(kTokenVariable);  // it is not for the ranks
   const bool may_lead = nodes.own_rank ? *nodes.own_rank == 0 : is_at_endpoint(flags);
