@@ -43,6 +43,8 @@ struct CudaOptions {
   /// Products in 8 bits are asked for: refused where the GPU has none, and not when the first is
   /// met.
   bool fp8 = false;
+  /// "cuda:1": how the user counts, where this process sees the GPU alone. Empty: by its index.
+  std::string name;
   /// Told, in a sentence each, of choices that are made while running. May be empty.
   std::function<void(const std::string&)> tell;
 };

@@ -1,5 +1,5 @@
-// GPU facts: the GPUs that this process would compute with, told without taking memory on any of
-// them: what a launcher wants to know of a host before ranks start there.
+// GPU facts: the GPUs that this process sees, told without taking memory on any of them: what a
+// launcher wants to know of a host before ranks start there.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,10 @@ struct GpuFacts {
   /// None where the driver's library is not there, or knows the whole of a GPU alone of which this
   /// is a part (MIG).
   std::optional<std::int64_t> free_bytes{};
+  int capability = 0;  ///< 90 for compute capability 9.0
+  std::string uuid{};  ///< "GPU-8d5a…", as nvidia-smi -L prints it and CUDA_VISIBLE_DEVICES takes
+  std::string bus_id{};    ///< "0000:3b:00.0", as nvidia-smi lists it
+  std::string unusable{};  ///< why this program cannot compute on it, as a sentence's end
 };
 
 struct GpusHere {

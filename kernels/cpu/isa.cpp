@@ -1,5 +1,7 @@
 #include "kernels/cpu/isa.h"
 
+#include <fstream>
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -86,6 +88,19 @@ std::vector<CpuIsa> supported_isas() {
     isas.push_back(CpuIsa::kAmx);
   }
   return isas;
+}
+
+bool multiplies_bf16() {
+  return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0;  // every CPU with AMX, too
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "a CPU";
 }
 
 VectorLoops loops_for(CpuIsa isa) {

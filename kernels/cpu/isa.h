@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,12 @@ std::string_view name_of(CpuIsa isa);
 /// Those that this processor and kernel run, the fastest last. Asks the kernel for the tile
 /// registers, once for the process.
 std::vector<CpuIsa> supported_isas();
+
+/// Whether it has units for products of bf16: AMX tiles, or AVX-512's bf16 instructions.
+bool multiplies_bf16();
+
+/// What the processor calls itself: "AMD EPYC 9R45"; "a CPU" where it does not say.
+std::string processor_name();
 
 /// The loops compiled for `isa`.
 VectorLoops loops_for(CpuIsa isa);

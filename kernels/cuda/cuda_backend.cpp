@@ -6,6 +6,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_graph_replay.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/find_devices.h"
 
 namespace dstrain {
 namespace {
@@ -32,7 +33,10 @@ Backend make_cuda_backend(int index, const CudaOptions& options) {
     throw std::runtime_error(
         fmt::format("there is no device cuda:{}; this process sees {}", index, found.names.size()));
   }
-  auto device = std::make_unique<CudaDevice>(index);
+  auto device = std::make_unique<CudaDevice>(index, options.name);
+  if (const std::string why = why_unusable(device->compute_capability()); !why.empty()) {
+    throw std::runtime_error(fmt::format("{} cannot be used: {}", device->description(), why));
+  }
   if (options.fp8) {
     expect_fp8(*device);
   }

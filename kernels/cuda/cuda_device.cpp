@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -47,7 +48,8 @@ void sleep_while_waiting() {
 
 }  // namespace
 
-CudaDevice::CudaDevice(int index) : index_(index) {
+CudaDevice::CudaDevice(int index, std::string name)
+    : index_(index), name_(name.empty() ? fmt::format("cuda:{}", index) : std::move(name)) {
   use();
   sleep_while_waiting();
   check(attribute(cudaDevAttrMemoryPoolsSupported, index) != 0,
@@ -63,7 +65,7 @@ void CudaDevice::use() const {
 }
 
 std::string CudaDevice::description() const {
-  return fmt::format("cuda:{}, {}", index_, describe_cuda_device(index_));
+  return fmt::format("{}, {}", name_, describe_cuda_device(index_));
 }
 
 std::string CudaDevice::model() const {
@@ -140,9 +142,9 @@ DeviceMemory CudaDevice::allocate(std::int64_t bytes, const std::string& what) {
     const MemoryInfo info = memory_info();
     const CudaMemoryUse held = memory_use();
     throw OutOfMemory(fmt::format(
-        "out of memory: {} needs {} bytes ({:.2f} GiB), {:.2f} of {:.2f} GiB are free on cuda:{}; "
+        "out of memory: {} needs {} bytes ({:.2f} GiB), {:.2f} of {:.2f} GiB are free on {}; "
         "this process holds {:.2f} GiB in other regions and {:.2f} GiB of scratch",
-        what, bytes, gib(bytes), gib(info.available_bytes), gib(info.total_bytes), index_,
+        what, bytes, gib(bytes), gib(info.available_bytes), gib(info.total_bytes), name_,
         gib(held.region_bytes), gib(held.peak_scratch_bytes)));
   }
   cuda_check(status, fmt::format("cudaMalloc of {} bytes for {}", bytes, what));

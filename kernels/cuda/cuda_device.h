@@ -31,7 +31,8 @@ struct CudaMemoryUse {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int index);
+  /// `name` is for people: "cuda:1" of its host, where this process sees it alone; empty: by index.
+  explicit CudaDevice(int index, std::string name = {});
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
   /// "cuda:0, NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors, CUDA 13.0, driver 13.0".
@@ -69,6 +70,7 @@ class CudaDevice final : public Device {
   using Clock = std::chrono::steady_clock;
 
   int index_;
+  std::string name_;
   int multiprocessors_ = 0;
   std::atomic<std::int64_t> region_bytes_ = 0;
   std::atomic<std::int64_t> peak_region_bytes_ = 0;

@@ -30,7 +30,11 @@ GpuFacts facts_of(int index) {
   cuda_check(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), index),
              "cudaDeviceGetPCIBusId");
   GpuFacts facts{.model = properties.name,
-                 .total_bytes = static_cast<std::int64_t>(properties.totalGlobalMem)};
+                 .total_bytes = static_cast<std::int64_t>(properties.totalGlobalMem),
+                 .capability = 10 * properties.major + properties.minor,
+                 .uuid = unique_cuda_name(index),
+                 .bus_id = bus_id.data()};
+  facts.unusable = why_unusable(facts.capability);
   // Not CUDA, which would make a context first.
   if (const auto memory = Nvml(bus_id.data()).memory()) {
     const bool is_part_of_it = facts.total_bytes < memory->total_bytes / 10 * 9;
@@ -58,6 +62,14 @@ std::string why_no_device(cudaError_t status) {
 }
 
 }  // namespace
+
+std::string why_unusable(int capability) {
+  if (capability >= DSTRAIN_OLDEST_CAPABILITY) return {};
+  return fmt::format(
+      "it has compute capability {}.{}, and this dstrain is built for {}.{} and later",
+      capability / 10, capability % 10, DSTRAIN_OLDEST_CAPABILITY / 10,
+      DSTRAIN_OLDEST_CAPABILITY % 10);
+}
 
 std::string describe_cuda_device(int index) {
   cudaDeviceProp properties{};

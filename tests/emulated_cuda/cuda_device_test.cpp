@@ -229,6 +229,43 @@ TEST_CASE("as many GPUs are emulated as are asked for, each with memory of its o
   unsetenv("DSTRAIN_EMULATED_GPUS");
 }
 
+TEST_CASE("CUDA_VISIBLE_DEVICES chooses among the emulated GPUs as among real ones", "[cuda]") {
+  setenv("DSTRAIN_EMULATED_GPUS", "3", 1);
+  const std::vector<GpuFacts> all = look_at_gpus().gpus;
+  REQUIRE(all.size() == 3);
+  CHECK(all[0].uuid.starts_with("GPU-01000000-"));
+  CHECK(all[2].bus_id == "0000:02:00.0");
+  const auto uuids = [](const std::string& visible) {
+    setenv("CUDA_VISIBLE_DEVICES", visible.c_str(), 1);
+    std::vector<std::string> found;
+    for (const GpuFacts& gpu : look_at_gpus().gpus)
+      found.push_back(gpu.uuid);
+    return found;
+  };
+  using Uuids = std::vector<std::string>;
+  CHECK(uuids("2,0") == Uuids{all[2].uuid, all[0].uuid});
+  CHECK(uuids(all[1].uuid) == Uuids{all[1].uuid});
+  CHECK(uuids("GPU-02") == Uuids{all[1].uuid});
+  CHECK(uuids("1,7,0") == Uuids{all[1].uuid});  // as far as the first that there is not
+  CHECK(uuids("").empty());
+  setenv("CUDA_VISIBLE_DEVICES", "2", 1);
+  const Backend only = make_cuda_backend(0, {.name = "cuda:2"});
+  CHECK(only.device->identity() == all[2].uuid);
+  CHECK_THAT(only.device->description(), Catch::StartsWith("cuda:2, emulated GPU"));
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  unsetenv("DSTRAIN_EMULATED_GPUS");
+}
+
+TEST_CASE("a GPU that is older than what is built is not usable", "[cuda]") {
+  CHECK(look_at_gpus().gpus.front().unusable.empty());
+  setenv("DSTRAIN_EMULATED_CAPABILITY", "75", 1);
+  const std::string why = "compute capability 7.5, and this dstrain is built for 8.0 and later";
+  CHECK_THAT(look_at_gpus().gpus.front().unusable, Catch::EndsWith(why));
+  CHECK_THROWS_WITH(make_cuda_backend(0),
+                    Catch::StartsWith("cuda:0, emulated GPU") && Catch::EndsWith(why));
+  unsetenv("DSTRAIN_EMULATED_CAPABILITY");
+}
+
 TEST_CASE("products in 8 bits are refused at once where a GPU has none", "[cuda][fp8]") {
   CHECK_NOTHROW(make_cuda_backend(0, {.fp8 = true}));
   setenv("DSTRAIN_EMULATED_CAPABILITY", "80", 1);

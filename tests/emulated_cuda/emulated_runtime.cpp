@@ -89,7 +89,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->major = emulated::compute_capability() / 10;
   properties->minor = emulated::compute_capability() % 10;
   properties->multiProcessorCount = 3;
-  properties->uuid.bytes[0] = static_cast<char>(device + 1);
+  const auto uuid = emulated::uuid_of(emulated::physical_device(device));
+  std::memcpy(properties->uuid.bytes, uuid.data(), uuid.size());
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
@@ -108,8 +109,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d
   }
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int length, int /*device*/) {
-  std::snprintf(bus_id, static_cast<std::size_t>(length), "0000:00:00.0");
+cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int length, int device) {
+  std::snprintf(bus_id, static_cast<std::size_t>(length), "0000:%02x:00.0",
+                static_cast<unsigned>(emulated::physical_device(device)));
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int /*device*/) {

@@ -1,11 +1,19 @@
 #include "tests/emulated_cuda/emulated_stream.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <set>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include <sys/utsname.h>
 
 #include "tests/emulated_cuda/emulated_memory.h"
 
@@ -23,11 +31,57 @@ Streams& streams() {
   return all;
 }
 
+/// "GPU-01000000-0000-…"
+std::string uuid_text(int physical_device) {
+  std::string text = "GPU-";
+  const std::array<unsigned char, 16> uuid = uuid_of(physical_device);
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x", uuid[i]);
+    text += (i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "") + std::string(digits.data());
+  }
+  return text;
+}
+
+/// By the machine's numbers.
+std::vector<int> visible_devices() {
+  const char* const asked_for = std::getenv("DSTRAIN_EMULATED_GPUS");
+  const int count = asked_for == nullptr ? 1 : std::atoi(asked_for);
+  std::vector<int> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  const char* const chosen = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (chosen == nullptr) return all;
+  std::vector<int> visible;
+  std::istringstream entries(chosen);
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    const auto is_meant = [&](int device) {
+      return entry == std::to_string(device) ||
+             (entry.starts_with("GPU-") && uuid_text(device).starts_with(entry));
+    };
+    const auto found = std::find_if(all.begin(), all.end(), is_meant);
+    if (found == all.end()) break;
+    visible.push_back(*found);
+  }
+  return visible;
+}
+
 }  // namespace
 
 int num_devices() {
-  const char* const chosen = std::getenv("DSTRAIN_EMULATED_GPUS");
-  return chosen == nullptr ? 1 : std::atoi(chosen);
+  return static_cast<int>(visible_devices().size());
+}
+
+int physical_device(int device) {
+  return visible_devices().at(static_cast<std::size_t>(device));
+}
+
+std::array<unsigned char, 16> uuid_of(int physical_device) {
+  utsname host{};
+  uname(&host);
+  const std::size_t hash = std::hash<std::string>()(host.nodename);
+  std::array<unsigned char, 16> uuid{static_cast<unsigned char>(physical_device + 1)};
+  std::memcpy(uuid.data() + 8, &hash, sizeof(hash));
+  return uuid;
 }
 
 int compute_capability() {

@@ -3,6 +3,7 @@
 // streams, or of the host for one, is what it is on a GPU, a race that reads NaN or old numbers.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -16,8 +17,13 @@
 
 namespace dstrain::emulated {
 
-/// How many GPUs there are: DSTRAIN_EMULATED_GPUS, or 1.
+/// How many GPUs this process sees: of DSTRAIN_EMULATED_GPUS, or 1, those that CUDA_VISIBLE_DEVICES
+/// names by number or UUID, in its order and up to the first that there is not.
 int num_devices();
+/// The machine's number of the GPU that this process calls `device`.
+int physical_device(int device);
+/// Of a GPU by the machine's number: different on every host.
+std::array<unsigned char, 16> uuid_of(int physical_device);
 /// Of each: DSTRAIN_EMULATED_CAPABILITY, or 90 for 9.0.
 int compute_capability();
 /// The thread's, which cudaSetDevice chooses.
