@@ -108,6 +108,10 @@ void add_python(std::vector<Key>& keys) {
   keys.push_back(no_effect("autotuning", KeyKind::kAny,
                            "nothing is tuned: estimate-memory says what fits, and a value that is "
                            "a list of candidates is its first"));
+  keys.back().aliases = {"autotuning_config"};  // an older spelling
+  keys.push_back(no_effect("monitor_config", KeyKind::kAny,
+                           "DeepSpeed reads the monitors' blocks at the top level, and nothing of "
+                           "this one"));
   keys.push_back(no_effect("compile", KeyKind::kAny, "there is no torch to compile for"));
   keys.push_back(no_effect("log", KeyKind::kAny, "a Python script's own"));
   keys.push_back(no_effect("comms_config", KeyKind::kAny,
