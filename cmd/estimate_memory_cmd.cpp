@@ -59,26 +59,35 @@ Hosts count(const std::vector<launcher::Host>& hosts) {
   return counted;
 }
 
-/// "auto" is what this machine would take, which has no accelerator that this version can use; a
-/// limit for the device's memory speaks of one.
-EstimatedDevice choose_device(const Flags& flags, const Config& config, const Hosts& hosts) {
-  EstimatedDevice device{.cuda = config.training.device == DeviceChoice::kCuda,
-                         .ranks_per_host = hosts.most_ranks};
-  if (config.training.device == DeviceChoice::kAuto) device.cuda = !flags.device_memory.empty();
-  if (!flags.device.empty()) device.cuda = flags.device == "cuda";
-  device.threads = estimated_threads(config, hosts.most_ranks);
-  return device;
+EstimatedDevice choose_device(const MachineFacts& machine,
+                              const Config& config,
+                              const Hosts& hosts) {
+  return {.cuda = machine.cuda,
+          .threads = estimated_threads(config, hosts.most_ranks),
+          .ranks_per_host = hosts.most_ranks};
 }
 
 /// What "auto" values of the config depend on. Of GPUs that are not named: current ones.
-MachineFacts facts_of(const Flags& flags, const std::optional<MemoryLimit>& limit) {
-  if (flags.device == "cpu" || (flags.device.empty() && !limit)) return {};
+MachineFacts facts_of(bool cuda, const std::optional<MemoryLimit>& limit) {
+  if (!cuda) return {};
   const Accelerator gpu = limit ? limit->accelerator.value_or(Accelerator{}) : Accelerator{};
   return {.cuda = true,
           .name = gpu.name.empty() ? "a GPU" : std::string(gpu.name),
           .multiplies_bf16 = gpu.multiplies_bf16,
           .multiplies_f16 = true,
           .memory_bytes = limit ? std::optional(limit->bytes) : std::nullopt};
+}
+
+/// No device is asked: where neither --device nor the config says which, it is a GPU if its memory
+/// is given.
+MachineFacts facts_of(const Flags& flags,
+                      const std::optional<MemoryLimit>& limit,
+                      const std::vector<std::string>& overrides,
+                      int world_size) {
+  if (!flags.device.empty()) return facts_of(flags.device == "cuda", limit);
+  const MachineFacts open = facts_of(limit.has_value(), limit);
+  const Config config = load_and_resolve(flags.estimate, overrides, world_size, open).config;
+  return facts_of(config.training.device == DeviceChoice::kCuda, limit);
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -141,7 +150,7 @@ int estimate(const Flags& flags) {
   const std::vector<std::string> overrides = to_overrides(flags.estimate);
   std::optional<MemoryLimit> limit;
   if (!flags.device_memory.empty()) limit = parse_memory_limit(flags.device_memory);
-  const MachineFacts facts = facts_of(flags, limit);
+  const MachineFacts facts = facts_of(flags, limit, overrides, hosts.world_size);
   const ConfigWith config_with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = overrides;
     all.insert(all.end(), more.begin(), more.end());
@@ -157,7 +166,7 @@ int estimate(const Flags& flags) {
     print_others(flags, config, hosts);
     return kExitSuccess;
   }
-  const EstimatedDevice device = choose_device(flags, config, hosts);
+  const EstimatedDevice device = choose_device(facts, config, hosts);
   if (flags.matrix) {
     const std::vector<MatrixRow> rows = memory_matrix(config_with, hosts.world_size, device);
     fmt::print("{}", flags.json  ? matrix_json(rows, limit)

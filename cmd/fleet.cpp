@@ -255,6 +255,18 @@ std::vector<launcher::HostAnswer> Fleet::ask(const std::vector<Question>& questi
   return all;
 }
 
+std::map<std::string, launcher::HostAnswer> Fleet::ask_for_gpus(const std::vector<Host>& hosts) {
+  // A driver that nobody holds awake takes its time, GPU after GPU.
+  constexpr std::chrono::seconds kPatience{60};
+  const std::vector<Host> machines = serving(hosts);
+  std::vector<launcher::HostAnswer> answers =
+      ask(to_each(machines, {.kind = launcher::QuestionKind::kGpus}), kPatience);
+  std::map<std::string, launcher::HostAnswer> by_machine;
+  for (std::size_t i = 0; i < machines.size(); ++i)
+    by_machine[machine_id(machines[i].name)] = std::move(answers[i]);
+  return by_machine;
+}
+
 void Fleet::dismiss() {
   std::vector<AgentHost*> agents;
   for (const auto& member : members_) {

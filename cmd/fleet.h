@@ -60,7 +60,15 @@ class Fleet {
                                         std::chrono::milliseconds patience = std::chrono::seconds{
                                             20});
 
+  /// What each machine behind those of the hosts that answer says of its GPUs, by machine_id().
+  std::map<std::string, launcher::HostAnswer> ask_for_gpus(
+      const std::vector<launcher::Host>& hosts);
+
   [[nodiscard]] bool is_own(const std::string& host) const { return starter_->is_own(host); }
+  /// The same for all names of this machine, and for no other host.
+  [[nodiscard]] std::string machine_id(const std::string& host) const {
+    return is_own(host) ? "" : host;
+  }
   [[nodiscard]] bool has_own_environment() const { return starter_->has_own_environment(); }
 
   /// What the agents are told when they are dismissed: how the run ended.

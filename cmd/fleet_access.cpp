@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cmd/job_device.h"
 #include "cmd/openssh_agents.h"
 #include "cmd/slurm_agents.h"
 #include "cmd/ssh_agents.h"
@@ -48,6 +49,16 @@ std::map<std::string, std::string> FleetAccess::find_silent(
   std::map<std::string, std::string> silent = excluded_;
   for (const launcher::HostFailure& failure : fleet_.connect(wanted))
     silent[failure.host] = failure.what;
+  if (!gpus_) return silent;
+  gpus_->of_machines = fleet_.ask_for_gpus(wanted);
+  for (const launcher::Host& host : wanted) {
+    const std::string machine = fleet_.machine_id(host.name);
+    const auto answer = gpus_->of_machines.find(machine);
+    if (answer == gpus_->of_machines.end()) continue;
+    for (const RankSeat& seat : seats_of(host, machine, answer->second, {}, gpus_->may_share)) {
+      if (!seat.gpu) silent.try_emplace(host.name, seat.why_none);
+    }
+  }
   return silent;
 }
 
@@ -67,10 +78,12 @@ Master FleetAccess::choose_master(const std::vector<launcher::Host>& hosts) {
 Machine FleetAccess::machine_of(const std::string& host) const {
   const launcher::AgentHello& hello = fleet_.agent_of(host).hello();
   const bool is_own = fleet_.is_own(host);
-  return {.id = is_own ? "" : host,
-          .cores = hello.cores,
-          .num_usable_cores = hello.num_usable_cores,
-          .inherits_environment = is_own || fleet_.has_own_environment()};
+  Machine machine{.id = fleet_.machine_id(host),
+                  .cores = hello.cores,
+                  .num_usable_cores = hello.num_usable_cores,
+                  .inherits_environment = is_own || fleet_.has_own_environment()};
+  if (gpus_) machine.gpus = gpus_->of_machines.at(machine.id).gpus;
+  return machine;
 }
 
 launcher::Spawner& FleetAccess::spawner_for(const std::vector<launcher::Host>& hosts) {

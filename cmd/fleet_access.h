@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,9 @@ class FleetAccess final : public HostAccess {
 
   [[nodiscard]] Fleet& fleet() { return fleet_; }
   [[nodiscard]] const MasterWish& wish() const { return wish_; }
+  /// Ranks compute on GPUs: from now on hosts are asked for theirs before each attempt, and one
+  /// that has none for some of its slots is as if it did not answer.
+  void use_gpus(bool may_share) { gpus_ = Gpus{.may_share = may_share, .of_machines = {}}; }
   /// A host that the preflight found wrong: as if it did not answer, for the whole run.
   void exclude(const std::string& host, const std::string& why) { excluded_[host] = why; }
 
@@ -35,11 +39,17 @@ class FleetAccess final : public HostAccess {
   launcher::Spawner& spawner_for(const std::vector<launcher::Host>& hosts) override;
 
  private:
+  struct Gpus {
+    bool may_share = false;
+    std::map<std::string, launcher::HostAnswer> of_machines{};
+  };
+
   const MasterWish wish_;
   asio::io_context loop_;
   Fleet fleet_;
   std::unique_ptr<launcher::Spawner> spawner_;
   std::map<std::string, std::string> excluded_;
+  std::optional<Gpus> gpus_;  ///< empty: ranks compute on processors
 };
 
 }  // namespace dstrain

@@ -10,6 +10,7 @@
 
 #include <asio.hpp>
 
+#include "launcher/host_question.h"
 #include "launcher/hostfile.h"
 #include "launcher/process.h"
 
@@ -29,6 +30,7 @@ struct Machine {
   std::vector<int> cores;            ///< for ranks, neighbours together
   int num_usable_cores = 0;          ///< of them at a time: fewer where a container's quota says so
   bool inherits_environment = true;  ///< ranks have all of the launcher's variables
+  std::vector<launcher::GpuReport> gpus{};  ///< none: ranks compute on the processor
 };
 
 class HostAccess {

@@ -4,12 +4,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
-#include "cmd/host_gpus.h"
+#include "cmd/host_machine.h"
 #include "cmd/launch_layout.h"
 #include "cmd/memory_check.h"
 #include "cmd/memory_report.h"
@@ -64,7 +65,8 @@ std::string with_hosts(const std::string& plan, const PreflightReport& report) {
                              {"clock_ahead_s", host.clock_ahead_s},
                              {"to_master_ms", host.to_master_ms}});
     for (const launcher::GpuReport& gpu : host.gpus) {
-      nlohmann::ordered_json one = {{"model", gpu.model}, {"memory_bytes", gpu.total_bytes}};
+      nlohmann::ordered_json one = {
+          {"model", gpu.model}, {"uuid", gpu.uuid}, {"memory_bytes", gpu.total_bytes}};
       if (gpu.free_bytes >= 0) one["free_memory_bytes"] = gpu.free_bytes;
       json["hosts"].back()["gpus"].push_back(std::move(one));
     }
@@ -91,22 +93,46 @@ void show_plan(const LaunchFlags& flags,
     spdlog::info("{}", notice);
   for (const std::string& warning : loaded.warnings)
     spdlog::warn("{}", warning);
-  // With the hosts it is one object, which check_fleet prints.
+  // With what the hosts say it is one object, which check_fleet prints.
   if (flags.json && !flags.offline && has_other_machines(hosts)) return;
   const MemoryEstimate plan = plan_of(flags, hosts);
   fmt::print("{}", flags.json ? to_json(plan, loaded.config) : to_text(plan, loaded.config));
 }
 
+MachineHere look_at_machine(DeviceChoice wish,
+                            const std::vector<Host>& hosts,
+                            launcher::HostAnswer gpus,
+                            bool may_share) {
+  const launcher::ProcessorReport processor = processor_here();
+  std::vector<RankSeat> seats;
+  for (const Host& host : hosts) {
+    for (RankSeat& seat : seats_of(host, "", gpus, processor, may_share))
+      seats.push_back(std::move(seat));
+  }
+  MachineHere here{
+      .gpus = std::move(gpus), .device = decide_device(wish, seats, may_share), .gpu_of_rank = {}};
+  for (const RankSeat& seat : seats) {
+    if (seat.gpu) here.gpu_of_rank.push_back(seat.gpu_index);
+  }
+  return here;
+}
+
 void check_here(const LaunchFlags& flags,
                 const LoadedConfig& loaded,
-                const std::vector<Host>& hosts) {
-  if (flags.check && flags.offline) return;
+                const std::vector<Host>& hosts,
+                const MachineHere& machine) {
   try {
     require_inputs(loaded.config);
   } catch (const std::exception& error) {
     if (!flags.check) throw;
     spdlog::warn("a start would be refused: {}", error.what());
   }
+  if (!machine.device.failures.empty()) {
+    const launcher::HostFailure& first = machine.device.failures.front();
+    throw launcher::PreflightError(
+        fmt::format("host {}: {}: {}", first.host, first.what, first.fix));
+  }
+  spdlog::info("{}", machine.device.line);
   // Under one name or several: they share its memory.
   const int world_size = count_ranks(hosts);
   HostMemory here{.name = launcher::own_hostname(),
@@ -115,14 +141,10 @@ void check_here(const LaunchFlags& flags,
   EstimatedDevice device = device_of(loaded.config, hosts);
   device.ranks_per_host = world_size;
   if (device.cuda) {
-    const launcher::HostAnswer answer = gpus_here();
-    if (const auto failure = gpu_failure(here.name, answer)) {
-      throw launcher::PreflightError(
-          fmt::format("host {}: {}: {}", here.name, failure->what, failure->fix));
-    }
-    here.gpus = answer.gpus;
+    here.gpus = machine.gpus.gpus;
+    here.gpu_of_rank = machine.gpu_of_rank;
     if (flags.check && !flags.json) {
-      fmt::print("\n{}  {}\n", here.name, describe_gpus(answer.gpus, answer.driver));
+      fmt::print("\n{}  {}\n", here.name, describe_gpus(here.gpus, machine.gpus.driver));
     }
     if (const auto shared = gpu_notice(here.name, world_size, here.gpus.size())) {
       spdlog::warn("{}", *shared);
@@ -137,18 +159,27 @@ void check_here(const LaunchFlags& flags,
   }
 }
 
-void check_fleet(const LaunchFlags& flags,
-                 const LoadedConfig& loaded,
+void check_fleet(LaunchFlags& flags,
+                 LoadedConfig& loaded,
                  const std::vector<Host>& hosts,
+                 DeviceChoice wish,
                  FleetAccess& access) {
-  const PreflightReport report =
-      check_hosts(access.fleet(), hosts, loaded.config, flags.run.config, access.wish());
+  const PreflightReport report = check_hosts(access.fleet(), hosts, loaded.config,
+                                             {.config_file = flags.run.config,
+                                              .master = access.wish(),
+                                              .device = wish,
+                                              .may_share_gpus = flags.share_gpus});
+  flags.run.machine = report.machine;
+  loaded = load_and_resolve(flags.run, count_ranks(hosts));
+  if (report.machine.cuda) access.use_gpus(flags.share_gpus);
   if (flags.check) {
+    show_plan(flags, loaded, hosts);
     fmt::print("{}", flags.json ? with_hosts(to_json(plan_of(flags, hosts), loaded.config), report)
                                 : "\n" + to_text(report));
   }
   for (const std::string& notice : report.notices)
     spdlog::warn("{}", notice);
+  if (!report.device_line.empty()) spdlog::info("{}", report.device_line);
   if (!report.failures.empty()) {
     std::set<std::string> bad;
     for (const launcher::HostFailure& failure : report.failures)

@@ -5,29 +5,48 @@
 #include <vector>
 
 #include "cmd/fleet_access.h"
+#include "cmd/job_device.h"
 #include "cmd/launch_flags.h"
 #include "engine/spec/config_json.h"
+#include "launcher/host_question.h"
 #include "launcher/hostfile.h"
 
 namespace dstrain {
+
+/// This machine, of a run on it alone.
+struct MachineHere {
+  launcher::HostAnswer gpus;  ///< not asked where the run is on processors
+  JobDevice device;
+  std::vector<int> gpu_of_rank;  ///< among `gpus`, where each rank has one
+};
+
+/// What the ranks of these hosts, all of them this machine, compute on. `gpus` as gpus_here() has
+/// them.
+MachineHere look_at_machine(DeviceChoice wish,
+                            const std::vector<launcher::Host>& hosts,
+                            launcher::HostAnswer gpus,
+                            bool may_share);
 
 /// Prints the plan; contacts no host.
 void show_plan(const LaunchFlags& flags,
                const LoadedConfig& loaded,
                const std::vector<launcher::Host>& hosts);
 
-/// A run on this machine alone. Throws launcher::PreflightError where it has no GPU that the run
-/// asks for, or too little memory. With --check prints what GPUs it has.
+/// A run on this machine alone. Throws launcher::PreflightError where it has not the GPUs that the
+/// run asks for, or too little memory. With --check prints what GPUs it has.
 void check_here(const LaunchFlags& flags,
                 const LoadedConfig& loaded,
-                const std::vector<launcher::Host>& hosts);
+                const std::vector<launcher::Host>& hosts,
+                const MachineHere& machine);
 
-/// Connects to all hosts and asks them (preflight.h); says what is wrong, in a table, and throws
+/// Connects to all hosts and asks them (preflight.h). With it it is known what the run computes on:
+/// `flags` and `loaded` are completed. Says what is wrong, in a table, and throws
 /// launcher::PreflightError if something is. Where the run can do with fewer hosts, those that are
-/// wrong are left out instead. With --check prints what the hosts said of themselves.
-void check_fleet(const LaunchFlags& flags,
-                 const LoadedConfig& loaded,
+/// wrong are left out instead. With --check prints the plan, and what the hosts said of themselves.
+void check_fleet(LaunchFlags& flags,
+                 LoadedConfig& loaded,
                  const std::vector<launcher::Host>& hosts,
+                 DeviceChoice wish,
                  FleetAccess& access);
 
 }  // namespace dstrain

@@ -15,19 +15,29 @@ void add_host_flags(CLI::App& command, LaunchFlags& flags) {
   command
       .add_option("-H,--hostfile", flags.hostfile,
                   "Lines \"HOST slots=N\", one rank a slot; default: /job/hostfile where there is "
-                  "one, else this machine with one rank, or with --num_gpus of them")
+                  "one, else this machine with a rank on each of its GPUs, or one on its CPUs")
       ->type_name("FILE");
   command
-      .add_option("-i,--include", flags.filter.include,
-                  "Only these hosts and slots; a host without slots means all of its slots")
+      .add_option(
+          "-i,--include", flags.filter.include,
+          "Only these hosts and slots; a host without slots means all of its slots. Slot s is "
+          "GPU s of those that CUDA_VISIBLE_DEVICES shows on the host. Without a hostfile "
+          "the host is localhost")
       ->type_name("HOST[:SLOT,…][@HOST…]");
   command
       .add_option("-e,--exclude", flags.filter.exclude,
                   "All hosts and slots but these; written as for --include")
       ->type_name("HOST[:SLOT,…][@HOST…]");
   command.add_option("--num_nodes", flags.filter.num_nodes, "The first N hosts of the hostfile");
-  command.add_option("--num_gpus,--num_accelerators", flags.filter.num_gpus,
-                     "The first N slots of each host; without a hostfile: N ranks here");
+  command.add_option(
+      "--num_gpus,--num_accelerators", flags.filter.num_gpus,
+      "The first N slots of each host; without a hostfile: N GPUs of this machine, or "
+      "N ranks on its CPUs");
+  command
+      .add_flag("--share-gpus", flags.share_gpus,
+                "Let ranks take turns where they are more than the GPUs, which is an error "
+                "otherwise; also DSTRAIN_SHARE_GPUS=1")
+      ->envname("DSTRAIN_SHARE_GPUS");
   command
       .add_option("--master_addr", flags.master_address,
                   "Address at which rank 0 serves the others; default: the one from which packets "
@@ -206,6 +216,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   command.footer(
       "Examples:\n"
       "  dstrain launch --num_gpus 2 configs/quickstart.json\n"
+      "  dstrain launch --include localhost:1 CONFIG       on its second GPU\n"
       "  dstrain launch -H hostfiles/localhost configs/quickstart.json \\\n"
       "    --set training.steps=50\n"
       "  dstrain launch -H hosts --exclude w3@w4:0 CONFIG --check\n"

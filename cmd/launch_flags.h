@@ -34,6 +34,7 @@ struct LaunchFlags {
   std::string interface;          ///< of every host; empty: by route
   launcher::EnvironmentFlags environment;
   FleetOptions fleet;
+  bool share_gpus = false;
   bool check = false;
   bool offline = false;  ///< check contacts no host
   bool json = false;     ///< of what check prints

@@ -12,11 +12,13 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "cmd/job_device.h"
 #include "cmd/job_secret.h"
 #include "cmd/rank_env.h"
 #include "cmd/rank_threads.h"
 #include "engine/plan/amount_text.h"
 #include "launcher/environment.h"
+#include "launcher/errors.h"
 #include "launcher/local_host.h"
 
 namespace dstrain {
@@ -90,6 +92,24 @@ void append(launcher::Variables& variables, const launcher::Variables& more) {
   variables.insert(variables.end(), more.begin(), more.end());  // the last of a name counts
 }
 
+/// Empty of GPUs where ranks compute on processors. Throws launcher::PreflightError where a slot's
+/// GPU has gone since the hosts were asked.
+std::vector<RankSeat> seats_of_job(const std::vector<Host>& hosts,
+                                   bool may_share,
+                                   const HostAccess& access) {
+  std::vector<RankSeat> all;
+  for (const Host& host : hosts) {
+    const Machine machine = access.machine_of(host.name);
+    for (RankSeat& seat : seats_of(host, machine.id, {.gpus = machine.gpus}, {}, may_share)) {
+      if (!machine.gpus.empty() && !seat.gpu) {
+        throw launcher::PreflightError(fmt::format("host {}: {}", host.name, seat.why_none));
+      }
+      all.push_back(std::move(seat));
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 int count_ranks(const std::vector<Host>& hosts) {
@@ -127,6 +147,10 @@ launcher::Job make_job(const std::vector<Host>& hosts,
   env.has_lifeline = true;
   env.collective_timeout_s = collective_timeout_s(flags);
 
+  env.machine = run.machine;
+
+  const std::vector<RankSeat> seats = seats_of_job(hosts, flags.share_gpus, access);
+  const std::vector<int> sharers = ranks_on_gpus(seats);
   launcher::Job job;
   for (const Host& host : hosts) {
     const Machine machine = access.machine_of(host.name);
@@ -141,6 +165,16 @@ launcher::Job make_job(const std::vector<Host>& hosts,
       if (!machine.inherits_environment) variables = passed;
       append(variables, interface_variables(flags));
       append(variables, asked);
+      const auto rank = static_cast<std::size_t>(env.rank);
+      if (!machine.gpus.empty()) {
+        env.gpu = seats[rank].gpu_index;
+        env.ranks_on_gpu = sharers[rank];
+        // A host that shows one GPU has chosen already, perhaps a part of one (MIG), whose name
+        // would have to be its own.
+        if (machine.gpus.size() > 1) {
+          variables.emplace_back("CUDA_VISIBLE_DEVICES", seats[rank].gpu->uuid);
+        }
+      }
       append(variables, to_env(env));
       // The cores are shared out here; nothing else may bind threads.
       std::vector<std::string> unset = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",

@@ -7,8 +7,13 @@
 
 namespace dstrain {
 
-LocalAccess::LocalAccess(std::string master_address, std::uint16_t master_port)
-    : master_address_(std::move(master_address)), master_port_(master_port), spawner_(loop_) {}
+LocalAccess::LocalAccess(std::string master_address,
+                         std::uint16_t master_port,
+                         std::vector<launcher::GpuReport> gpus)
+    : master_address_(std::move(master_address)),
+      master_port_(master_port),
+      gpus_(std::move(gpus)),
+      spawner_(loop_) {}
 
 Master LocalAccess::choose_master(const std::vector<launcher::Host>& hosts) {
   Master master{.address = master_address_.empty() ? "127.0.0.1" : master_address_,
@@ -29,7 +34,8 @@ Machine LocalAccess::machine_of(const std::string& /*host*/) const {
   return {.id = "",
           .cores = cores.ids,
           .num_usable_cores = cores.count(),
-          .inherits_environment = true};
+          .inherits_environment = true,
+          .gpus = gpus_};
 }
 
 }  // namespace dstrain

@@ -11,8 +11,11 @@ namespace dstrain {
 
 class LocalAccess final : public HostAccess {
  public:
-  /// Of --master_addr and --master_port: empty and 0 unless given.
-  LocalAccess(std::string master_address, std::uint16_t master_port);
+  /// Of --master_addr and --master_port: empty and 0 unless given. `gpus`: none where ranks compute
+  /// on the processor.
+  LocalAccess(std::string master_address,
+              std::uint16_t master_port,
+              std::vector<launcher::GpuReport> gpus);
 
   asio::io_context& loop() override { return loop_; }
   std::map<std::string, std::string> find_silent(
@@ -28,6 +31,7 @@ class LocalAccess final : public HostAccess {
  private:
   const std::string master_address_;
   const std::uint16_t master_port_;
+  const std::vector<launcher::GpuReport> gpus_;
   asio::io_context loop_;
   launcher::LocalSpawner spawner_;
 };

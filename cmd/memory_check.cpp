@@ -1,11 +1,12 @@
 #include "cmd/memory_check.h"
 
-#include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "cmd/memory_report.h"
 #include "engine/plan/amount_text.h"
+#include "kernels/core/check.h"
 #include "launcher/errors.h"
 
 namespace dstrain {
@@ -64,10 +65,10 @@ class MemoryCheck {
                  int first_rank,
                  int gpu,
                  std::vector<std::string>& notices) const {
-    const auto num_gpus = static_cast<int>(host.gpus.size());
     int ranks = 0;
     RankBytes needed;
-    for (int local = gpu; local < host.ranks; local += num_gpus) {
+    for (int local = 0; local < host.ranks; ++local) {
+      if (host.gpu_of_rank[static_cast<std::size_t>(local)] != gpu) continue;
       const RankBytes& rank = of(first_rank + local);
       needed.planned += rank.planned;
       needed.libraries += rank.libraries;
@@ -134,9 +135,12 @@ std::vector<std::string> check_memory(const ConfigWith& config_with,
   int first_rank = 0;
   for (const HostMemory& host : hosts) {
     memory.check_host(host, first_rank);
-    const auto gpus = device.cuda ? static_cast<int>(host.gpus.size()) : 0;
-    for (int gpu = 0; gpu < std::min(gpus, host.ranks); ++gpu) {
-      memory.check_gpu(host, first_rank, gpu, notices);
+    if (device.cuda && !host.gpus.empty()) {
+      check(host.gpu_of_rank.size() == static_cast<std::size_t>(host.ranks),
+            "{} of {}'s {} ranks have a GPU", host.gpu_of_rank.size(), host.name, host.ranks);
+      const std::set<int> taken(host.gpu_of_rank.begin(), host.gpu_of_rank.end());
+      for (const int gpu : taken)
+        memory.check_gpu(host, first_rank, gpu, notices);
     }
     first_rank += host.ranks;
   }

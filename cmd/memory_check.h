@@ -18,8 +18,9 @@ struct HostMemory {
   std::string name;
   int ranks = 0;                     ///< that will run there; they are numbered host by host
   std::int64_t available_bytes = 0;  ///< to new processes, the page cache given up
-  /// Taken by turns by its ranks. None: nothing is known of them, and each rank asks its own.
+  /// None: nothing is known of them, and each rank asks its own.
   std::vector<launcher::GpuReport> gpus{};
+  std::vector<int> gpu_of_rank{};  ///< among them, one a rank
 };
 
 /// Throws launcher::PreflightError for the first host whose memory is too small: on CPUs for plan

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 #include "cmd/build_id.h"
-#include "cmd/host_gpus.h"
+#include "cmd/host_machine.h"
 #include "kernels/core/usable_cores.h"
 #include "kernels/cpu/memory_info.h"
 
@@ -20,6 +20,7 @@ launcher::AgentOptions own_agent_options(std::string address) {
           .cores = cores.ids,
           .num_usable_cores = cores.count(),
           .available_memory_bytes = read_memory_info().available_bytes,
+          .processor = processor_here(),
           .hash_file = hash_of_file,
           .look_at_gpus = gpus_here};
 }

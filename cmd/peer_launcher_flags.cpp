@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "cmd/host_gpus.h"
+#include "cmd/host_machine.h"
 #include "cmd/launch_flags.h"
 #include "kernels/core/usable_cores.h"
 #include "launcher/errors.h"

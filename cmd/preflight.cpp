@@ -9,7 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "cmd/host_gpus.h"
+#include "cmd/host_machine.h"
+#include "cmd/job_device.h"
 #include "engine/plan/amount_text.h"
 
 namespace dstrain {
@@ -133,23 +134,36 @@ void check_files(Fleet& fleet,
           failures);
 }
 
-/// A driver that nobody holds awake takes its time, GPU after GPU.
-constexpr std::chrono::seconds kGpuPatience{60};
-
-void look_at_gpus_of(Fleet& fleet, const std::vector<Host>& hosts, PreflightReport& report) {
-  const std::vector<HostAnswer> answers =
-      fleet.ask(Fleet::to_each(hosts, {.kind = QuestionKind::kGpus}), kGpuPatience);
+/// What the hosts that answer would compute on.
+void decide(Fleet& fleet,
+            const std::vector<Host>& hosts,
+            const HostWishes& wishes,
+            PreflightReport& report) {
+  std::map<std::string, HostAnswer> gpus;
+  if (wishes.device != DeviceChoice::kCpu) gpus = fleet.ask_for_gpus(hosts);
+  std::vector<RankSeat> seats;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (auto failure = gpu_failure(hosts[i].name, answers[i])) {
-      report.failures.push_back(std::move(*failure));
-      continue;
+    const launcher::AgentHost* const agent = fleet.agent_if_serving(hosts[i].name);
+    if (agent == nullptr) continue;
+    const std::string machine = fleet.machine_id(hosts[i].name);
+    const HostAnswer& answer = gpus[machine];
+    HostReport& host = report.hosts[i];
+    host.gpus = answer.gpus;
+    host.driver = answer.driver;
+    for (RankSeat& seat :
+         seats_of(hosts[i], machine, answer, agent->hello().processor, wishes.may_share_gpus)) {
+      if (seat.gpu) host.gpu_of_rank.push_back(seat.gpu_index);
+      seats.push_back(std::move(seat));
     }
-    const auto of_host =
-        std::find_if(report.hosts.begin(), report.hosts.end(),
-                     [&](const HostReport& it) { return it.name == hosts[i].name; });
-    of_host->gpus = answers[i].gpus;
-    of_host->driver = answers[i].driver;
   }
+  if (seats.empty()) {
+    report.machine = assumed_facts(wishes.device);
+    return;
+  }
+  JobDevice device = decide_device(wishes.device, seats, wishes.may_share_gpus);
+  report.machine = device.facts;
+  report.device_line = std::move(device.line);
+  report.failures.insert(report.failures.end(), device.failures.begin(), device.failures.end());
 }
 
 HostReport report_on(const Fleet& fleet, const Host& host) {
@@ -179,7 +193,8 @@ void notice(PreflightReport& report) {
       report.notices.push_back(fmt::format("{}: {} ranks will take turns on {}", host.name,
                                            host.slots, counted(host.cores, "core")));
     }
-    if (auto shared = gpu_notice(host.name, host.slots, host.gpus.size())) {
+    if (auto shared =
+            gpu_notice(host.name, static_cast<int>(host.gpu_of_rank.size()), host.gpus.size())) {
       report.notices.push_back(std::move(*shared));
     }
     if (std::abs(host.clock_ahead_s) > kClockTolerance) {
@@ -196,18 +211,17 @@ void notice(PreflightReport& report) {
 PreflightReport check_hosts(Fleet& fleet,
                             const std::vector<Host>& hosts,
                             const Config& config,
-                            const std::string& config_file,
-                            const MasterWish& wish) {
+                            const HostWishes& wishes) {
   PreflightReport report;
   report.failures = fleet.connect(hosts);
   for (const Host& host : hosts)
     report.hosts.push_back(report_on(fleet, host));
   const std::vector<Host> serving = fleet.serving(hosts);
   check_folders(fleet, serving, config, report.failures);
-  check_files(fleet, serving, config, config_file, report.failures);
-  if (config.training.device == DeviceChoice::kCuda) look_at_gpus_of(fleet, serving, report);
+  check_files(fleet, serving, config, wishes.config_file, report.failures);
+  decide(fleet, hosts, wishes, report);
   if (fleet.agent_if_serving(hosts.front().name) != nullptr) {
-    report.master = find_master(fleet, hosts, wish, report.failures);
+    report.master = find_master(fleet, hosts, wishes.master, report.failures);
     for (HostReport& host : report.hosts) {
       const auto way = report.master.way_ms.find(host.name);
       if (way != report.master.way_ms.end()) host.to_master_ms = way->second;
@@ -224,7 +238,8 @@ std::vector<HostMemory> memory_of(const PreflightReport& report) {
     memory.push_back({.name = host.name,
                       .ranks = host.slots,
                       .available_bytes = host.available_memory_bytes,
-                      .gpus = host.gpus});
+                      .gpus = host.gpus,
+                      .gpu_of_rank = host.gpu_of_rank});
   }
   return memory;
 }

@@ -3,7 +3,8 @@
 //
 //   reachable, host key, login, dstrain's build     Fleet::connect
 //   working folder there, output folder writable    config and data files there, and the same
-//   master's port free, reached from every host     slots against cores and GPUs, clock
+//   master's port free, reached from every host     slots against cores, clock
+//   what ranks compute on (job_device.h), and a GPU for each slot
 // Memory against the plan is memory_check's.
 #pragma once
 
@@ -29,23 +30,33 @@ struct HostReport {
   std::int64_t available_memory_bytes = 0;
   double clock_ahead_s = 0;                 ///< of this machine's
   double to_master_ms = -1;                 ///< a connection's way; -1: not tried
-  std::vector<launcher::GpuReport> gpus{};  ///< of a run on GPUs; others are not asked
+  std::vector<launcher::GpuReport> gpus{};  ///< where the run may be on GPUs; else nobody asks
+  std::vector<int> gpu_of_rank{};           ///< among them; of a run on GPUs
   std::string driver{};
 };
 
 struct PreflightReport {
   std::vector<HostReport> hosts;
+  MachineFacts machine;     ///< of the ranks of hosts that can take part
+  std::string device_line;  ///< what they compute on; empty: no host answered
   std::vector<launcher::HostFailure> failures;
   std::vector<std::string> notices;  ///< worth a warning
   MasterPlace master;
 };
 
-/// Connects to the hosts and asks them. `config_file` and `folder` are as the ranks will find them.
+/// What the user wants of the hosts.
+struct HostWishes {
+  std::string config_file;  ///< as the ranks will find it
+  MasterWish master{};
+  DeviceChoice device = DeviceChoice::kAuto;
+  bool may_share_gpus = false;
+};
+
+/// Connects to the hosts and asks them. Of `config` what it says of files counts.
 PreflightReport check_hosts(Fleet& fleet,
                             const std::vector<launcher::Host>& hosts,
                             const Config& config,
-                            const std::string& config_file,
-                            const MasterWish& wish);
+                            const HostWishes& wishes);
 
 /// For check_memory.
 std::vector<HostMemory> memory_of(const PreflightReport& report);

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "cmd/host_gpus.h"
+#include "cmd/host_machine.h"
 #include "cmd/preflight.h"
 #include "engine/plan/amount_text.h"
 

@@ -4,10 +4,12 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
+#include <stdexcept>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "cmd/facts_text.h"
 #include "engine/spec/config_error.h"
 
 namespace dstrain {
@@ -117,6 +119,12 @@ std::vector<std::pair<std::string, std::string>> to_env(const RankEnv& env) {
     variables.emplace_back("DSTRAIN_LISTEN_ADDRESS", env.listen_address);
   }
   if (!env.own_address.empty()) variables.emplace_back("DSTRAIN_OWN_ADDRESS", env.own_address);
+  if (env.machine) variables.emplace_back("DSTRAIN_MACHINE", to_text(*env.machine));
+  if (env.gpu >= 0) variables.emplace_back("DSTRAIN_GPU", std::to_string(env.gpu));
+  if (env.ranks_on_gpu > 1) {
+    variables.emplace_back("DSTRAIN_RANKS_ON_GPU", std::to_string(env.ranks_on_gpu));
+  }
+  if (env.may_share_gpus) variables.emplace_back("DSTRAIN_SHARE_GPUS", "1");
   if (env.threads > 0) {
     variables.emplace_back("DSTRAIN_THREADS", std::to_string(env.threads));
     variables.emplace_back("OMP_NUM_THREADS", std::to_string(env.threads));
@@ -153,6 +161,23 @@ RankEnv from_env(const EnvironmentLookup& lookup) {
   }
   env.listen_address = lookup("DSTRAIN_LISTEN_ADDRESS").value_or("");
   env.own_address = lookup("DSTRAIN_OWN_ADDRESS").value_or("");
+  if (const auto text = lookup("DSTRAIN_MACHINE")) {
+    try {
+      env.machine = parse_facts(*text);
+    } catch (const std::invalid_argument& error) {
+      throw ConfigError(
+          fmt::format("DSTRAIN_MACHINE=\"{}\" in the environment: {}", *text, error.what()));
+    }
+  }
+  if (const auto gpu = lookup("DSTRAIN_GPU")) {
+    env.gpu = parse_number("DSTRAIN_GPU", *gpu, 0, kUnlimited);
+  }
+  if (const auto ranks = lookup("DSTRAIN_RANKS_ON_GPU")) {
+    env.ranks_on_gpu = parse_number("DSTRAIN_RANKS_ON_GPU", *ranks, 1, env.world_size);
+  }
+  if (const auto share = lookup("DSTRAIN_SHARE_GPUS")) {
+    env.may_share_gpus = parse_number("DSTRAIN_SHARE_GPUS", *share, 0, 1) == 1;
+  }
   if (const auto threads = lookup("DSTRAIN_THREADS")) {
     env.threads = parse_number("DSTRAIN_THREADS", *threads, 1, kUnlimited);
   }

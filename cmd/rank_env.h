@@ -2,6 +2,11 @@
 // variables. `dstrain launch` writes all of them; torchrun, srun and mpirun have names of their
 // own, which are understood as well; without any of them there is one rank and no network.
 //
+// Each rank of dstrain launch sees its GPU alone, by UUID, and not the host's whole list: nothing
+// in it, library or tool, can then take memory on another's, and no order of devices matters (which
+// CUDA_DEVICE_ORDER changes). NCCL and NVML know GPUs by their place on the bus, which is the same
+// for all.
+//
 //   RANK WORLD_SIZE              this rank in the job
 //   LOCAL_RANK LOCAL_SIZE        this rank on its host
 //   CROSS_RANK CROSS_SIZE        the host in the job
@@ -10,6 +15,14 @@
 //   DSTRAIN_OWN_ADDRESS          by which the other ranks reach this one; absent: that from which
 //                                packets to MASTER_ADDR leave
 //   DSTRAIN_TOKEN                secret that the ranks of a job share; never on a command line
+//   DSTRAIN_MACHINE              MachineFacts of the job, one line of JSON; absent: the ranks find
+//   out
+//                                when they meet (rank_meeting.h)
+//   DSTRAIN_GPU                  which of its host's GPUs the rank has; CUDA_VISIBLE_DEVICES then
+//                                shows it that one alone. Absent: with LOCAL_RANK n the n-th that
+//                                CUDA_VISIBLE_DEVICES shows, as with torchrun
+//   DSTRAIN_RANKS_ON_GPU         how many ranks take turns on it; absent: 1
+//   DSTRAIN_SHARE_GPUS           1: where ranks find out themselves, they may share GPUs
 //   DSTRAIN_THREADS              compute threads of this rank
 //   DSTRAIN_PROGRESS             none | lines | terminal
 //   DSTRAIN_COLLECTIVE_TIMEOUT   seconds that a rank waits for the others in one collective
@@ -25,6 +38,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/spec/machine_facts.h"
 #include "engine/train/run_training.h"
 
 namespace dstrain {
@@ -43,6 +57,10 @@ struct RankEnv {
   std::string listen_address;
   std::string own_address;
   std::string token;
+  std::optional<MachineFacts> machine;  ///< empty: to be found out
+  int gpu = -1;                         ///< -1: nobody said
+  int ranks_on_gpu = 1;
+  bool may_share_gpus = false;
   int threads = 0;                   ///< 0: as many as the process may run on
   std::optional<Progress> progress;  ///< empty: nobody said
   bool has_lifeline = false;

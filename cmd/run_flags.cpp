@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "engine/spec/config_error.h"
 #include "engine/train/micro_batch_choice.h"
 
 namespace dstrain {
@@ -31,8 +32,8 @@ LoadOptions options_of(const RunFlags& flags) {
           .ignore_offload = flags.ignore_offload};
 }
 
-LoadedConfig load_and_resolve(const RunFlags& flags, int world_size, const MachineFacts& facts) {
-  return load_and_resolve(flags.config, options_of(flags), world_size, facts);
+LoadedConfig load_and_resolve(const RunFlags& flags, int world_size) {
+  return load_and_resolve(flags.config, options_of(flags), world_size, flags.machine);
 }
 
 LoadedConfig load_and_resolve(const std::string& config,
@@ -45,6 +46,14 @@ LoadedConfig load_and_resolve(const std::string& config,
   resolve_config(loaded, world_size, facts, problems);
   problems.throw_if_any(loaded.file);
   return loaded;
+}
+
+DeviceChoice wished_device(const RunFlags& flags) {
+  try {
+    return load_config(flags.config, options_of(flags)).config.training.device;
+  } catch (const ConfigError&) {
+    return DeviceChoice::kCpu;
+  }
 }
 
 std::vector<std::string> to_arguments(const RunFlags& flags) {

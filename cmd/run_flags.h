@@ -18,6 +18,9 @@ struct RunFlags {
   bool allow_unknown_keys = false;
   bool allow_tokenizer_mismatch = false;
   bool ignore_offload = false;  ///< keys that offload warn
+  /// Of the machines that the run uses; no flag, but what `dstrain launch` and ranks find out, and
+  /// keep for the whole job, whichever of its hosts are left.
+  MachineFacts machine{};
 };
 
 void add_run_flags(CLI::App& command, RunFlags& flags);
@@ -31,9 +34,11 @@ LoadedConfig load_and_resolve(const std::string& config,
                               const LoadOptions& options,
                               int world_size,
                               const MachineFacts& facts = {});
-LoadedConfig load_and_resolve(const RunFlags& flags,
-                              int world_size,
-                              const MachineFacts& facts = {});
+LoadedConfig load_and_resolve(const RunFlags& flags, int world_size);
+
+/// What the config asks ranks to compute on. Of a config that cannot be read, which
+/// load_and_resolve() says, kCpu.
+DeviceChoice wished_device(const RunFlags& flags);
 
 /// The flags again, as arguments of another dstrain command.
 std::vector<std::string> to_arguments(const RunFlags& flags);

@@ -1,5 +1,5 @@
-// What a run will start from, looked at by `dstrain launch` before any host is asked or rank is
-// started, as far as this machine sees the files. The ranks look again.
+// What a run will start from, looked at by `dstrain launch` before a rank is started, as far as
+// this machine sees the files. The ranks look again.
 #pragma once
 
 #include "cmd/launch_flags.h"

@@ -9,87 +9,28 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
+#include "cmd/job_device.h"
 #include "cmd/lifeline.h"
 #include "cmd/logging.h"
 #include "cmd/own_address.h"
 #include "cmd/rank_env.h"
+#include "cmd/rank_meeting.h"
 #include "cmd/rank_threads.h"
 #include "cmd/run_flags.h"
 #include "cmd/status_recorder.h"
 #include "cmd/stop_signal.h"
 #include "engine/comm/rendezvous.h"
-#include "engine/comm/tcp_store.h"
 #include "engine/comm/wait_clock.h"
 #include "engine/train/run_training.h"
 #include "kernels/core/usable_cores.h"
 
 namespace dstrain {
 namespace {
-
-constexpr std::chrono::seconds kMeetingDeadline{60};
-
-/// Rank 0's store and this rank's way into it.
-struct Meeting {
-  std::unique_ptr<TcpStoreServer> server;
-  std::unique_ptr<Store> store;
-};
-
-/// Waits for each rank's sign in turn; says who is missing.
-void wait_for_everybody(Store& store,
-                        const RankEnv& env,
-                        std::chrono::steady_clock::time_point deadline) {
-  std::vector<int> missing;
-  for (int rank = 0; rank < env.world_size; ++rank) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
-    try {
-      (void)store.get(fmt::format("arrived/{}", rank),
-                      std::max(left, std::chrono::milliseconds{0}));
-    } catch (const Timeout&) {
-      missing.push_back(rank);
-    }
-  }
-  if (!missing.empty()) {
-    throw RendezvousError(fmt::format(
-        "{} of {} ranks did not arrive at {}:{} within {} s: {}", missing.size(), env.world_size,
-        env.master_address, env.master_port, kMeetingDeadline.count(), fmt::join(missing, ", ")));
-  }
-}
-
-Meeting meet(const RankEnv& env) {
-  const auto deadline = std::chrono::steady_clock::now() + kMeetingDeadline;
-  Meeting meeting;
-  try {
-    if (env.rank == 0) {
-      // On one host nobody else needs to reach it; elsewhere the launcher may know by which
-      // address.
-      const std::string address = env.cross_size == 1 ? env.master_address : env.listen_address;
-      meeting.server = std::make_unique<TcpStoreServer>(address, env.master_port, env.token);
-    }
-    meeting.store =
-        make_tcp_store(env.master_address, env.master_port, env.token, kMeetingDeadline);
-    meeting.store->set(fmt::format("arrived/{}", env.rank), "1");
-    if (env.rank == 0) {
-      wait_for_everybody(*meeting.store, env, deadline);
-      meeting.store->set("everybody-arrived", "1");
-    } else {
-      // Rank 0 gives up first and knows who is missing.
-      constexpr std::chrono::seconds kAfterRankZero{5};
-      (void)meeting.store->get("everybody-arrived", kMeetingDeadline + kAfterRankZero);
-    }
-  } catch (const Timeout& error) {
-    throw RendezvousError(error.what());
-  } catch (const StoreRefused& error) {
-    throw RendezvousError(error.what());
-  }
-  return meeting;
-}
 
 /// Of this rank; rank 0 tells what is worth telling.
 int threads_of(const RankEnv& env, const TrainingConfig& training) {
@@ -119,18 +60,21 @@ int train(const RunFlags& flags) {
   WaitClock waits(status.get());
   std::optional<Lifeline> lifeline;
   if (env.has_lifeline) lifeline.emplace(stop);
-  const LoadedConfig config = load_and_resolve(flags, env.world_size);
+  const DeviceChoice wish = wished_device(flags);
+  RunFlags found = flags;
+  found.machine = env.machine.value_or(assumed_facts(wish));
+  (void)load_and_resolve(found, env.world_size);  // what is wrong is said before others are met
 
   const std::chrono::milliseconds collective_timeout =
       env.collective_timeout_s > 0 ? std::chrono::seconds{env.collective_timeout_s}
                                    : GlooOptions{}.timeout;
-  Meeting meeting;
+  const RankMeeting meeting = meet(env, wish);
+  found.machine = meeting.place.machine;
+  const LoadedConfig config = load_and_resolve(found, env.world_size);
   std::unique_ptr<Rendezvous> rendezvous;
   if (env.world_size == 1) {
     rendezvous = std::move(make_local_rendezvous(1).front());
-    meeting.store = make_memory_store();
   } else {
-    meeting = meet(env);
     const std::string own_address = reached_by(env);
     const GlooOptions options{
         .interface_address = own_address, .timeout = collective_timeout, .activity = &waits};
@@ -141,8 +85,9 @@ int train(const RunFlags& flags) {
   const TrainResult result =
       run_training(config, *rendezvous,
                    {.threads = threads_of(env, config.config.training),
-                    .local_rank = env.local_rank,
-                    .local_size = env.local_size,
+                    .gpu = meeting.place.gpu,
+                    .gpu_name = meeting.place.gpu_name,
+                    .ranks_on_gpu = meeting.place.ranks_on_gpu,
                     .store = meeting.store.get(),
                     .collective_timeout = collective_timeout,
                     .progress = env.rank == 0 ? env.progress.value_or(otherwise) : Progress::kNone,

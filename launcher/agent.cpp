@@ -56,6 +56,7 @@ bool Agent::run() {
       .cores = options_.cores,
       .num_usable_cores = options_.num_usable_cores,
       .available_memory_bytes = options_.available_memory_bytes,
+      .processor = options_.processor,
       .wall_clock_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count()});
   writing_ += queue_.take();
   asio::async_write(out_, asio::buffer(writing_), [this](const asio::error_code& error, size_t) {

@@ -33,6 +33,7 @@ struct AgentOptions {
   std::vector<int> cores{};  ///< as AgentHello has them
   int num_usable_cores = 1;
   std::int64_t available_memory_bytes = 0;
+  ProcessorReport processor{};
   HashFile hash_file{};
   LookAtGpus look_at_gpus{};
   std::size_t output_bytes_a_stream = 4 << 20;  ///< of a rank's output kept for a slow channel

@@ -120,6 +120,17 @@ struct Heartbeat {
 
 // --- agent to launcher ---
 
+struct ProcessorReport {
+  std::string model{};
+  bool multiplies_bf16 = false;
+  std::int64_t memory_bytes = 0;  ///< of the host, or what a control group grants; used or not
+
+  template <typename Wire>
+  void pass_fields(Wire& wire) {
+    wire(model, multiplies_bf16, memory_bytes);
+  }
+};
+
 struct AgentHello {
   static constexpr std::uint8_t kType = 32;
   std::uint32_t protocol = kAgentProtocol;
@@ -132,11 +143,12 @@ struct AgentHello {
   std::int32_t num_usable_cores =
       1;  ///< of them at a time: fewer where a container's quota says so
   std::int64_t available_memory_bytes = 0;
+  ProcessorReport processor{};
   std::int64_t wall_clock_us = 0;  ///< since 1970
   template <typename Wire>
   void pass_fields(Wire& wire) {
     wire(protocol, version, build_id, hostname, address, pid, cores, num_usable_cores,
-         available_memory_bytes, wall_clock_us);
+         available_memory_bytes, processor, wall_clock_us);
   }
 };
 

@@ -18,10 +18,11 @@ constexpr std::array<std::string_view, 17> kPrefixes = {
     "NCCL",  "PYTHON",  "MLFLOW",   "MV2",   "UCX",    "GLOO_", "OMP_", "KMP_",   "MKL_",
     "DNNL_", "ONEDNN_", "DSTRAIN_", "CUDA_", "WANDB_", "HF_",   "FI_",  "SPDLOG_"};
 // Of one rank or one machine: the launcher shares devices and cores out itself.
-constexpr std::array<std::string_view, 10> kNever = {
-    "CUDA_VISIBLE_DEVICES", "OMP_PROC_BIND",  "OMP_PLACES",           "KMP_AFFINITY",
-    "OMP_NUM_THREADS",      "DSTRAIN_TOKEN",  "DSTRAIN_AGENT_SECRET", "DSTRAIN_STATUS_FD",
-    "DSTRAIN_LIFELINE",     "DSTRAIN_THREADS"};
+constexpr std::array<std::string_view, 13> kNever = {
+    "CUDA_VISIBLE_DEVICES", "OMP_PROC_BIND",   "OMP_PLACES",           "KMP_AFFINITY",
+    "OMP_NUM_THREADS",      "DSTRAIN_TOKEN",   "DSTRAIN_AGENT_SECRET", "DSTRAIN_STATUS_FD",
+    "DSTRAIN_LIFELINE",     "DSTRAIN_THREADS", "DSTRAIN_MACHINE",      "DSTRAIN_GPU",
+    "DSTRAIN_RANKS_ON_GPU"};
 
 bool is_name(std::string_view text) {
   const auto is_letter = [](char c) {

@@ -17,7 +17,7 @@ enum class QuestionKind : std::uint8_t {
   kConnect = 6,    ///< can `address`:`port` be connected to, within `timeout_ms`?
   kFiles = 7,      ///< size and hash of `paths`, seen from the folder `path`
   kFileSizes = 8,  ///< size alone
-  kGpus = 9,       ///< which GPUs would a rank see?
+  kGpus = 9,       ///< which GPUs does a process there see?
 };
 
 struct HostQuestion {
@@ -51,10 +51,14 @@ struct GpuReport {
   std::string model{};
   std::int64_t total_bytes = 0;
   std::int64_t free_bytes = -1;  ///< -1: not known
+  std::int32_t capability = 0;   ///< 90 for compute capability 9.0
+  std::string uuid{};            ///< as CUDA_VISIBLE_DEVICES takes it
+  std::string bus_id{};
+  std::string unusable{};  ///< why dstrain cannot compute on it, as a sentence's end
 
   template <typename Wire>
   void pass_fields(Wire& wire) {
-    wire(model, total_bytes, free_bytes);
+    wire(model, total_bytes, free_bytes, capability, uuid, bus_id, unusable);
   }
 };
 
@@ -64,7 +68,7 @@ struct HostAnswer {
   std::uint16_t port = 0;          ///< of kListen
   std::uint32_t microseconds = 0;  ///< that kConnect took
   std::vector<FileFacts> files{};  ///< of kFiles, in the order of `paths`
-  std::vector<GpuReport> gpus{};   ///< of kGpus: rank r of the host gets the r-th, and so on round
+  std::vector<GpuReport> gpus{};   ///< of kGpus: slot s of the host is the s-th
   std::string driver{};            ///< of kGpus: its version
 
   template <typename Wire>

@@ -124,6 +124,14 @@ struct Selection {
   std::vector<int> slots;  ///< all of them if none was given
 };
 
+std::string slots_text(const std::vector<int>& slots) {
+  if (slots.empty()) return "none";
+  if (slots.size() == 1) return fmt::format("slot {} alone", slots.front());
+  return static_cast<size_t>(slots.back() - slots.front()) + 1 == slots.size()
+             ? fmt::format("slots {} to {}", slots.front(), slots.back())
+             : fmt::format("slots {}", fmt::join(slots, ", "));
+}
+
 Selection parse_selection(std::string_view text,
                           std::string_view flag,
                           const std::vector<Host>& hosts) {
@@ -160,10 +168,8 @@ Selection parse_selection(std::string_view text,
                       text, shown));
     }
     if (!std::binary_search(host.slots.begin(), host.slots.end(), *slot)) {
-      throw HostfileError(
-          fmt::format("{} {}: host {} has no slot {}; it has {}", flag, text, host.name, *slot,
-                      host.slots.empty() ? std::string("none")
-                                         : fmt::format("slots 0 to {}", host.slots.back())));
+      throw HostfileError(fmt::format("{} {}: host {} has no slot {}; it has {}", flag, text,
+                                      host.name, *slot, slots_text(host.slots)));
     }
     selection.slots.push_back(*slot);
     if (comma == list.size()) return selection;
@@ -248,16 +254,39 @@ std::vector<Host> filter_hosts(std::vector<Host> hosts, const HostFilter& filter
   return hosts;
 }
 
-std::vector<Host> hosts_without_hostfile(const HostFilter& filter) {
+std::vector<Host> hosts_without_hostfile(const HostFilter& filter,
+                                         const std::vector<int>& gpus,
+                                         bool may_share) {
   refuse_contradictions(filter);
   if (filter.num_nodes.value_or(1) > 1) {
     throw HostfileError(fmt::format(
         "--num_nodes {}: more than this machine needs a --hostfile that names the hosts",
         *filter.num_nodes));
   }
+  const std::string name = "localhost";
+  if (gpus.empty() && !filter.include.empty()) {
+    const std::vector<int> asked =
+        selected_slots(filter.include, "--include", {{name, slots_up_to(kMaxSlots)}}).front();
+    const bool is_all = asked.size() == static_cast<size_t>(kMaxSlots);
+    return {{name, is_all ? slots_up_to(1) : asked}};
+  }
+  std::vector<int> slots = gpus;
+  if (filter.num_gpus) {
+    const auto asked = static_cast<size_t>(*filter.num_gpus);
+    if (gpus.empty() || (may_share && asked > gpus.size())) slots = slots_up_to(*filter.num_gpus);
+    if (asked > slots.size()) {
+      throw HostfileError(fmt::format(
+          "--num_gpus {}: this machine has {} GPU{}; --share-gpus lets ranks take turns "
+          "on one, --set training.device=cpu takes none",
+          asked, gpus.size(), gpus.size() == 1 ? "" : "s"));
+    }
+    slots.resize(asked);
+  } else if (gpus.empty()) {
+    slots = slots_up_to(1);
+  }
   HostFilter rest = filter;
   rest.num_gpus.reset();
-  return filter_hosts({{"localhost", slots_up_to(filter.num_gpus.value_or(1))}}, rest);
+  return filter_hosts({{name, slots}}, rest);
 }
 
 std::vector<Host> imagined_hosts(const HostFilter& filter) {

@@ -15,8 +15,10 @@
 namespace dstrain::launcher {
 
 struct Host {
-  std::string name;        ///< as written: "w0", "10.0.0.7", "user@w0"
-  std::vector<int> slots;  ///< ascending; one rank runs in each
+  std::string name;  ///< as written: "w0", "10.0.0.7", "user@w0"
+  /// Ascending; one rank runs in each, and of a run on GPUs slot s takes the s-th GPU that the host
+  /// shows (CUDA_VISIBLE_DEVICES there counts).
+  std::vector<int> slots;
 
   bool operator==(const Host&) const = default;
 };
@@ -47,8 +49,12 @@ struct HostFilter {
 /// HostfileError if flags contradict each other, name what is not there, or leave nothing.
 std::vector<Host> filter_hosts(std::vector<Host> hosts, const HostFilter& filter);
 
-/// Without a hostfile: this machine, one slot, or --num_gpus of them.
-std::vector<Host> hosts_without_hostfile(const HostFilter& filter);
+/// Without a hostfile: this machine. `gpus` are the slots that it has; where it computes on CPUs
+/// (empty) it has as many as are asked for, by --num_gpus or by --include, and otherwise one.
+/// `may_share`: --num_gpus may be more than there are.
+std::vector<Host> hosts_without_hostfile(const HostFilter& filter,
+                                         const std::vector<int>& gpus,
+                                         bool may_share = false);
 
 /// Hosts to reckon with, which need not exist: --num_nodes of --num_gpus slots, one of one unless
 /// given; "node1", "node2", …

@@ -159,6 +159,7 @@ void resolve_config(LoadedConfig& loaded,
   for (const ConfigValue& value : loaded.values) {
     origins[value.path] = value.origin;
   }
+  resolve_device(loaded, facts, origins);
   resolve_open_precision(loaded, facts, origins);
   const auto data_parallel = divide_ranks(loaded, world_size, origins, problems);
   const BatchConfig written = loaded.config.batch;

@@ -24,6 +24,8 @@ std::optional<std::int64_t> divide_ranks(const LoadedConfig& loaded,
                                          int world_size,
                                          Origins& origins,
                                          ConfigProblems& problems);
+/// training.device "auto": what the machines are used for.
+void resolve_device(LoadedConfig& loaded, const MachineFacts& facts, Origins& origins);
 /// The batch, where DeepSpeed's elasticity chooses it.
 void resolve_elasticity(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins);
 /// What tensor and pipeline parallelism ask of the batch, solved by now, and of the other blocks.

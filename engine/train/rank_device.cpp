@@ -23,23 +23,6 @@ std::string host_name() {
   return names.nodename;
 }
 
-/// How many ranks of this host compute on the GPU of this one.
-int sharers(const TrainOptions& options, int num_gpus) {
-  const int before = options.local_rank / num_gpus;
-  const int after = (options.local_size - 1 - options.local_rank) / num_gpus;
-  return before + 1 + after;
-}
-
-void say_what_is_idle(const CudaDevices& found) {
-  if (!found.names.empty()) {
-    spdlog::info(
-        "computing on the CPU; training.device \"auto\" does not take {} GPU{} of {} ({}) before "
-        "training on it has been measured: set \"cuda\" to use {}",
-        found.names.size(), found.names.size() == 1 ? "" : "s", host_name(), found.names.front(),
-        found.names.size() == 1 ? "it" : "them");
-  }
-}
-
 /// Refuses what cannot be, and warns of what may not. What others on this GPU hold is only known
 /// once they are there, so each is granted its share of the whole.
 void check_memory(const Config& config, const RunPlan& plan, const Device& device, int ranks) {
@@ -65,6 +48,14 @@ void check_memory(const Config& config, const RunPlan& plan, const Device& devic
   }
 }
 
+/// Each rank its own, for its log; of many more than fit on a screen only to those who ask for it.
+void tell_device(int rank, int world_size, const Device& device) {
+  constexpr int kShown = 64;
+  spdlog::log(world_size <= kShown ? spdlog::level::info : spdlog::level::debug,
+              "rank={} host={} gpu=\"{}\" uuid={}", rank, host_name(), device.description(),
+              device.identity());
+}
+
 }  // namespace
 
 CudaOptions cuda_options(const Config& config) {
@@ -87,28 +78,21 @@ RankDevice make_rank_device(const Config& config,
                             int threads,
                             Rendezvous& host,
                             const TrainOptions& options) {
-  const int rank = host.world_rank();
   if (config.training.device != DeviceChoice::kCuda) {
-    if (rank == 0 && config.training.device == DeviceChoice::kAuto) {
-      say_what_is_idle(find_cuda_devices());
-    }
     return {.backend = make_cpu_backend(threads), .rendezvous = nullptr};
   }
+  const int rank = host.world_rank();
   const CudaDevices found = find_cuda_devices();
   if (found.names.empty()) {
     throw ConfigError(fmt::format(
         "training.device is \"cuda\", but for rank {} on {} {}: use \"cpu\" or \"auto\"", rank,
         host_name(), found.why_none));
   }
-  const auto num_gpus = static_cast<int>(found.names.size());
-  const int ranks_on_gpu = sharers(options, num_gpus);
-  if (rank == 0 && options.local_size > num_gpus) {
-    spdlog::warn("{} ranks of {} share {} GPU{}: they take turns, and talk through the host",
-                 options.local_size, host_name(), num_gpus, num_gpus == 1 ? "" : "s");
-  }
-  RankDevice made{.backend = make_cuda_backend(options.local_rank % num_gpus, cuda_options(config)),
-                  .rendezvous = nullptr};
-  check_memory(config, plan, *made.backend.device, ranks_on_gpu);
+  CudaOptions cuda = cuda_options(config);
+  cuda.name = options.gpu_name;
+  RankDevice made{.backend = make_cuda_backend(options.gpu, cuda), .rendezvous = nullptr};
+  check_memory(config, plan, *made.backend.device, options.ranks_on_gpu);
+  tell_device(rank, host.world_size(), *made.backend.device);
   check(options.store != nullptr, "ranks on GPUs need a store to find each other by");
   made.rendezvous =
       make_device_rendezvous(host, *options.store, *made.backend.device,

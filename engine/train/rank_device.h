@@ -20,10 +20,8 @@ struct RankDevice {
 /// What a config says of computing on a GPU. Choices are told to the log.
 CudaOptions cuda_options(const Config& config);
 
-/// The CPU, or GPU local_rank modulo those that this process sees, as torchrun's and DeepSpeed's
-/// users expect. "auto" is the CPU until training on a GPU has been measured; the log says which
-/// GPUs stay idle. Throws ConfigError where there is no GPU, with host and rank, or too small a one
-/// for `plan`: before anything is allocated.
+/// The CPU, or the GPU that the options name. Throws ConfigError where there is no GPU, with host
+/// and rank, or too small a one for `plan`: before anything is allocated.
 RankDevice make_rank_device(const Config& config,
                             const RunPlan& plan,
                             int threads,

@@ -31,7 +31,8 @@ TrainResult run_training(const LoadedConfig& config,
   if (engine.world().rank() == 0) {
     spdlog::info("{} parameters, {}, {} on each; {} tokens a step; {} a rank planned",
                  grouped(config.config.model.num_parameters()),
-                 counted(rendezvous.world_size(), "rank"), engine.device().description(),
+                 counted(rendezvous.world_size(), "rank"),
+                 on_cpu ? engine.device().description() : engine.device().model(),
                  grouped(plan.batch.global_tokens()), size_text(plan.memory.bytes()));
     for (const std::string& notice : config.notices) {
       spdlog::info("{}", notice);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 
 #include "engine/checkpoint/durable_files.h"
 #include "engine/comm/activity.h"
@@ -28,9 +29,10 @@ enum class Progress : std::uint8_t {
 };
 
 struct TrainOptions {
-  int threads = 0;     ///< compute threads of this rank; 0: as many as the process may run on
-  int local_rank = 0;  ///< this rank among those of its host, which share its GPUs
-  int local_size = 1;
+  int threads = 0;  ///< compute threads of this rank; 0: as many as the process may run on
+  int gpu = 0;      ///< of those that this process sees, where it computes on one
+  std::string gpu_name = "";  ///< "cuda:1", as its host counts; empty: as this process does
+  int ranks_on_gpu = 1;       ///< that take turns on it
   /// By which ranks on GPUs find each other; may be nullptr in a world of one.
   Store* store = nullptr;
   /// Deadline of a collective between GPUs.

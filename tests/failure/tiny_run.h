@@ -33,7 +33,7 @@ class TinyRun {
             "max_position_embeddings": 64, "tie_word_embeddings": true},
   "data": {"train": ")" << path("data/train")
                                        << R"(", "sequence_length": 32},
-  "training": {"steps": 1000000, "output_dir": ")"
+  "training": {"steps": 1000000, "device": "cpu", "output_dir": ")"
                                        << path("run") << R"("}
 })";
   }

@@ -1,5 +1,6 @@
 #include "tests/harness/resumable_run.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include <catch2/catch.hpp>
@@ -8,6 +9,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/train/engine.h"
 #include "engine/train/training_state.h"
+#include "kernels/backend.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
 
@@ -84,12 +86,13 @@ TrainResult run(const LoadedConfig& config,
                 const std::atomic<int>* signal,
                 const DiskProbe& probe) {
   const std::unique_ptr<Store> store = make_memory_store();
+  const int gpus = std::max(1, static_cast<int>(find_cuda_devices().names.size()));
   return thread_world(ranks,
                       [&](Rendezvous& rank) {
                         return run_training(config, rank,
                                             {.threads = 1,
-                                             .local_rank = rank.world_rank(),
-                                             .local_size = ranks,
+                                             .gpu = rank.world_rank() % gpus,
+                                             .ranks_on_gpu = (ranks + gpus - 1) / gpus,
                                              .store = store.get(),
                                              .progress = Progress::kNone,
                                              .stop_signal = signal,

@@ -40,8 +40,11 @@ constexpr std::int64_t kMuch = 512 * kGiB;
 std::vector<std::string> check_gpus(const std::vector<launcher::GpuReport>& first,
                                     const std::vector<launcher::GpuReport>& second,
                                     std::int64_t host_memory = kMuch) {
-  const std::vector<HostMemory> hosts = {{"w0", 2, host_memory, first},
-                                         {"w1", 2, host_memory, second}};
+  const auto by_turns = [](std::size_t gpus) {
+    return gpus == 0 ? std::vector<int>{} : std::vector<int>{0, gpus == 1 ? 0 : 1};
+  };
+  const std::vector<HostMemory> hosts = {{"w0", 2, host_memory, first, by_turns(first.size())},
+                                         {"w1", 2, host_memory, second, by_turns(second.size())}};
   return check_memory(gpt2, hosts, {.cuda = true, .threads = 1, .ranks_per_host = 2});
 }
 
@@ -60,6 +63,18 @@ TEST_CASE("a GPU that is too small for its ranks' plans is refused with what wou
       .model = "H100", .total_bytes = 80 * kGiB, .free_bytes = 512 << 20};
   CHECK_THROWS_WITH(check_gpus({busy, large}, {large, large}),
                     Contains("cuda:0 of host w0, H100, has 512.0 MiB of memory free"));
+}
+
+TEST_CASE("the GPUs that a run's slots leave out are not looked at", "[cmd][launch]") {
+  const launcher::GpuReport large{.model = "H100", .total_bytes = 80 * kGiB};
+  const launcher::GpuReport small{.model = "T4", .total_bytes = 3 * kGiB};
+  const auto check_slots = [&](const std::vector<int>& slots) {
+    const std::vector<HostMemory> hosts = {
+        {"w0", 4, kMuch, {small, large, large, large, large}, slots}};
+    return check_memory(gpt2, hosts, {.cuda = true, .threads = 1, .ranks_per_host = 4});
+  };
+  CHECK_NOTHROW(check_slots({1, 2, 3, 4}));
+  CHECK_THROWS_WITH(check_slots({0, 1, 2, 3}), Contains("cuda:0 of host w0, T4"));
 }
 
 TEST_CASE("ranks that share a GPU must fit together", "[cmd][launch]") {

@@ -50,6 +50,7 @@ std::vector<FromAgent> all_from_agent() {
                      .cores = {0, 1, 2},
                      .num_usable_cores = 2,
                      .available_memory_bytes = std::int64_t{1} << 40,
+                     .processor = {.model = kAwkward, .multiplies_bf16 = true, .memory_bytes = 7},
                      .wall_clock_us = -1},
           Started{7, 12345},
           StartFailed{7, kAwkward},

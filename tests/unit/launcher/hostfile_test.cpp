@@ -152,12 +152,37 @@ TEST_CASE("hosts with slots=0 take no part", "[launcher][hostfile]") {
   CHECK_THROWS_WITH(filter_hosts(hosts_of("w0 slots=0\n"), {}), Contains("no slots"));
 }
 
-TEST_CASE("without a hostfile there is this machine, with as many ranks as asked for",
+TEST_CASE("without a hostfile a machine without GPUs has as many slots as are asked for",
           "[launcher][hostfile]") {
-  CHECK(shown(hosts_without_hostfile({})) == "localhost:0");
-  CHECK(shown(hosts_without_hostfile({.num_gpus = 3})) == "localhost:0,1,2");
-  CHECK(shown(hosts_without_hostfile({.num_nodes = 1})) == "localhost:0");
-  CHECK_THROWS_WITH(hosts_without_hostfile({.num_nodes = 2}), Contains("--hostfile"));
+  const auto here = [](const HostFilter& filter) {
+    return shown(hosts_without_hostfile(filter, {}));
+  };
+  CHECK(here({}) == "localhost:0");
+  CHECK(here({.num_gpus = 3}) == "localhost:0,1,2");
+  CHECK(here({.num_nodes = 1}) == "localhost:0");
+  CHECK(here({.include = "localhost"}) == "localhost:0");
+  CHECK(here({.include = "localhost:1"}) == "localhost:1");
+  CHECK(here({.include = "localhost:3,0"}) == "localhost:0,3");
+  CHECK_THROWS_WITH(here({.num_nodes = 2}), Contains("--hostfile"));
+  CHECK_THROWS_WITH(here({.include = "w0:1"}), Contains("the hosts are localhost"));
+  CHECK_THROWS_WITH(here({.exclude = "localhost:0"}), Contains("nothing would run"));
+}
+
+TEST_CASE("without a hostfile a machine's slots are its GPUs", "[launcher][hostfile]") {
+  const auto here = [](const HostFilter& filter) {
+    return shown(hosts_without_hostfile(filter, {0, 1, 3}));  // the third cannot be used
+  };
+  CHECK(here({}) == "localhost:0,1,3");
+  CHECK(here({.num_gpus = 2}) == "localhost:0,1");
+  CHECK(here({.num_gpus = 3}) == "localhost:0,1,3");
+  CHECK(here({.include = "localhost:1"}) == "localhost:1");
+  CHECK(here({.include = "localhost:3@localhost:0"}) == "localhost:0,3");
+  CHECK(here({.exclude = "localhost:0"}) == "localhost:1,3");
+  CHECK_THROWS_WITH(here({.num_gpus = 4}),
+                    Contains("--num_gpus 4: this machine has 3 GPUs") && Contains("--share-gpus"));
+  CHECK_THROWS_WITH(here({.include = "localhost:2"}), Contains("no slot 2; it has slots 0, 1, 3"));
+  CHECK_THROWS_WITH(here({.exclude = "localhost:7"}), Contains("no slot 7"));
+  CHECK(shown(hosts_without_hostfile({.num_gpus = 4}, {0}, true)) == "localhost:0,1,2,3");
 }
 
 TEST_CASE("hosts to reckon with need not exist", "[launcher][hostfile]") {

@@ -80,6 +80,22 @@ TEST_CASE("the resolved file loads to an equal config, every value from the file
   }
 }
 
+TEST_CASE("training.device \"auto\" becomes what the machines are used for", "[spec][print]") {
+  const auto resolved = [](const std::vector<std::string>& overrides, const MachineFacts& facts) {
+    LoadedConfig loaded = load_tiny(overrides);
+    resolve_config(loaded, 2, facts);
+    return loaded;
+  };
+  const MachineFacts gpu{.cuda = true, .name = "NVIDIA H100 80GB HBM3"};
+  CHECK(resolved({}, {}).config.training.device == DeviceChoice::kCpu);
+  CHECK(resolved({"training.device=auto"}, gpu).config.training.device == DeviceChoice::kCuda);
+  CHECK_THAT(describe_origins(resolved({}, gpu)),
+             Catch::Contains("\"cuda\"") &&
+                 Catch::Contains("derived: the ranks compute on NVIDIA H100 80GB HBM3"));
+  CHECK(resolved({"training.device=cpu"}, gpu).config.training.device == DeviceChoice::kCpu);
+  CHECK(resolved({"training.device=cuda"}, {}).config.training.device == DeviceChoice::kCuda);
+}
+
 TEST_CASE("the resolved file explains where it follows DeepSpeed 0.19", "[spec][print]") {
   LoadedConfig loaded = load_tiny({"scheduler.type=WarmupLR"});
   resolve_config(loaded, 1);
@@ -150,7 +166,7 @@ training.steps                   10                 run.json:10:26
 training.seed                    1234               default
 training.eval_interval           0                  default
 training.eval_batches            16                 default
-training.device                  "auto"             default
+training.device                  "cpu"              derived: of machines that nobody looked at
 training.tf32                    false              default
 training.attention               "own"              default
 training.matmul_algorithms       "auto"             default

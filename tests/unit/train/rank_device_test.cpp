@@ -29,10 +29,10 @@ TEST_CASE("a rank that is to compute on a GPU and sees none says so, with its ho
       make_rank_device(config, plan, 1, *world[0], options),
       Catch::StartsWith("training.device is \"cuda\", but for rank 0 on " + std::string(host)) &&
           Catch::EndsWith(": use \"cpu\" or \"auto\""));
-  config.training.device = DeviceChoice::kAuto;
-  const RankDevice automatic = make_rank_device(config, plan, 1, *world[0], options);
-  CHECK(automatic.backend.device->kind() == DeviceKind::kCpu);
-  CHECK(automatic.rendezvous == nullptr);
+  config.training.device = DeviceChoice::kCpu;
+  const RankDevice processor = make_rank_device(config, plan, 1, *world[0], options);
+  CHECK(processor.backend.device->kind() == DeviceKind::kCpu);
+  CHECK(processor.rendezvous == nullptr);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
-#include "cmd/host_gpus.h"
+#include "cmd/host_machine.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "engine/plan/amount_text.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/memory_info.h"
 #include "kernels/gpu_facts.h"
 
 namespace dstrain {
@@ -26,9 +28,19 @@ launcher::HostAnswer gpus_here() {
   for (const GpuFacts& gpu : here.gpus) {
     answer.gpus.push_back({.model = gpu.model,
                            .total_bytes = gpu.total_bytes,
-                           .free_bytes = gpu.free_bytes.value_or(-1)});
+                           .free_bytes = gpu.free_bytes.value_or(-1),
+                           .capability = gpu.capability,
+                           .uuid = gpu.uuid,
+                           .bus_id = gpu.bus_id,
+                           .unusable = gpu.unusable});
   }
   return answer;
+}
+
+launcher::ProcessorReport processor_here() {
+  return {.model = processor_name(),
+          .multiplies_bf16 = multiplies_bf16(),
+          .memory_bytes = read_memory_info().total_bytes};
 }
 
 std::string describe_gpus(const std::vector<GpuReport>& gpus, const std::string& driver) {
@@ -48,16 +60,6 @@ std::string describe_gpus(const std::vector<GpuReport>& gpus, const std::string&
     next = end;
   }
   return text + "driver " + driver;
-}
-
-std::optional<launcher::HostFailure> gpu_failure(const std::string& host,
-                                                 const launcher::HostAnswer& answer) {
-  if (answer.error.empty()) return std::nullopt;
-  return launcher::HostFailure{
-      .host = host,
-      .phase = "GPUs",
-      .what = fmt::format("training.device is \"cuda\", but {}", answer.error),
-      .fix = "choose hosts with GPUs, or compute on CPUs with --set training.device=cpu"};
 }
 
 std::optional<std::string> gpu_notice(const std::string& host, int ranks, std::size_t num_gpus) {
