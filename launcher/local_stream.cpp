@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -145,14 +146,7 @@ class LocalStream::Child : public std::enable_shared_from_this<Child> {
 
   void await_output(StreamEvents events, std::function<void()> on_output) {
     hear(std::move(events));
-    outputs_[0].pipe.async_wait(
-        asio::posix::stream_descriptor::wait_read,
-        [self = shared_from_this(), on_output = std::move(on_output)](asio::error_code error) {
-          if (error) return;
-          asio::posix::descriptor_base::bytes_readable command;
-          self->outputs_[0].pipe.io_control(command, error);
-          if (!error && command.get() > 0) on_output();  // else it is the end of the output
-        });
+    await_first_byte(std::move(on_output));
   }
 
   void listen(StreamEvents events) {
@@ -201,6 +195,24 @@ class LocalStream::Child : public std::enable_shared_from_this<Child> {
     events_ = std::move(events);
     if (std::exchange(outputs_[1].is_read, true)) return;
     read_when_ready(outputs_[1]);
+    await_end();
+  }
+
+  void await_first_byte(std::function<void()> on_output) {
+    asio::posix::stream_descriptor& pipe = outputs_[0].pipe;
+    pipe.async_wait(
+        asio::posix::stream_descriptor::wait_read,
+        [self = shared_from_this(), on_output = std::move(on_output)](asio::error_code error) {
+          if (error) return;
+          pollfd state{self->outputs_[0].pipe.native_handle(), POLLIN, 0};
+          poll(&state, 1, 0);
+          if ((state.revents & POLLIN) != 0) return on_output();
+          // Neither output nor its end: asio may have woken the wrong one, as in on_end().
+          if (state.revents == 0) self->await_first_byte(on_output);
+        });
+  }
+
+  void await_end() {
     end_.async_wait(asio::posix::stream_descriptor::wait_read,
                     [self = shared_from_this()](const asio::error_code& error) {
                       if (!error) self->on_end();
@@ -254,8 +266,11 @@ class LocalStream::Child : public std::enable_shared_from_this<Child> {
 
   void on_end() {
     siginfo_t info{};
-    while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0 && errno == EINTR) {
+    while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG) != 0 &&
+           errno == EINTR) {
     }
+    // asio may hand on what was meant for a closed descriptor of which this one has the place.
+    if (info.si_pid == 0) return await_end();
     ended_ = true;
     // Something that the program left behind may still be writing; one pipe's capacity is as much
     // as the program itself can have left.

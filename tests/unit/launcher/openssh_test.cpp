@@ -1,7 +1,11 @@
 // OpenSSH's client as the launcher uses it: its command line, what its words mean, and when it can
 // do more than libssh2.
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +13,7 @@
 
 #include "launcher/errors.h"
 #include "launcher/openssh_command.h"
+#include "launcher/openssh_login.h"
 #include "launcher/ssh_shortfall.h"
 #include "tests/harness/processes.h"
 
@@ -111,6 +116,81 @@ TEST_CASE("OpenSSH's client is asked only where it can do more", "[launcher][ope
   CHECK(openssh_could_use(means) == "a certificate of the ssh-agent");
   std::ofstream(key + "-cert.pub") << "x";
   CHECK(openssh_could_use(plain) == key + "-cert.pub");
+}
+
+/// A program in the place of ssh that does what `script` says.
+OpensshOptions options_with(const testing::TemporaryFolder& folder, const std::string& script) {
+  const std::filesystem::path program = folder.path() / "ssh";
+  std::ofstream(program) << "#!/bin/sh\n" << script;
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  OpensshOptions options = kOptions;
+  options.program = program;
+  options.connect_timeout = std::chrono::seconds{1};
+  return options;
+}
+
+OpensshLogin::Result log_in(asio::io_context& loop, const OpensshOptions& options) {
+  std::optional<OpensshLogin::Result> result;
+  std::unique_ptr<OpensshLogin> login;
+  loop.restart();
+  login = std::make_unique<OpensshLogin>(loop, options, "w0", std::vector<std::string>{"agent"},
+                                         [&](OpensshLogin::Result r) {
+                                           result = std::move(r);
+                                           login.reset();  // as soon as it may be
+                                         });
+  while (!result)
+    loop.run_one();
+  return std::move(*result);
+}
+
+TEST_CASE("a login is what the program there says first, or ssh's end, or the deadline",
+          "[launcher][openssh]") {
+  const testing::TemporaryFolder folder;
+  asio::io_context loop;
+  auto result = log_in(loop, options_with(folder, "echo banner >&2; echo hello; cat"));
+  REQUIRE(result.stream);
+  std::string heard;
+  bool ended = false;
+  result.stream->listen({.on_data = [&](std::string_view bytes) { heard += bytes; },
+                         .on_error_data = [](std::string_view) {},
+                         .on_closed = [&](const StreamEnd&) { ended = true; }});
+  result.stream->write("you\n");
+  result.stream->close_input();
+  while (!ended)
+    loop.run_one();
+  CHECK(heard == "hello\nyou\n");
+
+  result = log_in(loop, options_with(folder, "echo 'exec: agent: not found' >&2; exit 127"));
+  CHECK(result.is_program_missing);
+
+  result = log_in(loop, options_with(folder, "echo 'w0: Permission denied (x).' >&2; exit 255"));
+  REQUIRE(result.failure);
+  CHECK(result.failure->phase == "authentication");
+  CHECK_FALSE(result.was_turned_away);
+
+  result = log_in(loop, options_with(folder,
+                                     "echo 'kex_exchange_identification: Connection closed by "
+                                     "remote host' >&2; exit 255"));
+  CHECK(result.was_turned_away);
+
+  result = log_in(loop, options_with(folder, "kill -9 $$"));
+  REQUIRE(result.failure);
+  CHECK(result.failure->what == "ssh was killed by signal 9");
+
+  result = log_in(loop, options_with(folder, "echo waiting for you >&2; sleep 100"));
+  REQUIRE(result.failure);
+  CHECK(result.failure->what == "nothing was heard of it within 1 s: waiting for you");
+  loop.run_for(std::chrono::milliseconds{50});  // nothing comes any more
+}
+
+TEST_CASE("ssh can ask nobody: it has no terminal, and no window", "[launcher][openssh]") {
+  const testing::TemporaryFolder folder;
+  asio::io_context loop;
+  auto result = log_in(loop, options_with(folder,
+                                          "(: < /dev/tty) 2>/dev/null && exit 1\n"
+                                          "[ \"$SSH_ASKPASS_REQUIRE\" = never ] && echo alone"));
+  CHECK(result.stream);
+  CHECK(std::getenv("SSH_ASKPASS_REQUIRE") == nullptr);
 }
 
 }  // namespace
