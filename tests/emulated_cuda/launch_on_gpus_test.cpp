@@ -17,6 +17,7 @@
 #include "launcher/local_host.h"
 #include "tests/cluster/fleet_run.h"
 #include "tests/cluster/skip.h"
+#include "tests/failure/tiny_run.h"
 #include "tests/harness/local_agents.h"
 #include "tests/harness/program.h"
 
@@ -37,6 +38,16 @@ Program launch_with(int gpus, std::vector<std::string> arguments) {
   return Program(argv);
 }
 
+/// What lets a shipped config start: the data of a tiny run.
+std::vector<std::string> with_data(std::vector<std::string> arguments,
+                                   const testing::TinyRun& tiny) {
+  for (const std::string& set :
+       {kOnGpus, "data.train=" + tiny.path("data/train"), std::string("data.validation=null")}) {
+    arguments.insert(arguments.end(), {"--set", set});
+  }
+  return arguments;
+}
+
 TEST_CASE("--check tells this machine's GPUs, and who would share one", "[launch][cuda]") {
   Program each =
       launch_with(2, {"--num_gpus", "2", "--check", "configs/quickstart.json", "--set", kOnGpus});
@@ -52,9 +63,11 @@ TEST_CASE("--check tells this machine's GPUs, and who would share one", "[launch
 
 TEST_CASE("a GPU that is too small for the plan is refused before a rank starts",
           "[launch][cuda]") {
+  setenv("DSTRAIN_BINARY", EMULATED_DSTRAIN, 1);
+  const testing::TinyRun tiny;
   for (const bool is_check : {false, true}) {
-    std::vector<std::string> arguments = {"--num_gpus", "2", "configs/gpt2-124m.json", "--set",
-                                          kOnGpus};
+    std::vector<std::string> arguments =
+        with_data({"--num_gpus", "2", "configs/gpt2-124m.json"}, tiny);
     if (is_check) arguments.emplace_back("--check");
     Program program = launch_with(2, arguments);
     CHECK(program.wait(kPatience) == 3);
@@ -67,7 +80,9 @@ TEST_CASE("a GPU that is too small for the plan is refused before a rank starts"
 
 TEST_CASE("a machine without a GPU is refused in a sentence, and its plan can be looked at",
           "[launch][cuda]") {
-  Program run = launch_with(0, {"configs/quickstart.json", "--set", kOnGpus});
+  setenv("DSTRAIN_BINARY", EMULATED_DSTRAIN, 1);
+  const testing::TinyRun tiny;
+  Program run = launch_with(0, with_data({"configs/quickstart.json"}, tiny));
   CHECK(run.wait(kPatience) == 3);
   CHECK_THAT(run.last_line(),
              Contains("training.device is \"cuda\", but the CUDA driver sees no device") &&
