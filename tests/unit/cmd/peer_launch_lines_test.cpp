@@ -1,7 +1,6 @@
 // The launch lines that the literature prints for torchrun and DeepSpeed's launcher, with program
 // and arguments replaced by a config: what each of them is understood as.
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "launcher/local_host.h"
 #include "tests/failure/tiny_run.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain {
 namespace {
@@ -21,15 +21,6 @@ using testing::Program;
 using testing::TinyRun;
 
 constexpr std::chrono::seconds kPatience{60};
-
-bool no_binary() {
-  const char* binary = std::getenv("DSTRAIN_BINARY");
-  if (binary == nullptr || *binary == '\0') {
-    WARN("skipped, because the dstrain program is not built here");
-    return true;
-  }
-  return false;
-}
 
 struct Answer {
   int code = -1;
@@ -59,7 +50,7 @@ void write_hostfile(const TinyRun& run) {
 }
 
 TEST_CASE("lines for one machine have its layout", "[cmd][peers]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const TinyRun run;
   CHECK(planned_ranks(run, "launch --num_gpus=1 config.json") == 1);
   CHECK(planned_ranks(run, "launch --nproc_per_node=2 --deepspeed config.json") == 2);
@@ -71,7 +62,7 @@ TEST_CASE("lines for one machine have its layout", "[cmd][peers]") {
 
 TEST_CASE("lines for two machines have their layout, by SSH or started by hand on each",
           "[cmd][peers]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const TinyRun run;
   write_hostfile(run);
   for (const char* rank : {"0", "1"}) {
@@ -87,7 +78,7 @@ TEST_CASE("lines for two machines have their layout, by SSH or started by hand o
 }
 
 TEST_CASE("ranks that a line starts are those of its layout, at its master", "[cmd][peers]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const TinyRun run;
   const std::string port = std::to_string(launcher::pick_free_port("127.0.0.1"));
   const Answer answer =
@@ -100,7 +91,7 @@ TEST_CASE("ranks that a line starts are those of its layout, at its master", "[c
 
 TEST_CASE("flags of other launchers are honoured, said to do nothing, or refused with the way here",
           "[cmd][peers]") {
-  if (no_binary()) return;
+  if (testing::no_dstrain_here()) return;
   const TinyRun run;
   const auto says = [&](const std::string& flags, int code, const std::string& words) {
     const Answer answer = line(run, "launch --check --offline config.json " + flags);
