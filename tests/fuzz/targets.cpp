@@ -14,6 +14,7 @@
 #include "engine/data/megatron_index.h"
 #include "engine/spec/config_error.h"
 #include "engine/spec/config_json.h"
+#include "engine/spec/json_text.h"
 #include "engine/spec/mend_config.h"
 #include "launcher/agent_protocol.h"
 #include "launcher/hostfile.h"
@@ -129,8 +130,9 @@ void mended(Bytes bytes) {
   for (const std::vector<std::string>& sets : flags) {
     MendedConfig whole;
     try {
-      whole = mend_config(std::string(text_of(bytes)), "run.json", {.overrides = sets}, resolve);
-    } catch (const ConfigError&) {  // no JSON, or no place for a flag
+      const std::string text = read_json_text(BytesAsFile(bytes).path());
+      whole = mend_config(text, "run.json", {.overrides = sets}, resolve);
+    } catch (const ConfigError&) {  // no text, no JSON, or no place for a flag
       continue;
     }
     if (!whole.left.empty()) continue;
