@@ -55,9 +55,6 @@ constexpr std::array kRefused = {
     PeerFlag{"--autotuning", "tune|run",
              "dstrain estimate-memory CONFIG --device-memory … says without a run what fits, and "
              "how large a micro-batch may be"},
-    PeerFlag{"--do_eval", nullptr,
-             "a run evaluates data.validation by itself, every training.eval_interval steps and "
-             "behind the last one; evaluation alone is not there yet"},
     PeerFlag{"--save_pid", nullptr,
              "a shell knows the launcher's process id as $!, behind dstrain launch … &"},
     PeerFlag{"--bind_core_list", "LIST",

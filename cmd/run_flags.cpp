@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "engine/spec/config_error.h"
+#include "engine/spec/json_text.h"
 #include "engine/train/micro_batch_choice.h"
 
 namespace dstrain {
@@ -24,6 +25,9 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                    "refusing them");
   command.add_flag("--ignore-offload", flags.ignore_offload,
                    "Train without the offloading that the config asks for, instead of refusing it");
+  command.add_flag("--evaluate-only,--do_eval", flags.evaluates,
+                   "Train nothing: tell the loss over data.validation of the newest checkpoint, or "
+                   "of the weights that the run would start from where there is none");
 }
 
 LoadOptions options_of(const RunFlags& flags) {
@@ -33,7 +37,13 @@ LoadOptions options_of(const RunFlags& flags) {
 }
 
 LoadedConfig load_and_resolve(const RunFlags& flags, int world_size) {
-  return load_and_resolve(flags.config, options_of(flags), world_size, flags.machine);
+  LoadedConfig loaded =
+      load_and_resolve(flags.config, options_of(flags), world_size, flags.machine);
+  if (flags.evaluates && loaded.config.data.validation.empty()) {
+    throw_config_error(flags.config, "data.validation",
+                       "missing, and --evaluate-only needs it: --set data.validation=PREFIX");
+  }
+  return loaded;
 }
 
 LoadedConfig load_and_resolve(const std::string& config,
@@ -63,6 +73,7 @@ std::vector<std::string> to_arguments(const RunFlags& flags) {
   if (flags.allow_unknown_keys) arguments.emplace_back("--allow-unknown-keys");
   if (flags.allow_tokenizer_mismatch) arguments.emplace_back("--allow-tokenizer-mismatch");
   if (flags.ignore_offload) arguments.emplace_back("--ignore-offload");
+  if (flags.evaluates) arguments.emplace_back("--evaluate-only");
   arguments.emplace_back("--");  // a config's name may begin with a dash
   arguments.push_back(flags.config);
   return arguments;

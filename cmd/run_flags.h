@@ -18,6 +18,7 @@ struct RunFlags {
   bool allow_unknown_keys = false;
   bool allow_tokenizer_mismatch = false;
   bool ignore_offload = false;  ///< keys that offload warn
+  bool evaluates = false;       ///< instead of training
   /// Of the machines that the run uses; no flag, but what `dstrain launch` and ranks find out, and
   /// keep for the whole job, whichever of its hosts are left.
   MachineFacts machine{};

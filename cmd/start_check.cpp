@@ -21,7 +21,7 @@ bool check_start(const LaunchFlags& flags, const LoadedConfig& loaded) {
       spdlog::warn("{}", *conflict);
     }
   }
-  if (!from) {
+  if (!from || flags.run.evaluates) {
     return true;
   }
   if (is_done(loaded.config, from->training)) {

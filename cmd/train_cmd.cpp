@@ -94,6 +94,7 @@ int train(const RunFlags& flags) {
                     .stop_signal = &stop.number(),
                     .activity = &waits,
                     .allow_tokenizer_mismatch = flags.allow_tokenizer_mismatch,
+                    .goal = flags.evaluates ? RunGoal::kEvaluate : RunGoal::kTrain,
                     .waits = &waits});
   return result.stopped_by == 0 ? kExitSuccess : kExitSignalBase + result.stopped_by;
 }

@@ -160,8 +160,10 @@ void agree_on_tokenizer(const Config& config, TokenizerMismatch mismatch, Commun
 std::optional<ResumedFrom> resume_run(const LoadedConfig& loaded,
                                       Engine& engine,
                                       CheckpointStore& checkpoints,
-                                      TokenizerMismatch mismatch) {
+                                      TokenizerMismatch mismatch,
+                                      RunGoal goal) {
   const Config& config = loaded.config;
+  const bool trains = goal == RunGoal::kTrain;
   Communicator& world = engine.world();
   while (const auto path = choose(config.checkpoint, checkpoints, world)) {
     ResumedFrom from{.path = *path, .training = {}};
@@ -172,7 +174,7 @@ std::optional<ResumedFrom> resume_run(const LoadedConfig& loaded,
       if (world.rank() == 0) {
         refuse_conflict(config, &from, mismatch);
       }
-      if (!is_done(config, from.training)) {
+      if (!trains || !is_done(config, from.training)) {
         from.training = CheckpointStore::load(*path, tensors_to_resume(engine, *path));
       }
     } catch (const DamagedCheckpoint& error) {
@@ -184,14 +186,15 @@ std::optional<ResumedFrom> resume_run(const LoadedConfig& loaded,
     }
     const Outcome failure = first_failure(std::move(mine), world);
     if (failure.code == 0) {
-      if (is_done(config, from.training)) {
+      if (trains && is_done(config, from.training)) {
         return from;
       }
       engine.refresh_parameters();
       if (world.rank() == 0) {
-        for (const std::string& line : describe_resume(
-                 fmt::format("resumed at step {} from {}", from.training.step, path->string()),
-                 from, loaded)) {
+        for (const std::string& line :
+             describe_resume(fmt::format("{} at step {} from {}", trains ? "resumed" : "evaluating",
+                                         from.training.step, path->string()),
+                             from, loaded)) {
           spdlog::info("{}", line);
         }
       }

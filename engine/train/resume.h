@@ -10,6 +10,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/spec/config_json.h"
 #include "engine/train/engine.h"
+#include "engine/train/run_goal.h"
 #include "engine/train/tokenizer_agreement.h"
 
 namespace dstrain {
@@ -40,11 +41,12 @@ void agree_on_tokenizer(const Config& config, TokenizerMismatch mismatch, Commun
 ///          next newest, and the log says which and why; an error if there is none left
 ///   never  refused where the folder holds checkpoints, which the new run's saves would remove
 ///   path   that one; damage is an error
-/// One that has all steps is not loaded. All ranks return alike or throw alike: CheckpointError, or
-/// ConfigError for "never" and for a tokenizer_conflict.
+/// One that has all steps is not loaded to train. All ranks return alike or throw alike:
+/// CheckpointError, or ConfigError for "never" and for a tokenizer_conflict.
 std::optional<ResumedFrom> resume_run(const LoadedConfig& loaded,
                                       Engine& engine,
                                       CheckpointStore& checkpoints,
-                                      TokenizerMismatch mismatch);
+                                      TokenizerMismatch mismatch,
+                                      RunGoal goal = RunGoal::kTrain);
 
 }  // namespace dstrain

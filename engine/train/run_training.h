@@ -12,6 +12,7 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/wait_clock.h"
 #include "engine/spec/config_json.h"
+#include "engine/train/run_goal.h"
 
 namespace dstrain {
 
@@ -45,6 +46,7 @@ struct TrainOptions {
   ActivityRecorder* activity = nullptr;
   /// Data, weights and tokenizer that do not belong together are a warning.
   bool allow_tokenizer_mismatch = false;
+  RunGoal goal = RunGoal::kTrain;
   /// Has counted the waits of this rank's collectives. May be nullptr.
   WaitClock* waits = nullptr;
   /// Sees each change of the disk that a save is about to make (tests).

@@ -82,8 +82,9 @@ Trainer::Trainer(const LoadedConfig& loaded,
   state_.config = to_json(loaded);
   const TokenizerMismatch mismatch =
       options.allow_tokenizer_mismatch ? TokenizerMismatch::kWarn : TokenizerMismatch::kRefuse;
-  const auto from = resume_run(loaded, engine_, checkpoints_, mismatch);
-  if (from && is_done(config_, from->training)) {
+  const bool trains = options.goal == RunGoal::kTrain;
+  const auto from = resume_run(loaded, engine_, checkpoints_, mismatch, options.goal);
+  if (trains && from && is_done(config_, from->training)) {
     if (is_rank0_) {
       spdlog::info("{}", describe_done(config_, *from));
     }
@@ -98,6 +99,9 @@ Trainer::Trainer(const LoadedConfig& loaded,
     if (!config_.initial_weights.empty()) {
       start_from_weights(config_, engine_);
     }
+  }
+  if (!trains) {
+    return;
   }
   remember_tokenizer(from);
   saves_ = std::make_unique<RunSaves>(config_, engine_, checkpoints_, from ? state_.step : -1);
@@ -143,7 +147,22 @@ void Trainer::remember_tokenizer(const std::optional<ResumedFrom>& from) {
   state_.tokenizer = parse_tokenizer_identity(told.value("tokenizer", nlohmann::json()));
 }
 
+TrainResult Trainer::evaluate_alone() {
+  const PhaseScope phase(options_.activity, RunPhase::kEvaluating);
+  const double loss =
+      validation_loss(engine_, validation_data_.value(), config_.training.eval_batches);
+  if (is_rank0_) {
+    const bool is_untrained = state_.step == 0 && config_.initial_weights.empty();
+    spdlog::info("evaluated at step {}{}, validation loss {:.4f} nats per token", state_.step,
+                 is_untrained ? ", of weights that are as they were drawn" : "", loss);
+  }
+  return {.step = state_.step};
+}
+
 TrainResult Trainer::run() {
+  if (options_.goal == RunGoal::kEvaluate) {
+    return evaluate_alone();
+  }
   if (is_done_) {
     return {.step = state_.step};
   }

@@ -42,6 +42,8 @@ class Trainer {
     std::vector<DeviceReadings> devices;  ///< none where devices are hosts
   };
 
+  /// Instead of training. Collective.
+  TrainResult evaluate_alone();
   /// Takes up what a checkpoint has of the run but its tensors, which are loaded.
   void take_up(const TrainingState& resumed);
   /// Collective. Lets the checkpoints take the tokenizer of the run's data along.

@@ -89,6 +89,40 @@ TEST_CASE("ranks that a line starts are those of its layout, at its master", "[c
   CHECK_THAT(answer.err, Contains("2 ranks") && Contains("finished at step 3"));
 }
 
+TEST_CASE("a line that evaluates alone tells the loss of the trained weights and writes nothing",
+          "[cmd][peers]") {
+  if (testing::no_dstrain_here()) return;
+  const TinyRun run;
+  const std::string data =
+      " --set training.steps=8 --set zero_optimization.stage=3 "
+      "--set data.validation=" +
+      run.path("data/train") + " ";
+  const auto loss_in = [](const std::string& text) {
+    constexpr std::string_view kBefore = "validation loss ";
+    const std::size_t at = text.rfind(kBefore);
+    return at == std::string::npos ? "none" : text.substr(at + kBefore.size(), 6);
+  };
+  const std::string evaluate = "launch --num_gpus=2 --do_eval --deepspeed config.json" + data;
+  const Answer untrained = line(run, evaluate);
+  INFO(untrained.err);
+  CHECK(untrained.code == 0);
+  CHECK_THAT(untrained.err,
+             Contains("evaluated at step 0, of weights that are as they were drawn"));
+  CHECK_FALSE(std::filesystem::exists(run.path("run/metrics.jsonl")));
+  CHECK_FALSE(std::filesystem::exists(run.path("run/checkpoints")));
+
+  const Answer trained = line(run, "launch --num_gpus=2 config.json" + data);
+  REQUIRE(trained.code == 0);
+  const std::string metrics = run.read("run/metrics.jsonl");
+  const Answer evaluated = line(run, evaluate);
+  INFO(evaluated.err);
+  CHECK(evaluated.code == 0);
+  CHECK_THAT(evaluated.err, Contains("evaluated at step 8, validation loss "));
+  CHECK(loss_in(evaluated.err) == loss_in(trained.err));
+  CHECK(loss_in(evaluated.err) != loss_in(untrained.err));
+  CHECK(run.read("run/metrics.jsonl") == metrics);
+}
+
 TEST_CASE("flags of other launchers are honoured, said to do nothing, or refused with the way here",
           "[cmd][peers]") {
   if (testing::no_dstrain_here()) return;
@@ -101,7 +135,7 @@ TEST_CASE("flags of other launchers are honoured, said to do nothing, or refused
   };
   says("--no_python", 0, "--no_python has no effect: there is no Python program");
   says("--bind-cores-to-rank", 0, "has no effect: every rank is always given cores of its own");
-  says("--do_eval", 2, "evaluation alone is not there yet");
+  says("--do_eval", 2, "data.validation: missing, and --evaluate-only needs it");
   says("--save_pid", 2, "--save_pid is refused: ");
   says("--bind_core_list 0-3", 2, "taskset -c LIST");
   says("--autotuning run", 2, "dstrain estimate-memory");

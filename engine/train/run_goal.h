@@ -1,0 +1,15 @@
+// RunGoal: what a run is started for.
+#pragma once
+
+#include <cstdint>
+
+namespace dstrain {
+
+enum class RunGoal : std::uint8_t {
+  kTrain,
+  /// The loss over data.validation, of the newest checkpoint or else of the start weights: no step
+  /// is done and nothing is written.
+  kEvaluate
+};
+
+}  // namespace dstrain
