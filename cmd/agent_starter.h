@@ -15,7 +15,7 @@
 
 namespace dstrain {
 
-/// Of failures that install_and_start() mends.
+/// The phase of failures that install_and_start() mends.
 constexpr const char* kBuildPhase = "build";
 constexpr const char* kBuildFix =
     "--copy-binary sends this one there; or install it, or say where it is by --agent-path";

@@ -38,7 +38,7 @@ std::vector<std::string> words_of_set(const std::string& type) {
   return words;
 }
 
-/// What the option calls its value, without what CLI11 appends of its checks.
+/// The option's name for its value, without the checks that CLI11 appends to it.
 std::string value_name(const std::string& type) {
   std::size_t end = type.size();
   for (const char* check : {":{", ":value in {", ":INT in [", ":UINT in [", ":FLOAT in [",

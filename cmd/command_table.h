@@ -48,7 +48,7 @@ std::vector<std::string> groups_of(const CommandRow& command);
 /// "-H, --hostfile FILE".
 std::string signature_of(const FlagRow& flag);
 
-/// What a shell offers for the flag's value.
+/// The completions that a shell offers for the flag's value.
 enum class ValueKind { kNone, kChoice, kFile, kFolder, kKey, kOther };
 ValueKind kind_of(const FlagRow& flag);
 

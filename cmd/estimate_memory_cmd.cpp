@@ -67,7 +67,7 @@ EstimatedDevice choose_device(const MachineFacts& machine,
           .ranks_per_host = hosts.most_ranks};
 }
 
-/// What "auto" values of the config depend on. Of GPUs that are not named: current ones.
+/// The facts that "auto" values depend on. GPUs that are not named count as current ones.
 MachineFacts facts_of(bool cuda, const std::optional<MemoryLimit>& limit) {
   if (!cuda) return {};
   const Accelerator gpu = limit ? limit->accelerator.value_or(Accelerator{}) : Accelerator{};

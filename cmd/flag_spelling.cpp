@@ -67,7 +67,7 @@ struct WholeNumbers {
   std::string words = "a whole number";
 };
 
-/// What CLI11 writes of a range: "INT:INT in [1 - 65535]", "INT:POSITIVE".
+/// CLI11 writes a range as "INT:INT in [1 - 65535]" or "INT:POSITIVE".
 WholeNumbers allowed_numbers(const std::string& type) {
   WholeNumbers allowed;
   const std::size_t open = type.find(" in [");

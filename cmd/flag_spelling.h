@@ -23,7 +23,7 @@ std::vector<std::string> spell_flags(const CommandRow& command,
 /// Throws ConfigError where there is no such command, with the nearest.
 const CommandRow& find_command(const ProgramTable& program, const std::string& name);
 
-/// What CLI11 refused, as one sentence.
+/// Says in one sentence why CLI11 refused the command line.
 std::string sentence_of(const CLI::ParseError& error, const CLI::App& app);
 
 }  // namespace dstrain

@@ -60,7 +60,7 @@ class Fleet {
                                         std::chrono::milliseconds patience = std::chrono::seconds{
                                             20});
 
-  /// What each machine behind those of the hosts that answer says of its GPUs, by machine_id().
+  /// The GPUs of each machine behind the hosts that answer, by machine_id().
   std::map<std::string, launcher::HostAnswer> ask_for_gpus(
       const std::vector<launcher::Host>& hosts);
 
@@ -71,7 +71,7 @@ class Fleet {
   }
   [[nodiscard]] bool has_own_environment() const { return starter_->has_own_environment(); }
 
-  /// What the agents are told when they are dismissed: how the run ended.
+  /// Sets how the run ended, which the agents are told when they are dismissed.
   void set_farewell(launcher::Bye farewell) { farewell_ = std::move(farewell); }
   /// The agents end, and what they still run; waits for them a little. Names those that did not.
   void dismiss();
