@@ -79,6 +79,7 @@ void LossHead::combine_losses(const LayerContext& context,
 void LossHead::evaluate(const LayerContext& context,
                         int slot,
                         ConstTensor targets_N,
+                        std::int64_t counted_tokens,
                         Write loss_write) const {
   const ConstTensor hidden = context.tensor_parallel.enter(
       norm_.output(context, slot), context.optional_buffer(gathered_), context.compute);
@@ -96,7 +97,7 @@ void LossHead::evaluate(const LayerContext& context,
                                         context.compute);
     }
   }
-  context.ops.sum(losses, loss_sum(context), loss_write, context.compute);
+  context.ops.sum(losses.flat(0, counted_tokens), loss_sum(context), loss_write, context.compute);
 }
 
 void LossHead::backward(const LayerContext& context,

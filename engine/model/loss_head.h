@@ -22,10 +22,11 @@ class LossHead {
                int slot,
                ConstTensor residual,
                ConstTensor delta) const;
-  /// Losses only: loss_sum = or += Σ losses.
+  /// Losses only: loss_sum = or += Σ losses of the first `counted_tokens` targets.
   void evaluate(const LayerContext& context,
                 int slot,
                 ConstTensor targets_N,
+                std::int64_t counted_tokens,
                 Write loss_write) const;
   /// Losses and gradients: d_residual (overwritten), the head's own, and the tied table's.
   /// Every token's loss counts `gradient_scale` times.

@@ -267,9 +267,10 @@ void TransformerStage::backward(const LayerContext& context,
 void TransformerStage::evaluate(const LayerContext& context,
                                 DataParallel& data_parallel,
                                 int slot,
+                                std::int64_t counted_tokens,
                                 Write loss_write) const {
   data_parallel.before_visit(losses_visit_);
-  head_.evaluate(context, slot, targets(context, slot), loss_write);
+  head_.evaluate(context, slot, targets(context, slot), counted_tokens, loss_write);
   data_parallel.after_visit(losses_visit_);
 }
 

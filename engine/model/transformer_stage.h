@@ -69,10 +69,12 @@ class TransformerStage {
   void backward(const LayerContext& context,
                 DataParallel& data_parallel,
                 const MicroBatch& micro_batch) const;
-  /// After forward, instead of backward: only the losses. The last stage's.
+  /// After forward, instead of backward: only the losses, of which those of the first
+  /// `counted_tokens` count. The last stage's.
   void evaluate(const LayerContext& context,
                 DataParallel& data_parallel,
                 int slot,
+                std::int64_t counted_tokens,
                 Write loss_write) const;
   /// f64, one element; of the last stage.
   [[nodiscard]] Tensor loss_sum(const LayerContext& context) const {

@@ -131,7 +131,7 @@ struct TrainingConfig {
   std::int64_t steps = 0;
   std::uint64_t seed = 1234;
   std::int64_t eval_interval = 0;  ///< steps between evaluations; 0: only at the end
-  std::int64_t eval_batches = 16;  ///< micro-batches per rank
+  std::int64_t eval_batches = 16;  ///< of train_batch_size samples each, whatever the ranks
   DeviceChoice device = DeviceChoice::kAuto;
   /// Compute threads of a rank. Absent: its share of the cores that its host lets it use.
   std::optional<std::int64_t> threads;

@@ -266,7 +266,11 @@ EngineStep Engine::train_step(const LoadBatch& data,
 }
 
 /// Stage after stage, one micro-batch at a time.
-double Engine::evaluate(const LoadBatch& data, std::int64_t first_sample) {
+double Engine::evaluate(const LoadBatch& data,
+                        std::int64_t first_sample,
+                        std::int64_t counted_samples) {
+  // A sum over nothing is no sum that every device can take: the host leaves that one out.
+  const std::int64_t summed_samples = std::max<std::int64_t>(counted_samples, 1);
   const auto exchange = [&](Message::Direction direction, int stage) {
     const bool sends = direction == Message::Direction::kSend;
     const P2p message{.kind = sends ? P2p::Kind::kSend : P2p::Kind::kReceive,
@@ -284,12 +288,13 @@ double Engine::evaluate(const LoadBatch& data, std::int64_t first_sample) {
     data_parallel_->begin_walk(chunk.evaluation_walk, true);
     chunk.stage.forward(context_, *data_parallel_, 0);
     if (extent.is_last()) {
-      chunk.stage.evaluate(context_, *data_parallel_, 0, Write::kOverwrite);
+      chunk.stage.evaluate(context_, *data_parallel_, 0, summed_samples * plan_.batch.sequence,
+                           Write::kOverwrite);
     } else if (is_pipeline) {
       exchange(Message::Direction::kSend, extent.index + 1);
     }
   }
-  return local_loss_sum();
+  return counted_samples > 0 ? local_loss_sum() : 0.0;
 }
 
 /// The last stage knows the losses. Its tensor-parallel ranks see the same ones: the first counts.

@@ -71,8 +71,12 @@ class Engine {
 
   /// One optimizer step on the samples from `start_sample` on.
   EngineStep train_step(const LoadBatch& data, std::int64_t start_sample, const StepParams& params);
-  /// Summed loss of one micro-batch that starts at `first_sample`.
-  double evaluate(const LoadBatch& data, std::int64_t first_sample);
+  /// Summed loss of the first `counted_samples` of one micro-batch that starts at `first_sample`.
+  /// The others are computed too: a micro-batch has one shape, and the ranks stay in step.
+  double evaluate(const LoadBatch& data, std::int64_t first_sample, std::int64_t counted_samples);
+  double evaluate(const LoadBatch& data, std::int64_t first_sample) {
+    return evaluate(data, first_sample, plan_.batch.micro_batch);
+  }
   /// After the master parameters changed from outside: makes what the model computes with follow.
   void refresh_parameters();
 

@@ -1,4 +1,5 @@
-// Evaluation: the mean loss over the same part of the validation data every time.
+// Evaluation: the mean loss over the same samples of the validation data every time, whatever the
+// ranks and their micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,10 @@
 
 namespace dstrain {
 
-/// Collective. Nats per token over at most `batches` micro-batches of every rank, fewer where the
-/// data has fewer windows than that.
+/// Collective. Nats per token over the first `batches` times train_batch_size samples (as
+/// Megatron's eval-iters), or over each window of the data once where that is fewer. Which samples
+/// these are depends on neither layout nor micro-batch: of a last micro-batch that reaches past
+/// them, only the samples before the end count.
 double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t batches);
 
 }  // namespace dstrain
