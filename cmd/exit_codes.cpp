@@ -15,6 +15,7 @@
 #include "engine/spec/config_error.h"
 #include "engine/train/run_training.h"
 #include "launcher/errors.h"
+#include "launcher/task_limits.h"
 
 namespace dstrain {
 namespace {
@@ -86,6 +87,13 @@ Failure describe_current_exception() {
     return failure(kExitPeerLost, error);
   } catch (const std::bad_alloc&) {
     return {kExitInternal, "out of memory"};
+  } catch (const std::system_error& error) {
+    Failure one = failure(kExitInternal, error);
+    if (error.code() == std::errc::resource_unavailable_try_again &&
+        one.message.find(" allows ") == std::string::npos) {
+      one.message += "; a thread or process could not be made" + launcher::describe_task_limits();
+    }
+    return one;
   } catch (const std::exception& error) {
     return failure(kExitInternal, error);
   } catch (...) {

@@ -28,6 +28,9 @@ launcher::SupervisorOptions supervision(const LaunchFlags& flags) {
   if (flags.step_timeout_seconds > 0) {
     options.hang_limits.step = std::chrono::seconds{flags.step_timeout_seconds};
   }
+  if (flags.save_timeout_seconds > 0) {
+    options.hang_limits.save = std::chrono::seconds{flags.save_timeout_seconds};
+  }
   return options;
 }
 

@@ -166,6 +166,12 @@ void add_supervision_flags(CLI::App& command, LaunchFlags& flags) {
                   "5 times the longest step so far, and at least 60")
       ->check(CLI::Range(1, 7 * 24 * 3600));
   command
+      .add_option("--save-timeout", flags.save_timeout_seconds,
+                  "Seconds after which a job that saves a checkpoint, or ends, and does nothing "
+                  "else counts as hanging; default: 5 times the longest save so far, and at least "
+                  "1800")
+      ->check(CLI::Range(1, 7 * 24 * 3600));
+  command
       .add_option("--max-restarts", flags.max_restarts,
                   "How often to start again from the newest checkpoint after a failure; default: 0")
       ->check(CLI::NonNegativeNumber);

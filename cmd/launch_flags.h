@@ -42,6 +42,7 @@ struct LaunchFlags {
   std::string write_fixed;  ///< file for a mended copy of the config; empty: none is written
   bool no_memory_check = false;
   int step_timeout_seconds = 0;  ///< 0: learned
+  int save_timeout_seconds = 0;  ///< 0: learned
   int max_restarts = 0;
   int max_restarts_without_progress = 3;
   bool restart_after_numerical_abort = false;

@@ -30,7 +30,7 @@ using launcher::Host;
 /// who keeps whom waiting. For the case that the launcher sees nothing.
 int collective_timeout_s(const LaunchFlags& flags) {
   constexpr int kHour = 3600;
-  return std::max(kHour, 2 * flags.step_timeout_seconds);
+  return std::max({kHour, 2 * flags.step_timeout_seconds, 2 * flags.save_timeout_seconds});
 }
 
 /// Shares the cores of each machine out among all ranks that run there, in their order.

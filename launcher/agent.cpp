@@ -127,10 +127,15 @@ void Agent::on_message(const Start& start) {
                             },
                         .on_exit =
                             [this, rank](const ExitStatus& status) {
-                              queue_.say_of_rank(rank, Exited{.rank = rank,
-                                                              .code = status.code,
-                                                              .signal = status.signal,
-                                                              .detail = status.detail});
+                              if (status.never_began) {
+                                queue_.say_of_rank(rank,
+                                                   StartFailed{.rank = rank, .why = status.detail});
+                              } else {
+                                queue_.say_of_rank(rank, Exited{.rank = rank,
+                                                                .code = status.code,
+                                                                .signal = status.signal,
+                                                                .detail = status.detail});
+                              }
                               members_[rank].has_ended = true;
                               write_more();
                               if (phase_ != Phase::kServing) end_when_none_is_left();

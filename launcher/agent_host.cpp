@@ -193,7 +193,7 @@ void AgentHost::on_message(const Started& started) {
 
 void AgentHost::on_message(const StartFailed& failed) {
   if (RemoteProcess* process = process_of(failed.rank)) {
-    process->on_exit({.code = kNotFound, .detail = "it could not be started: " + failed.why});
+    process->on_exit({.code = kNotStarted, .detail = failed.why, .never_began = true});
   }
 }
 

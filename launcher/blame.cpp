@@ -46,6 +46,7 @@ bool is_success(const RankEnd& end) {
 /// What happened to it, as the rest of a sentence that begins with its name.
 std::string what_happened(const RankEnd& end, const BlameRules& rules, bool brief) {
   if (end.lost) return "was lost: " + *end.lost;
+  if (end.status.never_began) return "cannot be started: " + end.status.detail;
   if (end.status.signal != 0) {
     std::string text = "was killed by " + signal_name(end.status.signal);
     if (!brief) text += fmt::format(" (signal {})", end.status.signal);
@@ -77,7 +78,7 @@ std::string signal_name(int number) {
 
 bool is_orderly(const RankEnd& end, const BlameRules& rules) {
   if (end.lost) return false;
-  const auto& [code, signal, detail] = end.status;
+  const auto& [code, signal, detail, never_began] = end.status;
   const bool by_user = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
   if (signal != 0) return rules.interrupted_by != 0 && by_user;
   return code == 0 || code == kSignalBase + SIGINT || code == kSignalBase + SIGTERM ||
@@ -115,7 +116,7 @@ std::string describe_briefly(const RankEnd& end, const BlameRules& rules) {
 
 int exit_code_of(const RankEnd& cause, const BlameRules& rules) {
   if (cause.lost) return kInternalError;
-  const auto& [code, signal, detail] = cause.status;
+  const auto& [code, signal, detail, never_began] = cause.status;
   if (signal != 0) return kSignalBase + signal;
   return code == 0 || code == rules.peer_lost_code ? kInternalError : code;
 }

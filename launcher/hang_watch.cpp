@@ -15,10 +15,6 @@ using Duration = std::chrono::nanoseconds;
 constexpr std::chrono::seconds kGap{5};
 constexpr std::size_t kMostNamed = 4;
 
-bool is_stopped(const RankStatus& status) {
-  return status.process.letter == 'T' || status.process.letter == 't';
-}
-
 bool waits(const RankStatus& status) {
   return status.waiting_for.has_value() || status.waits_in() != nullptr;
 }
@@ -29,7 +25,8 @@ using Ranks = std::vector<const RankObservation*>;
 Ranks not_waiting(std::span<const RankObservation> ranks) {
   Ranks found;
   for (const RankObservation& rank : ranks) {
-    if (!rank.status || is_stopped(*rank.status) || !waits(*rank.status)) found.push_back(&rank);
+    if (!rank.status || rank.status->process.is_stopped() || !waits(*rank.status))
+      found.push_back(&rank);
   }
   return found;
 }
@@ -104,8 +101,9 @@ Duration standing_still(std::span<const RankObservation> ranks, Duration watched
 }  // namespace
 
 std::optional<Hang> HangWatch::observe(TimePoint now, std::span<const RankObservation> ranks) {
-  const bool nobody_speaks = std::none_of(
-      ranks.begin(), ranks.end(), [](const RankObservation& r) { return r.status.has_value(); });
+  const bool nobody_speaks = std::none_of(ranks.begin(), ranks.end(), [](const RankObservation& r) {
+    return r.status && r.status->has_spoken;
+  });
   if (ranks.empty() || nobody_speaks) return std::nullopt;
   if (!first_ || now - last_ > kGap) first_ = now;
   last_ = now;
@@ -193,6 +191,7 @@ HangWatch::Limit HangWatch::limit_of(const std::optional<RankStatus>& status,
     case RankPhase::kEnding:
       break;
   }
+  if (limits_.save) return {*limits_.save, text_of(*limits_.save) + " for a save, as asked for"};
   return learned(limits_.least_save, &RankStatus::longest_save, "save");
 }
 
@@ -203,31 +202,14 @@ std::string HangWatch::describe_absent(const RankObservation& rank,
   text += like_all ? ", stands still: " : ", did not arrive: ";
   if (!rank.status) return text + "it has said nothing since it was started";
   const ProcessState& process = rank.status->process;
-  const std::string in_kernel =
-      process.kernel_wait.empty() ? "" : fmt::format(" in the kernel's {}", process.kernel_wait);
-  switch (process.letter) {
-    case 'T':
-    case 't':
-      text += "it is stopped (state T)";
-      break;
-    case 'D':
-      text += fmt::format("it cannot be interrupted (state D){}", in_kernel);
-      break;
-    case 'R':
-      text += "it is running (state R)";
-      break;
-    case 0:
-      text += "its state is not known";
-      break;
-    default:
-      text += fmt::format("it sleeps (state {}){}", process.letter, in_kernel);
-  }
+  text += "it " + describe(process);
   if (const auto mark = cpu_marks_.find(rank.spec->rank);
       mark != cpu_marks_.end() && process.letter == 'R') {
     text +=
         fmt::format(" and has used {} of CPU in the last {}",
                     text_of(process.cpu_time - mark->second.cpu), text_of(now - mark->second.at));
   }
+  if (!rank.status->has_spoken) return text + "; it has said nothing since it was started";
   return text +
          fmt::format("; it has been {}, after step {}", rank.status->describe(), rank.status->step);
 }

@@ -5,7 +5,7 @@
 //   training     max(60 s, 5 × the longest step so far), or what the user said
 //   starting     30 min, until a rank's first step is finished
 //   evaluating   max(10 min, 5 × the longest evaluation so far)
-//   saving       max(30 min, 5 × the longest save so far); ending too
+//   saving       max(30 min, 5 × the longest save so far), or what the user said; ending too
 // Pure arithmetic on what the ranks say (RankStatus): no process, no clock of its own.
 #pragma once
 
@@ -26,6 +26,7 @@ struct HangLimits {
   Duration least_step = std::chrono::seconds{60};
   Duration start = std::chrono::minutes{30};
   Duration least_evaluation = std::chrono::minutes{10};
+  std::optional<Duration> save{};  ///< of a save, and of ending; likewise
   Duration least_save = std::chrono::minutes{30};
   int learned_factor = 5;
 };

@@ -1,150 +1,78 @@
 #include "launcher/local_process.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
-#include <cstring>
 #include <fstream>
-#include <map>
 #include <string>
-#include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/close_range.h>
-#include <sched.h>
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/file_descriptor.h"
 #include "launcher/process_state.h"
-#include "launcher/status_page.h"
+#include "launcher/program_start.h"
 
 namespace dstrain::launcher {
 namespace {
 
-constexpr int kStatusFd = STDERR_FILENO + 1;  // of the status page, in the program
+using std::chrono::steady_clock;
 
-[[noreturn]] void fail(const std::string& what) {
-  throw std::system_error(errno, std::generic_category(), what);
+/// What cannot run is not waited for longer than this once it is to end.
+constexpr std::chrono::seconds kEndPatience{3};
+
+/// "dstrain train CONFIG …", shortened.
+std::string command_text(const ProcessSpec& spec) {
+  constexpr std::size_t kLongest = 200;
+  std::string text = fmt::format("{}", fmt::join(spec.argv, " "));
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "…";
+  return text;
 }
 
-struct Pipe {
-  FileDescriptor read_end;
-  FileDescriptor write_end;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
-
-/// The launcher's environment with the spec's changes, as "NAME=value".
-std::vector<std::string> environment_of(const ProcessSpec& spec) {
-  std::map<std::string, std::string, std::less<>> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const size_t equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    variables.insert_or_assign(std::string(text.substr(0, equals)), text.substr(equals + 1));
+/// A process that the kernel cannot end now (waiting for a dead disk) is left to it.
+void reap(pid_t pid) {
+  constexpr int kRounds = 1000;
+  constexpr useconds_t kRoundMicroseconds = 1000;
+  for (int round = 0; round < kRounds; ++round) {
+    const pid_t reaped = waitpid(pid, nullptr, WNOHANG);
+    if (reaped == pid || (reaped < 0 && errno != EINTR)) return;
+    usleep(kRoundMicroseconds);
   }
-  for (const std::string& name : spec.unset)
-    variables.erase(name);
-  for (const auto& [name, value] : spec.environment)
-    variables.insert_or_assign(name, value);
-  variables.insert_or_assign(kStatusPageVariable, std::to_string(kStatusFd));
-  std::vector<std::string> entries;
-  entries.reserve(variables.size());
-  for (const auto& [name, value] : variables)
-    entries.push_back(fmt::format("{}={}", name, value));
-  return entries;
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& s : strings)
-    pointers.push_back(s.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-/// What the child tells when it cannot become the program.
-struct StartError {
-  int number;             ///< errno
-  int is_working_folder;  ///< 1: of chdir; 0: of exec
-};
-
-/// Everything the child needs between fork and exec, made before the fork: after it only
-/// async-signal-safe calls are allowed, since other threads of the launcher may hold locks.
-struct ExecPlan {
-  const char* executable;
-  char* const* argv;
-  char* const* envp;
-  int stdin_fd, stdout_fd, stderr_fd;
-  int status_fd;
-  int error_fd;  ///< gets a StartError if anything fails; closed by a successful exec
-  pid_t launcher;
-  const char* working_folder;  ///< may be nullptr
-  const cpu_set_t* cores;      ///< may be nullptr
-  size_t cores_bytes;
-};
-
-[[noreturn]] void run_child(const ExecPlan& plan) {
-  constexpr int kExecFailed = 127;
-  setpgid(0, 0);
-  // The launcher's death reaches the program twice: as SIGTERM, and as the end of its stdin.
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != plan.launcher) _exit(kExecFailed);  // died before the line above
-  if (plan.cores != nullptr) sched_setaffinity(0, plan.cores_bytes, plan.cores);
-  // Also what the launcher itself inherited: a rank must not keep somebody's pipe open.
-  close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
-  // SIGHUP stays as it is: nohup.
-  for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGCHLD, SIGUSR1, SIGUSR2}) {
-    ::signal(number, SIG_DFL);
-  }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);  // blocked since before the fork
-  // The errors' pipe may have the number that the status page is to get.
-  const int error_fd = fcntl(plan.error_fd, F_DUPFD_CLOEXEC, kStatusFd + 1);
-  const int status_fd = fcntl(plan.status_fd, F_DUPFD_CLOEXEC, kStatusFd + 1);
-  const bool in_place = plan.working_folder == nullptr || chdir(plan.working_folder) == 0;
-  if (in_place && error_fd >= 0 && status_fd >= 0 && dup2(plan.stdin_fd, STDIN_FILENO) >= 0 &&
-      dup2(plan.stdout_fd, STDOUT_FILENO) >= 0 && dup2(plan.stderr_fd, STDERR_FILENO) >= 0 &&
-      dup2(status_fd, kStatusFd) >= 0) {
-    execve(plan.executable, plan.argv, plan.envp);
-  }
-  const StartError error{.number = errno, .is_working_folder = in_place ? 0 : 1};
-  [[maybe_unused]] const ssize_t written = write(error_fd, &error, sizeof error);
-  _exit(kExecFailed);
 }
 
 class LocalProcess final : public Process {
  public:
   LocalProcess(asio::io_context& loop,
-               pid_t pid,
-               FileDescriptor lifeline,
-               StatusPage page,
-               FileDescriptor out,
-               FileDescriptor err,
+               const ProcessSpec& spec,
+               StartedChild child,
+               std::chrono::milliseconds start_patience,
                OomWatch& oom_watch,
                ProcessEvents events)
-      : pid_(pid),
+      : spec_(spec),
+        pid_(child.pid),
         oom_watch_(oom_watch),
-        lifeline_(std::move(lifeline)),
-        page_(std::move(page)),
+        lifeline_(std::move(child.lifeline)),
+        page_(std::move(child.page)),
         events_(std::move(events)),
-        outputs_{
-            Output{asio::posix::stream_descriptor(loop, out.release()), OutputStream::kStdout},
-            Output{asio::posix::stream_descriptor(loop, err.release()), OutputStream::kStderr}},
+        outputs_{Output{asio::posix::stream_descriptor(loop, child.out.release()),
+                        OutputStream::kStdout},
+                 Output{asio::posix::stream_descriptor(loop, child.err.release()),
+                        OutputStream::kStderr}},
+        exec_result_(loop, child.exec_result.release()),
+        start_timer_(loop),
         child_signals_(loop, SIGCHLD) {
     for (Output& output : outputs_) {
       output.pipe.non_blocking(true);
       read_when_ready(output);
     }
+    exec_result_.non_blocking(true);
+    await_exec();
+    give_up_starting_after(start_patience);
     wait_for_exit();
     // It may have ended before the signal was asked for.
     asio::post(loop, [this, alive = watch()] {
@@ -155,15 +83,18 @@ class LocalProcess final : public Process {
   ~LocalProcess() override {
     if (ended_) return;
     signal(SIGKILL);
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
+    reap(pid_);
   }
 
   [[nodiscard]] long pid() const override { return pid_; }
 
   [[nodiscard]] std::optional<RankStatus> status() const override {
-    std::optional<RankStatus> status = ended_ ? std::nullopt : page_.read();
-    if (status) status->process = process_state(pid_);
+    if (ended_) return std::nullopt;
+    std::optional<RankStatus> status = page_.read();
+    if (!status) {
+      status = RankStatus{.has_spoken = false, .in_phase_for = steady_clock::now() - began_};
+    }
+    status->process = process_state(pid_);
     return status;
   }
 
@@ -171,6 +102,9 @@ class LocalProcess final : public Process {
     if (ended_) return;
     killed_by_us_ = killed_by_us_ || number == SIGKILL;
     kill(-pid_, number);
+    // The signal stays pending as long as the child cannot go on; nothing of it is worth a wait.
+    const bool ends_it = number == SIGTERM || number == SIGINT;
+    if (is_starting() && ends_it) give_up_starting_after(kEndPatience);
   }
 
  private:
@@ -205,6 +139,42 @@ class LocalProcess final : public Process {
     return true;
   }
 
+  [[nodiscard]] bool is_starting() const { return exec_result_.is_open(); }
+
+  void await_exec() {
+    exec_result_.async_wait(asio::posix::stream_descriptor::wait_read,
+                            [this, alive = watch()](const asio::error_code& error) {
+                              if (alive.expired() || error || ended_) return;
+                              learn_of_exec();
+                            });
+  }
+
+  /// Its end of the pipe is closed, or tells why there is no program; then it ends in a moment.
+  void learn_of_exec() {
+    why_not_begun_ = read_exec_result(exec_result_.native_handle(), spec_);
+    asio::error_code ignored;
+    exec_result_.close(ignored);
+    start_timer_.cancel();
+  }
+
+  void give_up_starting_after(std::chrono::milliseconds patience) {
+    start_timer_.expires_after(patience);
+    start_timer_.async_wait([this, alive = watch()](const asio::error_code& error) {
+      if (alive.expired() || error || ended_ || !is_starting()) return;
+      give_up_starting();
+    });
+  }
+
+  void give_up_starting() {
+    const std::chrono::duration<double> waited = steady_clock::now() - began_;
+    const ProcessState state = process_state(pid_);
+    signal(SIGKILL);  // its exit is not waited for: it may hang in the kernel; sweep() reaps it
+    end({.code = kNotStarted,
+         .detail = fmt::format("{} has not begun {:.1f} s after its process was made: it {}",
+                               command_text(spec_), waited.count(), describe(state)),
+         .never_began = true});
+  }
+
   void wait_for_exit() {
     child_signals_.async_wait([this, alive = watch()](const asio::error_code& error, int) {
       if (alive.expired() || error) return;
@@ -220,6 +190,7 @@ class LocalProcess final : public Process {
         info.si_pid == 0) {
       return false;
     }
+    if (is_starting()) learn_of_exec();  // which may not have been told yet
     // Still a zombie, so its cgroup is known, and its id cannot have become another group's: end
     // the rest of its group.
     const bool killed = info.si_code != CLD_EXITED && info.si_status == SIGKILL && !killed_by_us_;
@@ -227,15 +198,26 @@ class LocalProcess final : public Process {
     kill(-pid_, SIGKILL);
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
+    if (!why_not_begun_.empty()) {
+      end({.code = kNotStarted, .detail = why_not_begun_, .never_began = true});
+    } else if (info.si_code == CLD_EXITED) {
+      end({.code = info.si_status});
+    } else {
+      end({.signal = info.si_status, .detail = std::move(detail)});
+    }
+    return true;
+  }
+
+  void end(const ExitStatus& status) {
     ended_ = true;
     child_signals_.cancel();
+    start_timer_.cancel();
+    asio::error_code ignored;
+    exec_result_.close(ignored);
     lifeline_.reset();
     for (Output& output : outputs_)
       drain(output);
-    events_.on_exit(info.si_code == CLD_EXITED
-                        ? ExitStatus{.code = info.si_status}
-                        : ExitStatus{.signal = info.si_status, .detail = std::move(detail)});
-    return true;
+    events_.on_exit(status);
   }
 
   /// What the ended process left in the pipe. Something outside its group may still be writing;
@@ -253,13 +235,18 @@ class LocalProcess final : public Process {
     output.pipe.close(error);
   }
 
+  const ProcessSpec spec_;
   const pid_t pid_;
+  const steady_clock::time_point began_ = steady_clock::now();
   OomWatch& oom_watch_;  // the spawner's
   bool killed_by_us_ = false;
   FileDescriptor lifeline_;
   const StatusPage page_;
   ProcessEvents events_;
   std::array<Output, 2> outputs_;
+  asio::posix::stream_descriptor exec_result_;  // open until it is known
+  asio::steady_timer start_timer_;
+  std::string why_not_begun_;
   asio::signal_set child_signals_;
   bool ended_ = false;
   /// Owned by this object alone; handlers hold weak pointers to it.
@@ -275,85 +262,17 @@ std::set<pid_t> own_children() {
   return children;
 }
 
-/// No signal is handled while one exists. The child must not run the launcher's handlers, which
-/// would report its signals to the launcher.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
-
 }  // namespace
 
-LocalSpawner::LocalSpawner(asio::io_context& loop) : loop_(loop), children_before_(own_children()) {
+LocalSpawner::LocalSpawner(asio::io_context& loop, const LocalSpawnerOptions& options)
+    : loop_(loop), options_(options), children_before_(own_children()) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
 std::unique_ptr<Process> LocalSpawner::start(const ProcessSpec& spec, ProcessEvents events) {
-  Pipe lifeline = make_pipe();
-  Pipe out = make_pipe();
-  Pipe err = make_pipe();
-  Pipe exec_error = make_pipe();
-  StatusPage page = StatusPage::make();
-  std::vector<std::string> arguments = spec.argv;
-  std::vector<std::string> variables = environment_of(spec);
-  const std::vector<char*> argv = pointers_to(arguments);
-  const std::vector<char*> envp = pointers_to(variables);
-
-  int highest_core = 0;
-  for (const int core : spec.cores)
-    highest_core = std::max(highest_core, core);
-  const size_t mask_bytes = CPU_ALLOC_SIZE(highest_core + 1);
-  std::vector<unsigned long> mask(mask_bytes / sizeof(unsigned long));
-  auto* const cores = reinterpret_cast<cpu_set_t*>(mask.data());
-  for (const int core : spec.cores)
-    CPU_SET_S(static_cast<size_t>(core), mask_bytes, cores);
-
-  const ExecPlan plan{
-      .executable = spec.executable.c_str(),
-      .argv = argv.data(),
-      .envp = envp.data(),
-      .stdin_fd = lifeline.read_end.get(),
-      .stdout_fd = out.write_end.get(),
-      .stderr_fd = err.write_end.get(),
-      .status_fd = page.fd(),
-      .error_fd = exec_error.write_end.get(),
-      .launcher = getpid(),
-      .working_folder = spec.working_folder.empty() ? nullptr : spec.working_folder.c_str(),
-      .cores = spec.cores.empty() ? nullptr : cores,
-      .cores_bytes = mask_bytes};
-  pid_t pid = 0;
-  {
-    const SignalsBlocked blocked;
-    pid = fork();
-    if (pid == 0) run_child(plan);
-  }
-  if (pid < 0) fail("fork");
-
-  setpgid(pid, pid);  // here as well: whoever is first, the group exists when start() returns
-  exec_error.write_end.reset();
-  StartError error{};
-  ssize_t got = 0;
-  do {
-    got = read(exec_error.read_end.get(), &error, sizeof error);
-  } while (got < 0 && errno == EINTR);
-  if (got == sizeof error) {
-    waitpid(pid, nullptr, 0);
-    errno = error.number;
-    fail(error.is_working_folder != 0 ? "working folder " + spec.working_folder : spec.executable);
-  }
-  oom_watch_.started(pid);
-  return std::make_unique<LocalProcess>(loop_, pid, std::move(lifeline.write_end), std::move(page),
-                                        std::move(out.read_end), std::move(err.read_end),
+  StartedChild child = start_child(spec);
+  oom_watch_.started(child.pid);
+  return std::make_unique<LocalProcess>(loop_, spec, std::move(child), options_.start_patience,
                                         oom_watch_, std::move(events));
 }
 

@@ -1,6 +1,7 @@
 // LocalSpawner: processes of this machine, by fork and exec.
 #pragma once
 
+#include <chrono>
 #include <set>
 
 #include <asio.hpp>
@@ -11,11 +12,17 @@
 
 namespace dstrain::launcher {
 
+struct LocalSpawnerOptions {
+  /// So long may a process take from fork to exec. It does nothing in between that could take time
+  /// but open its executable and its working folder.
+  std::chrono::milliseconds start_patience{60'000};
+};
+
 class LocalSpawner final : public Spawner {
  public:
   /// From now on, orphaned descendants of this process become its children, so that sweep() finds
   /// those that the job left behind. Children that exist already are not touched.
-  explicit LocalSpawner(asio::io_context& loop);
+  explicit LocalSpawner(asio::io_context& loop, const LocalSpawnerOptions& options = {});
 
   /// Call from the main thread only: the kernel ends the program when the thread that started it
   /// is gone (PR_SET_PDEATHSIG).
@@ -25,6 +32,7 @@ class LocalSpawner final : public Spawner {
 
  private:
   asio::io_context& loop_;
+  const LocalSpawnerOptions options_;
   OomWatch oom_watch_;
   std::set<pid_t> children_before_;
 };

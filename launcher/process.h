@@ -26,7 +26,11 @@ struct ExitStatus {
   /// What else is known of the cause, as a clause, or empty: "killed by the kernel's out-of-memory
   /// killer: memory cgroup /x, limit 8 GiB".
   std::string detail{};
+  bool never_began = false;  ///< code is kNotStarted, and detail says why there was no program
 };
+
+/// As a shell has it.
+constexpr int kNotStarted = 127;
 
 /// Called from the event loop, never from within start() or signal().
 struct ProcessEvents {
@@ -60,7 +64,8 @@ class Spawner {
   Spawner& operator=(const Spawner&) = delete;
   virtual ~Spawner() = default;
 
-  /// Throws std::system_error, naming the program, if it cannot be started.
+  /// Throws std::system_error where there can be no process for it. What keeps the process from
+  /// becoming the program is told by on_exit.
   virtual std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) = 0;
   /// After all processes have ended: ends what left their process groups and lived on.
   virtual void sweep() noexcept {}

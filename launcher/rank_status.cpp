@@ -7,7 +7,7 @@
 namespace dstrain::launcher {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 // What no honest agent sends more of.
 constexpr std::size_t kMostGroups = 64;
 constexpr std::size_t kLongestText = 256;
@@ -97,6 +97,25 @@ std::string RankStatus::describe() const {
   return fmt::format("{} for {}", name_of(phase), text_of(in_phase_for));
 }
 
+std::string describe(const ProcessState& process) {
+  const std::string in_kernel =
+      process.kernel_wait.empty() ? "" : fmt::format(" in the kernel's {}", process.kernel_wait);
+  switch (process.letter) {
+    case 'T':
+      return "is stopped (state T)";
+    case 't':
+      return "is stopped by a debugger (state t)";
+    case 'D':
+      return fmt::format("cannot be interrupted (state D){}", in_kernel);
+    case 'R':
+      return "is running (state R)";
+    case 0:
+      return "is in a state that is not known";
+    default:
+      return fmt::format("sleeps (state {}){}", process.letter, in_kernel);
+  }
+}
+
 std::string text_of(std::chrono::nanoseconds duration) {
   const double seconds = std::chrono::duration<double>(duration).count();
   constexpr double kMinute = 60.0;
@@ -110,6 +129,7 @@ std::string to_bytes(const RankStatus& status) {
   Writer out;
   out.number(kVersion);
   out.number(static_cast<std::uint64_t>(status.phase));
+  out.number(status.has_spoken ? 1 : 0);
   out.duration(status.in_phase_for);
   out.signed_number(status.num_steps);
   out.signed_number(status.step);
@@ -138,6 +158,7 @@ std::optional<RankStatus> rank_status_from(std::string_view bytes) {
   if (in.number() != kVersion) return std::nullopt;
   RankStatus status;
   const std::uint64_t phase = in.number();
+  status.has_spoken = in.number() != 0;
   if (phase >= kNumRankPhases) return std::nullopt;
   status.phase = static_cast<RankPhase>(phase);
   status.in_phase_for = in.duration();

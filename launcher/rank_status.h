@@ -22,7 +22,12 @@ struct ProcessState {
       0;  ///< 'R' running, 'S' sleeping, 'D' not to be interrupted, 'T' stopped; 0: unknown
   std::chrono::nanoseconds cpu_time{};  ///< of all its threads, so far
   std::string kernel_wait{};            ///< the kernel's function that it sleeps in, if it says so
+
+  [[nodiscard]] bool is_stopped() const { return letter == 'T' || letter == 't'; }
 };
+
+/// "is stopped (state T)", "cannot be interrupted (state D) in the kernel's nfs_wait".
+std::string describe(const ProcessState& process);
 
 struct RankStatus {
   using Duration = std::chrono::nanoseconds;
@@ -37,6 +42,7 @@ struct RankStatus {
     bool operator==(const Group&) const = default;
   };
 
+  bool has_spoken = true;  ///< false: only process and in_phase_for are known, since its start
   RankPhase phase = RankPhase::kStarting;
   Duration in_phase_for{};
   std::int64_t num_steps = 0;  ///< finished by this process

@@ -102,7 +102,10 @@ void Supervisor::on_end(Member& member, RankEnd end) {
   end.was_told = phase_ == Phase::kStopping || phase_ == Phase::kKilling;
   member.end = std::move(end);
   if (all_ended() || phase_ != Phase::kRunning) return;
-  if (!is_orderly(*member.end, rules())) {
+  // One that the passed-on signal itself ended was not so far that it could end in order: the
+  // others will wait for it in vain.
+  const bool died_of_it = interrupted_by_ != 0 && member.end->status.signal != 0;
+  if (!is_orderly(*member.end, rules()) || died_of_it) {
     phase_ = Phase::kBlaming;
     timer_.expires_after(options_.blame_window);
     timer_.async_wait(while_running([this] {
@@ -138,6 +141,13 @@ void Supervisor::watch() {
   const auto now = std::chrono::steady_clock::now();
   for (const std::string& sentence : straggler_watch_.observe(now, ranks))
     log_.announce("warning: " + sentence);
+  for (const std::string& sentence : stopped_watch_.observe(now, ranks))
+    log_.announce("warning: " + sentence);
+  if (interrupted_by_ != 0 && now - interrupted_at_ > options_.kill_grace &&
+      stopped_watch_.longest() > options_.kill_grace) {
+    log_.announce("a rank that is stopped cannot end; the ranks are killed");
+    return kill_all();
+  }
   hang_ = hang_watch_.observe(now, ranks);
   if (!hang_) return;
   log_.announce("the job hangs and is stopped: " + hang_->text);
@@ -158,6 +168,7 @@ void Supervisor::blame_then_stop() {
 void Supervisor::stop() {
   phase_ = Phase::kStopping;
   signal_all(SIGTERM);
+  signal_all(SIGCONT);  // whoever is stopped could not hear it
   timer_.expires_after(options_.kill_grace);
   timer_.async_wait(while_running([this] {
     if (phase_ == Phase::kStopping) kill_all();
@@ -167,6 +178,21 @@ void Supervisor::stop() {
 void Supervisor::kill_all() {
   phase_ = Phase::kKilling;
   signal_all(SIGKILL);
+  timer_.expires_after(options_.unkillable_grace);
+  timer_.async_wait(while_running([this] { give_up_the_unkillable(); }));
+}
+
+/// The kernel ends a process only where it is not in the middle of what cannot be interrupted.
+void Supervisor::give_up_the_unkillable() {
+  for (Member& member : members_) {
+    if (member.end || !member.process) continue;
+    const auto status = member.process->status();
+    RankEnd end;
+    end.lost = fmt::format("SIGKILL has not ended it for {}; it {} and is left to the kernel",
+                           text_of(options_.unkillable_grace),
+                           describe(status ? status->process : ProcessState{}));
+    on_end(member, std::move(end));
+  }
 }
 
 void Supervisor::signal_all(int number) {
@@ -198,12 +224,14 @@ void Supervisor::on_signal(int number) {
     return;
   }
   interrupted_by_ = number;
+  interrupted_at_ = std::chrono::steady_clock::now();
   early_timer_.cancel();
   if (phase_ != Phase::kRunning) return;  // they are being stopped already
   log_.announce(
       fmt::format("{}: the ranks finish their step, save and end; once more kills them now",
                   signal_name(number)));
   signal_all(number == SIGHUP ? SIGTERM : number);  // to the ranks, SIGHUP means nothing else
+  signal_all(SIGCONT);
 }
 
 bool Supervisor::all_ended() const {

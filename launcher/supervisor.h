@@ -6,7 +6,9 @@
 //   a process ends early with success -> the same, if the others go on for early_exit_grace
 //   the job stands still (hang_watch.h)      -> say who did not arrive; then the same
 //   SIGINT, SIGTERM, SIGHUP to the launcher  -> passed on once (they finish the step and save);
-//                    the second one is SIGKILL
+//                    the second one is SIGKILL; a rank that is stopped (state T) is continued, and
+//                    SIGKILL comes after kill_grace where it is stopped again
+//   a process stays for unkillable_grace after SIGKILL (a dead disk) -> it is left to the kernel
 //
 // Who is to blame: blame.h. All times are the launcher's own steady clock; the clocks of hosts play
 // no part.
@@ -26,6 +28,7 @@
 #include "launcher/job.h"
 #include "launcher/log_mux.h"
 #include "launcher/process.h"
+#include "launcher/stopped_watch.h"
 #include "launcher/straggler_watch.h"
 
 namespace dstrain::launcher {
@@ -35,6 +38,7 @@ struct SupervisorOptions {
   /// After a failure: the others cannot finish a step without it, nor commit a save.
   std::chrono::milliseconds kill_grace{3000};
   std::chrono::milliseconds early_exit_grace{30'000};
+  std::chrono::milliseconds unkillable_grace{10'000};
   std::chrono::milliseconds watch_interval{1000};  ///< between two looks at what the ranks do
   HangLimits hang_limits{};
   StragglerLimits straggler_limits{};
@@ -82,6 +86,7 @@ class Supervisor {
   void blame_then_stop();
   void stop();
   void kill_all();
+  void give_up_the_unkillable();
   void signal_all(int number);
 
   [[nodiscard]] bool all_ended() const;
@@ -99,10 +104,12 @@ class Supervisor {
   asio::steady_timer watch_timer_;
   HangWatch hang_watch_;
   StragglerWatch straggler_watch_;
+  StoppedWatch stopped_watch_;
   std::vector<Member> members_;
   Phase phase_ = Phase::kRunning;
   int num_ends_ = 0;
   int interrupted_by_ = 0;
+  std::chrono::steady_clock::time_point interrupted_at_{};
   bool early_exit_blamed_ = false;
   std::optional<Hang> hang_;
   std::optional<JobOutcome> not_started_;

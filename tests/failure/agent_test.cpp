@@ -94,10 +94,8 @@ TEST_CASE("a rank that cannot be started says why", "[failure][agent]") {
                     {.host = "w1", .rank = 1, .executable = "/no/such/program", .argv = {"x"}});
   REQUIRE(run_until(loop, [&] { return nowhere.has_ended() && nothing.has_ended(); }));
   CHECK(nowhere.status->code == 127);
-  CHECK(nowhere.status->detail ==
-        "it could not be started: working folder /no/such/folder: No such file or directory");
-  CHECK(nothing.status->detail ==
-        "it could not be started: /no/such/program: No such file or directory");
+  CHECK(nowhere.status->detail == "working folder /no/such/folder: No such file or directory");
+  CHECK(nothing.status->detail == "/no/such/program: No such file or directory");
 }
 
 TEST_CASE("an agent that is killed loses its ranks, which end by themselves", "[failure][agent]") {

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "launcher/stopped_watch.h"
+
 namespace dstrain::launcher {
 namespace {
 
@@ -96,6 +98,69 @@ TEST_CASE("a rank that is stopped is named even where it stopped in a collective
   REQUIRE(hang);
   CHECK(ranks_of(*hang) == std::vector{1});
   CHECK_THAT(hang->text, Contains("it is stopped (state T)"));
+}
+
+TEST_CASE("a rank that is stopped while it saves ends the job at the limit of saves",
+          "[launcher][hang]") {
+  Job job(2);
+  job.all_wait();
+  job[1].phase = RankPhase::kSaving;
+  job[1].process.letter = 'T';
+  const auto hang = job.watched({.step = 5s, .save = 20s}, 20s);
+  REQUIRE(hang);
+  CHECK(ranks_of(*hang) == std::vector{1});
+  CHECK_THAT(hang->text, Contains("(limit 20.0 s for a save, as asked for)"));
+  CHECK_FALSE(job.watched({.step = 5s, .save = 20s}, 19s));
+}
+
+TEST_CASE("a rank that is stopped is told once, whatever it was doing, and when it goes on",
+          "[launcher][hang]") {
+  Job job(2);
+  const auto phase = GENERATE(RankPhase::kStarting, RankPhase::kTraining, RankPhase::kEvaluating,
+                              RankPhase::kSaving, RankPhase::kEnding);
+  StoppedWatch watch;
+  const Time start{1000s};
+  CHECK(watch.observe(start, job.ranks).empty());
+  job[1].phase = phase;
+  job[1].process.letter = GENERATE('T', 't');
+  CHECK(watch.observe(start + 1s, job.ranks).empty());
+  CHECK(watch.observe(start + 2s, job.ranks).empty());
+  const auto told = watch.observe(start + 3s, job.ranks);
+  REQUIRE(told.size() == 1);
+  CHECK_THAT(told[0], Contains("rank 1 (local rank 0) on w1, pid 101, is stopped") &&
+                          Contains("while " + std::string(name_of(phase)) + ", after step 120") &&
+                          Contains("kill -CONT 101"));
+  CHECK(watch.observe(start + 4s, job.ranks).empty());
+  CHECK(watch.longest() == 3s);
+  job[1].process.letter = 'S';
+  const auto over = watch.observe(start + 5s, job.ranks);
+  REQUIRE(over.size() == 1);
+  CHECK_THAT(over[0], Contains("pid 101, goes on after 4.00 s"));
+  CHECK(watch.longest() == 0s);
+}
+
+TEST_CASE("a stop too short to matter is not told", "[launcher][hang]") {
+  Job job(2);
+  StoppedWatch watch;
+  const Time start{1000s};
+  for (int second = 0; second < 20; ++second) {
+    job[0].process.letter = second % 2 == 0 ? 'T' : 'R';
+    CHECK(watch.observe(start + std::chrono::seconds{second}, job.ranks).empty());
+  }
+}
+
+TEST_CASE("a rank that has said nothing is known to be stopped all the same", "[launcher][hang]") {
+  Job job(2);
+  job.ranks[1].status = RankStatus{.has_spoken = false, .process = {'T', 0s, ""}};
+  StoppedWatch watch;
+  const Time start{1000s};
+  CHECK(watch.observe(start, job.ranks).empty());
+  const auto told = watch.observe(start + 2s, job.ranks);
+  REQUIRE(told.size() == 1);
+  CHECK_THAT(told[0], Contains("is stopped (state T) and has said nothing since"));
+  // Where no rank has ever spoken they are no ranks that would.
+  job.ranks[0].status = RankStatus{.has_spoken = false};
+  CHECK_FALSE(HangWatch(kFiveSeconds).observe(start, job.ranks));
 }
 
 TEST_CASE("where all wait, the one that is behind, alone, or busy is named", "[launcher][hang]") {

@@ -164,6 +164,8 @@ TEST_CASE("a status survives the way from agent to launcher, garbage does not",
   CHECK(back->longest_save == 2s);
   CHECK(back->waiting_for == status.waiting_for);
   CHECK(back->groups == status.groups);
+  CHECK(back->has_spoken);
+  CHECK_FALSE(rank_status_from(to_bytes(RankStatus{.has_spoken = false}))->has_spoken);
   CHECK(back->process.letter == 'D');
   CHECK(back->process.kernel_wait == "io_schedule");
   CHECK(to_bytes(*back) == bytes);

@@ -253,8 +253,8 @@ TEST_CASE("a program that cannot be started ends the job and says which",
   Job job = shell_job({"exec sleep 100", "exit 0"});
   job.processes[1].executable = "/nowhere/dstrain";
   const Outcome outcome = run(job);
-  CHECK(outcome.exit_code == 1);
-  CHECK_THAT(outcome.err, Contains("rank 1 on w0 cannot be started") &&
+  CHECK(outcome.exit_code == kNotStarted);
+  CHECK_THAT(outcome.err, Contains("rank 1 on w0 cannot be started: ") &&
                               Contains("/nowhere/dstrain: No such file or directory"));
 }
 

@@ -1,0 +1,14 @@
+// What keeps this process from making one more process or thread: the user's limit, the cgroups',
+// the kernel's. For the sentence after EAGAIN, which names none of them.
+#pragma once
+
+#include <string>
+
+namespace dstrain::launcher {
+
+/// A clause to append, ": RLIMIT_NPROC (ulimit -u) allows this user 4096 processes and threads, and
+/// 4096 are there", with every limit that is reached, or nearly; else with all that there are.
+/// Empty where nothing is limited. `root` is "" except in tests.
+std::string describe_task_limits(const std::string& root = "");
+
+}  // namespace dstrain::launcher
