@@ -37,7 +37,8 @@ constexpr std::chrono::seconds kDialPatience{20};
 struct Channel {
   launcher::FileDescriptor in;
   launcher::FileDescriptor out;
-  std::string address;  ///< of this host, on the way by which the launcher talks to it
+  std::string address;   ///< of this host, on the way by which the launcher talks to it
+  std::string secret{};  ///< that it shares with the launcher; empty over SSH
 };
 
 /// sshd's word; by other servers, which have none, the first that this host has.
@@ -82,7 +83,7 @@ Channel dialled_channel(asio::io_context& loop, const std::string& places) {
         launcher::dial_launcher(loop, launcher_at, name, hash_under(*secret), kDialPatience)
             .release();
     return {launcher::FileDescriptor(socket), launcher::FileDescriptor(dup(socket)),
-            address_of_socket(socket)};
+            address_of_socket(socket), *secret};
   } catch (const std::runtime_error& error) {
     throw launcher::PreflightError(fmt::format("{}: {}", name, error.what()));
   }
@@ -96,7 +97,9 @@ int serve(const std::string& connect) {
   asio::io_context loop;
   Channel channel = connect.empty() ? standard_channel() : dialled_channel(loop, connect);
   launcher::Agent agent(loop, std::move(channel.in), std::move(channel.out),
-                        own_agent_options(std::move(channel.address)));
+                        channel.secret.empty()
+                            ? own_agent_options(std::move(channel.address))
+                            : own_agent_options(std::move(channel.address), channel.secret));
   return agent.run() ? kExitSuccess : kExitPeerLost;
 }
 

@@ -43,6 +43,9 @@ class AgentStarter {
   [[nodiscard]] virtual std::string path_on(const std::string& host) const = 0;
   /// Whether the host is the machine that the launcher runs on, where it needs no starter.
   [[nodiscard]] virtual bool is_own(const std::string& host) const;
+  /// That agents on other hosts know, and no way to them hides: the ranks' is made of it there.
+  /// Empty: the way to an agent is its own secret.
+  [[nodiscard]] virtual std::string shared_secret() const { return {}; }
   /// Whether ranks on other hosts have variables of their user's own, as those here do.
   [[nodiscard]] virtual bool has_own_environment() const { return false; }
 };

@@ -69,6 +69,7 @@ class Fleet {
   [[nodiscard]] std::string machine_id(const std::string& host) const {
     return is_own(host) ? "" : host;
   }
+  [[nodiscard]] std::string shared_secret() const { return starter_->shared_secret(); }
   [[nodiscard]] bool has_own_environment() const { return starter_->has_own_environment(); }
 
   /// Sets how the run ended, which the agents are told when they are dismissed.

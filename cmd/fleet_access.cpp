@@ -71,7 +71,7 @@ Master FleetAccess::choose_master(const std::vector<launcher::Host>& hosts) {
   }
   return {.address = std::move(place.address),
           .port = place.port,
-          .is_own_address = place.is_own_address,
+          .listen_address = std::move(place.listen_address),
           .own_addresses = std::move(place.own_addresses)};
 }
 
@@ -81,7 +81,8 @@ Machine FleetAccess::machine_of(const std::string& host) const {
   Machine machine{.id = fleet_.machine_id(host),
                   .cores = hello.cores,
                   .num_usable_cores = hello.num_usable_cores,
-                  .inherits_environment = is_own || fleet_.has_own_environment()};
+                  .inherits_environment = is_own || fleet_.has_own_environment(),
+                  .makes_rank_secret = !is_own && !fleet_.shared_secret().empty()};
   if (gpus_) machine.gpus = gpus_->of_machines.at(machine.id).gpus;
   return machine;
 }

@@ -36,6 +36,7 @@ class FleetAccess final : public HostAccess {
   std::map<std::string, std::string> find_silent(const std::vector<launcher::Host>& hosts) override;
   Master choose_master(const std::vector<launcher::Host>& hosts) override;
   [[nodiscard]] Machine machine_of(const std::string& host) const override;
+  [[nodiscard]] std::string shared_secret() const override { return fleet_.shared_secret(); }
   launcher::Spawner& spawner_for(const std::vector<launcher::Host>& hosts) override;
 
  private:

@@ -24,7 +24,8 @@ struct FleetOptions {
   bool has_connect_timeout = false;  ///< somebody gave it
   std::string agent_path{};          ///< of dstrain on the hosts; empty: where it is here
   bool copy_binary = false;
-  std::string interface {};  ///< that agents which connect back come in by; empty: any
+  std::string interface {};  ///< that agents which connect back come in by; empty: by route
+  std::string listen{};      ///< for them: an address, or "all"; empty: by interface, or by route
 };
 
 }  // namespace dstrain

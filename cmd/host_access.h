@@ -20,7 +20,7 @@ namespace dstrain {
 struct Master {
   std::string address;
   std::uint16_t port = 0;
-  bool is_own_address = false;  ///< rank 0's host has it: nobody needs to come in by another
+  std::string listen_address{};  ///< of rank 0's store, on its host; or kListenOnAll
   std::map<std::string, std::string> own_addresses{};  ///< by host; of others the route decides
 };
 
@@ -30,6 +30,7 @@ struct Machine {
   std::vector<int> cores;            ///< for ranks, neighbours together
   int num_usable_cores = 0;          ///< of them at a time: fewer where a container's quota says so
   bool inherits_environment = true;  ///< ranks have all of the launcher's variables
+  bool makes_rank_secret = false;    ///< its agent does, of HostAccess::shared_secret()
   std::vector<launcher::GpuReport> gpus{};  ///< none: ranks compute on the processor
 };
 
@@ -47,6 +48,8 @@ class HostAccess {
   /// For one attempt: the port is free now. Throws launcher::PreflightError.
   virtual Master choose_master(const std::vector<launcher::Host>& hosts) = 0;
   [[nodiscard]] virtual Machine machine_of(const std::string& host) const = 0;
+  /// What the launcher and agents that came by themselves know; empty where there are none.
+  [[nodiscard]] virtual std::string shared_secret() const { return {}; }
   /// For ranks on these hosts; good until the next call.
   virtual launcher::Spawner& spawner_for(const std::vector<launcher::Host>& hosts) = 0;
 };

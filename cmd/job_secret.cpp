@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cmd/rank_env.h"
+#include "cmd/token_strength.h"
 #include "engine/comm/keyed_hash.h"
 #include "launcher/errors.h"
 #include "launcher/file_descriptor.h"
@@ -34,12 +35,10 @@ std::string make_job_secret() {
 std::string read_job_token(const std::string& file) {
   using launcher::UsageError;
   constexpr const char* kHowTo =
-      "(umask 077; head -c 32 /dev/urandom | base64 > FILE) makes one, for --token-file FILE on "
-      "every node";
-  constexpr std::size_t kShortest = 16;
+      "dstrain token FILE makes one, for --token-file FILE on every node";
   std::string token = process_environment(kTokenVariable).value_or("");
   if (!file.empty()) {
-    const launcher::FileDescriptor opened(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    const launcher::FileDescriptor opened(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat facts {};
     if (!opened || fstat(opened.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
       throw UsageError(fmt::format("--token-file {}: {}; {}", file,
@@ -61,12 +60,20 @@ std::string read_job_token(const std::string& file) {
   constexpr const char* kSpaces = " \t\r\n";
   const std::size_t begin = std::min(token.find_first_not_of(kSpaces), token.size());
   token = token.substr(begin, token.find_last_not_of(kSpaces) + 1 - begin);
-  if (token.size() < kShortest) {
-    throw UsageError(fmt::format("{}: a token of {} bytes keeps nobody out, {} at least do; {}",
-                                 file.empty() ? kTokenVariable : "--token-file " + file,
-                                 token.size(), kShortest, kHowTo));
+  if (const std::string why = why_guessable(token); !why.empty()) {
+    throw UsageError(fmt::format("{}: the token can be guessed: it {}; {}",
+                                 file.empty() ? kTokenVariable : "--token-file " + file, why,
+                                 kHowTo));
   }
   return token;
+}
+
+std::string derive_rank_secret(const std::string& shared, const std::string& salt) {
+  std::string secret;
+  for (const unsigned char byte :
+       hmac_sha256(shared, "the ranks' secret" + std::string(1, '\0') + salt))
+    secret += fmt::format("{:02x}", byte);
+  return secret;
 }
 
 launcher::KeyedHash hash_under(std::string secret) {

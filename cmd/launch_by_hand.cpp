@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "cmd/exit_codes.h"
@@ -39,9 +40,15 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-/// The address that --master_addr means on node 0, or all of them: its own name is the loopback on
-/// many machines, and the address of a router that leads here is none of its own.
+/// The address that --master_addr means on node 0, or what the user says instead; empty: all. A
+/// machine's own name is the loopback on many, and the address of a router that leads here is none
+/// of its own.
 std::string listening_address(const LaunchFlags& flags) {
+  if (flags.listen == kListenOnAll) {
+    spdlog::warn("node 0 listens on all interfaces, as --listen all says");
+    return "";
+  }
+  if (!flags.listen.empty()) return flags.listen;
   if (!flags.interface.empty()) return launcher::address_of_interface(flags.interface);
   try {
     for (const launcher::Place& place : places_of(flags.master_address, flags.master_port)) {
@@ -52,9 +59,14 @@ std::string listening_address(const LaunchFlags& flags) {
       }
     }
   } catch (const std::runtime_error& error) {
-    spdlog::warn("--master_addr {}: listening on all addresses", error.what());
+    throw UsageError(fmt::format("--master_addr {}", error.what()));
   }
-  return "";
+  const std::vector<std::string> own = launcher::own_addresses();
+  if (own.size() == 1) return own.front();
+  throw UsageError(fmt::format(
+      "--master_addr {} is none of the addresses of this machine ({}), which is node 0: --listen "
+      "says on which of them the others come in, or all",
+      flags.master_address, fmt::join(own, ", ")));
 }
 
 /// Without --node_rank the node whose address it is leads.
@@ -99,7 +111,8 @@ int lead_run(const LaunchFlags& flags,
         return made;
       },
       MasterWish{.address = flags.interface.empty() ? own_address : "",
-                 .interface = flags.interface});
+                 .interface = flags.interface,
+                 .listen = flags.listen});
   const auto part = [&](int exit_code, const std::string& why) {
     access.fleet().set_farewell({.exit_code = exit_code, .why = why});
     gathering->dismiss(exit_code, why);

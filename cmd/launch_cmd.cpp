@@ -183,9 +183,11 @@ int launch_on_fleet(LaunchFlags flags,
   }
   FleetOptions fleet = flags.fleet;
   fleet.interface = flags.interface;
-  FleetAccess access(
-      fleet,
-      {.address = flags.master_address, .interface = flags.interface, .port = flags.master_port});
+  fleet.listen = flags.listen;
+  FleetAccess access(fleet, {.address = flags.master_address,
+                             .interface = flags.interface,
+                             .port = flags.master_port,
+                             .listen = flags.listen});
   return run_on_fleet(flags, config, wish, hosts, all_hosts, access);
 }
 

@@ -51,6 +51,12 @@ void add_host_flags(CLI::App& command, LaunchFlags& flags) {
       .add_option("--interface", flags.interface,
                   "Network interface that ranks use on every host; default: by route")
       ->type_name("NAME");
+  command
+      .add_option("--listen", flags.listen,
+                  "Where rank 0's host, or node 0, listens if --master_addr is none of its own "
+                  "addresses, as behind NAT or in a container: one that is, or all; default: on "
+                  "--master_addr alone")
+      ->type_name("ADDRESS|all");
 }
 
 void add_by_hand_flags(CLI::App& command, ByHandFlags& flags) {

@@ -32,6 +32,7 @@ struct LaunchFlags {
   std::string master_address;
   std::uint16_t master_port = 0;  ///< 0: any free one
   std::string interface;          ///< of every host; empty: by route
+  std::string listen;             ///< address, or "all"; empty: where the others come to
   launcher::EnvironmentFlags environment;
   FleetOptions fleet;
   bool share_gpus = false;

@@ -92,6 +92,12 @@ void append(launcher::Variables& variables, const launcher::Variables& more) {
   variables.insert(variables.end(), more.begin(), more.end());  // the last of a name counts
 }
 
+/// By what the ranks' host makes it of.
+void replace_token(launcher::Variables& variables, const std::string& salt) {
+  std::erase_if(variables, [](const auto& variable) { return variable.first == kTokenVariable; });
+  variables.emplace_back(kTokenSaltVariable, salt);
+}
+
 /// Empty of GPUs where ranks compute on processors. Throws launcher::PreflightError where a slot's
 /// GPU has gone since the hosts were asked.
 std::vector<RankSeat> seats_of_job(const std::vector<Host>& hosts,
@@ -126,7 +132,8 @@ launcher::Job make_job(const std::vector<Host>& hosts,
                        const LaunchFlags& flags,
                        const HostAccess& access) {
   const launcher::Variables asked = launcher::asked_variables(flags.environment, own_variable);
-  const launcher::Variables passed = launcher::passed_variables(launcher::own_variables());
+  launcher::Variables passed = launcher::passed_variables(launcher::own_variables());
+  std::erase_if(passed, [](const auto& variable) { return variable.first == kTokenVariable; });
   const ThreadWish wish = thread_wish(training, [&](const char* name) {
     const std::optional<std::string> value = value_of(asked, name);
     return value ? value : process_environment(name);
@@ -142,7 +149,9 @@ launcher::Job make_job(const std::vector<Host>& hosts,
   env.cross_size = static_cast<int>(hosts.size());
   env.master_address = master.address;
   env.master_port = master.port;
-  env.token = make_job_secret();
+  const std::string shared = access.shared_secret();
+  const std::string salt = make_job_secret();
+  env.token = shared.empty() ? salt : derive_rank_secret(shared, salt);
   env.progress = isatty(STDERR_FILENO) == 1 ? Progress::kTerminal : Progress::kLines;
   env.has_lifeline = true;
   env.collective_timeout_s = collective_timeout_s(flags);
@@ -158,7 +167,7 @@ launcher::Job make_job(const std::vector<Host>& hosts,
     env.own_address = own_address == master.own_addresses.end() ? "" : own_address->second;
     env.local_size = static_cast<int>(host.slots.size());
     for (env.local_rank = 0; env.local_rank < env.local_size; ++env.local_rank) {
-      env.listen_address = env.rank == 0 && master.is_own_address ? master.address : "";
+      env.listen_address = env.rank == 0 ? master.listen_address : "";
       const CoreShares::Share share = shares.next(machine);
       env.threads = share.threads;
       launcher::Variables variables;
@@ -176,6 +185,7 @@ launcher::Job make_job(const std::vector<Host>& hosts,
         }
       }
       append(variables, to_env(env));
+      if (machine.makes_rank_secret) replace_token(variables, salt);
       // The cores are shared out here; nothing else may bind threads.
       std::vector<std::string> unset = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
                                         "KMP_AFFINITY"};

@@ -17,8 +17,8 @@ LocalAccess::LocalAccess(std::string master_address,
 
 Master LocalAccess::choose_master(const std::vector<launcher::Host>& hosts) {
   Master master{.address = master_address_.empty() ? "127.0.0.1" : master_address_,
-                .port = master_port_,
-                .is_own_address = true};
+                .port = master_port_};
+  master.listen_address = master.address;
   if (master.port == 0) {
     master.port = launcher::pick_free_port(master.address);
   } else {

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "cmd/rank_env.h"
+
 namespace dstrain {
 namespace {
 
@@ -15,6 +17,9 @@ using launcher::QuestionKind;
 
 constexpr std::chrono::milliseconds kConnectPatience{5000};
 constexpr const char* kOtherAddress = "give an --interface that every host has, or --master_addr";
+constexpr const char* kOtherListen =
+    "where --master_addr is translated on its way there, --listen ADDRESS says which of its own "
+    "rank 0's host listens on, --listen all that it may be any";
 constexpr const char* kOtherWay =
     "is there a firewall, or another network? --interface, --master_addr and --master_port choose "
     "another way";
@@ -58,20 +63,15 @@ bool ask_for_interface(Fleet& fleet,
   return all_have_it;
 }
 
-/// On the place's address; where the host does not have it, as when it is one that a router
-/// translates, on all that it has.
-HostAnswer listen(Fleet& fleet, const std::string& host, MasterPlace& place) {
-  const auto on = [&](const std::string& address) {
-    return fleet
-        .ask({{host, {.kind = QuestionKind::kListen, .address = address, .port = place.port}}})
-        .front();
-  };
-  HostAnswer answer = on(place.address);
-  if (answer.error.empty() || place.is_own_address) {
-    place.is_own_address = true;
-    return answer;
-  }
-  return on("0.0.0.0");
+/// Nobody but the job's own networks shall see the port, unless the user says so.
+HostAnswer listen(Fleet& fleet, const std::string& host, const MasterPlace& place) {
+  const std::string& address = place.listen_address;
+  return fleet
+      .ask({{host,
+             {.kind = QuestionKind::kListen,
+              .address = address == kListenOnAll ? "0.0.0.0" : address,
+              .port = place.port}}})
+      .front();
 }
 
 }  // namespace
@@ -92,7 +92,6 @@ MasterPlace find_master(Fleet& fleet,
   }
   if (place.address.empty() && !wish.interface.empty()) {
     place.address = place.own_addresses.at(first);
-    place.is_own_address = true;
   } else if (place.address.empty()) {
     const HostAnswer answer = ask_for_route(fleet, machines);
     if (!answer.error.empty()) {
@@ -100,16 +99,16 @@ MasterPlace find_master(Fleet& fleet,
       return place;
     }
     place.address = answer.address;
-    place.is_own_address = true;
   }
   // Nobody can be reached by a route that begins at the loopback: they are all on one machine.
   if (is_loopback(place.address)) {
     for (const Host& host : hosts)
       place.own_addresses[host.name] = place.address;
   }
+  place.listen_address = wish.listen.empty() ? place.address : wish.listen;
   const HostAnswer listening = listen(fleet, first, place);
   if (!listening.error.empty()) {
-    fail(listening.error, "");
+    fail(listening.error, wish.address.empty() || !wish.listen.empty() ? "" : kOtherListen);
     return place;
   }
   place.port = listening.port;

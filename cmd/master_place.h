@@ -19,12 +19,13 @@ struct MasterWish {
   std::string address{};     ///< empty: found by route
   std::string interface {};  ///< of every host; empty: found by route
   std::uint16_t port = 0;    ///< 0: any free one
+  std::string listen{};      ///< on rank 0's host, or kListenOnAll; empty: on the address
 };
 
 struct MasterPlace {
   std::string address{};
   std::uint16_t port = 0;
-  bool is_own_address = false;             ///< of an interface of rank 0's host, as it said itself
+  std::string listen_address{};            ///< of rank 0's host, or kListenOnAll
   std::map<std::string, double> way_ms{};  ///< that connecting took, by host
   /// By host, where it does not follow from the route to rank 0.
   std::map<std::string, std::string> own_addresses{};

@@ -62,6 +62,7 @@ class NodeGathering final : public AgentStarter {
   [[nodiscard]] std::string path_on(const std::string& host) const override;
   [[nodiscard]] bool is_own(const std::string& host) const override;
   [[nodiscard]] bool has_own_environment() const override { return true; }
+  [[nodiscard]] std::string shared_secret() const override { return options_.token; }
 
  private:
   struct Arrival {

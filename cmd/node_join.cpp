@@ -121,7 +121,7 @@ int join_run(const NodeJoinOptions& options) {
   launcher::FileDescriptor out(dup(handle));
   await_first_word(handle);
   launcher::Agent agent(loop, std::move(in), std::move(out),
-                        own_agent_options(address_of_socket(handle)));
+                        own_agent_options(address_of_socket(handle), options.token));
   agent.run();
   return exit_code_of(agent);
 }

@@ -7,6 +7,8 @@
 
 #include "cmd/build_id.h"
 #include "cmd/host_machine.h"
+#include "cmd/job_secret.h"
+#include "cmd/rank_env.h"
 #include "kernels/core/usable_cores.h"
 #include "kernels/cpu/memory_info.h"
 
@@ -23,6 +25,18 @@ launcher::AgentOptions own_agent_options(std::string address) {
           .processor = processor_here(),
           .hash_file = hash_of_file,
           .look_at_gpus = gpus_here};
+}
+
+launcher::AgentOptions own_agent_options(std::string address, std::string shared_secret) {
+  launcher::AgentOptions options = own_agent_options(std::move(address));
+  options.prepare = [shared = std::move(shared_secret)](launcher::ProcessSpec& process) {
+    for (auto& [name, value] : process.environment) {
+      if (name != kTokenSaltVariable) continue;
+      name = kTokenVariable;
+      value = derive_rank_secret(shared, value);
+    }
+  };
+  return options;
 }
 
 std::string address_of_socket(int socket) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "cmd/facts_text.h"
+#include "cmd/token_strength.h"
 #include "engine/spec/config_error.h"
 
 namespace dstrain {
@@ -157,7 +158,11 @@ RankEnv from_env(const EnvironmentLookup& lookup) {
     env.token = required(lookup, kTokenVariable,
                          why +
                              ": a secret that keeps strangers out, such as export "
-                             "DSTRAIN_TOKEN=$(openssl rand -hex 32)");
+                             "DSTRAIN_TOKEN=$(dstrain token)");
+    if (const std::string guess = why_guessable(env.token); !guess.empty()) {
+      throw ConfigError(fmt::format("{} in the environment can be guessed: it {}; {}",
+                                    kTokenVariable, guess, kTokenHowTo));
+    }
   }
   env.listen_address = lookup("DSTRAIN_LISTEN_ADDRESS").value_or("");
   env.own_address = lookup("DSTRAIN_OWN_ADDRESS").value_or("");

@@ -11,7 +11,8 @@
 //   LOCAL_RANK LOCAL_SIZE        this rank on its host
 //   CROSS_RANK CROSS_SIZE        the host in the job
 //   MASTER_ADDR MASTER_PORT      where rank 0 serves the store by which ranks find each other
-//   DSTRAIN_LISTEN_ADDRESS       rank 0 only: serve on this address; absent: on any
+//   DSTRAIN_LISTEN_ADDRESS       rank 0 only: serve on this address, or on "all"; absent: on that
+//                                of MASTER_ADDR, which must be this host's then
 //   DSTRAIN_OWN_ADDRESS          by which the other ranks reach this one; absent: that from which
 //                                packets to MASTER_ADDR leave
 //   DSTRAIN_TOKEN                secret that the ranks of a job share; never on a command line
@@ -44,6 +45,10 @@
 namespace dstrain {
 
 constexpr const char* kTokenVariable = "DSTRAIN_TOKEN";
+/// In its place between a launcher and an agent that both know a secret: job_secret.h.
+constexpr const char* kTokenSaltVariable = "DSTRAIN_TOKEN_SALT";
+/// Of DSTRAIN_LISTEN_ADDRESS.
+constexpr const char* kListenOnAll = "all";
 
 struct RankEnv {
   int rank = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "cmd/facts_text.h"
 #include "cmd/host_machine.h"
 #include "cmd/job_device.h"
+#include "cmd/node_join.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/spec/config_error.h"
 #include "launcher/local_host.h"
@@ -196,6 +198,32 @@ RankPlace place_by_launcher(const RankEnv& env) {
           .ranks_on_gpu = env.ranks_on_gpu};
 }
 
+/// Of rank 0's store; empty: all, which only the user can want. On one host nobody else needs to
+/// reach it.
+std::string listening_address(const RankEnv& env) {
+  if (env.listen_address == kListenOnAll) {
+    spdlog::warn("rank 0 listens on all interfaces, as it was told");
+    return "";
+  }
+  if (!env.listen_address.empty()) return env.listen_address;
+  if (env.cross_size == 1) return env.master_address;
+  std::vector<launcher::Place> places;
+  try {
+    places = places_of(env.master_address, env.master_port);
+  } catch (const std::runtime_error& error) {
+    throw RendezvousError(fmt::format("MASTER_ADDR {}", error.what()));
+  }
+  for (const launcher::Place& place : places) {
+    const bool is_loopback = place.address.starts_with("127.") || place.address == "::1";
+    if (!is_loopback && launcher::is_this_machine(place.address)) return place.address;
+  }
+  throw RendezvousError(fmt::format(
+      "MASTER_ADDR {} is no address of this host that others can reach, and rank 0 is here: give "
+      "one that is, or, where it is translated on the way, DSTRAIN_LISTEN_ADDRESS={} or =all",
+      env.master_address,
+      launcher::own_addresses().empty() ? "ADDRESS" : launcher::own_addresses().front()));
+}
+
 /// Throws ConfigError where the verdict is that the run cannot be: said by rank 0 alone.
 RankPlace place_by_verdict(const RankSeat& seat, const Verdict& verdict, int rank) {
   if (!verdict.objection.empty()) {
@@ -221,15 +249,14 @@ RankMeeting meet(const RankEnv& env, DeviceChoice wish) {
     return meeting;
   }
   Verdict verdict;
+  std::string store_address = env.master_address;
   try {
     if (env.rank == 0) {
-      // On one host nobody else needs to reach it; elsewhere the launcher may know by which
-      // address.
-      const std::string address = env.cross_size == 1 ? env.master_address : env.listen_address;
+      const std::string address = listening_address(env);
       meeting.server = std::make_unique<TcpStoreServer>(address, env.master_port, env.token);
+      if (!address.empty()) store_address = address;  // whatever leads here from elsewhere
     }
-    meeting.store =
-        make_tcp_store(env.master_address, env.master_port, env.token, kMeetingDeadline);
+    meeting.store = make_tcp_store(store_address, env.master_port, env.token, kMeetingDeadline);
     verdict = agree(*meeting.store, env, wish, env.machine ? "1" : to_text(seat), deadline);
   } catch (const Timeout& error) {
     throw RendezvousError(error.what());

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "cmd/exit_codes.h"
 #include "cmd/job_secret.h"
+#include "cmd/own_address.h"
+#include "cmd/rank_env.h"
 #include "cmd/run_until.h"
 #include "launcher/agent_dial.h"
 #include "launcher/errors.h"
@@ -33,24 +37,7 @@ std::string find_srun() {
 }  // namespace
 
 SlurmAgents::SlurmAgents(asio::io_context& loop, const FleetOptions& options)
-    : loop_(loop),
-      options_(options),
-      srun_(find_srun()),
-      secret_(make_job_secret()),
-      own_addresses_(options.interface.empty()
-                         ? launcher::own_addresses()
-                         : std::vector{launcher::address_of_interface(options.interface)}),
-      listener_(loop,
-                hash_under(secret_),
-                [this](launcher::ArrivedAgent agent) {
-                  if (on_agent_) on_agent_(std::move(agent));  // else it is late, and sent away
-                },
-                {.address = options.interface.empty() ? "" : own_addresses_.front()}) {
-  if (own_addresses_.empty()) {
-    throw launcher::PreflightError(
-        "--launcher slurm: this machine has no network address that other hosts could reach");
-  }
-}
+    : loop_(loop), options_(options), srun_(find_srun()), secret_(make_job_secret()) {}
 
 SlurmAgents::~SlurmAgents() {
   run_until(
@@ -64,6 +51,7 @@ SlurmAgents::~SlurmAgents() {
 
 void SlurmAgents::start(const std::vector<std::string>& hosts, const OnStarted& each) {
   if (hosts.empty()) return;
+  if (!listener_) listen_for(hosts);
   std::vector<bool> is_told(hosts.size(), false);
   std::size_t waiting = hosts.size();
   const auto tell = [&](std::size_t index, StartedAgent started) {
@@ -118,6 +106,50 @@ std::string SlurmAgents::path_on(const std::string& /*host*/) const {
                                      : options_.agent_path;
 }
 
+void SlurmAgents::listen_for(const std::vector<std::string>& hosts) {
+  const auto other = std::find_if_not(hosts.begin(), hosts.end(), [](const std::string& host) {
+    return launcher::is_this_machine(host);
+  });
+  std::string address;
+  if (options_.listen == kListenOnAll) {
+    own_addresses_ = launcher::own_addresses();
+    spdlog::warn("listening on all interfaces, as --listen all says");
+  } else if (!options_.listen.empty()) {
+    address = options_.listen;
+  } else if (!options_.interface.empty()) {
+    address = launcher::address_of_interface(options_.interface);
+  } else if (other == hosts.end()) {
+    address = "127.0.0.1";
+  } else {
+    try {
+      constexpr std::uint16_t kAnyPort = 9;
+      address = own_address_towards(*other, kAnyPort);
+    } catch (const RendezvousError&) {
+      throw launcher::PreflightError(
+          fmt::format("--launcher slurm: no route to {} says at which address its agent reaches "
+                      "this host; --interface NAME or --listen ADDRESS gives one, --listen all "
+                      "takes any",
+                      *other));
+    }
+  }
+  if (!address.empty()) own_addresses_ = {address};
+  if (own_addresses_.empty()) {
+    throw launcher::PreflightError(
+        "--launcher slurm: this machine has no network address that other hosts could reach");
+  }
+  try {
+    listener_.emplace(
+        loop_, hash_under(secret_),
+        [this](launcher::ArrivedAgent agent) {
+          if (on_agent_) on_agent_(std::move(agent));  // else it is late, and sent away
+        },
+        launcher::AgentListenerOptions{.address = address});
+  } catch (const std::system_error& error) {
+    throw launcher::PreflightError(
+        fmt::format("--launcher slurm: cannot listen on {}: {}", address, error.code().message()));
+  }
+}
+
 SlurmAgents::Step& SlurmAgents::run_srun(const std::vector<std::string>& hosts) {
   std::vector<launcher::Host> slots;
   for (const std::string& host : hosts)
@@ -148,7 +180,7 @@ SlurmAgents::Step& SlurmAgents::run_srun(const std::vector<std::string>& hosts) 
 std::string SlurmAgents::places() const {
   std::vector<launcher::Place> places;
   for (const std::string& address : own_addresses_)
-    places.push_back({.address = address, .port = listener_.port()});
+    places.push_back({.address = address, .port = listener_->port()});
   return launcher::to_text(places);
 }
 

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,7 @@ namespace dstrain {
 
 class SlurmAgents final : public AgentStarter {
  public:
-  /// Listens on the address of options.interface, or on all. Throws launcher::PreflightError where
-  /// there is no srun, or no address that a host could reach.
+  /// Throws launcher::PreflightError where there is no srun.
   SlurmAgents(asio::io_context& loop, const FleetOptions& options);
   /// Gives the srun whose agents have ended a little time to end by itself.
   ~SlurmAgents() override;
@@ -29,6 +29,7 @@ class SlurmAgents final : public AgentStarter {
   /// Nothing can be sent through Slurm: tells every host's failure.
   void install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) override;
   [[nodiscard]] std::string path_on(const std::string& host) const override;
+  [[nodiscard]] std::string shared_secret() const override { return secret_; }
 
  private:
   /// One srun; its agents are those of one start().
@@ -39,6 +40,10 @@ class SlurmAgents final : public AgentStarter {
     std::string last_words{};
     bool has_ended = false;
   };
+  /// Where the agents of these hosts come in: on options.listen, on the address of
+  /// options.interface, or on that from which packets to the hosts leave. Throws
+  /// launcher::PreflightError where there is none.
+  void listen_for(const std::vector<std::string>& hosts);
   Step& run_srun(const std::vector<std::string>& hosts);
   [[nodiscard]] std::string places() const;
 
@@ -46,9 +51,9 @@ class SlurmAgents final : public AgentStarter {
   const FleetOptions options_;
   const std::string srun_;
   const std::string secret_;
-  std::vector<std::string> own_addresses_;
-  launcher::AgentListener::OnAgent on_agent_;  ///< of the start() that runs
-  launcher::AgentListener listener_;
+  std::vector<std::string> own_addresses_;           ///< that the agents are told
+  launcher::AgentListener::OnAgent on_agent_;        ///< of the start() that runs
+  std::optional<launcher::AgentListener> listener_;  ///< once there were hosts to listen for
   std::vector<std::unique_ptr<Step>> steps_;
 };
 

@@ -111,7 +111,9 @@ void Agent::on_message(const LauncherHello& hello) {
 }
 
 void Agent::on_message(const Start& start) {
-  const std::int32_t rank = start.process.rank;
+  ProcessSpec process = start.process;
+  options_.prepare(process);
+  const std::int32_t rank = process.rank;
   const auto known = members_.find(rank);
   if (known != members_.end() && !known->second.has_ended) {
     throw ProtocolError(fmt::format("a start of rank {}, which runs already", rank));
@@ -120,26 +122,25 @@ void Agent::on_message(const Start& start) {
   member = {};
   try {
     member.process = spawner_.start(
-        start.process, {.on_output =
-                            [this, rank](OutputStream stream, std::string_view bytes) {
-                              queue_.output(rank, stream == OutputStream::kStderr, bytes);
-                              write_more();
-                            },
-                        .on_exit =
-                            [this, rank](const ExitStatus& status) {
-                              if (status.never_began) {
-                                queue_.say_of_rank(rank,
-                                                   StartFailed{.rank = rank, .why = status.detail});
-                              } else {
-                                queue_.say_of_rank(rank, Exited{.rank = rank,
-                                                                .code = status.code,
-                                                                .signal = status.signal,
-                                                                .detail = status.detail});
-                              }
-                              members_[rank].has_ended = true;
-                              write_more();
-                              if (phase_ != Phase::kServing) end_when_none_is_left();
-                            }});
+        process, {.on_output =
+                      [this, rank](OutputStream stream, std::string_view bytes) {
+                        queue_.output(rank, stream == OutputStream::kStderr, bytes);
+                        write_more();
+                      },
+                  .on_exit =
+                      [this, rank](const ExitStatus& status) {
+                        if (status.never_began) {
+                          queue_.say_of_rank(rank, StartFailed{.rank = rank, .why = status.detail});
+                        } else {
+                          queue_.say_of_rank(rank, Exited{.rank = rank,
+                                                          .code = status.code,
+                                                          .signal = status.signal,
+                                                          .detail = status.detail});
+                        }
+                        members_[rank].has_ended = true;
+                        write_more();
+                        if (phase_ != Phase::kServing) end_when_none_is_left();
+                      }});
     queue_.say_of_rank(rank, Started{.rank = rank, .pid = member.process->pid()});
   } catch (const std::system_error& error) {
     member.has_ended = true;

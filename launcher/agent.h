@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,6 +37,8 @@ struct AgentOptions {
   ProcessorReport processor{};
   HashFile hash_file{};
   LookAtGpus look_at_gpus{};
+  /// Completes what the launcher sent before it is started.
+  std::function<void(ProcessSpec&)> prepare = [](ProcessSpec&) {};
   std::size_t output_bytes_a_stream = 4 << 20;  ///< of a rank's output kept for a slow channel
 };
 

@@ -223,7 +223,7 @@ class TorchRun {
                                   {"GROUP_WORLD_SIZE", "1"},
                                   {"MASTER_ADDR", "127.0.0.1"},
                                   {"MASTER_PORT", port},
-                                  {"DSTRAIN_TOKEN", "secret"}};
+                                  {"DSTRAIN_TOKEN", "5f0c3b9a7e1d2468ace013579bdf8642"}};
       all.insert(all.end(), own->begin(), own->end());
       ranks.push_back(std::make_unique<Program>(
           std::vector<std::string>{EMULATED_DSTRAIN, "train", tiny_.path("config.json"), "--set",

@@ -17,6 +17,9 @@ using std::chrono::seconds;
 using testing::Program;
 using testing::TinyRun;
 
+constexpr const char* kToken = "5f0c3b9a7e1d2468ace013579bdf8642";
+constexpr const char* kGuess = "6f0c3b9a7e1d2468ace013579bdf8642";
+
 std::unique_ptr<Program> start_rank(const TinyRun& run,
                                     int rank,
                                     std::uint16_t port,
@@ -36,9 +39,9 @@ std::unique_ptr<Program> start_rank(const TinyRun& run,
 TEST_CASE("ranks started by hand, in any order, train together", "[failure]") {
   const TinyRun run;
   const std::uint16_t port = launcher::pick_free_port("127.0.0.1");
-  const auto second = start_rank(run, 1, port, "secret");
+  const auto second = start_rank(run, 1, port, kToken);
   std::this_thread::sleep_for(std::chrono::milliseconds{200});
-  const auto first = start_rank(run, 0, port, "secret");
+  const auto first = start_rank(run, 0, port, kToken);
   CHECK(first->wait(seconds{20}) == 0);
   CHECK(second->wait(seconds{5}) == 0);
   INFO(first->err() << second->err());
@@ -48,12 +51,12 @@ TEST_CASE("ranks started by hand, in any order, train together", "[failure]") {
 TEST_CASE("a rank with another token is turned away with the code of a rendezvous", "[failure]") {
   const TinyRun run;
   const std::uint16_t port = launcher::pick_free_port("127.0.0.1");
-  const auto first = start_rank(run, 0, port, "secret");
-  const auto stranger = start_rank(run, 1, port, "guess");
+  const auto first = start_rank(run, 0, port, kToken);
+  const auto stranger = start_rank(run, 1, port, kGuess);
   CHECK(stranger->wait(seconds{20}) == 4);
-  CHECK_THAT(stranger->last_line(), Contains("token") && !Contains("guess"));
+  CHECK_THAT(stranger->last_line(), Contains("token") && !Contains(kGuess));
   CHECK_FALSE(first->wait(std::chrono::milliseconds{0}));  // it still waits for the real one
-  const auto second = start_rank(run, 1, port, "secret");
+  const auto second = start_rank(run, 1, port, kToken);
   CHECK(first->wait(seconds{20}) == 0);
   CHECK(second->wait(seconds{5}) == 0);
 }

@@ -5,6 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "cmd/job_secret.h"
+#include "cmd/token_strength.h"
 #include "engine/spec/config_error.h"
 
 namespace dstrain {
@@ -20,6 +22,8 @@ EnvironmentLookup lookup_in(const Variables& variables) {
   };
 }
 
+constexpr const char* kToken = "5f0c3b9a7e1d2468ace013579bdf8642";
+
 RankEnv read(const Variables& variables) {
   return from_env(lookup_in(variables));
 }
@@ -27,7 +31,7 @@ RankEnv read(const Variables& variables) {
 /// What two ranks need beyond their numbers.
 Variables with_master(Variables variables) {
   variables.insert(
-      {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}, {"DSTRAIN_TOKEN", "secret"}});
+      {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}, {"DSTRAIN_TOKEN", kToken}});
   return variables;
 }
 
@@ -41,7 +45,7 @@ TEST_CASE("a rank reads exactly what the launcher wrote", "[cmd][rank_env]") {
         .cross_size = 2,
         .master_address = "fe80::1",
         .master_port = 65535,
-        .token = "00ff",
+        .token = kToken,
         .machine = MachineFacts{.cuda = true,
                                 .name = "NVIDIA H100 80GB HBM3, \"late\"",
                                 .multiplies_bf16 = true,
@@ -61,7 +65,7 @@ TEST_CASE("a rank reads exactly what the launcher wrote", "[cmd][rank_env]") {
         .cross_size = 2,
         .master_address = "w0",
         .master_port = 1,
-        .token = "t",
+        .token = "AcFgHj0aBcZyXw9123-_Qr",
         .machine = MachineFacts{.name = "AMD EPYC"},
         .may_share_gpus = true,
         .threads = 1,
@@ -160,11 +164,53 @@ TEST_CASE("variables that are missing or make no sense are named", "[cmd][rank_e
        "MASTER_PORT=\"70000\""},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "w0"}, {"MASTER_PORT", "1"}},
        "DSTRAIN_TOKEN is not set"},
+      {{{"RANK", "0"},
+        {"WORLD_SIZE", "2"},
+        {"MASTER_ADDR", "w0"},
+        {"MASTER_PORT", "1"},
+        {"DSTRAIN_TOKEN", "secret"}},
+       "DSTRAIN_TOKEN in the environment can be guessed: it has 6 characters"},
       {{{"DSTRAIN_THREADS", "0"}}, "DSTRAIN_THREADS=\"0\""},
       {{{"DSTRAIN_PROGRESS", "loud"}}, "DSTRAIN_PROGRESS=\"loud\""},
   }));
   CHECK_THROWS_AS(read(variables), ConfigError);
   CHECK_THROWS_WITH(read(variables), Contains(name));
+}
+
+TEST_CASE("a token with fewer than 128 bits can be guessed", "[cmd][token]") {
+  const auto [token, why] = GENERATE(table<std::string, std::string>({
+      {"", "has 0 characters"},
+      {"a", "has 1 character of"},
+      {"secret", "has 6 characters of an alphabet of 26, 28 bits at most, and 128"},
+      {"5f0c3b9a7e1d2468ace013579bdf864", "31 characters of an alphabet of 16, 124 bits"},
+      {"5F0C3B9A7E1D2468ACE013579BDF864", "of an alphabet of 16"},
+      {"zkXbo2/u0vdqPLmN7+Rys", "has 21 characters of an alphabet of 64, 126 bits"},
+      {"31415926535897932384626433832795028841", "an alphabet of 10, 126 bits"},
+      {"correct-horse-battery", "has 21 characters of an alphabet of 28"},
+      {std::string(64, 'f'), "repeats its first 1 character"},
+      {"0123456789abcdef0123456789abcdef", "repeats its first 16 characters"},
+      {"0010110011010000101110010100110110", "has 34 characters"},
+      {"00101100110100001011100101001101100111011", "has only 2 different characters"},
+  }));
+  CHECK_THAT(why_guessable(token), Contains(why));
+}
+
+TEST_CASE("tokens as people make them with a program are strong enough", "[cmd][token]") {
+  CHECK(why_guessable(kToken).empty());
+  CHECK(why_guessable("zkXbo2/u0vdqPLmN7+RysA==").empty());
+  CHECK(why_guessable("c2a8a8d6-5d6e-4c39-9d0b-0f6a7f1e5b7c").empty());  // a UUID, 122 bits of it
+  for (int i = 0; i < 200; ++i)
+    CHECK(why_guessable(make_job_secret()).empty());
+}
+
+TEST_CASE("an attempt's secret depends on what is shared and on the salt, and shows neither",
+          "[cmd][token]") {
+  const std::string secret = derive_rank_secret("shared", "salt");
+  CHECK(secret.size() == 64);
+  CHECK(secret != derive_rank_secret("shared", "salt2"));
+  CHECK(secret != derive_rank_secret("shared2", "salt"));
+  // HMAC-SHA-256 by another program: printf "the ranks' secret\\0salt" | openssl dgst -hmac shared
+  CHECK(secret == "a824c99547701f88a33f01b47feae1dfd0279ff85b23e8dcc24ded06a95c671c");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string environment_of_rank(const Program::Environment& changes) {
                                       {"WORLD_SIZE", "2"},
                                       {"MASTER_ADDR", "127.0.0.1"},
                                       {"MASTER_PORT", "1"},
-                                      {"DSTRAIN_TOKEN", "secret"}};
+                                      {"DSTRAIN_TOKEN", "5f0c3b9a7e1d2468ace013579bdf8642"}};
   environment.insert(environment.end(), changes.begin(), changes.end());
   const Program rank({link, "train", "configs/quickstart.json"}, environment, [] {
     unsetenv("GOMP_SPINCOUNT");
