@@ -53,6 +53,8 @@ std::string unpack(const std::vector<std::int32_t>& words, std::int32_t bytes) {
 
 constexpr std::int32_t kStorage = 1;
 constexpr std::int32_t kInternal = 2;
+constexpr std::int32_t kInUse = 3;
+constexpr std::int32_t kGone = 4;
 
 }  // namespace
 
@@ -87,12 +89,22 @@ void all_or_none(Communicator& world, const std::function<void()>& work) {
   Outcome mine;
   try {
     work();
+  } catch (const FolderInUse& error) {
+    mine = {kInUse, error.what()};
+  } catch (const FolderGone& error) {
+    mine = {kGone, error.what()};
   } catch (const std::runtime_error& error) {
     mine = {kStorage, error.what()};
   } catch (const std::exception& error) {
     mine = {kInternal, error.what()};
   }
   const Outcome failure = first_failure(std::move(mine), world);
+  if (failure.code == kInUse) {
+    throw FolderInUse(failure.text);
+  }
+  if (failure.code == kGone) {
+    throw FolderGone(failure.text);
+  }
   if (failure.code == kInternal) {
     throw InternalError(failure.text);
   }

@@ -12,8 +12,9 @@
 namespace dstrain {
 
 /// Collective. Runs `work`, which must not communicate, on this rank, and returns once it has
-/// succeeded on every rank. If it threw anywhere, throws on all ranks: InternalError if the first
-/// failing rank met a broken invariant or had no memory, else StorageError.
+/// succeeded on every rank. If it threw anywhere, throws on all ranks: FolderInUse or FolderGone as
+/// the first failing rank did, InternalError if it met a broken invariant or had no memory, else
+/// StorageError.
 void all_or_none(Communicator& world, const std::function<void()>& work);
 
 /// How one rank's work ended.

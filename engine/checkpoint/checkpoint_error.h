@@ -1,5 +1,5 @@
 // The ways in which a checkpoint can fail: it cannot be used (because it does not fit, or because
-// it is damaged), or it cannot be written.
+// it is damaged), it cannot be written, or the folder it belongs into is no longer this run's.
 #pragma once
 
 #include <stdexcept>
@@ -20,6 +20,19 @@ class DamagedCheckpoint : public CheckpointError {
 
 /// Writing failed: path, cause, needed and free bytes. Exit code 6.
 class StorageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The run's folder belongs to another run: since before this one, or taken over. Exit code 3.
+class FolderInUse : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The run's folder was deleted, moved or replaced under it. Exit code 6, and unlike a StorageError
+/// nothing that checkpoint.on_save_failure lets pass: no later save can be where it should.
+class FolderGone : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };

@@ -156,6 +156,7 @@ void CheckpointStore::save(const TrainingState& state,
   try {
     all_or_none(world, [&] {
       if (is_first) {
+        const auto hold = hold_folder();
         files_.make_folder(folder_);
         for (const StepFolder& dead : list_step_folders(folder_)) {
           if (dead.kind == StepFolder::Kind::kTemporary) {
@@ -183,7 +184,7 @@ void CheckpointStore::save(const TrainingState& state,
     });
     passed_over_.erase(folder_ / name);
   } catch (const std::exception&) {
-    if (is_first) {
+    if (is_first && (owner_ == nullptr || owner_->is_mine())) {
       std::error_code ignored;  // the error that is on its way matters more
       fs::remove_all(temporary, ignored);
       fs::remove(folder_ / kLatestBeingWritten, ignored);
@@ -198,6 +199,10 @@ void CheckpointStore::save(const TrainingState& state,
   }
 }
 
+std::optional<RunOwner::Hold> CheckpointStore::hold_folder() const {
+  return owner_ == nullptr ? std::nullopt : std::optional(owner_->hold());
+}
+
 /// From a complete temporary folder to a checkpoint. Before the rename nothing has changed for a
 /// reader; after it the new one is found even if `latest` still names another.
 void CheckpointStore::commit(const std::string& name, const std::string& manifest) const {
@@ -207,6 +212,7 @@ void CheckpointStore::commit(const std::string& name, const std::string& manifes
   files_.write_file(temporary / kManifestName, manifest);
   files_.sync_folder(temporary);
 
+  const auto hold = hold_folder();
   // What is not whole goes first, rather than in the place of an older whole one of this step.
   if (fs::exists(path) && fault_of(path)) {
     files_.remove_tree(path);
@@ -236,6 +242,7 @@ void CheckpointStore::commit(const std::string& name, const std::string& manifes
 /// that it never displaces a good one, and stays for whoever wants to look at it.
 void CheckpointStore::remove_outdated(const std::string& newest, std::int64_t keep) const {
   try {
+    const auto hold = hold_folder();
     std::int64_t kept = 1;
     for (const StepFolder& entry : list_step_folders(folder_)) {
       if (entry.kind != StepFolder::Kind::kCheckpoint) {
@@ -274,7 +281,8 @@ std::optional<fs::path> CheckpointStore::newest_name() const {
   return std::nullopt;
 }
 
-std::optional<fs::path> CheckpointStore::latest() const {
+std::optional<fs::path> CheckpointStore::latest(Look look) const {
+  const auto level = look == Look::kAndWarn ? spdlog::level::warn : spdlog::level::debug;
   const std::vector<StepFolder> found = list_step_folders(folder_);
   std::error_code error;
   const fs::path pointer = folder_ / kLatest;
@@ -289,8 +297,8 @@ std::optional<fs::path> CheckpointStore::latest() const {
       const StepFolder& newest = found.front();
       if (newest.kind == StepFolder::Kind::kCheckpoint && newest.step > entry.step &&
           !fault_of(newest.path)) {
-        spdlog::warn("{} names {}; there is a newer one, {}", pointer.string(), name,
-                     found.front().path.string());
+        spdlog::log(level, "{} names {}; there is a newer one, {}", pointer.string(), name,
+                    found.front().path.string());
       }
       return entry.path;
     }
@@ -304,10 +312,10 @@ std::optional<fs::path> CheckpointStore::latest() const {
       faults += "; " + *fault;
       continue;
     }
-    spdlog::warn("{} {}: using the newest whole checkpoint, {}{}", pointer.string(),
-                 has_pointer ? fmt::format("names \"{}\", which is not whole", name)
-                             : std::string("is missing"),
-                 entry.path.string(), faults);
+    spdlog::log(level, "{} {}: using the newest whole checkpoint, {}{}", pointer.string(),
+                has_pointer ? fmt::format("names \"{}\", which is not whole", name)
+                            : std::string("is missing"),
+                entry.path.string(), faults);
     return entry.path;
   }
   if (has_pointer || !faults.empty()) {

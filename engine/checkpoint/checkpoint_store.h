@@ -14,6 +14,7 @@
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/durable_files.h"
 #include "engine/checkpoint/huggingface/companions.h"
+#include "engine/checkpoint/owner/run_owner.h"
 #include "engine/comm/communicator.h"
 #include "engine/plan/shard_map.h"
 #include "engine/runtime/amax_history.h"
@@ -76,23 +77,29 @@ class CheckpointStore {
   /// Small files that rank 0 puts into every checkpoint from now on, beside the manifest: the
   /// tokenizer's, and the config.json that came with the first weights.
   void set_companions(Companions companions) { companions_ = std::move(companions); }
+  /// By which rank 0 changes nothing here that is no longer its run's. nullptr: nobody else saves
+  /// to this folder. Must outlive the store.
+  void set_owner(const RunOwner* owner) { owner_ = owner; }
 
   /// Collective over `world`, which must carry host memory. Every rank writes its own file into a
   /// temporary folder and fsyncs it; rank 0 gathers what they hold, checks that each tensor is
   /// covered exactly once, writes manifest.json, renames the folder, then `latest`, then removes
   /// all but the newest `keep` (≥ 1): those that are not whole are neither counted nor removed. A
   /// checkpoint of the same step is replaced. Throws
-  /// StorageError on all ranks if it fails on one, InternalError if the pieces do not fit together;
-  /// the checkpoints that were there stay whole.
+  /// StorageError on all ranks if it fails on one, FolderInUse or FolderGone if the folder is no
+  /// longer the owner's, InternalError if the pieces do not fit together; the checkpoints that were
+  /// there stay whole.
   void save(const TrainingState& state,
             std::span<const CheckpointTensor> tensors,
             std::int64_t keep,
             Communicator& world);
 
-  /// The one that `latest` names, else the newest whole one (with a warning), or none if nothing
-  /// was ever saved. Throws CheckpointError if there is something, but nothing whole. Not
-  /// collective: let one rank ask and tell the others.
-  [[nodiscard]] std::optional<std::filesystem::path> latest() const;
+  /// The one that `latest` names, else the newest whole one, or none if nothing was ever saved.
+  /// The log is warned of what is odd about that, unless this is a first look that another follows.
+  /// Throws CheckpointError if there is something, but nothing whole. Not collective: let one rank
+  /// ask and tell the others.
+  enum class Look : std::uint8_t { kAndWarn, kSilently };
+  [[nodiscard]] std::optional<std::filesystem::path> latest(Look look = Look::kAndWarn) const;
 
   /// From now on `checkpoint` counts as not whole, because of `fault`: latest() passes it over. For
   /// damage that only reading its data shows.
@@ -114,6 +121,8 @@ class CheckpointStore {
   static std::vector<CheckpointEntry> contents(const std::filesystem::path& checkpoint);
 
  private:
+  /// Nothing where nobody owns the folder.
+  [[nodiscard]] std::optional<RunOwner::Hold> hold_folder() const;
   void commit(const std::string& name, const std::string& manifest) const;
   void remove_outdated(const std::string& newest, std::int64_t keep) const;
   [[nodiscard]] std::optional<std::string> fault_of(const std::filesystem::path& checkpoint) const;
@@ -121,6 +130,7 @@ class CheckpointStore {
   std::filesystem::path folder_;
   DurableFiles files_;
   Companions companions_;
+  const RunOwner* owner_ = nullptr;
   std::map<std::filesystem::path, std::string> passed_over_;  ///< and why
 };
 
