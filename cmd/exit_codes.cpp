@@ -23,7 +23,7 @@ namespace {
 constexpr std::array<std::pair<int, std::string_view>, 11> kMeanings = {{
     {kExitInternal, "internal error"},
     {kExitUsage, "command line, config or a file they name is wrong"},
-    {kExitPreflight, "the hosts cannot run this job"},
+    {kExitPreflight, "the job cannot run here"},
     {kExitRendezvous, "not all ranks arrived in time"},
     {kExitCheckpoint, "checkpoint unusable"},
     {kExitStorage, "writing failed"},
@@ -69,11 +69,15 @@ Failure describe_current_exception() {
     return failure(kExitPreflight, error);
   } catch (const PortInUse& error) {
     return failure(kExitPreflight, error);
+  } catch (const FolderInUse& error) {
+    return failure(kExitPreflight, error);
   } catch (const RendezvousError& error) {
     return failure(kExitRendezvous, error);
   } catch (const CheckpointError& error) {
     return failure(kExitCheckpoint, error);
   } catch (const StorageError& error) {
+    return failure(kExitStorage, error);
+  } catch (const FolderGone& error) {
     return failure(kExitStorage, error);
   } catch (const DiskError& error) {
     return failure(kExitStorage, error);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cmd/exit_codes.h"
+#include "cmd/folder_claim.h"
 #include "cmd/launch_layout.h"
 #include "cmd/logging.h"
 #include "launcher/log_mux.h"
@@ -39,10 +40,12 @@ launcher::SupervisorOptions supervision(const LaunchFlags& flags) {
 launcher::JobOutcome run_attempt(const LaunchAttempt& attempt,
                                  const LaunchFlags& flags,
                                  const Config& config,
-                                 HostAccess& access) {
+                                 HostAccess& access,
+                                 std::unique_ptr<RunOwner>& claim) {
   const Master master = access.choose_master(attempt.hosts);
   const launcher::Job job =
       make_job(attempt.hosts, master, attempt.run, config.training, flags, access);
+  if (!claim) claim = claim_folder(flags, config, attempt.run.job, attempt.restart);
   launcher::LogMux log(job, {.folder = make_log_folder(flags, config),
                              .restart = attempt.restart,
                              .error_prefix = kErrorPrefix});

@@ -2,10 +2,12 @@
 // loop around it (restart_loop.h) decides whether there is another one.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "cmd/host_access.h"
 #include "cmd/launch_flags.h"
+#include "engine/checkpoint/owner/run_owner.h"
 #include "engine/spec/config.h"
 #include "launcher/hostfile.h"
 #include "launcher/supervisor.h"
@@ -18,10 +20,12 @@ struct LaunchAttempt {
   int restart = 0;  ///< how many attempts there were before
 };
 
-/// With a port and a secret of its own. `config` is what `attempt.run` resolves to.
+/// With a port and a secret of its own. `config` is what `attempt.run` resolves to. `claim` on the
+/// run's folder is made, where there is none yet, before anything is written or started.
 launcher::JobOutcome run_attempt(const LaunchAttempt& attempt,
                                  const LaunchFlags& flags,
                                  const Config& config,
-                                 HostAccess& access);
+                                 HostAccess& access,
+                                 std::unique_ptr<RunOwner>& claim);
 
 }  // namespace dstrain

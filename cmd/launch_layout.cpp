@@ -156,6 +156,8 @@ launcher::Job make_job(const std::vector<Host>& hosts,
   env.has_lifeline = true;
   env.collective_timeout_s = collective_timeout_s(flags);
 
+  env.job = run.job;
+  env.restart = run.restart;
   env.machine = run.machine;
 
   const std::vector<RankSeat> seats = seats_of_job(hosts, flags.share_gpus, access);

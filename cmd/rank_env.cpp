@@ -120,6 +120,8 @@ std::vector<std::pair<std::string, std::string>> to_env(const RankEnv& env) {
     variables.emplace_back("DSTRAIN_LISTEN_ADDRESS", env.listen_address);
   }
   if (!env.own_address.empty()) variables.emplace_back("DSTRAIN_OWN_ADDRESS", env.own_address);
+  if (!env.job.empty()) variables.emplace_back("DSTRAIN_JOB", env.job);
+  if (env.restart > 0) variables.emplace_back("DSTRAIN_RESTART", std::to_string(env.restart));
   if (env.machine) variables.emplace_back("DSTRAIN_MACHINE", to_text(*env.machine));
   if (env.gpu >= 0) variables.emplace_back("DSTRAIN_GPU", std::to_string(env.gpu));
   if (env.ranks_on_gpu > 1) {
@@ -166,6 +168,10 @@ RankEnv from_env(const EnvironmentLookup& lookup) {
   }
   env.listen_address = lookup("DSTRAIN_LISTEN_ADDRESS").value_or("");
   env.own_address = lookup("DSTRAIN_OWN_ADDRESS").value_or("");
+  env.job = lookup("DSTRAIN_JOB").value_or("");
+  if (const auto restart = lookup("DSTRAIN_RESTART")) {
+    env.restart = parse_number("DSTRAIN_RESTART", *restart, 0, kUnlimited);
+  }
   if (const auto text = lookup("DSTRAIN_MACHINE")) {
     try {
       env.machine = parse_facts(*text);

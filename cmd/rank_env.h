@@ -16,6 +16,8 @@
 //   DSTRAIN_OWN_ADDRESS          by which the other ranks reach this one; absent: that from which
 //                                packets to MASTER_ADDR leave
 //   DSTRAIN_TOKEN                secret that the ranks of a job share; never on a command line
+//   DSTRAIN_JOB DSTRAIN_RESTART  which job this is, the same for all its attempts, and how many
+//                                there were before this one; absent: a job of its own
 //   DSTRAIN_MACHINE              MachineFacts of the job, one line of JSON; absent: the ranks find
 //   out
 //                                when they meet (rank_meeting.h)
@@ -62,6 +64,8 @@ struct RankEnv {
   std::string listen_address;
   std::string own_address;
   std::string token;
+  std::string job;  ///< empty: nobody said
+  int restart = 0;
   std::optional<MachineFacts> machine;  ///< empty: to be found out
   int gpu = -1;                         ///< -1: nobody said
   int ranks_on_gpu = 1;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "cmd/committed_checkpoint.h"
 #include "cmd/elastic_run.h"
 #include "cmd/exit_codes.h"
+#include "cmd/folder_claim.h"
 #include "cmd/launch_attempt.h"
 #include "cmd/launch_layout.h"
 #include "cmd/stop_signal.h"
@@ -149,9 +151,10 @@ namespace {
 launcher::JobOutcome try_attempt(const LaunchAttempt& attempt,
                                  const LaunchFlags& flags,
                                  const Config& config,
-                                 HostAccess& access) {
+                                 HostAccess& access,
+                                 std::unique_ptr<RunOwner>& claim) {
   try {
-    return run_attempt(attempt, flags, config, access);
+    return run_attempt(attempt, flags, config, access, claim);
   } catch (const launcher::PreflightError& error) {
     if (attempt.restart == 0) throw;
     spdlog::error("{}", error.what());
@@ -172,6 +175,8 @@ int attempt_until_done(const LaunchFlags& flags,
   launcher::RestartPolicy policy(restart_limits(flags));
   const auto before = committed_checkpoint(whole.config);
   auto committed = before;
+  const std::string job = random_name();
+  std::unique_ptr<RunOwner> claim;
   LaunchAttempt attempt{.run = flags.run};
   std::string why_again;
   while (true) {
@@ -188,10 +193,13 @@ int attempt_until_done(const LaunchFlags& flags,
       spdlog::warn("{}", notice);
     attempt.hosts = choice.hosts;
     attempt.run = fitted(choice.hosts).value();
+    attempt.run.job = job;
+    attempt.run.restart = attempt.restart;
+    attempt.run.takes_over = flags.run.takes_over && attempt.restart == 0;
     const LoadedConfig config = load_and_resolve(attempt.run, count_ranks(choice.hosts));
     announce(attempt, config.config, whole.config, whole_hosts, committed, why_again);
 
-    const launcher::JobOutcome outcome = try_attempt(attempt, flags, config.config, access);
+    const launcher::JobOutcome outcome = try_attempt(attempt, flags, config.config, access, claim);
     auto now = committed_checkpoint(config.config);
     const bool progressed = now && now != committed;
     committed = std::move(now);
@@ -202,6 +210,8 @@ int attempt_until_done(const LaunchFlags& flags,
     }
     pool.add_failures(outcome.failed_hosts);
     attempt.restart = decision.number;
+    // Who came meanwhile, or took the folder from the last attempt, keeps it.
+    claim = claim_folder(flags, whole.config, job, attempt.restart);
     why_again =
         fmt::format("restart {} of {}: {}", decision.number, flags.max_restarts, outcome.cause);
     wait_between_attempts(access.loop(), decision.delay);

@@ -25,6 +25,9 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                    "refusing them");
   command.add_flag("--ignore-offload", flags.ignore_offload,
                    "Train without the offloading that the config asks for, instead of refusing it");
+  command.add_flag("--take-over", flags.takes_over,
+                   "Take training.output_dir from a run that is there, which then stops, instead "
+                   "of being refused");
   command.add_flag("--evaluate-only,--do_eval", flags.evaluates,
                    "Train nothing: tell the loss over data.validation of the newest checkpoint, or "
                    "of the weights that the run would start from where there is none");
@@ -74,6 +77,7 @@ std::vector<std::string> to_arguments(const RunFlags& flags) {
   if (flags.allow_tokenizer_mismatch) arguments.emplace_back("--allow-tokenizer-mismatch");
   if (flags.ignore_offload) arguments.emplace_back("--ignore-offload");
   if (flags.evaluates) arguments.emplace_back("--evaluate-only");
+  if (flags.takes_over) arguments.emplace_back("--take-over");
   arguments.emplace_back("--");  // a config's name may begin with a dash
   arguments.push_back(flags.config);
   return arguments;

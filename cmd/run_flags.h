@@ -19,6 +19,10 @@ struct RunFlags {
   bool allow_tokenizer_mismatch = false;
   bool ignore_offload = false;  ///< keys that offload warn
   bool evaluates = false;       ///< instead of training
+  bool takes_over = false;      ///< the run's folder from a run that has it
+  /// Which job the ranks belong to, and its attempts before this one (rank_env.h).
+  std::string job{};
+  int restart = 0;
   /// Of the machines that the run uses; no flag, but what `dstrain launch` and ranks find out, and
   /// keep for the whole job, whichever of its hosts are left.
   MachineFacts machine{};

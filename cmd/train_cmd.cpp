@@ -82,6 +82,7 @@ int train(const RunFlags& flags) {
   }
 
   const Progress otherwise = isatty(STDERR_FILENO) == 1 ? Progress::kTerminal : Progress::kLines;
+  const OwnerClaim claim{.job = env.job, .restart = env.restart, .take_over = flags.takes_over};
   const TrainResult result =
       run_training(config, *rendezvous,
                    {.threads = threads_of(env, config.config.training),
@@ -94,6 +95,7 @@ int train(const RunFlags& flags) {
                     .stop_signal = &stop.number(),
                     .activity = &waits,
                     .allow_tokenizer_mismatch = flags.allow_tokenizer_mismatch,
+                    .owner = &claim,
                     .goal = flags.evaluates ? RunGoal::kEvaluate : RunGoal::kTrain,
                     .waits = &waits});
   return result.stopped_by == 0 ? kExitSuccess : kExitSignalBase + result.stopped_by;

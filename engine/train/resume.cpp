@@ -109,12 +109,12 @@ std::string describe_done(const Config& config, const ResumedFrom& from) {
                      2 * step);
 }
 
-std::optional<ResumedFrom> checkpoint_to_resume(const Config& config) {
+std::optional<ResumedFrom> checkpoint_to_resume(const Config& config, CheckpointStore::Look look) {
   try {
     std::optional<fs::path> path;
     switch (config.checkpoint.resume) {
       case ResumeMode::kAuto:
-        path = CheckpointStore(fs::path(config.training.output_dir) / "checkpoints").latest();
+        path = CheckpointStore(fs::path(config.training.output_dir) / "checkpoints").latest(look);
         break;
       case ResumeMode::kNever:
         break;

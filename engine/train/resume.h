@@ -25,7 +25,8 @@ std::string describe_done(const Config& config, const ResumedFrom& from);
 
 /// Not collective: the checkpoint that a run of this config would go on from, as far as this
 /// machine sees; none if there is none, or none that is whole, of which the ranks say more.
-std::optional<ResumedFrom> checkpoint_to_resume(const Config& config);
+std::optional<ResumedFrom> checkpoint_to_resume(
+    const Config& config, CheckpointStore::Look look = CheckpointStore::Look::kAndWarn);
 /// What there is to say of a run that goes on from `from`: what has changed since, and start
 /// weights that are not read. `beginning`: "resumed at step 400 from PATH".
 std::vector<std::string> describe_resume(const std::string& beginning,

@@ -1,6 +1,8 @@
 #include "engine/train/run_training.h"
 
 #include <algorithm>
+#include <exception>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -8,6 +10,7 @@
 
 #include "engine/plan/amount_text.h"
 #include "engine/train/engine.h"
+#include "engine/train/folder_ownership.h"
 #include "engine/train/library_overhead.h"
 #include "engine/train/rank_device.h"
 #include "engine/train/trainer.h"
@@ -41,10 +44,25 @@ TrainResult run_training(const LoadedConfig& config,
       spdlog::warn("{}", warning);
     }
   }
-  Trainer trainer(config, engine, options,
-                  total_bytes(on_cpu ? cpu_library_overhead(config.config, plan, threads)
-                                     : cuda_library_overhead(config.config, plan)));
-  return trainer.run();
+  const std::unique_ptr<RunOwner> owner = own_folder(config.config, options, engine.world());
+  try {
+    Trainer trainer(config, engine, options, owner.get(),
+                    total_bytes(on_cpu ? cpu_library_overhead(config.config, plan, threads)
+                                       : cuda_library_overhead(config.config, plan)));
+    const TrainResult result = trainer.run();
+    if (owner) {
+      owner->note_end(result.stopped_by == 0
+                          ? fmt::format("finished at step {}", result.step)
+                          : fmt::format("stopped by signal {} at step {}, which was saved",
+                                        result.stopped_by, result.step));
+    }
+    return result;
+  } catch (const std::exception& error) {
+    if (owner) {
+      owner->note_end(fmt::format("failed: {}", error.what()));
+    }
+    throw;
+  }
 }
 
 }  // namespace dstrain

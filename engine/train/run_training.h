@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/checkpoint/durable_files.h"
+#include "engine/checkpoint/owner/run_owner.h"
 #include "engine/comm/activity.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/wait_clock.h"
@@ -46,6 +47,8 @@ struct TrainOptions {
   ActivityRecorder* activity = nullptr;
   /// Data, weights and tokenizer that do not belong together are a warning.
   bool allow_tokenizer_mismatch = false;
+  /// What rank 0 says to have the run's folder for itself. nullptr: that it is a job of its own.
+  const OwnerClaim* owner = nullptr;
   RunGoal goal = RunGoal::kTrain;
   /// Has counted the waits of this rank's collectives. May be nullptr.
   WaitClock* waits = nullptr;
@@ -61,7 +64,8 @@ struct TrainResult {
   std::int64_t failed_saves = 0;
 };
 
-/// Collective over the rendezvous' world.
+/// Collective over the rendezvous' world. Throws FolderInUse where the run's folder is another
+/// run's, FolderGone where it was taken away.
 TrainResult run_training(const LoadedConfig& config,
                          Rendezvous& rendezvous,
                          const TrainOptions& options);

@@ -55,11 +55,13 @@ double peak_flops(const Config& config, Engine& engine) {
 Trainer::Trainer(const LoadedConfig& loaded,
                  Engine& engine,
                  const TrainOptions& options,
+                 const RunOwner* owner,
                  std::int64_t overhead_bytes)
     : loaded_(loaded),
       config_(loaded.config),
       engine_(engine),
       options_(options),
+      owner_(owner),
       overhead_bytes_(overhead_bytes),
       peak_flops_(peak_flops(config_, engine)),
       is_rank0_(engine.world().rank() == 0),
@@ -78,6 +80,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
     validation_data_.emplace(config_.data.validation, config_.data.sequence_length,
                              config_.model.vocab_size, config_.training.seed);
   }
+  checkpoints_.set_owner(owner);
   state_.seed = config_.training.seed;
   state_.config = to_json(loaded);
   const TokenizerMismatch mismatch =
@@ -106,7 +109,12 @@ Trainer::Trainer(const LoadedConfig& loaded,
   remember_tokenizer(from);
   saves_ = std::make_unique<RunSaves>(config_, engine_, checkpoints_, from ? state_.step : -1);
   if (is_rank0_) {
-    std::filesystem::create_directories(output_dir(config_));
+    if (owner_ == nullptr) {
+      throw CheckpointError(fmt::format(
+          "{} had all steps a moment ago, and has not now: somebody else changes it; start again",
+          output_dir(config_).string()));
+    }
+    const RunOwner::Hold hold = owner_->hold();
     write_resolved_config(loaded);
     metrics_ =
         std::make_unique<MetricsFiles>(output_dir(config_), state_.step, config_.training.steps);
@@ -200,6 +208,9 @@ TrainResult Trainer::run() {
   }
   state_.fp8_amax = engine_.fp8_state();
   saves_->save_last(state_);
+  if (owner_ != nullptr) {
+    static_cast<void>(owner_->hold());  // where the last save was of an earlier step's end, too
+  }
   tell_phase(RunPhase::kEnding);
   const std::vector<RankMemory> memory = agree(/*local_loss_sum=*/0.0).memory;
   if (is_rank0_) {
@@ -405,6 +416,7 @@ void Trainer::write(const StepMetrics& metrics) {
   if (!metrics_) {
     return;
   }
+  owner_->require();  // not only where a line is written: a save may be far
   const bool was_late = metrics_->has_unwritten();
   const bool is_last = state_.step == config_.training.steps || signal_ != 0;
   try {

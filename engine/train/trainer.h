@@ -21,10 +21,12 @@ namespace dstrain {
 class Trainer {
  public:
   /// Opens and checks the data, resumes where the config says so. `loaded` must outlive it.
-  /// `overhead_bytes`: memory expected beside the engine's arena.
+  /// `owner`: on rank 0 of a run that trains, what its folder belongs to it by; nullptr where
+  /// nothing will be written. `overhead_bytes`: memory expected beside the engine's arena.
   Trainer(const LoadedConfig& loaded,
           Engine& engine,
           const TrainOptions& options,
+          const RunOwner* owner,
           std::int64_t overhead_bytes);
 
   /// Until training.steps, or until a signal: the last step is saved either way. Where a checkpoint
@@ -71,6 +73,7 @@ class Trainer {
   const Config& config_;
   Engine& engine_;
   TrainOptions options_;
+  const RunOwner* owner_;
   std::int64_t overhead_bytes_;
   std::int64_t peak_bytes_ = 0;  ///< of RankMemory
   double peak_flops_ = 0.0;      ///< a second, of all ranks' devices by data sheet; 0: not known

@@ -47,8 +47,9 @@ bool is_installed(const std::string& program) {
   return shell("command -v " + program).code == 0;
 }
 
-const std::array kCommands = {"launch",       "train",      "estimate-memory",    "generate",
-                              "prepare-data", "completion", "convert-checkpoint", "man"};
+const std::array kCommands = {"launch",   "status",       "train",      "estimate-memory",
+                              "generate", "prepare-data", "completion", "convert-checkpoint",
+                              "man"};
 
 TEST_CASE("help fits into 80 columns, and is the same by both ways", "[cmd][help]") {
   if (testing::no_dstrain_here()) return;

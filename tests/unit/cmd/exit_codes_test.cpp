@@ -34,7 +34,9 @@ TEST_CASE("every kind of error has the exit code of the table", "[cmd]") {
   CHECK(code_of(launcher::PreflightError("x")) == 3);
   CHECK(code_of(RendezvousError("x")) == 4);
   CHECK(code_of(CheckpointError("x")) == 5);
+  CHECK(code_of(FolderInUse("x")) == 3);
   CHECK(code_of(StorageError("x")) == 6);
+  CHECK(code_of(FolderGone("x")) == 6);
   CHECK(code_of(std::filesystem::filesystem_error("x", std::error_code())) == 6);
   CHECK(code_of(NumericalError("x")) == 7);
   CHECK(code_of(Timeout("x")) == 8);

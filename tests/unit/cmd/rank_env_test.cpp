@@ -46,6 +46,8 @@ TEST_CASE("a rank reads exactly what the launcher wrote", "[cmd][rank_env]") {
         .master_address = "fe80::1",
         .master_port = 65535,
         .token = kToken,
+        .job = "5f0e",
+        .restart = 3,
         .machine = MachineFacts{.cuda = true,
                                 .name = "NVIDIA H100 80GB HBM3, \"late\"",
                                 .multiplies_bf16 = true,

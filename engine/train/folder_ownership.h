@@ -1,0 +1,20 @@
+// How the ranks of a run come to have its folder for themselves: rank 0 owns it (RunOwner), and the
+// others hear whether it does.
+#pragma once
+
+#include <memory>
+
+#include "engine/checkpoint/owner/run_owner.h"
+#include "engine/comm/communicator.h"
+#include "engine/spec/config.h"
+#include "engine/train/run_training.h"
+
+namespace dstrain {
+
+/// Collective. On rank 0 of a run that has steps to train, the owner of training.output_dir;
+/// nullptr elsewhere. All ranks throw alike: FolderInUse, or StorageError.
+std::unique_ptr<RunOwner> own_folder(const Config& config,
+                                     const TrainOptions& options,
+                                     Communicator& world);
+
+}  // namespace dstrain
