@@ -133,7 +133,7 @@ void add_environment_flags(CLI::App& command, launcher::EnvironmentFlags& flags)
       .add_option("--env", flags.assignments,
                   "A variable for all ranks, with its value here unless one is given; repeatable. "
                   "Without asking, ranks on this machine get all variables, those on others NCCL*, "
-                  "UCX*, MV2*, GLOO_*, FI_*, OMP_*, KMP_*, MKL_*, DNNL_*, ONEDNN_*, CUDA_*, "
+                  "UCX*, MV2*, FI_*, OMP_*, KMP_*, MKL_*, DNNL_*, ONEDNN_*, CUDA_*, "
                   "DSTRAIN_*, WANDB_*, HF_*, MLFLOW*, PYTHON*")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);

@@ -76,10 +76,10 @@ std::optional<std::string> own_variable(const std::string& name) {
   return process_environment(name.c_str());
 }
 
-/// What NCCL and Gloo's own discovery go by; Gloo's ranks are told their address besides.
+/// What NCCL's own discovery goes by; ranks that talk over sockets are told their address besides.
 launcher::Variables interface_variables(const LaunchFlags& flags) {
   if (flags.interface.empty()) return {};
-  return {{"NCCL_SOCKET_IFNAME", flags.interface}, {"GLOO_SOCKET_IFNAME", flags.interface}};
+  return {{"NCCL_SOCKET_IFNAME", flags.interface}};
 }
 
 std::optional<std::string> value_of(const launcher::Variables& variables, std::string_view name) {

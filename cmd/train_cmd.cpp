@@ -27,6 +27,7 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/wait_clock.h"
 #include "engine/train/run_training.h"
+#include "engine/train/wire_security.h"
 #include "kernels/core/usable_cores.h"
 
 namespace dstrain {
@@ -67,7 +68,7 @@ int train(const RunFlags& flags) {
 
   const std::chrono::milliseconds collective_timeout =
       env.collective_timeout_s > 0 ? std::chrono::seconds{env.collective_timeout_s}
-                                   : GlooOptions{}.timeout;
+                                   : ProcessOptions{}.timeout;
   const RankMeeting meeting = meet(env, wish);
   found.machine = meeting.place.machine;
   const LoadedConfig config = load_and_resolve(found, env.world_size);
@@ -76,9 +77,17 @@ int train(const RunFlags& flags) {
     rendezvous = std::move(make_local_rendezvous(1).front());
   } else {
     const std::string own_address = reached_by(env);
-    const GlooOptions options{
-        .interface_address = own_address, .timeout = collective_timeout, .activity = &waits};
-    rendezvous = make_gloo_rendezvous(env.rank, env.world_size, *meeting.store, options);
+    const WireSecurity security = wire_security(config.config);
+    if (security == WireSecurity::kTrusted && env.rank == 0) {
+      spdlog::warn(
+          "network.security=trusted: the ranks recognise each other when they connect, but what "
+          "passes between hosts after that is believed as it comes");
+    }
+    rendezvous = make_process_rendezvous(
+        env.rank, env.world_size, *meeting.store,
+        {.wire = {.interface_address = own_address, .secret = env.token, .security = security},
+         .timeout = collective_timeout,
+         .activity = &waits});
   }
 
   const Progress otherwise = isatty(STDERR_FILENO) == 1 ? Progress::kTerminal : Progress::kLines;

@@ -14,9 +14,9 @@ namespace dstrain::launcher {
 namespace {
 
 // The first five are DeepSpeed's; the rest is what users miss with it.
-constexpr std::array<std::string_view, 17> kPrefixes = {
-    "NCCL",  "PYTHON",  "MLFLOW",   "MV2",   "UCX",    "GLOO_", "OMP_", "KMP_",   "MKL_",
-    "DNNL_", "ONEDNN_", "DSTRAIN_", "CUDA_", "WANDB_", "HF_",   "FI_",  "SPDLOG_"};
+constexpr std::array<std::string_view, 16> kPrefixes = {
+    "NCCL",  "PYTHON",  "MLFLOW",   "MV2",   "UCX",    "OMP_", "KMP_", "MKL_",
+    "DNNL_", "ONEDNN_", "DSTRAIN_", "CUDA_", "WANDB_", "HF_",  "FI_",  "SPDLOG_"};
 // Of one rank or one machine: the launcher shares devices and cores out itself.
 constexpr std::array<std::string_view, 13> kNever = {
     "CUDA_VISIBLE_DEVICES", "OMP_PROC_BIND",   "OMP_PLACES",           "KMP_AFFINITY",

@@ -11,6 +11,7 @@
 #include "engine/comm/activity.h"
 #include "engine/comm/communicator.h"
 #include "engine/comm/store.h"
+#include "engine/comm/wire_options.h"
 
 namespace dstrain {
 
@@ -35,24 +36,22 @@ int rank_in_group(const Rendezvous& rendezvous,
                   const std::string& name,
                   std::span<const int> members);
 
-struct GlooOptions {
-  std::string
-      interface_address;  ///< address that peers reach this rank by; "127.0.0.1" on one host
-  std::chrono::milliseconds timeout{600'000};         ///< deadline of a collective
+struct ProcessOptions {
+  WireOptions wire;                            ///< how the ranks reach and recognise each other
+  std::chrono::milliseconds timeout{600'000};  ///< deadline of a collective
   std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
   ActivityRecorder* activity = nullptr;               ///< is told of every collective; may be none
 };
 
-/// Ranks as processes, over TCP. `store` must outlive it. Sets SIGPIPE to be ignored where it would
-/// kill the process: Gloo writes to sockets that a dead peer may have closed.
-std::unique_ptr<Rendezvous> make_gloo_rendezvous(int world_rank,
-                                                 int world_size,
-                                                 Store& store,
-                                                 GlooOptions options);
+/// Ranks as processes, over sockets (peer_meeting.h). `store` must outlive it.
+std::unique_ptr<Rendezvous> make_process_rendezvous(int world_rank,
+                                                    int world_size,
+                                                    Store& store,
+                                                    ProcessOptions options);
 
 /// Memory that a group of `members` ranks takes on each of them for messages on their way; nothing
 /// for a group of one.
-std::int64_t gloo_buffer_bytes(int members);
+std::int64_t host_message_bytes(int members, WireSecurity security);
 
 /// Ranks as `world_size` threads of this process; element r belongs to rank r's thread. They share
 /// one meeting place, which lives as long as any of them or of their communicators. `timeout` is

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <system_error>
@@ -13,7 +15,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "engine/comm/tcp_store.h"
@@ -121,9 +125,7 @@ Fd accept_from(const Fd& listener) {
 }
 
 std::uint16_t port_of(const Fd& socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  const sockaddr_storage address = address_of(socket);
   return ntohs(address.ss_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
@@ -164,6 +166,106 @@ Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point dea
     last = reason(error);
   }
   throw std::runtime_error(last);
+}
+
+Fd start_connecting(const sockaddr_storage& address) {
+  Fd connection(socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const socklen_t length =
+      address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  if (connection.valid() &&
+      connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 &&
+      errno != EINPROGRESS) {
+    const int error = errno;
+    connection = Fd();
+    errno = error;
+  }
+  return connection;
+}
+
+int error_of(const Fd& socket) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  return getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+sockaddr_storage address_of(const Fd& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  return address;
+}
+
+namespace {
+
+std::pair<sockaddr_un, socklen_t> abstract_address(std::string_view name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::size_t bytes = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), bytes);  // behind a zero: abstract
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes)};
+}
+
+Fd open_unix_socket() {
+  return Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+}  // namespace
+
+Fd listen_on_abstract(std::string_view name) {
+  Fd socket = open_unix_socket();
+  const auto [address, length] = abstract_address(name);
+  if (!socket.valid() ||
+      bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(socket.get(), SOMAXCONN) != 0) {
+    throw std::runtime_error("cannot listen on a Unix socket: " + reason(errno));
+  }
+  return socket;
+}
+
+Fd connect_to_abstract(std::string_view name) {
+  Fd socket = open_unix_socket();
+  const auto [address, length] = abstract_address(name);
+  if (socket.valid() &&
+      connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    const int error = errno;
+    socket = Fd();
+    errno = error;
+  }
+  return socket;
+}
+
+bool is_of_this_user(const Fd& socket) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 &&
+         credentials.uid == geteuid();
+}
+
+// A Unix socket's buffer is as large as it is told; TCP grows its own with what a connection needs.
+// TCP_USER_TIMEOUT would also end a connection whose peer is alive and takes nothing for ten
+// seconds: a rank that computes.
+void prepare_for_bulk(const Fd& socket) {
+  constexpr int kUnixBuffer = 1 << 20;
+  int domain = AF_UNIX;
+  socklen_t length = sizeof domain;
+  getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length);
+  if (domain == AF_UNIX) {
+    set_option(socket, SOL_SOCKET, SO_SNDBUF, kUnixBuffer);
+  } else {
+    prepare(socket);
+    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+  }
+}
+
+std::size_t raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return 1024;
+  }
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+  (void)getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
 }
 
 void send_all(const Fd& socket, std::string_view bytes, Clock::time_point deadline) {

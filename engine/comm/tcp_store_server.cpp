@@ -15,7 +15,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -52,19 +51,6 @@ constexpr std::size_t kMaxLoggedStrangers = 256;
 constexpr int kAcceptsARound = 256;  // a flood of strangers must not starve the ranks
 constexpr auto kProofDeadline = std::chrono::seconds(5);
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);  // when descriptors have run out
-
-/// A store of thousands of ranks needs a descriptor for each; the usual limit is 1024 until a
-/// program asks for more. Returns what this process may open.
-std::size_t raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    return 1024;
-  }
-  limit.rlim_cur = limit.rlim_max;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);
-  (void)getrlimit(RLIMIT_NOFILE, &limit);
-  return limit.rlim_cur;
-}
 
 }  // namespace
 

@@ -169,6 +169,13 @@ struct CheckpointConfig {
   bool operator==(const CheckpointConfig&) const = default;
 };
 
+/// What protects bytes between ranks of two hosts (engine/comm/peer_meeting.h).
+enum class NetworkSecurity : std::uint8_t {
+  kAuthenticated,  ///< "authenticated": a change on the way ends the run
+  kEncrypted,      ///< "encrypted": nor can they be read
+  kTrusted         ///< "trusted": nothing, once the ranks have recognised each other
+};
+
 /// "zero_optimization". A unit is a block, the embedding or the head; sizes are elements.
 struct ZeroConfig {
   int stage = 0;
@@ -276,6 +283,7 @@ struct Config {
   DataConfig data;
   TrainingConfig training;
   CheckpointConfig checkpoint;
+  NetworkSecurity network_security = NetworkSecurity::kAuthenticated;  ///< network.security
 
   bool operator==(const Config&) const = default;
 };

@@ -196,6 +196,13 @@ std::vector<Key> run_keys() {
           [](auto& c) -> auto& { return c.checkpoint.on_save_failure; }),
       field(
           "checkpoint.async", {}, [](auto& c) -> auto& { return c.checkpoint.async; }),
+      choice(
+          "network.security",
+          std::vector<std::pair<std::string, NetworkSecurity>>{
+              {"authenticated", NetworkSecurity::kAuthenticated},
+              {"encrypted", NetworkSecurity::kEncrypted},
+              {"trusted", NetworkSecurity::kTrusted}},
+          [](auto& c) -> auto& { return c.network_security; }),
   };
 }
 

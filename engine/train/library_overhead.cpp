@@ -10,6 +10,7 @@
 #include "engine/model/loss_head.h"
 #include "engine/train/rank_groups.h"
 #include "engine/train/state_snapshot.h"
+#include "engine/train/wire_security.h"
 
 namespace dstrain {
 namespace {
@@ -191,10 +192,10 @@ GroupSizes group_sizes(const Config& config, const RunPlan& plan) {
           .host = sizes_of({&groups.world, &groups.model, &groups.checkpoint})};
 }
 
-std::int64_t message_bytes(const std::vector<int>& sizes) {
+std::int64_t message_bytes(const std::vector<int>& sizes, const Config& config) {
   std::int64_t bytes = 0;
   for (const int size : sizes) {
-    bytes += gloo_buffer_bytes(size);
+    bytes += host_message_bytes(size, wire_security(config));
   }
   return bytes;
 }
@@ -219,8 +220,8 @@ std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& 
   const GroupSizes sizes = group_sizes(config, plan);
   const std::size_t groups = sizes.device.size() + sizes.host.size();
   add(fmt::format("messages of {} group{}", groups, groups == 1 ? "" : "s"),
-      message_bytes(sizes.device) + message_bytes(sizes.host),
-      "formula: engine/comm/gloo_mesh.cpp");
+      message_bytes(sizes.device, config) + message_bytes(sizes.host, config),
+      "formula: engine/comm/peer_mesh.cpp");
   add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
   add("copy that checkpoints are written from",
       saves_in_background(config) ? snapshot_bytes(plan) : 0,
@@ -267,7 +268,7 @@ std::vector<Overhead> cuda_host_overhead(const Config& config, const RunPlan& pl
       "formula: engine/train/batch_upload.h");
   const std::vector<int> sizes = group_sizes(config, plan).host;
   add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"),
-      message_bytes(sizes), "formula: engine/comm/gloo_mesh.cpp");
+      message_bytes(sizes, config), "formula: engine/comm/peer_mesh.cpp");
   add("writing checkpoints", checkpoint_bytes(plan) + 2 * DeviceParts::kPartBytes,
       "formula: engine/checkpoint");
   add("copy that checkpoints are written from",

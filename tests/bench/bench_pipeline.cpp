@@ -16,6 +16,7 @@
 #include "engine/parallel/pipeline.h"
 #include "tests/harness/inline_stream.h"
 #include "tests/harness/thread_world.h"
+#include "tests/harness/wire_here.h"
 
 namespace dstrain {
 namespace {
@@ -54,8 +55,8 @@ double traced_step(const Schedule& schedule, Milliseconds forward, Milliseconds 
   const auto store = make_memory_store();
   std::vector<std::unique_ptr<Rendezvous>> world;
   for (int rank = 0; rank < schedule.pipeline_ranks; ++rank) {
-    world.push_back(make_gloo_rendezvous(rank, schedule.pipeline_ranks, *store,
-                                         {.interface_address = "127.0.0.1"}));
+    world.push_back(
+        make_process_rendezvous(rank, schedule.pipeline_ranks, *store, {.wire = wire_here()}));
   }
   std::vector<int> members(static_cast<std::size_t>(schedule.pipeline_ranks));
   for (int rank = 0; rank < schedule.pipeline_ranks; ++rank) {

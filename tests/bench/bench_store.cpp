@@ -33,7 +33,7 @@ namespace protocol = store_protocol;
 using protocol::Request;
 
 constexpr const char* kToken = "the token of a benchmark";
-constexpr std::size_t kAddressBytes = 36;  // of a Gloo pair
+constexpr std::size_t kAddressBytes = 52;  // of a pair of ranks
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();

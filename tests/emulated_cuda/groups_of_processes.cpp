@@ -21,11 +21,12 @@ std::unique_ptr<Communicator> make_nccl_communicator(const NcclGroup& group,
     address = env.cross_size == 1 ? "127.0.0.1"
                                   : own_address_towards(env.master_address, env.master_port);
   }
-  const auto host = make_gloo_rendezvous(env.rank, env.world_size, store,
-                                         {.interface_address = address,
-                                          .timeout = options.timeout,
-                                          .connect_timeout = options.connect_timeout,
-                                          .activity = options.activity});
+  const auto host =
+      make_process_rendezvous(env.rank, env.world_size, store,
+                              {.wire = {.interface_address = address, .secret = env.token},
+                               .timeout = options.timeout,
+                               .connect_timeout = options.connect_timeout,
+                               .activity = options.activity});
   return make_staged_communicator(host->make_group(group.name + ", emulated", group.members),
                                   std::make_shared<StagingMemory>(device));
 }

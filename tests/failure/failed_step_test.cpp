@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/harness/wire_here.h"
+
 namespace dstrain::test {
 namespace {
 
@@ -13,13 +15,13 @@ const RankDevices kOnCpu{
     .rendezvous = [](Rendezvous&, Device&) { return nullptr; },
 };
 
-TEST_CASE("a rank that fails beside a collective over Gloo is gone long before its deadline",
+TEST_CASE("a rank that fails beside a collective over sockets is gone long before its deadline",
           "[failure]") {
   const auto store = make_memory_store();
   std::vector<std::unique_ptr<Rendezvous>> world;
   for (int rank = 0; rank < 2; ++rank) {
     world.push_back(
-        make_gloo_rendezvous(rank, 2, *store, {.interface_address = "127.0.0.1", .timeout = 30s}));
+        make_process_rendezvous(rank, 2, *store, {.wire = wire_here(), .timeout = 30s}));
   }
   CHECK(seconds_to_end_failed_step(std::move(world), kOnCpu) < 10.0);
 }

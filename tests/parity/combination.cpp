@@ -159,7 +159,7 @@ void add_cubes(Combinations& all) {
   }
   for (const int zero : {0, 1, 2, 3}) {
     Combination over_tcp = cube(Family::kLlama, zero, true, true);
-    over_tcp.carrier = Carrier::kGloo;
+    over_tcp.carrier = Carrier::kProcesses;
     over_tcp.fast = zero == 3;
     all.push_back(over_tcp);
   }
@@ -256,7 +256,7 @@ std::string Combination::name() const {
     text += recompute.granularity == RecomputeGranularity::kFull ? " full" : " selective";
     if (recompute.layers) text += fmt::format("-{}", *recompute.layers);
   }
-  return carrier == Carrier::kGloo ? text + " gloo" : text;
+  return carrier == Carrier::kProcesses ? text + " sockets" : text;
 }
 
 Combination Combination::alone() const {

@@ -11,7 +11,7 @@
 
 namespace dstrain::test {
 
-enum class Carrier : std::uint8_t { kThreads, kGloo };
+enum class Carrier : std::uint8_t { kThreads, kProcesses };
 
 /// Where losses and norms may differ from the single-rank run's, relative, at any of the steps.
 struct Bound {

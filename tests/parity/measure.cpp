@@ -8,6 +8,7 @@
 #include "engine/comm/store.h"
 #include "engine/train/run_plan.h"
 #include "tests/harness/thread_world.h"
+#include "tests/harness/wire_here.h"
 #include "tests/parity/expected_traffic.h"
 #include "tests/parity/whole_state.h"
 
@@ -123,7 +124,7 @@ std::vector<TinyRun> train_ranks(const Combination& combination) {
   const auto store = make_memory_store();
   std::vector<std::unique_ptr<Rendezvous>> world;
   for (int rank = 0; rank < ranks; ++rank) {
-    world.push_back(make_gloo_rendezvous(rank, ranks, *store, {.interface_address = "127.0.0.1"}));
+    world.push_back(make_process_rendezvous(rank, ranks, *store, {.wire = wire_here()}));
   }
   return thread_world(std::move(world), train);
 }

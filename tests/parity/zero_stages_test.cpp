@@ -9,15 +9,16 @@
 #include "engine/comm/store.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
+#include "tests/harness/wire_here.h"
 
 namespace dstrain::test {
 namespace {
 
-std::vector<TinyRun> train_gloo_ranks(int ranks, const TinyOptions& options) {
+std::vector<TinyRun> train_over_sockets(int ranks, const TinyOptions& options) {
   const auto store = make_memory_store();
   std::vector<std::unique_ptr<Rendezvous>> world;
   for (int rank = 0; rank < ranks; ++rank) {
-    world.push_back(make_gloo_rendezvous(rank, ranks, *store, {.interface_address = "127.0.0.1"}));
+    world.push_back(make_process_rendezvous(rank, ranks, *store, {.wire = wire_here()}));
   }
   return thread_world(std::move(world),
                       [&](Rendezvous& rank) { return train_tiny(rank, options); });
@@ -198,7 +199,7 @@ TEST_CASE("units smaller than the ranks' slices: 7 parameters on 4 ranks", "[par
   }
 }
 
-TEST_CASE("Gloo gives every stage the bits that threads give", "[parity][zero][gloo]") {
+TEST_CASE("Sockets give every stage the bits that threads give", "[parity][zero]") {
   const int ranks = GENERATE(2, 4);
   for (const int stage : {1, 2, 3}) {
     for (const std::size_t format : {0U, 2U, 3U}) {
@@ -211,7 +212,7 @@ TEST_CASE("Gloo gives every stage the bits that threads give", "[parity][zero][g
                                 .formats = kFormats[format].formats,
                                 .steps = 3};
       CAPTURE(ranks, stage, kFormats[format].name);
-      check_same_bits(train_gloo_ranks(ranks, options), train_ranks(ranks, options));
+      check_same_bits(train_over_sockets(ranks, options), train_ranks(ranks, options));
     }
   }
 }

@@ -7,14 +7,15 @@
 #include "engine/comm/store.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
+#include "tests/harness/wire_here.h"
 
 namespace dstrain::test {
 namespace {
 
-std::vector<std::unique_ptr<Rendezvous>> gloo_world(int size, Store& store) {
+std::vector<std::unique_ptr<Rendezvous>> socket_world(int size, Store& store) {
   std::vector<std::unique_ptr<Rendezvous>> world;
   for (int rank = 0; rank < size; ++rank) {
-    world.push_back(make_gloo_rendezvous(rank, size, store, {.interface_address = "127.0.0.1"}));
+    world.push_back(make_process_rendezvous(rank, size, store, {.wire = wire_here()}));
   }
   return world;
 }
@@ -69,28 +70,28 @@ TEST_CASE("accumulation follows the same batch in one piece", "[parity]") {
   CHECK(both[0].parameters == both[1].parameters);
 }
 
-TEST_CASE("Gloo gives what threads give", "[parity][gloo]") {
+TEST_CASE("Sockets give what threads give", "[parity]") {
   const auto precision = GENERATE(Precision::kF32, Precision::kBF16);
   const TinyOptions options{.precision = precision, .gradient_clipping = 1.0};
   const std::vector<TinyRun> local = train_ranks(2, options);
   const auto store = make_memory_store();
-  const std::vector<TinyRun> gloo = thread_world(
-      gloo_world(2, *store), [&](Rendezvous& rank) { return train_tiny(rank, options); });
+  const std::vector<TinyRun> over_sockets = thread_world(
+      socket_world(2, *store), [&](Rendezvous& rank) { return train_tiny(rank, options); });
   // Two f32 numbers have one sum, whoever adds them: bit for bit.
-  CHECK(gloo[0].losses == local[0].losses);
-  CHECK(gloo[0].parameters == local[0].parameters);
-  CHECK(gloo[1].parameters == local[0].parameters);
+  CHECK(over_sockets[0].losses == local[0].losses);
+  CHECK(over_sockets[0].parameters == local[0].parameters);
+  CHECK(over_sockets[1].parameters == local[0].parameters);
 }
 
-TEST_CASE("Gloo over 4 ranks follows threads within the order of addition", "[parity][gloo]") {
+TEST_CASE("Sockets between 4 ranks follow threads within the order of addition", "[parity]") {
   const TinyOptions options{.micro_batch = 2, .gradient_clipping = 1.0};
   const std::vector<TinyRun> local = train_ranks(4, options);
   const auto store = make_memory_store();
-  const std::vector<TinyRun> gloo = thread_world(
-      gloo_world(4, *store), [&](Rendezvous& rank) { return train_tiny(rank, options); });
-  CHECK(worst_relative(gloo[0].losses, local[0].losses) < 1e-5);
-  for (const TinyRun& run : gloo) {
-    CHECK(run.parameters == gloo[0].parameters);
+  const std::vector<TinyRun> over_sockets = thread_world(
+      socket_world(4, *store), [&](Rendezvous& rank) { return train_tiny(rank, options); });
+  CHECK(worst_relative(over_sockets[0].losses, local[0].losses) < 1e-5);
+  for (const TinyRun& run : over_sockets) {
+    CHECK(run.parameters == over_sockets[0].parameters);
   }
 }
 

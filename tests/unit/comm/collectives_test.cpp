@@ -76,7 +76,8 @@ std::int64_t mismatches(const std::vector<T>& got, const std::vector<T>& want) {
   return count;
 }
 
-const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kGloo, Carrier::kStaged};
+const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kUnix, Carrier::kTcp, Carrier::kEncryptedTcp,
+                             Carrier::kStaged};
 
 template <typename T>
 void check_reductions(Communicator& group, std::int64_t elements, ReduceOp op) {
@@ -294,13 +295,12 @@ TEST_CASE("a group of one touches nothing and needs nobody", "[comm]") {
 TEST_CASE("groups of some members work side by side with the world", "[comm]") {
   const auto store = make_memory_store();
   const auto local = make_local_rendezvous(4);
-  for (const Carrier carrier : {Carrier::kLocal, Carrier::kGloo}) {
+  for (const Carrier carrier : {Carrier::kLocal, Carrier::kUnix}) {
     run_threads(4, [&](int rank) {
-      const auto gloo =
-          carrier == Carrier::kGloo
-              ? make_gloo_rendezvous(rank, 4, *store, {.interface_address = "127.0.0.1"})
-              : nullptr;
-      Rendezvous& rendezvous = gloo ? *gloo : *local[static_cast<std::size_t>(rank)];
+      const auto sockets = carrier == Carrier::kUnix
+                               ? make_process_rendezvous(rank, 4, *store, {.wire = wire_here()})
+                               : nullptr;
+      Rendezvous& rendezvous = sockets ? *sockets : *local[static_cast<std::size_t>(rank)];
       const bool odd = rank % 2 == 1;
       const std::vector<int> members = odd ? std::vector<int>{1, 3} : std::vector<int>{0, 2};
       const auto world = rendezvous.make_group("world", everyone(4));

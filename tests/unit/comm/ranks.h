@@ -14,15 +14,35 @@
 #include "engine/comm/staged_communicator.h"
 #include "kernels/backend.h"
 #include "tests/harness/inline_stream.h"
+#include "tests/harness/wire_here.h"
 
 namespace dstrain {
 
 /// kStaged: over the local one, on a device whose memory is the host's, in chunks of a few
 /// elements.
-enum class Carrier { kLocal, kGloo, kStaged };
+enum class Carrier { kLocal, kUnix, kTcp, kEncryptedTcp, kStaged };
 
 inline const char* name_of(Carrier carrier) {
-  return carrier == Carrier::kLocal ? "local" : carrier == Carrier::kGloo ? "gloo" : "staged";
+  switch (carrier) {
+    case Carrier::kLocal:
+      return "local";
+    case Carrier::kUnix:
+      return "unix";
+    case Carrier::kTcp:
+      return "tcp";
+    case Carrier::kEncryptedTcp:
+      return "encrypted tcp";
+    case Carrier::kStaged:
+      return "staged";
+  }
+  return "?";
+}
+
+/// Of the carriers that are sockets.
+inline WireOptions wire_of(Carrier carrier) {
+  return wire_here(carrier != Carrier::kUnix, carrier == Carrier::kEncryptedTcp
+                                                  ? WireSecurity::kEncrypted
+                                                  : WireSecurity::kAuthenticated);
 }
 
 inline std::vector<int> everyone(int size) {
@@ -59,7 +79,7 @@ inline void run_ranks(Carrier carrier,
                       const std::function<void(Communicator&)>& body,
                       std::chrono::milliseconds timeout = std::chrono::milliseconds{20'000}) {
   const std::vector<int> members = everyone(size);
-  if (carrier != Carrier::kGloo) {
+  if (carrier == Carrier::kLocal || carrier == Carrier::kStaged) {
     const auto ranks = make_local_rendezvous(size, timeout);
     run_threads(size, [&](int rank) {
       const Backend backend = make_cpu_backend(1);
@@ -75,9 +95,9 @@ inline void run_ranks(Carrier carrier,
   }
   const auto store = make_memory_store();
   run_threads(size, [&](int rank) {
-    const auto rendezvous = make_gloo_rendezvous(
+    const auto rendezvous = make_process_rendezvous(
         rank, size, *store,
-        {.interface_address = "127.0.0.1", .timeout = timeout, .connect_timeout = timeout});
+        {.wire = wire_of(carrier), .timeout = timeout, .connect_timeout = timeout});
     const auto group = rendezvous->make_group("world", members);
     body(*group);
   });

@@ -35,7 +35,7 @@ Tensor tensor(std::vector<float>& values) {
 }
 
 TEST_CASE("collectives on a side stream happen there, in order", "[comm]") {
-  for (const Carrier carrier : {Carrier::kLocal, Carrier::kGloo}) {
+  for (const Carrier carrier : {Carrier::kLocal, Carrier::kUnix}) {
     std::array<bool, 2> in_order{};
     run_ranks(carrier, 2, [&](Communicator& group) {
       LateStream stream;

@@ -178,6 +178,7 @@ checkpoint.keep                  2                  default
 checkpoint.resume                "auto"             default
 checkpoint.on_save_failure       "stop"             default
 checkpoint.async                 false              default
+network.security                 "authenticated"    default
 )";
   // Columns are two blanks apart; the sample above keeps one where the path is the longest.
   const auto squeeze = [](const std::string& lines) {

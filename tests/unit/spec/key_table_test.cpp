@@ -167,6 +167,7 @@ const std::map<std::string, Flip>& flips() {
       {"checkpoint.keep", {"9"}},
       {"checkpoint.resume", {"never"}},
       {"checkpoint.on_save_failure", {"continue"}},
+      {"network.security", {"encrypted"}},
       {"checkpoint.async", {"true"}},
   };
   return values;

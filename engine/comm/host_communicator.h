@@ -1,4 +1,4 @@
-// Ranks as processes, over TCP. Every collective is made of the mesh's segments (gloo_mesh.h).
+// Ranks as processes, over sockets. Every collective is made of the mesh's segments (peer_mesh.h).
 //
 // Reductions are pairwise, not a ring: everybody sends rank r its part of slice r, and r combines
 // what came in rank order. A ring moves the same bytes, (size - 1) / size of the buffer each way,
@@ -14,13 +14,13 @@
 
 #include "engine/comm/activity.h"
 #include "engine/comm/communicator.h"
-#include "engine/comm/gloo_mesh.h"
+#include "engine/comm/peer_mesh.h"
 
 namespace dstrain {
 
 /// `mesh` is shared with the rendezvous that made it and says goodbye for it. `timeout` is the one
 /// the mesh was made with. `activity` may be nullptr.
-std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<GlooMesh> mesh,
+std::unique_ptr<Communicator> make_host_communicator(std::shared_ptr<PeerMesh> mesh,
                                                      std::chrono::milliseconds timeout,
                                                      ActivityRecorder* activity);
 

@@ -1,4 +1,4 @@
-#include "engine/comm/gloo_communicator.h"
+#include "engine/comm/host_communicator.h"
 
 #include <algorithm>
 #include <atomic>
@@ -66,9 +66,9 @@ class Slices {
   std::int64_t segment_;
 };
 
-class GlooCommunicator final : public Communicator {
+class HostCommunicator final : public Communicator {
  public:
-  GlooCommunicator(std::shared_ptr<GlooMesh> mesh,
+  HostCommunicator(std::shared_ptr<PeerMesh> mesh,
                    std::chrono::milliseconds timeout,
                    ActivityRecorder* activity)
       : mesh_(std::move(mesh)),
@@ -82,7 +82,7 @@ class GlooCommunicator final : public Communicator {
 
   void all_reduce(Tensor inout, ReduceOp op, Purpose purpose, Stream& stream) override {
     const Call call = all_reduce_call(inout, op, purpose);
-    const bool direct = inout.bytes() <= GlooMesh::kPayloadBytes &&
+    const bool direct = inout.bytes() <= PeerMesh::kPayloadBytes &&
                         inout.bytes() * (size() - 1) <= kDirectWireBytes;
     stream.run([=, this] {
       guarded(call, [&] { direct ? reduce_directly(call, inout) : reduce_in_slices(call, inout); });
@@ -104,7 +104,7 @@ class GlooCommunicator final : public Communicator {
     const Call call = broadcast_call(inout, root, purpose, size());
     stream.run([=, this] {
       guarded(call, [&] {
-        inout.bytes() <= GlooMesh::kPayloadBytes ? broadcast_flat(call, inout)
+        inout.bytes() <= PeerMesh::kPayloadBytes ? broadcast_flat(call, inout)
                                                  : broadcast_chain(call, inout);
       });
     });
@@ -154,16 +154,16 @@ class GlooCommunicator final : public Communicator {
   void reduce_in_slices(const Call& call, Tensor inout) {
     const Slices slices(inout.numel(), inout.dtype(), (inout.numel() + size() - 1) / size(),
                         mesh_->segment_bytes());
-    GlooMesh::Outgoing parts(*mesh_, inout.data(), inout.bytes(), GlooMesh::Channel::kWindow);
-    GlooMesh::Outgoing finished(*mesh_, inout.data(), inout.bytes(), GlooMesh::Channel::kDirect);
-    GlooMesh::Incoming others(*mesh_, inout.data(), inout.bytes(), GlooMesh::Channel::kDirect);
+    PeerMesh::Outgoing parts(*mesh_, inout.data(), PeerMesh::Channel::kWindow);
+    PeerMesh::Outgoing finished(*mesh_, inout.data(), PeerMesh::Channel::kDirect);
+    PeerMesh::Incoming others(*mesh_, inout.data(), inout.bytes(), PeerMesh::Channel::kDirect);
     open_slices(others, slices);
     mesh_->stage(call);
     mesh_->send_head_to_all();
     send_first_parts(parts, slices);
     mesh_->receive_head_from_all(call);
     for (std::int64_t step = 0; step < slices.steps(rank()); ++step) {
-      send_parts(parts, slices, step + GlooMesh::kLookAhead);
+      send_parts(parts, slices, step + PeerMesh::kLookAhead);
       const Range mine = slices.piece(rank(), step);
       receive_parts(call, at(inout, mine.begin), at(inout, mine.begin), mine.bytes());
       send_slice(finished, mine);
@@ -177,14 +177,14 @@ class GlooCommunicator final : public Communicator {
 
   void scatter_reduced(const Call& call, ConstTensor in, Tensor result) {
     const Slices slices(in.numel(), in.dtype(), result.numel(), mesh_->segment_bytes());
-    GlooMesh::Outgoing parts(*mesh_, in.data(), in.bytes(), GlooMesh::Channel::kWindow);
+    PeerMesh::Outgoing parts(*mesh_, in.data(), PeerMesh::Channel::kWindow);
     mesh_->stage(call);
     mesh_->send_head_to_all();
     send_first_parts(parts, slices);
     mesh_->receive_head_from_all(call);
     const std::int64_t first = slices.piece(rank(), 0).begin;
     for (std::int64_t step = 0; step < slices.steps(rank()); ++step) {
-      send_parts(parts, slices, step + GlooMesh::kLookAhead);
+      send_parts(parts, slices, step + PeerMesh::kLookAhead);
       const Range mine = slices.piece(rank(), step);
       receive_parts(call, static_cast<const std::byte*>(in.data()) + mine.begin,
                     at(result, mine.begin - first), mine.bytes());
@@ -195,7 +195,7 @@ class GlooCommunicator final : public Communicator {
 
   void gather(const Call& call, ConstTensor in, Tensor result) {
     copy_bytes(at(result, rank() * in.bytes()), in.data(), in.bytes());
-    if (in.bytes() <= GlooMesh::kPayloadBytes) {
+    if (in.bytes() <= PeerMesh::kPayloadBytes) {
       mesh_->stage(call, bytes_of(in));
       mesh_->send_head_to_all();
       for (const int peer : mesh_->peers()) {
@@ -206,8 +206,8 @@ class GlooCommunicator final : public Communicator {
       return;
     }
     const Slices slices(result.numel(), result.dtype(), in.numel(), mesh_->segment_bytes());
-    GlooMesh::Outgoing mine(*mesh_, result.data(), result.bytes(), GlooMesh::Channel::kDirect);
-    GlooMesh::Incoming others(*mesh_, result.data(), result.bytes(), GlooMesh::Channel::kDirect);
+    PeerMesh::Outgoing mine(*mesh_, result.data(), PeerMesh::Channel::kDirect);
+    PeerMesh::Incoming others(*mesh_, result.data(), result.bytes(), PeerMesh::Channel::kDirect);
     open_slices(others, slices);
     mesh_->stage(call);
     mesh_->send_head_to_all();
@@ -239,8 +239,8 @@ class GlooCommunicator final : public Communicator {
     const bool is_first = rank() == call.root;
     const bool is_last = next == call.root;
     const Slices slices(inout.numel(), inout.dtype(), inout.numel(), mesh_->segment_bytes());
-    GlooMesh::Outgoing out(*mesh_, inout.data(), inout.bytes(), GlooMesh::Channel::kDirect);
-    GlooMesh::Incoming in(*mesh_, inout.data(), inout.bytes(), GlooMesh::Channel::kDirect);
+    PeerMesh::Outgoing out(*mesh_, inout.data(), PeerMesh::Channel::kDirect);
+    PeerMesh::Incoming in(*mesh_, inout.data(), inout.bytes(), PeerMesh::Channel::kDirect);
     if (!is_first) {
       in.open(previous, slices.steps(0));
       mesh_->stage(call);
@@ -263,26 +263,26 @@ class GlooCommunicator final : public Communicator {
     mesh_->finish_heads();
   }
 
-  void send_first_parts(GlooMesh::Outgoing& out, const Slices& slices) {
-    for (std::int64_t step = 0; step < GlooMesh::kLookAhead; ++step) {
+  void send_first_parts(PeerMesh::Outgoing& out, const Slices& slices) {
+    for (std::int64_t step = 0; step < PeerMesh::kLookAhead; ++step) {
       send_parts(out, slices, step);
     }
   }
 
   /// Where this rank's own slice has fewer segments than another's.
-  void send_last_parts(GlooMesh::Outgoing& out, const Slices& slices) {
+  void send_last_parts(PeerMesh::Outgoing& out, const Slices& slices) {
     for (std::int64_t step = slices.steps(rank()); step < slices.steps(0); ++step) {
-      send_parts(out, slices, step + GlooMesh::kLookAhead);
+      send_parts(out, slices, step + PeerMesh::kLookAhead);
     }
   }
 
-  void open_slices(GlooMesh::Incoming& in, const Slices& slices) {
+  void open_slices(PeerMesh::Incoming& in, const Slices& slices) {
     for (const int peer : mesh_->peers()) {
       in.open(peer, slices.steps(peer));
     }
   }
 
-  void send_parts(GlooMesh::Outgoing& out, const Slices& slices, std::int64_t step) {
+  void send_parts(PeerMesh::Outgoing& out, const Slices& slices, std::int64_t step) {
     for (const int peer : mesh_->peers()) {
       const Range piece = slices.piece(peer, step);
       if (piece.bytes() > 0) {
@@ -309,7 +309,7 @@ class GlooCommunicator final : public Communicator {
     }
   }
 
-  void send_slice(GlooMesh::Outgoing& out, Range piece) {
+  void send_slice(PeerMesh::Outgoing& out, Range piece) {
     if (piece.bytes() > 0) {
       for (const int peer : mesh_->peers()) {
         out.send(peer, piece.begin, piece.bytes());
@@ -324,21 +324,21 @@ class GlooCommunicator final : public Communicator {
                             Call{.op = Op::kExchange, .purpose = purpose, .root = 0});
     std::vector<Call> receives = sends;  // root counts the messages
     Call whole = sends[0];
-    std::vector<GlooMesh::Channel> channels;
+    std::vector<PeerMesh::Channel> channels;
     for (const P2p& message : messages) {
       check(message.peer >= 0 && message.peer < size() && message.peer != rank(),
             "exchange with rank {} in group \"{}\", on rank {} of {}", message.peer, name(), rank(),
             size());
       auto& calls = message.kind == P2p::Kind::kSend ? sends : receives;
       Call& call = calls[static_cast<std::size_t>(message.peer)];
-      channels.push_back(GlooMesh::direct(call.root++));
+      channels.push_back(PeerMesh::direct(call.root++));
       call.elements += message.tensor.bytes();
       whole.elements += message.tensor.bytes();
     }
     guarded(whole, [&] {
       const std::int64_t segment = mesh_->segment_bytes();
-      std::vector<GlooMesh::Outgoing> out;
-      std::vector<GlooMesh::Incoming> in;
+      std::vector<PeerMesh::Outgoing> out;
+      std::vector<PeerMesh::Incoming> in;
       out.reserve(messages.size());
       in.reserve(messages.size());
       for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -362,7 +362,7 @@ class GlooCommunicator final : public Communicator {
           for (std::size_t i = 0; i < messages.size(); ++i) {
             if (messages[i].kind == P2p::Kind::kSend && messages[i].peer == peer) {
               const Tensor& tensor = messages[i].tensor;
-              out.emplace_back(*mesh_, tensor.data(), tensor.bytes(), channels[i]);
+              out.emplace_back(*mesh_, tensor.data(), channels[i]);
               for (std::int64_t begin = 0; begin < tensor.bytes(); begin += segment) {
                 out.back().send(peer, begin, std::min(segment, tensor.bytes() - begin));
               }
@@ -417,13 +417,10 @@ class GlooCommunicator final : public Communicator {
     if (elapsed >= timeout_) {
       throw Timeout(fmt::format("{}: nothing from {} for {:.3g} s", where, who, seconds));
     }
-    if (const auto end = reason.find("] "); reason.starts_with('[') && end != reason.npos) {
-      reason.remove_prefix(end + 2);  // Gloo's own file and line
-    }
     throw PeerLost(fmt::format("{}: lost {} after {:.3g} s: {}", where, who, seconds, reason));
   }
 
-  const std::shared_ptr<GlooMesh> mesh_;  // shared with the rendezvous, which says goodbye
+  const std::shared_ptr<PeerMesh> mesh_;  // shared with the rendezvous, which says goodbye
   const std::chrono::milliseconds timeout_;
   ActivityRecorder* const activity_;
   const int activity_group_;
@@ -434,10 +431,10 @@ class GlooCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<GlooMesh> mesh,
+std::unique_ptr<Communicator> make_host_communicator(std::shared_ptr<PeerMesh> mesh,
                                                      std::chrono::milliseconds timeout,
                                                      ActivityRecorder* activity) {
-  return std::make_unique<GlooCommunicator>(std::move(mesh), timeout, activity);
+  return std::make_unique<HostCommunicator>(std::move(mesh), timeout, activity);
 }
 
 }  // namespace dstrain

@@ -1,0 +1,25 @@
+// How the ranks of a job reach each other, and how they know that it is them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace dstrain {
+
+/// What frames that leave the host are sealed with; the config's network.security.
+enum class WireSecurity : std::uint8_t {
+  kAuthenticated,  ///< not changed unnoticed
+  kEncrypted,      ///< nor read
+  kTrusted,        ///< as they are
+};
+std::string_view name_of(WireSecurity security);
+
+struct WireOptions {
+  std::string interface_address;  ///< by which peers of other hosts reach this rank
+  std::string secret;             ///< of the job; not empty
+  WireSecurity security = WireSecurity::kAuthenticated;
+  bool always_tcp = false;  ///< between processes of one host too: for tests and measurements
+};
+
+}  // namespace dstrain
