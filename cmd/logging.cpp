@@ -46,6 +46,22 @@ class LevelTag final : public spdlog::custom_flag_formatter {
   }
 };
 
+/// Pattern flag: the message, which may hold names that are other people's, as a terminal may have
+/// it.
+class SafeMessage final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message,
+              const std::tm&,
+              spdlog::memory_buf_t& out) override {
+    const std::string text =
+        launcher::without_controls({message.payload.data(), message.payload.size()});
+    out.append(text.data(), text.data() + text.size());
+  }
+  [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<SafeMessage>();
+  }
+};
+
 /// https://no-color.org
 bool wants_colour(int fd) {
   const char* const refusal = std::getenv("NO_COLOR");
@@ -58,7 +74,8 @@ void set_up_logging(const std::string& tag) {
   // On a terminal the line may have to cover a longer status line.
   const std::string erase = isatty(STDERR_FILENO) == 1 ? "\x1b[K" : "";
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<LevelTag>('*').set_pattern(erase + tag + "%H:%M:%S %^%*%$%v");
+  formatter->add_flag<LevelTag>('*').add_flag<SafeMessage>('q').set_pattern(erase + tag +
+                                                                            "%H:%M:%S %^%*%$%q");
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
       wants_colour(STDERR_FILENO) ? spdlog::color_mode::always : spdlog::color_mode::never);
   sink->set_color(spdlog::level::warn, sink->yellow);
@@ -77,7 +94,7 @@ void print_error(const std::string& message) {
   const bool coloured = wants_colour(STDERR_FILENO);
   const std::string line = (on_terminal ? "\x1b[K" : "") +
                            (coloured ? launcher::with_coloured_level(kErrorPrefix) : kErrorPrefix) +
-                           message + "\n";
+                           launcher::without_controls(message) + "\n";
   // Whether it can be written or not (the terminal may be gone), the exit code says it too.
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }

@@ -84,10 +84,11 @@ LogMux::LogMux(const Job& job, const LogMuxOptions& options)
   const std::time_t now = std::time(nullptr);
   for (const ProcessSpec& process : job.processes) {
     Rank rank;
-    rank.prefix_plain = fmt::format("[{}:{:>{}}] ", process.host, process.rank, digits);
+    const std::string host = without_controls(process.host);
+    rank.prefix_plain = fmt::format("[{}:{:>{}}] ", host, process.rank, digits);
     rank.prefix_colour = fmt::format("\x1b[{}m[{}:{:>{}}]\x1b[0m ",
                                      kColours[static_cast<size_t>(process.rank) % kColours.size()],
-                                     process.host, process.rank, digits);
+                                     host, process.rank, digits);
     if (has_files_) {
       rank.path = fmt::format("{}/rank-{:05}.log", options.folder, process.rank);
       rank.file = files_.add(open_log(rank.path));
@@ -141,9 +142,10 @@ void LogMux::add_line(
   if (kind == LineKind::kLog && line == screen.status) screen.status.clear();  // it was no status
   if (stream == OutputStream::kStdout || !is_said_already(rank_number, line)) {
     batch.screen += screen.is_coloured ? rank.prefix_colour : rank.prefix_plain;
-    batch.screen += screen.is_coloured && stream == OutputStream::kStderr
-                        ? with_coloured_level(line)
-                        : std::string(line);
+    // A terminal is not to obey what a rank passes on of others; files and pipes have every byte.
+    const std::string shown = screen.is_terminal ? without_controls(line) : std::string(line);
+    batch.screen +=
+        screen.is_coloured && stream == OutputStream::kStderr ? with_coloured_level(shown) : shown;
     batch.screen += '\n';
     batch.num_lines += 1;
   }
@@ -219,10 +221,11 @@ void LogMux::show_status(Screen& screen) {
   show(screen, {}, 0);
 }
 
-void LogMux::announce(std::string_view line) {
+void LogMux::announce(std::string_view message) {
+  const std::string line = without_controls(message);
   show(stderr_,
        fmt::format("[launch] {:%H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)),
-                   stderr_.is_coloured ? with_coloured_level(line) : std::string(line)),
+                   stderr_.is_coloured ? with_coloured_level(line) : line),
        1);
 }
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace dstrain::launcher {
 namespace {
 
@@ -49,6 +51,29 @@ std::string with_coloured_level(std::string_view line) {
     }
   }
   return text;
+}
+
+std::string without_controls(std::string_view text) {
+  constexpr unsigned kFirstPrinted = 0x20;
+  constexpr unsigned kDelete = 0x7f;
+  const auto is_control = [](unsigned byte) {
+    return (byte < kFirstPrinted && byte != '\n' && byte != '\t') || byte == kDelete;
+  };
+  std::string printed;
+  printed.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : '\0');
+    if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {  // U+0080 to U+009F, in UTF-8
+      printed += fmt::format("\\x{:02x}", next);
+      ++i;
+    } else if (is_control(byte)) {
+      printed += fmt::format("\\x{:02x}", byte);
+    } else {
+      printed += text[i];
+    }
+  }
+  return printed;
 }
 
 std::string_view fit_into_columns(std::string_view status, std::size_t columns) {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -207,6 +209,60 @@ TEST_CASE("the manual page is sound roff and has every flag", "[cmd][man]") {
                             "dstrain launch -H hosts --exclude w3@w4:0 CONFIG --check",
                             "--sequence-parallel", "Exit codes: 0 success"}) {
     CHECK_THAT(text.out, Contains(shown));
+  }
+}
+
+/// Sets a terminal's title, and rings: what a name must not make it do.
+const std::string kCommandToTerminal = "\x1b]0;owned\x07";
+
+TEST_CASE("no name in a message commands the terminal", "[cmd][terminal]") {
+  const testing::TemporaryFolder folder;
+  const auto is_tame = [](const Answer& answer, const std::string& shown) {
+    INFO(answer.err);
+    CHECK(answer.code != 0);
+    CHECK(answer.code != -1);
+    const std::string all = answer.out + answer.err;
+    CHECK(std::none_of(all.begin(), all.end(), [](char c) {
+      return (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+    }));
+    CHECK_THAT(all, Contains(shown));
+  };
+  const std::string escaped = R"(\x1b]0;owned\x07)";
+  SECTION("of a config's path") {
+    is_tame(dstrain({"launch", "/no/such/" + kCommandToTerminal}), escaped);
+    is_tame(dstrain({"train", "/no/such/" + kCommandToTerminal}), escaped);
+  }
+  SECTION("of a flag") {
+    is_tame(dstrain({"launch", "--" + kCommandToTerminal}), escaped);
+  }
+  SECTION("of a host") {
+    const std::string hostfile = (folder.path() / "hosts").string();
+    std::ofstream(hostfile) << "w" << kCommandToTerminal << " slots=2\nlocalhost slots=x\n";
+    is_tame(dstrain({"launch", "--hostfile", hostfile, "configs/quickstart.json"}), "hosts");
+  }
+  SECTION("of a key of a config") {
+    const std::string config = (folder.path() / "config.json").string();
+    std::ofstream(config) << R"({"a)"
+                          << R"(\u001b]0;owned\u0007": 1, "model": {}})";
+    is_tame(dstrain({"launch", config}), "owned");
+  }
+  SECTION("of a tensor") {
+    const std::string header =
+        R"({"a\u001b]0;owned\u0007":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}})";
+    std::uint64_t size = header.size();
+    const std::string config = (folder.path() / "config.json").string();
+    std::ofstream(config) << R"({"model_type": "gpt2", "n_positions": 8, "vocab_size": 8,
+        "n_layer": 1, "n_head": 1, "n_embd": 8})";
+    std::ofstream weights(folder.path() / "model.safetensors", std::ios::binary);
+    weights.write(reinterpret_cast<const char*>(&size), sizeof size);
+    weights << header << "0123";
+    weights.close();
+    is_tame(
+        dstrain({"convert-checkpoint", folder.path().string(), (folder.path() / "out").string()}),
+        "");
+    is_tame(dstrain({"generate", "--checkpoint", folder.path().string(), "--prompt", "a",
+                     "--tokenizer", "bytes"}),
+            "owned");
   }
 }
 
