@@ -6,17 +6,27 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/checkpoint/checksum.h"
+#include "kernels/core/regular_file.h"
 #include "launcher/file_descriptor.h"
 
 namespace dstrain {
 
 std::uint64_t hash_of_file(const std::string& path) {
   const auto fail = [&] { throw std::system_error(errno, std::generic_category(), path); };
-  const launcher::FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Whoever asks names the path: a pipe there must not be waited for.
+  const launcher::FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) fail();
+  struct stat facts {};
+  if (fstat(file.get(), &facts) != 0) fail();
+  if (!S_ISREG(facts.st_mode)) {
+    throw std::system_error(std::make_error_code(std::errc::invalid_argument),
+                            fmt::format("{} {}", path, what_it_is(facts.st_mode)));
+  }
   RunningChecksum sum;
   std::array<std::byte, 1 << 16> buffer;
   while (true) {

@@ -34,6 +34,7 @@
 #include "engine/spec/config_error.h"
 #include "engine/spec/model_json.h"
 #include "launcher/errors.h"
+#include "launcher/plain_file.h"
 
 namespace dstrain {
 namespace {
@@ -57,13 +58,13 @@ std::string prompt_text(const Flags& flags) {
   if (flags.prompt_file.empty()) {
     return flags.prompt.value_or("");
   }
-  std::ifstream in(flags.prompt_file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in.is_open() || in.bad()) {
+  launcher::PlainText file =
+      launcher::read_plain_file(flags.prompt_file, launcher::MayBePipe::kYes);
+  if (!file.why.empty()) {
     throw ConfigError(
-        fmt::format("--prompt-file {}: cannot be read: {}", flags.prompt_file, strerror(errno)));
+        fmt::format("--prompt-file {}: cannot be read: {}", flags.prompt_file, file.why));
   }
-  return text;
+  return std::move(file.text);
 }
 
 /// The user's, or the run's, or that of the weights.

@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "cmd/command.h"
@@ -104,9 +105,15 @@ Choice choose_hosts(const LaunchFlags& flags, bool by_hand) {
   return choice;
 }
 
+/// Nobody named it on the command line.
+void tell_of_found_file(const std::string& path, const std::vector<std::string>& names) {
+  spdlog::info("variables from {}: {}", path, fmt::join(names, ", "));
+}
+
 /// What is wrong with them is said before a host is contacted.
 void check_environment(const LaunchFlags& flags, DeviceChoice wish) {
-  const launcher::Variables asked = launcher::asked_variables(flags.environment, variable_here);
+  const launcher::Variables asked =
+      launcher::asked_variables(flags.environment, variable_here, tell_of_found_file);
   const bool has_gpus = std::any_of(asked.begin(), asked.end(), [](const auto& variable) {
     return variable.first == "CUDA_VISIBLE_DEVICES";
   });

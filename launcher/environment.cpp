@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
+#include <system_error>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "launcher/plain_file.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -52,11 +55,14 @@ void set(Variables& variables, std::string_view name, std::string_view value) {
   variables.emplace_back(name, value);
 }
 
-void read_file(const std::string& path, Variables& variables) {
-  std::ifstream file(path);
-  if (!file) throw UsageError(fmt::format("{}: {}", path, std::strerror(errno)));
+/// The names that it sets.
+std::vector<std::string> read_file(const std::string& path, Variables& variables) {
+  const PlainText file = read_plain_file(path);
+  if (!file.why.empty()) throw UsageError(fmt::format("{}: {}", path, file.why));
+  std::istringstream lines(file.text);
+  std::vector<std::string> names;
   std::string text;
-  for (int number = 1; std::getline(file, text); ++number) {
+  for (int number = 1; std::getline(lines, text); ++number) {
     const std::string_view line = trimmed(text);
     if (line.empty() || line.starts_with('#')) continue;
     const std::size_t equals = line.find('=');
@@ -66,8 +72,29 @@ void read_file(const std::string& path, Variables& variables) {
                                    name.starts_with("export ") ? "; leave out \"export\"" : ""));
     }
     set(variables, name, without_quotes(trimmed(line.substr(equals + 1))));
+    names.emplace_back(name);
   }
-  if (file.bad()) throw UsageError(fmt::format("{}: {}", path, std::strerror(errno)));
+  return names;
+}
+
+/// A file that nobody named changes what ranks do: it has to be the user's own. Root's word holds
+/// anyway.
+void require_own(const std::string& path) {
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) != 0) {
+    throw UsageError(fmt::format("{}: {}", path, std::generic_category().message(errno)));
+  }
+  const std::string fix =
+      "; remove it, run elsewhere, or name it by --env-file once you have read it";
+  if (facts.st_uid != geteuid() && facts.st_uid != 0) {
+    throw UsageError(
+        fmt::format("{}: belongs to another user (uid {}), who could set what your "
+                    "ranks run by it{}",
+                    path, facts.st_uid, fix));
+  }
+  if ((facts.st_mode & S_IWOTH) != 0) {
+    throw UsageError(fmt::format("{}: every user may write to it: chmod o-w {}", path, path));
+  }
 }
 
 }  // namespace
@@ -85,14 +112,18 @@ Variables passed_variables(const Variables& own) {
   return passed;
 }
 
-Variables asked_variables(const EnvironmentFlags& flags, const VariableLookup& own) {
+Variables asked_variables(const EnvironmentFlags& flags,
+                          const VariableLookup& own,
+                          const OnFoundFile& on_found) {
   Variables variables;
   const std::filesystem::path file_name = own("DS_ENV_FILE").value_or(".deepspeed_env");
   for (const std::filesystem::path& folder :
        {std::filesystem::path(own("HOME").value_or(".")), std::filesystem::path(".")}) {
     const std::filesystem::path path = folder / file_name;  // an absolute name stands alone
     std::error_code unreadable;
-    if (std::filesystem::exists(path, unreadable)) read_file(path, variables);
+    if (!std::filesystem::exists(path, unreadable)) continue;
+    require_own(path);
+    on_found(path, read_file(path, variables));
   }
   for (const std::string& path : flags.files)
     read_file(path, variables);

@@ -38,8 +38,16 @@ struct EnvironmentFlags {
   std::vector<std::string> assignments{};  ///< --env: NAME or NAME=VALUE
 };
 
-/// 2 to 4. Throws UsageError: "file:line: …".
-Variables asked_variables(const EnvironmentFlags& flags, const VariableLookup& own);
+/// Of each file of 2 that is there, with the names that it sets.
+using OnFoundFile =
+    std::function<void(const std::string& path, const std::vector<std::string>& names)>;
+
+/// 2 to 4. Throws UsageError: "file:line: …"; also where a file of 2, which nobody has named, is
+/// another user's, or everybody may write to it.
+Variables asked_variables(
+    const EnvironmentFlags& flags,
+    const VariableLookup& own,
+    const OnFoundFile& on_found = [](const auto&, const auto&) {});
 
 /// Of this process.
 Variables own_variables();

@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "launcher/plain_file.h"
+
 namespace dstrain::launcher {
 namespace {
 
@@ -107,13 +109,13 @@ Hostfile parse_hostfile(std::string_view text, const std::string& path) {
 }
 
 Hostfile read_hostfile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code ignored;
-  if (!file || std::filesystem::is_directory(path, ignored)) {
+  const PlainText file = read_plain_file(path, MayBePipe::kYes);
+  if (!file.why.empty()) {
     throw HostfileError(fmt::format(
-        "hostfile {}: cannot be read; leave --hostfile out to run on this machine only", path));
+        "hostfile {}: cannot be read: {}; leave --hostfile out to run on this machine only", path,
+        file.why));
   }
-  return parse_hostfile(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  return parse_hostfile(file.text, path);
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <set>
 #include <span>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/step_folders.h"
 #include "kernels/core/check.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -287,8 +289,16 @@ std::optional<fs::path> CheckpointStore::latest(Look look) const {
   std::error_code error;
   const fs::path pointer = folder_ / kLatest;
   const bool has_pointer = fs::exists(pointer, error);
+  constexpr std::int64_t kLongestPointer = 4096;
+  const FileText pointer_text = read_regular_file(pointer.string(), kLongestPointer);
+  if (has_pointer && !pointer_text.why.empty()) {
+    throw CheckpointError(fmt::format(
+        "{} {}; it holds the name of the newest checkpoint's folder: remove it, and the "
+        "newest whole one is taken",
+        pointer.string(), pointer_text.why));
+  }
   std::string name;
-  std::ifstream(pointer) >> name;
+  std::istringstream(pointer_text.text) >> name;
 
   // People roll a run back by editing `latest`: a whole checkpoint that it names wins.
   for (const StepFolder& entry : found) {

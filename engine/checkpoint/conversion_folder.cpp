@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/spec/config_error.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -69,8 +70,7 @@ ConversionFolder::ConversionFolder(fs::path folder, std::string of, const Durabl
 void ConversionFolder::take_up() {
   std::string found;
   try {
-    std::ifstream in(folder_ / kMarker, std::ios::binary);
-    const auto marker = nlohmann::json::parse(in);
+    const auto marker = nlohmann::json::parse(read_regular_file((folder_ / kMarker).string()).text);
     found = marker.at("of").get<std::string>();
     done_ = read_done(marker);
   } catch (const nlohmann::json::exception&) {

@@ -14,6 +14,7 @@
 #include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/training_text.h"
 #include "kernels/core/check.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -200,14 +201,12 @@ Manifest read_manifest(const std::filesystem::path& checkpoint) {
     throw CheckpointError(
         fmt::format("{} is not a checkpoint: it has no manifest.json", checkpoint.string()));
   }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) {
-    throw CheckpointError(fmt::format("cannot read {}", path.string()));
+  const FileText file = read_regular_file(path.string());
+  if (!file.why.empty()) {
+    throw CheckpointError(fmt::format("cannot read {}: {}", path.string(), file.why));
   }
   try {
-    return parse_manifest(text.view());
+    return parse_manifest(file.text);
   } catch (const CheckpointError& cause) {
     throw CheckpointError(fmt::format("{}: {}", path.string(), cause.what()));
   }

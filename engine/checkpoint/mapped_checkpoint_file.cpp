@@ -13,6 +13,7 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/file_handle.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 
@@ -20,7 +21,7 @@ MappedCheckpointFile::MappedCheckpointFile(std::filesystem::path path) : path_(s
   const auto fail = [&](const char* what) {
     throw CheckpointError(fmt::format("cannot {} {}: {}", what, path_.string(), strerror(errno)));
   };
-  const FileHandle file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileHandle file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) {
     fail("open");
   }
@@ -29,7 +30,7 @@ MappedCheckpointFile::MappedCheckpointFile(std::filesystem::path path) : path_(s
     fail("look at");
   }
   if (!S_ISREG(status.st_mode)) {
-    throw CheckpointError(fmt::format("{} is not a file", path_.string()));
+    throw CheckpointError(fmt::format("{} {}", path_.string(), what_it_is(status.st_mode)));
   }
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) {

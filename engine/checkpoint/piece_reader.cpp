@@ -40,7 +40,7 @@ PieceReader::OpenFile& PieceReader::open(std::size_t index) {
                     "says",
                     path.string()));
   }
-  file.data = FileHandle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  file.data = FileHandle(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.data.is_open()) {
     throw DamagedCheckpoint(fmt::format("cannot open {}: {}", path.string(), strerror(errno)));
   }

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 
@@ -13,6 +14,7 @@
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/step_folders.h"
 #include "engine/spec/config_error.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -59,7 +61,8 @@ bool is_deepspeed_step(const fs::path& folder) {
 std::optional<fs::path> deepspeed_step(const fs::path& folder) {
   for (const char* pointer : {"latest", "latest_universal"}) {
     std::string step;
-    if (std::ifstream(folder / pointer) >> step && is_deepspeed_step(folder / step)) {
+    if (std::istringstream(read_regular_file((folder / pointer).string()).text) >> step &&
+        is_deepspeed_step(folder / step)) {
       return folder / step;
     }
   }
@@ -67,6 +70,10 @@ std::optional<fs::path> deepspeed_step(const fs::path& folder) {
 }
 
 RecognisedCheckpoint recognise_file(const fs::path& file) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) {
+    throw ConfigError(fmt::format("{}: {}", file.string(), open_regular_file(file.string()).why));
+  }
   if (is_llmc_gpt2_file(file)) {
     return {CheckpointFormat::kLlmC, file};
   }

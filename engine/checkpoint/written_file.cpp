@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/checkpoint/file_handle.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 
@@ -30,7 +31,7 @@ WrittenFile ByteTally::of(const fs::path& path) const {
 
 bool holds_bytes(const fs::path& path, const WrittenFile& expected, const ByteProgress& progress) {
   constexpr std::size_t kStep = std::size_t{8} << 20;
-  const FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileHandle file(open_regular_file(path.string()).fd);
   if (!file.is_open()) {
     return false;
   }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine/spec/config_error.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -40,7 +41,11 @@ class FileDescriptor {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0 && errno == ENXIO) {
+    throw ConfigError(
+        fmt::format("{}: {}, which token files have to be", path, what_it_is(S_IFSOCK)));
+  }
   if (file.get() < 0) {
     fail(path, "open it");
   }
@@ -49,7 +54,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     fail(path, "ask for its size");
   }
   if (!S_ISREG(info.st_mode)) {
-    throw ConfigError(fmt::format("{}: is not a plain file, which token files have to be", path));
+    throw ConfigError(
+        fmt::format("{}: {}, which token files have to be", path, what_it_is(info.st_mode)));
   }
   num_bytes_ = info.st_size;
   if (num_bytes_ == 0) {

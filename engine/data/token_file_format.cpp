@@ -143,7 +143,8 @@ TokenFileLayout open_single(const std::string& path) {
 
 TokenFileLayout open_pair(const std::string& stem) {
   const std::string bin_path = stem + ".bin";
-  if (!is_file(bin_path)) {
+  std::error_code error;
+  if (!fs::exists(bin_path, error)) {
     throw ConfigError(
         fmt::format("{}: is missing, though its index {}.idx is there", bin_path, stem));
   }

@@ -9,6 +9,7 @@
 #include <sentencepiece_processor.h>
 
 #include "engine/spec/config_error.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -125,12 +126,12 @@ class SentencePiece final : public Tokenizer {
 };
 
 std::string read_whole(const std::string& model_path) {
-  std::ifstream file(model_path, std::ios::binary);
-  std::ostringstream all;
-  if (!file || !std::filesystem::is_regular_file(model_path) || !(all << file.rdbuf())) {
-    throw ConfigError(fmt::format("{}: no SentencePiece model can be read there", model_path));
+  FileText file = read_regular_file(model_path);
+  if (!file.why.empty()) {
+    throw ConfigError(
+        fmt::format("{}: no SentencePiece model can be read there: {}", model_path, file.why));
   }
-  return std::move(all).str();
+  return std::move(file.text);
 }
 
 }  // namespace

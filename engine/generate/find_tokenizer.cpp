@@ -10,6 +10,7 @@
 #include "engine/checkpoint/huggingface/tokenizer_files.h"
 #include "engine/spec/config_error.h"
 #include "engine/spec/dataset_description.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -27,8 +28,8 @@ bool is_there(const fs::path& path) {
 
 /// The object in a file, or an empty one.
 Json object_in(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const Json json = Json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const Json json =
+      Json::parse(read_regular_file(path.string()).text, nullptr, /*allow_exceptions=*/false);
   return json.is_object() ? json : Json::object();
 }
 

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/core/regular_file.h"
+
 namespace dstrain {
 namespace {
 
@@ -17,8 +19,7 @@ constexpr std::string_view kSentencePiece = "sentencepiece:";
 constexpr const char* kModelName = "tokenizer.model";
 
 std::string content_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return read_regular_file(path.string()).text;
 }
 
 /// "train" of "data/train", "data/train.bin", "data/train.idx".

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "engine/spec/json_text.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -22,6 +23,11 @@ std::string read_text(const std::string& file) {
   const auto status = std::filesystem::status(file, error);
   if (std::filesystem::is_directory(status)) {
     throw_config_error(file, "", "is a directory; expected a JSON file");
+  }
+  // A config is read more than once, by this process and by every rank, so that a pipe does not do.
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw_config_error(file, "",
+                       fmt::format("{}; expected a JSON file", open_regular_file(file).why));
   }
   if (std::filesystem::is_regular_file(status)) {
     const auto bytes = std::filesystem::file_size(file, error);

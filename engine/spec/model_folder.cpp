@@ -3,11 +3,14 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -36,9 +39,8 @@ Holds weights_in(const fs::path& folder) {
 /// files, nearly all of it, is skipped; its checksum is looked at by whoever reads the weights.
 std::string config_text(const fs::path& manifest, const std::string& where) {
   using nlohmann::json;
-  std::ifstream in(manifest, std::ios::binary);
   const json document = json::parse(
-      in,
+      read_regular_file(manifest.string()).text,
       [](int depth, json::parse_event_t event, json& value) {
         return depth != 1 || event != json::parse_event_t::key ||
                (value != "tensors" && value != "files");
@@ -69,7 +71,8 @@ JsonNode model_of_checkpoint(const fs::path& manifest, const std::string& where)
   std::string newest;
   const fs::path pointer =
       is_there(folder / "checkpoints") ? folder / "checkpoints" / "latest" : folder / "latest";
-  if (std::ifstream(pointer) >> newest && is_there(pointer.parent_path() / newest)) {
+  if (std::istringstream(read_regular_file(pointer.string()).text) >> newest &&
+      is_there(pointer.parent_path() / newest)) {
     what += fmt::format(", but a run's checkpoints: name one of them, such as {}",
                         json_quote((pointer.parent_path() / newest).string()));
   }

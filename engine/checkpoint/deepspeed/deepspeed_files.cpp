@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "engine/checkpoint/checkpoint_error.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -132,13 +133,14 @@ DeepSpeedFiles::Grid grid_of(const RankFiles& files, const fs::path& folder, con
 }
 
 std::optional<std::string> tag_in(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  const FileText file = read_regular_file(path.string());
+  if (file.is_missing) {
     return std::nullopt;
   }
-  std::string tag(kMaxTagBytes + 1, '\0');
-  file.read(tag.data(), static_cast<std::streamsize>(tag.size()));
-  tag.resize(static_cast<std::size_t>(file.gcount()));
+  if (!file.why.empty()) {
+    throw CheckpointError(fmt::format("{} {}", path.string(), file.why));
+  }
+  std::string tag = file.text.substr(0, kMaxTagBytes + 1);
   while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' ')) {
     tag.pop_back();
   }

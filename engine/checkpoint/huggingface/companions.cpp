@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/huggingface/tokenizer_files.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -34,9 +35,8 @@ std::optional<std::string> content_of(const fs::path& path) {
   if (!fs::is_regular_file(path, error)) {
     return std::nullopt;
   }
-  std::ifstream in(path, std::ios::binary);
-  std::string content{std::istreambuf_iterator<char>(in), {}};
-  return in.bad() ? std::nullopt : std::optional(std::move(content));
+  FileText file = read_regular_file(path.string());
+  return file.why.empty() ? std::optional(std::move(file.text)) : std::nullopt;
 }
 
 /// The string at a path of keys, or "".

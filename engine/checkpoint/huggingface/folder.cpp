@@ -12,6 +12,7 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "kernels/core/check.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -36,8 +37,11 @@ bool is_shape(const SafetensorsEntry& entry, const Shape& shape) {
 /// "weight_map" of the index: the tensor's file.
 std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   using nlohmann::json;
-  std::ifstream in(path, std::ios::binary);
-  const json document = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const FileText index = read_regular_file(path.string());
+  if (!index.why.empty()) {
+    throw CheckpointError(fmt::format("{}: {}", path.string(), index.why));
+  }
+  const json document = json::parse(index.text, nullptr, /*allow_exceptions=*/false);
   std::map<std::string, std::string> map;
   const bool has_map =
       document.is_object() && document.contains("weight_map") && document["weight_map"].is_object();

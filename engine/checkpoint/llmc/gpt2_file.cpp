@@ -7,11 +7,14 @@
 #include <map>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/file_handle.h"
 #include "engine/spec/config_error.h"
 #include "engine/spec/model_json.h"
 #include "kernels/core/check.h"
+#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -146,14 +149,15 @@ Header read_header(const MappedCheckpointFile& file) {
 
 bool is_llmc_gpt2_file(const std::filesystem::path& file) {
   std::int32_t magic = 0;
-  std::ifstream in(file, std::ios::binary);
-  in.read(reinterpret_cast<char*>(&magic), sizeof(magic));
-  if (in && magic == kLlama3Magic) {
+  const FileHandle in(open_regular_file(file.string()).fd);
+  const bool has_magic =
+      in.is_open() && ::read(in.get(), &magic, sizeof(magic)) == ssize_t{sizeof(magic)};
+  if (has_magic && magic == kLlama3Magic) {
     throw ConfigError(fmt::format(
         "{}: is a Llama 3 model of llm.c's; of llm.c's files only GPT-2 models are read",
         file.string()));
   }
-  return in && magic == kMagic;
+  return has_magic && magic == kMagic;
 }
 
 LlmcGpt2File::LlmcGpt2File(const std::filesystem::path& path) : file_(path) {

@@ -135,5 +135,5 @@ TEST_CASE("files that are not safetensors are refused with the reason", "[checkp
 TEST_CASE("a missing file and a folder are refused as such", "[checkpoint]") {
   const ScratchFolder folder;
   CHECK_THROWS_WITH(SafetensorsFile(folder.path() / "absent"), Contains("No such file"));
-  CHECK_THROWS_WITH(SafetensorsFile(folder.path()), Contains("is not a file"));
+  CHECK_THROWS_WITH(SafetensorsFile(folder.path()), Contains("is a folder, not a file"));
 }

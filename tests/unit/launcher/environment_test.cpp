@@ -7,8 +7,11 @@
 #include <string>
 
 #include <catch2/catch.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/harness/processes.h"
+#include "tests/harness/skip.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -73,6 +76,37 @@ TEST_CASE("DS_ENV_FILE names another file, also by its whole path", "[launcher][
   home.write("mine", "A=this\n");
   CHECK(home.asked({}, {{"DS_ENV_FILE", "mine"}}) == Variables{{"A", "this"}});
   CHECK(home.asked({}, {{"DS_ENV_FILE", home.path("mine")}}) == Variables{{"A", "this"}});
+}
+
+TEST_CASE("a file that nobody named has to be the user's own, and is told with what it sets",
+          "[launcher][environment]") {
+  const Home home;
+  home.write(".deepspeed_env", "LD_PRELOAD=/tmp/x.so\nB=1\n");
+  const std::string file = home.path(".deepspeed_env");
+  std::vector<std::string> told;
+  const auto ask = [&] {
+    return asked_variables(
+        {},
+        [&](const std::string& name) {
+          return name == "HOME" ? std::optional(home.path(".")) : std::nullopt;
+        },
+        [&](const std::string& path, const std::vector<std::string>& names) {
+          told.push_back(path);
+          told.insert(told.end(), names.begin(), names.end());
+        });
+  };
+  CHECK(ask().size() == 2);
+  REQUIRE(told.size() == 3);
+  CHECK_THAT(told[0], EndsWith(".deepspeed_env"));
+  CHECK(told[1] == "LD_PRELOAD");
+  CHECK(told[2] == "B");
+
+  REQUIRE(chmod(file.c_str(), 0646) == 0);
+  CHECK_THROWS_WITH(ask(), Catch::Contains("every user may write to it: chmod o-w"));
+  REQUIRE(chmod(file.c_str(), 0644) == 0);
+  if (getuid() != 0) return testing::skip("only root can give a file to another user");
+  REQUIRE(chown(file.c_str(), 4711, 4711) == 0);
+  CHECK_THROWS_WITH(ask(), Catch::Contains("belongs to another user (uid 4711)"));
 }
 
 TEST_CASE("the value of a flag is bytes", "[launcher][environment]") {
