@@ -166,7 +166,7 @@ RunStatus look_at_run(const fs::path& folder, std::chrono::milliseconds patience
 
 std::string state_word(const RunStatus& status) {
   if (!status.has_owner_file || status.judgement.state == OwnerState::kDead) return "not running";
-  return status.judgement.state == OwnerState::kAlive ? "running" : "unknown";
+  return status.judgement.state == OwnerState::kUnknown ? "unknown" : "running";
 }
 
 std::string to_text(const RunStatus& status) {

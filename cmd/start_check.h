@@ -8,8 +8,8 @@
 namespace dstrain {
 
 /// Throws ConfigError where data, weights and tokenizer do not belong together. With --check says
-/// what the run would resume, and what has changed since. Returns whether anything is left to do:
-/// if not, it has said so.
+/// what the run would resume, what has changed since, and whose the folder is. Returns whether
+/// anything is left to do: if not, it has said so.
 bool check_start(const LaunchFlags& flags, const LoadedConfig& loaded);
 
 }  // namespace dstrain

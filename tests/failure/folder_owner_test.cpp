@@ -156,6 +156,9 @@ TEST_CASE("F41: one rank after another's start is refused, readers are not", "[f
   CHECK(second.wait(kPatience) == 3);
   CHECK_THAT(second.last_line(), Contains("belongs to pid ") && Contains("on host ") &&
                                      Contains("there since 20") && Contains("--take-over"));
+  Program checked(run.launch({"--check"}));
+  CHECK(checked.wait(kPatience) == 0);
+  CHECK_THAT(checked.err(), Contains("run belongs to pid ") && Contains("--take-over"));
   Program evaluated(
       run.launch({"--evaluate-only", "--set", "data.validation=" + run.path("data/train"), "--set",
                   "training.eval_batches=1"}));

@@ -15,6 +15,15 @@ bool is_named(const std::string& host) {
          host != "(none)";
 }
 
+bool is_of_this_boot(const ProcessIdentity& process, const ProcessIdentity& here) {
+  return process.boot_id == here.boot_id && !here.boot_id.empty();
+}
+
+/// Whether its process id means here what it meant there.
+bool is_of_these_processes(const ProcessIdentity& process, const ProcessIdentity& here) {
+  return is_of_this_boot(process, here) && process.pid_namespace == here.pid_namespace;
+}
+
 OwnerJudgement judge_process(const ProcessIdentity& process) {
   const std::optional<std::int64_t> ticks = start_ticks_of(process.pid);
   if (!ticks) {
@@ -32,16 +41,19 @@ OwnerJudgement judge_process(const ProcessIdentity& process) {
 OwnerJudgement judge_owner(const OwnerFile& owner, const ProcessIdentity& here) {
   const LockState lock = look_at_lock(owner.file.get());
   if (lock == LockState::kHeld) {
-    return {OwnerState::kAlive, "it holds the kernel's lock on owner.json"};
+    const bool is_seen = owner.record && is_of_these_processes(owner.record->process, here);
+    const bool is_gone = is_seen && !start_ticks_of(owner.record->process.pid);
+    return {is_gone ? OwnerState::kEnding : OwnerState::kAlive,
+            "it holds the kernel's lock on owner.json"};
   }
   if (!owner.record) {
     return {OwnerState::kUnknown, "owner.json is damaged"};
   }
   const ProcessIdentity& process = owner.record->process;
-  if (process.boot_id == here.boot_id && !here.boot_id.empty()) {
-    if (process.pid_namespace == here.pid_namespace) {
-      return judge_process(process);  // a lock may be lost, on NFS, under a process that lives
-    }
+  if (is_of_these_processes(process, here)) {
+    return judge_process(process);  // a lock may be lost, on NFS, under a process that lives
+  }
+  if (is_of_this_boot(process, here)) {
     if (owner.record->has_lock && lock == LockState::kFree) {
       return {OwnerState::kDead, "the kernel's lock on owner.json is free"};
     }

@@ -11,6 +11,7 @@ namespace dstrain {
 
 enum class OwnerState : std::uint8_t {
   kAlive,
+  kEnding,  ///< its process has ended, and the kernel is about to close its files
   kDead,
   kUnknown  ///< another machine's, without a lock that is seen here: its heartbeat must be watched
 };

@@ -38,9 +38,14 @@ bool operator==(const timespec& a, const timespec& b) {
   return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-void write_all(int fd, std::string_view text, const fs::path& path) {
+/// Other hosts see it once this returns: NFS sends a file off when it is closed.
+void write_whole(const fs::path& path, std::string_view text) {
+  FileHandle file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.is_open()) {
+    fail_at("create", path, errno);
+  }
   while (!text.empty()) {
-    const ssize_t count = ::write(fd, text.data(), text.size());
+    const ssize_t count = ::write(file.get(), text.data(), text.size());
     if (count < 0 && errno == EINTR) {
       continue;
     }
@@ -48,6 +53,9 @@ void write_all(int fd, std::string_view text, const fs::path& path) {
       fail_at("write", path, errno);
     }
     text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  if (::close(file.release()) != 0) {
+    fail_at("close", path, errno);
   }
 }
 
@@ -119,12 +127,21 @@ RunOwner::~RunOwner() {
 
 /// Before anything is locked or written, so that a start that has no chance disturbs nobody.
 void RunOwner::refuse_living() const {
-  const std::optional<OwnerFile> owner = open_owner_file(path_);
-  if (!owner || take_over_ || (owner->record && is_predecessor(*owner->record, record_))) {
-    return;
-  }
-  const OwnerJudgement judgement = judge_owner(*owner, identity_);
-  if (judgement.state == OwnerState::kAlive) {
+  const auto deadline = Clock::now() + timing_.guard;
+  while (true) {
+    const std::optional<OwnerFile> owner = open_owner_file(path_);
+    if (!owner || take_over_ || (owner->record && is_predecessor(*owner->record, record_))) {
+      return;
+    }
+    const OwnerJudgement judgement = judge_owner(*owner, identity_);
+    const bool is_ending = judgement.state == OwnerState::kEnding;
+    if (is_ending && Clock::now() < deadline) {  // large memory takes a while to be freed
+      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+      continue;
+    }
+    if (!is_ending && judgement.state != OwnerState::kAlive) {
+      return;
+    }
     throw FolderInUse(fmt::format(
         "{} belongs to {} ({}); stop that run or wait for its end, give this one a folder of its "
         "own (--set training.output_dir=DIR), or take the folder from it with --take-over",
@@ -197,7 +214,7 @@ RunOwner::Step RunOwner::try_to_take(std::optional<Watch>& watch) {
     }
     return Step::kTaken;
   }
-  if (judgement.state == OwnerState::kAlive) {
+  if (judgement.state == OwnerState::kAlive || judgement.state == OwnerState::kEnding) {
     guard = FileHandle();
     refuse_living();
     return Step::kWatch;  // it has just ended: look again
@@ -235,7 +252,7 @@ RunOwner::Step RunOwner::try_to_take(std::optional<Watch>& watch) {
   return Step::kTaken;
 }
 
-/// The record in a file of its own, locked and on the disk, then under its name. The caller holds
+/// The record in a file of its own, whole and locked, then under its name. The caller holds
 /// the guard, where there are locks; without them link() decides between several.
 void RunOwner::install(bool replaces) {
   const fs::path temporary = folder_ / fmt::format(".owner.{}.tmp", record_.token);
@@ -245,10 +262,10 @@ void RunOwner::install(bool replaces) {
   }
   try {
     record_.has_lock = try_lock(file_.get()) == LockAttempt::kTaken;
-    write_all(file_.get(), to_json(record_).dump(2) + "\n", temporary);
+    write_whole(temporary, to_json(record_).dump(2) + "\n");
     struct stat status {};
-    if (::fsync(file_.get()) != 0 || ::fstat(file_.get(), &status) != 0) {
-      fail_at("sync", temporary, errno);
+    if (::fstat(file_.get(), &status) != 0) {
+      fail_at("look at", temporary, errno);
     }
     device_ = status.st_dev;
     inode_ = status.st_ino;
@@ -345,9 +362,13 @@ void RunOwner::throw_loss() const {
 
 /// In a thread of its own, since a step may take minutes.
 void RunOwner::beat() {
+  bool is_synced = false;
   std::unique_lock lock(mutex_);
   while (!ended_.wait_for(lock, timing_.beat, [this] { return is_ending_; })) {
     lock.unlock();
+    if (!is_synced) {  // not as the run starts, which would wait for it
+      is_synced = ::fsync(file_.get()) == 0;
+    }
     ::futimens(file_.get(), nullptr);  // the file server's time, where there is one
     struct stat status {};
     const bool is_there = ::stat(path_.c_str(), &status) == 0;
@@ -370,14 +391,8 @@ void RunOwner::give_back() {
     OwnerRecord last = record_;
     last.end = RunEnd{.time = utc_now(), .how = end_};
     const fs::path temporary = folder_ / fmt::format(".owner.{}.tmp", record_.token);
-    const FileHandle file(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (!file.is_open()) {
-      fail_at("create", temporary, errno);
-    }
-    write_all(file.get(),
-              to_json(last).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
-              temporary);
+    write_whole(temporary,
+                to_json(last).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     fs::rename(temporary, folder_ / kLastRunFile);
   }
   if (::unlink(path_.c_str()) != 0) {
