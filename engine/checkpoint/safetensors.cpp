@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -54,24 +55,53 @@ std::optional<std::int64_t> bytes_of(std::int64_t bits, std::span<const std::int
   return total_bits / 8;
 }
 
-/// A JSON document whose objects name no key twice; nlohmann alone would keep the last one.
-json parse_without_duplicates(std::string_view text) {
-  std::vector<std::set<std::string>> open_objects;
-  std::string duplicate;
-  json document = json::parse(text, [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) {
-      open_objects.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      open_objects.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      if (!open_objects.back().insert(value.get<std::string>()).second) {
-        duplicate = value.get<std::string>();
-      }
+/// Looks for a key that comes twice in one object. Its own pass over the text: a callback of the
+/// parser that makes the document would have it look through all earlier members after each one.
+class DuplicateKey final : public nlohmann::json_sax<json> {
+ public:
+  [[nodiscard]] const std::string& found() const { return found_; }
+
+  bool start_object(std::size_t /*elements*/) override {
+    open_objects_.emplace_back();
+    return true;
+  }
+  bool end_object() override {
+    open_objects_.pop_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (!open_objects_.back().insert(name).second) {
+      found_ = name;
+      return false;
     }
     return true;
-  });
-  if (!duplicate.empty()) {
-    throw CheckpointError(fmt::format("the key \"{}\" comes twice", duplicate));
+  }
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(number_integer_t /*value*/) override { return true; }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
+  bool string(string_t& /*value*/) override { return true; }
+  bool binary(binary_t& /*value*/) override { return true; }
+  bool start_array(std::size_t /*elements*/) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t /*position*/,
+                   const std::string& /*token*/,
+                   const nlohmann::detail::exception& /*error*/) override {
+    return false;
+  }
+
+ private:
+  std::vector<std::unordered_set<std::string>> open_objects_;
+  std::string found_;
+};
+
+/// A JSON document whose objects name no key twice; nlohmann alone would keep the last one.
+json parse_without_duplicates(std::string_view text) {
+  json document = json::parse(text);
+  DuplicateKey duplicate;
+  if (!json::sax_parse(text, &duplicate)) {
+    throw CheckpointError(fmt::format("the key \"{}\" comes twice", duplicate.found()));
   }
   return document;
 }

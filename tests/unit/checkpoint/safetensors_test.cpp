@@ -1,6 +1,7 @@
 #include "engine/checkpoint/safetensors.h"
 
 #include <cstring>
+#include <ctime>
 
 #include <catch2/catch.hpp>
 
@@ -130,6 +131,33 @@ TEST_CASE("files that are not safetensors are refused with the reason", "[checkp
                   R"("b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
                   "xxx"),
           "expected 2");
+}
+
+namespace {
+
+/// Processor time of opening a file of so many empty tensors.
+double seconds_to_open(int tensors) {
+  std::string header = "{";
+  for (int i = 0; i < tensors; ++i) {
+    header += (i == 0 ? "\"model.layers." : ",\"model.layers.") + std::to_string(i) +
+              R"(.weight":{"dtype":"F32","shape":[0,8],"data_offsets":[0,0]})";
+  }
+  const ScratchFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  overwrite_file(path, file_of(header + "}", ""));
+  const std::clock_t begin = std::clock();
+  CHECK(SafetensorsFile(path).tensors().size() == static_cast<std::size_t>(tensors));
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+}  // namespace
+
+TEST_CASE("the time of a header grows as its tensors do", "[checkpoint]") {
+  seconds_to_open(1000);
+  const double few = seconds_to_open(8'000);
+  const double many = seconds_to_open(64'000);
+  INFO("8,000: " << few << " s, 64,000: " << many << " s");
+  CHECK(many < 24 * few + 0.05);  // 8 times, and more for the caches; in square time 64
 }
 
 TEST_CASE("a missing file and a folder are refused as such", "[checkpoint]") {
