@@ -77,10 +77,16 @@ void manifest(Bytes bytes) {
 
 void torch(Bytes bytes) {
   try {
-    const TorchArchive archive = parse_torch_archive(bytes);
+    // Checksums would refuse nearly every change before it reaches what is behind them.
+    const TorchArchive archive = parse_torch_archive(bytes, Checksums::kIgnored);
     volatile unsigned sum = 0;
     for (const auto& [key, storage] : archive.storages) {
-      sum = sum + touch(storage);
+      sum = sum + touch(bytes.subspan(static_cast<std::size_t>(storage.begin_byte),
+                                      static_cast<std::size_t>(storage.bytes)));
+      try {
+        check_crc32(bytes, storage);
+      } catch (const DamagedCheckpoint&) {
+      }
     }
   } catch (const CheckpointError&) {
   }

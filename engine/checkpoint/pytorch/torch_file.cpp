@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/pytorch/zip_directory.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -63,7 +62,7 @@ std::string archive_folder(const std::vector<ZipEntry>& entries) {
 
 }  // namespace
 
-TorchArchive parse_torch_archive(Bytes bytes) {
+TorchArchive parse_torch_archive(Bytes bytes, Checksums checksums) {
   if (is_from_before_zip(bytes)) {
     throw CheckpointError(
         "is in the format of torch before 1.6, expected a zip archive; load it with torch.load and "
@@ -80,13 +79,18 @@ TorchArchive parse_torch_archive(Bytes bytes) {
     throw CheckpointError(fmt::format("has the byte order \"{:.16}\", expected little",
                                       text_of(content(bytes, *byte_order))));
   }
-  TorchArchive archive{
-      .document = parse_pickle(content(bytes, *find_entry(entries, folder + std::string(kPickle)))),
-      .storages = {}};
+  const ZipEntry& pickle = *find_entry(entries, folder + std::string(kPickle));
+  if (checksums == Checksums::kCompared) {
+    check_crc32(bytes, pickle);
+    if (byte_order != nullptr) {
+      check_crc32(bytes, *byte_order);
+    }
+  }
+  TorchArchive archive{.document = parse_pickle(content(bytes, pickle)), .storages = {}};
   const std::string storages = folder + std::string(kStorages);
   for (const ZipEntry& entry : entries) {
     if (entry.name.starts_with(storages)) {
-      archive.storages.emplace(entry.name.substr(storages.size()), content(bytes, entry));
+      archive.storages.emplace(entry.name.substr(storages.size()), entry);
     }
   }
   for (const PickleStorage& storage : archive.document.storages()) {
@@ -95,10 +99,9 @@ TorchArchive parse_torch_archive(Bytes bytes) {
       throw CheckpointError(
           fmt::format("has no entry \"{}{}\", which a tensor lies in", storages, storage.key));
     }
-    if (static_cast<std::int64_t>(found->second.size()) != storage.bytes) {
+    if (found->second.bytes != storage.bytes) {
       throw CheckpointError(fmt::format("entry \"{}{}\" has {} bytes, its tensors expect {}",
-                                        storages, storage.key, found->second.size(),
-                                        storage.bytes));
+                                        storages, storage.key, found->second.bytes, storage.bytes));
     }
   }
   return archive;
@@ -106,7 +109,9 @@ TorchArchive parse_torch_archive(Bytes bytes) {
 
 TorchFile::TorchFile(std::filesystem::path path) : file_(std::move(path)) {
   try {
-    archive_ = parse_torch_archive(file_.bytes());
+    archive_ = parse_torch_archive(file_.bytes(), Checksums::kCompared);
+  } catch (const DamagedCheckpoint& error) {
+    throw DamagedCheckpoint(fmt::format("{}: {}", file_.path().string(), error.what()));
   } catch (const CheckpointError& error) {
     throw CheckpointError(fmt::format("{}: {}", file_.path().string(), error.what()));
   }
@@ -116,7 +121,11 @@ Bytes TorchFile::storage(const TorchTensor& tensor) const {
   const auto found = archive_.storages.find(tensor.storage_key);
   check(found != archive_.storages.end(), "{} has no storage \"{}\"", path().string(),
         tensor.storage_key);
-  return found->second;
+  if (!compared_.contains(tensor.storage_key)) {
+    check_crc32(file_.bytes(), found->second);
+    compared_.emplace(tensor.storage_key);
+  }
+  return content(file_.bytes(), found->second);
 }
 
 }  // namespace dstrain

@@ -13,21 +13,26 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 
 #include "engine/checkpoint/mapped_checkpoint_file.h"
 #include "engine/checkpoint/pytorch/pickle_value.h"
 #include "engine/checkpoint/pytorch/torch_tensor.h"
+#include "engine/checkpoint/pytorch/zip_directory.h"
 
 namespace dstrain {
 
-/// What the bytes of such a file say. Throws CheckpointError without the file's name.
+/// What the bytes of such a file say.
 struct TorchArchive {
   PickleDocument document;
-  std::map<std::string, std::span<const std::byte>, std::less<>> storages;  ///< by key
+  std::map<std::string, ZipEntry, std::less<>> storages;  ///< by key
 };
-TorchArchive parse_torch_archive(std::span<const std::byte> bytes);
+enum class Checksums { kCompared, kIgnored };
+/// Throws CheckpointError without the file's name. The checksums are those of what is read here,
+/// not those of storages.
+TorchArchive parse_torch_archive(std::span<const std::byte> bytes, Checksums checksums);
 
 class TorchFile {
  public:
@@ -40,12 +45,15 @@ class TorchFile {
   [[nodiscard]] PickleValue root() const { return archive_.document.root(); }
   /// Frees what root() gave. Tensors taken from it stay readable.
   void forget_values() { archive_.document = {}; }
-  /// All of the storage that a tensor of this file is a view of.
+  /// All of the storage that a tensor of this file is a view of. The first call for a storage reads
+  /// it once to compare its CRC-32, which leaves it in the system's cache for whoever reads it
+  /// next. Throws DamagedCheckpoint without the file's name. By one thread at a time.
   [[nodiscard]] std::span<const std::byte> storage(const TorchTensor& tensor) const;
 
  private:
   MappedCheckpointFile file_;
   TorchArchive archive_;
+  mutable std::set<std::string, std::less<>> compared_;  ///< keys of storages found whole
 };
 
 }  // namespace dstrain

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <libdeflate.h>
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/pytorch/little_endian.h"
@@ -186,6 +187,7 @@ ZipEntry read_entry(Bytes directory, std::size_t& at, std::uint64_t& local_begin
     fail(fmt::format("entry \"{}\" has {} bytes", entry.name, bytes));
   }
   entry.bytes = static_cast<std::int64_t>(bytes);
+  entry.crc32 = load_at<std::uint32_t>(header, 16);
   return entry;
 }
 
@@ -230,6 +232,19 @@ std::vector<ZipEntry> read_zip_directory(Bytes file) {
   }
   check_overlaps(std::move(extents));
   return entries;
+}
+
+void check_crc32(Bytes file, const ZipEntry& entry) {
+  const Bytes content = part(file, static_cast<std::uint64_t>(entry.begin_byte),
+                             static_cast<std::uint64_t>(entry.bytes), "an entry");
+  const std::uint32_t found = libdeflate_crc32(0, content.data(), content.size());
+  if (found != entry.crc32) {
+    throw DamagedCheckpoint(fmt::format(
+        "entry \"{}\" has the CRC-32 {:08x}, its archive says {:08x}: bytes of it changed since it "
+        "was written (or torch was told not to compute checksums: write it again with "
+        "torch.serialization.set_crc32_options(True))",
+        entry.name, found, entry.crc32));
+  }
 }
 
 }  // namespace dstrain

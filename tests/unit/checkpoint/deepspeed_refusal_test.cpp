@@ -2,6 +2,7 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/deepspeed/deepspeed_checkpoint.h"
+#include "tests/unit/checkpoint/hand_made_zip.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 
 using namespace dstrain;
@@ -28,7 +29,8 @@ class SpoiltFolder {
     CHECK_THROWS_WITH(DeepSpeedCheckpoint(path()), Contains(reason));
     CHECK_THROWS_AS(DeepSpeedCheckpoint(path()), CheckpointError);
   }
-  /// Replaces bytes in a file by as many others, at the first place after a text.
+  /// Replaces bytes in a file by as many others, at the first place after a text, as if they had
+  /// been written so.
   void edit(const std::string& name,
             const std::string& after,
             const std::string& from,
@@ -37,7 +39,7 @@ class SpoiltFolder {
     const std::size_t at = content.find(from, content.find(after));
     REQUIRE(from.size() == to.size());
     REQUIRE(at != std::string::npos);
-    overwrite_file(file(name), content.replace(at, from.size(), to));
+    overwrite_file(file(name), with_true_checksums(content.replace(at, from.size(), to)));
   }
 
  private:

@@ -2,10 +2,14 @@
 // wrong value. What a test does not touch is as torch.save writes it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "engine/checkpoint/pytorch/zip_directory.h"
 
 namespace dstrain::checkpoint_test {
 
@@ -19,6 +23,7 @@ struct ZipMember {
   std::int64_t offset_error = 0;  ///< added to the local header's place
   std::string local_name;         ///< "": the same
   bool is_wide = false;           ///< sizes and place in a zip64 field
+  std::uint32_t crc_error = 0;    ///< what the directory's CRC-32 differs in
 };
 
 template <typename T>
@@ -26,6 +31,18 @@ std::string number(T value) {
   std::string bytes(sizeof(T), '\0');
   std::memcpy(bytes.data(), &value, sizeof(T));
   return bytes;
+}
+
+/// CRC-32 bit by bit, after ISO 3309: not the library's that the reader uses.
+inline std::uint32_t crc32_of(const std::string& content) {
+  std::uint32_t crc = ~0U;
+  for (const char c : content) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = (crc >> 1) ^ (0xedb88320U & (0U - (crc & 1U)));
+    }
+  }
+  return ~crc;
 }
 
 struct ZipEnds {
@@ -58,8 +75,9 @@ inline std::string directory_part(const ZipMember& member, std::int64_t begin, s
                                                  number(bytes) + number(stored) + number(place)
                                            : "";
   return "PK\x01\x02" + number<std::uint16_t>(0) + number<std::uint16_t>(0) + number(member.flags) +
-         number(member.method) + number<std::uint32_t>(0) + number<std::uint32_t>(0) +
-         narrow(stored) + narrow(bytes) + number(static_cast<std::uint16_t>(member.name.size())) +
+         number(member.method) + number<std::uint32_t>(0) +
+         number(crc32_of(member.content) ^ member.crc_error) + narrow(stored) + narrow(bytes) +
+         number(static_cast<std::uint16_t>(member.name.size())) +
          number(static_cast<std::uint16_t>(extra.size())) + number<std::uint16_t>(0) +
          number<std::uint16_t>(0) + number<std::uint16_t>(0) + number<std::uint32_t>(0) +
          narrow(place) + member.name + extra;
@@ -104,6 +122,23 @@ inline std::string zip_of(const std::vector<ZipMember>& members, const ZipEnds& 
   return text + directory +
          end_part(begin, static_cast<std::int64_t>(directory.size()),
                   static_cast<std::int64_t>(members.size()), ends);
+}
+
+/// An archive whose contents were edited, with the checksums that they have now.
+inline std::string with_true_checksums(std::string zip) {
+  const std::vector<ZipEntry> entries = read_zip_directory(std::as_bytes(std::span(zip)));
+  std::size_t at = 0;  // the directory follows the contents and is in their order
+  for (const ZipEntry& entry : entries) {
+    at = std::max(at, static_cast<std::size_t>(entry.begin_byte + entry.bytes));
+  }
+  for (const ZipEntry& entry : entries) {
+    at = zip.find("PK\x01\x02", at);
+    const auto begin = static_cast<std::size_t>(entry.begin_byte);
+    const std::string content = zip.substr(begin, static_cast<std::size_t>(entry.bytes));
+    zip.replace(at + 16, 4, number(crc32_of(content)));
+    at += 4;
+  }
+  return zip;
 }
 
 /// A torch file with one pickle and storages by key.

@@ -1,7 +1,9 @@
 #include "engine/checkpoint/pytorch/torch_file.h"
 
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <map>
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>
@@ -198,7 +200,73 @@ TEST_CASE("a file of more than 4 GiB is opened without reading its tensors",
   const TorchFile file(path);
   const TorchTensor tensor = file.root().at("w").tensor("w");
   CHECK(tensor.num_elements() == kElements);
+  // Not through storage(), which reads all of it to compare its checksum.
+  const MappedCheckpointFile mapped(path);
+  const ZipEntry entry = read_zip_directory(mapped.bytes()).front();
+  CHECK(entry.name == "a/data/0");
+  const auto content = mapped.bytes().subspan(static_cast<std::size_t>(entry.begin_byte),
+                                              static_cast<std::size_t>(entry.bytes));
   std::vector<float> out(2);
-  read_floats(tensor, file.storage(tensor), kElements - 2, out);
+  read_floats(tensor, content, kElements - 2, out);
   CHECK(out == std::vector<float>{0, 1.5F});
+}
+
+namespace {
+
+/// Every tensor of a file of tensors, by name.
+std::map<std::string, std::vector<std::byte>> all_tensors(const TorchFile& file) {
+  std::map<std::string, std::vector<std::byte>> tensors;
+  for (const auto& [key, value] : file.root().entries("the file")) {
+    tensors.emplace(key.text("key"), all_elements(file, value.tensor("tensor")));
+  }
+  return tensors;
+}
+
+}  // namespace
+
+TEST_CASE("no flipped byte of a torch file changes what is read", "[checkpoint][pytorch]") {
+  const std::string name = GENERATE("dtypes", "views");
+  std::ifstream in(kFolder / (name + ".pt"), std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(in), {}};
+  const ScratchFolder folder;
+  const auto path = folder.path() / "states.pt";
+  overwrite_file(path, whole);
+  const auto expected = all_tensors(TorchFile(path));
+  std::vector<ZipEntry> storages;
+  for (const ZipEntry& entry : read_zip_directory(std::as_bytes(std::span(whole)))) {
+    if (entry.name.find("/data/") != std::string::npos) storages.push_back(entry);
+  }
+  REQUIRE_FALSE(storages.empty());
+  std::size_t refused = 0;
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
+    overwrite_file(path, damaged);
+    std::string said;
+    bool same = false;
+    try {
+      const TorchFile file(path);
+      same = all_tensors(file) == expected;
+    } catch (const CheckpointError& error) {
+      said = error.what();
+    }
+    if (said.empty() && !same) FAIL("byte " << at << " is other, and nothing is said");
+    refused += said.empty() ? 0 : 1;
+    for (const ZipEntry& entry : storages) {
+      const auto offset = static_cast<std::int64_t>(at) - entry.begin_byte;
+      if (offset < 0 || offset >= entry.bytes) continue;
+      if (said.find("entry \"" + entry.name + "\" has the CRC-32") == std::string::npos) {
+        FAIL("byte " << at << ": " << said);
+      }
+    }
+  }
+  CHECK(refused > 100);
+}
+
+TEST_CASE("a pickle that its checksum does not fit is refused", "[checkpoint][pytorch]") {
+  refuses(zip_of({{.name = "a/data.pkl", .content = "\x80\x02N.", .crc_error = 1}}),
+          "entry \"a/data.pkl\" has the CRC-32 ");
+  refuses(zip_of({{.name = "a/data.pkl", .content = "\x80\x02N."},
+                  {.name = "a/byteorder", .content = "little", .crc_error = 1U << 31}}),
+          "entry \"a/byteorder\" has the CRC-32 ");
 }
