@@ -21,11 +21,13 @@
 #include "cmd/memory_report.h"
 #include "cmd/memory_svg.h"
 #include "cmd/rank_threads.h"
+#include "engine/checkpoint/checkpoint_error.h"
 #include "engine/plan/amount_text.h"
 #include "engine/plan/compatible_estimates.h"
 #include "engine/plan/published_memory.h"
 #include "engine/spec/config_error.h"
 #include "engine/train/memory_estimate.h"
+#include "kernels/core/write_failure.h"
 
 namespace dstrain {
 namespace {
@@ -96,7 +98,8 @@ void write_file(const std::string& path, const std::string& text) {
       file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   const bool closed = file != nullptr && std::fclose(file) == 0;
   if (!written || !closed) {
-    throw std::system_error(errno, std::generic_category(), path);
+    throw StorageError(
+        describe_write_failure("write", path, errno, static_cast<std::int64_t>(text.size())));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "cmd/exit_codes.h"
 
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -40,6 +41,15 @@ std::string one_line(std::string text) {
     if (c == '\n' || c == '\r') c = ' ';
   }
   return text;
+}
+
+/// Of output that a command prints, of a log of the launcher's. What reads has errors of its own.
+bool is_refused_write(const std::error_code& code) {
+  using std::errc;
+  return code == errc::no_space_on_device || code == errc::file_too_large ||
+         code == errc::read_only_file_system || code == errc::io_error ||
+         code == errc::permission_denied ||
+         code == std::error_code(EDQUOT, std::generic_category());
 }
 
 }  // namespace
@@ -92,6 +102,7 @@ Failure describe_current_exception() {
   } catch (const std::bad_alloc&) {
     return {kExitInternal, "out of memory"};
   } catch (const std::system_error& error) {
+    if (is_refused_write(error.code())) return failure(kExitStorage, error);
     Failure one = failure(kExitInternal, error);
     if (error.code() == std::errc::resource_unavailable_try_again &&
         one.message.find(" allows ") == std::string::npos) {

@@ -144,7 +144,7 @@ void check_memory(const InferencePlan& plan, Device& device) {
 
 void print_text(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw DiskError(fmt::format("stdout: cannot be written: {}", strerror(errno)));
+    throw DiskError(fmt::format("cannot write to stdout: {}", strerror(errno)));
   }
 }
 

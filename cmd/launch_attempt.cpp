@@ -8,6 +8,7 @@
 #include "cmd/folder_claim.h"
 #include "cmd/launch_layout.h"
 #include "cmd/logging.h"
+#include "engine/checkpoint/durable_files.h"
 #include "launcher/log_mux.h"
 
 namespace dstrain {
@@ -18,7 +19,7 @@ std::string make_log_folder(const LaunchFlags& flags, const Config& config) {
   const std::filesystem::path folder =
       flags.log_folder.empty() ? std::filesystem::path(config.training.output_dir) / "log"
                                : std::filesystem::path(flags.log_folder);
-  std::filesystem::create_directories(folder);
+  DurableFiles().make_folder(folder);
   return folder;
 }
 

@@ -1,8 +1,10 @@
 // dstrain: parses the command line, runs the command, and turns what it throws into one sentence
 // and an exit code.
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +25,7 @@
 #include "cmd/logging.h"
 #include "cmd/peer_launcher_flags.h"
 #include "cmd/version.h"
+#include "engine/checkpoint/checkpoint_error.h"
 #include "engine/spec/config_error.h"
 #include "kernels/cpu/brief_spinning.h"
 
@@ -35,6 +38,14 @@ void fill_standard_files() {
     fd = open("/dev/null", O_RDWR);
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd > STDERR_FILENO) close(fd);
+}
+
+/// What was printed may still be in a buffer, and a disk that it goes to be full. A reader that
+/// left had enough.
+void finish_output() {
+  if (std::fflush(stdout) != 0 && errno != EPIPE) {
+    throw dstrain::StorageError(fmt::format("cannot write to stdout: {}", strerror(errno)));
+  }
 }
 
 void choose_how_threads_wait(int argc, char** argv) {
@@ -108,8 +119,11 @@ int main(int argc, char** argv) {
   fill_standard_files();
   choose_how_threads_wait(argc, argv);
   std::signal(SIGPIPE, SIG_IGN);  // a reader that left is an error of write(), not a death
+  std::signal(SIGXFSZ, SIG_IGN);  // and so is a file that reaches the limit of ulimit -f
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    finish_output();
+    return code;
   } catch (...) {
     const dstrain::Failure failure = dstrain::describe_current_exception();
     dstrain::print_error(failure.message);

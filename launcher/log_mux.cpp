@@ -34,7 +34,9 @@ constexpr std::array kColours = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};
 
 FileDescriptor open_log(const std::string& path) {
   FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!file) throw std::system_error(errno, std::generic_category(), path);
+  if (!file) {
+    throw std::system_error(errno, std::generic_category(), "cannot write the log " + path);
+  }
   return file;
 }
 

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
+
+#include "kernels/core/write_failure.h"
 
 namespace dstrain {
 namespace {
@@ -20,26 +19,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kGatherBytes = std::size_t{1} << 20;
 constexpr std::size_t kWriteBytes = std::size_t{64} << 20;  // at most, in one write(2)
 
-/// What a person can do about it, where that is known.
-std::string_view advice(int error) {
-  switch (error) {
-    case EROFS:
-      return "; the file system is read-only";
-    case EACCES:
-    case EPERM:
-      return "; choose a folder that this user may write to";
-    case ENOENT:
-      return "; is its folder on a file system that all hosts share?";
-    case EDQUOT:
-      return "; the user's quota is used up";
-    default:
-      return "";
-  }
-}
-
 [[noreturn]] void fail_at(std::string_view what, const fs::path& path, int error) {
-  throw StorageError(
-      fmt::format("cannot {} {}: {}{}", what, path.string(), strerror(error), advice(error)));
+  throw StorageError(describe_write_failure(what, path.string(), error));
 }
 
 }  // namespace
@@ -186,18 +167,10 @@ void DurableFile::finish() {
 }
 
 void DurableFile::fail(std::string_view what, int error) const {
-  if (error != ENOSPC && error != EDQUOT) {
-    fail_at(what, path_, error);
+  if (error == ENOSPC || error == EDQUOT) {
+    (void)::ftruncate(file_.get(), 0);  // so that "free" counts what this file had taken
   }
-  (void)::ftruncate(file_.get(), 0);  // so that "free" counts what this file had taken
-  std::string space;
-  struct statvfs status {};
-  if (::statvfs(path_.parent_path().c_str(), &status) == 0) {
-    space = fmt::format(", {} bytes are free on its file system",
-                        status.f_bavail * static_cast<std::uint64_t>(status.f_frsize));
-  }
-  throw StorageError(fmt::format("cannot {} {}: {}{}; it needs {} bytes{}", what, path_.string(),
-                                 strerror(error), advice(error), bytes_, space));
+  throw StorageError(describe_write_failure(what, path_.string(), error, bytes_));
 }
 
 }  // namespace dstrain

@@ -1,37 +1,21 @@
 #include "engine/data/output_file.h"
 
 #include <cerrno>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "engine/data/disk_error.h"
 #include "kernels/core/check.h"
+#include "kernels/core/write_failure.h"
 
 namespace dstrain {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
-
-std::string folder_of(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
-}
-
-std::string free_space(const std::string& path) {
-  struct statvfs info {};
-  if (::statvfs(folder_of(path).c_str(), &info) != 0) {
-    return "";
-  }
-  const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
-  return fmt::format(" ({:.1f} MiB free there)", free / 1048576.0);
-}
 
 }  // namespace
 
@@ -40,7 +24,7 @@ OutputFile::OutputFile(std::string final_path)
   // Not truncated on opening: the file may be another writer's, which the lock tells.
   fd_ = ::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) {
-    fail("cannot be created");
+    fail("create");
   }
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
@@ -49,13 +33,13 @@ OutputFile::OutputFile(std::string final_path)
       throw DiskError(fmt::format("{}: another process is writing it", partial_path_));
     }
     errno = error;
-    fail("cannot be locked");
+    fail("lock");
   }
   if (::ftruncate(fd_, 0) != 0) {
     const int error = errno;
     ::close(fd_);
     errno = error;
-    fail("cannot be emptied");
+    fail("empty");
   }
   buffer_.reserve(kBufferBytes);
 }
@@ -88,21 +72,21 @@ void OutputFile::shrink_to(std::int64_t num_bytes) {
   buffer_.clear();
   written_ = num_bytes;
   if (::ftruncate(fd_, written_) != 0 || ::lseek(fd_, written_, SEEK_SET) < 0) {
-    fail("cannot be shortened");
+    fail("shorten");
   }
 }
 
 void OutputFile::sync() {
   flush();
   if (::fsync(fd_) != 0) {
-    fail("cannot be brought to the disk");
+    fail("sync");
   }
 }
 
 void OutputFile::publish() {
   check(buffer_.empty(), "{}: published with unwritten bytes", partial_path_);
   if (::rename(partial_path_.c_str(), final_path_.c_str()) != 0) {
-    fail("cannot be renamed");
+    fail("rename");
   }
   published_ = true;
 }
@@ -119,7 +103,7 @@ void OutputFile::write_out(std::span<const std::byte> bytes) {
       continue;
     }
     if (count < 0) {
-      fail("cannot be written");
+      fail("write");
     }
     written_ += count;
     bytes = bytes.subspan(static_cast<std::size_t>(count));
@@ -128,9 +112,12 @@ void OutputFile::write_out(std::span<const std::byte> bytes) {
 
 void OutputFile::fail(const char* what) const {
   const int error = errno;
-  throw DiskError(fmt::format("{}: {} after {:.1f} MiB: {}{}", partial_path_, what,
-                              static_cast<double>(written_) / 1048576.0,
-                              std::generic_category().message(error), free_space(partial_path_)));
+  std::string text = describe_write_failure(what, partial_path_, error);
+  if (written_ > 0) {
+    text +=
+        fmt::format("; {:.1f} MiB of it were written", static_cast<double>(written_) / 1048576.0);
+  }
+  throw DiskError(text);
 }
 
 void sync_folder(const std::string& folder) {

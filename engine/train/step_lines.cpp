@@ -1,50 +1,34 @@
 #include "engine/train/step_lines.h"
 
-#include <system_error>
+#include <cerrno>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
-#include "engine/checkpoint/checkpoint_store.h"
+#include "engine/checkpoint/checkpoint_error.h"
+#include "kernels/core/write_failure.h"
 
 namespace dstrain {
 namespace {
 
-/// Lines of earlier steps; a torn last line is dropped.
-std::string lines_up_to(const std::filesystem::path& path, std::int64_t last_step) {
-  std::string kept;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && json.value("step", std::int64_t{-1}) <= last_step &&
-        json.contains("step")) {
-      kept += line + "\n";
+/// All of it, or the errno of what did not fit.
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count < 0 && errno != EINTR) {
+      return errno;
     }
+    text.remove_prefix(count < 0 ? 0 : static_cast<std::size_t>(count));
   }
-  return kept;
+  return 0;
 }
 
 }  // namespace
 
 StepLines::StepLines(std::filesystem::path path, std::int64_t resumed_step)
-    : path_(std::move(path)) {
-  const std::string kept = resumed_step > 0 ? lines_up_to(path_, resumed_step) : std::string();
-  const std::filesystem::path temporary = path_.string() + ".tmp";
-  {
-    std::ofstream rewrite(temporary, std::ios::trunc);
-    rewrite << kept;
-    if (!rewrite.flush()) {
-      throw StorageError(fmt::format("{}: cannot be written", temporary.string()));
-    }
-  }
-  std::filesystem::rename(temporary, path_);
-  written_bytes_ = kept.size();
-  out_.open(path_, std::ios::app);
-  if (!out_) {
-    throw StorageError(fmt::format("{}: cannot be opened for writing", path_.string()));
-  }
-}
+    : path_(std::move(path)), file_(open_step_file(path_, resumed_step)) {}
 
 void StepLines::add(std::string_view line) {
   unwritten_.append(line).push_back('\n');
@@ -54,22 +38,18 @@ void StepLines::flush() {
   if (!has_unwritten()) {
     return;
   }
-  if (!out_.is_open()) {
-    out_.open(path_, std::ios::app);
-  }
-  out_ << unwritten_ << std::flush;
-  if (!out_) {
-    out_.close();
-    out_.clear();
-    std::error_code ignored;  // half a line is dropped when the run resumes, too
-    std::filesystem::resize_file(path_, written_bytes_, ignored);
+  const auto bytes = static_cast<std::int64_t>(unwritten_.size());
+  if (const int error = write_all(file_.file.get(), unwritten_); error != 0) {
+    // Half a line that cannot be taken back is cut off when the run resumes, too.
+    static_cast<void>(::ftruncate(file_.file.get(), file_.bytes) == 0);
     const std::string_view last = std::string_view(unwritten_).substr(0, unwritten_.size() - 1);
     const auto begin = last.rfind('\n');
-    throw StorageError(fmt::format(
-        "{}: the line of step {} cannot be written", path_.string(),
-        nlohmann::json::parse(last.substr(begin == last.npos ? 0 : begin + 1)).value("step", -1)));
+    const auto line = nlohmann::json::parse(last.substr(begin == last.npos ? 0 : begin + 1));
+    throw StorageError(
+        describe_write_failure(fmt::format("write the line of step {} to", line.value("step", -1)),
+                               path_.string(), error, file_.bytes + bytes));
   }
-  written_bytes_ += unwritten_.size();
+  file_.bytes += bytes;
   unwritten_.clear();
 }
 

@@ -4,16 +4,17 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
+
+#include "engine/train/step_file.h"
 
 namespace dstrain {
 
 class StepLines {
  public:
   /// Continues after `resumed_step`: later lines, of a run that went on without saving, are
-  /// dropped; step 0 starts a new file. Throws StorageError.
+  /// dropped; step 0 starts a new file (step_file.h). Throws StorageError.
   StepLines(std::filesystem::path path, std::int64_t resumed_step);
 
   /// Takes a line, without its end, that begins with "step" as its first member.
@@ -25,8 +26,7 @@ class StepLines {
 
  private:
   std::filesystem::path path_;
-  std::ofstream out_;
-  std::uintmax_t written_bytes_ = 0;
+  StepFile file_;
   std::string unwritten_;
 };
 

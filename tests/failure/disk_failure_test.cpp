@@ -7,7 +7,9 @@
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include "tests/failure/tiny_run.h"
 #include "tests/harness/skip.h"
@@ -123,6 +125,110 @@ TEST_CASE("data that are cut short under a rank end the run with a sentence abou
   CHECK(code == 128 + SIGBUS);
   CHECK_THAT(launch.last_line(),
              Contains("SIGBUS") && Contains("a file that it reads is cut short"));
+}
+
+/// Commands that write, and what they say where they cannot.
+struct Writing {
+  std::vector<std::string> argv;
+  std::string path;  ///< that the sentence names
+};
+
+std::vector<Writing> all_that_writes(const TinyRun& run, const std::string& to) {
+  const std::string dstrain = testing::dstrain_binary();
+  const std::string folder = "training.output_dir=" + to + "/run";
+  return {{{dstrain, "prepare-data", "--input", run.path("text"), "--output", to + "/data"},
+           to + "/data"},
+          {{dstrain, "prepare-data", "--input", run.path("text"), "--output", to + "/pieces",
+            "--train-sentencepiece", "300"},
+           to + "/pieces"},
+          {run.launch({"--set", folder, "--set", "training.steps=3"}), to + "/run"},
+          {{dstrain, "convert-checkpoint", "--from", run.path("run"), "--to", to + "/converted"},
+           to + "/converted"},
+          {{dstrain, "convert-checkpoint", "--from", run.path("run"), "--to", to + "/recut",
+            "--format", "dstrain"},
+           to + "/recut"}};
+}
+
+void make_checkpoint(const TinyRun& run) {
+  Program launch(run.launch({"--set", "training.steps=2"}));
+  REQUIRE(launch.wait(seconds{60}) == 0);
+}
+
+// F56
+TEST_CASE("a limit on the size of files ends whatever writes with 6, and is named",
+          "[failure][checkpoint]") {
+  const TinyRun run;
+  make_checkpoint(run);
+  const rlimit small{.rlim_cur = 10240, .rlim_max = 10240};
+  for (const Writing& writing : all_that_writes(run, run.path("to"))) {
+    INFO(fmt::format("{}", fmt::join(writing.argv, " ")));
+    Program program(writing.argv, {}, [&] {
+      setrlimit(RLIMIT_FSIZE, &small);
+      std::signal(SIGXFSZ, SIG_DFL);
+    });
+    const auto code = program.wait(seconds{60});
+    INFO(program.err());
+    CHECK(code == 6);
+    CHECK_THAT(program.err(), Contains("cannot write " + writing.path) &&
+                                  Contains("File too large") &&
+                                  Contains("files of this process may have 10240 bytes"));
+  }
+}
+
+// F57
+TEST_CASE("a read-only file system ends whatever writes with 6, at the start", "[failure]") {
+  const TinyRun run;
+  make_checkpoint(run);
+  const std::string to = run.path("to");
+  fs::create_directory(to);
+  if (mount("tmpfs", to.c_str(), "tmpfs", MS_RDONLY, "size=1m") != 0) {
+    testing::skip(fmt::format("a tmpfs cannot be mounted: {}", std::strerror(errno)));
+    return;
+  }
+  for (const Writing& writing : all_that_writes(run, to)) {
+    INFO(fmt::format("{}", fmt::join(writing.argv, " ")));
+    Program program(writing.argv);
+    const auto code = program.wait(seconds{60});
+    INFO(program.err());
+    CHECK(code == 6);
+    CHECK_THAT(program.err(), Contains(writing.path) && Contains("Read-only file system"));
+  }
+  umount2(to.c_str(), MNT_DETACH);
+}
+
+TEST_CASE("checkpoints that become read-only under a run end it with 6", "[failure][checkpoint]") {
+  const TinyRun run;
+  const std::string folder = run.path("run/checkpoints");
+  fs::create_directories(folder);
+  if (mount(folder.c_str(), folder.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    testing::skip(fmt::format("a folder cannot be mounted on itself: {}", std::strerror(errno)));
+    return;
+  }
+  Program launch(run.launch({"--set", "checkpoint.interval=20"}));
+  CHECK(testing::becomes_true([&] { return fs::exists(folder + "/step-00000020"); }, seconds{30}));
+  // Refused while a file there is open for writing: between two saves none is.
+  CHECK(testing::becomes_true(
+      [&] {
+        return mount(nullptr, folder.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr) ==
+               0;
+      },
+      seconds{10}));
+  const auto code = launch.wait(seconds{30});
+  INFO(launch.err());
+  CHECK(code == 6);
+  CHECK_THAT(launch.err(), Contains(folder) && Contains("Read-only file system"));
+  umount2(folder.c_str(), MNT_DETACH);
+}
+
+TEST_CASE("results that a full disk does not take end a command with 6", "[failure]") {
+  for (const char* command : {"schema", "help launch", "estimate-memory configs/quickstart.json"}) {
+    INFO(command);
+    Program program({"/bin/sh", "-c", testing::dstrain_binary() + " " + command + " > /dev/full"});
+    const auto code = program.wait(seconds{10});
+    INFO(program.err());
+    CHECK(code == 6);
+    CHECK_THAT(program.err(), Contains("No space left on device"));
+  }
 }
 
 }  // namespace

@@ -1,16 +1,20 @@
 // metrics.jsonl and ranks.jsonl: on a disk that has no room for a while, and how many lines there
 // are.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/train/metrics.h"
+#include "tests/harness/captured_log.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 
 namespace dstrain {
@@ -55,7 +59,9 @@ TEST_CASE("lines that could not be written come later, and none is ever half the
   CHECK(steps_in(path) == first);
   {
     const FileSizeLimit full(std::filesystem::file_size(path) + 40);  // room for half a line
-    CHECK_THROWS_WITH(write(2), Catch::Contains("metrics.jsonl: the line of step 2"));
+    CHECK_THROWS_WITH(write(2), Catch::Contains("cannot write the line of step 2 to") &&
+                                    Catch::Contains("metrics.jsonl: File too large; it needs") &&
+                                    Catch::Contains("ulimit -f"));
     CHECK(metrics.has_unwritten());
     CHECK(steps_in(path) == first);
     CHECK_THROWS_AS(write(3), StorageError);
@@ -88,6 +94,161 @@ TEST_CASE("the ranks' file has about a hundred lines, however long a run is", "[
   CHECK(std::find(steps.begin(), steps.end(), 1234) == steps.end());
   CHECK(steps.back() == 5000);
   CHECK(steps_in(folder.path() / "metrics.jsonl").size() == 5000);
+}
+
+std::string content_of(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string log_of(const std::function<void()>& work) {
+  const testing::CapturedLog log;
+  work();
+  return log.text();
+}
+
+/// What a file with this content holds, and what the log says, once a run goes on after `step`.
+struct Reopened {
+  std::string content;
+  std::string log;
+};
+Reopened reopen(const std::string& content, std::int64_t step) {
+  const checkpoint_test::ScratchFolder folder;
+  const auto path = folder.path() / "steps.jsonl";
+  std::ofstream(path, std::ios::binary) << content;
+  Reopened result;
+  result.log = log_of([&] {
+    StepLines lines(path, step);
+    lines.add(R"({"step":99})");
+    lines.flush();
+  });
+  result.content = content_of(path);
+  CHECK_FALSE(std::filesystem::exists(path.string() + ".tmp"));
+  constexpr std::string_view kAdded = "{\"step\":99}\n";
+  REQUIRE(result.content.ends_with(kAdded));
+  result.content.resize(result.content.size() - kAdded.size());
+  return result;
+}
+
+std::string lines_of(std::int64_t from, std::int64_t to) {
+  std::string text;
+  for (std::int64_t step = from; step <= to; ++step)
+    text += metrics_line({.step = step}, {}) + "\n";
+  return text;
+}
+
+TEST_CASE("a line that is no step's is cut out and told, and every other stays", "[train]") {
+  const std::string half = metrics_line({.step = 4}, {}).substr(0, 70);
+  const std::string bad = GENERATE_COPY(
+      std::string(R"({"step":"4"})"), std::string(R"({"step":4.5})"), std::string(R"({"step":-4})"),
+      std::string(R"({"loss":4})"), std::string(R"(["step",4])"), std::string("edited by hand"),
+      std::string(), half, half + metrics_line({.step = 5}, {}), std::string(512, '\0'),
+      std::string(512, '\0') + metrics_line({.step = 5}, {}), std::string(2 << 20, '['),
+      std::string("{\"step\":4,\"loss\":\xff}"));
+  INFO(bad.substr(0, 100));
+  const std::string before = lines_of(1, 3);
+  {
+    const Reopened middle = reopen(before + bad + "\n" + lines_of(5, 12), 10);
+    CHECK(middle.content == before + lines_of(5, 10));
+    CHECK_THAT(middle.log, Catch::Contains("steps.jsonl:4: is not the line of a step: cut off"));
+  }
+  {
+    const Reopened late = reopen(lines_of(1, 12) + bad + "\n" + lines_of(13, 15), 10);
+    CHECK(late.content == lines_of(1, 10));
+    CHECK_THAT(late.log, Catch::Contains("steps.jsonl:13: is not the line of a step"));
+  }
+  if (!bad.empty()) {
+    const Reopened torn = reopen(lines_of(1, 10) + bad, 10);
+    CHECK(torn.content == lines_of(1, 10));
+    CHECK_THAT(torn.log, Catch::Contains("steps.jsonl:11: is not the line of a step"));
+  }
+  const Reopened all = reopen(bad + "\n" + bad + "\n" + bad + "\n", 10);
+  CHECK(all.content.empty());
+  CHECK_THAT(all.log,
+             Catch::Contains("steps.jsonl:1: is not the line of a step, nor are 2 others"));
+}
+
+TEST_CASE("lines of steps are kept as they are", "[train]") {
+  const std::string whole = lines_of(1, 10);
+  CHECK(reopen(whole, 10).content == whole);
+  CHECK(reopen(whole, 10).log.empty());
+  CHECK(reopen(whole, 4).content == lines_of(1, 4));
+  CHECK(reopen(whole, 4).log.empty());
+  CHECK(reopen(whole, 0).content.empty());
+  CHECK(reopen(whole.substr(0, whole.size() - 1), 10).content == whole);  // the last has no end
+  const std::string foreign = "{ \"loss\" : 1, \"step\" : 3 }\n";
+  CHECK(reopen(foreign + whole, 4).content == foreign + lines_of(1, 4));
+  // Of a run whose folder was mixed with another's: later steps in the middle.
+  CHECK(reopen(whole + whole, 7).content == lines_of(1, 7) + lines_of(1, 7));
+}
+
+TEST_CASE("lines may lie across the window, and one is longer than all of it", "[train]") {
+  std::string text;
+  std::string kept;
+  for (std::int64_t step = 1; text.size() < (std::size_t{12} << 20); ++step) {
+    StepMetrics metrics{.step = step};
+    metrics.memory.resize(step == 500 ? 200'000 : static_cast<std::size_t>(step % 97 + 1));
+    text += ranks_line(metrics, {}) + "\n";
+    if (step <= 5000) kept = text;
+  }
+  REQUIRE(kept.size() < text.size());
+  CHECK(reopen(text, 5000).content == kept);
+}
+
+TEST_CASE("zeros of any length are read past without holding them", "[train]") {
+  const checkpoint_test::ScratchFolder folder;
+  const auto path = folder.path() / "steps.jsonl";
+  std::ofstream(path) << lines_of(1, 3);
+  std::filesystem::resize_file(path, std::uintmax_t{200} << 20);
+  const std::int64_t before = resident_memory().own_bytes;
+  const std::string log = log_of([&] { StepLines(path, 3); });
+  CHECK(content_of(path) == lines_of(1, 3));
+  CHECK_THAT(log, Catch::Contains("steps.jsonl:4: "));
+  CHECK(resident_memory().own_bytes - before < std::int64_t{150} << 20);
+}
+
+// Takes 2 GiB of the disk: named, it prints its time (metrics_file_test "2 GiB*").
+TEST_CASE("2 GiB of lines are gone through in seconds, in little memory", "[.][train][slow]") {
+  const checkpoint_test::ScratchFolder folder;
+  const auto path = folder.path() / "steps.jsonl";
+  std::int64_t last = 0;
+  {
+    StepMetrics metrics{.loss = 2.123456789, .learning_rate = 3e-4, .grad_norm = 0.987654321};
+    metrics.memory.resize(1);
+    std::ofstream out(path, std::ios::binary);
+    for (std::int64_t bytes = 0; bytes < std::int64_t{2} << 30;) {
+      metrics.step = ++last;
+      const std::string line = metrics_line(metrics, {}) + "\n";
+      bytes += static_cast<std::int64_t>(line.size());
+      out << line;
+    }
+  }
+  const auto open = [&](const char* what, std::int64_t step) {
+    const std::int64_t before = resident_memory().own_bytes;
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string log = log_of([&] { StepLines(path, step); });
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const std::int64_t grown = resident_memory().own_bytes - before;
+    WARN(what << ": " << seconds << " s, " << (grown >> 20) << " MiB; " << last << " lines; "
+              << log);
+    CHECK(grown < std::int64_t{100} << 20);
+  };
+  open("nothing to cut", last);
+  open("the last 1000 to cut", last - 1000);
+  {
+    std::fstream damage(path, std::ios::binary | std::ios::in | std::ios::out);
+    damage.seekp(1000);
+    damage.write("\0\0\0\0", 4);
+  }
+  open("one bad line in front", last - 1000);
+}
+
+TEST_CASE("what is no plain file is not taken for one of steps", "[train]") {
+  const checkpoint_test::ScratchFolder folder;
+  const auto path = folder.path() / "steps.jsonl";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(StepLines(path, 3), Catch::Contains("steps.jsonl: is a pipe, not a file"));
 }
 
 }  // namespace
