@@ -45,7 +45,13 @@ BatchLoader::BatchLoader(const std::vector<DataSource>& sources,
                          std::uint64_t seed)
     : files_(open_all(sources, sequence_length, vocab_size)),
       sequence_length_(sequence_length),
-      sampler_(make_sampler(files_, sources, sequence_length, seed)) {}
+      sampler_(make_sampler(files_, sources, sequence_length, seed)) {
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    if (!files_[i]->has_hashes()) {
+      without_hashes_.push_back(sources[i].prefix);
+    }
+  }
+}
 
 void BatchLoader::load(std::int64_t first_sample,
                        std::span<std::int32_t> inputs,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/data/sampler.h"
@@ -26,10 +27,13 @@ class BatchLoader {
             std::span<std::int32_t> inputs,
             std::span<std::int32_t> targets) const;
   [[nodiscard]] std::int64_t num_tokens() const;
+  /// Prefixes of the sources whose files have no hashes.
+  [[nodiscard]] const std::vector<std::string>& without_hashes() const { return without_hashes_; }
   [[nodiscard]] std::int64_t windows_per_epoch() const { return sampler_.windows_per_epoch(); }
 
  private:
   std::vector<std::unique_ptr<TokenFile>> files_;
+  std::vector<std::string> without_hashes_;
   std::int64_t sequence_length_;
   Sampler sampler_;
 };

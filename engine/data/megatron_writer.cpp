@@ -40,9 +40,18 @@ std::string MegatronWriter::content() const {
 }
 
 MegatronWriter::MegatronWriter(const std::string& prefix, TokenType type)
-    : prefix_(prefix), type_(type), bin_(prefix + ".bin"), idx_(prefix + ".idx") {
+    : prefix_(prefix),
+      type_(type),
+      bin_(prefix + ".bin"),
+      idx_(prefix + ".idx"),
+      hashes_(hashes_path(prefix)) {
   check(type == TokenType::kU8 || type == TokenType::kU16 || type == TokenType::kI32,
         "token files are written as u8, u16 or i32, not {}", name_of(type));
+}
+
+void MegatronWriter::append_bytes(std::span<const std::byte> bytes) {
+  bin_.append(bytes);
+  stripes_.add(bytes);
 }
 
 template <typename T>
@@ -50,7 +59,7 @@ void MegatronWriter::append_as(std::span<const std::int32_t> ids) {
   narrow_.resize(ids.size() * sizeof(T));
   auto* out = reinterpret_cast<T*>(narrow_.data());  // new'd storage: aligned for any T
   std::transform(ids.begin(), ids.end(), out, [](std::int32_t id) { return static_cast<T>(id); });
-  bin_.append(narrow_);
+  append_bytes(narrow_);
 }
 
 void MegatronWriter::append(std::span<const std::int32_t> ids) {
@@ -62,7 +71,7 @@ void MegatronWriter::append(std::span<const std::int32_t> ids) {
       append_as<std::uint16_t>(ids);
       break;
     default:
-      bin_.append(std::as_bytes(ids));
+      append_bytes(std::as_bytes(ids));
   }
   (void)XXH3_64bits_update(hash_open_.get(), ids.data(), ids.size_bytes());
   tokens_open_ += static_cast<std::int64_t>(ids.size());
@@ -81,6 +90,7 @@ void MegatronWriter::end_document() {
   const std::uint64_t hash = XXH3_64bits_digest(hash_open_.get());
   (void)XXH3_64bits_update(hash_before_.get(), &hash, sizeof hash);
   (void)XXH3_64bits_reset(hash_open_.get());
+  stripes_.keep();
   tokens_before_ += tokens_open_;
   tokens_open_ = 0;
 }
@@ -88,38 +98,51 @@ void MegatronWriter::end_document() {
 void MegatronWriter::discard_document() {
   (void)XXH3_64bits_reset(hash_open_.get());
   tokens_open_ = 0;
+  stripes_.take_back();
   bin_.shrink_to(tokens_before_ * bytes_per_token(type_));
 }
 
 void MegatronWriter::finish() {
   check(tokens_open_ == 0, "{}: a document is still open", prefix_);
-  idx_.append(std::as_bytes(std::span(kMegatronMagic)));
-  idx_.append_value(kMegatronVersion);
-  idx_.append_value(type_);
-  idx_.append_value(static_cast<std::uint64_t>(sequence_lengths_.size()));
-  idx_.append_value(static_cast<std::uint64_t>(sequences_of_document_.size() + 1));
+  const Hash index_hash = new_hash();
+  const auto append_index = [&](std::span<const std::byte> bytes) {
+    idx_.append(bytes);
+    (void)XXH3_64bits_update(index_hash.get(), bytes.data(), bytes.size());
+  };
+  const auto append_value = [&]<typename T>(const T& value) {
+    append_index(std::as_bytes(std::span<const T, 1>(&value, 1)));
+  };
+  append_index(std::as_bytes(std::span(kMegatronMagic)));
+  append_value(kMegatronVersion);
+  append_value(type_);
+  append_value(static_cast<std::uint64_t>(sequence_lengths_.size()));
+  append_value(static_cast<std::uint64_t>(sequences_of_document_.size() + 1));
   for (const std::int32_t length : sequence_lengths_) {
-    idx_.append_value(length);
+    append_value(length);
   }
   std::int64_t offset = 0;
   for (const std::int32_t length : sequence_lengths_) {
-    idx_.append_value(offset);
+    append_value(offset);
     offset += length * bytes_per_token(type_);
   }
   std::int64_t sequence = 0;
-  idx_.append_value(sequence);
+  append_value(sequence);
   for (const std::int32_t count : sequences_of_document_) {
     sequence += count;
-    idx_.append_value(sequence);
+    append_value(sequence);
   }
+  hashes_.append(stripes_.file_content(idx_.num_bytes(), XXH3_64bits_digest(index_hash.get())));
   bin_.sync();
   idx_.sync();
+  hashes_.sync();
 }
 
 void MegatronWriter::publish() {
   const std::string folder = std::filesystem::path(prefix_).parent_path().string();
   ::unlink((prefix_ + ".idx").c_str());
+  ::unlink(hashes_path(prefix_).c_str());
   bin_.publish();
+  hashes_.publish();
   idx_.publish();
   sync_folder(folder.empty() ? "." : folder);
 }

@@ -1,5 +1,6 @@
-// MegatronWriter: documents of token ids, one after the other, into PREFIX.bin and PREFIX.idx.
-// The .bin streams to the disk; of each document 12 bytes stay in memory until the .idx is written.
+// MegatronWriter: documents of token ids, one after the other, into PREFIX.bin and PREFIX.idx, and
+// their hashes into PREFIX.hashes (token_hashes.h). The .bin streams to the disk; of each document
+// 12 bytes stay in memory until the .idx is written.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 
 #include "engine/data/megatron_index.h"
 #include "engine/data/output_file.h"
+#include "engine/data/token_hashes.h"
 
 struct XXH3_state_s;  // xxhash.h
 
@@ -38,11 +40,12 @@ class MegatronWriter {
 
   /// Writes the index and brings both files to the disk. Nothing has its final name yet.
   void finish();
-  /// After finish(): both files get their names; an older pair is replaced, and is at no moment
-  /// paired with a new file.
+  /// After finish(): the files get their names; older ones are replaced, and are at no moment
+  /// paired with a new one.
   void publish();
 
  private:
+  void append_bytes(std::span<const std::byte> bytes);
   template <typename T>
   void append_as(std::span<const std::int32_t> ids);
 
@@ -50,6 +53,8 @@ class MegatronWriter {
   TokenType type_;
   OutputFile bin_;
   OutputFile idx_;
+  OutputFile hashes_;
+  StripeHasher stripes_;
   std::vector<std::int32_t> sequence_lengths_;
   /// 1, but for documents of more than 2^30 tokens: lengths are i32, so these are cut.
   std::vector<std::int32_t> sequences_of_document_;

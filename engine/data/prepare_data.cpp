@@ -1,5 +1,6 @@
 #include "engine/data/prepare_data.h"
 
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +23,7 @@
 #include "engine/data/tokenizer.h"
 #include "engine/spec/config_error.h"
 #include "kernels/core/usable_cores.h"
+#include "kernels/core/write_failure.h"
 
 namespace dstrain {
 namespace {
@@ -36,8 +38,8 @@ class OutputFolder {
     std::error_code error;
     made_here_ = fs::create_directories(path, error);
     if (error || !fs::is_directory(path)) {
-      throw DiskError(fmt::format("{}: cannot be made: {}", path,
-                                  error ? error.message() : "there is a file of this name"));
+      throw DiskError(
+          describe_write_failure("create the folder", path, error ? error.value() : ENOTDIR));
     }
   }
   OutputFolder(const OutputFolder&) = delete;
@@ -57,8 +59,9 @@ class OutputFolder {
   bool made_here_ = false;
 };
 
-constexpr const char* kOutputNames[] = {"train.bin",      "train.idx",    "validation.bin",
-                                        "validation.idx", "dataset.json", "tokenizer.model"};
+constexpr const char* kOutputNames[] = {"train.bin",      "train.idx",      "train.hashes",
+                                        "validation.bin", "validation.idx", "validation.hashes",
+                                        "dataset.json",   "tokenizer.model"};
 
 void check_options(const PrepareOptions& options) {
   if (options.input.empty()) {
@@ -307,7 +310,8 @@ class Preparation {
           validation_.split.documents));
     }
     // An older data set makes way first: its index would not fit the new tokens.
-    for (const char* name : {"dataset.json", "validation.idx", "validation.bin"}) {
+    for (const char* name :
+         {"dataset.json", "validation.idx", "validation.hashes", "validation.bin"}) {
       std::error_code ignored;
       fs::remove(folder_ / name, ignored);
     }

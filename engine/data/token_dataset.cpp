@@ -41,11 +41,13 @@ class MappedTokens final : public TokenFile {
   }
 
   [[nodiscard]] std::int64_t num_tokens() const override { return layout_.num_tokens; }
+  [[nodiscard]] bool has_hashes() const override { return layout_.hashes != nullptr; }
 
   void read(std::int64_t begin, std::span<std::int32_t> out) const override {
     const auto count = static_cast<std::int64_t>(out.size());
     check(begin >= 0 && count <= num_tokens() - begin, "tokens [{}, {}) of {} in {}", begin,
           begin + count, num_tokens(), layout_.file->path());
+    compare_hashes(begin, count);
     const auto from = tokens_.subspan(static_cast<std::size_t>(begin), out.size());
     if (!scanned_whole_) {
       refuse_if_found(first_out_of_range(from, vocab_size_), begin);
@@ -60,6 +62,13 @@ class MappedTokens final : public TokenFile {
   }
 
  private:
+  void compare_hashes(std::int64_t begin, std::int64_t count) const {
+    constexpr auto kItem = static_cast<std::int64_t>(sizeof(T));
+    if (layout_.hashes != nullptr) {
+      layout_.hashes->check(*layout_.file, layout_.first_byte + begin * kItem, count * kItem);
+    }
+  }
+
   void scan() {
     const auto num_bytes = static_cast<std::int64_t>(tokens_.size_bytes());
     layout_.file->expect_sequential_reads();
@@ -90,6 +99,7 @@ class MappedTokens final : public TokenFile {
       return;
     }
     const std::int64_t index = begin + found;
+    compare_hashes(index, 1);  // of a damaged file, that is the better sentence
     throw ConfigError(fmt::format(
         "{}: token {} (at byte {}) has id {}, outside the vocabulary [0, {}); read as {} {}: was "
         "the file made with another tokenizer, or is model.vocab_size too small?",

@@ -28,7 +28,10 @@ class TokenFile {
   virtual ~TokenFile() = default;
 
   [[nodiscard]] virtual std::int64_t num_tokens() const = 0;
-  /// Copies tokens [begin, begin + out.size()) as i32.
+  /// Whether read() would notice a changed byte (token_hashes.h).
+  [[nodiscard]] virtual bool has_hashes() const = 0;
+  /// Copies tokens [begin, begin + out.size()) as i32. Throws ConfigError where the file has hashes
+  /// and they do not fit its bytes.
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
   /// Starts fetching tokens [begin, begin + count) from the disk, without waiting.
   virtual void will_need(std::int64_t begin, std::int64_t count) const noexcept = 0;

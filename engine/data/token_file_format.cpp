@@ -150,8 +150,12 @@ TokenFileLayout open_pair(const std::string& stem) {
   }
   const MappedFile index(stem + ".idx");
   auto bin = std::make_unique<MappedFile>(bin_path);
+  const std::int64_t bin_bytes = bin->num_bytes();
+  // The index's own sentences first: they say more than that a hash differs.
   const MegatronIndex found = read_megatron_index(index, bin_path, bin->num_bytes());
-  return {std::move(bin), "Megatron", found.type, 0, found.num_tokens};
+  return {std::move(bin),   "Megatron",
+          found.type,       0,
+          found.num_tokens, TokenHashes::open(stem, index, bin_bytes)};
 }
 
 /// A Megatron pair's index, or the file itself.

@@ -10,6 +10,7 @@
 
 #include "engine/data/mapped_file.h"
 #include "engine/data/megatron_index.h"
+#include "engine/data/token_hashes.h"
 
 namespace dstrain {
 
@@ -19,6 +20,7 @@ struct TokenFileLayout {
   TokenType type;           ///< llm.c's u32 reads as kI32: ids stay below 2^31
   std::int64_t first_byte;  ///< where the tokens begin
   std::int64_t num_tokens;
+  std::unique_ptr<TokenHashes> hashes = nullptr;  ///< of a Megatron pair that has some
 };
 
 /// Looks for prefix.idx + prefix.bin, then `prefix` itself, then prefix.bin. Throws ConfigError:

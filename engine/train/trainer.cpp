@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
 #include "engine/checkpoint/agreement.h"
+#include "engine/checkpoint/durable_files.h"
 #include "engine/optim/lr_schedule.h"
 #include "engine/spec/config_error.h"
 #include "engine/train/accelerators.h"
@@ -26,11 +28,27 @@ std::filesystem::path output_dir(const Config& config) {
 }
 
 void write_resolved_config(const LoadedConfig& loaded) {
+  const DurableFiles files;
   const std::filesystem::path path = output_dir(loaded.config) / "config.resolved.json";
-  std::ofstream out(path, std::ios::trunc);
-  out << to_json(loaded) << '\n';
-  if (!out.flush()) {
-    throw StorageError(fmt::format("{}: cannot be written", path.string()));
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  files.write_file(temporary, fmt::format("{}\n", to_json(loaded)));
+  files.rename(temporary, path);
+}
+
+/// In one line, of all files that cannot show that they are as they were written.
+void tell_of_missing_hashes(const BatchLoader& train, const BatchLoader* validation) {
+  std::vector<std::string> prefixes = train.without_hashes();
+  if (validation != nullptr) {
+    const std::vector<std::string>& more = validation->without_hashes();
+    prefixes.insert(prefixes.end(), more.begin(), more.end());
+  }
+  if (!prefixes.empty()) {
+    spdlog::info(
+        "no hashes beside the token files {}{}: a changed byte in them would go unnoticed; "
+        "prepare-data writes hashes",
+        fmt::join(prefixes.begin(),
+                  prefixes.begin() + std::min<std::ptrdiff_t>(3, std::ssize(prefixes)), ", "),
+        prefixes.size() > 3 ? fmt::format(" and {} others", prefixes.size() - 3) : "");
   }
 }
 
@@ -81,6 +99,9 @@ Trainer::Trainer(const LoadedConfig& loaded,
                              config_.model.vocab_size, config_.training.seed);
   }
   checkpoints_.set_owner(owner);
+  if (is_rank0_) {
+    tell_of_missing_hashes(train_data_, validation_data_ ? &*validation_data_ : nullptr);
+  }
   state_.seed = config_.training.seed;
   state_.config = to_json(loaded);
   const TokenizerMismatch mismatch =
