@@ -14,6 +14,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
+#include "engine/checkpoint/durable_files.h"
 #include "engine/checkpoint/owner/kernel_lock.h"
 #include "engine/checkpoint/owner/owner_state.h"
 #include "engine/comm/block_signals.h"
@@ -97,7 +98,7 @@ RunOwner::RunOwner(fs::path folder,
               .role = claim.role,
               .process = identity,
               .since = utc_now()} {
-  fs::create_directories(folder_);
+  DurableFiles().make_folder(folder_);
   folder_file_ = FileHandle(::open(folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!folder_file_.is_open()) {
     fail_at("open the folder", folder_, errno);
