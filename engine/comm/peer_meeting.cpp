@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::string_view kMagic = "dslink \x01";  // the last byte is the version
 constexpr auto kProofDeadline = std::chrono::seconds(5);
-constexpr auto kPause = std::chrono::milliseconds(20);  // between two tries to connect
+constexpr auto kPause = std::chrono::milliseconds(10);  // between two tries to connect
 constexpr std::size_t kMostStrangers = 256;             // or two for each member
 constexpr std::size_t kNameBytes = 16;
 

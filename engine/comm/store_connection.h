@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/comm/frame_seal.h"
+#include "engine/comm/handshake.h"
 #include "engine/comm/socket.h"
 #include "engine/comm/store_protocol.h"
 #include "engine/comm/store_requests.h"
@@ -18,7 +20,9 @@ struct StoreConnection : StoreClient {
   Fd socket;
   std::string peer;
   std::string peer_host;
-  std::string nonce;
+  AcceptingHandshake handshake{store_protocol::kMagic};
+  FrameSeal opens;  ///< requests, once it has proven itself
+  FrameSeal seals;  ///< answers
   Clock::time_point proof_deadline;
   bool proven = false;
   bool open = true;
@@ -30,15 +34,18 @@ struct StoreConnection : StoreClient {
   /// How many more bytes may be read now. A client speaks when it has been answered, never before.
   [[nodiscard]] std::size_t wanted() const {
     if (!proven) {
-      return store_protocol::kProofBytes - in.size();
+      return handshake.wanted();
     }
     constexpr std::size_t kUsualFrame = 4096;
-    return in.size() < sizeof(std::uint32_t) ? kUsualFrame
-                                             : sizeof(std::uint32_t) + frame_bytes() - in.size();
+    return in.size() < store_protocol::kLengthBytes ? kUsualFrame : whole_bytes() - in.size();
   }
-  [[nodiscard]] std::size_t frame_bytes() const {
+  /// Of the request that has begun; its length is there.
+  [[nodiscard]] std::size_t request_bytes() const {
     std::string_view text = in;
     return store_protocol::take<std::uint32_t>(text);
+  }
+  [[nodiscard]] std::size_t whole_bytes() const {
+    return store_protocol::kLengthBytes + request_bytes() + store_protocol::kTagBytes;
   }
 };
 

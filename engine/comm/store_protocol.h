@@ -1,11 +1,9 @@
-// What the two ends of a store connection say to each other. Little-endian.
-//
-//   server → client   greeting: magic and version (8 bytes), server's nonce (16)
-//   client → server   proof: magic and version (8), client's nonce (16), HMAC (32)
-//   server → client   verdict: accepted or not (1), HMAC (32)
-//   then, one at a time:
-//   client → server   length (4), request (1), key's length (2), key, argument
-//   server → client   length (4), status (1), value
+// What the two ends of a store connection say to each other, once they have recognised each other
+// (handshake.h). Little-endian; one at a time; each frame sealed and encrypted (frame_seal.h), the
+// length too is sealed but legible:
+//   client → server   length (4), [request (1), key's length (2), key, argument], tag (16)
+//   server → client   length (4), [status (1), value], tag (16)
+// Encrypted whatever network.security says: it is little, and what NCCL's ranks meet by is in it.
 //
 // Arguments: the value (set), the amount (8, add), the deadline in milliseconds (8, get); of an
 // all-to-all the deadline (8), rank (4), size (4), the length of what is agreed (4), that, the row.
@@ -17,21 +15,21 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
-#include "engine/comm/keyed_hash.h"
+#include "engine/comm/frame_seal.h"
 #include "engine/comm/store.h"
 
 namespace dstrain::store_protocol {
 
 static_assert(std::endian::native == std::endian::little);
 
-inline constexpr std::string_view kMagic = "dstrain\x02";  // the last byte is the version
-inline constexpr std::size_t kNonceBytes = 16;
-inline constexpr std::size_t kGreetingBytes = kMagic.size() + kNonceBytes;
-inline constexpr std::size_t kProofBytes = kMagic.size() + kNonceBytes + sizeof(Digest);
-inline constexpr std::size_t kVerdictBytes = 1 + sizeof(Digest);
+inline constexpr std::string_view kMagic = "dstrain\x03";  // the last byte is the version
+inline constexpr const char* kSubject = "dstrain store";   // of the handshake
+inline constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
+inline constexpr std::size_t kTagBytes = FrameSeal::kMostTagBytes;
 inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline constexpr std::size_t kMaxValueBytes = std::size_t{1} << 20;
 /// Of an all-to-all, before what is agreed and the row, which are at most a value together.
@@ -93,17 +91,28 @@ inline std::optional<AllToAllRequest> parse_all_to_all(std::string_view key,
   return request;
 }
 
-/// What the end called `role` ("client" or "server") answers to both nonces.
-inline std::string proof_of(std::string_view token,
-                            std::string_view role,
-                            std::string_view server_nonce,
-                            std::string_view client_nonce) {
-  const Digest digest =
-      hmac_sha256(token, std::string(role).append(server_nonce).append(client_nonce));
-  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+/// A frame as it travels.
+inline std::string sealed_frame(FrameSeal& seal, std::string_view body) {
+  std::string frame;
+  append(frame, static_cast<std::uint32_t>(body.size()));
+  frame.append(body).append(kTagBytes, '\0');
+  const auto bytes = std::as_writable_bytes(std::span(frame));
+  const auto text = bytes.subspan(kLengthBytes, body.size());
+  FrameSeal::Tag tag;
+  seal.seal(bytes.first(kLengthBytes), text, text.data(), tag);
+  std::memcpy(frame.data() + frame.size() - kTagBytes, tag.data(), tag.size());
+  return frame;
 }
 
-/// Unpredictable bytes for a challenge.
-std::string make_nonce();
+/// The body of a whole frame, decrypted where it is; none if it does not bear its seal.
+inline std::optional<std::string_view> open_frame(FrameSeal& seal, std::string& frame) {
+  const auto bytes = std::as_writable_bytes(std::span(frame));
+  const std::size_t body = frame.size() - kLengthBytes - kTagBytes;
+  if (!seal.open(bytes.first(kLengthBytes), bytes.subspan(kLengthBytes, body),
+                 bytes.data() + kLengthBytes + body)) {
+    return std::nullopt;
+  }
+  return std::string_view(frame).substr(kLengthBytes, body);
+}
 
 }  // namespace dstrain::store_protocol

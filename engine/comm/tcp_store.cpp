@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "engine/comm/communicator.h"
+#include "engine/comm/handshake.h"
 #include "engine/comm/socket.h"
 #include "engine/comm/store_protocol.h"
 #include "kernels/core/check.h"
@@ -28,6 +29,12 @@ constexpr auto kAnswerGrace = std::chrono::seconds(10);  // the server's answer 
 double seconds(milliseconds duration) {
   return std::chrono::duration<double>(duration).count();
 }
+
+struct Connection {
+  Fd socket;
+  FrameSeal seals;  ///< requests
+  FrameSeal opens;  ///< answers
+};
 
 struct Reply {
   protocol::Status status = protocol::Status::kError;
@@ -98,24 +105,27 @@ class TcpStore final : public Store {
     check(key.size() <= protocol::kMaxKeyBytes, "a key of {} bytes, at most {}", key.size(),
           protocol::kMaxKeyBytes);
     std::string frame;
-    protocol::append(frame, static_cast<std::uint32_t>(3 + key.size() + argument.size()));
     protocol::append(frame, kind);
     protocol::append(frame, static_cast<std::uint16_t>(key.size()));
     frame.append(key).append(argument);
     try {
-      Fd connection = take_or_open();
+      Connection connection = take_or_open();
       const Clock::time_point deadline = Clock::now() + timeout + kAnswerGrace;
-      send_all(connection, frame, deadline);
-      const std::string head = receive_exactly(connection, sizeof(std::uint32_t), deadline);
-      std::string_view head_view = head;
-      const auto bytes = protocol::take<std::uint32_t>(head_view);
+      send_all(connection.socket, protocol::sealed_frame(connection.seals, frame), deadline);
+      std::string answer = receive_exactly(connection.socket, protocol::kLengthBytes, deadline);
+      std::string_view length = answer;
+      const auto bytes = protocol::take<std::uint32_t>(length);
       if (bytes == 0 || bytes > protocol::kMaxFrameBytes) {
         throw std::runtime_error(fmt::format("an answer of {} bytes", bytes));
       }
-      const std::string body = receive_exactly(connection, bytes, deadline);
+      answer += receive_exactly(connection.socket, bytes + protocol::kTagBytes, deadline);
+      const auto body = protocol::open_frame(connection.opens, answer);
+      if (!body) {
+        throw std::runtime_error("its answer was changed on the way: it bears no seal");
+      }
       keep(std::move(connection));
-      return {.status = protocol::Status{static_cast<std::uint8_t>(body[0])},
-              .value = body.substr(1)};
+      return {.status = protocol::Status{static_cast<std::uint8_t>(body->front())},
+              .value = std::string(body->substr(1))};
     } catch (const StoreRefused&) {
       throw;
     } catch (const std::runtime_error& failure) {
@@ -124,11 +134,11 @@ class TcpStore final : public Store {
     }
   }
 
-  Fd take_or_open() {
+  Connection take_or_open() {
     {
       const std::lock_guard lock(mutex_);
       if (!idle_.empty()) {
-        Fd connection = std::move(idle_.back());
+        Connection connection = std::move(idle_.back());
         idle_.pop_back();
         return connection;
       }
@@ -136,14 +146,14 @@ class TcpStore final : public Store {
     return open_connection(std::min<milliseconds>(connect_deadline_, kAnswerGrace));
   }
 
-  void keep(Fd connection) {
+  void keep(Connection connection) {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(connection));
   }
 
   // Ranks start in any order, so nobody listening is no reason to give up before the deadline. That
   // is short once the server was there: then it is gone, or answers like any request.
-  Fd open_connection(milliseconds patience) const {
+  Connection open_connection(milliseconds patience) const {
     const Clock::time_point deadline = Clock::now() + patience;
     milliseconds pause = kFirstPause;
     for (;;) {
@@ -164,38 +174,39 @@ class TcpStore final : public Store {
     }
   }
 
-  Fd try_to_open(Clock::time_point deadline) const {
-    Fd connection = connect_to(host_, port_, deadline);
-    const std::string greeting = receive_exactly(connection, protocol::kGreetingBytes, deadline);
-    const std::size_t name_bytes = protocol::kMagic.size() - 1;
-    if (greeting.compare(0, name_bytes, protocol::kMagic.substr(0, name_bytes)) != 0) {
-      throw std::runtime_error("what listens there is not a dstrain store");
+  Connection try_to_open(Clock::time_point deadline) const {
+    Fd socket = connect_to(host_, port_, deadline);
+    constexpr std::uint32_t kNobody = 0;  // all ranks are alike to the store
+    DialingHandshake handshake(protocol::kMagic, token_, protocol::kSubject, kNobody);
+    using State = DialingHandshake::State;
+    State state = handshake.take(receive_exactly(socket, handshake.wanted(), deadline));
+    if (state == State::kVerdict) {
+      send_all(socket, handshake.hello(), deadline);
+      state = handshake.take(receive_exactly(socket, handshake.wanted(), deadline));
     }
-    if (greeting[name_bytes] != protocol::kMagic[name_bytes]) {
-      throw StoreRefused(fmt::format(
-          "the store at {} speaks version {} of the protocol and this program version {}: is it "
-          "the same build of dstrain on every host?",
-          address(), int{greeting[name_bytes]}, int{protocol::kMagic[name_bytes]}));
+    switch (state) {
+      case State::kOtherVersion:
+        throw StoreRefused(fmt::format(
+            "the store at {} speaks version {} of the protocol and this program version {}: is it "
+            "the same build of dstrain on every host?",
+            address(), handshake.their_version(), int{protocol::kMagic.back()}));
+      case State::kRefused:
+        throw StoreRefused(fmt::format(
+            "the store at {} refused this rank's token: it belongs to another job, or the token "
+            "was not passed on to every rank",
+            address()));
+      case State::kImpostor:
+        throw StoreRefused(
+            fmt::format("what listens at {} does not know this job's token", address()));
+      case State::kDone:
+        break;
+      default:
+        throw std::runtime_error("what listens there is not a dstrain store");
     }
-    const std::string server_nonce = greeting.substr(protocol::kMagic.size());
-    const std::string client_nonce = protocol::make_nonce();
-    send_all(connection,
-             std::string(protocol::kMagic) + client_nonce +
-                 protocol::proof_of(token_, "client", server_nonce, client_nonce),
-             deadline);
-    const std::string verdict = receive_exactly(connection, protocol::kVerdictBytes, deadline);
-    if (verdict[0] != '\x01') {
-      throw StoreRefused(fmt::format(
-          "the store at {} refused this rank's token: it belongs to another job, or the token was "
-          "not passed on to every rank",
-          address()));
-    }
-    if (!equal_in_constant_time(std::string_view(verdict).substr(1),
-                                protocol::proof_of(token_, "server", server_nonce, client_nonce))) {
-      throw StoreRefused(
-          fmt::format("what listens at {} does not know this job's token", address()));
-    }
-    return connection;
+    const WireKeys& keys = handshake.keys();
+    return {.socket = std::move(socket),
+            .seals = FrameSeal(Sealing::kEncrypted, keys.from_dialer, FrameSeal::End::kSeals),
+            .opens = FrameSeal(Sealing::kEncrypted, keys.from_acceptor, FrameSeal::End::kOpens)};
   }
 
   const std::string host_;
@@ -203,7 +214,7 @@ class TcpStore final : public Store {
   const std::string token_;
   const milliseconds connect_deadline_;
   std::mutex mutex_;
-  std::vector<Fd> idle_;
+  std::vector<Connection> idle_;
 };
 
 }  // namespace

@@ -1,13 +1,14 @@
 // TcpStore: the Store of a job whose ranks are processes. Rank 0 serves it in a thread of its own
 // (TcpStoreServer); every rank, rank 0 too, uses it over TCP (make_tcp_store).
 //
-// Only who knows the job's token gets in, and the token itself never travels: both ends answer the
-// other's random challenge with HMAC-SHA-256 under the token, so that a stranger who listens, or
-// who took the port before rank 0 did, learns nothing he can use. What follows is neither encrypted
-// nor signed: the job's network must be one where connections cannot be altered on the way.
+// Only who knows the job's token gets in, and the token itself never travels: both ends prove it by
+// keys that they make of it for this connection alone (handshake.h), so that a stranger who
+// listens, or who took the port before rank 0 did, learns nothing he can use. What follows is
+// sealed and encrypted under those keys: who sits between the two can cut it, not change or read
+// it.
 //
 // Strangers cost a fixed little: at most 4096 unproven connections at a time (a newcomer displaces
-// the oldest, so ranks always get in), 56 bytes of buffer each, 5 seconds to prove themselves. The
+// the oldest, so ranks always get in), 76 bytes of buffer each, 5 seconds to prove themselves. The
 // limit is that high because the ranks of a large job are strangers too, and come all at once.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The store's server: one thread, one epoll over every connection, so that a request costs the same
-// among ten ranks and ten thousand. A connection is first a stranger with 56 bytes of buffer and a
+// among ten ranks and ten thousand. A connection is first a stranger with 76 bytes of buffer and a
 // deadline; once proven it sends one request at a time (store_requests.h).
 #include <algorithm>
 #include <array>
@@ -8,13 +8,13 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,13 +29,6 @@
 namespace dstrain {
 
 namespace protocol = store_protocol;
-
-std::string protocol::make_nonce() {
-  std::string nonce(kNonceBytes, '\0');
-  const ssize_t got = getrandom(nonce.data(), nonce.size(), 0);
-  check(got == static_cast<ssize_t>(nonce.size()), "getrandom gave {} bytes", got);
-  return nonce;
-}
 
 PortInUse::PortInUse(std::string host, std::uint16_t port)
     : std::runtime_error(fmt::format(
@@ -151,9 +144,8 @@ class TcpStoreServer::Loop {
       connection.place = std::prev(strangers_.end());
       std::tie(connection.peer, connection.peer_host) = peer_of(socket);
       connection.socket = std::move(socket);
-      connection.nonce = protocol::make_nonce();
       connection.proof_deadline = Clock::now() + kProofDeadline;
-      connection.out = std::string(protocol::kMagic) + connection.nonce;
+      connection.out = connection.handshake.greeting();
       watch(EPOLL_CTL_ADD, connection.socket, EPOLLIN, &connection);
       flush(connection);
     }
@@ -213,8 +205,8 @@ class TcpStoreServer::Loop {
     const ssize_t got = recv(connection.socket.get(), buffer.data(),
                              std::min(buffer.size(), connection.wanted()), 0);
     if (got > 0) {
-      connection.in.append(buffer.data(), static_cast<std::size_t>(got));
-      advance(connection);
+      const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
+      connection.proven ? advance(connection, bytes) : judge(connection, bytes);
     } else if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
       return;
     } else if (connection.proven) {
@@ -224,23 +216,21 @@ class TcpStoreServer::Loop {
     }
   }
 
-  void advance(StoreConnection& connection) {
-    if (!connection.proven) {
-      judge(connection);
+  void advance(StoreConnection& connection, std::string_view bytes) {
+    connection.in.append(bytes);
+    if (connection.in.size() < protocol::kLengthBytes) {
       return;
     }
-    if (connection.in.size() < sizeof(std::uint32_t)) {
-      return;
-    }
-    const std::size_t bytes = connection.frame_bytes();
-    if (bytes > protocol::kMaxFrameBytes) {
-      refuse_member(connection, fmt::format("a request of {} bytes", bytes));
-    } else if (connection.in.size() > sizeof(std::uint32_t) + bytes) {
+    if (connection.request_bytes() > protocol::kMaxFrameBytes) {
+      refuse_member(connection, fmt::format("a request of {} bytes", connection.request_bytes()));
+    } else if (connection.in.size() > connection.whole_bytes()) {
       refuse_member(connection, "more than one request at a time");
-    } else if (connection.in.size() == sizeof(std::uint32_t) + bytes) {
-      const std::string frame = connection.in.substr(sizeof(std::uint32_t));
-      connection.in.clear();
-      if (!requests_.answer(connection, frame)) {
+    } else if (connection.in.size() == connection.whole_bytes()) {
+      std::string frame = std::exchange(connection.in, {});
+      const auto request = protocol::open_frame(connection.opens, frame);
+      if (!request) {
+        refuse_member(connection, "a request that was changed on the way: it bears no seal");
+      } else if (!requests_.answer(connection, *request)) {
         refuse_member(connection, "a malformed request");
       }
     }
@@ -252,36 +242,33 @@ class TcpStoreServer::Loop {
   }
 
   // The first wrong byte of the magic is enough: nothing is awaited from who speaks HTTP.
-  void judge(StoreConnection& connection) {
-    const std::string_view in = connection.in;
-    const std::size_t seen = std::min(in.size(), protocol::kMagic.size());
-    if (in.substr(0, seen) != protocol::kMagic.substr(0, seen)) {
+  void judge(StoreConnection& connection, std::string_view bytes) {
+    if (!connection.handshake.take(bytes)) {
       drop_stranger(connection, "it does not speak this store's protocol");
       return;
     }
-    if (in.size() < protocol::kProofBytes) {
+    if (connection.handshake.wanted() > 0) {
       return;
     }
-    const std::string_view nonce = in.substr(protocol::kMagic.size(), protocol::kNonceBytes);
-    const std::string_view proof = in.substr(protocol::kMagic.size() + protocol::kNonceBytes);
-    if (!equal_in_constant_time(proof,
-                                protocol::proof_of(token_, "client", connection.nonce, nonce))) {
-      connection.out.assign(protocol::kVerdictBytes, '\0');
+    const std::optional<WireKeys> keys = connection.handshake.judge(token_, protocol::kSubject);
+    if (!keys) {
+      connection.out = AcceptingHandshake::refusal();
       flush(connection);
       drop_stranger(connection, "wrong token");
       return;
     }
-    connection.out = '\x01' + protocol::proof_of(token_, "server", connection.nonce, nonce);
+    connection.opens = FrameSeal(Sealing::kEncrypted, keys->from_dialer, FrameSeal::End::kOpens);
+    connection.seals = FrameSeal(Sealing::kEncrypted, keys->from_acceptor, FrameSeal::End::kSeals);
+    connection.out = AcceptingHandshake::verdict(*keys);
     connection.proven = true;
     members_.splice(members_.end(), strangers_, connection.place);
-    connection.in.clear();
     flush(connection);
   }
 
   void reply(StoreConnection& connection, protocol::Status status, std::string_view value) {
-    protocol::append(connection.out, static_cast<std::uint32_t>(1 + value.size()));
-    protocol::append(connection.out, status);
-    connection.out.append(value);
+    std::string body;
+    protocol::append(body, status);
+    connection.out.append(protocol::sealed_frame(connection.seals, body.append(value)));
     flush(connection);
   }
 

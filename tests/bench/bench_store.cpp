@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "engine/comm/handshake.h"
 #include "engine/comm/socket.h"
 #include "engine/comm/store_protocol.h"
 #include "engine/comm/tcp_store.h"
@@ -48,9 +49,8 @@ double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-std::string framed(Request request, const std::string& key, const std::string& argument) {
+std::string request_of(Request request, const std::string& key, const std::string& argument) {
   std::string frame;
-  protocol::append(frame, static_cast<std::uint32_t>(3 + key.size() + argument.size()));
   protocol::append(frame, request);
   protocol::append(frame, static_cast<std::uint16_t>(key.size()));
   return frame + key + argument;
@@ -58,7 +58,7 @@ std::string framed(Request request, const std::string& key, const std::string& a
 std::string get_request(const std::string& key) {
   std::string timeout;
   protocol::append(timeout, std::int64_t{120'000});
-  return framed(Request::kGet, key, timeout);
+  return request_of(Request::kGet, key, timeout);
 }
 
 std::size_t row_bytes(int ranks) {
@@ -67,8 +67,8 @@ std::size_t row_bytes(int ranks) {
 std::string row_request(int rank, int ranks) {
   const std::string row(row_bytes(ranks), 'a');
   const AllToAll call{.key = "group/world", .rank = rank, .size = ranks, .agreed = "", .row = row};
-  return framed(Request::kAllToAll, std::string(call.key),
-                protocol::argument_of(call, std::chrono::minutes(2)));
+  return request_of(Request::kAllToAll, std::string(call.key),
+                    protocol::argument_of(call, std::chrono::minutes(2)));
 }
 
 /// One simulated rank: a connection, and what it has still to say.
@@ -82,7 +82,7 @@ class SimulatedRank {
     socket_ = connect_to("127.0.0.1", port, Clock::now() + std::chrono::seconds(30));
     in_.clear();
     proven_ = false;
-    greeted_ = false;
+    handshake_.emplace(protocol::kMagic, kToken, protocol::kSubject, 0u);
   }
 
   [[nodiscard]] int fd() const { return socket_.get(); }
@@ -109,39 +109,40 @@ class SimulatedRank {
 
  private:
   bool take_message() {
-    if (!greeted_) {
-      if (in_.size() < protocol::kGreetingBytes) {
-        return false;
-      }
-      const std::string theirs = in_.substr(protocol::kMagic.size(), protocol::kNonceBytes);
-      const std::string mine = protocol::make_nonce();
-      in_.erase(0, protocol::kGreetingBytes);
-      greeted_ = true;
-      say(std::string(protocol::kMagic) + mine +
-          protocol::proof_of(kToken, "client", theirs, mine));
-      return true;
-    }
     if (!proven_) {
-      if (in_.size() < protocol::kVerdictBytes) {
+      const std::size_t wanted = handshake_->wanted();
+      if (in_.size() < wanted) {
         return false;
       }
-      check(in_[0] == '\x01', "rank {} was refused", rank_);
-      in_.erase(0, protocol::kVerdictBytes);
+      using State = DialingHandshake::State;
+      const State state = handshake_->take(std::string_view(in_).substr(0, wanted));
+      in_.erase(0, wanted);
+      if (state == State::kVerdict) {
+        send(handshake_->hello());
+        return true;
+      }
+      check(state == State::kDone, "rank {} was refused", rank_);
+      const WireKeys& keys = handshake_->keys();
+      seals_ = FrameSeal(Sealing::kEncrypted, keys.from_dialer, FrameSeal::End::kSeals);
+      opens_ = FrameSeal(Sealing::kEncrypted, keys.from_acceptor, FrameSeal::End::kOpens);
       proven_ = true;
       say(next_request());
       return true;
     }
-    if (in_.size() < sizeof(std::uint32_t)) {
+    if (in_.size() < protocol::kLengthBytes) {
       return false;
     }
     std::string_view view = in_;
-    const auto bytes = protocol::take<std::uint32_t>(view);
-    if (view.size() < bytes) {
+    const std::size_t whole =
+        protocol::kLengthBytes + protocol::take<std::uint32_t>(view) + protocol::kTagBytes;
+    if (in_.size() < whole) {
       return false;
     }
-    check(view[0] == '\0', "rank {}: request {} was answered with status {}", rank_, answered_,
-          int{view[0]});
-    in_.erase(0, sizeof(std::uint32_t) + bytes);
+    std::string frame = in_.substr(0, whole);
+    const auto answer = protocol::open_frame(opens_, frame);
+    check(answer && answer->front() == '\0', "rank {}: request {} was not answered", rank_,
+          answered_);
+    in_.erase(0, whole);
     ++answered_;
     if (!done()) {
       say(next_request());
@@ -152,7 +153,7 @@ class SimulatedRank {
   [[nodiscard]] std::string next_request() const {
     switch (answered_) {
       case 0:
-        return framed(Request::kSet, fmt::format("arrived/{}", rank_), "1");
+        return request_of(Request::kSet, fmt::format("arrived/{}", rank_), "1");
       case 1:
         return get_request("everybody-arrived");
       default:
@@ -160,7 +161,8 @@ class SimulatedRank {
     }
   }
 
-  void say(const std::string& bytes) {
+  void say(const std::string& request) { send(protocol::sealed_frame(seals_, request)); }
+  void send(const std::string& bytes) {
     send_all(socket_, bytes, Clock::now() + std::chrono::seconds(30));
   }
 
@@ -168,7 +170,9 @@ class SimulatedRank {
   int ranks_;
   Fd socket_;
   std::string in_;
-  bool greeted_ = false;
+  std::optional<DialingHandshake> handshake_;
+  FrameSeal seals_;
+  FrameSeal opens_;
   bool proven_ = false;
   int answered_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/comm/handshake.h"
 #include "engine/comm/socket.h"
 #include "engine/comm/store_protocol.h"
 #include "engine/comm/tcp_store.h"
@@ -58,7 +59,7 @@ TEST_CASE("strangers who say the wrong thing are closed at once and logged once"
     const Server server;
     const std::string garbage(300, '\x7f');
     const std::string unproven =
-        std::string(protocol::kMagic) + std::string(protocol::kNonceBytes + 32, 'x');
+        std::string(protocol::kMagic) + std::string(kHelloBytes - kMagicBytes, 'x');
     const std::string huge_length = std::string(protocol::kMagic) + std::string(300, '\xff');
     const std::string older = "dstrain\x63" + std::string(48, 'x');
     for (const std::string& words : {garbage, std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
@@ -87,15 +88,15 @@ TEST_CASE("a wrong token is refused in a sentence, not at a deadline", "[store]"
   CHECK(server.join() < 1.0);
 }
 
-/// What a rank does once it is connected; true if the store knows it then.
-bool proves_itself(const Fd& socket) {
+/// What a rank does once it is connected: it seals its requests with what this gives.
+FrameSeal prove(const Fd& socket) {
   const auto deadline = Clock::now() + 5s;
-  const std::string greeting = receive_exactly(socket, protocol::kGreetingBytes, deadline);
-  const std::string nonce(protocol::kNonceBytes, 'n');
-  say(socket,
-      std::string(protocol::kMagic) + nonce +
-          protocol::proof_of(kToken, "client", greeting.substr(protocol::kMagic.size()), nonce));
-  return receive_exactly(socket, protocol::kVerdictBytes, deadline)[0] == '\x01';
+  DialingHandshake handshake(protocol::kMagic, kToken, protocol::kSubject, 0);
+  (void)handshake.take(receive_exactly(socket, kGreetingBytes, deadline));
+  say(socket, handshake.hello());
+  CHECK(handshake.take(receive_exactly(socket, kVerdictBytes, deadline)) ==
+        DialingHandshake::State::kDone);
+  return {Sealing::kEncrypted, handshake.keys().from_dialer, FrameSeal::End::kSeals};
 }
 
 TEST_CASE("the ranks of a large job, all strangers at first, get in at the first try", "[store]") {
@@ -107,7 +108,7 @@ TEST_CASE("the ranks of a large job, all strangers at first, get in at the first
       ranks.push_back(server.connect());
     }
     for (const Fd& rank : ranks) {
-      CHECK(proves_itself(rank));
+      (void)prove(rank);
     }
   }
   CHECK(log.lines_with("stranger") == 0);
@@ -149,20 +150,20 @@ TEST_CASE("a member that does not wait for its answers is closed", "[store]") {
   const CapturedLog log;
   const Server server;
   const Fd member = server.connect();
-  REQUIRE(proves_itself(member));
-  std::string get(4, '\0');  // one that must wait for its key
+  FrameSeal seal = prove(member);
+  std::string get;  // one that must wait for its key
   protocol::append(get, protocol::Request::kGet);
   protocol::append(get, std::uint16_t{1});
   get += "k";
   protocol::append(get, std::int64_t{60'000});
-  get[0] = static_cast<char>(get.size() - 4);
   SECTION("two requests at once") {
-    say(member, get + get);
+    const std::string first = protocol::sealed_frame(seal, get);
+    say(member, first + protocol::sealed_frame(seal, get));
   }
   SECTION("one while another waits") {
-    say(member, get);
+    say(member, protocol::sealed_frame(seal, get));
     std::this_thread::sleep_for(50ms);
-    say(member, get);
+    say(member, protocol::sealed_frame(seal, get));
   }
   CHECK(closes(member, 1s));
   CHECK(server.join() < 1.0);
@@ -172,9 +173,38 @@ TEST_CASE("a member that asks for a huge frame is closed, without the memory for
   const CapturedLog log;
   const Server server;
   const Fd member = server.connect();
-  CHECK(proves_itself(member));
+  (void)prove(member);
   say(member, std::string(4, '\xff'));
   CHECK(closes(member, 1s));
+  CHECK(server.join() < 1.0);
+}
+
+// Between a member and the store: every byte of a request in turn, its length left alone, and a
+// request once more.
+TEST_CASE("a request that was changed on the way, or comes twice, is not answered", "[store]") {
+  const CapturedLog log;
+  const Server server;
+  std::string set;
+  protocol::append(set, protocol::Request::kSet);
+  protocol::append(set, std::uint16_t{1});
+  set += "kvalue";
+  const std::size_t bytes = protocol::kLengthBytes + set.size() + protocol::kTagBytes;
+  for (std::size_t at = protocol::kLengthBytes; at <= bytes; ++at) {
+    const Fd member = server.connect();
+    FrameSeal seal = prove(member);
+    std::string frame = protocol::sealed_frame(seal, set);
+    if (at < bytes) {
+      frame[at] = static_cast<char>(frame[at] ^ 0x10);
+      say(member, frame);
+    } else {
+      say(member, frame);
+      (void)receive_exactly(member, protocol::kLengthBytes + 1 + protocol::kTagBytes,
+                            Clock::now() + 2s);
+      say(member, frame);
+    }
+    CHECK(closes(member, 1s));
+  }
+  CHECK(log.lines_with("bears no seal") == static_cast<int>(bytes - protocol::kLengthBytes + 1));
   CHECK(server.join() < 1.0);
 }
 
@@ -196,16 +226,16 @@ TEST_CASE("a client's proof shows no token and is worthless a second time", "[st
   }
   REQUIRE(victim.valid());
   const Fd first = server.connect();
-  say(victim, receive_exactly(first, protocol::kGreetingBytes, deadline));
-  const std::string proof = receive_exactly(victim, protocol::kProofBytes, deadline);
+  say(victim, receive_exactly(first, kGreetingBytes, deadline));
+  const std::string proof = receive_exactly(victim, kHelloBytes, deadline);
   CHECK(proof.find(kToken) == std::string::npos);
 
   const Fd second = server.connect();
-  (void)receive_exactly(second, protocol::kGreetingBytes, deadline);
+  (void)receive_exactly(second, kGreetingBytes, deadline);
   say(second, proof);
-  CHECK(receive_exactly(second, protocol::kVerdictBytes, deadline)[0] == '\x00');
+  CHECK(receive_exactly(second, kVerdictBytes, deadline) == AcceptingHandshake::refusal());
 
-  say(victim, '\x01' + std::string(32, 'x'));  // "accepted", but he cannot prove it
+  say(victim, std::string(kVerdictBytes, 'x'));  // "accepted", but he cannot prove it
   client.join();
   CHECK_THAT(refusal, Contains("does not know this job's token"));
 }
