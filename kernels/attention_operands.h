@@ -1,6 +1,8 @@
 // The checks of attention's operands that all devices share. Shapes: kernels/ops.h.
 #pragma once
 
+#include <cmath>
+
 #include "kernels/core/expect.h"
 #include "kernels/ops.h"
 
@@ -12,6 +14,11 @@ inline void check_attention_shape(const AttentionShape& shape) {
             shape.query_heads % shape.key_value_heads == 0,
         "attention: batch {}, sequence {}, {} query heads over {} key/value heads of {}",
         shape.batch, shape.sequence, shape.query_heads, shape.key_value_heads, shape.head_dim);
+}
+
+/// What q · k is multiplied with, rounded once.
+inline float attention_scale(std::int64_t head_dim) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
 inline std::int64_t qkv_width(const AttentionShape& shape) {

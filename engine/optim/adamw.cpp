@@ -19,7 +19,7 @@ class AdamW final : public ElementwiseOptimizer {
                     const OptimizerTensors& tensors) const override {
     AdamwStep step = adamw_step(config(), params, params.learning_rate);
     const bool decoupled = config().kind == OptimizerKind::kAdamW;
-    (decoupled ? step.weight_decay : step.gradient_decay) = static_cast<float>(weight_decay);
+    (decoupled ? step.weight_decay : step.gradient_decay) = weight_decay;
     context.ops.adamw(step, tensors, context.compute);
   }
 };
@@ -35,12 +35,12 @@ AdamwStep adamw_step(const OptimizerConfig& config,
                      double learning_rate) {
   const double beta1 = params.beta1.value_or(config.beta1);
   const double beta2 = params.beta2.value_or(config.beta2);
-  return {.learning_rate = static_cast<float>(learning_rate),
-          .beta1 = static_cast<float>(beta1),
-          .beta2 = static_cast<float>(beta2),
-          .epsilon = static_cast<float>(config.epsilon),
-          .bias_correction1 = static_cast<float>(bias_correction(config, beta1, params.update)),
-          .bias_correction2 = static_cast<float>(bias_correction(config, beta2, params.update)),
+  return {.learning_rate = learning_rate,
+          .beta1 = beta1,
+          .beta2 = beta2,
+          .epsilon = config.epsilon,
+          .bias_correction1 = bias_correction(config, beta1, params.update),
+          .bias_correction2 = bias_correction(config, beta2, params.update),
           .gradient_scale = params.gradient_scale};
 }
 

@@ -55,7 +55,7 @@ class Lamb final : public Optimizer {
     for (const UnitSegment& tensor : tensors_.of(unit.unit)) {
       const Range part = intersection(unit.range, tensor.range);
       if (part.size() > 0) {
-        step.weight_decay = tensor.decays ? static_cast<float>(parts_.config.weight_decay) : 0.0F;
+        step.weight_decay = tensor.decays ? parts_.config.weight_decay : 0.0;
         use(step, tensors_of(unit, part, params),
             first_tensor_.at(static_cast<std::size_t>(unit.unit)) + tensor.first_param);
       }
@@ -66,15 +66,15 @@ class Lamb final : public Optimizer {
     const OptimizerConfig& config = parts_.config;
     const double beta1 = params.beta1.value_or(config.beta1);
     const double beta2 = params.beta2.value_or(config.beta2);
-    return {.learning_rate = static_cast<float>(params.learning_rate),
-            .beta1 = static_cast<float>(beta1),
-            .beta2 = static_cast<float>(beta2),
-            .epsilon = static_cast<float>(config.epsilon),
+    return {.learning_rate = params.learning_rate,
+            .beta1 = beta1,
+            .beta2 = beta2,
+            .epsilon = config.epsilon,
             .eps_inside_sqrt = config.eps_inside_sqrt,
-            .bias_correction1 = static_cast<float>(bias_correction(config, beta1, params.update)),
-            .bias_correction2 = static_cast<float>(bias_correction(config, beta2, params.update)),
-            .max_coeff = static_cast<float>(config.max_coeff),
-            .min_coeff = static_cast<float>(config.min_coeff),
+            .bias_correction1 = bias_correction(config, beta1, params.update),
+            .bias_correction2 = bias_correction(config, beta2, params.update),
+            .max_coeff = config.max_coeff,
+            .min_coeff = config.min_coeff,
             .gradient_scale = params.gradient_scale};
   }
 

@@ -14,10 +14,10 @@ class Lion final : public ElementwiseOptimizer {
                     const UpdateParams& params,
                     double weight_decay,
                     const OptimizerTensors& tensors) const override {
-    context.ops.lion({.learning_rate = static_cast<float>(params.learning_rate),
-                      .beta1 = static_cast<float>(params.beta1.value_or(config().beta1)),
-                      .beta2 = static_cast<float>(params.beta2.value_or(config().beta2)),
-                      .weight_decay = static_cast<float>(weight_decay),
+    context.ops.lion({.learning_rate = params.learning_rate,
+                      .beta1 = params.beta1.value_or(config().beta1),
+                      .beta2 = params.beta2.value_or(config().beta2),
+                      .weight_decay = weight_decay,
                       .gradient_scale = params.gradient_scale},
                      tensors, context.compute);
   }

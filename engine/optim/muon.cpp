@@ -60,7 +60,7 @@ class Muon final : public Optimizer {
                        const UnitState& unit,
                        const UpdateParams& params) const {
     const OptimizerConfig& config = parts_.config;
-    const MuonStep momentum{.momentum = static_cast<float>(config.momentum),
+    const MuonStep momentum{.momentum = config.momentum,
                             .nesterov = config.nesterov,
                             .gradient_scale = params.gradient_scale};
     AdamwStep adamw = adamw_step(config, params, rate(config.adam_lr, params));
@@ -81,7 +81,7 @@ class Muon final : public Optimizer {
       }
       tensors.second_moment = unit.second_moment.flat(second_offset, second_offset + part.size());
       second_offset += part.size();
-      adamw.weight_decay = segment.decays ? static_cast<float>(config.weight_decay) : 0.0F;
+      adamw.weight_decay = segment.decays ? config.weight_decay : 0.0;
       context.ops.adamw(adamw, tensors, context.compute);
     }
   }
@@ -117,17 +117,16 @@ class Muon final : public Optimizer {
       // Without momentum SGD's step is p - rate · (scale · direction + decay · p).
       OptimizerTensors tensors = tensors_of(without_moments, part, params);
       tensors.gradient = part_of(direction, matrix.range, part);
-      context.ops.sgd(
-          {.learning_rate = static_cast<float>(rate(parts_.config.muon_lr, params)),
-           .weight_decay = matrix.decays ? static_cast<float>(parts_.config.weight_decay) : 0.0F,
-           .gradient_scale = shape_scale(shape)},
-          tensors, context.compute);
+      context.ops.sgd({.learning_rate = rate(parts_.config.muon_lr, params),
+                       .weight_decay = matrix.decays ? parts_.config.weight_decay : 0.0,
+                       .gradient_scale = shape_scale(shape)},
+                      tensors, context.compute);
     }
   }
 
   /// Tall matrices move further: the root of rows / columns.
-  static float shape_scale(const Shape& shape) {
-    return std::sqrt(std::max(1.0F, static_cast<float>(shape[0]) / static_cast<float>(shape[1])));
+  static double shape_scale(const Shape& shape) {
+    return std::sqrt(std::max(1.0, static_cast<double>(shape[0]) / static_cast<double>(shape[1])));
   }
 
   /// A rate of its own follows the schedule in proportion.

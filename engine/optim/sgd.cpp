@@ -14,12 +14,12 @@ class Sgd final : public ElementwiseOptimizer {
                     const UpdateParams& params,
                     double weight_decay,
                     const OptimizerTensors& tensors) const override {
-    context.ops.sgd({.learning_rate = static_cast<float>(params.learning_rate),
-                     .momentum = static_cast<float>(config().momentum),
-                     .dampening = static_cast<float>(config().dampening),
+    context.ops.sgd({.learning_rate = params.learning_rate,
+                     .momentum = config().momentum,
+                     .dampening = config().dampening,
                      .nesterov = config().nesterov,
                      .first = params.update == 1,
-                     .weight_decay = static_cast<float>(weight_decay),
+                     .weight_decay = weight_decay,
                      .gradient_scale = params.gradient_scale},
                     tensors, context.compute);
   }

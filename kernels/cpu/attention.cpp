@@ -3,7 +3,6 @@
 // N = B · T tokens, H query heads, K key/value heads, D head dim; a row of qkv: q (H·D) ‖ k (K·D) ‖
 // v
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/attention_operands.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -29,7 +28,7 @@ AttentionTask<T> task_at(const AttentionShape& shape,
   task.group = group;
   task.row_stride = width;
   task.out_stride = shape.query_heads * depth;
-  task.scale = 1.0F / std::sqrt(static_cast<float>(depth));
+  task.scale = attention_scale(depth);
   task.q = row + kv * group * depth;
   task.k = row + (shape.query_heads + kv) * depth;
   task.v = row + (shape.query_heads + shape.key_value_heads + kv) * depth;

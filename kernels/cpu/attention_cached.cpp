@@ -3,7 +3,6 @@
 // T new positions, H query heads, K key/value heads, D head dim, P rows of the cache; a row of qkv:
 // q (H·D) ‖ k (K·D) ‖ v, of the cache: k ‖ v
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/attention_operands.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -48,7 +47,7 @@ void CpuOps::attention_cached(const AttentionShape& shape,
               .head_dim = depth,
               .group = group,
               .row_stride = cached_width,
-              .scale = 1.0F / std::sqrt(static_cast<float>(depth)),
+              .scale = attention_scale(depth),
               .q = pointer<T>(qkv) + t * qkv_width + kv * group * depth,
               .k = stored + kv * depth,
               .v = stored + (kv_heads + kv) * depth,

@@ -34,7 +34,7 @@ void CpuOps::adamw(const AdamwStep& step, const OptimizerTensors& tensors, Strea
 }
 
 void CpuOps::sgd(const SgdStep& step, const OptimizerTensors& tensors, Stream& stream) {
-  expect_moments(tensors, step.momentum == 0.0F ? Moment::kNone : Moment::kFirst, "sgd");
+  expect_moments(tensors, step.momentum == 0.0 ? Moment::kNone : Moment::kFirst, "sgd");
   run_loop(threads_, loops_.optimizers.sgd, sgd_factors(step), tensors, stream);
 }
 
@@ -45,7 +45,7 @@ void CpuOps::adagrad(const AdagradStep& step, const OptimizerTensors& tensors, S
 
 void CpuOps::lion(const LionStep& step, const OptimizerTensors& tensors, Stream& stream) {
   expect_moments(tensors, Moment::kFirst, "lion");
-  run_loop(threads_, loops_.optimizers.lion, step, tensors, stream);
+  run_loop(threads_, loops_.optimizers.lion, lion_factors(step), tensors, stream);
 }
 
 void CpuOps::lamb_moments(const LambStep& step,
@@ -95,9 +95,9 @@ void CpuOps::muon_momentum(
   expect(buffer, "muon: buffer", DType::kF32, n);
   const ConstFloats from = floats(gradient, "muon: gradient", n);
   const Floats to = floats(update, "muon: update", n);
-  stream.run([=, this] {
+  stream.run([=, this, factors = muon_factors(step)] {
     parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
-      loops_.optimizers.muon_momentum(step, from, pointer<float>(buffer), to, begin, end);
+      loops_.optimizers.muon_momentum(factors, from, pointer<float>(buffer), to, begin, end);
     });
   });
 }

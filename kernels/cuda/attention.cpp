@@ -4,7 +4,6 @@
 // v; of a cache: k ‖ v
 #include "kernels/cuda/device/attention.h"
 
-#include <cmath>
 #include <type_traits>
 
 #include "kernels/attention_operands.h"
@@ -37,7 +36,7 @@ cuda::AttentionInputs<T> inputs_of(const AttentionShape& shape, const T* qkv) {
           .query_heads = static_cast<int>(shape.query_heads),
           .group = static_cast<int>(shape.query_heads / shape.key_value_heads),
           .head_dim = static_cast<int>(depth),
-          .scale = 1.0F / std::sqrt(static_cast<float>(depth)),
+          .scale = attention_scale(depth),
           .q = qkv,
           .k = qkv + shape.query_heads * depth,
           .v = qkv + (shape.query_heads + shape.key_value_heads) * depth,

@@ -1,6 +1,5 @@
 #include "kernels/cuda/cudnn_attention.h"
 
-#include <cmath>
 #include <limits>
 #include <map>
 
@@ -81,7 +80,7 @@ void CudnnAttention::run(const AttentionPass& pass,
   const AttentionShape& shape = pass.shape;
   const std::int64_t keys = shape.query_heads * shape.head_dim;
   const std::int64_t values = keys + shape.key_value_heads * shape.head_dim;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
+  const float scale = attention_scale(shape.head_dim);
   const float hidden = -std::numeric_limits<float>::infinity();
   std::vector<CudnnPlan::Binding> bindings{{sdpa::kQ, pointers.qkv},
                                            {sdpa::kK, at_column(pointers.qkv, keys)},

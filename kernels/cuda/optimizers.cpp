@@ -13,7 +13,7 @@ void CudaOps::adamw(const AdamwStep& step, const OptimizerTensors& tensors, Stre
 }
 
 void CudaOps::sgd(const SgdStep& step, const OptimizerTensors& tensors, Stream& stream) {
-  expect_moments(tensors, step.momentum == 0.0F ? Moment::kNone : Moment::kFirst, "sgd");
+  expect_moments(tensors, step.momentum == 0.0 ? Moment::kNone : Moment::kFirst, "sgd");
   cuda::sgd(on(stream), step, range_of(tensors), tensors.master.numel());
 }
 

@@ -4,31 +4,30 @@
 #pragma once
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/running_mean.h"
 #include "kernels/math/vector_math.h"
 
 namespace dstrain {
 
 struct LambStep {
-  float learning_rate = 0.0F;
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
-  float epsilon = 1e-8F;
+  double learning_rate = 0.0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
   bool eps_inside_sqrt = false;
-  float weight_decay = 0.0F;
-  float bias_correction1 = 1.0F;  ///< 1 - beta1ᵗ, t counted from 1; 1 where correction is off
-  float bias_correction2 = 1.0F;  ///< 1 - beta2ᵗ
-  float max_coeff = 10.0F;        ///< of the trust ratio
-  float min_coeff = 0.01F;
-  float gradient_scale = 1.0F;
+  double weight_decay = 0.0;
+  double bias_correction1 = 1.0;  ///< 1 - beta1ᵗ, t counted from 1; 1 where correction is off
+  double bias_correction2 = 1.0;  ///< 1 - beta2ᵗ
+  double max_coeff = 10.0;        ///< of the trust ratio
+  double min_coeff = 0.01;
+  double gradient_scale = 1.0;
 };
 
-/// The step with its cases and roots taken out of the loop over elements.
+/// The step with its cases and roots taken out of the loop over elements, each rounded once.
 struct LambFactors {
   float gradient_scale;
-  float beta1;
-  float beta2;
-  float one_minus_beta1;
-  float one_minus_beta2;
+  MeanWeights first;
+  MeanWeights second;
   float epsilon_inside;
   float epsilon_outside;
   float weight_decay;
@@ -36,23 +35,23 @@ struct LambFactors {
 };
 
 DSTRAIN_HD LambFactors lamb_factors(const LambStep& step) {
-  return {step.gradient_scale,
-          step.beta1,
-          step.beta2,
-          1.0F - step.beta1,
-          1.0F - step.beta2,
-          step.eps_inside_sqrt ? step.epsilon : 0.0F,
-          step.eps_inside_sqrt ? 0.0F : step.epsilon,
-          step.weight_decay,
-          step.learning_rate * __builtin_sqrtf(step.bias_correction2) / step.bias_correction1};
+  const auto epsilon = static_cast<float>(step.epsilon);
+  return {static_cast<float>(step.gradient_scale),
+          mean_weights(step.beta1),
+          mean_weights(step.beta2),
+          step.eps_inside_sqrt ? epsilon : 0.0F,
+          step.eps_inside_sqrt ? 0.0F : epsilon,
+          static_cast<float>(step.weight_decay),
+          static_cast<float>(step.learning_rate * __builtin_sqrt(step.bias_correction2) /
+                             step.bias_correction1)};
 }
 
 /// m and v in place. F: float, or a vector of floats.
 template <typename F>
 DSTRAIN_HD void lamb_moments_element(const LambFactors& step, F gradient, F& m, F& v) {
   const F g = gradient * step.gradient_scale;
-  m = step.beta1 * m + step.one_minus_beta1 * g;
-  v = step.beta2 * v + step.one_minus_beta2 * g * g;
+  m = running_mean(step.first, m, g);
+  v = running_mean_of_squares(step.second, v, g);
 }
 
 /// What the parameter moves along, before the trust ratio.
@@ -69,10 +68,9 @@ DSTRAIN_HD float lamb_trust_ratio(const LambStep& step,
   if (parameter_squares == 0.0 || direction_squares == 0.0) {
     return 1.0F;
   }
-  const auto ratio =
-      static_cast<float>(__builtin_sqrt(parameter_squares) / __builtin_sqrt(direction_squares));
-  return ratio > step.max_coeff ? step.max_coeff
-                                : (ratio < step.min_coeff ? step.min_coeff : ratio);
+  const double ratio = __builtin_sqrt(parameter_squares) / __builtin_sqrt(direction_squares);
+  return static_cast<float>(
+      ratio > step.max_coeff ? step.max_coeff : (ratio < step.min_coeff ? step.min_coeff : ratio));
 }
 
 }  // namespace dstrain

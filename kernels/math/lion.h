@@ -3,27 +3,43 @@
 #pragma once
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/running_mean.h"
 
 namespace dstrain {
 
 struct LionStep {
-  float learning_rate = 0.0F;
-  float beta1 = 0.9F;
-  float beta2 = 0.99F;
-  float weight_decay = 0.0F;
-  float gradient_scale = 1.0F;
+  double learning_rate = 0.0;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0.0;
+  double gradient_scale = 1.0;
 };
+
+/// The step with its products taken out of the loop over elements, each rounded once.
+struct LionFactors {
+  float gradient_scale;
+  MeanWeights direction;
+  MeanWeights momentum;
+  float learning_rate;
+  float decay;  ///< learning_rate · weight_decay
+};
+
+DSTRAIN_HD LionFactors lion_factors(const LionStep& step) {
+  return {static_cast<float>(step.gradient_scale), mean_weights(step.beta1),
+          mean_weights(step.beta2), static_cast<float>(step.learning_rate),
+          static_cast<float>(step.learning_rate * step.weight_decay)};
+}
 
 /// m and the master parameter in place. F: float, or a vector of floats.
 template <typename F>
-DSTRAIN_HD void lion_element(const LionStep& step, F gradient, F& master, F& m) {
+DSTRAIN_HD void lion_element(const LionFactors& step, F gradient, F& master, F& m) {
   const F zero{};
   const F g = gradient * step.gradient_scale;
-  const F c = step.beta1 * m + (1.0F - step.beta1) * g;
+  const F c = running_mean(step.direction, m, g);
   const F up = zero + step.learning_rate;
   const F move = c > zero ? up : (c < zero ? -up : zero);
-  m = step.beta2 * m + (1.0F - step.beta2) * g;
-  master = master - (step.learning_rate * step.weight_decay * master + move);
+  m = running_mean(step.momentum, m, g);
+  master = master - (step.decay * master + move);
 }
 
 }  // namespace dstrain

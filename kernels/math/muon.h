@@ -3,21 +3,33 @@
 #pragma once
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/running_mean.h"
 
 namespace dstrain {
 
 struct MuonStep {
-  float momentum = 0.95F;
+  double momentum = 0.95;
   bool nesterov = true;
-  float gradient_scale = 1.0F;
+  double gradient_scale = 1.0;
 };
+
+/// The step, each factor rounded once.
+struct MuonFactors {
+  float gradient_scale;
+  MeanWeights momentum;
+  bool nesterov;
+};
+
+DSTRAIN_HD MuonFactors muon_factors(const MuonStep& step) {
+  return {static_cast<float>(step.gradient_scale), mean_weights(step.momentum), step.nesterov};
+}
 
 /// The buffer in place; gives the element of the update. F: float, or a vector of floats.
 template <typename F>
-DSTRAIN_HD F muon_element(const MuonStep& step, F gradient, F& buffer) {
-  const F fresh = (1.0F - step.momentum) * (gradient * step.gradient_scale);
-  buffer = step.momentum * buffer + fresh;
-  return step.nesterov ? fresh + step.momentum * buffer : buffer;
+DSTRAIN_HD F muon_element(const MuonFactors& step, F gradient, F& buffer) {
+  const F g = gradient * step.gradient_scale;
+  buffer = running_mean(step.momentum, buffer, g);
+  return step.nesterov ? running_mean(step.momentum, buffer, g) : buffer;
 }
 
 /// X ← a X + (b A + c A²) X with A = X·Xᵀ, five times: singular values of at most 1 go to within

@@ -4,48 +4,47 @@
 #pragma once
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/running_mean.h"
 
 namespace dstrain {
 
 struct SgdStep {
-  float learning_rate = 0.0F;
-  float momentum = 0.0F;  ///< 0: there is no buffer
-  float dampening = 0.0F;
+  double learning_rate = 0.0;
+  double momentum = 0.0;  ///< 0: there is no buffer
+  double dampening = 0.0;
   bool nesterov = false;
   bool first = false;  ///< the buffer holds nothing yet
-  float weight_decay = 0.0F;
-  float gradient_scale = 1.0F;
+  double weight_decay = 0.0;
+  double gradient_scale = 1.0;
 };
 
-/// The step without its cases.
+/// The step without its cases, each factor rounded once.
 struct SgdFactors {
   float gradient_scale;
   float weight_decay;
-  float keep;      ///< of the old buffer
-  float take;      ///< of the gradient into the buffer
-  float direct;    ///< of the gradient into the step
-  float buffered;  ///< of the new buffer into the step
+  MeanWeights buffer;  ///< of the old buffer and the gradient in the new one
+  float direct;        ///< of the gradient into the step
+  float buffered;      ///< of the new buffer into the step
   float learning_rate;
 };
 
 DSTRAIN_HD SgdFactors sgd_factors(const SgdStep& step) {
-  const bool has_buffer = step.momentum != 0.0F;
-  return {step.gradient_scale,
-          step.weight_decay,
-          step.first ? 0.0F : step.momentum,
-          step.first ? 1.0F : 1.0F - step.dampening,
+  const bool has_buffer = step.momentum != 0.0;
+  return {static_cast<float>(step.gradient_scale),
+          static_cast<float>(step.weight_decay),
+          step.first ? mean_weights(0.0) : mean_weights(step.momentum, 1.0 - step.dampening),
           !has_buffer || step.nesterov ? 1.0F : 0.0F,
           !has_buffer     ? 0.0F
-          : step.nesterov ? step.momentum
+          : step.nesterov ? static_cast<float>(step.momentum)
                           : 1.0F,
-          step.learning_rate};
+          static_cast<float>(step.learning_rate)};
 }
 
 /// The buffer and the master parameter in place. F: float, or a vector of floats.
 template <typename F>
 DSTRAIN_HD void sgd_element(const SgdFactors& step, F gradient, F& master, F& buffer) {
   const F g = gradient * step.gradient_scale + step.weight_decay * master;
-  buffer = step.keep * buffer + step.take * g;
+  buffer = running_mean(step.buffer, buffer, g);
   master = master - step.learning_rate * (step.direct * g + step.buffered * buffer);
 }
 

@@ -21,7 +21,7 @@ struct OptimizerLoops {
   Loop<AdamwFactors> adamw;
   Loop<SgdFactors> sgd;
   Loop<AdagradStep> adagrad;
-  Loop<LionStep> lion;
+  Loop<LionFactors> lion;
   /// Moments; the sums are those of the old parameters and the direction. All but the gradient f32.
   LambSquares (*lamb_moments)(const LambFactors& step,
                               const OptimizerRange& range,
@@ -32,7 +32,7 @@ struct OptimizerLoops {
                      const OptimizerRange& range,
                      std::int64_t begin,
                      std::int64_t end);
-  void (*muon_momentum)(const MuonStep& step,
+  void (*muon_momentum)(const MuonFactors& step,
                         ConstFloats gradient,
                         float* buffer,
                         Floats update,

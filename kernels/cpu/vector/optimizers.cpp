@@ -175,12 +175,12 @@ DSTRAIN_INLINE void update_elements(const OptimizerRange& range,
                   });
 }
 
-[[gnu::flatten]] void lion(const LionStep& lion,
+[[gnu::flatten]] void lion(const LionFactors& factors,
                            const OptimizerRange& range,
                            std::int64_t begin,
                            std::int64_t end) {
   update_elements(range, begin, end,
-                  [step = lion](Vec gradient, Vec& master, Vec& m, Vec& /*second*/) {
+                  [step = factors](Vec gradient, Vec& master, Vec& m, Vec& /*second*/) {
                     lion_element(step, gradient, master, m);
                   });
 }
@@ -235,13 +235,13 @@ DSTRAIN_INLINE void update_elements(const OptimizerRange& range,
   });
 }
 
-[[gnu::flatten]] void muon_momentum(const MuonStep& muon,
+[[gnu::flatten]] void muon_momentum(const MuonFactors& factors,
                                     ConstFloats gradient,
                                     float* buffer,
                                     Floats update,
                                     std::int64_t begin,
                                     std::int64_t end) {
-  const MuonStep step = muon;
+  const MuonFactors step = factors;
   for_each_vec(end - begin, [=](std::int64_t k, auto width) {
     const std::int64_t i = begin + k;
     Vec buffer_i = load(buffer + i, width);

@@ -146,7 +146,7 @@ struct Adagrad {
   }
 };
 struct Lion {
-  LionStep step;
+  LionFactors step;
   __device__ void operator()(float gradient, float& master, float& m, float& /*v*/) const {
     lion_element(step, gradient, master, m);
   }
@@ -252,7 +252,7 @@ struct LambStepBody {
 };
 
 struct Muon {
-  MuonStep step;
+  MuonFactors step;
   ConstFloats gradient;
   float* buffer;
   Floats update;
@@ -290,7 +290,7 @@ void adagrad(const Launch& to,
 }
 
 void lion(const Launch& to, const LionStep& step, const OptimizerRange& range, std::int64_t n) {
-  update("lion", to, Lion{step}, range, n);
+  update("lion", to, Lion{lion_factors(step)}, range, n);
 }
 
 std::int64_t lamb_partials(std::int64_t n) {
@@ -326,7 +326,7 @@ void muon_momentum(const Launch& to,
                    Floats update,
                    std::int64_t n) {
   launch_elementwise("muon_momentum", to, n, all_aligned(gradient.data, buffer, update.data),
-                     Muon{step, gradient, buffer, update});
+                     Muon{muon_factors(step), gradient, buffer, update});
 }
 
 }  // namespace dstrain::cuda
