@@ -122,14 +122,17 @@ std::int64_t tokens_to_draw(const Flags& flags, std::int64_t prompt, const Model
   return flags.max_tokens.value_or(std::min(kDefaultTokens, room));
 }
 
-/// Attention is over all positions: a window that its model's own config.json asks for must not be
-/// shorter.
-void check_attention_window(const std::filesystem::path& checkpoint, std::int64_t positions) {
+/// Checkpoints of older versions leave out the attention window, and the model's own config.json,
+/// where it lies beside the weights, has it.
+ModelSpec with_window(ModelSpec model, const std::filesystem::path& checkpoint) {
   const std::filesystem::path config = checkpoint / "config.json";
   std::error_code error;
-  if (std::filesystem::exists(config, error)) {
-    (void)load_model_spec(config.string(), positions);
+  if (model.attention_window == 0 && std::filesystem::exists(config, error)) {
+    const ModelSpec beside = load_model_spec(config.string());
+    model.attention_window = beside.attention_window;
+    model.first_window_layer = beside.first_window_layer;
   }
+  return model;
 }
 
 void check_memory(const InferencePlan& plan, Device& device) {
@@ -169,7 +172,7 @@ void print_json(const Flags& flags,
 int generate(const Flags& flags) {
   set_up_logging("[generate] ");
   const WeightsSource weights = open_weights(flags.checkpoint);
-  const ModelSpec& model = weights.model;
+  const ModelSpec model = with_window(weights.model, weights.path);
   const RunFacts run = read_run_facts(weights.training.config, weights.training.tokenizer);
   const FoundTokenizer found = find_tokenizer(flags.tokenizer, weights.path, run);
   const std::string prompt = prompt_text(flags);
@@ -179,7 +182,6 @@ int generate(const Flags& flags) {
                             .ends = found.ends};
   const auto length = static_cast<std::int64_t>(request.prompt.size());
   request.max_tokens = tokens_to_draw(flags, length, model);
-  check_attention_window(weights.path, length + request.max_tokens);
 
   const InferencePlan plan = plan_inference({.model = model,
                                              .compute = compute_dtype(flags, run, *weights.tensors),

@@ -60,19 +60,26 @@ inline void expect_attention_backward(const AttentionShape& shape,
   expect(delta_BHT, "attention: delta", DType::kF32, logsumexp_BHT.numel());
 }
 
+/// Of so many positions up to a query's own, those that it sees through a window; 0: no window.
+inline std::int64_t keys_in_window(std::int64_t positions, std::int64_t window) {
+  return window > 0 && window < positions ? window : positions;
+}
+
 inline void expect_attention_cached(const AttentionShape& shape,
                                     std::int64_t first_position,
+                                    std::int64_t window,
                                     const ConstTensor& qkv,
                                     const ConstTensor& cache,
                                     const ConstTensor& out) {
   const std::int64_t added = shape.sequence;
   const std::int64_t kv_heads = shape.key_value_heads;
   const std::int64_t depth = shape.head_dim;
-  check(shape.batch == 1 && added >= 1 && kv_heads >= 1 && depth >= 1 && first_position >= 0 &&
-            shape.query_heads >= 1 && shape.query_heads % kv_heads == 0,
-        "cached attention: batch {}, {} positions from {} on, {} query heads over {} key/value "
-        "heads of {}",
-        shape.batch, added, first_position, shape.query_heads, kv_heads, depth);
+  check(
+      shape.batch == 1 && added >= 1 && kv_heads >= 1 && depth >= 1 && first_position >= 0 &&
+          window >= 0 && shape.query_heads >= 1 && shape.query_heads % kv_heads == 0,
+      "cached attention: batch {}, {} positions from {} on in a window of {}, {} query heads over "
+      "{} key/value heads of {}",
+      shape.batch, added, first_position, window, shape.query_heads, kv_heads, depth);
   const std::int64_t query_width = shape.query_heads * depth;
   const std::int64_t cached_width = 2 * kv_heads * depth;
   const auto [rows, row_width] = as_matrix(cache);

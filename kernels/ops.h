@@ -215,10 +215,12 @@ class Ops {
                                  Stream& stream) = 0;
   /// Generation: the positions [first_position, first_position + T) of one sequence (B = 1), those
   /// before them having gone through earlier calls. Keys and values of qkv go into their rows of
-  /// the cache; then every query attends to the rows up to its own.
+  /// the cache; then every query attends to the rows up to its own, to the last `window` of them
+  /// if that is not 0.
   /// cache: [P, 2K·D], a position a row k‖v, each head-major, of qkv's dtype. out: [T, H·D].
   virtual void attention_cached(const AttentionShape& shape,
                                 std::int64_t first_position,
+                                std::int64_t window,
                                 ConstTensor qkv,
                                 Tensor cache,
                                 Tensor out,

@@ -45,6 +45,7 @@ ConstTensor InferenceNorm::forward(const ExecContext& context,
 }
 
 InferenceBlock InferenceBlock::declare(const InferenceShape& shape,
+                                       std::int64_t layer,
                                        const std::string& name,
                                        Blueprint& blueprint) {
   const ModelSpec& model = shape.model;
@@ -54,6 +55,7 @@ InferenceBlock InferenceBlock::declare(const InferenceShape& shape,
     return Linear::declare({}, parts, {.inputs = inputs, .bias = bias}, blueprint);
   };
   InferenceBlock block;
+  block.window_ = model.window_of_layer(layer);
   block.model_ = model;
   block.attention_norm_ = InferenceNorm::declare(shape, name + ".attention_norm", blueprint);
   block.qkv_ = linear({{name + ".attention.query", query_width},
@@ -134,7 +136,7 @@ void InferenceBlock::attend(const ExecContext& context,
                      context.buffer(sine_).rows(positions.begin, positions.end), Pass::kForward,
                      context.compute);
   }
-  context.ops.attention_cached(shape, positions.begin, qkv, context.buffer(cache_), heads,
+  context.ops.attention_cached(shape, positions.begin, window_, qkv, context.buffer(cache_), heads,
                                context.compute);
   attention_output_.forward(context, heads, y_NC);
 }

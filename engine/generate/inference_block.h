@@ -41,7 +41,9 @@ class InferenceNorm {
 
 class InferenceBlock {
  public:
+  /// `layer`: which block of the model it is.
   static InferenceBlock declare(const InferenceShape& shape,
+                                std::int64_t layer,
                                 const std::string& name,
                                 Blueprint& blueprint);
 
@@ -59,6 +61,7 @@ class InferenceBlock {
   void feed_forward(const ExecContext& context, ConstTensor x_NC, Tensor y_NC) const;
 
   ModelSpec model_;
+  std::int64_t window_ = 0;  // positions that one attends to; 0: all
   InferenceNorm attention_norm_;
   Linear qkv_;
   Linear attention_output_;

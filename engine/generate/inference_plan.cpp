@@ -28,7 +28,7 @@ InferencePlan plan_inference(const InferenceShape& shape) {
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
     const std::string name = fmt::format("blocks.{}", layer);
     blueprint.begin_unit(name);
-    blocks.push_back(InferenceBlock::declare(shape, name, blueprint));
+    blocks.push_back(InferenceBlock::declare(shape, layer, name, blueprint));
   }
   blueprint.begin_unit("head");
   const InferenceNorm final_norm = InferenceNorm::declare(shape, "final_norm", blueprint);

@@ -31,6 +31,7 @@ struct ConfigDraft {
   bool uses_sliding_window = false;
   std::optional<std::int64_t> sliding_window;      ///< positions; empty: unlimited
   std::optional<std::int64_t> first_window_layer;  ///< Qwen2's max_window_layers
+  std::vector<bool> layer_has_window;              ///< from "layer_types"; empty: not written
   std::optional<RopeScaling> rope_scaling;         ///< from "rope_scaling"
   std::optional<RopeScaling> rope_parameters;      ///< from "rope_parameters", the newer spelling
   std::optional<double> rope_parameters_theta;
@@ -109,8 +110,9 @@ struct Key {
   bool enabled_block = false;  ///< accepted unless it says "enabled": true, at any depth
   bool warns = false;          ///< kNoEffect: the file asks for more than nothing
   bool offloads = false;       ///< kRefused: a warning where offloading is ignored
-  std::string note{};          ///< why it is refused or has no effect
-  std::string missing{};       ///< what to write if it is absent; empty: it may be
+  std::string note{};     ///< why it is refused or has no effect; of an honoured key what its name
+                          ///< does not say
+  std::string missing{};  ///< what to write if it is absent; empty: it may be
   std::string default_origin = "default";
   std::vector<std::string> aliases{};
   std::map<std::string, std::string> unset_by{};  ///< alias → JSON text with which it says nothing

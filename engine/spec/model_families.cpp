@@ -100,19 +100,38 @@ void finish_rope(ConfigDraft& draft, const WrittenKeys& written) {
   draft.derived["model.rope_theta"] = "rope_parameters";
 }
 
+/// The window that the model has, from the keys of its family.
+void settle_window(ConfigDraft& draft, const WrittenKeys& written) {
+  ModelSpec& m = draft.config.model;
+  const std::int64_t first = std::max<std::int64_t>(0, draft.first_window_layer.value_or(0));
+  if (draft.uses_sliding_window && draft.sliding_window && first < m.num_layers) {
+    m.attention_window = *draft.sliding_window;
+    m.first_window_layer = first;
+  }
+  for (std::size_t layer = 0; layer < draft.layer_has_window.size(); ++layer) {
+    const bool expected = m.window_of_layer(static_cast<std::int64_t>(layer)) > 0;
+    if (draft.layer_has_window[layer] != expected) {
+      throw_config_error(
+          written.where("model.layer_types"), "model.layer_types",
+          fmt::format("layer {} is \"{}\", but by the model's other keys it has {}: windows are "
+                      "read from sliding_window, use_sliding_window and max_window_layers",
+                      layer, expected ? "full_attention" : "sliding_attention",
+                      expected ? "a window" : "none"));
+    }
+  }
+}
+
 /// A window as long as the training sequences changes nothing; a shorter one would.
 void refuse_biting_window(const ConfigDraft& draft, const WrittenKeys& written) {
   const ModelSpec& m = draft.config.model;
-  const bool on = draft.uses_sliding_window && draft.sliding_window &&
-                  draft.first_window_layer.value_or(0) < m.num_layers;
   const std::int64_t sequence = draft.config.data.sequence_length;
-  if (!on || *draft.sliding_window >= sequence) return;
+  if (m.attention_window == 0 || m.attention_window >= sequence) return;
   throw_config_error(
       written.where("model.sliding_window"), "model.sliding_window",
       fmt::format(
-          "a window of {} positions would cut sequences of {}, and sliding-window attention "
-          "is not in this version yet: {} or keep to shorter sequences",
-          *draft.sliding_window, sequence,
+          "a window of {} positions would cut sequences of {}, and training with a window shorter "
+          "than the sequences is not in this version yet: {} or keep to shorter sequences",
+          m.attention_window, sequence,
           m.model_type == "qwen2" ? "set use_sliding_window to false"
                                   : "set sliding_window to null"));
 }
@@ -236,8 +255,12 @@ void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems
           {"data.sequence_length", "model.max_position_embeddings", "model.n_positions"}) &&
       problems.attempt([&] { check_sequence_length(draft, written); });
   if (has_lengths && !problems.spoil_any({"model.sliding_window", "model.use_sliding_window",
-                                          "model.max_window_layers", "model.num_hidden_layers"})) {
-    problems.attempt([&] { refuse_biting_window(draft, written); });
+                                          "model.max_window_layers", "model.num_hidden_layers",
+                                          "model.layer_types"})) {
+    problems.attempt([&] {
+      settle_window(draft, written);
+      refuse_biting_window(draft, written);
+    });
   }
 }
 

@@ -10,12 +10,11 @@ namespace dstrain {
 namespace {
 
 // By itself a model has sequences of one position, which no attention window can be too short for.
-ModelSpec spec_of(JsonNode model, const std::string& file, std::int64_t sequence = 1) {
+ModelSpec spec_of(JsonNode model, const std::string& file) {
   ConfigTree tree{.file = file, .root = json_node(JsonNode::Kind::kObject), .is_model = true};
   tree.root.where = file;
   tree.root.members.push_back({.key = "model", .where = file, .value = std::move(model)});
-  put_value(tree.root, "data.sequence_length",
-            parse_json_value(std::to_string(sequence), file).value());
+  put_value(tree.root, "data.sequence_length", parse_json_value("1", file).value());
   ConfigProblems problems;
   const LoadedConfig loaded =
       load_config_tree(std::move(tree), {.accept_model_config = true}, problems);
@@ -25,7 +24,7 @@ ModelSpec spec_of(JsonNode model, const std::string& file, std::int64_t sequence
 
 }  // namespace
 
-ModelSpec load_model_spec(const std::string& path, std::int64_t sequence) {
+ModelSpec load_model_spec(const std::string& path) {
   ConfigProblems problems;
   const ConfigTree tree = read_config_tree(path, {.accept_model_config = true}, problems);
   problems.throw_if_any(tree.file);
@@ -34,7 +33,7 @@ ModelSpec load_model_spec(const std::string& path, std::int64_t sequence) {
     throw_config_error(tree.file, "",
                        "describes a run; expected a Hugging Face model's folder or config.json");
   }
-  return spec_of(*model, tree.file, sequence);
+  return spec_of(*model, tree.file);
 }
 
 ModelSpec parse_model_spec(std::string_view run_config, const std::string& where) {

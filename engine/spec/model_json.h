@@ -10,9 +10,8 @@
 
 namespace dstrain {
 
-/// `path`: a Hugging Face model's folder or its config.json. Throws ConfigError, also if an
-/// attention window of the model is shorter than a sequence of so many positions.
-ModelSpec load_model_spec(const std::string& path, std::int64_t sequence = 1);
+/// `path`: a Hugging Face model's folder or its config.json. Throws ConfigError.
+ModelSpec load_model_spec(const std::string& path);
 
 /// The "model" of a run's config. `where` stands in errors. Throws ConfigError.
 ModelSpec parse_model_spec(std::string_view run_config, const std::string& where);

@@ -88,10 +88,9 @@ Key dropout(const char* path) {
 }
 
 Key sliding_window() {
-  Key key = silent("model.sliding_window");
+  Key key{.path = "model.sliding_window", .kind = KeyKind::kAny, .auto_rule = AutoRule::kDefault};
   key.shape = R"({"type": "integer", "minimum": 1, "maximum": 9223372036854775807})";
-  key.null_is_absent = false;  // null says: unlimited; absent: the family's default
-  key.null_is_value = true;
+  key.null_is_value = true;  // unlimited; absent: the family's default
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     if (!node.is(JsonNode::Kind::kNull) && node.integer.value_or(0) < 1) {
       throw_config_error(node.where, "model.sliding_window",
@@ -99,35 +98,53 @@ Key sliding_window() {
     }
     draft.sliding_window = node.integer;
   };
-  key.get = [](const Config& c) { return is_mistral(c) ? "null" : ""; };
+  key.get = [](const Config& c) -> std::string {
+    return c.model.attention_window > 0 ? std::to_string(c.model.attention_window)
+           : is_mistral(c)              ? "null"
+                                        : "";
+  };
   return only_for(key, "mistral and qwen2", is_mistral_or_qwen2);
 }
 
 Key use_sliding_window() {
-  Key key = silent("model.use_sliding_window", KeyKind::kBool);
+  Key key{.path = "model.use_sliding_window",
+          .kind = KeyKind::kBool,
+          .auto_rule = AutoRule::kDefault,
+          .null_is_absent = true};
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     draft.uses_sliding_window = node.boolean;
   };
+  key.get = [](const Config& c) { return c.model.attention_window > 0 ? "true" : ""; };
   return only_for(key, "qwen2", is_qwen2);
 }
 
 Key max_window_layers() {
-  Key key = silent("model.max_window_layers", KeyKind::kInteger);
+  Key key{.path = "model.max_window_layers",
+          .kind = KeyKind::kInteger,
+          .auto_rule = AutoRule::kDefault,
+          .null_is_absent = true};
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     draft.first_window_layer = node.integer;
+  };
+  key.get = [](const Config& c) {
+    return c.model.attention_window > 0 ? std::to_string(c.model.first_window_layer)
+                                        : std::string();
   };
   return only_for(key, "qwen2", is_qwen2);
 }
 
 Key layer_types() {
   Key key = silent("model.layer_types");
-  key.shape = R"({"items": {"const": "full_attention"}})";
-  key.set = [](ConfigDraft& /*draft*/, const JsonNode& node) {
+  key.shape = R"({"items": {"enum": ["full_attention", "sliding_attention"]}})";
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
     for (const JsonNode& item : node.items) {
-      if (!item.is_text("full_attention")) {
-        throw_config_error(item.where, "model.layer_types",
-                           "only \"full_attention\" is in this version, found " + item.describe());
+      const bool slides = item.is_text("sliding_attention");
+      if (!slides && !item.is_text("full_attention")) {
+        throw_config_error(
+            item.where, "model.layer_types",
+            "there are \"full_attention\" and \"sliding_attention\", found " + item.describe());
       }
+      draft.layer_has_window.push_back(slides);
     }
   };
   return for_rope(key);

@@ -37,6 +37,10 @@ struct ModelSpec {
   PositionKind position = PositionKind::kRope;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
+  /// Positions that one attends to, its own included; 0: all up to its own. Training never has
+  /// sequences longer than that, so only generation comes to the end of it.
+  std::int64_t attention_window = 0;
+  std::int64_t first_window_layer = 0;  ///< blocks before it have no window (Qwen2)
   ActivationKind activation = ActivationKind::kSilu;
   bool gated_mlp = true;  ///< down(act(gate x) · up x) instead of down(act(up x))
   bool qkv_bias = false;
@@ -46,6 +50,10 @@ struct ModelSpec {
   float initializer_range = 0.02F;    ///< deviation of initial weights
   bool scaled_residual_init = false;  ///< GPT-2: residual projections × 1/sqrt(2L)
 
+  /// The window of one block; 0: none.
+  [[nodiscard]] std::int64_t window_of_layer(std::int64_t layer) const {
+    return layer >= first_window_layer ? attention_window : 0;
+  }
   /// Parameters; tied weights count once.
   [[nodiscard]] std::int64_t num_parameters() const;
   /// Model FLOPs of forward + backward for one token at sequence length T, recomputation not

@@ -15,6 +15,7 @@ namespace dstrain {
 // they are in the cache, and one new position makes as many tasks as there are heads.
 void CpuOps::attention_cached(const AttentionShape& shape,
                               std::int64_t first_position,
+                              std::int64_t window,
                               ConstTensor qkv,
                               Tensor cache,
                               Tensor out,
@@ -24,7 +25,7 @@ void CpuOps::attention_cached(const AttentionShape& shape,
   const std::int64_t depth = shape.head_dim;
   const std::int64_t query_width = shape.query_heads * depth;
   const std::int64_t cached_width = 2 * kv_heads * depth;
-  expect_attention_cached(shape, first_position, qkv, cache, out);
+  expect_attention_cached(shape, first_position, window, qkv, cache, out);
   stream.run([=, this] {
     with_loops(loops_, qkv.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       const std::int64_t qkv_width = query_width + cached_width;
@@ -42,15 +43,17 @@ void CpuOps::attention_cached(const AttentionShape& shape,
         const std::int64_t first = index / kv_heads * kQueries;
         const std::int64_t group = shape.query_heads / kv_heads;
         for (std::int64_t t = first; t < std::min(first + kQueries, added); ++t) {
+          const std::int64_t seen = keys_in_window(first_position + t + 1, window);
+          const std::int64_t oldest = first_position + t + 1 - seen;
           loops.attention_cached({
-              .positions = first_position + t + 1,
+              .positions = seen,
               .head_dim = depth,
               .group = group,
               .row_stride = cached_width,
               .scale = attention_scale(depth),
               .q = pointer<T>(qkv) + t * qkv_width + kv * group * depth,
-              .k = stored + kv * depth,
-              .v = stored + (kv_heads + kv) * depth,
+              .k = stored + oldest * cached_width + kv * depth,
+              .v = stored + oldest * cached_width + (kv_heads + kv) * depth,
               .out = pointer<T>(out) + t * query_width + kv * group * depth,
               .scores = scratch.as<float>() + worker * scores,
           });

@@ -33,6 +33,7 @@ cuda::AttentionInputs<T> inputs_of(const AttentionShape& shape, const T* qkv) {
           .queries = static_cast<int>(shape.sequence),
           .keys = static_cast<int>(shape.sequence),
           .first_position = 0,
+          .window = static_cast<int>(shape.sequence),
           .query_heads = static_cast<int>(shape.query_heads),
           .group = static_cast<int>(shape.query_heads / shape.key_value_heads),
           .head_dim = static_cast<int>(depth),
@@ -136,11 +137,12 @@ void CudaOps::attention_backward(const AttentionShape& shape,
 
 void CudaOps::attention_cached(const AttentionShape& shape,
                                std::int64_t first_position,
+                               std::int64_t window,
                                ConstTensor qkv,
                                Tensor cache,
                                Tensor out,
                                Stream& stream) {
-  expect_attention_cached(shape, first_position, qkv, cache, out);
+  expect_attention_cached(shape, first_position, window, qkv, cache, out);
   expect_launchable(shape);
   const Launch to = on(stream);
   const std::int64_t query_width = shape.query_heads * shape.head_dim;
@@ -152,6 +154,7 @@ void CudaOps::attention_cached(const AttentionShape& shape,
     cuda::AttentionInputs<T> inputs = inputs_of(shape, pointer<T>(qkv));
     inputs.keys = static_cast<int>(first_position + shape.sequence);
     inputs.first_position = static_cast<int>(first_position);
+    inputs.window = static_cast<int>(keys_in_window(first_position + shape.sequence, window));
     inputs.k = stored;
     inputs.v = stored + cached_width / 2;
     inputs.key_stride = cached_width;

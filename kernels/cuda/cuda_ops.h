@@ -96,6 +96,7 @@ class CudaOps final : public Ops {
                          Stream& stream) override;
   void attention_cached(const AttentionShape& shape,
                         std::int64_t first_position,
+                        std::int64_t window,
                         ConstTensor qkv,
                         Tensor cache,
                         Tensor out,

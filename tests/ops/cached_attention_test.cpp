@@ -21,7 +21,10 @@ struct Heads {
   [[nodiscard]] std::int64_t width() const { return (query + 2 * key_value) * depth; }
 };
 
-Values all_attention(const Heads& heads, std::int64_t positions, const Values& qkv) {
+Values all_attention(const Heads& heads,
+                     std::int64_t positions,
+                     std::int64_t window,
+                     const Values& qkv) {
   const auto at = [&](std::int64_t t, std::int64_t head, std::int64_t d) {
     return qkv[static_cast<std::size_t>(t * heads.width() + head * heads.depth + d)];
   };
@@ -30,7 +33,8 @@ Values all_attention(const Heads& heads, std::int64_t positions, const Values& q
     for (std::int64_t h = 0; h < heads.query; ++h) {
       const std::int64_t key = heads.query + h / (heads.query / heads.key_value);
       Values weights;
-      for (std::int64_t u = 0; u <= t; ++u) {
+      const std::int64_t oldest = window == 0 ? 0 : std::max<std::int64_t>(0, t + 1 - window);
+      for (std::int64_t u = oldest; u <= t; ++u) {
         double score = 0.0;
         for (std::int64_t d = 0; d < heads.depth; ++d) {
           score += at(t, h, d) * at(u, key, d);
@@ -40,8 +44,9 @@ Values all_attention(const Heads& heads, std::int64_t positions, const Values& q
       const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
       for (std::int64_t d = 0; d < heads.depth; ++d) {
         double sum = 0.0;
-        for (std::int64_t u = 0; u <= t; ++u) {
-          sum += weights[static_cast<std::size_t>(u)] / total * at(u, key + heads.key_value, d);
+        for (std::int64_t u = oldest; u <= t; ++u) {
+          sum += weights[static_cast<std::size_t>(u - oldest)] / total *
+                 at(u, key + heads.key_value, d);
         }
         out.push_back(sum);
       }
@@ -56,11 +61,16 @@ TEST_CASE("cached attention agrees with fp64 whatever parts a sequence comes in"
           "[ops][attention]") {
   for (const DType dtype : kComputeDtypes) {
     for (const Heads& heads : {Heads{4, 1, 8}, {6, 2, 80}, {2, 2, 128}, {3, 3, 64}, {4, 2, 5}}) {
-      CAPTURE(name_of(dtype), heads.query, heads.key_value, heads.depth);
+      // One that ends inside a part, one of a single position, and one that is never reached.
+      const std::int64_t window = heads.query == 4     ? 0
+                                  : heads.depth == 80  ? 19
+                                  : heads.depth == 128 ? 1
+                                                       : 70;
+      CAPTURE(name_of(dtype), heads.query, heads.key_value, heads.depth, window);
       constexpr std::int64_t kPositions = 70;
       constexpr std::int64_t kRows = 77;  // more than are used
       const Values qkv = rounded_to(dtype, random_values(kPositions * heads.width(), 1, 2.0));
-      const Values expected = all_attention(heads, kPositions, qkv);
+      const Values expected = all_attention(heads, kPositions, window, qkv);
       // Scores are of order 8, of which f32 keeps 1e-6; they go through exp.
       const double relative = relative_error_of(dtype);
       conforms(
@@ -79,7 +89,7 @@ TEST_CASE("cached attention agrees with fp64 whatever parts a sequence comes in"
                                             .query_heads = heads.query,
                                             .key_value_heads = heads.key_value,
                                             .head_dim = heads.depth},
-                                           begin, in.rows(begin, begin + part), cache,
+                                           begin, window, in.rows(begin, begin + part), cache,
                                            out.rows(begin, begin + part), lab.stream());
                 begin += part;
               }
@@ -105,11 +115,12 @@ TEST_CASE("the way a sequence comes in parts does not change a bit", "[ops][atte
         lab.put(random_values(40 * heads.width(), 1), DType::kF32, {40, heads.width()});
     const Shape cached{40, 2 * heads.key_value * heads.depth};
     const Tensor at_once = lab.unset(DType::kF32, {40, heads.query * heads.depth});
-    lab.ops().attention_cached(whole, 0, in, lab.unset(DType::kF32, cached), at_once, lab.stream());
+    lab.ops().attention_cached(whole, 0, 9, in, lab.unset(DType::kF32, cached), at_once,
+                               lab.stream());
     const Tensor one_by_one = lab.unset(DType::kF32, at_once.shape());
     const Tensor cache = lab.unset(DType::kF32, cached);
     for (std::int64_t t = 0; t < 40; ++t) {
-      lab.ops().attention_cached(one, t, in.rows(t, t + 1), cache, one_by_one.rows(t, t + 1),
+      lab.ops().attention_cached(one, t, 9, in.rows(t, t + 1), cache, one_by_one.rows(t, t + 1),
                                  lab.stream());
     }
     CHECK((lab.get(at_once) == lab.get(one_by_one)));
@@ -122,8 +133,8 @@ TEST_CASE("positions beyond the cache are refused", "[ops][attention]") {
   const Tensor in = lab.unset(DType::kF32, {2, 16});
   const Tensor out = lab.unset(DType::kF32, {2, 8});
   const Tensor cache = lab.unset(DType::kF32, {5, 8});
-  lab.ops().attention_cached(shape, 3, in, cache, out, lab.stream());
-  CHECK_THROWS_WITH(lab.ops().attention_cached(shape, 4, in, cache, out, lab.stream()),
+  lab.ops().attention_cached(shape, 3, 0, in, cache, out, lab.stream());
+  CHECK_THROWS_WITH(lab.ops().attention_cached(shape, 4, 0, in, cache, out, lab.stream()),
                     Catch::Contains("positions [4, 6) in a cache of shape [5, 8]"));
 }
 

@@ -4,14 +4,17 @@
 // B sequences, T positions, V vocabulary
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/weights_source.h"
 #include "engine/generate/text_generator.h"
 #include "engine/generate/whole_characters.h"
 #include "engine/train/engine.h"
@@ -163,6 +166,47 @@ TEST_CASE("the loss a token at a time is PyTorch's", "[parity][generate]") {
   // bf16 keeps 8 bits; averaged over the batch the loss is far closer than one product.
   Lab narrow(name, DType::kBF16);
   CHECK(mean_loss(narrow) == Approx(wide.golden.losses()[0]).epsilon(5e-3).margin(0));
+}
+
+TEST_CASE("past an attention window the logits are transformers'", "[parity][generate]") {
+  const nlohmann::json golden =
+      nlohmann::json::parse(std::ifstream("tests/golden/attention-windows.json"));
+  REQUIRE(golden.size() == 2);
+  for (const nlohmann::json& row : golden) {
+    const std::string folder = "tests/golden/huggingface/" + row.at("folder").get<std::string>();
+    CAPTURE(folder);
+    WeightsSource weights = open_weights(folder);
+    const auto window = row.at("window").get<std::int64_t>();
+    if (weights.model.attention_window == 0) {  // the golden gave it one
+      weights.model.attention_window = window;
+      weights.model.first_window_layer = row.at("first_layer").get<std::int64_t>();
+    }
+    CHECK(weights.model.attention_window == window);
+    const auto tokens = row.at("tokens").get<std::vector<std::int32_t>>();
+    const auto logits_of = [&](const ModelSpec& model, std::size_t part) {
+      const InferencePlan plan =
+          plan_inference({.model = model,
+                          .compute = DType::kF32,
+                          .positions = static_cast<std::int64_t>(tokens.size()),
+                          .chunk_tokens = 7});
+      InferenceModel inference(plan, make_cpu_backend(1), *weights.tensors);
+      std::vector<float> logits;
+      for (std::size_t t = 0; t < tokens.size(); t += part) {
+        const auto last =
+            inference.extend(std::span(tokens).subspan(t, std::min(part, tokens.size() - t)));
+        logits.assign(last.begin(), last.end());
+      }
+      return logits;
+    };
+    const auto expected = row.at("logits").get<std::vector<float>>();
+    CHECK(distance(logits_of(weights.model, 1), expected) < 1e-5);
+    CHECK(distance(logits_of(weights.model, tokens.size()), expected) < 1e-5);
+    ModelSpec unlimited = weights.model;
+    unlimited.attention_window = 0;
+    CHECK(distance(logits_of(unlimited, 1), row.at("logits_without").get<std::vector<float>>()) <
+          1e-5);
+    CHECK(distance(logits_of(unlimited, 1), expected) > 1e-2);
+  }
 }
 
 TEST_CASE("the logits of every position are those of the training forward", "[parity][generate]") {

@@ -2,10 +2,15 @@
 #include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <tuple>
 
 #include <catch2/catch.hpp>
 
 #include "engine/checkpoint/checkpoint_store.h"
+#include "engine/checkpoint/weights_source.h"
+#include "engine/spec/model_json.h"
 #include "tests/harness/resumable_run.h"
 
 namespace dstrain::test {
@@ -99,6 +104,36 @@ TEST_CASE("two ranks resume what one rank saved", "[parity][resume]") {
   for (std::size_t step = 0; step < 8; ++step) {
     CHECK(reshaped[step]["loss"].get<double>() ==
           Approx(straight[step]["loss"].get<double>()).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("a checkpoint and the resolved config keep the model's attention window",
+          "[parity][resume]") {
+  const RunFolder folder;
+  const nlohmann::json mistral{{"model", {{"model_type", "mistral"}, {"sliding_window", 19}}}};
+  const nlohmann::json qwen{{"model",
+                             {{"model_type", "qwen2"},
+                              {"use_sliding_window", true},
+                              {"sliding_window", 25},
+                              {"max_window_layers", 1}}}};
+  for (const auto& [name, model, window, first] :
+       {std::tuple{"mistral", mistral, 19, 0}, {"qwen", qwen, 25, 1}}) {
+    CAPTURE(name);
+    run(config_of(folder, name, 1, 1, model), 1);
+    const auto latest = CheckpointStore(folder.path() / name / "checkpoints").latest();
+    REQUIRE(latest);
+    const fs::path resolved = folder.path() / name / "config.resolved.json";
+    std::ifstream in(resolved);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    for (const ModelSpec& spec :
+         {open_weights(*latest).model, parse_model_spec(text, "resolved")}) {
+      CHECK(spec.attention_window == window);
+      CHECK(spec.first_window_layer == first);
+    }
+    // Longer sequences than the window would be trained without it: they are refused.
+    CHECK_THROWS_WITH(
+        load_config(resolved.string(), {.overrides = {"data.sequence_length=26"}}),
+        Catch::Contains("a window of " + std::to_string(window) + " positions would cut"));
   }
 }
 

@@ -46,7 +46,7 @@ Json written_anew(const ModelSpec& model) {
       keys[dropout] = 0.0;
     }
   }
-  if (model.model_type == "qwen2") {
+  if (model.model_type == "qwen2" && model.attention_window == 0) {
     keys["use_sliding_window"] = false;
   }
   // The families' defaults are tokens of other vocabularies.

@@ -91,7 +91,9 @@ __global__ void forward_kernel(AttentionInputs<T> in, T* out, float* logsumexp) 
   Columns<kColumns> sums{};
   float largest = kLowest;
   float total = 0.0F;
-  for (int u = warp; u <= in.first_position + t; u += kWarps) {
+  const int own = in.first_position + t;
+  const int oldest = own < in.window ? 0 : own + 1 - in.window;
+  for (int u = oldest + warp; u <= own; u += kWarps) {
     Columns<kColumns> key;
     Columns<kColumns> value;
     key.read(in.k + kv + u * in.key_stride, in.head_dim);

@@ -14,8 +14,9 @@ template <typename T>
 struct AttentionInputs {
   int batch;
   int queries;         ///< of a sequence
-  int keys;            ///< of a sequence; query t sees keys [0, first_position + t]
+  int keys;            ///< of a sequence; query t sees those up to first_position + t
   int first_position;  ///< of the queries among the keys
+  int window;          ///< the forward alone: and of these the last so many
   int query_heads;
   int group;  ///< query heads that share a key/value head
   int head_dim;

@@ -21,6 +21,7 @@ const std::string kSgd = R"(optimizer={"type": "SGD"})";
 const std::string kLamb = R"(optimizer={"type": "Lamb"})";
 const std::string kMuon = R"(optimizer={"type": "Muon"})";
 const std::string kBf16 = "bf16.enabled=true";
+const std::string kQwen2 = "model.model_type=qwen2";
 const std::string kF16 = "fp16.enabled=true";
 const std::string kFp8 = "fp8.enabled=true";
 const std::string kStage1 = "zero_optimization.stage=1";
@@ -82,6 +83,7 @@ const std::map<std::string, Flip>& flips() {
       {"optimizer.params.betas", {"[0.5, 0.6]"}},
       {"optimizer.params.eps", {"1e-6"}},
       {"optimizer.params.weight_decay", {"0.3"}},
+      {"optimizer.params.decay", {"\"all\""}},
       {"optimizer.params.bias_correction", {"false"}},
       {"optimizer.params.momentum", {"0.8", {kSgd}}},
       {"optimizer.params.dampening", {"0.1", {kSgd}}},
@@ -137,6 +139,10 @@ const std::map<std::string, Flip>& flips() {
       {"model.rope_scaling",
        {R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
             "original_max_position_embeddings": 64})"}},
+      {"model.sliding_window", {"2048", {"model.model_type=mistral"}}},
+      {"model.use_sliding_window", {"true", {kQwen2, "model.max_window_layers=1"}}},
+      {"model.max_window_layers",
+       {"1", {kQwen2, "model.use_sliding_window=true", "model.max_window_layers=0"}}},
       {"model.attention_bias", {"true"}},
       {"model.mlp_bias", {"true"}},
       {"model.n_embd", {"128", {kGpt2Model}}},
