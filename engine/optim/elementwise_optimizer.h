@@ -11,7 +11,7 @@ namespace dstrain {
 class ElementwiseOptimizer : public Optimizer {
  public:
   explicit ElementwiseOptimizer(const OptimizerParts& parts)
-      : config_(parts.config), segments_(parts.blueprint, Join::kAlike) {}
+      : config_(parts.config), segments_(parts.blueprint, parts.config.decay, Join::kAlike) {}
 
   void update(const ExecContext& context,
               std::span<const UnitState> units,

@@ -14,7 +14,7 @@ namespace {
 class Lamb final : public Optimizer {
  public:
   explicit Lamb(const OptimizerParts& parts)
-      : parts_(parts), tensors_(parts.blueprint, Join::kNever) {
+      : parts_(parts), tensors_(parts.blueprint, parts.config.decay, Join::kNever) {
     first_tensor_.push_back(0);
     for (const UnitDecl& unit : parts.blueprint.units()) {
       first_tensor_.push_back(first_tensor_.back() + static_cast<std::int64_t>(unit.params.size()));

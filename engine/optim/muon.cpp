@@ -5,9 +5,13 @@
 //   moves
 // A matrix is made orthogonal as a whole by every rank that holds some of it, so that the bits are
 // those of an unsharded run.
-// Per parameter: one moment of a matrix, two of the rest. Scratch: u of the largest unit and what
-// Orthogonalizer takes.
-// On the wire: (dp-1)/dp × 4 bytes (bf16: 2) a parameter of units with matrices, each update.
+// Gradients are clipped before their momentum, as in every optimizer here. DeepSpeed makes the
+// update orthogonal while it reduces gradients and clips what came out: then the norm is about the
+// root of all matrices' ranks, whatever the gradients were, and the limit divides muon_lr by it
+// (and fp16's loss scale does once more). That is a learning rate that depends on the size of the
+// model, so it is not followed. Per parameter: one moment of a matrix, two of the rest. Scratch: u
+// of the largest unit and what Orthogonalizer takes. On the wire: (dp-1)/dp × 4 bytes (bf16: 2) a
+// parameter of units with matrices, each update.
 #include <algorithm>
 #include <cmath>
 
@@ -29,8 +33,8 @@ class Muon final : public Optimizer {
       : parts_(parts),
         update_(parts.scratch.buffers.at(0)),
         orthogonalizer_({parts.scratch.buffers.begin() + 1, parts.scratch.buffers.end()}),
-        segments_(parts.blueprint, Join::kAlike),
-        tensors_(parts.blueprint, Join::kNever) {}
+        segments_(parts.blueprint, parts.config.decay, Join::kAlike),
+        tensors_(parts.blueprint, parts.config.decay, Join::kNever) {}
 
   void update(const ExecContext& context,
               std::span<const UnitState> units,

@@ -2,22 +2,23 @@
 
 namespace dstrain {
 
-UnitSegments::UnitSegments(const Blueprint& blueprint, Join join) {
+UnitSegments::UnitSegments(const Blueprint& blueprint, DecayRule rule, Join join) {
   for (const UnitDecl& unit : blueprint.units()) {
     std::vector<UnitSegment> segments;
     std::int64_t offset = 0;
     for (int index = 0; index < static_cast<int>(unit.params.size()); ++index) {
       const ParamDecl& param = unit.params[static_cast<std::size_t>(index)];
       const std::int64_t end = offset + param.local_shape().numel();
+      const bool decays = rule == DecayRule::kAll || param.decays;
       const bool joins = join == Join::kAlike && !segments.empty() &&
-                         segments.back().decays == param.decays &&
+                         segments.back().decays == decays &&
                          segments.back().hidden_matrix == param.hidden_matrix;
       if (joins) {
         segments.back().range.end = end;
       } else {
         segments.push_back({.first_param = index,
                             .range = {offset, end},
-                            .decays = param.decays,
+                            .decays = decays,
                             .hidden_matrix = param.hidden_matrix});
       }
       offset = end;

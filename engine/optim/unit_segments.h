@@ -13,7 +13,7 @@ namespace dstrain {
 struct UnitSegment {
   int first_param = 0;         ///< index within the unit
   Range range;                 ///< of the unit's flat buffer
-  bool decays = false;         ///< ParamDecl::decays
+  bool decays = false;         ///< by the run's DecayRule
   bool hidden_matrix = false;  ///< ParamDecl::hidden_matrix
 };
 
@@ -21,7 +21,7 @@ enum class Join : std::uint8_t { kAlike, kNever };
 
 class UnitSegments {
  public:
-  UnitSegments(const Blueprint& blueprint, Join join);
+  UnitSegments(const Blueprint& blueprint, DecayRule rule, Join join);
 
   [[nodiscard]] const std::vector<UnitSegment>& of(int unit) const {
     return segments_.at(static_cast<std::size_t>(unit));

@@ -34,14 +34,21 @@ enum class OptimizerKind : std::uint8_t {
   kMuon      ///< "Muon": the blocks' matrices; everything else by AdamW
 };
 
+/// Which parameters weight_decay is for.
+enum class DecayRule : std::uint8_t {
+  kMatrices,  ///< "matrices": not norms and biases, as Hugging Face's Trainer has it
+  kAll        ///< "all": as DeepSpeed and torch have it where nobody says which
+};
+
 /// "optimizer".
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kAdamW;
   double learning_rate = 1e-3;  ///< params.lr
   double beta1 = 0.9;           ///< params.betas[0]
   double beta2 = 0.999;
-  double epsilon = 1e-8;      ///< params.eps
-  double weight_decay = 0.0;  ///< params.weight_decay; on matrices only, not on norms and biases
+  double epsilon = 1e-8;                   ///< params.eps
+  double weight_decay = 0.0;               ///< params.weight_decay
+  DecayRule decay = DecayRule::kMatrices;  ///< params.decay
   bool bias_correction = true;
   double momentum = 0.0;          ///< SGD, Muon
   double dampening = 0.0;         ///< SGD

@@ -7,6 +7,9 @@ std::vector<Key> batch_keys() {
   constexpr double kMostSequences = 1e9;  // keeps products of batch sizes far from overflow
   Key clipping = field(
       "gradient_clipping", at_least(0), [](auto& c) -> auto& { return c.gradient_clipping; });
+  clipping.note =
+      "The largest global L2 norm that gradients keep, 0 for any. It is taken before an optimizer "
+      "sees them, before Muon's momentum too, where DeepSpeed limits the orthogonal updates";
   clipping.aliases = {"optimizer.params.max_grad_norm"};  // where Apex's optimizers have it
   return {
       field(

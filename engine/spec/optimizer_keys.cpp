@@ -127,6 +127,19 @@ Key torch_adam() {
   return key;
 }
 
+Key decay() {
+  using Names = std::vector<std::pair<std::string, DecayRule>>;
+  Key key = choice(
+      "optimizer.params.decay", Names{{"matrices", DecayRule::kMatrices}, {"all", DecayRule::kAll}},
+      [](auto& c) -> auto& { return c.optimizer.decay; });
+  key.note =
+      "Which parameters weight_decay is for: \"matrices\", embeddings among them, but not norms "
+      "and "
+      "biases, as in Hugging Face's Trainer; or \"all\", as DeepSpeed decays";
+  key.default_origin = "default: norms and biases do not decay; DeepSpeed's rule is \"all\"";
+  return key;
+}
+
 Key betas() {
   Key key{.path = "optimizer.params.betas", .kind = KeyKind::kAny};
   key.shape = R"({"type": "array", "minItems": 2, "maxItems": 2,
@@ -197,6 +210,7 @@ std::vector<Key> optimizer_keys() {
                   "optimizer.params.weight_decay", at_least(0),
                   [](auto& c) -> auto& { return c.optimizer.weight_decay; }),
               "0"),
+      decay(),
       only_for(also_called(field(
                                "optimizer.params.bias_correction", {},
                                [](auto& c) -> auto& { return c.optimizer.bias_correction; }),

@@ -166,6 +166,7 @@ std::string description_of(const Key& key) {
   };
   switch (key.status) {
     case KeyStatus::kHonoured:
+      add(key.note);
       break;
     case KeyStatus::kNoEffect:
       add("No effect: " + key.note);

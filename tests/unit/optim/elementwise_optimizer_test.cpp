@@ -27,8 +27,9 @@ void follows(const OptimizerConfig& config, const Formula& formula) {
         const double g =
             params.gradient_scale *
             model.gradient(update, tensor.unit, tensor.offset + static_cast<std::int64_t>(i));
-        formula(params, tensor.decl->decays ? config.weight_decay : 0.0, g, tensor.p[i],
-                tensor.m[i], tensor.v[i]);
+        const bool decays = config.decay == DecayRule::kAll || tensor.decl->decays;
+        formula(params, decays ? config.weight_decay : 0.0, g, tensor.p[i], tensor.m[i],
+                tensor.v[i]);
       }
     }
   }
@@ -51,15 +52,18 @@ constexpr OptimizerConfig kAdam{.beta1 = 0.8, .beta2 = 0.9, .epsilon = 1e-3, .we
 
 }  // namespace
 
-TEST_CASE("AdamW follows the published algorithm, decay on matrices only", "[optim]") {
-  for (const bool correction : {true, false}) {
-    OptimizerConfig config = kAdam;
-    config.bias_correction = correction;
-    follows(config, [&](const UpdateParams& params, double decay, double g, double& p, double& m,
-                        double& v) {
-      const double old = p;
-      p -= params.learning_rate * (adam_direction(config, params, g, m, v) + decay * old);
-    });
+TEST_CASE("AdamW follows the published algorithm, decay on matrices only or on all", "[optim]") {
+  for (const DecayRule rule : {DecayRule::kMatrices, DecayRule::kAll}) {
+    for (const bool correction : {true, false}) {
+      OptimizerConfig config = kAdam;
+      config.decay = rule;
+      config.bias_correction = correction;
+      follows(config, [&](const UpdateParams& params, double decay, double g, double& p, double& m,
+                          double& v) {
+        const double old = p;
+        p -= params.learning_rate * (adam_direction(config, params, g, m, v) + decay * old);
+      });
+    }
   }
 }
 

@@ -135,6 +135,7 @@ optimizer.params.lr              0.0001             --set
 optimizer.params.betas           [0.9, 0.999]       default
 optimizer.params.eps             1e-08              default
 optimizer.params.weight_decay    0                  default
+optimizer.params.decay           "matrices"         default: norms and biases do not decay; DeepSpeed's rule is "all"
 optimizer.params.bias_correction true               default
 pipeline.stages                  1                  default
 pipeline.schedule                "1f1b"             default
