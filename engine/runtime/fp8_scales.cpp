@@ -79,6 +79,11 @@ double Fp8Scales::factor_of(DType dtype) const {
   return dtype == DType::kF8E5M2 ? options_.gradient_factor : 1.0;
 }
 
+bool Fp8Scales::is_new() const {
+  return std::all_of(histories_.begin(), histories_.end(),
+                     [](const AmaxHistory& history) { return history.peaks().empty(); });
+}
+
 void Fp8Scales::begin_step(Stream& stream) {
   ops_.zero(amax_, stream);
 }

@@ -1,7 +1,8 @@
 // Fp8Scales: the scales of all tensors that this rank converts to 8 bits, one a tensor, and where
 // they come from: the largest magnitudes of the steps before (AmaxHistory), over all micro-batches
-// and all ranks, so that no layout has other scales than a single rank. In the first step, or while
-// nothing has been seen of a tensor, it is measured before it is converted.
+// and all ranks, so that no layout has other scales than a single rank. While nothing has been seen
+// of a tensor, a rank measures its own part before it is converted, so the first batch is gone
+// through once for its maxima alone (Engine::see_first_batch).
 //
 // Scales are powers of two: another scale changes no digit of a number that is not near the ends of
 // the format's range, so a scale that is larger than it need be costs range and no precision.
@@ -44,6 +45,9 @@ class Fp8Scales {
   [[nodiscard]] ConstTensor scale(int tensor) const { return scales_.flat(tensor, tensor + 1); }
   /// Whether some tensors are still measured before they are converted.
   [[nodiscard]] bool measures() const { return unknown_ > 0; }
+
+  /// Whether nothing has been seen of any tensor of the whole model; the same on all ranks.
+  [[nodiscard]] bool is_new() const;
 
   /// Forgets what this step has seen.
   void begin_step(Stream& stream);

@@ -252,6 +252,9 @@ EngineStep Engine::train_step(const LoadBatch& data,
   EngineStep result;
   const TraceRange step("step", params.update);
   if (fp8_ != nullptr) {
+    if (fp8_->is_new()) {
+      see_first_batch(data, start_sample, params);
+    }
     fp8_->begin_step(context_.compute);
   }
   run_micro_batches(data, start_sample, params.loss_scale, *data_parallel_, result.times);

@@ -150,6 +150,7 @@ class Engine {
   [[nodiscard]] Tensor edge(Message::What what, Message::Direction direction) const;
   std::unique_ptr<Fp8Scales> make_fp8_scales();
   void update_fp8_scales();
+  void see_first_batch(const LoadBatch& data, std::int64_t start_sample, const StepParams& params);
   void initialise_parameters(std::uint64_t seed, int threads);
 
   const Config& config_;

@@ -1,5 +1,6 @@
 // The engine's part in fp8: where its scales lie, and what all ranks have seen.
 #include "engine/train/engine.h"
+#include "engine/train/gradient_probe.h"
 #include "kernels/core/caller_stream.h"
 
 namespace dstrain {
@@ -27,6 +28,18 @@ void Engine::update_fp8_scales() {
       {maxima.data(), DType::kF32, Shape{static_cast<std::int64_t>(maxima.size())}}, ReduceOp::kMax,
       Purpose::kControl, host);
   fp8_->end_step(maxima, context_.compute);
+}
+
+/// Otherwise each rank would scale the first step by what its own part of the batch needs,
+/// micro-batch after micro-batch, and its loss would depend on the layout.
+void Engine::see_first_batch(const LoadBatch& data,
+                             std::int64_t start_sample,
+                             const StepParams& params) {
+  fp8_->begin_step(context_.compute);
+  GradientProbe probe(*data_parallel_, parts_);  // keeps gradients from being summed
+  StepTimes unused;
+  run_micro_batches(data, start_sample, params.loss_scale, probe, unused);
+  update_fp8_scales();
 }
 
 void Engine::restore_fp8(const Fp8Scales::State& state) {

@@ -102,6 +102,26 @@ TEST_CASE("every layout in 8 bits is near one rank", "[parity][fp8][layout]") {
   }
 }
 
+TEST_CASE("the first step in 8 bits is the same however its batch is shared out", "[parity][fp8]") {
+  for (const Family family : {Family::kGpt2, Family::kLlama}) {
+    TinyOptions alone = in_8_bits(family);
+    alone.accumulation = 4;
+    alone.steps = 1;
+    const TinyRun reference = train_tiny(alone);
+    for (const int ranks : {2, 4}) {
+      for (const int stage : {0, 3}) {
+        CAPTURE(family, ranks, stage);
+        TinyOptions options = alone;
+        options.accumulation = 4 / ranks;
+        options.zero_stage = stage;
+        const std::vector<TinyRun> runs = train_ranks(ranks, options);
+        // The same scales and micro-batches: only the sum over ranks has another order.
+        CHECK(worst_relative(runs[0].losses, reference.losses) < 1e-6);
+      }
+    }
+  }
+}
+
 TEST_CASE("histories of scales are those of one rank in every layout", "[parity][fp8][layout]") {
   const TinyOptions alone = in_8_bits(Family::kLlama);
   const auto histories = [](int ranks, TinyOptions options) {
