@@ -19,7 +19,7 @@ int write_fixed(const RunFlags& flags, int world_size, const std::string& file) 
     throw_config_error("--write-fixed", file, "is there already: name a file that is not");
   }
   const ResolveConfig resolve = [&](LoadedConfig& loaded, ConfigProblems& problems) {
-    resolve_config(loaded, world_size, {}, problems);
+    resolve_config(loaded, world_size, flags.machine, problems);
   };
   const MendedConfig mended =
       mend_config(read_json_text(flags.config), flags.config, options_of(flags), resolve);

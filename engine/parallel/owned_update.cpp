@@ -6,6 +6,7 @@
 
 #include "engine/optim/grad_norm.h"
 #include "kernels/core/caller_stream.h"
+#include "kernels/core/plain_nan.h"
 
 namespace dstrain {
 namespace {
@@ -155,7 +156,7 @@ StepStats OwnedUpdate::step(const StepParams& params, const Optimizer::UnitUpdat
     sum_replicas(replicas);
   }
   const double factor = parts_.mean_factor / params.loss_scale;
-  const double norm = gradient_norm() * factor;
+  const double norm = plain_nan(gradient_norm() * factor);
   if (!std::isfinite(norm)) {
     return {.grad_norm = norm, .updated = false};
   }

@@ -19,6 +19,7 @@
 #include "engine/train/initial_weights.h"
 #include "engine/train/rank_report.h"
 #include "kernels/core/caller_stream.h"
+#include "kernels/core/plain_nan.h"
 
 namespace dstrain {
 namespace {
@@ -401,7 +402,7 @@ Trainer::Agreement Trainer::agree(double local_loss_sum) {
     agreement.memory.push_back(report.memory);
     if (report.device) agreement.devices.push_back(*report.device);
   }
-  agreement.loss = loss_sum / static_cast<double>(engine_.plan().batch.global_tokens());
+  agreement.loss = plain_nan(loss_sum / static_cast<double>(engine_.plan().batch.global_tokens()));
   return agreement;
 }
 
