@@ -3,6 +3,7 @@
 #include <string>
 
 #include "engine/checkpoint/checkpoint_store.h"
+#include "engine/checkpoint/recognise_format.h"
 #include "engine/data/token_file_format.h"
 #include "engine/spec/config_error.h"
 
@@ -21,6 +22,7 @@ void require_inputs(const Config& config) {
   }
   if (!missing.empty()) throw ConfigError(missing);
   if (config.checkpoint.resume == ResumeMode::kPath) {
+    refuse_to_resume_deepspeed(config.checkpoint.resume_path);
     static_cast<void>(CheckpointStore::contents(config.checkpoint.resume_path));
   }
 }

@@ -167,4 +167,19 @@ RecognisedCheckpoint recognise_format(const fs::path& path) {
             "folder (config.json and *.safetensors), or a DeepSpeed checkpoint"));
 }
 
+void refuse_to_resume_deepspeed(const fs::path& path) {
+  const auto step = deepspeed_step(path);
+  if (!step || is_there(path / kManifestName)) {
+    return;
+  }
+  fs::path folder = path.lexically_normal();
+  folder = folder.has_filename() ? folder : folder.parent_path();  // "folder/"
+  const bool knows_model =
+      is_there(*step / "config.json") || is_there(step->parent_path() / "config.json");
+  throw ConfigError(fmt::format(
+      "checkpoint.resume: {0} is a DeepSpeed checkpoint; convert it with dstrain "
+      "convert-checkpoint --from {0} --to {0}-dstrain{1} and set checkpoint.resume to {0}-dstrain",
+      folder.string(), knows_model ? "" : " --model CONFIG (the model's config.json)"));
+}
+
 }  // namespace dstrain

@@ -24,4 +24,8 @@ struct RecognisedCheckpoint {
 /// without a whole checkpoint.
 RecognisedCheckpoint recognise_format(const std::filesystem::path& path);
 
+/// Throws ConfigError if checkpoint.resume names DeepSpeed's checkpoint, a step of it or the folder
+/// around: with the command that makes one of ours of it.
+void refuse_to_resume_deepspeed(const std::filesystem::path& path);
+
 }  // namespace dstrain

@@ -19,6 +19,8 @@ LossScaler::LossScaler(const LossScaleConfig& config, int zero_stage)
 void LossScaler::restore(const LossScalerState& state) {
   if (is_dynamic() && state.scale > 0.0) {
     state_ = state;
+    // Of a scale that knows no hysteresis: DeepSpeed's of stage 0.
+    state_.hysteresis = state.hysteresis > 0 ? state.hysteresis : config_.hysteresis;
   }
 }
 

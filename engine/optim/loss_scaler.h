@@ -2,6 +2,9 @@
 // vanish. A dynamic scale halves where gradients overflow and doubles after a window of clean
 // steps, exactly as DeepSpeed's do; it has two. That of ZeRO stages 1 to 3 forgives its first
 // overflow (hysteresis) and gives up at the minimum; that of stage 0 does neither.
+// DeepSpeed moves the scale before it divides the gradients by it, so that the step that doubles it
+// is made with half of them. That is not followed: they are divided by what the loss was multiplied
+// with.
 #pragma once
 
 #include <cstdint>

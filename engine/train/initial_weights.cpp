@@ -69,17 +69,20 @@ void start_from_weights(const Config& config, Engine& engine) {
   }
 }
 
+bool holds_parameters_alone(const std::filesystem::path& checkpoint) {
+  const std::vector<CheckpointEntry> held = CheckpointStore::contents(checkpoint);
+  return std::all_of(held.begin(), held.end(),
+                     [](const CheckpointEntry& entry) { return entry.state == kParameter; });
+}
+
 std::vector<CheckpointTensor> tensors_to_resume(Engine& engine,
                                                 const std::filesystem::path& checkpoint) {
-  const std::vector<CheckpointEntry> held = CheckpointStore::contents(checkpoint);
-  const bool parameters_alone =
-      std::all_of(held.begin(), held.end(),
-                  [](const CheckpointEntry& entry) { return entry.state == kParameter; });
-  if (!parameters_alone) {
+  if (!holds_parameters_alone(checkpoint)) {
     return state_tensors(engine, StateExtent::kEverything);
   }
   if (engine.world().rank() == 0) {
-    spdlog::info("{} holds parameters alone: the optimizer starts anew", checkpoint.string());
+    spdlog::info("{} holds parameters alone: the optimizer starts anew, and counts from 0",
+                 checkpoint.string());
   }
   return parameters_of(engine);
 }

@@ -16,8 +16,12 @@ namespace dstrain {
 /// cannot read its part, with that rank's words.
 void start_from_weights(const Config& config, Engine& engine);
 
-/// What a checkpoint fills of the engine when a run is resumed from it: everything; of one that
-/// holds parameters alone (a converted one) only these, so that the optimizer starts anew.
+/// Whether a checkpoint has no optimizer's states (a converted one): its run goes on with an
+/// optimizer that starts anew, and counts its updates from 0.
+bool holds_parameters_alone(const std::filesystem::path& checkpoint);
+
+/// What a checkpoint fills of the engine when a run is resumed from it: everything, or parameters
+/// alone.
 std::vector<CheckpointTensor> tensors_to_resume(Engine& engine,
                                                 const std::filesystem::path& checkpoint);
 

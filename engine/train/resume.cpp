@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "engine/checkpoint/agreement.h"
+#include "engine/checkpoint/recognise_format.h"
 #include "engine/spec/config_error.h"
 #include "engine/train/initial_weights.h"
 #include "engine/train/resume_changes.h"
@@ -48,6 +49,7 @@ std::optional<fs::path> choose(const CheckpointConfig& config,
           refuse_to_start_anew(checkpoints);
           break;
         case ResumeMode::kPath:
+          refuse_to_resume_deepspeed(config.resume_path);
           chosen = config.resume_path;
           break;
       }
@@ -176,6 +178,9 @@ std::optional<ResumedFrom> resume_run(const LoadedConfig& loaded,
       }
       if (!trains || !is_done(config, from.training)) {
         from.training = CheckpointStore::load(*path, tensors_to_resume(engine, *path));
+        if (holds_parameters_alone(*path)) {
+          from.training.optimizer_step = 0;
+        }
       }
     } catch (const DamagedCheckpoint& error) {
       mine = {kDamaged, error.what()};

@@ -10,23 +10,11 @@
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/deepspeed/file_context.h"
 #include "engine/checkpoint/deepspeed/universal_layout.h"
+#include "engine/checkpoint/deepspeed/whole_states.h"
 #include "engine/checkpoint/deepspeed/zero_layout.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
-namespace {
-
-std::int64_t read_global_steps(const TorchFile& file) {
-  return reading(file, [](const PickleValue& root) {
-    const std::int64_t steps = root.at("global_steps").integer("global_steps");
-    if (steps < 0) {
-      throw CheckpointError(fmt::format("global_steps is {}", steps));
-    }
-    return steps;
-  });
-}
-
-}  // namespace
 
 DeepSpeedCheckpoint::DeepSpeedCheckpoint(const std::filesystem::path& folder)
     : files_(find_deepspeed_files(folder)) {
@@ -49,13 +37,15 @@ void DeepSpeedCheckpoint::open_model_states(const std::vector<std::filesystem::p
   auto& rank = model_states_.emplace_back();
   for (const auto& path : paths) {
     TorchFile& file = open_files_.emplace_back(path);
-    const std::int64_t steps = read_global_steps(file);
-    global_steps_ = &file == &open_files_.front() ? steps : global_steps_;
-    if (steps != global_steps_) {
-      throw CheckpointError(fmt::format(
-          "{} is of step {}, {} of step {}: the checkpoint was overwritten and not "
-          "finished",
-          file.path().string(), steps, open_files_.front().path().string(), global_steps_));
+    const RunProgress progress = read_progress(file);
+    progress_ = &file == &open_files_.front() ? progress : progress_;
+    const std::int64_t steps = progress.global_steps;
+    if (steps != progress_.global_steps) {
+      throw CheckpointError(
+          fmt::format("{} is of step {}, {} of step {}: the checkpoint was overwritten and not "
+                      "finished",
+                      file.path().string(), steps, open_files_.front().path().string(),
+                      progress_.global_steps));
     }
     // The ranks of stage 3 say the same; their descriptions are most of what would be held.
     if (!rank.empty() && !has_frozen(*rank[0])) {
@@ -69,6 +59,15 @@ void DeepSpeedCheckpoint::open_model_parallel_rank(std::size_t mp_rank) {
   const auto& model_states = model_states_[mp_rank];
   if (files_.optim_states.empty()) {
     add_module(tensors_[mp_rank], *model_states[0], values_);
+    const WholeStates states = add_whole_states(tensors_[mp_rank], *model_states[0], values_);
+    has_whole_states_ = (mp_rank == 0 || has_whole_states_) && states.found;
+    if (mp_rank == 0) {
+      optimizer_step_ = states.optimizer_step;
+      loss_scale_ = reading(*model_states[0], [](const PickleValue& root) {
+        const auto optimizer = root.find("optimizer");
+        return optimizer ? read_loss_scale(*optimizer) : std::nullopt;
+      });
+    }
     return;
   }
   std::vector<const TorchFile*> optim_states;
@@ -87,6 +86,11 @@ void DeepSpeedCheckpoint::open_model_parallel_rank(std::size_t mp_rank) {
     throw CheckpointError(
         fmt::format("{} is of another ZeRO stage or step than the ranks before it",
                     optim_states[0]->path().string()));
+  }
+  if (mp_rank == 0) {
+    loss_scale_ = reading(*optim_states[0], [](const PickleValue& root) {
+      return read_loss_scale(root.at("optimizer_state_dict"));
+    });
   }
   zero_stage_ = stage;
   num_dp_ranks_ = static_cast<int>(optim_states.size());
@@ -116,7 +120,7 @@ void DeepSpeedCheckpoint::open_universal() {
 }
 
 bool DeepSpeedCheckpoint::has_masters() const {
-  return zero_stage_ != 0 || working_dtype_ == "F32";
+  return zero_stage_ != 0 || working_dtype_ == "F32" || has_whole_states_;
 }
 
 const DeepSpeedTensors& DeepSpeedCheckpoint::tensors(int mp_rank) const {

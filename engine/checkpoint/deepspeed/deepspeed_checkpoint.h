@@ -21,6 +21,7 @@
 #include "engine/checkpoint/deepspeed/deepspeed_files.h"
 #include "engine/checkpoint/deepspeed/deepspeed_tensor.h"
 #include "engine/checkpoint/deepspeed/model_states.h"
+#include "engine/checkpoint/deepspeed/run_progress.h"
 
 namespace dstrain {
 
@@ -39,13 +40,15 @@ class DeepSpeedCheckpoint {
   /// Tensor-parallel ranks, and for each of them the stages of a pipeline.
   [[nodiscard]] int num_mp_ranks() const { return static_cast<int>(tensors_.size()); }
 
-  /// Updates made, and of these the ones that the optimizer did.
-  [[nodiscard]] std::int64_t global_steps() const { return global_steps_; }
+  [[nodiscard]] const RunProgress& progress() const { return progress_; }
+  /// Updates that the optimizer counts; nothing where it saved no moments.
   [[nodiscard]] std::optional<std::int64_t> optimizer_step() const { return optimizer_step_; }
+  /// Of an fp16 run whose scale changes; nothing in a universal checkpoint, which leaves it out.
+  [[nodiscard]] const std::optional<StoredLossScale>& loss_scale() const { return loss_scale_; }
   /// What the model computed in, by safetensors's name: "BF16", "F16", "F32"; "" if unknown.
   [[nodiscard]] std::string_view working_dtype() const { return working_dtype_; }
-  /// False: a 16-bit run without ZeRO, whose fp32 weights and moments DeepSpeed saved without their
-  /// names. Its kFp32 are the 16-bit weights.
+  /// False: a 16-bit run without ZeRO, of whose fp32 weights and moments it is not certain which
+  /// parameters they are of (whole_states.h). Its kFp32 are the 16-bit weights.
   [[nodiscard]] bool has_masters() const;
 
   /// The tensors of a model-parallel rank. Each rank has slices of its own, which are not merged
@@ -73,7 +76,9 @@ class DeepSpeedCheckpoint {
   std::vector<DeepSpeedTensors> tensors_;  ///< by mp rank
   std::optional<int> zero_stage_;
   int num_dp_ranks_ = 1;
-  std::int64_t global_steps_ = 0;
+  RunProgress progress_;
+  std::optional<StoredLossScale> loss_scale_;
+  bool has_whole_states_ = false;  ///< without ZeRO
   std::optional<std::int64_t> optimizer_step_;
   std::string_view working_dtype_;
 };

@@ -287,11 +287,20 @@ void DeepSpeedSource::read(const std::string& state, const Piece& piece, Tensor 
 }
 
 TrainingState DeepSpeedSource::training() const {
+  const RunProgress& progress = checkpoint_.progress();
   TrainingState training;
-  training.step = checkpoint_.global_steps();
-  training.optimizer_step = checkpoint_.optimizer_step().value_or(training.step);
-  training.scheduler_step = training.optimizer_step;
-  training.skipped_steps = training.step - training.optimizer_step;
+  training.step = progress.global_steps;
+  training.consumed_samples = progress.global_samples;
+  training.skipped_steps = progress.skipped_steps;
+  training.scheduler_step =
+      progress.scheduler_step.value_or(progress.global_steps - progress.skipped_steps);
+  training.optimizer_step = checkpoint_.optimizer_step().value_or(0);
+  if (const auto& scale = checkpoint_.loss_scale()) {
+    training.loss_scale = scale->scale;
+    training.scaler_iteration = scale->iteration;
+    training.last_overflow = scale->last_overflow;
+    training.hysteresis = scale->hysteresis;
+  }
   return training;
 }
 

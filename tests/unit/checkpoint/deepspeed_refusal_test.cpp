@@ -71,7 +71,7 @@ TEST_CASE("folders that are not DeepSpeed checkpoints are refused", "[checkpoint
 TEST_CASE("a newline after the tag in `latest` does no harm", "[checkpoint][deepspeed]") {
   const SpoiltFolder checkpoint("zero1-bf16");
   overwrite_file(checkpoint.path() / "latest", "global_step2\n");
-  CHECK(DeepSpeedCheckpoint(checkpoint.path()).global_steps() == 2);
+  CHECK(DeepSpeedCheckpoint(checkpoint.path()).progress().global_steps == 2);
 }
 
 TEST_CASE("a rank's file that is missing or of another run is refused by name",

@@ -12,6 +12,7 @@
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/conversion.h"
 #include "engine/checkpoint/huggingface/names.h"
+#include "engine/checkpoint/recognise_format.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/weights_source.h"
 #include "engine/spec/config_error.h"
@@ -138,6 +139,21 @@ TEST_CASE("a DeepSpeed checkpoint becomes a Hugging Face folder and a dstrain ch
       }
     }
   }
+}
+
+TEST_CASE("resuming from DeepSpeed's checkpoint names the command that converts it",
+          "[checkpoint][deepspeed]") {
+  const std::string whole = (kGolden / "gpt2-zero1-bf16").string();
+  for (const std::string& path : {whole, whole + "/global_step2", whole + "/"}) {
+    const std::string named = path.ends_with('/') ? whole : path;
+    CHECK_THROWS_AS(refuse_to_resume_deepspeed(path), ConfigError);
+    CHECK_THROWS_WITH(refuse_to_resume_deepspeed(path),
+                      Contains("dstrain convert-checkpoint --from " + named + " --to " + named +
+                               "-dstrain and set checkpoint.resume to"));
+  }
+  CHECK_THROWS_WITH(refuse_to_resume_deepspeed("tests/golden/deepspeed-checkpoints/zero3-bf16"),
+                    Contains("zero3-bf16-dstrain --model CONFIG"));
+  CHECK_NOTHROW(refuse_to_resume_deepspeed("tests/golden/gpt2-tiny"));
 }
 
 TEST_CASE("a DeepSpeed checkpoint of another model, or of none, is refused by name",
