@@ -23,6 +23,7 @@
 #include "cmd/logging.h"
 #include "cmd/own_agent.h"
 #include "cmd/rank_env.h"
+#include "cmd/wire_channel.h"
 #include "engine/spec/config_error.h"
 #include "launcher/agent.h"
 #include "launcher/agent_dial.h"
@@ -37,7 +38,8 @@ constexpr std::chrono::seconds kDialPatience{20};
 struct Channel {
   launcher::FileDescriptor in;
   launcher::FileDescriptor out;
-  std::string address;   ///< of this host, on the way by which the launcher talks to it
+  std::string address;  ///< of this host, on the way by which the launcher talks to it
+  std::unique_ptr<launcher::ChannelSeal> seal{};  ///< nullptr over SSH, which has its own
   std::string secret{};  ///< that it shares with the launcher; empty over SSH
 };
 
@@ -58,7 +60,7 @@ Channel standard_channel() {
         "and talks to it over its standard input and output");
   }
   return {launcher::FileDescriptor(dup(STDIN_FILENO)), launcher::FileDescriptor(dup(STDOUT_FILENO)),
-          address_of_login()};
+          address_of_login(), nullptr};
 }
 
 Channel dialled_channel(asio::io_context& loop, const std::string& places) {
@@ -79,11 +81,11 @@ Channel dialled_channel(asio::io_context& loop, const std::string& places) {
   const std::string name =
       process_environment("SLURMD_NODENAME").value_or(launcher::own_hostname());
   try {
-    const int socket =
-        launcher::dial_launcher(loop, launcher_at, name, hash_under(*secret), kDialPatience)
-            .release();
+    launcher::DialledLauncher dialled = launcher::dial_launcher(
+        loop, launcher_at, name, hash_under(*secret), encrypted_channels(), kDialPatience);
+    const int socket = dialled.socket.release();
     return {launcher::FileDescriptor(socket), launcher::FileDescriptor(dup(socket)),
-            address_of_socket(socket), *secret};
+            address_of_socket(socket), std::move(dialled.seal), *secret};
   } catch (const std::runtime_error& error) {
     throw launcher::PreflightError(fmt::format("{}: {}", name, error.what()));
   }
@@ -96,10 +98,11 @@ int serve(const std::string& connect) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   asio::io_context loop;
   Channel channel = connect.empty() ? standard_channel() : dialled_channel(loop, connect);
-  launcher::Agent agent(loop, std::move(channel.in), std::move(channel.out),
-                        channel.secret.empty()
-                            ? own_agent_options(std::move(channel.address))
-                            : own_agent_options(std::move(channel.address), channel.secret));
+  launcher::AgentOptions own = channel.secret.empty()
+                                   ? own_agent_options(std::move(channel.address))
+                                   : own_agent_options(std::move(channel.address), channel.secret);
+  own.seal = std::move(channel.seal);
+  launcher::Agent agent(loop, std::move(channel.in), std::move(channel.out), std::move(own));
   return agent.run() ? kExitSuccess : kExitPeerLost;
 }
 

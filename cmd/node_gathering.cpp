@@ -13,6 +13,7 @@
 #include "cmd/exit_codes.h"
 #include "cmd/job_secret.h"
 #include "cmd/run_until.h"
+#include "cmd/wire_channel.h"
 #include "launcher/agent_protocol.h"
 #include "launcher/errors.h"
 
@@ -30,7 +31,8 @@ constexpr std::chrono::seconds kReturnPatience{20};
 NodeGathering::NodeGathering(asio::io_context& loop, GatheringOptions options)
     : loop_(loop), options_(std::move(options)) {
   const launcher::AgentListenerOptions listening{.address = options_.place.address,
-                                                 .port = options_.place.port};
+                                                 .port = options_.place.port,
+                                                 .make_seal = encrypted_channels()};
   try {
     listener_.emplace(
         loop, hash_under(options_.token),

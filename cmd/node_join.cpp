@@ -19,6 +19,7 @@
 #include "cmd/exit_codes.h"
 #include "cmd/job_secret.h"
 #include "cmd/own_agent.h"
+#include "cmd/wire_channel.h"
 #include "launcher/agent.h"
 #include "launcher/agent_dial.h"
 
@@ -38,7 +39,7 @@ void watch_for_silence(asio::ip::tcp::socket& socket) {
 }
 
 /// Calls node 0 until it answers: nodes may be started in any order.
-asio::ip::tcp::socket find_leader(asio::io_context& loop, const NodeJoinOptions& options) {
+launcher::DialledLauncher find_leader(asio::io_context& loop, const NodeJoinOptions& options) {
   constexpr std::chrono::milliseconds kBetween{300};
   constexpr std::chrono::seconds kOneCall{5};
   const auto deadline = steady_clock::now() + options.patience;
@@ -48,7 +49,7 @@ asio::ip::tcp::socket find_leader(asio::io_context& loop, const NodeJoinOptions&
   while (true) {
     try {
       return launcher::dial_launcher(loop, places_of(options.address, options.port), card,
-                                     hash_under(options.token), kOneCall);
+                                     hash_under(options.token), encrypted_channels(), kOneCall);
     } catch (const launcher::DialRefused& error) {
       throw RendezvousError(fmt::format("node 0 at {}: {}", place, error.what()));
     } catch (const std::runtime_error& error) {
@@ -112,16 +113,17 @@ std::vector<launcher::Place> places_of(const std::string& host, std::uint16_t po
 
 int join_run(const NodeJoinOptions& options) {
   asio::io_context loop;
-  asio::ip::tcp::socket socket = find_leader(loop, options);
-  watch_for_silence(socket);
+  launcher::DialledLauncher leader = find_leader(loop, options);
+  watch_for_silence(leader.socket);
   spdlog::info("has joined the run that node 0 leads at {} port {}, where it is shown",
                options.address, options.port);
-  const int handle = socket.release();
+  const int handle = leader.socket.release();
   launcher::FileDescriptor in(handle);
   launcher::FileDescriptor out(dup(handle));
   await_first_word(handle);
-  launcher::Agent agent(loop, std::move(in), std::move(out),
-                        own_agent_options(address_of_socket(handle), options.token));
+  launcher::AgentOptions own = own_agent_options(address_of_socket(handle), options.token);
+  own.seal = std::move(leader.seal);
+  launcher::Agent agent(loop, std::move(in), std::move(out), std::move(own));
   agent.run();
   return exit_code_of(agent);
 }

@@ -14,6 +14,7 @@
 #include "cmd/own_address.h"
 #include "cmd/rank_env.h"
 #include "cmd/run_until.h"
+#include "cmd/wire_channel.h"
 #include "launcher/agent_dial.h"
 #include "launcher/errors.h"
 #include "launcher/host_probe.h"
@@ -143,7 +144,7 @@ void SlurmAgents::listen_for(const std::vector<std::string>& hosts) {
         [this](launcher::ArrivedAgent agent) {
           if (on_agent_) on_agent_(std::move(agent));  // else it is late, and sent away
         },
-        launcher::AgentListenerOptions{.address = address});
+        launcher::AgentListenerOptions{.address = address, .make_seal = encrypted_channels()});
   } catch (const std::system_error& error) {
     throw launcher::PreflightError(
         fmt::format("--launcher slurm: cannot listen on {}: {}", address, error.code().message()));

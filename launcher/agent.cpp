@@ -58,7 +58,7 @@ bool Agent::run() {
       .available_memory_bytes = options_.available_memory_bytes,
       .processor = options_.processor,
       .wall_clock_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count()});
-  writing_ += queue_.take();
+  writing_ = sealed(writing_ + queue_.take());
   asio::async_write(out_, asio::buffer(writing_), [this](const asio::error_code& error, size_t) {
     writing_.clear();
     if (!error) write_more();
@@ -88,17 +88,29 @@ void Agent::read_more() {
 void Agent::on_bytes(std::string_view bytes) {
   last_heard_ = steady_clock::now();
   try {
-    frames_.feed(bytes, [this](const Frame& frame) {
-      if (phase_ != Phase::kServing) return;
-      const ToAgent message = decode_to_agent(frame);
-      if (!launcher_ && !std::holds_alternative<LauncherHello>(message)) {
-        throw ProtocolError(fmt::format("a message of type {} before the hello", frame.type));
-      }
-      std::visit([this](const auto& m) { on_message(m); }, message);
-    });
+    if (options_.seal) {
+      options_.seal->open(bytes, [this](std::string_view plain) { on_plain_bytes(plain); });
+    } else {
+      on_plain_bytes(bytes);
+    }
   } catch (const ProtocolError& error) {
     end(fmt::format("the launcher sent {}", error.what()));
   }
+}
+
+void Agent::on_plain_bytes(std::string_view bytes) {
+  frames_.feed(bytes, [this](const Frame& frame) {
+    if (phase_ != Phase::kServing) return;
+    const ToAgent message = decode_to_agent(frame);
+    if (!launcher_ && !std::holds_alternative<LauncherHello>(message)) {
+      throw ProtocolError(fmt::format("a message of type {} before the hello", frame.type));
+    }
+    std::visit([this](const auto& m) { on_message(m); }, message);
+  });
+}
+
+std::string Agent::sealed(std::string bytes) const {
+  return options_.seal ? options_.seal->seal(bytes) : bytes;
 }
 
 void Agent::on_message(const LauncherHello& hello) {
@@ -179,7 +191,7 @@ void Agent::on_message(const Heartbeat& /*heartbeat*/) {}  // being heard is all
 
 void Agent::write_more() {
   if (!writing_.empty() || !out_.is_open()) return;
-  writing_ = queue_.take();
+  writing_ = sealed(queue_.take());
   if (writing_.empty()) {
     if (phase_ == Phase::kFlushing) phase_ = Phase::kDone;
     return;

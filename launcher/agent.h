@@ -20,6 +20,7 @@
 #include <asio.hpp>
 
 #include "launcher/agent_protocol.h"
+#include "launcher/channel_seal.h"
 #include "launcher/file_descriptor.h"
 #include "launcher/host_probe.h"
 #include "launcher/local_process.h"
@@ -39,6 +40,7 @@ struct AgentOptions {
   LookAtGpus look_at_gpus{};
   /// Completes what the launcher sent before it is started.
   std::function<void(ProcessSpec&)> prepare = [](ProcessSpec&) {};
+  std::unique_ptr<ChannelSeal> seal{};  ///< of the two descriptors; nullptr: the way has its own
   std::size_t output_bytes_a_stream = 4 << 20;  ///< of a rank's output kept for a slow channel
 };
 
@@ -71,6 +73,8 @@ class Agent {
   void on_message(const Bye& bye);
   void on_message(const Heartbeat& heartbeat);
   void write_more();
+  [[nodiscard]] std::string sealed(std::string bytes) const;
+  void on_plain_bytes(std::string_view bytes);
   [[nodiscard]] Heartbeat heartbeat() const;
   void beat();
   void wait_for_signal();

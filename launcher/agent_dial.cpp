@@ -45,6 +45,12 @@ class Call : public std::enable_shared_from_this<Call> {
   [[nodiscard]] bool is_launcher() const { return is_launcher_; }
   [[nodiscard]] bool is_refused() const { return is_refused_; }
   [[nodiscard]] tcp::socket take_socket() { return std::move(socket_); }
+  [[nodiscard]] std::unique_ptr<ChannelSeal> seal(const MakeChannelSeal& make_seal) const {
+    const auto key_of = [this](std::string_view who) {
+      return keyed_hash_(agent_key_challenge(who, listener_nonce_, nonce_, name_));
+    };
+    return make_seal(key_of("agent"), key_of("launcher"));
+  }
   [[nodiscard]] std::string describe() const {
     return fmt::format("{}: {}", to_text({place_}), why_.empty() ? "no answer" : why_);
   }
@@ -151,11 +157,12 @@ std::string to_text(const std::vector<Place>& places) {
   return fmt::format("{}", fmt::join(parts, ","));
 }
 
-tcp::socket dial_launcher(asio::io_context& loop,
-                          const std::vector<Place>& places,
-                          const std::string& own_name,
-                          const KeyedHash& keyed_hash,
-                          std::chrono::milliseconds deadline) {
+DialledLauncher dial_launcher(asio::io_context& loop,
+                              const std::vector<Place>& places,
+                              const std::string& own_name,
+                              const KeyedHash& keyed_hash,
+                              const MakeChannelSeal& make_seal,
+                              std::chrono::milliseconds deadline) {
   const std::string name = own_name.substr(0, kMaxAgentNameBytes);
   std::vector<std::shared_ptr<Call>> calls;
   std::size_t under_way = 0;
@@ -193,7 +200,7 @@ tcp::socket dial_launcher(asio::io_context& loop,
   socket.set_option(tcp::no_delay(true));
   (void)setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs,
                    sizeof kUserTimeoutMs);
-  return socket;
+  return {.socket = std::move(socket), .seal = make_seal ? launcher->seal(make_seal) : nullptr};
 }
 
 }  // namespace dstrain::launcher

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -27,13 +28,20 @@ class DialRefused : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A connection with the launcher, and what it is sealed by; nullptr without `make_seal`.
+struct DialledLauncher {
+  asio::ip::tcp::socket socket;
+  std::unique_ptr<ChannelSeal> seal;
+};
+
 /// Tries the launcher's addresses all at once, since a host cannot know which of them it reaches;
 /// the first that proves that it knows the secret is taken. Throws std::runtime_error, a sentence
 /// with what was wrong with each, after `deadline`, or DialRefused.
-asio::ip::tcp::socket dial_launcher(asio::io_context& loop,
-                                    const std::vector<Place>& places,
-                                    const std::string& own_name,
-                                    const KeyedHash& keyed_hash,
-                                    std::chrono::milliseconds deadline);
+DialledLauncher dial_launcher(asio::io_context& loop,
+                              const std::vector<Place>& places,
+                              const std::string& own_name,
+                              const KeyedHash& keyed_hash,
+                              const MakeChannelSeal& make_seal,
+                              std::chrono::milliseconds deadline);
 
 }  // namespace dstrain::launcher

@@ -54,6 +54,13 @@ std::string agent_challenge(std::string_view who,
   return std::string(who).append("\0", 1).append(listener_nonce).append(agent_nonce).append(name);
 }
 
+std::string agent_key_challenge(std::string_view who,
+                                std::string_view listener_nonce,
+                                std::string_view agent_nonce,
+                                std::string_view name) {
+  return agent_challenge("key of " + std::string(who), listener_nonce, agent_nonce, name);
+}
+
 std::string make_agent_nonce() {
   std::string nonce(kAgentNonceBytes, '\0');
   if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) {
@@ -144,6 +151,14 @@ class AgentListener::Stranger : public std::enable_shared_from_this<Stranger> {
     (void)setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs,
                      sizeof kUserTimeoutMs);
     ArrivedAgent agent{.name = name, .stream = std::make_unique<SocketStream>(std::move(socket_))};
+    if (listener.options_.make_seal) {
+      const auto key_of = [&](std::string_view who) {
+        return listener.keyed_hash_(agent_key_challenge(who, nonce_, agent_nonce_, name));
+      };
+      agent.stream =
+          sealed_stream(std::move(agent.stream),
+                        listener.options_.make_seal(key_of("launcher"), key_of("agent")));
+    }
     listener.strangers_.remove(shared_from_this());
     listener.on_agent_(std::move(agent));
   }

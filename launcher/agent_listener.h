@@ -7,7 +7,8 @@
 //   agent → listener     magic and version (8), nonce (16), length of its name (1), name, proof
 //   (32) listener → agent     proof (32)
 //
-// A proof is the keyed hash of who speaks, both nonces and the name. Strangers are bounded in
+// A proof is the keyed hash of who speaks, both nonces and the name; so are the keys under which
+// both go on (channel_seal.h). Strangers are bounded in
 // number, bytes and seconds, and told once a host.
 #pragma once
 
@@ -24,6 +25,7 @@
 #include <asio.hpp>
 
 #include "launcher/byte_stream.h"
+#include "launcher/channel_seal.h"
 
 namespace dstrain::launcher {
 
@@ -31,7 +33,7 @@ namespace dstrain::launcher {
 /// that the launcher needs no cryptography of its own.
 using KeyedHash = std::function<std::string(std::string_view message)>;
 
-constexpr std::string_view kAgentMagic = "dsagent\x01";  // the last byte is the version
+constexpr std::string_view kAgentMagic = "dsagent\x02";  // the last byte is the version
 constexpr std::size_t kAgentNonceBytes = 16;
 constexpr std::size_t kAgentProofBytes = 32;
 constexpr std::size_t kMaxAgentNameBytes = 255;
@@ -41,6 +43,11 @@ std::string agent_challenge(std::string_view who,
                             std::string_view listener_nonce,
                             std::string_view agent_nonce,
                             std::string_view name);
+/// What `who` hashes for the key of what it sends from then on.
+std::string agent_key_challenge(std::string_view who,
+                                std::string_view listener_nonce,
+                                std::string_view agent_nonce,
+                                std::string_view name);
 /// Unpredictable bytes.
 std::string make_agent_nonce();
 
@@ -49,6 +56,7 @@ struct AgentListenerOptions {
   std::uint16_t port = 0;  ///< 0: any free one
   std::chrono::milliseconds proof_deadline{5000};
   std::size_t max_strangers = 4096;  ///< a newcomer displaces the oldest
+  MakeChannelSeal make_seal{};       ///< empty, as in tests: bytes go as they are
 };
 
 /// An agent that has proved itself.

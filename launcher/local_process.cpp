@@ -146,12 +146,17 @@ class LocalProcess final : public Process {
                             [this, alive = watch()](const asio::error_code& error) {
                               if (alive.expired() || error || ended_) return;
                               learn_of_exec();
+                              // asio may hand on what was meant for a closed descriptor of which
+                              // this one has the place.
+                              if (is_starting()) await_exec();
                             });
   }
 
   /// Its end of the pipe is closed, or tells why there is no program; then it ends in a moment.
   void learn_of_exec() {
-    why_not_begun_ = read_exec_result(exec_result_.native_handle(), spec_);
+    const auto result = read_exec_result(exec_result_.native_handle(), spec_);
+    if (!result) return;
+    why_not_begun_ = *result;
     asio::error_code ignored;
     exec_result_.close(ignored);
     start_timer_.cancel();

@@ -192,13 +192,14 @@ StartedChild start_child(const ProcessSpec& spec) {
           .exec_result = std::move(exec_error.read_end)};
 }
 
-std::string read_exec_result(int exec_result, const ProcessSpec& spec) {
+std::optional<std::string> read_exec_result(int exec_result, const ProcessSpec& spec) {
   StartError error{};
   ssize_t got = 0;
   do {
     got = read(exec_result, &error, sizeof error);
   } while (got < 0 && errno == EINTR);
-  if (got != sizeof error) return {};
+  if (got < 0) return std::nullopt;
+  if (got != sizeof error) return std::string();
   return fmt::format(
       "{}: {}",
       error.is_working_folder != 0 ? "working folder " + spec.working_folder : spec.executable,

@@ -4,6 +4,7 @@
 // lies on a file system that does not answer, may never come so far.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <sys/types.h>
@@ -28,8 +29,8 @@ struct StartedChild {
 /// ends the program when the thread that started it is gone (PR_SET_PDEATHSIG).
 StartedChild start_child(const ProcessSpec& spec);
 
-/// Of a result that is readable: why the program does not run, "PATH: No such file or directory".
-/// Empty: it does. Does not wait.
-std::string read_exec_result(int exec_result, const ProcessSpec& spec);
+/// Why the program does not run, "PATH: No such file or directory"; empty: it does. Nothing as long
+/// as it is not known; does not wait.
+std::optional<std::string> read_exec_result(int exec_result, const ProcessSpec& spec);
 
 }  // namespace dstrain::launcher

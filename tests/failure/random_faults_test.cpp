@@ -108,18 +108,19 @@ class Trials {
     const Trial trial = begin();
     const Clock::time_point start = Clock::now();
     const int victim = pick(trial);
-    if (victim < 0 || kill(trial.ranks[static_cast<std::size_t>(victim)], SIGKILL) != 0 ||
-        !ends(trial, kKillLimit)) {
+    if (victim < 0 || kill(trial.ranks[static_cast<std::size_t>(victim)], SIGKILL) != 0) {
       return too_late(trial, ended);
     }
+    const bool has_ended = ends(trial, kKillLimit);
     const double took = seconds_since(start);
+    INFO(describe(trial) << trial.launch->err());
+    REQUIRE(has_ended);
     const int code = *trial.launch->wait(milliseconds{0});
     if (code == 0) return too_late(trial, ended);
-    INFO(describe(trial) << trial.launch->err());
     CHECK(code == 128 + SIGKILL);
-    CHECK_THAT(
-        trial.launch->last_line(),
-        Catch::Contains(fmt::format("error: {}, was killed by SIGKILL", name(trial, victim))));
+    // Behind it the launcher may say what it found of the checkpoints.
+    CHECK_THAT(trial.launch->err(), Catch::Contains(fmt::format("error: {}, was killed by SIGKILL",
+                                                                name(trial, victim))));
     ended.add(took);
     finish(trial);
     return true;
@@ -281,7 +282,9 @@ class Trials {
   bool too_late(const Trial& trial, Figures& figures) {
     for (const pid_t rank : trial.ranks)
       kill(rank, SIGCONT);
-    CHECK(trial.launch->wait(seconds{30}) == 0);
+    const int code = trial.launch->wait(seconds{30}).value_or(-1);
+    INFO(describe(trial) << trial.launch->err());
+    CHECK(code == 0);
     ++figures.too_late;
     fs::remove_all(trial.folder);
     return false;

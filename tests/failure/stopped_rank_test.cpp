@@ -39,7 +39,7 @@ std::string name_of(int rank, pid_t pid) {
 }
 
 TEST_CASE("a rank stopped between fork and exec is told, and the launcher hears its signals",
-          "[failure][stopped]") {
+          "[failure][stopped][slow]") {
   const TinyRun run;
   Program launch(run.launch(), {}, testing::wait_to_be_traced);
   const int number = GENERATE(1, 2);
@@ -58,7 +58,8 @@ TEST_CASE("a rank stopped between fork and exec is told, and the launcher hears 
   CHECK_FALSE(testing::is_alive(child.pid));
 }
 
-TEST_CASE("a rank that is stopped while it starts is told, and goes on", "[failure][stopped]") {
+TEST_CASE("a rank that is stopped while it starts is told, and goes on",
+          "[failure][stopped][slow]") {
   const TinyRun run;
   Program launch(run.launch(), {}, testing::wait_to_be_traced);
   const testing::StoppedAtBirth child = testing::stop_child_at_birth(launch.pid(), 2);
@@ -123,7 +124,7 @@ class StoppedWhileSaving {
 };
 
 TEST_CASE("a rank stopped while it saves is told at once, and ends the job at --save-timeout",
-          "[failure][stopped]") {
+          "[failure][stopped][slow]") {
   StoppedWhileSaving run({"--save-timeout", "4"});
   INFO(run.launch.err());
   REQUIRE(run.is_stopped);
@@ -136,7 +137,7 @@ TEST_CASE("a rank stopped while it saves is told at once, and ends the job at --
 }
 
 TEST_CASE("one SIGTERM ends a run of which a rank is stopped while it saves",
-          "[failure][stopped]") {
+          "[failure][stopped][slow]") {
   StoppedWhileSaving run({});
   INFO(run.launch.err());
   REQUIRE(run.is_stopped);

@@ -54,7 +54,7 @@ struct Reception {
     return std::async(std::launch::async, [=] {
       asio::io_context own;
       try {
-        tcp::socket socket = dial_launcher(own, places, name, hash, 3s);
+        tcp::socket socket = dial_launcher(own, places, name, hash, {}, 3s).socket;
         asio::write(socket, asio::buffer("hello from " + name));
         std::string answer(3, ' ');
         asio::read(socket, asio::buffer(answer));
