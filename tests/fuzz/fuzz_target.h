@@ -23,7 +23,7 @@ struct FuzzTarget {
 };
 
 /// All of them: safetensors, manifest, torch, idx, config, mended, hostfile, ssh_config,
-/// known_hosts, agent.
+/// known_hosts, agent, handshake, frames, store.
 const std::vector<FuzzTarget>& all_targets();
 /// Throws std::runtime_error that lists the names.
 const FuzzTarget& target_named(const std::string& name);

@@ -21,6 +21,7 @@
 #include "launcher/known_hosts.h"
 #include "launcher/ssh_config.h"
 #include "tests/fuzz/bytes_as_file.h"
+#include "tests/fuzz/wire_targets.h"
 
 namespace dstrain::fuzz {
 namespace {
@@ -237,7 +238,10 @@ const std::vector<FuzzTarget>& all_targets() {
       {"hostfile", hostfile, {"hostfiles"}},
       {"ssh_config", ssh_config, {"tests/fuzz/seeds/ssh_config"}},
       {"known_hosts", known_hosts, {"tests/fuzz/seeds/known_hosts"}},
-      {"agent", agent, {"tests/fuzz/seeds/agent"}}};
+      {"agent", agent, {"tests/fuzz/seeds/agent"}},
+      {"handshake", handshake, {"tests/fuzz/seeds/handshake"}},
+      {"frames", frames, {"tests/fuzz/seeds/frames"}},
+      {"store", store, {"tests/fuzz/seeds/store"}}};
   return targets;
 }
 
