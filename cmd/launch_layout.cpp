@@ -201,7 +201,8 @@ launcher::Job make_job(const std::vector<Host>& hosts,
                                .environment = std::move(variables),
                                .unset = std::move(unset),
                                .cores = share.cores,
-                               .working_folder = std::filesystem::current_path()});
+                               .working_folder = std::filesystem::current_path(),
+                               .takes_listener = env.rank == 0});
       ++env.rank;
     }
     ++env.cross_rank;

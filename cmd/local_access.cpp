@@ -16,14 +16,11 @@ LocalAccess::LocalAccess(std::string master_address,
       spawner_(loop_) {}
 
 Master LocalAccess::choose_master(const std::vector<launcher::Host>& hosts) {
-  Master master{.address = master_address_.empty() ? "127.0.0.1" : master_address_,
-                .port = master_port_};
+  Master master{.address = master_address_.empty() ? "127.0.0.1" : master_address_};
   master.listen_address = master.address;
-  if (master.port == 0) {
-    master.port = launcher::pick_free_port(master.address);
-  } else {
-    launcher::require_free_port(master.address, master.port);
-  }
+  launcher::Listener listener = launcher::listen_on(master.address, master_port_);
+  master.port = listener.port;
+  spawner_.hold_listener(std::move(listener.socket));
   for (const launcher::Host& host : hosts)
     master.own_addresses[host.name] = "127.0.0.1";
   return master;

@@ -127,7 +127,6 @@ MasterPlace find_master(Fleet& fleet,
                           .fix = kOtherWay});
     }
   }
-  fleet.ask({{first, {.kind = QuestionKind::kStopListening}}});
   return place;
 }
 

@@ -1,15 +1,21 @@
 #include "cmd/rank_meeting.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
 
 #include "cmd/exit_codes.h"
 #include "cmd/facts_text.h"
@@ -17,8 +23,10 @@
 #include "cmd/job_device.h"
 #include "cmd/node_join.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/comm/socket.h"
 #include "engine/spec/config_error.h"
 #include "launcher/local_host.h"
+#include "launcher/program_start.h"
 
 namespace dstrain {
 namespace {
@@ -224,6 +232,29 @@ std::string listening_address(const RankEnv& env) {
       launcher::own_addresses().empty() ? "ADDRESS" : launcher::own_addresses().front()));
 }
 
+/// The socket that the launcher listened on for this rank, so that nobody could take its port
+/// before it was here; not valid where there is none.
+Fd inherited_listener(const RankEnv& env) {
+  const std::optional<std::string> text = process_environment(launcher::kListenerVariable);
+  if (!text) return {};
+  int number = -1;
+  std::from_chars(text->data(), text->data() + text->size(), number);
+  Fd listener(number);
+  int listens = 0;
+  socklen_t size = sizeof listens;
+  if (!listener.valid() ||
+      getsockopt(listener.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0 ||
+      port_of(listener) != env.master_port) {
+    throw RendezvousError(fmt::format(
+        "{}={} in the environment is no socket that listens on port {}; unset it unless a launcher "
+        "of this build set it",
+        launcher::kListenerVariable, *text, env.master_port));
+  }
+  fcntl(listener.get(), F_SETFD, FD_CLOEXEC);
+  fcntl(listener.get(), F_SETFL, fcntl(listener.get(), F_GETFL) | O_NONBLOCK);
+  return listener;
+}
+
 /// Throws ConfigError where the verdict is that the run cannot be: said by rank 0 alone.
 RankPlace place_by_verdict(const RankSeat& seat, const Verdict& verdict, int rank) {
   if (!verdict.objection.empty()) {
@@ -242,6 +273,7 @@ RankMeeting meet(const RankEnv& env, DeviceChoice wish) {
   RankSeat seat;
   if (!env.machine) seat = own_seat(env, wish);
   RankMeeting meeting;
+  Fd listener = inherited_listener(env);
   if (env.world_size == 1) {
     meeting.store = make_memory_store();
     meeting.place = env.machine ? place_by_launcher(env)
@@ -253,7 +285,9 @@ RankMeeting meet(const RankEnv& env, DeviceChoice wish) {
   try {
     if (env.rank == 0) {
       const std::string address = listening_address(env);
-      meeting.server = std::make_unique<TcpStoreServer>(address, env.master_port, env.token);
+      meeting.server = listener.valid()
+                           ? std::make_unique<TcpStoreServer>(std::move(listener), env.token)
+                           : std::make_unique<TcpStoreServer>(address, env.master_port, env.token);
       if (!address.empty()) store_address = address;  // whatever leads here from elsewhere
     }
     meeting.store = make_tcp_store(store_address, env.master_port, env.token, kMeetingDeadline);

@@ -125,6 +125,7 @@ void Agent::on_message(const LauncherHello& hello) {
 void Agent::on_message(const Start& start) {
   ProcessSpec process = start.process;
   options_.prepare(process);
+  if (process.takes_listener) spawner_.hold_listener(probe_.release_listener());
   const std::int32_t rank = process.rank;
   const auto known = members_.find(rank);
   if (known != members_.end() && !known->second.has_ended) {

@@ -28,7 +28,7 @@
 namespace dstrain::launcher {
 
 /// Changes with every change of a message.
-constexpr std::uint32_t kAgentProtocol = 5;
+constexpr std::uint32_t kAgentProtocol = 6;
 /// The agent's first bytes.
 constexpr std::string_view kAgentPreamble("\0dstrain agent\n", 15);
 constexpr std::size_t kMaxPayloadBytes = 1 << 20;
@@ -54,7 +54,8 @@ struct Start {
   template <typename Wire>
   void pass_fields(Wire& wire) {
     wire(process.host, process.rank, process.local_rank, process.executable, process.argv,
-         process.environment, process.unset, process.cores, process.working_folder);
+         process.environment, process.unset, process.cores, process.working_folder,
+         process.takes_listener);
   }
 };
 

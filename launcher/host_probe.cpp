@@ -104,7 +104,6 @@ HostProbe::HostProbe(asio::io_context& loop, HashFile hash_file, LookAtGpus look
       listener_(loop) {}
 
 void HostProbe::answer(const HostQuestion& question, std::function<void(HostAnswer)> done) {
-  asio::error_code ignored;
   try {
     switch (question.kind) {
       case QuestionKind::kFolders:
@@ -126,9 +125,6 @@ void HostProbe::answer(const HostQuestion& question, std::function<void(HostAnsw
         return done({.address = address_of_interface(question.path)});
       case QuestionKind::kListen:
         return done(listen(question));
-      case QuestionKind::kStopListening:
-        listener_.close(ignored);
-        return done({});
     }
     done({.error = "a question of no known kind"});
   } catch (const PreflightError& error) {
@@ -144,6 +140,11 @@ HostAnswer HostProbe::listen(const HostQuestion& question) {
   listener_.non_blocking(true);
   accept_more();
   return {.port = port};
+}
+
+FileDescriptor HostProbe::release_listener() {
+  asio::error_code ignored;
+  return FileDescriptor(listener_.is_open() ? listener_.release() : -1);
 }
 
 /// Whoever connects has learned what he wanted to know: that he can.

@@ -10,6 +10,7 @@
 
 #include <asio.hpp>
 
+#include "launcher/file_descriptor.h"
 #include "launcher/host_question.h"
 
 namespace dstrain::launcher {
@@ -26,6 +27,9 @@ class HostProbe {
 
   /// Calls `done` from the event loop or from within, once; never after this object is gone.
   void answer(const HostQuestion& question, std::function<void(HostAnswer)> done);
+  /// The socket of the last kListen, for rank 0: its port is not free for a moment. Nothing where
+  /// none was asked for since.
+  FileDescriptor release_listener();
 
  private:
   HostAnswer listen(const HostQuestion& question);

@@ -12,12 +12,11 @@ enum class QuestionKind : std::uint8_t {
   kFolders = 1,    ///< can ranks work in `path`, and write below `paths`?
   kRoute = 2,      ///< from which address do packets to `address` leave?
   kInterface = 3,  ///< which address has the network interface `path`?
-  kListen = 4,     ///< listen on `address`:`port` (0: any free one) until kStopListening
-  kStopListening = 5,
-  kConnect = 6,    ///< can `address`:`port` be connected to, within `timeout_ms`?
-  kFiles = 7,      ///< size and hash of `paths`, seen from the folder `path`
-  kFileSizes = 8,  ///< size alone
-  kGpus = 9,       ///< which GPUs does a process there see?
+  kListen = 4,     ///< listen on `address`:`port` (0: any free one) for rank 0
+  kConnect = 5,    ///< can `address`:`port` be connected to, within `timeout_ms`?
+  kFiles = 6,      ///< size and hash of `paths`, seen from the folder `path`
+  kFileSizes = 7,  ///< size alone
+  kGpus = 8,       ///< which GPUs does a process there see?
 };
 
 struct HostQuestion {

@@ -18,6 +18,9 @@ struct ProcessSpec {
   std::vector<std::string> unset{};  ///< variables of the launcher's that it does not get
   std::vector<int> cores{};          ///< it runs on these only; empty: wherever the launcher may
   std::string working_folder{};      ///< empty: the launcher's own
+  /// It inherits the socket that listens for it (LocalSpawner::hold_listener). A port that was only
+  /// looked for, and freed, could be somebody else's by the time the program wants it.
+  bool takes_listener = false;
 };
 
 struct Job {

@@ -214,10 +214,6 @@ std::uint16_t pick_free_port(const std::string& address) {
   return listen_on(address, 0).port;
 }
 
-void require_free_port(const std::string& address, std::uint16_t port) {
-  listen_on(address, port);
-}
-
 std::vector<int> share_of_cores(const std::vector<int>& cores, int index, int count) {
   const auto total = static_cast<int>(cores.size());
   if (total == 0) return {};

@@ -30,10 +30,8 @@ struct Listener {
 /// where /proc shows it.
 Listener listen_on(const std::string& address, std::uint16_t port);
 
-/// A TCP port that nobody listens on at `address`.
+/// A TCP port that nobody listens on at `address`, until somebody else takes it.
 std::uint16_t pick_free_port(const std::string& address);
-/// Throws PreflightError if `address`:`port` cannot be listened on.
-void require_free_port(const std::string& address, std::uint16_t port);
 
 /// Share number `index` of `count`: as equal as they can be, without overlap; with more shares than
 /// cores, one core each, in turn.

@@ -275,7 +275,9 @@ LocalSpawner::LocalSpawner(asio::io_context& loop, const LocalSpawnerOptions& op
 }
 
 std::unique_ptr<Process> LocalSpawner::start(const ProcessSpec& spec, ProcessEvents events) {
-  StartedChild child = start_child(spec);
+  const FileDescriptor listener =
+      spec.takes_listener ? std::exchange(listener_, {}) : FileDescriptor();
+  StartedChild child = start_child(spec, listener);
   oom_watch_.started(child.pid);
   return std::make_unique<LocalProcess>(loop_, spec, std::move(child), options_.start_patience,
                                         oom_watch_, std::move(events));

@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <set>
+#include <utility>
 
 #include <asio.hpp>
 #include <sys/types.h>
 
+#include "launcher/file_descriptor.h"
 #include "launcher/oom_watch.h"
 #include "launcher/process.h"
 
@@ -29,12 +31,15 @@ class LocalSpawner final : public Spawner {
   /// The process must not outlive this spawner.
   std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) override;
   void sweep() noexcept override;
+  /// For the next program that takes a listener; instead of the one held before.
+  void hold_listener(FileDescriptor listener) { listener_ = std::move(listener); }
 
  private:
   asio::io_context& loop_;
   const LocalSpawnerOptions options_;
   OomWatch oom_watch_;
   std::set<pid_t> children_before_;
+  FileDescriptor listener_;
 };
 
 }  // namespace dstrain::launcher

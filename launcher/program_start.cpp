@@ -23,6 +23,7 @@ namespace dstrain::launcher {
 namespace {
 
 constexpr int kStatusFd = STDERR_FILENO + 1;  // of the status page, in the program
+constexpr int kListenerFd = kStatusFd + 1;    // of the socket that listens for it
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -40,7 +41,7 @@ Pipe make_pipe() {
 }
 
 /// The launcher's environment with the spec's changes, as "NAME=value".
-std::vector<std::string> environment_of(const ProcessSpec& spec) {
+std::vector<std::string> environment_of(const ProcessSpec& spec, bool has_listener) {
   std::map<std::string, std::string, std::less<>> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
@@ -48,11 +49,13 @@ std::vector<std::string> environment_of(const ProcessSpec& spec) {
     if (equals == std::string_view::npos) continue;
     variables.insert_or_assign(std::string(text.substr(0, equals)), text.substr(equals + 1));
   }
+  variables.erase(kListenerVariable);
   for (const std::string& name : spec.unset)
     variables.erase(name);
   for (const auto& [name, value] : spec.environment)
     variables.insert_or_assign(name, value);
   variables.insert_or_assign(kStatusPageVariable, std::to_string(kStatusFd));
+  if (has_listener) variables.insert_or_assign(kListenerVariable, std::to_string(kListenerFd));
   std::vector<std::string> entries;
   entries.reserve(variables.size());
   for (const auto& [name, value] : variables)
@@ -82,7 +85,8 @@ struct ExecPlan {
   char* const* envp;
   int stdin_fd, stdout_fd, stderr_fd;
   int status_fd;
-  int error_fd;  ///< gets a StartError if anything fails; closed by a successful exec
+  int listener_fd;  ///< may be -1
+  int error_fd;     ///< gets a StartError if anything fails; closed by a successful exec
   pid_t launcher;
   const char* working_folder;  ///< may be nullptr
   const cpu_set_t* cores;      ///< may be nullptr
@@ -105,13 +109,16 @@ struct ExecPlan {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);  // blocked since before the fork
-  // The errors' pipe may have the number that the status page is to get.
-  const int error_fd = fcntl(plan.error_fd, F_DUPFD_CLOEXEC, kStatusFd + 1);
-  const int status_fd = fcntl(plan.status_fd, F_DUPFD_CLOEXEC, kStatusFd + 1);
+  // Each may have the number that another one is to get.
+  const int error_fd = fcntl(plan.error_fd, F_DUPFD_CLOEXEC, kListenerFd + 1);
+  const int status_fd = fcntl(plan.status_fd, F_DUPFD_CLOEXEC, kListenerFd + 1);
+  const int listener_fd =
+      plan.listener_fd < 0 ? -1 : fcntl(plan.listener_fd, F_DUPFD_CLOEXEC, kListenerFd + 1);
   const bool in_place = plan.working_folder == nullptr || chdir(plan.working_folder) == 0;
   if (in_place && error_fd >= 0 && status_fd >= 0 && dup2(plan.stdin_fd, STDIN_FILENO) >= 0 &&
       dup2(plan.stdout_fd, STDOUT_FILENO) >= 0 && dup2(plan.stderr_fd, STDERR_FILENO) >= 0 &&
-      dup2(status_fd, kStatusFd) >= 0) {
+      dup2(status_fd, kStatusFd) >= 0 &&
+      (plan.listener_fd < 0 || dup2(listener_fd, kListenerFd) >= 0)) {
     execve(plan.executable, plan.argv, plan.envp);
   }
   const StartError error{.number = errno, .is_working_folder = in_place ? 0 : 1};
@@ -138,14 +145,14 @@ class SignalsBlocked {
 
 }  // namespace
 
-StartedChild start_child(const ProcessSpec& spec) {
+StartedChild start_child(const ProcessSpec& spec, const FileDescriptor& listener) {
   Pipe lifeline = make_pipe();
   Pipe out = make_pipe();
   Pipe err = make_pipe();
   Pipe exec_error = make_pipe();
   StatusPage page = StatusPage::make();
   std::vector<std::string> arguments = spec.argv;
-  std::vector<std::string> variables = environment_of(spec);
+  std::vector<std::string> variables = environment_of(spec, static_cast<bool>(listener));
   const std::vector<char*> argv = pointers_to(arguments);
   const std::vector<char*> envp = pointers_to(variables);
 
@@ -166,6 +173,7 @@ StartedChild start_child(const ProcessSpec& spec) {
       .stdout_fd = out.write_end.get(),
       .stderr_fd = err.write_end.get(),
       .status_fd = page.fd(),
+      .listener_fd = listener ? listener.get() : -1,
       .error_fd = exec_error.write_end.get(),
       .launcher = getpid(),
       .working_folder = spec.working_folder.empty() ? nullptr : spec.working_folder.c_str(),

@@ -15,6 +15,8 @@
 
 namespace dstrain::launcher {
 
+constexpr const char* kListenerVariable = "DSTRAIN_LISTENER_FD";
+
 /// A child on its way to exec, and the launcher's ends of what leads to it.
 struct StartedChild {
   pid_t pid = -1;  ///< of the process, and of the group that it leads
@@ -27,7 +29,9 @@ struct StartedChild {
 
 /// Throws std::system_error where there can be no child. Call from the main thread only: the kernel
 /// ends the program when the thread that started it is gone (PR_SET_PDEATHSIG).
-StartedChild start_child(const ProcessSpec& spec);
+/// `listener`, where it is a socket, becomes a file of the program, whose number is in
+/// kListenerVariable.
+StartedChild start_child(const ProcessSpec& spec, const FileDescriptor& listener = {});
 
 /// Why the program does not run, "PATH: No such file or directory"; empty: it does. Nothing as long
 /// as it is not known; does not wait.

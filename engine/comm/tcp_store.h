@@ -19,6 +19,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/comm/socket.h"
 #include "engine/comm/store.h"
 
 namespace dstrain {
@@ -55,6 +56,8 @@ class TcpStoreServer {
                  std::uint16_t port,
                  std::string token,
                  const TcpStoreLimits& limits = {});
+  /// On a socket that listens already, and does not block.
+  TcpStoreServer(Fd listener, std::string token, const TcpStoreLimits& limits = {});
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;

@@ -49,13 +49,10 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(50);  // when descriptor
 
 class TcpStoreServer::Loop {
  public:
-  Loop(const std::string& address,
-       std::uint16_t port,
-       std::string token,
-       const TcpStoreLimits& limits)
+  Loop(Fd listener, std::string token, const TcpStoreLimits& limits)
       : token_(std::move(token)),
         max_strangers_(std::clamp<std::size_t>(limits.strangers, 1, raise_descriptor_limit() / 2)),
-        listener_(listen_on(address, port)),
+        listener_(std::move(listener)),
         port_(port_of(listener_)),
         stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         poller_(epoll_create1(EPOLL_CLOEXEC)) {
@@ -328,7 +325,9 @@ TcpStoreServer::TcpStoreServer(const std::string& address,
                                std::uint16_t port,
                                std::string token,
                                const TcpStoreLimits& limits)
-    : loop_(std::make_unique<Loop>(address, port, std::move(token), limits)) {}
+    : TcpStoreServer(listen_on(address, port), std::move(token), limits) {}
+TcpStoreServer::TcpStoreServer(Fd listener, std::string token, const TcpStoreLimits& limits)
+    : loop_(std::make_unique<Loop>(std::move(listener), std::move(token), limits)) {}
 TcpStoreServer::~TcpStoreServer() = default;
 std::uint16_t TcpStoreServer::port() const {
   return loop_->port();

@@ -307,7 +307,10 @@ class Attack {
   std::array<char, 65536> buffer_{};
 };
 
-[[noreturn]] void attack(const NamespaceHolder& network, AttackCounts& counts, Manner manner, unsigned seed) {
+[[noreturn]] void attack(const NamespaceHolder& network,
+                         AttackCounts& counts,
+                         Manner manner,
+                         unsigned seed) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   close_range(STDERR_FILENO + 1, ~0U, 0);
   rlimit descriptors{};

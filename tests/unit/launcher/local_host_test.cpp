@@ -40,14 +40,14 @@ TEST_CASE("a port that is taken is refused, naming who holds it", "[launcher]") 
   const std::uint16_t port = ntohs(address.sin_port);
 
   CHECK_THROWS_WITH(
-      require_free_port("127.0.0.1", port),
+      listen_on("127.0.0.1", port),
       Contains(std::to_string(port)) && Contains("by pid " + std::to_string(getpid()) + " ("));
 }
 
 TEST_CASE("a free port can be listened on", "[launcher]") {
   const std::uint16_t port = pick_free_port("127.0.0.1");
   CHECK(port > 0);
-  CHECK_NOTHROW(require_free_port("127.0.0.1", port));
+  CHECK_NOTHROW(listen_on("127.0.0.1", port));
   CHECK_THROWS_AS(pick_free_port("192.0.2.1"), PreflightError);
 }
 
