@@ -46,6 +46,7 @@ class DeviceRendezvous final : public Rendezvous {
     if (const std::string shared = find_shared_device(name, members); !shared.empty()) {
       return make_staged_communicator(host_.make_group(name, members), staging_);
     }
+    tell_what_nccl_lacks();
     return make_nccl_communicator(
         {.name = name, .members = {members.begin(), members.end()}, .rank = rank}, store_, device_,
         {.timeout = options_.timeout,
@@ -76,11 +77,23 @@ class DeviceRendezvous final : public Rendezvous {
     return shared;
   }
 
+  /// Once, by rank 0, unless nothing was asked for.
+  void tell_what_nccl_lacks() {
+    if (world_rank() == 0 && options_.security != WireSecurity::kTrusted && !told_) {
+      spdlog::info(
+          "network.security={}: not of what NCCL carries between GPUs, which is neither "
+          "authenticated nor encrypted; the id that its ranks meet by is both",
+          name_of(options_.security));
+    }
+    told_ = true;
+  }
+
   Rendezvous& host_;
   Store& store_;
   Device& device_;
   const DeviceRendezvousOptions options_;
   const std::shared_ptr<StagingMemory> staging_;  // shared with the groups that use it
+  bool told_ = false;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "engine/comm/activity.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/store.h"
+#include "engine/comm/wire_options.h"
 
 namespace dstrain {
 
@@ -20,6 +21,7 @@ struct DeviceRendezvousOptions {
   std::chrono::milliseconds timeout{600'000};         ///< deadline of a collective
   std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
   ActivityRecorder* activity = nullptr;               ///< is told of every collective; may be none
+  WireSecurity security = WireSecurity::kAuthenticated;  ///< as asked for; NCCL has none of it
 };
 
 /// Of the rank that `host` is the rendezvous of, for tensors on `device`. All must outlive it and

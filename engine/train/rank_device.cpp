@@ -10,6 +10,7 @@
 #include "engine/comm/device_rendezvous.h"
 #include "engine/spec/config_error.h"
 #include "engine/train/library_overhead.h"
+#include "engine/train/wire_security.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -94,9 +95,10 @@ RankDevice make_rank_device(const Config& config,
   check_memory(config, plan, *made.backend.device, options.ranks_on_gpu);
   tell_device(rank, host.world_size(), *made.backend.device);
   check(options.store != nullptr, "ranks on GPUs need a store to find each other by");
-  made.rendezvous =
-      make_device_rendezvous(host, *options.store, *made.backend.device,
-                             {.timeout = options.collective_timeout, .activity = options.activity});
+  made.rendezvous = make_device_rendezvous(host, *options.store, *made.backend.device,
+                                           {.timeout = options.collective_timeout,
+                                            .activity = options.activity,
+                                            .security = wire_security(config)});
   return made;
 }
 
