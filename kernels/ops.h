@@ -308,6 +308,9 @@ class Ops {
   virtual void sum(ConstTensor values, Tensor total, Write write, Stream& stream) = 0;
   /// total (f64, one element) = or += the sum of squares of a tensor, in a fixed order.
   virtual void sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) = 0;
+  /// sums_4 (i32; in memory a BitSums, kernels/math/bit_sums.h) = the checksum of the bits that the
+  /// tensor has, f32, bf16 or f16; or of those that cast() to `as` would make of one in f32.
+  virtual void bit_sums(ConstTensor values, DType as, Tensor sums_4, Stream& stream) = 0;
   /// Converts between f32, bf16 and f16, rounding to nearest even; or copies. What f16 cannot hold
   /// becomes infinity.
   virtual void cast(ConstTensor in, Tensor out, Stream& stream) = 0;

@@ -145,6 +145,7 @@ class CpuOps final : public Ops {
 
   void sum(ConstTensor values, Tensor total, Write write, Stream& stream) override;
   void sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) override;
+  void bit_sums(ConstTensor values, DType as, Tensor sums_4, Stream& stream) override;
   void cast(ConstTensor in, Tensor out, Stream& stream) override;
   void add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) override;
   void zero(Tensor tensor, Stream& stream) override;

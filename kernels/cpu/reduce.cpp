@@ -1,6 +1,7 @@
 // Sums in an order that does not depend on the number of threads: fixed blocks, then the blocks
 // in order.
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
@@ -37,6 +38,32 @@ void CpuOps::sum_blocks(
       added += sums.as<double>()[block];
     }
     result = write == Write::kAdd ? result + added : added;
+  });
+}
+
+void CpuOps::bit_sums(ConstTensor values, DType as, Tensor sums_4, Stream& stream) {
+  const std::int64_t n = values.numel();
+  check(as == values.dtype() || values.dtype() == DType::kF32, "bit_sums: {} as {}",
+        name_of(values.dtype()), name_of(as));
+  expect(sums_4, "bit_sums: the sums", DType::kI32, 4);
+  with_loops(loops_, as, [&]<typename T>(const TypedLoops<T>& loops) {
+    const bool casts = values.dtype() != as;
+    stream.run([=, this] {
+      constexpr std::int64_t kBlock = 1 << 16;
+      const std::int64_t blocks = (n + kBlock - 1) / kBlock;
+      const auto parts =
+          scratch_.lease(blocks * static_cast<std::int64_t>(sizeof(BitSums)));  // trivial
+      parallel_pieces(threads_, n, kBlock, [&](std::int64_t begin, std::int64_t end) {
+        parts.as<BitSums>()[begin / kBlock] =
+            casts ? loops.bit_sums_of_cast(pointer<float>(values) + begin, end - begin)
+                  : loops.bit_sums(pointer<T>(values) + begin, end - begin);
+      });
+      BitSums total;
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        total.add(parts.as<BitSums>()[block], block * kBlock);
+      }
+      std::memcpy(sums_4.data(), &total, sizeof total);
+    });
   });
 }
 

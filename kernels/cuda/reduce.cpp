@@ -4,6 +4,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/typed.h"
+#include "kernels/math/bit_sums.h"
 
 namespace dstrain {
 namespace {
@@ -28,6 +29,24 @@ void CudaOps::sum(ConstTensor values, Tensor total, Write write, Stream& stream)
 void CudaOps::sum_of_squares(ConstTensor values, Tensor total, Write write, Stream& stream) {
   with_dtype(values.dtype(), [&]<typename T>() {
     sum_into<T>(on(stream), values, cuda::Of::kSquares, total, write);
+  });
+}
+
+void CudaOps::bit_sums(ConstTensor values, DType as, Tensor sums_4, Stream& stream) {
+  const std::int64_t n = values.numel();
+  check(as == values.dtype() || values.dtype() == DType::kF32, "bit_sums: {} as {}",
+        name_of(values.dtype()), name_of(as));
+  expect(sums_4, "bit_sums: the sums", DType::kI32, 4);
+  const Launch to = on(stream);
+  const Scratch partials(cuda::sum_blocks(n) * static_cast<std::int64_t>(sizeof(BitSums)),
+                         to.stream);
+  auto* const totals = static_cast<std::uint64_t*>(sums_4.data());
+  with_dtype(as, [&]<typename T>() {
+    if (values.dtype() == as) {
+      cuda::sum_bits<T, T>(to, pointer<T>(values), n, partials.as<std::uint64_t>(), totals);
+    } else {
+      cuda::sum_bits<float, T>(to, pointer<float>(values), n, partials.as<std::uint64_t>(), totals);
+    }
   });
 }
 

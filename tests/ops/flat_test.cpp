@@ -1,9 +1,12 @@
 // Operations over flat ranges: addition, zeros, sums. Conversion is convert_test.cpp.
+#include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
 #include <catch2/catch.hpp>
 
+#include "kernels/math/bit_sums.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
@@ -85,6 +88,56 @@ TEST_CASE("sums of squares of every dtype are fp64 sums, beyond what f16 and f32
       }
     }
   }
+}
+
+TEST_CASE("sums of bits are those of a loop over the bits, also of what a cast would make",
+          "[ops][flat]") {
+  const auto bits_of = [](float x, DType dtype) -> std::uint64_t {
+    return dtype == DType::kBF16  ? to_bf16(x).bits
+           : dtype == DType::kF16 ? to_f16(x).bits
+                                  : std::bit_cast<std::uint32_t>(x);
+  };
+  const auto halves = [](const BitSums& sums) {
+    const auto words = std::bit_cast<std::array<std::int32_t, 4>>(sums);
+    return Values(words.begin(), words.end());
+  };
+  for (const DType from : kComputeDtypes) {
+    for (const DType as : kComputeDtypes) {
+      if (from != as && from != DType::kF32) continue;
+      for (const std::int64_t n : kSizes) {
+        CAPTURE(name_of(from), name_of(as), n);
+        Values x = rounded_to(from, random_values(n + 1, 1));
+        x.back() = -INFINITY;
+        BitSums sums;
+        BitSums of_rest;  // which begins at an odd address
+        for (std::int64_t i = 0; i <= n; ++i) {
+          const std::uint64_t bits =
+              bits_of(static_cast<float>(x[static_cast<std::size_t>(i)]), as);
+          sums.plain += bits;
+          sums.weighted += static_cast<std::uint64_t>(i) * bits;
+          if (i == 0) continue;
+          of_rest.plain += bits;
+          of_rest.weighted += static_cast<std::uint64_t>(i - 1) * bits;
+        }
+        conforms({{"of all", halves(sums), 0.0, 0.0}, {"of the rest", halves(of_rest), 0.0, 0.0}},
+                 [&](Lab& lab) -> std::vector<Values> {
+                   const Tensor in = lab.put(x, from, {n + 1});
+                   const Tensor all = lab.put_ids({1, 2, 3, 4});
+                   const Tensor rest = lab.put_ids({1, 2, 3, 4});
+                   lab.ops().bit_sums(in, as, all, lab.stream());
+                   lab.ops().bit_sums(in.flat(1, n + 1), as, rest, lab.stream());
+                   return {lab.get(all), lab.get(rest)};
+                 });
+      }
+    }
+  }
+}
+
+TEST_CASE("sums of bits of two parts make those of the whole", "[ops][flat]") {
+  BitSums whole{.plain = 1 + 2 + 3, .weighted = 2 * 1 + 3 * 2};
+  BitSums joined{.plain = 1, .weighted = 0};
+  joined.add({.plain = 2 + 3, .weighted = 3}, 1);
+  CHECK(joined == whole);
 }
 
 TEST_CASE("an operation refuses tensors of the wrong size or dtype by name", "[ops]") {

@@ -90,8 +90,8 @@ Values Lab::get(ConstTensor tensor) {
     device().copy_to_host(tensor, host.data(), stream());
     stream().synchronize();
     std::transform(host.begin(), host.end(), values.begin(), [](auto value) -> double {
-      if constexpr (std::is_same_v<decltype(value), double>) {
-        return value;
+      if constexpr (std::is_arithmetic_v<decltype(value)>) {
+        return static_cast<double>(value);
       } else {
         return to_float(value);
       }
@@ -101,6 +101,8 @@ Values Lab::get(ConstTensor tensor) {
     download(std::vector<double>(n));
   } else if (tensor.dtype() == DType::kF32) {
     download(std::vector<float>(n));
+  } else if (tensor.dtype() == DType::kI32) {
+    download(std::vector<std::int32_t>(n));
   } else if (tensor.dtype() == DType::kBF16) {
     download(std::vector<BF16>(n));
   } else if (tensor.dtype() == DType::kF8E4M3) {

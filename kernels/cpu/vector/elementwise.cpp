@@ -167,6 +167,85 @@ template <bool kSquare, typename T>
   return total;
 }
 
+DSTRAIN_INLINE VecBits bits_of(const float* x, float /*as*/) {
+  return reinterpret_cast<VecBits>(load(x));
+}
+template <typename Half>
+DSTRAIN_INLINE VecBits bits_of(const Half* x, Half /*as*/) {
+  return widened(*reinterpret_cast<const MemoryHalf*>(x));
+}
+DSTRAIN_INLINE VecBits bits_of(const float* x, BF16 /*as*/) {
+  return widened(round_to_bf16(load(x)));
+}
+DSTRAIN_INLINE VecBits bits_of(const float* x, F16 /*as*/) {
+  return widened(round_to_f16(load(x)));
+}
+
+/// The same of one element.
+template <typename From, typename As>
+DSTRAIN_INLINE std::uint64_t bits_of_one(From x) {
+  As as{};
+  assign(&as, to_float(x));
+  if constexpr (sizeof(As) == sizeof(float)) {
+    return __builtin_bit_cast(std::uint32_t, as);
+  } else {
+    return as.bits;
+  }
+}
+template <typename Half>
+DSTRAIN_INLINE std::uint64_t bits_of_itself(Half x) {
+  return x.bits;
+}
+DSTRAIN_INLINE std::uint64_t bits_of_itself(float x) {
+  return __builtin_bit_cast(std::uint32_t, x);
+}
+
+/// Running sums of the elements with even and with odd numbers, a lane for each of a vector's pairs
+/// of them. `later` is the sum of what `sum` has been: an element's share of it is the number of
+/// vectors from its own on, so its vector's number comes without a product.
+struct BitChain {
+  VecPairs sum{};
+  VecPairs later{};
+  DSTRAIN_INLINE void add(VecPairs x) {
+    sum += x;
+    later += sum;
+  }
+  DSTRAIN_INLINE void finish(std::uint64_t vectors, std::uint64_t parity, BitSums* total) const {
+    for (int pair = 0; pair < kLanes / 2; ++pair) {
+      const std::uint64_t lane = 2 * static_cast<std::uint64_t>(pair) + parity;
+      total->plain += sum[pair];
+      total->weighted += kLanes * (vectors * sum[pair] - later[pair]) + lane * sum[pair];
+    }
+  }
+};
+
+template <typename From, typename As>
+[[gnu::flatten]] BitSums bit_sums(const From* x, std::int64_t n) {
+  BitChain even;
+  BitChain odd;
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const auto pairs = reinterpret_cast<VecPairs>(bits_of(x + i, As{}));
+    even.add(pairs & 0xffffffffU);
+    odd.add(pairs >> 32);
+  }
+  BitSums total;
+  const auto vectors = static_cast<std::uint64_t>(i / kLanes);
+  even.finish(vectors, 0, &total);
+  odd.finish(vectors, 1, &total);
+  for (; i < n; ++i) {
+    std::uint64_t bits = 0;
+    if constexpr (sizeof(From) == sizeof(As)) {
+      bits = bits_of_itself(x[i]);
+    } else {
+      bits = bits_of_one<From, As>(x[i]);
+    }
+    total.plain += bits;
+    total.weighted += static_cast<std::uint64_t>(i) * bits;
+  }
+  return total;
+}
+
 template <typename T>
 void fill(TypedLoops<T>* loops) {
   loops->add = add<T>;
@@ -178,6 +257,8 @@ void fill(TypedLoops<T>* loops) {
   loops->accumulate = accumulate<T>;
   loops->add_column_sums = add_column_sums<T>;
   loops->sum_of_squares = sum<true, T>;
+  loops->bit_sums = bit_sums<T, T>;
+  loops->bit_sums_of_cast = bit_sums<float, T>;
   loops->cast_to_f32 = convert<T, float>;
   loops->cast_to_bf16 = convert<T, BF16>;
   loops->cast_to_f16 = convert<T, F16>;

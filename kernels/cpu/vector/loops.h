@@ -12,6 +12,7 @@
 #include "kernels/core/f16.h"
 #include "kernels/cpu/vector/optimizer_loops.h"
 #include "kernels/math/activation.h"
+#include "kernels/math/bit_sums.h"
 
 namespace dstrain {
 
@@ -136,6 +137,9 @@ struct TypedLoops {
   void (*cross_entropy_gradient)(
       T* logits, std::int64_t n, std::int64_t target, float logsumexp, float gradient_scale);
   double (*sum_of_squares)(const T* x, std::int64_t n);
+  /// The checksum of the bits, and of those of an f32 rounded to T.
+  BitSums (*bit_sums)(const T* x, std::int64_t n);
+  BitSums (*bit_sums_of_cast)(const float* x, std::int64_t n);
   /// y = x, rounded where y's type is narrower.
   void (*cast_to_f32)(const T* x, float* y, std::int64_t n);
   void (*cast_to_bf16)(const T* x, BF16* y, std::int64_t n);

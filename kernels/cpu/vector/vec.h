@@ -33,6 +33,7 @@ constexpr int kLanes = 4;
 
 using Vec = float __attribute__((vector_size(4 * kLanes)));
 using VecBits = std::uint32_t __attribute__((vector_size(4 * kLanes)));
+using VecPairs = std::uint64_t __attribute__((vector_size(4 * kLanes)));
 using VecHalf = std::uint16_t __attribute__((vector_size(2 * kLanes)));
 // The same types in memory, where they may stand on any element and alias anything.
 using MemoryVec = float __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));

@@ -44,14 +44,64 @@ __global__ void sum_kernel(const T* x, std::int64_t n, double* partials) {
   }
 }
 
+__device__ std::uint64_t bits_of(float x) {
+  return __builtin_bit_cast(std::uint32_t, x);
+}
+template <typename Half>
+__device__ std::uint64_t bits_of(Half x) {
+  return x.bits;
+}
+
+template <typename As, typename From>
+__device__ std::uint64_t bits_as(From x) {
+  if constexpr (sizeof(As) == sizeof(From)) {
+    return bits_of(x);
+  } else {
+    return bits_of(narrow<As>(x));
+  }
+}
+
+// As sum_kernel. partials[block]: Σ x and Σ i · x. Floor: the bytes of x.
+template <bool kAligned, typename As, typename From>
+__global__ void sum_bits_kernel(const From* x, std::int64_t n, std::uint64_t* partials) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads * kPackWidth;
+  std::uint64_t plain = 0;
+  std::uint64_t weighted = 0;
+  const auto add = [&](std::uint64_t bits, std::int64_t i) {
+    plain += bits;
+    weighted += static_cast<std::uint64_t>(i) * bits;
+  };
+  for (std::int64_t i = thread * kPackWidth; i < n; i += stride) {
+    if (kAligned && i + kPackWidth <= n) {
+      const auto pack = *reinterpret_cast<const Pack<From, kPackWidth>*>(x + i);
+#pragma unroll
+      for (int k = 0; k < kPackWidth; ++k) {
+        add(bits_as<As>(pack.values[k]), i + k);
+      }
+    } else {
+      for (int k = 0; k < kPackWidth && i + k < n; ++k) {
+        add(bits_as<As>(x[i + k]), i + k);
+      }
+    }
+  }
+  const std::uint64_t plain_of_block = block_sum(plain);
+  const std::uint64_t weighted_of_block = block_sum(weighted);
+  if (threadIdx.x == 0) {
+    partials[2 * blockIdx.x] = plain_of_block;
+    partials[2 * blockIdx.x + 1] = weighted_of_block;
+  }
+}
+
 /// One block for each total.
+template <typename F>
 __global__ void sum_partials_kernel(
-    const double* partials, std::int64_t blocks, int count, double* totals, bool adds) {
-  double total = 0.0;
+    const F* partials, std::int64_t blocks, int count, F* totals, bool adds) {
+  F total = 0;
   for (std::int64_t block = threadIdx.x; block < blocks; block += kThreads) {
     total += partials[block * count + blockIdx.x];
   }
-  const double all = block_sum(total);
+  const F all = block_sum(total);
   if (threadIdx.x == 0) {
     totals[blockIdx.x] = adds ? totals[blockIdx.x] + all : all;
   }
@@ -163,8 +213,23 @@ void sum_partials(const Launch& to,
                   int count,
                   double* totals,
                   bool adds) {
-  launch("sum of partial sums", sum_partials_kernel, dim3(static_cast<unsigned>(count)),
+  launch("sum of partial sums", sum_partials_kernel<double>, dim3(static_cast<unsigned>(count)),
          dim3(kThreads), 0, to.stream, partials, blocks, count, totals, adds);
+}
+
+template <typename From, typename As>
+void sum_bits(const Launch& to,
+              const From* x,
+              std::int64_t n,
+              std::uint64_t* partials,
+              std::uint64_t* totals) {
+  const std::int64_t blocks = sum_blocks(n);
+  auto* const kernel =
+      all_aligned(x) ? sum_bits_kernel<true, As, From> : sum_bits_kernel<false, As, From>;
+  launch("sums of bits", kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, to.stream,
+         x, n, partials);
+  launch("sum of partial sums", sum_partials_kernel<std::uint64_t>, dim3(2), dim3(kThreads), 0,
+         to.stream, partials, blocks, 2, totals, false);
 }
 
 std::int64_t column_chunks(std::int64_t rows) {
@@ -204,6 +269,16 @@ void add_partial_rows(const Launch& to,
 template void sum_elements(const Launch&, const float*, std::int64_t, Of, double*, double*, bool);
 template void sum_elements(const Launch&, const BF16*, std::int64_t, Of, double*, double*, bool);
 template void sum_elements(const Launch&, const F16*, std::int64_t, Of, double*, double*, bool);
+template void sum_bits<float, float>(
+    const Launch&, const float*, std::int64_t, std::uint64_t*, std::uint64_t*);
+template void sum_bits<BF16, BF16>(
+    const Launch&, const BF16*, std::int64_t, std::uint64_t*, std::uint64_t*);
+template void sum_bits<F16, F16>(
+    const Launch&, const F16*, std::int64_t, std::uint64_t*, std::uint64_t*);
+template void sum_bits<float, BF16>(
+    const Launch&, const float*, std::int64_t, std::uint64_t*, std::uint64_t*);
+template void sum_bits<float, F16>(
+    const Launch&, const float*, std::int64_t, std::uint64_t*, std::uint64_t*);
 template void column_sums(
     const Launch&, const float*, std::int64_t, std::int64_t, float*, float*, bool);
 template void column_sums(

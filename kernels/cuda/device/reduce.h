@@ -30,6 +30,15 @@ void sum_partials(const Launch& to,
                   double* totals,
                   bool adds);
 
+/// The two numbers of a BitSums, of the bits of x as `As` holds them; `partials`: two for each of
+/// sum_blocks(n). From is As, or float.
+template <typename From, typename As>
+void sum_bits(const Launch& to,
+              const From* x,
+              std::int64_t n,
+              std::uint64_t* partials,
+              std::uint64_t* totals);
+
 /// Chunks of rows that column_sums sums apart: floats of scratch wanted are this · width.
 std::int64_t column_chunks(std::int64_t rows);
 /// sums[width] = or += the sums over the rows of x.
