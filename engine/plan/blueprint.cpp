@@ -67,19 +67,20 @@ ParamRef Blueprint::add_param(ParamDecl param) {
 }
 
 BufferRef Blueprint::add_buffer(BufferDecl buffer) {
-  const auto found = std::find_if(buffers_.begin(), buffers_.end(),
-                                  [&](const BufferDecl& b) { return b.name == buffer.name; });
+  const auto [known, is_new] =
+      buffers_by_name_.try_emplace(buffer.name, static_cast<int>(buffers_.size()));
   buffer.chunk = chunk_;
   buffer.units.clear();
   if (in_unit_) {
     buffer.units.push_back(static_cast<int>(units_.size()) - 1);
   }
-  if (found == buffers_.end()) {
+  if (is_new) {
     check(chunk_ != BufferDecl::kNoChunk || buffer.lifetime != Lifetime::kSaved,
           "buffer {} is saved, and belongs to no chunk of the model", buffer.name);
     buffers_.push_back(std::move(buffer));
-    return {static_cast<int>(buffers_.size()) - 1};
+    return {known->second};
   }
+  BufferDecl* const found = &buffers_[static_cast<std::size_t>(known->second)];
   check(found->lifetime == buffer.lifetime && buffer.lifetime != Lifetime::kSaved,
         "buffer {} declared twice; only scratch and constants are shared", buffer.name);
   const bool in_backward_only = found->in_backward_only && buffer.in_backward_only;
@@ -92,7 +93,7 @@ BufferRef Blueprint::add_buffer(BufferDecl buffer) {
   }
   found->units = std::move(users);
   found->in_backward_only = in_backward_only;
-  return {static_cast<int>(found - buffers_.begin())};
+  return {known->second};
 }
 
 BufferRef Blueprint::add_backward_buffer(BufferDecl buffer) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/core/dtype.h"
@@ -138,6 +139,7 @@ class Blueprint {
  private:
   std::vector<UnitDecl> units_;
   std::vector<BufferDecl> buffers_;
+  std::unordered_map<std::string, int> buffers_by_name_;
   std::vector<ScaledTensorDecl> scaled_tensors_;
   int num_chunks_ = 0;
   int chunk_ = 0;  // that is being declared

@@ -24,7 +24,9 @@ std::int64_t choose_offset(std::span<const Tenancy> tenants,
     places.push_back(layout.offsets[other]);
     places.push_back(layout.offsets[other] + tenants[other].size);
   }
+  // Blocks are alike, so that most of the places are the same few.
   std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
   constexpr std::int64_t kNever = -1;
   std::int64_t best = layout.size;
   std::int64_t best_left = kNever - 1;

@@ -161,6 +161,9 @@ void resolve_config(LoadedConfig& loaded,
   }
   resolve_device(loaded, facts, origins);
   resolve_open_precision(loaded, facts, origins);
+  const bool is_model_sane =
+      problems.spoil("model") || problems.attempt([&] { check_model_size(loaded, origins); });
+  if (!is_model_sane) return;
   const auto data_parallel = divide_ranks(loaded, world_size, origins, problems);
   const BatchConfig written = loaded.config.batch;
   const bool has_batch = data_parallel &&
@@ -168,6 +171,7 @@ void resolve_config(LoadedConfig& loaded,
                          problems.attempt([&] {
                            resolve_elasticity(loaded, *data_parallel, origins);
                            BatchSolver(loaded, *data_parallel, origins).solve();
+                           check_step_size(loaded, *data_parallel, origins);
                          });
   if (has_batch && !problems.spoil_any({"tensor_parallel", "pipeline", "data.sequence_length"})) {
     problems.attempt([&] { resolve_parallel(loaded, written, world_size, origins); });

@@ -2,6 +2,7 @@
 // back, from one accessor, so that they cannot disagree.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -60,6 +61,10 @@ template <typename Access>
 Key field(std::string path, NumberRange range, Access access) {
   using Member = std::remove_cvref_t<decltype(access(std::declval<Config&>()))>;
   using Value = typename OptionalValue<Member>::type;
+  if constexpr (std::is_same_v<Value, float>) {
+    constexpr auto kMost = static_cast<double>(std::numeric_limits<float>::max());
+    range.high = std::min(range.high, kMost);
+  }
   Key key{.path = std::move(path), .kind = key_kind<Value>(), .range = range};
   key.set = [access](ConfigDraft& draft, const JsonNode& node) {
     access(draft.config) = value_of<Value>(node);

@@ -7,6 +7,9 @@ namespace dstrain {
 namespace {
 
 constexpr double kLargestSize = 1e12;
+/// Blocks are planned one by one; the deepest transformer published (DeepNet, Wang et al. 2022) has
+/// so many.
+constexpr double kMostLayers = 1000;
 
 bool is_gpt2(const Config& c) {
   return c.model.model_type == "gpt2";
@@ -44,8 +47,8 @@ Key model_type() {
 }
 
 template <typename Access>
-Key size(const char* name, Access access, std::string what) {
-  return required(field(std::string("model.") + name, between(1, kLargestSize), access),
+Key size(const char* name, Access access, std::string what, double most = kLargestSize) {
+  return required(field(std::string("model.") + name, between(1, most), access),
                   "write " + std::move(what));
 }
 
@@ -197,7 +200,7 @@ std::vector<Key> gpt2_keys() {
                            {"model.hidden_size"})),
       for_gpt2(also_called(size(
                                "n_layer", [](auto& c) -> auto& { return c.model.num_layers; },
-                               "the number of blocks, for example 12"),
+                               "the number of blocks, for example 12", kMostLayers),
                            {"model.num_hidden_layers"})),
       for_gpt2(also_called(size(
                                "n_head", [](auto& c) -> auto& { return c.model.num_heads; },
@@ -248,7 +251,7 @@ std::vector<Key> rope_family_keys() {
           "the width inside the MLP, for example 11008")),
       for_rope(size(
           "num_hidden_layers", [](auto& c) -> auto& { return c.model.num_layers; },
-          "the number of blocks, for example 32")),
+          "the number of blocks, for example 32", kMostLayers)),
       for_rope(size(
           "num_attention_heads", [](auto& c) -> auto& { return c.model.num_heads; },
           "the number of attention heads, for example 32")),

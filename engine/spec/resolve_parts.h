@@ -18,6 +18,11 @@ using Origins = std::map<std::string, std::string>;
 /// "6 or 12": the multiples of `unit` around `value`, at least one unit.
 std::string nearest_multiples(std::int64_t value, std::int64_t unit);
 
+/// The model's sizes, and those of a step once the batch is solved: none that overflows, or takes
+/// minutes to plan.
+void check_model_size(const LoadedConfig& loaded, Origins& origins);
+void check_step_size(const LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins);
+
 /// Data-parallel ranks, of `world_size` in all; empty where a problem leaves them open. Checks what
 /// each rank holds of the model.
 std::optional<std::int64_t> divide_ranks(const LoadedConfig& loaded,

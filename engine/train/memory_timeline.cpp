@@ -24,6 +24,18 @@ class Bookkeeper {
       first_visits_.push_back(visits);
       visits += static_cast<std::int64_t>(chunk.stage.backward_walk().size());
     }
+    buckets_of_visits_.resize(static_cast<std::size_t>(visits));
+    for (const RegionKind kind : {RegionKind::kGradientBuckets, RegionKind::kWireBuckets}) {
+      for (int unit = 0; plan.memory.has(kind) && unit < plan.shards.num_units(); ++unit) {
+        const Tenancy& tenancy = plan.memory.bucket_tenancy(kind, unit);
+        buckets_of_visits_.at(static_cast<std::size_t>(tenancy.begin))
+            .push_back(
+                {.kind = kind, .unit = unit, .visits_left = tenancy.end - tenancy.begin + 1});
+      }
+    }
+    for (const GatherPlan& walk : plan.gathers) {
+      gathered_.push_back(count_gathered(walk));
+    }
   }
 
   MemoryTimeline keep() {
@@ -143,23 +155,39 @@ class Bookkeeper {
     now_ -= saved_of_chunk_[chunk];
   }
 
+  /// Elements that a walk holds or that are on their way, by visit.
+  struct Gathered {
+    std::vector<std::int64_t> at;
+    /// At the last visit, those that the walk begins with when it comes again.
+    std::int64_t early = 0;
+  };
+  [[nodiscard]] Gathered count_gathered(const GatherPlan& plan) const {
+    const auto visits = static_cast<std::int64_t>(plan.walk().size());
+    Gathered gathered{.at = std::vector<std::int64_t>(plan.walk().size())};
+    for (const Gather& gather : plan.gathers()) {
+      const std::int64_t elements = plan_.shards.padded_numel(gather.unit);
+      for (std::int64_t visit = std::max<std::int64_t>(gather.start, 0); visit <= gather.last_use;
+           ++visit) {
+        gathered.at[static_cast<std::size_t>(visit)] += elements;
+      }
+      gathered.early += gather.start < 0 && gather.last_use + 1 < visits ? elements : 0;
+    }
+    return gathered;
+  }
+
   /// `walk_comes_again`: the last visit of the walk starts the gathers that the next micro-batch
   /// begins with.
   [[nodiscard]] std::int64_t gathered_at(int walk,
                                          std::int64_t visit,
                                          bool walk_comes_again) const {
-    if (plan_.gathers.empty()) {
+    if (gathered_.empty()) {
       return 0;
     }
-    const GatherPlan& plan = plan_.gathers.at(static_cast<std::size_t>(walk));
+    const Gathered& gathered = gathered_.at(static_cast<std::size_t>(walk));
     const bool starts_next =
-        walk_comes_again && visit + 1 == static_cast<std::int64_t>(plan.walk().size());
-    std::int64_t elements = 0;
-    for (const Gather& gather : plan.gathers()) {
-      const bool here =
-          (gather.start <= visit && visit <= gather.last_use) || (starts_next && gather.start < 0);
-      elements += here ? plan_.shards.padded_numel(gather.unit) : 0;
-    }
+        walk_comes_again && visit + 1 == static_cast<std::int64_t>(gathered.at.size());
+    const std::int64_t elements =
+        gathered.at.at(static_cast<std::size_t>(visit)) + (starts_next ? gathered.early : 0);
     return elements * size_of(plan_.memory.options().compute_dtype);
   }
 
@@ -174,19 +202,12 @@ class Bookkeeper {
   /// Those whose time begins with this visit of a chunk's backward.
   void fill_buckets(std::size_t chunk, std::int64_t visit, bool last_micro_batch) {
     const std::int64_t here = first_visits_[chunk] + visit;
-    for (const RegionKind kind : {RegionKind::kGradientBuckets, RegionKind::kWireBuckets}) {
+    for (const Bucket& bucket : buckets_of_visits_.at(static_cast<std::size_t>(here))) {
       // Stages 0 and 1 sum over the ranks once a step.
-      const bool used = kind == RegionKind::kGradientBuckets ||
+      const bool used = bucket.kind == RegionKind::kGradientBuckets ||
                         plan_.memory.options().zero_stage >= 2 || last_micro_batch;
-      if (!used || !plan_.memory.has(kind)) {
-        continue;
-      }
-      for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
-        const Tenancy& tenancy = plan_.memory.bucket_tenancy(kind, unit);
-        if (tenancy.begin == here) {
-          buckets_.push_back(
-              {.kind = kind, .unit = unit, .visits_left = tenancy.end - tenancy.begin + 1});
-        }
+      if (used) {
+        buckets_.push_back(bucket);
       }
     }
   }
@@ -293,7 +314,9 @@ class Bookkeeper {
   std::vector<Scratch> scratch_;                // by unit
   std::vector<Scratch> scratch_of_chunk_;       // of no unit
   std::vector<std::int64_t> first_visits_;      // of each chunk's backward, in the walk of all
-  std::vector<Bucket> buckets_;                 // in use
+  std::vector<std::vector<Bucket>> buckets_of_visits_;  // by the visit that first fills them
+  std::vector<Gathered> gathered_;                      // by walk
+  std::vector<Bucket> buckets_;                         // in use
   double work_ = 0.0;
   MemoryTimeline timeline_;
 };
