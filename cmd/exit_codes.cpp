@@ -21,7 +21,7 @@
 namespace dstrain {
 namespace {
 
-constexpr std::array<std::pair<int, std::string_view>, 11> kMeanings = {{
+constexpr std::array<std::pair<int, std::string_view>, 12> kMeanings = {{
     {kExitInternal, "internal error"},
     {kExitUsage, "command line, config or a file they name is wrong"},
     {kExitPreflight, "the job cannot run here"},
@@ -31,6 +31,7 @@ constexpr std::array<std::pair<int, std::string_view>, 11> kMeanings = {{
     {kExitNumerical, "loss or gradients not finite"},
     {kExitHang, "the job stood still"},
     {kExitNoProgress, "restarts without progress"},
+    {kExitCorruption, "memory changed by itself"},
     {kExitPeerLost, "a peer was lost"},
     {127, "the program could not be started"},
 }};
@@ -95,6 +96,8 @@ Failure describe_current_exception() {
     return failure(kExitStorage, error);
   } catch (const NumericalError& error) {
     return failure(kExitNumerical, error);
+  } catch (const StateCorrupted& error) {
+    return failure(kExitCorruption, error);
   } catch (const Timeout& error) {
     return failure(kExitHang, error);
   } catch (const PeerLost& error) {

@@ -242,8 +242,9 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       "it has no effect, or how the same is done here.\n"
       "Ctrl-C once: the ranks finish their step, save and end. Twice: at once.\n"
       "Exit codes: 0 success, 2 usage or config, 3 hosts, 4 rendezvous, 5 checkpoint,\n"
-      "6 storage, 7 numerical, 8 hang, 9 restarts without progress, 130 and 143\n"
-      "interrupted, 128+n a rank was killed by signal n, otherwise that of the rank\n"
+      "6 storage, 7 numerical, 8 hang, 9 restarts without progress, 10 memory changed\n"
+      "by itself, 130 and 143 interrupted, 128+n a rank was killed by signal n, otherwise that of "
+      "the rank\n"
       "that failed first.");
 }
 

@@ -25,6 +25,8 @@ std::string_view name_of(Purpose purpose) {
       return "activation";
     case Purpose::kMetric:
       return "metric";
+    case Purpose::kIntegrity:
+      return "integrity";
     case Purpose::kControl:
       return "control";
   }

@@ -29,6 +29,7 @@ enum class Purpose : std::uint8_t {
   kOptimizer,  ///< norms and what else an update must know of all ranks
   kActivation,
   kMetric,
+  kIntegrity,  ///< whether copies of the state are still the same
   kControl
 };
 std::string_view name_of(Purpose purpose);

@@ -152,6 +152,9 @@ struct TrainingConfig {
   /// Steps in a row whose gradients are not finite, after which the run stops. Absent: 40 with a
   /// dynamic loss scale, 5 otherwise.
   std::optional<std::int64_t> max_consecutive_skips;
+  /// Steps between comparisons of the ranks' copies of parameters, masters and moments; 0: never.
+  /// Absent: as often as takes a thousandth of the time, measured as the run goes.
+  std::optional<std::int64_t> replica_check_interval;
 
   bool operator==(const TrainingConfig&) const = default;
 };

@@ -115,6 +115,24 @@ Key resume() {
   return key;
 }
 
+/// "auto" is measured as the run goes, so it stays what it is.
+Key replica_check_interval(NumberRange steps) {
+  Key key = auto_is_value(field(
+      "training.replica_check_interval", steps,
+      [](auto& c) -> auto& { return c.training.replica_check_interval; }));
+  key.set = [set_number = key.set](ConfigDraft& draft, const JsonNode& node) {
+    if (node.is_text("auto")) {
+      draft.config.training.replica_check_interval = std::nullopt;
+    } else {
+      set_number(draft, node);
+    }
+  };
+  key.get = [get_number = key.get](const Config& c) {
+    return c.training.replica_check_interval ? get_number(c) : "\"auto\"";
+  };
+  return null_is_default(key);
+}
+
 Key matmul_algorithms() {
   Key key{.path = "training.matmul_algorithms",
           .kind = KeyKind::kString,
@@ -183,6 +201,7 @@ std::vector<Key> run_keys() {
       null_is_default(auto_is_default(field(
           "training.max_consecutive_skips", between(1, kMostSteps),
           [](auto& c) -> auto& { return c.training.max_consecutive_skips; }))),
+      replica_check_interval(steps),
       field(
           "checkpoint.interval", steps, [](auto& c) -> auto& { return c.checkpoint.interval; }),
       field(

@@ -248,7 +248,8 @@ void Engine::run_micro_batches(const LoadBatch& data,
 
 EngineStep Engine::train_step(const LoadBatch& data,
                               std::int64_t start_sample,
-                              const StepParams& params) {
+                              const StepParams& params,
+                              const std::function<void()>& before_update) {
   EngineStep result;
   const TraceRange step("step", params.update);
   if (fp8_ != nullptr) {
@@ -258,6 +259,9 @@ EngineStep Engine::train_step(const LoadBatch& data,
     fp8_->begin_step(context_.compute);
   }
   run_micro_batches(data, start_sample, params.loss_scale, *data_parallel_, result.times);
+  if (before_update) {
+    before_update();
+  }
   const PhaseTimer timer(result.times.optimizer);
   const TraceRange update("optimizer");
   result.stats = data_parallel_->step(params);

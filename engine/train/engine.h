@@ -69,8 +69,12 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// One optimizer step on the samples from `start_sample` on.
-  EngineStep train_step(const LoadBatch& data, std::int64_t start_sample, const StepParams& params);
+  /// One optimizer step on the samples from `start_sample` on. `before_update` is called when all
+  /// gradients are there and the state is still what the step began with.
+  EngineStep train_step(const LoadBatch& data,
+                        std::int64_t start_sample,
+                        const StepParams& params,
+                        const std::function<void()>& before_update = {});
   /// Summed loss of the first `counted_samples` of one micro-batch that starts at `first_sample`.
   /// The others are computed too: a micro-batch has one shape, and the ranks stay in step.
   double evaluate(const LoadBatch& data, std::int64_t first_sample, std::int64_t counted_samples);

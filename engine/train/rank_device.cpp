@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/utsname.h>
 
 #include "engine/comm/device_rendezvous.h"
 #include "engine/spec/config_error.h"
+#include "engine/train/host_name.h"
 #include "engine/train/library_overhead.h"
 #include "engine/train/wire_security.h"
 #include "kernels/core/check.h"
@@ -17,12 +17,6 @@ namespace dstrain {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-
-std::string host_name() {
-  utsname names{};
-  uname(&names);
-  return names.nodename;
-}
 
 /// Refuses what cannot be, and warns of what may not. What others on this GPU hold is only known
 /// once they are there, so each is granted its share of the whole.

@@ -16,7 +16,7 @@ using Values = std::map<std::string, Json>;  // by key, "optimizer.params.lr"
 constexpr std::string_view kNone = "none";
 
 /// Keys and beginnings of keys that change where, when and how fast, but not what is computed.
-constexpr std::array<std::string_view, 13> kWithoutEffect = {"_notes",
+constexpr std::array<std::string_view, 14> kWithoutEffect = {"_notes",
                                                              "checkpoint.",
                                                              "model.initial_weights",
                                                              "steps_per_print",
@@ -27,6 +27,7 @@ constexpr std::array<std::string_view, 13> kWithoutEffect = {"_notes",
                                                              "training.eval_batches",
                                                              "training.matmul_algorithms",
                                                              "training.max_consecutive_skips",
+                                                             "training.replica_check_interval",
                                                              "elasticity.",
                                                              "training.cuda_graphs"};
 

@@ -200,6 +200,8 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
   blueprint.end_chunks();
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
+  const BufferRef bit_sums =
+      blueprint.add_buffer({"bit_sums", {RunPlan::kBitSums * 4}, DType::kI32, Lifetime::kScratch});
 
   BufferRef fp8_amax;
   BufferRef fp8_scales;
@@ -249,6 +251,7 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
           .actions = schedule.ranks[static_cast<std::size_t>(here.pipeline)],
           .slots = std::move(slots),
           .norm_total = norm_total,
+          .bit_sums = bit_sums,
           .replica_gradients = replica_gradients,
           .fp8_amax = fp8_amax,
           .fp8_scales = fp8_scales,

@@ -50,6 +50,9 @@ struct ChunkPlan {
 };
 
 struct RunPlan {
+  /// Checksums that a replica check takes before it fetches them.
+  static constexpr std::int64_t kBitSums = 64;
+
   Topology topology;
   Coordinates here;
   BatchPlan batch;
@@ -58,6 +61,7 @@ struct RunPlan {
   std::vector<Action> actions;    ///< this rank's part of the schedule
   ActivationSlots slots;          ///< of this rank's micro-batches in flight
   BufferRef norm_total;           ///< f64 scratch of the gradient norm
+  BufferRef bit_sums;             ///< i32 scratch of replica checks: kBitSums of four each
   BufferRef replica_gradients;    ///< scratch; none without tensor parallelism
   BufferRef fp8_amax;             ///< of the blueprint's scaled tensors; none without fp8
   BufferRef fp8_scales;           ///< likewise

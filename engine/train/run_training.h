@@ -23,6 +23,13 @@ class NumericalError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Copies of the training state that must be the same are not: memory has changed by itself. Exit
+/// code 10.
+class StateCorrupted : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// How rank 0 shows progress on stderr.
 enum class Progress : std::uint8_t {
   kNone,

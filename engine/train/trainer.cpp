@@ -130,6 +130,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
   }
   remember_tokenizer(from);
   saves_ = std::make_unique<RunSaves>(config_, engine_, checkpoints_, from ? state_.step : -1);
+  replicas_.emplace(engine_, config_, state_.step);
   if (is_rank0_) {
     if (owner_ == nullptr) {
       throw CheckpointError(fmt::format(
@@ -217,7 +218,7 @@ TrainResult Trainer::run() {
     // Gradients that are not finite say nothing good of the parameters: wait for better ones.
     if (save_is_due_ && state_.consecutive_skips == 0) {
       const PhaseScope phase(options_.activity, RunPhase::kSaving);
-      check_parameters();
+      check_state();
       state_.fp8_amax = engine_.fp8_state();
       saves_->save(state_);
       save_is_due_ = false;
@@ -226,7 +227,7 @@ TrainResult Trainer::run() {
   }
   tell_phase(RunPhase::kSaving);
   if (saves_->saved_step() != state_.step) {
-    check_parameters();
+    check_state();
   }
   state_.fp8_amax = engine_.fp8_state();
   saves_->save_last(state_);
@@ -261,7 +262,11 @@ StepMetrics Trainer::train_one() {
   if (options_.waits != nullptr) {
     static_cast<void>(options_.waits->take_seconds());  // of evaluation and saves
   }
-  const EngineStep step = engine_.train_step(load_train_, state_.consumed_samples, params);
+  const std::int64_t number = state_.step + 1;
+  const EngineStep step =
+      engine_.train_step(load_train_, state_.consumed_samples, params, [this, number] {
+        if (replicas_->is_due(number)) replicas_->check(number, saves_->saved_step());
+      });
   Agreement agreement = agree(step.local_loss_sum);
   if (step.stats.updated && !std::isfinite(agreement.loss)) {
     give_up(fmt::format("the loss is {} though its gradients are finite", agreement.loss),
@@ -288,6 +293,7 @@ StepMetrics Trainer::train_one() {
       options_.waits == nullptr ? std::nullopt : std::optional(options_.waits->take_seconds());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  replicas_->add_step(seconds);
   const double tokens_per_second = static_cast<double>(batch.global_tokens()) / seconds;
   const double flops_per_second = tokens_per_second * config_.model.flops_per_token(batch.sequence);
   if (is_rank0_ && config_.wall_clock_breakdown && state_.step % config_.steps_per_print == 0) {
@@ -459,10 +465,11 @@ void Trainer::tell_phase(RunPhase phase) const {
   }
 }
 
-void Trainer::check_parameters() {
+void Trainer::check_state() {
   if (!engine_.parameters_are_finite()) {
     give_up("the parameters are no longer finite", "Lower the learning rate, or clip gradients");
   }
+  replicas_->check(state_.step, saves_->saved_step());
 }
 
 }  // namespace dstrain

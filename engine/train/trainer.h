@@ -12,6 +12,7 @@
 #include "engine/train/engine.h"
 #include "engine/train/metrics.h"
 #include "engine/train/progress.h"
+#include "engine/train/replica_watch.h"
 #include "engine/train/resume.h"
 #include "engine/train/run_saves.h"
 #include "engine/train/run_training.h"
@@ -66,8 +67,8 @@ class Trainer {
   /// A line that cannot be written is treated as a save that cannot be: it stops the run, or waits.
   void write(const StepMetrics& metrics);
   void tell_phase(RunPhase phase) const;
-  /// Before a save: never of parameters that are not finite.
-  void check_parameters();
+  /// Before a save: never of parameters that are not finite, nor of copies that differ.
+  void check_state();
 
   const LoadedConfig& loaded_;
   const Config& config_;
@@ -89,6 +90,7 @@ class Trainer {
   bool save_has_ended_ = false;
   int signal_ = 0;
   std::unique_ptr<RunSaves> saves_;
+  std::optional<ReplicaWatch> replicas_;
   std::unique_ptr<MetricsFiles> metrics_;
   std::optional<double> last_validation_loss_;
 };

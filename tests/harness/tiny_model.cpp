@@ -140,7 +140,10 @@ std::unique_ptr<Engine> make_tiny_engine(const Config& config,
                                   std::move(by_device));
 }
 
-EngineStep train_tiny_step(Engine& engine, const TinyOptions& options, int step) {
+EngineStep train_tiny_step(Engine& engine,
+                           const TinyOptions& options,
+                           int step,
+                           const std::function<void()>& before_update) {
   const std::int64_t vocab_size = options.model.value_or(tiny_model(options.family)).vocab_size;
   const auto length = static_cast<std::size_t>(engine.plan().batch.sequence);
   const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
@@ -155,7 +158,8 @@ EngineStep train_tiny_step(Engine& engine, const TinyOptions& options, int step)
                             .update = step + 1,
                             .gradient_clipping = options.gradient_clipping,
                             .loss_scale = options.loss_scale,
-                            .seed = 5});
+                            .seed = 5},
+                           before_update);
 }
 
 TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -80,7 +81,10 @@ std::unique_ptr<Engine> make_tiny_engine(const Config& config,
                                          Rendezvous& rendezvous,
                                          Store* gpu_store);
 /// One step on the synthetic stream, from step 0 on.
-EngineStep train_tiny_step(Engine& engine, const TinyOptions& options, int step);
+EngineStep train_tiny_step(Engine& engine,
+                           const TinyOptions& options,
+                           int step,
+                           const std::function<void()>& before_update = {});
 
 /// A unit's master parameters, gathered from all ranks. Collective.
 std::vector<float> whole_master(Engine& engine, int unit);

@@ -39,6 +39,7 @@ TEST_CASE("every kind of error has the exit code of the table", "[cmd]") {
   CHECK(code_of(FolderGone("x")) == 6);
   CHECK(code_of(std::filesystem::filesystem_error("x", std::error_code())) == 6);
   CHECK(code_of(NumericalError("x")) == 7);
+  CHECK(code_of(StateCorrupted("x")) == 10);
   CHECK(code_of(Timeout("x")) == 8);
   CHECK(code_of(PeerLost("x")) == 14);
 }

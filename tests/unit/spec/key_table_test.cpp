@@ -169,6 +169,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.cuda_graphs", {"true"}},
       {"training.output_dir", {"elsewhere"}},
       {"training.max_consecutive_skips", {"7"}},
+      {"training.replica_check_interval", {"100"}},
       {"checkpoint.interval", {"5"}},
       {"checkpoint.keep", {"9"}},
       {"checkpoint.resume", {"never"}},

@@ -1,0 +1,106 @@
+#include "engine/plan/state_copies.h"
+
+#include <algorithm>
+#include <array>
+
+namespace dstrain {
+namespace {
+
+bool same_copies(const StateSegment& a, const StateSegment& b) {
+  return a.has_copies == b.has_copies && a.has_master == b.has_master && a.is_master == b.is_master;
+}
+
+class Collector {
+ public:
+  Collector(const ShardMap& shards, const MemoryPlan& memory, int data_ranks, int tensor_ranks)
+      : shards_(shards),
+        memory_(memory),
+        data_ranks_(data_ranks),
+        tensor_ranks_(tensor_ranks),
+        has_masters_(memory.has(RegionKind::kMaster)) {}
+
+  std::vector<StateSegment> collect() {
+    const MemoryOptions& options = memory_.options();
+    for (int unit = 0; unit < shards_.num_units(); ++unit) {
+      add_region(RegionKind::kParameters, unit, MomentExtent::kAll);
+      if (has_masters_) add_region(RegionKind::kMaster, unit, MomentExtent::kAll);
+      add_region(RegionKind::kFirstMoment, unit, options.first_moment);
+      add_region(RegionKind::kSecondMoment, unit, options.second_moment);
+    }
+    return std::move(segments_);
+  }
+
+ private:
+  void add_region(RegionKind region, int unit, MomentExtent extent) {
+    if (extent == MomentExtent::kNone) return;
+    const Range held = memory_.place(region, unit).held;
+    const Range owned = memory_.owned(unit);
+    const Range range = region == RegionKind::kParameters ? held : owned;
+    std::int64_t packed = 0;
+    for (const PlacedPiece& placed : pieces_with_moment(shards_, unit, range, extent)) {
+      const Range whole{placed.offset, placed.offset + placed.piece.flat.size()};
+      const std::int64_t at = extent == MomentExtent::kAll ? whole.begin - range.begin : packed;
+      packed += whole.size();
+      // Parameters that this rank owns have a master here; those beside them have not.
+      const std::array<std::int64_t, 4> cuts = {
+          whole.begin, std::clamp(owned.begin, whole.begin, whole.end),
+          std::clamp(owned.end, whole.begin, whole.end), whole.end};
+      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+        const Range part{cuts[i], cuts[i + 1]};
+        if (part.size() > 0) add(region, unit, part, at + part.begin - whole.begin, placed.param);
+      }
+    }
+  }
+
+  void add(RegionKind region, int unit, Range range, std::int64_t at, int param) {
+    const UnitDecl& decl = shards_.unit(unit);
+    const ParamDecl& declared = decl.params[static_cast<std::size_t>(param)];
+    const Range owned = memory_.owned(unit);
+    const bool is_owned = owned.begin <= range.begin && range.end <= owned.end;
+    const Range held = memory_.place(region, unit).held;
+    const bool is_whole = region == RegionKind::kParameters ? held.size() >= shards_.numel(unit)
+                                                            : memory_.options().zero_stage == 0;
+    StateSegment segment{.region = region, .unit = unit, .range = range, .at = at};
+    const auto with = [&](CopyHolders holders) -> bool& {
+      return segment.has_copies.at(static_cast<std::size_t>(holders));
+    };
+    with(CopyHolders::kData) = data_ranks_ > 1 && is_whole;
+    const bool everywhere = declared.share.copies == tensor_ranks_;
+    with(CopyHolders::kTensor) = declared.share.copies > 1 && everywhere;
+    with(CopyHolders::kSharedHeads) = declared.share.copies > 1 && !everywhere;
+    // The table is a unit of its own on both stages, so its slices are the same; which units of
+    // stage 3 stay whole is decided stage by stage.
+    const bool only_mine = memory_.options().zero_stage == 3;
+    with(CopyHolders::kTiedStages) = declared.tied_across_stages && (is_owned || !only_mine);
+    segment.has_master = region == RegionKind::kParameters && has_masters_ && is_owned;
+    segment.is_master = region == RegionKind::kMaster;
+    if (same_copies(segment, {})) return;
+    if (!segments_.empty()) {
+      StateSegment& last = segments_.back();
+      if (last.region == region && last.unit == unit && last.range.end == range.begin &&
+          last.at + last.range.size() == at && same_copies(last, segment)) {
+        last.range.end = range.end;
+        return;
+      }
+    }
+    segments_.push_back(segment);
+  }
+
+  const ShardMap& shards_;
+  const MemoryPlan& memory_;
+  int data_ranks_;
+  int tensor_ranks_;
+  bool has_masters_;
+  std::vector<StateSegment> segments_;
+};
+
+}  // namespace
+
+std::vector<StateSegment> state_copies(const ShardMap& shards,
+                                       const MemoryPlan& memory,
+                                       int data_ranks,
+                                       int tensor_ranks) {
+  return Collector(shards, memory, data_ranks, tensor_ranks).collect();
+}
+
+}  // namespace dstrain

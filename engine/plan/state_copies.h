@@ -1,0 +1,44 @@
+// StateCopies: which parts of what a rank keeps from step to step are elsewhere too, bit for bit,
+// and with whom. A replica check compares them; nothing here is about how. Pure arithmetic over a
+// ShardMap and a MemoryPlan.
+//
+//   parameters   whole on every data-parallel rank but in stage 3, where only small units are
+//   masters,     whole on every data-parallel rank in stage 0; else each rank has its slice alone
+//   moments
+//   all three    norms, biases and shared key/value heads on tensor-parallel ranks; a tied table on
+//                the first and on the last pipeline stage
+//   parameters   beside a master: what the master rounds to, on the rank itself
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "engine/plan/memory_plan.h"
+#include "engine/plan/shard_map.h"
+
+namespace dstrain {
+
+/// With whom a part is compared.
+enum class CopyHolders : std::uint8_t { kData, kTensor, kSharedHeads, kTiedStages };
+constexpr int kNumCopyHolders = 4;
+
+/// Neighbouring elements of one unit in one region that have the same copies.
+struct StateSegment {
+  RegionKind region = RegionKind::kParameters;
+  int unit = 0;
+  Range range;          ///< of the unit's flat buffer
+  std::int64_t at = 0;  ///< of its first element in what the region holds of the unit
+  std::array<bool, kNumCopyHolders> has_copies{};  ///< by CopyHolders
+  bool has_master = false;  ///< of parameters: this rank has their f32 master in kMaster
+  bool is_master = false;   ///< of masters: this rank computes with what they round to
+};
+
+/// Those that have a copy or a master, unit by unit. `data_ranks`, `tensor_ranks`: sizes of the
+/// groups.
+std::vector<StateSegment> state_copies(const ShardMap& shards,
+                                       const MemoryPlan& memory,
+                                       int data_ranks,
+                                       int tensor_ranks);
+
+}  // namespace dstrain

@@ -1,0 +1,51 @@
+// ReplicaDifference: which copies of the training state are not the same, and whose are likely
+// wrong, from what all ranks tell of theirs. Pure: replica_check.h does the asking.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "kernels/math/bit_sums.h"
+
+namespace dstrain {
+
+struct ReplicaDifference {
+  std::string unit;                ///< "blocks.3"; empty: no unit's
+  std::string what;                ///< "parameters"
+  std::vector<int> wrong;          ///< ranks, ascending; several where it cannot be told which
+  std::vector<std::string> hosts;  ///< theirs
+  std::vector<int> agreeing;       ///< the other holders, which agree
+  /// The rank's parameters are not what its masters round to: no other rank is needed to see it.
+  bool is_own = false;
+
+  /// "rank 5 (host b) has other parameters of blocks.3 than ranks 1, 9 and 13".
+  [[nodiscard]] std::string sentence() const;
+  friend bool operator==(const ReplicaDifference&, const ReplicaDifference&) = default;
+};
+void to_json(nlohmann::json& json, const ReplicaDifference& difference);
+void from_json(const nlohmann::json& json, ReplicaDifference& difference);
+
+/// What one rank has.
+struct HeldCopies {
+  struct Entry {
+    std::string group;  ///< of ranks that must have the same of it
+    std::string unit;
+    std::string what;
+    BitSums sums;
+  };
+  std::string host;
+  std::vector<Entry> entries;
+  /// Units whose parameters are not what the rank's masters round to.
+  std::vector<std::string> broken_units;
+};
+void to_json(nlohmann::json& json, const HeldCopies& held);
+void from_json(const nlohmann::json& json, HeldCopies& held);
+
+/// By rank; something differs. Where several groups hold the same of a unit, the ranks that all of
+/// them suspect.
+ReplicaDifference find_difference(const std::vector<HeldCopies>& held);
+
+}  // namespace dstrain
