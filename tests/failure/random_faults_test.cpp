@@ -127,7 +127,7 @@ class Trials {
   }
 
   bool stop_one(Figures& told, Figures& ended) {
-    const Trial trial = begin();
+    const Trial trial = begin({"--step-timeout", "6", "--save-timeout", "6"});
     const int victim = pick(trial);
     const Clock::time_point start = Clock::now();
     if (victim < 0 || kill(trial.ranks[static_cast<std::size_t>(victim)], SIGSTOP) != 0) {
@@ -179,10 +179,6 @@ class Trials {
             "--num_gpus",
             std::to_string(size),
             run_.path("config.json"),
-            "--step-timeout",
-            "3",
-            "--save-timeout",
-            "3",
             "--set",
             "training.steps=" + std::to_string(kSteps),
             "--set",
@@ -194,10 +190,13 @@ class Trials {
   }
 
   /// Programs have a folder for temporary files of their own, which has to be empty afterwards.
-  [[nodiscard]] std::unique_ptr<Program> start(int size, const std::string& folder) const {
+  [[nodiscard]] std::unique_ptr<Program> start(int size,
+                                               const std::string& folder,
+                                               const std::vector<std::string>& more = {}) const {
     fs::create_directories(folder + ".tmpdir");
-    return std::make_unique<Program>(command(size, folder),
-                                     Program::Environment{{"TMPDIR", folder + ".tmpdir"}});
+    std::vector<std::string> argv = command(size, folder);
+    argv.insert(argv.end(), more.begin(), more.end());
+    return std::make_unique<Program>(argv, Program::Environment{{"TMPDIR", folder + ".tmpdir"}});
   }
 
   /// The digits of an undisturbed run of so many ranks.
@@ -212,12 +211,12 @@ class Trials {
   }
 
   /// At the moment of the fault.
-  Trial begin() {
+  Trial begin(const std::vector<std::string>& limits = {}) {
     Trial trial{.size = 2 + static_cast<int>(random_() % 3),
                 .phase = static_cast<Phase>(random_() % 5),
                 .folder = run_.path("trial-" + std::to_string(++number_))};
     reference(trial.size);
-    trial.launch = start(trial.size, trial.folder);
+    trial.launch = start(trial.size, trial.folder, limits);
     const auto ranks_are_there = [&] {
       trial.ranks = trial.launch->children();
       return static_cast<int>(trial.ranks.size()) == trial.size ||
@@ -296,8 +295,9 @@ class Trials {
       CHECK_FALSE(testing::is_alive(rank));
     const std::string folder = fs::path(trial.folder).filename();
     const auto again = start(trial.size, trial.folder);
-    CHECK(again->wait(seconds{60}) == 0);
+    const int code = again->wait(seconds{60}).value_or(-1);
     INFO(again->err());
+    CHECK(code == 0);
     const std::string metrics = run_.read(folder + "/metrics.jsonl");
     for (const char* key : {"step", "tokens", "loss", "grad_norm", "lr"})
       CHECK(column(metrics, key) == column(reference(trial.size), key));
