@@ -2,6 +2,7 @@
 // and the ranks of a launched job are processes. Their groups talk through the host, as those of
 // ranks that share a GPU do.
 #include <memory>
+#include <vector>
 
 #include "cmd/own_address.h"
 #include "cmd/rank_env.h"
@@ -21,12 +22,14 @@ std::unique_ptr<Communicator> make_nccl_communicator(const NcclGroup& group,
     address = env.cross_size == 1 ? "127.0.0.1"
                                   : own_address_towards(env.master_address, env.master_port);
   }
-  const auto host =
+  // A rendezvous takes leave of its groups when it ends, so these last as long as the process.
+  static std::vector<std::unique_ptr<Rendezvous>> hosts;
+  const auto& host = hosts.emplace_back(
       make_process_rendezvous(env.rank, env.world_size, store,
                               {.wire = {.interface_address = address, .secret = env.token},
                                .timeout = options.timeout,
                                .connect_timeout = options.connect_timeout,
-                               .activity = options.activity});
+                               .activity = options.activity}));
   return make_staged_communicator(host->make_group(group.name + ", emulated", group.members),
                                   std::make_shared<StagingMemory>(device));
 }
