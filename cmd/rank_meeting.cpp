@@ -244,7 +244,7 @@ Fd inherited_listener(const RankEnv& env) {
   socklen_t size = sizeof listens;
   if (!listener.valid() ||
       getsockopt(listener.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0 ||
-      port_of(listener) != env.master_port) {
+      (env.world_size > 1 && port_of(listener) != env.master_port)) {
     throw RendezvousError(fmt::format(
         "{}={} in the environment is no socket that listens on port {}; unset it unless a launcher "
         "of this build set it",
