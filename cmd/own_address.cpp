@@ -7,7 +7,9 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "cmd/exit_codes.h"
@@ -46,6 +48,25 @@ std::string own_address_towards(const std::string& host, std::uint16_t port) {
                     host, address));
   }
   return std::string(address);
+}
+
+std::string interface_with(const std::string& address) {
+  ifaddrs* found = nullptr;
+  if (getifaddrs(&found) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(found, freeifaddrs);
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
+    const int family = entry->ifa_addr == nullptr ? AF_UNSPEC : entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const auto size =
+        static_cast<socklen_t>(family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    std::array<char, NI_MAXHOST> text{};
+    if (getnameinfo(entry->ifa_addr, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) ==
+            0 &&
+        address == text.data()) {
+      return entry->ifa_name;
+    }
+  }
+  return {};
 }
 
 }  // namespace dstrain

@@ -12,4 +12,7 @@ namespace dstrain {
 /// loopback address, which no other host could use.
 std::string own_address_towards(const std::string& host, std::uint16_t port);
 
+/// The network interface of this host that has this numeric address, "eth0"; empty if none has.
+std::string interface_with(const std::string& address);
+
 }  // namespace dstrain

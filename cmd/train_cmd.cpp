@@ -2,6 +2,7 @@
 // (rank_env.h).
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,6 +78,10 @@ int train(const RunFlags& flags) {
     rendezvous = std::move(make_local_rendezvous(1).front());
   } else {
     const std::string own_address = reached_by(env);
+    // NCCL listens as well while its ranks meet: on this interface alone, unless the user chose.
+    if (const std::string name = interface_with(own_address); !name.empty()) {
+      setenv("NCCL_SOCKET_IFNAME", ("=" + name).c_str(), 0);
+    }
     const WireSecurity security = wire_security(config.config);
     if (security == WireSecurity::kTrusted && env.rank == 0) {
       spdlog::warn(

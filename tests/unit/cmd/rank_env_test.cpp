@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "cmd/job_secret.h"
+#include "cmd/own_address.h"
 #include "cmd/token_strength.h"
 #include "engine/spec/config_error.h"
 
@@ -213,6 +214,11 @@ TEST_CASE("an attempt's secret depends on what is shared and on the salt, and sh
   CHECK(secret != derive_rank_secret("shared2", "salt"));
   // HMAC-SHA-256 by another program: printf "the ranks' secret\\0salt" | openssl dgst -hmac shared
   CHECK(secret == "a824c99547701f88a33f01b47feae1dfd0279ff85b23e8dcc24ded06a95c671c");
+}
+
+TEST_CASE("NCCL gets the interface of the address that others reach a rank by", "[cmd]") {
+  CHECK(interface_with("127.0.0.1") == "lo");
+  CHECK(interface_with("192.0.2.1").empty());  // of documentation, no host's own
 }
 
 }  // namespace
