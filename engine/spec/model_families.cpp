@@ -12,15 +12,19 @@ namespace {
 constexpr std::int64_t kDefaultWindow = 4096;      // of MistralConfig and Qwen2Config
 constexpr std::int64_t kDefaultWindowLayers = 28;  // of Qwen2Config
 
-double rope_number(const std::string& path, const JsonNode& block, const char* name, double low) {
+/// Far beyond any model's, and an integer of 64 bits.
+constexpr double kMostOfRope = 1e12;
+
+double rope_number(const std::string& path, const JsonNode& block, const char* name) {
   const JsonNode* node = block.find(name);
   if (node == nullptr) {
     throw_config_error(block.where, path, fmt::format("\"{}\" is missing", name));
   }
-  if (!node->is(JsonNode::Kind::kNumber) || node->number <= low) {
-    throw_config_error(
-        node->where, path + "." + name,
-        fmt::format("must be a number greater than {}, found {}", low, node->describe()));
+  // Written so that a NaN is refused too.
+  if (!node->is(JsonNode::Kind::kNumber) || !(node->number > 0.0 && node->number <= kMostOfRope)) {
+    throw_config_error(node->where, path + "." + name,
+                       fmt::format("must be a number greater than 0 and at most {:g}, found {}",
+                                   kMostOfRope, node->describe()));
   }
   return node->number;
 }
@@ -194,15 +198,15 @@ RopeScaling read_rope_scaling(const std::string& path,
     }
   }
   if (theta != nullptr && node.find("rope_theta") != nullptr) {
-    *theta = rope_number(path, node, "rope_theta", 0.0);
+    *theta = rope_number(path, node, "rope_theta");
   }
   if (rope_type(path, node) == "default") return {};
   const RopeScaling scaling{
-      .factor = rope_number(path, node, "factor", 0.0),
-      .low_frequency_factor = rope_number(path, node, "low_freq_factor", 0.0),
-      .high_frequency_factor = rope_number(path, node, "high_freq_factor", 0.0),
+      .factor = rope_number(path, node, "factor"),
+      .low_frequency_factor = rope_number(path, node, "low_freq_factor"),
+      .high_frequency_factor = rope_number(path, node, "high_freq_factor"),
       .original_max_positions =
-          std::llround(rope_number(path, node, "original_max_position_embeddings", 0.0)),
+          std::llround(rope_number(path, node, "original_max_position_embeddings")),
   };
   if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
     throw_config_error(node.where, path, "high_freq_factor must be greater than low_freq_factor");
@@ -211,7 +215,8 @@ RopeScaling read_rope_scaling(const std::string& path,
 }
 
 std::string rope_scaling_shape(bool theta) {
-  const std::string positive = R"({"type": "number", "exclusiveMinimum": 0})";
+  const std::string positive =
+      fmt::format(R"({{"type": "number", "exclusiveMinimum": 0, "maximum": {:.0f}}})", kMostOfRope);
   const std::string factors = fmt::format(
       R"({{"required": ["factor", "low_freq_factor", "high_freq_factor",
                         "original_max_position_embeddings"],

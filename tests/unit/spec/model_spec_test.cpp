@@ -132,6 +132,11 @@ TEST_CASE("rope_parameters says the same as rope_theta and rope_scaling", "[spec
   CHECK(origin_of(loaded, "model.rope_theta") == "derived: rope_parameters");
   CHECK_THAT(error_of_tiny({"model.rope_parameters={\"rope_theta\": 7}", "model.rope_theta=8"}),
              Catch::Contains("model.rope_theta: 8 contradicts rope_parameters.rope_theta 7"));
+  for (const char* const number : {"0", "-1", "1e308"}) {
+    CHECK_THAT(
+        error_of_tiny({"model.rope_parameters={\"rope_theta\": " + std::string(number) + "}"}),
+        Catch::Contains("must be a number greater than 0 and at most 1e+12"));
+  }
 }
 
 TEST_CASE("null leaves a size to be derived", "[spec][model]") {
