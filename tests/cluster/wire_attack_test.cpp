@@ -60,11 +60,14 @@ struct Outcomes {
 
 void report(const std::string& what, const Outcomes& outcomes, const WireAttacker& attacker) {
   std::cout << fmt::format(
-      "{}: {} undisturbed, {} ended with an error, {} ended with 0 and other losses, {} stood; "
-      "{} connections, {} relays, {} bytes relayed, {} signs turned\n",
-      what, outcomes.undisturbed, outcomes.ended_with_an_error, outcomes.wrong, outcomes.standing,
-      attacker.counts().connections.load(), attacker.counts().relays.load(),
-      attacker.counts().relayed_bytes.load(), attacker.counts().turned_signs.load());
+                   "{}: {} undisturbed, {} ended with an error, {} ended with 0 and other losses, "
+                   "{} stood; "
+                   "{} connections, {} relays, {} bytes relayed, {} signs turned\n",
+                   what, outcomes.undisturbed, outcomes.ended_with_an_error, outcomes.wrong,
+                   outcomes.standing, attacker.counts().connections.load(),
+                   attacker.counts().relays.load(), attacker.counts().relayed_bytes.load(),
+                   attacker.counts().turned_signs.load())
+            << std::flush;
 }
 
 std::vector<std::string> arguments(const TinyRun& run, int ranks, const std::string& folder) {
