@@ -182,7 +182,7 @@ TEST_CASE("an all-to-all says at its deadline who has not come", "[store]") {
     run_threads(2, [&](int thread) {
       const int rank = 2 * thread;  // 0 and 2 of 4
       const Column column = store->all_to_all(
-          {.key = "late", .rank = rank, .size = 4, .agreed = "", .row = "abcd"}, 50ms);
+          {.key = "late", .rank = rank, .size = 4, .agreed = "", .row = "abcd"}, 500ms);
       CHECK(column.entries.empty());
       CHECK(column.missing == std::vector<int>{1, 3});
     });

@@ -73,9 +73,8 @@ TEST_CASE("dstrain names the limit of processes that stopped its start", "[launc
   if (code == 126 || code == 127) return testing::skip("nobody cannot run dstrain, or no setpriv");
   INFO(train.err());
   CHECK(code == 1);
-  CHECK_THAT(train.last_line(),
-             Contains("a thread or process could not be made: RLIMIT_NPROC "
-                      "(ulimit -u) of this user allows 1 processes and threads"));
+  CHECK_THAT(train.err(), Contains("a thread or process could not be made: RLIMIT_NPROC "
+                                   "(ulimit -u) of this user allows 1 processes and threads"));
 }
 
 }  // namespace

@@ -47,6 +47,13 @@ void* operator new(std::size_t size) {
 void* operator new[](std::size_t size) {
   return counted(size);
 }
+void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  try {
+    return counted(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* memory) noexcept {
   if (memory != nullptr) g_bytes -= malloc_usable_size(memory);
   std::free(memory);
@@ -254,7 +261,8 @@ bool is_for(const Base& base, const Config& config, const Key& key) {
                      [&](const std::string& text) { return first_name(text) == block; });
 }
 
-TEST_CASE("extreme numbers are refused or planned within a second and 256 MiB", "[train][spec]") {
+TEST_CASE("extreme numbers are refused or planned within a second and 256 MiB",
+          "[train][spec][slow]") {
   Extremes extremes;
   for (const Base& base : kBases) {
     const Config config = extremes.config_of(base.overrides);
@@ -277,7 +285,7 @@ TEST_CASE("extreme numbers are refused or planned within a second and 256 MiB", 
   extremes.check_all();
 }
 
-TEST_CASE("so are two sizes that are extreme together", "[train][spec]") {
+TEST_CASE("so are two sizes that are extreme together", "[train][spec][slow]") {
   const Strings sizes = {"model.vocab_size",
                          "model.hidden_size",
                          "model.intermediate_size",
