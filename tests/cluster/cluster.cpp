@@ -28,7 +28,9 @@ constexpr const char* kHostKey = "/mnt/etc/ssh_host_ed25519_key";
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << file.rdbuf();  // of a process that is gone: nothing, where an iterator would throw
+  return text.str();
 }
 
 void write_file(const std::string& path, const std::string& text) {
