@@ -154,7 +154,9 @@ class Trials {
       CHECK(ends(trial, kSignalLimit));
       // One that was past its last step has done all that was asked of it.
       const int code = trial.launch->wait(milliseconds{0}).value_or(-1);
-      CHECK((code == 128 + SIGTERM || (code == 0 && trial.phase == Phase::kEnding)));
+      const bool was_done =
+          trial.launch->err().find(fmt::format("step {}/{}", kSteps, kSteps)) != std::string::npos;
+      CHECK((code == 128 + SIGTERM || (code == 0 && was_done)));
       ended.add(seconds_since(signalled));
     } else {
       CHECK(ends(trial, kHangLimit));
