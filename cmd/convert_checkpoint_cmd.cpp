@@ -15,10 +15,10 @@
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
 #include "cmd/logging.h"
-#include "cmd/stop_signal.h"
+#include "cmd/rank/stop_signal.h"
 #include "engine/checkpoint/conversion.h"
+#include "engine/config/config_error.h"
 #include "engine/plan/amount_text.h"
-#include "engine/spec/config_error.h"
 
 namespace dstrain {
 namespace {

@@ -12,11 +12,11 @@
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/comm/communicator.h"
 #include "engine/comm/tcp_store.h"
+#include "engine/config/config_error.h"
 #include "engine/data/disk_error.h"
-#include "engine/spec/config_error.h"
 #include "engine/train/run_training.h"
-#include "launcher/errors.h"
-#include "launcher/task_limits.h"
+#include "launcher/process/errors.h"
+#include "launcher/process/task_limits.h"
 
 namespace dstrain {
 namespace {

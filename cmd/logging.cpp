@@ -10,7 +10,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include "launcher/screen_text.h"
+#include "launcher/supervision/screen_text.h"
 
 namespace dstrain {
 namespace {

@@ -18,15 +18,15 @@
 #include <unistd.h>
 
 #include "cmd/command.h"
-#include "cmd/command_table.h"
 #include "cmd/exit_codes.h"
-#include "cmd/flag_spelling.h"
-#include "cmd/help_text.h"
+#include "cmd/help/command_table.h"
+#include "cmd/help/flag_spelling.h"
+#include "cmd/help/help_text.h"
+#include "cmd/help/version.h"
+#include "cmd/launch/peer_launcher_flags.h"
 #include "cmd/logging.h"
-#include "cmd/peer_launcher_flags.h"
-#include "cmd/version.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "kernels/cpu/brief_spinning.h"
 
 namespace {

@@ -15,13 +15,13 @@
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
 #include "cmd/logging.h"
-#include "cmd/stop_signal.h"
+#include "cmd/rank/stop_signal.h"
 #include "engine/checkpoint/checkpoint_error.h"
+#include "engine/config/config_error.h"
 #include "engine/data/disk_error.h"
 #include "engine/data/known_formats.h"
 #include "engine/data/prepare_data.h"
 #include "engine/plan/amount_text.h"
-#include "engine/spec/config_error.h"
 
 namespace dstrain {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "engine/spec/config_error.h"
-#include "engine/spec/json_text.h"
+#include "engine/config/config_error.h"
+#include "engine/config/json_text.h"
 #include "engine/train/micro_batch_choice.h"
 
 namespace dstrain {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/spec/config_json.h"
+#include "engine/config/config_json.h"
 
 namespace CLI {
 class App;

@@ -4,8 +4,8 @@
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/recognise_format.h"
+#include "engine/config/config_error.h"
 #include "engine/data/token_file_format.h"
-#include "engine/spec/config_error.h"
 
 namespace dstrain {
 

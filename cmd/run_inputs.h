@@ -2,7 +2,7 @@
 // says so. Of other hosts' files: preflight.h.
 #pragma once
 
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 
 namespace dstrain {
 

@@ -13,7 +13,7 @@
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/step_folders.h"
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 
 namespace dstrain {
 namespace {

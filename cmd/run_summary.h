@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 #include "engine/train/run_outline.h"
 
 namespace dstrain {

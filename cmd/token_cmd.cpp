@@ -12,10 +12,10 @@
 
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
-#include "cmd/job_secret.h"
+#include "cmd/launch/job_secret.h"
 #include "cmd/logging.h"
-#include "launcher/errors.h"
-#include "launcher/file_descriptor.h"
+#include "launcher/process/errors.h"
+#include "launcher/process/file_descriptor.h"
 
 namespace dstrain {
 namespace {

@@ -17,7 +17,7 @@
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/piece_reader.h"
 #include "engine/checkpoint/step_folders.h"
-#include "engine/spec/did_you_mean.h"
+#include "engine/config/did_you_mean.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {

@@ -13,12 +13,12 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/durable_files.h"
-#include "engine/checkpoint/huggingface/companions.h"
+#include "engine/checkpoint/foreign/huggingface/companions.h"
 #include "engine/checkpoint/owner/run_owner.h"
 #include "engine/comm/communicator.h"
+#include "engine/config/tokenizer_identity.h"
 #include "engine/plan/shard_map.h"
 #include "engine/runtime/amax_history.h"
-#include "engine/spec/tokenizer_identity.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 

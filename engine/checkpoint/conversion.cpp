@@ -10,12 +10,12 @@
 
 #include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/checkpoint/conversion_folder.h"
-#include "engine/checkpoint/huggingface/companions.h"
-#include "engine/checkpoint/huggingface/model_config.h"
-#include "engine/checkpoint/huggingface/writer.h"
-#include "engine/checkpoint/llmc/gpt2_file.h"
+#include "engine/checkpoint/foreign/huggingface/companions.h"
+#include "engine/checkpoint/foreign/huggingface/model_config.h"
+#include "engine/checkpoint/foreign/huggingface/writer.h"
+#include "engine/checkpoint/foreign/llmc/gpt2_file.h"
 #include "engine/checkpoint/weights_source.h"
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {

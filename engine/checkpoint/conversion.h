@@ -13,7 +13,7 @@
 
 #include "engine/checkpoint/durable_files.h"
 #include "engine/checkpoint/recognise_format.h"
-#include "engine/spec/model_spec.h"
+#include "engine/config/model_spec.h"
 #include "kernels/core/dtype.h"
 
 namespace dstrain {

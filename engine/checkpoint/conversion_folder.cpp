@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "kernels/core/regular_file.h"
 
 namespace dstrain {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/model_spec.h"
 #include "engine/plan/shard_map.h"
-#include "engine/spec/model_spec.h"
 
 namespace dstrain {
 

@@ -6,12 +6,12 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checkpoint_source.h"
-#include "engine/checkpoint/deepspeed/deepspeed_source.h"
-#include "engine/checkpoint/huggingface/folder.h"
-#include "engine/checkpoint/llmc/gpt2_file.h"
+#include "engine/checkpoint/foreign/deepspeed/deepspeed_source.h"
+#include "engine/checkpoint/foreign/huggingface/folder.h"
+#include "engine/checkpoint/foreign/llmc/gpt2_file.h"
 #include "engine/checkpoint/model_tensors.h"
-#include "engine/spec/config_error.h"
-#include "engine/spec/model_json.h"
+#include "engine/config/config_error.h"
+#include "engine/config/model_json.h"
 
 namespace dstrain {
 namespace {

@@ -7,7 +7,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/recognise_format.h"
 #include "engine/checkpoint/tensor_source.h"
-#include "engine/spec/model_spec.h"
+#include "engine/config/model_spec.h"
 
 namespace dstrain {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/config.h"
 #include "engine/data/sampler.h"
 #include "engine/data/token_dataset.h"
-#include "engine/spec/config.h"
 
 namespace dstrain {
 

@@ -9,7 +9,7 @@
 #include <fnmatch.h>
 #include <unistd.h>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 
 namespace dstrain {
 namespace {

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "kernels/core/regular_file.h"
 
 namespace dstrain {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 
 namespace dstrain {
 namespace {

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/config_error.h"
 #include "engine/data/disk_error.h"
 #include "engine/data/duplicate_finder.h"
 #include "engine/data/encoding_pipeline.h"
@@ -21,7 +22,6 @@
 #include "engine/data/split_files.h"
 #include "engine/data/text_reader.h"
 #include "engine/data/tokenizer.h"
-#include "engine/spec/config_error.h"
 #include "kernels/core/usable_cores.h"
 #include "kernels/core/write_failure.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/spec/tokenizer_identity.h"
+#include "engine/config/tokenizer_identity.h"
 
 namespace dstrain {
 

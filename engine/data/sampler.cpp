@@ -12,8 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/config_error.h"
 #include "engine/data/permutation.h"
-#include "engine/spec/config_error.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {

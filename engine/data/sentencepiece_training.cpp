@@ -10,8 +10,8 @@
 #include <sentencepiece_trainer.h>
 #include <xxhash.h>
 
+#include "engine/config/config_error.h"
 #include "engine/data/text_reader.h"
-#include "engine/spec/config_error.h"
 
 namespace dstrain {
 namespace {

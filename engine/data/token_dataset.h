@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 
 namespace dstrain {
 

@@ -12,9 +12,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/config/config_error.h"
+#include "engine/config/did_you_mean.h"
 #include "engine/data/known_formats.h"
-#include "engine/spec/config_error.h"
-#include "engine/spec/did_you_mean.h"
 
 namespace dstrain {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {

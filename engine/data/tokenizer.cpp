@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "kernels/core/regular_file.h"
 
 namespace dstrain {

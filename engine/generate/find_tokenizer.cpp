@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/checkpoint/huggingface/tokenizer_files.h"
-#include "engine/spec/config_error.h"
-#include "engine/spec/dataset_description.h"
+#include "engine/checkpoint/foreign/huggingface/tokenizer_files.h"
+#include "engine/config/config_error.h"
+#include "engine/config/dataset_description.h"
 #include "kernels/core/regular_file.h"
 
 namespace dstrain {

@@ -5,10 +5,10 @@
 
 #include <string>
 
+#include "engine/config/model_spec.h"
 #include "engine/model/linear.h"
 #include "engine/plan/shard_map.h"
 #include "engine/runtime/exec_context.h"
-#include "engine/spec/model_spec.h"
 
 namespace dstrain {
 

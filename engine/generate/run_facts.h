@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/spec/tokenizer_identity.h"
+#include "engine/config/tokenizer_identity.h"
 #include "kernels/core/dtype.h"
 
 namespace dstrain {

@@ -10,9 +10,9 @@
 #include <optional>
 #include <string>
 
+#include "engine/config/config.h"
+#include "engine/config/model_spec.h"
 #include "engine/plan/blueprint.h"
-#include "engine/spec/config.h"
-#include "engine/spec/model_spec.h"
 #include "kernels/core/dtype.h"
 
 namespace dstrain {

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 
 namespace dstrain {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 
 namespace dstrain {
 

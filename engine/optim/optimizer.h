@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "engine/comm/communicator.h"
+#include "engine/config/config.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/shard_map.h"
 #include "engine/runtime/exec_context.h"
-#include "engine/spec/config.h"
 
 namespace dstrain {
 

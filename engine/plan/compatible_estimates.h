@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/spec/model_spec.h"
+#include "engine/config/model_spec.h"
 
 namespace dstrain {
 

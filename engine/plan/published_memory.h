@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/spec/model_spec.h"
+#include "engine/config/model_spec.h"
 
 namespace dstrain {
 

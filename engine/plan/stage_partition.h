@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/spec/model_spec.h"
+#include "engine/config/model_spec.h"
 
 namespace dstrain {
 

@@ -6,7 +6,7 @@
 
 #include "engine/checkpoint/owner/run_owner.h"
 #include "engine/comm/communicator.h"
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 #include "engine/train/run_training.h"
 
 namespace dstrain {

@@ -9,7 +9,7 @@
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/weights_source.h"
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "engine/train/training_state.h"
 
 namespace dstrain {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/checkpoint/checkpoint_store.h"
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 #include "engine/train/engine.h"
 
 namespace dstrain {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 #include "engine/train/run_plan.h"
 
 namespace dstrain {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/spec/config_json.h"
+#include "engine/config/config_json.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/step_price.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/config.h"
 #include "engine/plan/memory_components.h"
-#include "engine/spec/config.h"
 #include "engine/train/run_plan.h"
 
 namespace dstrain {

@@ -2,8 +2,8 @@
 // Trainer do: its default, or what the memory holds of it.
 #pragma once
 
-#include "engine/spec/config_json.h"
-#include "engine/spec/machine_facts.h"
+#include "engine/config/config_json.h"
+#include "engine/config/machine_facts.h"
 
 namespace dstrain {
 

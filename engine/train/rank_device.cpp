@@ -7,7 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "engine/comm/device_rendezvous.h"
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "engine/train/host_name.h"
 #include "engine/train/library_overhead.h"
 #include "engine/train/wire_security.h"

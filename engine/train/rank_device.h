@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "engine/comm/rendezvous.h"
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/run_training.h"
 #include "kernels/backend.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/comm/rendezvous.h"
+#include "engine/config/config.h"
 #include "engine/plan/topology.h"
-#include "engine/spec/config.h"
 
 namespace dstrain {
 

@@ -9,7 +9,7 @@
 
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/recognise_format.h"
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "engine/train/initial_weights.h"
 #include "engine/train/resume_changes.h"
 

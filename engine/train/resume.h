@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/checkpoint/checkpoint_store.h"
-#include "engine/spec/config_json.h"
+#include "engine/config/config_json.h"
 #include "engine/train/engine.h"
 #include "engine/train/run_goal.h"
 #include "engine/train/tokenizer_agreement.h"

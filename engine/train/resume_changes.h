@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/spec/config_json.h"
+#include "engine/config/config_json.h"
 #include "engine/train/tokenizer_agreement.h"
 
 namespace dstrain {

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/config/config.h"
 #include "engine/plan/memory_components.h"
 #include "engine/plan/shard_map.h"
 #include "engine/plan/topology.h"
-#include "engine/spec/config.h"
 #include "engine/train/run_plan.h"
 
 namespace dstrain {

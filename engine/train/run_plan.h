@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/config.h"
 #include "engine/model/transformer_stage.h"
 #include "engine/optim/optimizer.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/schedule.h"
 #include "engine/plan/shard_map.h"
 #include "engine/plan/topology.h"
-#include "engine/spec/config.h"
 
 namespace dstrain {
 

@@ -12,7 +12,7 @@
 #include "engine/comm/activity.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/wait_clock.h"
-#include "engine/spec/config_json.h"
+#include "engine/config/config_json.h"
 #include "engine/train/run_goal.h"
 
 namespace dstrain {

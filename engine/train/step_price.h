@@ -3,7 +3,7 @@
 // those of an accelerator's data sheet and of habit, and only ratios of two prices mean something.
 #pragma once
 
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 #include "engine/train/accelerators.h"
 
 namespace dstrain {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "engine/checkpoint/checkpoint_store.h"
-#include "engine/checkpoint/huggingface/companions.h"
-#include "engine/spec/config.h"
+#include "engine/checkpoint/foreign/huggingface/companions.h"
+#include "engine/config/config.h"
 
 namespace dstrain {
 

@@ -12,8 +12,8 @@
 
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/durable_files.h"
+#include "engine/config/config_error.h"
 #include "engine/optim/lr_schedule.h"
-#include "engine/spec/config_error.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/initial_weights.h"

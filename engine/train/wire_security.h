@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/comm/wire_options.h"
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 
 namespace dstrain {
 

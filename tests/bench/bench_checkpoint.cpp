@@ -18,7 +18,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/file_handle.h"
 #include "engine/comm/rendezvous.h"
-#include "engine/spec/config_json.h"
+#include "engine/config/config_json.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/training_state.h"
 #include "kernels/core/check.h"

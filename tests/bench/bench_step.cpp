@@ -15,8 +15,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "engine/config/config_json.h"
 #include "engine/model/embedding.h"
-#include "engine/spec/config_json.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/engine.h"
 #include "engine/train/library_overhead.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "kernels/core/usable_cores.h"
-#include "launcher/local_host.h"
+#include "launcher/hosts/local_host.h"
 
 namespace dstrain::testing {
 namespace {

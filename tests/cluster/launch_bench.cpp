@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "launcher/agent_host.h"
+#include "launcher/agent/agent_host.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/ssh_client.h"
 #include "tests/failure/tiny_run.h"

@@ -14,7 +14,7 @@
 
 #include <sys/types.h>
 
-#include "launcher/file_descriptor.h"
+#include "launcher/process/file_descriptor.h"
 
 namespace dstrain::testing {
 

@@ -11,7 +11,7 @@
 
 #include <asio.hpp>
 
-#include "launcher/ssh_connection.h"
+#include "launcher/ssh/ssh_connection.h"
 #include "tests/cluster/cluster.h"
 
 namespace dstrain::testing {

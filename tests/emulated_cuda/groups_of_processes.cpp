@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "cmd/own_address.h"
-#include "cmd/rank_env.h"
+#include "cmd/rank/own_address.h"
+#include "cmd/rank/rank_env.h"
 #include "engine/comm/nccl_communicator.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/staged_communicator.h"

@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "launcher/local_host.h"
+#include "launcher/hosts/local_host.h"
 #include "tests/cluster/fleet_run.h"
 #include "tests/cluster/skip.h"
 #include "tests/failure/tiny_run.h"

@@ -8,8 +8,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/log_mux.h"
-#include "launcher/supervisor.h"
+#include "launcher/supervision/log_mux.h"
+#include "launcher/supervision/supervisor.h"
 #include "tests/harness/local_agents.h"
 
 namespace dstrain::launcher {

@@ -19,7 +19,7 @@
 #include <asio.hpp>
 #include <catch2/catch.hpp>
 
-#include "launcher/local_host.h"
+#include "launcher/hosts/local_host.h"
 #include "tests/failure/tiny_run.h"
 
 namespace dstrain {

@@ -10,10 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/file_descriptor.h"
-#include "launcher/local_process.h"
-#include "launcher/log_mux.h"
-#include "launcher/supervisor.h"
+#include "launcher/process/file_descriptor.h"
+#include "launcher/process/local_process.h"
+#include "launcher/supervision/log_mux.h"
+#include "launcher/supervision/supervisor.h"
 #include "tests/harness/processes.h"
 #include "tests/harness/skip.h"
 #include "tests/harness/stopped_at_birth.h"

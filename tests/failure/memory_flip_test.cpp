@@ -12,10 +12,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "engine/config/config_json.h"
 #include "engine/model/init.h"
-#include "engine/spec/config_json.h"
 #include "engine/train/run_plan.h"
-#include "launcher/file_descriptor.h"
+#include "launcher/process/file_descriptor.h"
 #include "tests/failure/tiny_run.h"
 #include "tests/harness/skip.h"
 

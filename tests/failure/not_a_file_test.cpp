@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "launcher/file_descriptor.h"
+#include "launcher/process/file_descriptor.h"
 #include "tests/failure/tiny_run.h"
 
 namespace dstrain {

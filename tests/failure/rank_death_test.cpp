@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/file_descriptor.h"
+#include "launcher/process/file_descriptor.h"
 #include "tests/failure/tiny_run.h"
 #include "tests/harness/injected_code.h"
 #include "tests/harness/memory_cgroup.h"

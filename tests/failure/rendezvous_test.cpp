@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/local_host.h"
+#include "launcher/hosts/local_host.h"
 #include "tests/failure/tiny_run.h"
 
 namespace dstrain {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "engine/spec/model_json.h"
+#include "engine/config/model_json.h"
 #include "kernels/core/check.h"
 
 namespace dstrain::test {

@@ -7,10 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/checkpoint/huggingface/names.h"
+#include "engine/checkpoint/foreign/huggingface/names.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/config/config_json.h"
 #include "engine/plan/blueprint.h"
-#include "engine/spec/config_json.h"
 
 namespace dstrain::test {
 

@@ -12,9 +12,9 @@
 
 #include <asio.hpp>
 
-#include "launcher/agent_host.h"
-#include "launcher/agent_spawner.h"
-#include "launcher/local_stream.h"
+#include "launcher/agent/agent_host.h"
+#include "launcher/agent/agent_spawner.h"
+#include "launcher/process/local_stream.h"
 #include "tests/harness/program.h"
 
 namespace dstrain::testing {

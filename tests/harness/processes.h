@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "launcher/job.h"
+#include "launcher/process/job.h"
 
 namespace dstrain::testing {
 

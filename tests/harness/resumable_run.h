@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/spec/config_json.h"
+#include "engine/config/config_json.h"
 #include "engine/train/run_training.h"
 
 namespace dstrain::test {

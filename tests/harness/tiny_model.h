@@ -10,9 +10,9 @@
 
 #include "engine/comm/recording_communicator.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/config/config.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/shard_map.h"
-#include "engine/spec/config.h"
 #include "engine/train/engine.h"
 
 namespace dstrain::test {

@@ -11,7 +11,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/checkpoint/conversion.h"
-#include "engine/checkpoint/huggingface/names.h"
+#include "engine/checkpoint/foreign/huggingface/names.h"
 #include "engine/checkpoint/model_tensors.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/weights_source.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-#include "engine/spec/config.h"
+#include "engine/config/config.h"
 #include "engine/train/run_plan.h"
 #include "tests/harness/tiny_model.h"
 

@@ -10,7 +10,7 @@
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/weights_source.h"
-#include "engine/spec/model_json.h"
+#include "engine/config/model_json.h"
 #include "tests/harness/resumable_run.h"
 
 namespace dstrain::test {

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/checkpoint_source.h"
-#include "engine/checkpoint/huggingface/folder.h"
-#include "engine/spec/config_error.h"
-#include "engine/spec/model_json.h"
+#include "engine/checkpoint/foreign/huggingface/folder.h"
+#include "engine/config/config_error.h"
+#include "engine/config/model_json.h"
 #include "tests/unit/checkpoint/foreign_weights.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 #include "tests/unit/checkpoint/toy_state.h"

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/deepspeed/deepspeed_checkpoint.h"
+#include "engine/checkpoint/foreign/deepspeed/deepspeed_checkpoint.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/deepspeed/deepspeed_checkpoint.h"
+#include "engine/checkpoint/foreign/deepspeed/deepspeed_checkpoint.h"
 #include "tests/unit/checkpoint/hand_made_zip.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 

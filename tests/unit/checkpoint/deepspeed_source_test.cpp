@@ -1,6 +1,6 @@
 // Checkpoints that DeepSpeed wrote of transformers' models, through our names, against what its own
 // zero_to_fp32 and moments are (tests/golden/README.md).
-#include "engine/checkpoint/deepspeed/deepspeed_source.h"
+#include "engine/checkpoint/foreign/deepspeed/deepspeed_source.h"
 
 #include <filesystem>
 #include <map>
@@ -11,12 +11,12 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/conversion.h"
-#include "engine/checkpoint/huggingface/names.h"
+#include "engine/checkpoint/foreign/huggingface/names.h"
 #include "engine/checkpoint/recognise_format.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/weights_source.h"
-#include "engine/spec/config_error.h"
-#include "engine/spec/model_json.h"
+#include "engine/config/config_error.h"
+#include "engine/config/model_json.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 
 namespace dstrain {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint/pytorch/zip_directory.h"
+#include "engine/checkpoint/foreign/pytorch/zip_directory.h"
 
 namespace dstrain::checkpoint_test {
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/huggingface/folder.h"
-#include "engine/spec/model_json.h"
+#include "engine/checkpoint/foreign/huggingface/folder.h"
+#include "engine/config/model_json.h"
 #include "tests/unit/checkpoint/foreign_weights.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 

@@ -3,9 +3,9 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/conversion.h"
-#include "engine/checkpoint/llmc/gpt2_file.h"
-#include "engine/spec/config_error.h"
-#include "engine/spec/model_json.h"
+#include "engine/checkpoint/foreign/llmc/gpt2_file.h"
+#include "engine/config/config_error.h"
+#include "engine/config/model_json.h"
 #include "tests/unit/checkpoint/foreign_weights.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 

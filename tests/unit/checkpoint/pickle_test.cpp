@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/pytorch/pickle_value.h"
+#include "engine/checkpoint/foreign/pytorch/pickle_value.h"
 #include "tests/unit/checkpoint/hand_made_zip.h"
 
 using namespace dstrain;

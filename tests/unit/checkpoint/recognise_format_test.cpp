@@ -3,7 +3,7 @@
 
 #include "engine/checkpoint/conversion.h"
 #include "engine/checkpoint/weights_source.h"
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 #include "tests/unit/checkpoint/toy_state.h"
 

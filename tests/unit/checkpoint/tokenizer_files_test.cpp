@@ -1,5 +1,5 @@
 // Tokenizer files for transformers; scripts/check_huggingface loads them there.
-#include "engine/checkpoint/huggingface/tokenizer_files.h"
+#include "engine/checkpoint/foreign/huggingface/tokenizer_files.h"
 
 #include <set>
 #include <string>

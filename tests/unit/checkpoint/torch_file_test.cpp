@@ -1,4 +1,4 @@
-#include "engine/checkpoint/pytorch/torch_file.h"
+#include "engine/checkpoint/foreign/pytorch/torch_file.h"
 
 #include <cmath>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/pytorch/zip_directory.h"
+#include "engine/checkpoint/foreign/pytorch/zip_directory.h"
 
 #include <catch2/catch.hpp>
 

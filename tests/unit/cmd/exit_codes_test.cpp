@@ -8,9 +8,9 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/comm/communicator.h"
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "engine/train/run_training.h"
-#include "launcher/errors.h"
+#include "launcher/process/errors.h"
 
 namespace dstrain {
 namespace {

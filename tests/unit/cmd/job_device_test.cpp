@@ -1,4 +1,4 @@
-#include "cmd/job_device.h"
+#include "cmd/launch/job_device.h"
 
 #include <string>
 #include <utility>

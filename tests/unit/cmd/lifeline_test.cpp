@@ -1,5 +1,5 @@
 // Each case plays in a process of its own, since stdin, signals and the process group are its.
-#include "cmd/lifeline.h"
+#include "cmd/rank/lifeline.h"
 
 #include <array>
 #include <chrono>
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cmd/stop_signal.h"
+#include "cmd/rank/stop_signal.h"
 #include "tests/harness/processes.h"
 
 namespace dstrain {

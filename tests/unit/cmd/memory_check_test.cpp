@@ -1,8 +1,8 @@
-#include "cmd/memory_check.h"
+#include "cmd/memory/memory_check.h"
 
 #include <catch2/catch.hpp>
 
-#include "launcher/errors.h"
+#include "launcher/process/errors.h"
 
 namespace dstrain {
 namespace {

@@ -1,13 +1,13 @@
 // Flags that stand for keys: what they say of the shipped configs, as a user types them.
-#include "cmd/memory_flags.h"
+#include "cmd/memory/memory_flags.h"
 
 #include <algorithm>
 
 #include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>
 
-#include "engine/spec/config_error.h"
-#include "tests/unit/spec/config_text.h"
+#include "engine/config/config_error.h"
+#include "tests/unit/config/config_text.h"
 
 namespace dstrain {
 namespace {

@@ -1,4 +1,4 @@
-#include "cmd/memory_matrix.h"
+#include "cmd/memory/memory_matrix.h"
 
 #include <algorithm>
 #include <sstream>
@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 
 namespace dstrain {
 namespace {

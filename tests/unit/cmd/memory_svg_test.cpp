@@ -1,4 +1,4 @@
-#include "cmd/memory_svg.h"
+#include "cmd/memory/memory_svg.h"
 
 #include <algorithm>
 #include <string>
@@ -6,9 +6,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "cmd/timeline_columns.h"
+#include "cmd/memory/timeline_columns.h"
+#include "engine/config/config_json.h"
 #include "engine/plan/amount_text.h"
-#include "engine/spec/config_json.h"
 #include "engine/train/memory_timeline.h"
 
 namespace dstrain {

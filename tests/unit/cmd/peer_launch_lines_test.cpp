@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "launcher/local_host.h"
+#include "launcher/hosts/local_host.h"
 #include "tests/failure/tiny_run.h"
 #include "tests/harness/skip.h"
 

@@ -9,8 +9,8 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cmd/memory_report.h"
-#include "engine/spec/config_error.h"
+#include "cmd/memory/memory_report.h"
+#include "engine/config/config_error.h"
 #include "engine/train/memory_estimate.h"
 #include "tests/harness/popular_models.h"
 #include "tests/unit/data/scratch_folder.h"

@@ -1,14 +1,14 @@
-#include "cmd/rank_env.h"
+#include "cmd/rank/rank_env.h"
 
 #include <map>
 #include <string>
 
 #include <catch2/catch.hpp>
 
-#include "cmd/job_secret.h"
-#include "cmd/own_address.h"
-#include "cmd/token_strength.h"
-#include "engine/spec/config_error.h"
+#include "cmd/launch/job_secret.h"
+#include "cmd/launch/token_strength.h"
+#include "cmd/rank/own_address.h"
+#include "engine/config/config_error.h"
 
 namespace dstrain {
 namespace {

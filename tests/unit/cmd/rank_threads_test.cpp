@@ -1,6 +1,6 @@
 // How many threads each rank gets, and on which cores: in a rank that something else started, and
 // by the launcher.
-#include "cmd/rank_threads.h"
+#include "cmd/rank/rank_threads.h"
 
 #include <map>
 #include <numeric>
@@ -8,8 +8,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "cmd/launch_layout.h"
-#include "engine/spec/config_error.h"
+#include "cmd/launch/launch_layout.h"
+#include "engine/config/config_error.h"
 
 namespace dstrain {
 namespace {

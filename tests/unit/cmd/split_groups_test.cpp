@@ -1,4 +1,4 @@
-#include "cmd/split_groups.h"
+#include "cmd/launch/split_groups.h"
 
 #include <catch2/catch.hpp>
 

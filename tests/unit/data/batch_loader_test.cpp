@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "tests/unit/data/scratch_folder.h"
 
 namespace dstrain {

@@ -6,10 +6,10 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "engine/config/config_error.h"
+#include "engine/config/dataset_description.h"
 #include "engine/data/prepare_data.h"
 #include "engine/data/tokenizer.h"
-#include "engine/spec/config_error.h"
-#include "engine/spec/dataset_description.h"
 #include "tests/unit/data/scratch_folder.h"
 
 namespace dstrain {

@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
+#include "engine/config/config_error.h"
 #include "engine/data/token_dataset.h"
 #include "engine/data/tokenizer.h"
-#include "engine/spec/config_error.h"
 #include "tests/unit/data/scratch_folder.h"
 
 namespace dstrain {

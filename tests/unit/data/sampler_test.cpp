@@ -10,7 +10,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 
 namespace dstrain {
 namespace {

@@ -9,9 +9,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/config/config_error.h"
 #include "engine/data/megatron_writer.h"
 #include "engine/data/token_dataset.h"
-#include "engine/spec/config_error.h"
 #include "tests/unit/data/scratch_folder.h"
 
 namespace dstrain {

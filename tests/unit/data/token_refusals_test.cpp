@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <sys/stat.h>
 
+#include "engine/config/config_error.h"
 #include "engine/data/token_dataset.h"
-#include "engine/spec/config_error.h"
 #include "tests/unit/data/scratch_folder.h"
 
 namespace dstrain {

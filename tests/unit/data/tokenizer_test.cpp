@@ -7,8 +7,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/config/config_error.h"
 #include "engine/data/sentencepiece_training.h"
-#include "engine/spec/config_error.h"
 #include "tests/unit/data/scratch_folder.h"
 
 namespace dstrain {

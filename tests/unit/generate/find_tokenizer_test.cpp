@@ -6,10 +6,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/checkpoint/huggingface/tokenizer_files.h"
+#include "engine/checkpoint/foreign/huggingface/tokenizer_files.h"
+#include "engine/config/config_error.h"
 #include "engine/data/prepare_data.h"
 #include "engine/data/sentencepiece_training.h"
-#include "engine/spec/config_error.h"
 #include "tests/unit/data/scratch_folder.h"
 
 namespace dstrain {

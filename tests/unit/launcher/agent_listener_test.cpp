@@ -1,5 +1,5 @@
 // Agents that come by themselves, and others who do.
-#include "launcher/agent_listener.h"
+#include "launcher/agent/agent_listener.h"
 
 #include <array>
 #include <future>
@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/comm/keyed_hash.h"
-#include "launcher/agent_dial.h"
+#include "launcher/agent/agent_dial.h"
 #include "tests/harness/captured_log.h"
 
 namespace dstrain::launcher {

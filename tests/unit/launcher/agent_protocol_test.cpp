@@ -1,6 +1,6 @@
 // The agent's protocol: every message survives the way there and back whatever its strings hold,
 // and no bytes at all make the reader do more than refuse them.
-#include "launcher/agent_protocol.h"
+#include "launcher/agent/agent_protocol.h"
 
 #include <algorithm>
 #include <filesystem>

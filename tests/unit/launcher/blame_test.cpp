@@ -1,6 +1,6 @@
 // Who is to blame for the end of a job, and in which words. Made-up ends; real ones are in
 // supervisor_test.cpp.
-#include "launcher/blame.h"
+#include "launcher/supervision/blame.h"
 
 #include <csignal>
 

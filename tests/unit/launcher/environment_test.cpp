@@ -1,5 +1,5 @@
 // Which variables reach the ranks of other hosts, in which order, and what is wrong with a file.
-#include "launcher/environment.h"
+#include "launcher/hosts/environment.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,9 +1,9 @@
 // Who is said to keep a job waiting, and when. Made-up ranks, made-up time.
-#include "launcher/hang_watch.h"
+#include "launcher/supervision/hang_watch.h"
 
 #include <catch2/catch.hpp>
 
-#include "launcher/stopped_watch.h"
+#include "launcher/supervision/stopped_watch.h"
 
 namespace dstrain::launcher {
 namespace {

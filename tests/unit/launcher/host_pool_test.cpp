@@ -1,5 +1,5 @@
 // Which hosts take part in the next attempt. Made-up hosts.
-#include "launcher/host_pool.h"
+#include "launcher/hosts/host_pool.h"
 
 #include <catch2/catch.hpp>
 

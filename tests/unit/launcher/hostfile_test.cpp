@@ -1,5 +1,5 @@
 // The accepted and refused lines were tried on DeepSpeed 0.19's own parser.
-#include "launcher/hostfile.h"
+#include "launcher/hosts/hostfile.h"
 
 #include <filesystem>
 #include <fstream>

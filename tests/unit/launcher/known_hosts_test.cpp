@@ -1,6 +1,6 @@
 // Which host keys are trusted, with known_hosts files made by OpenSSH's own ssh-keygen where it
 // has a say (hashed names).
-#include "launcher/known_hosts.h"
+#include "launcher/ssh/known_hosts.h"
 
 #include <cstdlib>
 #include <fstream>

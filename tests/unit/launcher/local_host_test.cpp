@@ -1,4 +1,4 @@
-#include "launcher/local_host.h"
+#include "launcher/hosts/local_host.h"
 
 #include <arpa/inet.h>
 #include <catch2/catch.hpp>
@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "launcher/file_descriptor.h"
+#include "launcher/process/file_descriptor.h"
 
 namespace dstrain::launcher {
 namespace {

@@ -1,5 +1,5 @@
 // A ByteStream to a child: bytes both ways, the end told once and last, nothing left behind.
-#include "launcher/local_stream.h"
+#include "launcher/process/local_stream.h"
 
 #include <chrono>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "launcher/log_mux.h"
+#include "launcher/supervision/log_mux.h"
 
 #include <array>
 #include <cerrno>
@@ -19,7 +19,7 @@
 #include <pty.h>
 #include <unistd.h>
 
-#include "launcher/screen_text.h"
+#include "launcher/supervision/screen_text.h"
 #include "tests/harness/skip.h"
 
 namespace dstrain::launcher {

@@ -1,5 +1,5 @@
 // Was it the kernel's out-of-memory killer? With the kernel's files made up, and once for real.
-#include "launcher/oom_watch.h"
+#include "launcher/supervision/oom_watch.h"
 
 #include <cerrno>
 #include <chrono>
@@ -12,7 +12,7 @@
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include "launcher/local_process.h"
+#include "launcher/process/local_process.h"
 #include "tests/harness/processes.h"
 #include "tests/harness/skip.h"
 

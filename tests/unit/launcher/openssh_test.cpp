@@ -11,10 +11,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/errors.h"
-#include "launcher/openssh_command.h"
-#include "launcher/openssh_login.h"
-#include "launcher/ssh_shortfall.h"
+#include "launcher/process/errors.h"
+#include "launcher/ssh/openssh_command.h"
+#include "launcher/ssh/openssh_login.h"
+#include "launcher/ssh/ssh_shortfall.h"
 #include "tests/harness/processes.h"
 
 namespace dstrain::launcher {

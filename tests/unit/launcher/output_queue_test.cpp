@@ -1,5 +1,5 @@
 // What an agent keeps for a slow channel: order, turns, and whole lines lost and counted.
-#include "launcher/output_queue.h"
+#include "launcher/agent/output_queue.h"
 
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // Whether a job that failed starts again. Made-up outcomes.
-#include "launcher/restart_policy.h"
+#include "launcher/supervision/restart_policy.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // What a real shell makes of quoted words.
-#include "launcher/shell_quoting.h"
+#include "launcher/ssh/shell_quoting.h"
 
 #include <stdexcept>
 #include <string>

@@ -1,4 +1,4 @@
-#include "launcher/slurm.h"
+#include "launcher/hosts/slurm.h"
 
 #include <map>
 

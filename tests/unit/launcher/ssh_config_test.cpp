@@ -1,6 +1,6 @@
 // What an OpenSSH configuration says of a host, against what its manual (ssh_config(5)) says that
 // it means.
-#include "launcher/ssh_config.h"
+#include "launcher/ssh/ssh_config.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include "launcher/host_pattern.h"
-#include "launcher/ssh_target.h"
+#include "launcher/ssh/host_pattern.h"
+#include "launcher/ssh/ssh_target.h"
 #include "tests/harness/processes.h"
 
 namespace dstrain::launcher {

@@ -1,6 +1,6 @@
 // What a rank writes into its page, as its starter reads it: across processes, when it is stopped,
 // and over a wire.
-#include "launcher/status_page.h"
+#include "launcher/supervision/status_page.h"
 
 #include <chrono>
 #include <csignal>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/process_state.h"
+#include "launcher/process/process_state.h"
 #include "tests/harness/processes.h"
 
 namespace dstrain::launcher {

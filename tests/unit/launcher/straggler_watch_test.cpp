@@ -1,5 +1,5 @@
 // Who is called slow. Made-up ranks, made-up time.
-#include "launcher/straggler_watch.h"
+#include "launcher/supervision/straggler_watch.h"
 
 #include <catch2/catch.hpp>
 

@@ -6,8 +6,8 @@
 #include <catch2/catch.hpp>
 #include <fcntl.h>
 
-#include "launcher/file_descriptor.h"
-#include "launcher/supervisor.h"
+#include "launcher/process/file_descriptor.h"
+#include "launcher/supervision/supervisor.h"
 
 namespace dstrain::launcher {
 namespace {

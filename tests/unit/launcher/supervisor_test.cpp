@@ -1,6 +1,6 @@
 // Real processes, shell scripts in place of ranks. Times are shortened; what counts is who is
 // blamed, with which code, and that nothing is left.
-#include "launcher/supervisor.h"
+#include "launcher/supervision/supervisor.h"
 
 #include <chrono>
 #include <csignal>
@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "kernels/core/usable_cores.h"
-#include "launcher/file_descriptor.h"
-#include "launcher/local_host.h"
-#include "launcher/local_process.h"
+#include "launcher/hosts/local_host.h"
+#include "launcher/process/file_descriptor.h"
+#include "launcher/process/local_process.h"
 #include "tests/harness/processes.h"
 
 namespace dstrain::launcher {

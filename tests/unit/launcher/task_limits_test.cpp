@@ -1,5 +1,5 @@
 // Which limit keeps a process from making another one: a made-up /proc and /sys.
-#include "launcher/task_limits.h"
+#include "launcher/process/task_limits.h"
 
 #include <filesystem>
 #include <fstream>

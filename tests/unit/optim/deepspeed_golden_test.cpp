@@ -7,7 +7,7 @@
 
 #include "engine/optim/loss_scaler.h"
 #include "engine/optim/lr_schedule.h"
-#include "tests/unit/spec/config_text.h"
+#include "tests/unit/config/config_text.h"
 
 namespace dstrain {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/core/check.h"
-#include "tests/unit/spec/config_text.h"
+#include "tests/unit/config/config_text.h"
 
 namespace dstrain {
 namespace {

@@ -13,8 +13,8 @@
 #include <catch2/catch.hpp>
 #include <malloc.h>
 
-#include "engine/spec/config_error.h"
-#include "engine/spec/config_keys.h"
+#include "engine/config/config_error.h"
+#include "engine/config/config_keys.h"
 #include "engine/train/memory_estimate.h"
 #include "engine/train/micro_batch_choice.h"
 #include "tests/harness/processes.h"

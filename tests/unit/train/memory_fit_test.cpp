@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "engine/train/run_outline.h"
 
 namespace dstrain::test {

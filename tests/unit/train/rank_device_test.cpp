@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "tests/harness/tiny_model.h"
 
 namespace dstrain::test {

@@ -11,7 +11,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "engine/train/memory_estimate.h"
 #include "engine/train/micro_batch_choice.h"
 #include "tests/harness/program.h"

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/checkpoint/huggingface/tokenizer_files.h"
+#include "engine/checkpoint/foreign/huggingface/tokenizer_files.h"
 #include "engine/checkpoint/manifest.h"
-#include "engine/spec/config_error.h"
+#include "engine/config/config_error.h"
 #include "engine/train/resume.h"
 #include "engine/train/resume_changes.h"
 #include "tests/harness/captured_log.h"

@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/spec/config_json.h"
+#include "engine/config/config_json.h"
 #include "engine/train/run_outline.h"
 
 namespace dstrain::test {

@@ -1,0 +1,103 @@
+// Fleet: the hosts of a run as `dstrain launch` reaches them: an agent on each, which the launcher
+// talks to, started over SSH, by Slurm or by hand; on this machine an agent as well where other
+// hosts take part, so that there is one way of everything. A run on this machine alone has no
+// fleet: its ranks are children of the launcher.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <asio.hpp>
+
+#include "cmd/launch/agent_starter.h"
+#include "launcher/agent/agent_host.h"
+#include "launcher/agent/agent_protocol.h"
+#include "launcher/agent/agent_spawner.h"
+#include "launcher/hosts/host_failure.h"
+#include "launcher/hosts/hostfile.h"
+
+namespace dstrain {
+
+/// Whether any of them is another machine. Asks no name server.
+bool has_other_machines(const std::vector<launcher::Host>& hosts);
+
+class Fleet {
+ public:
+  /// `may_install`: the starter may send this build to hosts that lack it.
+  enum class MayInstall : std::uint8_t { kNo, kYes };
+  Fleet(asio::io_context& loop, std::unique_ptr<AgentStarter> starter, MayInstall may_install);
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
+  /// Dismisses the agents.
+  ~Fleet();
+
+  /// Makes sure that each has an agent of this build; those that have are left alone. All at once;
+  /// runs the loop. What went wrong, in the order of the hosts.
+  std::vector<launcher::HostFailure> connect(const std::vector<launcher::Host>& hosts);
+
+  /// Of a host that has been connected to.
+  [[nodiscard]] launcher::AgentHost& agent_of(const std::string& host) const;
+  /// The same, or nullptr if it does not answer (any more).
+  [[nodiscard]] const launcher::AgentHost* agent_if_serving(const std::string& host) const;
+  /// Those that answer; of several names of one machine the first.
+  [[nodiscard]] std::vector<launcher::Host> serving(const std::vector<launcher::Host>& hosts) const;
+  /// By which the other hosts reach it, as its agent, or the launcher's routes, tell.
+  [[nodiscard]] std::string address_of(const std::string& host) const;
+  /// Over the agents that these hosts have now.
+  [[nodiscard]] std::unique_ptr<launcher::Spawner> spawner(
+      const std::vector<launcher::Host>& hosts) const;
+
+  using Question = std::pair<std::string, launcher::HostQuestion>;  ///< to a host
+  static std::vector<Question> to_each(const std::vector<launcher::Host>& hosts,
+                                       const launcher::HostQuestion& question);
+  /// Asks all at once and runs the loop. An answer that does not come in time is an error, too.
+  std::vector<launcher::HostAnswer> ask(const std::vector<Question>& questions,
+                                        std::chrono::milliseconds patience = std::chrono::seconds{
+                                            20});
+
+  /// The GPUs of each machine behind the hosts that answer, by machine_id().
+  std::map<std::string, launcher::HostAnswer> ask_for_gpus(
+      const std::vector<launcher::Host>& hosts);
+
+  [[nodiscard]] bool is_own(const std::string& host) const { return starter_->is_own(host); }
+  /// The same for all names of this machine, and for no other host.
+  [[nodiscard]] std::string machine_id(const std::string& host) const {
+    return is_own(host) ? "" : host;
+  }
+  [[nodiscard]] std::string shared_secret() const { return starter_->shared_secret(); }
+  [[nodiscard]] bool has_own_environment() const { return starter_->has_own_environment(); }
+
+  /// Sets how the run ended, which the agents are told when they are dismissed.
+  void set_farewell(launcher::Bye farewell) { farewell_ = std::move(farewell); }
+  /// The agents end, and what they still run; waits for them a little. Names those that did not.
+  void dismiss();
+
+ private:
+  struct Member;
+
+  /// nullptr if it has never been connected to.
+  [[nodiscard]] Member* find(const std::string& host) const;
+  Member& member_of(const std::string& host);
+  using Start = void (AgentStarter::*)(const std::vector<std::string>& hosts,
+                                       const AgentStarter::OnStarted& each);
+  void start_agents(const std::vector<Member*>& members, Start start);
+  void greet(Member& member, std::unique_ptr<launcher::ByteStream> stream, int& waiting);
+  void judge_build(Member& member) const;
+  [[nodiscard]] std::string path_of(const Member& member) const;
+
+  asio::io_context& loop_;
+  const bool may_install_;
+  const std::string own_path_;
+  const std::string own_build_;
+  const std::unique_ptr<AgentStarter> starter_;
+  launcher::Bye farewell_;
+  /// In the order in which they were first asked for.
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,22 @@
+// The launcher's part in that a folder belongs to one run: it has the folder before it starts
+// anything, and between two attempts; in each of them its rank 0 has it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cmd/launch/launch_flags.h"
+#include "engine/checkpoint/owner/run_owner.h"
+#include "engine/config/config.h"
+
+namespace dstrain {
+
+/// nullptr where the run writes nothing, or the folder is not on this machine, as far as one can
+/// tell: then rank 0 alone decides. `job`: the same in all attempts. Throws FolderInUse,
+/// StorageError, or FolderGone where the attempt before had a folder that is no longer there.
+std::unique_ptr<RunOwner> claim_folder(const LaunchFlags& flags,
+                                       const Config& config,
+                                       const std::string& job,
+                                       int restart);
+
+}  // namespace dstrain

@@ -1,0 +1,57 @@
+// HostAccess: how the launcher reaches the hosts of a run: this machine alone (local_access.h), or
+// hosts over SSH (fleet_access.h). The loop of attempts, and the layout of a job, know no other
+// difference.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <asio.hpp>
+
+#include "launcher/agent/host_question.h"
+#include "launcher/hosts/hostfile.h"
+#include "launcher/process/process.h"
+
+namespace dstrain {
+
+/// Where rank 0 listens, and by which address each host is reached by the others.
+struct Master {
+  std::string address;
+  std::uint16_t port = 0;
+  std::string listen_address{};  ///< of rank 0's store, on its host; or kListenOnAll
+  std::map<std::string, std::string> own_addresses{};  ///< by host; of others the route decides
+};
+
+/// The machine behind a host's name. Several names may be one machine, whose cores they share.
+struct Machine {
+  std::string id;
+  std::vector<int> cores;            ///< for ranks, neighbours together
+  int num_usable_cores = 0;          ///< of them at a time: fewer where a container's quota says so
+  bool inherits_environment = true;  ///< ranks have all of the launcher's variables
+  bool makes_rank_secret = false;    ///< its agent does, of HostAccess::shared_secret()
+  std::vector<launcher::GpuReport> gpus{};  ///< none: ranks compute on the processor
+};
+
+class HostAccess {
+ public:
+  HostAccess() = default;
+  HostAccess(const HostAccess&) = delete;
+  HostAccess& operator=(const HostAccess&) = delete;
+  virtual ~HostAccess() = default;
+
+  virtual asio::io_context& loop() = 0;
+  /// Those that do not answer, each with the reason; tries again to reach them.
+  virtual std::map<std::string, std::string> find_silent(
+      const std::vector<launcher::Host>& hosts) = 0;
+  /// For one attempt: the port is free now. Throws launcher::PreflightError.
+  virtual Master choose_master(const std::vector<launcher::Host>& hosts) = 0;
+  [[nodiscard]] virtual Machine machine_of(const std::string& host) const = 0;
+  /// What the launcher and agents that came by themselves know; empty where there are none.
+  [[nodiscard]] virtual std::string shared_secret() const { return {}; }
+  /// For ranks on these hosts; good until the next call.
+  virtual launcher::Spawner& spawner_for(const std::vector<launcher::Host>& hosts) = 0;
+};
+
+}  // namespace dstrain

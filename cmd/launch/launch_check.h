@@ -1,0 +1,52 @@
+// What `dstrain launch` checks before it starts a run, and shows with --check: the plan, and the
+// hosts against it.
+#pragma once
+
+#include <vector>
+
+#include "cmd/launch/fleet_access.h"
+#include "cmd/launch/job_device.h"
+#include "cmd/launch/launch_flags.h"
+#include "engine/config/config_json.h"
+#include "launcher/agent/host_question.h"
+#include "launcher/hosts/hostfile.h"
+
+namespace dstrain {
+
+/// This machine, of a run on it alone.
+struct MachineHere {
+  launcher::HostAnswer gpus;  ///< not asked where the run is on processors
+  JobDevice device;
+  std::vector<int> gpu_of_rank;  ///< among `gpus`, where each rank has one
+};
+
+/// What the ranks of these hosts, all of them this machine, compute on. `gpus` as gpus_here() has
+/// them.
+MachineHere look_at_machine(DeviceChoice wish,
+                            const std::vector<launcher::Host>& hosts,
+                            launcher::HostAnswer gpus,
+                            bool may_share);
+
+/// Prints the plan; contacts no host.
+void show_plan(const LaunchFlags& flags,
+               const LoadedConfig& loaded,
+               const std::vector<launcher::Host>& hosts);
+
+/// A run on this machine alone. Throws launcher::PreflightError where it has not the GPUs that the
+/// run asks for, or too little memory. With --check prints what GPUs it has.
+void check_here(const LaunchFlags& flags,
+                const LoadedConfig& loaded,
+                const std::vector<launcher::Host>& hosts,
+                const MachineHere& machine);
+
+/// Connects to all hosts and asks them (preflight.h). With it it is known what the run computes on:
+/// `flags` and `loaded` are completed. Says what is wrong, in a table, and throws
+/// launcher::PreflightError if something is. Where the run can do with fewer hosts, those that are
+/// wrong are left out instead. With --check prints the plan, and what the hosts said of themselves.
+void check_fleet(LaunchFlags& flags,
+                 LoadedConfig& loaded,
+                 const std::vector<launcher::Host>& hosts,
+                 DeviceChoice wish,
+                 FleetAccess& access);
+
+}  // namespace dstrain

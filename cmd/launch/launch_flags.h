@@ -1,0 +1,62 @@
+// LaunchFlags: what `dstrain launch` takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cmd/launch/fleet_options.h"
+#include "cmd/launch/peer_launcher_flags.h"
+#include "cmd/run_flags.h"
+#include "launcher/hosts/environment.h"
+#include "launcher/hosts/hostfile.h"
+
+namespace CLI {
+class App;
+}
+
+namespace dstrain {
+
+/// Where this launcher is one of several that are each started by hand.
+struct ByHandFlags {
+  std::optional<int> node_rank;
+  bool no_ssh = false;
+  std::string token_file;  ///< empty: DSTRAIN_TOKEN
+  std::string job_id;      ///< --rdzv_id
+};
+
+struct LaunchFlags {
+  RunFlags run;
+  std::string hostfile;
+  launcher::HostFilter filter;
+  std::string master_address;
+  std::uint16_t master_port = 0;  ///< 0: any free one
+  std::string interface;          ///< of every host; empty: by route
+  std::string listen;             ///< address, or "all"; empty: where the others come to
+  launcher::EnvironmentFlags environment;
+  FleetOptions fleet;
+  bool share_gpus = false;
+  bool check = false;
+  bool offline = false;  ///< check contacts no host
+  bool json = false;     ///< of what check prints
+  bool print_config = false;
+  std::string write_fixed;  ///< file for a mended copy of the config; empty: none is written
+  bool no_memory_check = false;
+  int step_timeout_seconds = 0;  ///< 0: learned
+  int save_timeout_seconds = 0;  ///< 0: learned
+  int max_restarts = 0;
+  int max_restarts_without_progress = 3;
+  bool restart_after_numerical_abort = false;
+  int min_nodes = 0;       ///< 0: all that are chosen
+  int max_nodes = 0;       ///< 0: likewise
+  std::string log_folder;  ///< empty: log/ of the run's folder
+  std::string log_level;   ///< of the launcher; empty: info, or DSTRAIN_LOG_LEVEL's
+  bool quiet = false;      ///< errors alone
+  ByHandFlags by_hand;
+  PeerLauncherFlags peer;
+};
+
+/// With help and examples.
+void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+
+}  // namespace dstrain

@@ -1,0 +1,19 @@
+// Tensor-parallel groups that do not lie inside one host: every block waits for their sums, so the
+// network between the hosts sets the pace. Known from the slots alone, before anything starts.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "engine/config/config.h"
+#include "launcher/hosts/hostfile.h"
+
+namespace dstrain {
+
+/// A warning with the cost in bytes; absent where every group is inside a host. Ranks are numbered
+/// over the slots in the order of `hosts`; `config` is resolved for as many.
+std::optional<std::string> describe_split_groups(const Config& config,
+                                                 std::span<const launcher::Host> hosts);
+
+}  // namespace dstrain

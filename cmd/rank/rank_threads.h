@@ -1,0 +1,54 @@
+// How many threads a rank computes with: one rule for the launcher, which shares a machine out
+// among its ranks, for a rank that something else started, and for the estimate of their memory.
+//
+//   training.threads     of the config has the last word
+//   DSTRAIN_THREADS      the launcher has applied this rule already
+//   OMP_NUM_THREADS      of the launcher's environment, or of the rank's
+//   otherwise            the rank's share of the cores that may be used
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cmd/rank/rank_env.h"
+#include "engine/config/config.h"
+#include "kernels/core/usable_cores.h"
+
+namespace dstrain {
+
+/// What somebody asked for, for each rank.
+struct ThreadWish {
+  std::optional<int> config;       ///< training.threads
+  std::optional<int> environment;  ///< OMP_NUM_THREADS
+
+  [[nodiscard]] std::optional<int> threads() const { return config ? config : environment; }
+  /// A sentence where the environment decides, or would have decided otherwise.
+  [[nodiscard]] std::optional<std::string> notice() const;
+};
+/// Throws ConfigError where OMP_NUM_THREADS makes no sense.
+ThreadWish thread_wish(const TrainingConfig& training, const EnvironmentLookup& lookup);
+/// The first number of OMP_NUM_THREADS; those after it are of parallel loops inside parallel loops,
+/// which there are none of. Throws ConfigError.
+std::optional<int> omp_num_threads(const EnvironmentLookup& lookup);
+
+/// Of `cores` cores, for rank `index` of `ranks`: as equal as they can be, at least one.
+int share_of_threads(int cores, int index, int ranks);
+
+struct RankThreads {
+  int number = 1;
+  std::vector<std::string> notices;
+  std::optional<std::string> warning;
+};
+/// Of this rank. `cores` are its process's, `machine_cores` all that the machine has: where they
+/// are fewer, somebody has given each rank its own; else the ranks of a host share them, as
+/// torchrun and a plain mpirun leave it to them.
+RankThreads rank_threads(const RankEnv& env,
+                         const ThreadWish& wish,
+                         const UsableCores& cores,
+                         int machine_cores);
+
+/// Of each rank of a host like this one with so many ranks.
+int estimated_threads(const Config& config, int ranks_per_host);
+
+}  // namespace dstrain

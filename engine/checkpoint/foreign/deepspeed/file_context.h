@@ -1,0 +1,23 @@
+// Sentences about a value in a file begin with the file's name.
+#pragma once
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/foreign/pytorch/torch_file.h"
+
+namespace dstrain {
+
+/// What `body` gives for the file's root.
+template <typename Body>
+auto reading(const TorchFile& file, Body&& body) {
+  try {
+    return std::forward<Body>(body)(file.root());
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(fmt::format("{}: {}", file.path().string(), error.what()));
+  }
+}
+
+}  // namespace dstrain

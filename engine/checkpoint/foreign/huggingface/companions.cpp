@@ -1,0 +1,185 @@
+#include "engine/checkpoint/foreign/huggingface/companions.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/checkpoint/foreign/huggingface/tokenizer_files.h"
+#include "kernels/core/regular_file.h"
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kModelNames[] = {"config.json", "generation_config.json"};
+constexpr const char* kTokenizerNames[] = {"tokenizer.json",
+                                           "tokenizer.model",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "chat_template.jinja"};
+
+std::optional<std::string> content_of(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    return std::nullopt;
+  }
+  FileText file = read_regular_file(path.string());
+  return file.why.empty() ? std::optional(std::move(file.text)) : std::nullopt;
+}
+
+/// The string at a path of keys, or "".
+std::string text_at(const Json& document, std::string_view block, std::string_view key) {
+  const auto found = document.is_object() ? document.find(block) : document.end();
+  if (found == document.end() || !found->is_object()) {
+    return "";
+  }
+  const auto value = found->find(key);
+  return value != found->end() && value->is_string() ? value->get<std::string>() : "";
+}
+
+/// Folders of the data that a run was trained on.
+std::vector<fs::path> data_folders(const Json& run) {
+  std::vector<fs::path> folders;
+  const auto add = [&](const Json& source) {
+    const Json& path = source.is_object() && source.contains("path") ? source["path"] : source;
+    if (path.is_string()) {
+      folders.push_back(fs::path(path.get<std::string>()).parent_path());
+    }
+  };
+  if (run.is_object() && run.contains("data") && run["data"].contains("train")) {
+    const Json& train = run["data"]["train"];
+    if (train.is_array()) {
+      for (const Json& source : train) {
+        add(source);
+      }
+    } else {
+      add(train);
+    }
+  }
+  return folders;
+}
+
+/// "bytes" as convert-checkpoint writes it.
+bool is_byte_tokenizer(const std::string& tokenizer_json) {
+  const std::string ours = byte_tokenizer();
+  return tokenizer_json == ours ||
+         // Saved again by somebody else; but nobody's is parsed that is far too large.
+         (tokenizer_json.size() < 4 * ours.size() &&
+          Json::parse(tokenizer_json, nullptr, false) == Json::parse(ours));
+}
+
+void add_tokenizer_of(const DatasetDescription& data, Companions& companions) {
+  if (data.identity.kind == "bytes") {
+    companions.add("tokenizer.json", byte_tokenizer());
+    companions.add("tokenizer_config.json", byte_tokenizer_config());
+  } else if (const auto file = data.tokenizer_file()) {
+    if (auto model = content_of(*file)) {
+      companions.add("tokenizer_config.json", sentencepiece_config(*model));
+      companions.add("tokenizer.model", std::move(*model));
+    }
+  }
+}
+
+/// Whether those files may be those of the data's tokenizer.
+bool fits(const Companions& companions, const TokenizerIdentity& data) {
+  const std::vector<TokenizerIdentity> found = companions.tokenizers();
+  const auto is = [&](std::optional<bool> answer) {
+    return std::any_of(found.begin(), found.end(), [&](const TokenizerIdentity& one) {
+      return is_same_tokenizer(one, data) == answer;
+    });
+  };
+  return is(true) || (is(std::nullopt) && !is(false));
+}
+
+}  // namespace
+
+std::optional<std::string> Companions::take(const std::string& name) {
+  const auto found = files_.find(name);
+  if (found == files_.end()) {
+    return std::nullopt;
+  }
+  std::optional<std::string> content = std::move(found->second);
+  files_.erase(found);
+  return content;
+}
+
+void Companions::remove_tokenizer() {
+  for (const char* name : kTokenizerNames) {
+    files_.erase(name);
+  }
+}
+
+std::vector<TokenizerIdentity> Companions::tokenizers() const {
+  std::vector<TokenizerIdentity> found;
+  if (const auto model = files_.find("tokenizer.model"); model != files_.end()) {
+    found.push_back(
+        {.kind = "sentencepiece", .hash = content_hash(model->second), .file = model->first});
+  }
+  if (const auto json = files_.find("tokenizer.json"); json != files_.end()) {
+    if (is_byte_tokenizer(json->second)) {
+      found.push_back({.kind = "bytes", .hash = ""});
+    } else {
+      found.push_back(
+          {.kind = "huggingface", .hash = content_hash(json->second), .file = json->first});
+    }
+  }
+  return found;
+}
+
+Companions companions_of_folder(const fs::path& folder) {
+  Companions companions;
+  const auto add_all = [&](std::span<const char* const> names) {
+    for (const char* name : names) {
+      if (auto content = content_of(folder / name)) {
+        companions.add(name, std::move(*content));
+      }
+    }
+  };
+  add_all(kModelNames);
+  add_all(kTokenizerNames);
+  return companions;
+}
+
+Companions companions_of_run(const std::vector<fs::path>& weights,
+                             const std::optional<DatasetDescription>& data) {
+  Companions companions;
+  for (const fs::path& folder : weights) {
+    if (companions.files().empty()) {
+      companions = companions_of_folder(folder);
+    }
+  }
+  if (data && data->knows_tokenizer() && !fits(companions, data->identity)) {
+    companions.remove_tokenizer();
+    add_tokenizer_of(*data, companions);
+  }
+  return companions;
+}
+
+Companions find_companions(const fs::path& source, const std::string& run_config) {
+  const Json run = Json::parse(run_config, nullptr, /*allow_exceptions=*/false);
+  std::vector<fs::path> weights{source};
+  if (const std::string start = text_at(run, "model", "initial_weights"); !start.empty()) {
+    weights.emplace_back(start);
+  }
+  std::optional<DatasetDescription> data;
+  for (const fs::path& folder : data_folders(run)) {
+    if (!data) {
+      data = read_dataset_description(folder);
+    }
+  }
+  return companions_of_run(weights, data);
+}
+
+}  // namespace dstrain

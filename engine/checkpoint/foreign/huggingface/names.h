@@ -1,0 +1,28 @@
+// Names and layouts of Hugging Face's weights, and which of our tensors they are. One table a
+// family, read in both directions: GPT-2 (matrices stored [in, out], q‖k‖v in one) and LLaMA,
+// whose names Mistral and Qwen2 share.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/checkpoint/foreign_tensor.h"
+#include "engine/config/model_spec.h"
+
+namespace dstrain {
+
+/// All tensors of a model as its causal-LM class saves them, in the order of the model. A tied head
+/// is not among them.
+std::vector<ForeignTensor> huggingface_tensors(const ModelSpec& model);
+
+/// The name of the class's base model in front of most names ("transformer."), which files of the
+/// base model alone leave out.
+std::string_view huggingface_prefix(const ModelSpec& model);
+
+/// True of what older files hold beside the weights: causal masks, rotary frequencies.
+bool is_huggingface_buffer(std::string_view name);
+
+inline constexpr std::string_view kHuggingFaceHead = "lm_head.weight";
+
+}  // namespace dstrain

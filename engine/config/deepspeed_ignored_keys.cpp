@@ -1,0 +1,137 @@
+// The rest of DeepSpeed's configuration: what has no effect here, and what is refused because it
+// would change what is trained or where it is kept.
+#include <initializer_list>
+
+#include "engine/config/key_builders.h"
+
+namespace dstrain {
+namespace {
+
+/// Settings of a block, all without effect for the same reason.
+void add_block(std::vector<Key>& keys,
+               const std::string& block,
+               std::initializer_list<const char*> names,
+               const std::string& note) {
+  for (const char* name : names) {
+    keys.push_back(no_effect(block + "." + name, KeyKind::kAny, note));
+  }
+}
+
+/// Settings of a feature that is off: nothing to say about them.
+void add_silent(std::vector<Key>& keys,
+                const std::string& block,
+                std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    keys.push_back(silent(block + "." + name));
+  }
+}
+
+void add_communication(std::vector<Key>& keys) {
+  keys.push_back(refused("gradient_allreduce_op", {"\"mean\""},
+                         "only \"mean\" is supported: with \"sum\" the learning rate would mean "
+                         "something else for every number of ranks"));
+  keys.push_back(no_effect("managed_gradient_accumulation", KeyKind::kBool,
+                           "dstrain always drives the accumulation itself"));
+  keys.push_back(no_effect("seq_parallel_communication_data_type", KeyKind::kAny,
+                           "it belongs to DeepSpeed-Ulysses, which is not in this version yet"));
+  keys.push_back(no_effect("fp32_allreduce", KeyKind::kBool,
+                           "its new name is communication_data_type, fp32 by default"));
+  keys.push_back(no_effect("sparse_gradients", KeyKind::kBool,
+                           "every gradient is dense, that of the embedding too"));
+  for (const char* name : {"disable_allgather", "allgather_size"}) {
+    keys.push_back(no_effect(name, KeyKind::kAny,
+                             "a unit's parameters are always gathered by one all-gather"));
+  }
+}
+
+void add_parallelism(std::vector<Key>& keys) {
+  keys.push_back(refused("sequence_parallel_size", {"1"},
+                         "DeepSpeed-Ulysses, where ranks share a sequence and its heads, is not in "
+                         "this version yet: write 1 (tensor_parallel.sequence_parallel splits "
+                         "sequences within a tensor-parallel group)"));
+}
+
+void add_monitoring(std::vector<Key>& keys) {
+  const auto unwritten = [](const char* whom) {
+    return fmt::format("nothing is written for {}: metrics.jsonl has every figure", whom);
+  };
+  keys.push_back(not_done("tensorboard.enabled", {"false"}, unwritten("TensorBoard")));
+  keys.push_back(not_done("csv_monitor.enabled", {"false"}, unwritten("CSV files")));
+  keys.push_back(block_not_done("wandb", unwritten("Weights & Biases")));
+  keys.push_back(block_not_done("comet", unwritten("Comet")));
+  for (const char* block : {"tensorboard", "csv_monitor"}) {
+    add_silent(keys, block, {"output_path", "job_name"});
+  }
+  const char* const kTimings = "metrics.jsonl has the timings of every step";
+  add_block(keys, "flops_profiler",
+            {"enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules",
+             "detailed", "output_file"},
+            kTimings);
+  add_block(keys, "comms_logger", {"enabled", "verbose", "prof_all", "debug", "prof_ops"},
+            kTimings);
+  add_block(keys, "timers.throughput", {"enabled", "synchronized"}, kTimings);
+  keys.push_back(no_effect("memory_breakdown", KeyKind::kBool,
+                           "metrics.jsonl and ranks.jsonl have memory_bytes"));
+  keys.push_back(no_effect("dump_state", KeyKind::kBool, "--print-config prints every value"));
+  keys.push_back(no_effect("log_level", KeyKind::kAny, "it sets DeepSpeed's Python logger"));
+}
+
+void add_other(std::vector<Key>& keys) {
+  keys.push_back(no_effect("dataloader_drop_last", KeyKind::kBool,
+                           "every batch is whole: the data starts again where it ends"));
+  keys.push_back(no_effect("vocabulary_size", KeyKind::kAny, "model.vocab_size decides it"));
+  keys.push_back(no_effect("graph_harvesting", KeyKind::kBool, "it concerns CUDA graphs of torch"));
+  keys.push_back(
+      no_effect("use_data_before_expert_parallelism", KeyKind::kBool, "there are no experts"));
+  add_block(keys, "checkpoint",
+            {"tag_validation", "use_node_local_storage", "parallel_write", "writer",
+             "checkpoint_serialization"},
+            "checkpoints are dstrain's own: checked, and renamed into place when whole");
+  keys.push_back(refused("checkpoint.load_universal", {"false"},
+                         "a run starts from a DeepSpeed checkpoint once it is converted: dstrain "
+                         "convert-checkpoint --from DEEPSPEED_FOLDER --to FOLDER --format dstrain, "
+                         "then --set checkpoint.resume=FOLDER, and leave this key out"));
+}
+
+/// What DeepSpeed leaves to the Python script that it runs in: the script reads it, or calls a
+/// function for it, or has a model that knows of it.
+void add_python(std::vector<Key>& keys) {
+  const char* const kScript =
+      "DeepSpeed does it where the Python script or its model takes part, and there is none here: "
+      "the run trains without";
+  for (const char* block :
+       {"compression_training", "data_efficiency", "curriculum_learning", "progressive_layer_drop",
+        "sparse_attention", "hybrid_engine", "eigenvalue", "weight_quantization",
+        "quantize_training", "nebula", "expert_parallel"}) {
+    keys.push_back(block_not_done(block, kScript));
+  }
+  keys.push_back(no_effect("autotuning", KeyKind::kAny,
+                           "nothing is tuned: estimate-memory says what fits, and a value that is "
+                           "a list of candidates is its first"));
+  keys.back().aliases = {"autotuning_config"};  // an older spelling
+  keys.push_back(no_effect("monitor_config", KeyKind::kAny,
+                           "DeepSpeed reads the monitors' blocks at the top level, and nothing of "
+                           "this one"));
+  keys.push_back(no_effect("compile", KeyKind::kAny, "there is no torch to compile for"));
+  keys.push_back(no_effect("log", KeyKind::kAny, "a Python script's own"));
+  keys.push_back(no_effect("comms_config", KeyKind::kAny,
+                           "the launcher and the layout decide how ranks talk"));
+  keys.push_back(no_effect("cuda_visible_devices", KeyKind::kAny,
+                           "the environment variable and --include choose GPUs"));
+}
+
+}  // namespace
+
+std::vector<Key> deepspeed_ignored_keys() {
+  std::vector<Key> keys;
+  add_communication(keys);
+  add_parallelism(keys);
+  add_monitoring(keys);
+  add_other(keys);
+  add_python(keys);
+  keys.push_back(silent("$schema"));  // where an editor finds what dstrain schema prints
+  keys.push_back(silent("_notes"));   // config.resolved.json explains its defaults there
+  return keys;
+}
+
+}  // namespace dstrain

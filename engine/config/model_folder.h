@@ -1,0 +1,18 @@
+// "model": "folder": what a folder says about a model. It holds a Hugging Face config.json, with or
+// without weights, or is one of our checkpoints, whose manifest knows the config of its run. Only
+// that description is read here; a run starts from the weights, if there are any.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/config/json_text.h"
+
+namespace dstrain {
+
+/// What becomes of weights in a model's folder. What a model takes does not depend on them.
+enum class Weights : std::uint8_t { kStartFrom, kIgnored };
+
+/// "model": "folder" becomes the keys of the model, and "initial_weights" if it holds weights.
+void expand_model_folder(JsonNode& root, Weights weights);
+
+}  // namespace dstrain

@@ -1,0 +1,274 @@
+// "optimizer": which one, and the parameters that are its own, with DeepSpeed 0.19's names and
+// defaults (torch's for SGD and Adagrad, which DeepSpeed takes from there).
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "engine/config/did_you_mean.h"
+#include "engine/config/key_builders.h"
+#include "engine/config/lax_values.h"
+
+namespace dstrain {
+namespace {
+
+using enum OptimizerKind;
+
+const char* const kWorking =
+    "write \"AdamW\", \"Adam\", \"SGD\", \"Adagrad\", \"Lion\", \"Lamb\" or \"Muon\"";
+
+struct NamedOptimizer {
+  const char* name;
+  OptimizerConfig defaults;
+};
+
+/// kAdamW under two names: adam_w_mode, true by default, makes "Adam" mean AdamW.
+const std::vector<NamedOptimizer>& optimizers() {
+  static const std::vector<NamedOptimizer> all = {
+      {"AdamW", {.kind = kAdamW}},
+      {"Adam", {.kind = kAdamW}},
+      {"SGD", {.kind = kSgd}},
+      {"Adagrad", {.kind = kAdagrad, .learning_rate = 1e-2, .epsilon = 1e-10}},
+      {"Lion", {.kind = kLion}},
+      {"Lamb", {.kind = kLamb}},
+      {"Muon",
+       {.kind = kMuon,
+        .learning_rate = 0.02,
+        .beta2 = 0.95,
+        .epsilon = 1e-10,
+        .momentum = 0.95,
+        .nesterov = true}}};
+  return all;
+}
+
+bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const char* other) { return edit_distance(name, other) == 0; });
+}
+
+/// Of a 1-bit optimizer what it is without the compression; of another "".
+std::string uncompressed(const std::string& name) {
+  if (is_one_of(name, {"OneBitLamb"})) return "Lamb";
+  return is_one_of(name, {"OneBitAdam", "ZeroOneAdam"}) ? "AdamW" : "";
+}
+
+/// Of those that DeepSpeed has and dstrain has not: why.
+std::string reason_against(const std::string& name) {
+  if (const std::string other = uncompressed(name); !other.empty()) {
+    return fmt::format(
+        "1-bit optimizers, which compress what the ranks exchange, are not in dstrain; {} trains "
+        "without the compression",
+        other);
+  }
+  if (is_one_of(name, {"MuAdam", "MuAdamW", "MuSGD"})) {
+    return fmt::format(
+        "the optimizers of the mup package need its base shapes, which are not in dstrain; {}",
+        kWorking);
+  }
+  std::vector<std::string> names;
+  for (const NamedOptimizer& known : optimizers()) {
+    names.emplace_back(known.name);
+  }
+  const auto near = nearest_name(name, names, typing_error_limit(name));
+  return fmt::format("there is no such optimizer{}; {}",
+                     near ? fmt::format(", did you mean \"{}\"?", *near) : "", kWorking);
+}
+
+std::vector<ConfigEdit> mend_of(const std::string& name) {
+  const std::string other = uncompressed(name);
+  if (other.empty()) return {};
+  return {{ConfigEdit::Kind::kSet, "optimizer.type", json_quote(other)}};
+}
+
+/// Names are matched as DeepSpeed does, whatever their case.
+Key optimizer_type() {
+  Key key{.path = "optimizer.type", .kind = KeyKind::kString};
+  for (const NamedOptimizer& optimizer : optimizers())
+    key.names_in_any_case.emplace_back(optimizer.name);
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    for (const NamedOptimizer& optimizer : optimizers()) {
+      if (edit_distance(node.text, optimizer.name) != 0) continue;  // blind to letter case
+      draft.config.optimizer = optimizer.defaults;
+      draft.optimizer_type = optimizer.name;
+      return;
+    }
+    throw_config_error(
+        node.where, "optimizer.type",
+        fmt::format("{} is refused: {}", json_quote(node.text), reason_against(node.text)),
+        mend_of(node.text));
+  };
+  key.get = [](const Config& c) -> std::string {
+    if (c.optimizer.kind == kAdam) return "\"Adam\"";
+    for (const NamedOptimizer& optimizer : optimizers()) {
+      if (optimizer.defaults.kind == c.optimizer.kind) return json_quote(optimizer.name);
+    }
+    return "";
+  };
+  return key;
+}
+
+/// Only type "Adam" listens to it.
+Key adam_w_mode() {
+  Key key{.path = "optimizer.params.adam_w_mode", .kind = KeyKind::kBool};
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    draft.adam_w_mode_is_false = !node.boolean;
+    if (draft.optimizer_type == "Adam" && !node.boolean) draft.config.optimizer.kind = kAdam;
+  };
+  key.get = [](const Config& c) {
+    return c.optimizer.kind == kAdam ? std::string("false") : std::string();
+  };
+  return key;
+}
+
+Key torch_adam() {
+  Key key = no_effect("optimizer.params.torch_adam", KeyKind::kBool,
+                      "the maths is the same; only weight_decay's default becomes torch's");
+  key.accepted = {"false"};
+  key.set = [](ConfigDraft& draft, const JsonNode& node) { draft.torch_adam = node.boolean; };
+  return key;
+}
+
+Key decay() {
+  using Names = std::vector<std::pair<std::string, DecayRule>>;
+  Key key = choice(
+      "optimizer.params.decay", Names{{"matrices", DecayRule::kMatrices}, {"all", DecayRule::kAll}},
+      [](auto& c) -> auto& { return c.optimizer.decay; });
+  key.note =
+      "Which parameters weight_decay is for: \"matrices\", embeddings among them, but not norms "
+      "and "
+      "biases, as in Hugging Face's Trainer; or \"all\", as DeepSpeed decays";
+  key.default_origin = "default: norms and biases do not decay; DeepSpeed's rule is \"all\"";
+  return key;
+}
+
+Key betas() {
+  Key key{.path = "optimizer.params.betas", .kind = KeyKind::kAny};
+  key.shape = R"({"type": "array", "minItems": 2, "maxItems": 2,
+                  "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1}})";
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    const bool pair = node.is(JsonNode::Kind::kArray) && node.items.size() == 2;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto beta = pair ? number_meant(node.items[i]) : std::nullopt;
+      if (!beta || !(*beta >= 0.0 && *beta < 1.0)) {
+        throw_config_error(
+            node.where, "optimizer.params.betas",
+            fmt::format("must be two numbers in [0, 1), such as [0.9, 0.95]; found {}",
+                        node.dump()));
+      }
+      (i == 0 ? draft.config.optimizer.beta1 : draft.config.optimizer.beta2) = *beta;
+    }
+  };
+  key.get = [](const Config& c) {
+    return fmt::format("[{}, {}]", c.optimizer.beta1, c.optimizer.beta2);
+  };
+  return key;
+}
+
+KeyCondition any_of(std::vector<OptimizerKind> kinds) {
+  return [kinds](const Config& c) {
+    return std::find(kinds.begin(), kinds.end(), c.optimizer.kind) != kinds.end();
+  };
+}
+
+Key for_adams(Key key) {
+  return only_for(std::move(key), "Adam and AdamW", any_of({kAdamW, kAdam}));
+}
+Key for_sgd(Key key) {
+  return only_for(std::move(key), "SGD", any_of({kSgd}));
+}
+Key for_sgd_and_muon(Key key) {
+  return only_for(std::move(key), "SGD and Muon", any_of({kSgd, kMuon}));
+}
+Key for_adagrad(Key key) {
+  return only_for(std::move(key), "Adagrad", any_of({kAdagrad}));
+}
+Key for_lamb(Key key) {
+  return only_for(std::move(key), "Lamb", any_of({kLamb}));
+}
+Key for_muon(Key key) {
+  return only_for(std::move(key), "Muon", any_of({kMuon}));
+}
+
+}  // namespace
+
+std::vector<Key> optimizer_keys() {
+  std::vector<Key> keys = {
+      optimizer_type(),
+      for_adams(adam_w_mode()),
+      auto_is(field(
+                  "optimizer.params.lr", above(0),
+                  [](auto& c) -> auto& { return c.optimizer.learning_rate; }),
+              "5e-5"),
+      only_for(auto_is(betas(), "[0.9, 0.999]"), "Adam, AdamW, Lion, Lamb and Muon",
+               any_of({kAdamW, kAdam, kLion, kLamb, kMuon})),
+      only_for(auto_is(field(
+                           "optimizer.params.eps", above(0),
+                           [](auto& c) -> auto& { return c.optimizer.epsilon; }),
+                       "1e-8"),
+               "Adam, AdamW, Adagrad, Lamb and Muon",
+               any_of({kAdamW, kAdam, kAdagrad, kLamb, kMuon})),
+      auto_is(field(
+                  "optimizer.params.weight_decay", at_least(0),
+                  [](auto& c) -> auto& { return c.optimizer.weight_decay; }),
+              "0"),
+      decay(),
+      only_for(also_called(field(
+                               "optimizer.params.bias_correction", {},
+                               [](auto& c) -> auto& { return c.optimizer.bias_correction; }),
+                           {"optimizer.params.correct_bias"}),
+               "Adam, AdamW and Lamb", any_of({kAdamW, kAdam, kLamb})),
+      for_sgd_and_muon(field(
+          "optimizer.params.momentum", fraction_below_one(),
+          [](auto& c) -> auto& { return c.optimizer.momentum; })),
+      for_sgd(field(
+          "optimizer.params.dampening", {},
+          [](auto& c) -> auto& { return c.optimizer.dampening; })),
+      for_sgd_and_muon(field(
+          "optimizer.params.nesterov", {}, [](auto& c) -> auto& { return c.optimizer.nesterov; })),
+      for_lamb(field(
+          "optimizer.params.max_coeff", above(0),
+          [](auto& c) -> auto& { return c.optimizer.max_coeff; })),
+      for_lamb(field(
+          "optimizer.params.min_coeff", at_least(0),
+          [](auto& c) -> auto& { return c.optimizer.min_coeff; })),
+      for_lamb(field(
+          "optimizer.params.eps_inside_sqrt", {},
+          [](auto& c) -> auto& { return c.optimizer.eps_inside_sqrt; })),
+      for_muon(field(
+          "optimizer.params.muon_lr", above(0),
+          [](auto& c) -> auto& { return c.optimizer.muon_lr; })),
+      for_muon(field(
+          "optimizer.params.adam_lr", above(0),
+          [](auto& c) -> auto& { return c.optimizer.adam_lr; })),
+      for_muon(refused("optimizer.params.ns_method", {"\"standard\""},
+                       "the Newton-Schulz iteration is done as published: write \"standard\" or "
+                       "leave it out (DeepSpeed's \"gram\" rearranges the same sums)")),
+      for_adams(torch_adam()),
+      no_effect("optimizer.params.fp32_optimizer_states", KeyKind::kBool,
+                "bf16.bf16_optimizer_states decides it"),
+      for_adagrad(refused("optimizer.params.lr_decay", {"0"},
+                          "the \"scheduler\" block lowers the learning rate")),
+      for_adagrad(refused("optimizer.params.initial_accumulator_value", {"0"},
+                          "Adagrad's sums begin at 0")),
+      refused("optimizer.params.maximize", {"false"}, "a loss is made smaller"),
+      refused("optimizer.params.amsgrad", {"false"},
+              "AMSGrad is not supported, nor is it by DeepSpeed's fused Adam"),
+      no_effect("optimizer.legacy_fusion", KeyKind::kBool, "a switch of DeepSpeed's fused kernels"),
+      no_effect("zero_allow_untested_optimizer", KeyKind::kBool,
+                "every optimizer works with every stage"),
+      no_effect("zero_force_ds_cpu_optimizer", KeyKind::kBool,
+                "it is about optimizers of torch's, of which there are none here"),
+  };
+  for (const char* name : {"freeze_step", "cuda_aware", "comm_backend_name", "coeff_beta",
+                           "factor_max", "factor_min", "factor_threshold", "var_freeze_step",
+                           "var_update_scaler", "local_step_scaler", "local_step_clipper"}) {
+    keys.push_back(no_effect(fmt::format("optimizer.params.{}", name), KeyKind::kAny,
+                             "it is of the 1-bit optimizers"));
+  }
+  for (const char* name : {"fused", "foreach", "capturable", "differentiable", "set_grad_none"}) {
+    keys.push_back(no_effect(fmt::format("optimizer.params.{}", name), KeyKind::kAny,
+                             "it says how torch computes the same"));
+  }
+  return keys;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,118 @@
+// "pipeline" and "tensor_parallel": how the model is divided among ranks. DeepSpeed keeps the
+// pipeline's shape in Python; schedule, virtual_stages and a written partition are dstrain's.
+#include "engine/config/key_builders.h"
+
+namespace dstrain {
+namespace {
+
+constexpr double kMostRanks = 1e6;
+constexpr double kMostBlocks = 1e9;
+
+const char* const kPartition = "pipeline.partition";
+
+/// DeepSpeed's methods, of which only "best", its default, means what dstrain does anyway.
+[[noreturn]] void throw_partition_method(const JsonNode& node) {
+  throw_config_error(
+      node.where, kPartition,
+      fmt::format("{} is refused: DeepSpeed's methods are not in dstrain, which balances the "
+                  "stages by cost: leave it out, or write the blocks of each stage, such as [3, 3]",
+                  node.dump()));
+}
+
+std::vector<std::int64_t> read_partition(const JsonNode& node) {
+  if (node.is_text("best")) return {};
+  if (node.is(JsonNode::Kind::kString)) throw_partition_method(node);
+  std::vector<std::int64_t> blocks;
+  bool positive = node.is(JsonNode::Kind::kArray) && !node.items.empty();
+  for (const JsonNode& item : node.items) {
+    const bool fits = item.is(JsonNode::Kind::kNumber) && item.integer && *item.integer >= 1 &&
+                      item.number <= kMostBlocks;
+    positive = positive && fits;
+    if (fits) blocks.push_back(*item.integer);
+  }
+  if (!positive) {
+    throw_config_error(node.where, kPartition,
+                       fmt::format("must be a list of positive integers, the blocks of each stage, "
+                                   "such as [3, 3]; found {}",
+                                   node.dump()));
+  }
+  return blocks;
+}
+
+Key partition() {
+  Key key{.path = kPartition, .kind = KeyKind::kAny};
+  key.shape = R"({"anyOf": [{"const": "best"}, {"type": "array", "minItems": 1,
+                  "items": {"type": "integer", "minimum": 1, "maximum": 1e9}}]})";
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    draft.config.pipeline.partition = read_partition(node);
+  };
+  key.get = [](const Config& c) -> std::string {
+    const std::vector<std::int64_t>& blocks = c.pipeline.partition;
+    return blocks.empty() ? "" : fmt::format("[{}]", fmt::join(blocks, ", "));
+  };
+  return key;
+}
+
+/// With DeepSpeed's two other places for it; there 0 leaves AutoTP off.
+Key tensor_parallel_size() {
+  Key key = also_called(field(
+                            "tensor_parallel.size", between(1, kMostRanks),
+                            [](auto& c) -> auto& { return c.tensor_parallel.size; }),
+                        {"tensor_parallel.autotp_size", "tensor_parallel.tp.tp_size"});
+  key.unset_by = {{"tensor_parallel.autotp_size", "0"}};
+  return key;
+}
+
+Key recomputation_interval() {
+  Key key = no_effect("pipeline.activation_checkpoint_interval", KeyKind::kAny,
+                      "activation_checkpointing decides what is recomputed");
+  key.accepted = {"0"};
+  return key;
+}
+
+}  // namespace
+
+std::vector<Key> parallel_keys() {
+  return {
+      field(
+          "pipeline.stages", between(1, kMostRanks),
+          [](auto& c) -> auto& { return c.pipeline.stages; }),
+      choice(
+          "pipeline.schedule",
+          std::vector<std::pair<std::string, ScheduleKind>>{
+              {"1f1b", ScheduleKind::k1F1B},
+              {"gpipe", ScheduleKind::kGpipe},
+              {"interleaved", ScheduleKind::kInterleaved}},
+          [](auto& c) -> auto& { return c.pipeline.schedule; }),
+      field(
+          "pipeline.virtual_stages", between(1, kMostRanks),
+          [](auto& c) -> auto& { return c.pipeline.virtual_stages; }),
+      partition(),
+      no_effect("pipeline.seed_layers", KeyKind::kAny,
+                "a parameter's initial values follow from the seed and its name, on any number of "
+                "stages"),
+      recomputation_interval(),
+      no_effect("pipeline.pipe_partitioned", KeyKind::kAny,
+                "tensor_parallel.sequence_parallel decides whether what stages exchange is split"),
+      no_effect("pipeline.grad_partitioned", KeyKind::kAny,
+                "tensor_parallel.sequence_parallel decides whether what stages exchange is split"),
+
+      tensor_parallel_size(),
+      field(
+          "tensor_parallel.sequence_parallel", {},
+          [](auto& c) -> auto& { return c.tensor_parallel.sequence_parallel; }),
+      no_effect("tensor_parallel.tp.tp_grain_size", KeyKind::kAny,
+                "a rank holds whole attention heads and an equal share of the MLP"),
+      no_effect("tensor_parallel.tp_overlap_comm", KeyKind::kAny,
+                "dstrain decides what is computed beside a collective"),
+      no_effect("tensor_parallel.preset_model", KeyKind::kAny,
+                "model.model_type decides how each layer is split"),
+      no_effect("tensor_parallel.partition_config", KeyKind::kAny,
+                "model.model_type decides how each layer is split"),
+      no_effect("tensor_parallel.dtype", KeyKind::kAny, "\"bf16\" and \"fp16\" decide it"),
+      no_effect("tensor_parallel.keep_module_on_host", KeyKind::kAny,
+                "a rank makes its own part of the parameters, where it computes"),
+  };
+}
+
+}  // namespace dstrain

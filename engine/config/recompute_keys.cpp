@@ -1,0 +1,47 @@
+// "activation_checkpointing": what backward computes again instead of keeping it. granularity and
+// layers are dstrain's. DeepSpeed's own keys there turn nothing on: they configure a function that
+// a model's Python code may call, and have no effect here, each for a reason of its own.
+#include "engine/config/key_builders.h"
+
+namespace dstrain {
+namespace {
+
+const std::string kBlock = "activation_checkpointing.";
+
+Key without_effect(const char* name, std::string note) {
+  return no_effect(kBlock + name, KeyKind::kAny, std::move(note));
+}
+
+}  // namespace
+
+std::vector<Key> recompute_keys() {
+  constexpr double kMostBlocks = 1e9;
+  const auto recomputes = [](const Config& c) {
+    return c.recompute.granularity != RecomputeGranularity::kNone;
+  };
+  const Key layers = field(
+      kBlock + "layers", between(1, kMostBlocks),
+      [](auto& c) -> auto& { return c.recompute.layers; });
+  const char* const kPython = "it configures DeepSpeed's Python function for recomputing";
+  return {
+      choice(
+          kBlock + "granularity",
+          std::vector<std::pair<std::string, RecomputeGranularity>>{
+              {"none", RecomputeGranularity::kNone},
+              {"selective", RecomputeGranularity::kSelective},
+              {"full", RecomputeGranularity::kFull}},
+          [](auto& c) -> auto& { return c.recompute.granularity; }),
+      only_for(layers, "granularity \"selective\" and \"full\"", recomputes),
+      only_for(no_effect(layers.path, layers.kind, "granularity is \"none\": no block recomputes"),
+               "granularity \"none\"", [=](const Config& c) { return !recomputes(c); }),
+      without_effect("partition_activations", "what a block keeps stays whole on its rank"),
+      without_effect("cpu_checkpointing", "what a block keeps stays on the device"),
+      without_effect("contiguous_memory_optimization",
+                     "what blocks keep always lies in one region, planned at start"),
+      without_effect("number_checkpoints", "granularity and layers say what is computed again"),
+      without_effect("synchronize_checkpoint_boundary", kPython),
+      without_effect("profile", kPython),
+  };
+}
+
+}  // namespace dstrain

@@ -1,0 +1,16 @@
+#include <fmt/format.h>
+
+#include "engine/config/resolve_parts.h"
+
+namespace dstrain {
+
+void resolve_device(LoadedConfig& loaded, const MachineFacts& facts, Origins& origins) {
+  DeviceChoice& device = loaded.config.training.device;
+  if (device != DeviceChoice::kAuto) return;
+  device = facts.cuda ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+  origins["training.device"] = facts.name.empty()
+                                   ? "derived: of machines that nobody looked at"
+                                   : fmt::format("derived: the ranks compute on {}", facts.name);
+}
+
+}  // namespace dstrain

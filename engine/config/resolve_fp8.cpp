@@ -1,0 +1,111 @@
+// What products in 8 bits ask of the model and of its layout.
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/config/json_text.h"
+#include "engine/config/resolve_parts.h"
+#include "kernels/core/f8.h"
+
+namespace dstrain {
+namespace {
+
+constexpr const char* kEnabled = "fp8.enabled";
+
+/// A dimension of the matrices that one rank multiplies, and the key that changes it.
+struct Extent {
+  std::string what;
+  std::int64_t size;
+  std::string key;
+  std::int64_t value;   ///< of the key
+  std::int64_t factor;  ///< size = value × factor / ranks
+  std::int64_t ranks = 1;
+  std::int64_t also = 1;  ///< a divisor that the key has whatever the products are in
+};
+
+/// What the key must be a multiple of.
+std::int64_t unit_of(const Extent& extent) {
+  const std::int64_t needed = kF8Multiple * extent.ranks;
+  return std::lcm(needed / std::gcd(needed, extent.factor), extent.also);
+}
+
+std::vector<Extent> extents_of(const Config& config) {
+  const ModelSpec& model = config.model;
+  const bool gpt2 = model.model_type == "gpt2";
+  const std::int64_t ranks = config.tensor_parallel.size;
+  const std::string share = ranks == 1 ? "" : fmt::format(" / tensor_parallel.size {}", ranks);
+  // Neighbours share a key/value head where there are fewer than ranks.
+  const std::int64_t kv_heads = std::max<std::int64_t>(1, model.num_key_value_heads / ranks);
+  const std::int64_t tokens = config.batch.micro_batch_size.value() * config.data.sequence_length;
+  const std::int64_t heads_width = model.num_heads * model.head_dim;
+  Extent heads{.what = fmt::format("{} heads × {}{}", model.num_heads, model.head_dim, share),
+               .size = heads_width / ranks,
+               .key = "model.head_dim",
+               .value = model.head_dim,
+               .factor = model.num_heads,
+               .ranks = ranks,
+               .also = 2};  // RoPE turns pairs
+  if (gpt2) {               // whose heads share its width
+    heads.key = "model.n_embd";
+    heads.value = model.hidden_size;
+    heads.factor = 1;
+    heads.also = model.num_heads;
+  }
+  Extent keys{.what = fmt::format("{} key/value head{} × {} on a rank", kv_heads,
+                                  kv_heads == 1 ? "" : "s", model.head_dim),
+              .size = kv_heads * model.head_dim,
+              .key = "model.head_dim",
+              .value = model.head_dim,
+              .factor = kv_heads,
+              .also = 2};
+  if (gpt2) {
+    keys = heads;  // as many
+  }
+  return {{.what = fmt::format("the hidden size {}", model.hidden_size),
+           .size = model.hidden_size,
+           .key = gpt2 ? "model.n_embd" : "model.hidden_size",
+           .value = model.hidden_size,
+           .factor = 1,
+           .also = model.num_heads},
+          heads,
+          keys,
+          {.what = fmt::format("the feed-forward width {}{}", model.intermediate_size, share),
+           .size = model.intermediate_size / ranks,
+           .key = gpt2 ? "model.n_inner" : "model.intermediate_size",
+           .value = model.intermediate_size,
+           .factor = 1,
+           .ranks = ranks},
+          {.what = fmt::format("train_micro_batch_size_per_gpu {} × data.sequence_length {} tokens",
+                               *config.batch.micro_batch_size, config.data.sequence_length),
+           .size = tokens,
+           .key = "data.sequence_length",
+           .value = config.data.sequence_length,
+           .factor = *config.batch.micro_batch_size}};
+}
+
+}  // namespace
+
+void resolve_fp8(const LoadedConfig& loaded, Origins& origins) {
+  const Config& config = loaded.config;
+  if (!config.fp8.enabled) return;
+  if (config.precision == Precision::kF16) {
+    throw_config_error(origins[kEnabled], kEnabled,
+                       "true, and the model computes in fp16: 8-bit products stand beside bf16 or "
+                       "fp32, set fp16.enabled to false and bf16.enabled to true");
+  }
+  for (const Extent& extent : extents_of(config)) {
+    if (extent.size % kF8Multiple != 0) {
+      throw_config_error(
+          origins[kEnabled], kEnabled,
+          fmt::format("{} make{} {}, which is no multiple of {}, as 8-bit matrices must be: "
+                      "expected {} {}, or false",
+                      extent.what, extent.what.ends_with("tokens") ? "" : "s", extent.size,
+                      kF8Multiple, extent.key, nearest_multiples(extent.value, unit_of(extent))));
+    }
+  }
+}
+
+}  // namespace dstrain

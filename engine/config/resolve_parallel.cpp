@@ -1,0 +1,129 @@
+// What tensor, sequence and pipeline parallelism ask of the batch, and what they cost.
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "engine/config/json_text.h"
+#include "engine/config/nearest_layout.h"
+#include "engine/config/resolve_parts.h"
+
+namespace dstrain {
+namespace {
+
+constexpr const char* kSize = "tensor_parallel.size";
+constexpr const char* kSequenceParallel = "tensor_parallel.sequence_parallel";
+constexpr const char* kStages = "pipeline.stages";
+constexpr const char* kSchedule = "pipeline.schedule";
+constexpr const char* kVirtual = "pipeline.virtual_stages";
+
+/// Ends the errors that only a solved batch reveals; the nearest layout solves it anew.
+std::string advice_on(const LoadedConfig& loaded, const BatchConfig& written, int world_size) {
+  Config asked = loaded.config;
+  asked.batch = written;
+  return layout_advice(asked, world_size);
+}
+
+void resolve_sequence_parallel(LoadedConfig& loaded,
+                               const BatchConfig& written,
+                               int world_size,
+                               Origins& origins) {
+  TensorParallelConfig& tensor = loaded.config.tensor_parallel;
+  if (!tensor.sequence_parallel) return;
+  if (tensor.size == 1) {
+    tensor.sequence_parallel = false;
+    origins[kSequenceParallel] = "derived: tensor_parallel.size is 1";
+    loaded.notices.push_back(fmt::format("no effect: {}: {} is 1, there is nobody to share with",
+                                         kSequenceParallel, kSize));
+    return;
+  }
+  const std::int64_t micro = loaded.config.batch.micro_batch_size.value();
+  const std::int64_t sequence = loaded.config.data.sequence_length;
+  const std::int64_t size = tensor.size;
+  // (micro · sequence) mod size without the product, which may not fit.
+  const std::int64_t unit = size / std::gcd(sequence, size);
+  if (micro % unit == 0) return;
+  throw_config_error(
+      origins[kSequenceParallel], kSequenceParallel,
+      fmt::format(
+          "a micro-batch's tokens, train_micro_batch_size_per_gpu {} × data.sequence_length "
+          "{}, do not divide among {} {}: set the one to {}, or the other to a multiple of "
+          "{}, or write false{}",
+          micro, sequence, kSize, size, nearest_multiples(micro, unit),
+          size / std::gcd(micro, size), advice_on(loaded, written, world_size)));
+}
+
+void resolve_pipeline(LoadedConfig& loaded,
+                      const BatchConfig& written,
+                      int world_size,
+                      Origins& origins) {
+  const Config& config = loaded.config;
+  const PipelineConfig& pipeline = config.pipeline;
+  const std::int64_t stages = pipeline.stages;
+  const std::int64_t micro_batches = config.batch.gradient_accumulation_steps.value();
+  if (stages == 1) {
+    if (pipeline.schedule == ScheduleKind::kGpipe) {
+      loaded.notices.push_back(
+          fmt::format("no effect: {}: there is one pipeline stage", kSchedule));
+    }
+    return;
+  }
+  if (pipeline.schedule == ScheduleKind::kInterleaved && micro_batches % stages != 0) {
+    throw_config_error(
+        origins[kSchedule], kSchedule,
+        fmt::format(
+            "\"interleaved\" takes micro-batches in rounds of {} {}, and "
+            "gradient_accumulation_steps is {}: set that to {}, or write \"1f1b\" and leave "
+            "{} out{}",
+            kStages, stages, micro_batches, nearest_multiples(micro_batches, stages), kVirtual,
+            advice_on(loaded, written, world_size)));
+  }
+  if (micro_batches < stages) {  // never with "interleaved", whose idle share is another
+    const double idle =
+        static_cast<double>(stages - 1) / static_cast<double>(micro_batches + stages - 1);
+    loaded.notices.push_back(fmt::format(
+        "{}: {} with only {} micro-batch{} a step (gradient_accumulation_steps): a stage is idle "
+        "for {:.0f} % of it, (p-1)/(m+p-1)",
+        kStages, stages, micro_batches, micro_batches == 1 ? "" : "es", 100.0 * idle));
+  }
+  if (config.zero.stage >= 2) {
+    loaded.notices.push_back(fmt::format(
+        "zero_optimization.stage: {} with {} {}, which DeepSpeed refuses: gradients are "
+        "reduce-scattered after every micro-batch (gradient_accumulation_steps {}), where stage 1 "
+        "does it once a step",
+        config.zero.stage, kStages, stages, micro_batches));
+  }
+}
+
+void check_graphs(LoadedConfig& loaded, Origins& origins) {
+  const Config& config = loaded.config;
+  if (!config.training.cuda_graphs) return;
+  if (config.tensor_parallel.size > 1) {
+    throw_config_error(origins["training.cuda_graphs"], "training.cuda_graphs",
+                       fmt::format("true, with tensor_parallel.size {}, whose ranks talk within a "
+                                   "block, and a graph holds no talk: expected false, or one rank "
+                                   "for a block",
+                                   config.tensor_parallel.size));
+  }
+  if (config.training.device != DeviceChoice::kCuda) {
+    loaded.notices.emplace_back(
+        "no effect: training.cuda_graphs: a CPU has none (training.device is not \"cuda\")");
+  }
+}
+
+}  // namespace
+
+std::string nearest_multiples(std::int64_t value, std::int64_t unit) {
+  const std::int64_t low = value / unit * unit;
+  return low == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", low, low + unit);
+}
+
+void resolve_parallel(LoadedConfig& loaded,
+                      const BatchConfig& written,
+                      int world_size,
+                      Origins& origins) {
+  resolve_sequence_parallel(loaded, written, world_size, origins);
+  resolve_pipeline(loaded, written, world_size, origins);
+  check_graphs(loaded, origins);
+}
+
+}  // namespace dstrain

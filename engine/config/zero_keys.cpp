@@ -1,0 +1,175 @@
+// "zero_optimization". dstrain's grain is the unit: a block, the embedding or the head. A unit's
+// gradient is one flat, padded buffer, reduced as soon as backward leaves the unit; its parameters
+// are gathered by one operation. What tunes another grain has no effect; what promises another
+// distribution of memory (offloading, hierarchies, quantised traffic) is refused.
+#include <initializer_list>
+#include <string_view>
+
+#include "engine/config/key_builders.h"
+
+namespace dstrain {
+namespace {
+
+const std::string kZero = "zero_optimization.";
+const char* const kNoOffload =
+    "offloading is not in this version yet: --ignore-offload trains without it";
+
+bool is_stage3(const Config& c) {
+  return c.zero.stage == 3;
+}
+
+Key refused_unless(const std::string& name, std::vector<std::string> off, std::string reason) {
+  return refused(kZero + name, std::move(off), std::move(reason));
+}
+
+void add_without_effect(std::vector<Key>& keys,
+                        const std::string& note,
+                        std::initializer_list<const char*> names) {
+  constexpr std::string_view kPrefix = "stage3_";  // which DeepSpeed lets one leave out
+  for (const std::string_view name : names) {
+    keys.push_back(no_effect(fmt::format("{}{}", kZero, name), KeyKind::kAny, note));
+    if (name.starts_with(kPrefix)) {
+      keys.back().aliases = {fmt::format("{}{}", kZero, name.substr(kPrefix.size()))};
+    }
+  }
+}
+
+template <typename Access>
+void add_stage3_size(std::vector<Key>& keys, const std::string& name, Access access) {
+  Key key = field(
+      kZero + "stage3_" + name,
+      between(0, kMostEver), [access](auto& c) -> auto& { return access(c.zero); });
+  key.aliases = {kZero + name};
+  Key elsewhere = no_effect(key.path, key.kind, "it tunes ZeRO's stage 3, and the stage is lower");
+  elsewhere.aliases = key.aliases;
+  keys.push_back(only_for(key, "stage 3", is_stage3));
+  keys.push_back(
+      only_for(elsewhere, "stages 0 to 2", [](const Config& c) { return !is_stage3(c); }));
+}
+
+/// DeepSpeed's old way to say stage 1, or 0.
+Key short_form() {
+  Key key = silent("zero_optimization", KeyKind::kBool);
+  key.note = "write {\"stage\": 1}, or 0, 2 or 3";
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    draft.config.zero.stage = node.boolean ? 1 : 0;
+    draft.derived[kZero + "stage"] = "zero_optimization is true or false, DeepSpeed's old form";
+  };
+  return key;
+}
+
+void add_honoured(std::vector<Key>& keys) {
+  keys.push_back(short_form());
+  keys.push_back(field(
+      kZero + "stage", between(0, 3), [](auto& c) -> auto& { return c.zero.stage; }));
+  keys.push_back(field(
+      kZero + "overlap_comm", {}, [](auto& c) -> auto& { return c.zero.overlap_comm; }));
+  add_stage3_size(
+      keys, "prefetch_bucket_size", [](auto& z) -> auto& { return z.prefetch_bucket_size; });
+  add_stage3_size(
+      keys, "param_persistence_threshold",
+      [](auto& z) -> auto& { return z.param_persistence_threshold; });
+  add_stage3_size(
+      keys, "model_persistence_threshold",
+      [](auto& z) -> auto& { return z.model_persistence_threshold; });
+  add_stage3_size(
+      keys, "max_live_parameters", [](auto& z) -> auto& { return z.max_live_parameters; });
+  add_stage3_size(
+      keys, "max_reuse_distance", [](auto& z) -> auto& { return z.max_reuse_distance; });
+}
+
+void add_other_grains(std::vector<Key>& keys) {
+  add_without_effect(
+      keys,
+      "the unit (a block, the embedding, the head) is the bucket: reduced as soon "
+      "as backward leaves it, gathered at once, its memory planned",
+      {"reduce_bucket_size", "allgather_bucket_size", "use_multi_rank_bucket_allreduce",
+       "stage3_module_granularity_threshold", "leaf_module", "overlap_reduce_scatter"});
+  add_without_effect(keys, "a unit's gradient is always one flat, padded buffer",
+                     {"contiguous_gradients"});
+  add_without_effect(keys, "the stage decides: all-reduce in stage 0, reduce-scatter from 1 on",
+                     {"reduce_scatter"});
+  add_without_effect(keys, "a unit's parameters are always gathered by one all-gather",
+                     {"allgather_partitions", "stage3_use_all_reduce_for_fetch_params",
+                      "stage3_allgather_sequential"});
+  add_without_effect(keys, "the optimizer updates a rank's slice unit by unit", {"sub_group_size"});
+  add_without_effect(keys, "every rank owns an equal slice of every unit: there is no round",
+                     {"round_robin_gradients"});
+  add_without_effect(keys, "every parameter has a gradient in every step",
+                     {"ignore_unused_parameters", "find_unused_parameters"});
+  add_without_effect(
+      keys, "a checkpoint resumes on any number of ranks, from its master weights",
+      {"elastic_checkpoint", "load_from_fp32_weights", "pipeline_loading_checkpoint"});
+  add_without_effect(keys, "a checkpoint holds every parameter once, whatever the stage",
+                     {"stage3_gather_16bit_weights_on_model_save"});
+  keys.back().aliases.push_back(kZero + "stage3_gather_fp16_weights_on_model_save");
+  add_without_effect(keys, "it is about how DeepSpeed hooks into torch's modules",
+                     {"memory_efficient_linear", "override_module_apply",
+                      "log_trace_cache_warnings", "enable_sanity_checks"});
+  add_without_effect(keys, "Muon's momentum always stays on the device",
+                     {"save_muon_momentum_buffer_in_memory"});
+}
+
+void add_other_distributions(std::vector<Key>& keys) {
+  const std::string not_yet = " not in this version yet";
+  Key hierarchy = no_effect(kZero + "zero_hpz_partition_size", KeyKind::kInteger,
+                            "ranks gather from all others, hosts hold no second copy of the "
+                            "parameters (ZeRO++): the same results, more on the wire");
+  hierarchy.accepted = {"1"};
+  keys.push_back(hierarchy);
+  for (const char* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
+                           "zero_quantized_gradients"}) {
+    keys.push_back(refused_unless(name, {"false"},
+                                  "quantised traffic (ZeRO++) is" + not_yet + ": write false"));
+  }
+  keys.push_back(refused_unless("zeropp_loco_param", {},
+                                "it corrects quantised gradients, which are" + not_yet));
+  keys.push_back(
+      refused_unless("mics_shard_size", {"-1", "0"},
+                     "sharding within groups of ranks (MiCS) is" + not_yet + ": write -1"));
+  keys.push_back(refused_unless("mics_hierarchical_params_gather", {"false"},
+                                "sharding within groups of ranks (MiCS) is" + not_yet));
+  keys.push_back(refused_unless("legacy_stage1", {"false"}, "DeepSpeed has removed it as well"));
+}
+
+void add_offloading(std::vector<Key>& keys) {
+  const auto add_silent = [&](const std::string& block, std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      keys.push_back(silent(block + "." + name));
+    }
+  };
+  const auto add = [&](Key key) {
+    key.offloads = true;
+    keys.push_back(std::move(key));
+  };
+  for (const char* name : {"offload_param.device", "offload_optimizer.device"}) {
+    add(refused_unless(name, {"\"none\""}, kNoOffload));
+  }
+  for (const char* name : {"cpu_offload", "cpu_offload_param"}) {
+    add(refused_unless(name, {"false"}, kNoOffload));
+  }
+  keys.back().aliases = {kZero + "cpu_offload_params"};
+  add(refused_unless("zenflow", {}, kNoOffload));
+  add_without_effect(keys, "nothing is offloaded", {"cpu_offload_use_pin_memory"});
+  add_silent(kZero + "offload_param", {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu",
+                                       "pin_memory", "fast_init", "ratio"});
+  add_silent(kZero + "offload_optimizer",
+             {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory", "pipeline",
+              "pipeline_read", "pipeline_write", "fast_init", "ratio", "super_offload",
+              "cpuadam_cores_perc", "fp32_optimizer_states"});
+  add_silent("aio", {"block_size", "queue_depth", "intra_op_parallelism", "single_submit",
+                     "overlap_events", "use_gds", "thread_count"});
+}
+
+}  // namespace
+
+std::vector<Key> zero_keys() {
+  std::vector<Key> keys;
+  add_honoured(keys);
+  add_other_grains(keys);
+  add_other_distributions(keys);
+  add_offloading(keys);
+  return keys;
+}
+
+}  // namespace dstrain

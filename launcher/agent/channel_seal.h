@@ -1,0 +1,39 @@
+// ChannelSeal: what keeps the connection of an agent that came by itself secret and whole, once
+// both ends have proved that they know the job's secret: whoever sits between them sees and changes
+// nothing. Given from outside, as KeyedHash is; over SSH the channel has it already.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "launcher/process/byte_stream.h"
+
+namespace dstrain::launcher {
+
+/// One end of one connection: both directions, each in order.
+class ChannelSeal {
+ public:
+  ChannelSeal() = default;
+  ChannelSeal(const ChannelSeal&) = delete;
+  ChannelSeal& operator=(const ChannelSeal&) = delete;
+  virtual ~ChannelSeal() = default;
+
+  /// As it crosses.
+  virtual std::string seal(std::string_view plain) = 0;
+  /// Bytes as they come, however they were cut; calls `tell` with what the other end sealed. Throws
+  /// ProtocolError where it is not what the other end sealed.
+  virtual void open(std::string_view bytes,
+                    const std::function<void(std::string_view plain)>& tell) = 0;
+};
+
+/// Of a connection's two keys, 32 bytes each.
+using MakeChannelSeal = std::function<std::unique_ptr<ChannelSeal>(const std::string& key_out,
+                                                                   const std::string& key_in)>;
+
+/// The stream whose bytes the seal makes of `inner`'s.
+std::unique_ptr<ByteStream> sealed_stream(std::unique_ptr<ByteStream> inner,
+                                          std::unique_ptr<ChannelSeal> seal);
+
+}  // namespace dstrain::launcher

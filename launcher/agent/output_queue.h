@@ -1,0 +1,60 @@
+// OutputQueue: what an agent has to say and could not say yet, over a channel that may be slower
+// than its ranks. No rank ever waits: of each stream of each rank so much is kept, and what comes
+// while that is full is dropped in whole lines, which are counted and reported in their place.
+//
+// The agent's own words (heartbeats, answers) go before output; the ranks take turns; what is said
+// of one rank keeps its order, so that its end comes behind its last output.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "launcher/agent/agent_protocol.h"
+
+namespace dstrain::launcher {
+
+class OutputQueue {
+ public:
+  explicit OutputQueue(std::size_t bytes_a_stream) : bytes_a_stream_(bytes_a_stream) {}
+
+  /// Before everything else.
+  void say(const FromAgent& message);
+  /// Behind all that is known of the rank.
+  void say_of_rank(std::int32_t rank, const FromAgent& message);
+  void output(std::int32_t rank, bool is_stderr, std::string_view bytes);
+
+  /// The next frames, about 256 KiB at most; empty if there is nothing to say.
+  std::string take();
+  [[nodiscard]] bool empty() const;
+  /// Something that say() was given waits.
+  [[nodiscard]] bool has_urgent() const { return !urgent_.empty(); }
+
+ private:
+  struct Stream {
+    std::size_t queued = 0;
+    bool in_line = false;      ///< what is queued ends within a line
+    bool is_dropping = false;  ///< until the end of the line
+  };
+  struct Rank {
+    std::deque<FromAgent> messages;
+    std::array<Stream, 2> streams;  // stdout, stderr
+    std::int64_t dropped_bytes = 0;
+    std::int64_t dropped_lines = 0;
+    [[nodiscard]] bool empty() const { return messages.empty() && dropped_bytes == 0; }
+  };
+
+  static void append(Rank& rank, std::int32_t number, bool is_stderr, std::string_view bytes);
+  static void report_dropped(Rank& rank, std::int32_t number);
+  static void drop(Rank& rank, std::string_view bytes);
+
+  const std::size_t bytes_a_stream_;
+  std::string urgent_;  // frames
+  std::map<std::int32_t, Rank> ranks_;
+  std::int32_t last_turn_ = -1;
+};
+
+}  // namespace dstrain::launcher

@@ -1,0 +1,45 @@
+// LocalSpawner: processes of this machine, by fork and exec.
+#pragma once
+
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include <asio.hpp>
+#include <sys/types.h>
+
+#include "launcher/process/file_descriptor.h"
+#include "launcher/process/process.h"
+#include "launcher/supervision/oom_watch.h"
+
+namespace dstrain::launcher {
+
+struct LocalSpawnerOptions {
+  /// So long may a process take from fork to exec. It does nothing in between that could take time
+  /// but open its executable and its working folder.
+  std::chrono::milliseconds start_patience{60'000};
+};
+
+class LocalSpawner final : public Spawner {
+ public:
+  /// From now on, orphaned descendants of this process become its children, so that sweep() finds
+  /// those that the job left behind. Children that exist already are not touched.
+  explicit LocalSpawner(asio::io_context& loop, const LocalSpawnerOptions& options = {});
+
+  /// Call from the main thread only: the kernel ends the program when the thread that started it
+  /// is gone (PR_SET_PDEATHSIG).
+  /// The process must not outlive this spawner.
+  std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) override;
+  void sweep() noexcept override;
+  /// For the next program that takes a listener; instead of the one held before.
+  void hold_listener(FileDescriptor listener) { listener_ = std::move(listener); }
+
+ private:
+  asio::io_context& loop_;
+  const LocalSpawnerOptions options_;
+  OomWatch oom_watch_;
+  std::set<pid_t> children_before_;
+  FileDescriptor listener_;
+};
+
+}  // namespace dstrain::launcher

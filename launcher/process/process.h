@@ -1,0 +1,74 @@
+// Spawner and Process: starting a program somewhere and hearing from it, through an event loop.
+//
+// The contract that every implementation keeps: the program leads a process group of its own; its
+// stdin is a lifeline (a pipe that ends when the launcher is gone, whatever ended it); its stdout
+// and stderr come back as bytes; its fourth file is a status page (status_page.h); and once it has
+// ended, nothing of its group is left.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/process/job.h"
+#include "launcher/supervision/rank_status.h"
+
+namespace dstrain::launcher {
+
+enum class OutputStream : std::uint8_t { kStdout, kStderr };
+
+struct ExitStatus {
+  int code = 0;    ///< of exit(), if signal is 0
+  int signal = 0;  ///< that ended it, or 0
+  /// What else is known of the cause, as a clause, or empty: "killed by the kernel's out-of-memory
+  /// killer: memory cgroup /x, limit 8 GiB".
+  std::string detail{};
+  bool never_began = false;  ///< code is kNotStarted, and detail says why there was no program
+};
+
+/// As a shell has it.
+constexpr int kNotStarted = 127;
+
+/// Called from the event loop, never from within start() or signal().
+struct ProcessEvents {
+  std::function<void(OutputStream, std::string_view bytes)> on_output{};
+  /// Once, after the last output.
+  std::function<void(ExitStatus)> on_exit{};
+  /// Instead of on_exit, once: nothing can be learned of the process any more, and why, as a
+  /// clause: "no word from its host w1 for 5 s".
+  std::function<void(std::string why)> on_lost{};
+};
+
+class Process {
+ public:
+  Process() = default;
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  /// Kills what still runs.
+  virtual ~Process() = default;
+
+  [[nodiscard]] virtual long pid() const = 0;
+  /// The newest that is known of what it does; nothing if it has said nothing, or has ended.
+  [[nodiscard]] virtual std::optional<RankStatus> status() const { return std::nullopt; }
+  /// Sends to the whole process group. Nothing happens if the process has ended.
+  virtual void signal(int number) noexcept = 0;
+};
+
+class Spawner {
+ public:
+  Spawner() = default;
+  Spawner(const Spawner&) = delete;
+  Spawner& operator=(const Spawner&) = delete;
+  virtual ~Spawner() = default;
+
+  /// Throws std::system_error where there can be no process for it. What keeps the process from
+  /// becoming the program is told by on_exit.
+  virtual std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) = 0;
+  /// After all processes have ended: ends what left their process groups and lived on.
+  virtual void sweep() noexcept {}
+};
+
+}  // namespace dstrain::launcher

@@ -1,0 +1,54 @@
+// SshConfigEvaluation: which directives of an OpenSSH configuration apply to one host: Host and
+// Match blocks, the first value of each directive, and those that cannot be honoured.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/ssh/ssh_config_file.h"
+#include "launcher/ssh/ssh_target.h"
+
+namespace dstrain::launcher {
+
+/// Throws SshConfigError: "file:line: what".
+[[noreturn]] void refuse(const SshDirective& directive, const std::string& what);
+/// The same of something that OpenSSH's client would do: `name` is the directive's, or a part of
+/// it.
+[[noreturn]] void refuse_here(const SshDirective& directive,
+                              const std::string& name,
+                              const std::string& what);
+
+class SshConfigEvaluation {
+ public:
+  /// Refers to its arguments, and to the directives that it is run on, as long as it lives.
+  SshConfigEvaluation(const SshTarget& target, const std::string& own_name)
+      : target_(target), own_name_(own_name) {}
+
+  /// In the order of precedence. Throws SshConfigError for what cannot be decided here.
+  void run(const std::vector<SshDirective>& directives);
+  /// Throws SshConfigError if a directive applies without which this would be another login.
+  void refuse_unsupported(const std::string& written) const;
+
+  /// The one that counts; nullptr if nothing was said.
+  [[nodiscard]] const SshDirective* find(std::string_view keyword) const;
+  /// The one directive of which every one counts.
+  [[nodiscard]] const std::vector<const SshDirective*>& identity_files() const {
+    return identity_files_;
+  }
+  [[nodiscard]] std::string user() const;
+  /// HostName with its %h, or what the hostfile says.
+  [[nodiscard]] std::string host_name() const;
+
+ private:
+  void take(const SshDirective& directive);
+  [[nodiscard]] bool match(const SshDirective& directive) const;
+
+  const SshTarget& target_;
+  const std::string& own_name_;
+  std::map<std::string, const SshDirective*, std::less<>> first_;
+  std::vector<const SshDirective*> identity_files_;
+};
+
+}  // namespace dstrain::launcher

@@ -1,0 +1,265 @@
+// The key table itself: nothing honoured without effect, nothing listed twice.
+#include <map>
+#include <set>
+
+#include "engine/config/config_keys.h"
+#include "engine/config/unknown_keys.h"
+#include "tests/unit/config/config_text.h"
+
+namespace dstrain {
+namespace {
+
+const std::string kGpt2Model =
+    R"(model={"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4,
+       "n_positions": 128})";
+const std::string kDecay = R"(scheduler={"type": "WarmupDecayLR"})";
+const std::string kCosine = R"(scheduler={"type": "WarmupCosineLR"})";
+const std::string kRangeTest = R"(scheduler={"type": "LRRangeTest"})";
+const std::string kOneCycle =
+    R"(scheduler={"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}})";
+const std::string kSgd = R"(optimizer={"type": "SGD"})";
+const std::string kLamb = R"(optimizer={"type": "Lamb"})";
+const std::string kMuon = R"(optimizer={"type": "Muon"})";
+const std::string kBf16 = "bf16.enabled=true";
+const std::string kQwen2 = "model.model_type=qwen2";
+const std::string kF16 = "fp16.enabled=true";
+const std::string kFp8 = "fp8.enabled=true";
+const std::string kStage1 = "zero_optimization.stage=1";
+const std::string kStage3 = "zero_optimization.stage=3";
+const std::string kElastic = R"(elasticity={"enabled": true})";
+const std::string kSelective = R"(activation_checkpointing={"granularity": "selective"})";
+
+/// Another legal value for every honoured key, and what has to be set for it to apply.
+struct Flip {
+  std::string value;
+  std::vector<std::string> before = {};
+};
+
+const std::map<std::string, Flip>& flips() {
+  static const std::map<std::string, Flip> values = {
+      {"train_batch_size", {"16"}},
+      {"train_micro_batch_size_per_gpu", {"2"}},
+      {"gradient_accumulation_steps", {"4"}},
+      {"elasticity.enabled", {"true"}},
+      {"elasticity.max_train_batch_size", {"64", {kElastic}}},
+      {"elasticity.micro_batch_sizes", {"[1, 3]", {kElastic}}},
+      {"elasticity.min_gpus", {"2", {kElastic}}},
+      {"elasticity.max_gpus", {"99", {kElastic}}},
+      {"elasticity.num_gpus_per_node", {"4", {kElastic}}},
+      {"elasticity.model_parallel_size", {"2", {kElastic}}},
+      {"elasticity.prefer_larger_batch", {"false", {kElastic}}},
+      {"elasticity.ignore_non_elastic_batch_info", {"true", {kElastic}}},
+      {"elasticity.version", {"0.1", {kElastic}}},
+      {"gradient_clipping", {"0.25"}},
+      {"bf16.enabled", {"true"}},
+      {"bf16.bf16_master_weights_and_grads", {"true", {kBf16}}},
+      {"bf16.bf16_optimizer_states", {"true", {kBf16}}},
+      {"fp16.enabled", {"true"}},
+      {"fp8.enabled", {"true"}},
+      {"fp8.amax_history_len", {"16", {kFp8}}},
+      {"fp8.margin", {"1", {kFp8}}},
+      {"fp16.loss_scale", {"128", {kF16}}},
+      {"fp16.initial_scale_power", {"8", {kF16}}},
+      {"fp16.loss_scale_window", {"50", {kF16}}},
+      {"fp16.hysteresis", {"3", {kF16, kStage1}}},
+      {"fp16.consecutive_hysteresis", {"true", {kF16, kStage1}}},
+      {"fp16.min_loss_scale", {"4", {kF16}}},
+      {"data_types.grad_accum_dtype", {"bf16"}},
+      {"communication_data_type", {"fp16"}},
+      {"prescale_gradients", {"true"}},
+      {"gradient_predivide_factor", {"2.5"}},
+      {"zero_optimization.stage", {"2"}},
+      {"zero_optimization.overlap_comm", {"false"}},
+      {"zero_optimization.stage3_prefetch_bucket_size", {"5e7", {kStage3}}},
+      {"zero_optimization.stage3_param_persistence_threshold", {"17", {kStage3}}},
+      {"zero_optimization.stage3_model_persistence_threshold", {"18", {kStage3}}},
+      {"zero_optimization.stage3_max_live_parameters", {"1e9", {kStage3}}},
+      {"zero_optimization.stage3_max_reuse_distance", {"1e9", {kStage3}}},
+      {"activation_checkpointing.granularity", {"full"}},
+      {"activation_checkpointing.layers", {"1", {kSelective}}},
+      {"optimizer.type", {"lion"}},
+      {"optimizer.params.adam_w_mode", {"false", {R"(optimizer={"type": "Adam"})"}}},
+      {"optimizer.params.lr", {"2e-3"}},
+      {"optimizer.params.betas", {"[0.5, 0.6]"}},
+      {"optimizer.params.eps", {"1e-6"}},
+      {"optimizer.params.weight_decay", {"0.3"}},
+      {"optimizer.params.decay", {"\"all\""}},
+      {"optimizer.params.bias_correction", {"false"}},
+      {"optimizer.params.momentum", {"0.8", {kSgd}}},
+      {"optimizer.params.dampening", {"0.1", {kSgd}}},
+      {"optimizer.params.nesterov", {"true", {kSgd}}},
+      {"optimizer.params.max_coeff", {"9", {kLamb}}},
+      {"optimizer.params.min_coeff", {"0.1", {kLamb}}},
+      {"optimizer.params.eps_inside_sqrt", {"true", {kLamb}}},
+      {"optimizer.params.muon_lr", {"0.03", {kMuon}}},
+      {"optimizer.params.adam_lr", {"0.04", {kMuon}}},
+      {"scheduler.type", {"WarmupLR"}},
+      {"scheduler.params.total_num_steps", {"77", {kCosine}}},
+      {"scheduler.params.warmup_num_steps", {"3", {kCosine}}},
+      {"scheduler.params.warmup_type", {"linear", {kCosine}}},
+      {"scheduler.params.warmup_min_lr", {"1e-5", {kDecay}}},
+      {"scheduler.params.warmup_max_lr", {"0.5", {kDecay}}},
+      {"scheduler.params.warmup_min_ratio", {"0.1", {kCosine}}},
+      {"scheduler.params.cos_min_ratio", {"0.2", {kCosine}}},
+      {"scheduler.params.lr_range_test_min_lr", {"0.1", {kRangeTest}}},
+      {"scheduler.params.lr_range_test_step_size", {"9", {kRangeTest}}},
+      {"scheduler.params.lr_range_test_step_rate", {"2.5", {kRangeTest}}},
+      {"scheduler.params.lr_range_test_staircase", {"true", {kRangeTest}}},
+      {"scheduler.params.cycle_min_lr", {"0.2", {kOneCycle}}},
+      {"scheduler.params.cycle_max_lr", {"2", {kOneCycle}}},
+      {"scheduler.params.decay_lr_rate", {"0.5", {kOneCycle}}},
+      {"scheduler.params.cycle_first_step_size", {"9", {kOneCycle}}},
+      {"scheduler.params.cycle_second_step_size", {"8", {kOneCycle}}},
+      {"scheduler.params.cycle_first_stair_count", {"3", {kOneCycle}}},
+      {"scheduler.params.cycle_second_stair_count", {"4", {kOneCycle}}},
+      {"scheduler.params.decay_step_size", {"5", {kOneCycle}}},
+      {"scheduler.params.cycle_momentum", {"false", {kOneCycle}}},
+      {"scheduler.params.cycle_min_mom", {"0.7", {kOneCycle}}},
+      {"scheduler.params.cycle_max_mom", {"0.95", {kOneCycle}}},
+      {"scheduler.params.decay_mom_rate", {"0.1", {kOneCycle}}},
+      {"pipeline.stages", {"2"}},
+      {"pipeline.schedule", {"gpipe"}},
+      {"pipeline.virtual_stages", {"2"}},
+      {"pipeline.partition", {"[1, 1]"}},
+      {"tensor_parallel.size", {"2"}},
+      {"tensor_parallel.sequence_parallel", {"true"}},
+      {"steps_per_print", {"3"}},
+      {"wall_clock_breakdown", {"true"}},
+      {"model.model_type", {"mistral"}},
+      {"model.vocab_size", {"300"}},
+      {"model.hidden_size", {"128"}},
+      {"model.intermediate_size", {"100"}},
+      {"model.num_hidden_layers", {"3"}},
+      {"model.num_attention_heads", {"2"}},
+      {"model.num_key_value_heads", {"1"}},
+      {"model.head_dim", {"8"}},
+      {"model.max_position_embeddings", {"200"}},
+      {"model.rms_norm_eps", {"1e-4"}},
+      {"model.rope_theta", {"5e5"}},
+      {"model.rope_scaling",
+       {R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+            "original_max_position_embeddings": 64})"}},
+      {"model.sliding_window", {"2048", {"model.model_type=mistral"}}},
+      {"model.use_sliding_window", {"true", {kQwen2, "model.max_window_layers=1"}}},
+      {"model.max_window_layers",
+       {"1", {kQwen2, "model.use_sliding_window=true", "model.max_window_layers=0"}}},
+      {"model.attention_bias", {"true"}},
+      {"model.mlp_bias", {"true"}},
+      {"model.n_embd", {"128", {kGpt2Model}}},
+      {"model.n_layer", {"3", {kGpt2Model}}},
+      {"model.n_head", {"2", {kGpt2Model}}},
+      {"model.n_positions", {"200", {kGpt2Model}}},
+      {"model.n_inner", {"100", {kGpt2Model}}},
+      {"model.layer_norm_epsilon", {"1e-4", {kGpt2Model}}},
+      {"model.tie_word_embeddings", {"true"}},
+      {"model.initial_weights", {"elsewhere"}},
+      {"model.initializer_range", {"0.5"}},
+      {"data.train", {"elsewhere"}},
+      {"data.validation", {"elsewhere"}},
+      {"data.sequence_length", {"32"}},
+      {"training.steps", {"11"}},
+      {"training.seed", {"2"}},
+      {"training.eval_interval", {"5"}},
+      {"training.eval_batches", {"3"}},
+      {"training.device", {"cpu"}},
+      {"training.threads", {"3"}},
+      {"training.tf32", {"true"}},
+      {"training.attention", {"auto"}},
+      {"training.matmul_algorithms", {"elsewhere"}},
+      {"training.cuda_graphs", {"true"}},
+      {"training.output_dir", {"elsewhere"}},
+      {"training.max_consecutive_skips", {"7"}},
+      {"training.replica_check_interval", {"100"}},
+      {"checkpoint.interval", {"5"}},
+      {"checkpoint.keep", {"9"}},
+      {"checkpoint.resume", {"never"}},
+      {"checkpoint.on_save_failure", {"continue"}},
+      {"network.security", {"encrypted"}},
+      {"checkpoint.async", {"true"}},
+  };
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("flipping any honoured key changes the config", "[spec][keys]") {
+  std::set<std::string> seen;
+  for (const Key& key : all_keys()) {
+    if (key.status != KeyStatus::kHonoured) continue;
+    INFO(key.path);
+    const auto flip = flips().find(key.path);
+    REQUIRE(flip != flips().end());  // a new honoured key needs a line above
+    seen.insert(key.path);
+    std::vector<std::string> overrides = flip->second.before;
+    const LoadedConfig before = load_tiny(overrides);
+    overrides.push_back(key.path + "=" + flip->second.value);
+    const LoadedConfig after = load_tiny(overrides);
+    CHECK_FALSE(before.config == after.config);
+    CHECK(origin_of(after, key.path) == "--set");
+    CHECK(value_of_path(after, key.path) != value_of_path(before, key.path));
+  }
+  CHECK(seen.size() == flips().size());
+}
+
+TEST_CASE("every refused or ineffective key says why", "[spec][keys]") {
+  for (const Key& key : all_keys()) {
+    INFO(key.path);
+    const bool needs_note = key.status == KeyStatus::kRefused || key.status == KeyStatus::kNoEffect;
+    if (needs_note) CHECK_FALSE(key.note.empty());
+    if (key.status == KeyStatus::kHonoured) {
+      CHECK(key.set);
+      CHECK(key.get);
+    }
+    if (key.applies) CHECK_FALSE(key.applies_to.empty());
+  }
+}
+
+TEST_CASE("no path of the table means two things at once", "[spec][keys]") {
+  std::vector<Config> configs;
+  for (const char* model_type : {"gpt2", "llama", "mistral", "qwen2"}) {
+    configs.emplace_back().model.model_type = model_type;
+  }
+  for (const auto scheduler :
+       {SchedulerKind::kConstant, SchedulerKind::kWarmup, SchedulerKind::kWarmupDecay,
+        SchedulerKind::kWarmupCosine, SchedulerKind::kRangeTest, SchedulerKind::kOneCycle}) {
+    configs.emplace_back().scheduler.kind = scheduler;
+  }
+  for (const auto optimizer : {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
+                               OptimizerKind::kLion, OptimizerKind::kLamb, OptimizerKind::kMuon}) {
+    configs.emplace_back().optimizer.kind = optimizer;
+  }
+  for (const auto open : {OpenPrecision{.bf16 = true}, OpenPrecision{.f16 = true},
+                          OpenPrecision{.bf16 = true, .f16 = true}}) {
+    for (const int stage : {0, 1}) {
+      Config& config = configs.emplace_back();
+      config.open_precision = open;
+      config.zero.stage = stage;
+    }
+  }
+  for (const auto precision : {Precision::kF32, Precision::kBF16, Precision::kF16}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const double loss_scale : {0.0, 128.0}) {
+        Config& config = configs.emplace_back();
+        config.precision = precision;
+        config.zero.stage = stage;
+        config.loss_scale.static_scale = loss_scale;
+      }
+    }
+  }
+  for (const auto granularity : {RecomputeGranularity::kSelective, RecomputeGranularity::kFull}) {
+    configs.emplace_back().recompute.granularity = granularity;
+  }
+  for (const Config& config : configs) {
+    std::set<std::string> paths;
+    for (const Key& key : all_keys()) {
+      if (!key.applies_in(config)) continue;
+      INFO(key.path);
+      CHECK(paths.insert(key.path).second);
+      for (const std::string& alias : key.aliases) {
+        CHECK(paths.insert(alias).second);
+      }
+    }
+  }
+}
+
+}  // namespace dstrain

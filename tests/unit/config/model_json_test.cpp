@@ -1,0 +1,64 @@
+// A model by itself, as JSON and back.
+#include "engine/config/model_json.h"
+
+#include "tests/unit/config/config_text.h"
+
+namespace dstrain {
+namespace {
+
+using Catch::Contains;
+
+ModelSpec model_of(const std::vector<std::string>& overrides) {
+  return load_tiny(overrides).config.model;
+}
+
+ModelSpec there_and_back(const ModelSpec& model) {
+  return parse_model_spec("{\"model\": " + model_json(model) + "}", "test");
+}
+
+}  // namespace
+
+TEST_CASE("a model's JSON describes that model", "[spec][model]") {
+  const std::vector<std::vector<std::string>> variants = {
+      {},
+      {"model.rms_norm_eps=1e-5", "model.rope_theta=123456.75", "model.head_dim=20"},
+      {"model.attention_bias=true", "model.mlp_bias=true", "model.tie_word_embeddings=true"},
+      {R"(model.rope_scaling={"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+          "high_freq_factor": 4, "original_max_position_embeddings": 64})"},
+      {"model.model_type=qwen2"},
+      {"model.model_type=mistral", "model.initializer_range=0.01"},
+      {R"(model={"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4,
+          "n_positions": 128, "n_inner": 100, "tie_word_embeddings": false})"},
+  };
+  for (const auto& overrides : variants) {
+    const ModelSpec model = model_of(overrides);
+    INFO(model_json(model));
+    CHECK(there_and_back(model) == model);
+  }
+}
+
+TEST_CASE("a window that sequences of a run would reach does not hinder reading a model",
+          "[spec][model]") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("config.json", R"({"model_type": "mistral",
+      "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 8192,
+      "sliding_window": 16})");
+  CHECK(load_model_spec(folder.path()).max_positions == 8192);
+  CHECK(load_model_spec(file).num_key_value_heads == 2);
+}
+
+TEST_CASE("what describes no model is refused", "[spec][model]") {
+  const auto error = [](const std::string& text) {
+    return config_error_of([&] { parse_model_spec(text, "checkpoint"); });
+  };
+  CHECK_THAT(error("{\"training\": {}}"), Contains("checkpoint") && Contains("model: missing"));
+  CHECK_THAT(error("{\"model\": {\"model_type\": \"bert\"}}"), Contains("bert"));
+  CHECK_THAT(error("{\"model\": "), Contains("checkpoint"));
+  const TemporaryFolder folder;
+  const std::string file = folder.write("run.json", kTinyConfig);
+  CHECK_THAT(config_error_of([&] { load_model_spec(file); }),
+             Contains("describes a run; expected a Hugging Face model's folder or config.json"));
+}
+
+}  // namespace dstrain

@@ -1,0 +1,138 @@
+// "pipeline" and "tensor_parallel" as they are read: fields, DeepSpeed's second names, refusals.
+#include "tests/unit/config/config_text.h"
+
+namespace dstrain {
+namespace {
+
+using Catch::Contains;
+
+int size_of_tiny(const std::string& set) {
+  return load_tiny({set}).config.tensor_parallel.size;
+}
+
+}  // namespace
+
+TEST_CASE("a run that says nothing has one stage and whole layers", "[spec][parallel]") {
+  const LoadedConfig loaded = load_tiny({});
+  CHECK(loaded.config.tensor_parallel ==
+        TensorParallelConfig{.size = 1, .sequence_parallel = false});
+  CHECK(loaded.config.pipeline ==
+        PipelineConfig{
+            .stages = 1, .schedule = ScheduleKind::k1F1B, .virtual_stages = 1, .partition = {}});
+  CHECK(origin_of(loaded, "pipeline.schedule") == "default");
+  CHECK(value_of_path(loaded, "pipeline.partition").empty());  // balanced: there is none to print
+}
+
+TEST_CASE("the degrees, the schedule and the partition arrive", "[spec][parallel]") {
+  const Config c = load_tiny({R"(pipeline={"stages": 4, "schedule": "interleaved",
+                                  "virtual_stages": 2, "partition": [1, 2, 3, 4, 5, 6, 7, 8]})",
+                              R"(tensor_parallel={"size": 2, "sequence_parallel": true})"})
+                       .config;
+  CHECK(c.pipeline == PipelineConfig{.stages = 4,
+                                     .schedule = ScheduleKind::kInterleaved,
+                                     .virtual_stages = 2,
+                                     .partition = {1, 2, 3, 4, 5, 6, 7, 8}});
+  CHECK(c.tensor_parallel == TensorParallelConfig{.size = 2, .sequence_parallel = true});
+  CHECK(load_tiny({"pipeline.schedule=gpipe"}).config.pipeline.schedule == ScheduleKind::kGpipe);
+  CHECK(load_tiny({"pipeline.schedule=1f1b"}).config.pipeline.schedule == ScheduleKind::k1F1B);
+}
+
+TEST_CASE("\"auto\" and null leave the pipeline as it is", "[spec][parallel]") {
+  for (const char* nothing : {"auto", "null"}) {
+    const LoadedConfig loaded = load_tiny(
+        {std::string("pipeline.stages=") + nothing, std::string("pipeline.partition=") + nothing});
+    CHECK(loaded.config == load_tiny({}).config);
+    CHECK(loaded.notices.empty());
+  }
+  CHECK(load_tiny({"pipeline.partition=best"}).config.pipeline.partition.empty());
+}
+
+TEST_CASE("DeepSpeed's names of the tensor-parallel size mean the same", "[spec][parallel]") {
+  CHECK(size_of_tiny("tensor_parallel.size=4") == 4);
+  CHECK(size_of_tiny("tensor_parallel.autotp_size=4") == 4);
+  CHECK(size_of_tiny("tensor_parallel.tp.tp_size=4") == 4);
+  CHECK(size_of_tiny("tensor_parallel.autotp_size=0") == 1);
+  CHECK(size_of_tiny(R"(tensor_parallel={"autotp_size": 0, "tp": {"tp_size": 2}})") == 2);
+  CHECK_THAT(error_of_tiny({R"(tensor_parallel={"size": 2, "autotp_size": 4})"}),
+             Contains("tensor_parallel.autotp_size: given twice; tensor_parallel.size at"));
+  for (const char* set : {"tensor_parallel.size=0", "tensor_parallel.tp.tp_size=0",
+                          "tensor_parallel.autotp_size=-1"}) {
+    INFO(set);
+    CHECK_THAT(error_of_tiny({set}),
+               Contains("tensor_parallel.size: must be an integer in [1, 1000000], found "));
+  }
+}
+
+TEST_CASE("a partition is a list of positive integers", "[spec][parallel]") {
+  for (const char* method : {"parameters", "uniform", "type:transformer"}) {
+    INFO(method);
+    const std::string set = std::string("pipeline.partition=") + method;
+    CHECK(
+        error_of_tiny({set}) ==
+        fmt::format("--set {}: pipeline.partition: \"{}\" is refused: DeepSpeed's methods are not "
+                    "in dstrain, which balances the stages by cost: leave it out, or write the "
+                    "blocks of each stage, such as [3, 3]",
+                    set, method));
+  }
+  for (const char* wrong : {"[]", "[1, 0]", "[2, -1]", "[1.5]", "[\"1\"]", "2", "true", "{}"}) {
+    const std::string set = std::string("pipeline.partition=") + wrong;
+    CHECK(error_of_tiny({set}) ==
+          fmt::format("--set {}: pipeline.partition: must be a list of positive integers, the "
+                      "blocks of each stage, such as [3, 3]; found {}",
+                      set, wrong));
+  }
+}
+
+TEST_CASE("other values of the parallel blocks are refused with what is expected",
+          "[spec][parallel]") {
+  CHECK_THAT(error_of_tiny({"pipeline.stages=0"}), Contains("an integer in [1, 1000000], found 0"));
+  CHECK_THAT(error_of_tiny({"pipeline.virtual_stages=0"}), Contains("an integer in [1, 1000000]"));
+  CHECK_THAT(error_of_tiny({"pipeline.schedule=1F1B"}),
+             Contains("must be \"1f1b\", \"gpipe\" or \"interleaved\", found the string \"1F1B\"; "
+                      "did you mean \"1f1b\"?"));
+  CHECK_THAT(error_of_tiny({"tensor_parallel.sequence_parallel=2"}),
+             Contains("must be true or false, found 2"));
+  CHECK_THAT(
+      error_of_tiny({"sequence_parallel_size=2"}),
+      Contains("2 is refused: DeepSpeed-Ulysses, where ranks share a sequence and its heads, "
+               "is not in this version yet: write 1 (tensor_parallel.sequence_parallel "
+               "splits sequences within a tensor-parallel group)"));
+}
+
+TEST_CASE("names that other trainers use point at the keys", "[spec][parallel]") {
+  CHECK_THAT(error_of_tiny({"tensor_model_parallel_size=2"}),
+             Contains("the key for it is \"tensor_parallel.size\""));
+  CHECK_THAT(error_of_tiny({"pipeline_model_parallel_size=2"}),
+             Contains("the key for it is \"pipeline.stages\""));
+}
+
+TEST_CASE("DeepSpeed's other keys of the parallel blocks say why they do nothing",
+          "[spec][parallel]") {
+  const LoadedConfig loaded = load_tiny(
+      {R"(pipeline={"stages": 2, "seed_layers": true, "activation_checkpoint_interval": 1,
+           "pipe_partitioned": true, "grad_partitioned": true})",
+       R"(tensor_parallel={"size": 2, "tp": {"tp_grain_size": 64}, "tp_overlap_comm": true,
+           "preset_model": "llama", "partition_config": {}, "dtype": "bf16",
+           "keep_module_on_host": true})"});
+  CHECK(
+      loaded.notices ==
+      std::vector<std::string>{
+          "no effect: tensor_parallel.dtype: \"bf16\" and \"fp16\" decide it",
+          "no effect: pipeline.seed_layers: a parameter's initial values follow from the seed and "
+          "its name, on any number of stages",
+          "no effect: tensor_parallel.tp.tp_grain_size: a rank holds whole attention heads and an "
+          "equal share of the MLP",
+          "no effect: tensor_parallel.keep_module_on_host: a rank makes its own part of the "
+          "parameters, where it computes",
+          "no effect: pipeline.activation_checkpoint_interval: activation_checkpointing decides "
+          "what is recomputed",
+          "no effect: tensor_parallel.tp_overlap_comm: dstrain decides what is computed beside a "
+          "collective",
+          "no effect: tensor_parallel.preset_model, tensor_parallel.partition_config: "
+          "model.model_type decides how each layer is split",
+          "no effect: pipeline.pipe_partitioned, pipeline.grad_partitioned: "
+          "tensor_parallel.sequence_parallel decides whether what stages exchange is split"});
+  CHECK(load_tiny({"pipeline.activation_checkpoint_interval=0"}).notices.empty());
+}
+
+}  // namespace dstrain

@@ -1,0 +1,129 @@
+// What "zero_optimization" may say: the stages and what tunes them, what has no effect on units,
+// and what would put memory elsewhere.
+#include "tests/unit/config/config_text.h"
+
+namespace dstrain {
+namespace {
+
+using Catch::Contains;
+
+std::vector<std::string> zero(const std::string& block) {
+  return {"zero_optimization=" + block};
+}
+
+}  // namespace
+
+TEST_CASE("ZeRO's stages are 0 to 3", "[spec][zero]") {
+  for (const int stage : {0, 1, 2, 3}) {
+    const LoadedConfig loaded = load_tiny({fmt::format("zero_optimization.stage={}", stage)});
+    CHECK(loaded.config.zero.stage == stage);
+    CHECK(loaded.notices.empty());
+  }
+  CHECK_THAT(error_of_tiny({"zero_optimization.stage=4"}),
+             Contains("must be an integer in [0, 3], found 4"));
+  CHECK(load_tiny({"zero_optimization=true"}).config.zero.stage == 1);
+  CHECK_THAT(error_of_tiny({"zero_optimization=2"}),
+             Contains("must be true or false, found 2 (write {\"stage\": 1}, or 0, 2 or 3)"));
+  CHECK(load_tiny({"zero_optimization=false"}).config.zero == ZeroConfig{});
+}
+
+TEST_CASE("stage 3 is tuned by its five sizes, with or without their prefix", "[spec][zero]") {
+  const ZeroConfig tuned{.stage = 3,
+                         .overlap_comm = false,
+                         .prefetch_bucket_size = 50'000'000,
+                         .param_persistence_threshold = 1,
+                         .model_persistence_threshold = 2,
+                         .max_live_parameters = 3,
+                         .max_reuse_distance = 4};
+  for (const std::string prefix : {"stage3_", ""}) {
+    CHECK(load_tiny(zero(R"({"stage": 3, "overlap_comm": false, ")" + prefix +
+                         R"(prefetch_bucket_size": 5e7, ")" + prefix +
+                         R"(param_persistence_threshold": 1, ")" + prefix +
+                         R"(model_persistence_threshold": 2, ")" + prefix +
+                         R"(max_live_parameters": 3, ")" + prefix + R"(max_reuse_distance": 4})"))
+              .config.zero == tuned);
+  }
+  const LoadedConfig automatic =
+      load_tiny(zero(R"({"stage": 3, "stage3_prefetch_bucket_size": "auto",
+                         "stage3_param_persistence_threshold": "auto",
+                         "stage3_max_live_parameters": null})"));
+  // 0.9 · 64² and 10 · 64, as Hugging Face's Trainer fills them.
+  CHECK(automatic.config.zero ==
+        ZeroConfig{.stage = 3, .prefetch_bucket_size = 3686, .param_persistence_threshold = 640});
+  CHECK(automatic.notices.empty());
+  CHECK_THAT(error_of_tiny(zero(R"({"stage": 3, "stage3_max_reuse_distance": -1})")),
+             Contains("of at least 0, found -1"));
+  CHECK_THAT(error_of_tiny(zero(R"({"stage": 3, "max_reuse_distance": 2,
+                                    "stage3_max_reuse_distance": 1})")),
+             Contains("given twice"));
+}
+
+TEST_CASE("stage 3's sizes say that they have no effect in a lower stage", "[spec][zero]") {
+  const LoadedConfig loaded = load_tiny(zero(
+      R"({"stage": 2, "stage3_prefetch_bucket_size": 5e7, "param_persistence_threshold": 10})"));
+  CHECK(loaded.config.zero == ZeroConfig{.stage = 2});
+  REQUIRE(loaded.notices.size() == 1);
+  CHECK(loaded.notices[0] ==
+        "no effect: zero_optimization.stage3_prefetch_bucket_size, "
+        "zero_optimization.stage3_param_persistence_threshold: it tunes ZeRO's stage 3, and the "
+        "stage is lower");
+}
+
+TEST_CASE("every key of another grain is taken and told to have no effect", "[spec][zero]") {
+  for (const char* key :
+       {"contiguous_gradients", "reduce_scatter", "reduce_bucket_size", "allgather_bucket_size",
+        "allgather_partitions", "use_multi_rank_bucket_allreduce", "sub_group_size",
+        "round_robin_gradients", "elastic_checkpoint", "load_from_fp32_weights",
+        "ignore_unused_parameters", "leaf_module", "memory_efficient_linear",
+        "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
+        "stage3_module_granularity_threshold", "module_granularity_threshold",
+        "stage3_use_all_reduce_for_fetch_params", "stage3_allgather_sequential"}) {
+    INFO(key);
+    const LoadedConfig loaded =
+        load_tiny({"zero_optimization.stage=2", fmt::format("zero_optimization.{}=1", key)});
+    CHECK(loaded.config.zero == ZeroConfig{.stage = 2});
+    REQUIRE(loaded.notices.size() == 1);
+    CHECK_THAT(loaded.notices[0], Catch::StartsWith("no effect: zero_optimization."));
+    CHECK(load_tiny({fmt::format("zero_optimization.{}=auto", key)}).notices.empty());
+  }
+  CHECK_THAT(load_tiny({"zero_optimization.elastic_checkpoint=true"}).notices.at(0),
+             Contains("a checkpoint resumes on any number of ranks"));
+}
+
+TEST_CASE("what would put memory or traffic elsewhere is refused unless it is off",
+          "[spec][zero]") {
+  const auto refused = [](const std::string& set, const std::string& reason) {
+    INFO(set);
+    const std::string error =
+        error_of_tiny({"zero_optimization.stage=3", "zero_optimization." + set});
+    CHECK_THAT(error, Contains("refused: "));
+    CHECK_THAT(error, Contains(reason));
+  };
+  refused("zero_quantized_weights=true", "quantised traffic (ZeRO++)");
+  refused("zero_quantized_nontrainable_weights=true", "quantised traffic (ZeRO++)");
+  refused("zero_quantized_gradients=true", "quantised traffic (ZeRO++)");
+  refused("zeropp_loco_param={\"err_beta\": 0.8}", "it corrects quantised gradients");
+  refused("mics_shard_size=4", "sharding within groups of ranks (MiCS)");
+  refused("mics_hierarchical_params_gather=true", "sharding within groups of ranks (MiCS)");
+  refused("zenflow={\"topk_ratio\": 0.1}", "offloading is not in this version yet");
+  refused("offload_param.device=cpu", "offloading is not in this version yet");
+  refused("offload_optimizer.device=nvme", "offloading is not in this version yet");
+  refused("cpu_offload=true", "offloading is not in this version yet");
+  refused("legacy_stage1=true", "DeepSpeed has removed it as well");
+  const LoadedConfig off =
+      load_tiny(zero(R"({"zero_hpz_partition_size": 1, "zero_quantized_weights": false,
+               "zero_quantized_gradients": "auto", "zeropp_loco_param": null,
+               "mics_shard_size": -1, "mics_hierarchical_params_gather": false, "zenflow": null,
+               "offload_optimizer": {"device": "none", "pin_memory": true}})"));
+  CHECK(off.config.zero == ZeroConfig{});
+  CHECK(off.notices.empty());
+}
+
+TEST_CASE("a slip of the pen in a ZeRO key is corrected", "[spec][zero]") {
+  CHECK_THAT(error_of_tiny({"zero_optimization.stage3_prefetch_bucket_sise=1"}),
+             Contains("did you mean \"stage3_prefetch_bucket_size\"?"));
+  CHECK_THAT(error_of_tiny({"stage3_max_live_parameters=1"}),
+             Contains("it belongs at \"zero_optimization.stage3_max_live_parameters\""));
+}
+
+}  // namespace dstrain
