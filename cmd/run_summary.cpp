@@ -32,13 +32,13 @@ std::string schedule_text(const RunOutline& outline, const Config& config) {
 }  // namespace
 
 std::string summary_text(const RunOutline& outline, const Config& config) {
-  const Topology& mesh = outline.topology;
+  const Mesh& mesh = outline.mesh;
   return fmt::format(
       "ranks       {} = {} pipeline × {} data × {} tensor{}; ZeRO stage {}\n"
       "parameters  {}\n"
       "step        {} of {} = {} tokens, in {} of {}\n"
       "schedule    {}\n",
-      mesh.world_size(), mesh.degree(Axis::kPipeline), mesh.degree(Axis::kData),
+      mesh.world_size(), mesh.degree(Axis::kPipeline), mesh.degree(kDataAxes),
       mesh.degree(Axis::kTensor), splits_tokens(config) ? ", sequence parallel" : "",
       config.zero.stage, grouped(outline.parameters),
       counted(*config.batch.train_batch_size, "sequence"), config.data.sequence_length,
@@ -48,11 +48,11 @@ std::string summary_text(const RunOutline& outline, const Config& config) {
 }
 
 nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& config) {
-  const Topology& mesh = outline.topology;
+  const Mesh& mesh = outline.mesh;
   return {{"ranks", mesh.world_size()},
           {"layout",
            {{"pipeline", mesh.degree(Axis::kPipeline)},
-            {"data", mesh.degree(Axis::kData)},
+            {"data", mesh.degree(kDataAxes)},
             {"tensor", mesh.degree(Axis::kTensor)},
             {"sequence_parallel", splits_tokens(config)},
             {"zero_stage", config.zero.stage}}},

@@ -116,26 +116,26 @@ void print_others(const Flags& flags, const Config& config, const Hosts& hosts) 
     fmt::print("{}", huggingface_text(flags.estimate.run.config, huggingface_estimates(model)));
   }
   if (flags.published) {
-    const Topology mesh = topology_of(config, hosts.world_size);
+    const Mesh mesh = mesh_of(config, hosts.world_size);
     fmt::print("{}", to_text(published_estimate(
                          model, config.data.sequence_length,
                          {.micro_batch_size = *config.batch.micro_batch_size,
                           .tensor = mesh.degree(Axis::kTensor),
                           .pipeline = mesh.degree(Axis::kPipeline),
                           .interleave = config.pipeline.virtual_stages,
-                          .data = mesh.degree(Axis::kData),
+                          .data = mesh.degree(kDataAxes),
                           .micro_batches = *config.batch.gradient_accumulation_steps})));
   }
 }
 
 std::string picture(const MemoryEstimate& estimate, const std::string& config) {
-  const Topology& mesh = estimate.outline.topology;
+  const Mesh& mesh = estimate.outline.mesh;
   MemorySvgText text{
       .title = fmt::format("{}: memory of rank {} during a step", config, estimate.rank),
       .subtitle = fmt::format("{} rank{} = {} pipeline × {} data × {} tensor; {} parameters; {} "
                               "beside the plan",
                               mesh.world_size(), mesh.world_size() == 1 ? "" : "s",
-                              mesh.degree(Axis::kPipeline), mesh.degree(Axis::kData),
+                              mesh.degree(Axis::kPipeline), mesh.degree(kDataAxes),
                               mesh.degree(Axis::kTensor), estimate.outline.parameters,
                               size_text(total_bytes(estimate.overhead))),
       .peak = estimate.peak,

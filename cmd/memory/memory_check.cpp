@@ -23,7 +23,7 @@ std::vector<RankBytes> bytes_by_stage(const Config& config,
                                       const RunOutline& outline,
                                       const EstimatedDevice& device) {
   const Schedule schedule = schedule_of(config);
-  const int world_size = outline.topology.world_size();
+  const int world_size = outline.mesh.world_size();
   std::vector<RankBytes> bytes;
   for (const StageOutline& stage : outline.stages) {
     const RunPlan plan = make_run_plan(config, world_size, stage.worst_rank, schedule);
@@ -94,7 +94,7 @@ class MemoryCheck {
 
  private:
   [[nodiscard]] const RankBytes& of(int rank) const {
-    return by_stage_[static_cast<std::size_t>(outline_.topology.coordinates(rank).pipeline)];
+    return by_stage_[static_cast<std::size_t>(outline_.mesh.index(Axis::kPipeline, rank))];
   }
 
   static std::string ranks_text(int ranks) {
@@ -107,7 +107,7 @@ class MemoryCheck {
                                          int ranks,
                                          const std::string& where) const {
     const MemoryEstimate estimate = estimate_memory(
-        config_with_, outline_.topology.world_size(), device_,
+        config_with_, outline_.mesh.world_size(), device_,
         MemoryLimit{.bytes = available / ranks,
                     .name = ranks == 1 && device_.cuda ? where : "a rank's share of " + where,
                     .accelerator = std::nullopt});

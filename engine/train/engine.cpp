@@ -44,9 +44,8 @@ Engine::Engine(const Config& config,
       parameters_(plan_.shards.num_units()),
       groups_(rendezvous,
               device_rendezvous_ != nullptr ? *device_rendezvous_ : rendezvous,
-              plan_.topology,
-              config),
-      tensor_parallel_(*groups_.tensor, config.tensor_parallel.sequence_parallel),
+              plan_.groups),
+      tensor_parallel_(groups_[GroupId::kTensor], config.tensor_parallel.sequence_parallel),
       fp8_(make_fp8_scales()),
       context_{{.ops = *backend_.ops,
                 .device = *backend_.device,
@@ -62,19 +61,19 @@ Engine::Engine(const Config& config,
                                  .blueprint = plan_.blueprint,
                                  .shards = plan_.shards,
                                  .scratch = plan_.optimizer_scratch,
-                                 .group = *groups_.data,
+                                 .group = groups_[GroupId::kData],
                                  .sharded = config.zero.stage > 0})),
-      averaging_(config.formats, groups_.data->size()),
+      averaging_(config.formats, groups_[GroupId::kData].size()),
       parts_{.context = context_,
              .shards = plan_.shards,
              .memory = plan_.memory,
              .gathers = plan_.gathers,
              .optimizer = *optimizer_,
-             .group = *groups_.data,
-             .norm_group = groups_.norm(config.zero.stage),
-             .tensor_group = groups_.tensor->size() > 1 ? groups_.tensor.get() : nullptr,
-             .shared_heads_group = groups_.shared_heads.get(),
-             .tied_group = groups_.tied.get(),
+             .group = groups_[GroupId::kData],
+             .norm_group = groups_.find_others(plan_.norm_group),
+             .tensor_group = groups_.find_others(GroupId::kTensor),
+             .shared_heads_group = groups_.find(GroupId::kSharedHeads),
+             .tied_group = groups_.find(GroupId::kTied),
              .communication = *communication_,
              .norm_total = arena_.buffer(plan_.norm_total),
              .replica_gradients = context_.optional_buffer(plan_.replica_gradients),
@@ -243,7 +242,7 @@ void Engine::run_micro_batches(const LoadBatch& data,
                                DataParallel& data_parallel,
                                StepTimes& times) {
   StepChunks chunks(*this, data, start_sample, loss_scale, data_parallel, times);
-  run_schedule(plan_.actions, chunks, *groups_.pipeline, context_.compute);
+  run_schedule(plan_.actions, chunks, groups_[GroupId::kPipeline], context_.compute);
 }
 
 EngineStep Engine::train_step(const LoadBatch& data,
@@ -281,11 +280,11 @@ double Engine::evaluate(const LoadBatch& data,
   const auto exchange = [&](Message::Direction direction, int stage) {
     const bool sends = direction == Message::Direction::kSend;
     const P2p message{.kind = sends ? P2p::Kind::kSend : P2p::Kind::kReceive,
-                      .peer = stage % groups_.pipeline->size(),
+                      .peer = stage % groups_[GroupId::kPipeline].size(),
                       .tensor = edge(Message::What::kActivation, direction)};
-    groups_.pipeline->exchange({&message, 1}, Purpose::kActivation, context_.compute);
+    groups_[GroupId::kPipeline].exchange({&message, 1}, Purpose::kActivation, context_.compute);
   };
-  const bool is_pipeline = groups_.pipeline->size() > 1;
+  const bool is_pipeline = groups_[GroupId::kPipeline].size() > 1;
   for (const ChunkPlan& chunk : plan_.chunks) {
     const StageExtent& extent = chunk.stage.extent();
     load_batch(data, first_sample, chunk.stage, 0);
@@ -308,7 +307,7 @@ double Engine::evaluate(const LoadBatch& data,
 double Engine::local_loss_sum() {
   const TransformerStage& last = plan_.chunks.back().stage;
   double loss_sum = 0.0;
-  if (last.extent().is_last() && plan_.here.tensor == 0) {
+  if (last.extent().is_last() && plan_.mesh.index(Axis::kTensor, plan_.rank) == 0) {
     context_.device.copy_to_host(last.loss_sum(context_), &loss_sum, context_.compute);
   }
   context_.compute.synchronize();

@@ -109,15 +109,12 @@ class Engine {
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] const LayerContext& context() const { return context_; }
   /// All ranks, for host memory.
-  [[nodiscard]] Communicator& world() { return *groups_.world; }
+  [[nodiscard]] Communicator& world() { return groups_[GroupId::kWorld]; }
   /// For tensors on the device. Nothing of the engine's is under way in this group after
   /// wait_for_communication().
-  [[nodiscard]] Communicator& data_group() { return *groups_.data; }
+  [[nodiscard]] Communicator& data_group() { return groups_[GroupId::kData]; }
   /// Of a run that saves in the background, for that alone.
-  [[nodiscard]] Communicator& checkpoint_group() {
-    check(groups_.checkpoint != nullptr, "this run does not save in the background");
-    return *groups_.checkpoint;
-  }
+  [[nodiscard]] Communicator& checkpoint_group() { return groups_[GroupId::kCheckpoint]; }
   void wait_for_communication() { communication_->synchronize(); }
   [[nodiscard]] Device& device() { return *backend_.device; }
 

@@ -29,12 +29,14 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
     mine = {1, static_cast<std::int32_t>(finding->micro_batch),
             static_cast<std::int32_t>(std::distance(names.begin(), names.find(name)))};
   }
-  std::vector<std::int32_t> all(static_cast<std::size_t>(groups_.world->size() * kFields));
+  std::vector<std::int32_t> all(
+      static_cast<std::size_t>(groups_[GroupId::kWorld].size() * kFields));
   CallerStream host;
-  groups_.world->all_gather({mine.data(), DType::kI32, Shape{kFields}},
-                            {all.data(), DType::kI32, Shape{groups_.world->size() * kFields}},
-                            Purpose::kControl, host);
-  for (int rank = 0; rank < groups_.world->size(); ++rank) {
+  groups_[GroupId::kWorld].all_gather(
+      {mine.data(), DType::kI32, Shape{kFields}},
+      {all.data(), DType::kI32, Shape{groups_[GroupId::kWorld].size() * kFields}},
+      Purpose::kControl, host);
+  for (int rank = 0; rank < groups_[GroupId::kWorld].size(); ++rank) {
     const auto* const found = all.data() + rank * kFields;
     if (found[0] != 0) {
       return BadGradient{
@@ -58,8 +60,8 @@ bool Engine::parameters_are_finite() {
   context_.device.copy_to_host(total, &sum_of_squares, context_.compute);
   context_.compute.synchronize();
   CallerStream host;
-  groups_.world->all_reduce({&sum_of_squares, DType::kF64, Shape{1}}, ReduceOp::kSum,
-                            Purpose::kControl, host);
+  groups_[GroupId::kWorld].all_reduce({&sum_of_squares, DType::kF64, Shape{1}}, ReduceOp::kSum,
+                                      Purpose::kControl, host);
   return std::isfinite(sum_of_squares);
 }
 

@@ -10,7 +10,7 @@ std::unique_ptr<Fp8Scales> Engine::make_fp8_scales() {
   if (!config_.fp8.enabled) {
     return nullptr;
   }
-  const int data_ranks = groups_.data->size();
+  const int data_ranks = groups_[GroupId::kData].size();
   const double before_sum = GradientAveraging(config_.formats, data_ranks).before_sum;
   return std::make_unique<Fp8Scales>(
       scaled_tensors(config_), plan_.blueprint, arena_.buffer(plan_.fp8_amax),
@@ -24,7 +24,7 @@ std::unique_ptr<Fp8Scales> Engine::make_fp8_scales() {
 void Engine::update_fp8_scales() {
   std::vector<float> maxima = fp8_->maxima(context_.compute);
   CallerStream host;
-  groups_.world->all_reduce(
+  groups_[GroupId::kWorld].all_reduce(
       {maxima.data(), DType::kF32, Shape{static_cast<std::int64_t>(maxima.size())}}, ReduceOp::kMax,
       Purpose::kControl, host);
   fp8_->end_step(maxima, context_.compute);

@@ -8,7 +8,6 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/model/embedding.h"
 #include "engine/model/loss_head.h"
-#include "engine/train/rank_groups.h"
 #include "engine/train/state_snapshot.h"
 #include "engine/train/wire_security.h"
 
@@ -148,7 +147,7 @@ std::int64_t cudnn_workspace_bytes(const Config& config, const RunPlan& plan) {
   constexpr std::int64_t kTile = 128;
   const ModelSpec& model = config.model;
   const std::int64_t heads =
-      plan.batch.micro_batch * model.num_heads / plan.topology.degree(Axis::kTensor);
+      plan.batch.micro_batch * model.num_heads / plan.mesh.degree(Axis::kTensor);
   const std::int64_t positions = plan.batch.sequence;
   if (6 * heads * positions * positions > kMostCudnnWorkspace) {
     return 0;
@@ -165,8 +164,8 @@ std::int64_t checkpoint_bytes(const RunPlan& plan) {
   }
   const auto has = [](MomentExtent extent) { return extent == MomentExtent::kNone ? 0 : 1; };
   const std::int64_t pieces = parameters * (1 + has(plan.moments.first) + has(plan.moments.second));
-  const bool is_first = plan.topology.rank(plan.here) == 0;
-  const std::int64_t shares = is_first ? 1 + plan.topology.world_size() : 1;
+  const bool is_first = plan.rank == 0;
+  const std::int64_t shares = is_first ? 1 + plan.mesh.world_size() : 1;
   return kFileBuffer + kCopiesOfText * shares * pieces * kTextOfAPiece;
 }
 
@@ -175,21 +174,14 @@ struct GroupSizes {
   std::vector<int> device;
   std::vector<int> host;
 };
-GroupSizes group_sizes(const Config& config, const RunPlan& plan) {
-  const RankGroupPlans groups =
-      plan_rank_groups(plan.topology, config, plan.topology.rank(plan.here));
-  const auto sizes_of = [](std::initializer_list<const GroupPlan*> plans) {
-    std::vector<int> sizes;
-    for (const GroupPlan* group : plans) {
-      if (group->members.size() > 1) {
-        sizes.push_back(static_cast<int>(group->members.size()));
-      }
+GroupSizes group_sizes(const RunPlan& plan) {
+  GroupSizes sizes;
+  for (const GroupPlan& group : plan.groups) {
+    if (group.size() > 1) {
+      (group.space == Space::kHost ? sizes.host : sizes.device).push_back(group.size());
     }
-    return sizes;
-  };
-  return {.device = sizes_of(
-              {&groups.data, &groups.tensor, &groups.pipeline, &groups.tied, &groups.shared_heads}),
-          .host = sizes_of({&groups.world, &groups.model, &groups.checkpoint})};
+  }
+  return sizes;
 }
 
 std::int64_t message_bytes(const std::vector<int>& sizes, const Config& config) {
@@ -217,14 +209,14 @@ std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& 
   add("scratch of other operations", operation_scratch_bytes(config, plan, threads),
       "formula: the largest of attention, norm and bias (kernels/cpu)");
   add("8-bit operands, widened", widened_f8_bytes(config, plan), "formula: kernels/cpu/fp8.cpp");
-  const GroupSizes sizes = group_sizes(config, plan);
+  const GroupSizes sizes = group_sizes(plan);
   const std::size_t groups = sizes.device.size() + sizes.host.size();
   add(fmt::format("messages of {} group{}", groups, groups == 1 ? "" : "s"),
       message_bytes(sizes.device, config) + message_bytes(sizes.host, config),
       "formula: engine/comm/peer_mesh.cpp");
   add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
   add("copy that checkpoints are written from",
-      saves_in_background(config) ? snapshot_bytes(plan) : 0,
+      plan.saves_in_background() ? snapshot_bytes(plan) : 0,
       "checkpoint.async: engine/train/state_snapshot.h");
   return parts;
 }
@@ -252,7 +244,7 @@ std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan&
       "published, not measured here: cuBLAS, cublasSetWorkspace, for sm_90");
   add("cuDNN workspace", cudnn_workspace_bytes(config, plan),
       "asked of cuDNN 9.19 for sm_90: kernels/cuda/cudnn_sdpa.h");
-  const auto groups = static_cast<std::int64_t>(group_sizes(config, plan).device.size());
+  const auto groups = static_cast<std::int64_t>(group_sizes(plan).device.size());
   add(fmt::format("NCCL, {} communicator{}", groups, groups == 1 ? "" : "s"),
       groups * kChannels * kNeighbours * kBuffersOfANeighbour,
       "published, not measured here: NCCL issues 964 and 1685");
@@ -266,13 +258,13 @@ std::vector<Overhead> cuda_host_overhead(const Config& config, const RunPlan& pl
   add("inputs and targets of two micro-batches",
       4 * plan.batch.micro_batch * config.data.sequence_length * size_of(DType::kI32),
       "formula: engine/train/batch_upload.h");
-  const std::vector<int> sizes = group_sizes(config, plan).host;
+  const std::vector<int> sizes = group_sizes(plan).host;
   add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"),
       message_bytes(sizes, config), "formula: engine/comm/peer_mesh.cpp");
   add("writing checkpoints", checkpoint_bytes(plan) + 2 * DeviceParts::kPartBytes,
       "formula: engine/checkpoint");
   add("copy that checkpoints are written from",
-      saves_in_background(config) ? snapshot_bytes(plan) : 0,
+      plan.saves_in_background() ? snapshot_bytes(plan) : 0,
       "checkpoint.async: engine/train/state_snapshot.h");
   return parts;
 }

@@ -42,9 +42,9 @@ Choice save_choice(const Config& config) {
              : Choice{};
 }
 
-Choice zero_choice(const Config& config, const Topology& mesh) {
+Choice zero_choice(const Config& config, const Mesh& mesh) {
   Choice choice;
-  for (int stage = config.zero.stage + 1; stage <= 3 && mesh.degree(Axis::kData) > 1; ++stage) {
+  for (int stage = config.zero.stage + 1; stage <= 3 && mesh.degree(kGradientAxes) > 1; ++stage) {
     choice.push_back(
         {{fmt::format("zero_optimization.stage={}", stage)}, fmt::format("ZeRO stage {}", stage)});
   }
@@ -61,7 +61,7 @@ Choice micro_batch_choice(const Config& config) {
 }
 
 /// Degrees that stay within a host, and beyond it for pipelines: twice, four times, eight times.
-Choice tensor_choice(const Config& config, const Topology& mesh, int ranks_per_host) {
+Choice tensor_choice(const Config& config, const Mesh& mesh, int ranks_per_host) {
   Choice choice;
   const int now = config.tensor_parallel.size;
   if (now > 1 && !config.tensor_parallel.sequence_parallel) {
@@ -77,7 +77,7 @@ Choice tensor_choice(const Config& config, const Topology& mesh, int ranks_per_h
   return choice;
 }
 
-Choice pipeline_choice(const Config& config, const Topology& mesh) {
+Choice pipeline_choice(const Config& config, const Mesh& mesh) {
   Choice choice;
   const int now = config.pipeline.stages;
   const bool cut_by_hand = !config.pipeline.partition.empty();
@@ -160,7 +160,7 @@ class Examiner {
   }
 
   std::vector<Remedy> find_remedies() {
-    const Topology mesh = topology_of(config_, question_.world_size);
+    const Mesh mesh = mesh_of(config_, question_.world_size);
     choices_ = {save_choice(config_),
                 recompute_choice(config_),
                 zero_choice(config_, mesh),

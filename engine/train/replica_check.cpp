@@ -56,15 +56,15 @@ std::vector<Report> gather(const Report& mine, Communicator& world) {
 ReplicaCheck::ReplicaCheck(Engine& engine, const Config& config)
     : engine_(engine), config_(config), fetched_(RunPlan::kBitSums) {
   const RunPlan& plan = engine.plan();
-  const int data_ranks = plan.topology.degree(Axis::kData);
-  const int tensor_ranks = plan.topology.degree(Axis::kTensor);
+  const int data_ranks = plan.mesh.degree(kGradientAxes);
+  const int tensor_ranks = plan.mesh.degree(Axis::kTensor);
   for (const StateSegment& segment :
        state_copies(plan.shards, plan.memory, data_ranks, tensor_ranks)) {
     const bool compared = segment.has_copies != StateSegment{}.has_copies;
     if (compared || segment.has_master) sums_.push_back({.segment = segment});
     if (segment.is_master) sums_.push_back({.segment = segment, .of_cast = true});
   }
-  has_work_ = plan.topology.world_size() > 1 || plan.memory.has(RegionKind::kMaster);
+  has_work_ = plan.mesh.world_size() > 1 || plan.memory.has(RegionKind::kMaster);
 }
 
 /// As many at once as the scratch holds.
@@ -171,28 +171,23 @@ std::uint64_t ReplicaCheck::fp8_sum() const {
 }
 
 int ReplicaCheck::group_of(CopyHolders holders, int rank) const {
-  const Topology& topology = engine_.plan().topology;
-  Coordinates at = topology.coordinates(rank);
-  const int tensor_ranks = topology.degree(Axis::kTensor);
-  const int last = topology.degree(Axis::kPipeline) - 1;
+  const Mesh& mesh = engine_.plan().mesh;
+  const int tensor_ranks = mesh.degree(Axis::kTensor);
+  const int stage = mesh.index(Axis::kPipeline, rank);
   switch (holders) {
     case CopyHolders::kData:
-      at.data = 0;
-      return topology.rank(at);
+      return mesh.first(kGradientAxes, rank);
     case CopyHolders::kTensor:
-      at.tensor = 0;
-      return topology.rank(at);
+      return mesh.first(Axis::kTensor, rank);
     case CopyHolders::kSharedHeads: {
       const auto heads =
           static_cast<int>(std::min<std::int64_t>(config_.model.num_key_value_heads, tensor_ranks));
       const int copies = tensor_ranks / heads;
-      at.tensor = at.tensor / copies * copies;
-      return topology.rank(at);
+      return rank - mesh.index(Axis::kTensor, rank) % copies;
     }
     case CopyHolders::kTiedStages:
-      if (at.pipeline != 0 && at.pipeline != last) return -1;
-      at.pipeline = 0;
-      return topology.rank(at);
+      if (stage != 0 && stage != mesh.degree(Axis::kPipeline) - 1) return -1;
+      return mesh.first(Axis::kPipeline, rank);
   }
   return -1;
 }

@@ -8,14 +8,13 @@ namespace {
 /// The ranks of a pipeline stage that stand for all of it. A stage's tensor-parallel ranks hold
 /// equal shares, padded where they do not come out even, and so do its data-parallel ranks; but a
 /// moment that not all elements have may fall on some of their slices only.
-std::vector<int> ranks_to_plan(const Config& config, const Topology& topology, int stage) {
+std::vector<int> ranks_to_plan(const Config& config, const Mesh& mesh, int stage) {
   const bool slices_differ = config.zero.stage > 0 && moments_of(config.optimizer).second ==
                                                           MomentExtent::kNotHiddenMatrices;
-  std::vector<int> ranks;
-  for (int data = 0; data < (slices_differ ? topology.degree(Axis::kData) : 1); ++data) {
-    ranks.push_back(topology.rank({.pipeline = stage, .data = data, .tensor = 0}));
-  }
-  return ranks;
+  Coordinates at;
+  at[Axis::kPipeline] = stage;
+  const int first = mesh.rank(at);
+  return slices_differ ? mesh.members(kGradientAxes, first) : std::vector<int>{first};
 }
 
 StageOutline outline_of(const RunPlan& plan, int rank) {
@@ -40,10 +39,10 @@ const StageOutline& fullest(const std::vector<StageOutline>& stages) {
 }
 
 std::vector<int> ranks_that_stand_for_all(const Config& config, int world_size) {
-  const Topology topology = topology_of(config, world_size);
+  const Mesh mesh = mesh_of(config, world_size);
   std::vector<int> ranks;
   for (int stage = 0; stage < config.pipeline.stages; ++stage) {
-    const std::vector<int> of_stage = ranks_to_plan(config, topology, stage);
+    const std::vector<int> of_stage = ranks_to_plan(config, mesh, stage);
     ranks.insert(ranks.end(), of_stage.begin(), of_stage.end());
   }
   return ranks;
@@ -51,13 +50,13 @@ std::vector<int> ranks_that_stand_for_all(const Config& config, int world_size) 
 
 RunOutline outline_run(const Config& config, int world_size) {
   const Schedule schedule = schedule_of(config);
-  RunOutline outline{.topology = topology_of(config, world_size),
+  RunOutline outline{.mesh = mesh_of(config, world_size),
                      .parameters = config.model.num_parameters(),
                      .idle_share = idle_share(schedule, /*forward_cost=*/1, /*backward_cost=*/2),
                      .stages = {}};
   for (int stage = 0; stage < config.pipeline.stages; ++stage) {
     std::vector<StageOutline> candidates;
-    for (const int rank : ranks_to_plan(config, outline.topology, stage)) {
+    for (const int rank : ranks_to_plan(config, outline.mesh, stage)) {
       candidates.push_back(outline_of(make_run_plan(config, world_size, rank, schedule), rank));
     }
     outline.stages.push_back(fullest(candidates));

@@ -8,8 +8,8 @@
 
 #include "engine/config/config.h"
 #include "engine/plan/memory_components.h"
+#include "engine/plan/mesh.h"
 #include "engine/plan/shard_map.h"
-#include "engine/plan/topology.h"
 #include "engine/train/run_plan.h"
 
 namespace dstrain {
@@ -23,7 +23,7 @@ struct StageOutline {
 };
 
 struct RunOutline {
-  Topology topology;
+  Mesh mesh;
   std::int64_t parameters = 0;       ///< of the whole model
   double idle_share = 0.0;           ///< of a step, backward taken as two forwards
   std::vector<StageOutline> stages;  ///< one a pipeline rank

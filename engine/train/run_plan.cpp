@@ -129,12 +129,17 @@ PipelineOrder order_of(ScheduleKind kind) {
   return PipelineOrder::kOneForwardOneBackward;
 }
 
-Topology topology_of(const Config& config, int world_size) {
+Mesh mesh_of(const Config& config, int world_size) {
   const int tensor = config.tensor_parallel.size;
   const int pipeline = config.pipeline.stages;
   check(world_size % (tensor * pipeline) == 0, "{} ranks in {} stages of {}", world_size, pipeline,
         tensor);
-  return {pipeline, world_size / (tensor * pipeline), tensor};
+  return Mesh(
+      {.pipeline = pipeline, .data_inside = world_size / (tensor * pipeline), .tensor = tensor});
+}
+
+bool saves_in_background(const Config& config) {
+  return config.checkpoint.async && config.checkpoint.interval > 0;
 }
 
 std::set<std::string> parameter_names(const Config& config) {
@@ -167,15 +172,15 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank) {
 }
 
 RunPlan make_run_plan(const Config& config, int world_size, int rank, const Schedule& schedule) {
-  const Topology topology = topology_of(config, world_size);
-  const Coordinates here = topology.coordinates(rank);
+  const Mesh mesh = mesh_of(config, world_size);
+  const int pipeline_rank = mesh.index(Axis::kPipeline, rank);
   check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
         "the config's batch sizes are not resolved");
   const BatchPlan batch{.micro_batch = *config.batch.micro_batch_size,
                         .accumulation = *config.batch.gradient_accumulation_steps,
-                        .data_parallel = topology.degree(Axis::kData),
+                        .data_parallel = mesh.degree(kDataAxes),
                         .sequence = config.data.sequence_length,
-                        .data_rank = here.data};
+                        .data_rank = mesh.index(kDataAxes, rank)};
 
   const DType compute = dtype_of(config.precision);
   const LayerShape shape{.model = config.model,
@@ -183,13 +188,13 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
                          .sequence = batch.sequence,
                          .compute = compute,
                          .tensor = {.ranks = config.tensor_parallel.size,
-                                    .rank = here.tensor,
+                                    .rank = mesh.index(Axis::kTensor, rank),
                                     .sequence_parallel = config.tensor_parallel.size > 1 &&
                                                          config.tensor_parallel.sequence_parallel},
                          .fp8 = config.fp8.enabled};
   Blueprint blueprint;
-  std::vector<ChunkPlan> chunks = plan_chunks(config, shape, here.pipeline, blueprint);
-  ActivationSlots slots(schedule, here.pipeline);
+  std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);
+  ActivationSlots slots(schedule, pipeline_rank);
   std::vector<int> slots_of_chunks;
   UnitWalk all_backward;  // in which units write their gradients
   for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {
@@ -211,7 +216,7 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
     fp8_scales = blueprint.add_buffer({"fp8_scales", {tensors}, DType::kF32, Lifetime::kConstant});
   }
 
-  const ShardMap shards(blueprint, topology.degree(Axis::kData));
+  const ShardMap shards(blueprint, mesh.degree(kGradientAxes));
   const FormatConfig& formats = config.formats;
   const Moments moments = moments_of(config.optimizer);
   const OptimizerScratch scratch = declare_optimizer(config.optimizer, shards, compute, blueprint);
@@ -230,8 +235,8 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
                        .first_moment = moments.first,
                        .second_moment = moments.second,
                        .zero_stage = config.zero.stage,
-                       .slice = here.data,
-                       .overlap = config.zero.overlap_comm && batch.data_parallel > 1,
+                       .slice = mesh.index(kGradientAxes, rank),
+                       .overlap = config.zero.overlap_comm && mesh.degree(kGradientAxes) > 1,
                        .always_whole = {},
                        .walk = std::move(all_backward),
                        .gathered_elements = 0,
@@ -243,12 +248,18 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
     memory.gathered_elements = std::max(memory.gathered_elements, walk.size());
   }
   MemoryPlan plan(blueprint, shards, memory);
-  return {.topology = topology,
-          .here = here,
+  return {.mesh = mesh,
+          .rank = rank,
+          .groups = plan_groups(mesh,
+                                {.tied_embeddings = config.model.tied_embeddings,
+                                 .key_value_heads = config.model.num_key_value_heads,
+                                 .background_saves = saves_in_background(config)},
+                                rank),
+          .norm_group = config.zero.stage > 0 ? GroupId::kWorld : GroupId::kModel,
           .batch = batch,
           .blueprint = std::move(blueprint),
           .chunks = std::move(chunks),
-          .actions = schedule.ranks[static_cast<std::size_t>(here.pipeline)],
+          .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
           .slots = std::move(slots),
           .norm_total = norm_total,
           .bit_sums = bit_sums,

@@ -11,19 +11,20 @@
 #include "engine/config/config.h"
 #include "engine/model/transformer_stage.h"
 #include "engine/optim/optimizer.h"
+#include "engine/plan/group_plan.h"
 #include "engine/plan/memory_plan.h"
+#include "engine/plan/mesh.h"
 #include "engine/plan/schedule.h"
 #include "engine/plan/shard_map.h"
-#include "engine/plan/topology.h"
 
 namespace dstrain {
 
 /// The batch of one optimizer step, as this rank sees it.
 struct BatchPlan {
-  std::int64_t micro_batch = 1;   ///< sequences of a forward
-  std::int64_t accumulation = 1;  ///< forwards of a step
-  std::int64_t data_parallel = 1;
-  std::int64_t sequence = 1;  ///< tokens of a sequence
+  std::int64_t micro_batch = 1;    ///< sequences of a forward
+  std::int64_t accumulation = 1;   ///< forwards of a step
+  std::int64_t data_parallel = 1;  ///< ranks with other samples
+  std::int64_t sequence = 1;       ///< tokens of a sequence
   int data_rank = 0;
 
   [[nodiscard]] std::int64_t global_samples() const {
@@ -53,8 +54,12 @@ struct RunPlan {
   /// Checksums that a replica check takes before it fetches them.
   static constexpr std::int64_t kBitSums = 64;
 
-  Topology topology;
-  Coordinates here;
+  Mesh mesh;
+  int rank = 0;                   ///< in the world
+  std::vector<GroupPlan> groups;  ///< of this rank, in the order in which they are formed
+  /// Over whom the squares of gradients are summed: all ranks where each owns a slice, else those
+  /// that hold other parts of the model.
+  GroupId norm_group = GroupId::kModel;
   BatchPlan batch;
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks;  ///< one, or virtual_stages of them
@@ -70,10 +75,16 @@ struct RunPlan {
   OptimizerScratch optimizer_scratch;
   Moments moments;
   MemoryPlan memory;
+
+  [[nodiscard]] bool saves_in_background() const {
+    return find_group(groups, GroupId::kCheckpoint) != nullptr;
+  }
 };
 
-/// The topology of a run with so many ranks.
-Topology topology_of(const Config& config, int world_size);
+Mesh mesh_of(const Config& config, int world_size);
+/// True if checkpoints are written beside training, from a snapshot (state_snapshot.h). Not where
+/// only the end is saved: there is nothing to save it beside.
+bool saves_in_background(const Config& config);
 /// Of the whole model, whichever ranks hold them.
 std::set<std::string> parameter_names(const Config& config);
 /// Of the whole model, in its order; none without fp8.

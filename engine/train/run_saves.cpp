@@ -36,7 +36,7 @@ RunSaves::RunSaves(const Config& config,
       engine_(engine),
       checkpoints_(checkpoints),
       saved_step_(resumed_step) {
-  if (saves_in_background(config)) {
+  if (engine.plan().saves_in_background()) {
     snapshot_.emplace(engine);
     background_.emplace(checkpoints, engine.checkpoint_group());
   }

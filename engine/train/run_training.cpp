@@ -29,7 +29,7 @@ TrainResult run_training(const LoadedConfig& config,
   Engine engine(config.config, rendezvous, std::move(device.backend), threads, options.activity,
                 std::move(device.rendezvous));
   if (options.activity != nullptr) {
-    options.activity->set_comparable(plan.here.pipeline);
+    options.activity->set_comparable(plan.mesh.index(Axis::kPipeline, plan.rank));
   }
   if (engine.world().rank() == 0) {
     spdlog::info("{} parameters, {}, {} on each; {} tokens a step; {} a rank planned",

@@ -14,10 +14,6 @@ std::int64_t place_of_bytes(std::int64_t bytes) {
 
 }  // namespace
 
-bool saves_in_background(const Config& config) {
-  return config.checkpoint.async && config.checkpoint.interval > 0;
-}
-
 std::int64_t snapshot_bytes(const RunPlan& plan) {
   std::int64_t bytes = 0;
   for_each_state_part(plan, StateExtent::kMySlice, [&](const StatePart& part) {

@@ -11,9 +11,6 @@
 
 namespace dstrain {
 
-/// True if a run of this config keeps a snapshot. Its ranks then form one group more, "checkpoint",
-/// over all of them. Not where only the end is saved: there is nothing to save it beside.
-bool saves_in_background(const Config& config);
 /// Host memory that the snapshot of the rank that `plan` is for takes, to the byte.
 std::int64_t snapshot_bytes(const RunPlan& plan);
 

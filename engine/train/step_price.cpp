@@ -54,8 +54,8 @@ double idle_share_of(const Config& config) {
 }
 
 /// Gradients and parameters among the data-parallel ranks: engine/parallel/README.md.
-double data_seconds(const Config& config, const Topology& mesh, const Rates& rates) {
-  const int ranks = mesh.degree(Axis::kData);
+double data_seconds(const Config& config, const Mesh& mesh, const Rates& rates) {
+  const int ranks = mesh.degree(kGradientAxes);
   const int inner = mesh.degree(Axis::kTensor);
   const double parameters =
       static_cast<double>(config.model.num_parameters()) / (inner * mesh.degree(Axis::kPipeline));
@@ -68,7 +68,7 @@ double data_seconds(const Config& config, const Topology& mesh, const Rates& rat
 }
 
 /// Two sums each way in every block, which computing waits for.
-double tensor_seconds(const Config& config, const Topology& mesh, const Rates& rates) {
+double tensor_seconds(const Config& config, const Mesh& mesh, const Rates& rates) {
   const int ranks = mesh.degree(Axis::kTensor);
   const auto tokens =
       static_cast<double>(*config.batch.micro_batch_size *
@@ -84,7 +84,7 @@ double tensor_seconds(const Config& config, const Topology& mesh, const Rates& r
 }  // namespace
 
 double price_step(const Config& config, int world_size, const Cluster& cluster) {
-  const Topology mesh = topology_of(config, world_size);
+  const Mesh mesh = mesh_of(config, world_size);
   check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
         "the config's batch sizes are not resolved");
   const bool known = cluster.accelerator.flops > 0.0;

@@ -36,7 +36,8 @@ Extent extent_of(Tensor tensor) {
 Allocation measure(const Engine& engine) {
   const RunPlan& plan = engine.plan();
   const Arena& arena = engine.arena();
-  Allocation result{.bytes = {}, .pipeline_rank = plan.here.pipeline, .faults = {}};
+  Allocation result{
+      .bytes = {}, .pipeline_rank = plan.mesh.index(Axis::kPipeline, plan.rank), .faults = {}};
   for (const Region& region : plan.memory.regions()) {
     const bool buffers = region.kind == RegionKind::kSaved || region.kind == RegionKind::kScratch ||
                          region.kind == RegionKind::kConstants;

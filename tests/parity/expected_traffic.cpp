@@ -41,7 +41,7 @@ class Expectation {
   /// which sequence parallelism has a reduce-scatter, and an all-gather in the other direction.
   /// And the head's ranks tell each other three f32 numbers a token, of their columns of logits.
   void add_tensor_parallel() {
-    const int t = plan_.topology.degree(Axis::kTensor);
+    const int t = plan_.mesh.degree(Axis::kTensor);
     const std::int64_t m = plan_.batch.accumulation;
     const std::int64_t tokens = plan_.batch.micro_batch * plan_.batch.sequence;
     const std::int64_t whole = tokens * config_.model.hidden_size * compute_bytes_;
@@ -73,7 +73,7 @@ class Expectation {
   /// behind, as their gradient back. With sequence parallelism each of the t ranks sends its own
   /// tokens.
   void add_pipeline() {
-    const int stages = plan_.topology.degree(Axis::kPipeline);
+    const int stages = plan_.mesh.degree(Axis::kPipeline);
     std::int64_t borders = 0;
     for (const ChunkPlan& chunk : plan_.chunks) {
       const StageExtent& extent = chunk.stage.extent();
@@ -81,7 +81,7 @@ class Expectation {
     }
     const std::int64_t tokens =
         plan_.batch.micro_batch * plan_.batch.sequence /
-        (config_.tensor_parallel.sequence_parallel ? plan_.topology.degree(Axis::kTensor) : 1);
+        (config_.tensor_parallel.sequence_parallel ? plan_.mesh.degree(Axis::kTensor) : 1);
     const std::vector<Action>& actions = plan_.actions;
     const auto exchanges = std::count_if(actions.begin(), actions.end(), [](const Action& action) {
       return action.kind == Action::Kind::kExchange;
@@ -93,7 +93,7 @@ class Expectation {
 
   /// Rajbhandari et al. 2020, §7, unit by unit.
   void add_data_parallel() {
-    const int dp = plan_.topology.degree(Axis::kData);
+    const int dp = plan_.mesh.degree(kGradientAxes);
     const int stage = config_.zero.stage;
     const std::int64_t m = plan_.batch.accumulation;
     const std::int64_t wire =
@@ -126,7 +126,7 @@ class Expectation {
   /// forward, a tied table on the last stage is needed only backward, where it makes logits, and
   /// the head is still there where backward follows forward at once.
   [[nodiscard]] Count gathered_by_a_micro_batch() const {
-    const bool piped = plan_.topology.degree(Axis::kPipeline) > 1;
+    const bool piped = plan_.mesh.degree(Axis::kPipeline) > 1;
     Count count;
     for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
       const UnitDecl& decl = plan_.shards.unit(unit);
@@ -145,7 +145,7 @@ class Expectation {
   /// Once a step, of what this rank updates: the gradients of norms, if each rank saw other tokens;
   /// of key/value heads that several ranks hold; of a tied table on two stages.
   void add_replicas() {
-    const int t = plan_.topology.degree(Axis::kTensor);
+    const int t = plan_.mesh.degree(Axis::kTensor);
     const auto heads = static_cast<int>(config_.model.num_key_value_heads);
     const int copies = std::max(1, t / heads);
     std::int64_t norms = 0;
@@ -153,8 +153,9 @@ class Expectation {
     std::int64_t table = 0;
     for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
       const UnitDecl& decl = plan_.shards.unit(unit);
-      const Range mine = config_.zero.stage == 0 ? Range{0, plan_.shards.numel(unit)}
-                                                 : plan_.shards.slice(unit, plan_.here.data);
+      const Range mine = config_.zero.stage == 0
+                             ? Range{0, plan_.shards.numel(unit)}
+                             : plan_.shards.slice(unit, plan_.memory.options().slice);
       for (std::size_t index = 0; index < decl.params.size(); ++index) {
         const std::string& name = decl.params[index].name;
         const auto is_about = [&](const char* part) {
@@ -164,7 +165,8 @@ class Expectation {
         std::int64_t elements = decl.params[index].local_shape().numel();
         if (is_about("embedding.token")) {  // without the rows beyond the vocabulary
           const std::int64_t rows = (config_.model.vocab_size + t - 1) / t;
-          elements = std::min(rows, config_.model.vocab_size - plan_.here.tensor * rows) *
+          elements = std::min(rows, config_.model.vocab_size -
+                                        plan_.mesh.index(Axis::kTensor, plan_.rank) * rows) *
                      config_.model.hidden_size;
         }
         const std::int64_t held = std::max<std::int64_t>(
@@ -182,14 +184,14 @@ class Expectation {
     sum("tensor-parallel", t,
         (config_.tensor_parallel.sequence_parallel ? norms : 0) + (everywhere ? shared_heads : 0));
     sum("shared heads", everywhere ? 1 : copies, shared_heads);
-    const bool tied = config_.model.tied_embeddings && plan_.topology.degree(Axis::kPipeline) > 1;
+    const bool tied = config_.model.tied_embeddings && plan_.mesh.degree(Axis::kPipeline) > 1;
     sum("tied embedding", tied ? 2 : 1, table);
   }
 
   void add_norm() {
-    const int model = plan_.topology.degree(Axis::kTensor) * plan_.topology.degree(Axis::kPipeline);
+    const int model = plan_.mesh.degree(Axis::kTensor) * plan_.mesh.degree(Axis::kPipeline);
     const bool sharded = config_.zero.stage > 0;
-    add(sharded ? "world" : "model-parallel", sharded ? plan_.topology.world_size() : model,
+    add(sharded ? "world" : "model-parallel", sharded ? plan_.mesh.world_size() : model,
         Op::kAllReduce, Purpose::kOptimizer, {1, 8});
   }
 

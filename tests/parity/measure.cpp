@@ -83,8 +83,8 @@ std::int64_t peak_in_flight(const std::vector<Action>& actions) {
 void check_memory(const TinyRun& run, const Config& config, const RunPlan& plan, RankFacts& facts) {
   facts.expect("arena bytes", run.arena_bytes, run.plan_bytes);
   facts.expect("bytes of the engine's plan", run.plan_bytes, plan.memory.bytes());
-  const std::int64_t in_flight =
-      most_in_flight(config.pipeline, plan.batch.accumulation, plan.here.pipeline);
+  const std::int64_t in_flight = most_in_flight(config.pipeline, plan.batch.accumulation,
+                                                plan.mesh.index(Axis::kPipeline, plan.rank));
   facts.expect("micro-batches in flight", peak_in_flight(plan.actions), in_flight);
   if (plan.chunks.size() == 1) {
     facts.expect("slots", std::int64_t{plan.slots.num_slots(0)}, in_flight);

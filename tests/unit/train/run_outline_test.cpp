@@ -14,7 +14,8 @@ std::vector<std::int64_t> largest_plans(const Config& config, int world) {
   std::vector<std::int64_t> largest(static_cast<std::size_t>(config.pipeline.stages), 0);
   for (int rank = 0; rank < world; ++rank) {
     const RunPlan plan = make_run_plan(config, world, rank);
-    std::int64_t& most = largest.at(static_cast<std::size_t>(plan.here.pipeline));
+    std::int64_t& most =
+        largest.at(static_cast<std::size_t>(plan.mesh.index(Axis::kPipeline, plan.rank)));
     most = std::max(most, plan.memory.bytes());
   }
   return largest;
@@ -28,7 +29,7 @@ void check_against_all_ranks(const Config& config, int world) {
     const StageOutline& here = outline.stages[stage];
     CHECK(here.total_bytes() == largest[stage]);
     CHECK(make_run_plan(config, world, here.worst_rank).memory.bytes() == largest[stage]);
-    CHECK(outline.topology.coordinates(here.worst_rank).pipeline == static_cast<int>(stage));
+    CHECK(outline.mesh.index(Axis::kPipeline, here.worst_rank) == static_cast<int>(stage));
   }
   CHECK(fullest(outline.stages).total_bytes() == *std::max_element(largest.begin(), largest.end()));
 }
@@ -69,7 +70,7 @@ TEST_CASE("an outline sums up parameters, step and schedule", "[train][plan]") {
                                                   .partition = {1, 2, 2, 3}}},
                                     8);
   const RunOutline outline = outline_run(config, 8);
-  CHECK(outline.topology.degree(Axis::kData) == 2);
+  CHECK(outline.mesh.degree(kDataAxes) == 2);
   CHECK(outline.parameters == model.num_parameters());
   // (p-1)/(v·m+p-1), engine/plan/schedule.h.
   CHECK(outline.idle_share == Approx(1.0 / (2 * 6 + 1)));

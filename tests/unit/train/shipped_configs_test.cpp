@@ -64,7 +64,7 @@ TEST_CASE("every shipped config plans for its ranks, with the published number o
       const Config config = shipped(expected.name, ranks);
       const RunOutline outline = outline_run(config, ranks);
       CHECK(outline.parameters == expected.parameters);
-      CHECK(outline.topology.world_size() == ranks);
+      CHECK(outline.mesh.world_size() == ranks);
       // Chunk i of the model is on stage i mod stages; together they are all blocks in order.
       std::int64_t block = 0;
       for (int chunk = 0; chunk < config.pipeline.virtual_stages; ++chunk) {

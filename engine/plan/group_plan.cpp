@@ -1,0 +1,63 @@
+#include "engine/plan/group_plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace dstrain {
+
+std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, int rank) {
+  const int pipeline = mesh.index(Axis::kPipeline, rank);
+  const int data = mesh.index(kGradientAxes, rank);
+  const int tensor = mesh.index(Axis::kTensor, rank);
+  std::vector<GroupPlan> groups;
+  const auto add = [&](GroupId id, std::string name, AxisSet axes, Space space) -> GroupPlan& {
+    return groups.emplace_back(GroupPlan{.id = id,
+                                         .name = std::move(name),
+                                         .axes = axes,
+                                         .members = mesh.members(axes, rank),
+                                         .space = space});
+  };
+  // What the host agrees on (metrics, norms, checkpoints) travels in host memory.
+  add(GroupId::kWorld, "world", kAllAxes, Space::kHost);
+  add(GroupId::kData, fmt::format("data-parallel (pipeline {}, tensor {})", pipeline, tensor),
+      kGradientAxes, Space::kDevice);
+  add(GroupId::kTensor, fmt::format("tensor-parallel (pipeline {}, data {})", pipeline, data),
+      Axis::kTensor, Space::kDevice);
+  add(GroupId::kModel, fmt::format("model-parallel (data {})", data), kModelAxes, Space::kHost);
+  add(GroupId::kPipeline, fmt::format("pipeline (data {}, tensor {})", data, tensor),
+      Axis::kPipeline, Space::kDevice);
+
+  const int last = mesh.degree(Axis::kPipeline) - 1;
+  if (needs.tied_embeddings && last > 0 && (pipeline == 0 || pipeline == last)) {
+    std::vector<int>& stages =
+        add(GroupId::kTied, fmt::format("tied embedding (data {}, tensor {})", data, tensor),
+            Axis::kPipeline, Space::kDevice)
+            .members;
+    stages = {stages.front(), stages.back()};
+  }
+  const std::int64_t heads = needs.key_value_heads;
+  if (heads < mesh.degree(Axis::kTensor) && heads > 1) {
+    const int copies = mesh.degree(Axis::kTensor) / static_cast<int>(heads);
+    const int head = tensor / copies;
+    std::vector<int>& holders =
+        add(GroupId::kSharedHeads,
+            fmt::format("shared heads (pipeline {}, data {}, head {})", pipeline, data, head),
+            Axis::kTensor, Space::kDevice)
+            .members;
+    const auto first = holders.begin() + head * copies;
+    holders = std::vector<int>(first, first + copies);
+  }
+  if (needs.background_saves) {
+    add(GroupId::kCheckpoint, "checkpoint", kAllAxes, Space::kHost);
+  }
+  return groups;
+}
+
+const GroupPlan* find_group(const std::vector<GroupPlan>& groups, GroupId id) {
+  const auto found = std::find_if(groups.begin(), groups.end(),
+                                  [id](const GroupPlan& group) { return group.id == id; });
+  return found == groups.end() ? nullptr : &*found;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,53 @@
+// GroupPlan: a set of ranks that one rank works with, known before anybody meets. plan_groups()
+// makes all sets of a rank, in the one order in which every rank forms its groups
+// (engine/train/rank_groups.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/plan/mesh.h"
+#include "engine/plan/space.h"
+
+namespace dstrain {
+
+enum class GroupId : std::uint8_t {
+  kWorld,     ///< all ranks
+  kData,      ///< same part of the model, other tokens: over these gradients are summed
+  kTensor,    ///< same layers and tokens, other parts of the layers
+  kModel,     ///< same tokens, other parts of the model
+  kPipeline,  ///< same tokens and part of the layers, other layers
+  /// First and last stage of kPipeline, where a tied table lies on both.
+  kTied,
+  /// Neighbours in kTensor that hold the same key/value heads, where there are fewer heads than
+  /// ranks and more than one.
+  kSharedHeads,
+  /// All ranks, for checkpoints written beside training.
+  kCheckpoint,
+};
+
+struct GroupPlan {
+  GroupId id = GroupId::kWorld;
+  std::string name;          ///< unique in the job: the group's keys in the store, and in errors
+  AxisSet axes;              ///< along which its members differ
+  std::vector<int> members;  ///< in the world, ascending; the rank that it was made for is one
+  Space space = Space::kDevice;  ///< of the tensors that travel in it
+
+  [[nodiscard]] int size() const { return static_cast<int>(members.size()); }
+};
+
+/// What decides which sets there are, beside the mesh.
+struct GroupNeeds {
+  bool tied_embeddings = false;
+  std::int64_t key_value_heads = 1;  ///< of the whole model
+  bool background_saves = false;
+};
+
+/// Those that `rank` belongs to. A set may have one member.
+std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, int rank);
+
+/// nullptr where the rank belongs to no such set.
+const GroupPlan* find_group(const std::vector<GroupPlan>& groups, GroupId id);
+
+}  // namespace dstrain

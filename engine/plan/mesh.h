@@ -1,0 +1,120 @@
+// Mesh: where a rank stands among the axes along which a run is divided, and with whom it shares
+// which of them. The same arithmetic on every rank; no sockets. An axis that divides nothing has
+// degree 1.
+//
+// The ranks of a pipeline stage are folded in two ways. Attention and all that every token passes
+// through divide them by data, context and tensor; experts divide the same ranks once more, by
+// expert data, expert and expert tensor. The slowest axis comes first in both:
+//   rank = (((pipeline · across + data across) · inside + data inside) · cp + context) · tp +
+//   tensor rank = ((pipeline · edp + expert data) · ep + expert) · etp + expert tensor
+// Tensor is the fastest, so that a tensor-parallel group stays inside a host; after it come
+// context, then the part of data that is inside a host.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+namespace dstrain {
+
+enum class Axis : std::uint8_t {
+  kPipeline,      ///< other layers; shared by both foldings
+  kDataAcross,    ///< other samples, in another host
+  kDataInside,    ///< other samples, in the same host
+  kContext,       ///< other tokens of the same samples
+  kTensor,        ///< other parts of the same layers
+  kExpertData,    ///< other tokens for the same experts
+  kExpert,        ///< other experts
+  kExpertTensor,  ///< other parts of the same experts
+};
+inline constexpr int kNumAxes = 8;
+
+/// A set of axes. An axis alone is one.
+class AxisSet {
+ public:
+  constexpr AxisSet() = default;
+  constexpr AxisSet(Axis axis) : bits_(bit(axis)) {}  // NOLINT(google-explicit-constructor)
+  constexpr AxisSet(std::initializer_list<Axis> axes) {
+    for (const Axis axis : axes) {
+      bits_ |= bit(axis);
+    }
+  }
+
+  [[nodiscard]] constexpr bool has(Axis axis) const { return (bits_ & bit(axis)) != 0; }
+  /// True if both have an axis.
+  [[nodiscard]] constexpr bool meets(AxisSet other) const { return (bits_ & other.bits_) != 0; }
+  friend constexpr AxisSet operator|(AxisSet a, AxisSet b) {
+    a.bits_ |= b.bits_;
+    return a;
+  }
+  friend constexpr bool operator==(AxisSet a, AxisSet b) = default;
+
+ private:
+  static constexpr unsigned bit(Axis axis) { return 1U << static_cast<unsigned>(axis); }
+  unsigned bits_ = 0;
+};
+
+/// Ranks that train on other samples.
+inline constexpr AxisSet kDataAxes{Axis::kDataAcross, Axis::kDataInside};
+/// Ranks that compute gradients of the same parameters from other tokens: a gradient is the sum
+/// over them, and ZeRO divides states among them.
+inline constexpr AxisSet kGradientAxes{Axis::kDataAcross, Axis::kDataInside, Axis::kContext};
+/// Ranks that hold other parts of the model.
+inline constexpr AxisSet kModelAxes{Axis::kPipeline, Axis::kTensor};
+inline constexpr AxisSet kAllAxes{Axis::kPipeline, Axis::kDataAcross, Axis::kDataInside,
+                                  Axis::kContext, Axis::kTensor};
+
+/// Ranks along each axis, all ≥ 1. Expert data is what the other two leave of a pipeline stage.
+struct MeshDegrees {
+  int pipeline = 1;
+  int data_across = 1;
+  int data_inside = 1;
+  int context = 1;
+  int tensor = 1;
+  int expert = 1;
+  int expert_tensor = 1;
+};
+
+/// Of one rank, by axis.
+class Coordinates {
+ public:
+  [[nodiscard]] int operator[](Axis axis) const { return at_.at(static_cast<std::size_t>(axis)); }
+  int& operator[](Axis axis) { return at_.at(static_cast<std::size_t>(axis)); }
+  friend bool operator==(const Coordinates&, const Coordinates&) = default;
+
+ private:
+  std::array<int, kNumAxes> at_{};
+};
+
+/// Sets of axes that mix the two foldings are an InternalError: no group lies along both.
+class Mesh {
+ public:
+  /// expert · expert_tensor must divide the ranks of a pipeline stage.
+  explicit Mesh(const MeshDegrees& degrees);
+
+  [[nodiscard]] int world_size() const { return degree(kAllAxes); }
+  /// Size of a group along these axes.
+  [[nodiscard]] int degree(AxisSet axes) const;
+  [[nodiscard]] Coordinates coordinates(int rank) const;
+  /// The rank at these coordinates, of which those of experts do not count: the others say all.
+  [[nodiscard]] int rank(const Coordinates& at) const;
+  /// World ranks that differ from `rank` along `axes` and nowhere else, itself among them,
+  /// ascending.
+  [[nodiscard]] std::vector<int> members(AxisSet axes, int rank) const;
+  /// The first of members(axes, rank), and the index of `rank` among them.
+  [[nodiscard]] int first(AxisSet axes, int rank) const;
+  [[nodiscard]] int index(AxisSet axes, int rank) const;
+
+ private:
+  struct Line {
+    int degree = 1;
+    int stride = 1;  ///< between the ranks of two neighbours
+    [[nodiscard]] int coordinate(int rank) const { return rank / stride % degree; }
+  };
+  [[nodiscard]] const Line& line(Axis axis) const { return lines_[static_cast<std::size_t>(axis)]; }
+
+  std::array<Line, kNumAxes> lines_;
+};
+
+}  // namespace dstrain
