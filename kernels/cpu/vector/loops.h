@@ -11,6 +11,7 @@
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
 #include "kernels/cpu/vector/optimizer_loops.h"
+#include "kernels/group_norm_rows.h"
 #include "kernels/math/activation.h"
 #include "kernels/math/bit_sums.h"
 
@@ -126,6 +127,12 @@ struct TypedLoops {
                          std::int64_t width);
   void (*norm_forward)(const NormForwardRows<T>& rows);
   void (*norm_backward)(const NormBackwardRows<T>& rows);
+  /// sums: [rows][groups].
+  void (*group_squares)(const GroupNormRows<T>& rows, float* sums);
+  void (*group_products)(const GroupNormRows<T>& rows, float* sums);
+  void (*group_norm_forward)(const GroupNormRows<T>& rows);
+  /// dweight: [width], added to.
+  void (*group_norm_backward)(const GroupNormRows<T>& rows, float* dweight);
   void (*rope)(const RopeRows<T>& rows);
   /// sums[c] += the sum over `rows` rows of x[r][c].
   void (*add_column_sums)(const T* x, std::int64_t rows, std::int64_t width, float* sums);

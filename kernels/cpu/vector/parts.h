@@ -8,6 +8,7 @@ namespace dstrain::DSTRAIN_ISA {
 void fill_elementwise(VectorLoops* loops);
 void fill_optimizers(VectorLoops* loops);
 void fill_norm(VectorLoops* loops);
+void fill_group_norm(VectorLoops* loops);
 void fill_cross_entropy(VectorLoops* loops);
 void fill_attention(VectorLoops* loops);
 void fill_generation(VectorLoops* loops);

@@ -7,6 +7,7 @@ void fill_loops(VectorLoops* loops) {
   fill_elementwise(loops);
   fill_optimizers(loops);
   fill_norm(loops);
+  fill_group_norm(loops);
   fill_cross_entropy(loops);
   fill_attention(loops);
   fill_generation(loops);
