@@ -1,5 +1,7 @@
 #include "engine/comm/call.h"
 
+#include <numeric>
+
 #include <fmt/format.h>
 
 namespace dstrain {
@@ -43,6 +45,8 @@ std::string_view name_of(Op op) {
       return "all_gather";
     case Op::kBroadcast:
       return "broadcast";
+    case Op::kAllToAll:
+      return "all_to_all";
     case Op::kExchange:
       return "exchange";
     case Op::kBarrier:
@@ -54,6 +58,9 @@ std::string_view name_of(Op op) {
 std::string Call::describe() const {
   if (op == Op::kBarrier) {
     return "barrier()";
+  }
+  if (op == Op::kAllToAll && elements == 0) {
+    return fmt::format("all_to_all({}, {})", name_of(dtype), name_of(purpose));
   }
   std::string detail;
   if (op == Op::kAllReduce || op == Op::kReduceScatter) {
@@ -104,6 +111,49 @@ Call broadcast_call(ConstTensor inout, int root, Purpose purpose, int group_size
           .dtype = inout.dtype(),
           .root = root,
           .elements = inout.numel()};
+}
+
+AllToAllParts all_to_all_parts(ConstTensor in,
+                               std::span<const std::int64_t> sent,
+                               Tensor out,
+                               std::span<const std::int64_t> received,
+                               Purpose purpose,
+                               const Communicator& group) {
+  const auto members = static_cast<std::size_t>(group.size());
+  const auto fits = [&](std::span<const std::int64_t> counts, std::int64_t elements) {
+    return counts.size() == members &&
+           std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == elements;
+  };
+  check(in.dtype() == out.dtype() && fits(sent, in.numel()) && fits(received, out.numel()),
+        "all_to_all of {}{} into {}{} over {} ranks: there must be {} parts each way, which add up "
+        "to the whole",
+        name_of(in.dtype()), in.shape().to_string(), name_of(out.dtype()), out.shape().to_string(),
+        members, members);
+  AllToAllParts all{.call = {.op = Op::kAllToAll, .purpose = purpose, .dtype = in.dtype()},
+                    .kept_in = {},
+                    .kept_out = {},
+                    .messages = {}};
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+  for (std::size_t member = 0; member < members; ++member) {
+    const ConstTensor given = in.flat(from, from + sent[member]);
+    const Tensor taken = out.flat(to, to + received[member]);
+    from += sent[member];
+    to += received[member];
+    if (const auto peer = static_cast<int>(member); peer == group.rank()) {
+      check(given.numel() == taken.numel(), "all_to_all: rank {} sends itself {} elements of {}",
+            peer, given.numel(), taken.numel());
+      all.kept_in = given;
+      all.kept_out = taken;
+    } else {
+      // A message's tensor is writable, and of one that is sent only read.
+      all.messages.push_back(
+          {P2p::Kind::kSend, peer,
+           Tensor(const_cast<void*>(given.data()), given.dtype(), given.shape())});
+      all.messages.push_back({P2p::Kind::kReceive, peer, taken});
+    }
+  }
+  return all;
 }
 
 }  // namespace dstrain

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "engine/comm/communicator.h"
 
@@ -15,7 +17,9 @@ struct Call {
   DType dtype = DType::kU8;
   ReduceOp reduce = ReduceOp::kSum;  ///< only for all_reduce and reduce_scatter
   std::int32_t root = -1;            ///< only for broadcast
-  std::int64_t elements = 0;         ///< of the whole buffer: in all_gather, of the output
+  /// Of the whole buffer: in all_gather, of the output; of one part of an all_to_all, whose parts
+  /// differ from member to member, and 0 of all of them.
+  std::int64_t elements = 0;
 
   [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
   /// "all_reduce(f32[1024], sum, gradient)"
@@ -30,5 +34,21 @@ Call reduce_scatter_call(
     ConstTensor in, ConstTensor out, ReduceOp reduce, Purpose purpose, int group_size);
 Call all_gather_call(ConstTensor in, ConstTensor out, Purpose purpose, int group_size);
 Call broadcast_call(ConstTensor inout, int root, Purpose purpose, int group_size);
+
+/// An all_to_all as what it consists of.
+struct AllToAllParts {
+  Call call;
+  ConstTensor kept_in;  ///< the part of this rank for itself
+  Tensor kept_out;
+  /// One each way with every other member, empty ones too: so members that disagree about a part
+  /// find out.
+  std::vector<P2p> messages;
+};
+AllToAllParts all_to_all_parts(ConstTensor in,
+                               std::span<const std::int64_t> sent,
+                               Tensor out,
+                               std::span<const std::int64_t> received,
+                               Purpose purpose,
+                               const Communicator& group);
 
 }  // namespace dstrain

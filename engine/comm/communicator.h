@@ -12,38 +12,12 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 
+#include "engine/comm/collective.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 
 namespace dstrain {
-
-enum class ReduceOp : std::uint8_t { kSum, kMax };
-
-/// What the bytes are for: in error messages, in traces, and in tests that count traffic.
-enum class Purpose : std::uint8_t {
-  kGradient,
-  kParameter,
-  kReplica,    ///< gradients that tensor-parallel ranks hold copies of
-  kOptimizer,  ///< norms and what else an update must know of all ranks
-  kActivation,
-  kMetric,
-  kIntegrity,  ///< whether copies of the state are still the same
-  kControl
-};
-std::string_view name_of(Purpose purpose);
-
-/// What a communicator can be asked for: in error messages, traces and counts.
-enum class Op : std::uint8_t {
-  kAllReduce,
-  kReduceScatter,
-  kAllGather,
-  kBroadcast,
-  kExchange,
-  kBarrier,
-};
-std::string_view name_of(Op op);
 
 /// A peer closed its connection or died. The rank that notices exits with 14 (cmd/exit_codes.h), by
 /// which the launcher knows that another one is to blame.
@@ -90,6 +64,17 @@ class Communicator {
   /// out.numel() == size() · in.numel(). `in` may be this rank's slice of `out`.
   virtual void all_gather(ConstTensor in, Tensor out, Purpose purpose, Stream& stream) = 0;
   virtual void broadcast(Tensor inout, int root, Purpose purpose, Stream& stream) = 0;
+  /// Every member gives every member a part, and keeps one: `in` is the parts for members 0, 1, …
+  /// back to back, `sent[r]` elements for member r; `out` gets the parts from members 0, 1, …
+  /// likewise, `received[r]` elements from member r. Parts may be empty and of any size, as long
+  /// as sent[r] here is received[rank()] on member r. `in` and `out` must not overlap; the counts
+  /// may go when the call returns. Any dtype.
+  virtual void all_to_all(ConstTensor in,
+                          std::span<const std::int64_t> sent,
+                          Tensor out,
+                          std::span<const std::int64_t> received,
+                          Purpose purpose,
+                          Stream& stream) = 0;
   /// All messages of one moment in one call, so that no order of sends and receives can deadlock.
   /// Between two ranks the i-th send of one matches the i-th receive of the other.
   virtual void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) = 0;

@@ -110,12 +110,26 @@ class HostCommunicator final : public Communicator {
     });
   }
 
+  void all_to_all(ConstTensor in,
+                  std::span<const std::int64_t> sent,
+                  Tensor out,
+                  std::span<const std::int64_t> received,
+                  Purpose purpose,
+                  Stream& stream) override {
+    const AllToAllParts all = all_to_all_parts(in, sent, out, received, purpose, *this);
+    stream.run([this, all] {
+      copy_bytes(all.kept_out.data(), all.kept_in.data(), all.kept_in.bytes());
+      exchange_now(all.messages, all.call);
+    });
+  }
+
   void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) override {
+    const Call call{.op = Op::kExchange, .purpose = purpose};
     if (stream.is_inline()) {
-      exchange_now(messages, purpose);
+      exchange_now(messages, call);
     } else {
-      stream.enqueue([this, purpose, copy = std::vector<P2p>(messages.begin(), messages.end())] {
-        exchange_now(copy, purpose);
+      stream.enqueue([this, call, copy = std::vector<P2p>(messages.begin(), messages.end())] {
+        exchange_now(copy, call);
       });
     }
   }
@@ -319,11 +333,10 @@ class HostCommunicator final : public Communicator {
 
   // Everybody opens what it receives into and says so to the senders, by a head; then sends, to
   // each peer once that peer's head is there. Nobody waits for anything but a peer's arrival.
-  void exchange_now(std::span<const P2p> messages, Purpose purpose) {
-    std::vector<Call> sends(static_cast<std::size_t>(size()),
-                            Call{.op = Op::kExchange, .purpose = purpose, .root = 0});
-    std::vector<Call> receives = sends;  // root counts the messages
-    Call whole = sends[0];
+  void exchange_now(std::span<const P2p> messages, const Call& what) {
+    Call whole{.op = what.op, .purpose = what.purpose, .root = 0};  // root counts the messages
+    std::vector<Call> sends(static_cast<std::size_t>(size()), whole);
+    std::vector<Call> receives = sends;
     std::vector<PeerMesh::Channel> channels;
     for (const P2p& message : messages) {
       check(message.peer >= 0 && message.peer < size() && message.peer != rank(),

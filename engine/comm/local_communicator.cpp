@@ -100,12 +100,26 @@ class LocalCommunicator final : public Communicator {
     });
   }
 
+  void all_to_all(ConstTensor in,
+                  std::span<const std::int64_t> sent,
+                  Tensor out,
+                  std::span<const std::int64_t> received,
+                  Purpose purpose,
+                  Stream& stream) override {
+    const AllToAllParts all = all_to_all_parts(in, sent, out, received, purpose, *this);
+    stream.run([this, all] {
+      copy_bytes(all.kept_out.data(), all.kept_in.data(), all.kept_in.bytes());
+      group_->exchange(rank_, all.messages, all.call);
+    });
+  }
+
   void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) override {
+    const Call call{.op = Op::kExchange, .purpose = purpose};
     if (stream.is_inline()) {
-      group_->exchange(rank_, messages, purpose);
+      group_->exchange(rank_, messages, call);
     } else {
-      stream.enqueue([this, purpose, copy = std::vector<P2p>(messages.begin(), messages.end())] {
-        group_->exchange(rank_, copy, purpose);
+      stream.enqueue([this, call, copy = std::vector<P2p>(messages.begin(), messages.end())] {
+        group_->exchange(rank_, copy, call);
       });
     }
   }

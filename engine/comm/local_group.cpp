@@ -112,9 +112,9 @@ void LocalGroup::depart(Lock& lock) {
   changed_.wait(lock, [&] { return departures_ != mine; });
 }
 
-void LocalGroup::exchange(int rank, std::span<const P2p> messages, Purpose purpose) {
-  const std::string what =
-      fmt::format("exchange of {} message(s), {}", messages.size(), name_of(purpose));
+void LocalGroup::exchange(int rank, std::span<const P2p> messages, const Call& call) {
+  const std::string what = fmt::format("{} of {} message(s), {}", name_of(call.op), messages.size(),
+                                       name_of(call.purpose));
   std::deque<Parcel> parcels;  // a deque: the mailboxes point into it
   Lock lock(mutex_);
   throw_if_failed();

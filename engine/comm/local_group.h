@@ -46,7 +46,8 @@ class LocalGroup {
                   const Call& call,
                   Buffers buffers,
                   const std::function<void(std::span<const Buffers>)>& work);
-  void exchange(int rank, std::span<const P2p> messages, Purpose purpose);
+  /// `call`: an exchange, or the all_to_all that the messages are of.
+  void exchange(int rank, std::span<const P2p> messages, const Call& call);
 
  private:
   struct Parcel {

@@ -1,5 +1,6 @@
 #include "engine/comm/nccl_communicator.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -122,6 +123,20 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
+  void all_to_all(ConstTensor in,
+                  std::span<const std::int64_t> sent,
+                  Tensor out,
+                  std::span<const std::int64_t> received,
+                  Purpose purpose,
+                  Stream& stream) override {
+    const AllToAllParts all = all_to_all_parts(in, sent, out, received, purpose, *this);
+    if (all.kept_in.bytes() > 0) {
+      device_.copy(all.kept_in, all.kept_out, stream);
+    }
+    enqueue(all.call, stream,
+            [&](ncclComm_t comm, cudaStream_t on) { return transfer_all(all.messages, comm, on); });
+  }
+
   void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) override {
     Call call{.op = Op::kExchange, .purpose = purpose};
     for (const P2p& message : messages) {
@@ -130,16 +145,8 @@ class NcclCommunicator final : public Communicator {
             size());
       call.elements += message.tensor.bytes();
     }
-    enqueue(call, stream, [&](ncclComm_t comm, cudaStream_t on) {
-      ncclResult_t status = nccl().group_start();
-      for (const P2p& message : messages) {
-        if (is_accepted(status)) {
-          status = transfer(message, comm, on);
-        }
-      }
-      const ncclResult_t ended = nccl().group_end();
-      return is_accepted(status) ? ended : status;
-    });
+    enqueue(call, stream,
+            [&](ncclComm_t comm, cudaStream_t on) { return transfer_all(messages, comm, on); });
   }
 
   // A collective of NCCL's rather than a round through the store: it takes the same way as the
@@ -166,10 +173,11 @@ class NcclCommunicator final : public Communicator {
  private:
   [[nodiscard]] const Nccl& nccl() const { return comm_.nccl(); }
 
-  /// Of an empty tensor nothing is to be moved: no member enqueues anything.
+  /// Of an empty tensor nothing is to be moved: no member enqueues anything. An all_to_all counts
+  /// on every member, also on one that has nothing to give or take.
   template <typename Calls>
   void enqueue(const Call& call, Stream& stream, Calls&& calls) {
-    if (call.elements == 0) {
+    if (call.elements == 0 && call.op != Op::kAllToAll) {
       return;
     }
     const cudaStream_t on = handle_of(stream);
@@ -179,6 +187,23 @@ class NcclCommunicator final : public Communicator {
       watchdog_.refuse(collective, status);
     }
     watchdog_.finish(collective, on);
+  }
+
+  [[nodiscard]] ncclResult_t transfer_all(std::span<const P2p> messages,
+                                          ncclComm_t comm,
+                                          cudaStream_t stream) const {
+    if (std::all_of(messages.begin(), messages.end(),
+                    [](const P2p& message) { return message.tensor.bytes() == 0; })) {
+      return ncclSuccess;
+    }
+    ncclResult_t status = nccl().group_start();
+    for (const P2p& message : messages) {
+      if (is_accepted(status)) {
+        status = transfer(message, comm, stream);
+      }
+    }
+    const ncclResult_t ended = nccl().group_end();
+    return is_accepted(status) ? ended : status;
   }
 
   [[nodiscard]] ncclResult_t transfer(const P2p& message,

@@ -23,9 +23,11 @@ class CollectiveLog {
     Op op = Op::kBarrier;
     std::string group;
     Purpose purpose = Purpose::kControl;
+    DType dtype = DType::kU8;
     /// Of the whole buffer: the tensor of an all_reduce or broadcast, the input of a
-    /// reduce_scatter, the output of an all_gather, everything sent in an exchange.
-    std::int64_t bytes = 0;
+    /// reduce_scatter or all_to_all, the output of an all_gather, everything sent in an exchange.
+    std::int64_t elements = 0;
+    [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
   };
 
   void add(Entry entry) {
@@ -44,7 +46,7 @@ class CollectiveLog {
     return sum(op, purpose, [](const Entry&) { return std::int64_t{1}; });
   }
   [[nodiscard]] std::int64_t bytes(Op op, Purpose purpose) const {
-    return sum(op, purpose, [](const Entry& entry) { return entry.bytes; });
+    return sum(op, purpose, [](const Entry& entry) { return entry.bytes(); });
   }
 
  private:
@@ -73,40 +75,58 @@ class RecordingCommunicator final : public Communicator {
   [[nodiscard]] const std::string& name() const override { return inner_->name(); }
 
   void all_reduce(Tensor inout, ReduceOp op, Purpose purpose, Stream& stream) override {
-    record(Op::kAllReduce, purpose, inout.bytes());
+    record(Op::kAllReduce, purpose, inout);
     inner_->all_reduce(inout, op, purpose, stream);
   }
   void reduce_scatter(
       ConstTensor in, Tensor out, ReduceOp op, Purpose purpose, Stream& stream) override {
-    record(Op::kReduceScatter, purpose, in.bytes());
+    record(Op::kReduceScatter, purpose, in);
     inner_->reduce_scatter(in, out, op, purpose, stream);
   }
   void all_gather(ConstTensor in, Tensor out, Purpose purpose, Stream& stream) override {
-    record(Op::kAllGather, purpose, out.bytes());
+    record(Op::kAllGather, purpose, out);
     inner_->all_gather(in, out, purpose, stream);
   }
   void broadcast(Tensor inout, int root, Purpose purpose, Stream& stream) override {
-    record(Op::kBroadcast, purpose, inout.bytes());
+    record(Op::kBroadcast, purpose, inout);
     inner_->broadcast(inout, root, purpose, stream);
   }
+  void all_to_all(ConstTensor in,
+                  std::span<const std::int64_t> sent,
+                  Tensor out,
+                  std::span<const std::int64_t> received,
+                  Purpose purpose,
+                  Stream& stream) override {
+    record(Op::kAllToAll, purpose, in);
+    inner_->all_to_all(in, sent, out, received, purpose, stream);
+  }
   void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) override {
+    DType dtype = DType::kU8;
     std::int64_t sent = 0;
     for (const P2p& message : messages) {
-      sent += message.kind == P2p::Kind::kSend ? message.tensor.bytes() : 0;
+      if (message.kind == P2p::Kind::kSend) {
+        check(sent == 0 || dtype == message.tensor.dtype(), "an exchange of two dtypes");
+        dtype = message.tensor.dtype();
+        sent += message.tensor.numel();
+      }
     }
-    record(Op::kExchange, purpose, sent);
+    record(Op::kExchange, purpose, dtype, sent);
     inner_->exchange(messages, purpose, stream);
   }
   void barrier() override {
-    record(Op::kBarrier, Purpose::kControl, 0);
+    record(Op::kBarrier, Purpose::kControl, DType::kU8, 0);
     inner_->barrier();
   }
   void abort() noexcept override { inner_->abort(); }
 
  private:
-  void record(Op op, Purpose purpose, std::int64_t bytes) {
+  void record(Op op, Purpose purpose, ConstTensor tensor) {
+    record(op, purpose, tensor.dtype(), tensor.numel());
+  }
+  void record(Op op, Purpose purpose, DType dtype, std::int64_t elements) {
     if (size() > 1) {
-      log_.add({.op = op, .group = name(), .purpose = purpose, .bytes = bytes});
+      log_.add(
+          {.op = op, .group = name(), .purpose = purpose, .dtype = dtype, .elements = elements});
     }
   }
 

@@ -33,6 +33,16 @@ class SoloCommunicator final : public Communicator {
   void broadcast(Tensor inout, int root, Purpose purpose, Stream& /*stream*/) override {
     refuse_after_abort(broadcast_call(inout, root, purpose, 1).op);
   }
+  void all_to_all(ConstTensor in,
+                  std::span<const std::int64_t> sent,
+                  Tensor out,
+                  std::span<const std::int64_t> received,
+                  Purpose purpose,
+                  Stream& stream) override {
+    const AllToAllParts all = all_to_all_parts(in, sent, out, received, purpose, *this);
+    refuse_after_abort(all.call.op);
+    copy(all.kept_in, all.kept_out, stream);
+  }
   void exchange(std::span<const P2p> messages, Purpose /*purpose*/, Stream& /*stream*/) override {
     refuse_after_abort(Op::kExchange);
     check(messages.empty(), "exchange with rank {} in group {}, which has one member",

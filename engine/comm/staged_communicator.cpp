@@ -80,6 +80,18 @@ class StagedCommunicator final : public Communicator {
     });
   }
 
+  /// As an exchange: members need not have as many rounds as each other.
+  void all_to_all(ConstTensor in,
+                  std::span<const std::int64_t> sent,
+                  Tensor out,
+                  std::span<const std::int64_t> received,
+                  Purpose purpose,
+                  Stream& stream) override {
+    const AllToAllParts all = all_to_all_parts(in, sent, out, received, purpose, *this);
+    device_.copy(all.kept_in, all.kept_out, stream);
+    exchange(all.messages, purpose, stream);
+  }
+
   /// In rounds: the k-th piece of every message that has so many. Two ranks cut a message between
   /// them alike, so the k-th round of one needs the k-th of the other and no other.
   void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) override {

@@ -186,6 +186,37 @@ TEST_CASE("neighbours in a ring exchange many messages over NCCL, in order", "[n
   });
 }
 
+TEST_CASE("all_to_all over NCCL delivers parts of unequal sizes", "[nccl]") {
+  run_nccl_ranks(3, [](const NcclRank& rank) {
+    // The last round gives and takes nothing on ranks 0 and 1: it is a call of rank 2 alone with
+    // itself, and still one of the whole group.
+    for (const int round : {1, 5, 400, 0}) {
+      const auto part = [&](int from, int to) {
+        const int own = from == 2 && to == 2 ? 2 : 0;
+        return input<BF16>(16 * from + to, (from * 7 + to * 3) % 5 * round + own);
+      };
+      std::vector<BF16> in;
+      std::vector<BF16> want;
+      std::vector<std::int64_t> sent;
+      std::vector<std::int64_t> received;
+      for (int peer = 0; peer < 3; ++peer) {
+        const std::vector<BF16> given = part(rank.rank(), peer);
+        const std::vector<BF16> taken = part(peer, rank.rank());
+        in.insert(in.end(), given.begin(), given.end());
+        want.insert(want.end(), taken.begin(), taken.end());
+        sent.push_back(static_cast<std::int64_t>(given.size()));
+        received.push_back(static_cast<std::int64_t>(taken.size()));
+      }
+      const OnGpu<BF16> from(rank.device, in);
+      const OnGpu<BF16> to(rank.device, std::vector<BF16>(want.size()));
+      rank.group.all_to_all(from.tensor(), sent, to.tensor(), received, Purpose::kActivation,
+                            rank.stream());
+      CHECK_LOCKED(ints(to.values()) == ints(want));
+    }
+    rank.group.barrier();
+  });
+}
+
 TEST_CASE("an exchange between two ranks of three does not concern the third", "[nccl]") {
   run_nccl_ranks(3, [](const NcclRank& rank) {
     const OnGpu<std::int32_t> values(rank.device, {10 * rank.rank(), 0});

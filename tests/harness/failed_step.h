@@ -46,6 +46,14 @@ class FailingCommunicator final : public Communicator {
   void broadcast(Tensor inout, int root, Purpose purpose, Stream& stream) override {
     inner_->broadcast(inout, root, purpose, stream);
   }
+  void all_to_all(ConstTensor in,
+                  std::span<const std::int64_t> sent,
+                  Tensor out,
+                  std::span<const std::int64_t> received,
+                  Purpose purpose,
+                  Stream& stream) override {
+    inner_->all_to_all(in, sent, out, received, purpose, stream);
+  }
   void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) override {
     inner_->exchange(messages, purpose, stream);
   }

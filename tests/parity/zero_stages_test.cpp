@@ -269,12 +269,12 @@ std::map<std::pair<Op, Purpose>, Count> counted(const TinyRun& run) {
   for (const CollectiveLog::Entry& entry : run.traffic) {
     if (entry.purpose == Purpose::kOptimizer) {
       CHECK(entry.op == Op::kAllReduce);
-      CHECK(entry.bytes == 8);
+      CHECK(entry.bytes() == 8);
       continue;
     }
     Count& count = counts[{entry.op, entry.purpose}];
     count.calls += 1;
-    count.bytes += entry.bytes;
+    count.bytes += entry.bytes();
   }
   return counts;
 }

@@ -112,7 +112,7 @@ TEST_CASE("zero0 all-reduces every unit's gradient once a step, whatever the acc
       CHECK(record.purpose == Purpose::kGradient);
       CHECK(record.op == Op::kAllReduce);
       reductions += 1;
-      bytes += record.bytes;
+      bytes += record.bytes();
     }
     CHECK(reductions == run.num_units);
     CHECK(bytes == static_cast<std::int64_t>(run.parameters.size()) * 4);

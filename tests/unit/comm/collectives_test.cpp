@@ -165,6 +165,69 @@ void check_movement(Communicator& group, std::int64_t elements) {
   CHECK_LOCKED(mismatches(second_received, input<T>(previous + 100, elements + 1)) == 0);
 }
 
+/// What member `from` gives member `to`: of a size of its own, for some nothing.
+template <typename T>
+std::vector<T> part(int from, int to, std::int64_t most) {
+  return input<T>(16 * from + to, (from * 7 + to * 3) % 5 * most / 4);
+}
+
+template <typename T>
+void check_all_to_all(Communicator& group, std::int64_t most) {
+  InlineStream stream;
+  const int me = group.rank();
+  std::vector<T> in;
+  std::vector<T> want;
+  std::vector<std::int64_t> sent;
+  std::vector<std::int64_t> received;
+  const auto append = [](const std::vector<T>& values, std::vector<T>& to,
+                         std::vector<std::int64_t>& counts) {
+    to.insert(to.end(), values.begin(), values.end());
+    counts.push_back(static_cast<std::int64_t>(values.size()));
+  };
+  for (int peer = 0; peer < group.size(); ++peer) {
+    append(part<T>(me, peer, most), in, sent);
+    append(part<T>(peer, me, most), want, received);
+  }
+  std::vector<T> out(want.size());
+  group.all_to_all(tensor(in), sent, tensor(out), received, Purpose::kActivation, stream);
+  CHECK_LOCKED(mismatches(out, want) == 0);
+}
+
+TEST_CASE("all_to_all delivers parts of unequal sizes, and none of what is empty", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    for (const int size : {1, 2, 3, 5}) {
+      INFO(name_of(carrier) << ", " << size << " ranks");
+      run_ranks(carrier, size, [](Communicator& group) {
+        for (const std::int64_t most : {0, 4, 28, 100'004}) {
+          check_all_to_all<float>(group, most);
+          check_all_to_all<BF16>(group, most);
+          check_all_to_all<std::int32_t>(group, most);
+          check_all_to_all<std::uint8_t>(group, most);
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("all_to_all is refused where the counts are not those of the tensors", "[comm]") {
+  run_ranks(Carrier::kLocal, 1, [](Communicator& group) {
+    InlineStream stream;
+    std::vector<float> in(3);
+    std::vector<float> out(3);
+    const auto refused = [&](std::vector<std::int64_t> sent, std::vector<std::int64_t> received) {
+      return !thrown<InternalError>([&] {
+                group.all_to_all(tensor(in), sent, tensor(out), received, Purpose::kActivation,
+                                 stream);
+              }).empty();
+    };
+    CHECK_FALSE(refused({3}, {3}));
+    CHECK(refused({2}, {3}));
+    CHECK(refused({3}, {2}));
+    CHECK(refused({1, 2}, {3}));
+    CHECK(refused({}, {3}));
+  });
+}
+
 TEST_CASE("reductions equal sums and maxima computed in rank order, bit for bit", "[comm]") {
   for (const Carrier carrier : kCarriers) {
     for (const int size : {2, 3, 4}) {

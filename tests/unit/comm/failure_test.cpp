@@ -106,6 +106,70 @@ TEST_CASE("an exchange whose two ends differ in size is named", "[comm]") {
   }
 }
 
+TEST_CASE("members that disagree about a part of an all_to_all are told", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    INFO(name_of(carrier));
+    const auto messages = run_and_collect(carrier, 2, [](Communicator& group) {
+      InlineStream stream;
+      // Rank 0 gives 2 elements to rank 1, which takes one.
+      std::vector<float> in(group.rank() == 0 ? 3 : 1);
+      std::vector<float> out(group.rank() == 0 ? 1 : 2);
+      const std::vector<std::int64_t> sent =
+          group.rank() == 0 ? std::vector<std::int64_t>{1, 2} : std::vector<std::int64_t>{0, 1};
+      const std::vector<std::int64_t> received =
+          group.rank() == 0 ? std::vector<std::int64_t>{1, 0} : std::vector<std::int64_t>{1, 1};
+      group.all_to_all(tensor(in), sent, tensor(out), received, Purpose::kActivation, stream);
+    });
+    CHECK_THAT(messages[0] + messages[1], Contains("all_to_all"));
+    CHECK_FALSE(messages[0].empty());
+    CHECK_FALSE(messages[1].empty());
+  }
+}
+
+TEST_CASE("a member that does not come to an all_to_all is a Timeout", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    INFO(name_of(carrier));
+    std::string waited;
+    run_ranks(
+        carrier, 2,
+        [&](Communicator& group) {
+          InlineStream stream;
+          std::vector<float> in(3);
+          std::vector<float> out(3);
+          const std::vector<std::int64_t> counts{1, 2};
+          if (group.rank() == 0) {
+            waited = thrown<Timeout>([&] {
+              group.all_to_all(tensor(in), counts, tensor(out), counts, Purpose::kActivation,
+                               stream);
+            });
+          } else {
+            std::this_thread::sleep_for(400ms);
+          }
+        },
+        200ms);
+    CHECK_THAT(waited, Contains("\"world\"") && Contains("all_to_all") && Contains("activation"));
+  }
+}
+
+TEST_CASE("a member that leaves before an all_to_all is lost at once", "[comm]") {
+  for (const Carrier carrier : kCarriers) {
+    INFO(name_of(carrier));
+    std::string lost;
+    run_ranks(carrier, 2, [&](Communicator& group) {
+      InlineStream stream;
+      std::vector<float> in(3);
+      std::vector<float> out(3);
+      const std::vector<std::int64_t> counts{1, 2};
+      if (group.rank() == 0) {
+        lost = thrown<PeerLost>([&] {
+          group.all_to_all(tensor(in), counts, tensor(out), counts, Purpose::kActivation, stream);
+        });
+      }
+    });
+    CHECK_THAT(lost, Contains("all_to_all"));
+  }
+}
+
 TEST_CASE("a member that does not come is a Timeout with group, operation and rank", "[comm]") {
   for (const Carrier carrier : kCarriers) {
     INFO(name_of(carrier));

@@ -52,10 +52,21 @@ TEST_CASE("collectives on a side stream happen there, in order", "[comm]") {
             P2p{P2p::Kind::kReceive, 1 - group.rank(), tensor(received)}};
         group.exchange(messages, Purpose::kActivation, stream);
       }  // the list of messages may go before they do
+      std::vector<float> parts{values[0], 0.5F, 0.25F};
+      std::vector<float> taken(3);
+      {
+        const std::array<std::int64_t, 2> counts =
+            rank == 0 ? std::array<std::int64_t, 2>{1, 2} : std::array<std::int64_t, 2>{2, 1};
+        stream.enqueue([&] { parts[0] = values[0]; });
+        group.all_to_all(tensor(parts), counts, tensor(taken), counts, Purpose::kActivation,
+                         stream);
+      }  // and so may the counts
       const bool untouched = values[0] == static_cast<float>(group.rank() + 1);
       stream.synchronize();
       in_order[rank] = untouched && gathered == std::vector<float>{30.0f, 60.0f} &&
-                       received[0] == (group.rank() == 0 ? 60.0f : 30.0f);
+                       received[0] == (group.rank() == 0 ? 60.0f : 30.0f) &&
+                       taken == (rank == 0 ? std::vector<float>{30.0f, 60.0f, 0.5f}
+                                           : std::vector<float>{0.5f, 0.25f, 0.25f});
     });
     CHECK(in_order[0]);
     CHECK(in_order[1]);
@@ -82,11 +93,15 @@ TEST_CASE("the record lists operation, group, purpose and bytes of what goes out
     const std::array<P2p, 2> messages{P2p{P2p::Kind::kSend, 1 - rank, tensor(half)},
                                       P2p{P2p::Kind::kReceive, 1 - rank, tensor(whole).flat(0, 4)}};
     group->exchange(messages, Purpose::kActivation, stream);
+    const std::array<std::int64_t, 2> counts{1, 3};
+    const std::array<std::int64_t, 2> to_me{rank == 0 ? 1 : 3, rank == 0 ? 1 : 3};
+    group->all_to_all(tensor(half), counts, tensor(whole).flat(0, rank == 0 ? 2 : 6), to_me,
+                      Purpose::kActivation, stream);
     group->barrier();
     solo->all_reduce(tensor(whole), ReduceOp::kSum, Purpose::kGradient, stream);
   });
   const CollectiveLog& log = logs[0];
-  CHECK(log.entries().size() == 7);
+  CHECK(log.entries().size() == 8);
   CHECK(log.entries()[0].group == "data-parallel");
   CHECK(log.count(Op::kAllReduce, Purpose::kGradient) == 1);
   CHECK(log.bytes(Op::kAllReduce, Purpose::kGradient) == 32);
@@ -96,6 +111,9 @@ TEST_CASE("the record lists operation, group, purpose and bytes of what goes out
   CHECK(log.bytes(Op::kAllGather, Purpose::kParameter) == 64);
   CHECK(log.bytes(Op::kBroadcast, Purpose::kParameter) == 16);
   CHECK(log.bytes(Op::kExchange, Purpose::kActivation) == 16);
+  CHECK(log.bytes(Op::kAllToAll, Purpose::kActivation) == 16);
+  CHECK(log.entries()[6].dtype == DType::kF32);
+  CHECK(log.entries()[6].elements == 4);
   CHECK(log.count(Op::kBarrier, Purpose::kControl) == 1);
   logs[1].clear();
   CHECK(logs[1].entries().empty());
