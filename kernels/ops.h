@@ -16,17 +16,19 @@
 #include "kernels/core/columns.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
-#include "kernels/math/activation.h"
-#include "kernels/math/adagrad.h"
-#include "kernels/math/adamw.h"
-#include "kernels/math/lamb.h"
-#include "kernels/math/lion.h"
-#include "kernels/math/muon.h"
-#include "kernels/math/sgd.h"
-#include "kernels/math/stochastic_rounding.h"
 #include "kernels/write.h"
 
 namespace dstrain {
+
+// What is declared here alone is defined where it is said, for those who make one or look into it:
+// a change of a formula or of an optimizer's step then compiles few files anew.
+enum class ActivationKind : std::uint8_t;  // math/activation.h
+struct GroupNormForward;                   // group_norm.h
+struct GroupNormBackward;
+struct OptimizerTensors;  // optimizers.h
+struct ElementwiseStep;
+struct LambStep;  // math/optimizer_steps.h
+struct MuonStep;
 
 /// kLayerNorm: Ba et al. 2016, (x - mean) / sqrt(var + eps) * weight + bias.
 /// kRmsNorm: Zhang & Sennrich 2019, x / sqrt(mean(x²) + eps) * weight; has no bias.
@@ -43,9 +45,6 @@ struct AttentionShape {
 
   friend auto operator<=>(const AttentionShape&, const AttentionShape&) = default;
 };
-
-struct GroupNormForward;  // group_norm.h
-struct GroupNormBackward;
 
 struct NormForward {
   NormKind kind;
@@ -70,16 +69,6 @@ struct NormBackward {
   Tensor dweight_C;  ///< f32
   Tensor dbias_C;    ///< f32, optional
   Write parameter_write;
-};
-
-/// What an optimizer works on: one flat range of each.
-struct OptimizerTensors {
-  ConstTensor gradient;   ///< f32, bf16 or f16
-  Tensor master;          ///< f32 or bf16
-  Tensor first_moment;    ///< f32 or bf16; empty where the optimizer has none
-  Tensor second_moment;   ///< likewise
-  Tensor parameters;      ///< f32, bf16 or f16: copy of the new master; empty: not wanted
-  RoundingNoise noise{};  ///< master and moments in bf16 are rounded stochastically
 };
 
 /// A tensor in F8E4M3 or F8E5M2 that stands for q · scale; scale: f32, one element, on the device.

@@ -5,7 +5,7 @@
 
 #include "kernels/core/expect.h"
 #include "kernels/math/optimizer_range.h"
-#include "kernels/ops.h"
+#include "kernels/optimizers.h"
 
 namespace dstrain {
 
@@ -64,11 +64,48 @@ inline void expect_moments(const OptimizerTensors& tensors,
         second ? "wants" : "has not");
 }
 
+struct Kept {
+  const char* operation;  ///< for errors
+  Moment moments;
+};
+inline Kept kept_by(const AdamwStep& /*step*/) {
+  return {"adamw", Moment::kBoth};
+}
+/// The first moment is the buffer; none without momentum.
+inline Kept kept_by(const SgdStep& step) {
+  return {"sgd", step.momentum == 0.0 ? Moment::kNone : Moment::kFirst};
+}
+/// The second moment is the sum of squares.
+inline Kept kept_by(const AdagradStep& /*step*/) {
+  return {"adagrad", Moment::kSecond};
+}
+inline Kept kept_by(const LionStep& /*step*/) {
+  return {"lion", Moment::kFirst};
+}
+
+/// Calls run(operation, step, range) with the step that is in it, once the tensors are checked.
+template <typename Run>
+void visit_update(const ElementwiseStep& step, const OptimizerTensors& tensors, Run&& run) {
+  std::visit(
+      [&](const auto& one) {
+        const Kept kept = kept_by(one);
+        expect_moments(tensors, kept.moments, kept.operation);
+        run(kept.operation, one, range_of(tensors));
+      },
+      step);
+}
+
 inline void expect_f32_state(const OptimizerTensors& tensors, std::string_view operation) {
   for (const Tensor& tensor : {tensors.master, tensors.first_moment, tensors.second_moment}) {
     check(tensor.dtype() == DType::kF32, "{}: master and moments are f32, not {}", operation,
           name_of(tensor.dtype()));
   }
+}
+
+inline void expect_lamb(const OptimizerTensors& tensors, const ConstTensor& squares_2) {
+  expect_moments(tensors, Moment::kBoth, "lamb");
+  expect_f32_state(tensors, "lamb");
+  expect(squares_2, "lamb: squares", DType::kF64, 2);
 }
 
 }  // namespace dstrain

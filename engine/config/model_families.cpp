@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/math/activation.h"
+
 namespace dstrain {
 namespace {
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/math/activation.h"
 #include "kernels/ops.h"
 
 namespace dstrain {
@@ -41,8 +40,8 @@ struct ModelSpec {
   /// sequences longer than that, so only generation comes to the end of it.
   std::int64_t attention_window = 0;
   std::int64_t first_window_layer = 0;  ///< blocks before it have no window (Qwen2)
-  ActivationKind activation = ActivationKind::kSilu;
-  bool gated_mlp = true;  ///< down(act(gate x) · up x) instead of down(act(up x))
+  ActivationKind activation{};  ///< SiLU, the first of them, unless the family says otherwise
+  bool gated_mlp = true;        ///< down(act(gate x) · up x) instead of down(act(up x))
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;

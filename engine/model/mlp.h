@@ -30,7 +30,7 @@ class Mlp {
                 const GradTarget& gradients) const;
 
  private:
-  ActivationKind activation_ = ActivationKind::kSilu;
+  ActivationKind activation_{};
   bool gated_ = true;
   Linear up_;  // gate‖up where gated
   Linear down_;

@@ -14,11 +14,11 @@ class Adagrad final : public ElementwiseOptimizer {
                     const UpdateParams& params,
                     double weight_decay,
                     const OptimizerTensors& tensors) const override {
-    context.ops.adagrad({.learning_rate = static_cast<float>(params.learning_rate),
-                         .epsilon = static_cast<float>(config().epsilon),
-                         .weight_decay = static_cast<float>(weight_decay),
-                         .gradient_scale = params.gradient_scale},
-                        tensors, context.compute);
+    context.ops.update(AdagradStep{.learning_rate = static_cast<float>(params.learning_rate),
+                                   .epsilon = static_cast<float>(config().epsilon),
+                                   .weight_decay = static_cast<float>(weight_decay),
+                                   .gradient_scale = params.gradient_scale},
+                       tensors, context.compute);
   }
 };
 

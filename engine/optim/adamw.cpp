@@ -20,7 +20,7 @@ class AdamW final : public ElementwiseOptimizer {
     AdamwStep step = adamw_step(config(), params, params.learning_rate);
     const bool decoupled = config().kind == OptimizerKind::kAdamW;
     (decoupled ? step.weight_decay : step.gradient_decay) = weight_decay;
-    context.ops.adamw(step, tensors, context.compute);
+    context.ops.update(step, tensors, context.compute);
   }
 };
 

@@ -5,6 +5,7 @@
 
 #include "engine/optim/optimizer.h"
 #include "engine/optim/unit_segments.h"
+#include "kernels/optimizers.h"
 
 namespace dstrain {
 

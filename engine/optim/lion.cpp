@@ -14,12 +14,12 @@ class Lion final : public ElementwiseOptimizer {
                     const UpdateParams& params,
                     double weight_decay,
                     const OptimizerTensors& tensors) const override {
-    context.ops.lion({.learning_rate = params.learning_rate,
-                      .beta1 = params.beta1.value_or(config().beta1),
-                      .beta2 = params.beta2.value_or(config().beta2),
-                      .weight_decay = weight_decay,
-                      .gradient_scale = params.gradient_scale},
-                     tensors, context.compute);
+    context.ops.update(LionStep{.learning_rate = params.learning_rate,
+                                .beta1 = params.beta1.value_or(config().beta1),
+                                .beta2 = params.beta2.value_or(config().beta2),
+                                .weight_decay = weight_decay,
+                                .gradient_scale = params.gradient_scale},
+                       tensors, context.compute);
   }
 };
 

@@ -86,7 +86,7 @@ class Muon final : public Optimizer {
       tensors.second_moment = unit.second_moment.flat(second_offset, second_offset + part.size());
       second_offset += part.size();
       adamw.weight_decay = segment.decays ? config.weight_decay : 0.0;
-      context.ops.adamw(adamw, tensors, context.compute);
+      context.ops.update(adamw, tensors, context.compute);
     }
   }
 
@@ -121,10 +121,10 @@ class Muon final : public Optimizer {
       // Without momentum SGD's step is p - rate · (scale · direction + decay · p).
       OptimizerTensors tensors = tensors_of(without_moments, part, params);
       tensors.gradient = part_of(direction, matrix.range, part);
-      context.ops.sgd({.learning_rate = rate(parts_.config.muon_lr, params),
-                       .weight_decay = matrix.decays ? parts_.config.weight_decay : 0.0,
-                       .gradient_scale = shape_scale(shape)},
-                      tensors, context.compute);
+      context.ops.update(SgdStep{.learning_rate = rate(parts_.config.muon_lr, params),
+                                 .weight_decay = matrix.decays ? parts_.config.weight_decay : 0.0,
+                                 .gradient_scale = shape_scale(shape)},
+                         tensors, context.compute);
     }
   }
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "engine/optim/optimizer.h"
-#include "kernels/math/adamw.h"
+#include "kernels/math/optimizer_steps.h"
 
 namespace dstrain {
 

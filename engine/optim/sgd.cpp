@@ -14,14 +14,14 @@ class Sgd final : public ElementwiseOptimizer {
                     const UpdateParams& params,
                     double weight_decay,
                     const OptimizerTensors& tensors) const override {
-    context.ops.sgd({.learning_rate = params.learning_rate,
-                     .momentum = config().momentum,
-                     .dampening = config().dampening,
-                     .nesterov = config().nesterov,
-                     .first = params.update == 1,
-                     .weight_decay = weight_decay,
-                     .gradient_scale = params.gradient_scale},
-                    tensors, context.compute);
+    context.ops.update(SgdStep{.learning_rate = params.learning_rate,
+                               .momentum = config().momentum,
+                               .dampening = config().dampening,
+                               .nesterov = config().nesterov,
+                               .first = params.update == 1,
+                               .weight_decay = weight_decay,
+                               .gradient_scale = params.gradient_scale},
+                       tensors, context.compute);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/optim/optimizer.h"
+#include "kernels/optimizers.h"
 
 namespace dstrain {
 

@@ -6,6 +6,9 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/math/elementwise_optimizers.h"
+#include "kernels/math/lamb.h"
+#include "kernels/math/muon.h"
 #include "kernels/optimizer_operands.h"
 
 namespace dstrain {
@@ -14,47 +17,24 @@ namespace {
 /// Elements of a task: small enough to share out evenly, large enough to stream from memory.
 constexpr std::int64_t kPiece = 1 << 15;
 
-template <typename Step>
-void run_loop(int threads,
-              OptimizerLoops::Loop<Step> loop,
-              const Step& step,
-              const OptimizerTensors& tensors,
-              Stream& stream) {
-  stream.run([=, range = range_of(tensors), n = tensors.master.numel()] {
-    parallel_pieces(threads, n, kPiece,
-                    [&](std::int64_t begin, std::int64_t end) { loop(step, range, begin, end); });
-  });
-}
-
 }  // namespace
 
-void CpuOps::adamw(const AdamwStep& step, const OptimizerTensors& tensors, Stream& stream) {
-  expect_moments(tensors, Moment::kBoth, "adamw");
-  run_loop(threads_, loops_.optimizers.adamw, adamw_factors(step), tensors, stream);
-}
-
-void CpuOps::sgd(const SgdStep& step, const OptimizerTensors& tensors, Stream& stream) {
-  expect_moments(tensors, step.momentum == 0.0 ? Moment::kNone : Moment::kFirst, "sgd");
-  run_loop(threads_, loops_.optimizers.sgd, sgd_factors(step), tensors, stream);
-}
-
-void CpuOps::adagrad(const AdagradStep& step, const OptimizerTensors& tensors, Stream& stream) {
-  expect_moments(tensors, Moment::kSecond, "adagrad");
-  run_loop(threads_, loops_.optimizers.adagrad, step, tensors, stream);
-}
-
-void CpuOps::lion(const LionStep& step, const OptimizerTensors& tensors, Stream& stream) {
-  expect_moments(tensors, Moment::kFirst, "lion");
-  run_loop(threads_, loops_.optimizers.lion, lion_factors(step), tensors, stream);
+void CpuOps::update(const ElementwiseStep& step, const OptimizerTensors& tensors, Stream& stream) {
+  visit_update(step, tensors, [&](const char*, const auto& one, const OptimizerRange& range) {
+    stream.run([=, this, factors = factors_of(one), n = tensors.master.numel()] {
+      const auto loop = loops_.optimizers.update_with(factors);
+      parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+        loop(factors, range, begin, end);
+      });
+    });
+  });
 }
 
 void CpuOps::lamb_moments(const LambStep& step,
                           const OptimizerTensors& tensors,
                           Tensor squares_2,
                           Stream& stream) {
-  expect_moments(tensors, Moment::kBoth, "lamb");
-  expect_f32_state(tensors, "lamb");
-  expect(squares_2, "lamb: squares", DType::kF64, 2);
+  expect_lamb(tensors, squares_2);
   stream.run([=, this, range = range_of(tensors), n = tensors.master.numel()] {
     const LambFactors factors = lamb_factors(step);
     const std::int64_t blocks = (n + kPiece - 1) / kPiece;
@@ -76,9 +56,7 @@ void CpuOps::lamb_apply(const LambStep& step,
                         const OptimizerTensors& tensors,
                         ConstTensor squares_2,
                         Stream& stream) {
-  expect_moments(tensors, Moment::kBoth, "lamb");
-  expect_f32_state(tensors, "lamb");
-  expect(squares_2, "lamb: squares", DType::kF64, 2);
+  expect_lamb(tensors, squares_2);
   stream.run([=, this, range = range_of(tensors), n = tensors.master.numel()] {
     const LambFactors factors = lamb_factors(step);
     const auto* const squares = pointer<double>(squares_2);

@@ -10,6 +10,7 @@
 #include "kernels/cuda/device/reduce.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/typed.h"
+#include "kernels/math/activation.h"
 
 namespace dstrain {
 namespace {

@@ -7,33 +7,18 @@
 
 namespace dstrain {
 
-void CudaOps::adamw(const AdamwStep& step, const OptimizerTensors& tensors, Stream& stream) {
-  expect_moments(tensors, Moment::kBoth, "adamw");
-  cuda::adamw(on(stream), step, range_of(tensors), tensors.master.numel());
-}
-
-void CudaOps::sgd(const SgdStep& step, const OptimizerTensors& tensors, Stream& stream) {
-  expect_moments(tensors, step.momentum == 0.0 ? Moment::kNone : Moment::kFirst, "sgd");
-  cuda::sgd(on(stream), step, range_of(tensors), tensors.master.numel());
-}
-
-void CudaOps::adagrad(const AdagradStep& step, const OptimizerTensors& tensors, Stream& stream) {
-  expect_moments(tensors, Moment::kSecond, "adagrad");
-  cuda::adagrad(on(stream), step, range_of(tensors), tensors.master.numel());
-}
-
-void CudaOps::lion(const LionStep& step, const OptimizerTensors& tensors, Stream& stream) {
-  expect_moments(tensors, Moment::kFirst, "lion");
-  cuda::lion(on(stream), step, range_of(tensors), tensors.master.numel());
+void CudaOps::update(const ElementwiseStep& step, const OptimizerTensors& tensors, Stream& stream) {
+  visit_update(step, tensors,
+               [&](const char* operation, const auto& one, const OptimizerRange& range) {
+                 cuda::update(on(stream), operation, one, range, tensors.master.numel());
+               });
 }
 
 void CudaOps::lamb_moments(const LambStep& step,
                            const OptimizerTensors& tensors,
                            Tensor squares_2,
                            Stream& stream) {
-  expect_moments(tensors, Moment::kBoth, "lamb");
-  expect_f32_state(tensors, "lamb");
-  expect(squares_2, "lamb: squares", DType::kF64, 2);
+  expect_lamb(tensors, squares_2);
   const Launch to = on(stream);
   const std::int64_t n = tensors.master.numel();
   const Scratch partials(cuda::lamb_partials(n) * size_of(DType::kF64), to.stream);
@@ -45,9 +30,7 @@ void CudaOps::lamb_apply(const LambStep& step,
                          const OptimizerTensors& tensors,
                          ConstTensor squares_2,
                          Stream& stream) {
-  expect_moments(tensors, Moment::kBoth, "lamb");
-  expect_f32_state(tensors, "lamb");
-  expect(squares_2, "lamb: squares", DType::kF64, 2);
+  expect_lamb(tensors, squares_2);
   cuda::lamb_apply(on(stream), step, range_of(tensors), tensors.master.numel(),
                    pointer<double>(squares_2));
 }

@@ -3,20 +3,20 @@
 #pragma once
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/optimizer_steps.h"
 #include "kernels/math/vector_math.h"
 
 namespace dstrain {
 
-struct AdagradStep {
-  float learning_rate = 0.0F;
-  float epsilon = 1e-10F;
-  float weight_decay = 0.0F;
-  float gradient_scale = 1.0F;
-};
+/// The step is what its loop needs already.
+DSTRAIN_HD AdagradStep factors_of(const AdagradStep& step) {
+  return step;
+}
 
 /// The sum of squares and the master parameter in place. F: float, or a vector of floats.
 template <typename F>
-DSTRAIN_HD void adagrad_element(const AdagradStep& step, F gradient, F& master, F& sum) {
+DSTRAIN_HD void update_element(
+    const AdagradStep& step, F gradient, F& master, F& /*first*/, F& sum) {
   const F g = gradient * step.gradient_scale + step.weight_decay * master;
   sum = sum + g * g;
   master = master - step.learning_rate * (g / (FloatTraits<F>::square_root(sum) + step.epsilon));

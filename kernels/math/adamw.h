@@ -4,23 +4,11 @@
 #pragma once
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/optimizer_steps.h"
 #include "kernels/math/running_mean.h"
 #include "kernels/math/vector_math.h"
 
 namespace dstrain {
-
-/// What one optimizer step needs beside the tensors.
-struct AdamwStep {
-  double learning_rate = 0.0;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0.0;      ///< AdamW's
-  double gradient_decay = 0.0;    ///< Adam's: gradient_decay · parameter is added to the gradient
-  double bias_correction1 = 1.0;  ///< 1 - beta1ᵗ, t counted from 1; 1 where correction is off
-  double bias_correction2 = 1.0;  ///< 1 - beta2ᵗ
-  double gradient_scale = 1.0;    ///< clipping and loss scaling, applied to the gradient first
-};
 
 /// The step with its divisions and roots taken out of the loop over elements, each rounded once.
 struct AdamwFactors {
@@ -34,7 +22,7 @@ struct AdamwFactors {
   float decay;                     ///< learning_rate · weight_decay
 };
 
-DSTRAIN_HD AdamwFactors adamw_factors(const AdamwStep& step) {
+DSTRAIN_HD AdamwFactors factors_of(const AdamwStep& step) {
   return {static_cast<float>(step.gradient_scale),
           static_cast<float>(step.gradient_decay),
           mean_weights(step.beta1),
@@ -47,7 +35,7 @@ DSTRAIN_HD AdamwFactors adamw_factors(const AdamwStep& step) {
 
 /// m, v and the master parameter in place. F: float, or a vector of floats.
 template <typename F>
-DSTRAIN_HD void adamw_element(const AdamwFactors& step, F gradient, F& master, F& m, F& v) {
+DSTRAIN_HD void update_element(const AdamwFactors& step, F gradient, F& master, F& m, F& v) {
   const F g = gradient * step.gradient_scale + step.gradient_decay * master;
   m = running_mean(step.first, m, g);
   v = running_mean_of_squares(step.second, v, g);

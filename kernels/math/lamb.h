@@ -4,24 +4,11 @@
 #pragma once
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/optimizer_steps.h"
 #include "kernels/math/running_mean.h"
 #include "kernels/math/vector_math.h"
 
 namespace dstrain {
-
-struct LambStep {
-  double learning_rate = 0.0;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  bool eps_inside_sqrt = false;
-  double weight_decay = 0.0;
-  double bias_correction1 = 1.0;  ///< 1 - beta1ᵗ, t counted from 1; 1 where correction is off
-  double bias_correction2 = 1.0;  ///< 1 - beta2ᵗ
-  double max_coeff = 10.0;        ///< of the trust ratio
-  double min_coeff = 0.01;
-  double gradient_scale = 1.0;
-};
 
 /// The step with its cases and roots taken out of the loop over elements, each rounded once.
 struct LambFactors {

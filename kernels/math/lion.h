@@ -3,17 +3,10 @@
 #pragma once
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/optimizer_steps.h"
 #include "kernels/math/running_mean.h"
 
 namespace dstrain {
-
-struct LionStep {
-  double learning_rate = 0.0;
-  double beta1 = 0.9;
-  double beta2 = 0.99;
-  double weight_decay = 0.0;
-  double gradient_scale = 1.0;
-};
 
 /// The step with its products taken out of the loop over elements, each rounded once.
 struct LionFactors {
@@ -24,7 +17,7 @@ struct LionFactors {
   float decay;  ///< learning_rate · weight_decay
 };
 
-DSTRAIN_HD LionFactors lion_factors(const LionStep& step) {
+DSTRAIN_HD LionFactors factors_of(const LionStep& step) {
   return {static_cast<float>(step.gradient_scale), mean_weights(step.beta1),
           mean_weights(step.beta2), static_cast<float>(step.learning_rate),
           static_cast<float>(step.learning_rate * step.weight_decay)};
@@ -32,7 +25,8 @@ DSTRAIN_HD LionFactors lion_factors(const LionStep& step) {
 
 /// m and the master parameter in place. F: float, or a vector of floats.
 template <typename F>
-DSTRAIN_HD void lion_element(const LionFactors& step, F gradient, F& master, F& m) {
+DSTRAIN_HD void update_element(
+    const LionFactors& step, F gradient, F& master, F& m, F& /*second*/) {
   const F zero{};
   const F g = gradient * step.gradient_scale;
   const F c = running_mean(step.direction, m, g);

@@ -3,15 +3,10 @@
 #pragma once
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/optimizer_steps.h"
 #include "kernels/math/running_mean.h"
 
 namespace dstrain {
-
-struct MuonStep {
-  double momentum = 0.95;
-  bool nesterov = true;
-  double gradient_scale = 1.0;
-};
 
 /// The step, each factor rounded once.
 struct MuonFactors {

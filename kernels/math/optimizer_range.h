@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/math/stochastic_rounding.h"
+#include "kernels/math/optimizer_steps.h"
 
 namespace dstrain {
 

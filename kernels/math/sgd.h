@@ -4,19 +4,10 @@
 #pragma once
 
 #include "kernels/math/host_device.h"
+#include "kernels/math/optimizer_steps.h"
 #include "kernels/math/running_mean.h"
 
 namespace dstrain {
-
-struct SgdStep {
-  double learning_rate = 0.0;
-  double momentum = 0.0;  ///< 0: there is no buffer
-  double dampening = 0.0;
-  bool nesterov = false;
-  bool first = false;  ///< the buffer holds nothing yet
-  double weight_decay = 0.0;
-  double gradient_scale = 1.0;
-};
 
 /// The step without its cases, each factor rounded once.
 struct SgdFactors {
@@ -28,7 +19,7 @@ struct SgdFactors {
   float learning_rate;
 };
 
-DSTRAIN_HD SgdFactors sgd_factors(const SgdStep& step) {
+DSTRAIN_HD SgdFactors factors_of(const SgdStep& step) {
   const bool has_buffer = step.momentum != 0.0;
   return {static_cast<float>(step.gradient_scale),
           static_cast<float>(step.weight_decay),
@@ -42,7 +33,8 @@ DSTRAIN_HD SgdFactors sgd_factors(const SgdStep& step) {
 
 /// The buffer and the master parameter in place. F: float, or a vector of floats.
 template <typename F>
-DSTRAIN_HD void sgd_element(const SgdFactors& step, F gradient, F& master, F& buffer) {
+DSTRAIN_HD void update_element(
+    const SgdFactors& step, F gradient, F& master, F& buffer, F& /*second*/) {
   const F g = gradient * step.gradient_scale + step.weight_decay * master;
   buffer = running_mean(step.buffer, buffer, g);
   master = master - step.learning_rate * (step.direct * g + step.buffered * buffer);

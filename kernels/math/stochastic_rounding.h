@@ -11,14 +11,6 @@
 
 namespace dstrain {
 
-/// Where the random bits of a range come from: Philox with `seed` as key and (element, stream) as
-/// counter. No initialisers: this is compiled for every instruction set.
-struct RoundingNoise {
-  std::uint64_t seed;
-  std::uint64_t stream;        ///< what is rounded: unit and update
-  std::int64_t first_element;  ///< index of the range's first element in the unit
-};
-
 /// The upper half of the result is the bf16 number, the lower half is zero. `random`: of its bits
 /// the lower 16 count. They are added below bf16's last bit and what remains there is cut off:
 /// away from zero with the probability of the part cut off. Infinities and NaN stay what they are.

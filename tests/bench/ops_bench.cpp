@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/math/activation.h"
+#include "kernels/optimizers.h"
 
 namespace dstrain {
 namespace {
@@ -195,7 +197,7 @@ void Bench::run(const Model& model) {
                                  .first_moment = m,
                                  .second_moment = v,
                                  .parameters = copy};
-    bandwidth("adamw", p * (28 + (copy.empty() ? 0 : 2)), [&] { ops.adamw(step, state, stream); });
+    bandwidth("adamw", p * (28 + (copy.empty() ? 0 : 2)), [&] { ops.update(step, state, stream); });
     bandwidth("sum_of_squares", p * 4,
               [&] { ops.sum_of_squares(gradient, total, Write::kOverwrite, stream); });
     bandwidth("zero", p * 4, [&] { ops.zero(gradient, stream); });

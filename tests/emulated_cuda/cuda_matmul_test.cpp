@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/math/activation.h"
 #include "tests/emulated_cuda/emulated_cublas_lt.h"
 #include "tests/emulated_cuda/emulated_gpu.h"
 #include "tests/emulated_cuda/temporary_file.h"

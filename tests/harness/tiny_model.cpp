@@ -7,6 +7,7 @@
 #include "engine/train/engine.h"
 #include "engine/train/training_state.h"
 #include "kernels/core/caller_stream.h"
+#include "kernels/math/activation.h"
 #include "kernels/math/philox.h"
 #include "tests/harness/thread_world.h"
 

@@ -1,4 +1,7 @@
 // Activations against fp64 formulas, gradients against finite differences of them.
+#include <utility>
+#include <vector>
+
 #include <catch2/catch.hpp>
 
 #include "tests/ops/activation_reference.h"
@@ -14,6 +17,16 @@ Values inputs(DType dtype, std::int64_t n) {
   const Values special{0.0, -100.0, 100.0, -9.0, 9.0, 1e-4, -1e-4};
   std::copy_n(special.begin(), std::min(special.size(), x.size()), x.begin());
   return rounded_to(dtype, x);
+}
+
+std::vector<std::pair<ActivationKind, std::int64_t>> every_kind_and_width() {
+  std::vector<std::pair<ActivationKind, std::int64_t>> both;
+  for (const ActivationKind kind : kActivations) {
+    for (const std::int64_t width : {7, 100, 1024}) {
+      both.emplace_back(kind, width);
+    }
+  }
+  return both;
 }
 
 }  // namespace
@@ -50,9 +63,8 @@ TEST_CASE("activations and their gradients follow the fp64 formulas", "[ops][act
 
 TEST_CASE("gated activations and their gradients follow the fp64 formulas", "[ops][activation]") {
   for (const DType dtype : kComputeDtypes) {
-    for (const std::int64_t width : {7, 100, 1024}) {
-      CAPTURE(name_of(dtype), width);
-      const ActivationKind kind = ActivationKind::kSilu;
+    for (const auto& [kind, width] : every_kind_and_width()) {
+      CAPTURE(name_of(dtype), static_cast<int>(kind), width);
       const auto width_F = static_cast<std::size_t>(width);
       const Values gate_up = inputs(dtype, kTokens * 2 * width);
       const Values dy = rounded_to(dtype, random_values(kTokens * width, 2));

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/optimizers.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
@@ -155,7 +156,7 @@ TEST_CASE("adamw follows the paper's algorithm in fp64", "[ops][optimizer]") {
                            [](Ops& ops, int t, const OptimizerTensors& tensors, Stream& stream) {
                              AdamwStep step = adam_at(t);
                              step.weight_decay = 0.25F;
-                             ops.adamw(step, tensors, stream);
+                             ops.update(step, tensors, stream);
                            }});
 }
 
@@ -172,7 +173,7 @@ TEST_CASE("adam adds the decay to the gradient", "[ops][optimizer]") {
                            [](Ops& ops, int t, const OptimizerTensors& tensors, Stream& stream) {
                              AdamwStep step = adam_at(t);
                              step.gradient_decay = 0.25F;
-                             ops.adamw(step, tensors, stream);
+                             ops.update(step, tensors, stream);
                            }});
 }
 
@@ -199,7 +200,7 @@ TEST_CASE("sgd has momentum, dampening and Nesterov's look ahead", "[ops][optimi
                },
            .run =
                [=](Ops& ops, int t, const OptimizerTensors& tensors, Stream& stream) {
-                 ops.sgd(sgd_at(t, momentum, nesterov), tensors, stream);
+                 ops.update(sgd_at(t, momentum, nesterov), tensors, stream);
                }});
     }
   }
@@ -217,7 +218,7 @@ TEST_CASE("adagrad divides by the root of all squares so far", "[ops][optimizer]
                              p -= kStep.learning_rate * g / (std::sqrt(sum) + kStep.epsilon);
                            },
                        .run = [=](Ops& ops, int /*t*/, const OptimizerTensors& tensors,
-                                  Stream& stream) { ops.adagrad(kStep, tensors, stream); }});
+                                  Stream& stream) { ops.update(kStep, tensors, stream); }});
 }
 
 TEST_CASE("lion moves by the sign of a mean, and not where there is none", "[ops][optimizer]") {
@@ -237,12 +238,12 @@ TEST_CASE("lion moves by the sign of a mean, and not where there is none", "[ops
                              m = 0.875 * m + 0.125 * g;
                            },
                        .run = [=](Ops& ops, int /*t*/, const OptimizerTensors& tensors,
-                                  Stream& stream) { ops.lion(kStep, tensors, stream); }});
+                                  Stream& stream) { ops.update(kStep, tensors, stream); }});
   conforms({{"master", Values(20, 3.0), 0.0, 0.0}}, [](Lab& lab) -> std::vector<Values> {
     const OptimizerTensors tensors{.gradient = lab.put(Values(20, 0.0), DType::kF32, {20}),
                                    .master = lab.put(Values(20, 3.0), DType::kF32, {20}),
                                    .first_moment = lab.put(Values(20, 0.0), DType::kF32, {20})};
-    lab.ops().lion({.learning_rate = 0.01F}, tensors, lab.stream());
+    lab.ops().update(LionStep{.learning_rate = 0.01F}, tensors, lab.stream());
     return {lab.get(tensors.master)};
   });
 }
@@ -254,19 +255,19 @@ TEST_CASE("an optimizer refuses state of a kind that it does not keep", "[ops][o
     OptimizerTensors tensors{.gradient = tensor(DType::kF32),
                              .master = tensor(DType::kF32),
                              .first_moment = tensor(DType::kF32)};
-    CHECK_THROWS_WITH(lab.ops().adamw({}, tensors, lab.stream()),
+    CHECK_THROWS_WITH(lab.ops().update(AdamwStep{}, tensors, lab.stream()),
                       Catch::Contains("adamw: wants a first moment and wants a second one"));
-    CHECK_THROWS_WITH(lab.ops().sgd({}, tensors, lab.stream()),
+    CHECK_THROWS_WITH(lab.ops().update(SgdStep{}, tensors, lab.stream()),
                       Catch::Contains("sgd: has not a first moment"));
     tensors.second_moment = tensor(DType::kBF16);
     CHECK_THROWS_WITH(
         lab.ops().lamb_moments({}, tensors, lab.unset(DType::kF64, {2}), lab.stream()),
         Catch::Contains("lamb: master and moments are f32, not bf16"));
     tensors.second_moment = tensor(DType::kF16);
-    CHECK_THROWS_WITH(lab.ops().adamw({}, tensors, lab.stream()),
+    CHECK_THROWS_WITH(lab.ops().update(AdamwStep{}, tensors, lab.stream()),
                       Catch::Contains("second moment is f16"));
     tensors.second_moment = lab.put(Values(5, 1.0), DType::kF32, {5});
-    CHECK_THROWS_WITH(lab.ops().adamw({}, tensors, lab.stream()),
+    CHECK_THROWS_WITH(lab.ops().update(AdamwStep{}, tensors, lab.stream()),
                       Catch::Contains("second moment is f32 of shape [5]"));
   }
 }

@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/math/activation.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/math/philox.h"
+#include "kernels/optimizers.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
@@ -20,7 +21,7 @@ Values rounded_differences(Lab& lab, const Values& x, const Values& g, const Rou
   const OptimizerTensors tensors{.gradient = lab.put(g, DType::kF32, {n}),
                                  .master = lab.put(x, DType::kBF16, {n}),
                                  .noise = noise};
-  lab.ops().sgd({.learning_rate = 1.0F}, tensors, lab.stream());
+  lab.ops().update(SgdStep{.learning_rate = 1.0F}, tensors, lab.stream());
   return lab.get(tensors.master);
 }
 
@@ -35,7 +36,7 @@ std::vector<Values> after_adamw(Lab& lab, std::int64_t begin, std::int64_t end, 
                                  .first_moment = part(3, 0.1, moments),
                                  .second_moment = part(4, 0.0, moments),
                                  .noise = {.seed = 1, .stream = 2, .first_element = begin}};
-  lab.ops().adamw({.learning_rate = 0.01F, .weight_decay = 0.1F}, tensors, lab.stream());
+  lab.ops().update(AdamwStep{.learning_rate = 0.01F, .weight_decay = 0.1F}, tensors, lab.stream());
   return {lab.get(tensors.master), lab.get(tensors.first_moment), lab.get(tensors.second_moment)};
 }
 
@@ -101,7 +102,7 @@ TEST_CASE("what bf16 holds stays as it is, infinities and NaN too", "[ops][round
                                      .master = lab.put(zeros, DType::kF32, {n}),
                                      .first_moment = lab.put(repeated, DType::kBF16, {n}),
                                      .noise = {.seed = 1, .stream = stream, .first_element = 0}};
-      lab.ops().lion({.beta2 = 1.0F}, tensors, lab.stream());
+      lab.ops().update(LionStep{.beta2 = 1.0F}, tensors, lab.stream());
       const Values kept = lab.get(tensors.first_moment);
       for (std::size_t i = 0; i < kept.size(); ++i) {
         CAPTURE(i, kept[i], repeated[i]);
@@ -143,8 +144,8 @@ TEST_CASE("master, first and second moment are rounded by different bits", "[ops
                                  .second_moment = lab.put(zeros, DType::kBF16, {n}),
                                  .noise = kNoise};
   // m = g, v = g², p = -m: the second moment is 1 + 2⁻⁷ + 2⁻¹⁶, nearly always 1 + 2⁻⁷.
-  lab.ops().adamw({.learning_rate = -1.0F, .beta1 = 0.0F, .beta2 = 1.0F, .epsilon = 1.0F}, tensors,
-                  lab.stream());
+  lab.ops().update(AdamwStep{.learning_rate = -1.0F, .beta1 = 0.0F, .beta2 = 1.0F, .epsilon = 1.0F},
+                   tensors, lab.stream());
   const Values master = lab.get(tensors.master);
   const Values first = lab.get(tensors.first_moment);
   int differ = 0;

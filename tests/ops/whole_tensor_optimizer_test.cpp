@@ -5,6 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/math/lamb.h"
+#include "kernels/optimizers.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {

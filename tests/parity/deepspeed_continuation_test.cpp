@@ -21,6 +21,7 @@
 #include "engine/optim/lr_schedule.h"
 #include "engine/optim/optimizer_kinds.h"
 #include "kernels/backend.h"
+#include "kernels/optimizers.h"
 #include "tests/harness/resumable_run.h"
 
 namespace dstrain::test {
@@ -257,12 +258,12 @@ TEST_CASE("a 16-bit run of DeepSpeed's goes on with its state, schedule and loss
           rate);
       step.weight_decay = optimizer.weight_decay;
       Stream& stream = backend.device->compute_stream();
-      backend.ops->adamw(step,
-                         {.gradient = gradient.tensor(),
-                          .master = master.tensor(),
-                          .first_moment = first.tensor(),
-                          .second_moment = second.tensor()},
-                         stream);
+      backend.ops->update(step,
+                          {.gradient = gradient.tensor(),
+                           .master = master.tensor(),
+                           .first_moment = first.tensor(),
+                           .second_moment = second.tensor()},
+                          stream);
       stream.synchronize();
     }
   }

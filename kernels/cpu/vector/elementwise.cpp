@@ -3,6 +3,7 @@
 #include "kernels/cpu/vector/double_sums.h"
 #include "kernels/cpu/vector/parts.h"
 #include "kernels/cpu/vector/vec.h"
+#include "kernels/math/activation.h"
 
 namespace dstrain::DSTRAIN_ISA {
 namespace {

@@ -12,10 +12,11 @@
 #include "kernels/core/f16.h"
 #include "kernels/cpu/vector/optimizer_loops.h"
 #include "kernels/group_norm_rows.h"
-#include "kernels/math/activation.h"
 #include "kernels/math/bit_sums.h"
 
 namespace dstrain {
+
+enum class ActivationKind : std::uint8_t;  // kernels/math/activation.h
 
 template <typename T>
 struct NormForwardRows {

@@ -4,24 +4,34 @@
 
 #include <cstdint>
 
-#include "kernels/math/adagrad.h"
-#include "kernels/math/adamw.h"
-#include "kernels/math/lamb.h"
-#include "kernels/math/lion.h"
-#include "kernels/math/muon.h"
 #include "kernels/math/optimizer_range.h"
-#include "kernels/math/sgd.h"
 
 namespace dstrain {
 
+struct AdamwFactors;  // kernels/math
+struct SgdFactors;
+struct LionFactors;
+struct LambFactors;
+struct MuonFactors;
+
+/// The loop of an optimizer that updates each element alone (elementwise_optimizers.h).
+template <typename Factors>
+struct UpdateLoop {
+  using Loop = void (*)(const Factors& factors,
+                        const OptimizerRange& range,
+                        std::int64_t begin,
+                        std::int64_t end);
+  Loop update;
+};
+template <typename... Factors>
+struct UpdateLoops : UpdateLoop<Factors>... {};
+
 struct OptimizerLoops {
-  template <typename Step>
-  using Loop =
-      void (*)(const Step& step, const OptimizerRange& range, std::int64_t begin, std::int64_t end);
-  Loop<AdamwFactors> adamw;
-  Loop<SgdFactors> sgd;
-  Loop<AdagradStep> adagrad;
-  Loop<LionFactors> lion;
+  UpdateLoops<AdamwFactors, SgdFactors, AdagradStep, LionFactors> updates;
+  template <typename Factors>
+  [[nodiscard]] typename UpdateLoop<Factors>::Loop update_with(const Factors& /*factors*/) const {
+    return static_cast<const UpdateLoop<Factors>&>(updates).update;
+  }
   /// Moments; the sums are those of the old parameters and the direction. All but the gradient f32.
   LambSquares (*lamb_moments)(const LambFactors& step,
                               const OptimizerRange& range,

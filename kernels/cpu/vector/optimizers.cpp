@@ -3,6 +3,10 @@
 #include "kernels/cpu/vector/double_sums.h"
 #include "kernels/cpu/vector/parts.h"
 #include "kernels/cpu/vector/vec.h"
+#include "kernels/math/elementwise_optimizers.h"
+#include "kernels/math/lamb.h"
+#include "kernels/math/muon.h"
+#include "kernels/math/stochastic_rounding.h"
 
 namespace dstrain {
 
@@ -146,43 +150,20 @@ DSTRAIN_INLINE void update_elements(const OptimizerRange& range,
   });
 }
 
-[[gnu::flatten]] void adamw(const AdamwFactors& factors,
-                            const OptimizerRange& range,
-                            std::int64_t begin,
-                            std::int64_t end) {
-  update_elements(range, begin, end, [step = factors](Vec gradient, Vec& master, Vec& m, Vec& v) {
-    adamw_element(step, gradient, master, m, v);
-  });
-}
-
-[[gnu::flatten]] void sgd(const SgdFactors& factors,
-                          const OptimizerRange& range,
-                          std::int64_t begin,
-                          std::int64_t end) {
+template <typename Factors>
+[[gnu::flatten]] void update(const Factors& factors,
+                             const OptimizerRange& range,
+                             std::int64_t begin,
+                             std::int64_t end) {
   update_elements(range, begin, end,
-                  [step = factors](Vec gradient, Vec& master, Vec& buffer, Vec& /*second*/) {
-                    sgd_element(step, gradient, master, buffer);
+                  [step = factors](Vec gradient, Vec& master, Vec& first, Vec& second) {
+                    update_element(step, gradient, master, first, second);
                   });
 }
 
-[[gnu::flatten]] void adagrad(const AdagradStep& adagrad,
-                              const OptimizerRange& range,
-                              std::int64_t begin,
-                              std::int64_t end) {
-  update_elements(range, begin, end,
-                  [step = adagrad](Vec gradient, Vec& master, Vec& /*first*/, Vec& sum) {
-                    adagrad_element(step, gradient, master, sum);
-                  });
-}
-
-[[gnu::flatten]] void lion(const LionFactors& factors,
-                           const OptimizerRange& range,
-                           std::int64_t begin,
-                           std::int64_t end) {
-  update_elements(range, begin, end,
-                  [step = factors](Vec gradient, Vec& master, Vec& m, Vec& /*second*/) {
-                    lion_element(step, gradient, master, m);
-                  });
+template <typename... Factors>
+void fill(UpdateLoops<Factors...>* loops) {
+  ((static_cast<UpdateLoop<Factors>*>(loops)->update = update<Factors>), ...);
 }
 
 [[gnu::flatten]] LambSquares lamb_moments(const LambFactors& factors,
@@ -253,7 +234,11 @@ DSTRAIN_INLINE void update_elements(const OptimizerRange& range,
 }  // namespace
 
 void fill_optimizers(VectorLoops* loops) {
-  loops->optimizers = {adamw, sgd, adagrad, lion, lamb_moments, lamb_apply, muon_momentum};
+  OptimizerLoops& optimizers = loops->optimizers;
+  fill(&optimizers.updates);
+  optimizers.lamb_moments = lamb_moments;
+  optimizers.lamb_apply = lamb_apply;
+  optimizers.muon_momentum = muon_momentum;
 }
 
 }  // namespace dstrain::DSTRAIN_ISA

@@ -2,6 +2,7 @@
 // packs of neighbours side by side in threads; floor: the bytes read and written.
 #include "kernels/cuda/device/elementwise.cuh"
 #include "kernels/cuda/device/elementwise.h"
+#include "kernels/math/activation.h"
 
 namespace dstrain::cuda {
 namespace {

@@ -7,7 +7,10 @@
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
 #include "kernels/cuda/device/launch.h"
-#include "kernels/math/activation.h"
+
+namespace dstrain {
+enum class ActivationKind : std::uint8_t;  // kernels/math/activation.h
+}
 
 namespace dstrain::cuda {
 

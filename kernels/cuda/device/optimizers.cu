@@ -7,6 +7,10 @@
 #include "kernels/cuda/device/elementwise.cuh"
 #include "kernels/cuda/device/optimizers.h"
 #include "kernels/cuda/device/reduce.h"
+#include "kernels/math/elementwise_optimizers.h"
+#include "kernels/math/lamb.h"
+#include "kernels/math/muon.h"
+#include "kernels/math/stochastic_rounding.h"
 
 namespace dstrain::cuda {
 namespace {
@@ -127,43 +131,18 @@ struct Update {
   }
 };
 
-struct Adamw {
-  AdamwFactors step;
-  __device__ void operator()(float gradient, float& master, float& m, float& v) const {
-    adamw_element(step, gradient, master, m, v);
-  }
-};
-struct Sgd {
-  SgdFactors step;
-  __device__ void operator()(float gradient, float& master, float& buffer, float& /*v*/) const {
-    sgd_element(step, gradient, master, buffer);
-  }
-};
-struct Adagrad {
-  AdagradStep step;
-  __device__ void operator()(float gradient, float& master, float& /*m*/, float& sum) const {
-    adagrad_element(step, gradient, master, sum);
-  }
-};
-struct Lion {
-  LionFactors step;
-  __device__ void operator()(float gradient, float& master, float& m, float& /*v*/) const {
-    lion_element(step, gradient, master, m);
+/// The formula of the optimizer whose factors these are.
+template <typename Factors>
+struct Formula {
+  Factors factors;
+  __device__ void operator()(float gradient, float& master, float& first, float& second) const {
+    update_element(factors, gradient, master, first, second);
   }
 };
 
 bool aligned(const OptimizerRange& range) {
   return all_aligned(range.gradient.data, range.master.data, range.first_moment.data,
                      range.second_moment.data, range.parameters.data);
-}
-
-template <typename Element>
-void update(const char* name,
-            const Launch& to,
-            const Element& element,
-            const OptimizerRange& range,
-            std::int64_t n) {
-  launch_elementwise(name, to, n, aligned(range), Update<Element>{range, element});
 }
 
 constexpr int kThreads = 256;
@@ -274,24 +253,25 @@ struct Muon {
 
 }  // namespace
 
-void adamw(const Launch& to, const AdamwStep& step, const OptimizerRange& range, std::int64_t n) {
-  update("adamw", to, Adamw{adamw_factors(step)}, range, n);
+template <typename Step>
+void update(const Launch& to,
+            const char* name,
+            const Step& step,
+            const OptimizerRange& range,
+            std::int64_t n) {
+  using Factors = decltype(factors_of(step));
+  launch_elementwise(name, to, n, aligned(range),
+                     Update<Formula<Factors>>{range, {factors_of(step)}});
 }
 
-void sgd(const Launch& to, const SgdStep& step, const OptimizerRange& range, std::int64_t n) {
-  update("sgd", to, Sgd{sgd_factors(step)}, range, n);
-}
-
-void adagrad(const Launch& to,
-             const AdagradStep& step,
-             const OptimizerRange& range,
-             std::int64_t n) {
-  update("adagrad", to, Adagrad{step}, range, n);
-}
-
-void lion(const Launch& to, const LionStep& step, const OptimizerRange& range, std::int64_t n) {
-  update("lion", to, Lion{lion_factors(step)}, range, n);
-}
+template void update(
+    const Launch&, const char*, const AdamwStep&, const OptimizerRange&, std::int64_t);
+template void update(
+    const Launch&, const char*, const SgdStep&, const OptimizerRange&, std::int64_t);
+template void update(
+    const Launch&, const char*, const AdagradStep&, const OptimizerRange&, std::int64_t);
+template void update(
+    const Launch&, const char*, const LionStep&, const OptimizerRange&, std::int64_t);
 
 std::int64_t lamb_partials(std::int64_t n) {
   return 2 * sum_blocks(n);

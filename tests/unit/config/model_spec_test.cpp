@@ -1,6 +1,7 @@
 // Parameters and FLOPs against published counts; config.json files as they are on the hub.
 #include "engine/config/model_spec.h"
 
+#include "kernels/math/activation.h"
 #include "tests/unit/config/config_text.h"
 
 namespace dstrain {

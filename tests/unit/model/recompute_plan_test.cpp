@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/model/transformer_stage.h"
+#include "kernels/math/activation.h"
 
 namespace dstrain {
 namespace {

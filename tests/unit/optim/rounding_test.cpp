@@ -6,6 +6,7 @@
 
 #include "engine/optim/optimizer_kinds.h"
 #include "kernels/backend.h"
+#include "kernels/optimizers.h"
 #include "tests/unit/optim/optimizer_lab.h"
 
 namespace dstrain::test {
@@ -52,8 +53,8 @@ MoveError adam_error(const OptimizerConfig& config) {
     for (std::size_t i = 0; i < kElements; ++i) {
       gradient[i] = gradient_of(update, i);
     }
-    backend.ops->adamw(adamw_step(config, {.learning_rate = kRate, .update = update}, kRate),
-                       tensors, stream);
+    backend.ops->update(adamw_step(config, {.learning_rate = kRate, .update = update}, kRate),
+                        tensors, stream);
     stream.synchronize();
     const auto t = static_cast<double>(update);
     const double correction1 = 1.0 - std::pow(config.beta1, t);

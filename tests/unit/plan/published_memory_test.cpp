@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/core/check.h"
+#include "kernels/math/activation.h"
 
 namespace dstrain {
 namespace {
