@@ -1,10 +1,12 @@
 // The checks of attention's operands that all devices share. Shapes: kernels/ops.h.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "kernels/attention.h"
 #include "kernels/core/expect.h"
-#include "kernels/ops.h"
 
 namespace dstrain {
 
@@ -36,28 +38,96 @@ inline void expect_rope(const AttentionShape& shape,
   expect(sin_TD, "rope: sin", DType::kF32, shape.sequence * shape.head_dim / 2);
 }
 
-inline void expect_attention_forward(const AttentionShape& shape,
-                                     const ConstTensor& qkv,
-                                     const ConstTensor& out,
-                                     const ConstTensor& logsumexp_BHT) {
+/// S.
+inline std::int64_t keys_of(const AttentionOperands& in) {
+  return in.k.rows() / in.shape.batch;
+}
+
+/// Where the first query stands among the keys; negative where it is before all of them.
+inline std::int64_t first_position_of(const AttentionOperands& in) {
+  return in.reach.first_query - in.reach.first_key;
+}
+
+/// The keys that a query sees are neighbours: [begin, end), empty where end ≤ begin.
+struct VisibleKeys {
+  std::int64_t begin;
+  std::int64_t end;
+};
+inline VisibleKeys keys_seen_by(const AttentionOperands& in, std::int64_t query) {
+  const std::int64_t own = first_position_of(in) + query;
+  const std::int64_t window = in.reach.window;
+  return {.begin = window == 0 ? 0 : std::max<std::int64_t>(0, own + 1 - window),
+          .end = std::min(own + 1, keys_of(in))};
+}
+
+/// Queries and keys of the same positions, hidden from each other by causality alone: what training
+/// asks for, and what the fast kernels do.
+inline bool is_plain(const AttentionOperands& in) {
+  const std::int64_t queries = in.shape.sequence;
+  return keys_of(in) == queries && first_position_of(in) == 0 && in.reach.cap == 0.0F &&
+         (in.reach.window == 0 || in.reach.window >= queries);
+}
+
+/// All of them lie in rows q‖k‖v of one matrix.
+template <typename Matrix>
+bool is_packed(const AttentionShape& shape,
+               const BasicColumns<Matrix>& q,
+               const BasicColumns<Matrix>& k,
+               const BasicColumns<Matrix>& v) {
+  return q.stride() == qkv_width(shape) && q.first() == 0 && k.first() == q.width() &&
+         v.first() == k.first() + k.width() && k.matrix().data() == q.matrix().data() &&
+         v.matrix().data() == q.matrix().data();
+}
+
+inline void expect_columns(const ConstColumns& columns,
+                           std::string_view name,
+                           DType dtype,
+                           std::int64_t rows,
+                           std::int64_t width) {
+  check(columns.dtype() == dtype && columns.rows() == rows && columns.width() == width,
+        "attention: {} is {} × {} of {}, expected {} × {} of {}", name, columns.rows(),
+        columns.width(), name_of(columns.dtype()), rows, width, name_of(dtype));
+}
+
+inline void expect_attention(const AttentionOperands& in,
+                             const ConstTensor& out,
+                             const ConstTensor& logsumexp_BHT) {
+  const AttentionShape& shape = in.shape;
   check_attention_shape(shape);
+  const DType dtype = in.q.dtype();
   const std::int64_t tokens = shape.batch * shape.sequence;
-  expect(qkv, "attention: qkv", qkv.dtype(), tokens * qkv_width(shape));
-  expect(out, "attention: out", qkv.dtype(), tokens * shape.query_heads * shape.head_dim);
+  const std::int64_t keys = keys_of(in) * shape.batch;
+  check(in.reach.window >= 0 && in.reach.cap >= 0.0F, "attention: a window of {} and a cap of {}",
+        in.reach.window, in.reach.cap);
+  expect_columns(in.q, "q", dtype, tokens, shape.query_heads * shape.head_dim);
+  expect_columns(in.k, "k", dtype, keys, shape.key_value_heads * shape.head_dim);
+  expect_columns(in.v, "v", dtype, keys, shape.key_value_heads * shape.head_dim);
+  expect(out, "attention: out", dtype, tokens * shape.query_heads * shape.head_dim);
   expect(logsumexp_BHT, "attention: logsumexp", DType::kF32, tokens * shape.query_heads);
 }
 
-inline void expect_attention_backward(const AttentionShape& shape,
-                                      const ConstTensor& qkv,
-                                      const ConstTensor& out,
-                                      const ConstTensor& logsumexp_BHT,
-                                      const ConstTensor& dout,
-                                      const ConstTensor& delta_BHT,
-                                      const ConstTensor& dqkv) {
-  expect_attention_forward(shape, qkv, out, logsumexp_BHT);
-  expect(dqkv, "attention: dqkv", qkv.dtype(), qkv.numel());
-  expect(dout, "attention: dout", qkv.dtype(), out.numel());
-  expect(delta_BHT, "attention: delta", DType::kF32, logsumexp_BHT.numel());
+inline void expect_attention_backward(const AttentionBackward& back) {
+  const AttentionOperands& in = back.in;
+  expect_attention(in, back.out, back.logsumexp_BHT);
+  expect(back.dout, "attention: dout", in.q.dtype(), back.out.numel());
+  expect(back.delta_BHT, "attention: delta", DType::kF32, back.logsumexp_BHT.numel());
+  expect_columns(back.dq, "dq", in.q.dtype(), in.q.rows(), in.q.width());
+  expect_columns(back.dk, "dk", in.q.dtype(), in.k.rows(), in.k.width());
+  expect_columns(back.dv, "dv", in.q.dtype(), in.v.rows(), in.v.width());
+}
+
+inline void expect_merge(const AttentionShape& shape,
+                         const ConstTensor& other_out,
+                         const ConstTensor& other_logsumexp_BHT,
+                         const ConstTensor& out,
+                         const ConstTensor& logsumexp_BHT) {
+  check_attention_shape(shape);
+  const std::int64_t rows = shape.batch * shape.sequence * shape.query_heads;
+  expect_compute_dtype(out.dtype(), "attention: out");
+  expect(out, "attention: out", out.dtype(), rows * shape.head_dim);
+  expect(other_out, "attention: the other out", out.dtype(), rows * shape.head_dim);
+  expect(logsumexp_BHT, "attention: logsumexp", DType::kF32, rows);
+  expect(other_logsumexp_BHT, "attention: the other logsumexp", DType::kF32, rows);
 }
 
 /// Of so many positions up to a query's own, those that it sees through a window; 0: no window.

@@ -23,7 +23,9 @@ namespace dstrain {
 // What is declared here alone is defined where it is said, for those who make one or look into it:
 // a change of a formula or of an optimizer's step then compiles few files anew.
 enum class ActivationKind : std::uint8_t;  // math/activation.h
-struct GroupNormForward;                   // group_norm.h
+struct AttentionForward;                   // attention.h
+struct AttentionBackward;
+struct GroupNormForward;  // group_norm.h
 struct GroupNormBackward;
 struct OptimizerTensors;  // optimizers.h
 struct ElementwiseStep;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/attention.h"
+
 namespace dstrain {
 
 Attention Attention::declare(const LayerShape& shape,
@@ -97,7 +99,9 @@ void Attention::forward(const ExecContext& context, int slot, ConstTensor x_NC, 
     context.ops.rope(shape_, packed, context.buffer(cosine_), context.buffer(sine_), Pass::kForward,
                      context.compute);
   }
-  context.ops.attention_forward(shape_, packed, heads, context.buffer(logsumexp_, slot),
+  context.ops.attention_forward({.in = packed_attention(shape_, packed),
+                                 .out = heads,
+                                 .logsumexp_BHT = context.buffer(logsumexp_, slot)},
                                 context.compute);
   output_.forward(context, heads, y_NC);
 }
@@ -113,8 +117,10 @@ void Attention::backward(const ExecContext& context,
   const Tensor d_packed = context.buffer(d_packed_);
   const Tensor d_heads = context.buffer(d_heads_);
   output_.backward(context, dy_NC, heads, d_heads, gradients);
-  context.ops.attention_backward(shape_, packed, heads, context.buffer(logsumexp_, slot), d_heads,
-                                 context.buffer(delta_), d_packed, context.compute);
+  context.ops.attention_backward(
+      packed_attention_backward(shape_, packed, heads, context.buffer(logsumexp_, slot), d_heads,
+                                context.buffer(delta_), d_packed),
+      context.compute);
   if (model_.position == PositionKind::kRope) {
     context.ops.rope(shape_, d_packed, context.buffer(cosine_), context.buffer(sine_),
                      Pass::kBackward, context.compute);

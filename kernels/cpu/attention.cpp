@@ -14,24 +14,23 @@ namespace {
 
 /// What forward and backward share: where sequence b, key/value head kv lies.
 template <typename T>
-AttentionTask<T> task_at(const AttentionShape& shape,
-                         const ConstTensor& qkv,
-                         std::int64_t b,
-                         std::int64_t kv) {
+AttentionTask<T> task_at(const AttentionOperands& in, std::int64_t b, std::int64_t kv) {
+  const AttentionShape& shape = in.shape;
   const std::int64_t group = shape.query_heads / shape.key_value_heads;
   const std::int64_t depth = shape.head_dim;
-  const std::int64_t width = qkv_width(shape);
-  const T* const row = pointer<T>(qkv) + b * shape.sequence * width;
+  const std::int64_t row = b * shape.sequence;
   AttentionTask<T> task{};
   task.sequence = shape.sequence;
   task.head_dim = depth;
   task.group = group;
-  task.row_stride = width;
+  task.query_stride = in.q.stride();
+  task.key_stride = in.k.stride();
+  task.value_stride = in.v.stride();
   task.out_stride = shape.query_heads * depth;
   task.scale = attention_scale(depth);
-  task.q = row + kv * group * depth;
-  task.k = row + (shape.query_heads + kv) * depth;
-  task.v = row + (shape.query_heads + shape.key_value_heads + kv) * depth;
+  task.q = in.q.template begin<T>() + row * task.query_stride + kv * group * depth;
+  task.k = in.k.template begin<T>() + row * task.key_stride + kv * depth;
+  task.v = in.v.template begin<T>() + row * task.value_stride + kv * depth;
   return task;
 }
 
@@ -82,27 +81,29 @@ void CpuOps::rope(const AttentionShape& shape,
 // One task per (sequence, key/value head), split further over its tiles of queries where there
 // are fewer such pairs than threads want. A tile of queries is computed alone, so the split does
 // not change the result.
-void CpuOps::attention_forward(const AttentionShape& shape,
-                               ConstTensor qkv,
-                               Tensor out,
-                               Tensor logsumexp_BHT,
-                               Stream& stream) {
-  expect_attention_forward(shape, qkv, out, logsumexp_BHT);
-  stream.run([=, this] {
+void CpuOps::attention_forward(const AttentionForward& attention, Stream& stream) {
+  const auto& [in, out, logsumexp_BHT] = attention;
+  expect_attention(in, out, logsumexp_BHT);
+  if (!is_plain(in)) {
+    attention_by_queries(attention, stream);
+    return;
+  }
+  stream.run([=, this, in = in, out = out, logsumexp_BHT = logsumexp_BHT] {
+    const AttentionShape& shape = in.shape;
     const std::int64_t tiles = (shape.sequence + kAttentionTile - 1) / kAttentionTile;
     const std::int64_t blocks = tiles * (shape.query_heads / shape.key_value_heads);
     const std::int64_t pairs = shape.batch * shape.key_value_heads;
     constexpr std::int64_t kTasksPerThread = 4;
     const std::int64_t wanted = (threads_ * kTasksPerThread + pairs - 1) / pairs;
     const std::int64_t pieces = threads_ == 1 ? 1 : std::clamp<std::int64_t>(wanted, 1, blocks);
-    with_loops(loops_, qkv.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+    with_loops(loops_, in.q.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       const std::int64_t bytes = loops.attention_scratch_bytes(shape.sequence, shape.head_dim);
       const auto scratch = scratch_.lease(bytes * threads_);
       parallel_for(threads_, pairs * pieces, [&](std::int64_t index, int worker) {
         const std::int64_t piece = index % pieces;
         const std::int64_t b = index / pieces / shape.key_value_heads;
         const std::int64_t kv = index / pieces % shape.key_value_heads;
-        AttentionTask<T> task = task_at<T>(shape, qkv, b, kv);
+        AttentionTask<T> task = task_at<T>(in, b, kv);
         task.first_block = blocks * piece / pieces;
         task.last_block = blocks * (piece + 1) / pieces;
         task.out_written = pointer<T>(out) + out_offset(shape, b, kv);
@@ -116,32 +117,35 @@ void CpuOps::attention_forward(const AttentionShape& shape,
 
 // One task per (sequence, key/value head): it alone adds to dk and dv of that head, in a fixed
 // order over query heads and tiles.
-void CpuOps::attention_backward(const AttentionShape& shape,
-                                ConstTensor qkv,
-                                ConstTensor out,
-                                ConstTensor logsumexp_BHT,
-                                ConstTensor dout,
-                                Tensor delta_BHT,
-                                Tensor dqkv,
-                                Stream& stream) {
-  expect_attention_backward(shape, qkv, out, logsumexp_BHT, dout, delta_BHT, dqkv);
-  stream.run([=, this] {
+void CpuOps::attention_backward(const AttentionBackward& attention, Stream& stream) {
+  expect_attention_backward(attention);
+  if (!is_plain(attention.in)) {
+    attention_by_queries_backward(attention, stream);
+    return;
+  }
+  stream.run([=, this, back = attention] {
+    const AttentionOperands& in = back.in;
+    const AttentionShape& shape = in.shape;
     const std::int64_t pairs = shape.batch * shape.key_value_heads;
-    with_loops(loops_, qkv.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+    with_loops(loops_, in.q.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       const std::int64_t bytes = loops.attention_scratch_bytes(shape.sequence, shape.head_dim);
       const auto scratch = scratch_.lease(bytes * threads_);
       parallel_for(threads_, pairs, [&](std::int64_t pair, int worker) {
         const std::int64_t b = pair / shape.key_value_heads;
         const std::int64_t kv = pair % shape.key_value_heads;
-        AttentionTask<T> task = task_at<T>(shape, qkv, b, kv);
-        task.out = pointer<T>(out) + out_offset(shape, b, kv);
-        task.dout = pointer<T>(dout) + out_offset(shape, b, kv);
-        task.logsumexp = pointer<float>(logsumexp_BHT) + sum_offset(shape, b, kv);
-        task.delta = pointer<float>(delta_BHT) + sum_offset(shape, b, kv);
-        T* const base = pointer<T>(dqkv);
-        task.dq = base + (task.q - pointer<T>(qkv));
-        task.dk = base + (task.k - pointer<T>(qkv));
-        task.dv = base + (task.v - pointer<T>(qkv));
+        AttentionTask<T> task = task_at<T>(in, b, kv);
+        task.out = pointer<T>(back.out) + out_offset(shape, b, kv);
+        task.dout = pointer<T>(back.dout) + out_offset(shape, b, kv);
+        task.logsumexp = pointer<float>(back.logsumexp_BHT) + sum_offset(shape, b, kv);
+        task.delta = pointer<float>(back.delta_BHT) + sum_offset(shape, b, kv);
+        const std::int64_t row = b * shape.sequence;
+        const std::int64_t group = shape.query_heads / shape.key_value_heads;
+        task.dq_stride = back.dq.stride();
+        task.dk_stride = back.dk.stride();
+        task.dv_stride = back.dv.stride();
+        task.dq = back.dq.template begin<T>() + row * task.dq_stride + kv * group * task.head_dim;
+        task.dk = back.dk.template begin<T>() + row * task.dk_stride + kv * task.head_dim;
+        task.dv = back.dv.template begin<T>() + row * task.dv_stride + kv * task.head_dim;
         task.scratch = scratch.as<std::byte>() + worker * bytes;
         loops.attention_backward(task);
       });

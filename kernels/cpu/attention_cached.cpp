@@ -45,18 +45,19 @@ void CpuOps::attention_cached(const AttentionShape& shape,
         for (std::int64_t t = first; t < std::min(first + kQueries, added); ++t) {
           const std::int64_t seen = keys_in_window(first_position + t + 1, window);
           const std::int64_t oldest = first_position + t + 1 - seen;
-          loops.attention_cached({
-              .positions = seen,
-              .head_dim = depth,
-              .group = group,
-              .row_stride = cached_width,
-              .scale = attention_scale(depth),
-              .q = pointer<T>(qkv) + t * qkv_width + kv * group * depth,
-              .k = stored + oldest * cached_width + kv * depth,
-              .v = stored + oldest * cached_width + (kv_heads + kv) * depth,
-              .out = pointer<T>(out) + t * query_width + kv * group * depth,
-              .scores = scratch.as<float>() + worker * scores,
-          });
+          QueryAttention<T> task{};
+          task.keys = seen;
+          task.head_dim = depth;
+          task.group = group;
+          task.key_stride = cached_width;
+          task.value_stride = cached_width;
+          task.scale = attention_scale(depth);
+          task.q = pointer<T>(qkv) + t * qkv_width + kv * group * depth;
+          task.k = stored + oldest * cached_width + kv * depth;
+          task.v = stored + oldest * cached_width + (kv_heads + kv) * depth;
+          task.out_written = pointer<T>(out) + t * query_width + kv * group * depth;
+          task.scores = scratch.as<float>() + worker * scores;
+          loops.query_attention(task);
         }
       });
     });

@@ -35,6 +35,9 @@ class CpuOps final : public Ops {
                     std::int64_t width,
                     Write write,
                     float* total);
+  /// attention_forward and _backward of what is not plain (attention_operands.h).
+  void attention_by_queries(const AttentionForward& attention, Stream& stream);
+  void attention_by_queries_backward(const AttentionBackward& attention, Stream& stream);
   /// linear_forward of one token.
   void linear_one_token(
       ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream);

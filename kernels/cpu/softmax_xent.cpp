@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/ignored_target.h"
 #include "kernels/math/vector_math.h"
 
 namespace dstrain {
@@ -21,6 +22,7 @@ struct LogitRows {
   VocabSlice slice;
   const std::int32_t* targets;
 
+  [[nodiscard]] bool is_ignored(std::int64_t n) const { return targets[n] == kIgnoredTarget; }
   /// Outside [0, real) where another slice has the target.
   [[nodiscard]] std::int64_t target_column(std::int64_t n) const {
     return targets[n] - slice.first;
@@ -51,10 +53,17 @@ LogitRows rows_of_whole(const ConstTensor& logits_NV,
 
 /// Targets come from files.
 void check_targets(const LogitRows& rows) {
-  const auto [lowest, highest] = std::minmax_element(rows.targets, rows.targets + rows.tokens);
-  check(rows.tokens == 0 || (*lowest >= 0 && *highest < rows.slice.vocab_size),
-        "cross-entropy: targets from {} to {} are outside the vocabulary [0, {})", *lowest,
-        *highest, rows.slice.vocab_size);
+  std::int64_t lowest = 0;
+  std::int64_t highest = -1;
+  for (std::int64_t n = 0; n < rows.tokens; ++n) {
+    if (!rows.is_ignored(n)) {
+      lowest = std::min<std::int64_t>(lowest, rows.targets[n]);
+      highest = std::max<std::int64_t>(highest, rows.targets[n]);
+    }
+  }
+  check(lowest >= 0 && highest < rows.slice.vocab_size,
+        "cross-entropy: targets from {} to {} are outside the vocabulary [0, {})", lowest, highest,
+        rows.slice.vocab_size);
 }
 
 template <typename Body>
@@ -84,6 +93,10 @@ struct RowLoss {
 
 template <typename T>
 RowStats stats_of(const TypedLoops<T>& loops, const LogitRows& rows, const T* row, std::int64_t n) {
+  if (rows.is_ignored(n)) {
+    // One slice with a sum of 1 makes a loss of log(1) of whatever slices there are.
+    return {.largest = 0.0F, .total = rows.slice.first == 0 ? 1.0F : 0.0F, .target_logit = 0.0F};
+  }
   const ExpSum sum = loops.sum_of_exp(row, rows.real);
   const std::int64_t target = rows.target_column(n);
   const bool has_target = 0 <= target && target < rows.real;
@@ -122,6 +135,10 @@ void to_gradient(const TypedLoops<T>& loops,
                  std::int64_t n,
                  float logsumexp,
                  float gradient_scale) {
+  if (rows.is_ignored(n)) {
+    std::fill(row, row + rows.columns, T{});
+    return;
+  }
   loops.cross_entropy_gradient(row, rows.real, rows.target_column(n), logsumexp, gradient_scale);
   std::fill(row + rows.real, row + rows.columns, T{});
 }
@@ -231,6 +248,17 @@ void CpuOps::cross_entropy_gradient(Tensor logits_NV,
         to_gradient(loops, rows, logits + n * rows.columns, n, logsumexp[n], gradient_scale);
       });
     });
+  });
+}
+
+void CpuOps::count_targets(ConstTensor targets_N, Tensor total, Write write, Stream& stream) {
+  expect(targets_N, "count of targets", DType::kI32, targets_N.numel());
+  expect(total, "count of targets: total", DType::kF64, 1);
+  stream.run([=] {
+    const auto* const targets = pointer<std::int32_t>(targets_N);
+    const std::int64_t ignored = std::count(targets, targets + targets_N.numel(), kIgnoredTarget);
+    double& sum = *pointer<double>(total);
+    sum = (write == Write::kAdd ? sum : 0.0) + static_cast<double>(targets_N.numel() - ignored);
   });
 }
 

@@ -4,6 +4,8 @@
 // v; of a cache: k ‖ v
 #include "kernels/cuda/device/attention.h"
 
+#include <cstdint>
+#include <cstdlib>
 #include <type_traits>
 
 #include "kernels/attention_operands.h"
@@ -27,22 +29,43 @@ void expect_launchable(const AttentionShape& shape) {
 }
 
 template <typename T>
-cuda::AttentionInputs<T> inputs_of(const AttentionShape& shape, const T* qkv) {
-  const std::int64_t depth = shape.head_dim;
+cuda::AttentionInputs<T> inputs_of(const AttentionOperands& in) {
+  const AttentionShape& shape = in.shape;
+  const std::int64_t keys = keys_of(in);
+  check(keys <= INT32_MAX && std::abs(first_position_of(in)) <= INT32_MAX - shape.sequence,
+        "attention: {} keys, queries from position {} on are too many for one launch", keys,
+        first_position_of(in));
+  const std::int64_t window = in.reach.window;
   return {.batch = static_cast<int>(shape.batch),
           .queries = static_cast<int>(shape.sequence),
-          .keys = static_cast<int>(shape.sequence),
-          .first_position = 0,
-          .window = static_cast<int>(shape.sequence),
+          .keys = static_cast<int>(keys),
+          .first_position = static_cast<int>(first_position_of(in)),
+          .window = window == 0 || window > INT32_MAX ? INT32_MAX : static_cast<int>(window),
           .query_heads = static_cast<int>(shape.query_heads),
           .group = static_cast<int>(shape.query_heads / shape.key_value_heads),
-          .head_dim = static_cast<int>(depth),
-          .scale = attention_scale(depth),
-          .q = qkv,
-          .k = qkv + shape.query_heads * depth,
-          .v = qkv + (shape.query_heads + shape.key_value_heads) * depth,
-          .query_stride = qkv_width(shape),
-          .key_stride = qkv_width(shape)};
+          .head_dim = static_cast<int>(shape.head_dim),
+          .scale = attention_scale(shape.head_dim),
+          .cap = in.reach.cap,
+          .q = in.q.template begin<T>(),
+          .k = in.k.template begin<T>(),
+          .v = in.v.template begin<T>(),
+          .query_stride = in.q.stride(),
+          .key_stride = in.k.stride(),
+          .value_stride = in.v.stride()};
+}
+
+/// As cuda::flash_takes, of all that a backward reads and writes.
+template <typename T>
+bool flash_takes(const cuda::AttentionBackward<T>& back) {
+  const cuda::AttentionInputs<T>& in = back.inputs;
+  return cuda::flash_takes(in, back.dout) && cuda::flash_takes(in, back.dq) &&
+         cuda::flash_takes(in, back.dk) && cuda::flash_takes(in, back.dv) &&
+         back.dq_stride == in.query_stride && back.dk_stride == in.key_stride &&
+         back.dv_stride == in.key_stride;
+}
+
+bool is_packed(const AttentionOperands& in) {
+  return is_packed(in.shape, in.q, in.k, in.v);
 }
 
 }  // namespace
@@ -67,24 +90,26 @@ void CudaOps::rope(const AttentionShape& shape,
   });
 }
 
-void CudaOps::attention_forward(const AttentionShape& shape,
-                                ConstTensor qkv,
-                                Tensor out,
-                                Tensor logsumexp_BHT,
-                                Stream& stream) {
-  expect_attention_forward(shape, qkv, out, logsumexp_BHT);
-  expect_launchable(shape);
+void CudaOps::attention_forward(const AttentionForward& attention, Stream& stream) {
+  const auto& [in, out, logsumexp_BHT] = attention;
+  expect_attention(in, out, logsumexp_BHT);
+  expect_launchable(in.shape);
   const Launch to = on(stream);
-  with_dtype(qkv.dtype(), [&]<typename T>() {
-    const cuda::AttentionInputs<T> inputs = inputs_of(shape, pointer<T>(qkv));
+  with_dtype(in.q.dtype(), [&, &in = in, &out = out, &logsumexp_BHT = logsumexp_BHT]<typename T>() {
+    const cuda::AttentionInputs<T> inputs = inputs_of<T>(in);
     if constexpr (!std::is_same_v<T, float>) {
       if (cuda::flash_takes(inputs, out.data())) {
-        attention_.run({.pass = Pass::kForward, .dtype = qkv.dtype(), .shape = shape},
-                       {.qkv = qkv.data(), .out = out.data(), .logsumexp = logsumexp_BHT.data()},
-                       to.stream, [&] {
-                         cuda::flash_forward(to, inputs, pointer<T>(out),
-                                             pointer<float>(logsumexp_BHT));
-                       });
+        const auto own = [&] {
+          cuda::flash_forward(to, inputs, pointer<T>(out), pointer<float>(logsumexp_BHT));
+        };
+        if (!is_packed(in)) {
+          own();
+          return;
+        }
+        attention_.run(
+            {.pass = Pass::kForward, .dtype = in.q.dtype(), .shape = in.shape},
+            {.qkv = in.q.matrix().data(), .out = out.data(), .logsumexp = logsumexp_BHT.data()},
+            to.stream, own);
         return;
       }
     }
@@ -92,46 +117,66 @@ void CudaOps::attention_forward(const AttentionShape& shape,
   });
 }
 
-void CudaOps::attention_backward(const AttentionShape& shape,
-                                 ConstTensor qkv,
-                                 ConstTensor out,
-                                 ConstTensor logsumexp_BHT,
-                                 ConstTensor dout,
-                                 Tensor delta_BHT,
-                                 Tensor dqkv,
-                                 Stream& stream) {
-  expect_attention_backward(shape, qkv, out, logsumexp_BHT, dout, delta_BHT, dqkv);
-  expect_launchable(shape);
+void CudaOps::attention_backward(const AttentionBackward& back, Stream& stream) {
+  expect_attention_backward(back);
+  const AttentionOperands& in = back.in;
+  expect_launchable(in.shape);
   const Launch to = on(stream);
-  with_dtype(qkv.dtype(), [&]<typename T>() {
-    const cuda::AttentionInputs<T> inputs = inputs_of(shape, pointer<T>(qkv));
-    T* const dq = pointer<T>(dqkv);
+  with_dtype(in.q.dtype(), [&]<typename T>() {
+    const cuda::AttentionInputs<T> inputs = inputs_of<T>(in);
     const cuda::AttentionBackward<T> backward{.inputs = inputs,
-                                              .out = pointer<T>(out),
-                                              .dout = pointer<T>(dout),
-                                              .logsumexp = pointer<float>(logsumexp_BHT),
-                                              .delta = pointer<float>(delta_BHT),
-                                              .dq = dq,
-                                              .dk = dq + (inputs.k - inputs.q),
-                                              .dv = dq + (inputs.v - inputs.q)};
+                                              .out = pointer<T>(back.out),
+                                              .dout = pointer<T>(back.dout),
+                                              .logsumexp = pointer<float>(back.logsumexp_BHT),
+                                              .delta = pointer<float>(back.delta_BHT),
+                                              .dq = back.dq.template begin<T>(),
+                                              .dk = back.dk.template begin<T>(),
+                                              .dv = back.dv.template begin<T>(),
+                                              .dq_stride = back.dq.stride(),
+                                              .dk_stride = back.dk.stride(),
+                                              .dv_stride = back.dv.stride()};
+    const auto own = [&] {
+      cuda::attention_delta(to, backward);
+      if constexpr (!std::is_same_v<T, float>) {
+        if (flash_takes(backward)) {
+          cuda::flash_backward(to, backward);
+          return;
+        }
+      }
+      cuda::attention_backward(to, backward);
+    };
     if constexpr (!std::is_same_v<T, float>) {
-      if (cuda::flash_takes(inputs, dout.data()) && cuda::flash_takes(inputs, dqkv.data())) {
-        attention_.run({.pass = Pass::kBackward, .dtype = qkv.dtype(), .shape = shape},
-                       {.qkv = qkv.data(),
-                        .out = out.data(),
-                        .logsumexp = logsumexp_BHT.data(),
-                        .dout = dout.data(),
-                        .delta = delta_BHT.data(),
-                        .dqkv = dqkv.data()},
-                       to.stream, [&] {
-                         cuda::attention_delta(to, backward);
-                         cuda::flash_backward(to, backward);
-                       });
+      if (flash_takes(backward) && is_packed(in) &&
+          is_packed(in.shape, back.dq, back.dk, back.dv)) {
+        attention_.run({.pass = Pass::kBackward, .dtype = in.q.dtype(), .shape = in.shape},
+                       {.qkv = in.q.matrix().data(),
+                        .out = back.out.data(),
+                        .logsumexp = back.logsumexp_BHT.data(),
+                        .dout = back.dout.data(),
+                        .delta = back.delta_BHT.data(),
+                        .dqkv = back.dq.matrix().data()},
+                       to.stream, own);
         return;
       }
     }
-    cuda::attention_delta(to, backward);
-    cuda::attention_backward(to, backward);
+    own();
+  });
+}
+
+void CudaOps::merge_attention(const AttentionShape& shape,
+                              ConstTensor other_out,
+                              ConstTensor other_logsumexp_BHT,
+                              Tensor out,
+                              Tensor logsumexp_BHT,
+                              Stream& stream) {
+  expect_merge(shape, other_out, other_logsumexp_BHT, out, logsumexp_BHT);
+  expect_launchable(shape);
+  with_dtype(out.dtype(), [&]<typename T>() {
+    cuda::merge_attention(on(stream), static_cast<int>(shape.batch),
+                          static_cast<int>(shape.sequence), static_cast<int>(shape.query_heads),
+                          static_cast<int>(shape.head_dim), pointer<T>(other_out),
+                          pointer<float>(other_logsumexp_BHT), pointer<T>(out),
+                          pointer<float>(logsumexp_BHT));
   });
 }
 
@@ -151,13 +196,14 @@ void CudaOps::attention_cached(const AttentionShape& shape,
     T* const stored = pointer<T>(cache);
     cuda::append_to_cache(to, pointer<T>(qkv) + query_width, query_width + cached_width,
                           stored + first_position * cached_width, shape.sequence, cached_width);
-    cuda::AttentionInputs<T> inputs = inputs_of(shape, pointer<T>(qkv));
-    inputs.keys = static_cast<int>(first_position + shape.sequence);
-    inputs.first_position = static_cast<int>(first_position);
-    inputs.window = static_cast<int>(keys_in_window(first_position + shape.sequence, window));
-    inputs.k = stored;
-    inputs.v = stored + cached_width / 2;
-    inputs.key_stride = cached_width;
+    const std::int64_t seen = first_position + shape.sequence;
+    const ConstTensor rows = ConstTensor(cache).rows(0, seen);
+    const cuda::AttentionInputs<T> inputs =
+        inputs_of<T>({.shape = shape,
+                      .reach = {.first_query = first_position, .window = window},
+                      .q = {qkv, 0, query_width},
+                      .k = {rows, 0, cached_width / 2},
+                      .v = {rows, cached_width / 2, cached_width / 2}});
     cuda::attention_forward(to, inputs, pointer<T>(out), nullptr);
   });
 }

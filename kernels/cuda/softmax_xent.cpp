@@ -115,4 +115,11 @@ void CudaOps::cross_entropy_gradient(Tensor logits_NV,
   });
 }
 
+void CudaOps::count_targets(ConstTensor targets_N, Tensor total, Write write, Stream& stream) {
+  expect(targets_N, "count of targets", DType::kI32, targets_N.numel());
+  expect(total, "count of targets: total", DType::kF64, 1);
+  cuda::count_targets(on(stream), pointer<std::int32_t>(targets_N), targets_N.numel(),
+                      pointer<double>(total), write == Write::kAdd);
+}
+
 }  // namespace dstrain

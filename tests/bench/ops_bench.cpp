@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/attention.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/math/activation.h"
 #include "kernels/optimizers.h"
@@ -152,10 +153,13 @@ void Bench::run(const Model& model) {
     // Two products of T²/2 · D multiply-adds a head forward, five backward.
     const double product = static_cast<double>(model.batch * model.heads * model.sequence *
                                                model.sequence * model.head_dim);
-    time("attention forward", 2 * product, "GFLOP/s",
-         [&] { ops.attention_forward(shape, qkv, out, sums, stream); });
-    time("attention backward", 5 * product, "GFLOP/s",
-         [&] { ops.attention_backward(shape, qkv, out, sums, dout, delta, dqkv, stream); });
+    time("attention forward", 2 * product, "GFLOP/s", [&] {
+      ops.attention_forward({packed_attention(shape, qkv), out, sums}, stream);
+    });
+    time("attention backward", 5 * product, "GFLOP/s", [&] {
+      ops.attention_backward(packed_attention_backward(shape, qkv, out, sums, dout, delta, dqkv),
+                             stream);
+    });
     bandwidth("rope", 2 * n * (model.heads + model.kv_heads) * model.head_dim * e,
               [&] { ops.rope(shape, qkv, angle, angle, Pass::kForward, stream); });
   }

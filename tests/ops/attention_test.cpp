@@ -2,6 +2,8 @@
 // against finite differences, and then serves at sizes where those would take minutes.
 //
 // T sequence, H query heads, K key/value heads, D head dim
+#include "kernels/attention.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -172,23 +174,26 @@ void expect_conforming_attention(DType dtype, const AttentionShape& shape) {
   // √136 halves add up, of which the scale leaves 1/√128: some 2e-6, and in the worst of all scores
   // a few times that.
   const double logsumexp_error = bf16 || f16 ? 2e-5 : 5e-6;
-  conforms({{"out", reference.out, relative_error_of(dtype), out_error},
-            {"logsumexp", reference.logsumexp, 1e-6, logsumexp_error},
-            {"dqkv", dqkv, relative_error_of(dtype), gradient_error}},
-           [&](Lab& lab) -> std::vector<Values> {
-             const Tensor qkv_in = lab.put(qkv, dtype, {tokens, width});
-             const Tensor out = lab.unset(dtype, {tokens, out_width});
-             const Tensor logsumexp =
-                 lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
-             const Tensor delta =
-                 lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
-             const Tensor dqkv_out = lab.unset(dtype, {tokens, width});
-             lab.ops().attention_forward(shape, qkv_in, out, logsumexp, lab.stream());
-             lab.ops().attention_backward(shape, qkv_in, out, logsumexp,
-                                          lab.put(dout, dtype, {tokens, out_width}), delta,
-                                          dqkv_out, lab.stream());
-             return {lab.get(out), lab.get(logsumexp), lab.get(dqkv_out)};
-           });
+  conforms(
+      {{"out", reference.out, relative_error_of(dtype), out_error},
+       {"logsumexp", reference.logsumexp, 1e-6, logsumexp_error},
+       {"dqkv", dqkv, relative_error_of(dtype), gradient_error}},
+      [&](Lab& lab) -> std::vector<Values> {
+        const Tensor qkv_in = lab.put(qkv, dtype, {tokens, width});
+        const Tensor out = lab.unset(dtype, {tokens, out_width});
+        const Tensor logsumexp =
+            lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
+        const Tensor delta =
+            lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
+        const Tensor dqkv_out = lab.unset(dtype, {tokens, width});
+        lab.ops().attention_forward({packed_attention(shape, qkv_in), out, logsumexp},
+                                    lab.stream());
+        lab.ops().attention_backward(
+            packed_attention_backward(shape, qkv_in, out, logsumexp,
+                                      lab.put(dout, dtype, {tokens, out_width}), delta, dqkv_out),
+            lab.stream());
+        return {lab.get(out), lab.get(logsumexp), lab.get(dqkv_out)};
+      });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/ignored_target.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
@@ -66,6 +67,83 @@ TEST_CASE("cross-entropy and its gradient follow fp64", "[ops][loss]") {
                      logits_in, ids, vocabulary, static_cast<float>(kScale), second, lab.stream());
                  return {lab.get(first), lab.get(second), lab.get(logits_in)};
                });
+    }
+  }
+}
+
+// Whole, and in slices of which the second has all of some rows' targets.
+TEST_CASE("ignored targets have no loss, no gradient and no part in the count", "[ops][loss]") {
+  constexpr std::int64_t kTokens = 5;
+  constexpr std::int64_t kVocabulary = 12;
+  const std::vector<std::int32_t> all{3, 11, 0, 7, 5};
+  std::vector<std::int32_t> some = all;
+  some[1] = kIgnoredTarget;
+  some[3] = kIgnoredTarget;
+  Values logits = random_values(kTokens * kVocabulary, 1, 10.0);
+  logits[kVocabulary + 2] = INFINITY;  // of an ignored row
+  for (const BackendUnderTest& backend : backends_under_test()) {
+    for (const DType dtype : kComputeDtypes) {
+      CAPTURE(backend.name, name_of(dtype));
+      Lab lab(backend.make(1));
+      const auto run = [&](const std::vector<std::int32_t>& targets) -> std::vector<Values> {
+        const Tensor whole = lab.put(logits, dtype, {kTokens, kVocabulary});
+        const Tensor ids = lab.put_ids(targets);
+        const Tensor alone = lab.unset(DType::kF32, {kTokens});
+        const Tensor losses = lab.unset(DType::kF32, {kTokens});
+        lab.ops().cross_entropy_forward(whole, ids, kVocabulary, alone, lab.stream());
+        lab.ops().cross_entropy_forward_backward(whole, ids, kVocabulary, 0.5F, losses,
+                                                 lab.stream());
+        return {lab.get(alone), lab.get(losses), lab.get(whole)};
+      };
+      const std::vector<Values> kept = run(all);
+      std::vector<Values> expected = kept;
+      for (const std::size_t row : {std::size_t{1}, std::size_t{3}}) {
+        expected[0][row] = expected[1][row] = 0.0;
+        std::fill_n(expected[2].begin() + static_cast<std::ptrdiff_t>(row * kVocabulary),
+                    kVocabulary, 0.0);
+      }
+      CHECK(run(some) == expected);
+
+      // The same rows over two ranks, each with half of the columns.
+      const Tensor ids = lab.put_ids(some);
+      const Tensor stats = lab.unset(DType::kF32, {2, kTokens, 3});
+      const Tensor logsumexp = lab.unset(DType::kF32, {kTokens});
+      const Tensor losses = lab.unset(DType::kF32, {kTokens});
+      constexpr std::int64_t kHalf = kVocabulary / 2;
+      Tensor halves[2];
+      for (std::int64_t rank = 0; rank < 2; ++rank) {
+        Values columns;
+        for (std::int64_t n = 0; n < kTokens; ++n) {
+          const auto first = logits.begin() + n * kVocabulary + rank * kHalf;
+          columns.insert(columns.end(), first, first + kHalf);
+        }
+        halves[rank] = lab.put(columns, dtype, {kTokens, kHalf});
+        lab.ops().cross_entropy_partial(halves[rank], ids,
+                                        {.first = rank * kHalf, .vocab_size = kVocabulary},
+                                        stats.rows(rank, rank + 1), lab.stream());
+      }
+      lab.ops().cross_entropy_combine(stats, logsumexp, losses, lab.stream());
+      const Values of_slices = lab.get(losses);
+      for (std::size_t n = 0; n < static_cast<std::size_t>(kTokens); ++n) {
+        CHECK(of_slices[n] == Approx(expected[0][n]).margin(1e-5));
+      }
+      CHECK(of_slices[1] == 0.0);
+      for (std::int64_t rank = 0; rank < 2; ++rank) {
+        lab.ops().cross_entropy_gradient(halves[rank], ids,
+                                         {.first = rank * kHalf, .vocab_size = kVocabulary},
+                                         logsumexp, 0.5F, lab.stream());
+        const Values gradient = lab.get(halves[rank]);
+        CHECK(std::all_of(gradient.begin() + kHalf, gradient.begin() + 2 * kHalf,
+                          [](double slope) { return slope == 0.0; }));
+        CHECK(std::any_of(gradient.begin(), gradient.begin() + kHalf,
+                          [](double slope) { return slope != 0.0; }));
+      }
+
+      const Tensor count = lab.put({10.0}, DType::kF64, {1});
+      lab.ops().count_targets(ids, count, Write::kAdd, lab.stream());
+      CHECK(lab.get(count) == Values{13.0});
+      lab.ops().count_targets(ids, count, Write::kOverwrite, lab.stream());
+      CHECK(lab.get(count) == Values{3.0});
     }
   }
 }

@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/attention.h"
 #include "kernels/math/activation.h"
 #include "tests/ops/lab.h"
 
@@ -175,9 +176,11 @@ TEST_CASE("attention keeps an overflow of queries, keys, values and gradients vi
         Values dout = random_values(out_rows.numel(), 2);
         const auto run = [&](const Values& qkv) {
           const Tensor in = lab.put(qkv, dtype, rows);
-          lab.ops().attention_forward(shape, in, out, sums, lab.stream());
-          lab.ops().attention_backward(shape, in, out, sums, lab.put(dout, dtype, out_rows), delta,
-                                       dqkv, lab.stream());
+          lab.ops().attention_forward({packed_attention(shape, in), out, sums}, lab.stream());
+          lab.ops().attention_backward(
+              packed_attention_backward(shape, in, out, sums, lab.put(dout, dtype, out_rows), delta,
+                                        dqkv),
+              lab.stream());
         };
         run(broken);
         CHECK_FALSE(all_finite(lab.get(out)));

@@ -75,15 +75,15 @@ DSTRAIN_INLINE void flash_forward(const AttentionTask<T>& task) {
     for (; packed <= i; ++packed) {
       const std::int64_t row = packed * kTile;
       const std::int64_t rows = task.sequence - row < kTile ? task.sequence - row : kTile;
-      Tiles::rows_left(task.k + row * task.row_stride, task.row_stride, rows, depth,
+      Tiles::rows_left(task.k + row * task.key_stride, task.key_stride, rows, depth,
                        s.k_rows + row * depth);
-      Tiles::columns_left(task.v + row * task.row_stride, task.row_stride, rows, depth,
+      Tiles::columns_left(task.v + row * task.value_stride, task.value_stride, rows, depth,
                           s.v_columns + row * depth);
     }
     const std::int64_t first = i * kTile;
     const std::int64_t queries = task.sequence - first < kTile ? task.sequence - first : kTile;
-    Tiles::columns_right(task.q + first * task.row_stride + head * depth, task.row_stride, queries,
-                         depth, s.q_columns);
+    Tiles::columns_right(task.q + first * task.query_stride + head * depth, task.query_stride,
+                         queries, depth, s.q_columns);
     for (std::int64_t query = 0; query < kTile; ++query) {
       s.maximum[query] = -1.0e30F;
       s.total[query] = 0.0F;
@@ -164,10 +164,10 @@ DSTRAIN_INLINE void flash_backward(const AttentionTask<T>& task) {
   for (std::int64_t j = 0; j < tiles; ++j) {
     const std::int64_t row = j * kTile;
     const std::int64_t rows = task.sequence - row < kTile ? task.sequence - row : kTile;
-    const T* k = task.k + row * task.row_stride;
-    Tiles::rows_left(k, task.row_stride, rows, depth, s.k_rows + row * depth);
-    Tiles::columns_left(k, task.row_stride, rows, depth, s.k_columns + row * depth);
-    Tiles::rows_left(task.v + row * task.row_stride, task.row_stride, rows, depth,
+    const T* k = task.k + row * task.key_stride;
+    Tiles::rows_left(k, task.key_stride, rows, depth, s.k_rows + row * depth);
+    Tiles::columns_left(k, task.key_stride, rows, depth, s.k_columns + row * depth);
+    Tiles::rows_left(task.v + row * task.value_stride, task.value_stride, rows, depth,
                      s.v_rows + row * depth);
   }
   __builtin_memset(s.dk, 0, static_cast<std::size_t>(tiles * kTile * padded) * sizeof(float));
@@ -178,11 +178,11 @@ DSTRAIN_INLINE void flash_backward(const AttentionTask<T>& task) {
     const std::int64_t i = block % tiles;
     const std::int64_t first = i * kTile;
     const std::int64_t queries = task.sequence - first < kTile ? task.sequence - first : kTile;
-    const T* q = task.q + first * task.row_stride + head * depth;
+    const T* q = task.q + first * task.query_stride + head * depth;
     const T* dout = task.dout + first * task.out_stride + head * depth;
-    Tiles::columns_right(q, task.row_stride, queries, depth, s.q_columns);
+    Tiles::columns_right(q, task.query_stride, queries, depth, s.q_columns);
     Tiles::columns_right(dout, task.out_stride, queries, depth, s.dout_columns);
-    Tiles::rows_right(q, task.row_stride, queries, depth, s.q_rows);
+    Tiles::rows_right(q, task.query_stride, queries, depth, s.q_rows);
     Tiles::rows_right(dout, task.out_stride, queries, depth, s.dout_rows);
     load_query_sums(task, s, head, first, queries);
     for (std::int64_t j = 0; j <= i; ++j) {
@@ -195,11 +195,11 @@ DSTRAIN_INLINE void flash_backward(const AttentionTask<T>& task) {
       sum_over_queries<Tiles>(s.ds, s.q_rows, padded, diagonal, s.dk + j * kTile * padded);
       sum_over_keys<Tiles>(s.k_columns + at, s.ds_right, depth, diagonal, j > 0, s.dq_columns);
     }
-    rows_of(s.dq_columns, s.factor, queries, depth,
-            task.dq + first * task.row_stride + head * depth, task.row_stride);
+    rows_of(s.dq_columns, s.factor, queries, depth, task.dq + first * task.dq_stride + head * depth,
+            task.dq_stride);
   }
-  write_rows(s.dk, padded, task.scale, task.sequence, depth, task.dk, task.row_stride);
-  write_rows(s.dv, padded, 1.0F, task.sequence, depth, task.dv, task.row_stride);
+  write_rows(s.dk, padded, task.scale, task.sequence, depth, task.dk, task.dk_stride);
+  write_rows(s.dv, padded, 1.0F, task.sequence, depth, task.dv, task.dv_stride);
 }
 
 template <typename Tiles>

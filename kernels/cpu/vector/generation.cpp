@@ -1,6 +1,7 @@
-// What generation adds: one token at a time. Both loops read each weight and each cached key and
-// value once and do little with them, so memory sets their pace; sums are added in an order that
-// depends on sizes alone.
+// What takes one token at a time: the products and the attention of generation, and attention where
+// the tiles of flash_attention.h do not fit (windows, caps, keys of other positions). The loops of
+// generation read each weight and each cached key and value once and do little with them, so memory
+// sets their pace; sums are added in an order that depends on sizes alone.
 #include "kernels/cpu/vector/attention_softmax.h"
 #include "kernels/cpu/vector/parts.h"
 #include "kernels/cpu/vector/vec.h"
@@ -46,39 +47,50 @@ template <typename T>
   }
 }
 
-/// scores[p] = exp(q · k[p] · scale - largest); returns their sum.
 template <typename T>
-DSTRAIN_INLINE float exponentials(const CachedAttentionTask<T>& task, const T* q) {
+DSTRAIN_INLINE float dot(const T* a, const T* b, std::int64_t n) {
+  Vec sums[2] = {};
+  for_each_vec_pair(n, [=, &sums](std::int64_t i, auto width, int chain) {
+    sums[chain] += load(a + i, width) * load(b + i, width);
+  });
+  return sum_lanes(sums[0] + sums[1]);
+}
+
+/// scores[p] = exp(score - largest), with the score of q · k[p].
+struct Exponentials {
+  float largest2;  ///< in units of log 2
+  float total;
+};
+template <typename T>
+DSTRAIN_INLINE Exponentials exponentials(const QueryAttention<T>& task, const T* q) {
   float largest = -1.0e30F;
-  for (std::int64_t p = 0; p < task.positions; ++p) {
-    const T* k = task.k + p * task.row_stride;
-    Vec sums[2] = {};
-    for_each_vec_pair(task.head_dim, [=, &sums](std::int64_t d, auto width, int chain) {
-      sums[chain] += load(q + d, width) * load(k + d, width);
-    });
-    const float score = sum_lanes(sums[0] + sums[1]);
+  for (std::int64_t p = 0; p < task.keys; ++p) {
+    float score = dot(q, task.k + p * task.key_stride, task.head_dim);
+    if (task.cap > 0.0F) {
+      score = task.cap * fast_tanh(score * task.scale / task.cap);
+    }
     task.scores[p] = score;
     largest = score > largest ? score : largest;
   }
-  const float scale2 = task.scale * kLog2E;
+  const float scale2 = (task.cap > 0.0F ? 1.0F : task.scale) * kLog2E;
   const float largest2 = largest * scale2;
   float* const scores = task.scores;
   Vec total{};
-  for_each_vec(task.positions, [=, &total](std::int64_t p, auto width) {
+  for_each_vec(task.keys, [=, &total](std::int64_t p, auto width) {
     const Vec value = fast_exp2(load(scores + p, width) * scale2 - largest2);
     store(scores + p, value, width);
     total += covered(value, width);
   });
-  return sum_lanes(total);
+  return {largest2, sum_lanes(total)};
 }
 
 /// kVecs vectors of out from column d on; the sums stay in registers.
 template <int kVecs, typename T, typename Width>
 DSTRAIN_INLINE void weighted_values(
-    const CachedAttentionTask<T>& task, std::int64_t d, Width width, float factor, T* out) {
+    const QueryAttention<T>& task, std::int64_t d, Width width, float factor, T* out) {
   Vec sums[kVecs] = {};
   const T* v = task.v + d;
-  for (std::int64_t p = 0; p < task.positions; ++p, v += task.row_stride) {
+  for (std::int64_t p = 0; p < task.keys; ++p, v += task.value_stride) {
     const float weight = task.scores[p];
 #pragma GCC unroll 4
     for (int vec = 0; vec < kVecs; ++vec) {
@@ -91,11 +103,12 @@ DSTRAIN_INLINE void weighted_values(
 }
 
 template <typename T>
-[[gnu::flatten]] void attention_cached(const CachedAttentionTask<T>& task) {
+[[gnu::flatten]] void query_attention(const QueryAttention<T>& task) {
   constexpr int kVecs = 4;
   for (std::int64_t head = 0; head < task.group; ++head) {
-    const float factor = 1.0F / exponentials(task, task.q + head * task.head_dim);
-    T* const out = task.out + head * task.head_dim;
+    const Exponentials of_keys = exponentials(task, task.q + head * task.head_dim);
+    const float factor = task.keys > 0 ? 1.0F / of_keys.total : 0.0F;
+    T* const out = task.out_written + head * task.head_dim;
     std::int64_t d = 0;
     for (; d + kVecs * kLanes <= task.head_dim; d += kVecs * kLanes) {
       weighted_values<kVecs>(task, d, Whole{}, factor, out);
@@ -103,13 +116,59 @@ template <typename T>
     for_each_vec(task.head_dim - d, [=, &task](std::int64_t more, auto width) {
       weighted_values<1>(task, d + more, width, factor, out);
     });
+    if (task.logsumexp_written != nullptr) {
+      task.logsumexp_written[head * task.sums_stride] =
+          task.keys > 0 ? of_keys.largest2 * kLn2 + __builtin_logf(of_keys.total)
+                        : -__builtin_inff();
+    }
+  }
+}
+
+/// With c the score after its cap and P = exp(c - logsumexp): dS = P (dout · v - delta) c', where
+/// delta = dout · out (Dao 2023, equation 4) and c' = 1 - (c / cap)²; dq = Σ dS k, dk += dS q,
+/// dv += P dout.
+template <typename T>
+[[gnu::flatten]] void query_attention_backward(const QueryAttention<T>& task) {
+  const std::int64_t depth = task.head_dim;
+  for (std::int64_t head = 0; head < task.group; ++head) {
+    const T* const q = task.q + head * depth;
+    const T* const dout = task.dout + head * depth;
+    const float logsumexp = task.logsumexp[head * task.sums_stride];
+    const float delta = dot(dout, task.out + head * depth, depth);
+    task.delta[head * task.sums_stride] = delta;
+    float* const dq = task.dq_sums;
+    for_each_vec(depth, [=](std::int64_t d, auto width) { store(dq + d, Vec{}, width); });
+    for (std::int64_t p = 0; p < task.keys; ++p) {
+      const T* const k = task.k + p * task.key_stride;
+      const T* const v = task.v + p * task.value_stride;
+      float score = dot(q, k, depth) * task.scale;
+      float slope = task.scale;
+      if (task.cap > 0.0F) {
+        const float bent = fast_tanh(score / task.cap);
+        score = task.cap * bent;
+        slope *= 1.0F - bent * bent;
+      }
+      const float probability = fast_exp(score - logsumexp);
+      const float ds = probability * (dot(dout, v, depth) - delta) * slope;
+      float* const dk = task.dk + p * depth;
+      float* const dv = task.dv + p * depth;
+      for_each_vec(depth, [=](std::int64_t d, auto width) {
+        store(dq + d, load(dq + d, width) + ds * load(k + d, width), width);
+        store(dk + d, load(dk + d, width) + ds * load(q + d, width), width);
+        store(dv + d, load(dv + d, width) + probability * load(dout + d, width), width);
+      });
+    }
+    T* const to = task.dq + head * depth;
+    for_each_vec(depth,
+                 [=](std::int64_t d, auto width) { store(to + d, load(dq + d, width), width); });
   }
 }
 
 template <typename T>
 void fill(TypedLoops<T>* loops) {
   loops->row_products = row_products<T>;
-  loops->attention_cached = attention_cached<T>;
+  loops->query_attention = query_attention<T>;
+  loops->query_attention_backward = query_attention_backward<T>;
 }
 
 }  // namespace

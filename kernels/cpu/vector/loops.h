@@ -67,8 +67,13 @@ template <typename T>
 struct AttentionTask {
   std::int64_t sequence;
   std::int64_t head_dim;
-  std::int64_t group;        ///< query heads of this key/value head
-  std::int64_t row_stride;   ///< elements from one position to the next in q, k, v and d*
+  std::int64_t group;         ///< query heads of this key/value head
+  std::int64_t query_stride;  ///< elements from one position to the next in q
+  std::int64_t key_stride;
+  std::int64_t value_stride;
+  std::int64_t dq_stride;  ///< backward only, as the next two
+  std::int64_t dk_stride;
+  std::int64_t dv_stride;
   std::int64_t out_stride;   ///< the same in out and dout
   float scale;               ///< 1 / sqrt(head_dim)
   std::int64_t first_block;  ///< forward: blocks of kAttentionTile queries of all `group` heads,
@@ -88,19 +93,31 @@ struct AttentionTask {
   void* scratch;  ///< attention_scratch_bytes(), aligned to 64
 };
 
-/// One query of all heads that read one key/value head, over the positions of a cache.
+/// One query of all heads that read one key/value head, over the keys that it sees.
 template <typename T>
-struct CachedAttentionTask {
-  std::int64_t positions;  ///< that the query sees
+struct QueryAttention {
+  std::int64_t keys;
   std::int64_t head_dim;
   std::int64_t group;       ///< query heads of this key/value head
-  std::int64_t row_stride;  ///< elements from one position of the cache to the next
-  float scale;              ///< 1 / sqrt(head_dim)
-  const T* q;               ///< heads side by side
-  const T* k;               ///< first position
+  std::int64_t key_stride;  ///< elements from one key to the next
+  std::int64_t value_stride;
+  float scale;  ///< 1 / sqrt(head_dim)
+  float cap;    ///< AttentionReach's
+  const T* q;   ///< heads side by side
+  const T* k;   ///< first key that the query sees
   const T* v;
-  T* out;         ///< as q
-  float* scores;  ///< scratch [positions]
+  std::int64_t sums_stride;  ///< from one head to the next in logsumexp and delta
+  float* scores;             ///< scratch [keys]; forward only, as the next two
+  T* out_written;            ///< as q
+  float* logsumexp_written;  ///< nullptr: not wanted
+  const T* out;              ///< as q; backward only, from here on
+  const T* dout;
+  const float* logsumexp;
+  float* delta;    ///< written
+  T* dq;           ///< as q
+  float* dq_sums;  ///< scratch [head_dim]
+  float* dk;       ///< [keys][head_dim], added to
+  float* dv;
 };
 
 /// Queries and keys of one tile of scores.
@@ -165,7 +182,8 @@ struct TypedLoops {
   std::int64_t (*attention_scratch_bytes)(std::int64_t sequence, std::int64_t head_dim);
   void (*attention_forward)(const AttentionTask<T>& task);
   void (*attention_backward)(const AttentionTask<T>& task);
-  void (*attention_cached)(const CachedAttentionTask<T>& task);
+  void (*query_attention)(const QueryAttention<T>& task);
+  void (*query_attention_backward)(const QueryAttention<T>& task);
   /// y[o] = Σ x[i] · w[o][i] + bias[o] (nullptr: none) for `outputs` rows of w.
   void (*row_products)(const float* x,
                        const T* w,

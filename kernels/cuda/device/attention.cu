@@ -8,6 +8,7 @@
 #include "kernels/cuda/device/attention.h"
 #include "kernels/cuda/device/block_sum.cuh"
 #include "kernels/cuda/device/elementwise.cuh"
+#include "kernels/math/merge_weights.h"
 #include "kernels/math/vector_math.h"
 
 namespace dstrain::cuda {
@@ -74,6 +75,32 @@ __device__ void write_sum(const Columns<kColumns>& mine, float factor, T* to, in
   }
 }
 
+/// A score after its cap, and how fast it moves with q · k.
+struct Score {
+  float value;
+  float slope;
+};
+template <typename T>
+__device__ Score score_of(const AttentionInputs<T>& in, float product) {
+  const float plain = product * in.scale;
+  if (in.cap > 0.0F) {
+    const float bent = fast_tanh(plain / in.cap);
+    return {in.cap * bent, in.scale * (1.0F - bent * bent)};
+  }
+  return {plain, in.scale};
+}
+
+/// The keys that query t sees: [begin, end), empty where end ≤ begin.
+struct KeyRange {
+  int begin;
+  int end;
+};
+template <typename T>
+__device__ KeyRange keys_seen_by(const AttentionInputs<T>& in, int t) {
+  const int own = in.first_position + t;
+  return {own < in.window ? 0 : own + 1 - in.window, own + 1 < in.keys ? own + 1 : in.keys};
+}
+
 /// A block for each query, head and sequence.
 template <int kColumns, typename T>
 __global__ void forward_kernel(AttentionInputs<T> in, T* out, float* logsumexp) {
@@ -84,21 +111,21 @@ __global__ void forward_kernel(AttentionInputs<T> in, T* out, float* logsumexp) 
   const std::int64_t b = blockIdx.z;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const T* const q = in.q + (b * in.queries + t) * in.query_stride + head * in.head_dim;
-  const std::int64_t kv = b * in.keys * in.key_stride + head / in.group * in.head_dim;
+  const T* const k = in.k + b * in.keys * in.key_stride + head / in.group * in.head_dim;
+  const T* const v = in.v + b * in.keys * in.value_stride + head / in.group * in.head_dim;
 
   Columns<kColumns> query;
   query.read(q, in.head_dim);
   Columns<kColumns> sums{};
   float largest = kLowest;
   float total = 0.0F;
-  const int own = in.first_position + t;
-  const int oldest = own < in.window ? 0 : own + 1 - in.window;
-  for (int u = oldest + warp; u <= own; u += kWarps) {
+  const KeyRange seen = keys_seen_by(in, t);
+  for (int u = seen.begin + warp; u < seen.end; u += kWarps) {
     Columns<kColumns> key;
     Columns<kColumns> value;
-    key.read(in.k + kv + u * in.key_stride, in.head_dim);
-    value.read(in.v + kv + u * in.key_stride, in.head_dim);
-    const float score = query.dot(key) * in.scale;
+    key.read(k + u * in.key_stride, in.head_dim);
+    value.read(v + u * in.value_stride, in.head_dim);
+    const float score = score_of(in, query.dot(key)).value;
     const float before = largest;
     largest = fmaxf(largest, score);
     const float shrink = fast_exp(before - largest);
@@ -120,11 +147,13 @@ __global__ void forward_kernel(AttentionInputs<T> in, T* out, float* logsumexp) 
   for (int other = 0; other < kWarps; ++other) {
     total_of_all += total_of_warps[other] * fast_exp(largest_of_warps[other] - largest_of_all);
   }
-  const float factor = fast_exp(largest - largest_of_all) / total_of_all;
+  const bool sees_none = seen.end <= seen.begin;
+  const float factor = sees_none ? 0.0F : fast_exp(largest - largest_of_all) / total_of_all;
   const std::int64_t heads = in.query_heads;
   write_sum(sums, factor, out + ((b * in.queries + t) * heads + head) * in.head_dim, in.head_dim);
   if (logsumexp != nullptr && threadIdx.x == 0) {
-    logsumexp[(b * heads + head) * in.queries + t] = largest_of_all + logf(total_of_all);
+    logsumexp[(b * heads + head) * in.queries + t] =
+        sees_none ? -INFINITY : largest_of_all + logf(total_of_all);
   }
 }
 
@@ -149,21 +178,22 @@ __global__ void delta_kernel(AttentionBackward<T> back) {
   }
 }
 
-/// Of one query and key: p = exp(score - logsumexp), dS = p (dout · v - delta) · scale.
+/// Of one query and key: p = exp(score - logsumexp), dS = p (dout · v - delta) · slope.
 struct Pair {
   float p;
   float ds;
 };
-template <int kColumns>
-__device__ Pair pair_of(const Columns<kColumns>& q,
+template <int kColumns, typename T>
+__device__ Pair pair_of(const AttentionInputs<T>& in,
+                        const Columns<kColumns>& q,
                         const Columns<kColumns>& k,
                         const Columns<kColumns>& v,
                         const Columns<kColumns>& dout,
-                        float scale,
                         float logsumexp,
                         float delta) {
-  const float p = fast_exp(q.dot(k) * scale - logsumexp);
-  return {p, p * (dout.dot(v) - delta) * scale};
+  const Score score = score_of(in, q.dot(k));
+  const float p = fast_exp(score.value - logsumexp);
+  return {p, p * (dout.dot(v) - delta) * score.slope};
 }
 
 /// dQ = Σ over keys of dS K: a block for each query, head and sequence.
@@ -174,7 +204,8 @@ __global__ void dq_kernel(AttentionBackward<T> back) {
   const int head = static_cast<int>(blockIdx.y);
   const std::int64_t b = blockIdx.z;
   const std::int64_t q_at = (b * in.queries + t) * in.query_stride + head * in.head_dim;
-  const std::int64_t kv = b * in.keys * in.key_stride + head / in.group * in.head_dim;
+  const T* const k = in.k + b * in.keys * in.key_stride + head / in.group * in.head_dim;
+  const T* const v = in.v + b * in.keys * in.value_stride + head / in.group * in.head_dim;
   const std::int64_t heads = in.query_heads;
   const std::int64_t row = (b * heads + head) * in.queries + t;
 
@@ -183,16 +214,18 @@ __global__ void dq_kernel(AttentionBackward<T> back) {
   query.read(in.q + q_at, in.head_dim);
   dout.read(back.dout + ((b * in.queries + t) * heads + head) * in.head_dim, in.head_dim);
   Columns<kColumns> sums{};
-  for (int u = static_cast<int>(threadIdx.x) / 32; u <= t; u += kWarps) {
+  const KeyRange seen = keys_seen_by(in, t);
+  for (int u = seen.begin + static_cast<int>(threadIdx.x) / 32; u < seen.end; u += kWarps) {
     Columns<kColumns> key;
     Columns<kColumns> value;
-    key.read(in.k + kv + u * in.key_stride, in.head_dim);
-    value.read(in.v + kv + u * in.key_stride, in.head_dim);
-    const Pair pair =
-        pair_of(query, key, value, dout, in.scale, back.logsumexp[row], back.delta[row]);
+    key.read(k + u * in.key_stride, in.head_dim);
+    value.read(v + u * in.value_stride, in.head_dim);
+    const Pair pair = pair_of(in, query, key, value, dout, back.logsumexp[row], back.delta[row]);
     sums.add(pair.ds, key);
   }
-  write_sum(sums, 1.0F, back.dq + q_at, in.head_dim);
+  write_sum(sums, 1.0F,
+            back.dq + (b * in.queries + t) * back.dq_stride + std::int64_t{head} * in.head_dim,
+            in.head_dim);
 }
 
 /// dK = Σ over queries of dS Q and dV = Σ p dout: a block for each key, key/value head and
@@ -203,31 +236,64 @@ __global__ void dkv_kernel(AttentionBackward<T> back) {
   const int u = static_cast<int>(blockIdx.x);
   const int kv_head = static_cast<int>(blockIdx.y);
   const std::int64_t b = blockIdx.z;
-  const std::int64_t kv_at = (b * in.keys + u) * in.key_stride + kv_head * in.head_dim;
+  const std::int64_t row_of_key = b * in.keys + u;
+  const std::int64_t first = std::int64_t{kv_head} * in.head_dim;
   const std::int64_t heads = in.query_heads;
 
   Columns<kColumns> key;
   Columns<kColumns> value;
-  key.read(in.k + kv_at, in.head_dim);
-  value.read(in.v + kv_at, in.head_dim);
+  key.read(in.k + row_of_key * in.key_stride + first, in.head_dim);
+  value.read(in.v + row_of_key * in.value_stride + first, in.head_dim);
   Columns<kColumns> dk{};
   Columns<kColumns> dv{};
-  const int later = in.queries - u;  // queries that see this key
-  for (int i = static_cast<int>(threadIdx.x) / 32; i < in.group * later; i += kWarps) {
-    const int head = kv_head * in.group + i / later;
-    const int t = u + i % later;
+  // Queries [earliest, earliest + count) see this key: those at its position and, through a window,
+  // not long after it.
+  const int own = u - in.first_position;
+  const int earliest = own > 0 ? own : 0;
+  const int end = own < in.queries - in.window ? own + in.window : in.queries;
+  const int count = end > earliest ? end - earliest : 0;
+  for (int i = static_cast<int>(threadIdx.x) / 32; i < in.group * count; i += kWarps) {
+    const int head = kv_head * in.group + i / count;
+    const int t = earliest + i % count;
     Columns<kColumns> query;
     Columns<kColumns> dout;
     query.read(in.q + (b * in.queries + t) * in.query_stride + head * in.head_dim, in.head_dim);
     dout.read(back.dout + ((b * in.queries + t) * heads + head) * in.head_dim, in.head_dim);
     const std::int64_t row = (b * heads + head) * in.queries + t;
-    const Pair pair =
-        pair_of(query, key, value, dout, in.scale, back.logsumexp[row], back.delta[row]);
+    const Pair pair = pair_of(in, query, key, value, dout, back.logsumexp[row], back.delta[row]);
     dk.add(pair.ds, query);
     dv.add(pair.p, dout);
   }
-  write_sum(dk, 1.0F, back.dk + kv_at, in.head_dim);
-  write_sum(dv, 1.0F, back.dv + kv_at, in.head_dim);
+  write_sum(dk, 1.0F, back.dk + row_of_key * back.dk_stride + first, in.head_dim);
+  write_sum(dv, 1.0F, back.dv + row_of_key * back.dv_stride + first, in.head_dim);
+}
+
+/// A warp for each query, head and sequence.
+template <typename T>
+__global__ void merge_kernel(std::int64_t rows,
+                             int queries,
+                             int heads,
+                             int head_dim,
+                             const T* other_out,
+                             const float* other_logsumexp,
+                             T* out,
+                             float* logsumexp) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;  // of out's heads
+  if (row >= rows) {
+    return;
+  }
+  const std::int64_t token = row / heads;
+  const std::int64_t b = token / queries;
+  const std::int64_t at = (b * heads + row % heads) * queries + token % queries;
+  const MergeWeights weights = merge_weights(logsumexp[at], other_logsumexp[at]);
+  __syncwarp();  // all lanes have read what the first one overwrites
+  if (threadIdx.x % 32 == 0) {
+    logsumexp[at] = weights.logsumexp;
+  }
+  for (int d = static_cast<int>(threadIdx.x) % 32; d < head_dim; d += 32) {
+    const std::int64_t i = row * head_dim + d;
+    out[i] = narrow<T>(weights.mine * widen(out[i]) + weights.others * widen(other_out[i]));
+  }
 }
 
 template <typename T>
@@ -291,6 +357,22 @@ void attention_backward(const Launch& to, const AttentionBackward<T>& back) {
 }
 
 template <typename T>
+void merge_attention(const Launch& to,
+                     int batch,
+                     int queries,
+                     int query_heads,
+                     int head_dim,
+                     const T* other_out,
+                     const float* other_logsumexp,
+                     T* out,
+                     float* logsumexp) {
+  const std::int64_t rows = std::int64_t{batch} * queries * query_heads;
+  launch("merge_attention", merge_kernel<T>,
+         dim3(static_cast<unsigned>((rows + kWarps - 1) / kWarps)), dim3(32 * kWarps), 0, to.stream,
+         rows, queries, query_heads, head_dim, other_out, other_logsumexp, out, logsumexp);
+}
+
+template <typename T>
 void append_to_cache(const Launch& to,
                      const T* rows,
                      std::int64_t row_stride,
@@ -310,6 +392,12 @@ template void attention_delta(const Launch&, const AttentionBackward<F16>&);
 template void attention_backward(const Launch&, const AttentionBackward<float>&);
 template void attention_backward(const Launch&, const AttentionBackward<BF16>&);
 template void attention_backward(const Launch&, const AttentionBackward<F16>&);
+template void merge_attention(
+    const Launch&, int, int, int, int, const float*, const float*, float*, float*);
+template void merge_attention(
+    const Launch&, int, int, int, int, const BF16*, const float*, BF16*, float*);
+template void merge_attention(
+    const Launch&, int, int, int, int, const F16*, const float*, F16*, float*);
 template void append_to_cache(
     const Launch&, const float*, std::int64_t, float*, std::int64_t, std::int64_t);
 template void append_to_cache(

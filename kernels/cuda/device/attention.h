@@ -15,17 +15,19 @@ struct AttentionInputs {
   int batch;
   int queries;         ///< of a sequence
   int keys;            ///< of a sequence; query t sees those up to first_position + t
-  int first_position;  ///< of the queries among the keys
-  int window;          ///< the forward alone: and of these the last so many
+  int first_position;  ///< of the queries among the keys; negative where they come before
+  int window;          ///< and of these the last so many
   int query_heads;
   int group;  ///< query heads that share a key/value head
   int head_dim;
   float scale;
+  float cap;   ///< scores become cap · tanh(score / cap); 0: they stay
   const T* q;  ///< of sequence 0, position 0, head 0; heads lie side by side
   const T* k;
   const T* v;
   std::int64_t query_stride;  ///< from one position to the next
-  std::int64_t key_stride;    ///< of k and of v
+  std::int64_t key_stride;
+  std::int64_t value_stride;
 };
 
 constexpr int kWidestHead = 256;
@@ -40,20 +42,36 @@ void attention_forward(const Launch& to,
 
 template <typename T>
 struct AttentionBackward {
-  AttentionInputs<T> inputs;  ///< with as many queries as keys
+  AttentionInputs<T> inputs;
   const T* out;
   const T* dout;
   const float* logsumexp;
   float* delta;  ///< [batch][heads][queries], scratch
-  T* dq;         ///< strides as those of q, k and v
+  T* dq;
   T* dk;
   T* dv;
+  std::int64_t dq_stride;
+  std::int64_t dk_stride;
+  std::int64_t dv_stride;
 };
 /// delta = dout · out, which attention_backward and flash_backward begin with.
 template <typename T>
 void attention_delta(const Launch& to, const AttentionBackward<T>& backward);
 template <typename T>
 void attention_backward(const Launch& to, const AttentionBackward<T>& backward);
+
+/// Partial results over other keys are added to out and logsumexp, which are as attention_forward
+/// writes them.
+template <typename T>
+void merge_attention(const Launch& to,
+                     int batch,
+                     int queries,
+                     int query_heads,
+                     int head_dim,
+                     const T* other_out,
+                     const float* other_logsumexp,
+                     T* out,
+                     float* logsumexp);
 
 /// Keys and values of new positions go to their rows of a cache.
 template <typename T>

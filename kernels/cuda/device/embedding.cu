@@ -3,6 +3,7 @@
 // any sorting network gives the same order: Batcher's bitonic one, in shared memory where it can.
 #include "kernels/cuda/device/elementwise.cuh"
 #include "kernels/cuda/device/embedding.h"
+#include "kernels/ignored_target.h"
 
 namespace dstrain::cuda {
 namespace {
@@ -19,7 +20,8 @@ __global__ void check_ids_kernel(FaultPointers faults,
                                  std::int64_t n,
                                  std::int64_t vocab_size) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= n || (ids[i] >= 0 && ids[i] < vocab_size)) {
+  if (i >= n || (ids[i] >= 0 && ids[i] < vocab_size) ||
+      (source == FaultSource::kTargets && ids[i] == kIgnoredTarget)) {
     return;
   }
   if (atomicCAS(faults.raised, 0, 1) == 0) {  // which one is told matters little

@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/block_sum.cuh"
 #include "kernels/cuda/device/elementwise.cuh"
 #include "kernels/cuda/device/softmax_xent.h"
+#include "kernels/ignored_target.h"
 #include "kernels/math/vector_math.h"
 
 namespace dstrain::cuda {
@@ -112,12 +113,15 @@ __global__ void cross_entropy_kernel(LogitRows<T> rows, Wanted<T> wanted, FaultP
   }
   const std::int64_t n = blockIdx.x;
   T* const row = rows.logits + n * rows.columns;
+  const bool ignored = rows.targets[n] == kIgnoredTarget;
   const std::int64_t target = rows.targets[n] - rows.first;
   float logsumexp = 0.0F;
   if (wanted.logsumexp != nullptr) {
     logsumexp = wanted.logsumexp[n];
   } else {
-    const RowStats stats = stats_of<kWidth>(row, rows.real, target);
+    // One slice with a sum of 1 makes a loss of log(1) of whatever slices there are.
+    const RowStats stats = ignored ? RowStats{0.0F, rows.first == 0 ? 1.0F : 0.0F, 0.0F}
+                                   : stats_of<kWidth>(row, rows.real, target);
     const RowLoss loss = loss_of(stats);
     logsumexp = loss.logsumexp;
     if (threadIdx.x == 0 && wanted.losses != nullptr) {
@@ -128,7 +132,8 @@ __global__ void cross_entropy_kernel(LogitRows<T> rows, Wanted<T> wanted, FaultP
     }
   }
   if (wanted.gradient) {
-    to_gradient<kWidth>(row, rows.real, rows.columns, target, logsumexp, wanted.gradient_scale);
+    to_gradient<kWidth>(row, ignored ? 0 : rows.real, rows.columns, target, logsumexp,
+                        wanted.gradient_scale);
   }
 }
 
@@ -155,6 +160,22 @@ __global__ void combine_kernel(const RowStats* stats_RN,
   const RowLoss loss = loss_of(whole);
   logsumexp[n] = loss.logsumexp;
   losses[n] = loss.loss;
+}
+
+constexpr int kCountThreads = 256;
+
+__global__ void count_targets_kernel(const std::int32_t* targets,
+                                     std::int64_t n,
+                                     double* total,
+                                     bool adds) {
+  double count = 0.0;
+  for (std::int64_t i = threadIdx.x; i < n; i += kCountThreads) {
+    count += targets[i] == kIgnoredTarget ? 0.0 : 1.0;
+  }
+  const double all = block_sum(count);
+  if (threadIdx.x == 0) {
+    *total = (adds ? *total : 0.0) + all;
+  }
 }
 
 template <typename T>
@@ -217,6 +238,12 @@ void cross_entropy_combine(const Launch& to,
   launch("cross_entropy_combine", combine_kernel,
          dim3(static_cast<unsigned>((tokens + kThreads - 1) / kThreads)), dim3(kThreads), 0,
          to.stream, reinterpret_cast<const RowStats*>(stats_RN3), ranks, tokens, logsumexp, losses);
+}
+
+void count_targets(
+    const Launch& to, const std::int32_t* targets, std::int64_t n, double* total, bool adds) {
+  launch("count_targets", count_targets_kernel, dim3(1), dim3(kCountThreads), 0, to.stream, targets,
+         n, total, adds);
 }
 
 template void cross_entropy_losses(const Launch&, const LogitRows<float>&, float*);

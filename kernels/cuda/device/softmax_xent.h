@@ -40,4 +40,8 @@ void cross_entropy_combine(const Launch& to,
                            float* logsumexp,
                            float* losses);
 
+/// *total = or += the targets that are not kIgnoredTarget.
+void count_targets(
+    const Launch& to, const std::int32_t* targets, std::int64_t n, double* total, bool adds);
+
 }  // namespace dstrain::cuda

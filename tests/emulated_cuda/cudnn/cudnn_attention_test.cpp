@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "kernels/attention.h"
 #include "tests/emulated_cuda/cudnn/emulated_cudnn_graph.h"
 #include "tests/ops/lab.h"
 
@@ -52,8 +53,9 @@ std::vector<std::string> told_of(AttentionKernels wanted,
   const Tensor delta = lab.unset(DType::kF32, {tokens, shape.query_heads});
   const Tensor dqkv = lab.unset(DType::kBF16, {tokens, packed});
   for (int i = 0; i < times; ++i) {
-    lab.ops().attention_forward(shape, qkv, out, logsumexp, lab.stream());
-    lab.ops().attention_backward(shape, qkv, out, logsumexp, out, delta, dqkv, lab.stream());
+    lab.ops().attention_forward({packed_attention(shape, qkv), out, logsumexp}, lab.stream());
+    lab.ops().attention_backward(
+        packed_attention_backward(shape, qkv, out, logsumexp, out, delta, dqkv), lab.stream());
   }
   CHECK(lab.get(out) == Values(static_cast<std::size_t>(tokens * width), 1.0));
   return told;

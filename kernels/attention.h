@@ -1,0 +1,83 @@
+// The operands of attention. Queries, keys and values are views with strides of their own, so that
+// they may lie packed in rows q‖k‖v, in a cache, or in what another rank sent.
+//
+// B sequences of T queries and S keys, H query heads, K key/value heads, D head dim
+#pragma once
+
+#include "kernels/ops.h"
+
+namespace dstrain {
+
+/// Which keys a query sees, by their positions, and what its scores become before the softmax.
+struct AttentionReach {
+  std::int64_t first_query = 0;  ///< position of the first query of each sequence
+  std::int64_t first_key = 0;    ///< position of the first key of each sequence
+  std::int64_t window = 0;       ///< positions that a query sees, its own the last; 0: all up to it
+  float cap = 0.0F;  ///< scores become cap · tanh(score / cap) (Gemma 2, 2024, §2); 0: they stay
+};
+
+struct AttentionOperands {
+  AttentionShape shape;  ///< its sequence: T
+  AttentionReach reach;
+  ConstColumns q;  ///< [B·T, H·D]
+  ConstColumns k;  ///< [B·S, K·D]
+  ConstColumns v;  ///< [B·S, K·D]
+};
+
+struct AttentionForward {
+  AttentionOperands in;
+  Tensor out;            ///< [B·T, H·D]; zeros where a query sees no key
+  Tensor logsumexp_BHT;  ///< f32, of the scores; -infinity where a query sees no key
+};
+
+/// The gradient of AttentionForward. Where out is merged from several parts of the keys
+/// (merge_attention), each part's backward is given the merged out and logsumexp: its dk and dv are
+/// then whole, and the parts' dq are to be added.
+struct AttentionBackward {
+  AttentionOperands in;
+  ConstTensor out;
+  ConstTensor logsumexp_BHT;
+  ConstTensor dout;
+  Tensor delta_BHT;  ///< f32, scratch
+  Columns dq;        ///< overwritten, as dk and dv
+  Columns dk;
+  Columns dv;
+};
+
+/// Of rows q‖k‖v, each head-major: columns of them, dq, dk and dv likewise.
+template <typename Matrix>
+struct PackedColumns {
+  BasicColumns<Matrix> q;
+  BasicColumns<Matrix> k;
+  BasicColumns<Matrix> v;
+
+  PackedColumns(const AttentionShape& shape, const Matrix& qkv)
+      : q(qkv, 0, shape.query_heads * shape.head_dim),
+        k(qkv, q.width(), shape.key_value_heads * shape.head_dim),
+        v(qkv, q.width() + k.width(), k.width()) {}
+};
+
+/// Queries, keys and values of the same positions, packed, with nothing but causality to hide them.
+inline AttentionOperands packed_attention(const AttentionShape& shape, const ConstTensor& qkv) {
+  const PackedColumns<ConstTensor> columns(shape, qkv);
+  return {.shape = shape, .reach = {}, .q = columns.q, .k = columns.k, .v = columns.v};
+}
+inline AttentionBackward packed_attention_backward(const AttentionShape& shape,
+                                                   const ConstTensor& qkv,
+                                                   const ConstTensor& out,
+                                                   const ConstTensor& logsumexp_BHT,
+                                                   const ConstTensor& dout,
+                                                   const Tensor& delta_BHT,
+                                                   const Tensor& dqkv) {
+  const PackedColumns<Tensor> gradients(shape, dqkv);
+  return {.in = packed_attention(shape, qkv),
+          .out = out,
+          .logsumexp_BHT = logsumexp_BHT,
+          .dout = dout,
+          .delta_BHT = delta_BHT,
+          .dq = gradients.q,
+          .dk = gradients.k,
+          .dv = gradients.v};
+}
+
+}  // namespace dstrain

@@ -1,0 +1,389 @@
+// Attention whose queries and keys lie apart, have positions of their own, are hidden by a window
+// or bent by a cap, against fp64; and partial results over blocks of keys, merged, against the
+// whole.
+//
+// B batch, T queries, S keys, H query heads, K key/value heads, D head dim
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "kernels/attention.h"
+#include "tests/ops/lab.h"
+
+namespace dstrain::test {
+namespace {
+
+struct Problem {
+  AttentionShape shape;
+  std::int64_t keys;
+  AttentionReach reach;
+
+  [[nodiscard]] std::int64_t queries_numel() const {
+    return shape.batch * shape.sequence * shape.query_heads * shape.head_dim;
+  }
+  [[nodiscard]] std::int64_t keys_numel() const {
+    return shape.batch * keys * shape.key_value_heads * shape.head_dim;
+  }
+  [[nodiscard]] bool sees(std::int64_t query, std::int64_t key) const {
+    const std::int64_t before = reach.first_query + query - (reach.first_key + key);
+    return before >= 0 && (reach.window == 0 || before < reach.window);
+  }
+};
+
+struct Gradients {
+  Values dq;
+  Values dk;
+  Values dv;
+};
+
+/// Loops over all scores in fp64. q: [B][T][H][D]; k and v: [B][S][K][D].
+class Reference {
+ public:
+  Reference(const Problem& problem, const Values& q, const Values& k, const Values& v)
+      : p_(problem), q_(q), k_(k), v_(v) {
+    out.assign(q.size(), 0.0);
+    logsumexp.assign(
+        static_cast<std::size_t>(p_.shape.batch * p_.shape.query_heads * p_.shape.sequence),
+        -INFINITY);
+    for_each_query([&](std::int64_t b, std::int64_t h, std::int64_t t) {
+      double total = 0.0;
+      for_each_seen(t, [&](std::int64_t u) { total += std::exp(score(b, h, t, u).value); });
+      if (total > 0.0) {
+        logsumexp[sum_at(b, h, t)] = std::log(total);
+      }
+      for_each_seen(t, [&](std::int64_t u) {
+        const double weight = std::exp(score(b, h, t, u).value) / total;
+        for (std::int64_t d = 0; d < p_.shape.head_dim; ++d) {
+          out[q_at(b, t, h) + at(d)] += weight * v_[k_at(b, u, h) + at(d)];
+        }
+      });
+    });
+  }
+
+  [[nodiscard]] Gradients backward(const Values& dout) const {
+    Gradients g{Values(q_.size(), 0.0), Values(k_.size(), 0.0), Values(v_.size(), 0.0)};
+    for_each_query([&](std::int64_t b, std::int64_t h, std::int64_t t) {
+      const std::size_t row = q_at(b, t, h);
+      const double delta = dot(dout, row, out, row);
+      for_each_seen(t, [&](std::int64_t u) {
+        const std::size_t key = k_at(b, u, h);
+        const Score s = score(b, h, t, u);
+        const double weight = std::exp(s.value - logsumexp[sum_at(b, h, t)]);
+        const double ds = weight * (dot(dout, row, v_, key) - delta) * s.slope;
+        for (std::int64_t d = 0; d < p_.shape.head_dim; ++d) {
+          g.dq[row + at(d)] += ds * k_[key + at(d)];
+          g.dk[key + at(d)] += ds * q_[row + at(d)];
+          g.dv[key + at(d)] += weight * dout[row + at(d)];
+        }
+      });
+    });
+    return g;
+  }
+
+  Values out;
+  Values logsumexp;
+
+ private:
+  struct Score {
+    double value;
+    double slope;  ///< by q · k
+  };
+
+  static std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+  template <typename F>
+  void for_each_query(F&& f) const {
+    for (std::int64_t b = 0; b < p_.shape.batch; ++b) {
+      for (std::int64_t h = 0; h < p_.shape.query_heads; ++h) {
+        for (std::int64_t t = 0; t < p_.shape.sequence; ++t) {
+          f(b, h, t);
+        }
+      }
+    }
+  }
+  template <typename F>
+  void for_each_seen(std::int64_t query, F&& f) const {
+    for (std::int64_t u = 0; u < p_.keys; ++u) {
+      if (p_.sees(query, u)) {
+        f(u);
+      }
+    }
+  }
+  [[nodiscard]] double dot(const Values& a, std::size_t i, const Values& b, std::size_t j) const {
+    double total = 0.0;
+    for (std::int64_t d = 0; d < p_.shape.head_dim; ++d) {
+      total += a[i + at(d)] * b[j + at(d)];
+    }
+    return total;
+  }
+  [[nodiscard]] Score score(std::int64_t b, std::int64_t h, std::int64_t t, std::int64_t u) const {
+    const double scale = 1.0 / std::sqrt(static_cast<double>(p_.shape.head_dim));
+    const double plain = dot(q_, q_at(b, t, h), k_, k_at(b, u, h)) * scale;
+    const double cap = static_cast<double>(p_.reach.cap);
+    if (cap == 0.0) {
+      return {plain, scale};
+    }
+    const double bent = std::tanh(plain / cap);
+    return {cap * bent, scale * (1.0 - bent * bent)};
+  }
+  [[nodiscard]] std::size_t q_at(std::int64_t b, std::int64_t t, std::int64_t h) const {
+    return at(((b * p_.shape.sequence + t) * p_.shape.query_heads + h) * p_.shape.head_dim);
+  }
+  [[nodiscard]] std::size_t k_at(std::int64_t b, std::int64_t u, std::int64_t h) const {
+    const std::int64_t kv = h / (p_.shape.query_heads / p_.shape.key_value_heads);
+    return at(((b * p_.keys + u) * p_.shape.key_value_heads + kv) * p_.shape.head_dim);
+  }
+  [[nodiscard]] std::size_t sum_at(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return at((b * p_.shape.query_heads + h) * p_.shape.sequence + t);
+  }
+
+  Problem p_;
+  const Values& q_;
+  const Values& k_;
+  const Values& v_;
+};
+
+/// In a matrix of its own with more columns before and behind, which hold 99.
+Columns put(Lab& lab, const Values& values, DType dtype, std::int64_t width, std::int64_t before) {
+  const std::int64_t rows = static_cast<std::int64_t>(values.size()) / width;
+  const std::int64_t stride = before + width + 8;
+  Values matrix(static_cast<std::size_t>(rows * stride), 99.0);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::copy_n(values.begin() + row * width, width, matrix.begin() + row * stride + before);
+  }
+  return {lab.put(matrix, dtype, {rows, stride}), before, width};
+}
+
+Values get(Lab& lab, const Columns& columns) {
+  const Values matrix = lab.get(columns.matrix());
+  Values values;
+  for (std::int64_t row = 0; row < columns.rows(); ++row) {
+    const auto first = matrix.begin() + row * columns.stride();
+    values.insert(values.end(), first + columns.first(), first + columns.first() + columns.width());
+    CHECK(std::all_of(first, first + columns.first(), [](double x) { return x == 99.0; }));
+  }
+  return values;
+}
+
+struct Operands {
+  Values q;
+  Values k;
+  Values v;
+  Values dout;
+
+  Operands(const Problem& problem, DType dtype)
+      : q(rounded_to(dtype, random_values(problem.queries_numel(), 1, 2.0))),
+        k(rounded_to(dtype, random_values(problem.keys_numel(), 2, 2.0))),
+        v(rounded_to(dtype, random_values(problem.keys_numel(), 3, 2.0))),
+        dout(rounded_to(dtype, random_values(problem.queries_numel(), 4))) {}
+};
+
+double largest(const Values& values) {
+  double most = 0.0;
+  for (const double value : values) {
+    most = std::max(most, std::abs(value));
+  }
+  return most;
+}
+
+// Heads of 32 and 64 are those of matrix tiles, of 12 those of none.
+const Problem kProblems[] = {
+    {{2, 33, 4, 2, 32}, 33, {}},                                  // training's, but not packed
+    {{1, 70, 4, 1, 64}, 70, {.first_query = 5, .first_key = 5}},  // what counts is the distance
+    {{2, 9, 4, 2, 12}, 20, {.first_query = 7}},                   // behind earlier keys
+    {{1, 33, 4, 1, 32}, 33, {.window = 5}},                       // Mistral's window
+    {{1, 65, 2, 2, 64}, 65, {.cap = 3.0F}},                       // Gemma 2's cap
+    {{2, 17, 4, 2, 12}, 9, {.first_key = 6, .window = 7, .cap = 2.0F}},  // some queries see no key
+};
+
+}  // namespace
+
+TEST_CASE("the fp64 gradient of bent and hidden scores equals finite differences",
+          "[ops][attention]") {
+  const Problem problem{{1, 4, 2, 1, 3}, 5, {.first_query = 3, .window = 3, .cap = 1.5F}};
+  const Operands in(problem, DType::kF32);
+  const auto weighted = [&](const Values& q, const Values& k, const Values& v) {
+    const Reference reference(problem, q, k, v);
+    return std::inner_product(in.dout.begin(), in.dout.end(), reference.out.begin(), 0.0);
+  };
+  const Gradients gradients = Reference(problem, in.q, in.k, in.v).backward(in.dout);
+  const auto expect_slope = [](const Values& gradient, const Values& slope) {
+    for (std::size_t i = 0; i < slope.size(); ++i) {
+      CHECK(gradient[i] == Approx(slope[i]).margin(1e-8));
+    }
+  };
+  expect_slope(gradients.dq,
+               finite_difference([&](const Values& q) { return weighted(q, in.k, in.v); }, in.q));
+  expect_slope(gradients.dk,
+               finite_difference([&](const Values& k) { return weighted(in.q, k, in.v); }, in.k));
+  expect_slope(gradients.dv,
+               finite_difference([&](const Values& v) { return weighted(in.q, in.k, v); }, in.v));
+}
+
+TEST_CASE("attention of separate operands with positions, window and cap agrees with fp64",
+          "[ops][attention]") {
+  for (const DType dtype : kComputeDtypes) {
+    for (const Problem& problem : kProblems) {
+      const AttentionShape& shape = problem.shape;
+      CAPTURE(name_of(dtype), shape.sequence, problem.keys, shape.head_dim, problem.reach.window,
+              problem.reach.cap);
+      const Operands in(problem, dtype);
+      Reference reference(problem, in.q, in.k, in.v);
+      const Gradients expected = reference.backward(in.dout);
+      for (double& sum : reference.logsumexp) {
+        sum = std::max(sum, -1e30);  // so that differences are numbers
+      }
+      // As in attention_test.cpp: tensor cores and tiles of bf16 round probabilities.
+      const bool bf16 = dtype == DType::kBF16;
+      const bool f16 = dtype == DType::kF16;
+      const double out_error = (bf16  ? 0x1p-8
+                                : f16 ? 0x1p-11
+                                      : 0.0) *
+                                   largest(reference.out) +
+                               1e-5;
+      const double error = bf16 ? 0x1p-7 : f16 ? 0x1p-10 : 1e-5;
+      const double relative = relative_error_of(dtype);
+      conforms(
+          {{"out", reference.out, relative, out_error},
+           {"logsumexp", reference.logsumexp, 1e-6, bf16 || f16 ? 2e-5 : 5e-6},
+           {"dq", expected.dq, relative, error * largest(expected.dq)},
+           {"dk", expected.dk, relative, error * largest(expected.dk)},
+           {"dv", expected.dv, relative, error * largest(expected.dv)}},
+          [&](Lab& lab) -> std::vector<Values> {
+            const std::int64_t tokens = shape.batch * shape.sequence;
+            const std::int64_t width = shape.query_heads * shape.head_dim;
+            const std::int64_t kv_width = shape.key_value_heads * shape.head_dim;
+            const Shape sums{shape.batch, shape.query_heads, shape.sequence};
+            const AttentionOperands operands{.shape = shape,
+                                             .reach = problem.reach,
+                                             .q = put(lab, in.q, dtype, width, 8),
+                                             .k = put(lab, in.k, dtype, kv_width, 16),
+                                             .v = put(lab, in.v, dtype, kv_width, 24)};
+            const Tensor out = lab.unset(dtype, {tokens, width});
+            const Tensor logsumexp = lab.unset(DType::kF32, sums);
+            lab.ops().attention_forward({operands, out, logsumexp}, lab.stream());
+            const Values of_nothing(in.q.size(), 99.0);
+            const Values of_no_key(in.k.size(), 99.0);
+            const AttentionBackward back{.in = operands,
+                                         .out = out,
+                                         .logsumexp_BHT = logsumexp,
+                                         .dout = lab.put(in.dout, dtype, {tokens, width}),
+                                         .delta_BHT = lab.unset(DType::kF32, sums),
+                                         .dq = put(lab, of_nothing, dtype, width, 16),
+                                         .dk = put(lab, of_no_key, dtype, kv_width, 8),
+                                         .dv = put(lab, of_no_key, dtype, kv_width, 0)};
+            lab.ops().attention_backward(back, lab.stream());
+            Values of_sums = lab.get(logsumexp);
+            for (double& sum : of_sums) {
+              sum = std::max(sum, -1e30);
+            }
+            return {lab.get(out), of_sums, get(lab, back.dq), get(lab, back.dk), get(lab, back.dv)};
+          });
+    }
+  }
+}
+
+// What ring attention does: each block of keys by itself, the results merged by their logsumexp,
+// and backward block by block with what was merged.
+TEST_CASE("attention over two blocks of keys, merged, is attention over all of them",
+          "[ops][attention]") {
+  const Problem whole{{2, 24, 4, 2, 32}, 40, {.first_query = 10}};
+  const AttentionShape& shape = whole.shape;
+  constexpr std::int64_t kFirst = 18;  // the second block begins behind some of the queries
+  const Operands in(whole, DType::kF32);
+  const Reference reference(whole, in.q, in.k, in.v);
+  const Gradients expected = reference.backward(in.dout);
+  const std::int64_t kv_width = shape.key_value_heads * shape.head_dim;
+  const auto block_of = [&](const Values& all, std::int64_t begin, std::int64_t end) {
+    Values block;
+    for (std::int64_t b = 0; b < shape.batch; ++b) {
+      const auto first = all.begin() + b * whole.keys * kv_width;
+      block.insert(block.end(), first + begin * kv_width, first + end * kv_width);
+    }
+    return block;
+  };
+  std::vector<Expected> wanted{{"out", reference.out, 1e-6, 1e-5},
+                               {"logsumexp", reference.logsumexp, 1e-6, 5e-6},
+                               {"dq", expected.dq, 1e-6, 1e-5 * largest(expected.dq)}};
+  for (const auto& [begin, end] :
+       {std::pair<std::int64_t, std::int64_t>{0, kFirst}, {kFirst, whole.keys}}) {
+    wanted.push_back({"dk", block_of(expected.dk, begin, end), 1e-6, 1e-5 * largest(expected.dk)});
+    wanted.push_back({"dv", block_of(expected.dv, begin, end), 1e-6, 1e-5 * largest(expected.dv)});
+  }
+  conforms(wanted, [&](Lab& lab) -> std::vector<Values> {
+    const std::int64_t tokens = shape.batch * shape.sequence;
+    const std::int64_t width = shape.query_heads * shape.head_dim;
+    const Shape sums{shape.batch, shape.query_heads, shape.sequence};
+    const Tensor q = lab.put(in.q, DType::kF32, {tokens, width});
+    const auto operands = [&](std::int64_t begin, std::int64_t end) -> AttentionOperands {
+      const Shape rows{shape.batch * (end - begin), kv_width};
+      return {.shape = shape,
+              .reach = {.first_query = whole.reach.first_query, .first_key = begin},
+              .q = q,
+              .k = lab.put(block_of(in.k, begin, end), DType::kF32, rows),
+              .v = lab.put(block_of(in.v, begin, end), DType::kF32, rows)};
+    };
+    const AttentionOperands blocks[] = {operands(0, kFirst), operands(kFirst, whole.keys)};
+    const Tensor out = lab.unset(DType::kF32, {tokens, width});
+    const Tensor logsumexp = lab.unset(DType::kF32, sums);
+    const Tensor other = lab.unset(DType::kF32, {tokens, width});
+    const Tensor other_logsumexp = lab.unset(DType::kF32, sums);
+    lab.ops().attention_forward({blocks[1], out, logsumexp}, lab.stream());
+    lab.ops().attention_forward({blocks[0], other, other_logsumexp}, lab.stream());
+    lab.ops().merge_attention(shape, other, other_logsumexp, out, logsumexp, lab.stream());
+    std::vector<Values> results{lab.get(out), lab.get(logsumexp), {}};
+    for (const AttentionOperands& block : blocks) {
+      const Shape rows{block.k.rows(), kv_width};
+      const Tensor dq = lab.unset(DType::kF32, {tokens, width});
+      const Tensor dk = lab.unset(DType::kF32, rows);
+      const Tensor dv = lab.unset(DType::kF32, rows);
+      lab.ops().attention_backward({.in = block,
+                                    .out = out,
+                                    .logsumexp_BHT = logsumexp,
+                                    .dout = lab.put(in.dout, DType::kF32, {tokens, width}),
+                                    .delta_BHT = lab.unset(DType::kF32, sums),
+                                    .dq = dq,
+                                    .dk = dk,
+                                    .dv = dv},
+                                   lab.stream());
+      Values of_block = lab.get(dq);
+      if (!results[2].empty()) {
+        std::transform(of_block.begin(), of_block.end(), results[2].begin(), of_block.begin(),
+                       std::plus<>());
+      }
+      results[2] = of_block;
+      results.push_back(lab.get(dk));
+      results.push_back(lab.get(dv));
+    }
+    return results;
+  });
+}
+
+TEST_CASE("attention refuses operands that do not fit together", "[ops][attention]") {
+  for (const BackendUnderTest& backend : backends_under_test()) {
+    Lab lab(backend.make(1));
+    const AttentionShape shape{1, 4, 2, 1, 8};
+    const Tensor out = lab.unset(DType::kF32, {4, 16});
+    const Tensor sums = lab.unset(DType::kF32, {1, 2, 4});
+    const AttentionOperands right{.shape = shape,
+                                  .reach = {},
+                                  .q = lab.unset(DType::kF32, {4, 16}),
+                                  .k = lab.unset(DType::kF32, {6, 8}),
+                                  .v = lab.unset(DType::kF32, {6, 8})};
+    AttentionOperands fewer_values = right;
+    fewer_values.v = lab.unset(DType::kF32, {5, 8});
+    AttentionOperands other_dtype = right;
+    other_dtype.k = lab.unset(DType::kBF16, {6, 8});
+    AttentionOperands no_cap = right;
+    no_cap.reach.cap = -1.0F;
+    for (const AttentionOperands& wrong : {fewer_values, other_dtype, no_cap}) {
+      CHECK_THROWS_AS(lab.ops().attention_forward({wrong, out, sums}, lab.stream()), InternalError);
+    }
+  }
+}
+
+}  // namespace dstrain::test
