@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/embedding_operands.h"
 
 namespace dstrain {
 namespace {
@@ -37,18 +38,8 @@ void CpuOps::embedding_forward(ConstTensor tokens_N,
                                std::int64_t sequence,
                                Tensor x_NC,
                                Stream& stream) {
-  const auto [tokens, width] = as_matrix(x_NC);
-  const auto [table_rows, table_width] = as_matrix(table_VC);
-  expect(tokens_N, "tokens", DType::kI32, tokens);
-  expect(table_VC, "token table", x_NC.dtype(), table_rows * width);
-  check(table_width == width, "token table of width {} for x of width {}", table_width, width);
-  if (!position_PC.empty()) {
-    const auto [positions, position_width] = as_matrix(position_PC);
-    expect(position_PC, "position table", x_NC.dtype(), positions * width);
-    check(position_width == width && sequence >= 1 && sequence <= positions,
-          "position table of shape {} for sequences of {} × {}", position_PC.shape().to_string(),
-          sequence, width);
-  }
+  const auto [tokens, width, table_rows] =
+      expect_embedding(tokens_N, x_NC, table_VC, position_PC, sequence, x_NC.dtype());
   const TableRows held{slice.first, table_rows};
   stream.run([=, this, tokens = tokens, width = width, vocab_size = slice.vocab_size] {
     check_tokens(tokens_N, vocab_size, "embedding");
@@ -88,18 +79,8 @@ void CpuOps::embedding_backward(ConstTensor tokens_N,
                                 Write table_write,
                                 Write position_write,
                                 Stream& stream) {
-  const auto [tokens, width] = as_matrix(dx_NC);
-  const auto [table_rows, table_width] = as_matrix(dtable_VC);
-  expect(tokens_N, "tokens", DType::kI32, tokens);
-  expect(dtable_VC, "gradient of the token table", DType::kF32, table_rows * width);
-  check(table_width == width, "token table of width {} for dx of width {}", table_width, width);
-  if (!dposition_PC.empty()) {
-    const auto [positions, position_width] = as_matrix(dposition_PC);
-    expect(dposition_PC, "gradient of the position table", DType::kF32, positions * width);
-    check(position_width == width && sequence >= 1 && sequence <= positions,
-          "position table of shape {} for sequences of {} × {}", dposition_PC.shape().to_string(),
-          sequence, width);
-  }
+  const auto [tokens, width, table_rows] =
+      expect_embedding(tokens_N, dx_NC, dtable_VC, dposition_PC, sequence, DType::kF32);
   const TableRows held{slice.first, table_rows};
   stream.run([=, this, tokens = tokens, width = width, vocab_size = slice.vocab_size] {
     check_tokens(tokens_N, vocab_size, "embedding gradient");

@@ -6,23 +6,15 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/norm_operands.h"
 
 namespace dstrain {
 
 void CpuOps::norm_forward(const NormForward& norm, Stream& stream) {
-  const auto [tokens, width] = as_matrix(norm.x_NC);
-  const DType dtype = norm.x_NC.dtype();
-  expect(norm.y_NC, "norm: y", dtype, tokens * width);
-  expect(norm.weight_C, "norm: weight", dtype, width);
-  expect_optional(norm.bias_C, "norm: bias", dtype, width);
-  expect(norm.stats_N2, "norm: stats", DType::kF32, tokens * 2);
-  if (!norm.delta_NC.empty()) {
-    expect(norm.delta_NC, "norm: delta", dtype, tokens * width);
-    expect(norm.residual_NC, "norm: residual", dtype, tokens * width);
-  }
+  const auto [tokens, width] = expect_norm_forward(norm);
   stream.run([=, this, tokens = tokens, width = width] {
     constexpr std::int64_t kRows = 16;
-    with_loops(loops_, dtype, [&]<typename T>(const TypedLoops<T>& loops) {
+    with_loops(loops_, norm.x_NC.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
         const std::int64_t at = begin * width;
         const bool adds = !norm.delta_NC.empty();
@@ -47,14 +39,7 @@ void CpuOps::norm_forward(const NormForward& norm, Stream& stream) {
 // One task per block of rows. A block sums the gradients of weight and bias into its own scratch;
 // the blocks are the same whatever the number of threads, and are added in order.
 void CpuOps::norm_backward(const NormBackward& norm, Stream& stream) {
-  const auto [tokens, width] = as_matrix(norm.x_NC);
-  const DType dtype = norm.x_NC.dtype();
-  expect(norm.dy_NC, "norm: dy", dtype, tokens * width);
-  expect(norm.dx_NC, "norm: dx", dtype, tokens * width);
-  expect(norm.weight_C, "norm: weight", dtype, width);
-  expect(norm.stats_N2, "norm: stats", DType::kF32, tokens * 2);
-  expect(norm.dweight_C, "norm: dweight", DType::kF32, width);
-  expect_optional(norm.dbias_C, "norm: dbias", DType::kF32, width);
+  const auto [tokens, width] = expect_norm_backward(norm);
   stream.run([=, this, tokens = tokens, width = width] {
     constexpr std::int64_t kMostBlocks = 64;
     constexpr std::int64_t kFewestRows = 16;
@@ -64,7 +49,7 @@ void CpuOps::norm_backward(const NormBackward& norm, Stream& stream) {
     const auto lease = scratch_.lease(blocks * stride * size_of(DType::kF32));
     float* const partials = lease.as<float>();
     const bool has_bias = !norm.dbias_C.empty();
-    with_loops(loops_, dtype, [&]<typename T>(const TypedLoops<T>& loops) {
+    with_loops(loops_, norm.x_NC.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_for(threads_, blocks, [&](std::int64_t block, int /*worker*/) {
         const std::int64_t first = block * block_rows;
         const std::int64_t at = first * width;

@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/cross_entropy_operands.h"
 #include "kernels/ignored_target.h"
 #include "kernels/math/vector_math.h"
 
@@ -32,23 +33,12 @@ struct LogitRows {
 LogitRows rows_of(const ConstTensor& logits_NV,
                   const ConstTensor& targets_N,
                   const VocabSlice& slice) {
-  const auto [tokens, columns] = as_matrix(logits_NV);
-  expect(targets_N, "cross-entropy: targets", DType::kI32, tokens);
-  check(slice.first >= 0, "cross-entropy: a slice that begins at entry {}", slice.first);
+  const auto [tokens, columns, real] = expect_logits(logits_NV, targets_N, slice);
   return {.tokens = tokens,
           .columns = columns,
-          .real = std::clamp<std::int64_t>(slice.vocab_size - slice.first, 0, columns),
+          .real = real,
           .slice = slice,
           .targets = pointer<std::int32_t>(targets_N)};
-}
-
-LogitRows rows_of_whole(const ConstTensor& logits_NV,
-                        const ConstTensor& targets_N,
-                        std::int64_t vocab_size) {
-  const LogitRows rows = rows_of(logits_NV, targets_N, {.first = 0, .vocab_size = vocab_size});
-  check(vocab_size <= rows.columns, "cross-entropy: {} columns of logits for a vocabulary of {}",
-        rows.columns, vocab_size);
-  return rows;
 }
 
 /// Targets come from files.
@@ -150,8 +140,8 @@ void CpuOps::cross_entropy_forward(ConstTensor logits_NV,
                                    std::int64_t vocab_size,
                                    Tensor losses_N,
                                    Stream& stream) {
-  const LogitRows rows = rows_of_whole(logits_NV, targets_N, vocab_size);
-  expect(losses_N, "cross-entropy: losses", DType::kF32, rows.tokens);
+  const LogitRows rows = rows_of(logits_NV, targets_N, whole_vocabulary(logits_NV, vocab_size));
+  expect_of_tokens(losses_N, "cross-entropy: losses", rows.tokens);
   stream.run([=, this] {
     check_targets(rows);
     float* const losses = pointer<float>(losses_N);
@@ -170,8 +160,8 @@ void CpuOps::cross_entropy_forward_backward(Tensor logits_NV,
                                             float gradient_scale,
                                             Tensor losses_N,
                                             Stream& stream) {
-  const LogitRows rows = rows_of_whole(logits_NV, targets_N, vocab_size);
-  expect(losses_N, "cross-entropy: losses", DType::kF32, rows.tokens);
+  const LogitRows rows = rows_of(logits_NV, targets_N, whole_vocabulary(logits_NV, vocab_size));
+  expect_of_tokens(losses_N, "cross-entropy: losses", rows.tokens);
   stream.run([=, this] {
     check_targets(rows);
     float* const losses = pointer<float>(losses_N);
@@ -193,7 +183,7 @@ void CpuOps::cross_entropy_partial(ConstTensor logits_NV,
                                    Tensor stats_N3,
                                    Stream& stream) {
   const LogitRows rows = rows_of(logits_NV, targets_N, slice);
-  expect(stats_N3, "cross-entropy: stats", DType::kF32, rows.tokens * 3);
+  expect_of_tokens(stats_N3, "cross-entropy: stats", rows.tokens, 3);
   stream.run([=, this] {
     check_targets(rows);
     auto* const stats = pointer<RowStats>(stats_N3);
@@ -211,13 +201,7 @@ void CpuOps::cross_entropy_combine(ConstTensor stats_RN3,
                                    Tensor losses_N,
                                    Stream& stream) {
   const std::int64_t tokens = losses_N.numel();
-  check(stats_RN3.shape().rank() == 3 && stats_RN3.dim(0) >= 1,
-        "cross-entropy: stats of shape {}, expected [ranks, tokens, 3]",
-        stats_RN3.shape().to_string());
-  const std::int64_t ranks = stats_RN3.dim(0);
-  expect(stats_RN3, "cross-entropy: stats", DType::kF32, ranks * tokens * 3);
-  expect(logsumexp_N, "cross-entropy: logsumexp", DType::kF32, tokens);
-  expect(losses_N, "cross-entropy: losses", DType::kF32, tokens);
+  const std::int64_t ranks = expect_combine(stats_RN3, logsumexp_N, losses_N);
   stream.run([=, this] {
     constexpr std::int64_t kRows = 1024;
     const auto* const stats = pointer<RowStats>(stats_RN3);
@@ -238,7 +222,7 @@ void CpuOps::cross_entropy_gradient(Tensor logits_NV,
                                     float gradient_scale,
                                     Stream& stream) {
   const LogitRows rows = rows_of(logits_NV, targets_N, slice);
-  expect(logsumexp_N, "cross-entropy: logsumexp", DType::kF32, rows.tokens);
+  expect_of_tokens(logsumexp_N, "cross-entropy: logsumexp", rows.tokens);
   stream.run([=, this] {
     check_targets(rows);
     const auto* const logsumexp = pointer<float>(logsumexp_N);
@@ -252,8 +236,7 @@ void CpuOps::cross_entropy_gradient(Tensor logits_NV,
 }
 
 void CpuOps::count_targets(ConstTensor targets_N, Tensor total, Write write, Stream& stream) {
-  expect(targets_N, "count of targets", DType::kI32, targets_N.numel());
-  expect(total, "count of targets: total", DType::kF64, 1);
+  expect_count(targets_N, total);
   stream.run([=] {
     const auto* const targets = pointer<std::int32_t>(targets_N);
     const std::int64_t ignored = std::count(targets, targets + targets_N.numel(), kIgnoredTarget);

@@ -7,19 +7,9 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/typed.h"
+#include "kernels/embedding_operands.h"
 
 namespace dstrain {
-namespace {
-
-void expect_positions(const ConstTensor& position_PC, std::int64_t sequence, std::int64_t width) {
-  const auto [positions, position_width] = as_matrix(position_PC);
-  check(position_width == width && sequence >= 1 && sequence <= positions,
-        "position table of shape {} for sequences of {} × {}", position_PC.shape().to_string(),
-        sequence, width);
-}
-
-}  // namespace
-
 void CudaOps::embedding_forward(ConstTensor tokens_N,
                                 ConstTensor table_VC,
                                 const VocabSlice& slice,
@@ -27,15 +17,8 @@ void CudaOps::embedding_forward(ConstTensor tokens_N,
                                 std::int64_t sequence,
                                 Tensor x_NC,
                                 Stream& stream) {
-  const auto [tokens, width] = as_matrix(x_NC);
-  const auto [table_rows, table_width] = as_matrix(table_VC);
-  expect(tokens_N, "tokens", DType::kI32, tokens);
-  expect(table_VC, "token table", x_NC.dtype(), table_rows * width);
-  check(table_width == width, "token table of width {} for x of width {}", table_width, width);
-  if (!position_PC.empty()) {
-    expect(position_PC, "position table", x_NC.dtype(), position_PC.numel());
-    expect_positions(position_PC, sequence, width);
-  }
+  const auto [tokens, width, table_rows] =
+      expect_embedding(tokens_N, x_NC, table_VC, position_PC, sequence, x_NC.dtype());
   const Launch to = on(stream);
   const auto* const ids = pointer<std::int32_t>(tokens_N);
   cuda::check_ids(to, FaultSource::kTokens, ids, tokens, slice.vocab_size);
@@ -62,16 +45,9 @@ void CudaOps::embedding_backward(ConstTensor tokens_N,
                                  Write table_write,
                                  Write position_write,
                                  Stream& stream) {
-  const auto [tokens, width] = as_matrix(dx_NC);
-  const auto [table_rows, table_width] = as_matrix(dtable_VC);
-  expect(tokens_N, "tokens", DType::kI32, tokens);
-  expect(dtable_VC, "gradient of the token table", DType::kF32, table_rows * width);
-  check(table_width == width, "token table of width {} for dx of width {}", table_width, width);
+  const auto [tokens, width, table_rows] =
+      expect_embedding(tokens_N, dx_NC, dtable_VC, dposition_PC, sequence, DType::kF32);
   const bool has_positions = !dposition_PC.empty();
-  if (has_positions) {
-    expect(dposition_PC, "gradient of the position table", DType::kF32, dposition_PC.numel());
-    expect_positions(dposition_PC, sequence, width);
-  }
   const Launch to = on(stream);
   const auto* const ids = pointer<std::int32_t>(tokens_N);
   cuda::check_ids(to, FaultSource::kTokensOfGradient, ids, tokens, slice.vocab_size);

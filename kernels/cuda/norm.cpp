@@ -7,22 +7,14 @@
 #include "kernels/cuda/device/reduce.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/typed.h"
+#include "kernels/norm_operands.h"
 
 namespace dstrain {
 
 void CudaOps::norm_forward(const NormForward& norm, Stream& stream) {
-  const auto [tokens, width] = as_matrix(norm.x_NC);
-  const DType dtype = norm.x_NC.dtype();
-  expect(norm.y_NC, "norm: y", dtype, tokens * width);
-  expect(norm.weight_C, "norm: weight", dtype, width);
-  expect_optional(norm.bias_C, "norm: bias", dtype, width);
-  expect(norm.stats_N2, "norm: stats", DType::kF32, tokens * 2);
+  const auto [tokens, width] = expect_norm_forward(norm);
   const bool adds = !norm.delta_NC.empty();
-  if (adds) {
-    expect(norm.delta_NC, "norm: delta", dtype, tokens * width);
-    expect(norm.residual_NC, "norm: residual", dtype, tokens * width);
-  }
-  with_dtype(dtype, [&, tokens = tokens, width = width]<typename T>() {
+  with_dtype(norm.x_NC.dtype(), [&, tokens = tokens, width = width]<typename T>() {
     cuda::norm_forward<T>(on(stream), {.centered = norm.kind == NormKind::kLayerNorm,
                                        .epsilon = norm.epsilon,
                                        .rows = tokens,
@@ -38,21 +30,14 @@ void CudaOps::norm_forward(const NormForward& norm, Stream& stream) {
 }
 
 void CudaOps::norm_backward(const NormBackward& norm, Stream& stream) {
-  const auto [tokens, width] = as_matrix(norm.x_NC);
-  const DType dtype = norm.x_NC.dtype();
-  expect(norm.dy_NC, "norm: dy", dtype, tokens * width);
-  expect(norm.dx_NC, "norm: dx", dtype, tokens * width);
-  expect(norm.weight_C, "norm: weight", dtype, width);
-  expect(norm.stats_N2, "norm: stats", DType::kF32, tokens * 2);
-  expect(norm.dweight_C, "norm: dweight", DType::kF32, width);
-  expect_optional(norm.dbias_C, "norm: dbias", DType::kF32, width);
+  const auto [tokens, width] = expect_norm_backward(norm);
   check(width <= cuda::kWidestNorm, "norm: rows of {}, a GPU takes up to {}", width,
         cuda::kWidestNorm);
   const Launch to = on(stream);
   const bool has_bias = !norm.dbias_C.empty();
   const std::int64_t blocks = cuda::norm_backward_blocks(to, tokens);
   const Scratch partials(blocks * 2 * width * size_of(DType::kF32), to.stream);
-  with_dtype(dtype, [&, tokens = tokens, width = width]<typename T>() {
+  with_dtype(norm.x_NC.dtype(), [&, tokens = tokens, width = width]<typename T>() {
     cuda::norm_backward<T>(to,
                            {.centered = norm.kind == NormKind::kLayerNorm,
                             .add_to_dx = norm.dx_write == Write::kAdd,

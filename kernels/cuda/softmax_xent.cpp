@@ -5,8 +5,7 @@
 // N tokens, V vocabulary or a slice of it, R ranks that hold the slices
 #include "kernels/cuda/device/softmax_xent.h"
 
-#include <algorithm>
-
+#include "kernels/cross_entropy_operands.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device/embedding.h"
 #include "kernels/cuda/typed.h"
@@ -20,25 +19,15 @@ cuda::LogitRows<T> rows_of(const Launch& to,
                            const AnyTensor& logits_NV,
                            const ConstTensor& targets_N,
                            const VocabSlice& slice) {
-  const auto [tokens, columns] = as_matrix(logits_NV);
-  expect(logits_NV, "cross-entropy: logits", DTypeOf<T>::value, tokens * columns);
-  expect(targets_N, "cross-entropy: targets", DType::kI32, tokens);
-  check(slice.first >= 0, "cross-entropy: a slice that begins at entry {}", slice.first);
+  const auto [tokens, columns, real] = expect_logits(logits_NV, targets_N, slice);
   const auto* const targets = pointer<std::int32_t>(targets_N);
   cuda::check_ids(to, FaultSource::kTargets, targets, tokens, slice.vocab_size);
   return {.logits = static_cast<T*>(const_cast<void*>(static_cast<const void*>(logits_NV.data()))),
           .tokens = tokens,
           .columns = columns,
-          .real = std::clamp<std::int64_t>(slice.vocab_size - slice.first, 0, columns),
+          .real = real,
           .first = slice.first,
           .targets = targets};
-}
-
-VocabSlice whole(const ConstTensor& logits_NV, std::int64_t vocab_size) {
-  const auto [tokens, columns] = as_matrix(logits_NV);
-  check(vocab_size <= columns, "cross-entropy: {} columns of logits for a vocabulary of {}",
-        columns, vocab_size);
-  return {.first = 0, .vocab_size = vocab_size};
 }
 
 }  // namespace
@@ -49,9 +38,9 @@ void CudaOps::cross_entropy_forward(ConstTensor logits_NV,
                                     Tensor losses_N,
                                     Stream& stream) {
   const Launch to = on(stream);
-  const VocabSlice slice = whole(logits_NV, vocab_size);
+  const VocabSlice slice = whole_vocabulary(logits_NV, vocab_size);
   with_dtype(logits_NV.dtype(), [&]<typename T>() {
-    expect(losses_N, "cross-entropy: losses", DType::kF32, targets_N.numel());
+    expect_of_tokens(losses_N, "cross-entropy: losses", targets_N.numel());
     cuda::cross_entropy_losses(to, rows_of<T>(to, logits_NV, targets_N, slice),
                                pointer<float>(losses_N));
   });
@@ -64,9 +53,9 @@ void CudaOps::cross_entropy_forward_backward(Tensor logits_NV,
                                              Tensor losses_N,
                                              Stream& stream) {
   const Launch to = on(stream);
-  const VocabSlice slice = whole(logits_NV, vocab_size);
+  const VocabSlice slice = whole_vocabulary(logits_NV, vocab_size);
   with_dtype(logits_NV.dtype(), [&]<typename T>() {
-    expect(losses_N, "cross-entropy: losses", DType::kF32, targets_N.numel());
+    expect_of_tokens(losses_N, "cross-entropy: losses", targets_N.numel());
     cuda::cross_entropy_losses_and_gradient(to, rows_of<T>(to, logits_NV, targets_N, slice),
                                             gradient_scale, pointer<float>(losses_N));
   });
@@ -79,7 +68,7 @@ void CudaOps::cross_entropy_partial(ConstTensor logits_NV,
                                     Stream& stream) {
   const Launch to = on(stream);
   with_dtype(logits_NV.dtype(), [&]<typename T>() {
-    expect(stats_N3, "cross-entropy: stats", DType::kF32, targets_N.numel() * 3);
+    expect_of_tokens(stats_N3, "cross-entropy: stats", targets_N.numel(), 3);
     cuda::cross_entropy_stats(to, rows_of<T>(to, logits_NV, targets_N, slice),
                               pointer<float>(stats_N3));
   });
@@ -90,13 +79,7 @@ void CudaOps::cross_entropy_combine(ConstTensor stats_RN3,
                                     Tensor losses_N,
                                     Stream& stream) {
   const std::int64_t tokens = losses_N.numel();
-  check(stats_RN3.shape().rank() == 3 && stats_RN3.dim(0) >= 1,
-        "cross-entropy: stats of shape {}, expected [ranks, tokens, 3]",
-        stats_RN3.shape().to_string());
-  const std::int64_t ranks = stats_RN3.dim(0);
-  expect(stats_RN3, "cross-entropy: stats", DType::kF32, ranks * tokens * 3);
-  expect(logsumexp_N, "cross-entropy: logsumexp", DType::kF32, tokens);
-  expect(losses_N, "cross-entropy: losses", DType::kF32, tokens);
+  const std::int64_t ranks = expect_combine(stats_RN3, logsumexp_N, losses_N);
   cuda::cross_entropy_combine(on(stream), pointer<float>(stats_RN3), ranks, tokens,
                               pointer<float>(logsumexp_N), pointer<float>(losses_N));
 }
@@ -109,15 +92,14 @@ void CudaOps::cross_entropy_gradient(Tensor logits_NV,
                                      Stream& stream) {
   const Launch to = on(stream);
   with_dtype(logits_NV.dtype(), [&]<typename T>() {
-    expect(logsumexp_N, "cross-entropy: logsumexp", DType::kF32, targets_N.numel());
+    expect_of_tokens(logsumexp_N, "cross-entropy: logsumexp", targets_N.numel());
     cuda::cross_entropy_gradient(to, rows_of<T>(to, logits_NV, targets_N, slice),
                                  pointer<float>(logsumexp_N), gradient_scale);
   });
 }
 
 void CudaOps::count_targets(ConstTensor targets_N, Tensor total, Write write, Stream& stream) {
-  expect(targets_N, "count of targets", DType::kI32, targets_N.numel());
-  expect(total, "count of targets: total", DType::kF64, 1);
+  expect_count(targets_N, total);
   cuda::count_targets(on(stream), pointer<std::int32_t>(targets_N), targets_N.numel(),
                       pointer<double>(total), write == Write::kAdd);
 }
