@@ -10,7 +10,7 @@
 #pragma once
 
 #include "kernels/core/columns.h"
-#include "kernels/write.h"
+#include "kernels/op_kinds.h"
 
 namespace dstrain {
 

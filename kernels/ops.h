@@ -16,14 +16,13 @@
 #include "kernels/core/columns.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
-#include "kernels/write.h"
+#include "kernels/op_kinds.h"
 
 namespace dstrain {
 
 // What is declared here alone is defined where it is said, for those who make one or look into it:
 // a change of a formula or of an optimizer's step then compiles few files anew.
-enum class ActivationKind : std::uint8_t;  // math/activation.h
-struct AttentionForward;                   // attention.h
+struct AttentionForward;  // attention.h
 struct AttentionBackward;
 struct GroupNormForward;  // group_norm.h
 struct GroupNormBackward;
@@ -31,12 +30,6 @@ struct OptimizerTensors;  // optimizers.h
 struct ElementwiseStep;
 struct LambStep;  // math/optimizer_steps.h
 struct MuonStep;
-
-/// kLayerNorm: Ba et al. 2016, (x - mean) / sqrt(var + eps) * weight + bias.
-/// kRmsNorm: Zhang & Sennrich 2019, x / sqrt(mean(x²) + eps) * weight; has no bias.
-enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm };
-
-enum class Pass : std::uint8_t { kForward, kBackward };
 
 struct AttentionShape {
   std::int64_t batch = 0;            ///< B

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/ops.h"
+#include "kernels/op_kinds.h"
 
 namespace dstrain {
 

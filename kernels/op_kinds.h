@@ -1,0 +1,21 @@
+// The enumerations that operations take, for those who name them and ask no device for anything.
+#pragma once
+
+#include <cstdint>
+
+namespace dstrain {
+
+/// kLayerNorm: Ba et al. 2016, (x - mean) / sqrt(var + eps) * weight + bias.
+/// kRmsNorm: Zhang & Sennrich 2019, x / sqrt(mean(x²) + eps) * weight; has no bias.
+enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm };
+
+/// Whether an output is overwritten or added to.
+enum class Write : std::uint8_t { kOverwrite, kAdd };
+
+enum class Pass : std::uint8_t { kForward, kBackward };
+
+/// Defined where its formulas are, in math/activation.h: a new one is an edit of that file alone.
+/// Its first, 0, is SiLU.
+enum class ActivationKind : std::uint8_t;
+
+}  // namespace dstrain
