@@ -16,9 +16,9 @@
 #include "cmd/exit_codes.h"
 #include "cmd/logging.h"
 #include "cmd/rank/stop_signal.h"
+#include "engine/base/amount_text.h"
 #include "engine/checkpoint/conversion.h"
 #include "engine/config/config_error.h"
-#include "engine/plan/amount_text.h"
 
 namespace dstrain {
 namespace {

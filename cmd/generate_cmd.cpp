@@ -24,6 +24,8 @@
 #include "cmd/logging.h"
 #include "cmd/rank/rank_threads.h"
 #include "cmd/rank/stop_signal.h"
+#include "engine/base/amount_text.h"
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/weights_source.h"
 #include "engine/config/config_error.h"
 #include "engine/config/model_json.h"
@@ -32,9 +34,7 @@
 #include "engine/generate/run_facts.h"
 #include "engine/generate/text_generator.h"
 #include "engine/generate/whole_characters.h"
-#include "engine/plan/amount_text.h"
 #include "launcher/process/errors.h"
-#include "launcher/process/plain_file.h"
 
 namespace dstrain {
 namespace {
@@ -58,8 +58,7 @@ std::string prompt_text(const Flags& flags) {
   if (flags.prompt_file.empty()) {
     return flags.prompt.value_or("");
   }
-  launcher::PlainText file =
-      launcher::read_plain_file(flags.prompt_file, launcher::MayBePipe::kYes);
+  FileText file = read_regular_file(flags.prompt_file, kMostHandWrittenBytes, MayBePipe::kYes);
   if (!file.why.empty()) {
     throw ConfigError(
         fmt::format("--prompt-file {}: cannot be read: {}", flags.prompt_file, file.why));

@@ -23,7 +23,7 @@
 #include "cmd/help/flag_spelling.h"
 #include "cmd/help/help_text.h"
 #include "cmd/help/version.h"
-#include "cmd/launch/peer_launcher_flags.h"
+#include "cmd/launch/peer_launcher_meaning.h"
 #include "cmd/logging.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/config/config_error.h"

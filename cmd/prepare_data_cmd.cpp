@@ -16,12 +16,12 @@
 #include "cmd/exit_codes.h"
 #include "cmd/logging.h"
 #include "cmd/rank/stop_signal.h"
+#include "engine/base/amount_text.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/config/config_error.h"
 #include "engine/data/disk_error.h"
 #include "engine/data/known_formats.h"
 #include "engine/data/prepare_data.h"
-#include "engine/plan/amount_text.h"
 
 namespace dstrain {
 namespace {

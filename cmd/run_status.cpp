@@ -87,9 +87,9 @@ void look_at_checkpoints(RunStatus& status) {
 
 /// The end of a regular file; empty where there is none.
 std::string tail_of(const fs::path& path) {
-  const FileHandle file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat status {};
-  if (!file.is_open() || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
   const off_t begin = std::max<off_t>(0, status.st_size - kTailBytes);
   std::string text(static_cast<std::size_t>(status.st_size - begin), '\0');
   const ssize_t count = ::pread(file.get(), text.data(), text.size(), begin);

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 #include "engine/plan/schedule.h"
 
 namespace dstrain {

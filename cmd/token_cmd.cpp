@@ -14,8 +14,8 @@
 #include "cmd/exit_codes.h"
 #include "cmd/launch/job_secret.h"
 #include "cmd/logging.h"
+#include "engine/base/file_descriptor.h"
 #include "launcher/process/errors.h"
-#include "launcher/process/file_descriptor.h"
 
 namespace dstrain {
 namespace {
@@ -27,8 +27,7 @@ int make_token(const std::string& file) {
     return kExitSuccess;
   }
   set_up_logging();
-  const launcher::FileDescriptor made(
-      open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const FileDescriptor made(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!made && errno == EEXIST) {
     throw launcher::UsageError(
         fmt::format("{}: is there already, and a job may know its token; give a new name", file));

@@ -36,8 +36,8 @@ namespace {
 constexpr std::chrono::seconds kDialPatience{20};
 
 struct Channel {
-  launcher::FileDescriptor in;
-  launcher::FileDescriptor out;
+  FileDescriptor in;
+  FileDescriptor out;
   std::string address;  ///< of this host, on the way by which the launcher talks to it
   std::unique_ptr<launcher::ChannelSeal> seal{};  ///< nullptr over SSH, which has its own
   std::string secret{};  ///< that it shares with the launcher; empty over SSH
@@ -59,8 +59,8 @@ Channel standard_channel() {
         "dstrain agent is not for use by hand: dstrain launch starts it on the hosts of a hostfile "
         "and talks to it over its standard input and output");
   }
-  return {launcher::FileDescriptor(dup(STDIN_FILENO)), launcher::FileDescriptor(dup(STDOUT_FILENO)),
-          address_of_login(), nullptr};
+  return {FileDescriptor(dup(STDIN_FILENO)), FileDescriptor(dup(STDOUT_FILENO)), address_of_login(),
+          nullptr};
 }
 
 Channel dialled_channel(asio::io_context& loop, const std::string& places) {
@@ -84,8 +84,8 @@ Channel dialled_channel(asio::io_context& loop, const std::string& places) {
     launcher::DialledLauncher dialled = launcher::dial_launcher(
         loop, launcher_at, name, hash_under(*secret), encrypted_channels(), kDialPatience);
     const int socket = dialled.socket.release();
-    return {launcher::FileDescriptor(socket), launcher::FileDescriptor(dup(socket)),
-            address_of_socket(socket), std::move(dialled.seal), *secret};
+    return {FileDescriptor(socket), FileDescriptor(dup(socket)), address_of_socket(socket),
+            std::move(dialled.seal), *secret};
   } catch (const std::runtime_error& error) {
     throw launcher::PreflightError(fmt::format("{}: {}", name, error.what()));
   }

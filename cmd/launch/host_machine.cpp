@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/memory_info.h"
 #include "kernels/gpu_facts.h"

@@ -15,9 +15,9 @@
 
 #include "cmd/launch/token_strength.h"
 #include "cmd/rank/rank_env.h"
+#include "engine/base/file_descriptor.h"
 #include "engine/comm/keyed_hash.h"
 #include "launcher/process/errors.h"
-#include "launcher/process/file_descriptor.h"
 
 namespace dstrain {
 
@@ -38,7 +38,7 @@ std::string read_job_token(const std::string& file) {
       "dstrain token FILE makes one, for --token-file FILE on every node";
   std::string token = process_environment(kTokenVariable).value_or("");
   if (!file.empty()) {
-    const launcher::FileDescriptor opened(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const FileDescriptor opened(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat facts {};
     if (!opened || fstat(opened.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
       throw UsageError(fmt::format("--token-file {}: {}; {}", file,

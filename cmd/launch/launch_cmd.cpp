@@ -23,6 +23,7 @@
 #include "cmd/launch/launch_flags.h"
 #include "cmd/launch/launch_layout.h"
 #include "cmd/launch/local_access.h"
+#include "cmd/launch/peer_launcher_meaning.h"
 #include "cmd/launch/restart_loop.h"
 #include "cmd/launch/split_groups.h"
 #include "cmd/launch/start_check.h"

@@ -16,7 +16,7 @@
 #include "cmd/launch/job_secret.h"
 #include "cmd/rank/rank_env.h"
 #include "cmd/rank/rank_threads.h"
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 #include "launcher/hosts/environment.h"
 #include "launcher/hosts/local_host.h"
 #include "launcher/process/errors.h"

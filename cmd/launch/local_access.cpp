@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "kernels/core/usable_cores.h"
+#include "engine/base/usable_cores.h"
 #include "launcher/hosts/local_host.h"
 
 namespace dstrain {

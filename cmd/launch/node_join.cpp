@@ -1,8 +1,6 @@
 #include "cmd/launch/node_join.h"
 
 #include <algorithm>
-#include <array>
-#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -10,7 +8,6 @@
 
 #include <asio.hpp>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
@@ -20,6 +17,7 @@
 #include "cmd/launch/job_secret.h"
 #include "cmd/launch/own_agent.h"
 #include "cmd/launch/wire_channel.h"
+#include "engine/base/network_address.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/agent_dial.h"
 
@@ -94,19 +92,12 @@ int exit_code_of(const launcher::Agent& agent) {
 }  // namespace
 
 std::vector<launcher::Place> places_of(const std::string& host, std::uint16_t port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (error != 0) throw std::runtime_error(fmt::format("{}: {}", host, gai_strerror(error)));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, freeaddrinfo);
+  const AddressLookup found = look_up_addresses(host.c_str(), port);
+  if (!found) throw std::runtime_error(fmt::format("{}: {}", host, found.error));
   std::vector<launcher::Place> places;
-  for (const addrinfo* one = list.get(); one != nullptr; one = one->ai_next) {
-    std::array<char, NI_MAXHOST> text{};
-    if (getnameinfo(one->ai_addr, one->ai_addrlen, text.data(), text.size(), nullptr, 0,
-                    NI_NUMERICHOST) == 0) {
-      places.push_back({.address = text.data(), .port = port});
-    }
+  for (const addrinfo* one = found.list.get(); one != nullptr; one = one->ai_next) {
+    std::string address = address_text(one->ai_addr, one->ai_addrlen);
+    if (!address.empty()) places.push_back({.address = std::move(address), .port = port});
   }
   return places;
 }
@@ -118,8 +109,8 @@ int join_run(const NodeJoinOptions& options) {
   spdlog::info("has joined the run that node 0 leads at {} port {}, where it is shown",
                options.address, options.port);
   const int handle = leader.socket.release();
-  launcher::FileDescriptor in(handle);
-  launcher::FileDescriptor out(dup(handle));
+  FileDescriptor in(handle);
+  FileDescriptor out(dup(handle));
   await_first_word(handle);
   launcher::AgentOptions own = own_agent_options(address_of_socket(handle), options.token);
   own.seal = std::move(leader.seal);

@@ -9,7 +9,7 @@
 #include "cmd/launch/host_machine.h"
 #include "cmd/launch/job_secret.h"
 #include "cmd/rank/rank_env.h"
-#include "kernels/core/usable_cores.h"
+#include "engine/base/usable_cores.h"
 #include "kernels/cpu/memory_info.h"
 
 namespace dstrain {

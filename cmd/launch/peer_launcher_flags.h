@@ -1,6 +1,6 @@
-// PeerLauncherFlags: the flags of torchrun and of DeepSpeed's launcher under which this one's have
-// other names, or that it has no use for. Each is honoured, without effect (a line says why), or
-// refused (the sentence says how it is done here); none is silently ignored.
+// PeerLauncherFlags: flags of torchrun and of DeepSpeed's launcher that have another name here, or
+// that this launcher has no use for. Each is honoured (peer_launcher_meaning.h), has no effect (a
+// line says why), or is refused (the sentence says how it is done here); none is silently ignored.
 #pragma once
 
 #include <string>
@@ -11,8 +11,6 @@ class App;
 }
 
 namespace dstrain {
-
-struct LaunchFlags;
 
 struct PeerLauncherFlags {
   std::string nproc_per_node;  ///< "8", "gpu", "cpu", "auto"
@@ -27,13 +25,5 @@ struct PeerLauncherFlags {
 };
 
 void add_peer_launcher_flags(CLI::App& command, PeerLauncherFlags& flags);
-
-/// Puts what `flags.peer` means into the launcher's own flags. Says in a line what has no effect.
-/// Throws launcher::UsageError where a flag is refused, or says twice what differs.
-void apply_peer_launcher_flags(LaunchFlags& flags);
-
-/// DeepSpeed's programs are given "--deepspeed FILE", or "--deepspeed --deepspeed_config FILE".
-/// Throws launcher::UsageError for its launchers that are MPI's.
-std::vector<std::string> without_deepspeed_switch(std::vector<std::string> arguments);
 
 }  // namespace dstrain

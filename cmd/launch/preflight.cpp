@@ -11,7 +11,7 @@
 
 #include "cmd/launch/host_machine.h"
 #include "cmd/launch/job_device.h"
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 
 namespace dstrain {
 namespace {

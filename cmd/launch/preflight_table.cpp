@@ -5,7 +5,7 @@
 
 #include "cmd/launch/host_machine.h"
 #include "cmd/launch/preflight.h"
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 
 namespace dstrain {
 

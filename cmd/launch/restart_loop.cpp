@@ -19,7 +19,7 @@
 #include "cmd/launch/launch_attempt.h"
 #include "cmd/launch/launch_layout.h"
 #include "cmd/rank/stop_signal.h"
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 #include "launcher/hosts/host_pool.h"
 #include "launcher/supervision/restart_policy.h"
 

@@ -1,6 +1,10 @@
 #include "cmd/launch/split_groups.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
+
+#include "engine/base/amount_text.h"
 
 namespace dstrain {
 namespace {
@@ -16,13 +20,6 @@ double bytes_of_block(const Config& config) {
                                             config.data.sequence_length * config.model.hidden_size);
   return passes * (ranks - 1) / ranks * elements *
          static_cast<double>(size_of(dtype_of(config.precision)));
-}
-
-std::string size_text(double bytes) {
-  constexpr double kMiB = 1 << 20;
-  constexpr double kGiB = 1 << 30;
-  return bytes < kGiB ? fmt::format("{:.1f} MiB", bytes / kMiB)
-                      : fmt::format("{:.1f} GiB", bytes / kGiB);
 }
 
 }  // namespace
@@ -56,7 +53,8 @@ std::optional<std::string> describe_split_groups(const Config& config,
       "block, {} for the {} of its stage, each micro-batch; give every host a multiple of {} slots",
       size, culprit->name, culprit->slots.size(), split, ranks / size,
       config.tensor_parallel.sequence_parallel ? "all-gathers and reduce-scatters" : "all-reduces",
-      size_text(bytes), size_text(bytes * static_cast<double>(blocks)), blocks, size);
+      size_text(std::llround(bytes)), size_text(std::llround(bytes * static_cast<double>(blocks))),
+      blocks, size);
 }
 
 }  // namespace dstrain

@@ -7,15 +7,15 @@
 #include <span>
 #include <string>
 
+#include "engine/base/wire.h"
 #include "engine/comm/frame_seal.h"
 #include "kernels/core/check.h"
-#include "launcher/process/wire.h"
 
 namespace dstrain {
 namespace {
 
 // {u32 bytes of the payload, little-endian; payload, encrypted; tag over both}.
-constexpr std::size_t kHeaderBytes = 4;
+constexpr std::size_t kHeaderBytes = sizeof(std::uint32_t);
 constexpr std::size_t kMostPayloadBytes = std::size_t{1} << 16;
 
 WireKey key_of(const std::string& bytes) {
@@ -36,9 +36,7 @@ class EncryptedChannel final : public launcher::ChannelSeal {
     for (; !plain.empty(); plain.remove_prefix(std::min(plain.size(), kMostPayloadBytes))) {
       const std::string_view payload = plain.substr(0, kMostPayloadBytes);
       const std::size_t begin = crossing.size();
-      crossing.resize(begin + kHeaderBytes);
-      for (std::size_t i = 0; i < kHeaderBytes; ++i)
-        crossing[begin + i] = static_cast<char>(payload.size() >> (8 * i) & 0xff);
+      put_number(crossing, static_cast<std::uint32_t>(payload.size()));
       crossing += payload;
       auto* const frame = reinterpret_cast<std::byte*>(crossing.data() + begin);
       FrameSeal::Tag tag{};
@@ -55,9 +53,8 @@ class EncryptedChannel final : public launcher::ChannelSeal {
     std::string plain;
     std::size_t at = 0;
     while (partial_.size() - at >= kHeaderBytes) {
-      std::size_t size = 0;
-      for (std::size_t i = 0; i < kHeaderBytes; ++i)
-        size |= std::size_t{static_cast<unsigned char>(partial_[at + i])} << (8 * i);
+      std::string_view header = std::string_view(partial_).substr(at);
+      const std::size_t size = take_number<std::uint32_t>(header);
       if (size == 0 || size > kMostPayloadBytes) refuse();
       const std::size_t whole = kHeaderBytes + size + opens_.tag_bytes();
       if (partial_.size() - at < whole) break;
@@ -75,7 +72,7 @@ class EncryptedChannel final : public launcher::ChannelSeal {
 
  private:
   [[noreturn]] static void refuse() {
-    throw launcher::ProtocolError(
+    throw ProtocolError(
         "bytes that were changed on their way, or come from somebody who does not know the job's "
         "secret");
   }

@@ -21,13 +21,13 @@
 #include "cmd/memory/memory_report.h"
 #include "cmd/memory/memory_svg.h"
 #include "cmd/rank/rank_threads.h"
+#include "engine/base/amount_text.h"
+#include "engine/base/write_failure.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/config/config_error.h"
-#include "engine/plan/amount_text.h"
 #include "engine/plan/compatible_estimates.h"
 #include "engine/plan/published_memory.h"
 #include "engine/train/memory_estimate.h"
-#include "kernels/core/write_failure.h"
 
 namespace dstrain {
 namespace {

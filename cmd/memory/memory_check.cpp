@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "cmd/memory/memory_report.h"
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 #include "kernels/core/check.h"
 #include "launcher/process/errors.h"
 

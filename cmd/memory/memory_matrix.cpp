@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/amount_text.h"
 #include "engine/config/config_error.h"
-#include "engine/plan/amount_text.h"
 
 namespace dstrain {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "cmd/memory/memory_table.h"
 #include "cmd/run_summary.h"
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 
 namespace dstrain {
 namespace {

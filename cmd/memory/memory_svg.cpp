@@ -12,7 +12,7 @@
 #include "cmd/memory/memory_svg_style.h"
 #include "cmd/memory/svg_canvas.h"
 #include "cmd/memory/timeline_columns.h"
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 
 namespace dstrain {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cmd/rank/stop_signal.h"
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 
 namespace dstrain {
 
@@ -25,7 +25,7 @@ class Lifeline {
 
   StopSignal& stop_;
   const std::chrono::milliseconds patience_;
-  launcher::FileDescriptor done_;  // an eventfd: the rank has finished, stop watching
+  FileDescriptor done_;  // an eventfd: the rank has finished, stop watching
   std::thread thread_;
 };
 

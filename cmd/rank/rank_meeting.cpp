@@ -234,17 +234,16 @@ std::string listening_address(const RankEnv& env) {
 
 /// The socket that the launcher listened on for this rank, so that nobody could take its port
 /// before it was here; not valid where there is none.
-Fd inherited_listener(const RankEnv& env) {
+FileDescriptor inherited_listener(const RankEnv& env) {
   const std::optional<std::string> text = process_environment(launcher::kListenerVariable);
   if (!text) return {};
   int number = -1;
   std::from_chars(text->data(), text->data() + text->size(), number);
-  Fd listener(number);
+  FileDescriptor listener(number);
   int listens = 0;
   socklen_t size = sizeof listens;
-  if (!listener.valid() ||
-      getsockopt(listener.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0 ||
-      (env.world_size > 1 && port_of(listener) != env.master_port)) {
+  if (!listener || getsockopt(listener.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 ||
+      listens == 0 || (env.world_size > 1 && port_of(listener) != env.master_port)) {
     throw RendezvousError(fmt::format(
         "{}={} in the environment is no socket that listens on port {}; unset it unless a launcher "
         "of this build set it",
@@ -273,7 +272,7 @@ RankMeeting meet(const RankEnv& env, DeviceChoice wish) {
   RankSeat seat;
   if (!env.machine) seat = own_seat(env, wish);
   RankMeeting meeting;
-  Fd listener = inherited_listener(env);
+  FileDescriptor listener = inherited_listener(env);
   if (env.world_size == 1) {
     meeting.store = make_memory_store();
     meeting.place = env.machine ? place_by_launcher(env)
@@ -285,7 +284,7 @@ RankMeeting meet(const RankEnv& env, DeviceChoice wish) {
   try {
     if (env.rank == 0) {
       const std::string address = listening_address(env);
-      meeting.server = listener.valid()
+      meeting.server = listener
                            ? std::make_unique<TcpStoreServer>(std::move(listener), env.token)
                            : std::make_unique<TcpStoreServer>(address, env.master_port, env.token);
       if (!address.empty()) store_address = address;  // whatever leads here from elsewhere

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cmd/rank/rank_env.h"
+#include "engine/base/usable_cores.h"
 #include "engine/config/config.h"
-#include "kernels/core/usable_cores.h"
 
 namespace dstrain {
 

@@ -77,7 +77,7 @@ std::unique_ptr<StatusRecorder> make_status_recorder(const EnvironmentLookup& lo
         fmt::format("{}=\"{}\" in the environment: expected the number of an open file",
                     launcher::kStatusPageVariable, *text));
   }
-  return std::make_unique<StatusRecorder>(launcher::StatusPage::open(launcher::FileDescriptor(fd)));
+  return std::make_unique<StatusRecorder>(launcher::StatusPage::open(FileDescriptor(fd)));
 }
 
 }  // namespace dstrain

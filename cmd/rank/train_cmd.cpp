@@ -25,11 +25,11 @@
 #include "cmd/rank/status_recorder.h"
 #include "cmd/rank/stop_signal.h"
 #include "cmd/run_flags.h"
+#include "engine/base/usable_cores.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/wait_clock.h"
 #include "engine/train/run_training.h"
 #include "engine/train/wire_security.h"
-#include "kernels/core/usable_cores.h"
 
 namespace dstrain {
 namespace {

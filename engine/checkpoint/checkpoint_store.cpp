@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/device_parts.h"
@@ -19,7 +20,6 @@
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/step_folders.h"
 #include "kernels/core/check.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {

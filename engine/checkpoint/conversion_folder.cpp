@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/regular_file.h"
 #include "engine/config/config_error.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {

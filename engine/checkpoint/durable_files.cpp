@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include "kernels/core/write_failure.h"
+#include "engine/base/write_failure.h"
 
 namespace dstrain {
 namespace {
@@ -72,8 +72,8 @@ void DurableFiles::rename(const fs::path& from, const fs::path& to) const {
 
 void DurableFiles::sync_folder(const fs::path& folder) const {
   about_to(DiskChange::Kind::kSyncFolder, folder);
-  const FileHandle file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!file.is_open()) {
+  const FileDescriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!file) {
     fail_at("open the folder", folder, errno);
   }
   // EINVAL: this file system has nothing to do for a folder.
@@ -111,8 +111,8 @@ void DurableFiles::remove_tree(const fs::path& path) const {
 DurableFile::DurableFile(const DurableFiles& files, fs::path path, std::int64_t bytes)
     : files_(files), path_(std::move(path)), bytes_(bytes) {
   files_.about_to(DiskChange::Kind::kCreateFile, path_);
-  file_ = FileHandle(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file_.is_open()) {
+  file_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file_) {
     fail("create", errno);
   }
   if (bytes_ > 0 && ::fallocate(file_.get(), 0, 0, bytes_) != 0 &&

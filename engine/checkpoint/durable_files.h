@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/file_handle.h"
 
 namespace dstrain {
 
@@ -77,7 +77,7 @@ class DurableFile {
   std::filesystem::path path_;
   std::int64_t bytes_;
   std::int64_t written_bytes_ = 0;
-  FileHandle file_;
+  FileDescriptor file_;
   std::vector<std::byte> pending_;
 };
 

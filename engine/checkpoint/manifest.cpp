@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/training_text.h"
 #include "kernels/core/check.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {

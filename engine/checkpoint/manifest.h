@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/checkpoint/checkpoint_store.h"
+#include "engine/checkpoint/checkpoint_contents.h"
 #include "engine/checkpoint/piece_overlap.h"
 
 namespace dstrain {

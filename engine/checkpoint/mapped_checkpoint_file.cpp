@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/file_descriptor.h"
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/file_handle.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 
@@ -21,8 +21,8 @@ MappedCheckpointFile::MappedCheckpointFile(std::filesystem::path path) : path_(s
   const auto fail = [&](const char* what) {
     throw CheckpointError(fmt::format("cannot {} {}: {}", what, path_.string(), strerror(errno)));
   };
-  const FileHandle file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.is_open()) {
+  const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) {
     fail("open");
   }
   struct stat status {};

@@ -40,8 +40,8 @@ PieceReader::OpenFile& PieceReader::open(std::size_t index) {
                     "says",
                     path.string()));
   }
-  file.data = FileHandle(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.data.is_open()) {
+  file.data = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.data) {
     throw DamagedCheckpoint(fmt::format("cannot open {}: {}", path.string(), strerror(errno)));
   }
   (void)::posix_fadvise(file.data.get(), 0, 0, POSIX_FADV_SEQUENTIAL);

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint/file_handle.h"
+#include "engine/base/file_descriptor.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/safetensors.h"
 
@@ -42,7 +42,7 @@ class PieceReader {
  private:
   struct OpenFile {
     std::unique_ptr<SafetensorsFile> header;
-    FileHandle data;
+    FileDescriptor data;
   };
   OpenFile& open(std::size_t index);
   /// Fills the buffer from the file.

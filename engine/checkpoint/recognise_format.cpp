@@ -8,13 +8,13 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/conversion_folder.h"
 #include "engine/checkpoint/foreign/llmc/gpt2_file.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/step_folders.h"
 #include "engine/config/config_error.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {

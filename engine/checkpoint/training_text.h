@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/checkpoint/checkpoint_store.h"
+#include "engine/checkpoint/checkpoint_contents.h"
 
 namespace dstrain {
 

@@ -8,8 +8,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include "engine/checkpoint/file_handle.h"
-#include "kernels/core/regular_file.h"
+#include "engine/base/file_descriptor.h"
+#include "engine/base/regular_file.h"
 
 namespace dstrain {
 
@@ -31,8 +31,8 @@ WrittenFile ByteTally::of(const fs::path& path) const {
 
 bool holds_bytes(const fs::path& path, const WrittenFile& expected, const ByteProgress& progress) {
   constexpr std::size_t kStep = std::size_t{8} << 20;
-  const FileHandle file(open_regular_file(path.string()).fd);
-  if (!file.is_open()) {
+  const FileDescriptor file = open_regular_file(path.string()).file;
+  if (!file) {
     return false;
   }
   (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);  // from the disk, not the cache

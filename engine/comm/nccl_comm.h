@@ -9,7 +9,7 @@
 
 #include "engine/comm/block_signals.h"
 #include "engine/comm/nccl.h"
-#include "engine/comm/nccl_communicator.h"
+#include "engine/comm/nccl_group.h"
 #include "engine/comm/nccl_notices.h"
 
 namespace dstrain {

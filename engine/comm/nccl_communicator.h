@@ -9,29 +9,15 @@
 // the group, and then every wait for any stream of the device throws Timeout or PeerLost.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "engine/comm/activity.h"
 #include "engine/comm/communicator.h"
+#include "engine/comm/nccl_group.h"
 #include "engine/comm/store.h"
 #include "kernels/core/device.h"
 
 namespace dstrain {
-
-struct NcclGroup {
-  std::string name;          ///< unique in the job
-  std::vector<int> members;  ///< world ranks, ascending
-  int rank = 0;              ///< this one's place among them
-};
-
-struct NcclOptions {
-  std::chrono::milliseconds timeout{600'000};         ///< deadline of a collective
-  std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
-  ActivityRecorder* activity = nullptr;               ///< is told of every collective; may be none
-};
 
 /// Collective over the group's members, each on a `device` (a CudaDevice) of its own, as NCCL does
 /// not take two ranks on one GPU. `store` and `device` must outlive it. A group of one opens no

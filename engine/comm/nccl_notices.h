@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/comm/call.h"
-#include "engine/comm/nccl_communicator.h"
+#include "engine/comm/nccl_group.h"
 #include "engine/comm/store.h"
 
 namespace dstrain {

@@ -21,7 +21,7 @@
 
 #include "engine/comm/call.h"
 #include "engine/comm/nccl_comm.h"
-#include "engine/comm/nccl_communicator.h"
+#include "engine/comm/nccl_group.h"
 #include "engine/comm/nccl_notices.h"
 #include "kernels/cuda/cuda_device.h"
 

@@ -26,7 +26,7 @@ std::size_t bytes_of(std::span<const iovec> parts) {
 
 }  // namespace
 
-PeerLink::PeerLink(Fd socket, FrameReader reader, FrameWriter writer)
+PeerLink::PeerLink(FileDescriptor socket, FrameReader reader, FrameWriter writer)
     : socket_(std::move(socket)), reader_(std::move(reader)), writer_(std::move(writer)) {}
 
 void PeerLink::send(const FrameHeader& header, const void* payload, std::int64_t* left) {

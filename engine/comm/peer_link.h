@@ -12,9 +12,9 @@ namespace dstrain {
 class PeerLink {
  public:
   /// `socket` does not block.
-  PeerLink(Fd socket, FrameReader reader, FrameWriter writer);
+  PeerLink(FileDescriptor socket, FrameReader reader, FrameWriter writer);
 
-  [[nodiscard]] const Fd& socket() const { return socket_; }
+  [[nodiscard]] const FileDescriptor& socket() const { return socket_; }
   [[nodiscard]] bool has_pending() const { return !writer_.empty(); }
   /// Whether it has ended, at either end.
   [[nodiscard]] bool closed() const { return closed_; }
@@ -34,7 +34,7 @@ class PeerLink {
  private:
   bool pull();
 
-  Fd socket_;
+  FileDescriptor socket_;
   FrameReader reader_;
   FrameWriter writer_;
   bool readable_ = false;

@@ -43,7 +43,7 @@ enum class Path : std::uint8_t { kUnix, kTcp };
 
 /// Whoever has connected and has not proven yet which member it is.
 struct Stranger {
-  Fd socket;
+  FileDescriptor socket;
   Path path = Path::kTcp;
   AcceptingHandshake handshake{kMagic};
   Clock::time_point deadline;
@@ -52,7 +52,7 @@ struct Stranger {
 /// A member of lower rank that this one connects to.
 struct Dial {
   int peer = 0;
-  Fd socket;  ///< not valid between two tries
+  FileDescriptor socket;  ///< not valid between two tries
   bool connected = false;
   std::optional<DialingHandshake> handshake;
   Clock::time_point next_try;
@@ -152,8 +152,8 @@ class Meeting {
         (path_to(peer) == Path::kTcp ? by_tcp : by_unix) = true;
       }
     }
-    tcp_listener_ = by_tcp ? std::move(tcp_listener_) : Fd();
-    unix_listener_ = by_unix ? std::move(unix_listener_) : Fd();
+    tcp_listener_ = by_tcp ? std::move(tcp_listener_) : FileDescriptor();
+    unix_listener_ = by_unix ? std::move(unix_listener_) : FileDescriptor();
     dial_again();
   }
 
@@ -174,14 +174,14 @@ class Meeting {
   /// Until something has come, or is due.
   void wait(Clock::time_point deadline) {
     std::vector<pollfd> entries;
-    const auto watch = [&](const Fd& socket, short events) {
+    const auto watch = [&](const FileDescriptor& socket, short events) {
       entries.push_back({.fd = socket.get(), .events = events, .revents = 0});
     };
     watch(tcp_listener_, POLLIN);  // a descriptor of -1 is left out
     watch(unix_listener_, POLLIN);
     for (const Dial& dial : dials_) {
       watch(dial.socket, dial.connected ? POLLIN : POLLOUT);
-      deadline = dial.socket.valid() ? deadline : std::min(deadline, dial.next_try);
+      deadline = dial.socket ? deadline : std::min(deadline, dial.next_try);
     }
     for (const Stranger& stranger : strangers_) {
       watch(stranger.socket, POLLIN);
@@ -216,7 +216,7 @@ class Meeting {
   void dial_again() {
     const Clock::time_point now = Clock::now();
     for (Dial& dial : dials_) {
-      if (dial.socket.valid() || dial.next_try > now) {
+      if (dial.socket || dial.next_try > now) {
         continue;
       }
       const Whereabouts& there = theirs_[static_cast<std::size_t>(dial.peer)];
@@ -228,7 +228,7 @@ class Meeting {
         std::memcpy(&address, &there.address, sizeof there.address);
         dial.socket = start_connecting(address);
       }
-      if (!dial.socket.valid()) {
+      if (!dial.socket) {
         fall_back(dial, errno);
         continue;
       }
@@ -247,7 +247,7 @@ class Meeting {
     fall_back(dial, reason(error));
   }
   void fall_back(Dial& dial, std::string why) {
-    dial.socket = Fd();
+    dial.socket = FileDescriptor();
     dial.next_try = Clock::now() + kPause;
     dial.reason = std::move(why);
   }
@@ -295,11 +295,11 @@ class Meeting {
     return false;
   }
 
-  void accept_some(const Fd& listener, Path path) {
+  void accept_some(const FileDescriptor& listener, Path path) {
     constexpr int kAcceptsARound = 64;  // a flood of strangers must not starve the members
-    for (int i = 0; i < kAcceptsARound && listener.valid(); ++i) {
-      Fd socket = accept_from(listener);
-      if (!socket.valid()) {
+    for (int i = 0; i < kAcceptsARound && listener; ++i) {
+      FileDescriptor socket = accept_from(listener);
+      if (!socket) {
         if (errno == EINTR || errno == ECONNABORTED) {
           continue;
         }
@@ -363,15 +363,19 @@ class Meeting {
 
   /// Few bytes, for which a new connection has room. If it has not, the other end closes or waits
   /// until it may try again.
-  static void say(const Fd& socket, std::string_view text) {
+  static void say(const FileDescriptor& socket, std::string_view text) {
     [[maybe_unused]] const ssize_t sent =
         send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
   }
 
-  void keep(int peer, Path path, Fd socket, const WireKey& send_key, const WireKey& receive_key) {
+  void keep(int peer,
+            Path path,
+            FileDescriptor socket,
+            const WireKey& send_key,
+            const WireKey& receive_key) {
     prepare_for_bulk(socket);
     MetPeer& met = met_[static_cast<std::size_t>(peer)];
-    missing_ -= met.socket.valid() ? 0 : 1;  // or it has come again, having lost the first answer
+    missing_ -= met.socket ? 0 : 1;  // or it has come again, having lost the first answer
     met.socket = std::move(socket);
     const Sealing sealing = sealing_of(path);
     met.seals = FrameSeal(sealing, send_key, FrameSeal::End::kSeals);
@@ -407,7 +411,7 @@ class Meeting {
                                 seconds, dials_.front().reason));
     }
     int peer = group_.rank + 1;
-    while (met_[static_cast<std::size_t>(peer)].socket.valid()) {
+    while (met_[static_cast<std::size_t>(peer)].socket) {
       ++peer;
     }
     throw Timeout(
@@ -420,8 +424,8 @@ class Meeting {
   const WireOptions& options_;
   Whereabouts mine_;
   std::vector<Whereabouts> theirs_;
-  Fd tcp_listener_;
-  Fd unix_listener_;
+  FileDescriptor tcp_listener_;
+  FileDescriptor unix_listener_;
   std::list<Dial> dials_;
   std::list<Stranger> strangers_;  ///< in the order they came, which is that of their deadlines
   std::vector<MetPeer> met_;

@@ -32,7 +32,7 @@ struct PeerGroup {
 
 /// A connection to one other member, proven at both ends, and what its frames bear.
 struct MetPeer {
-  Fd socket;
+  FileDescriptor socket;
   FrameSeal seals;  ///< of what goes out
   FrameSeal opens;  ///< of what comes in
 };

@@ -133,7 +133,7 @@ PeerMesh::PeerMesh(PeerGroup group, std::chrono::milliseconds timeout)
       abort_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       poller_(epoll_create1(EPOLL_CLOEXEC)),
       staging_(static_cast<std::size_t>(kHeaderBytes + kPayloadBytes)) {
-  check(abort_.valid() && poller_.valid(), "group \"{}\": no descriptors left", group_.name);
+  check(abort_ && poller_, "group \"{}\": no descriptors left", group_.name);
   for (int step = 1; step < size(); ++step) {
     peers_.push_back((rank() + step) % size());
   }
@@ -153,7 +153,7 @@ void PeerMesh::connect(const WireOptions& options,
                        std::chrono::milliseconds timeout) {
   std::vector<MetPeer> met = meet_peers(group_, options, store, timeout);
   links_.resize(met.size());
-  const auto watch = [this](const Fd& socket, std::uint32_t events, Link* source) {
+  const auto watch = [this](const FileDescriptor& socket, std::uint32_t events, Link* source) {
     epoll_event event{.events = events, .data = {.ptr = source}};
     check(epoll_ctl(poller_.get(), EPOLL_CTL_ADD, socket.get(), &event) == 0, "epoll_ctl: {}",
           errno);

@@ -136,8 +136,8 @@ class PeerMesh {
   const std::chrono::milliseconds timeout_;
   std::vector<int> peers_;
   const std::int64_t segment_bytes_;
-  const Fd abort_;   ///< readable once it is called for
-  const Fd poller_;  ///< of that and of every link
+  const FileDescriptor abort_;   ///< readable once it is called for
+  const FileDescriptor poller_;  ///< of that and of every link
   std::atomic<bool> aborted_{false};
   std::vector<std::byte> staging_;
   std::int64_t staged_bytes_ = 0;

@@ -5,9 +5,9 @@
 #include <climits>
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -20,45 +20,35 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "engine/comm/tcp_store.h"
+#include "engine/base/network_address.h"
 
 namespace dstrain {
 namespace {
-
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 std::string reason(int error) {
   return std::generic_category().message(error);
 }
 
-AddressList resolve(const std::string& host, std::uint16_t port, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const std::string service = std::to_string(port);
-  const int status =
-      getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &found);
-  if (status != 0) {
-    throw std::runtime_error(
-        fmt::format("cannot resolve host \"{}\": {}", host,
-                    status == EAI_SYSTEM ? reason(errno) : std::string(gai_strerror(status))));
+AddressLookup resolve(const std::string& host, std::uint16_t port, int flags) {
+  AddressLookup found = look_up_addresses(host.empty() ? nullptr : host.c_str(), port, flags);
+  if (!found) {
+    throw std::runtime_error(fmt::format("cannot resolve host \"{}\": {}", host, found.error));
   }
-  return {found, &freeaddrinfo};
+  return found;
 }
 
-Fd open_socket(const addrinfo& address) {
-  return Fd(socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
-                   address.ai_protocol));
+FileDescriptor open_socket(const addrinfo& address) {
+  return FileDescriptor(socket(
+      address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
 }
 
-void set_option(const Fd& socket, int level, int option, int value) {
+void set_option(const FileDescriptor& socket, int level, int option, int value) {
   setsockopt(socket.get(), level, option, &value, sizeof value);
 }
 
 // Small answers leave at once; and a host that is gone (power, cable), not only a process, is
 // noticed within about ten seconds.
-void prepare(const Fd& socket) {
+void prepare(const FileDescriptor& socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 4);
@@ -68,7 +58,7 @@ void prepare(const Fd& socket) {
 }
 
 /// False at the deadline.
-bool wait_for(const Fd& socket, short events, Clock::time_point deadline) {
+bool wait_for(const FileDescriptor& socket, short events, Clock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd entry{.fd = socket.get(), .events = events, .revents = 0};
@@ -87,18 +77,21 @@ bool wait_for(const Fd& socket, short events, Clock::time_point deadline) {
 
 }  // namespace
 
-Fd::~Fd() {
-  if (fd_ >= 0) {
-    close(fd_);
-  }
-}
+PortInUse::PortInUse(std::string host, std::uint16_t port)
+    : std::runtime_error(fmt::format(
+          "port {} on {} is in use by another program: choose another port, or 0 for any free one",
+          port,
+          host.empty() ? "this machine" : host)),
+      host_(std::move(host)),
+      port_(port) {}
 
-Fd listen_on(const std::string& host, std::uint16_t port) {
-  const AddressList addresses = resolve(host, port, AI_PASSIVE);
+FileDescriptor listen_on(const std::string& host, std::uint16_t port) {
+  const AddressLookup addresses = resolve(host, port, AI_PASSIVE);
   int error = 0;
-  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    Fd socket = open_socket(*address);
-    if (!socket.valid()) {
+  for (const addrinfo* address = addresses.list.get(); address != nullptr;
+       address = address->ai_next) {
+    FileDescriptor socket = open_socket(*address);
+    if (!socket) {
       error = errno;
       continue;
     }
@@ -116,22 +109,22 @@ Fd listen_on(const std::string& host, std::uint16_t port) {
       "cannot listen on {}:{}: {}", host.empty() ? "every interface" : host, port, reason(error)));
 }
 
-Fd accept_from(const Fd& listener) {
-  Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket.valid()) {
+FileDescriptor accept_from(const FileDescriptor& listener) {
+  FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket) {
     prepare(socket);
   }
   return socket;
 }
 
-std::uint16_t port_of(const Fd& socket) {
+std::uint16_t port_of(const FileDescriptor& socket) {
   const sockaddr_storage address = address_of(socket);
   return ntohs(address.ss_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-std::pair<std::string, std::string> peer_of(const Fd& socket) {
+std::pair<std::string, std::string> peer_of(const FileDescriptor& socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   char host[NI_MAXHOST] = "?";
@@ -143,12 +136,13 @@ std::pair<std::string, std::string> peer_of(const Fd& socket) {
   return {fmt::format("{}:{}", host, service), host};
 }
 
-Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
-  const AddressList addresses = resolve(host, port, 0);
+FileDescriptor connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
+  const AddressLookup addresses = resolve(host, port, 0);
   std::string last = "no address";
-  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    Fd socket = open_socket(*address);
-    int error = socket.valid() ? 0 : errno;
+  for (const addrinfo* address = addresses.list.get(); address != nullptr;
+       address = address->ai_next) {
+    FileDescriptor socket = open_socket(*address);
+    int error = socket ? 0 : errno;
     if (error == 0 && connect(socket.get(), address->ai_addr, address->ai_addrlen) != 0) {
       error = errno;
       if (error == EINPROGRESS) {
@@ -168,27 +162,28 @@ Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point dea
   throw std::runtime_error(last);
 }
 
-Fd start_connecting(const sockaddr_storage& address) {
-  Fd connection(socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+FileDescriptor start_connecting(const sockaddr_storage& address) {
+  FileDescriptor connection(
+      socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const socklen_t length =
       address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  if (connection.valid() &&
+  if (connection &&
       connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 &&
       errno != EINPROGRESS) {
     const int error = errno;
-    connection = Fd();
+    connection = FileDescriptor();
     errno = error;
   }
   return connection;
 }
 
-int error_of(const Fd& socket) {
+int error_of(const FileDescriptor& socket) {
   int error = 0;
   socklen_t length = sizeof error;
   return getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
 }
 
-sockaddr_storage address_of(const Fd& socket) {
+sockaddr_storage address_of(const FileDescriptor& socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
@@ -205,36 +200,34 @@ std::pair<sockaddr_un, socklen_t> abstract_address(std::string_view name) {
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes)};
 }
 
-Fd open_unix_socket() {
-  return Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+FileDescriptor open_unix_socket() {
+  return FileDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 }  // namespace
 
-Fd listen_on_abstract(std::string_view name) {
-  Fd socket = open_unix_socket();
+FileDescriptor listen_on_abstract(std::string_view name) {
+  FileDescriptor socket = open_unix_socket();
   const auto [address, length] = abstract_address(name);
-  if (!socket.valid() ||
-      bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+  if (!socket || bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       listen(socket.get(), SOMAXCONN) != 0) {
     throw std::runtime_error("cannot listen on a Unix socket: " + reason(errno));
   }
   return socket;
 }
 
-Fd connect_to_abstract(std::string_view name) {
-  Fd socket = open_unix_socket();
+FileDescriptor connect_to_abstract(std::string_view name) {
+  FileDescriptor socket = open_unix_socket();
   const auto [address, length] = abstract_address(name);
-  if (socket.valid() &&
-      connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+  if (socket && connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     const int error = errno;
-    socket = Fd();
+    socket = FileDescriptor();
     errno = error;
   }
   return socket;
 }
 
-bool is_of_this_user(const Fd& socket) {
+bool is_of_this_user(const FileDescriptor& socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 &&
@@ -244,7 +237,7 @@ bool is_of_this_user(const Fd& socket) {
 // A Unix socket's buffer is as large as it is told; TCP grows its own with what a connection needs.
 // TCP_USER_TIMEOUT would also end a connection whose peer is alive and takes nothing for ten
 // seconds: a rank that computes.
-void prepare_for_bulk(const Fd& socket) {
+void prepare_for_bulk(const FileDescriptor& socket) {
   constexpr int kUnixBuffer = 1 << 20;
   int domain = AF_UNIX;
   socklen_t length = sizeof domain;
@@ -268,7 +261,7 @@ std::size_t raise_descriptor_limit() {
   return limit.rlim_cur;
 }
 
-void send_all(const Fd& socket, std::string_view bytes, Clock::time_point deadline) {
+void send_all(const FileDescriptor& socket, std::string_view bytes, Clock::time_point deadline) {
   while (!bytes.empty()) {
     const ssize_t sent = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
@@ -283,7 +276,9 @@ void send_all(const Fd& socket, std::string_view bytes, Clock::time_point deadli
   }
 }
 
-std::string receive_exactly(const Fd& socket, std::size_t bytes, Clock::time_point deadline) {
+std::string receive_exactly(const FileDescriptor& socket,
+                            std::size_t bytes,
+                            Clock::time_point deadline) {
   std::string received(bytes, '\0');
   std::size_t count = 0;
   while (count < bytes) {

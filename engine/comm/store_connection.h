@@ -17,7 +17,7 @@ namespace dstrain {
 
 /// The store's server's side of one: a stranger until it has proven the job's token.
 struct StoreConnection : StoreClient {
-  Fd socket;
+  FileDescriptor socket;
   std::string peer;
   std::string peer_host;
   AcceptingHandshake handshake{store_protocol::kMagic};
@@ -42,7 +42,7 @@ struct StoreConnection : StoreClient {
   /// Of the request that has begun; its length is there.
   [[nodiscard]] std::size_t request_bytes() const {
     std::string_view text = in;
-    return store_protocol::take<std::uint32_t>(text);
+    return take_number<std::uint32_t>(text);
   }
   [[nodiscard]] std::size_t whole_bytes() const {
     return store_protocol::kLengthBytes + request_bytes() + store_protocol::kTagBytes;

@@ -10,7 +10,6 @@
 // Values: that of the key; the column; at an all-to-all's deadline the missing ranks (4 each).
 #pragma once
 
-#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -19,12 +18,11 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/wire.h"
 #include "engine/comm/frame_seal.h"
 #include "engine/comm/store.h"
 
 namespace dstrain::store_protocol {
-
-static_assert(std::endian::native == std::endian::little);
 
 inline constexpr std::string_view kMagic = "dstrain\x03";  // the last byte is the version
 inline constexpr const char* kSubject = "dstrain store";   // of the handshake
@@ -40,27 +38,13 @@ inline constexpr std::size_t kMaxFrameBytes =
 enum class Request : std::uint8_t { kSet = 1, kGet = 2, kAdd = 3, kAllToAll = 4 };
 enum class Status : std::uint8_t { kOk = 0, kTimeout = 1, kError = 2 };
 
-template <typename T>
-void append(std::string& text, T value) {
-  text.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-/// Takes a number off the front. `text` must be long enough.
-template <typename T>
-T take(std::string_view& text) {
-  T value{};
-  std::memcpy(&value, text.data(), sizeof value);
-  text.remove_prefix(sizeof value);
-  return value;
-}
-
 /// An all-to-all's argument.
 inline std::string argument_of(const AllToAll& call, std::chrono::milliseconds timeout) {
   std::string argument;
-  append(argument, std::int64_t{timeout.count()});
-  append(argument, std::int32_t{call.rank});
-  append(argument, std::int32_t{call.size});
-  append(argument, static_cast<std::uint32_t>(call.agreed.size()));
+  put_number(argument, std::int64_t{timeout.count()});
+  put_number(argument, std::int32_t{call.rank});
+  put_number(argument, std::int32_t{call.size});
+  put_number(argument, static_cast<std::uint32_t>(call.agreed.size()));
   return argument.append(call.agreed).append(call.row);
 }
 
@@ -75,10 +59,10 @@ inline std::optional<AllToAllRequest> parse_all_to_all(std::string_view key,
   if (argument.size() < kAllToAllBytes) {
     return std::nullopt;
   }
-  AllToAllRequest request{.timeout_ms = take<std::int64_t>(argument)};
-  const auto rank = take<std::int32_t>(argument);
-  const auto size = take<std::int32_t>(argument);
-  const auto agreed_bytes = take<std::uint32_t>(argument);
+  AllToAllRequest request{.timeout_ms = take_number<std::int64_t>(argument)};
+  const auto rank = take_number<std::int32_t>(argument);
+  const auto size = take_number<std::int32_t>(argument);
+  const auto agreed_bytes = take_number<std::uint32_t>(argument);
   if (rank < 0 || rank >= size || agreed_bytes >= argument.size() ||
       (argument.size() - agreed_bytes) % static_cast<std::size_t>(size) != 0) {
     return std::nullopt;
@@ -94,7 +78,7 @@ inline std::optional<AllToAllRequest> parse_all_to_all(std::string_view key,
 /// A frame as it travels.
 inline std::string sealed_frame(FrameSeal& seal, std::string_view body) {
   std::string frame;
-  append(frame, static_cast<std::uint32_t>(body.size()));
+  put_number(frame, static_cast<std::uint32_t>(body.size()));
   frame.append(body).append(kTagBytes, '\0');
   const auto bytes = std::as_writable_bytes(std::span(frame));
   const auto text = bytes.subspan(kLengthBytes, body.size());

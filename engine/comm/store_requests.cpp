@@ -12,8 +12,8 @@ bool StoreRequests::answer(StoreClient& client, std::string_view frame) {
   if (frame.size() < 3) {
     return false;
   }
-  const auto request = protocol::Request{protocol::take<std::uint8_t>(frame)};
-  const auto key_bytes = protocol::take<std::uint16_t>(frame);
+  const auto request = protocol::Request{take_number<std::uint8_t>(frame)};
+  const auto key_bytes = take_number<std::uint16_t>(frame);
   if (key_bytes > protocol::kMaxKeyBytes || key_bytes > frame.size()) {
     return false;
   }
@@ -28,7 +28,7 @@ bool StoreRequests::answer(StoreClient& client, std::string_view frame) {
       if (frame.size() != sizeof(std::int64_t)) {
         return false;
       }
-      const auto timeout = protocol::take<std::int64_t>(frame);
+      const auto timeout = take_number<std::int64_t>(frame);
       get(client, std::move(key), timeout);
       return true;
     }
@@ -36,7 +36,7 @@ bool StoreRequests::answer(StoreClient& client, std::string_view frame) {
       if (frame.size() != sizeof(std::int64_t)) {
         return false;
       }
-      add(client, key, protocol::take<std::int64_t>(frame));
+      add(client, key, take_number<std::int64_t>(frame));
       return true;
     case protocol::Request::kAllToAll:
       return take_row(client, key, frame);
@@ -160,7 +160,7 @@ void StoreRequests::pass_deadlines(std::chrono::steady_clock::time_point now) {
     std::string missing;
     if (client.wait->rank != StoreWait::kNoRank) {
       for (const int rank : gatherings_.at(client.wait->key).rows.missing()) {
-        protocol::append(missing, std::int32_t{rank});
+        put_number(missing, std::int32_t{rank});
       }
     }
     forget(client);

@@ -31,7 +31,7 @@ double seconds(milliseconds duration) {
 }
 
 struct Connection {
-  Fd socket;
+  FileDescriptor socket;
   FrameSeal seals;  ///< requests
   FrameSeal opens;  ///< answers
 };
@@ -59,7 +59,7 @@ class TcpStore final : public Store {
 
   std::string get(std::string_view key, milliseconds timeout) override {
     std::string argument;
-    protocol::append(argument, std::int64_t{timeout.count()});
+    put_number(argument, std::int64_t{timeout.count()});
     Reply reply = request("get", protocol::Request::kGet, key, argument, timeout);
     if (reply.status == protocol::Status::kTimeout) {
       throw Timeout(fmt::format("key \"{}\" was not set within {:.3g} s (store at {})", key,
@@ -70,7 +70,7 @@ class TcpStore final : public Store {
 
   std::int64_t add(std::string_view key, std::int64_t amount) override {
     std::string argument;
-    protocol::append(argument, amount);
+    put_number(argument, amount);
     const Reply reply = request("add", protocol::Request::kAdd, key, argument, milliseconds{0});
     check(reply.status == protocol::Status::kOk, "add to key \"{}\": {}", key, reply.value);
     return std::stoll(reply.value);
@@ -89,7 +89,7 @@ class TcpStore final : public Store {
     }
     Column column;
     for (std::string_view left = reply.value; left.size() >= sizeof(std::int32_t);) {
-      column.missing.push_back(protocol::take<std::int32_t>(left));
+      column.missing.push_back(take_number<std::int32_t>(left));
     }
     return column;
   }
@@ -105,8 +105,8 @@ class TcpStore final : public Store {
     check(key.size() <= protocol::kMaxKeyBytes, "a key of {} bytes, at most {}", key.size(),
           protocol::kMaxKeyBytes);
     std::string frame;
-    protocol::append(frame, kind);
-    protocol::append(frame, static_cast<std::uint16_t>(key.size()));
+    put_number(frame, kind);
+    put_number(frame, static_cast<std::uint16_t>(key.size()));
     frame.append(key).append(argument);
     try {
       Connection connection = take_or_open();
@@ -114,7 +114,7 @@ class TcpStore final : public Store {
       send_all(connection.socket, protocol::sealed_frame(connection.seals, frame), deadline);
       std::string answer = receive_exactly(connection.socket, protocol::kLengthBytes, deadline);
       std::string_view length = answer;
-      const auto bytes = protocol::take<std::uint32_t>(length);
+      const auto bytes = take_number<std::uint32_t>(length);
       if (bytes == 0 || bytes > protocol::kMaxFrameBytes) {
         throw std::runtime_error(fmt::format("an answer of {} bytes", bytes));
       }
@@ -175,7 +175,7 @@ class TcpStore final : public Store {
   }
 
   Connection try_to_open(Clock::time_point deadline) const {
-    Fd socket = connect_to(host_, port_, deadline);
+    FileDescriptor socket = connect_to(host_, port_, deadline);
     constexpr std::uint32_t kNobody = 0;  // all ranks are alike to the store
     DialingHandshake handshake(protocol::kMagic, token_, protocol::kSubject, kNobody);
     using State = DialingHandshake::State;

@@ -24,18 +24,6 @@
 
 namespace dstrain {
 
-/// The port that the store should listen on belongs to another program.
-class PortInUse : public std::runtime_error {
- public:
-  PortInUse(std::string host, std::uint16_t port);
-  [[nodiscard]] const std::string& host() const { return host_; }
-  [[nodiscard]] std::uint16_t port() const { return port_; }
-
- private:
-  std::string host_;
-  std::uint16_t port_;
-};
-
 /// The store does not take this rank: wrong token, or another version of the protocol. Trying again
 /// would not help.
 class StoreRefused : public std::runtime_error {
@@ -57,7 +45,7 @@ class TcpStoreServer {
                  std::string token,
                  const TcpStoreLimits& limits = {});
   /// On a socket that listens already, and does not block.
-  TcpStoreServer(Fd listener, std::string token, const TcpStoreLimits& limits = {});
+  TcpStoreServer(FileDescriptor listener, std::string token, const TcpStoreLimits& limits = {});
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;

@@ -30,14 +30,6 @@ namespace dstrain {
 
 namespace protocol = store_protocol;
 
-PortInUse::PortInUse(std::string host, std::uint16_t port)
-    : std::runtime_error(fmt::format(
-          "port {} on {} is in use by another program: choose another port, or 0 for any free one",
-          port,
-          host.empty() ? "this machine" : host)),
-      host_(std::move(host)),
-      port_(port) {}
-
 namespace {
 
 constexpr std::size_t kMaxLoggedStrangers = 256;
@@ -49,7 +41,7 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(50);  // when descriptor
 
 class TcpStoreServer::Loop {
  public:
-  Loop(Fd listener, std::string token, const TcpStoreLimits& limits)
+  Loop(FileDescriptor listener, std::string token, const TcpStoreLimits& limits)
       : token_(std::move(token)),
         max_strangers_(std::clamp<std::size_t>(limits.strangers, 1, raise_descriptor_limit() / 2)),
         listener_(std::move(listener)),
@@ -57,7 +49,7 @@ class TcpStoreServer::Loop {
         stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         poller_(epoll_create1(EPOLL_CLOEXEC)) {
     check(!token_.empty(), "a store needs a token");
-    check(stop_.valid() && poller_.valid(), "eventfd or epoll: {}", errno);
+    check(stop_ && poller_, "eventfd or epoll: {}", errno);
     watch(EPOLL_CTL_ADD, stop_, EPOLLIN, &stop_);
     watch(EPOLL_CTL_ADD, listener_, EPOLLIN, &listener_);
     const BlockSignals block;
@@ -101,7 +93,10 @@ class TcpStoreServer::Loop {
     }
   }
 
-  void watch(int operation, const Fd& socket, std::uint32_t events, const void* source) {
+  void watch(int operation,
+             const FileDescriptor& socket,
+             std::uint32_t events,
+             const void* source) {
     epoll_event event{};
     event.events = events;
     event.data.ptr = const_cast<void*>(source);
@@ -123,8 +118,8 @@ class TcpStoreServer::Loop {
 
   void accept_some() {
     for (int i = 0; i < kAcceptsARound; ++i) {
-      Fd socket = accept_from(listener_);
-      if (!socket.valid()) {
+      FileDescriptor socket = accept_from(listener_);
+      if (!socket) {
         if (errno == EINTR || errno == ECONNABORTED) {
           continue;
         }
@@ -178,7 +173,7 @@ class TcpStoreServer::Loop {
     // Closing is not enough: a process forked meanwhile may hold the same connection, which then
     // goes on in epoll's list.
     (void)epoll_ctl(poller_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
-    connection.socket = Fd();
+    connection.socket = FileDescriptor();
     connection.open = false;
     closed_.splice(closed_.end(), connection.proven ? members_ : strangers_, connection.place);
   }
@@ -264,7 +259,7 @@ class TcpStoreServer::Loop {
 
   void reply(StoreConnection& connection, protocol::Status status, std::string_view value) {
     std::string body;
-    protocol::append(body, status);
+    put_number(body, status);
     connection.out.append(protocol::sealed_frame(connection.seals, body.append(value)));
     flush(connection);
   }
@@ -303,10 +298,10 @@ class TcpStoreServer::Loop {
 
   const std::string token_;
   const std::size_t max_strangers_;
-  const Fd listener_;
+  const FileDescriptor listener_;
   const std::uint16_t port_;
-  const Fd stop_;
-  const Fd poller_;
+  const FileDescriptor stop_;
+  const FileDescriptor poller_;
   std::list<StoreConnection>
       strangers_;  // in the order they came, which is that of their deadlines
   std::list<StoreConnection> members_;
@@ -326,7 +321,9 @@ TcpStoreServer::TcpStoreServer(const std::string& address,
                                std::string token,
                                const TcpStoreLimits& limits)
     : TcpStoreServer(listen_on(address, port), std::move(token), limits) {}
-TcpStoreServer::TcpStoreServer(Fd listener, std::string token, const TcpStoreLimits& limits)
+TcpStoreServer::TcpStoreServer(FileDescriptor listener,
+                               std::string token,
+                               const TcpStoreLimits& limits)
     : loop_(std::make_unique<Loop>(std::move(listener), std::move(token), limits)) {}
 TcpStoreServer::~TcpStoreServer() = default;
 std::uint16_t TcpStoreServer::port() const {

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/core/regular_file.h"
+#include "engine/base/regular_file.h"
 
 namespace dstrain {
 namespace {

@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/regular_file.h"
 #include "engine/config/json_text.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {

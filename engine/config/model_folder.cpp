@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/core/regular_file.h"
+#include "engine/base/regular_file.h"
 
 namespace dstrain {
 namespace {

@@ -10,27 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/file_descriptor.h"
+#include "engine/base/regular_file.h"
 #include "engine/config/config_error.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor() {
-    if (fd_ >= 0) {
-      ::close(fd_);
-    }
-  }
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
   const int error = errno;

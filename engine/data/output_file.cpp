@@ -8,9 +8,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "engine/base/write_failure.h"
 #include "engine/data/disk_error.h"
 #include "kernels/core/check.h"
-#include "kernels/core/write_failure.h"
 
 namespace dstrain {
 namespace {
@@ -22,23 +22,17 @@ constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 OutputFile::OutputFile(std::string final_path)
     : final_path_(std::move(final_path)), partial_path_(final_path_ + ".partial") {
   // Not truncated on opening: the file may be another writer's, which the lock tells.
-  fd_ = ::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0) {
+  file_ = FileDescriptor(::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_) {
     fail("create");
   }
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    ::close(fd_);
-    if (error == EWOULDBLOCK) {
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
       throw DiskError(fmt::format("{}: another process is writing it", partial_path_));
     }
-    errno = error;
     fail("lock");
   }
-  if (::ftruncate(fd_, 0) != 0) {
-    const int error = errno;
-    ::close(fd_);
-    errno = error;
+  if (::ftruncate(file_.get(), 0) != 0) {
     fail("empty");
   }
   buffer_.reserve(kBufferBytes);
@@ -48,7 +42,6 @@ OutputFile::~OutputFile() {
   if (!published_) {
     ::unlink(partial_path_.c_str());  // before the lock is let go
   }
-  ::close(fd_);
 }
 
 void OutputFile::append(std::span<const std::byte> bytes) {
@@ -71,14 +64,14 @@ void OutputFile::shrink_to(std::int64_t num_bytes) {
   }
   buffer_.clear();
   written_ = num_bytes;
-  if (::ftruncate(fd_, written_) != 0 || ::lseek(fd_, written_, SEEK_SET) < 0) {
+  if (::ftruncate(file_.get(), written_) != 0 || ::lseek(file_.get(), written_, SEEK_SET) < 0) {
     fail("shorten");
   }
 }
 
 void OutputFile::sync() {
   flush();
-  if (::fsync(fd_) != 0) {
+  if (::fsync(file_.get()) != 0) {
     fail("sync");
   }
 }
@@ -98,7 +91,7 @@ void OutputFile::flush() {
 
 void OutputFile::write_out(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
+    const ssize_t count = ::write(file_.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) {
       continue;
     }
@@ -121,10 +114,9 @@ void OutputFile::fail(const char* what) const {
 }
 
 void sync_folder(const std::string& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd >= 0) {  // a folder that cannot be synced (some network file systems) is not an error
-    ::fsync(fd);
-    ::close(fd);
+  const FileDescriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (file) {  // a folder that cannot be synced (some network file systems) is not an error
+    ::fsync(file.get());
   }
 }
 

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/file_descriptor.h"
+
 namespace dstrain {
 
 class OutputFile {
@@ -45,7 +47,7 @@ class OutputFile {
 
   std::string final_path_;
   std::string partial_path_;
-  int fd_ = -1;
+  FileDescriptor file_;  ///< closed, and so unlocked, after the partial file is removed
   bool published_ = false;
   std::int64_t written_ = 0;
   std::vector<std::byte> buffer_;

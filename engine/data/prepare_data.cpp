@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/usable_cores.h"
+#include "engine/base/write_failure.h"
 #include "engine/config/config_error.h"
 #include "engine/data/disk_error.h"
 #include "engine/data/duplicate_finder.h"
@@ -22,8 +24,6 @@
 #include "engine/data/split_files.h"
 #include "engine/data/text_reader.h"
 #include "engine/data/tokenizer.h"
-#include "kernels/core/usable_cores.h"
-#include "kernels/core/write_failure.h"
 
 namespace dstrain {
 namespace {

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/regular_file.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -19,23 +20,14 @@ namespace {
 
 }  // namespace
 
-// O_NONBLOCK: a file that has become a pipe since it was found must not be waited for.
-TextReader::TextReader(const std::string& path)
-    : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
-  if (fd_ < 0) {
-    fail();
+TextReader::TextReader(const std::string& path) {
+  OpenedFile opened = open_regular_file(path);
+  if (!opened.file) {
+    throw ReadFailure{std::move(opened.why)};
   }
-  struct stat info {};
-  if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd_);
-    throw ReadFailure{"no longer a plain file"};
-  }
-  size_ = info.st_size;
-  ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
-}
-
-TextReader::~TextReader() {
-  ::close(fd_);
+  file_ = std::move(opened.file);
+  size_ = opened.bytes;
+  ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
 bool TextReader::next(std::string& text, std::size_t longest, const Cut& cut) {
@@ -50,7 +42,7 @@ bool TextReader::next(std::string& text, std::size_t longest, const Cut& cut) {
     if (have == text.size()) {  // the file has grown
       text.resize(std::min(longest, 2 * text.size()));
     }
-    const ssize_t count = ::read(fd_, text.data() + have, text.size() - have);
+    const ssize_t count = ::read(file_.get(), text.data() + have, text.size() - have);
     if (count < 0 && errno == EINTR) {
       continue;
     }
@@ -73,7 +65,7 @@ bool TextReader::next(std::string& text, std::size_t longest, const Cut& cut) {
 
 void TextReader::seek(std::int64_t offset) {
   kept_.clear();
-  if (::lseek(fd_, offset, SEEK_SET) < 0) {
+  if (::lseek(file_.get(), offset, SEEK_SET) < 0) {
     fail();
   }
   offset_ = offset;

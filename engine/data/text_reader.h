@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/file_descriptor.h"
+
 namespace dstrain {
 
 /// Why a file ended up not being read. Caught where the file is counted as unreadable.
@@ -23,7 +25,6 @@ class TextReader {
   explicit TextReader(const std::string& path);
   TextReader(const TextReader&) = delete;
   TextReader& operator=(const TextReader&) = delete;
-  ~TextReader();
 
   /// Replaces `text` by the next at most `longest` bytes; false if there are none left.
   bool next(std::string& text, std::size_t longest, const Cut& cut);
@@ -31,7 +32,7 @@ class TextReader {
   void seek(std::int64_t offset);
 
  private:
-  int fd_;
+  FileDescriptor file_;
   std::int64_t size_ = 0;  ///< when it was opened
   std::int64_t offset_ = 0;
   std::string kept_;  ///< read already, but behind the last cut

@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "engine/base/usable_cores.h"
 #include "engine/config/config_error.h"
 #include "engine/data/id_range.h"
 #include "engine/data/token_file_format.h"
 #include "kernels/core/check.h"
-#include "kernels/core/usable_cores.h"
 
 namespace dstrain {
 namespace {

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
+#include "engine/base/regular_file.h"
 #include "engine/config/config_error.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {

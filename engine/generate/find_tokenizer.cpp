@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/foreign/huggingface/tokenizer_files.h"
 #include "engine/config/config_error.h"
 #include "engine/config/dataset_description.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {

@@ -1,24 +1,11 @@
 #include "engine/model/init.h"
 
 #include <algorithm>
-#include <string_view>
 
+#include "engine/base/fnv_hash.h"
 #include "kernels/math/philox.h"
 
 namespace dstrain {
-namespace {
-
-/// FNV-1a, 64 bits: gives every tensor name a random stream of its own.
-std::uint64_t stream_of(std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  }
-  return hash;
-}
-
-}  // namespace
-
 void initial_values(const ParamDecl& param,
                     std::uint64_t seed,
                     std::int64_t begin,
@@ -37,7 +24,7 @@ void initial_values(const ParamDecl& param,
   const std::int64_t width = matrix ? extent[1] : std::max<std::int64_t>(1, extent.numel());
   const std::int64_t whole_width = matrix ? param.shape[1] : param.shape.numel();
   const std::int64_t first = matrix ? start[0] * whole_width + start[1] : start[0];
-  const std::uint64_t stream = stream_of(param.name);
+  const auto stream = fnv_hash<std::uint64_t>(param.name);  // of its own for every tensor
   const auto count = static_cast<std::int64_t>(out.size());
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (std::int64_t i = 0; i < count; ++i) {

@@ -1,4 +1,5 @@
-// The optimizers, one file each; make_optimizer chooses by OptimizerConfig::kind.
+// The optimizers, one file each. optimizer_kinds.cpp is where OptimizerConfig::kind chooses among
+// them, for the functions that optimizer.h declares.
 #pragma once
 
 #include <memory>

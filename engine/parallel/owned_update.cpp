@@ -4,21 +4,13 @@
 #include <cmath>
 #include <string_view>
 
+#include "engine/base/fnv_hash.h"
 #include "engine/optim/grad_norm.h"
 #include "kernels/core/caller_stream.h"
 #include "kernels/core/plain_nan.h"
 
 namespace dstrain {
 namespace {
-
-/// FNV-1a, 32 bits.
-std::uint32_t key_of(std::string_view name) {
-  std::uint32_t hash = 0x811c9dc5U;
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193U;
-  }
-  return hash;
-}
 
 /// Of a region that holds the unit, only elements `range` of the unit.
 Tensor part_of(const DataParallelParts& parts, RegionKind kind, int unit, Range range) {
@@ -67,7 +59,7 @@ void OwnedUpdate::declare_state(int unit) {
            moment_of(parts_, RegionKind::kSecondMoment, options.second_moment, unit, range),
        .parameters =
            arena.master_is_parameters() ? Tensor{} : arena.owned_parameters(unit).flat(0, size),
-       .noise_key = key_of(parts_.shards.unit(unit).name)});
+       .noise_key = fnv_hash<std::uint32_t>(parts_.shards.unit(unit).name)});
 }
 
 /// Parameter by parameter: whether its gradient is to be summed over the ranks that hold it, and

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/amount_text.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -190,26 +191,23 @@ PublishedEstimate published_estimate(const ModelSpec& model,
 
 // Each source's own unit: Korthikanti et al. count GiB of 2^30, Rajbhandari et al. GB of 10^9.
 std::string to_text(const PublishedEstimate& e) {
-  constexpr double kGiB = 1 << 30;
   constexpr double kMiB = 1 << 20;
   std::string text = heading(e);
   text += line("parameters of such a GPT", fmt::format("{:.3f} B", real(e.gpt_parameters) / 1e9),
                "Narayanan et al. 2021, §5.1");
   text += line("parameters of this model", fmt::format("{:.3f} B", real(e.parameters) / 1e9));
-  text += line("weights and optimizer, layers only",
-               fmt::format("{:.2f} GiB", e.block_state_bytes / kGiB),
+  text += line("weights and optimizer, layers only", gib_text(e.block_state_bytes),
                "18 bytes each: Korthikanti et al. 2022, Figure 1");
   text +=
       "\nactivations of the layers on the first pipeline stage: Korthikanti et al. 2022, "
       "Table 2 and Figure 7\n";
   for (const PublishedActivations& kept : e.activations) {
-    text +=
-        line("  " + name_of(kept.scheme), fmt::format("{:.2f} GiB", kept.first_stage_bytes / kGiB),
-             fmt::format("{:.2f} % of tensor, {:.2f} MiB a layer", 100 * kept.share_of_tensor,
-                         kept.bytes_per_layer / kMiB));
+    text += line("  " + name_of(kept.scheme), gib_text(kept.first_stage_bytes),
+                 fmt::format("{:.2f} % of tensor, {:.2f} MiB a layer", 100 * kept.share_of_tensor,
+                             kept.bytes_per_layer / kMiB));
   }
-  text += line("  embedding, head and loss in addition",
-               fmt::format("{:.2f} GiB", e.outer_activation_bytes / kGiB), "§4.3");
+  text +=
+      line("  embedding, head and loss in addition", gib_text(e.outer_activation_bytes), "§4.3");
   text += "\nmodel states with ZeRO, 16 bytes a parameter: Rajbhandari et al. 2020, Table 1\n";
   for (std::size_t stage = 0; stage < e.zero_bytes.size(); ++stage) {
     text +=

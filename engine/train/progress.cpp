@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 
 namespace dstrain {
 namespace {

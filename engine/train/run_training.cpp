@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
+#include "engine/base/usable_cores.h"
 #include "engine/train/engine.h"
 #include "engine/train/folder_ownership.h"
 #include "engine/train/library_overhead.h"
 #include "engine/train/rank_device.h"
 #include "engine/train/trainer.h"
-#include "kernels/core/usable_cores.h"
 
 namespace dstrain {
 

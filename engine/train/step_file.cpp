@@ -18,9 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/regular_file.h"
+#include "engine/base/write_failure.h"
 #include "engine/checkpoint/durable_files.h"
-#include "kernels/core/regular_file.h"
-#include "kernels/core/write_failure.h"
 
 namespace dstrain {
 namespace {
@@ -95,7 +95,7 @@ struct Line {
 };
 
 /// Calls `visit` with every line. Memory is a window's, or a line's where that is longer.
-void for_each_line(const FileHandle& file,
+void for_each_line(const FileDescriptor& file,
                    const fs::path& path,
                    const std::function<void(const Line&)>& visit) {
   std::vector<char> window(static_cast<std::size_t>(kWindowBytes));
@@ -152,7 +152,7 @@ struct Kept {
   std::int64_t first_bad_line = 0;
 };
 
-Kept look_through(const FileHandle& file,
+Kept look_through(const FileDescriptor& file,
                   const fs::path& path,
                   std::int64_t file_bytes,
                   std::int64_t last_step) {
@@ -185,10 +185,11 @@ void tell(const fs::path& path, const Kept& kept, std::int64_t last_step) {
                path.string(), kept.first_bad_line, more, last_step);
 }
 
-FileHandle open_for_appending(const fs::path& path) {
+FileDescriptor open_for_appending(const fs::path& path) {
   // Of a pipe, opening without O_NONBLOCK would wait for a reader.
-  FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
-  if (!file.is_open()) {
+  FileDescriptor file(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
+  if (!file) {
     fail("open", path);
   }
   struct stat status {};
@@ -203,7 +204,7 @@ FileHandle open_for_appending(const fs::path& path) {
 }
 
 /// Lines that stay, in a new file that takes the name.
-void rewrite(const FileHandle& file,
+void rewrite(const FileDescriptor& file,
              const fs::path& path,
              std::int64_t file_bytes,
              std::int64_t last_step,

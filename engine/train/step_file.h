@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "engine/checkpoint/file_handle.h"
+#include "engine/base/file_descriptor.h"
 
 namespace dstrain {
 
 struct StepFile {
-  FileHandle file;         ///< open for appending
+  FileDescriptor file;     ///< open for appending
   std::int64_t bytes = 0;  ///< of it, all of them whole lines
 };
 

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "engine/base/write_failure.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "kernels/core/write_failure.h"
 
 namespace dstrain {
 namespace {

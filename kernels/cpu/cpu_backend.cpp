@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include "engine/base/usable_cores.h"
 #include "kernels/core/check.h"
-#include "kernels/core/usable_cores.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_ops.h"
 

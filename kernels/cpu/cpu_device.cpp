@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/utsname.h>
 
+#include "engine/base/amount_text.h"
 #include "kernels/cpu/memory_info.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/side_stream.h"
@@ -23,11 +24,10 @@ std::int64_t rounded_up(std::int64_t bytes, std::int64_t unit) {
 [[noreturn]] void fail_for_memory(std::int64_t bytes,
                                   const std::string& what,
                                   const MemoryInfo& info) {
-  throw OutOfMemory(fmt::format(
-      "out of memory: {} needs {} bytes ({:.2f} GiB), {:.2f} of {:.2f} GiB are free on this CPU",
-      what, bytes, static_cast<double>(bytes) / 0x1p30,
-      static_cast<double>(info.available_bytes) / 0x1p30,
-      static_cast<double>(info.total_bytes) / 0x1p30));
+  throw OutOfMemory(
+      fmt::format("out of memory: {} needs {} bytes ({}), {:.2f} of {} are free on this CPU", what,
+                  bytes, gib_text(bytes), static_cast<double>(info.available_bytes) / 0x1p30,
+                  gib_text(info.total_bytes)));
 }
 
 /// A fresh mapping of `bytes` zeros, aligned to a huge page where it fills at least one.

@@ -7,7 +7,7 @@
 #include <optional>
 #include <sstream>
 
-#include "kernels/core/cgroups.h"
+#include "engine/base/cgroups.h"
 
 namespace dstrain {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/cublas_lt.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/cuda_product.h"
 
 namespace dstrain {
 

@@ -6,45 +6,15 @@
 // activation is computed within the product or after it.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/core/dtype.h"
+#include "kernels/cuda/cuda_product.h"
 
 namespace dstrain {
-
-/// What becomes of a product before it is C. Of the GELU in its tanh form, which is cuBLASLt's.
-enum class ProductActivation : std::uint8_t {
-  kNone,
-  kGelu,         ///< aux = the product (+ bias), C = gelu(aux)
-  kGeluBackward  ///< C = the product · gelu'(aux)
-};
-
-/// C[m][n] = or += op(A) · op(B) (+ bias[n]), everything dense and row-major: A is [m][k], or
-/// [k][m] where a_transposed; B is [k][n], or [n][k] where b_transposed.
-struct CudaProduct {
-  std::int64_t m, n, k;
-  bool a_transposed;
-  bool b_transposed;
-  bool adds;
-  DType in;   ///< of A and B; of the bias too where it is not of 8 bits, which is bf16 then
-  DType out;  ///< of C: f32, or as `in`, or bf16 where that is of 8 bits
-  const void* a;
-  const void* b;
-  const void* bias;  ///< nullptr: none; see can_add_bias
-  void* c;
-  ProductActivation activation = ProductActivation::kNone;  ///< else not with `adds`
-  const void* aux = nullptr;                                ///< [m][n] of `out`; kGelu writes it
-  /// Operands of 8 bits: what each is to be multiplied by, one element on the device; B has a dtype
-  /// of its own. Only without transposing A and with B transposed: what Hopper's tensor cores read.
-  const float* a_scale = nullptr;
-  const float* b_scale = nullptr;
-  DType b_in = DType::kF32;  ///< unused without scales
-};
 
 /// Whether cuBLASLt may add this bias: its kernels read 16 bytes of it at once, and its proposals
 /// do not look at where it begins (they are told of A, B and C alone).

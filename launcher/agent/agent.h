@@ -19,11 +19,11 @@
 
 #include <asio.hpp>
 
+#include "engine/base/file_descriptor.h"
 #include "launcher/agent/agent_protocol.h"
 #include "launcher/agent/channel_seal.h"
 #include "launcher/agent/host_probe.h"
 #include "launcher/agent/output_queue.h"
-#include "launcher/process/file_descriptor.h"
 #include "launcher/process/local_process.h"
 
 namespace dstrain::launcher {

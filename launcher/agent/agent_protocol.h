@@ -20,10 +20,10 @@
 #include <variant>
 #include <vector>
 
+#include "engine/base/wire.h"
 #include "launcher/agent/host_question.h"
 #include "launcher/process/job.h"
 #include "launcher/process/process.h"
-#include "launcher/process/wire.h"
 
 namespace dstrain::launcher {
 

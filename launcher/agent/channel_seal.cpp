@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "launcher/process/wire.h"
+#include "engine/base/wire.h"
 
 namespace dstrain::launcher {
 namespace {

@@ -1,6 +1,5 @@
 #include "launcher/agent/host_probe.h"
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -11,40 +10,18 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "engine/base/file_descriptor.h"
+#include "engine/base/network_address.h"
 #include "launcher/hosts/local_host.h"
 #include "launcher/process/errors.h"
-#include "launcher/process/file_descriptor.h"
 
 namespace dstrain::launcher {
 namespace {
 
 namespace fs = std::filesystem;
-
-using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-
-AddressList look_up(const std::string& address, int type) {
-  addrinfo hints{};
-  hints.ai_socktype = type;
-  addrinfo* found = nullptr;
-  // Any port: connecting a datagram socket needs one.
-  if (const int error = getaddrinfo(address.c_str(), "9", &hints, &found); error != 0) {
-    throw PreflightError(fmt::format("address {}: {}", address, gai_strerror(error)));
-  }
-  return {found, freeaddrinfo};
-}
-
-std::string numeric(const sockaddr* address, socklen_t size) {
-  std::array<char, NI_MAXHOST> text{};
-  const int error =
-      getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-  return error == 0 ? text.data() : "";
-}
 
 /// Why no file can be made in `folder`, or in the nearest folder above it that exists; or empty.
 std::string objection_to_writing(const fs::path& folder) {
@@ -226,33 +203,23 @@ void HostProbe::in_thread(std::function<HostAnswer()> work, std::function<void(H
 }
 
 std::string address_towards(const std::string& address) {
-  const AddressList list = look_up(address, SOCK_DGRAM);
-  // Connecting a datagram socket sends nothing; it only picks the route and with it the address.
-  const FileDescriptor fd(socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
-  auto* const generic = reinterpret_cast<sockaddr*>(&own);
-  if (!fd || ::connect(fd.get(), list->ai_addr, list->ai_addrlen) != 0 ||
-      getsockname(fd.get(), generic, &size) != 0) {
+  const AddressLookup there = look_up_addresses(address.c_str(), 0);
+  if (!there) throw PreflightError(fmt::format("address {}: {}", address, there.error));
+  std::string own = own_address_towards(there);
+  if (own.empty()) {
     throw PreflightError(fmt::format("no way to {}: {}", address, std::strerror(errno)));
   }
-  return numeric(generic, size);
+  return own;
 }
 
 std::string address_of_interface(const std::string& name) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) {
+  const std::vector<InterfaceAddress> addresses = interface_addresses();
+  if (addresses.empty()) {
     throw PreflightError(fmt::format("network interfaces: {}", std::strerror(errno)));
   }
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> interfaces(list, freeifaddrs);
   std::map<std::string, std::string> found;  // by interface
-  for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family) continue;
-      const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      found.try_emplace(i->ifa_name, numeric(i->ifa_addr, size));
-    }
-  }
+  for (const InterfaceAddress& one : addresses)
+    found.try_emplace(one.name, one.text());
   if (const auto own = found.find(name); own != found.end()) return own->second;
   std::string names;
   for (const auto& [other, address] : found)

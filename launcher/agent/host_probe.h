@@ -10,8 +10,8 @@
 
 #include <asio.hpp>
 
+#include "engine/base/file_descriptor.h"
 #include "launcher/agent/host_question.h"
-#include "launcher/process/file_descriptor.h"
 
 namespace dstrain::launcher {
 

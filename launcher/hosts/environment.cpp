@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/process/plain_file.h"
+#include "engine/base/regular_file.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -57,7 +57,7 @@ void set(Variables& variables, std::string_view name, std::string_view value) {
 
 /// The names that it sets.
 std::vector<std::string> read_file(const std::string& path, Variables& variables) {
-  const PlainText file = read_plain_file(path);
+  const FileText file = read_regular_file(path, kMostHandWrittenBytes);
   if (!file.why.empty()) throw UsageError(fmt::format("{}: {}", path, file.why));
   std::istringstream lines(file.text);
   std::vector<std::string> names;

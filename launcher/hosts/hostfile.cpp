@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "launcher/process/plain_file.h"
+#include "engine/base/regular_file.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -109,7 +109,7 @@ Hostfile parse_hostfile(std::string_view text, const std::string& path) {
 }
 
 Hostfile read_hostfile(const std::string& path) {
-  const PlainText file = read_plain_file(path, MayBePipe::kYes);
+  const FileText file = read_regular_file(path, kMostHandWrittenBytes, MayBePipe::kYes);
   if (!file.why.empty()) {
     throw HostfileError(fmt::format(
         "hostfile {}: cannot be read: {}; leave --hostfile out to run on this machine only", path,

@@ -1,25 +1,23 @@
 #include "launcher/hosts/local_host.h"
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <sstream>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
+#include <netinet/in.h>
 #include <strings.h>
 #include <unistd.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
+#include "engine/base/network_address.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -30,37 +28,16 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
-struct FreeAddressList {
-  void operator()(addrinfo* list) const { freeaddrinfo(list); }
-  void operator()(ifaddrs* list) const { freeifaddrs(list); }
-};
-using AddressList = std::unique_ptr<addrinfo, FreeAddressList>;
-
-/// `host` as a numeric address, without asking a name server. Null if it is a name.
-AddressList numeric_address(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  return AddressList(getaddrinfo(host.c_str(), nullptr, &hints, &list) == 0 ? list : nullptr);
-}
-
-const in_addr& ipv4(const sockaddr* address) {
-  return reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
-}
 const in6_addr& ipv6(const sockaddr* address) {
   return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
 }
 
-bool is_loopback(const sockaddr* address) {
-  constexpr std::uint32_t kLoopbackNet = 127;
-  if (address->sa_family == AF_INET) return ntohl(ipv4(address).s_addr) >> 24 == kLoopbackNet;
-  return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&ipv6(address));
-}
-
 bool same_address(const sockaddr* a, const sockaddr* b) {
   if (a->sa_family != b->sa_family) return false;
-  if (a->sa_family == AF_INET) return ipv4(a).s_addr == ipv4(b).s_addr;
+  if (a->sa_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
+  }
   return a->sa_family == AF_INET6 && IN6_ARE_ADDR_EQUAL(&ipv6(a), &ipv6(b));
 }
 
@@ -85,37 +62,21 @@ bool is_this_machine(std::string_view host) {
   if (equal_ignoring_case(host, "localhost") || equal_ignoring_case(host, own_hostname())) {
     return true;
   }
-  const AddressList address = numeric_address(std::string(host));
-  if (!address) return false;
-  if (is_loopback(address->ai_addr)) return true;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return false;
-  const std::unique_ptr<ifaddrs, FreeAddressList> interfaces(list);
-  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr != nullptr && same_address(i->ifa_addr, address->ai_addr)) return true;
-  }
-  return false;
+  const AddressLookup given = look_up_addresses(std::string(host).c_str(), 0, AI_NUMERICHOST);
+  if (!given) return false;
+  if (is_loopback(given.list->ai_addr)) return true;
+  const std::vector<InterfaceAddress> own = interface_addresses();
+  return std::any_of(own.begin(), own.end(), [&](const InterfaceAddress& one) {
+    return same_address(one.get(), given.list->ai_addr);
+  });
 }
 
 std::vector<std::string> own_addresses() {
   std::vector<std::string> addresses;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return addresses;
-  const std::unique_ptr<ifaddrs, FreeAddressList> interfaces(list);
-  for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-      const sockaddr* const address = i->ifa_addr;
-      if (address == nullptr || address->sa_family != family || (i->ifa_flags & IFF_UP) == 0 ||
-          is_loopback(address) || (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&ipv6(address)))) {
-        continue;
-      }
-      std::array<char, INET6_ADDRSTRLEN> text{};
-      const void* const bytes = family == AF_INET ? static_cast<const void*>(&ipv4(address))
-                                                  : static_cast<const void*>(&ipv6(address));
-      if (inet_ntop(family, bytes, text.data(), text.size()) != nullptr) {
-        addresses.emplace_back(text.data());
-      }
-    }
+  for (const InterfaceAddress& one : interface_addresses()) {
+    const bool is_link_local =
+        one.address.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&ipv6(one.get()));
+    if (one.is_up && !is_loopback(one.get()) && !is_link_local) addresses.push_back(one.text());
   }
   return addresses;
 }
@@ -124,28 +85,21 @@ namespace {
 
 /// Binds a new socket to `address`:`port` and listens. Throws std::system_error.
 Listener try_to_listen(const std::string& address, std::uint16_t port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(address.c_str(), nullptr, &hints, &found); error != 0) {
-    throw PreflightError(fmt::format("address {}: {}", address, gai_strerror(error)));
-  }
-  const AddressList list(found);
+  const AddressLookup found = look_up_addresses(address.c_str(), port, AI_PASSIVE);
+  if (!found) throw PreflightError(fmt::format("address {}: {}", address, found.error));
   sockaddr_storage where{};
-  std::memcpy(&where, list->ai_addr, list->ai_addrlen);
-  // sin_port and sin6_port are at the same place.
-  reinterpret_cast<sockaddr_in*>(&where)->sin_port = htons(port);
+  std::memcpy(&where, found.list->ai_addr, found.list->ai_addrlen);
 
   FileDescriptor fd(socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  socklen_t size = list->ai_addrlen;
+  socklen_t size = found.list->ai_addrlen;
   auto* const generic = reinterpret_cast<sockaddr*>(&where);
   if (!fd || bind(fd.get(), generic, size) != 0 || listen(fd.get(), SOMAXCONN) != 0 ||
       getsockname(fd.get(), generic, &size) != 0) {
     throw std::system_error(errno, std::generic_category());
   }
+  // sin_port and sin6_port are at the same place.
   return {std::move(fd), ntohs(reinterpret_cast<sockaddr_in*>(&where)->sin_port)};
 }
 

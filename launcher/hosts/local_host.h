@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/file_descriptor.h"
 #include "launcher/process/errors.h"
-#include "launcher/process/file_descriptor.h"
 
 namespace dstrain::launcher {
 

@@ -6,11 +6,11 @@
 #include <thread>
 #include <utility>
 
-#include <netdb.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
+#include "engine/base/network_address.h"
 
 namespace dstrain::launcher {
 
@@ -23,25 +23,14 @@ struct NameLookup::Answer {
 namespace {
 
 Addresses look_up(const std::string& host, std::uint16_t port, int family, int flags) {
-  addrinfo hints{};
-  hints.ai_family = family;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* list = nullptr;
-  Addresses addresses;
-  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (error != 0) {
-    addresses.error =
-        error == EAI_SYSTEM ? std::generic_category().message(errno) : gai_strerror(error);
-    return addresses;
-  }
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+  AddressLookup found = look_up_addresses(host.c_str(), port, flags, family);
+  Addresses addresses{.error = std::move(found.error)};
+  for (const addrinfo* entry = found.list.get(); entry != nullptr; entry = entry->ai_next) {
     asio::ip::tcp::endpoint endpoint;
     endpoint.resize(entry->ai_addrlen);
     std::memcpy(endpoint.data(), entry->ai_addr, entry->ai_addrlen);
     addresses.endpoints.push_back(endpoint);
   }
-  freeaddrinfo(list);
   return addresses;
 }
 

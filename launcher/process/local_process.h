@@ -8,7 +8,7 @@
 #include <asio.hpp>
 #include <sys/types.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 #include "launcher/process/process.h"
 #include "launcher/supervision/oom_watch.h"
 

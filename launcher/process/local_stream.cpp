@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 
 namespace dstrain::launcher {
 namespace {

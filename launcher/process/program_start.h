@@ -9,7 +9,7 @@
 
 #include <sys/types.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 #include "launcher/process/job.h"
 #include "launcher/supervision/status_page.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "launcher/process/plain_file.h"
+#include "engine/base/regular_file.h"
 #include "launcher/ssh/ssh_agent_client.h"
 
 namespace dstrain::launcher {
@@ -92,7 +92,8 @@ KeyFile inspect_key_file(const std::string& path) {
   if (key.state == KeyFile::State::kEncrypted) key.problem = "has a passphrase";
   if (key.public_blob.empty()) {
     std::string type, base64;
-    std::istringstream(read_plain_file(path + ".pub").text) >> type >> base64;
+    std::istringstream(read_regular_file(path + ".pub", kMostHandWrittenBytes).text) >> type >>
+        base64;
     key.public_blob = from_base64(base64);
   }
   return key;

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 #include "launcher/ssh/host_pattern.h"
 
 namespace dstrain::launcher {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 
 namespace dstrain::launcher {
 

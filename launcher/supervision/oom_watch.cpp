@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/amount_text.h"
+
 namespace dstrain::launcher {
 namespace {
 
@@ -26,14 +28,6 @@ std::optional<std::int64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   std::int64_t number = 0;
   return file >> number ? std::optional(number) : std::nullopt;  // not for "max"
-}
-
-std::string size_text(std::int64_t bytes) {
-  constexpr double kMiB = 1 << 20;
-  constexpr double kGiB = 1 << 30;
-  const auto size = static_cast<double>(bytes);
-  return size < kGiB ? fmt::format("{:.0f} MiB", size / kMiB)
-                     : fmt::format("{:.1f} GiB", size / kGiB);
 }
 
 /// "/a/b", "/a", "": the cgroup and those around it.

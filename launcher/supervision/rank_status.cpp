@@ -1,71 +1,62 @@
 #include "launcher/supervision/rank_status.h"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "engine/base/wire.h"
 
 namespace dstrain::launcher {
 namespace {
 
-constexpr std::uint8_t kVersion = 2;
-// What no honest agent sends more of.
+constexpr std::uint8_t kVersion = 3;
+// An honest agent sends no more than these.
 constexpr std::size_t kMostGroups = 64;
 constexpr std::size_t kLongestText = 256;
 
-class Writer {
- public:
-  void number(std::uint64_t value) {
-    for (unsigned shift = 0; shift < 64; shift += 8)
-      bytes_ += static_cast<char>(value >> shift & 0xff);
-  }
-  void signed_number(std::int64_t value) { number(static_cast<std::uint64_t>(value)); }
-  void duration(RankStatus::Duration value) { signed_number(value.count()); }
-  void text(std::string_view value) {
-    value = value.substr(0, kLongestText);
-    number(value.size());
-    bytes_ += value;
-  }
-  std::string take() { return std::move(bytes_); }
+std::int64_t nanoseconds(RankStatus::Duration duration) {
+  return duration.count();
+}
 
- private:
-  std::string bytes_;
+struct GroupOnWire {
+  std::string name;
+  std::uint64_t started = 0;
+  std::string operation;
+  std::int64_t operating_for = 0;
+
+  template <typename Wire>
+  void pass_fields(Wire& wire) {
+    wire(name, started, operation, operating_for);
+  }
 };
 
-/// Past the end everything is 0 and ok() is false.
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+/// A RankStatus as it travels: durations in nanoseconds, -1 for none.
+struct StatusOnWire {
+  std::uint8_t version = kVersion;
+  std::uint8_t phase = 0;
+  bool has_spoken = false;
+  std::int64_t in_phase_for = 0, num_steps = 0, step = 0, computing = 0, longest_step = 0,
+               longest_evaluation = 0, longest_save = 0, comparable = 0, waiting_for = -1;
+  std::uint8_t letter = 0;
+  std::int64_t cpu_time = 0;
+  std::string kernel_wait;
+  std::vector<GroupOnWire> groups;
 
-  std::uint64_t number() {
-    const std::string_view taken = take(8);
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < taken.size(); ++i)
-      value |= std::uint64_t{static_cast<unsigned char>(taken[i])} << (8 * i);
-    return value;
+  template <typename Wire>
+  void pass_fields(Wire& wire) {
+    wire(version, phase, has_spoken, in_phase_for, num_steps, step, computing, longest_step,
+         longest_evaluation, longest_save, comparable, waiting_for, letter, cpu_time, kernel_wait,
+         groups);
   }
-  std::int64_t signed_number() { return static_cast<std::int64_t>(number()); }
-  RankStatus::Duration duration() { return RankStatus::Duration{signed_number()}; }
-  std::string text() {
-    const std::uint64_t size = number();
-    if (size > kLongestText) ok_ = false;
-    return ok_ ? std::string(take(size)) : std::string();
+  [[nodiscard]] bool makes_sense() const {
+    return version == kVersion && phase < kNumRankPhases && kernel_wait.size() <= kLongestText &&
+           groups.size() <= kMostGroups &&
+           std::all_of(groups.begin(), groups.end(), [](const GroupOnWire& group) {
+             return group.name.size() <= kLongestText && group.operation.size() <= kLongestText;
+           });
   }
-  [[nodiscard]] bool ok() const { return ok_; }
-  [[nodiscard]] bool at_end() const { return ok_ && bytes_.empty(); }
-
- private:
-  std::string_view take(std::size_t size) {
-    if (!ok_ || size > bytes_.size()) {
-      ok_ = false;
-      return {};
-    }
-    const std::string_view taken = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return taken;
-  }
-
-  std::string_view bytes_;
-  bool ok_ = true;
 };
 
 }  // namespace
@@ -126,66 +117,63 @@ std::string text_of(std::chrono::nanoseconds duration) {
 }
 
 std::string to_bytes(const RankStatus& status) {
-  Writer out;
-  out.number(kVersion);
-  out.number(static_cast<std::uint64_t>(status.phase));
-  out.number(status.has_spoken ? 1 : 0);
-  out.duration(status.in_phase_for);
-  out.signed_number(status.num_steps);
-  out.signed_number(status.step);
-  out.duration(status.computing);
-  out.duration(status.longest_step);
-  out.duration(status.longest_evaluation);
-  out.duration(status.longest_save);
-  out.signed_number(status.comparable);
-  out.number(status.waiting_for ? 1 : 0);
-  out.duration(status.waiting_for.value_or(RankStatus::Duration{}));
-  out.number(static_cast<unsigned char>(status.process.letter));
-  out.duration(status.process.cpu_time);
-  out.text(status.process.kernel_wait);
-  out.number(status.groups.size());
+  StatusOnWire sent{.phase = static_cast<std::uint8_t>(status.phase),
+                    .has_spoken = status.has_spoken,
+                    .in_phase_for = nanoseconds(status.in_phase_for),
+                    .num_steps = status.num_steps,
+                    .step = status.step,
+                    .computing = nanoseconds(status.computing),
+                    .longest_step = nanoseconds(status.longest_step),
+                    .longest_evaluation = nanoseconds(status.longest_evaluation),
+                    .longest_save = nanoseconds(status.longest_save),
+                    .comparable = status.comparable,
+                    .waiting_for = status.waiting_for ? nanoseconds(*status.waiting_for) : -1,
+                    .letter = static_cast<std::uint8_t>(status.process.letter),
+                    .cpu_time = nanoseconds(status.process.cpu_time),
+                    .kernel_wait = status.process.kernel_wait.substr(0, kLongestText)};
   for (const RankStatus::Group& group : status.groups) {
-    out.text(group.name);
-    out.number(group.started);
-    out.text(group.operation);
-    out.duration(group.operating_for);
+    sent.groups.push_back({.name = group.name.substr(0, kLongestText),
+                           .started = group.started,
+                           .operation = group.operation.substr(0, kLongestText),
+                           .operating_for = nanoseconds(group.operating_for)});
   }
-  return out.take();
+  WireWriter wire;
+  wire(sent);
+  return wire.take();
 }
 
 std::optional<RankStatus> rank_status_from(std::string_view bytes) {
-  Reader in(bytes);
-  if (in.number() != kVersion) return std::nullopt;
-  RankStatus status;
-  const std::uint64_t phase = in.number();
-  status.has_spoken = in.number() != 0;
-  if (phase >= kNumRankPhases) return std::nullopt;
-  status.phase = static_cast<RankPhase>(phase);
-  status.in_phase_for = in.duration();
-  status.num_steps = in.signed_number();
-  status.step = in.signed_number();
-  status.computing = in.duration();
-  status.longest_step = in.duration();
-  status.longest_evaluation = in.duration();
-  status.longest_save = in.duration();
-  status.comparable = static_cast<int>(in.signed_number());
-  const bool waits = in.number() != 0;
-  const RankStatus::Duration waited = in.duration();
-  if (waits) status.waiting_for = waited;
-  status.process.letter = static_cast<char>(in.number());
-  status.process.cpu_time = in.duration();
-  status.process.kernel_wait = in.text();
-  const std::uint64_t num_groups = in.number();
-  if (num_groups > kMostGroups) return std::nullopt;
-  for (std::uint64_t i = 0; i < num_groups && in.ok(); ++i) {
-    RankStatus::Group group;
-    group.name = in.text();
-    group.started = in.number();
-    group.operation = in.text();
-    group.operating_for = in.duration();
-    status.groups.push_back(std::move(group));
+  using Duration = RankStatus::Duration;
+  StatusOnWire sent;
+  try {
+    WireReader wire(bytes);
+    wire(sent);
+    wire.end();
+  } catch (const ProtocolError&) {
+    return std::nullopt;
   }
-  return in.at_end() ? std::optional(std::move(status)) : std::nullopt;
+  if (!sent.makes_sense()) return std::nullopt;
+  RankStatus status{.has_spoken = sent.has_spoken,
+                    .phase = static_cast<RankPhase>(sent.phase),
+                    .in_phase_for = Duration{sent.in_phase_for},
+                    .num_steps = sent.num_steps,
+                    .step = sent.step,
+                    .computing = Duration{sent.computing},
+                    .longest_step = Duration{sent.longest_step},
+                    .longest_evaluation = Duration{sent.longest_evaluation},
+                    .longest_save = Duration{sent.longest_save},
+                    .comparable = static_cast<int>(sent.comparable)};
+  if (sent.waiting_for >= 0) status.waiting_for = Duration{sent.waiting_for};
+  status.process = {.letter = static_cast<char>(sent.letter),
+                    .cpu_time = Duration{sent.cpu_time},
+                    .kernel_wait = std::move(sent.kernel_wait)};
+  for (GroupOnWire& group : sent.groups) {
+    status.groups.push_back({.name = std::move(group.name),
+                             .started = group.started,
+                             .operation = std::move(group.operation),
+                             .operating_for = Duration{group.operating_for}});
+  }
+  return status;
 }
 
 }  // namespace dstrain::launcher

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string_view>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 #include "launcher/supervision/rank_status.h"
 
 namespace dstrain::launcher {

@@ -15,8 +15,8 @@
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/checkpoint/checkpoint_store.h"
-#include "engine/checkpoint/file_handle.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/config/config_json.h"
 #include "engine/train/run_plan.h"
@@ -33,8 +33,8 @@ class Pool {
  public:
   explicit Pool(const std::filesystem::path& path)
       : size_(static_cast<std::size_t>(std::filesystem::file_size(path))) {
-    const FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    check(file.is_open(), "cannot open {}", path.string());
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    check(file, "cannot open {}", path.string());
     void* data =
         ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_POPULATE, file.get(), 0);
     check(data != MAP_FAILED, "cannot map {}", path.string());

@@ -51,13 +51,13 @@ double processor_seconds() {
 
 std::string request_of(Request request, const std::string& key, const std::string& argument) {
   std::string frame;
-  protocol::append(frame, request);
-  protocol::append(frame, static_cast<std::uint16_t>(key.size()));
+  put_number(frame, request);
+  put_number(frame, static_cast<std::uint16_t>(key.size()));
   return frame + key + argument;
 }
 std::string get_request(const std::string& key) {
   std::string timeout;
-  protocol::append(timeout, std::int64_t{120'000});
+  put_number(timeout, std::int64_t{120'000});
   return request_of(Request::kGet, key, timeout);
 }
 
@@ -134,7 +134,7 @@ class SimulatedRank {
     }
     std::string_view view = in_;
     const std::size_t whole =
-        protocol::kLengthBytes + protocol::take<std::uint32_t>(view) + protocol::kTagBytes;
+        protocol::kLengthBytes + take_number<std::uint32_t>(view) + protocol::kTagBytes;
     if (in_.size() < whole) {
       return false;
     }
@@ -168,7 +168,7 @@ class SimulatedRank {
 
   int rank_;
   int ranks_;
-  Fd socket_;
+  FileDescriptor socket_;
   std::string in_;
   std::optional<DialingHandshake> handshake_;
   FrameSeal seals_;
@@ -187,7 +187,7 @@ struct PhaseSeconds {
 /// All ranks but 0, which the caller is.
 PhaseSeconds run_swarm(int ranks, std::uint16_t port) {
   const auto begin = Clock::now();
-  const Fd poller(epoll_create1(EPOLL_CLOEXEC));
+  const FileDescriptor poller(epoll_create1(EPOLL_CLOEXEC));
   std::vector<SimulatedRank> swarm;
   swarm.reserve(static_cast<std::size_t>(ranks));
   const auto watch = [&](std::size_t index) {

@@ -13,7 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "kernels/core/usable_cores.h"
+#include "engine/base/usable_cores.h"
 #include "launcher/hosts/local_host.h"
 
 namespace dstrain::testing {

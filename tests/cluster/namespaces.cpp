@@ -20,7 +20,7 @@
 namespace dstrain::testing {
 namespace {
 
-using launcher::FileDescriptor;
+using FileDescriptor;
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);

@@ -14,7 +14,7 @@
 
 #include <sys/types.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 
 namespace dstrain::testing {
 
@@ -61,7 +61,7 @@ class NamespaceHolder {
   void expect(const std::string& word);
 
   pid_t pid_ = -1;
-  launcher::FileDescriptor control_;
+  FileDescriptor control_;
 };
 
 /// The calling thread is in another network as long as this lives.
@@ -73,7 +73,7 @@ class InNetworkOf {
   ~InNetworkOf();
 
  private:
-  launcher::FileDescriptor before_;
+  FileDescriptor before_;
 };
 
 }  // namespace dstrain::testing

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 #include "launcher/process/local_process.h"
 #include "launcher/supervision/log_mux.h"
 #include "launcher/supervision/supervisor.h"
@@ -66,7 +66,7 @@ TEST_CASE("a child that never becomes the program is given up after a while, and
   const pid_t launcher = fork();
   if (launcher == 0) {
     testing::wait_to_be_traced();
-    const launcher::FileDescriptor err(open(screen.c_str(), O_WRONLY | O_CREAT, 0600));
+    const FileDescriptor err(open(screen.c_str(), O_WRONLY | O_CREAT, 0600));
     const launcher::Job job = testing::shell_job({"exec sleep 100", "exec sleep 200"});
     asio::io_context loop;
     launcher::LogMux log(job, {.stderr_fd = err.get()});

@@ -12,10 +12,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/config/config_json.h"
 #include "engine/model/init.h"
 #include "engine/train/run_plan.h"
-#include "launcher/process/file_descriptor.h"
 #include "tests/failure/tiny_run.h"
 #include "tests/harness/skip.h"
 
@@ -52,7 +52,7 @@ std::vector<float> some_parameters(const std::string& file, int ranks) {
 /// where that cannot be.
 std::optional<std::string> flip_bit(pid_t pid, const std::vector<float>& values) {
   const std::string folder = "/proc/" + std::to_string(pid);
-  const launcher::FileDescriptor memory(open((folder + "/mem").c_str(), O_RDWR | O_CLOEXEC));
+  const FileDescriptor memory(open((folder + "/mem").c_str(), O_RDWR | O_CLOEXEC));
   if (memory.get() < 0) return "this process may not write to its descendants' memory";
   const std::string_view wanted(reinterpret_cast<const char*>(values.data()),
                                 values.size() * sizeof(float));

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 #include "tests/failure/tiny_run.h"
 
 namespace dstrain {
@@ -33,7 +33,7 @@ const std::vector<Thing> kThings = {
     {"a device", [](const std::string& path) { fs::create_symlink("/dev/zero", path); }},
     {"a socket",
      [](const std::string& path) {
-       const launcher::FileDescriptor fd(socket(AF_UNIX, SOCK_STREAM, 0));
+       const FileDescriptor fd(socket(AF_UNIX, SOCK_STREAM, 0));
        sockaddr_un address{};
        address.sun_family = AF_UNIX;
        REQUIRE(path.size() < sizeof address.sun_path);

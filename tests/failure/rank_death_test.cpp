@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 #include "tests/failure/tiny_run.h"
 #include "tests/harness/injected_code.h"
 #include "tests/harness/memory_cgroup.h"
@@ -170,7 +170,7 @@ TEST_CASE("a stopped rank, too, ends when its launcher is killed", "[failure][sl
 
 TEST_CASE("a port in use is found before anything starts", "[failure]") {
   const TinyRun run;
-  const launcher::FileDescriptor holder(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const FileDescriptor holder(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -182,10 +182,10 @@ void read_frames(Bytes bytes, const Decode& decode) {
             throw std::logic_error("a message that changes when it is sent on");
           }
         });
-      } catch (const launcher::ProtocolError&) {
+      } catch (const ProtocolError&) {
       }
     });
-  } catch (const launcher::ProtocolError&) {
+  } catch (const ProtocolError&) {
   }
 }
 

@@ -132,8 +132,8 @@ std::string random_name() {
 std::optional<OwnerFile> open_owner_file(const std::filesystem::path& path) {
   OwnerFile found;
   // Not blocking: the open of a FIFO waits for its other end.
-  found.file = FileHandle(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!found.file.is_open()) {
+  found.file = FileDescriptor(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!found.file) {
     if (errno == ENOENT || errno == ENOTDIR) {
       return std::nullopt;
     }

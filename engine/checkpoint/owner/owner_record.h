@@ -14,7 +14,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <sys/types.h>
 
-#include "engine/checkpoint/file_handle.h"
+#include "engine/base/file_descriptor.h"
 #include "engine/checkpoint/owner/process_identity.h"
 
 namespace dstrain {
@@ -58,7 +58,7 @@ std::string random_name();
 
 /// A record's file as it is at this moment.
 struct OwnerFile {
-  FileHandle file;
+  FileDescriptor file;
   std::optional<OwnerRecord> record;  ///< none: damaged
   dev_t device = 0;
   ino_t inode = 0;

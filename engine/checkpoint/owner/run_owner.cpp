@@ -41,8 +41,8 @@ bool operator==(const timespec& a, const timespec& b) {
 
 /// Other hosts see it once this returns: NFS sends a file off when it is closed.
 void write_whole(const fs::path& path, std::string_view text) {
-  FileHandle file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.is_open()) {
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file) {
     fail_at("create", path, errno);
   }
   while (!text.empty()) {
@@ -99,8 +99,8 @@ RunOwner::RunOwner(fs::path folder,
               .process = identity,
               .since = utc_now()} {
   DurableFiles().make_folder(folder_);
-  folder_file_ = FileHandle(::open(folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!folder_file_.is_open()) {
+  folder_file_ = FileDescriptor(::open(folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!folder_file_) {
     fail_at("open the folder", folder_, errno);
   }
   refuse_living();
@@ -151,12 +151,12 @@ void RunOwner::refuse_living() const {
 }
 
 /// Not open: this file system has no locks.
-FileHandle RunOwner::lock_guard(std::chrono::milliseconds patience) const {
+FileDescriptor RunOwner::lock_guard(std::chrono::milliseconds patience) const {
   const fs::path path = folder_ / kGuardFile;
-  FileHandle guard(
+  FileDescriptor guard(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   struct stat status {};
-  if (!guard.is_open() || ::fstat(guard.get(), &status) != 0) {
+  if (!guard || ::fstat(guard.get(), &status) != 0) {
     fail_at("open", path, errno);
   }
   if (!S_ISREG(status.st_mode)) {
@@ -168,7 +168,7 @@ FileHandle RunOwner::lock_guard(std::chrono::milliseconds patience) const {
       case LockAttempt::kTaken:
         return guard;
       case LockAttempt::kNotSupported:
-        return FileHandle();
+        return FileDescriptor();
       case LockAttempt::kHeldByOther:
         break;
     }
@@ -184,7 +184,7 @@ FileHandle RunOwner::lock_guard(std::chrono::milliseconds patience) const {
 }
 
 RunOwner::Step RunOwner::try_to_take(std::optional<Watch>& watch) {
-  FileHandle guard;
+  FileDescriptor guard;
   try {
     guard = lock_guard(timing_.guard);
   } catch (const FolderInUse& error) {
@@ -208,15 +208,15 @@ RunOwner::Step RunOwner::try_to_take(std::optional<Watch>& watch) {
     spdlog::warn("--take-over: {} is taken from {}, which stops before it writes anything more",
                  folder_.string(), whom(*owner));
     install(/*replaces=*/true);
-    const bool may_be_alone = judgement.state == OwnerState::kAlive && guard.is_open();
-    guard = FileHandle();
+    const bool may_be_alone = judgement.state == OwnerState::kAlive && guard;
+    guard = FileDescriptor();
     if (!may_be_alone) {
       settle();
     }
     return Step::kTaken;
   }
   if (judgement.state == OwnerState::kAlive || judgement.state == OwnerState::kEnding) {
-    guard = FileHandle();
+    guard = FileDescriptor();
     refuse_living();
     return Step::kWatch;  // it has just ended: look again
   }
@@ -248,7 +248,7 @@ RunOwner::Step RunOwner::try_to_take(std::optional<Watch>& watch) {
   spdlog::warn("{} was left by {}: no heartbeat for {} s", folder_.string(), whom(*owner),
                std::chrono::duration<double>(timing_.stale).count());
   install(/*replaces=*/true);
-  guard = FileHandle();
+  guard = FileDescriptor();
   settle();
   return Step::kTaken;
 }
@@ -257,8 +257,8 @@ RunOwner::Step RunOwner::try_to_take(std::optional<Watch>& watch) {
 /// the guard, where there are locks; without them link() decides between several.
 void RunOwner::install(bool replaces) {
   const fs::path temporary = folder_ / fmt::format(".owner.{}.tmp", record_.token);
-  file_ = FileHandle(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!file_.is_open()) {
+  file_ = FileDescriptor(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!file_) {
     fail_at("create", temporary, errno);
   }
   try {
@@ -289,7 +289,7 @@ void RunOwner::install(bool replaces) {
     }
   } catch (const std::exception&) {
     ::unlink(temporary.c_str());
-    file_ = FileHandle();
+    file_ = FileDescriptor();
     throw;
   }
 }
@@ -313,7 +313,7 @@ void RunOwner::require() const {
 
 RunOwner::Hold RunOwner::hold() const {
   require_anew();  // first, so that nothing is made in a folder that is not this run's
-  FileHandle guard;
+  FileDescriptor guard;
   try {
     guard = lock_guard(timing_.guard);
   } catch (const FolderInUse& error) {
@@ -384,7 +384,7 @@ void RunOwner::give_back() {
   if (!is_mine()) {
     return;
   }
-  const FileHandle guard = lock_guard(timing_.guard);
+  const FileDescriptor guard = lock_guard(timing_.guard);
   if (!is_mine()) {
     return;
   }

@@ -24,8 +24,8 @@
 #include <thread>
 #include <utility>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/file_handle.h"
 #include "engine/checkpoint/owner/owner_record.h"
 
 namespace dstrain {
@@ -70,8 +70,8 @@ class RunOwner {
 
    private:
     friend class RunOwner;
-    explicit Hold(FileHandle guard) : guard_(std::move(guard)) {}
-    FileHandle guard_;
+    explicit Hold(FileDescriptor guard) : guard_(std::move(guard)) {}
+    FileDescriptor guard_;
   };
   /// Reads owner.json anew, as other hosts see it; throws as require() does, or StorageError.
   /// Whoever holds the guard for longer than OwnerTiming::guard is told, and not waited for. From
@@ -87,7 +87,7 @@ class RunOwner {
  private:
   struct Watch;
   enum class Step : std::uint8_t { kTaken, kWatch };
-  [[nodiscard]] FileHandle lock_guard(std::chrono::milliseconds patience) const;
+  [[nodiscard]] FileDescriptor lock_guard(std::chrono::milliseconds patience) const;
   void refuse_living() const;
   Step try_to_take(std::optional<Watch>& watch);
   void install(bool replaces);
@@ -103,8 +103,8 @@ class RunOwner {
   bool take_over_;
   ProcessIdentity identity_;
   OwnerRecord record_;
-  FileHandle folder_file_;  ///< open, so that its inode is not given to a folder made later
-  FileHandle file_;         ///< owner.json, locked
+  FileDescriptor folder_file_;  ///< open, so that its inode is not given to a folder made later
+  FileDescriptor file_;         ///< owner.json, locked
   dev_t device_ = 0;
   ino_t inode_ = 0;
   std::string end_;

@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 #include <fcntl.h>
 
+#include "engine/base/file_descriptor.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/file_handle.h"
 #include "engine/checkpoint/safetensors.h"
 #include "tests/unit/checkpoint/hand_made_zip.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
@@ -192,7 +192,7 @@ TEST_CASE("a file of more than 4 GiB is opened without reading its tensors",
       last + pickle_text + directory +
       end_part(directory_begin, static_cast<std::int64_t>(directory.size()), 2, {.is_zip64 = true});
   {
-    const FileHandle file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     REQUIRE(::pwrite(file.get(), head.data(), head.size(), 0) == static_cast<ssize_t>(head.size()));
     REQUIRE(::pwrite(file.get(), tail.data(), tail.size(), storage_end - 4) ==
             static_cast<ssize_t>(tail.size()));

@@ -7,8 +7,8 @@
 #include <catch2/catch.hpp>
 
 #include "cmd/memory/timeline_columns.h"
+#include "engine/base/amount_text.h"
 #include "engine/config/config_json.h"
-#include "engine/plan/amount_text.h"
 #include "engine/train/memory_timeline.h"
 
 namespace dstrain {

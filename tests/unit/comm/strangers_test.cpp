@@ -24,7 +24,7 @@ const std::string kToken = "the-token-of-this-job";
 struct Server {
   explicit Server(const TcpStoreLimits& limits = {}) : server("127.0.0.1", 0, kToken, limits) {}
   TcpStoreServer server;
-  [[nodiscard]] Fd connect() const {
+  [[nodiscard]] FileDescriptor connect() const {
     return connect_to("127.0.0.1", server.port(), Clock::now() + 2s);
   }
   /// A rank joins and works; how long that took.
@@ -38,7 +38,7 @@ struct Server {
 };
 
 /// True if the other end closes within `patience`.
-bool closes(const Fd& socket, std::chrono::milliseconds patience) {
+bool closes(const FileDescriptor& socket, std::chrono::milliseconds patience) {
   const auto deadline = Clock::now() + patience;
   try {
     for (;;) {
@@ -49,7 +49,7 @@ bool closes(const Fd& socket, std::chrono::milliseconds patience) {
   }
 }
 
-void say(const Fd& socket, std::string_view text) {
+void say(const FileDescriptor& socket, std::string_view text) {
   send_all(socket, text, Clock::now() + 2s);
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("strangers who say the wrong thing are closed at once and logged once"
     const std::string older = "dstrain\x63" + std::string(48, 'x');
     for (const std::string& words : {garbage, std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
                                      unproven, huge_length, older}) {
-      const Fd stranger = server.connect();
+      const FileDescriptor stranger = server.connect();
       say(stranger, words);
       CHECK(closes(stranger, 1s));
       CHECK(server.join() < 1.0);
@@ -89,7 +89,7 @@ TEST_CASE("a wrong token is refused in a sentence, not at a deadline", "[store]"
 }
 
 /// What a rank does once it is connected: it seals its requests with what this gives.
-FrameSeal prove(const Fd& socket) {
+FrameSeal prove(const FileDescriptor& socket) {
   const auto deadline = Clock::now() + 5s;
   DialingHandshake handshake(protocol::kMagic, kToken, protocol::kSubject, 0);
   (void)handshake.take(receive_exactly(socket, kGreetingBytes, deadline));
@@ -103,11 +103,11 @@ TEST_CASE("the ranks of a large job, all strangers at first, get in at the first
   const CapturedLog log;
   {
     const Server server;
-    std::vector<Fd> ranks;
+    std::vector<FileDescriptor> ranks;
     for (int i = 0; i < 400; ++i) {  // with the store's ends, below a limit of 1024 descriptors
       ranks.push_back(server.connect());
     }
-    for (const Fd& rank : ranks) {
+    for (const FileDescriptor& rank : ranks) {
       (void)prove(rank);
     }
   }
@@ -117,13 +117,13 @@ TEST_CASE("the ranks of a large job, all strangers at first, get in at the first
 TEST_CASE("two hundred idle connections do not keep a rank out", "[store]") {
   const CapturedLog log;
   const Server server({.strangers = 64});
-  std::vector<Fd> idle;
+  std::vector<FileDescriptor> idle;
   for (int i = 0; i < 200; ++i) {
     idle.push_back(server.connect());
   }
   CHECK(server.join() < 1.0);
   int open = 0;
-  for (const Fd& socket : idle) {
+  for (const FileDescriptor& socket : idle) {
     open += !closes(socket, 20ms);
   }
   CHECK(open <= 64);
@@ -132,8 +132,8 @@ TEST_CASE("two hundred idle connections do not keep a rank out", "[store]") {
 TEST_CASE("a silent stranger and a slow one are gone after five seconds", "[store][slow]") {
   const CapturedLog log;
   const Server server;
-  const Fd silent = server.connect();
-  const Fd slow = server.connect();
+  const FileDescriptor silent = server.connect();
+  const FileDescriptor slow = server.connect();
   const auto start = Clock::now();
   for (std::size_t i = 0; i < 9; ++i) {  // right so far, but a byte every half second
     say(slow, std::string(protocol::kMagic).append("nonce").substr(i, 1));
@@ -149,13 +149,13 @@ TEST_CASE("a silent stranger and a slow one are gone after five seconds", "[stor
 TEST_CASE("a member that does not wait for its answers is closed", "[store]") {
   const CapturedLog log;
   const Server server;
-  const Fd member = server.connect();
+  const FileDescriptor member = server.connect();
   FrameSeal seal = prove(member);
   std::string get;  // one that must wait for its key
-  protocol::append(get, protocol::Request::kGet);
-  protocol::append(get, std::uint16_t{1});
+  put_number(get, protocol::Request::kGet);
+  put_number(get, std::uint16_t{1});
   get += "k";
-  protocol::append(get, std::int64_t{60'000});
+  put_number(get, std::int64_t{60'000});
   SECTION("two requests at once") {
     const std::string first = protocol::sealed_frame(seal, get);
     say(member, first + protocol::sealed_frame(seal, get));
@@ -172,7 +172,7 @@ TEST_CASE("a member that does not wait for its answers is closed", "[store]") {
 TEST_CASE("a member that asks for a huge frame is closed, without the memory for it", "[store]") {
   const CapturedLog log;
   const Server server;
-  const Fd member = server.connect();
+  const FileDescriptor member = server.connect();
   (void)prove(member);
   say(member, std::string(4, '\xff'));
   CHECK(closes(member, 1s));
@@ -185,12 +185,12 @@ TEST_CASE("a request that was changed on the way, or comes twice, is not answere
   const CapturedLog log;
   const Server server;
   std::string set;
-  protocol::append(set, protocol::Request::kSet);
-  protocol::append(set, std::uint16_t{1});
+  put_number(set, protocol::Request::kSet);
+  put_number(set, std::uint16_t{1});
   set += "kvalue";
   const std::size_t bytes = protocol::kLengthBytes + set.size() + protocol::kTagBytes;
   for (std::size_t at = protocol::kLengthBytes; at <= bytes; ++at) {
-    const Fd member = server.connect();
+    const FileDescriptor member = server.connect();
     FrameSeal seal = prove(member);
     std::string frame = protocol::sealed_frame(seal, set);
     if (at < bytes) {
@@ -212,25 +212,25 @@ TEST_CASE("a request that was changed on the way, or comes twice, is not answere
 TEST_CASE("a client's proof shows no token and is worthless a second time", "[store]") {
   const CapturedLog log;
   const Server server;
-  const Fd listener = listen_on("127.0.0.1", 0);
+  const FileDescriptor listener = listen_on("127.0.0.1", 0);
   const auto deadline = Clock::now() + 5s;
   std::string refusal;
   std::jthread client([&] {
     refusal = thrown<StoreRefused>(
         [&] { (void)make_tcp_store("127.0.0.1", port_of(listener), kToken, 5s); });
   });
-  Fd victim;
-  while (!victim.valid() && Clock::now() < deadline) {
+  FileDescriptor victim;
+  while (!victim && Clock::now() < deadline) {
     victim = accept_from(listener);
     std::this_thread::sleep_for(1ms);
   }
-  REQUIRE(victim.valid());
-  const Fd first = server.connect();
+  REQUIRE(victim);
+  const FileDescriptor first = server.connect();
   say(victim, receive_exactly(first, kGreetingBytes, deadline));
   const std::string proof = receive_exactly(victim, kHelloBytes, deadline);
   CHECK(proof.find(kToken) == std::string::npos);
 
-  const Fd second = server.connect();
+  const FileDescriptor second = server.connect();
   (void)receive_exactly(second, kGreetingBytes, deadline);
   say(second, proof);
   CHECK(receive_exactly(second, kVerdictBytes, deadline) == AcceptingHandshake::refusal());
@@ -241,11 +241,11 @@ TEST_CASE("a client's proof shows no token and is worthless a second time", "[st
 }
 
 TEST_CASE("what listens there but is no store is named", "[store]") {
-  const Fd listener = listen_on("127.0.0.1", 0);
+  const FileDescriptor listener = listen_on("127.0.0.1", 0);
   std::jthread other([&] {
     const auto deadline = Clock::now() + 300ms;
     while (Clock::now() < deadline) {
-      if (const Fd guest = accept_from(listener); guest.valid()) {
+      if (const FileDescriptor guest = accept_from(listener); guest) {
         say(guest, "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n");
       }
       std::this_thread::sleep_for(1ms);

@@ -241,11 +241,11 @@ class Relay {
 
  private:
   void serve(const std::stop_token& stop, std::uint16_t target) {
-    std::vector<std::array<Fd, 2>> pairs;  // dialer's, acceptor's
+    std::vector<std::array<FileDescriptor, 2>> pairs;  // dialer's, acceptor's
     while (!stop.stop_requested()) {
       std::vector<pollfd> entries{{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
       for (const auto& pair : pairs) {
-        for (const Fd& end : pair) {
+        for (const FileDescriptor& end : pair) {
           entries.push_back({.fd = end.get(), .events = POLLIN, .revents = 0});
         }
       }
@@ -257,16 +257,16 @@ class Relay {
           }
         }
       }
-      if (Fd dialer = accept_from(listener_); dialer.valid()) {
+      if (FileDescriptor dialer = accept_from(listener_); dialer) {
         try {
           pairs.push_back({std::move(dialer), connect_to("127.0.0.1", target, Clock::now() + 2s)});
         } catch (const std::runtime_error&) {  // it listens no more: neither does this
-          listener_ = Fd();
+          listener_ = FileDescriptor();
         }
       }
     }
   }
-  void pass(std::array<Fd, 2>& pair, std::size_t from, bool first) {
+  void pass(std::array<FileDescriptor, 2>& pair, std::size_t from, bool first) {
     std::array<char, 4096> bytes;
     const ssize_t got = recv(pair[from].get(), bytes.data(), bytes.size(), 0);
     if (got <= 0) {
@@ -286,7 +286,7 @@ class Relay {
 
   const std::size_t change_at_;
   const bool towards_acceptor_;
-  Fd listener_;
+  FileDescriptor listener_;
   std::atomic<std::size_t> passed_{0};
   std::jthread thread_;
 };
@@ -357,7 +357,7 @@ TEST_CASE("a byte changed between two ranks ends the group or nothing, never as 
 TEST_CASE("strangers at a group's port cost it neither digits nor time", "[comm][wire]") {
   const testing::CapturedLog log;
   const auto memory = make_memory_store();
-  std::vector<Fd> strangers;
+  std::vector<FileDescriptor> strangers;
   const auto flood = [&](std::uint16_t port) {
     const auto deadline = Clock::now() + 2s;
     for (int i = 0; i < 300; ++i) {

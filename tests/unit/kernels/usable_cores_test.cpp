@@ -1,5 +1,5 @@
 // How many cores a process may use: its mask, and the quotas of the control groups around it.
-#include "kernels/core/usable_cores.h"
+#include "engine/base/usable_cores.h"
 
 #include <numeric>
 #include <optional>

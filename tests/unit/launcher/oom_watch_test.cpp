@@ -51,7 +51,7 @@ TEST_CASE("a kill that the process's cgroup counts is explained with the limit t
   CHECK(watch.explain_kill(7).empty());  // the two of before
   kernel.write("sys/a/b/memory.events", "low 0\noom 5\noom_kill 3\n");
   CHECK(watch.explain_kill(7) ==
-        "killed by the kernel's out-of-memory killer: memory cgroup /a, limit 8.0 GiB, peak 8.0 "
+        "killed by the kernel's out-of-memory killer: memory cgroup /a, limit 8.00 GiB, peak 8.00 "
         "GiB");
   CHECK(watch.explain_kill(7).empty());  // one count, one death
 }

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <fcntl.h>
 
-#include "launcher/process/file_descriptor.h"
+#include "engine/base/file_descriptor.h"
 #include "launcher/supervision/supervisor.h"
 
 namespace dstrain::launcher {

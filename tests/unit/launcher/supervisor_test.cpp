@@ -11,9 +11,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "kernels/core/usable_cores.h"
+#include "engine/base/file_descriptor.h"
+#include "engine/base/usable_cores.h"
 #include "launcher/hosts/local_host.h"
-#include "launcher/process/file_descriptor.h"
 #include "launcher/process/local_process.h"
 #include "tests/harness/processes.h"
 

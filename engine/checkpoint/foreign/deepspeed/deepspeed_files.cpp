@@ -12,8 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {

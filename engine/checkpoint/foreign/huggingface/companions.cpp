@@ -11,8 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/foreign/huggingface/tokenizer_files.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {

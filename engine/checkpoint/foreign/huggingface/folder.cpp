@@ -10,9 +10,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "kernels/core/check.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {

@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "engine/base/file_descriptor.h"
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/file_handle.h"
 #include "engine/config/config_error.h"
 #include "engine/config/model_json.h"
 #include "kernels/core/check.h"
-#include "kernels/core/regular_file.h"
 
 namespace dstrain {
 namespace {
@@ -149,9 +149,8 @@ Header read_header(const MappedCheckpointFile& file) {
 
 bool is_llmc_gpt2_file(const std::filesystem::path& file) {
   std::int32_t magic = 0;
-  const FileHandle in(open_regular_file(file.string()).fd);
-  const bool has_magic =
-      in.is_open() && ::read(in.get(), &magic, sizeof(magic)) == ssize_t{sizeof(magic)};
+  const FileDescriptor in = open_regular_file(file.string()).file;
+  const bool has_magic = in && ::read(in.get(), &magic, sizeof(magic)) == ssize_t{sizeof(magic)};
   if (has_magic && magic == kLlama3Magic) {
     throw ConfigError(fmt::format(
         "{}: is a Llama 3 model of llm.c's; of llm.c's files only GPT-2 models are read",

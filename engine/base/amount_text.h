@@ -9,6 +9,11 @@ namespace dstrain {
 
 /// "12.50 GiB", "382.1 MiB", "64 bytes".
 std::string size_text(std::int64_t bytes);
+/// Always in GiB, "0.38 GiB": sizes that stand side by side to be compared.
+std::string gib_text(double bytes);
+inline std::string gib_text(std::int64_t bytes) {
+  return gib_text(static_cast<double>(bytes));
+}
 
 /// One unit for a table of sizes: the largest in which `largest` is at least 1.
 struct SizeUnit {

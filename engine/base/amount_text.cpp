@@ -1,4 +1,4 @@
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 
 #include <array>
 
@@ -18,7 +18,11 @@ std::string size_text(std::int64_t bytes) {
   if (value < kKiB * kKiB * kKiB) {
     return fmt::format("{:.1f} MiB", value / (kKiB * kKiB));
   }
-  return fmt::format("{:.2f} GiB", value / (kKiB * kKiB * kKiB));
+  return gib_text(value);
+}
+
+std::string gib_text(double bytes) {
+  return fmt::format("{:.2f} GiB", bytes / 0x1p30);
 }
 
 std::string SizeUnit::number(std::int64_t amount) const {

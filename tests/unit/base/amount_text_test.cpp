@@ -1,19 +1,20 @@
-#include "engine/plan/amount_text.h"
+#include "engine/base/amount_text.h"
 
 #include <catch2/catch.hpp>
 
 namespace dstrain {
 namespace {
 
-TEST_CASE("sizes are told in the unit that fits", "[plan]") {
+TEST_CASE("sizes are told in the unit that fits", "[base]") {
   CHECK(size_text(0) == "0 bytes");
   CHECK(size_text(1023) == "1023 bytes");
   CHECK(size_text(1024) == "1.0 KiB");
   CHECK(size_text(13'700'000) == "13.1 MiB");
   CHECK(size_text(std::int64_t{5} << 40) == "5120.00 GiB");
+  CHECK(gib_text(std::int64_t{3} << 28) == "0.75 GiB");
 }
 
-TEST_CASE("a table of sizes has one unit, in which its largest is at least 1", "[plan]") {
+TEST_CASE("a table of sizes has one unit, in which its largest is at least 1", "[base]") {
   CHECK(unit_for(0).name == "bytes");
   CHECK(unit_for(1023).number(1000) == "1000");
   CHECK(unit_for(1024).name == "KiB");
@@ -24,7 +25,7 @@ TEST_CASE("a table of sizes has one unit, in which its largest is at least 1", "
   CHECK(unit_for(std::int64_t{1} << 50).name == "GiB");
 }
 
-TEST_CASE("long numbers have commas, and one of a thing no plural", "[plan]") {
+TEST_CASE("long numbers have commas, and one of a thing no plural", "[base]") {
   CHECK(grouped(0) == "0");
   CHECK(grouped(999) == "999");
   CHECK(grouped(1000) == "1,000");

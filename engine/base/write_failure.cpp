@@ -1,4 +1,4 @@
-#include "kernels/core/write_failure.h"
+#include "engine/base/write_failure.h"
 
 #include <cerrno>
 #include <filesystem>

@@ -1,5 +1,3 @@
-#include "engine/optim/optimizer.h"
-
 #include "engine/optim/optimizer_kinds.h"
 
 namespace dstrain {

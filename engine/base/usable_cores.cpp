@@ -1,4 +1,4 @@
-#include "kernels/core/usable_cores.h"
+#include "engine/base/usable_cores.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include <sched.h>
 
-#include "kernels/core/cgroups.h"
+#include "engine/base/cgroups.h"
 
 namespace dstrain {
 namespace {

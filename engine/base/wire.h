@@ -1,4 +1,5 @@
-// Wire: values as bytes and back, little-endian, nothing implied.
+// Wire: values as bytes and back, little-endian on every machine: single numbers, and structs by
+// their list of fields.
 //
 //   integer   its own width          bool     one byte, 0 or 1
 //   string    u32 length, bytes      vector   u32 count, elements
@@ -22,10 +23,30 @@
 #include <utility>
 #include <vector>
 
-namespace dstrain::launcher {
+namespace dstrain {
 
-/// What came over the wire is not what was agreed on. what() is a clause: "a string of 70 bytes
-/// where 3 are left".
+/// Appends a number in as many bytes as it has.
+template <typename T>
+void put_number(std::string& bytes, T value) {
+  static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
+  auto bits = static_cast<std::uint64_t>(value);
+  for (std::size_t i = 0; i < sizeof(T); ++i, bits >>= 8)
+    bytes.push_back(static_cast<char>(bits & 0xFF));
+}
+
+/// Takes a number off the front of `bytes`, which must be long enough.
+template <typename T>
+T take_number(std::string_view& bytes) {
+  static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
+  std::uint64_t bits = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    bits |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  bytes.remove_prefix(sizeof(T));
+  return static_cast<T>(bits);
+}
+
+/// Thrown when what came over the wire is not what was agreed on. what() is a clause: "a string of
+/// 70 bytes where 3 are left".
 class ProtocolError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -44,9 +65,7 @@ class WireWriter {
   template <typename T>
   void put(T& value) {
     if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
-      auto bits = static_cast<std::uint64_t>(value);
-      for (std::size_t i = 0; i < sizeof(T); ++i, bits >>= 8)
-        bytes_.push_back(static_cast<char>(bits & 0xFF));
+      put_number(bytes_, value);
     } else {
       value.pass_fields(*this);
     }
@@ -97,11 +116,8 @@ class WireReader {
       if (byte > 1) throw ProtocolError("a yes or no of " + std::to_string(byte));
       value = byte == 1;
     } else if constexpr (std::is_integral_v<T>) {
-      const std::string_view bytes = take(sizeof(T));
-      std::uint64_t bits = 0;
-      for (std::size_t i = 0; i < sizeof(T); ++i)
-        bits |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-      value = static_cast<T>(bits);
+      std::string_view bytes = take(sizeof(T));
+      value = take_number<T>(bytes);
     } else {
       value.pass_fields(*this);
     }
@@ -139,4 +155,4 @@ class WireReader {
   std::string_view left_;
 };
 
-}  // namespace dstrain::launcher
+}  // namespace dstrain

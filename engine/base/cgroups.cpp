@@ -1,4 +1,4 @@
-#include "kernels/core/cgroups.h"
+#include "engine/base/cgroups.h"
 
 #include <algorithm>
 #include <fstream>

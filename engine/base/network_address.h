@@ -1,0 +1,52 @@
+// What this machine knows of network addresses: names looked up, addresses as text, the interfaces
+// of this machine and the address by which it reaches another one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+namespace dstrain {
+
+/// The addresses of a host, in the resolver's order of preference.
+struct AddressLookup {
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> list{nullptr, freeaddrinfo};
+  std::string error{};  ///< why there are none, as a clause
+
+  explicit operator bool() const { return list != nullptr; }
+};
+
+/// May wait for a name server, unless `flags` (AI_…) has AI_NUMERICHOST. nullptr is any address
+/// with AI_PASSIVE, else this machine's loopback; "" is no host at all.
+AddressLookup look_up_addresses(const char* host,
+                                std::uint16_t port,
+                                int flags = 0,
+                                int family = AF_UNSPEC);
+
+/// "10.0.0.1", "fe80::1%eth0"; empty where there is no such text.
+std::string address_text(const sockaddr* address, socklen_t size);
+
+/// The address with which packets to the first of `towards` leave this machine. Nothing is sent.
+/// Empty, with errno set, where there is no way.
+std::string own_address_towards(const AddressLookup& towards);
+
+struct InterfaceAddress {
+  std::string name{};          ///< of the interface: "eth0"
+  sockaddr_storage address{};  ///< AF_INET or AF_INET6
+  bool is_up = false;
+
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+  /// Numeric.
+  [[nodiscard]] std::string text() const;
+};
+/// The addresses of this machine's interfaces, IPv4 first; none, with errno set, where the kernel
+/// does not list them.
+std::vector<InterfaceAddress> interface_addresses();
+
+bool is_loopback(const sockaddr* address);
+
+}  // namespace dstrain

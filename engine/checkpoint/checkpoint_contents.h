@@ -1,0 +1,63 @@
+// The contents of a checkpoint: the tensors of a rank, the scalars of a training state, and a line
+// of the table of contents.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/config/tokenizer_identity.h"
+#include "engine/plan/shard_map.h"
+#include "engine/runtime/amax_history.h"
+#include "kernels/core/device.h"
+#include "kernels/core/tensor.h"
+
+namespace dstrain {
+
+/// What a checkpoint holds of one parameter: "parameter" (the master), "exp_avg", "exp_avg_sq".
+struct CheckpointTensor {
+  std::string state;
+  Piece piece;
+  /// f32 or bf16, piece.flat.size() elements; read by save, which stores them as they are, and
+  /// written by load, which converts what was stored as the other (to the nearest bf16).
+  Tensor data;
+  /// Whose memory `data` is: copies go by its compute stream, a bounded part at a time. nullptr:
+  /// the host's.
+  Device* device = nullptr;
+};
+
+/// The scalars of a training state.
+struct TrainingState {
+  std::int64_t step = 0;               ///< steps done, skipped ones too
+  std::int64_t consumed_samples = 0;   ///< next sample of the training data
+  std::int64_t optimizer_step = 0;     ///< t of the bias correction
+  std::int64_t scheduler_step = 0;     ///< DeepSpeed's last_batch_iteration + 1
+  std::int64_t skipped_steps = 0;      ///< of `step`: those without update, gradients not finite
+  std::int64_t consecutive_skips = 0;  ///< skipped just before this checkpoint
+  double loss_scale = 0.0;             ///< 0: the run scales no loss
+  std::int64_t scaler_iteration = 0;   ///< these three: the dynamic loss scale's state
+  std::int64_t last_overflow = 0;
+  std::int64_t hysteresis = 0;
+  std::uint64_t seed = 0;
+  std::string config;  ///< the resolved config, JSON
+  /// What fp8's scales come from, by tensor (Fp8Scales::State); empty without fp8.
+  std::map<std::string, std::vector<AmaxPeak>> fp8_amax;
+  /// Of the ids that the run was trained on; none where that is not known.
+  std::optional<TokenizerIdentity> tokenizer{};
+  /// By the path of token files: the hash of their ids, where that is known.
+  std::map<std::string, std::string> data{};
+
+  bool operator==(const TrainingState&) const = default;
+};
+
+/// One line of a checkpoint's table of contents.
+struct CheckpointEntry {
+  std::string state;
+  std::string tensor;
+  Shape shape;
+  friend bool operator==(const CheckpointEntry&, const CheckpointEntry&) = default;
+};
+
+}  // namespace dstrain
