@@ -26,7 +26,7 @@ std::size_t columns() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-/// To stderr, which may be a terminal that is gone.
+/// Writes to stderr, which may be a terminal that is gone.
 void write_out(const std::string& text) {
   static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
   std::fflush(stderr);
@@ -107,7 +107,7 @@ void ByteProgress::print_if_due(const std::string& line) {
   }
   shown_ = Clock::now();
   if (on_terminal_) {
-    // Without wrapping, and back to the start of the line, where log lines draw over it.
+    // The line does not wrap, and the cursor goes back to its start, where log lines draw over it.
     write_out("\r\x1b[K\x1b[?7l" + line + "\x1b[?7h\r");
     dirty_ = true;
   } else {

@@ -146,21 +146,23 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
   static const std::map<std::string, DType> kDTypes = {
       {"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16}};
   auto flags = std::make_shared<Flags>();
-  CLI::App* const command = app.add_subcommand("convert-checkpoint",
-                                               "A checkpoint of one format to another's: dstrain, "
-                                               "Hugging Face, DeepSpeed (from), llm.c (GPT-2)");
+  CLI::App* const command =
+      app.add_subcommand("convert-checkpoint",
+                         "Convert a checkpoint between formats: dstrain, Hugging Face, DeepSpeed "
+                         "(reading only), llm.c (GPT-2)");
   command
       ->add_option("--from", flags->from,
-                   "A dstrain checkpoint or a run's folder, a Hugging Face folder, a DeepSpeed "
-                   "checkpoint, an llm.c model")
+                   "A dstrain checkpoint or run folder, a Hugging Face folder, a DeepSpeed "
+                   "checkpoint, or an llm.c model")
       ->required()
       ->type_name("PATH");
   command
       ->add_option("--model", flags->model,
-                   "Where a DeepSpeed checkpoint's model is described: its config.json, or the "
-                   "folder that holds it; default: a config.json in or beside the step's folder")
+                   "The config.json that describes a DeepSpeed checkpoint's model, or the "
+                   "folder that holds it; default: a config.json in or beside the step's "
+                   "folder")
       ->type_name("PATH");
-  command->add_option("--to", flags->to, "The new folder; for llmc and fp32 the new file")
+  command->add_option("--to", flags->to, "The new folder; for llmc and fp32, the new file")
       ->required()
       ->type_name("PATH");
   command
@@ -179,7 +181,7 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
       ->type_name("fp32|bf16|fp16");
   command
       ->add_option("--max-shard-size", flags->max_shard_size,
-                   "For Hugging Face: the most that one file may hold")
+                   "For Hugging Face: the largest size of one file")
       ->capture_default_str()
       ->type_name("SIZE");
   command

@@ -44,7 +44,8 @@ std::string one_line(std::string text) {
   return text;
 }
 
-/// Of output that a command prints, of a log of the launcher's. What reads has errors of its own.
+/// Whether writing a command's output, or a log of the launcher's, was refused. Code that reads has
+/// errors of its own.
 bool is_refused_write(const std::error_code& code) {
   using std::errc;
   return code == errc::no_space_on_device || code == errc::file_too_large ||

@@ -23,7 +23,7 @@ enum ExitCode : int {
   kExitSignalBase = 128,  ///< 128 + n: ended by signal n; 129, 130 and 143: interrupted, orderly
 };
 
-/// What a code means, for messages: "the configuration is wrong". Empty if it has no meaning here.
+/// The meaning of a code, for messages: "the configuration is wrong". Empty if it has none here.
 std::string describe_exit_code(int code);
 
 /// The ranks did not find each other: somebody is missing, or was refused. Exit code 4.

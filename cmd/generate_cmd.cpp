@@ -103,7 +103,7 @@ std::vector<std::int32_t> prompt_tokens(const std::string& text,
   return tokens;
 }
 
-/// How many tokens to draw: what was asked for, where the model has positions for them.
+/// The number of tokens to draw: as many as were asked for, if the model has positions for them.
 std::int64_t tokens_to_draw(const Flags& flags, std::int64_t prompt, const ModelSpec& model) {
   const std::int64_t room = model.max_positions - prompt;
   if (room < 1) {
@@ -247,13 +247,15 @@ void check_flags(const Flags& flags) {
 
 void add_generate_command(CLI::App& app, Command& chosen) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* const command = app.add_subcommand(
-      "generate",
-      "Text from a trained model: a run, one of its checkpoints, a Hugging Face folder");
+  CLI::App* const command =
+      app.add_subcommand("generate",
+                         "Generate text from a trained model: a run, one of its checkpoints, or a "
+                         "Hugging Face folder");
   command
       ->add_option("--checkpoint", flags->checkpoint,
-                   "A run's output_dir or its checkpoints folder (the newest), one checkpoint, or "
-                   "what else convert-checkpoint reads: a Hugging Face folder, …")
+                   "A run's output_dir or its checkpoints folder (the newest is taken), one "
+                   "checkpoint, or anything else that convert-checkpoint reads, such as a "
+                   "Hugging Face folder")
       ->type_name("DIR")
       ->required();
   CLI::Option* const prompt =
@@ -266,32 +268,33 @@ void add_generate_command(CLI::App& app, Command& chosen) {
                                   "positions for",
                                   kDefaultTokens));
   command->add_option("--temperature", flags->sampling.temperature,
-                      "Divide the logits by this; 0: always take the likeliest token; default 1");
+                      "Divide the logits by this; 0: always take the likeliest token; default: 1");
   command->add_option("--top-k", flags->sampling.top_k,
-                      "Draw among the N likeliest tokens; 0, the default: among all");
-  command->add_option(
-      "--top-p", flags->sampling.top_p,
-      "Draw among the likeliest tokens that together have this probability; default 1");
-  command->add_option(
-      "--seed", flags->sampling.seed,
-      "Start of the random numbers: the same seed draws the same text; default 1234");
+                      "Draw among the N likeliest tokens; default: 0, which means all");
+  command->add_option("--top-p", flags->sampling.top_p,
+                      "Draw among the likeliest tokens that together have this probability; "
+                      "default: 1");
+  command->add_option("--seed", flags->sampling.seed,
+                      "Seed of the random numbers: the same seed gives the same text; default: "
+                      "1234");
   command
       ->add_option("--stop", flags->stops,
-                   "End before this text; repeatable: before the first of them")
+                   "Stop before this text; repeatable: before whichever comes first")
       ->type_name("TEXT")
       ->allow_extra_args(false);
   command
       ->add_option("--tokenizer", flags->tokenizer,
-                   "bytes, or a SentencePiece model's file; default: the one that made the run's "
-                   "data, or that lies beside the weights")
+                   "bytes, or the file of a SentencePiece model; default: the tokenizer of the "
+                   "run's data, or the one beside the weights")
       ->type_name("bytes|FILE");
   command->add_option("--dtype", flags->dtype, "Precision to compute in; default: the run's")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   command->add_option("--threads", flags->threads,
-                      "Threads to compute with; default: OMP_NUM_THREADS, or one for each core "
-                      "that this process may use");
+                      "Number of threads; default: OMP_NUM_THREADS, or one for each core that "
+                      "this process may use");
   command->add_flag("--json", flags->json,
-                    "Print one JSON object at the end: text, tokens, what ended it, seconds");
+                    "Print one JSON object at the end: text, tokens, the reason for the end, "
+                    "seconds");
   command->footer(
       "Examples:\n"
       "  dstrain generate --checkpoint runs/quickstart --prompt '#include <'\n"

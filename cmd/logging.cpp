@@ -71,7 +71,7 @@ bool wants_colour(int fd) {
 }  // namespace
 
 void set_up_logging(const std::string& tag) {
-  // On a terminal the line may have to cover a longer status line.
+  // The line may have to cover a longer status line on a terminal.
   const std::string erase = isatty(STDERR_FILENO) == 1 ? "\x1b[K" : "";
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<LevelTag>('*').add_flag<SafeMessage>('q').set_pattern(erase + tag +
@@ -95,7 +95,7 @@ void print_error(const std::string& message) {
   const std::string line = (on_terminal ? "\x1b[K" : "") +
                            (coloured ? launcher::with_coloured_level(kErrorPrefix) : kErrorPrefix) +
                            launcher::without_controls(message) + "\n";
-  // Whether it can be written or not (the terminal may be gone), the exit code says it too.
+  // The line may be lost (the terminal may be gone); the exit code tells the same.
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }
 

@@ -1,5 +1,5 @@
-// What spdlog's lines look like: time, "warning: " or "error: " where it is one, and the message,
-// on stderr. The launcher puts the rank in front; without it a rank does so itself. On a terminal
+// The form of spdlog's lines: time, "warning: " or "error: " where it is one, and the message, on
+// stderr. The launcher puts the rank in front; without it a rank does so itself. On a terminal
 // warnings are yellow and errors red, unless NO_COLOR is set.
 #pragma once
 

@@ -31,7 +31,7 @@
 
 namespace {
 
-/// Whatever we open must not become stdin, stdout or stderr by accident.
+/// Makes sure that no file we open becomes stdin, stdout or stderr by accident.
 void fill_standard_files() {
   int fd = 0;
   do {
@@ -40,7 +40,7 @@ void fill_standard_files() {
   if (fd > STDERR_FILENO) close(fd);
 }
 
-/// What was printed may still be in a buffer, and a disk that it goes to be full. A reader that
+/// Output may still be in a buffer, and the disk that it goes to may be full. A reader that has
 /// left had enough.
 void finish_output() {
   if (std::fflush(stdout) != 0 && errno != EPIPE) {
@@ -73,7 +73,7 @@ void add_commands(CLI::App& app, dstrain::Command& chosen) {
   app.set_version_flag("--version", dstrain::version_text);
   app.require_subcommand(1);
   app.formatter(std::make_shared<Help>());
-  app.footer("dstrain help COMMAND says what it takes.");
+  app.footer("dstrain help COMMAND prints the flags of a command.");
   dstrain::add_launch_command(app, chosen);
   dstrain::add_train_command(app, chosen);
   dstrain::add_agent_command(app, chosen);

@@ -142,55 +142,56 @@ int run(Flags flags) {
 void add_prepare_data_command(CLI::App& app, Command& chosen) {
   auto flags = std::make_shared<Flags>();
   PrepareOptions& options = flags->options;
-  CLI::App* const command =
-      app.add_subcommand("prepare-data",
-                         "Text files to token files: OUTPUT/train and, by whole files, "
-                         "OUTPUT/validation (.bin and .idx)");
-  command->add_option("--input", options.input, "Files, and folders with all that is below them")
+  CLI::App* const command = app.add_subcommand(
+      "prepare-data",
+      "Turn text files into token files: OUTPUT/train and, split by whole files, "
+      "OUTPUT/validation (.bin and .idx)");
+  command->add_option("--input", options.input, "Files, and folders with everything below them")
       ->required()
       ->type_name("PATH")
       ->expected(1, CLI::detail::expected_max_vector_size);
   command->add_option("--output", options.output, "Folder for train.bin, train.idx, …")
       ->required()
       ->type_name("PREFIX");
-  auto* const tokenizer =
-      command->add_option("--tokenizer", options.tokenizer, "What makes tokens of text")
-          ->capture_default_str()
-          ->type_name("bytes|sentencepiece:FILE");
+  auto* const tokenizer = command->add_option("--tokenizer", options.tokenizer, "Tokenizer to use")
+                              ->capture_default_str()
+                              ->type_name("bytes|sentencepiece:FILE");
   command
       ->add_option("--train-sentencepiece", options.train_sentencepiece,
-                   "Make a SentencePiece model of N pieces first, of up to 16 MiB of the text, as "
-                   "PREFIX/tokenizer.model, and use it")
+                   "First train a SentencePiece model of N pieces on up to 16 MiB of the text, "
+                   "as PREFIX/tokenizer.model, and use it")
       ->type_name("N")
       ->excludes(tokenizer);
-  command->add_option("--append-eod", options.append_eod, "Put this token id behind each document")
+  command->add_option("--append-eod", options.append_eod, "Append this token id to each document")
       ->type_name("ID");
   auto* const validation =
       command
           ->add_option("--validation", options.validation,
-                       "Share of the bytes kept for validation, by whole files at random; 0: none")
+                       "Share of the bytes to keep for validation, in whole files chosen at "
+                       "random; 0: none")
           ->capture_default_str()
           ->type_name("FRACTION");
   command
       ->add_option("--validation-input", options.validation_input,
-                   "Files for validation; all of --input is then for training")
+                   "Files for validation; all of --input is then used for training")
       ->type_name("PATH")
       ->expected(1, CLI::detail::expected_max_vector_size)
       ->excludes(validation);
   command
       ->add_option("--seed", options.seed,
-                   "Start of the random numbers that choose validation files")
+                   "Seed of the random numbers that choose validation files")
       ->capture_default_str();
   command
       ->add_option("--extensions", flags->extensions,
-                   "Only files whose names end in one of these, as .h,.hpp; default: all")
+                   "Read only files whose names end in one of these, for example .h,.hpp; "
+                   "default: all")
       ->delimiter(',')
       ->type_name("LIST");
   command
       ->add_option("--exclude", options.exclude,
-                   "Leave out files and folders of these names, as '*.gz,third_party'; a pattern "
-                   "with a slash is matched against the path below the folder named, as "
-                   "'docs/*.html'")
+                   "Leave out files and folders with these names, for example "
+                   "'*.gz,third_party'; a pattern with a slash is matched against the path "
+                   "below the input folder, for example 'docs/*.html'")
       ->delimiter(',')
       ->type_name("PATTERN");
   command

@@ -15,22 +15,24 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   command.option_defaults()->group("Run");
   command
       .add_option("--set", flags.overrides,
-                  "Override a value of the config, as --set optimizer.params.lr=1e-4; repeatable")
+                  "Override a value of the config, for example --set "
+                  "optimizer.params.lr=1e-4; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command.add_flag("--allow-unknown-keys", flags.allow_unknown_keys,
-                   "Warn about keys that nothing reads instead of refusing them");
+                   "Warn about unknown keys instead of refusing them");
   command.add_flag("--allow-tokenizer-mismatch", flags.allow_tokenizer_mismatch,
-                   "Warn where data, weights and model are of different tokenizers instead of "
+                   "Warn if data, weights and model come from different tokenizers, instead of "
                    "refusing them");
   command.add_flag("--ignore-offload", flags.ignore_offload,
                    "Train without the offloading that the config asks for, instead of refusing it");
   command.add_flag("--take-over", flags.takes_over,
-                   "Take training.output_dir from a run that is there, which then stops, instead "
-                   "of being refused");
+                   "Take training.output_dir over from a run that is using it, which then "
+                   "stops, instead of being refused");
   command.add_flag("--evaluate-only,--do_eval", flags.evaluates,
-                   "Train nothing: tell the loss over data.validation of the newest checkpoint, or "
-                   "of the weights that the run would start from where there is none");
+                   "Train nothing: print the loss over data.validation of the newest "
+                   "checkpoint or, if there is none, of the weights that the run would start "
+                   "from");
 }
 
 LoadOptions options_of(const RunFlags& flags) {

@@ -20,17 +20,17 @@ struct RunFlags {
   bool ignore_offload = false;  ///< keys that offload warn
   bool evaluates = false;       ///< instead of training
   bool takes_over = false;      ///< the run's folder from a run that has it
-  /// Which job the ranks belong to, and its attempts before this one (rank_env.h).
+  /// The job that the ranks belong to, and its attempts before this one (rank_env.h).
   std::string job{};
   int restart = 0;
-  /// Of the machines that the run uses; no flag, but what `dstrain launch` and ranks find out, and
-  /// keep for the whole job, whichever of its hosts are left.
+  /// The facts of the machines that the run uses. No flag sets them: `dstrain launch` and the ranks
+  /// find them out and keep them for the whole job, whichever of its hosts are left.
   MachineFacts machine{};
 };
 
 void add_run_flags(CLI::App& command, RunFlags& flags);
 
-/// How to read the config.
+/// The options with which the config is read.
 LoadOptions options_of(const RunFlags& flags);
 
 /// Reads the config and solves it for so many ranks on such machines. Throws ConfigError with all
@@ -41,8 +41,8 @@ LoadedConfig load_and_resolve(const std::string& config,
                               const MachineFacts& facts = {});
 LoadedConfig load_and_resolve(const RunFlags& flags, int world_size);
 
-/// What the config asks ranks to compute on. Of a config that cannot be read, which
-/// load_and_resolve() says, kCpu.
+/// The device that the config asks for; kCpu for a config that cannot be read, which
+/// load_and_resolve() reports.
 DeviceChoice wished_device(const RunFlags& flags);
 
 /// The flags again, as arguments of another dstrain command.

@@ -1,5 +1,5 @@
 // RunInputs: whether what a run reads is on this machine, found out once, before every rank of it
-// says so. Of other hosts' files: preflight.h.
+// says so. For other hosts' files see preflight.h.
 #pragma once
 
 #include "engine/config/config.h"

@@ -97,7 +97,7 @@ std::string tail_of(const fs::path& path) {
   return text;
 }
 
-/// Of the last whole line; a torn one comes after it, if at all.
+/// The step of the last whole line; a torn one can only come after it.
 void look_at_metrics(RunStatus& status) {
   std::string text = tail_of(status.folder / "metrics.jsonl");
   for (std::size_t end = text.rfind('\n'); end != std::string::npos && end > 0;) {

@@ -14,7 +14,7 @@ namespace dstrain {
 
 struct RunStatus {
   std::filesystem::path folder;
-  /// Who has the folder by owner.json, or, where nobody has, who had it last.
+  /// The run that owns the folder according to owner.json, or, if none does, the last one that did.
   std::optional<OwnerRecord> owner;
   bool has_owner_file = false;
   OwnerJudgement judgement{};          ///< where there is an owner.json

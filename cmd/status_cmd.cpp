@@ -30,8 +30,8 @@ int show_status(const StatusFlags& flags) {
 
 void add_status_command(CLI::App& app, Command& chosen) {
   auto flags = std::make_shared<StatusFlags>();
-  CLI::App* const command =
-      app.add_subcommand("status", "Who runs in a run's folder or ran there, and how far it came");
+  CLI::App* const command = app.add_subcommand(
+      "status", "Show who runs, or ran, in a run's folder, and how far the run came");
   command->add_option("DIR", flags->folder, "The run's training.output_dir")
       ->required()
       ->type_name("DIR");

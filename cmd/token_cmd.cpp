@@ -45,7 +45,9 @@ int make_token(const std::string& file) {
 void add_token_command(CLI::App& app, Command& chosen) {
   const auto file = std::make_shared<std::string>();
   CLI::App* const command = app.add_subcommand(
-      "token", "A new token that lets the ranks or nodes of one run in, where you start them");
+      "token",
+      "Make a new token, which admits the ranks or nodes of a run that you start "
+      "yourself");
   command
       ->add_option("FILE", *file,
                    "Write it to this new file, which only you can read; default: print it")

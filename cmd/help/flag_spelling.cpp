@@ -113,7 +113,7 @@ void check_value(const FlagRow& flag, const std::string& name, const std::string
   }
 }
 
-/// Where a command's only argument is one of some words.
+/// Checks a command's only argument where it is one of a few words.
 void check_argument(const CommandRow& command, const std::string& argument) {
   for (const FlagRow& flag : command.flags) {
     if (flag.is_argument) check_value(flag, flag.names.front(), argument);

@@ -35,9 +35,9 @@ std::string completion_for(const std::string& shell, const ProgramTable& program
 }  // namespace
 
 void add_help_command(CLI::App& app, Command& chosen) {
-  CLI::App* const command = app.add_subcommand("help", "What a command takes, as --help says it");
+  CLI::App* const command = app.add_subcommand("help", "Print a command's help, like its --help");
   auto name = std::make_shared<std::string>();
-  command->add_option("COMMAND", *name, "One of dstrain's commands; without it: all of them");
+  command->add_option("COMMAND", *name, "One of dstrain's commands; default: all of them");
   command->callback([&app, name, &chosen] {
     chosen = [&app, name] {
       const ProgramTable program = describe_program(app);
@@ -49,10 +49,10 @@ void add_help_command(CLI::App& app, Command& chosen) {
 }
 
 void add_completion_command(CLI::App& app, Command& chosen) {
-  CLI::App* const command =
-      app.add_subcommand("completion", "Completions of commands, flags and values for a shell");
+  CLI::App* const command = app.add_subcommand(
+      "completion", "Print completions of commands, flags and values for a shell");
   auto shell = std::make_shared<std::string>();
-  command->add_option("SHELL", *shell, "The shell to print them for")
+  command->add_option("SHELL", *shell, "Shell to print them for")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->footer(
@@ -69,7 +69,7 @@ void add_completion_command(CLI::App& app, Command& chosen) {
 }
 
 void add_man_command(CLI::App& app, Command& chosen) {
-  CLI::App* const command = app.add_subcommand("man", "The manual page, in roff");
+  CLI::App* const command = app.add_subcommand("man", "Print the manual page, in roff");
   command->footer(
       "Examples:\n"
       "  dstrain man | man -l -\n"

@@ -7,11 +7,11 @@
 
 namespace dstrain {
 
-/// On a terminal that shows UTF-8.
+/// The columns that a text takes on a terminal that shows UTF-8.
 std::size_t columns_of(const std::string& text);
 
 std::string help_text(const CommandRow& command);
-/// Of the program itself: its commands.
+/// The help of the program itself: its commands.
 std::string help_text(const ProgramTable& program);
 
 }  // namespace dstrain

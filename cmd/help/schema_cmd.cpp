@@ -10,7 +10,7 @@ namespace dstrain {
 
 void add_schema_command(CLI::App& app, Command& chosen) {
   CLI::App* const command =
-      app.add_subcommand("schema", "The JSON Schema of a run's config, for editors");
+      app.add_subcommand("schema", "Print the JSON Schema of a run's config, for editors");
   command->footer(
       "Examples:\n"
       "  dstrain schema > dstrain.schema.json\n"

@@ -89,7 +89,7 @@ std::string bash_cases(const CommandRow& command, const ProgramTable& program) {
     if (patterns.empty()) continue;
     cases += fmt::format("    {}) {}; return ;;\n", fmt::join(patterns, " | "), action);
   }
-  // Behind all flags with values: nothing of it asked for one.
+  // This comes after all flags with values, none of which was being completed.
   cases += fmt::format("    {}:*)\n      if [[ $cur == -* ]]; then {}; else {}; fi ;;\n",
                        command.name, bash_words(flag_names(command)), argument);
   return cases;
@@ -120,7 +120,7 @@ constexpr const char* kBashBody = R"(_dstrain() {
 
 // --- zsh ---
 
-/// For the inside of '…' and of a specification's brackets.
+/// Escapes text for the inside of '…' and of a specification's brackets.
 std::string zsh_text(const std::string& text) {
   std::string escaped = replaced(first_clause(text), "[", "\\[");
   escaped = replaced(escaped, "]", "\\]");

@@ -1,4 +1,4 @@
-// What `dstrain --version` prints.
+// The text that `dstrain --version` prints.
 #pragma once
 
 #include <string>

@@ -110,7 +110,7 @@ int serve(const std::string& connect) {
 
 void add_agent_command(CLI::App& app, Command& chosen) {
   CLI::App* const command = app.add_subcommand(
-      "agent", "One host's part of a run; started by dstrain launch on every host, not by hand");
+      "agent", "Serve one host of a run; dstrain launch starts it on every host, not you");
   command->group("");
   const auto connect = std::make_shared<std::string>();
   command->add_option("--connect", *connect,

@@ -27,7 +27,7 @@ struct StartedAgent {
 
 class AgentStarter {
  public:
-  /// With the host's place in the list, from the event loop, once for each.
+  /// Called from the event loop, once for each host, with its place in the list.
   using OnStarted = std::function<void(std::size_t index, StartedAgent started)>;
 
   AgentStarter() = default;
@@ -39,12 +39,12 @@ class AgentStarter {
   virtual void start(const std::vector<std::string>& hosts, const OnStarted& each) = 0;
   /// The same where start() found no dstrain, or another build of it: sends this one there first.
   virtual void install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) = 0;
-  /// Of dstrain on that host.
+  /// The path of dstrain on that host.
   [[nodiscard]] virtual std::string path_on(const std::string& host) const = 0;
   /// Whether the host is the machine that the launcher runs on, where it needs no starter.
   [[nodiscard]] virtual bool is_own(const std::string& host) const;
-  /// That agents on other hosts know, and no way to them hides: the ranks' is made of it there.
-  /// Empty: the way to an agent is its own secret.
+  /// A secret that agents on other hosts know and that does not depend on the way to them: the
+  /// ranks' secret is derived from it there. Empty: the way to an agent keeps secrets by itself.
   [[nodiscard]] virtual std::string shared_secret() const { return {}; }
   /// Whether ranks on other hosts have variables of their user's own, as those here do.
   [[nodiscard]] virtual bool has_own_environment() const { return false; }

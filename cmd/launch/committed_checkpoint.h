@@ -19,7 +19,8 @@ struct CommittedCheckpoint {
   bool operator==(const CommittedCheckpoint&) const = default;
 };
 
-/// None if the run's folder has no whole one. It must be on a file system that this host sees.
+/// The newest whole checkpoint; none if the run's folder, which must be on a file system that this
+/// host sees, has no whole one.
 std::optional<CommittedCheckpoint> committed_checkpoint(const Config& config);
 
 }  // namespace dstrain

@@ -10,7 +10,7 @@ namespace dstrain {
 
 /// `run`, changed for `world_size` ranks. `whole` is what it resolves to over all hosts: its batch
 /// is the one that stays; its micro-batch becomes smaller where it does not divide a rank's share.
-/// Nothing where the run cannot be divided over so many.
+/// Returns nothing where the run cannot be divided over so many.
 std::optional<RunFlags> fit_to_ranks(const RunFlags& run,
                                      const LoadedConfig& whole,
                                      int whole_size,

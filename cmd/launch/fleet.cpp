@@ -42,7 +42,7 @@ struct Fleet::Member {
   std::optional<HostFailure> failure;
 
   [[nodiscard]] bool is_serving() const { return agent && !agent->has_closed(); }
-  /// As its agent says; empty if there is none.
+  /// The host's address as its agent gives it; empty if there is no agent.
   [[nodiscard]] std::string address() const {
     return agent && agent->has_greeted() ? agent->hello().address : "";
   }

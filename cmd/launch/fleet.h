@@ -23,7 +23,7 @@
 
 namespace dstrain {
 
-/// Whether any of them is another machine. Asks no name server.
+/// Whether any of these hosts is another machine. Asks no name server.
 bool has_other_machines(const std::vector<launcher::Host>& hosts);
 
 class Fleet {
@@ -37,16 +37,17 @@ class Fleet {
   ~Fleet();
 
   /// Makes sure that each has an agent of this build; those that have are left alone. All at once;
-  /// runs the loop. What went wrong, in the order of the hosts.
+  /// runs the loop. The failures, in the order of the hosts.
   std::vector<launcher::HostFailure> connect(const std::vector<launcher::Host>& hosts);
 
-  /// Of a host that has been connected to.
+  /// The agent of a host that has been connected to.
   [[nodiscard]] launcher::AgentHost& agent_of(const std::string& host) const;
   /// The same, or nullptr if it does not answer (any more).
   [[nodiscard]] const launcher::AgentHost* agent_if_serving(const std::string& host) const;
-  /// Those that answer; of several names of one machine the first.
+  /// The hosts that answer; a machine with several names counts under the first.
   [[nodiscard]] std::vector<launcher::Host> serving(const std::vector<launcher::Host>& hosts) const;
-  /// By which the other hosts reach it, as its agent, or the launcher's routes, tell.
+  /// The address by which the other hosts reach it, according to its agent or the launcher's
+  /// routes.
   [[nodiscard]] std::string address_of(const std::string& host) const;
   /// Over the agents that these hosts have now.
   [[nodiscard]] std::unique_ptr<launcher::Spawner> spawner(
@@ -96,7 +97,7 @@ class Fleet {
   const std::string own_build_;
   const std::unique_ptr<AgentStarter> starter_;
   launcher::Bye farewell_;
-  /// In the order in which they were first asked for.
+  /// Listed in the order in which they were first asked for.
   std::vector<std::unique_ptr<Member>> members_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace dstrain {
 
-/// What starts the agents on other hosts.
+/// The program that starts the agents on other hosts.
 enum class HostLauncher : std::uint8_t {
   kSsh,      ///< kLibssh2, and kOpenssh for hosts that it cannot serve
   kLibssh2,  ///< this program itself

@@ -16,7 +16,7 @@
 
 namespace dstrain {
 
-/// Where rank 0 listens, and by which address each host is reached by the others.
+/// The place where rank 0 listens, and the address by which each host is reached by the others.
 struct Master {
   std::string address;
   std::uint16_t port = 0;
@@ -42,15 +42,16 @@ class HostAccess {
   virtual ~HostAccess() = default;
 
   virtual asio::io_context& loop() = 0;
-  /// Those that do not answer, each with the reason; tries again to reach them.
+  /// Tries again to reach the hosts. Returns those that do not answer, each with the reason.
   virtual std::map<std::string, std::string> find_silent(
       const std::vector<launcher::Host>& hosts) = 0;
-  /// For one attempt: the port is free now. Throws launcher::PreflightError.
+  /// Chooses a place for one attempt, whose port is free now. Throws launcher::PreflightError.
   virtual Master choose_master(const std::vector<launcher::Host>& hosts) = 0;
   [[nodiscard]] virtual Machine machine_of(const std::string& host) const = 0;
-  /// What the launcher and agents that came by themselves know; empty where there are none.
+  /// The secret shared by the launcher and agents that connected by themselves; empty if there are
+  /// none.
   [[nodiscard]] virtual std::string shared_secret() const { return {}; }
-  /// For ranks on these hosts; good until the next call.
+  /// The spawner of ranks on these hosts; valid until the next call.
   virtual launcher::Spawner& spawner_for(const std::vector<launcher::Host>& hosts) = 0;
 };
 

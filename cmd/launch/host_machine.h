@@ -12,7 +12,8 @@
 
 namespace dstrain {
 
-/// Of this machine, as a rank started from here would see them; `error` says why there is none.
+/// The GPUs of this machine as a rank started from here would see them; `error` says why there are
+/// none.
 launcher::HostAnswer gpus_here();
 launcher::ProcessorReport processor_here();
 
@@ -20,7 +21,7 @@ launcher::ProcessorReport processor_here();
 /// it.
 std::string describe_gpus(const std::vector<launcher::GpuReport>& gpus, const std::string& driver);
 
-/// Where ranks share GPUs, which is slow: they were allowed to.
+/// A notice if ranks share GPUs, which they were allowed to do and which is slow.
 std::optional<std::string> gpu_notice(const std::string& host, int ranks, std::size_t num_gpus);
 
 }  // namespace dstrain

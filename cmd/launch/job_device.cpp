@@ -79,7 +79,7 @@ std::string host_names(const std::vector<const RankSeat*>& seats) {
   return text;
 }
 
-/// Of ranks that are to compute on GPUs.
+/// The failures of ranks that are to compute on GPUs.
 std::vector<HostFailure> find_failures(std::span<const RankSeat> seats, bool may_share) {
   std::vector<HostFailure> failures;
   std::set<std::pair<std::string, std::string>> told;

@@ -22,7 +22,7 @@
 
 namespace dstrain {
 
-/// Where one rank would compute.
+/// The device on which one rank would compute.
 struct RankSeat {
   std::string host;
   std::string machine;  ///< several hosts' names may be those of one machine
@@ -55,11 +55,11 @@ struct JobDevice {
 /// `wish` is the config's. Ranks share a GPU only where `may_share`.
 JobDevice decide_device(DeviceChoice wish, std::span<const RankSeat> seats, bool may_share);
 
-/// For each seat: how many of them have the same GPU.
+/// The number of seats that share each seat's GPU.
 std::vector<int> ranks_on_gpus(std::span<const RankSeat> seats);
 
-/// What is taken for granted of machines that nobody asks: with "cuda" that their GPUs multiply in
-/// 16 bits; with "auto" that there are none.
+/// The facts assumed of machines that nobody asks: with "cuda", that their GPUs multiply in 16
+/// bits; with "auto", that they have no GPUs.
 MachineFacts assumed_facts(DeviceChoice wish);
 
 }  // namespace dstrain

@@ -8,7 +8,7 @@
 
 namespace dstrain {
 
-/// By which agents that connect back get it from what starts them.
+/// The variable through which agents that connect back get it from the program that starts them.
 constexpr const char* kAgentSecretVariable = "DSTRAIN_AGENT_SECRET";
 
 /// 32 random bytes in hexadecimal.

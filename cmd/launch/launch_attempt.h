@@ -20,8 +20,9 @@ struct LaunchAttempt {
   int restart = 0;  ///< how many attempts there were before
 };
 
-/// With a port and a secret of its own. `config` is what `attempt.run` resolves to. `claim` on the
-/// run's folder is made, where there is none yet, before anything is written or started.
+/// Each attempt has a port and a secret of its own. `config` is what `attempt.run` resolves to.
+/// `claim` on the run's folder is made, where there is none yet, before anything is written or
+/// started.
 launcher::JobOutcome run_attempt(const LaunchAttempt& attempt,
                                  const LaunchFlags& flags,
                                  const Config& config,

@@ -37,7 +37,7 @@ ConfigWith config_with(const RunFlags& run, int world_size) {
   };
 }
 
-/// What the ranks of these hosts compute on.
+/// The device that the ranks of these hosts compute on.
 EstimatedDevice device_of(const Config& config, const std::vector<Host>& hosts) {
   EstimatedDevice device{
       .cuda = config.training.device == DeviceChoice::kCuda, .threads = 1, .ranks_per_host = 1};
@@ -93,7 +93,7 @@ void show_plan(const LaunchFlags& flags,
     spdlog::info("{}", notice);
   for (const std::string& warning : loaded.warnings)
     spdlog::warn("{}", warning);
-  // With what the hosts say it is one object, which check_fleet prints.
+  // It forms one object with the answers of the hosts, which check_fleet prints.
   if (flags.json && !flags.offline && has_other_machines(hosts)) return;
   const MemoryEstimate plan = plan_of(flags, hosts);
   fmt::print("{}", flags.json ? to_json(plan, loaded.config) : to_text(plan, loaded.config));
@@ -133,7 +133,7 @@ void check_here(const LaunchFlags& flags,
         fmt::format("host {}: {}: {}", first.host, first.what, first.fix));
   }
   spdlog::info("{}", machine.device.line);
-  // Under one name or several: they share its memory.
+  // Hosts of one machine, under one name or several, share its memory.
   const int world_size = count_ranks(hosts);
   HostMemory here{.name = launcher::own_hostname(),
                   .ranks = world_size,

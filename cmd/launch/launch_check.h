@@ -1,5 +1,5 @@
-// What `dstrain launch` checks before it starts a run, and shows with --check: the plan, and the
-// hosts against it.
+// The checks that `dstrain launch` makes before it starts a run, and shows with --check: the plan,
+// and the hosts against it.
 #pragma once
 
 #include <vector>
@@ -20,8 +20,8 @@ struct MachineHere {
   std::vector<int> gpu_of_rank;  ///< among `gpus`, where each rank has one
 };
 
-/// What the ranks of these hosts, all of them this machine, compute on. `gpus` as gpus_here() has
-/// them.
+/// The device that the ranks of these hosts, all of them this machine, compute on. `gpus` comes
+/// from gpus_here().
 MachineHere look_at_machine(DeviceChoice wish,
                             const std::vector<launcher::Host>& hosts,
                             launcher::HostAnswer gpus,
@@ -33,16 +33,16 @@ void show_plan(const LaunchFlags& flags,
                const std::vector<launcher::Host>& hosts);
 
 /// A run on this machine alone. Throws launcher::PreflightError where it has not the GPUs that the
-/// run asks for, or too little memory. With --check prints what GPUs it has.
+/// run asks for, or too little memory. With --check, prints which GPUs it has.
 void check_here(const LaunchFlags& flags,
                 const LoadedConfig& loaded,
                 const std::vector<launcher::Host>& hosts,
                 const MachineHere& machine);
 
-/// Connects to all hosts and asks them (preflight.h). With it it is known what the run computes on:
+/// Connects to all hosts and asks them (preflight.h). Its result settles what the run computes on:
 /// `flags` and `loaded` are completed. Says what is wrong, in a table, and throws
 /// launcher::PreflightError if something is. Where the run can do with fewer hosts, those that are
-/// wrong are left out instead. With --check prints the plan, and what the hosts said of themselves.
+/// wrong are left out instead. With --check, prints the plan and the hosts' reports.
 void check_fleet(LaunchFlags& flags,
                  LoadedConfig& loaded,
                  const std::vector<launcher::Host>& hosts,

@@ -71,7 +71,7 @@ std::vector<int> usable_gpus(const launcher::HostAnswer& gpus) {
   return usable;
 }
 
-/// What the run may be on here, and the hosts that were asked for.
+/// The devices that the run may use here, and the hosts that were asked for.
 struct Choice {
   DeviceChoice wish = DeviceChoice::kAuto;
   std::optional<launcher::HostAnswer> gpus_here;  ///< where the hosts depend on them
@@ -111,7 +111,7 @@ void tell_of_found_file(const std::string& path, const std::vector<std::string>&
   spdlog::info("variables from {}: {}", path, fmt::join(names, ", "));
 }
 
-/// What is wrong with them is said before a host is contacted.
+/// Mistakes in them are reported before a host is contacted.
 void check_environment(const LaunchFlags& flags, DeviceChoice wish) {
   const launcher::Variables asked =
       launcher::asked_variables(flags.environment, variable_here, tell_of_found_file);
@@ -126,7 +126,7 @@ void check_environment(const LaunchFlags& flags, DeviceChoice wish) {
   }
 }
 
-/// What the ranks of `hosts`, all of them this machine, compute on.
+/// The device that the ranks of `hosts`, all of them this machine, compute on.
 MachineHere look_here(const LaunchFlags& flags,
                       const Choice& choice,
                       const std::vector<Host>& hosts) {
@@ -222,7 +222,7 @@ std::optional<LoadedConfig> prepare(const LaunchFlags& flags,
   return config;
 }
 
-/// What node 0 does once all nodes that were started by hand have come.
+/// Runs on node 0 once all nodes that were started by hand have come.
 int lead_nodes(LaunchFlags flags,
                DeviceChoice wish,
                const std::vector<Host>& all_hosts,
@@ -270,8 +270,8 @@ int launch(LaunchFlags flags) {
 
 void add_launch_command(CLI::App& app, Command& chosen) {
   auto flags = std::make_shared<LaunchFlags>();
-  CLI::App* const command =
-      app.add_subcommand("launch", "One run over the hosts of a hostfile, or on this machine");
+  CLI::App* const command = app.add_subcommand(
+      "launch", "Run a training job on the hosts of a hostfile, or on this machine");
   add_launch_flags(*command, *flags);
   command->callback([flags, &chosen] { chosen = [flags] { return launch(*flags); }; });
 }

@@ -17,7 +17,7 @@ class App;
 
 namespace dstrain {
 
-/// Where this launcher is one of several that are each started by hand.
+/// Flags of a launcher that is one of several, each started by hand.
 struct ByHandFlags {
   std::optional<int> node_rank;
   bool no_ssh = false;
@@ -56,7 +56,7 @@ struct LaunchFlags {
   PeerLauncherFlags peer;
 };
 
-/// With help and examples.
+/// Adds the flags with their help, and the command's examples.
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);
 
 }  // namespace dstrain

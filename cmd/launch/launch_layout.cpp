@@ -26,8 +26,9 @@ namespace {
 
 using launcher::Host;
 
-/// Of a collective, on the ranks: beyond what the launcher takes for a hang, since it knows better
-/// who keeps whom waiting. For the case that the launcher sees nothing.
+/// The ranks' deadline for a collective. It is longer than what the launcher takes for a hang,
+/// since the launcher knows better who keeps whom waiting, and serves where the launcher sees
+/// nothing.
 int collective_timeout_s(const LaunchFlags& flags) {
   constexpr int kHour = 3600;
   return std::max({kHour, 2 * flags.step_timeout_seconds, 2 * flags.save_timeout_seconds});
@@ -54,7 +55,7 @@ class CoreShares {
       }
     }
   }
-  /// Threads that have no cores of their own take turns on all of them. So they do where a quota
+  /// Threads that have no cores of their own take turns on all of them. The same goes where a quota
   /// leaves fewer than there are: other containers would be given the same first ones.
   Share next(const Machine& machine) {
     const int ranks = counts_.at(machine.id);
@@ -76,7 +77,8 @@ std::optional<std::string> own_variable(const std::string& name) {
   return process_environment(name.c_str());
 }
 
-/// What NCCL's own discovery goes by; ranks that talk over sockets are told their address besides.
+/// Returns the variables that NCCL's own discovery goes by; ranks that talk over sockets are told
+/// their address as well.
 launcher::Variables interface_variables(const LaunchFlags& flags) {
   if (flags.interface.empty()) return {};
   return {{"NCCL_SOCKET_IFNAME", flags.interface}};
@@ -92,7 +94,7 @@ void append(launcher::Variables& variables, const launcher::Variables& more) {
   variables.insert(variables.end(), more.begin(), more.end());  // the last of a name counts
 }
 
-/// By what the ranks' host makes it of.
+/// Replaces the token by the salt from which the ranks' host derives it.
 void replace_token(launcher::Variables& variables, const std::string& salt) {
   std::erase_if(variables, [](const auto& variable) { return variable.first == kTokenVariable; });
   variables.emplace_back(kTokenSaltVariable, salt);
@@ -191,7 +193,7 @@ launcher::Job make_job(const std::vector<Host>& hosts,
       // The cores are shared out here; nothing else may bind threads.
       std::vector<std::string> unset = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
                                         "KMP_AFFINITY"};
-      // What the launcher or the agent has set for its ranks would have the last word.
+      // Otherwise the values that the launcher or the agent has set for its own ranks would win.
       if (value_of(variables, "OMP_WAIT_POLICY")) unset.emplace_back("GOMP_SPINCOUNT");
       job.processes.push_back({.host = host.name,
                                .rank = env.rank,

@@ -1,4 +1,4 @@
-// From hosts to a Job: which rank runs where, on which cores, with which environment.
+// Turns hosts into a Job: which rank runs where, on which cores, with which environment.
 #pragma once
 
 #include <vector>

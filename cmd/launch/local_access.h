@@ -11,8 +11,8 @@ namespace dstrain {
 
 class LocalAccess final : public HostAccess {
  public:
-  /// Of --master_addr and --master_port: empty and 0 unless given. `gpus`: none where ranks compute
-  /// on the processor.
+  /// The address and port are those of --master_addr and --master_port, empty and 0 unless given.
+  /// `gpus` is empty where ranks compute on the processor.
   LocalAccess(std::string master_address,
               std::uint16_t master_port,
               std::vector<launcher::GpuReport> gpus);

@@ -14,7 +14,7 @@
 
 namespace dstrain {
 
-/// What the user said about it.
+/// The user's wishes about it.
 struct MasterWish {
   std::string address{};     ///< empty: found by route
   std::string interface {};  ///< of every host; empty: found by route
@@ -27,11 +27,11 @@ struct MasterPlace {
   std::uint16_t port = 0;
   std::string listen_address{};            ///< of rank 0's host, or kListenOnAll
   std::map<std::string, double> way_ms{};  ///< that connecting took, by host
-  /// By host, where it does not follow from the route to rank 0.
+  /// The address of each host for which it does not follow from the route to rank 0.
   std::map<std::string, std::string> own_addresses{};
 };
 
-/// Where an interface is wished for, its address on each host; those that lack it are failures.
+/// If an interface is asked for, finds its address on each host; hosts that lack it are failures.
 /// Finds an address and a free port on the first host and has all hosts connect to it. The port is
 /// free again when this returns. `failures` gets what went wrong.
 MasterPlace find_master(Fleet& fleet,

@@ -86,8 +86,8 @@ std::string to_text(const NodeCard& card) {
                                        ranges_of(card.host.slots), card.host.name);
   if (text.size() > launcher::kMaxAgentNameBytes) {
     throw launcher::UsageError(
-        fmt::format("the slots of this node, {}, are too many single ones to tell the first node "
-                    "of: choose slots that follow one another",
+        fmt::format("the slots of this node, {}, are too many separate ones to tell node 0 about: "
+                    "choose consecutive slots",
                     ranges_of(card.host.slots)));
   }
   return text;

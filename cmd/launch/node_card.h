@@ -22,7 +22,7 @@ struct NodeCard {
   launcher::Host host;          ///< its name for itself, and its slots
 };
 
-/// Of this node. Throws std::system_error where the config cannot be read.
+/// Describes this node. Throws std::runtime_error where the config cannot be read.
 NodeCard make_node_card(const LaunchFlags& flags,
                         std::optional<int> node_rank,
                         int num_nodes,
@@ -34,7 +34,8 @@ std::string to_text(const NodeCard& card);
 /// Empty where it is no card.
 std::optional<NodeCard> parse_node_card(std::string_view text);
 
-/// Why a node cannot take part in the run that `leader` leads, as a sentence; empty if it can.
+/// The reason why a node cannot take part in the run that `leader` leads, as a sentence; empty if
+/// it can.
 std::string why_not(const NodeCard& card, const NodeCard& leader);
 
 }  // namespace dstrain

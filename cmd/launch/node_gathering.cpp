@@ -23,7 +23,7 @@ namespace {
 using launcher::Host;
 using launcher::HostFailure;
 
-// For nodes that are to come back; beyond that hosts that are silent are waited for anyway.
+// The patience with nodes that are to come back; silent hosts are waited for longer anyway.
 constexpr std::chrono::seconds kReturnPatience{20};
 
 }  // namespace

@@ -20,8 +20,8 @@ struct NodeJoinOptions {
   std::chrono::seconds patience{0};  ///< for node 0 to answer
 };
 
-/// Until the run has ended; returns the exit code that node 0's launcher ends with, or that of a
-/// signal which ended this one. Throws RendezvousError where node 0 does not let it in.
+/// Takes part until the run has ended. Returns the exit code that node 0's launcher ends with, or
+/// that of a signal which ended this one. Throws RendezvousError where node 0 does not let it in.
 int join_run(const NodeJoinOptions& options);
 
 /// The addresses of a name, or of a number itself. Throws std::runtime_error, a clause, if there

@@ -45,7 +45,7 @@ StartedAgent failed(HostFailure failure) {
   return started;
 }
 
-/// Before ssh has started: a wrong line of the hostfile, no more processes.
+/// Returns a failure from before ssh has started: a wrong line of the hostfile, no more processes.
 std::optional<HostFailure> begin_or_fail(const std::string& host,
                                          const std::function<void()>& begin) {
   try {

@@ -1,4 +1,4 @@
-// What an agent of this machine says of it, whoever started the agent.
+// The options of an agent of this machine, whoever started it.
 #pragma once
 
 #include <string>

@@ -79,19 +79,20 @@ void add_peer_launcher_flags(CLI::App& command, PeerLauncherFlags& flags) {
   command.option_defaults()->group(kGroup);
   command
       .add_option("--nproc_per_node", flags.nproc_per_node,
-                  "Ranks on each node, as --num_gpus; gpu: as many as this machine has GPUs; cpu: "
-                  "as it has cores, and training.device is \"cpu\"; auto: gpu where there is one, "
-                  "else cpu")
+                  "Ranks on each node, like --num_gpus; gpu: one for each GPU of this "
+                  "machine; cpu: one for each of its cores, with training.device \"cpu\"; "
+                  "auto: gpu if there is one, else cpu")
       ->type_name("N|gpu|cpu|auto");
   command
       .add_option("--nnodes,--nnode", flags.nnodes,
-                  "Nodes, as --num_nodes; MIN:MAX also sets --min-nodes: the run starts with MAX")
+                  "Number of nodes, like --num_nodes; MIN:MAX also sets --min-nodes: the run "
+                  "starts with MAX")
       ->type_name("N|MIN:MAX");
   command
       .add_option("--rdzv_endpoint", flags.rdzv_endpoint,
-                  "Where nodes that are started by hand meet; port 29400 unless given. The node "
-                  "whose address it is leads, the others are numbered as they arrive, unless "
-                  "--node_rank numbers them")
+                  "Address at which nodes that are started by hand meet; default port: 29400. "
+                  "The node with that address leads; the others are numbered as they arrive, "
+                  "unless --node_rank numbers them")
       ->type_name("HOST[:PORT]");
   command
       .add_option("--rdzv_backend", flags.rdzv_backend,
@@ -102,10 +103,10 @@ void add_peer_launcher_flags(CLI::App& command, PeerLauncherFlags& flags) {
                   "timeout=SECONDS is --connect-timeout; others have no effect")
       ->type_name("NAME=VALUE,…");
   command.add_flag("--standalone", flags.standalone,
-                   "This machine alone, even where there is a /job/hostfile");
+                   "Use this machine alone, even if there is a /job/hostfile");
   command.add_flag("--elastic_training", flags.elastic_training,
-                   "As DeepSpeed's elastic agent: --max-restarts 100 and --min-nodes 1 unless "
-                   "these are given");
+                   "Like DeepSpeed's elastic agent: sets --max-restarts 100 and --min-nodes 1 "
+                   "unless these are given");
   command.option_defaults()->group("");  // they speak when they are given
   for (const PeerFlag& flag : kWithoutEffect)
     add(command, flag, "has no effect", flags.without_effect);

@@ -56,7 +56,7 @@ void apply_nproc_per_node(LaunchFlags& flags) {
     count = static_cast<int>(gpus.gpus.size());
   } else if (text == "cpu" || text == "auto") {
     count = num_usable_cores();
-    // In front, so that the user's own --set counts.
+    // It goes in front, so that the user's own --set wins.
     flags.run.overrides.insert(flags.run.overrides.begin(), "training.device=cpu");
   } else if (!text.empty() && (text.front() < '0' || text.front() > '9')) {
     throw UsageError(fmt::format("{} \"{}\": expected a number, gpu, cpu or auto", name, text));

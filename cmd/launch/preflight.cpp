@@ -44,7 +44,8 @@ void check_folders(Fleet& fleet,
   }
 }
 
-/// What a run reads. Indices and the config count with every byte, tokens by their number.
+/// The files that a run reads. Indices and the config are compared byte by byte, tokens by their
+/// number.
 struct RunFiles {
   std::vector<std::string> hashed;
   std::vector<std::string> sized;
@@ -134,7 +135,7 @@ void check_files(Fleet& fleet,
           failures);
 }
 
-/// What the hosts that answer would compute on.
+/// Decides what the hosts that answer would compute on.
 void decide(Fleet& fleet,
             const std::vector<Host>& hosts,
             const HostWishes& wishes,
@@ -177,7 +178,7 @@ HostReport report_on(const Fleet& fleet, const Host& host) {
   return report;
 }
 
-/// In the order of the hostfile.
+/// Sorts failures in the order of the hostfile.
 void sort_by_host(std::vector<HostFailure>& failures, const std::vector<Host>& hosts) {
   std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < hosts.size(); ++i)

@@ -21,7 +21,7 @@
 
 namespace dstrain {
 
-/// Of one host, in the order of the hostfile.
+/// The findings about one host; a report lists hosts in the order of the hostfile.
 struct HostReport {
   std::string name;
   std::string address{};
@@ -44,7 +44,7 @@ struct PreflightReport {
   MasterPlace master;
 };
 
-/// What the user wants of the hosts.
+/// The user's demands on the hosts.
 struct HostWishes {
   std::string config_file;  ///< as the ranks will find it
   MasterWish master{};
@@ -52,13 +52,13 @@ struct HostWishes {
   bool may_share_gpus = false;
 };
 
-/// Connects to the hosts and asks them. Of `config` what it says of files counts.
+/// Connects to the hosts and asks them. Only the files that `config` names matter here.
 PreflightReport check_hosts(Fleet& fleet,
                             const std::vector<launcher::Host>& hosts,
                             const Config& config,
                             const HostWishes& wishes);
 
-/// For check_memory.
+/// The memory of the hosts, as check_memory takes it.
 std::vector<HostMemory> memory_of(const PreflightReport& report);
 
 /// A table over the hosts.

@@ -110,7 +110,7 @@ launcher::HostPool::Choice choose_hosts(launcher::HostPool& pool,
   }
 }
 
-/// What differs from the run as it was meant, and why it begins again.
+/// Says how the next attempt differs from the run as it was meant, and why it begins again.
 void announce(const LaunchAttempt& attempt,
               const Config& config,
               const Config& whole,
@@ -210,7 +210,7 @@ int attempt_until_done(const LaunchFlags& flags,
     }
     pool.add_failures(outcome.failed_hosts);
     attempt.restart = decision.number;
-    // Who came meanwhile, or took the folder from the last attempt, keeps it.
+    // A run that came meanwhile, or took the folder from the last attempt, keeps it.
     claim = claim_folder(flags, whole.config, job, attempt.restart);
     why_again =
         fmt::format("restart {} of {}: {}", decision.number, flags.max_restarts, outcome.cause);

@@ -11,7 +11,7 @@
 
 namespace dstrain {
 
-/// Those of the hosts that take part where all of them can: the run as it is meant.
+/// The hosts that take part when all of them can: the run as it is meant.
 std::vector<launcher::Host> without_standbys(const LaunchFlags& flags,
                                              std::vector<launcher::Host> hosts);
 

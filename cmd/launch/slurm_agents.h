@@ -26,7 +26,7 @@ class SlurmAgents final : public AgentStarter {
   ~SlurmAgents() override;
 
   void start(const std::vector<std::string>& hosts, const OnStarted& each) override;
-  /// Nothing can be sent through Slurm: tells every host's failure.
+  /// Reports a failure for every host, since nothing can be sent through Slurm.
   void install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) override;
   [[nodiscard]] std::string path_on(const std::string& host) const override;
   [[nodiscard]] std::string shared_secret() const override { return secret_; }
@@ -40,7 +40,7 @@ class SlurmAgents final : public AgentStarter {
     std::string last_words{};
     bool has_ended = false;
   };
-  /// Where the agents of these hosts come in: on options.listen, on the address of
+  /// The address at which the agents of these hosts connect: on options.listen, on the address of
   /// options.interface, or on that from which packets to the hosts leave. Throws
   /// launcher::PreflightError where there is none.
   void listen_for(const std::vector<std::string>& hosts);

@@ -9,10 +9,10 @@
 namespace dstrain {
 namespace {
 
-/// What a rank sends for one block and micro-batch, forward and backward, over a ring: of N·C
-/// elements, an all-reduce of t ranks sends 2·(t-1)/t, a reduce-scatter or all-gather half of that.
-/// How many there are says engine/parallel/tensor_parallel.h; recomputation, which adds to them, is
-/// not counted.
+/// The bytes that a rank sends for one block and micro-batch, forward and backward, over a ring:
+/// for N·C elements, an all-reduce of t ranks sends 2·(t-1)/t, a reduce-scatter or all-gather half
+/// of that. engine/parallel/tensor_parallel.h says how many there are; recomputation, which adds to
+/// them, is not counted.
 double bytes_of_block(const Config& config) {
   const double ranks = config.tensor_parallel.size;
   const double passes = config.tensor_parallel.sequence_parallel ? 4 + 6 : 4 * 2;

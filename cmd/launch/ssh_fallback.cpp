@@ -54,7 +54,8 @@ void SshFallback::start(const std::vector<std::string>& hosts, const OnStarted& 
     const auto first = refused.find(openssh.hosts[i]);
     const bool is_same_phase =
         started.failure && first != refused.end() && first->second.phase == started.failure->phase;
-    // What was tried here in vain is told as well: it may be what was meant to let in.
+    // The keys that were tried here in vain are reported as well: one of them may be the one that
+    // was meant to work.
     if (is_same_phase) started.failure->what = first->second.what + "; " + started.failure->what;
     each(openssh.indices[i], std::move(started));
   });

@@ -14,7 +14,7 @@
 namespace dstrain {
 namespace {
 
-/// Of a start that trains.
+/// Warns of the folder's owner before a start that trains.
 void warn_of_owner(const std::filesystem::path& folder) {
   const auto owner = open_owner_file(folder / kOwnerFile);
   if (!owner || !owner->record) return;

@@ -17,7 +17,7 @@ bool is_hexadecimal(char c) {
   return std::isxdigit(static_cast<unsigned char>(c)) != 0;
 }
 
-/// Of the smallest usual alphabet that has all of the token's characters.
+/// The size of the smallest usual alphabet that has all of the token's characters.
 int size_of_alphabet(std::string_view token) {
   bool is_hex = true;
   std::array<std::pair<bool, int>, 4> classes = {
@@ -42,7 +42,7 @@ int size_of_alphabet(std::string_view token) {
   return is_hex && size > kHexadecimal ? kHexadecimal : size;
 }
 
-/// Of the shortest part that the token repeats from its beginning to its end.
+/// The length of the shortest part that the token repeats from its beginning to its end.
 std::size_t period_of(std::string_view token) {
   for (std::size_t period = 1; period < token.size(); ++period) {
     if (token.substr(period) == token.substr(0, token.size() - period)) return period;

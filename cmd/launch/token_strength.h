@@ -1,5 +1,6 @@
-// How hard a job's token is to guess. Whoever sees one handshake can try tokens against it at home,
-// millions a second, so that a token has to have the strength of a key: 128 bits.
+// Judges how hard a job's token is to guess. An attacker who has seen one handshake can try
+// millions of tokens a second against it offline, so a token must have the strength of a key: 128
+// bits.
 #pragma once
 
 #include <string>
@@ -10,8 +11,8 @@ namespace dstrain {
 /// How to get one that is strong enough.
 constexpr const char* kTokenHowTo = "dstrain token makes one";
 
-/// Why it can be guessed, as a clause: "has 6 characters …". Empty: it cannot, as far as its
-/// length, its alphabet and its repetitions tell; how it was chosen, nobody can see.
+/// The reason why it can be guessed, as a clause: "has 6 characters …". Empty: it cannot, as far as
+/// its length, its alphabet and its repetitions tell; how it was chosen, nobody can see.
 std::string why_guessable(std::string_view token);
 
 }  // namespace dstrain

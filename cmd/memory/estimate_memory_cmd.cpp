@@ -103,7 +103,7 @@ void write_file(const std::string& path, const std::string& text) {
   }
 }
 
-/// What others print for the same model and hosts.
+/// The estimates that other tools print for the same model and hosts.
 void print_others(const Flags& flags, const Config& config, const Hosts& hosts) {
   const ModelSpec& model = config.model;
   if (flags.deepspeed) {
@@ -190,22 +190,25 @@ int estimate(const Flags& flags) {
 
 void add_estimate_memory_command(CLI::App& app, Command& chosen) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* const command = app.add_subcommand(
-      "estimate-memory", "What every rank of a run will hold, to the byte, without the ranks");
+  CLI::App* const command =
+      app.add_subcommand("estimate-memory",
+                         "Compute the memory of every rank of a run, to the byte, without starting "
+                         "it");
   add_estimate_flags(*command, flags->estimate);
   command->option_defaults()->group("What is printed");
   CLI::Option* const limit = command->add_option(
       "--device-memory", flags->device_memory,
-      "What a rank may hold: 80GiB, 80GB, or an accelerator (V100-32GB, A100-80GB, H100, …); says "
-      "whether the run fits, how large a micro-batch does, and what would make it fit");
+      "Memory of a rank: 80GiB, 80GB, or an accelerator (V100-32GB, A100-80GB, "
+      "H100, …); prints whether the run fits, the largest micro-batch that fits, "
+      "and what would make it fit");
   command
-      ->add_option(
-          "--device", flags->device,
-          "Whose libraries to count; default: training.device, where \"auto\" is cuda with "
-          "--device-memory and cpu without")
+      ->add_option("--device", flags->device,
+                   "Device whose libraries are counted; default: training.device, where "
+                   "\"auto\" means cuda with --device-memory and cpu without")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  CLI::Option* const matrix = command->add_flag(
-      "--matrix", flags->matrix, "Print one row for each ZeRO stage and recomputation instead");
+  CLI::Option* const matrix =
+      command->add_flag("--matrix", flags->matrix,
+                        "Print instead one row for each ZeRO stage and kind of recomputation");
   CLI::Option* const json = command->add_flag("--json", flags->json, "Print as JSON, in bytes");
   command->add_flag("--csv", flags->csv, "With --matrix: comma-separated, in bytes")
       ->needs(matrix)

@@ -18,7 +18,7 @@ struct RankBytes {
   std::int64_t host = 0;       ///< of a host's memory
 };
 
-/// What a rank of each pipeline stage takes.
+/// The bytes that a rank of each pipeline stage takes.
 std::vector<RankBytes> bytes_by_stage(const Config& config,
                                       const RunOutline& outline,
                                       const EstimatedDevice& device) {
@@ -51,7 +51,7 @@ class MemoryCheck {
       needed += of(first_rank + local).host;
     }
     if (needed <= host.available_bytes) return;
-    // Of GPUs' ranks no setting that is known here changes the host's part.
+    // For ranks on GPUs, no setting that is known here changes the host's part.
     const std::string remedies =
         device_.cuda ? "" : remedies_for(host.available_bytes, host.ranks, "host " + host.name);
     throw launcher::PreflightError(fmt::format(
@@ -101,8 +101,8 @@ class MemoryCheck {
     return ranks == 1 ? "rank" : fmt::format("{} ranks", ranks);
   }
 
-  /// What would make a rank fit into its share; all ranks having an equal one. Empty where the
-  /// estimate says that it fits.
+  /// Settings that would make a rank fit into its share, all ranks having an equal one. Empty where
+  /// the estimate says that it fits.
   [[nodiscard]] std::string remedies_for(std::int64_t available,
                                          int ranks,
                                          const std::string& where) const {

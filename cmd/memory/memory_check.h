@@ -13,7 +13,7 @@
 
 namespace dstrain {
 
-/// What a host says of itself.
+/// The memory that a host reports of itself.
 struct HostMemory {
   std::string name;
   int ranks = 0;                     ///< that will run there; they are numbered host by host

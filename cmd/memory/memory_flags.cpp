@@ -59,9 +59,10 @@ class OverrideList {
   }
 
  private:
-  /// Of the batch identity, the given stays. --micro-batch changes how a step is cut, not its size:
-  /// where the file has a train_batch_size, accumulation yields to it. --accumulation changes how
-  /// long a step is: where the file has a micro-batch, train_batch_size yields.
+  /// Of the three values of the batch identity, those given by flags stay. --micro-batch changes
+  /// how a step is cut, not its size: where the file has a train_batch_size, accumulation yields to
+  /// it. --accumulation changes how long a step is: where the file has a micro-batch,
+  /// train_batch_size yields.
   void add_batch() {
     add("--micro-batch", kMicro, flags_.micro_batch);
     add("--accumulation", kAccumulation, flags_.accumulation);
@@ -135,17 +136,18 @@ void add_estimate_flags(CLI::App& command, EstimateFlags& flags) {
   command.option_defaults()->group("Instead of --set");
   command.add_option("--zero", flags.zero, "zero_optimization.stage, 0 to 3");
   command.add_option("--micro-batch", flags.micro_batch,
-                     "train_micro_batch_size_per_gpu: sequences that a rank computes at once; a "
-                     "train_batch_size of the file stays, with other gradient_accumulation_steps");
+                     "train_micro_batch_size_per_gpu: sequences that a rank computes at once; "
+                     "the file's train_batch_size, if any, stays, and "
+                     "gradient_accumulation_steps changes");
   command.add_option("--sequence-length", flags.sequence_length,
-                     "data.sequence_length: tokens of a sequence");
+                     "data.sequence_length: tokens per sequence");
   command
       .add_option("--precision", flags.precision,
-                  "What the model computes in: bf16.enabled and fp16.enabled")
+                  "Precision the model computes in: sets bf16.enabled and fp16.enabled")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   command.add_option("--accumulation", flags.accumulation,
-                     "gradient_accumulation_steps: micro-batches of a step; a micro-batch size of "
-                     "the file stays, with another train_batch_size");
+                     "gradient_accumulation_steps: micro-batches per step; the file's "
+                     "micro-batch size, if any, stays, and train_batch_size changes");
   command.add_option("--tensor-parallel", flags.tensor_parallel,
                      "tensor_parallel.size: ranks that share every matrix");
   command.add_flag_function(  // add_flag would write false where there is none
@@ -157,17 +159,17 @@ void add_estimate_flags(CLI::App& command, EstimateFlags& flags) {
   command.add_option("--recompute", flags.recompute, "activation_checkpointing.granularity")
       ->type_name("none|selective|full");
   command.add_option("--optimizer", flags.optimizer,
-                     "optimizer.type, with its default parameters if the file has another");
+                     "optimizer.type; with its default parameters if the file names another one");
   command.option_defaults()->group("Hosts");
   command
       .add_option("-H,--hostfile", flags.hostfile,
-                  "Lines \"HOST slots=N\", one rank a slot; no host is contacted")
+                  "File with lines \"HOST slots=N\", one rank per slot; no host is contacted")
       ->type_name("FILE");
   command.add_option("--num_nodes", flags.hosts.num_nodes,
-                     "Number of hosts, 1 by default; with a hostfile: only its first N");
-  command.add_option(
-      "--num_gpus,--num_accelerators", flags.hosts.num_gpus,
-      "Ranks on each host, 1 by default; with a hostfile: each host's first N slots");
+                     "Number of hosts, 1 by default; with a hostfile, only its first N");
+  command.add_option("--num_gpus,--num_accelerators", flags.hosts.num_gpus,
+                     "Ranks on each host, 1 by default; with a hostfile, the first N slots of "
+                     "each host");
 }
 
 std::vector<std::string> to_overrides(const EstimateFlags& flags) {

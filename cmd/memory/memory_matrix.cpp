@@ -15,7 +15,7 @@ namespace {
 constexpr std::array kGranularities = {
     RecomputeGranularity::kNone, RecomputeGranularity::kSelective, RecomputeGranularity::kFull};
 
-/// As the config spells it.
+/// The name as the config spells it.
 std::string_view spelt(RecomputeGranularity granularity) {
   switch (granularity) {
     case RecomputeGranularity::kNone:

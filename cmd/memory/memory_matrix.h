@@ -25,10 +25,10 @@ std::vector<MatrixRow> memory_matrix(const ConfigWith& config_with,
                                      int world_size,
                                      const EstimatedDevice& device);
 
-/// In the unit that fits; with a limit also whether it fits.
+/// Sizes are in the unit that fits; with a limit, a column says whether the run fits.
 std::string matrix_text(const std::vector<MatrixRow>& rows,
                         const std::optional<MemoryLimit>& limit);
-/// In bytes. CSV has a header line.
+/// Sizes are in bytes. CSV has a header line.
 std::string matrix_json(const std::vector<MatrixRow>& rows,
                         const std::optional<MemoryLimit>& limit);
 std::string matrix_csv(const std::vector<MatrixRow>& rows, const std::optional<MemoryLimit>& limit);

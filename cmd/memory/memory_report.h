@@ -1,4 +1,4 @@
-// MemoryReport: a MemoryEstimate for people, in GiB, and for scripts, in bytes. What
+// MemoryReport: a MemoryEstimate for people, in GiB, and for scripts, in bytes. The text that
 // estimate-memory and launch --check print.
 #pragma once
 

@@ -150,7 +150,7 @@ class MemoryPicture {
     }
   }
 
-  /// Around the shown components up to this one, over all columns.
+  /// The outline of the shown components up to this one, over all columns.
   [[nodiscard]] std::string outline_up_to(std::size_t last) const {
     std::string path = fmt::format("M{} {}", px(kPlot.x), px(kBottom));
     std::string before;
@@ -169,7 +169,7 @@ class MemoryPicture {
     return path + fmt::format("H{}V{}Z", px(kRight), px(kBottom));
   }
 
-  /// Of those that stand at one height all the time, where there is room.
+  /// Labels for the components whose height never changes, where there is room.
   void draw_names_in_areas() {
     std::int64_t below = 0;
     for (const MemoryComponent component :

@@ -26,7 +26,8 @@ std::string blocks_text(const std::vector<Range>& chunks) {
   return text;
 }
 
-/// Which stages are shown: all, or some evenly from the first to the last and the fullest.
+/// The stages that are shown: all, or some spread evenly from the first to the last, and the
+/// fullest.
 std::vector<std::size_t> columns_of(const std::vector<StageOutline>& stages) {
   std::set<std::size_t> shown;
   const std::size_t columns = std::min(stages.size(), kMostColumns - 1);

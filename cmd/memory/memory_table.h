@@ -1,5 +1,5 @@
-// What the ranks of a run will hold: components down, pipeline stages across. The same table for
-// estimate-memory and for launch --check.
+// A table of what the ranks of a run will hold: components down, pipeline stages across.
+// estimate-memory and launch --check print the same one.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace dstrain {
 
-/// With a heading that says the unit. Of more stages than a terminal is wide, the first, the last,
-/// the fullest and some between them; a line says so.
+/// The heading gives the unit. If there are more stages than fit on a terminal, the table has the
+/// first, the last, the fullest and some between them, and a line says so.
 std::string memory_table(const RunOutline& outline);
 
 }  // namespace dstrain

@@ -48,11 +48,12 @@ class SvgCanvas {
 
 /// A length or a place: to a tenth of a px.
 std::string px(double value);
-/// How wide words are at most, in px: fonts differ, so a wide one is assumed.
+/// The width of words in px, at most: fonts differ, so a wide one is assumed.
 double width_of(std::string_view words, double size);
 /// The font size at which words are at most so wide, and `size` at most.
 double size_to_fit(std::string_view words, double size, double width);
-/// As text or as an attribute's value. What XML cannot hold becomes U+FFFD.
+/// Escapes text for an element or an attribute's value. Characters that XML cannot hold become
+/// U+FFFD.
 std::string escape_xml(std::string_view words);
 
 }  // namespace dstrain

@@ -15,7 +15,7 @@ namespace dstrain {
 Lifeline::Lifeline(StopSignal& stop, std::chrono::milliseconds patience)
     : stop_(stop), patience_(patience), done_(eventfd(0, EFD_CLOEXEC)) {
   if (!done_) throw std::system_error(errno, std::generic_category(), "eventfd");
-  // From here on the end of stdin tells that the launcher is gone; a rank that somebody stopped
+  // From here on, the end of stdin means that the launcher is gone; a rank that somebody stopped
   // (SIGSTOP) has to run to see it. SIGTERM, set until now, would wait with it.
   prctl(PR_SET_PDEATHSIG, SIGCONT);
   // Signals are the main thread's: a new thread inherits this mask.

@@ -1,4 +1,4 @@
-// Which of this host's addresses the others reach it by: the one from which packets to rank 0's
+// Finds the address by which other hosts reach this one: the one from which packets to rank 0's
 // host leave. Asking the routing table beats a host's list of names and interfaces, whose first
 // entry is often that of a container bridge.
 #pragma once

@@ -36,7 +36,7 @@ constexpr int kUnlimited = std::numeric_limits<int>::max();
 
 constexpr std::string_view kOwnRank = "RANK";
 
-/// How one starter of processes calls things. nullptr: it does not say.
+/// The names of the variables that one starter of processes sets. nullptr: it sets none.
 struct Names {
   const char* mark;  ///< only where this is set, too
   const char* rank;

@@ -48,9 +48,9 @@
 namespace dstrain {
 
 constexpr const char* kTokenVariable = "DSTRAIN_TOKEN";
-/// In its place between a launcher and an agent that both know a secret: job_secret.h.
+/// Takes its place between a launcher and an agent that both know a secret (job_secret.h).
 constexpr const char* kTokenSaltVariable = "DSTRAIN_TOKEN_SALT";
-/// Of DSTRAIN_LISTEN_ADDRESS.
+/// The value of DSTRAIN_LISTEN_ADDRESS that means every address.
 constexpr const char* kListenOnAll = "all";
 
 struct RankEnv {

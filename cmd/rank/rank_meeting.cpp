@@ -90,8 +90,8 @@ RankSeat parse_seat(const std::string& text) {
   return seat;
 }
 
-/// What rank 0 tells all: the facts, how many ranks share the GPU that most share, and why the run
-/// cannot be, where it cannot.
+/// Rank 0's message to all: the facts, how many ranks share the GPU that most share, and why the
+/// run cannot be, where it cannot.
 struct Verdict {
   MachineFacts machine;
   int ranks_on_gpu = 1;
@@ -129,7 +129,7 @@ Verdict parse_verdict(const std::string& text) {
           .objection = json.at("objection")};
 }
 
-/// Waits for each rank's sign in turn; says who is missing. What they said, in their order.
+/// Waits for each rank's sign in turn; says who is missing. Their messages, in their order.
 std::vector<std::string> wait_for_everybody(Store& store,
                                             const RankEnv& env,
                                             std::chrono::steady_clock::time_point deadline) {
@@ -206,8 +206,8 @@ RankPlace place_by_launcher(const RankEnv& env) {
           .ranks_on_gpu = env.ranks_on_gpu};
 }
 
-/// Of rank 0's store; empty: all, which only the user can want. On one host nobody else needs to
-/// reach it.
+/// The address that rank 0's store listens on; empty: all of them, which only the user can ask for.
+/// On one host nobody else needs to reach it.
 std::string listening_address(const RankEnv& env) {
   if (env.listen_address == kListenOnAll) {
     spdlog::warn("rank 0 listens on all interfaces, as it was told");

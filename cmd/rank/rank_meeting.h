@@ -12,7 +12,7 @@
 
 namespace dstrain {
 
-/// What a rank computes on.
+/// The device that a rank computes on.
 struct RankPlace {
   MachineFacts machine;
   int gpu = 0;             ///< of those that this process sees

@@ -1,5 +1,6 @@
-// How many threads a rank computes with: one rule for the launcher, which shares a machine out
-// among its ranks, for a rank that something else started, and for the estimate of their memory.
+// Decides how many threads a rank computes with: one rule for the launcher, which shares a machine
+// out among its ranks, for a rank that something else started, and for the estimate of their
+// memory.
 //
 //   training.threads     of the config has the last word
 //   DSTRAIN_THREADS      the launcher has applied this rule already
@@ -17,7 +18,7 @@
 
 namespace dstrain {
 
-/// What somebody asked for, for each rank.
+/// The number that somebody asked for, for each rank.
 struct ThreadWish {
   std::optional<int> config;       ///< training.threads
   std::optional<int> environment;  ///< OMP_NUM_THREADS
@@ -32,7 +33,7 @@ ThreadWish thread_wish(const TrainingConfig& training, const EnvironmentLookup& 
 /// which there are none of. Throws ConfigError.
 std::optional<int> omp_num_threads(const EnvironmentLookup& lookup);
 
-/// Of `cores` cores, for rank `index` of `ranks`: as equal as they can be, at least one.
+/// The share of rank `index` of `ranks` in `cores` cores: as equal as possible, and at least one.
 int share_of_threads(int cores, int index, int ranks);
 
 struct RankThreads {
@@ -40,15 +41,15 @@ struct RankThreads {
   std::vector<std::string> notices;
   std::optional<std::string> warning;
 };
-/// Of this rank. `cores` are its process's, `machine_cores` all that the machine has: where they
-/// are fewer, somebody has given each rank its own; else the ranks of a host share them, as
-/// torchrun and a plain mpirun leave it to them.
+/// The threads of this rank. `cores` are its process's, `machine_cores` all that the machine has:
+/// if they are fewer, somebody has given each rank its own; otherwise the ranks of a host share
+/// them, as torchrun and a plain mpirun leave it to them.
 RankThreads rank_threads(const RankEnv& env,
                          const ThreadWish& wish,
                          const UsableCores& cores,
                          int machine_cores);
 
-/// Of each rank of a host like this one with so many ranks.
+/// The threads of each rank on a host like this one with so many ranks.
 int estimated_threads(const Config& config, int ranks_per_host);
 
 }  // namespace dstrain

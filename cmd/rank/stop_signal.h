@@ -12,14 +12,15 @@ bool hang_ups_are_ignored();
 
 class StopSignal {
  public:
-  /// From now to the end of the process. One object a process, made before its other threads.
+  /// Catches the signals from now to the end of the process. A process has one such object, made
+  /// before its other threads.
   StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
   /// 0, or the signal's number.
   [[nodiscard]] const std::atomic<int>& number() const;
-  /// As if the signal had come; does not count as the first one.
+  /// Acts as if the signal had come, but does not count as the first one.
   void raise(int signal_number);
 };
 

@@ -34,7 +34,7 @@
 namespace dstrain {
 namespace {
 
-/// Of this rank; rank 0 tells what is worth telling.
+/// The number of threads of this rank; rank 0 logs the notices.
 int threads_of(const RankEnv& env, const TrainingConfig& training) {
   const RankThreads threads =
       rank_threads(env, thread_wish(training, process_environment), usable_cores(),
@@ -119,9 +119,10 @@ int train(const RunFlags& flags) {
 
 void add_train_command(CLI::App& app, Command& chosen) {
   auto flags = std::make_shared<RunFlags>();
-  CLI::App* const command = app.add_subcommand("train",
-                                               "One rank of a run; the environment says which "
-                                               "(srun, mpirun, torchrun, or none: the only one)");
+  CLI::App* const command =
+      app.add_subcommand("train",
+                         "Run one rank; the environment says which one (srun, mpirun, torchrun; or "
+                         "none: the only rank)");
   add_run_flags(*command, *flags);
   command->footer(
       "Examples:\n"

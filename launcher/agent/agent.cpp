@@ -20,9 +20,9 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kBeat{1000};
-// Until the launcher has said how patient it is.
+// The patience until the launcher has said how patient it is.
 constexpr milliseconds kHelloPatience{20'000};
-// For what is still to be said once no rank is left.
+// The time for what is still to be sent once no rank is left.
 constexpr milliseconds kFlushPatience{2000};
 
 }  // namespace
@@ -211,7 +211,7 @@ void Agent::write_more() {
 
 void Agent::beat() {
   const auto now = steady_clock::now();
-  // Whoever was stopped for a while has to read first before it calls the other one silent.
+  // A process that was stopped for a while has to read first before it calls the other one silent.
   if (now - last_beat_ > 3 * kBeat) last_heard_ = now;
   last_beat_ = now;
   const milliseconds patience = launcher_ ? milliseconds{launcher_->patience_ms} : kHelloPatience;

@@ -51,7 +51,7 @@ class Agent {
 
   /// Serves until the launcher is done or gone and no rank is left. True if the launcher said Bye.
   bool run();
-  /// What it said, once run() has returned.
+  /// The launcher's farewell, once run() has returned.
   [[nodiscard]] const std::optional<Bye>& farewell() const { return farewell_; }
   /// The signal that ended this agent, or 0.
   [[nodiscard]] int ended_by() const { return ended_by_; }

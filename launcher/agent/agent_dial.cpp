@@ -65,14 +65,14 @@ class Call : public std::enable_shared_from_this<Call> {
                      });
   }
 
-  /// Who is let in is answered: silence after the proof is a refusal.
+  /// Whoever is let in gets an answer: silence after the proof is a refusal.
   std::string why_hung_up(const asio::error_code& error) {
     is_refused_ = !out_.empty();
     return is_refused_ ? "it does not take this one's secret for the job's: the tokens differ"
                        : "it hung up: " + error.message();
   }
 
-  /// Nothing that time could change.
+  /// Ends with a refusal, which trying again would not change.
   void refuse(std::string why) {
     is_refused_ = true;
     end(std::move(why));

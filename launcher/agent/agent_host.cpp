@@ -16,7 +16,7 @@ using std::chrono::microseconds;
 using std::chrono::steady_clock;
 using std::chrono::system_clock;
 
-// What a shell says when there is no such program, or it may not be run.
+// The exit codes of a shell where there is no such program, or it may not be run.
 constexpr int kNotFound = 127;
 constexpr int kNotExecutable = 126;
 // A login that prints more than this is not going to stop.
@@ -205,7 +205,8 @@ void AgentHost::on_message(const Output& output) {
 }
 
 void AgentHost::on_message(const Dropped& dropped) {
-  // As a line of its own where it is missing. On stdout: last words are the rank's.
+  // The notice is a line of its own in place of the missing output. It goes to stdout, since the
+  // last words on stderr are the rank's.
   if (RemoteProcess* process = process_of(dropped.rank)) {
     process->on_output(OutputStream::kStdout,
                        fmt::format("==== {} lines ({} bytes) of this rank are missing here: the "
@@ -243,7 +244,7 @@ AgentHost::RemoteProcess* AgentHost::process_of(std::int32_t rank) {
 
 void AgentHost::beat() {
   const auto now = steady_clock::now();
-  // Whoever was stopped for a while has to read first before it calls the other one silent.
+  // A process that was stopped for a while has to read first before it calls the other one silent.
   if (now - last_beat_ > 3 * options_.beat) last_heard_ = now;
   last_beat_ = now;
   const auto silence = std::chrono::duration<double>(now - last_heard_);

@@ -33,7 +33,7 @@ struct AgentHostOptions {
   std::function<void(std::string_view line)> on_words = [](std::string_view) {};
 };
 
-/// Why there is no agent to talk to.
+/// The reason why there is no agent to talk to.
 struct GreetingFailure {
   bool is_missing = false;  ///< there is no such program on the host
   std::string why{};        ///< a clause
@@ -56,22 +56,23 @@ class AgentHost {
   /// Waits for the agent's hello; `done` is called from the event loop, once.
   void greet(OnGreeted done);
   [[nodiscard]] bool has_greeted() const { return hello_.has_value(); }
-  /// Only after a greeting that went well.
+  /// Valid only after a greeting that went well.
   [[nodiscard]] const AgentHello& hello() const { return hello_.value(); }
-  /// How far the host's clock is ahead of this one, give or take the way of the hello.
+  /// The time by which the host's clock is ahead of this one, give or take the time that the hello
+  /// travelled.
   [[nodiscard]] std::chrono::microseconds clock_offset() const { return clock_offset_; }
 
-  /// The answer's `error` is set if the host is lost before. From the event loop.
+  /// The answer's `error` is set if the host is lost before. Called from the event loop.
   void ask(const HostQuestion& question, std::function<void(HostAnswer)> done);
   /// The process must not outlive this object. Its pid is 0 until the host has told it.
   std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events);
-  /// After all processes have ended.
+  /// Called after all processes have ended.
   void sweep();
   /// The agent ends what still runs, and itself; has_closed() is true once it has.
   void say_bye(const Bye& bye = {});
 
   [[nodiscard]] bool has_closed() const { return phase_ == Phase::kClosed; }
-  /// Nothing can be done with this host any more.
+  /// True once nothing can be done with this host any more.
   [[nodiscard]] bool is_lost() const { return phase_ == Phase::kClosed && !said_bye_; }
 
  private:

@@ -94,7 +94,7 @@ class AgentListener::Stranger : public std::enable_shared_from_this<Stranger> {
     read(kAgentMagic.size() + kAgentNonceBytes + 1, &Stranger::take_head);
   }
 
-  /// Nothing more happens to it.
+  /// From here on, nothing more happens to it.
   void leave() {
     listener_ = nullptr;
     deadline_.cancel();
@@ -213,7 +213,8 @@ std::uint16_t AgentListener::port() const {
 }
 
 void AgentListener::accept_more() {
-  // What was accepted, or has expired, before this object went calls back all the same.
+  // Handlers of what was accepted, or has expired, before this object was destroyed are called all
+  // the same.
   acceptor_.async_accept([this, alive = std::weak_ptr<const int>(alive_)](
                              const asio::error_code& error, tcp::socket socket) {
     if (alive.expired() || error == asio::error::operation_aborted) return;

@@ -1,7 +1,7 @@
 // AgentListener: where agents that somebody else started (srun) come to the launcher by themselves.
 // agent_dial.h is their end.
 //
-// Only who knows the job's secret is let in, and the secret never travels:
+// Only a caller who knows the job's secret is let in, and the secret never travels:
 //
 //   listener → agent     magic and version (8 bytes), nonce (16)
 //   agent → listener     magic and version (8), nonce (16), length of its name (1), name, proof
@@ -38,12 +38,12 @@ constexpr std::size_t kAgentNonceBytes = 16;
 constexpr std::size_t kAgentProofBytes = 32;
 constexpr std::size_t kMaxAgentNameBytes = 255;
 
-/// What `who` ("agent" or "launcher") hashes.
+/// The message that `who` ("agent" or "launcher") hashes.
 std::string agent_challenge(std::string_view who,
                             std::string_view listener_nonce,
                             std::string_view agent_nonce,
                             std::string_view name);
-/// What `who` hashes for the key of what it sends from then on.
+/// The message that `who` hashes for the key of what it sends from then on.
 std::string agent_key_challenge(std::string_view who,
                                 std::string_view listener_nonce,
                                 std::string_view agent_nonce,
@@ -67,7 +67,7 @@ struct ArrivedAgent {
 
 class AgentListener {
  public:
-  /// From the event loop.
+  /// Called from the event loop.
   using OnAgent = std::function<void(ArrivedAgent agent)>;
 
   /// Throws std::system_error if it cannot listen.
@@ -92,7 +92,7 @@ class AgentListener {
   const AgentListenerOptions options_;
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer accept_timer_;
-  /// In the order they came. Shared with their own handlers.
+  /// Callers in the order in which they came. Their own handlers share them.
   std::list<std::shared_ptr<Stranger>> strangers_;
   std::set<std::string> told_of_;
   std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);  // handlers hold weak ones

@@ -32,7 +32,7 @@ constexpr std::uint32_t kAgentProtocol = 6;
 /// The agent's first bytes.
 constexpr std::string_view kAgentPreamble("\0dstrain agent\n", 15);
 constexpr std::size_t kMaxPayloadBytes = 1 << 20;
-/// Of one Output: small enough for the ranks of a host to take turns.
+/// The most bytes of one Output: few enough for the ranks of a host to take turns.
 constexpr std::size_t kMaxOutputBytes = 1 << 16;
 
 // --- launcher to agent ---
@@ -100,7 +100,7 @@ struct Bye {
 
 // --- both ways ---
 
-/// What a rank does, as its status page says.
+/// A rank's activity according to its status page.
 struct RankReport {
   std::int32_t rank = 0;
   std::string status;  ///< rank_status.h: to_bytes()

@@ -20,7 +20,7 @@ class ChannelSeal {
   ChannelSeal& operator=(const ChannelSeal&) = delete;
   virtual ~ChannelSeal() = default;
 
-  /// As it crosses.
+  /// The bytes as they cross the channel.
   virtual std::string seal(std::string_view plain) = 0;
   /// Bytes as they come, however they were cut; calls `tell` with what the other end sealed. Throws
   /// ProtocolError where it is not what the other end sealed.
@@ -28,7 +28,7 @@ class ChannelSeal {
                     const std::function<void(std::string_view plain)>& tell) = 0;
 };
 
-/// Of a connection's two keys, 32 bytes each.
+/// Makes the seal from a connection's two keys, 32 bytes each.
 using MakeChannelSeal = std::function<std::unique_ptr<ChannelSeal>(const std::string& key_out,
                                                                    const std::string& key_in)>;
 

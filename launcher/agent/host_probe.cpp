@@ -23,7 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Why no file can be made in `folder`, or in the nearest folder above it that exists; or empty.
+/// The reason why no file can be made in `folder`, or in the nearest folder above it that exists;
+/// or empty.
 std::string objection_to_writing(const fs::path& folder) {
   fs::path existing = fs::absolute(folder);
   std::error_code error;
@@ -124,7 +125,7 @@ FileDescriptor HostProbe::release_listener() {
   return FileDescriptor(listener_.is_open() ? listener_.release() : -1);
 }
 
-/// Whoever connects has learned what he wanted to know: that he can.
+/// A peer that connects has learned all that it wanted to know: that it can.
 void HostProbe::accept_more() {
   listener_.async_wait(
       asio::posix::stream_descriptor::wait_read,

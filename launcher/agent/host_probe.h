@@ -1,4 +1,4 @@
-// HostProbe: answers the launcher's questions about this host (host_question.h). Nothing keeps the
+// HostProbe: answers the launcher's questions about this host (host_question.h). Nothing blocks the
 // event loop: connecting is asynchronous, and what touches disks, which may be dead, happens in a
 // thread of its own.
 #pragma once
@@ -27,8 +27,8 @@ class HostProbe {
 
   /// Calls `done` from the event loop or from within, once; never after this object is gone.
   void answer(const HostQuestion& question, std::function<void(HostAnswer)> done);
-  /// The socket of the last kListen, for rank 0: its port is not free for a moment. Nothing where
-  /// none was asked for since.
+  /// The socket of the last kListen, for rank 0: its port is not free for a moment. Empty if none
+  /// was asked for since.
   FileDescriptor release_listener();
 
  private:

@@ -34,7 +34,7 @@ void OutputQueue::output(std::int32_t number, bool is_stderr, std::string_view b
     bytes = bytes.substr(0, kept);
     stream.queued += bytes.size();
     append(rank, number, is_stderr, bytes);
-    // What comes after the gap must not run into it.
+    // Output after the gap must not run into it.
     if (kept == 0 && stream.in_line) append(rank, number, is_stderr, "\n");
     stream.in_line = false;
     stream.is_dropping = !lost.ends_with('\n');

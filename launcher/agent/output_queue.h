@@ -21,9 +21,9 @@ class OutputQueue {
  public:
   explicit OutputQueue(std::size_t bytes_a_stream) : bytes_a_stream_(bytes_a_stream) {}
 
-  /// Before everything else.
+  /// Sent before everything else.
   void say(const FromAgent& message);
-  /// Behind all that is known of the rank.
+  /// Sent behind everything that is known of the rank.
   void say_of_rank(std::int32_t rank, const FromAgent& message);
   void output(std::int32_t rank, bool is_stderr, std::string_view bytes);
 

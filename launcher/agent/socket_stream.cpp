@@ -34,7 +34,7 @@ class SocketStream::Connection : public std::enable_shared_from_this<Connection>
                [self = shared_from_this()] { self->end("it was given up"); });
   }
 
-  /// After it nothing is told any more.
+  /// No event is reported after it.
   void abandon() {
     events_ = {};
     end("");

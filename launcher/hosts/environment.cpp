@@ -20,7 +20,8 @@ namespace {
 constexpr std::array<std::string_view, 16> kPrefixes = {
     "NCCL",  "PYTHON",  "MLFLOW",   "MV2",   "UCX",    "OMP_", "KMP_", "MKL_",
     "DNNL_", "ONEDNN_", "DSTRAIN_", "CUDA_", "WANDB_", "HF_",  "FI_",  "SPDLOG_"};
-// Of one rank or one machine: the launcher shares devices and cores out itself.
+// Variables of one rank or one machine, which are not passed on: the launcher shares devices and
+// cores out itself.
 constexpr std::array<std::string_view, 13> kNever = {
     "CUDA_VISIBLE_DEVICES", "OMP_PROC_BIND",   "OMP_PLACES",           "KMP_AFFINITY",
     "OMP_NUM_THREADS",      "DSTRAIN_TOKEN",   "DSTRAIN_AGENT_SECRET", "DSTRAIN_STATUS_FD",

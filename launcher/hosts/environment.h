@@ -38,7 +38,7 @@ struct EnvironmentFlags {
   std::vector<std::string> assignments{};  ///< --env: NAME or NAME=VALUE
 };
 
-/// Of each file of 2 that is there, with the names that it sets.
+/// A line for each file of step 2 that exists, with the names that it sets.
 using OnFoundFile =
     std::function<void(const std::string& path, const std::vector<std::string>& names)>;
 
@@ -49,7 +49,7 @@ Variables asked_variables(
     const VariableLookup& own,
     const OnFoundFile& on_found = [](const auto&, const auto&) {});
 
-/// Of this process.
+/// The variables of this process.
 Variables own_variables();
 
 }  // namespace dstrain::launcher

@@ -12,7 +12,8 @@ struct HostFailure {
   std::string phase{};  ///< what was being done: "connect", "host key"
   std::string what{};   ///< one sentence
   std::string fix{};    ///< what to do, as an imperative; may be empty
-  /// For what OpenSSH's client would be needed, as a noun; empty: nothing that it could do better.
+  /// The thing for which OpenSSH's client would be needed, as a noun; empty: there is nothing that
+  /// it could do better.
   std::string openssh_for{};
 };
 

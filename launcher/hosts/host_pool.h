@@ -25,7 +25,7 @@ class HostPool {
   /// Throws HostfileError if the limits contradict each other or the hosts.
   HostPool(std::vector<Host> hosts, const HostPoolLimits& limits);
 
-  /// Those of `hosts` that do not answer, by name, each with the reason.
+  /// Returns the `hosts` that do not answer, by name, each with the reason.
   using FindSilent = std::function<std::map<std::string, std::string>(const std::vector<Host>&)>;
   /// Whether the run can be divided over the ranks of these hosts.
   using Fits = std::function<bool(const std::vector<Host>&)>;

@@ -45,13 +45,13 @@ struct HostFilter {
   }
 };
 
-/// What the filter leaves, in the order of `hosts`; hosts without slots are left out. Throws
-/// HostfileError if flags contradict each other, name what is not there, or leave nothing.
+/// Returns what the filter leaves, in the order of `hosts`; hosts without slots are left out.
+/// Throws HostfileError if flags contradict each other, name what is not there, or leave nothing.
 std::vector<Host> filter_hosts(std::vector<Host> hosts, const HostFilter& filter);
 
-/// Without a hostfile: this machine. `gpus` are the slots that it has; where it computes on CPUs
-/// (empty) it has as many as are asked for, by --num_gpus or by --include, and otherwise one.
-/// `may_share`: --num_gpus may be more than there are.
+/// The hosts where there is no hostfile: this machine. `gpus` are the slots that it has; where it
+/// computes on CPUs (empty) it has as many as are asked for, by --num_gpus or by --include, and
+/// otherwise one. `may_share`: --num_gpus may be more than there are.
 std::vector<Host> hosts_without_hostfile(const HostFilter& filter,
                                          const std::vector<int>& gpus,
                                          bool may_share = false);

@@ -1,4 +1,5 @@
-// What the launcher asks about the machine it runs on: its names, programs, ports and cores.
+// Answers the launcher's questions about the machine it runs on: its names, programs, ports and
+// cores.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ bool is_this_machine(std::string_view host);
 std::string own_hostname();
 /// The path of a program that PATH finds; empty if it finds none.
 std::string program_in_path(const std::string& name);
-/// By which other hosts might reach this one: of interfaces that are up, numeric, IPv4 first;
-/// neither loopback nor link-local.
+/// The addresses by which other hosts might reach this one: numeric, IPv4 first, of interfaces that
+/// are up; neither loopback nor link-local.
 std::vector<std::string> own_addresses();
 
 /// A socket that listens, as rank 0 will, and its port.
@@ -26,8 +27,8 @@ struct Listener {
   FileDescriptor socket;
   std::uint16_t port = 0;
 };
-/// On any free port if `port` is 0. Throws PreflightError, naming the process that holds the port
-/// where /proc shows it.
+/// Listens on any free port if `port` is 0. Throws PreflightError, naming the process that holds
+/// the port where /proc shows it.
 Listener listen_on(const std::string& address, std::uint16_t port);
 
 /// A TCP port that nobody listens on at `address`, until somebody else takes it.

@@ -14,7 +14,7 @@
 
 namespace dstrain::launcher {
 
-/// How a stream ended.
+/// The end of a stream.
 struct StreamEnd {
   std::optional<int> exit_code{};  ///< of the program, where it ended by itself and that is known
   int signal = 0;                  ///< that ended the program, or 0
@@ -36,13 +36,13 @@ class ByteStream {
   /// No callback comes any more. The program's input has ended, as after close().
   virtual ~ByteStream() = default;
 
-  /// Who listens from now on; what came before is told now. All three functions must be there. A
-  /// later call replaces the listener: from a probe to the job, say.
+  /// Sets who listens from now on; what came before is reported now. All three functions must be
+  /// set. A later call replaces the listener, as when a job follows a probe.
   virtual void listen(StreamEvents events) = 0;
 
   /// Queues bytes for the program's stdin. Ignored after the stream's or the input's end.
   virtual void write(std::string_view bytes) = 0;
-  /// How much of it is not handed over yet.
+  /// The number of those bytes that are not handed over yet.
   [[nodiscard]] virtual std::size_t queued_bytes() const = 0;
   /// The program's stdin ends behind what is queued.
   virtual void close_input() = 0;

@@ -1,4 +1,4 @@
-// What the launcher refuses before anything runs. what() is one sentence for the user.
+// Errors that the launcher reports before anything runs. what() is one sentence for the user.
 #pragma once
 
 #include <stdexcept>

@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// What cannot run is not waited for longer than this once it is to end.
+/// The longest wait for a process that cannot run, once it is to end.
 constexpr std::chrono::seconds kEndPatience{3};
 
 /// "dstrain train CONFIG …", shortened.
@@ -225,8 +225,8 @@ class LocalProcess final : public Process {
     events_.on_exit(status);
   }
 
-  /// What the ended process left in the pipe. Something outside its group may still be writing;
-  /// one pipe's capacity is as much as the process itself can have left.
+  /// Reads what the ended process left in the pipe. Something outside its group may still be
+  /// writing; one pipe's capacity is as much as the process itself can have left.
   void drain(Output& output) {
     asio::error_code error;
     size_t drained = 0;
@@ -284,8 +284,9 @@ std::unique_ptr<Process> LocalSpawner::start(const ProcessSpec& spec, ProcessEve
 }
 
 void LocalSpawner::sweep() noexcept {
-  // Those killed may leave orphans in turn, which then become children of this process; hence the
-  // rounds. A process that the kernel cannot end now (waiting for a dead disk) is left to it.
+  // Processes that are killed may leave orphans in turn, which then become children of this
+  // process; hence the rounds. A process that the kernel cannot end now (waiting for a dead disk)
+  // is left to it.
   constexpr int kRounds = 1000;
   constexpr useconds_t kRoundMicroseconds = 1000;
   for (int round = 0; round < kRounds; ++round) {

@@ -15,8 +15,8 @@
 namespace dstrain::launcher {
 
 struct LocalSpawnerOptions {
-  /// So long may a process take from fork to exec. It does nothing in between that could take time
-  /// but open its executable and its working folder.
+  /// The longest time from fork to exec. In between, only opening the executable and the working
+  /// folder can take time.
   std::chrono::milliseconds start_patience{60'000};
 };
 
@@ -31,7 +31,7 @@ class LocalSpawner final : public Spawner {
   /// The process must not outlive this spawner.
   std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) override;
   void sweep() noexcept override;
-  /// For the next program that takes a listener; instead of the one held before.
+  /// Holds it for the next program that takes a listener, in place of the one held before.
   void hold_listener(FileDescriptor listener) { listener_ = std::move(listener); }
 
  private:

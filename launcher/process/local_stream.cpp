@@ -173,7 +173,7 @@ class LocalStream::Child : public std::enable_shared_from_this<Child> {
       output.pipe.close(ignored);
   }
 
-  /// After it nothing is told any more.
+  /// No event is reported after it.
   void abandon() {
     close();
     asio::error_code ignored;
@@ -207,7 +207,7 @@ class LocalStream::Child : public std::enable_shared_from_this<Child> {
           pollfd state{self->outputs_[0].pipe.native_handle(), POLLIN, 0};
           poll(&state, 1, 0);
           if ((state.revents & POLLIN) != 0) return on_output();
-          // Neither output nor its end: asio may have woken the wrong one, as in on_end().
+          // This is neither output nor its end: asio may have woken the wrong one, as in on_end().
           if (state.revents == 0) self->await_first_byte(on_output);
         });
   }

@@ -34,8 +34,8 @@ class LocalStream final : public ByteStream {
 
   [[nodiscard]] pid_t pid() const;
 
-  /// Until listen(): tells stderr and the end, takes nothing of stdout, and calls `on_output` when
-  /// there is some. What on_data gets is what an ending program has left.
+  /// Until listen() is called: reports stderr and the end, takes nothing of stdout, and calls
+  /// `on_output` when there is some. on_data then gets what an ending program has left.
   void await_output(StreamEvents events, std::function<void()> on_output);
   void listen(StreamEvents events) override;
   void write(std::string_view bytes) override;

@@ -23,13 +23,13 @@ enum class OutputStream : std::uint8_t { kStdout, kStderr };
 struct ExitStatus {
   int code = 0;    ///< of exit(), if signal is 0
   int signal = 0;  ///< that ended it, or 0
-  /// What else is known of the cause, as a clause, or empty: "killed by the kernel's out-of-memory
-  /// killer: memory cgroup /x, limit 8 GiB".
+  /// Anything else that is known of the cause, as a clause, or empty: "killed by the kernel's
+  /// out-of-memory killer: memory cgroup /x, limit 8 GiB".
   std::string detail{};
   bool never_began = false;  ///< code is kNotStarted, and detail says why there was no program
 };
 
-/// As a shell has it.
+/// The exit code that a shell gives where there is no program.
 constexpr int kNotStarted = 127;
 
 /// Called from the event loop, never from within start() or signal().
@@ -67,7 +67,7 @@ class Spawner {
   /// Throws std::system_error where there can be no process for it. What keeps the process from
   /// becoming the program is told by on_exit.
   virtual std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) = 0;
-  /// After all processes have ended: ends what left their process groups and lived on.
+  /// Called after all processes have ended: kills what left their process groups and lived on.
   virtual void sweep() noexcept {}
 };
 

@@ -1,4 +1,4 @@
-// What /proc says of a process of this machine: whether it runs, sleeps or is stopped.
+// The state of a process of this machine according to /proc: whether it runs, sleeps or is stopped.
 #pragma once
 
 #include <sys/types.h>
@@ -7,7 +7,8 @@
 
 namespace dstrain::launcher {
 
-/// Of the process's first thread, and the time of all of them. Empty if there is no such process.
+/// The state of the process's first thread, and the time of all of them. Empty if there is no such
+/// process.
 ProcessState process_state(pid_t pid);
 
 }  // namespace dstrain::launcher

@@ -71,7 +71,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   return pointers;
 }
 
-/// What the child tells when it cannot become the program.
+/// The child's message when it cannot become the program.
 struct StartError {
   int number;             ///< errno
   int is_working_folder;  ///< 1: of chdir; 0: of exec
@@ -100,7 +100,8 @@ struct ExecPlan {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != plan.launcher) _exit(kExecFailed);  // died before the line above
   if (plan.cores != nullptr) sched_setaffinity(0, plan.cores_bytes, plan.cores);
-  // Also what the launcher itself inherited: a rank must not keep somebody's pipe open.
+  // This closes descriptors that the launcher itself inherited too: a rank must not keep somebody's
+  // pipe open.
   close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
   // SIGHUP stays as it is: nohup.
   for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGCHLD, SIGUSR1, SIGUSR2}) {

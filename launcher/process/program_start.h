@@ -33,8 +33,8 @@ struct StartedChild {
 /// kListenerVariable.
 StartedChild start_child(const ProcessSpec& spec, const FileDescriptor& listener = {});
 
-/// Why the program does not run, "PATH: No such file or directory"; empty: it does. Nothing as long
-/// as it is not known; does not wait.
+/// The reason why the program does not run, "PATH: No such file or directory"; empty if it does;
+/// nothing as long as that is not known. Does not wait.
 std::optional<std::string> read_exec_result(int exec_result, const ProcessSpec& spec);
 
 }  // namespace dstrain::launcher

@@ -24,14 +24,14 @@ struct TaskLimit {
   std::int64_t most = 0;
   std::int64_t in_use = 0;
 
-  /// What is in use is counted a moment after the failure, when some may have ended.
+  /// Usage is counted a moment after the failure, when some tasks may have ended.
   [[nodiscard]] bool is_reached() const { return in_use + 1 + most / 50 >= most; }
   [[nodiscard]] std::string describe() const {
     return fmt::format("{} allows {} processes and threads, and {} are there", name, most, in_use);
   }
 };
 
-/// Nothing where there is no such file, or no number ("max").
+/// Returns nothing where there is no such file, or no number ("max").
 std::optional<std::int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   std::int64_t number = 0;

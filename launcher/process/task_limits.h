@@ -1,5 +1,5 @@
-// What keeps this process from making one more process or thread: the user's limit, the cgroups',
-// the kernel's. For the sentence after EAGAIN, which names none of them.
+// Finds the limit that keeps this process from making one more process or thread: the user's, a
+// cgroup's or the kernel's. EAGAIN, whose message this completes, names none of them.
 #pragma once
 
 #include <string>

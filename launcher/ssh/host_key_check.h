@@ -8,13 +8,13 @@
 
 namespace dstrain::launcher {
 
-/// Before the handshake: asks for a key of a type that is known of this host, if any is.
+/// Called before the handshake: asks for a key of a type that is known for this host, if any is.
 void prefer_known_key_types(LIBSSH2_SESSION* session,
                             const SshHostSettings& host,
                             const KnownHosts& known_hosts);
 
-/// After it. Throws SshFailure unless the key is known, or new and `accept_new`; then it is known
-/// from now on.
+/// Called after it. Throws SshFailure unless the key is known, or new and `accept_new` is set; a
+/// new key is known from then on.
 void check_host_key(LIBSSH2_SESSION* session,
                     const SshHostSettings& host,
                     KnownHosts& known_hosts,

@@ -199,8 +199,8 @@ HostKeyVerdict KnownHosts::judge(const std::string& name, const HostKey& key) co
     }
   }
   if (known != nullptr) return {Kind::kKnown, known->where, known->key.type};
-  // Of the same type if there is one. But one of another type is a change as well: the host was
-  // asked for the known types first, and no longer has any of them.
+  // A known key of the same type, if there is one. A key of another type is a change as well: the
+  // host was asked for the known types first, and no longer has any of them.
   const Entry* old = nullptr;
   for (const Entry* const entry : own) {
     if (entry->revoked) continue;
@@ -253,7 +253,8 @@ void append_line(const std::string& path, const std::string& line) {
     fail();
   }
   if (last != '\n') text.insert(0, "\n");
-  // In one piece, so that launchers that do the same at the same time do not mix their lines.
+  // The line is written in one piece, so that launchers that do the same at the same time do not
+  // mix their lines.
   if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) fail();
   if (S_ISREG(state.st_mode) && fsync(file.get()) != 0) fail();
 }

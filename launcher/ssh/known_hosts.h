@@ -14,16 +14,16 @@
 
 namespace dstrain::launcher {
 
-/// What a server presents.
+/// The key that a server presents.
 struct HostKey {
   std::string type{};    ///< "ssh-ed25519"
   std::string base64{};  ///< as in known_hosts
 
-  /// From the bytes that cross the wire.
+  /// Reads a key from the bytes that cross the wire.
   static HostKey from_blob(std::string_view blob);
 };
 
-/// Without padding, as fingerprints are shown: "SHA256:" + this of the digest.
+/// Base64 without padding, as fingerprints are shown: "SHA256:" and this text of the digest.
 std::string to_base64(std::string_view bytes);
 
 struct HostKeyVerdict {
@@ -35,8 +35,8 @@ struct HostKeyVerdict {
 
 class KnownHosts {
  public:
-  /// New keys go to the first of `files` if `num_writable` is not 0. What cannot be read has no
-  /// keys.
+  /// New keys go to the first of `files` if `num_writable` is not 0. A file that cannot be read has
+  /// no keys.
   explicit KnownHosts(std::vector<std::string> files, std::size_t num_writable = 0);
   KnownHosts(const KnownHosts&) = delete;
   KnownHosts& operator=(const KnownHosts&) = delete;
@@ -48,7 +48,8 @@ class KnownHosts {
   [[nodiscard]] std::vector<std::string> key_types(const std::string& name) const;
   /// Whether a certificate authority is trusted with it.
   [[nodiscard]] bool has_authority(const std::string& name) const;
-  /// From now on known, and written to the file at once. Empty, or a sentence why it could not be.
+  /// Makes the key known and writes it to the file at once. Returns nothing, or a sentence that
+  /// says why it could not.
   std::string add(const std::string& name, const HostKey& key);
 
  private:

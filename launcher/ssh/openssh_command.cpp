@@ -13,7 +13,7 @@
 namespace dstrain::launcher {
 namespace {
 
-/// Who and where, as ssh takes it.
+/// The user and host as ssh takes them.
 std::vector<std::string> destination(const OpensshOptions& options, const std::string& host) {
   const SshTarget target = parse_ssh_target(host);
   std::vector<std::string> words;
@@ -25,7 +25,7 @@ std::vector<std::string> destination(const OpensshOptions& options, const std::s
   return words;
 }
 
-/// For the user's own shell.
+/// Quotes a command for the user's own shell.
 std::string by_hand(const OpensshOptions& options, const std::string& host, const char* flag) {
   return fmt::format("ssh {}{} true", flag, fmt::join(destination(options, host), " "));
 }
@@ -81,8 +81,8 @@ std::vector<std::string> openssh_command(const OpensshOptions& options,
   set(fmt::format("ConnectTimeout={}", options.connect_timeout.count()));
   set("ServerAliveInterval=1");
   set(fmt::format("ServerAliveCountMax={}", options.silence_limit.count()));
-  // What a configuration has for a person's logins would fail in the second one beside it, or take
-  // the place of the agent.
+  // Settings for a person's logins would fail in a second login beside the first, or take the place
+  // of the agent.
   set("ClearAllForwardings=yes");
   set("RemoteCommand=none");
   set("RequestTTY=no");

@@ -13,13 +13,13 @@
 namespace dstrain::launcher {
 namespace {
 
-// What a shell says when there is no such program, or it may not be run.
+// The exit codes of a shell where there is no such program, or it may not be run.
 constexpr int kNotFound = 127;
 constexpr int kNotExecutable = 126;
 // ssh's own ConnectTimeout comes first, with better words; it does not bind a jump host's.
 constexpr std::chrono::seconds kMoreThanConnectTimeout{1};
 
-/// Without it an ssh that leads to a jump host, and knows nothing of BatchMode, may open a window
+/// Otherwise an ssh that leads to a jump host, and knows nothing of BatchMode, may open a window
 /// and ask.
 class NobodyToAsk {
  public:

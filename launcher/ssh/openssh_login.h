@@ -25,7 +25,7 @@ class OpensshLogin {
     bool is_program_missing = false;       ///< logged in; there is no such program on the host
     bool was_turned_away = false;          ///< worth another try when fewer log in
   };
-  /// From the event loop, once.
+  /// Called from the event loop, once.
   using Done = std::function<void(Result)>;
 
   OpensshLogin(asio::io_context& loop,

@@ -8,7 +8,7 @@
 
 namespace dstrain::launcher {
 
-/// What a shell takes for exactly these words: each in single quotes, in which nothing has a
+/// Text that a shell takes for exactly these words: each in single quotes, in which nothing has a
 /// meaning but the quote itself. A word with a null byte cannot exist; throws
 /// std::invalid_argument.
 std::string shell_quoted(const std::vector<std::string>& argv);

@@ -116,7 +116,7 @@ class SshAgentClient::Exchange : public std::enable_shared_from_this<Exchange> {
                      });
   }
 
-  /// After an error: the connection is of no more use.
+  /// Ends the request. After an error the connection is of no more use.
   void finish(const std::string& error) {
     stop();
     if (done_) std::exchange(done_, nullptr)(error, {});

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::string_view kPlainRsa = "ssh-rsa";
 
-/// Of the data to be signed: session, message number, user, service, "publickey", true, algorithm.
+/// Finds the algorithm in the data to be signed: session, message number, user, service,
+/// "publickey", true, algorithm.
 std::string_view algorithm_in(std::string_view data) {
   take_ssh_string(data);
   data.remove_prefix(std::min<size_t>(1, data.size()));

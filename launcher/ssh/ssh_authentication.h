@@ -1,5 +1,5 @@
 // SshAuthentication: logs one session in, with the agent's keys and then with key files. Never asks
-// anybody anything. What was tried is kept for the message, if nothing lets in.
+// anybody anything. The keys that were tried are kept for the message in case none is accepted.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ class SshAuthentication {
 
   /// True once logged in; false if it waits for the socket or the agent. Throws SshFailure.
   bool advance();
-  /// Whose answer is missing, for a deadline's message: "the host" or "the ssh-agent".
+  /// The party whose answer is missing, for a deadline's message: "the host" or "the ssh-agent".
   [[nodiscard]] const char* waits_for() const;
 
  private:

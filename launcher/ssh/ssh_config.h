@@ -7,8 +7,9 @@
 // HostKeyAlias, StrictHostKeyChecking, ConnectTimeout, AddressFamily, BindAddress. A directive that
 // would change where or as whom one arrives and is not honoured (ProxyJump, CertificateFile, …) is
 // an error for the hosts that it applies to, never ignored; so is what cannot be evaluated here
-// (Match exec). The error says that OpenSSH's client would do it. What has no bearing on a program
-// started by a program (forwarding, terminals, multiplexing, the choice of ciphers) is passed over.
+// (Match exec). The error says that OpenSSH's client would do it. Directives that have no bearing
+// on a program started by a program (forwarding, terminals, multiplexing, the choice of ciphers)
+// are ignored.
 #pragma once
 
 #include <chrono>
@@ -28,7 +29,7 @@ enum class HostKeyPolicy : std::uint8_t {
 
 enum class AddressFamily : std::uint8_t { kAny, kIpv4, kIpv6 };
 
-/// Whose machine this is: what "~", "%d", "%u" and "%l" mean, and where the agent listens.
+/// The user whose machine this is: what "~", "%d", "%u" and "%l" mean, and where the agent listens.
 struct SshUser {
   std::string home{};
   std::string name{};
@@ -55,13 +56,13 @@ struct SshHostSettings {
   std::size_t user_known_hosts = 0;           ///< how many of them are the user's
   HostKeyPolicy host_key_policy = HostKeyPolicy::kStrict;
 
-  /// Under which known_hosts has it: "w0", or "[w0]:2222".
+  /// The name under which known_hosts has it: "w0", or "[w0]:2222".
   [[nodiscard]] std::string known_as() const;
 };
 
 class SshConfig {
  public:
-  /// Of no files at all.
+  /// A configuration without any file.
   explicit SshConfig(SshUser user) : user_(std::move(user)) {}
   /// Files need not exist. Throws SshConfigError.
   SshConfig(SshUser user, const std::string& user_file, const std::string& system_file);

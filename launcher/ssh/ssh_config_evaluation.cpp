@@ -26,8 +26,8 @@ constexpr std::array<std::string_view, 13> kHonoured = {"hostname",
                                                         "stricthostkeychecking",
                                                         "pubkeyauthentication"};
 
-/// Not honoured, and a login without it would not be the login that was asked for. "none" and "no"
-/// switch each of them off.
+/// A directive that is not honoured, without which a login would not be the login that was asked
+/// for. "none" and "no" switch each of them off.
 struct Refused {
   std::string_view keyword;
   const char* name;

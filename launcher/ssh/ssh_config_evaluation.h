@@ -26,14 +26,15 @@ class SshConfigEvaluation {
   SshConfigEvaluation(const SshTarget& target, const std::string& own_name)
       : target_(target), own_name_(own_name) {}
 
-  /// In the order of precedence. Throws SshConfigError for what cannot be decided here.
+  /// Takes directives in the order of precedence. Throws SshConfigError for what cannot be decided
+  /// here.
   void run(const std::vector<SshDirective>& directives);
   /// Throws SshConfigError if a directive applies without which this would be another login.
   void refuse_unsupported(const std::string& written) const;
 
   /// The one that counts; nullptr if nothing was said.
   [[nodiscard]] const SshDirective* find(std::string_view keyword) const;
-  /// The one directive of which every one counts.
+  /// IdentityFile is the one directive whose every line counts.
   [[nodiscard]] const std::vector<const SshDirective*>& identity_files() const {
     return identity_files_;
   }

@@ -1,5 +1,5 @@
 // ~/.ssh/config and /etc/ssh/ssh_config as lists of directives: words, quotes, comments, Include.
-// What the directives mean is ssh_config.h's.
+// Their meaning is a matter of ssh_config.h.
 #pragma once
 
 #include <stdexcept>
@@ -16,15 +16,16 @@ class SshConfigError : public std::runtime_error {
  public:
   explicit SshConfigError(const std::string& what, std::string openssh_for = {})
       : std::runtime_error(what), openssh_for_(std::move(openssh_for)) {}
-  /// What OpenSSH understands here and this reader does not: "ProxyJump (FILE:LINE)"; empty: it is
-  /// wrong for both.
+  /// The part that OpenSSH understands and this reader does not: "ProxyJump (FILE:LINE)"; empty if
+  /// it is wrong for both.
   [[nodiscard]] const std::string& openssh_for() const { return openssh_for_; }
 
  private:
   std::string openssh_for_;
 };
 
-/// Keywords that stand around a file's directives. With a space in front: no line can say them.
+/// Keywords that stand around a file's directives. They begin with a space, so that no line of a
+/// file can spell them.
 constexpr const char* kFileBegins = " (";
 constexpr const char* kFileEnds = " )";
 

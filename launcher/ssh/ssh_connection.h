@@ -60,7 +60,7 @@ class SshConnector {
   SshConnector(asio::io_context& loop, SshConfig config, SshOptions options);
 
   struct Connected {
-    /// In the order of the hosts; nullptr for those that failed.
+    /// Sessions in the order of the hosts; nullptr for those that failed.
     std::vector<std::unique_ptr<SshConnection>> connections{};
     std::vector<HostFailure> failures{};  ///< in the order of the hosts
   };
@@ -78,8 +78,8 @@ class SshConnector {
   asio::io_context& loop_;
   const SshConfig config_;
   const SshOptions options_;
-  /// By the list of their files. One for all hosts that share it: a key accepted for one name is
-  /// known to the others at once.
+  /// Keyed by the list of their files, with one for all hosts that share the list: a key accepted
+  /// for one name is known to the others at once.
   std::map<std::vector<std::string>, std::unique_ptr<KnownHosts>> known_hosts_;
   std::vector<std::string> hosts_;
   std::vector<std::unique_ptr<SshLogin>> logins_;

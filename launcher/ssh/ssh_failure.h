@@ -13,7 +13,7 @@ class SshFailure : public std::runtime_error {
   SshFailure(const std::string& what, std::string fix, std::string openssh_for = {})
       : std::runtime_error(what), fix_(std::move(fix)), openssh_for_(std::move(openssh_for)) {}
   [[nodiscard]] const std::string& fix() const { return fix_; }
-  /// As HostFailure has it.
+  /// The same as in HostFailure.
   [[nodiscard]] const std::string& openssh_for() const { return openssh_for_; }
 
  private:

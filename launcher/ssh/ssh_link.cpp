@@ -17,7 +17,8 @@ using State = SshChannel::State;
 constexpr std::array kTurn = {Call::kWrite,   Call::kReadOut,    Call::kReadErr,
                               Call::kSendEnd, Call::kAwaitClose, Call::kClose};
 constexpr std::size_t kBytesPerRead = 1 << 16;
-/// Of one channel in one turn, so that a flood of one program's leaves time for the others.
+/// The most bytes that one channel may move in one turn, so that a flood from one program leaves
+/// time for the others.
 constexpr int kCallsPerTurn = 16;
 
 /// "TERM" of an SSH message as a number; 0 if it is none of this system's.
@@ -95,8 +96,8 @@ void SshLink::serve() {
     return channel->state == State::kOver && (channel->end_told || channel->to_close);
   });
   if (lost_) return;
-  // What one channel's calls took from the socket may be for another whose turn was over, and the
-  // event loop will not tell of it again.
+  // Bytes that one channel's calls took from the socket may be for another whose turn was over, and
+  // the event loop will not report them again.
   moved = moved || session_->received_bytes() != received_before;
   if (moved && interrupted_ == nullptr) return schedule();
   // Nobody reads for a program that nobody listens to; waiting for its bytes would not end.
@@ -201,8 +202,8 @@ SshLink::Turn SshLink::make(Channel& channel, Call call) {
   return Turn::kIdle;
 }
 
-/// What a call of libssh2 returned: how the turn goes on. Anything but success and "again" is the
-/// end of the connection; errors of one channel alone are seen to before.
+/// Decides from the return value of a libssh2 call how the turn goes on. Anything but success and
+/// "again" is the end of the connection; errors of one channel alone are seen to before.
 SshLink::Turn SshLink::judge(long result) {
   if (result == LIBSSH2_ERROR_EAGAIN) {
     return session_->wants_to_send() ? Turn::kInterrupted : Turn::kIdle;
@@ -265,7 +266,8 @@ SshLink::Turn SshLink::read(Channel& channel, Call call) {
   return turn;
 }
 
-/// After the last byte: waits for the host to close the channel, with the program's exit code.
+/// Called after the last byte: waits for the host to close the channel, with the program's exit
+/// code.
 SshLink::Turn SshLink::await_close(Channel& channel) {
   if (libssh2_channel_eof(channel.handle) != 1) return Turn::kIdle;
   const Turn judged = judge(libssh2_channel_wait_closed(channel.handle));

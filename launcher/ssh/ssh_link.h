@@ -1,5 +1,5 @@
-// SshLink: a session that is logged in, and the programs that run over it, each on a channel of
-// its own. What a program's ByteStream does is done here.
+// SshLink: a session that is logged in, and the programs that run over it, each on a channel of its
+// own. It does the work of every program's ByteStream.
 //
 // One round of serve() gives every channel a turn: what waits to be sent, what has come, how it
 // ended. A call of libssh2 that could not send its whole packet is repeated before anything else

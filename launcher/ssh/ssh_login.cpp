@@ -195,7 +195,7 @@ void SshLogin::finish(std::unique_ptr<SshSession> session, std::optional<HostFai
   if (session) session->on_ready(nullptr);
   asio::error_code ignored;
   if (socket_.is_open()) socket_.close(ignored);
-  // What called this may be a member of this object, which `done` may end.
+  // The caller may be a member of this object, which `done` may destroy.
   asio::post(loop_, [this, alive = std::weak_ptr(alive_),
                      result = std::make_shared<std::unique_ptr<SshSession>>(std::move(session)),
                      failure = std::move(failure)] {

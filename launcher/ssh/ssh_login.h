@@ -23,7 +23,7 @@
 namespace dstrain::launcher {
 
 struct SshOptions {
-  /// For a login, and again for the start of each program.
+  /// The time allowed for a login, and again for the start of each program.
   std::chrono::milliseconds deadline{20'000};
   /// A host that does not answer for so long is lost.
   std::chrono::milliseconds silence_limit{5'000};

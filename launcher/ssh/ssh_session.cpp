@@ -27,8 +27,8 @@ SshSession::SshSession(asio::ip::tcp::socket socket) : socket_(std::move(socket)
 }
 
 SshSession::~SshSession() {
-  // Without a connection, freeing does not try to say goodbye to each channel, and cannot be told
-  // to come again.
+  // Once there is no connection, freeing does not try to say goodbye to each channel, and cannot be
+  // told to come again.
   ::shutdown(socket_.native_handle(), SHUT_RDWR);
   constexpr int kTries = 1000;
   for (int i = 0; i < kTries && libssh2_session_free(session_) == LIBSSH2_ERROR_EAGAIN; ++i) {
@@ -40,8 +40,9 @@ void SshSession::limit_silence(std::chrono::milliseconds limit) {
   const auto limit_ms = static_cast<unsigned>(limit.count());
   const int probe_seconds = std::max(1, static_cast<int>(limit.count() / 5000));
   const int on = 1;
-  // For what was sent and not confirmed, and, by a probe every few seconds, for a connection on
-  // which nothing is sent. libssh2's own keep-alive would not notice a missing answer.
+  // The limit holds for bytes that were sent and not confirmed, and, by a probe every few seconds,
+  // for a connection on which nothing is sent. libssh2's own keep-alive would not notice a missing
+  // answer.
   setsockopt(socket(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
   setsockopt(socket(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(socket(), IPPROTO_TCP, TCP_KEEPIDLE, &probe_seconds, sizeof probe_seconds);

@@ -28,18 +28,19 @@ class SshSession {
   [[nodiscard]] LIBSSH2_SESSION* get() const { return session_; }
   [[nodiscard]] int socket() { return socket_.native_handle(); }
 
-  /// Whom to call, from the event loop, when the socket is ready.
+  /// The function to call, from the event loop, when the socket is ready.
   void on_ready(std::function<void()> ready) { ready_ = std::move(ready); }
   /// Calls `ready` once the socket can be read, or written if libssh2 wants to.
   void wait();
   [[nodiscard]] bool wants_to_send() const;
 
   [[nodiscard]] bool has_received() const { return received_bytes_ > 0; }
-  /// Since the connection was made.
+  /// Counted since the connection was made.
   [[nodiscard]] std::int64_t received_bytes() const { return received_bytes_; }
   /// The reason of the error that a call of libssh2 just returned, as a clause.
   [[nodiscard]] std::string why() const;
-  /// How long the peer may be silent before the kernel gives the connection up; for why().
+  /// The time for which the peer may be silent before the kernel gives the connection up; used by
+  /// why().
   void limit_silence(std::chrono::milliseconds limit);
 
  private:

@@ -1,4 +1,4 @@
-// What a user can log in with by OpenSSH's client and not by libssh2: said where a login has
+// The means of login that OpenSSH's client has and libssh2 lacks. They are named where a login has
 // failed, so that OpenSSH's client is asked only where it can do more.
 #pragma once
 

@@ -21,7 +21,7 @@ class BackgroundWriter {
   /// Does not wait: call finish() before.
   ~BackgroundWriter();
 
-  /// A number for write(). Before the first write only.
+  /// A number for write(). May be called before the first write only.
   size_t add(FileDescriptor file);
   /// The same for a file that stays open by itself (stderr).
   size_t add_borrowed(int fd);

@@ -43,7 +43,7 @@ bool is_success(const RankEnd& end) {
   return !end.lost && end.status.signal == 0 && end.status.code == 0;
 }
 
-/// What happened to it, as the rest of a sentence that begins with its name.
+/// Says what happened to it, as the rest of a sentence that begins with its name.
 std::string what_happened(const RankEnd& end, const BlameRules& rules, bool brief) {
   if (end.lost) return "was lost: " + *end.lost;
   if (end.status.never_began) return "cannot be started: " + end.status.detail;

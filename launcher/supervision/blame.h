@@ -17,7 +17,7 @@
 
 namespace dstrain::launcher {
 
-/// How one process ended.
+/// The end of one process.
 struct RankEnd {
   const ProcessSpec* spec = nullptr;
   long pid = 0;
@@ -33,7 +33,7 @@ struct BlameRules {
   int peer_lost_code = -1;  ///< exit code by which a process says only that a peer was lost
   int interrupted_by = 0;   ///< the signal by which the user ended the job, or 0
   std::chrono::milliseconds early_exit_grace{};
-  /// What an exit code means, or empty: "a config is wrong".
+  /// The meaning of an exit code, or empty: "a config is wrong".
   std::function<std::string(int)> describe_exit_code = [](int) { return std::string(); };
 };
 

@@ -21,7 +21,7 @@ bool waits(const RankStatus& status) {
 
 using Ranks = std::vector<const RankObservation*>;
 
-/// Those that are not in a collective, or cannot leave theirs since somebody stopped them.
+/// The ranks that are not in a collective, or cannot leave theirs since somebody stopped them.
 Ranks not_waiting(std::span<const RankObservation> ranks) {
   Ranks found;
   for (const RankObservation& rank : ranks) {
@@ -89,7 +89,7 @@ Ranks find_absent(std::span<const RankObservation> ranks, const CpuShare& share_
   return all;
 }
 
-/// Since a rank finished a step or began something else, the one that did so last.
+/// The time since any rank last finished a step or began something else.
 Duration standing_still(std::span<const RankObservation> ranks, Duration watched) {
   Duration shortest = watched;
   for (const RankObservation& rank : ranks) {

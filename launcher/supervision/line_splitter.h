@@ -49,7 +49,7 @@ class LineSplitter {
     if (partial_.size() > kMaxBytes) flush(emit);
   }
 
-  /// What was never ended.
+  /// A last line that was never ended.
   template <typename Emit>
   void flush(const Emit& emit) {
     if (!partial_.empty()) emit(LineKind::kLogPart, partial_);

@@ -52,7 +52,7 @@ size_t columns_of(int fd) {
   return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-/// Without blanks at its end, shortened.
+/// Removes blanks at the end, and shortens the text.
 std::string_view as_last_words(std::string_view line) {
   const size_t last = line.find_last_not_of(" \t\r\n");
   return last == std::string_view::npos ? std::string_view{}
@@ -105,7 +105,7 @@ LogMux::LogMux(const Job& job, const LogMuxOptions& options)
 }
 
 LogMux::Screen& LogMux::screen_of(OutputStream stream) {
-  // Where both are terminals they are the same one, and lines must not run into the status line.
+  // If both are terminals, they are the same one, and lines must not run into the status line.
   const bool one_terminal = stdout_.is_terminal && stderr_.is_terminal;
   return stream == OutputStream::kStderr || one_terminal ? stderr_ : stdout_;
 }

@@ -31,8 +31,8 @@ namespace dstrain::launcher {
 struct LogMuxOptions {
   std::string folder{};  ///< exists already; empty: no files
   int restart = 0;       ///< how many times the job was started before; the files say so
-  /// How a process's last line begins if it says why it fails: "dstrain: error: ". Empty: no line
-  /// is known to say that.
+  /// The beginning of a process's last line if that says why it fails: "dstrain: error: ". Empty:
+  /// no line is known to say that.
   std::string error_prefix{};
   int stdout_fd = STDOUT_FILENO;
   int stderr_fd = STDERR_FILENO;
@@ -80,7 +80,7 @@ class LogMux {
     std::int64_t dropped_lines = 0;
     bool failure_reported = false;
   };
-  /// Why ranks fail, as they said it.
+  /// The reasons why ranks fail, in their own words.
   struct Reason {
     std::set<int> ranks;
     std::int64_t shown_at = 0;  ///< in num_shown_
@@ -90,7 +90,8 @@ class LogMux {
   Screen& screen_of(OutputStream stream);
   void add_line(
       Batch& batch, int rank_number, OutputStream stream, LineKind kind, std::string_view line);
-  /// Of a log line on stderr: whether another rank has said why it fails in the same words.
+  /// Takes a log line on stderr; returns whether another rank has said why it fails in the same
+  /// words.
   bool is_said_already(int rank, std::string_view line);
   void deliver(Batch& batch, Rank& rank, OutputStream stream);
   void show(Screen& screen, std::string text, std::int64_t num_lines);

@@ -118,7 +118,7 @@ std::string OomWatch::describe(const Counter& counter) const {
   const std::string& mount = counter.is_version_2 ? mount_v2_ : mount_v1_;
   const char* const limit_name = counter.is_version_2 ? "memory.max" : "memory.limit_in_bytes";
   const char* const peak_name = counter.is_version_2 ? "memory.peak" : "memory.max_usage_in_bytes";
-  // What version 1 says where there is no limit.
+  // Version 1 gives more than this where there is no limit.
   constexpr std::int64_t kUnlimited = std::int64_t{1} << 60;
   for (const std::string& cgroup : upwards(counter.cgroup)) {
     const auto limit = number_in(fmt::format("{}{}/{}", mount, cgroup, limit_name));

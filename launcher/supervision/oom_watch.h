@@ -24,8 +24,8 @@ class OomWatch {
 
   /// Notes what is counted already in the cgroup of a process that has just been started.
   void started(pid_t pid);
-  /// Of a process that SIGKILL ended and that has not been waited for yet: a clause for
-  /// ExitStatus::detail, or empty if it was not the kernel.
+  /// Explains the end of a process that SIGKILL ended and that has not been waited for yet: a
+  /// clause for ExitStatus::detail, or empty if it was not the kernel.
   std::string explain_kill(pid_t pid);
 
  private:

@@ -16,7 +16,7 @@ constexpr int kNumRankPhases = 5;
 /// "computing" for training: what a rank does there when it does not wait.
 std::string_view name_of(RankPhase phase);
 
-/// What the kernel says of a process.
+/// A process as the kernel sees it.
 struct ProcessState {
   char letter =
       0;  ///< 'R' running, 'S' sleeping, 'D' not to be interrupted, 'T' stopped; 0: unknown
@@ -62,9 +62,9 @@ struct RankStatus {
   [[nodiscard]] std::string describe() const;
 };
 
-/// For the way from an agent to the launcher: little-endian, versioned.
+/// Bytes for the way from an agent to the launcher: little-endian, versioned.
 std::string to_bytes(const RankStatus& status);
-/// Nothing where the bytes are not a status of this version.
+/// Returns nothing where the bytes are not a status of this version.
 std::optional<RankStatus> rank_status_from(std::string_view bytes);
 
 /// "0.02 s", "12.3 s", "3 min 20 s".

@@ -27,8 +27,8 @@ struct RestartDecision {
   bool restart = false;
   int number = 0;                     ///< of the restart, from 1
   std::chrono::milliseconds delay{};  ///< before it
-  /// If there is none: the launcher's exit code, and, where there is more to say than the outcome
-  /// said, why not.
+  /// If there is no restart: the launcher's exit code and, where there is more to say than the
+  /// outcome said, the reason.
   int exit_code = 0;
   std::string why_not{};
 };
@@ -37,7 +37,7 @@ class RestartPolicy {
  public:
   explicit RestartPolicy(RestartLimits limits) : limits_(std::move(limits)) {}
 
-  /// After each attempt. `progressed`: a newer checkpoint is there than before it.
+  /// Called after each attempt. `progressed`: there is a newer checkpoint than before it.
   RestartDecision decide(const JobOutcome& outcome, bool progressed);
 
  private:

@@ -21,7 +21,8 @@ std::size_t width_of(std::string_view text) {
       text.begin(), text.end(), [](char byte) { return !continues_character(byte); }));
 }
 
-/// Of the time, "12:34:56 ", or the program's name that a line begins with; else 0.
+/// The length of the time, "12:34:56 ", or of the program's name at the beginning of a line; else
+/// 0.
 std::size_t length_of_heading(std::string_view line) {
   constexpr std::string_view kTime = "00:00:00 ";
   const auto alike = [](char pattern, char c) {

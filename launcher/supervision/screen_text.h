@@ -1,5 +1,5 @@
-// How lines look on a screen that is a terminal: coloured where they warn, without what would
-// command it, and a status line that does not wrap.
+// Prepares lines for a terminal: coloured where they warn, without bytes that would command it, and
+// a status line that does not wrap.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace dstrain::launcher {
 /// the program's name.
 std::string with_coloured_level(std::string_view line);
 
-/// What of a status line fits into so many columns: parts, two spaces apart, are left out from the
-/// left (the bar first); what is left of a last one that is too long is its beginning.
+/// The part of a status line that fits into so many columns: parts, two spaces apart, are left out
+/// from the left (the bar first); what is left of a last one that is too long is its beginning.
 std::string_view fit_into_columns(std::string_view status, std::size_t columns);
 
 /// The same text with each control character but tab and the end of a line in hexadecimal, "\x1b":

@@ -19,7 +19,7 @@ namespace dstrain::launcher {
 
 constexpr const char* kStatusPageVariable = "DSTRAIN_STATUS_FD";
 
-/// What lies in the page; status_page.cpp.
+/// The contents of the page (status_page.cpp).
 struct StatusLayout;
 
 class StatusPage {
@@ -42,7 +42,7 @@ class StatusPage {
 
   // The rank's side. All but the two below from one thread, the one that computes.
 
-  /// From now on it can be read. Begins with RankPhase::kStarting.
+  /// Makes the page readable from now on. It begins with RankPhase::kStarting.
   void attach();
   /// Both give the number by which they are called below; -1 where the page is full, which the
   /// calls below take as nothing to say. Names that are too long are cut.
@@ -54,7 +54,7 @@ class StatusPage {
   void end_wait() noexcept;
   void set_comparable(int number) noexcept;
 
-  /// From any thread, one at a time for each group.
+  /// May be called from any thread, by one at a time for each group.
   void begin_operation(int group, int operation) noexcept;
   void end_operation(int group) noexcept;
 

@@ -24,8 +24,8 @@ class StoppedWatch {
   /// stopped for kTold, and one when such a rank goes on; each once.
   std::vector<std::string> observe(TimePoint now, std::span<const RankObservation> ranks);
 
-  /// For how long the rank that has been stopped for longest was seen so at the last look; 0 where
-  /// there is none.
+  /// The time for which the rank that has been stopped for longest was seen so at the last look; 0
+  /// if there is none.
   [[nodiscard]] std::chrono::nanoseconds longest() const { return longest_; }
 
  private:

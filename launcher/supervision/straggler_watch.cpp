@@ -7,7 +7,7 @@
 namespace dstrain::launcher {
 namespace {
 
-/// Of at least one; of an even number the mean of the middle two.
+/// The median of at least one number; for an even count, the mean of the middle two.
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;

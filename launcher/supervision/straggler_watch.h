@@ -19,7 +19,8 @@ struct StragglerLimits {
   double factor = 1.5;
   double factor_to_clear = 1.25;  ///< below it a rank that was named is said to have recovered
   std::int64_t steps = 20;        ///< compared over at least so many of every rank
-  /// And for at least so long: over steps of a millisecond any machine is unfair.
+  /// The rank must also be slow for at least so long: over steps of a millisecond any machine is
+  /// unfair.
   std::chrono::nanoseconds least_time = std::chrono::seconds{5};
 };
 
@@ -29,8 +30,8 @@ class StragglerWatch {
 
   explicit StragglerWatch(const StragglerLimits& limits) : limits_(limits) {}
 
-  /// Call about once a second with all ranks that run. What there is to tell, one sentence each: a
-  /// rank has become slow, or is slow no more.
+  /// Call about once a second with all ranks that run. Returns news, one sentence each: a rank has
+  /// become slow, or is no longer slow.
   std::vector<std::string> observe(TimePoint now, std::span<const RankObservation> ranks);
 
  private:

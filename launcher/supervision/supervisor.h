@@ -35,7 +35,8 @@ namespace dstrain::launcher {
 
 struct SupervisorOptions {
   std::chrono::milliseconds blame_window{200};
-  /// After a failure: the others cannot finish a step without it, nor commit a save.
+  /// The time left to the others after a failure: they can neither finish a step without the failed
+  /// rank, nor commit a save.
   std::chrono::milliseconds kill_grace{3000};
   std::chrono::milliseconds early_exit_grace{30'000};
   std::chrono::milliseconds unkillable_grace{10'000};
@@ -44,11 +45,11 @@ struct SupervisorOptions {
   StragglerLimits straggler_limits{};
   int peer_lost_code = -1;  ///< exit code by which a process says only that a peer was lost
   int hang_code = 1;        ///< the launcher's, for a job that stood still
-  /// What an exit code means, or empty: "a config is wrong".
+  /// The meaning of an exit code, or empty: "a config is wrong".
   std::function<std::string(int)> describe_exit_code = [](int) { return std::string(); };
 };
 
-/// How a job ended.
+/// The end of a job.
 struct JobOutcome {
   /// 0 if all succeeded; 128 + the signal that interrupted the launcher; otherwise that of the
   /// process to blame: its own, or 128 + the signal that killed it.
@@ -56,7 +57,7 @@ struct JobOutcome {
   int interrupted_by = 0;  ///< the signal by which the user ended it, or 0
   std::string cause{};  ///< in few words, empty if there is none: "rank 3 on w1 was killed by …"
   std::string description{};  ///< the same in full, as the log has it
-  /// Of the processes to blame, as in the hostfile; each once.
+  /// The hosts of the processes to blame, as in the hostfile; each once.
   std::vector<std::string> failed_hosts{};
 };
 
