@@ -287,6 +287,69 @@ TEST_CASE("attention of separate operands with positions, window and cap agrees 
   }
 }
 
+// As another rank sends them: the tiles and tensor cores that take packed rows take these too.
+TEST_CASE("keys and values in a matrix of their own give the bits of packed rows",
+          "[ops][attention]") {
+  const AttentionShape shape{2, 70, 4, 2, 64};
+  const std::int64_t tokens = shape.batch * shape.sequence;
+  const std::int64_t q_width = shape.query_heads * shape.head_dim;
+  const std::int64_t kv_width = shape.key_value_heads * shape.head_dim;
+  const std::int64_t width = q_width + 2 * kv_width;
+  const Shape sums{shape.batch, shape.query_heads, shape.sequence};
+  for (const BackendUnderTest& backend : backends_under_test()) {
+    for (const DType dtype : kComputeDtypes) {
+      CAPTURE(backend.name, name_of(dtype));
+      Lab lab(backend.make(1));
+      const Values qkv = random_values(tokens * width, 1, 2.0);
+      const Tensor dout = lab.put(random_values(tokens * q_width, 2), dtype, {tokens, q_width});
+      const auto columns_of = [&](const Values& all, std::int64_t begin, std::int64_t end) {
+        Values some;
+        for (std::int64_t row = 0; row < tokens; ++row) {
+          some.insert(some.end(), all.begin() + row * width + begin,
+                      all.begin() + row * width + end);
+        }
+        return some;
+      };
+      const auto run = [&](const AttentionOperands& in, const Columns& dq, const Columns& dk,
+                           const Columns& dv) -> std::pair<Values, Values> {
+        const Tensor out = lab.unset(dtype, {tokens, q_width});
+        const Tensor logsumexp = lab.unset(DType::kF32, sums);
+        lab.ops().attention_forward({in, out, logsumexp}, lab.stream());
+        lab.ops().attention_backward({.in = in,
+                                      .out = out,
+                                      .logsumexp_BHT = logsumexp,
+                                      .dout = dout,
+                                      .delta_BHT = lab.unset(DType::kF32, sums),
+                                      .dq = dq,
+                                      .dk = dk,
+                                      .dv = dv},
+                                     lab.stream());
+        return {lab.get(out), lab.get(logsumexp)};
+      };
+      const Tensor packed = lab.put(qkv, dtype, {tokens, width});
+      const Tensor d_packed = lab.unset(dtype, {tokens, width});
+      const PackedColumns<Tensor> gradients(shape, d_packed);
+      const auto together =
+          run(packed_attention(shape, packed), gradients.q, gradients.k, gradients.v);
+
+      const Tensor q = lab.put(columns_of(qkv, 0, q_width), dtype, {tokens, q_width});
+      const Tensor kv = lab.put(columns_of(qkv, q_width, width), dtype, {tokens, 2 * kv_width});
+      const Tensor dq = lab.unset(dtype, {tokens, q_width});
+      const Tensor dkv = lab.unset(dtype, {tokens, 2 * kv_width});
+      const auto apart = run({.shape = shape,
+                              .reach = {},
+                              .q = q,
+                              .k = {kv, 0, kv_width},
+                              .v = {kv, kv_width, kv_width}},
+                             dq, {dkv, 0, kv_width}, {dkv, kv_width, kv_width});
+      CHECK(apart == together);
+      const Values all = lab.get(d_packed);
+      CHECK(lab.get(dq) == columns_of(all, 0, q_width));
+      CHECK(lab.get(dkv) == columns_of(all, q_width, width));
+    }
+  }
+}
+
 // What ring attention does: each block of keys by itself, the results merged by their logsumexp,
 // and backward block by block with what was merged.
 TEST_CASE("attention over two blocks of keys, merged, is attention over all of them",
