@@ -34,7 +34,7 @@ class Pool {
   explicit Pool(const std::filesystem::path& path)
       : size_(static_cast<std::size_t>(std::filesystem::file_size(path))) {
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    check(file, "cannot open {}", path.string());
+    check(static_cast<bool>(file), "cannot open {}", path.string());
     void* data =
         ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_POPULATE, file.get(), 0);
     check(data != MAP_FAILED, "cannot map {}", path.string());

@@ -20,8 +20,6 @@
 namespace dstrain::testing {
 namespace {
 
-using FileDescriptor;
-
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
