@@ -28,9 +28,8 @@ std::vector<RankBytes> bytes_by_stage(const Config& config,
   for (const StageOutline& stage : outline.stages) {
     const RunPlan plan = make_run_plan(config, world_size, stage.worst_rank, schedule);
     RankBytes rank{.planned = stage.total_bytes(),
-                   .libraries = total_bytes(library_overhead(config, plan, device))};
-    rank.host =
-        device.cuda ? total_bytes(cuda_host_overhead(config, plan)) : rank.planned + rank.libraries;
+                   .libraries = total_bytes(library_overhead(plan, device))};
+    rank.host = device.cuda ? total_bytes(cuda_host_overhead(plan)) : rank.planned + rank.libraries;
     bytes.push_back(rank);
   }
   return bytes;

@@ -56,7 +56,7 @@ MatrixRow row_of(const Config& config, int world_size, const EstimatedDevice& de
   const Schedule schedule = schedule_of(config);
   for (const int rank : ranks_that_stand_for_all(config, world_size)) {
     const RunPlan plan = make_run_plan(config, world_size, rank, schedule);
-    const std::int64_t overhead = total_bytes(library_overhead(config, plan, device));
+    const std::int64_t overhead = total_bytes(library_overhead(plan, device));
     if (plan.memory.bytes() + overhead > row.total_bytes()) {
       row.rank = rank;
       row.bytes = component_bytes(plan.blueprint, plan.memory);

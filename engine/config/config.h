@@ -9,8 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/data_config.h"
 #include "engine/config/model_spec.h"
 #include "engine/config/number_formats.h"
+#include "engine/config/optimizer_config.h"
+#include "engine/config/recompute_config.h"
+#include "engine/config/scheduler_config.h"
 #include "kernels/attention_kernels.h"
 
 namespace dstrain {
@@ -22,114 +26,6 @@ struct BatchConfig {
   std::optional<std::int64_t> gradient_accumulation_steps;
 
   bool operator==(const BatchConfig&) const = default;
-};
-
-enum class OptimizerKind : std::uint8_t {
-  kAdamW,    ///< "AdamW", and "Adam" with adam_w_mode (DeepSpeed's default)
-  kAdam,     ///< "Adam" with adam_w_mode false: the decay is added to the gradient
-  kSgd,      ///< "SGD", with momentum and Nesterov
-  kAdagrad,  ///< "Adagrad"
-  kLion,     ///< "Lion"
-  kLamb,     ///< "Lamb"
-  kMuon      ///< "Muon": the blocks' matrices; everything else by AdamW
-};
-
-/// Which parameters weight_decay is for.
-enum class DecayRule : std::uint8_t {
-  kMatrices,  ///< "matrices": not norms and biases, as Hugging Face's Trainer has it
-  kAll        ///< "all": as DeepSpeed and torch have it where nobody says which
-};
-
-/// "optimizer".
-struct OptimizerConfig {
-  OptimizerKind kind = OptimizerKind::kAdamW;
-  double learning_rate = 1e-3;  ///< params.lr
-  double beta1 = 0.9;           ///< params.betas[0]
-  double beta2 = 0.999;
-  double epsilon = 1e-8;                   ///< params.eps
-  double weight_decay = 0.0;               ///< params.weight_decay
-  DecayRule decay = DecayRule::kMatrices;  ///< params.decay
-  bool bias_correction = true;
-  double momentum = 0.0;          ///< SGD, Muon
-  double dampening = 0.0;         ///< SGD
-  bool nesterov = false;          ///< SGD, Muon
-  double max_coeff = 10.0;        ///< LAMB: largest trust ratio
-  double min_coeff = 0.01;        ///< LAMB: smallest
-  bool eps_inside_sqrt = false;   ///< LAMB
-  std::optional<double> muon_lr;  ///< Muon's matrices; absent: lr
-  std::optional<double> adam_lr;  ///< Muon's other parameters; absent: lr
-
-  bool operator==(const OptimizerConfig&) const = default;
-};
-
-enum class SchedulerKind : std::uint8_t {
-  kConstant,
-  kWarmup,
-  kWarmupDecay,
-  kWarmupCosine,
-  kRangeTest,
-  kOneCycle
-};
-enum class WarmupType : std::uint8_t { kLog, kLinear };
-
-/// LRRangeTest's params (Smith 2017): the rate grows until training breaks.
-struct RangeTestConfig {
-  double min_lr = 1e-3;           ///< lr_range_test_min_lr
-  std::int64_t step_size = 2000;  ///< lr_range_test_step_size, updates
-  double step_rate = 1.0;         ///< lr_range_test_step_rate
-  bool staircase = false;         ///< lr_range_test_staircase
-
-  bool operator==(const RangeTestConfig&) const = default;
-};
-
-/// OneCycle's params (Smith & Topin 2017): up, down, then decay; beta1 goes the other way.
-struct OneCycleConfig {
-  double min_lr = 0.0;  ///< cycle_min_lr
-  double max_lr = 0.0;  ///< cycle_max_lr
-  double decay_lr_rate = 0.0;
-  std::int64_t first_step_size = 2000;           ///< cycle_first_step_size, updates
-  std::optional<std::int64_t> second_step_size;  ///< absent: as the first
-  std::int64_t first_stair_count = 0;
-  std::optional<std::int64_t> second_stair_count;  ///< absent: as the first
-  std::int64_t decay_step_size = 0;
-  bool cycle_momentum = true;
-  double min_momentum = 0.8;         ///< cycle_min_mom
-  double max_momentum = 0.9;         ///< cycle_max_mom
-  double decay_momentum_rate = 0.0;  ///< decay_mom_rate
-
-  bool operator==(const OneCycleConfig&) const = default;
-};
-
-/// "scheduler"; kConstant where there is none. Unresolved ("auto" or absent) values are empty.
-struct SchedulerConfig {
-  SchedulerKind kind = SchedulerKind::kConstant;
-  WarmupType warmup_type = WarmupType::kLog;
-  std::int64_t warmup_num_steps = 1000;
-  std::optional<std::int64_t> total_num_steps;  ///< "auto": training.steps
-  double warmup_min_lr = 0.0;
-  std::optional<double>
-      warmup_max_lr;              ///< WarmupLR: absent is the optimizer's; WarmupDecayLR: 0.001
-  double warmup_min_ratio = 0.0;  ///< WarmupCosineLR
-  double cos_min_ratio = 1e-4;
-  RangeTestConfig range_test;
-  OneCycleConfig one_cycle;
-
-  bool operator==(const SchedulerConfig&) const = default;
-};
-
-struct DataSource {
-  std::string prefix;   ///< of a .bin/.idx pair, or a nanoGPT / llm.c .bin file
-  double weight = 1.0;  ///< relative share of the samples
-
-  bool operator==(const DataSource&) const = default;
-};
-
-struct DataConfig {
-  std::vector<DataSource> train;
-  std::vector<DataSource> validation;  ///< may be empty: no evaluation
-  std::int64_t sequence_length = 0;    ///< tokens of a sample
-
-  bool operator==(const DataConfig&) const = default;
 };
 
 enum class DeviceChoice : std::uint8_t { kAuto, kCpu, kCuda };
@@ -231,24 +127,6 @@ struct PipelineConfig {
   std::vector<std::int64_t> partition;
 
   bool operator==(const PipelineConfig&) const = default;
-};
-
-/// What backward computes again instead of keeping it since forward.
-enum class RecomputeGranularity : std::uint8_t {
-  kNone,
-  kSelective,  ///< what takes one elementwise or row-wise pass: norms, activation functions
-  kFull        ///< a whole block, from the residual stream that enters it
-};
-
-/// "activation_checkpointing".
-struct RecomputeConfig {
-  RecomputeGranularity granularity = RecomputeGranularity::kNone;
-  std::optional<std::int64_t> layers;  ///< the model's first so many blocks; absent: all
-
-  [[nodiscard]] RecomputeGranularity of_block(std::int64_t block) const {
-    return !layers || block < *layers ? granularity : RecomputeGranularity::kNone;
-  }
-  bool operator==(const RecomputeConfig&) const = default;
 };
 
 enum class ElasticityVersion : std::uint8_t { k01, k02 };

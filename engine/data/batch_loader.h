@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/config.h"
+#include "engine/config/data_config.h"
 #include "engine/data/sampler.h"
 #include "engine/data/token_dataset.h"
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "engine/config/config.h"
+#include "engine/config/data_config.h"
 
 namespace dstrain {
 

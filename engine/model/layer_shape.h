@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
-#include "engine/config/config.h"
 #include "engine/config/model_spec.h"
+#include "engine/config/recompute_config.h"
 #include "engine/plan/blueprint.h"
 #include "kernels/core/dtype.h"
 

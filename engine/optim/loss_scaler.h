@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "engine/config/config.h"
+#include "engine/config/number_formats.h"
 
 namespace dstrain {
 

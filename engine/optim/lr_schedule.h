@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/config/config.h"
+#include "engine/config/scheduler_config.h"
 
 namespace dstrain {
 

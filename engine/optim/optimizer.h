@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/comm/communicator.h"
-#include "engine/config/config.h"
+#include "engine/config/optimizer_config.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/shard_map.h"
 #include "engine/runtime/exec_context.h"

@@ -27,7 +27,7 @@ struct Turns {
 int warmup_of(const Schedule& schedule, int rank) {
   const int below = schedule.pipeline_ranks - 1 - rank;
   const int all = schedule.chunks * schedule.micro_batches;
-  if (schedule.order == PipelineOrder::kGpipe) {
+  if (schedule.order == PipelineOrder::kGpipe || schedule.order == PipelineOrder::kForward) {
     return all;
   }
   return schedule.order == PipelineOrder::kInterleaved
@@ -41,6 +41,12 @@ Action turn(const Schedule& schedule, Kind kind, int k) {
   if (schedule.chunks == 1) {
     return {.kind = kind, .chunk = 0, .micro_batch = k, .messages = {}};
   }
+  if (schedule.order == PipelineOrder::kForward) {
+    return {.kind = kind,
+            .chunk = k % schedule.chunks,
+            .micro_batch = k / schedule.chunks,
+            .messages = {}};
+  }
   const int group = schedule.pipeline_ranks;
   const int round = group * schedule.chunks;
   const int nth_chunk = k % round / group;
@@ -53,7 +59,8 @@ Action turn(const Schedule& schedule, Kind kind, int k) {
 Turns turns_of(const Schedule& schedule, int rank) {
   Turns turns{.actions = {}, .warmup = warmup_of(schedule, rank)};
   const int all = schedule.chunks * schedule.micro_batches;
-  for (int k = 0; k < all + turns.warmup; ++k) {
+  const int backwards = schedule.order == PipelineOrder::kForward ? 0 : all;
+  for (int k = 0; k < backwards + turns.warmup; ++k) {
     if (k < all) {
       turns.actions.push_back(turn(schedule, Kind::kForward, k));
     }
@@ -152,6 +159,8 @@ std::string_view name_of(PipelineOrder order) {
       return "1f1b";
     case PipelineOrder::kInterleaved:
       return "interleaved";
+    case PipelineOrder::kForward:
+      return "forward";
   }
   return "?";
 }
@@ -165,6 +174,9 @@ std::optional<std::string> why_not(PipelineOrder order,
         "a pipeline has at least one rank, one chunk of the model on each and one micro-batch a "
         "step, not {}, {} and {}",
         pipeline_ranks, chunks, micro_batches);
+  }
+  if (order == PipelineOrder::kForward) {
+    return std::nullopt;
   }
   if (order != PipelineOrder::kInterleaved && chunks != 1) {
     return fmt::format(

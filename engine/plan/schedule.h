@@ -23,8 +23,13 @@
 
 namespace dstrain {
 
-enum class PipelineOrder : std::uint8_t { kGpipe, kOneForwardOneBackward, kInterleaved };
-/// "gpipe", "1f1b", "interleaved".
+enum class PipelineOrder : std::uint8_t {
+  kGpipe,
+  kOneForwardOneBackward,
+  kInterleaved,
+  kForward  ///< for evaluation: each micro-batch through all chunks in turn, and none back
+};
+/// "gpipe", "1f1b", "interleaved", "forward".
 std::string_view name_of(PipelineOrder order);
 
 /// One message, as the rank sees it that sends or receives it.
@@ -52,7 +57,8 @@ struct Action {
 /// - All of a rank's messages of one moment are in one exchange. An output is sent before the next
 ///   of its kind is made, and an input is used before the next of its kind is received: one buffer
 ///   for each of activation in, activation out, gradient in and gradient out is enough.
-/// - Gpipe and 1f1b exchange what the last action made for what the next one needs. An interleaved
+/// - Gpipe, 1f1b and forward exchange what the last action made for what the next one needs. An
+/// interleaved
 ///   rank exchanges activations after each forward, its output for the next forward's input, and
 ///   gradients likewise after each backward. So where forwards and backwards alternate, an exchange
 ///   may run beside the action of the other kind that follows it.
@@ -78,8 +84,9 @@ std::optional<std::string> why_not(PipelineOrder order,
 Schedule make_schedule(PipelineOrder order, int pipeline_ranks, int chunks, int micro_batches);
 
 /// Throws InternalError, which names the rank and the action, unless
-/// - every micro-batch goes forward once and then back once through every chunk of every rank, each
-///   time with an input that the neighbouring model stage has sent before;
+/// - every micro-batch goes forward once, and then back once unless the order is forward, through
+///   every chunk of every rank, each time with an input that the neighbouring model stage has sent
+///   before;
 /// - between two ranks the i-th send matches the i-th receive, and what one exchange sends to a
 ///   peer is received by one exchange of the peer, together with nothing else from this rank;
 /// - no rank waits for ever even over links that buffer nothing: an exchange ends only when the

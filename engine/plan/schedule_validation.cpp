@@ -58,7 +58,7 @@ class RankWalk {
     }
     for (int chunk = 0; chunk < schedule_.chunks; ++chunk) {
       for (int micro_batch = 0; micro_batch < schedule_.micro_batches; ++micro_batch) {
-        check(backward_done_[index(chunk, micro_batch)],
+        check((trains() ? backward_done_ : forward_done_)[index(chunk, micro_batch)],
               "pipeline schedule: rank {} never takes micro-batch {} {} through chunk {}", rank_,
               micro_batch, forward_done_[index(chunk, micro_batch)] ? "back" : "forward", chunk);
       }
@@ -75,6 +75,7 @@ class RankWalk {
     }
   }
 
+  [[nodiscard]] bool trains() const { return schedule_.order != PipelineOrder::kForward; }
   [[nodiscard]] std::size_t index(int chunk, int micro_batch) const {
     return static_cast<std::size_t>(chunk * schedule_.micro_batches + micro_batch);
   }
@@ -96,6 +97,7 @@ class RankWalk {
     if (forward) {
       require(!forward_done_[turn], "has been done before");
     } else {
+      require(trains(), "goes back where all only goes forward");
       require(forward_done_[turn], "comes before its forward");
       require(!backward_done_[turn], "has been done before");
     }

@@ -8,6 +8,8 @@
 
 #include "engine/comm/deadline.h"
 #include "engine/model/init.h"
+#include "engine/train/objective/next_token.h"
+#include "kernels/core/check.h"
 #include "kernels/core/trace_range.h"
 
 namespace dstrain {
@@ -30,14 +32,14 @@ class PhaseTimer {
 
 }  // namespace
 
-Engine::Engine(const Config& config,
+Engine::Engine(RunPlan plan,
                Rendezvous& rendezvous,
                Backend backend,
                int threads,
                ActivityRecorder* activity,
                std::unique_ptr<Rendezvous> device_rendezvous)
-    : config_(config),
-      plan_(make_run_plan(config, rendezvous.world_size(), rendezvous.world_rank())),
+    : plan_(std::move(plan)),
+      objective_(std::make_unique<NextTokenObjective>(plan_)),
       backend_(std::move(backend)),
       device_rendezvous_(std::move(device_rendezvous)),
       arena_(plan_.blueprint, plan_.memory, *backend_.device),
@@ -45,7 +47,7 @@ Engine::Engine(const Config& config,
       groups_(rendezvous,
               device_rendezvous_ != nullptr ? *device_rendezvous_ : rendezvous,
               plan_.groups),
-      tensor_parallel_(groups_[GroupId::kTensor], config.tensor_parallel.sequence_parallel),
+      tensor_parallel_(groups_[GroupId::kTensor], plan_.sequence_parallel),
       fp8_(make_fp8_scales()),
       context_{{.ops = *backend_.ops,
                 .device = *backend_.device,
@@ -57,13 +59,12 @@ Engine::Engine(const Config& config,
                 .fp8 = fp8_.get()},
                tensor_parallel_},
       communication_(tell_waits(backend_.device->make_side_stream("communication"), activity)),
-      optimizer_(make_optimizer({.config = config.optimizer,
+      optimizer_(make_optimizer({.config = plan_.update.optimizer,
                                  .blueprint = plan_.blueprint,
                                  .shards = plan_.shards,
                                  .scratch = plan_.optimizer_scratch,
                                  .group = groups_[GroupId::kData],
-                                 .sharded = config.zero.stage > 0})),
-      averaging_(config.formats, groups_[GroupId::kData].size()),
+                                 .sharded = plan_.memory.options().zero_stage > 0})),
       parts_{.context = context_,
              .shards = plan_.shards,
              .memory = plan_.memory,
@@ -77,10 +78,10 @@ Engine::Engine(const Config& config,
              .communication = *communication_,
              .norm_total = arena_.buffer(plan_.norm_total),
              .replica_gradients = context_.optional_buffer(plan_.replica_gradients),
-             .mean_factor = averaging_.after_sum},
-      data_parallel_(make_data_parallel(config.zero.stage, parts_)),
+             .mean_factor = plan_.update.averaging.after_sum},
+      data_parallel_(make_data_parallel(plan_.memory.options().zero_stage, parts_)),
       upload_(context_.device, context_.compute, plan_.batch.micro_batch * plan_.batch.sequence) {
-  initialise_parameters(config.training.seed, threads);
+  initialise_parameters(threads);
   for (const ChunkPlan& chunk : plan_.chunks) {
     chunk.stage.prepare(context_);
   }
@@ -112,7 +113,7 @@ Engine::EndsFailedCollectives::~EndsFailedCollectives() {
 
 /// In pieces: a table's values all at once would be as much again as the table, at a moment when
 /// the whole arena is resident.
-void Engine::initialise_parameters(std::uint64_t seed, int threads) {
+void Engine::initialise_parameters(int threads) {
   constexpr std::int64_t kElementsAtATime = 1 << 20;
   std::vector<float> values;
   std::vector<BF16> narrow;
@@ -127,7 +128,7 @@ void Engine::initialise_parameters(std::uint64_t seed, int threads) {
         const std::int64_t begin = placed.offset - owned.begin + done;
         const Tensor master = arena_.master(unit).flat(begin, begin + count);
         values.resize(static_cast<std::size_t>(count));
-        initial_values(param, seed, placed.piece.flat.begin + done, values, threads);
+        initial_values(param, plan_.seed, placed.piece.flat.begin + done, values, threads);
         const void* host = values.data();
         if (master.dtype() == DType::kBF16) {
           narrow.resize(values.size());
@@ -162,8 +163,38 @@ void Engine::load_batch(const LoadBatch& data,
                  stage.extent().is_last() ? stage.targets(context_, slot) : Tensor{});
 }
 
+/// This rank's chunks, as both kinds of schedule see them. They share their edges.
+class Engine::Chunks : public PipelineChunks {
+ public:
+  Chunks(Engine& engine, const LoadBatch& data) : engine_(engine), data_(data) {}
+
+  Tensor edge(Message::What what, Message::Direction direction) override {
+    using Edge = TransformerStage::Edge;
+    const bool sends = direction == Message::Direction::kSend;
+    const TransformerStage& stage = engine_.plan_.chunks.front().stage;
+    const LayerContext& context = engine_.context_;
+    return what == Message::What::kActivation
+               ? stage.edge(context, sends ? Edge::kOutput : Edge::kInput)
+               : stage.edge(context, sends ? Edge::kGradientOfInput : Edge::kGradientOfOutput);
+  }
+
+ protected:
+  [[nodiscard]] Engine& engine() const { return engine_; }
+  [[nodiscard]] const RunPlan& plan() const { return engine_.plan_; }
+  [[nodiscard]] const ChunkPlan& chunk_plan(int chunk) const {
+    return plan().chunks[static_cast<std::size_t>(chunk)];
+  }
+  void load(std::int64_t first_sample, const TransformerStage& stage, int slot) {
+    engine_.load_batch(data_, first_sample, stage, slot);
+  }
+
+ private:
+  Engine& engine_;
+  const LoadBatch& data_;
+};
+
 /// One step's micro-batches through this rank's chunks, as the schedule asks for them.
-class Engine::StepChunks final : public PipelineChunks {
+class Engine::StepChunks final : public Chunks {
  public:
   StepChunks(Engine& engine,
              const LoadBatch& data,
@@ -171,70 +202,79 @@ class Engine::StepChunks final : public PipelineChunks {
              double loss_scale,
              DataParallel& data_parallel,
              StepTimes& times)
-      : engine_(engine),
-        data_(data),
+      : Chunks(engine, data),
         start_sample_(start_sample),
         data_parallel_(data_parallel),
-        times_(times) {
-    const BatchPlan& batch = engine.plan_.batch;
-    const auto local_tokens = static_cast<double>(batch.global_tokens() / batch.data_parallel);
-    gradient_scale_ = static_cast<float>(loss_scale * engine.averaging_.before_sum / local_tokens);
-  }
+        times_(times),
+        gradient_scale_(engine.objective_->gradient_scale(loss_scale)) {}
 
   void forward(int chunk, int micro_batch) override {
-    const ChunkPlan& plan = engine_.plan_.chunks[static_cast<std::size_t>(chunk)];
-    const int slot = engine_.plan_.slots.slot_of(chunk, micro_batch);
+    const TransformerStage& stage = chunk_plan(chunk).stage;
+    const int slot = plan().slots.slot_of(chunk, micro_batch);
     {
       const PhaseTimer timer(times_.data);
-      engine_.load_batch(data_, engine_.plan_.batch.first_sample(start_sample_, micro_batch),
-                         plan.stage, slot);
+      load(plan().batch.first_sample(start_sample_, micro_batch), stage, slot);
     }
     const PhaseTimer timer(times_.forward);
     const TraceRange range("forward", micro_batch);
-    data_parallel_.begin_walk(plan.forward_walk, is_last(micro_batch));
-    plan.stage.forward(engine_.context_, data_parallel_, slot);
+    data_parallel_.begin_walk(chunk_plan(chunk).forward_walk, is_last(micro_batch));
+    stage.forward(engine().context_, data_parallel_, slot);
   }
 
   void backward(int chunk, int micro_batch) override {
     const PhaseTimer timer(times_.backward);
     const TraceRange range("backward", micro_batch);
-    const ChunkPlan& plan = engine_.plan_.chunks[static_cast<std::size_t>(chunk)];
-    if (plan.backward_walk != ChunkPlan::kGoesOn) {
-      data_parallel_.begin_walk(plan.backward_walk, is_last(micro_batch));
+    if (const int walk = chunk_plan(chunk).backward_walk; walk != ChunkPlan::kGoesOn) {
+      data_parallel_.begin_walk(walk, is_last(micro_batch));
     }
-    plan.stage.backward(engine_.context_, data_parallel_,
-                        {.index = micro_batch,
-                         .last = is_last(micro_batch),
-                         .slot = engine_.plan_.slots.slot_of(chunk, micro_batch),
-                         .gradient_scale = gradient_scale_});
-  }
-
-  Tensor edge(Message::What what, Message::Direction direction) override {
-    return engine_.edge(what, direction);
+    chunk_plan(chunk).stage.backward(engine().context_, data_parallel_,
+                                     {.index = micro_batch,
+                                      .last = is_last(micro_batch),
+                                      .slot = plan().slots.slot_of(chunk, micro_batch),
+                                      .gradient_scale = gradient_scale_});
   }
 
  private:
   [[nodiscard]] bool is_last(int micro_batch) const {
-    return micro_batch + 1 == engine_.plan_.batch.accumulation;
+    return micro_batch + 1 == plan().batch.accumulation;
   }
 
-  Engine& engine_;
-  const LoadBatch& data_;
   std::int64_t start_sample_;
   DataParallel& data_parallel_;
   StepTimes& times_;
-  float gradient_scale_ = 1.0F;
+  float gradient_scale_;
 };
 
-/// The chunks of a rank share their edges.
-Tensor Engine::edge(Message::What what, Message::Direction direction) const {
-  using Edge = TransformerStage::Edge;
-  const bool sends = direction == Message::Direction::kSend;
-  const TransformerStage& stage = plan_.chunks.front().stage;
-  return what == Message::What::kActivation
-             ? stage.edge(context_, sends ? Edge::kOutput : Edge::kInput)
-             : stage.edge(context_, sends ? Edge::kGradientOfInput : Edge::kGradientOfOutput);
-}
+/// One micro-batch of an evaluation, in the first slot, from `first_sample` on.
+class Engine::EvaluationChunks final : public Chunks {
+ public:
+  EvaluationChunks(Engine& engine,
+                   const LoadBatch& data,
+                   std::int64_t first_sample,
+                   std::int64_t counted_targets)
+      : Chunks(engine, data), first_sample_(first_sample), counted_targets_(counted_targets) {}
+
+  void forward(int chunk, int /*micro_batch*/) override {
+    const TransformerStage& stage = chunk_plan(chunk).stage;
+    DataParallel& data_parallel = *engine().data_parallel_;
+    load(first_sample_, stage, kSlot);
+    data_parallel.begin_walk(chunk_plan(chunk).evaluation_walk, true);
+    stage.forward(engine().context_, data_parallel, kSlot);
+    if (stage.extent().is_last()) {
+      stage.evaluate(engine().context_, data_parallel, kSlot, counted_targets_, Write::kOverwrite);
+    }
+  }
+
+  void backward(int chunk, int micro_batch) override {
+    check(false, "backward of micro-batch {} through chunk {} in an evaluation", micro_batch,
+          chunk);
+  }
+
+ private:
+  static constexpr int kSlot = 0;
+  std::int64_t first_sample_;
+  std::int64_t counted_targets_;
+};
 
 void Engine::run_micro_batches(const LoadBatch& data,
                                std::int64_t start_sample,
@@ -271,35 +311,13 @@ EngineStep Engine::train_step(const LoadBatch& data,
   return result;
 }
 
-/// Stage after stage, one micro-batch at a time.
 double Engine::evaluate(const LoadBatch& data,
                         std::int64_t first_sample,
                         std::int64_t counted_samples) {
   // A sum over nothing is no sum that every device can take: the host leaves that one out.
-  const std::int64_t summed_samples = std::max<std::int64_t>(counted_samples, 1);
-  const auto exchange = [&](Message::Direction direction, int stage) {
-    const bool sends = direction == Message::Direction::kSend;
-    const P2p message{.kind = sends ? P2p::Kind::kSend : P2p::Kind::kReceive,
-                      .peer = stage % groups_[GroupId::kPipeline].size(),
-                      .tensor = edge(Message::What::kActivation, direction)};
-    groups_[GroupId::kPipeline].exchange({&message, 1}, Purpose::kActivation, context_.compute);
-  };
-  const bool is_pipeline = groups_[GroupId::kPipeline].size() > 1;
-  for (const ChunkPlan& chunk : plan_.chunks) {
-    const StageExtent& extent = chunk.stage.extent();
-    load_batch(data, first_sample, chunk.stage, 0);
-    if (is_pipeline && !extent.is_first()) {
-      exchange(Message::Direction::kReceive, extent.index - 1);
-    }
-    data_parallel_->begin_walk(chunk.evaluation_walk, true);
-    chunk.stage.forward(context_, *data_parallel_, 0);
-    if (extent.is_last()) {
-      chunk.stage.evaluate(context_, *data_parallel_, 0, summed_samples * plan_.batch.sequence,
-                           Write::kOverwrite);
-    } else if (is_pipeline) {
-      exchange(Message::Direction::kSend, extent.index + 1);
-    }
-  }
+  EvaluationChunks chunks(*this, data, first_sample,
+                          objective_->counted_targets(std::max<std::int64_t>(counted_samples, 1)));
+  run_schedule(plan_.evaluation_actions, chunks, groups_[GroupId::kPipeline], context_.compute);
   return counted_samples > 0 ? local_loss_sum() : 0.0;
 }
 

@@ -14,7 +14,6 @@
 
 #include "engine/comm/activity.h"
 #include "engine/comm/rendezvous.h"
-#include "engine/config/config.h"
 #include "engine/model/layer_context.h"
 #include "engine/optim/optimizer.h"
 #include "engine/parallel/data_parallel.h"
@@ -22,24 +21,12 @@
 #include "engine/runtime/arena.h"
 #include "engine/runtime/fp8_scales.h"
 #include "engine/train/batch_upload.h"
+#include "engine/train/objective/objective.h"
 #include "engine/train/rank_groups.h"
 #include "engine/train/run_plan.h"
 #include "kernels/backend.h"
-#include "kernels/core/check.h"
 
 namespace dstrain {
-
-/// How a sum of gradients over the ranks becomes their mean: in parts, so that neither the addends
-/// nor the sum leave the range of a narrow number format (DeepSpeed's prescale_gradients and
-/// gradient_predivide_factor).
-struct GradientAveraging {
-  double before_sum = 1.0;
-  double after_sum = 1.0;
-  GradientAveraging(const FormatConfig& formats, int ranks)
-      : before_sum(formats.prescale_gradients ? 1.0 / ranks
-                                              : 1.0 / formats.gradient_predivide_factor),
-        after_sum(1.0 / (before_sum * ranks)) {}
-};
 
 /// Seconds of a step by phase, on the host's clock.
 struct StepTimes {
@@ -57,10 +44,11 @@ struct EngineStep {
 
 class Engine {
  public:
-  /// Collective: forms the groups. `config` must be resolved and outlive the engine, and so must
-  /// `rendezvous` and `activity`, which may be nullptr. `device_rendezvous` makes the groups for
-  /// tensors in the backend's memory; nullptr: `rendezvous` does, where that is the host's.
-  Engine(const Config& config,
+  /// Collective: forms the groups. `plan` is that of the rendezvous' rank in its world.
+  /// `rendezvous` and `activity`, which may be nullptr, outlive the engine. `device_rendezvous`
+  /// makes the groups for tensors in the backend's memory; nullptr: `rendezvous` does, where that
+  /// is the host's.
+  Engine(RunPlan plan,
          Rendezvous& rendezvous,
          Backend backend,
          int threads,
@@ -106,6 +94,7 @@ class Engine {
   bool parameters_are_finite();
 
   [[nodiscard]] const RunPlan& plan() const { return plan_; }
+  [[nodiscard]] const Objective& objective() const { return *objective_; }
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] const LayerContext& context() const { return context_; }
   /// All ranks, for host memory.
@@ -119,7 +108,9 @@ class Engine {
   [[nodiscard]] Device& device() { return *backend_.device; }
 
  private:
+  class Chunks;
   class StepChunks;
+  class EvaluationChunks;
 
   /// Where an exception ends the engine, collectives may be under way that other ranks never come
   /// to, and streams and memory cannot go before they end. They get a moment, as mostly all ranks
@@ -148,14 +139,13 @@ class Engine {
                   std::int64_t first_sample,
                   const TransformerStage& stage,
                   int slot);
-  [[nodiscard]] Tensor edge(Message::What what, Message::Direction direction) const;
   std::unique_ptr<Fp8Scales> make_fp8_scales();
   void update_fp8_scales();
   void see_first_batch(const LoadBatch& data, std::int64_t start_sample, const StepParams& params);
-  void initialise_parameters(std::uint64_t seed, int threads);
+  void initialise_parameters(int threads);
 
-  const Config& config_;
   RunPlan plan_;
+  std::unique_ptr<Objective> objective_;
   Backend backend_;
   std::unique_ptr<Rendezvous> device_rendezvous_;
   Arena arena_;
@@ -166,7 +156,6 @@ class Engine {
   LayerContext context_;
   std::unique_ptr<Stream> communication_;
   std::unique_ptr<Optimizer> optimizer_;
-  GradientAveraging averaging_;
   DataParallelParts parts_;
   std::unique_ptr<DataParallel> data_parallel_;
   BatchUpload upload_;

@@ -23,7 +23,7 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
 
   constexpr std::int64_t kFields = 3;  // found, micro-batch, parameter
   std::array<std::int32_t, kFields> mine{};
-  const std::set<std::string> names = parameter_names(config_);  // the same on every rank
+  const std::set<std::string> names = parameter_names(plan_);  // the same on every rank
   if (const auto& finding = probe.finding()) {
     const std::string& name = plan_.blueprint.param({finding->unit, finding->param}).name;
     mine = {1, static_cast<std::int32_t>(finding->micro_batch),

@@ -7,17 +7,12 @@ namespace dstrain {
 
 /// nullptr where nothing is computed in 8 bits.
 std::unique_ptr<Fp8Scales> Engine::make_fp8_scales() {
-  if (!config_.fp8.enabled) {
+  if (!plan_.fp8) {
     return nullptr;
   }
-  const int data_ranks = groups_[GroupId::kData].size();
-  const double before_sum = GradientAveraging(config_.formats, data_ranks).before_sum;
-  return std::make_unique<Fp8Scales>(
-      scaled_tensors(config_), plan_.blueprint, arena_.buffer(plan_.fp8_amax),
-      arena_.buffer(plan_.fp8_scales), *backend_.ops, *backend_.device,
-      Fp8Scales::Options{.history = config_.fp8.amax_history,
-                         .margin = static_cast<int>(config_.fp8.margin),
-                         .gradient_factor = before_sum * data_ranks});
+  return std::make_unique<Fp8Scales>(scaled_tensors(plan_), plan_.blueprint,
+                                     arena_.buffer(plan_.fp8_amax), arena_.buffer(plan_.fp8_scales),
+                                     *backend_.ops, *backend_.device, *plan_.fp8);
 }
 
 /// From what all ranks have seen: those that share a tensor have seen parts of it, or other tokens.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/core/caller_stream.h"
-#include "kernels/core/plain_nan.h"
 
 namespace dstrain {
 
@@ -27,7 +26,7 @@ double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t bat
   CallerStream host;
   engine.world().all_reduce({&loss_sum, DType::kF64, Shape{1}}, ReduceOp::kSum, Purpose::kMetric,
                             host);
-  return plain_nan(loss_sum / static_cast<double>(samples * batch.sequence));
+  return engine.objective().mean_loss(loss_sum, samples);
 }
 
 }  // namespace dstrain

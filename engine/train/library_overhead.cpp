@@ -9,7 +9,6 @@
 #include "engine/model/embedding.h"
 #include "engine/model/loss_head.h"
 #include "engine/train/state_snapshot.h"
-#include "engine/train/wire_security.h"
 
 namespace dstrain {
 namespace {
@@ -52,26 +51,29 @@ struct AddPart {
 };
 
 /// What the products of one precision take.
-std::int64_t product_bytes(Precision precision, int threads) {
-  switch (precision) {
-    case Precision::kF32:
-      return kF32Products + threads * kF32ProductsOfAThread;
-    case Precision::kBF16:
+std::int64_t product_bytes(DType compute, int threads) {
+  switch (compute) {
+    case DType::kBF16:
       return kPackedForAll + threads * kBlocksOfAThread;
-    case Precision::kF16:
+    case DType::kF16:
       return kWidenedBlocks + threads * kWidenedOfAThread;
+    default:
+      return kF32Products + threads * kF32ProductsOfAThread;
   }
-  return 0;
+}
+
+DType compute_of(const RunPlan& plan) {
+  return plan.memory.options().compute_dtype;
 }
 
 /// bf16 products whose terms come in slabs, because B is larger than what is packed at once, keep
 /// their sums in f32 in between: as much as the largest result.
-std::int64_t slab_sum_bytes(const Config& config, const RunPlan& plan) {
-  if (config.precision != Precision::kBF16) {
+std::int64_t slab_sum_bytes(const RunPlan& plan) {
+  if (compute_of(plan) != DType::kBF16) {
     return 0;
   }
-  const ModelSpec& model = config.model;
-  const std::int64_t ranks = config.tensor_parallel.size;
+  const ModelSpec& model = plan.model;
+  const std::int64_t ranks = plan.mesh.degree(Axis::kTensor);
   const std::int64_t width = model.hidden_size;
   const std::int64_t vocabulary = Embedding::vocabulary_rows(model, ranks);
   const std::int64_t tokens = plan.batch.micro_batch * plan.batch.sequence;
@@ -94,13 +96,13 @@ std::int64_t slab_sum_bytes(const Config& config, const RunPlan& plan) {
 }
 
 /// The pool of scratch memory of the other operations: the largest that one of them leases.
-std::int64_t operation_scratch_bytes(const Config& config, const RunPlan& plan, int threads) {
+std::int64_t operation_scratch_bytes(const RunPlan& plan, int threads) {
   constexpr std::int64_t kTile = 64;                   // queries or keys (attention_scratch.h)
   constexpr std::int64_t kAttentionTiles = 112 << 10;  // bytes, beside the whole sequence's
   constexpr std::int64_t kNormBlocks = 64;             // norm.cpp
   constexpr std::int64_t kBiasBlocks = 32;             // linear.cpp
-  const ModelSpec& model = config.model;
-  const std::int64_t element = size_of(dtype_of(config.precision));
+  const ModelSpec& model = plan.model;
+  const std::int64_t element = size_of(compute_of(plan));
   const std::int64_t keys = (plan.batch.sequence + kTile - 1) / kTile * kTile;
   const std::int64_t attention =
       threads *
@@ -113,12 +115,12 @@ std::int64_t operation_scratch_bytes(const Config& config, const RunPlan& plan, 
 
 /// The operands of an 8-bit product, widened to bf16 (kernels/cpu/fp8.cpp): the largest that is
 /// first, and the largest that is second.
-std::int64_t widened_f8_bytes(const Config& config, const RunPlan& plan) {
-  if (!config.fp8.enabled) {
+std::int64_t widened_f8_bytes(const RunPlan& plan) {
+  if (!plan.fp8) {
     return 0;
   }
-  const ModelSpec& model = config.model;
-  const std::int64_t ranks = config.tensor_parallel.size;
+  const ModelSpec& model = plan.model;
+  const std::int64_t ranks = plan.mesh.degree(Axis::kTensor);
   const std::int64_t kv_heads = std::max<std::int64_t>(1, model.num_key_value_heads / ranks);
   const std::int64_t query = model.num_heads / ranks * model.head_dim;
   const std::int64_t inner = model.intermediate_size / ranks;
@@ -138,14 +140,14 @@ std::int64_t widened_f8_bytes(const Config& config, const RunPlan& plan) {
 
 /// What attention's backward through cuDNN asks for: dS of every head as bf16 and as f32, in tiles
 /// of 128, and dK and dV of every query head. Forward asks for next to nothing.
-std::int64_t cudnn_workspace_bytes(const Config& config, const RunPlan& plan) {
+std::int64_t cudnn_workspace_bytes(const RunPlan& plan) {
   const bool may_be_used =
-      config.training.attention != AttentionKernels::kOwn && config.precision != Precision::kF32;
+      plan.attention != AttentionKernels::kOwn && compute_of(plan) != DType::kF32;
   if (!may_be_used) {
     return 0;
   }
   constexpr std::int64_t kTile = 128;
-  const ModelSpec& model = config.model;
+  const ModelSpec& model = plan.model;
   const std::int64_t heads =
       plan.batch.micro_batch * model.num_heads / plan.mesh.degree(Axis::kTensor);
   const std::int64_t positions = plan.batch.sequence;
@@ -184,35 +186,33 @@ GroupSizes group_sizes(const RunPlan& plan) {
   return sizes;
 }
 
-std::int64_t message_bytes(const std::vector<int>& sizes, const Config& config) {
+std::int64_t message_bytes(const std::vector<int>& sizes, const RunPlan& plan) {
   std::int64_t bytes = 0;
   for (const int size : sizes) {
-    bytes += host_message_bytes(size, wire_security(config));
+    bytes += host_message_bytes(size, plan.wire_security);
   }
   return bytes;
 }
 
 }  // namespace
 
-std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& plan, int threads) {
+std::vector<Overhead> cpu_library_overhead(const RunPlan& plan, int threads) {
   std::vector<Overhead> parts;
   const AddPart add{parts};
   add("process and libraries", kProcess + kGeneratedCode, kMeasured);
   add(fmt::format("matrix products, {} thread{}", threads, threads == 1 ? "" : "s"),
-      product_bytes(config.precision, threads) +
-          (config.fp8.enabled && config.precision == Precision::kF32
-               ? product_bytes(Precision::kBF16, threads)
-               : 0),
+      product_bytes(compute_of(plan), threads) +
+          (plan.fp8 && compute_of(plan) == DType::kF32 ? product_bytes(DType::kBF16, threads) : 0),
       kMeasured);
-  add("sums of matrix products in slabs", slab_sum_bytes(config, plan),
+  add("sums of matrix products in slabs", slab_sum_bytes(plan),
       "formula: kernels/cpu/matmul_blocked.cpp");
-  add("scratch of other operations", operation_scratch_bytes(config, plan, threads),
+  add("scratch of other operations", operation_scratch_bytes(plan, threads),
       "formula: the largest of attention, norm and bias (kernels/cpu)");
-  add("8-bit operands, widened", widened_f8_bytes(config, plan), "formula: kernels/cpu/fp8.cpp");
+  add("8-bit operands, widened", widened_f8_bytes(plan), "formula: kernels/cpu/fp8.cpp");
   const GroupSizes sizes = group_sizes(plan);
   const std::size_t groups = sizes.device.size() + sizes.host.size();
   add(fmt::format("messages of {} group{}", groups, groups == 1 ? "" : "s"),
-      message_bytes(sizes.device, config) + message_bytes(sizes.host, config),
+      message_bytes(sizes.device, plan) + message_bytes(sizes.host, plan),
       "formula: engine/comm/peer_mesh.cpp");
   add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
   add("copy that checkpoints are written from",
@@ -221,7 +221,7 @@ std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& 
   return parts;
 }
 
-std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan& plan) {
+std::vector<Overhead> cuda_library_overhead(const RunPlan& plan) {
   // Three figures are published of a context with its kernels loaded when first used: 287 MB
   // (PyTorch, pull request 86509), 426 MiB on an RTX 6000 Ada with CUDA 13.0 (Unsloth Zoo, pull
   // request 1053), and 484 MiB on an RTX 3090, a NCCL communicator of one rank within it (NCCL,
@@ -242,7 +242,7 @@ std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan&
   add("CUDA context", kContext, "published, not measured here: NCCL pull request 2366");
   add("cuBLASLt workspace", kMatrixWorkspace,
       "published, not measured here: cuBLAS, cublasSetWorkspace, for sm_90");
-  add("cuDNN workspace", cudnn_workspace_bytes(config, plan),
+  add("cuDNN workspace", cudnn_workspace_bytes(plan),
       "asked of cuDNN 9.19 for sm_90: kernels/cuda/cudnn_sdpa.h");
   const auto groups = static_cast<std::int64_t>(group_sizes(plan).device.size());
   add(fmt::format("NCCL, {} communicator{}", groups, groups == 1 ? "" : "s"),
@@ -251,16 +251,16 @@ std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan&
   return parts;
 }
 
-std::vector<Overhead> cuda_host_overhead(const Config& config, const RunPlan& plan) {
+std::vector<Overhead> cuda_host_overhead(const RunPlan& plan) {
   std::vector<Overhead> parts;
   const AddPart add{parts};
   add("process, without CUDA's own", kProcess, kMeasured);
   add("inputs and targets of two micro-batches",
-      4 * plan.batch.micro_batch * config.data.sequence_length * size_of(DType::kI32),
+      4 * plan.batch.micro_batch * plan.batch.sequence * size_of(DType::kI32),
       "formula: engine/train/batch_upload.h");
   const std::vector<int> sizes = group_sizes(plan).host;
   add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"),
-      message_bytes(sizes, config), "formula: engine/comm/peer_mesh.cpp");
+      message_bytes(sizes, plan), "formula: engine/comm/peer_mesh.cpp");
   add("writing checkpoints", checkpoint_bytes(plan) + 2 * DeviceParts::kPartBytes,
       "formula: engine/checkpoint");
   add("copy that checkpoints are written from",

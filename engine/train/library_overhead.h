@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/config.h"
 #include "engine/train/run_plan.h"
 
 namespace dstrain {
@@ -26,14 +25,14 @@ struct Overhead {
 
 /// Of the rank that `plan` is for, with `threads` compute threads, ranks being processes that talk
 /// over TCP. Parts of no byte are left out.
-std::vector<Overhead> cpu_library_overhead(const Config& config, const RunPlan& plan, int threads);
+std::vector<Overhead> cpu_library_overhead(const RunPlan& plan, int threads);
 
 /// Of one GPU of the Hopper generation.
-std::vector<Overhead> cuda_library_overhead(const Config& config, const RunPlan& plan);
+std::vector<Overhead> cuda_library_overhead(const RunPlan& plan);
 
 /// Of the host's memory, of a rank that computes on a GPU. What CUDA itself keeps there is not
 /// among it: this project has not measured it, and nobody publishes it.
-std::vector<Overhead> cuda_host_overhead(const Config& config, const RunPlan& plan);
+std::vector<Overhead> cuda_host_overhead(const RunPlan& plan);
 
 std::int64_t total_bytes(std::span<const Overhead> parts);
 

@@ -4,11 +4,8 @@
 
 namespace dstrain {
 
-std::vector<Overhead> library_overhead(const Config& config,
-                                       const RunPlan& plan,
-                                       const EstimatedDevice& device) {
-  return device.cuda ? cuda_library_overhead(config, plan)
-                     : cpu_library_overhead(config, plan, device.threads);
+std::vector<Overhead> library_overhead(const RunPlan& plan, const EstimatedDevice& device) {
+  return device.cuda ? cuda_library_overhead(plan) : cpu_library_overhead(plan, device.threads);
 }
 
 MemoryEstimate estimate_memory(const ConfigWith& config_with,
@@ -22,7 +19,7 @@ MemoryEstimate estimate_memory(const ConfigWith& config_with,
   const Schedule schedule = schedule_of(config);
   for (const StageOutline& stage : estimate.outline.stages) {
     RunPlan plan = make_run_plan(config, world_size, stage.worst_rank, schedule);
-    std::vector<Overhead> overhead = library_overhead(config, plan, device);
+    std::vector<Overhead> overhead = library_overhead(plan, device);
     if (!fullest || plan.memory.bytes() + total_bytes(overhead) > estimate.bytes()) {
       estimate.rank = stage.worst_rank;
       estimate.planned_bytes = plan.memory.bytes();
@@ -31,21 +28,20 @@ MemoryEstimate estimate_memory(const ConfigWith& config_with,
     }
   }
   if (device.cuda) {
-    estimate.host = cuda_host_overhead(config, *fullest);
+    estimate.host = cuda_host_overhead(*fullest);
   }
-  estimate.timeline = memory_timeline(config, *fullest);
+  estimate.timeline = memory_timeline(*fullest);
   estimate.peak = describe(estimate.timeline.highest(), fullest->blueprint);
   if (limit) {
     const Cluster cluster{.accelerator = limit->accelerator.value_or(Accelerator{}),
                           .ranks_per_host = device.ranks_per_host};
-    estimate.fit = examine_fit({.config_with = config_with,
-                                .world_size = world_size,
-                                .limit = *limit,
-                                .overhead =
-                                    [&](const Config& of, const RunPlan& plan) {
-                                      return total_bytes(library_overhead(of, plan, device));
-                                    },
-                                .cluster = cluster});
+    estimate.fit = examine_fit(
+        {.config_with = config_with,
+         .world_size = world_size,
+         .limit = *limit,
+         .overhead =
+             [&](const RunPlan& plan) { return total_bytes(library_overhead(plan, device)); },
+         .cluster = cluster});
   }
   return estimate;
 }

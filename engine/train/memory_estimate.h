@@ -49,8 +49,6 @@ MemoryEstimate estimate_memory(const ConfigWith& config_with,
                                const std::optional<MemoryLimit>& limit);
 
 /// What libraries take on the device of the rank that a plan is for.
-std::vector<Overhead> library_overhead(const Config& config,
-                                       const RunPlan& plan,
-                                       const EstimatedDevice& device);
+std::vector<Overhead> library_overhead(const RunPlan& plan, const EstimatedDevice& device);
 
 }  // namespace dstrain

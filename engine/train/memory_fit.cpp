@@ -102,7 +102,7 @@ class Planner {
     std::int64_t most = 0;
     for (const int rank : ranks_that_stand_for_all(config, world_size_)) {
       const RunPlan plan = make_run_plan(config, world_size_, rank, schedule);
-      most = std::max(most, plan.memory.bytes() + overhead_(config, plan));
+      most = std::max(most, plan.memory.bytes() + overhead_(plan));
     }
     return most;
   }

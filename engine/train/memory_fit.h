@@ -20,7 +20,7 @@ namespace dstrain {
 /// ConfigError.
 using ConfigWith = std::function<LoadedConfig(const std::vector<std::string>& overrides)>;
 /// What libraries take on a rank's device beside its plan, bytes.
-using OverheadOf = std::function<std::int64_t(const Config& config, const RunPlan& plan)>;
+using OverheadOf = std::function<std::int64_t(const RunPlan& plan)>;
 
 struct FitQuestion {
   ConfigWith config_with;

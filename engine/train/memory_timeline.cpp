@@ -16,7 +16,7 @@ using Kind = MemoryMoment::Kind;
 /// Walks a rank's actions and keeps the books of what is in use.
 class Bookkeeper {
  public:
-  Bookkeeper(const Config& config, const RunPlan& plan) : config_(config), plan_(plan) {
+  explicit Bookkeeper(const RunPlan& plan) : plan_(plan) {
     count_standing();
     count_buffers();
     std::int64_t visits = 0;
@@ -268,7 +268,7 @@ class Bookkeeper {
   [[nodiscard]] bool computes_again(const UnitDecl& unit) const {
     constexpr std::string_view kBlock = "blocks.";
     return unit.name.starts_with(kBlock) &&
-           config_.recompute.of_block(std::stoll(unit.name.substr(kBlock.size()))) ==
+           plan_.recompute.of_block(std::stoll(unit.name.substr(kBlock.size()))) ==
                RecomputeGranularity::kFull;
   }
 
@@ -305,7 +305,6 @@ class Bookkeeper {
     return std::move(timeline_);
   }
 
-  const Config& config_;
   const RunPlan& plan_;
   ComponentBytes now_;                          // but for what lives within one visit
   ComponentBytes of_update_;                    // what the optimizer step uses beside
@@ -323,8 +322,8 @@ class Bookkeeper {
 
 }  // namespace
 
-MemoryTimeline memory_timeline(const Config& config, const RunPlan& plan) {
-  return Bookkeeper(config, plan).keep();
+MemoryTimeline memory_timeline(const RunPlan& plan) {
+  return Bookkeeper(plan).keep();
 }
 
 std::string describe(const MemoryMoment& moment, const Blueprint& blueprint) {

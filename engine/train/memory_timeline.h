@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/config.h"
 #include "engine/plan/memory_components.h"
 #include "engine/train/run_plan.h"
 
@@ -32,9 +31,9 @@ struct MemoryTimeline {
   [[nodiscard]] const MemoryMoment& highest() const { return moments[peak]; }
 };
 
-/// `plan` is that of a rank of a run of `config`. Time is counted in matrix products: a backward
+/// Time is counted in matrix products: a backward
 /// takes two forwards, and one more where it computes a block again.
-MemoryTimeline memory_timeline(const Config& config, const RunPlan& plan);
+MemoryTimeline memory_timeline(const RunPlan& plan);
 
 /// "backward of micro-batch 3, blocks.7" or "optimizer step".
 std::string describe(const MemoryMoment& moment, const Blueprint& blueprint);

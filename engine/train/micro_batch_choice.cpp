@@ -18,8 +18,8 @@ std::int64_t bytes_of(LoadedConfig loaded,
   loaded.config.batch.micro_batch_size = micro_batch;
   resolve_config(loaded, world_size, facts);
   const EstimatedDevice device{.cuda = facts.cuda};
-  return most_bytes(loaded.config, world_size, [&](const Config& config, const RunPlan& plan) {
-    return total_bytes(library_overhead(config, plan, device));
+  return most_bytes(loaded.config, world_size, [&](const RunPlan& plan) {
+    return total_bytes(library_overhead(plan, device));
   });
 }
 

@@ -10,7 +10,6 @@
 #include "engine/config/config_error.h"
 #include "engine/train/host_name.h"
 #include "engine/train/library_overhead.h"
-#include "engine/train/wire_security.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -20,7 +19,7 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 /// Refuses what cannot be, and warns of what may not. What others on this GPU hold is only known
 /// once they are there, so each is granted its share of the whole.
-void check_memory(const Config& config, const RunPlan& plan, const Device& device, int ranks) {
+void check_memory(const RunPlan& plan, const Device& device, int ranks) {
   const MemoryInfo memory = device.memory_info();
   const std::int64_t granted = ranks == 1 ? memory.available_bytes : memory.total_bytes / ranks;
   const std::string share =
@@ -33,7 +32,7 @@ void check_memory(const Config& config, const RunPlan& plan, const Device& devic
         static_cast<double>(planned) / kGiB, static_cast<double>(granted) / kGiB, share,
         device.description()));
   }
-  const std::int64_t overhead = total_bytes(cuda_library_overhead(config, plan));
+  const std::int64_t overhead = total_bytes(cuda_library_overhead(plan));
   if (ranks == 1 && planned + overhead > granted) {
     spdlog::warn(
         "memory is tight: {:.2f} GiB planned and up to {:.2f} GiB for CUDA's libraries, of the "
@@ -86,13 +85,13 @@ RankDevice make_rank_device(const Config& config,
   CudaOptions cuda = cuda_options(config);
   cuda.name = options.gpu_name;
   RankDevice made{.backend = make_cuda_backend(options.gpu, cuda), .rendezvous = nullptr};
-  check_memory(config, plan, *made.backend.device, options.ranks_on_gpu);
+  check_memory(plan, *made.backend.device, options.ranks_on_gpu);
   tell_device(rank, host.world_size(), *made.backend.device);
   check(options.store != nullptr, "ranks on GPUs need a store to find each other by");
   made.rendezvous = make_device_rendezvous(host, *options.store, *made.backend.device,
                                            {.timeout = options.collective_timeout,
                                             .activity = options.activity,
-                                            .security = wire_security(config)});
+                                            .security = plan.wire_security});
   return made;
 }
 

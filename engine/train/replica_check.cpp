@@ -53,8 +53,7 @@ std::vector<Report> gather(const Report& mine, Communicator& world) {
 
 }  // namespace
 
-ReplicaCheck::ReplicaCheck(Engine& engine, const Config& config)
-    : engine_(engine), config_(config), fetched_(RunPlan::kBitSums) {
+ReplicaCheck::ReplicaCheck(Engine& engine) : engine_(engine), fetched_(RunPlan::kBitSums) {
   const RunPlan& plan = engine.plan();
   const int data_ranks = plan.mesh.degree(kGradientAxes);
   const int tensor_ranks = plan.mesh.degree(Axis::kTensor);
@@ -180,8 +179,8 @@ int ReplicaCheck::group_of(CopyHolders holders, int rank) const {
     case CopyHolders::kTensor:
       return mesh.first(Axis::kTensor, rank);
     case CopyHolders::kSharedHeads: {
-      const auto heads =
-          static_cast<int>(std::min<std::int64_t>(config_.model.num_key_value_heads, tensor_ranks));
+      const auto heads = static_cast<int>(
+          std::min<std::int64_t>(engine_.plan().model.num_key_value_heads, tensor_ranks));
       const int copies = tensor_ranks / heads;
       return rank - mesh.index(Axis::kTensor, rank) % copies;
     }

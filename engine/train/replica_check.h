@@ -21,8 +21,8 @@ namespace dstrain {
 
 class ReplicaCheck {
  public:
-  /// `engine` and `config` outlive it.
-  ReplicaCheck(Engine& engine, const Config& config);
+  /// `engine` outlives it.
+  explicit ReplicaCheck(Engine& engine);
 
   /// Whether this run has anything to compare; the same on every rank.
   [[nodiscard]] bool has_work() const { return has_work_; }
@@ -65,7 +65,6 @@ class ReplicaCheck {
                                std::uint64_t fp8);
 
   Engine& engine_;
-  const Config& config_;
   std::vector<Sum> sums_;
   std::vector<BitSums> fetched_;
   double exchange_seconds_ = 0.0;  ///< of the check before

@@ -19,10 +19,10 @@ constexpr std::int64_t kRarest = 10'000;
 
 }  // namespace
 
-ReplicaWatch::ReplicaWatch(Engine& engine, const Config& config, std::int64_t step)
+ReplicaWatch::ReplicaWatch(Engine& engine, std::optional<std::int64_t> interval, std::int64_t step)
     : engine_(engine),
-      check_(engine, config),
-      interval_(config.training.replica_check_interval),
+      check_(engine),
+      interval_(interval),
       is_on_(check_.has_work() && interval_ != 0),
       next_(step + kFirst) {}
 

@@ -16,8 +16,8 @@ class ReplicaWatch {
   /// With an interval of "auto", checks may take this share of the time.
   static constexpr double kShareOfTime = 1e-3;
 
-  /// `step`: done so far. `engine` and `config` outlive it.
-  ReplicaWatch(Engine& engine, const Config& config, std::int64_t step);
+  /// `interval`: training.replica_check_interval. `step`: done so far. `engine` outlives it.
+  ReplicaWatch(Engine& engine, std::optional<std::int64_t> interval, std::int64_t step);
 
   /// Whether `step` is to be checked before its update.
   [[nodiscard]] bool is_due(std::int64_t step) const;

@@ -72,8 +72,8 @@ std::optional<fs::path> choose(const CheckpointConfig& config,
 
 /// A checkpoint of another model must not be resumed in part. `config` names what all ranks hold
 /// together.
-void refuse_foreign_tensors(const Config& config, const fs::path& checkpoint) {
-  const std::set<std::string> known = parameter_names(config);
+void refuse_foreign_tensors(const RunPlan& plan, const fs::path& checkpoint) {
+  const std::set<std::string> known = parameter_names(plan);
   for (const auto& entry : CheckpointStore::contents(checkpoint)) {
     if (!known.contains(entry.tensor)) {
       throw CheckpointError(fmt::format(
@@ -171,7 +171,7 @@ std::optional<ResumedFrom> resume_run(const LoadedConfig& loaded,
     ResumedFrom from{.path = *path, .training = {}};
     Outcome mine;
     try {
-      refuse_foreign_tensors(config, *path);
+      refuse_foreign_tensors(engine.plan(), *path);
       from.training = CheckpointStore::training(*path);
       if (world.rank() == 0) {
         refuse_conflict(config, &from, mismatch);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/plan/stage_partition.h"
+#include "engine/train/wire_security.h"
 
 namespace dstrain {
 namespace {
@@ -108,11 +109,19 @@ std::int64_t partial_gradients(const Blueprint& blueprint) {
 }
 
 /// As one rank alone has it.
-Blueprint blueprint_of_model(const Config& config) {
+Blueprint blueprint_of_model(const RunPlan& plan) {
   Blueprint whole;
-  TransformerStage::declare({.model = config.model, .fp8 = config.fp8.enabled}, config.recompute,
-                            {.first_block = 0, .end_block = config.model.num_layers}, whole);
+  TransformerStage::declare({.model = plan.model, .fp8 = plan.fp8.has_value()}, plan.recompute,
+                            {.first_block = 0, .end_block = plan.model.num_layers}, whole);
   return whole;
+}
+
+/// One micro-batch through the pipeline and no way back.
+std::vector<Action> plan_evaluation(const PipelineConfig& pipeline, int pipeline_rank) {
+  Schedule schedule = make_schedule(PipelineOrder::kForward, pipeline.stages,
+                                    pipeline.virtual_stages, /*micro_batches=*/1);
+  validate(schedule);
+  return std::move(schedule.ranks[static_cast<std::size_t>(pipeline_rank)]);
 }
 
 }  // namespace
@@ -142,9 +151,9 @@ bool saves_in_background(const Config& config) {
   return config.checkpoint.async && config.checkpoint.interval > 0;
 }
 
-std::set<std::string> parameter_names(const Config& config) {
+std::set<std::string> parameter_names(const RunPlan& plan) {
   std::set<std::string> names;
-  const Blueprint whole = blueprint_of_model(config);
+  const Blueprint whole = blueprint_of_model(plan);
   for (const UnitDecl& unit : whole.units()) {
     for (const ParamDecl& param : unit.params) {
       names.insert(param.name);
@@ -153,8 +162,8 @@ std::set<std::string> parameter_names(const Config& config) {
   return names;
 }
 
-std::vector<ScaledTensorDecl> scaled_tensors(const Config& config) {
-  return blueprint_of_model(config).scaled_tensors();
+std::vector<ScaledTensorDecl> scaled_tensors(const RunPlan& plan) {
+  return blueprint_of_model(plan).scaled_tensors();
 }
 
 Schedule schedule_of(const Config& config) {
@@ -182,6 +191,15 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
                         .sequence = config.data.sequence_length,
                         .data_rank = mesh.index(kDataAxes, rank)};
 
+  const bool sequence_parallel =
+      config.tensor_parallel.size > 1 && config.tensor_parallel.sequence_parallel;
+  const GradientAveraging averaging(config.formats, mesh.degree(kGradientAxes));
+  std::optional<Fp8Scales::Options> fp8;
+  if (config.fp8.enabled) {
+    fp8 = {.history = config.fp8.amax_history,
+           .margin = static_cast<int>(config.fp8.margin),
+           .gradient_factor = averaging.before_sum * mesh.degree(kGradientAxes)};
+  }
   const DType compute = dtype_of(config.precision);
   const LayerShape shape{.model = config.model,
                          .batch = batch.micro_batch,
@@ -189,8 +207,7 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
                          .compute = compute,
                          .tensor = {.ranks = config.tensor_parallel.size,
                                     .rank = mesh.index(Axis::kTensor, rank),
-                                    .sequence_parallel = config.tensor_parallel.size > 1 &&
-                                                         config.tensor_parallel.sequence_parallel},
+                                    .sequence_parallel = sequence_parallel},
                          .fp8 = config.fp8.enabled};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);
@@ -256,10 +273,19 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
                                  .background_saves = saves_in_background(config)},
                                 rank),
           .norm_group = config.zero.stage > 0 ? GroupId::kWorld : GroupId::kModel,
+          .model = config.model,
+          .recompute = config.recompute,
+          .sequence_parallel = sequence_parallel,
+          .fp8 = fp8,
+          .attention = config.training.attention,
+          .wire_security = wire_security(config),
+          .seed = config.training.seed,
+          .update = {.optimizer = config.optimizer, .averaging = averaging},
           .batch = batch,
           .blueprint = std::move(blueprint),
           .chunks = std::move(chunks),
           .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
+          .evaluation_actions = plan_evaluation(config.pipeline, pipeline_rank),
           .slots = std::move(slots),
           .norm_total = norm_total,
           .bit_sums = bit_sums,

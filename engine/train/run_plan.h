@@ -1,13 +1,15 @@
 // RunPlan: everything about a run that can be known before touching a device, for one rank. A pure
 // function of (config, world size, rank): printed by estimates, executed by the engine, compared
-// by tests.
+// by tests. What computes, allocates or prices a step reads the plan and never the config.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "engine/comm/wire_options.h"
 #include "engine/config/config.h"
 #include "engine/model/transformer_stage.h"
 #include "engine/optim/optimizer.h"
@@ -16,6 +18,7 @@
 #include "engine/plan/mesh.h"
 #include "engine/plan/schedule.h"
 #include "engine/plan/shard_map.h"
+#include "engine/runtime/fp8_scales.h"
 
 namespace dstrain {
 
@@ -39,6 +42,24 @@ struct BatchPlan {
   }
 };
 
+/// How a sum of gradients over the ranks becomes their mean: in parts, so that neither the addends
+/// nor the sum leave the range of a narrow number format (DeepSpeed's prescale_gradients and
+/// gradient_predivide_factor).
+struct GradientAveraging {
+  double before_sum = 1.0;
+  double after_sum = 1.0;
+  GradientAveraging(const FormatConfig& formats, int ranks)
+      : before_sum(formats.prescale_gradients ? 1.0 / ranks
+                                              : 1.0 / formats.gradient_predivide_factor),
+        after_sum(1.0 / (before_sum * ranks)) {}
+};
+
+/// How gradients become new parameters.
+struct UpdatePlan {
+  OptimizerConfig optimizer;
+  GradientAveraging averaging;  ///< over kGradientAxes
+};
+
 /// One model chunk of this rank: a stage of the model, and its walks (indices into
 /// RunPlan::gathers, which DataParallel::begin_walk is told).
 struct ChunkPlan {
@@ -60,16 +81,26 @@ struct RunPlan {
   /// Over whom the squares of gradients are summed: all ranks where each owns a slice, else those
   /// that hold other parts of the model.
   GroupId norm_group = GroupId::kModel;
+  ModelSpec model;  ///< whole, as all ranks together hold it
+  RecomputeConfig recompute;
+  bool sequence_parallel = false;
+  std::optional<Fp8Scales::Options> fp8;  ///< none: nothing is computed in 8 bits
+  AttentionKernels attention = AttentionKernels::kOwn;
+  WireSecurity wire_security = WireSecurity::kAuthenticated;
+  std::uint64_t seed = 0;  ///< of initial values
+  UpdatePlan update;
   BatchPlan batch;
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks;  ///< one, or virtual_stages of them
   std::vector<Action> actions;    ///< this rank's part of the schedule
-  ActivationSlots slots;          ///< of this rank's micro-batches in flight
-  BufferRef norm_total;           ///< f64 scratch of the gradient norm
-  BufferRef bit_sums;             ///< i32 scratch of replica checks: kBitSums of four each
-  BufferRef replica_gradients;    ///< scratch; none without tensor parallelism
-  BufferRef fp8_amax;             ///< of the blueprint's scaled tensors; none without fp8
-  BufferRef fp8_scales;           ///< likewise
+  /// This rank's part of an evaluation's: one micro-batch, forward.
+  std::vector<Action> evaluation_actions;
+  ActivationSlots slots;        ///< of this rank's micro-batches in flight
+  BufferRef norm_total;         ///< f64 scratch of the gradient norm
+  BufferRef bit_sums;           ///< i32 scratch of replica checks: kBitSums of four each
+  BufferRef replica_gradients;  ///< scratch; none without tensor parallelism
+  BufferRef fp8_amax;           ///< of the blueprint's scaled tensors; none without fp8
+  BufferRef fp8_scales;         ///< likewise
   ShardMap shards;
   std::vector<GatherPlan> gathers;  ///< ZeRO stage 3: one a walk
   OptimizerScratch optimizer_scratch;
@@ -85,10 +116,10 @@ Mesh mesh_of(const Config& config, int world_size);
 /// True if checkpoints are written beside training, from a snapshot (state_snapshot.h). Not where
 /// only the end is saved: there is nothing to save it beside.
 bool saves_in_background(const Config& config);
-/// Of the whole model, whichever ranks hold them.
-std::set<std::string> parameter_names(const Config& config);
-/// Of the whole model, in its order; none without fp8.
-std::vector<ScaledTensorDecl> scaled_tensors(const Config& config);
+/// Names of the parameters of the whole model, whichever ranks hold them.
+std::set<std::string> parameter_names(const RunPlan& plan);
+/// The scaled tensors of the whole model, in its order; none without fp8.
+std::vector<ScaledTensorDecl> scaled_tensors(const RunPlan& plan);
 PipelineOrder order_of(ScheduleKind kind);
 /// The order of the micro-batches on all pipeline ranks, proved to come to its end; the batch sizes
 /// must be resolved.

@@ -28,14 +28,11 @@ class Pause {
 
 }  // namespace
 
-RunSaves::RunSaves(const Config& config,
+RunSaves::RunSaves(const CheckpointConfig& config,
                    Engine& engine,
                    CheckpointStore& checkpoints,
                    std::int64_t resumed_step)
-    : config_(config.checkpoint),
-      engine_(engine),
-      checkpoints_(checkpoints),
-      saved_step_(resumed_step) {
+    : config_(config), engine_(engine), checkpoints_(checkpoints), saved_step_(resumed_step) {
   if (engine.plan().saves_in_background()) {
     snapshot_.emplace(engine);
     background_.emplace(checkpoints, engine.checkpoint_group());

@@ -20,7 +20,7 @@ namespace dstrain {
 class RunSaves {
  public:
   /// `resumed_step`: of the checkpoint that the run began from; -1: of none.
-  RunSaves(const Config& config,
+  RunSaves(const CheckpointConfig& config,
            Engine& engine,
            CheckpointStore& checkpoints,
            std::int64_t resumed_step);

@@ -22,12 +22,12 @@ TrainResult run_training(const LoadedConfig& config,
                          Rendezvous& rendezvous,
                          const TrainOptions& options) {
   const int threads = options.threads > 0 ? options.threads : num_usable_cores();
-  const RunPlan plan =
-      make_run_plan(config.config, rendezvous.world_size(), rendezvous.world_rank());
-  RankDevice device = make_rank_device(config.config, plan, threads, rendezvous, options);
+  RunPlan planned = make_run_plan(config.config, rendezvous.world_size(), rendezvous.world_rank());
+  RankDevice device = make_rank_device(config.config, planned, threads, rendezvous, options);
   const bool on_cpu = device.backend.device->kind() == DeviceKind::kCpu;
-  Engine engine(config.config, rendezvous, std::move(device.backend), threads, options.activity,
-                std::move(device.rendezvous));
+  Engine engine(std::move(planned), rendezvous, std::move(device.backend), threads,
+                options.activity, std::move(device.rendezvous));
+  const RunPlan& plan = engine.plan();
   if (options.activity != nullptr) {
     options.activity->set_comparable(plan.mesh.index(Axis::kPipeline, plan.rank));
   }
@@ -46,9 +46,9 @@ TrainResult run_training(const LoadedConfig& config,
   }
   const std::unique_ptr<RunOwner> owner = own_folder(config.config, options, engine.world());
   try {
-    Trainer trainer(config, engine, options, owner.get(),
-                    total_bytes(on_cpu ? cpu_library_overhead(config.config, plan, threads)
-                                       : cuda_library_overhead(config.config, plan)));
+    Trainer trainer(
+        config, engine, options, owner.get(),
+        total_bytes(on_cpu ? cpu_library_overhead(plan, threads) : cuda_library_overhead(plan)));
     const TrainResult result = trainer.run();
     if (owner) {
       owner->note_end(result.stopped_by == 0

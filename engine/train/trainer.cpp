@@ -19,7 +19,6 @@
 #include "engine/train/initial_weights.h"
 #include "engine/train/rank_report.h"
 #include "kernels/core/caller_stream.h"
-#include "kernels/core/plain_nan.h"
 
 namespace dstrain {
 namespace {
@@ -129,8 +128,9 @@ Trainer::Trainer(const LoadedConfig& loaded,
     return;
   }
   remember_tokenizer(from);
-  saves_ = std::make_unique<RunSaves>(config_, engine_, checkpoints_, from ? state_.step : -1);
-  replicas_.emplace(engine_, config_, state_.step);
+  saves_ = std::make_unique<RunSaves>(config_.checkpoint, engine_, checkpoints_,
+                                      from ? state_.step : -1);
+  replicas_.emplace(engine_, config_.training.replica_check_interval, state_.step);
   if (is_rank0_) {
     if (owner_ == nullptr) {
       throw CheckpointError(fmt::format(
@@ -408,7 +408,7 @@ Trainer::Agreement Trainer::agree(double local_loss_sum) {
     agreement.memory.push_back(report.memory);
     if (report.device) agreement.devices.push_back(*report.device);
   }
-  agreement.loss = plain_nan(loss_sum / static_cast<double>(engine_.plan().batch.global_tokens()));
+  agreement.loss = engine_.objective().mean_loss(loss_sum);
   return agreement;
 }
 

@@ -140,13 +140,13 @@ Memory memory_of(const Config& config, Engine& engine, int threads) {
     const MemoryInfo info = engine.device().memory_info();
     // Nobody else is on the GPU: what is not free is this process's, its context included.
     return {.planned = planned,
-            .expected = planned + total_bytes(cuda_library_overhead(config, engine.plan())),
+            .expected = planned + total_bytes(cuda_library_overhead(engine.plan())),
             .peak = std::max(readings->peak_bytes, info.total_bytes - info.available_bytes)};
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return {.planned = planned,
-          .expected = planned + total_bytes(cpu_library_overhead(config, engine.plan(), threads)),
+          .expected = planned + total_bytes(cpu_library_overhead(engine.plan(), threads)),
           .peak = usage.ru_maxrss * 1024};
 }
 
@@ -208,7 +208,7 @@ nlohmann::ordered_json result_of(const Arguments& arguments) {
   std::optional<Accelerator> sheet;
   {
     Engine engine(
-        config, *world[0],
+        make_run_plan(config, 1, 0), *world[0],
         arguments.on_gpu() ? make_cuda_backend(0, cuda) : make_cpu_backend(arguments.threads),
         arguments.threads);
     measured = measure(arguments, engine, random_tokens(model));

@@ -20,7 +20,7 @@ TEST_CASE("one step of a tiny model", "[.][traced]") {
   const test::TinyOptions options{.accumulation = 2};
   const Config config = test::tiny_config(options, 1);
   const auto world = make_local_rendezvous(1);
-  Engine engine(config, *world[0], make_cpu_backend(1), 1);
+  Engine engine(make_run_plan(config, 1, 0), *world[0], make_cpu_backend(1), 1);
   CHECK_NOTHROW(test::train_tiny_step(engine, options, /*step=*/6));
 }
 

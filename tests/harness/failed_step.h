@@ -101,7 +101,8 @@ inline double seconds_to_end_failed_step(std::vector<std::unique_ptr<Rendezvous>
       Backend backend = devices.backend(rendezvous.world_rank());
       auto groups = std::make_unique<FailingRendezvous>(
           rendezvous, devices.rendezvous(rendezvous, *backend.device));
-      Engine engine(config, rendezvous, std::move(backend), 1, nullptr, std::move(groups));
+      Engine engine(make_run_plan(config, rendezvous.world_size(), rendezvous.world_rank()),
+                    rendezvous, std::move(backend), 1, nullptr, std::move(groups));
       if (rendezvous.world_rank() == 0) {
         try {
           (void)train_tiny_step(engine, options, 0);

@@ -129,15 +129,16 @@ std::vector<HeldPiece> held_state(const Engine& engine) {
 std::unique_ptr<Engine> make_tiny_engine(const Config& config,
                                          Rendezvous& rendezvous,
                                          Store* gpu_store) {
+  RunPlan plan = make_run_plan(config, rendezvous.world_size(), rendezvous.world_rank());
   if (gpu_store == nullptr) {
-    return std::make_unique<Engine>(config, rendezvous, make_cpu_backend(1), 1);
+    return std::make_unique<Engine>(std::move(plan), rendezvous, make_cpu_backend(1), 1);
   }
   const auto gpus = static_cast<int>(find_cuda_devices().names.size());
   Backend backend =
       make_cuda_backend(gpus == 0 ? 0 : rendezvous.world_rank() % gpus,
                         {.graphs = config.training.cuda_graphs, .fp8 = config.fp8.enabled});
   auto by_device = make_device_rendezvous(rendezvous, *gpu_store, *backend.device);
-  return std::make_unique<Engine>(config, rendezvous, std::move(backend), 1, nullptr,
+  return std::make_unique<Engine>(std::move(plan), rendezvous, std::move(backend), 1, nullptr,
                                   std::move(by_device));
 }
 

@@ -81,7 +81,8 @@ void check_estimate(const TinyOptions& options) {
   const int world = kData * options.pipeline.stages * options.tensor_parallel.size;
   const Config config = tiny_config(options, world);
   const std::vector<Allocation> ranks = thread_world(world, [&](Rendezvous& rank) {
-    const Engine engine(config, rank, make_cpu_backend(1), 1);
+    const Engine engine(make_run_plan(config, rank.world_size(), rank.world_rank()), rank,
+                        make_cpu_backend(1), 1);
     return measure(engine);
   });
   const RunOutline outline = outline_run(config, world);

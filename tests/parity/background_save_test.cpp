@@ -211,7 +211,8 @@ TEST_CASE("a snapshot takes what was planned for it, and holds the state of its 
                             .zero_stage = stage};
   const Config config = tiny_config(options, 2);
   thread_world(2, [&](Rendezvous& rank) {
-    Engine engine(config, rank, make_cpu_backend(1), 1);
+    Engine engine(make_run_plan(config, rank.world_size(), rank.world_rank()), rank,
+                  make_cpu_backend(1), 1);
     StateSnapshot snapshot(engine);
     CHECK(snapshot.bytes() == snapshot_bytes(engine.plan()));
     train_tiny_step(engine, options, 0);

@@ -192,7 +192,7 @@ TEST_CASE("whichever byte of the newest checkpoint is damaged, resuming takes th
   loaded.config.training.steps = 10;  // one that has all of them would not be read
   const Config& config = loaded.config;
   const auto world = make_local_rendezvous(1);
-  Engine engine(config, *world[0], make_cpu_backend(1), 1);
+  Engine engine(make_run_plan(config, 1, 0), *world[0], make_cpu_backend(1), 1);
   std::vector<std::vector<HeldPiece>> states;
   for (const int step : {1, 2}) {
     train_tiny_step(engine, options, step);

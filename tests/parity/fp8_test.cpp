@@ -128,7 +128,8 @@ TEST_CASE("histories of scales are those of one rank in every layout", "[parity]
     options.steps = 1;  // the parameters are the same until then
     return thread_world(ranks, [&](Rendezvous& rank) {
       const Config config = tiny_config(options, rank.world_size());
-      Engine engine(config, rank, make_cpu_backend(1), 1);
+      Engine engine(make_run_plan(config, rank.world_size(), rank.world_rank()), rank,
+                    make_cpu_backend(1), 1);
       train_tiny_step(engine, options, 0);
       return engine.fp8_state();
     });

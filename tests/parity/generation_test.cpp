@@ -108,7 +108,7 @@ double mean_loss(Lab& lab) {
 /// Of batch 0, by the forward that trains: [B·T, V].
 std::vector<float> training_logits(const Lab& lab) {
   const auto world = make_local_rendezvous(1);
-  Engine engine(lab.config, *world[0], make_cpu_backend(1), 1);
+  Engine engine(make_run_plan(lab.config, 1, 0), *world[0], make_cpu_backend(1), 1);
   const Blueprint& blueprint = engine.plan().blueprint;
   for (int unit = 0; unit < static_cast<int>(blueprint.units().size()); ++unit) {
     const auto& params = blueprint.units()[static_cast<std::size_t>(unit)].params;

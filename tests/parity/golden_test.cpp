@@ -23,7 +23,7 @@ GoldenRun run_golden(const GoldenModel& golden,
                      const nlohmann::json& changes = nlohmann::json::object()) {
   const LoadedConfig loaded = golden.config(precision, 1, changes);
   const auto world = make_local_rendezvous(1);
-  Engine engine(loaded.config, *world[0], make_cpu_backend(1), 1);
+  Engine engine(make_run_plan(loaded.config, 1, 0), *world[0], make_cpu_backend(1), 1);
   const Blueprint& blueprint = engine.plan().blueprint;
   const auto for_each_param = [&](auto&& see) {
     for (int unit = 0; unit < static_cast<int>(blueprint.units().size()); ++unit) {

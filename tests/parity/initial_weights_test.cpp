@@ -34,7 +34,8 @@ std::vector<double> losses_from(const GoldenModel& golden, const LoadedConfig& l
     std::copy_n(y.begin() + skip, targets.size(), targets.begin());
   };
   const auto by_rank = thread_world(ranks, [&](Rendezvous& rank) {
-    Engine engine(loaded.config, rank, make_cpu_backend(1), 1);
+    Engine engine(make_run_plan(loaded.config, rank.world_size(), rank.world_rank()), rank,
+                  make_cpu_backend(1), 1);
     start_from_weights(loaded.config, engine);
     const BatchPlan& batch = engine.plan().batch;
     std::vector<double> losses;

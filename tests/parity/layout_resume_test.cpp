@@ -43,7 +43,8 @@ WholeState loaded_state(const std::filesystem::path& checkpoint,
                         const LoadedConfig& config,
                         int ranks) {
   const auto held = thread_world(ranks, [&](Rendezvous& rank) {
-    Engine engine(config.config, rank, make_cpu_backend(1), 1);
+    Engine engine(make_run_plan(config.config, rank.world_size(), rank.world_rank()), rank,
+                  make_cpu_backend(1), 1);
     CheckpointStore::load(checkpoint, state_tensors(engine, StateExtent::kEverything));
     return held_state(engine);
   });

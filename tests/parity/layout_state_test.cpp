@@ -50,7 +50,8 @@ template <typename Work>
 WholeState state_after(const Layout& layout, const TinyOptions& options, const Work& work) {
   const Config config = tiny_config(options, layout.ranks());
   const auto held = thread_world(layout.ranks(), [&](Rendezvous& rank) {
-    Engine engine(config, rank, make_cpu_backend(1), 1);
+    Engine engine(make_run_plan(config, rank.world_size(), rank.world_rank()), rank,
+                  make_cpu_backend(1), 1);
     work(engine);
     return held_state(engine);
   });

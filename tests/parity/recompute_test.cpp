@@ -92,7 +92,7 @@ TEST_CASE("the same over two ranks, with and without sharded parameters",
 std::vector<double> evaluate_between_steps(const TinyOptions& options) {
   const auto world = make_local_rendezvous(1);
   const Config config = tiny_config(options, 1);  // outlives the engine
-  Engine engine(config, *world[0], make_cpu_backend(1), 1);
+  Engine engine(make_run_plan(config, 1, 0), *world[0], make_cpu_backend(1), 1);
   const auto length = static_cast<std::size_t>(engine.plan().batch.sequence);
   const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
                              std::span<std::int32_t> targets) {

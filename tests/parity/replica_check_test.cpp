@@ -188,7 +188,7 @@ void flip_and_check(const Layout& layout, int stage, Precision precision, int fl
   std::mutex mutex;
   thread_world(layout.ranks(), [&](Rendezvous& rendezvous) {
     const std::unique_ptr<Engine> engine = make_tiny_engine(config, rendezvous, nullptr);
-    ReplicaCheck check(*engine, config);
+    ReplicaCheck check(*engine);
     holders.add(*engine);
     const int me = engine->world().rank();
     std::mt19937_64 of_all(static_cast<std::uint64_t>(stage + 1));
@@ -264,7 +264,7 @@ TEST_CASE("an undisturbed run never differs, whatever shares it", "[parity][repl
     const Config config = tiny_config(options, combination.ranks());
     const auto found = thread_world(combination.ranks(), [&](Rendezvous& rendezvous) {
       const std::unique_ptr<Engine> engine = make_tiny_engine(config, rendezvous, nullptr);
-      ReplicaCheck check(*engine, config);
+      ReplicaCheck check(*engine);
       std::string differences;
       const auto compare = [&] {
         const ReplicaCheck::Result result = check.run(1.0);

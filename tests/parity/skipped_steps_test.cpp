@@ -154,7 +154,8 @@ TEST_CASE("a bad gradient is traced to its rank before any sum", "[zero]") {
         const TinyOptions options{
             .family = Family::kGpt2, .micro_batch = 1, .accumulation = 2, .zero_stage = stage};
         const Config config = tiny_config(options, 4);
-        Engine engine(config, rank, make_cpu_backend(1), 1);
+        Engine engine(make_run_plan(config, rank.world_size(), rank.world_rank()), rank,
+                      make_cpu_backend(1), 1);
         const RunPlan& plan = engine.plan();
         // Token 3, which only the guilty rank's second micro-batch looks up, has a bad row.
         const auto bad_row = [&](std::int64_t first_sample) {

@@ -25,7 +25,8 @@ BatchLoader validation_data(const Config& config) {
 double loss_of(const RunFolder& folder, const Layout& layout, std::int64_t batches) {
   const LoadedConfig loaded = config_of(folder, "run", 1, layout.ranks, layout.changes);
   const std::vector<double> by_rank = thread_world(layout.ranks, [&](Rendezvous& rank) {
-    Engine engine(loaded.config, rank, make_cpu_backend(1), 1);
+    Engine engine(make_run_plan(loaded.config, rank.world_size(), rank.world_rank()), rank,
+                  make_cpu_backend(1), 1);
     return validation_loss(engine, validation_data(loaded.config), batches);
   });
   for (const double loss : by_rank) {
@@ -40,7 +41,7 @@ double mean_of_single_samples(const RunFolder& folder, std::int64_t samples) {
       config_of(folder, "single", 1, 1,
                 {{"train_micro_batch_size_per_gpu", 1}, {"gradient_accumulation_steps", "auto"}});
   const auto world = make_local_rendezvous(1);
-  Engine engine(loaded.config, *world[0], make_cpu_backend(1), 1);
+  Engine engine(make_run_plan(loaded.config, 1, 0), *world[0], make_cpu_backend(1), 1);
   const BatchLoader data = validation_data(loaded.config);
   const LoadBatch load = [&](std::int64_t first, std::span<std::int32_t> inputs,
                              std::span<std::int32_t> targets) {

@@ -19,7 +19,7 @@ using Catch::Contains;
 MemoryTimeline timeline_of(const std::vector<std::string>& overrides, int world) {
   LoadedConfig loaded = load_config("configs/gpt2-124m.json", {.overrides = overrides});
   resolve_config(loaded, world);
-  return memory_timeline(loaded.config, make_run_plan(loaded.config, world, 0));
+  return memory_timeline(make_run_plan(loaded.config, world, 0));
 }
 
 /// Why a text is not one balanced tree of elements; "" if it is.

@@ -70,6 +70,28 @@ TEST_CASE("every schedule that there is can be run without buffers", "[plan][sch
   CHECK(schedules == 3 * 128 + 3 * (16 + 8 + 5 + 4 + 3 + 2 + 2 + 2));
 }
 
+TEST_CASE(
+    "an evaluation's schedule takes every micro-batch forward through all chunks, and none back",
+    "[plan][schedule]") {
+  for (int p = 1; p <= 8; ++p) {
+    for (int v = 1; v <= 4; ++v) {
+      for (int m = 1; m <= 5; ++m) {
+        const Schedule schedule = make_schedule(PipelineOrder::kForward, p, v, m);
+        INFO(shape(schedule));
+        REQUIRE_NOTHROW(validate(schedule));
+        for (const std::vector<Action>& actions : schedule.ranks) {
+          const auto number_of = [&actions](Action::Kind kind) {
+            return std::count_if(actions.begin(), actions.end(),
+                                 [kind](const Action& action) { return action.kind == kind; });
+          };
+          CHECK(number_of(Action::Kind::kForward) == v * m);
+          CHECK(number_of(Action::Kind::kBackward) == 0);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("the idle share of every schedule is the papers' formula, whatever a backward costs",
           "[plan][schedule]") {
   for_each_schedule([](const Schedule& schedule) {

@@ -271,5 +271,14 @@ TEST_CASE("a schedule that waits for ever is refused, with all that wait", "[pla
   CHECK_NOTHROW(validate(schedule));
 }
 
+TEST_CASE("a schedule that only goes forward is refused with a backward, or without a forward",
+          "[plan][schedule]") {
+  Schedule schedule = make_schedule(PipelineOrder::kForward, 1, 1, 2);
+  schedule.ranks[0].push_back(compute(Kind::kBackward, 0));
+  CHECK_REFUSED(schedule, "goes back where all only goes forward");
+  schedule.ranks[0] = {compute(Kind::kForward, 0)};
+  CHECK_REFUSED(schedule, "never takes micro-batch 1 forward");
+}
+
 }  // namespace
 }  // namespace dstrain

@@ -18,7 +18,7 @@ TEST_CASE("parameters that are filled piece by piece are those of the whole tens
   const Config config =
       tiny_config({.tied = true, .model = model, .precision = precision, .formats = formats}, 1);
   const auto world = make_local_rendezvous(1);
-  Engine engine(config, *world[0], make_cpu_backend(2), 2);
+  Engine engine(make_run_plan(config, 1, 0), *world[0], make_cpu_backend(2), 2);
   std::int64_t largest = 0;
   for (const HeldPiece& held : held_state(engine)) {
     if (held.state != "parameter") {

@@ -26,7 +26,7 @@ std::int64_t bytes_of(const std::vector<Overhead>& parts, const std::string& wha
 }
 
 std::vector<Overhead> overhead_of(const Config& config, int world_size, int rank, int threads) {
-  return cpu_library_overhead(config, make_run_plan(config, world_size, rank), threads);
+  return cpu_library_overhead(make_run_plan(config, world_size, rank), threads);
 }
 
 TEST_CASE("each group of more than one rank has windows for messages", "[train][plan]") {
@@ -74,7 +74,7 @@ TEST_CASE("attention through cuDNN takes a workspace beside the plan, up to a li
   config.precision = Precision::kBF16;
   const auto workspace = [&] {
     std::int64_t bytes = 0;
-    for (const Overhead& part : cuda_library_overhead(config, make_run_plan(config, 1, 0))) {
+    for (const Overhead& part : cuda_library_overhead(make_run_plan(config, 1, 0))) {
       bytes += part.what == "cuDNN workspace" ? part.bytes : 0;
     }
     return bytes;
@@ -95,8 +95,8 @@ TEST_CASE("every figure says where it comes from, and GPUs' that they are not me
           "[train][plan]") {
   const Config config = tiny_config({.accumulation = 2, .pipeline = {.stages = 2}}, 4);
   const RunPlan plan = make_run_plan(config, 4, 0);
-  const std::vector<Overhead> cpu = cpu_library_overhead(config, plan, 3);
-  const std::vector<Overhead> cuda = cuda_library_overhead(config, plan);
+  const std::vector<Overhead> cpu = cpu_library_overhead(plan, 3);
+  const std::vector<Overhead> cuda = cuda_library_overhead(plan);
   for (const Overhead& part : cpu) {
     CHECK(part.bytes > 0);
     CHECK_THAT(part.source, Contains("measured: ") || Contains("formula: "));

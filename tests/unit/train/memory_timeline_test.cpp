@@ -23,7 +23,7 @@ std::int64_t most(const MemoryTimeline& timeline, MemoryComponent component) {
 
 MemoryTimeline timeline_of(const TinyOptions& options, int world, int rank) {
   const Config config = tiny_config(options, world);
-  return memory_timeline(config, make_run_plan(config, world, rank));
+  return memory_timeline(make_run_plan(config, world, rank));
 }
 
 TEST_CASE("what is kept for backward fills its region at the highest and is gone at the end",
@@ -58,7 +58,7 @@ TEST_CASE("the peak of a step of one micro-batch is in the head's backward", "[t
   model.vocab_size = 4099;  // whose logits are more than a block's workspace
   const Config config = tiny_config({.model = model}, 1);
   const RunPlan plan = make_run_plan(config, 1, 0);
-  const MemoryTimeline timeline = memory_timeline(config, plan);
+  const MemoryTimeline timeline = memory_timeline(plan);
   CHECK(describe(timeline.highest(), plan.blueprint) == "backward of micro-batch 0, head");
   CHECK(timeline.highest().in_use[MemoryComponent::kLogits] ==
         timeline.held[MemoryComponent::kLogits]);
@@ -76,7 +76,7 @@ TEST_CASE("gathered units and buckets come and go within what is held", "[train]
   const TinyOptions options{.accumulation = 2, .zero_stage = 3};
   const Config config = tiny_config(options, 4);
   const RunPlan plan = make_run_plan(config, 4, 1);
-  const MemoryTimeline timeline = memory_timeline(config, plan);
+  const MemoryTimeline timeline = memory_timeline(plan);
   std::int64_t largest = 0;
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
     largest = std::max(largest, plan.shards.padded_numel(unit) * 4);
@@ -129,7 +129,7 @@ TEST_CASE("a table larger than all blocks passes through its bucket once at a ti
   expected.insert(expected.end(), backward.begin(), backward.end());
   expected.push_back(0);  // the optimizer waits for all of them
 
-  const MemoryTimeline timeline = memory_timeline(config, plan);
+  const MemoryTimeline timeline = memory_timeline(plan);
   std::vector<std::int64_t> in_use;
   for (const MemoryMoment& moment : timeline.moments) {
     in_use.push_back(moment.in_use[MemoryComponent::kBuckets]);
@@ -151,7 +151,7 @@ TEST_CASE("a backward that begins right after another one takes over the bucket"
   const std::int64_t table = 4 * plan.shards.padded_numel(0);
   const std::int64_t block = 4 * plan.shards.padded_numel(1);
   std::vector<std::int64_t> in_use;
-  for (const MemoryMoment& moment : memory_timeline(config, plan).moments) {
+  for (const MemoryMoment& moment : memory_timeline(plan).moments) {
     in_use.push_back(moment.in_use[MemoryComponent::kBuckets]);
   }
   // F0 F1 B0 B1: table and block; the table of B0 is on its way while B1's block is computed.
@@ -165,7 +165,7 @@ TEST_CASE("the first units of the next micro-batch are gathered at the end of a 
   const Config config = tiny_config(options, 2);
   const RunPlan plan = make_run_plan(config, 2, 0);
   std::vector<std::int64_t> gathered;
-  for (const MemoryMoment& moment : memory_timeline(config, plan).moments) {
+  for (const MemoryMoment& moment : memory_timeline(plan).moments) {
     gathered.push_back(moment.in_use[MemoryComponent::kGatherBuffers]);
   }
   const std::size_t walk = (gathered.size() - 1) / 2;

@@ -1,0 +1,47 @@
+// The "optimizer" of a run, as the user wrote it: part of config.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace dstrain {
+
+enum class OptimizerKind : std::uint8_t {
+  kAdamW,    ///< "AdamW", and "Adam" with adam_w_mode (DeepSpeed's default)
+  kAdam,     ///< "Adam" with adam_w_mode false: the decay is added to the gradient
+  kSgd,      ///< "SGD", with momentum and Nesterov
+  kAdagrad,  ///< "Adagrad"
+  kLion,     ///< "Lion"
+  kLamb,     ///< "Lamb"
+  kMuon      ///< "Muon": the blocks' matrices; everything else by AdamW
+};
+
+/// Which parameters weight_decay is for.
+enum class DecayRule : std::uint8_t {
+  kMatrices,  ///< "matrices": not norms and biases, as Hugging Face's Trainer has it
+  kAll        ///< "all": as DeepSpeed and torch have it where nobody says which
+};
+
+/// "optimizer".
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double learning_rate = 1e-3;  ///< params.lr
+  double beta1 = 0.9;           ///< params.betas[0]
+  double beta2 = 0.999;
+  double epsilon = 1e-8;                   ///< params.eps
+  double weight_decay = 0.0;               ///< params.weight_decay
+  DecayRule decay = DecayRule::kMatrices;  ///< params.decay
+  bool bias_correction = true;
+  double momentum = 0.0;          ///< SGD, Muon
+  double dampening = 0.0;         ///< SGD
+  bool nesterov = false;          ///< SGD, Muon
+  double max_coeff = 10.0;        ///< LAMB: largest trust ratio
+  double min_coeff = 0.01;        ///< LAMB: smallest
+  bool eps_inside_sqrt = false;   ///< LAMB
+  std::optional<double> muon_lr;  ///< Muon's matrices; absent: lr
+  std::optional<double> adam_lr;  ///< Muon's other parameters; absent: lr
+
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,27 @@
+// Activation checkpointing, as the user wrote it: part of config.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace dstrain {
+
+/// What backward computes again instead of keeping it since forward.
+enum class RecomputeGranularity : std::uint8_t {
+  kNone,
+  kSelective,  ///< what takes one elementwise or row-wise pass: norms, activation functions
+  kFull        ///< a whole block, from the residual stream that enters it
+};
+
+/// "activation_checkpointing".
+struct RecomputeConfig {
+  RecomputeGranularity granularity = RecomputeGranularity::kNone;
+  std::optional<std::int64_t> layers;  ///< the model's first so many blocks; absent: all
+
+  [[nodiscard]] RecomputeGranularity of_block(std::int64_t block) const {
+    return !layers || block < *layers ? granularity : RecomputeGranularity::kNone;
+  }
+  bool operator==(const RecomputeConfig&) const = default;
+};
+
+}  // namespace dstrain
