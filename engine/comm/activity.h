@@ -46,22 +46,6 @@ class ActivityRecorder {
   virtual void set_comparable(int number) noexcept = 0;
 };
 
-/// A phase other than training, which it returns to.
-class PhaseScope {
- public:
-  PhaseScope(ActivityRecorder* recorder, RunPhase phase) : recorder_(recorder) {
-    if (recorder_ != nullptr) recorder_->begin_phase(phase);
-  }
-  PhaseScope(const PhaseScope&) = delete;
-  PhaseScope& operator=(const PhaseScope&) = delete;
-  ~PhaseScope() {
-    if (recorder_ != nullptr) recorder_->begin_phase(RunPhase::kTraining);
-  }
-
- private:
-  ActivityRecorder* const recorder_;
-};
-
 /// A collective, for as long as it exists.
 class CollectiveScope {
  public:

@@ -7,7 +7,7 @@
 #include "engine/checkpoint/owner/run_owner.h"
 #include "engine/comm/communicator.h"
 #include "engine/config/config.h"
-#include "engine/train/run_training.h"
+#include "engine/train/train_options.h"
 
 namespace dstrain {
 

@@ -6,7 +6,7 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/config/config.h"
 #include "engine/train/run_plan.h"
-#include "engine/train/run_training.h"
+#include "engine/train/train_options.h"
 #include "kernels/backend.h"
 
 namespace dstrain {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "engine/train/run_training.h"
+#include "engine/train/run_errors.h"
 
 namespace dstrain {
 namespace {

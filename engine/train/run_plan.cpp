@@ -280,7 +280,14 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
           .attention = config.training.attention,
           .wire_security = wire_security(config),
           .seed = config.training.seed,
-          .update = {.optimizer = config.optimizer, .averaging = averaging},
+          .update = {.optimizer = config.optimizer,
+                     .scheduler = config.scheduler,
+                     .gradient_clipping = config.gradient_clipping,
+                     .loss_scale = config.precision == Precision::kF16
+                                       ? config.loss_scale
+                                       : LossScaleConfig{.static_scale = 1.0},
+                     .max_consecutive_skips = config.training.max_consecutive_skips.value_or(1),
+                     .averaging = averaging},
           .batch = batch,
           .blueprint = std::move(blueprint),
           .chunks = std::move(chunks),

@@ -57,6 +57,11 @@ struct GradientAveraging {
 /// How gradients become new parameters.
 struct UpdatePlan {
   OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
+  double gradient_clipping = 0.0;  ///< limit of the global norm; 0: off
+  LossScaleConfig loss_scale;      ///< static at 1 where nothing is computed in fp16
+  /// Steps in a row whose gradients are not finite, after which the run stops.
+  std::int64_t max_consecutive_skips = 1;
   GradientAveraging averaging;  ///< over kGradientAxes
 };
 
@@ -87,7 +92,7 @@ struct RunPlan {
   std::optional<Fp8Scales::Options> fp8;  ///< none: nothing is computed in 8 bits
   AttentionKernels attention = AttentionKernels::kOwn;
   WireSecurity wire_security = WireSecurity::kAuthenticated;
-  std::uint64_t seed = 0;  ///< of initial values
+  std::uint64_t seed = 0;  ///< of initial values, and of stochastic rounding
   UpdatePlan update;
   BatchPlan batch;
   Blueprint blueprint;

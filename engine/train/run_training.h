@@ -1,75 +1,12 @@
 // run_training: one rank's whole life, from a resolved config to the last checkpoint.
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <stdexcept>
-#include <string>
-
-#include "engine/checkpoint/durable_files.h"
-#include "engine/checkpoint/owner/run_owner.h"
-#include "engine/comm/activity.h"
 #include "engine/comm/rendezvous.h"
-#include "engine/comm/wait_clock.h"
 #include "engine/config/config_json.h"
-#include "engine/train/run_goal.h"
+#include "engine/train/run_errors.h"
+#include "engine/train/train_options.h"
 
 namespace dstrain {
-
-/// Loss or gradients are not finite and the run cannot go on. Exit code 7.
-class NumericalError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-/// Copies of the training state that must be the same are not: memory has changed by itself. Exit
-/// code 10.
-class StateCorrupted : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-/// How rank 0 shows progress on stderr.
-enum class Progress : std::uint8_t {
-  kNone,
-  kLines,    ///< a plain line every steps_per_print steps
-  kTerminal  ///< also a live line, each version ended by '\r'
-};
-
-struct TrainOptions {
-  int threads = 0;  ///< compute threads of this rank; 0: as many as the process may run on
-  int gpu = 0;      ///< of those that this process sees, where it computes on one
-  std::string gpu_name = "";  ///< "cuda:1", as its host counts; empty: as this process does
-  int ranks_on_gpu = 1;       ///< that take turns on it
-  /// By which ranks on GPUs find each other; may be nullptr in a world of one.
-  Store* store = nullptr;
-  /// Deadline of a collective between GPUs.
-  std::chrono::milliseconds collective_timeout{600'000};
-  Progress progress = Progress::kLines;
-  /// Set to a signal's number by a handler: finish the step, save, return. Polled once a step;
-  /// all ranks agree on the step. May be nullptr.
-  const std::atomic<int>* stop_signal = nullptr;
-  /// Is told what this rank does, for whoever watches it from outside. May be nullptr.
-  ActivityRecorder* activity = nullptr;
-  /// Data, weights and tokenizer that do not belong together are a warning.
-  bool allow_tokenizer_mismatch = false;
-  /// What rank 0 says to have the run's folder for itself. nullptr: that it is a job of its own.
-  const OwnerClaim* owner = nullptr;
-  RunGoal goal = RunGoal::kTrain;
-  /// Has counted the waits of this rank's collectives. May be nullptr.
-  WaitClock* waits = nullptr;
-  /// Sees each change of the disk that a save is about to make (tests).
-  DiskProbe disk_probe = {};
-};
-
-struct TrainResult {
-  std::int64_t step = 0;  ///< optimizer steps done, resumed ones included
-  int stopped_by = 0;     ///< signal number, or 0 if all steps were done
-  /// Checkpoints that could not be written (checkpoint.on_save_failure: "continue"). The last one
-  /// of the run was: else it would have thrown.
-  std::int64_t failed_saves = 0;
-};
 
 /// Collective over the rendezvous' world. Throws FolderInUse where the run's folder is another
 /// run's, FolderGone where it was taken away.

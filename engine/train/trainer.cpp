@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -13,12 +12,15 @@
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/durable_files.h"
 #include "engine/config/config_error.h"
-#include "engine/optim/lr_schedule.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/initial_weights.h"
-#include "engine/train/rank_report.h"
-#include "kernels/core/caller_stream.h"
+#include "engine/train/observers/activity_teller.h"
+#include "engine/train/observers/end_report.h"
+#include "engine/train/observers/metrics_writer.h"
+#include "engine/train/observers/phase_times.h"
+#include "engine/train/observers/progress_line.h"
+#include "engine/train/step_policy/synchronous_steps.h"
 
 namespace dstrain {
 namespace {
@@ -52,16 +54,6 @@ void tell_of_missing_hashes(const BatchLoader& train, const BatchLoader* validat
   }
 }
 
-/// Only fp16 needs one.
-LossScaleConfig loss_scale_of(const Config& config) {
-  return config.precision == Precision::kF16 ? config.loss_scale
-                                             : LossScaleConfig{.static_scale = 1.0};
-}
-
-bool scales_dynamically(const Config& config) {
-  return config.precision == Precision::kF16 && config.loss_scale.static_scale == 0.0;
-}
-
 /// Ranks' devices being alike. Data sheets are of 16-bit products.
 double peak_flops(const Config& config, Engine& engine) {
   const std::optional<Accelerator> one = accelerator_of_model(engine.device().model());
@@ -80,7 +72,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
       engine_(engine),
       options_(options),
       owner_(owner),
-      overhead_bytes_(overhead_bytes),
+      memory_(engine.device(), engine.arena().bytes(), overhead_bytes),
       peak_flops_(peak_flops(config_, engine)),
       is_rank0_(engine.world().rank() == 0),
       train_data_(config_.data.train,
@@ -93,7 +85,10 @@ Trainer::Trainer(const LoadedConfig& loaded,
         train_data_.load(first_sample, inputs, targets);
       }),
       checkpoints_(output_dir(config_) / "checkpoints", options.disk_probe),
-      scaler_(loss_scale_of(config_), config_.zero.stage) {
+      policy_(std::make_unique<SynchronousSteps>(
+          engine,
+          OwnRank{.report = [this] { return report(); },
+                  .saved_step = [this] { return saves_->saved_step(); }})) {
   if (!config_.data.validation.empty()) {
     validation_data_.emplace(config_.data.validation, config_.data.sequence_length,
                              config_.model.vocab_size, config_.training.seed);
@@ -125,6 +120,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
     }
   }
   if (!trains) {
+    add_observers();
     return;
   }
   remember_tokenizer(from);
@@ -139,10 +135,26 @@ Trainer::Trainer(const LoadedConfig& loaded,
     }
     const RunOwner::Hold hold = owner_->hold();
     write_resolved_config(loaded);
-    metrics_ =
-        std::make_unique<MetricsFiles>(output_dir(config_), state_.step, config_.training.steps);
+    observers_.push_back(
+        std::make_unique<MetricsWriter>(output_dir(config_), state_.step, config_.training.steps,
+                                        config_.checkpoint.on_save_failure, *owner_));
   }
-  look_at_memory();
+  add_observers();
+  static_cast<void>(memory_.look());
+}
+
+void Trainer::add_observers() {
+  if (is_rank0_ && options_.goal == RunGoal::kTrain) {
+    if (config_.wall_clock_breakdown) {
+      observers_.push_back(std::make_unique<PhaseTimes>(config_.steps_per_print));
+    }
+    observers_.push_back(std::make_unique<ProgressLine>(
+        options_.progress, state_.step, config_.training.steps, config_.steps_per_print));
+    observers_.push_back(std::make_unique<EndReport>(output_dir(config_)));
+  }
+  if (options_.activity != nullptr) {
+    observers_.push_back(std::make_unique<ActivityTeller>(*options_.activity));
+  }
 }
 
 void Trainer::take_up(const TrainingState& resumed) {
@@ -155,10 +167,7 @@ void Trainer::take_up(const TrainingState& resumed) {
     spdlog::info(
         "the checkpoint has no history of fp8's scales: they are measured in the first step");
   }
-  scaler_.restore({.scale = state_.loss_scale,
-                   .iteration = state_.scaler_iteration,
-                   .last_overflow = state_.last_overflow,
-                   .hysteresis = state_.hysteresis});
+  policy_->take_up(state_);
 }
 
 void Trainer::remember_tokenizer(const std::optional<ResumedFrom>& from) {
@@ -179,7 +188,7 @@ void Trainer::remember_tokenizer(const std::optional<ResumedFrom>& from) {
 }
 
 TrainResult Trainer::evaluate_alone() {
-  const PhaseScope phase(options_.activity, RunPhase::kEvaluating);
+  const ObservedPhase phase(observers_, RunPhase::kEvaluating);
   const double loss =
       validation_loss(engine_, validation_data_.value(), config_.training.eval_batches);
   if (is_rank0_) {
@@ -198,34 +207,28 @@ TrainResult Trainer::run() {
     return {.step = state_.step};
   }
   const std::int64_t total = config_.training.steps;
-  tell_phase(RunPhase::kTraining);
-  ProgressLine progress(is_rank0_ ? options_.progress : Progress::kNone, state_.step, total,
-                        config_.steps_per_print);
+  enter(RunPhase::kTraining);
   while (state_.step < total && signal_ == 0) {
     StepMetrics metrics = train_one();
     evaluate_if_due(metrics);
-    write(metrics);
-    progress.after_step(metrics);
-    if (options_.activity != nullptr) {
-      options_.activity->finish_step(state_.step);
-    }
+    tell_step(metrics);
     if (save_has_ended_) {
-      const PhaseScope phase(options_.activity, RunPhase::kSaving);
+      const ObservedPhase phase(observers_, RunPhase::kSaving);
       saves_->finish();
     }
     const std::int64_t interval = config_.checkpoint.interval;
     save_is_due_ = save_is_due_ || (interval > 0 && state_.step % interval == 0);
     // Gradients that are not finite say nothing good of the parameters: wait for better ones.
     if (save_is_due_ && state_.consecutive_skips == 0) {
-      const PhaseScope phase(options_.activity, RunPhase::kSaving);
+      const ObservedPhase phase(observers_, RunPhase::kSaving);
       check_state();
       state_.fp8_amax = engine_.fp8_state();
       saves_->save(state_);
       save_is_due_ = false;
-      look_at_memory();
+      static_cast<void>(memory_.look());
     }
   }
-  tell_phase(RunPhase::kSaving);
+  enter(RunPhase::kSaving);
   if (saves_->saved_step() != state_.step) {
     check_state();
   }
@@ -234,58 +237,25 @@ TrainResult Trainer::run() {
   if (owner_ != nullptr) {
     static_cast<void>(owner_->hold());  // where the last save was of an earlier step's end, too
   }
-  tell_phase(RunPhase::kEnding);
-  const std::vector<RankMemory> memory = agree(/*local_loss_sum=*/0.0).memory;
-  if (is_rank0_) {
-    spdlog::info("{} at step {}{}", signal_ != 0 ? "stopped" : "finished", state_.step,
-                 last_validation_loss_ ? fmt::format(", validation loss {:.4f} nats per token",
-                                                     *last_validation_loss_)
-                                       : "");
-    spdlog::info("memory      {}", memory_text(memory));
-    if (saves_->failed_saves() > 0) {
-      spdlog::warn("{} saves failed on the way; the last one, of step {}, did not",
-                   saves_->failed_saves(), saves_->saved_step());
-    }
-    spdlog::info("metrics     {}", (output_dir(config_) / "metrics.jsonl").string());
-    spdlog::info("checkpoint  {}", checkpoints_.latest().value_or("none").string());
-    spdlog::info("config      {}", (output_dir(config_) / "config.resolved.json").string());
-  }
+  enter(RunPhase::kEnding);
+  tell_end();
   return {.step = state_.step, .stopped_by = signal_, .failed_saves = saves_->failed_saves()};
 }
 
 StepMetrics Trainer::train_one() {
   const auto start = std::chrono::steady_clock::now();
   const BatchPlan& batch = engine_.plan().batch;
-  const StepParams params = params_of_next_step();
   const double checkpoint_seconds = saves_->take_pause_seconds();
   const bool saving = saves_->under_way();
   if (options_.waits != nullptr) {
     static_cast<void>(options_.waits->take_seconds());  // of evaluation and saves
   }
   const std::int64_t number = state_.step + 1;
-  const EngineStep step =
-      engine_.train_step(load_train_, state_.consumed_samples, params, [this, number] {
-        if (replicas_->is_due(number)) replicas_->check(number, saves_->saved_step());
-      });
-  Agreement agreement = agree(step.local_loss_sum);
-  if (step.stats.updated && !std::isfinite(agreement.loss)) {
-    give_up(fmt::format("the loss is {} though its gradients are finite", agreement.loss),
-            "This is not a matter of the learning rate: please report it");
-  }
-  if (step.stats.updated) {
-    static_cast<void>(scaler_.after_step(/*overflow=*/false));
-    state_.optimizer_step += 1;
-    state_.scheduler_step += 1;
-    state_.consecutive_skips = 0;
-  } else {
-    skip(params, agreement.loss, step.stats.grad_norm);
-  }
-  state_.step += 1;
-  state_.consumed_samples += batch.global_samples();
-  state_.loss_scale = scaler_.state().scale;
-  state_.scaler_iteration = scaler_.state().iteration;
-  state_.last_overflow = scaler_.state().last_overflow;
-  state_.hysteresis = scaler_.state().hysteresis;
+  StepOutcome outcome = policy_->step(state_, load_train_, [this, number] {
+    if (replicas_->is_due(number)) replicas_->check(number, saves_->saved_step());
+  });
+  const EngineStep& step = outcome.engine;
+  Agreement& agreement = outcome.agreement;
   signal_ = agreement.signal;
   save_has_ended_ = agreement.save_has_ended;
 
@@ -296,18 +266,13 @@ StepMetrics Trainer::train_one() {
   replicas_->add_step(seconds);
   const double tokens_per_second = static_cast<double>(batch.global_tokens()) / seconds;
   const double flops_per_second = tokens_per_second * config_.model.flops_per_token(batch.sequence);
-  if (is_rank0_ && config_.wall_clock_breakdown && state_.step % config_.steps_per_print == 0) {
-    spdlog::info("step {} ms: data {:.1f}  forward {:.1f}  backward {:.1f}  optimizer {:.1f}",
-                 state_.step, step.times.data * 1e3, step.times.forward * 1e3,
-                 step.times.backward * 1e3, step.times.optimizer * 1e3);
-  }
   return {.step = state_.step,
           .tokens = state_.consumed_samples * batch.sequence,
           .loss = agreement.loss,
           .validation_loss = {},
-          .learning_rate = params.learning_rate,
+          .learning_rate = outcome.params.learning_rate,
           .grad_norm = step.stats.grad_norm,
-          .loss_scale = params.loss_scale,
+          .loss_scale = outcome.params.loss_scale,
           .skipped = !step.stats.updated,
           .step_seconds = seconds,
           .phases = {.data = step.times.data,
@@ -325,103 +290,11 @@ StepMetrics Trainer::train_one() {
           .devices = std::move(agreement.devices)};
 }
 
-StepParams Trainer::params_of_next_step() const {
-  const std::int64_t update = state_.scheduler_step + 1;
-  const std::optional<CycledBetas> betas = betas_of_update(config_.scheduler, update);
-  return {.learning_rate =
-              learning_rate_of_update(config_.scheduler, config_.optimizer.learning_rate, update),
-          .beta1 = betas ? std::optional(betas->beta1) : std::nullopt,
-          .beta2 = betas ? std::optional(betas->beta2) : std::nullopt,
-          .update = state_.optimizer_step + 1,
-          .gradient_clipping = config_.gradient_clipping,
-          .loss_scale = scaler_.scale(),
-          .seed = config_.training.seed};
-}
-
-void Trainer::skip(const StepParams& params, double loss, double grad_norm) {
-  const std::int64_t limit = config_.training.max_consecutive_skips.value_or(1);
-  state_.skipped_steps += 1;
-  state_.consecutive_skips += 1;
-  const bool at_minimum = scaler_.after_step(/*overflow=*/true) == ScaleOutcome::kAtMinimum;
-  const std::string what = fmt::format("loss {} and gradient norm {} at loss scale {:g}", loss,
-                                       grad_norm, params.loss_scale);
-  if (at_minimum) {
-    give_up(
-        fmt::format("{}, the smallest allowed (fp16.min_loss_scale), {}", what, culprit(params)),
-        "Use bf16, lower the learning rate, or clip gradients");
-  }
-  if (!engine_.parameters_are_finite()) {
-    give_up(fmt::format("{}, {}: the parameters themselves are no longer finite", what,
-                        culprit(params)),
-            "Lower the learning rate, or clip gradients");
-  }
-  if (state_.consecutive_skips >= limit) {
-    give_up(fmt::format("{}, {}: {} steps in a row could not be used "
-                        "(training.max_consecutive_skips)",
-                        what, culprit(params), state_.consecutive_skips),
-            "Lower the learning rate, clip gradients, or look at the data of this step");
-  }
-  // With a dynamic scale an overflow is how the scale is found: no reason to look for a culprit.
-  const bool expected = scales_dynamically(config_);
-  const std::string found = expected ? "" : ", " + culprit(params);
-  if (is_rank0_) {
-    spdlog::log(expected ? spdlog::level::info : spdlog::level::warn,
-                "step {} is skipped, {} in a row: {}{}{}", state_.step + 1,
-                state_.consecutive_skips, what, found,
-                scaler_.scale() != params.loss_scale
-                    ? fmt::format("; the scale is {:g} from now on", scaler_.scale())
-                    : "");
-  }
-}
-
-std::string Trainer::culprit(const StepParams& params) {
-  const auto bad = engine_.find_bad_gradient(load_train_, state_.consumed_samples, params);
-  return bad ? fmt::format("first in the gradient of {} on rank {}, micro-batch {}", bad->tensor,
-                           bad->rank, bad->micro_batch)
-             : "with finite gradients on every rank, whose sum overflows";
-}
-
-void Trainer::give_up(const std::string& what, const std::string& advice) const {
-  throw NumericalError(
-      fmt::format("step {}: {}; this step is not saved, {}. {}", state_.step + 1, what,
-                  saves_->saved_step() < 0
-                      ? "and there is no checkpoint yet"
-                      : fmt::format("the newest checkpoint is of step {}", saves_->saved_step()),
-                  advice));
-}
-
-Trainer::Agreement Trainer::agree(double local_loss_sum) {
-  const int signal = options_.stop_signal != nullptr ? options_.stop_signal->load() : 0;
-  const RankReport mine{.loss_sum = local_loss_sum,
-                        .signal = signal,
-                        .save_has_ended = saves_->has_ended(),
-                        .memory = look_at_memory(),
-                        .device = engine_.device().readings()};
-  CallerStream host;
-  Agreement agreement{.save_has_ended = true};
-  double loss_sum = 0.0;
-  for (const RankReport& report : gather_reports(mine, engine_.world(), host)) {
-    loss_sum += report.loss_sum;
-    agreement.signal = std::max(agreement.signal, report.signal);
-    agreement.save_has_ended = agreement.save_has_ended && report.save_has_ended;
-    if (!is_rank0_) continue;  // who writes them
-    agreement.memory.push_back(report.memory);
-    if (report.device) agreement.devices.push_back(*report.device);
-  }
-  agreement.loss = engine_.objective().mean_loss(loss_sum);
-  return agreement;
-}
-
-RankMemory Trainer::look_at_memory() {
-  const ResidentMemory resident = resident_memory();
-  const std::optional<DeviceReadings> device = engine_.device().readings();
-  const std::int64_t now = device ? device->used_bytes : resident.own_bytes;
-  peak_bytes_ = std::max({peak_bytes_, now, device ? device->peak_bytes : 0});
-  return {.planned_bytes = engine_.arena().bytes(),
-          .overhead_bytes = overhead_bytes_,
-          .measured_bytes = now,
-          .peak_bytes = peak_bytes_,
-          .resident_peak_bytes = resident.peak_bytes};
+RankReport Trainer::report() {
+  return {.signal = options_.stop_signal != nullptr ? options_.stop_signal->load() : 0,
+          .save_has_ended = saves_->has_ended(),
+          .memory = memory_.look(),
+          .device = engine_.device().readings()};
 }
 
 void Trainer::evaluate_if_due(StepMetrics& metrics) {
@@ -429,45 +302,47 @@ void Trainer::evaluate_if_due(StepMetrics& metrics) {
   const bool last = state_.step == config_.training.steps;
   const bool due = last || (interval > 0 && state_.step % interval == 0);
   if (validation_data_ && due && config_.training.eval_batches > 0) {
-    const PhaseScope phase(options_.activity, RunPhase::kEvaluating);
+    const ObservedPhase phase(observers_, RunPhase::kEvaluating);
     const auto start = std::chrono::steady_clock::now();
     last_validation_loss_ =
         validation_loss(engine_, *validation_data_, config_.training.eval_batches);
     metrics.validation_loss = last_validation_loss_;
     metrics.evaluation_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    look_at_memory();
+    static_cast<void>(memory_.look());
   }
 }
 
-void Trainer::write(const StepMetrics& metrics) {
-  if (!metrics_) {
-    return;
+void Trainer::enter(RunPhase phase) const {
+  for (const auto& observer : observers_) {
+    observer->on_phase(phase);
   }
-  owner_->require();  // not only where a line is written: a save may be far
-  const bool was_late = metrics_->has_unwritten();
+}
+
+void Trainer::tell_step(const StepMetrics& metrics) const {
   const bool is_last = state_.step == config_.training.steps || signal_ != 0;
-  try {
-    metrics_->write(metrics, is_last);
-  } catch (const StorageError& error) {
-    if (config_.checkpoint.on_save_failure == SaveFailure::kStop || is_last) {
-      throw;
-    }
-    if (!was_late) {
-      spdlog::error("{}; the run goes on, the line waits until it can", error.what());
-    }
+  for (const auto& observer : observers_) {
+    observer->on_step(metrics, is_last);
   }
 }
 
-void Trainer::tell_phase(RunPhase phase) const {
-  if (options_.activity != nullptr) {
-    options_.activity->begin_phase(phase);
+void Trainer::tell_end() const {
+  const EndOfRun end{.step = state_.step,
+                     .signal = signal_,
+                     .validation_loss = last_validation_loss_,
+                     .memory = policy_->agree().memory,
+                     .saved_step = saves_->saved_step(),
+                     .failed_saves = saves_->failed_saves(),
+                     .checkpoint = is_rank0_ ? checkpoints_.latest() : std::nullopt};
+  for (const auto& observer : observers_) {
+    observer->on_end(end);
   }
 }
 
 void Trainer::check_state() {
   if (!engine_.parameters_are_finite()) {
-    give_up("the parameters are no longer finite", "Lower the learning rate, or clip gradients");
+    give_up(state_.step + 1, saves_->saved_step(), "the parameters are no longer finite",
+            "Lower the learning rate, or clip gradients");
   }
   replicas_->check(state_.step, saves_->saved_step());
 }

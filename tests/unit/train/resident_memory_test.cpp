@@ -13,7 +13,7 @@
 
 #include "engine/data/mapped_file.h"
 #include "engine/train/metrics.h"
-#include "engine/train/progress.h"
+#include "engine/train/observers/end_report.h"
 
 namespace dstrain::test {
 namespace {

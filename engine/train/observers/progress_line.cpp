@@ -1,4 +1,4 @@
-#include "engine/train/progress.h"
+#include "engine/train/observers/progress_line.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -60,7 +60,7 @@ double ProgressLine::seconds_left(std::int64_t step) const {
   return elapsed / done * static_cast<double>(total_steps_ - step);
 }
 
-void ProgressLine::after_step(const StepMetrics& metrics) {
+void ProgressLine::on_step(const StepMetrics& metrics, bool /*is_last*/) {
   if (kind_ == Progress::kNone) {
     return;
   }
@@ -108,18 +108,6 @@ ProgressLine::~ProgressLine() {
   if (is_drawn_) {
     std::fputs(kEraseToEnd, stderr);
   }
-}
-
-std::string memory_text(const std::vector<RankMemory>& by_rank) {
-  const std::size_t rank = fullest_rank(by_rank);
-  const RankMemory& fullest = by_rank[rank];
-  std::string text =
-      fmt::format("planned {} + {} overhead, measured peak {}", size_text(fullest.planned_bytes),
-                  size_text(fullest.overhead_bytes), size_text(fullest.peak_bytes));
-  if (by_rank.size() > 1) {
-    text += fmt::format(" on rank {}, which holds most", rank);
-  }
-  return text;
 }
 
 }  // namespace dstrain

@@ -5,15 +5,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "engine/train/metrics.h"
-#include "engine/train/run_training.h"
+#include "engine/train/observers/run_observer.h"
+#include "engine/train/train_options.h"
 
 namespace dstrain {
 
-class ProgressLine {
+class ProgressLine final : public RunObserver {
  public:
   ProgressLine(Progress kind,
                std::int64_t first_step,
@@ -22,9 +20,9 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
   /// Clears the live line, so that what comes next stands on an empty one.
-  ~ProgressLine();
+  ~ProgressLine() override;
 
-  void after_step(const StepMetrics& metrics);
+  void on_step(const StepMetrics& metrics, bool is_last) override;
 
  private:
   void show(const StepMetrics& metrics);
@@ -38,8 +36,5 @@ class ProgressLine {
   std::chrono::steady_clock::time_point last_shown_{};
   bool is_drawn_ = false;  ///< on a terminal of our own
 };
-
-/// "planned 2.06 GiB + 0.06 GiB overhead, measured peak 2.11 GiB on rank 3, which holds most".
-std::string memory_text(const std::vector<RankMemory>& by_rank);
 
 }  // namespace dstrain

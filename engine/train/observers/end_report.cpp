@@ -1,0 +1,41 @@
+#include "engine/train/observers/end_report.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "engine/base/amount_text.h"
+
+namespace dstrain {
+
+EndReport::EndReport(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+void EndReport::on_end(const EndOfRun& end) {
+  spdlog::info("{} at step {}{}", end.signal != 0 ? "stopped" : "finished", end.step,
+               end.validation_loss
+                   ? fmt::format(", validation loss {:.4f} nats per token", *end.validation_loss)
+                   : "");
+  spdlog::info("memory      {}", memory_text(end.memory));
+  if (end.failed_saves > 0) {
+    spdlog::warn("{} saves failed on the way; the last one, of step {}, did not", end.failed_saves,
+                 end.saved_step);
+  }
+  spdlog::info("metrics     {}", (folder_ / "metrics.jsonl").string());
+  spdlog::info("checkpoint  {}", end.checkpoint.value_or("none").string());
+  spdlog::info("config      {}", (folder_ / "config.resolved.json").string());
+}
+
+std::string memory_text(const std::vector<RankMemory>& by_rank) {
+  const std::size_t rank = fullest_rank(by_rank);
+  const RankMemory& fullest = by_rank[rank];
+  std::string text =
+      fmt::format("planned {} + {} overhead, measured peak {}", size_text(fullest.planned_bytes),
+                  size_text(fullest.overhead_bytes), size_text(fullest.peak_bytes));
+  if (by_rank.size() > 1) {
+    text += fmt::format(" on rank {}, which holds most", rank);
+  }
+  return text;
+}
+
+}  // namespace dstrain

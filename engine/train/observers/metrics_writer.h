@@ -1,0 +1,32 @@
+// Writes metrics.jsonl and ranks.jsonl (metrics.h), as long as the run's folder is its own.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "engine/checkpoint/owner/run_owner.h"
+#include "engine/config/config.h"
+#include "engine/train/metrics.h"
+#include "engine/train/observers/run_observer.h"
+
+namespace dstrain {
+
+class MetricsWriter final : public RunObserver {
+ public:
+  /// As MetricsFiles. A line that cannot be written is treated as a save that cannot be: it stops
+  /// the run, or waits. `owner` outlives it.
+  MetricsWriter(const std::filesystem::path& folder,
+                std::int64_t resumed_step,
+                std::int64_t last_step,
+                SaveFailure on_failure,
+                const RunOwner& owner);
+
+  void on_step(const StepMetrics& metrics, bool is_last) override;
+
+ private:
+  MetricsFiles files_;
+  SaveFailure on_failure_;
+  const RunOwner& owner_;
+};
+
+}  // namespace dstrain
