@@ -293,7 +293,7 @@ TEST_CASE("a run compares at its interval alone, by one small all-gather, and st
     CollectiveLog traffic;
     RecordingRendezvous recorded(rendezvous, traffic);
     const std::unique_ptr<Engine> engine = make_tiny_engine(config, recorded, nullptr);
-    ReplicaWatch watch(*engine, config, 0);
+    ReplicaWatch watch(*engine, config.training.replica_check_interval, 0);
     for (int step = 1; step <= 9; ++step) {
       traffic.clear();
       engine->wait_for_communication();
@@ -330,7 +330,7 @@ TEST_CASE("an automatic interval is the same on all ranks, whatever time each of
   REQUIRE_FALSE(config.training.replica_check_interval);
   const auto checked = thread_world(2, [&](Rendezvous& rendezvous) {
     const std::unique_ptr<Engine> engine = make_tiny_engine(config, rendezvous, nullptr);
-    ReplicaWatch watch(*engine, config, 0);
+    ReplicaWatch watch(*engine, config.training.replica_check_interval, 0);
     std::vector<int> steps;
     double seconds = 0.0;
     for (int step = 1; step <= 2000; ++step) {

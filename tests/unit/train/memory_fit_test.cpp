@@ -32,7 +32,7 @@ MemoryFit fit(const ConfigWith& with, int world, std::int64_t limit) {
   return examine_fit({.config_with = with,
                       .world_size = world,
                       .limit = {.bytes = limit, .name = "", .accelerator = {}},
-                      .overhead = [](const Config&, const RunPlan&) { return kOverhead; },
+                      .overhead = [](const RunPlan&) { return kOverhead; },
                       .cluster = {.ranks_per_host = world}});
 }
 
