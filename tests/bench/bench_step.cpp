@@ -133,7 +133,7 @@ struct Memory {
   std::int64_t peak = 0;
 };
 
-Memory memory_of(const Config& config, Engine& engine, int threads) {
+Memory memory_of(Engine& engine, int threads) {
   const std::int64_t planned = engine.plan().memory.bytes();
   const auto readings = engine.device().readings();
   if (readings) {
@@ -212,7 +212,7 @@ nlohmann::ordered_json result_of(const Arguments& arguments) {
         arguments.on_gpu() ? make_cuda_backend(0, cuda) : make_cpu_backend(arguments.threads),
         arguments.threads);
     measured = measure(arguments, engine, random_tokens(model));
-    memory = memory_of(config, engine, arguments.threads);
+    memory = memory_of(engine, arguments.threads);
     device = engine.device().description();
     readings = engine.device().readings();
     sheet = accelerator_of_model(engine.device().model());
