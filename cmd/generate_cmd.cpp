@@ -134,12 +134,12 @@ ModelSpec with_window(ModelSpec model, const std::filesystem::path& checkpoint) 
   return model;
 }
 
-void check_memory(const InferencePlan& plan, Device& device) {
+void check_memory(const GenerationPlan& plan, Device& device) {
   const std::int64_t free = device.memory_info().available_bytes;
   if (plan.memory.bytes() > free) {
     throw launcher::PreflightError(fmt::format(
         "generation takes {}, and {} is free: {}", size_text(plan.memory.bytes()), size_text(free),
-        plan.shape.compute == DType::kF32 ? "--dtype bf16 takes half of that"
+        plan.sizes.compute == DType::kF32 ? "--dtype bf16 takes half of that"
                                           : "fewer --max-tokens take less"));
   }
 }
@@ -182,24 +182,24 @@ int generate(const Flags& flags) {
   const auto length = static_cast<std::int64_t>(request.prompt.size());
   request.max_tokens = tokens_to_draw(flags, length, model);
 
-  const InferencePlan plan = plan_inference({.model = model,
-                                             .compute = compute_dtype(flags, run, *weights.tensors),
-                                             .positions = length + request.max_tokens,
-                                             .chunk_tokens = std::min(length, kPromptChunk)});
+  const GenerationPlan plan =
+      plan_generation(model, {.compute = compute_dtype(flags, run, *weights.tensors),
+                              .positions = length + request.max_tokens,
+                              .chunk_tokens = std::min(length, kPromptChunk)});
   Backend backend = make_cpu_backend(
       flags.threads > 0 ? flags.threads : omp_num_threads(process_environment).value_or(0));
   spdlog::info("checkpoint={} model_type={} compute={} tokenizer={} device=\"{}\"",
-               weights.path.string(), model.model_type, name_of(plan.shape.compute), found.name,
+               weights.path.string(), model.model_type, name_of(plan.sizes.compute), found.name,
                backend.device->description());
   spdlog::info("memory {}", describe_memory(plan));
   check_memory(plan, *backend.device);
   const StopSignal stop;
-  InferenceModel inference(plan, std::move(backend), *weights.tensors);
+  CachedModel reader(plan, std::move(backend), *weights.tensors);
 
   if (!flags.json) {
     print_text(as_utf8(prompt));
   }
-  const GeneratedText made = generate_text(inference, *found.tokenizer, request,
+  const GeneratedText made = generate_text(reader, *found.tokenizer, request,
                                            {.on_text =
                                                 [&](std::string_view text) {
                                                   if (!flags.json) print_text(text);

@@ -61,13 +61,13 @@ std::string_view name_of(EndReason reason) {
   return "?";
 }
 
-GeneratedText generate_text(InferenceModel& model,
+GeneratedText generate_text(CachedModel& model,
                             const Tokenizer& tokenizer,
                             const GenerationRequest& request,
                             const GenerationHooks& hooks) {
   GeneratedText result;
   TextStream stream(tokenizer, request.prompt, request.stops);
-  Drawable drawable(model.plan().shape.model.vocab_size, tokenizer, request.ends);
+  Drawable drawable(model.plan().model.vocab_size, tokenizer, request.ends);
   const auto give = [&](const std::string& text) {
     if (!text.empty()) {
       result.text += text;

@@ -1,4 +1,4 @@
-// generate_text: a prompt's tokens through an InferenceModel, then one token after the other, as
+// generate_text: a prompt's tokens through a CachedModel, then one token after the other, as
 // text that is handed out as soon as it is certain.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/data/tokenizer.h"
-#include "engine/generate/inference_model.h"
+#include "engine/generate/cached_model.h"
 #include "engine/generate/sampling.h"
 
 namespace dstrain {
@@ -48,7 +48,7 @@ struct GeneratedText {
 
 /// `model` has read nothing yet and has room for prompt and max_tokens - 1. Only ids of `tokenizer`
 /// are drawn, of a vocabulary that may be larger.
-GeneratedText generate_text(InferenceModel& model,
+GeneratedText generate_text(CachedModel& model,
                             const Tokenizer& tokenizer,
                             const GenerationRequest& request,
                             const GenerationHooks& hooks);

@@ -29,6 +29,7 @@ Attention Attention::declare(const LayerShape& shape,
                       .query_heads = query_heads,
                       .key_value_heads = kv_heads,
                       .head_dim = head_dim};
+  attention.window_ = shape.window;
 
   const std::int64_t all_kv_width = model.num_key_value_heads * head_dim;
   const std::array<Linear::Part, 3> qkv{{{name + ".query", model.num_heads * head_dim},
@@ -61,17 +62,25 @@ Attention Attention::declare(const LayerShape& shape,
                                 LayerKind::kAttention);
   };
   const auto scratch = [&](const char* what, Shape extent, DType dtype) {
-    return blueprint.add_backward_buffer(
-        {what, extent, dtype, Lifetime::kScratch, LayerKind::kAttention});
+    return shape.add_backward_buffer(
+        blueprint, {what, extent, dtype, Lifetime::kScratch, LayerKind::kAttention});
   };
   attention.packed_ = product("qkv", packed, shape.compute);
   attention.heads_ = product("heads", heads, shape.compute);
-  attention.logsumexp_ = product("logsumexp", per_query, DType::kF32);
+  if (shape.extends_cache()) {
+    attention.cache_ = blueprint.add_buffer({name + "/cache",
+                                             {shape.cache_positions, 2 * kv_width},
+                                             shape.compute,
+                                             Lifetime::kCache,
+                                             LayerKind::kAttention});
+  } else {
+    attention.logsumexp_ = product("logsumexp", per_query, DType::kF32);
+  }
   attention.d_packed_ = scratch("d_qkv", packed, shape.compute);
   attention.d_heads_ = scratch("d_heads", heads, shape.compute);
   attention.delta_ = scratch("attention_delta", per_query, DType::kF32);
   if (model.position == PositionKind::kRope) {
-    const Shape table{shape.sequence, head_dim / 2};
+    const Shape table{shape.positions(), head_dim / 2};
     attention.cosine_ =
         blueprint.add_buffer({"rope_cosine", table, DType::kF32, Lifetime::kConstant});
     attention.sine_ = blueprint.add_buffer({"rope_sine", table, DType::kF32, Lifetime::kConstant});
@@ -79,34 +88,49 @@ Attention Attention::declare(const LayerShape& shape,
   return attention;
 }
 
-void Attention::prepare(const ExecContext& context) const {
+void Attention::prepare(const LayerContext& context) const {
   if (model_.position != PositionKind::kRope) {
     return;
   }
   const Tensor cosine = context.buffer(cosine_);
   const Tensor sine = context.buffer(sine_);
-  const RopeTables tables = rope_tables(model_, shape_.sequence);
+  const RopeTables tables = rope_tables(model_, cosine.dim(0));
   context.device.copy_from_host(tables.cosine.data(), cosine, context.compute);
   context.device.copy_from_host(tables.sine.data(), sine, context.compute);
   context.compute.synchronize();
 }
 
-void Attention::forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
-  const Tensor packed = context.buffer(packed_, slot);
-  const Tensor heads = context.buffer(heads_, slot);
+void Attention::forward(const LayerContext& context,
+                        int slot,
+                        ConstTensor x_NC,
+                        Tensor y_NC) const {
+  const AttentionShape shape = shape_of(context);
+  const Tensor packed = context.activation(packed_, slot);
+  const Tensor heads = context.activation(heads_, slot);
   qkv_.forward(context, x_NC, packed);
   if (model_.position == PositionKind::kRope) {
-    context.ops.rope(shape_, packed, context.buffer(cosine_), context.buffer(sine_), Pass::kForward,
-                     context.compute);
+    context.ops.rope(shape, packed, context.at_positions(context.buffer(cosine_)),
+                     context.at_positions(context.buffer(sine_)), Pass::kForward, context.compute);
   }
-  context.ops.attention_forward({.in = packed_attention(shape_, packed),
-                                 .out = heads,
-                                 .logsumexp_BHT = context.buffer(logsumexp_, slot)},
-                                context.compute);
+  if (context.extension) {
+    context.ops.attention_cached(shape, context.extension->begin, window_, packed,
+                                 context.buffer(cache_), heads, context.compute);
+  } else {
+    context.ops.attention_forward({.in = packed_attention(shape, packed),
+                                   .out = heads,
+                                   .logsumexp_BHT = context.buffer(logsumexp_, slot)},
+                                  context.compute);
+  }
   output_.forward(context, heads, y_NC);
 }
 
-void Attention::backward(const ExecContext& context,
+AttentionShape Attention::shape_of(const LayerContext& context) const {
+  AttentionShape shape = shape_;
+  shape.sequence = context.extension ? context.extension->size() : shape.sequence;
+  return shape;
+}
+
+void Attention::backward(const LayerContext& context,
                          int slot,
                          ConstTensor dy_NC,
                          ConstTensor x_NC,
@@ -151,11 +175,14 @@ double rope_frequency(const ModelSpec& model, std::int64_t pair) {
 
 RopeTables rope_tables(const ModelSpec& model, std::int64_t positions) {
   RopeTables tables;
+  std::vector<float> frequencies;
+  for (std::int64_t pair = 0; pair < model.head_dim / 2; ++pair) {
+    frequencies.push_back(static_cast<float>(rope_frequency(model, pair)));
+  }
   for (std::int64_t position = 0; position < positions; ++position) {
-    for (std::int64_t pair = 0; pair < model.head_dim / 2; ++pair) {
+    for (const float frequency : frequencies) {
       // Hugging Face multiplies in f32 too; the table then agrees to the last bit or two.
-      const float angle =
-          static_cast<float>(position) * static_cast<float>(rope_frequency(model, pair));
+      const float angle = static_cast<float>(position) * frequency;
       tables.cosine.push_back(std::cos(angle));
       tables.sine.push_back(std::sin(angle));
     }

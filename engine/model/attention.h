@@ -4,11 +4,14 @@
 //   rotate q and k (RoPE models)
 //   heads = softmax(q · kᵀ / sqrt(D), causal) · v   [N, H·D]; only the log-sum-exp is kept
 //   y = heads · outputᵀ + bias                    [N, C]
+//
+// Where the layers extend a cache, keys and values go into it, and queries attend to what it holds.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/linear.h"
 
@@ -19,9 +22,9 @@ class Attention {
   static Attention declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
   /// Fills the constant tables of RoPE; once, before the first forward.
-  void prepare(const ExecContext& context) const;
-  void forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
-  void backward(const ExecContext& context,
+  void prepare(const LayerContext& context) const;
+  void forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
+  void backward(const LayerContext& context,
                 int slot,
                 ConstTensor dy_NC,
                 ConstTensor x_NC,
@@ -29,13 +32,18 @@ class Attention {
                 const GradTarget& gradients) const;
 
  private:
+  /// Of the tokens that a forward computes.
+  [[nodiscard]] AttentionShape shape_of(const LayerContext& context) const;
+
   ModelSpec model_;
   AttentionShape shape_;
+  std::int64_t window_ = 0;  // LayerShape::window
   Linear qkv_;
   Linear output_;
   BufferRef packed_;     // for backward: q‖k‖v after rotation
   BufferRef heads_;      // for backward
   BufferRef logsumexp_;  // for backward
+  BufferRef cache_;      // [P, 2K·D], a position a row k‖v; only where it is extended
   BufferRef cosine_;     // constant
   BufferRef sine_;       // constant
   BufferRef d_packed_;   // scratch

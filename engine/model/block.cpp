@@ -14,7 +14,8 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
         {what, {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   };
   const auto d_scratch = [&](const char* what) {
-    return blueprint.add_backward_buffer(
+    return shape.add_backward_buffer(
+        blueprint,
         {what, {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   };
   block.attention_out_ = scratch("attention_out");
@@ -34,7 +35,7 @@ Block::Flow Block::forward(const LayerContext& context, int slot, const Flow& in
 
   attention_norm_.forward(context, slot, in.x, in.delta);
   attend(context, slot);
-  const Tensor mlp_out = context.buffer(mlp_out_);
+  const Tensor mlp_out = context.activation(mlp_out_, slot);
   mlp_.forward(context, slot, tensor.enter(mlp_norm_.output(context, slot), gathered, compute),
                mlp_out);
   return {mlp_norm_.residual(context, slot), tensor.leave(mlp_out, compute)};
@@ -42,7 +43,7 @@ Block::Flow Block::forward(const LayerContext& context, int slot, const Flow& in
 
 void Block::attend(const LayerContext& context, int slot) const {
   const TensorParallel& tensor = context.tensor_parallel;
-  const Tensor attention_out = context.buffer(attention_out_);
+  const Tensor attention_out = context.activation(attention_out_, slot);
   attention_.forward(context, slot,
                      tensor.enter(attention_norm_.output(context, slot),
                                   context.optional_buffer(gathered_), context.compute),

@@ -5,7 +5,8 @@
 //   r2 = r1 + a;      m = mlp(norm2(r2))          hands on (r2, m)
 //
 // What it does not keep of this (LayerShape::recompute), backward first computes again, with the
-// same operations on the same numbers: the same bits.
+// same operations on the same numbers: the same bits. Where it extends a cache (layer_shape.h),
+// forward is the same but for attention, and there is nothing to compute again.
 #pragma once
 
 #include <string>
@@ -35,7 +36,7 @@ class Block {
   [[nodiscard]] Flow forward(const LayerContext& context, int slot, const Flow& in) const;
   /// What forward hands on where one rank has all of the block.
   [[nodiscard]] Flow output(const LayerContext& context, int slot) const {
-    return {mlp_norm_.residual(context, slot), context.buffer(mlp_out_)};
+    return {mlp_norm_.residual(context, slot), context.activation(mlp_out_, slot)};
   }
   /// d_residual: gradient of r2 + m on entry, of x + delta on return.
   void backward(const LayerContext& context,

@@ -67,9 +67,11 @@ Embedding Embedding::declare(const LayerShape& shape,
 void Embedding::forward(const LayerContext& context, ConstTensor tokens_N, Tensor stream) const {
   const TensorParallel& tensor = context.tensor_parallel;
   const Tensor x_NC = tensor.splits_tokens() ? context.buffer(gathered_) : stream;
-  context.ops.embedding_forward(tokens_N, context.param(table_), slice_,
-                                position_.index < 0 ? ConstTensor{} : context.param(position_),
-                                sequence_, x_NC, context.compute);
+  const ConstTensor positions =
+      position_.index < 0 ? ConstTensor{} : context.at_positions(context.param(position_));
+  context.ops.embedding_forward(tokens_N, context.param(table_), slice_, positions,
+                                context.extension ? context.extension->size() : sequence_, x_NC,
+                                context.compute);
   tensor.leave_into(x_NC, stream, context.compute);
 }
 

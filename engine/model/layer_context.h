@@ -1,13 +1,32 @@
-// LayerContext: an ExecContext with the tensor-parallel group that split layers meet in.
+// LayerContext: an ExecContext with the tensor-parallel group that split layers meet in, and with
+// the tokens that a forward of generation computes.
 #pragma once
 
+#include <optional>
+
 #include "engine/parallel/tensor_parallel.h"
+#include "engine/plan/shard_map.h"
 #include "engine/runtime/exec_context.h"
 
 namespace dstrain {
 
 struct LayerContext : ExecContext {
   const TensorParallel& tensor_parallel;
+  /// Positions of the one sequence that this forward computes, for layers that extend a cache
+  /// (LayerShape::cache_positions). Empty in training, where a forward computes a micro-batch.
+  std::optional<Range> extension{};
+
+  /// The rows of an activation that this forward computes: the first of the buffer's where it
+  /// extends a cache, all of them in training.
+  [[nodiscard]] Tensor activation(BufferRef ref, int slot) const {
+    const Tensor whole = buffer(ref, slot);
+    return extension ? whole.rows(0, extension->size()) : whole;
+  }
+  /// The rows that this forward's positions have in a table with one row a position.
+  template <typename View>
+  [[nodiscard]] View at_positions(View table) const {
+    return extension ? table.rows(extension->begin, extension->end) : table;
+  }
 };
 
 }  // namespace dstrain

@@ -1,5 +1,7 @@
 #include "engine/model/layer_shape.h"
 
+#include <utility>
+
 namespace dstrain {
 namespace {
 
@@ -24,11 +26,15 @@ BufferRef LayerShape::add_activation(Blueprint& blueprint,
                                      DType dtype,
                                      Origin origin,
                                      LayerKind kind) const {
-  if (is_kept(origin, recompute)) {
+  if (!extends_cache() && is_kept(origin, recompute)) {
     return blueprint.add_buffer({layer + "/" + what, shape, dtype, Lifetime::kSaved, kind});
   }
   const std::string within_block = layer.substr(layer.rfind('.') + 1);
   return blueprint.add_buffer({within_block + "/" + what, shape, dtype, Lifetime::kScratch, kind});
+}
+
+BufferRef LayerShape::add_backward_buffer(Blueprint& blueprint, BufferDecl buffer) const {
+  return extends_cache() ? BufferRef{} : blueprint.add_backward_buffer(std::move(buffer));
 }
 
 }  // namespace dstrain

@@ -1,9 +1,16 @@
-// LayerShape: the sizes that every layer of a stage is declared with, and what its backward may
-// compute again instead of keeping it.
+// LayerShape: the sizes that every layer of a stage is declared with, what its backward may compute
+// again instead of keeping it, and whether there is a backward at all.
 //
 // The layers of this folder share one form: a static declare() adds what the layer stores to a
 // Blueprint and returns the layer, which is a handful of references into it; forward() and
-// backward() find their tensors through the ExecContext. `slot` is the micro-batch in flight.
+// backward() find their tensors through the LayerContext. `slot` is the micro-batch in flight.
+//
+// A layer runs in one of two modes, and LayerShape::cache_positions says which:
+//
+//   train         a forward computes a micro-batch and keeps activations for its backward
+//   extend        a forward computes the next tokens of one sequence (LayerContext::extension),
+//                 appends their keys and values to a cache and attends to all that it holds.
+//                 Nothing is kept otherwise, and there is no backward.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +60,18 @@ struct LayerShape {
   TensorShape tensor{};
   bool fp8 = false;  ///< the blocks' products are in 8 bits
   RecomputeGranularity recompute = RecomputeGranularity::kNone;  ///< of the layer being declared
+  /// P, rows of the cache: the layers extend one. `batch` is then 1, and `sequence` the number of
+  /// tokens that one forward computes at most. 0: they train.
+  std::int64_t cache_positions = 0;
+  /// Positions that a token attends to in the layer being declared; 0: all. Only for a cache: in
+  /// training no sequence is longer than the window.
+  std::int64_t window = 0;
 
+  [[nodiscard]] bool extends_cache() const { return cache_positions > 0; }
+  /// Positions that a token can have.
+  [[nodiscard]] std::int64_t positions() const {
+    return extends_cache() ? cache_positions : sequence;
+  }
   /// N = B · T.
   [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
   /// Tokens of norms and of the residual stream on this rank: N, or N / t with sequence
@@ -66,7 +84,8 @@ struct LayerShape {
     return fp8 ? std::optional(tokens()) : std::nullopt;
   }
   /// Declares a tensor that forward writes and backward reads: "blocks.3.mlp/hidden" where it is
-  /// kept; otherwise "mlp/hidden", which all blocks that compute it again share.
+  /// kept; otherwise "mlp/hidden", which all blocks that compute it again, or have no backward,
+  /// share.
   BufferRef add_activation(Blueprint& blueprint,
                            const std::string& layer,
                            const std::string& what,
@@ -74,6 +93,8 @@ struct LayerShape {
                            DType dtype,
                            Origin origin,
                            LayerKind kind) const;
+  /// Declares a buffer that backward alone touches. Layers without a backward have none.
+  BufferRef add_backward_buffer(Blueprint& blueprint, BufferDecl buffer) const;
 };
 
 }  // namespace dstrain

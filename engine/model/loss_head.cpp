@@ -5,6 +5,23 @@
 #include "engine/model/embedding.h"
 
 namespace dstrain {
+namespace {
+
+/// What the final norm is declared with.
+LayerShape norm_shape(LayerShape shape) {
+  if (shape.extends_cache()) {
+    shape.sequence = 1;  // the last token's
+  }
+  return shape;
+}
+
+/// A forward of its last token alone.
+LayerContext at_last_token(LayerContext context) {
+  context.extension->begin = context.extension->end - 1;
+  return context;
+}
+
+}  // namespace
 
 LossHead LossHead::declare(const LayerShape& shape,
                            ParamRef embedding_table,
@@ -17,12 +34,18 @@ LossHead LossHead::declare(const LayerShape& shape,
   head.slice_ = Embedding::vocabulary_slice(shape);
   const TensorShare share = Embedding::vocabulary_share(shape);
   const std::int64_t columns = share.extent[0];
-  head.norm_ = Norm::declare(shape, "final_norm", Origin::kInput, blueprint);
+  head.norm_ = Norm::declare(norm_shape(shape), "final_norm", Origin::kInput, blueprint);
   head.weight_ = head.tied_ ? embedding_table
                             : blueprint.add_param({.name = "head.weight",
                                                    .shape = {model.vocab_size, model.hidden_size},
                                                    .deviation = model.initializer_range,
                                                    .share = share});
+  if (shape.extends_cache()) {
+    // In f32 whatever the blocks compute in: tokens are drawn from these.
+    head.logits_ = blueprint.add_buffer(
+        {"logits", {1, columns}, DType::kF32, Lifetime::kScratch, LayerKind::kLogits});
+    return head;
+  }
   // Chunks of even size: each one reads the whole weight and adds to its whole gradient.
   const std::int64_t most =
       std::clamp<std::int64_t>(kMaxChunkBytes / (columns * size_of(shape.compute)), 1, tokens);
@@ -58,7 +81,20 @@ void LossHead::forward(const LayerContext& context,
                        int slot,
                        ConstTensor residual,
                        ConstTensor delta) const {
-  norm_.forward(context, slot, residual, delta);
+  if (!context.extension) {
+    norm_.forward(context, slot, residual, delta);
+    return;
+  }
+  const std::int64_t tokens = residual.dim(0);
+  norm_.forward(at_last_token(context), slot, residual.rows(tokens - 1, tokens),
+                delta.rows(tokens - 1, tokens));
+}
+
+ConstTensor LossHead::next_logits(const LayerContext& context) const {
+  const Tensor logits_1V = context.buffer(logits_);
+  context.ops.linear_forward(norm_.output(at_last_token(context), 0), context.param(weight_), {},
+                             logits_1V, context.compute);
+  return logits_1V.flat(0, slice_.vocab_size);
 }
 
 void LossHead::combine_losses(const LayerContext& context,

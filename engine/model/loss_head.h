@@ -1,6 +1,9 @@
 // LossHead: final norm, logits, cross-entropy. The logits exist for one chunk of tokens at a time:
 // chunk by chunk they are computed, turned into their own gradient in place, and used up by the
 // two products of backward (as Liger and llm.q do), so memory does not grow with tokens × V.
+//
+// Where the layers extend a cache there is no loss: what counts is the last of the tokens that a
+// forward computes, whose logits are asked for when they are needed.
 #pragma once
 
 #include "engine/model/layer_context.h"
@@ -17,11 +20,14 @@ class LossHead {
   /// `embedding_table`: what a tied head multiplies with.
   static LossHead declare(const LayerShape& shape, ParamRef embedding_table, Blueprint& blueprint);
 
-  /// The final norm of residual + delta.
+  /// The final norm of residual + delta; only of the last token where a cache is extended.
   void forward(const LayerContext& context,
                int slot,
                ConstTensor residual,
                ConstTensor delta) const;
+  /// After a forward that extends a cache: f32 [V], the logits of what follows its last token,
+  /// valid until the next call.
+  [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const;
   /// Losses only: loss_sum = or += Σ losses of the first `counted_tokens` targets.
   void evaluate(const LayerContext& context,
                 int slot,
@@ -57,7 +63,7 @@ class LossHead {
   bool tied_ = false;
   Norm norm_;
   ParamRef weight_;   // [V, C]: own, or the embedding's
-  BufferRef logits_;  // scratch [chunk, V]
+  BufferRef logits_;  // scratch [chunk, V]; [1, V] where a cache is extended
   BufferRef losses_;  // scratch [N]
   BufferRef d_norm_;  // scratch [N, C]
   BufferRef loss_sum_;

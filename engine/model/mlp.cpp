@@ -43,31 +43,32 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
   mlp.hidden_ = shape.add_activation(blueprint, name, "hidden", hidden, shape.compute,
                                      Origin::kRowwise, LayerKind::kMlp);
   if (model.gated_mlp) {
-    mlp.d_hidden_ =
-        blueprint.add_backward_buffer({"d_hidden", hidden, shape.compute, Lifetime::kScratch});
+    mlp.d_hidden_ = shape.add_backward_buffer(
+        blueprint, {"d_hidden", hidden, shape.compute, Lifetime::kScratch});
   }
-  mlp.d_pre_ = blueprint.add_backward_buffer({"d_pre", pre, shape.compute, Lifetime::kScratch});
+  mlp.d_pre_ =
+      shape.add_backward_buffer(blueprint, {"d_pre", pre, shape.compute, Lifetime::kScratch});
   return mlp;
 }
 
-void Mlp::forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
+void Mlp::forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
   expand(context, slot, x_NC);
-  down_.forward(context, context.buffer(hidden_, slot), y_NC);
+  down_.forward(context, context.activation(hidden_, slot), y_NC);
 }
 
-void Mlp::expand(const ExecContext& context, int slot, ConstTensor x_NC) const {
-  const Tensor pre = context.buffer(pre_, slot);
+void Mlp::expand(const LayerContext& context, int slot, ConstTensor x_NC) const {
+  const Tensor pre = context.activation(pre_, slot);
   if (gated_) {
     up_.forward(context, x_NC, pre);
     activate(context, slot);
   } else {
-    up_.forward_activated(context, activation_, x_NC, pre, context.buffer(hidden_, slot));
+    up_.forward_activated(context, activation_, x_NC, pre, context.activation(hidden_, slot));
   }
 }
 
-void Mlp::activate(const ExecContext& context, int slot) const {
-  const Tensor pre = context.buffer(pre_, slot);
-  const Tensor hidden = context.buffer(hidden_, slot);
+void Mlp::activate(const LayerContext& context, int slot) const {
+  const Tensor pre = context.activation(pre_, slot);
+  const Tensor hidden = context.activation(hidden_, slot);
   if (gated_) {
     context.ops.gated_activation_forward(activation_, pre, hidden, context.compute);
   } else {
@@ -75,7 +76,7 @@ void Mlp::activate(const ExecContext& context, int slot) const {
   }
 }
 
-void Mlp::backward(const ExecContext& context,
+void Mlp::backward(const LayerContext& context,
                    int slot,
                    ConstTensor dy_NC,
                    ConstTensor x_NC,

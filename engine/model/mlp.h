@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/linear.h"
 
@@ -16,13 +17,13 @@ class Mlp {
   static Mlp declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
   /// expand(), then y = down(hidden).
-  void forward(const ExecContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
+  void forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
   /// All of forward that backward reads: pre = up x, and activate().
-  void expand(const ExecContext& context, int slot, ConstTensor x_NC) const;
+  void expand(const LayerContext& context, int slot, ConstTensor x_NC) const;
   /// hidden = act(pre), or act(gate) · up. Of pre as it was kept: where expand() computed both in
   /// one, hidden may differ from that by pre's rounding.
-  void activate(const ExecContext& context, int slot) const;
-  void backward(const ExecContext& context,
+  void activate(const LayerContext& context, int slot) const;
+  void backward(const LayerContext& context,
                 int slot,
                 ConstTensor dy_NC,
                 ConstTensor x_NC,

@@ -35,7 +35,7 @@ Norm Norm::declare(const LayerShape& shape,
   return norm;
 }
 
-void Norm::forward(const ExecContext& context, int slot, ConstTensor x, ConstTensor delta) const {
+void Norm::forward(const LayerContext& context, int slot, ConstTensor x, ConstTensor delta) const {
   const Tensor kept = residual(context, slot);
   check(!delta.empty() || x.data() == kept.data(), "without a delta, x is the residual itself");
   context.ops.norm_forward({.kind = kind_,
@@ -46,19 +46,19 @@ void Norm::forward(const ExecContext& context, int slot, ConstTensor x, ConstTen
                             .bias_C = bias_.index < 0 ? ConstTensor{} : context.param(bias_),
                             .residual_NC = kept,
                             .y_NC = output(context, slot),
-                            .stats_N2 = context.buffer(stats_, slot)},
+                            .stats_N2 = context.activation(stats_, slot)},
                            context.compute);
 }
 
-Tensor Norm::residual(const ExecContext& context, int slot) const {
-  return context.buffer(residual_, slot);
+Tensor Norm::residual(const LayerContext& context, int slot) const {
+  return context.activation(residual_, slot);
 }
 
-Tensor Norm::output(const ExecContext& context, int slot) const {
-  return context.buffer(output_, slot);
+Tensor Norm::output(const LayerContext& context, int slot) const {
+  return context.activation(output_, slot);
 }
 
-void Norm::backward(const ExecContext& context,
+void Norm::backward(const LayerContext& context,
                     int slot,
                     ConstTensor dy,
                     Tensor dx,

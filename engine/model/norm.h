@@ -7,8 +7,8 @@
 
 #include <string>
 
+#include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
-#include "engine/runtime/exec_context.h"
 
 namespace dstrain {
 
@@ -23,12 +23,12 @@ class Norm {
 
   /// x, delta [N, C]. Without a delta x must be residual() itself, already filled; if a forward
   /// with a delta filled it, this one gives the same bits.
-  void forward(const ExecContext& context, int slot, ConstTensor x, ConstTensor delta) const;
-  [[nodiscard]] Tensor residual(const ExecContext& context, int slot) const;
-  [[nodiscard]] Tensor output(const ExecContext& context, int slot) const;
+  void forward(const LayerContext& context, int slot, ConstTensor x, ConstTensor delta) const;
+  [[nodiscard]] Tensor residual(const LayerContext& context, int slot) const;
+  [[nodiscard]] Tensor output(const LayerContext& context, int slot) const;
   /// dx: gradient of the residual stream; kAdd where it already holds the part that by-passes
   /// the norm.
-  void backward(const ExecContext& context,
+  void backward(const LayerContext& context,
                 int slot,
                 ConstTensor dy,
                 Tensor dx,

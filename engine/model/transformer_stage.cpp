@@ -43,6 +43,7 @@ TransformerStage TransformerStage::declare(const LayerShape& shape,
     const int unit = blueprint.begin_unit(name);
     stage.first_block_unit_ = layer == extent.first_block ? unit : stage.first_block_unit_;
     block_shape.recompute = recompute.of_block(layer);
+    block_shape.window = shape.model.window_of_layer(layer);
     stage.blocks_.push_back(Block::declare(block_shape, name, blueprint));
   }
   if (extent.is_last()) {
@@ -78,9 +79,10 @@ void TransformerStage::declare_edges(const LayerShape& shape, Blueprint& bluepri
   const Shape ids{shape.tokens()};
   const Shape stream{shape.stream_tokens(), shape.model.hidden_size};
   if (extent_.is_first()) {
-    tokens_ = blueprint.add_buffer({"tokens", ids, DType::kI32, Lifetime::kSaved});
+    const Lifetime lifetime = shape.extends_cache() ? Lifetime::kScratch : Lifetime::kSaved;
+    tokens_ = blueprint.add_buffer({"tokens", ids, DType::kI32, lifetime});
   }
-  if (extent_.is_last()) {
+  if (extent_.is_last() && !shape.extends_cache()) {
     targets_ = blueprint.add_buffer({"targets", ids, DType::kI32, Lifetime::kSaved});
   }
   // The chunks of a rank share what comes in and goes out: there is one of each at a time.
@@ -93,8 +95,8 @@ void TransformerStage::declare_edges(const LayerShape& shape, Blueprint& bluepri
     d_output_ = edge("edge/d_output");
     d_input_ = edge("edge/d_input");
   }
-  d_residual_ =
-      blueprint.add_backward_buffer({"d_residual", stream, shape.compute, Lifetime::kScratch});
+  d_residual_ = shape.add_backward_buffer(
+      blueprint, {"d_residual", stream, shape.compute, Lifetime::kScratch});
 }
 
 void TransformerStage::declare_walks() {
@@ -141,7 +143,7 @@ void TransformerStage::prepare(const LayerContext& context) const {
 }
 
 Tensor TransformerStage::tokens(const LayerContext& context, int slot) const {
-  return context.buffer(tokens_, slot);
+  return context.activation(tokens_, slot);
 }
 
 Tensor TransformerStage::targets(const LayerContext& context, int slot) const {
@@ -162,15 +164,13 @@ Tensor TransformerStage::edge(const LayerContext& context, Edge edge) const {
   return {};
 }
 
-void TransformerStage::forward(const LayerContext& context,
-                               DataParallel& data_parallel,
-                               int slot) const {
+void TransformerStage::forward(const LayerContext& context, VisitHooks& hooks, int slot) const {
   auto visit = forward_walk_.begin();
   const auto within_next = [&](auto&& work) {
     const TraceRange range(name_of_unit(context, visit->unit));
-    data_parallel.before_visit(*visit);
+    hooks.before_visit(*visit);
     work();
-    data_parallel.after_visit(*visit++);
+    hooks.after_visit(*visit++);
   };
   const Tensor first = blocks_.front().input(context, slot);
   if (extent_.is_first()) {

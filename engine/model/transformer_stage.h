@@ -3,6 +3,9 @@
 // between units. A whole model is one stage; a pipeline has several, and with virtual stages a rank
 // has several of them.
 //
+// A whole model also extends a cache (layer_shape.h): the stage is declared with a shape that says
+// so, has no backward, and forward computes the next tokens of a sequence.
+//
 // What crosses from one stage to the next is the residual stream [n, C], n the tokens that this
 // rank's norms see; back comes its gradient.
 #pragma once
@@ -17,6 +20,7 @@
 #include "engine/model/layer_shape.h"
 #include "engine/model/loss_head.h"
 #include "engine/parallel/data_parallel.h"
+#include "engine/parallel/visit_hooks.h"
 #include "engine/plan/unit_walk.h"
 
 namespace dstrain {
@@ -64,7 +68,11 @@ class TransformerStage {
   enum class Edge : std::uint8_t { kInput, kOutput, kGradientOfOutput, kGradientOfInput };
   [[nodiscard]] Tensor edge(const LayerContext& context, Edge edge) const;
 
-  void forward(const LayerContext& context, DataParallel& data_parallel, int slot) const;
+  void forward(const LayerContext& context, VisitHooks& hooks, int slot) const;
+  /// After a forward that extended a cache: LossHead::next_logits.
+  [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const {
+    return head_.next_logits(context);
+  }
   /// The last stage adds the micro-batch's losses to loss_sum (the step's first overwrites it).
   void backward(const LayerContext& context,
                 DataParallel& data_parallel,

@@ -9,6 +9,7 @@
 
 #include "engine/comm/communicator.h"
 #include "engine/optim/optimizer.h"
+#include "engine/parallel/visit_hooks.h"
 #include "engine/plan/gather_plan.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/shard_map.h"
@@ -31,19 +32,11 @@ struct StepStats {
   bool updated = true;     ///< false: the norm is not finite and nothing was changed, on any rank
 };
 
-class DataParallel {
+class DataParallel : public VisitHooks {
  public:
-  DataParallel() = default;
-  DataParallel(const DataParallel&) = delete;
-  DataParallel& operator=(const DataParallel&) = delete;
-  virtual ~DataParallel() = default;
-
   /// The visits of one of the plan's walks (`gathers`) begin; `last`: no further walk with these
   /// parameters is known to follow.
   virtual void begin_walk(int /*walk*/, bool /*last*/) {}
-  /// Before and after a visit computes; what it reads is whole in between.
-  virtual void before_visit(const UnitVisit& /*visit*/) {}
-  virtual void after_visit(const UnitVisit& /*visit*/) {}
   /// Where backward of this micro-batch (0, 1, … of the step) writes a unit's gradients.
   virtual GradTarget grad_target(int unit, std::int64_t micro_batch) = 0;
   /// Backward of a micro-batch has left a unit for good; `last`: of this step's micro-batches.

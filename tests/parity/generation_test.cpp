@@ -64,10 +64,10 @@ struct Lab {
                int threads = 1)
       : golden(name),
         config(golden.config("fp32").config),
-        plan(plan_inference({.model = config.model,
-                             .compute = compute,
-                             .positions = config.model.max_positions,
-                             .chunk_tokens = chunk_tokens})),
+        plan(plan_generation(config.model,
+                             {.compute = compute,
+                              .positions = config.model.max_positions,
+                              .chunk_tokens = chunk_tokens})),
         model(plan, make_cpu_backend(threads), GoldenSource(golden, plan.blueprint)) {}
 
   [[nodiscard]] std::vector<std::int32_t> sequence(std::int64_t row) const {
@@ -78,8 +78,8 @@ struct Lab {
 
   GoldenModel golden;
   Config config;
-  InferencePlan plan;
-  InferenceModel model;
+  GenerationPlan plan;
+  CachedModel model;
 };
 
 double loss_of(std::span<const float> logits, std::int32_t target) {
@@ -184,16 +184,15 @@ TEST_CASE("past an attention window the logits are transformers'", "[parity][gen
     CHECK(weights.model.attention_window == window);
     const auto tokens = row.at("tokens").get<std::vector<std::int32_t>>();
     const auto logits_of = [&](const ModelSpec& model, std::size_t part) {
-      const InferencePlan plan =
-          plan_inference({.model = model,
-                          .compute = DType::kF32,
-                          .positions = static_cast<std::int64_t>(tokens.size()),
-                          .chunk_tokens = 7});
-      InferenceModel inference(plan, make_cpu_backend(1), *weights.tensors);
+      const GenerationPlan plan =
+          plan_generation(model, {.compute = DType::kF32,
+                                  .positions = static_cast<std::int64_t>(tokens.size()),
+                                  .chunk_tokens = 7});
+      CachedModel reader(plan, make_cpu_backend(1), *weights.tensors);
       std::vector<float> logits;
       for (std::size_t t = 0; t < tokens.size(); t += part) {
         const auto last =
-            inference.extend(std::span(tokens).subspan(t, std::min(part, tokens.size() - t)));
+            reader.extend(std::span(tokens).subspan(t, std::min(part, tokens.size() - t)));
         logits.assign(last.begin(), last.end());
       }
       return logits;
@@ -334,8 +333,8 @@ TEST_CASE("weights that are not there are a sentence", "[parity][generate]") {
     void read(const std::string&, const Piece&, Tensor) const override {}
   };
   const Lab lab("gpt2-tiny");
-  CHECK_THROWS_AS(InferenceModel(lab.plan, make_cpu_backend(1), Empty()), CheckpointError);
-  CHECK_THROWS_WITH(InferenceModel(lab.plan, make_cpu_backend(1), Empty()),
+  CHECK_THROWS_AS(CachedModel(lab.plan, make_cpu_backend(1), Empty()), CheckpointError);
+  CHECK_THROWS_WITH(CachedModel(lab.plan, make_cpu_backend(1), Empty()),
                     Catch::Contains("holds no parameters"));
 }
 

@@ -1,28 +1,31 @@
-// InferenceModel: an InferencePlan made real on one device: the weights of a TensorSource, and the
+// CachedModel: a GenerationPlan made real on one device: the weights of a TensorSource, and the
 // sequence that has been read so far, as keys and values. extend() is the only way forward; what
 // it computes for a position does not depend on how the sequence was cut into calls, but for
 // rounding (products of one token and of many add in different orders).
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "engine/checkpoint/tensor_source.h"
-#include "engine/generate/inference_plan.h"
+#include "engine/comm/communicator.h"
+#include "engine/generate/generation_plan.h"
+#include "engine/model/layer_context.h"
+#include "engine/parallel/tensor_parallel.h"
 #include "engine/runtime/arena.h"
-#include "engine/runtime/exec_context.h"
 #include "kernels/backend.h"
 
 namespace dstrain {
 
-class InferenceModel {
+class CachedModel {
  public:
   /// Throws OutOfMemory, and CheckpointError if a parameter is missing or damaged. `plan` must
   /// outlive the model.
-  InferenceModel(const InferencePlan& plan, Backend backend, const TensorSource& weights);
-  InferenceModel(const InferenceModel&) = delete;
-  InferenceModel& operator=(const InferenceModel&) = delete;
+  CachedModel(const GenerationPlan& plan, Backend backend, const TensorSource& weights);
+  CachedModel(const CachedModel&) = delete;
+  CachedModel& operator=(const CachedModel&) = delete;
 
   /// Puts tokens, at least one, behind those read so far and computes the logits [V] of what
   /// follows the last of them; valid until the next call. `before_chunk` may end it early by
@@ -35,25 +38,23 @@ class InferenceModel {
   /// Forgets all but the first so many.
   void rewind(std::int64_t position);
 
-  [[nodiscard]] const InferencePlan& plan() const { return plan_; }
+  [[nodiscard]] const GenerationPlan& plan() const { return plan_; }
   [[nodiscard]] Device& device() { return *backend_.device; }
   /// Bytes allocated: equal to plan().memory.bytes().
   [[nodiscard]] std::int64_t allocated_bytes() const { return arena_.bytes(); }
 
  private:
   void load(const TensorSource& weights);
-  /// The residual stream of the last token, and what the last block adds to it.
-  struct LastToken {
-    Tensor residual;
-    ConstTensor delta;
-  };
-  LastToken forward(std::span<const std::int32_t> tokens);
+  /// A forward of at most chunk_tokens.
+  void forward(std::span<const std::int32_t> tokens);
 
-  const InferencePlan& plan_;
+  const GenerationPlan& plan_;
   Backend backend_;
   Arena arena_;
   ParameterTable parameters_;
-  ExecContext context_;
+  std::unique_ptr<Communicator> alone_;  // in place of a tensor-parallel group
+  TensorParallel tensor_parallel_;
+  LayerContext context_;
   std::vector<float> logits_;
   std::int64_t position_ = 0;
 };

@@ -1,0 +1,95 @@
+// V vocabulary
+#include "engine/generate/cached_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/checkpoint/checkpoint_error.h"
+#include "engine/comm/solo_communicator.h"
+
+namespace dstrain {
+
+CachedModel::CachedModel(const GenerationPlan& plan, Backend backend, const TensorSource& weights)
+    : plan_(plan),
+      backend_(std::move(backend)),
+      arena_(plan.blueprint, plan.memory, *backend_.device),
+      parameters_(plan.shards.num_units()),
+      alone_(make_solo_communicator("generation", backend_.device.get())),
+      tensor_parallel_(*alone_, /*sequence_parallel=*/false),
+      context_{{.ops = *backend_.ops,
+                .device = *backend_.device,
+                .compute = backend_.device->compute_stream(),
+                .blueprint = plan.blueprint,
+                .arena = arena_,
+                .parameters = parameters_},
+               tensor_parallel_},
+      logits_(static_cast<std::size_t>(plan.model.vocab_size)) {
+  load(weights);
+  for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
+    parameters_.set(unit, arena_.unit(RegionKind::kParameters, unit));
+  }
+  plan_.stage.prepare(context_);
+}
+
+// Through host memory of a few MiB, part by part: neither a source nor this holds a model twice.
+void CachedModel::load(const TensorSource& weights) {
+  const auto entries = weights.entries();
+  if (std::none_of(entries.begin(), entries.end(),
+                   [](const auto& entry) { return entry.state == "parameter"; })) {
+    throw CheckpointError("the checkpoint holds no parameters");
+  }
+  constexpr std::int64_t kElements = std::int64_t{4} << 20;
+  const DType dtype = plan_.sizes.compute;
+  std::vector<std::byte> staging(static_cast<std::size_t>(kElements * size_of(dtype)));
+  for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
+    const Tensor whole = arena_.unit(RegionKind::kParameters, unit);
+    for (PlacedPiece placed : plan_.shards.pieces(unit, {0, plan_.shards.numel(unit)})) {
+      const Range all = placed.piece.flat;
+      for (std::int64_t begin = all.begin; begin < all.end; begin += kElements) {
+        const std::int64_t end = std::min(begin + kElements, all.end);
+        placed.piece.flat = {begin, end};
+        weights.read("parameter", placed.piece, {staging.data(), dtype, {end - begin}});
+        const std::int64_t at = placed.offset + begin - all.begin;
+        context_.device.copy_from_host(staging.data(), whole.flat(at, at + end - begin),
+                                       context_.compute);
+        context_.compute.synchronize();
+      }
+    }
+  }
+}
+
+std::span<const float> CachedModel::extend(std::span<const std::int32_t> tokens,
+                                           const std::function<bool()>& before_chunk) {
+  const GenerationSizes& sizes = plan_.sizes;
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  check(count >= 1 && position_ + count <= sizes.positions,
+        "{} tokens behind {} of at most {} positions", count, position_, sizes.positions);
+  for (std::int64_t begin = 0; begin < count; begin += sizes.chunk_tokens) {
+    if (!before_chunk()) {
+      return {};
+    }
+    const std::int64_t size = std::min(sizes.chunk_tokens, count - begin);
+    forward(tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size)));
+  }
+  const ConstTensor logits_V = plan_.stage.next_logits(context_);
+  context_.device.copy_to_host(logits_V, logits_.data(), context_.compute);
+  context_.compute.synchronize();
+  return logits_;
+}
+
+void CachedModel::forward(std::span<const std::int32_t> tokens) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  context_.extension = {position_, position_ + count};
+  context_.device.copy_from_host(tokens.data(), plan_.stage.tokens(context_, 0), context_.compute);
+  VisitHooks all_is_whole;
+  plan_.stage.forward(context_, all_is_whole, 0);
+  context_.compute.synchronize();  // `tokens` is the caller's
+  position_ += count;
+}
+
+void CachedModel::rewind(std::int64_t position) {
+  check(0 <= position && position <= position_, "position {} of {}", position, position_);
+  position_ = position;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,43 @@
+#include "engine/generate/generation_plan.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/base/amount_text.h"
+
+namespace dstrain {
+
+GenerationPlan plan_generation(const ModelSpec& model, const GenerationSizes& sizes) {
+  check(1 <= sizes.chunk_tokens && 1 <= sizes.positions && sizes.positions <= model.max_positions,
+        "generation of {} positions, {} at once, with a model of {}", sizes.positions,
+        sizes.chunk_tokens, model.max_positions);
+  Blueprint blueprint;
+  TransformerStage stage =
+      TransformerStage::declare({.model = model,
+                                 .batch = 1,
+                                 .sequence = sizes.chunk_tokens,
+                                 .compute = sizes.compute,
+                                 .cache_positions = sizes.positions},
+                                {}, {.end_block = model.num_layers}, blueprint);
+  const ShardMap shards(blueprint, 1);
+  MemoryPlan memory(blueprint, shards, {.compute_dtype = sizes.compute, .training = false});
+  return {.model = model,
+          .sizes = sizes,
+          .blueprint = std::move(blueprint),
+          .stage = std::move(stage),
+          .shards = shards,
+          .memory = std::move(memory)};
+}
+
+std::string describe_memory(const GenerationPlan& plan) {
+  const auto bytes = [&](RegionKind kind) { return plan.memory.region(kind).bytes; };
+  return fmt::format(
+      "{}: weights {} ({} × {} bytes), cache {} ({} positions), scratch {}",
+      size_text(plan.memory.bytes()), size_text(bytes(RegionKind::kParameters)),
+      plan.model.num_parameters(), size_of(plan.sizes.compute),
+      size_text(bytes(RegionKind::kCache)), plan.sizes.positions,
+      size_text(plan.memory.bytes() - bytes(RegionKind::kParameters) - bytes(RegionKind::kCache)));
+}
+
+}  // namespace dstrain
