@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/run_facts.h"
 #include "engine/data/tokenizer.h"
-#include "engine/generate/run_facts.h"
 
 namespace dstrain {
 

@@ -13,6 +13,7 @@
 
 #include "engine/base/regular_file.h"
 #include "engine/checkpoint/foreign/huggingface/tokenizer_files.h"
+#include "engine/checkpoint/run_facts.h"
 
 namespace dstrain {
 namespace {
@@ -37,38 +38,6 @@ std::optional<std::string> content_of(const fs::path& path) {
   }
   FileText file = read_regular_file(path.string());
   return file.why.empty() ? std::optional(std::move(file.text)) : std::nullopt;
-}
-
-/// The string at a path of keys, or "".
-std::string text_at(const Json& document, std::string_view block, std::string_view key) {
-  const auto found = document.is_object() ? document.find(block) : document.end();
-  if (found == document.end() || !found->is_object()) {
-    return "";
-  }
-  const auto value = found->find(key);
-  return value != found->end() && value->is_string() ? value->get<std::string>() : "";
-}
-
-/// Folders of the data that a run was trained on.
-std::vector<fs::path> data_folders(const Json& run) {
-  std::vector<fs::path> folders;
-  const auto add = [&](const Json& source) {
-    const Json& path = source.is_object() && source.contains("path") ? source["path"] : source;
-    if (path.is_string()) {
-      folders.push_back(fs::path(path.get<std::string>()).parent_path());
-    }
-  };
-  if (run.is_object() && run.contains("data") && run["data"].contains("train")) {
-    const Json& train = run["data"]["train"];
-    if (train.is_array()) {
-      for (const Json& source : train) {
-        add(source);
-      }
-    } else {
-      add(train);
-    }
-  }
-  return folders;
 }
 
 /// "bytes" as convert-checkpoint writes it.
@@ -168,13 +137,13 @@ Companions companions_of_run(const std::vector<fs::path>& weights,
 }
 
 Companions find_companions(const fs::path& source, const std::string& run_config) {
-  const Json run = Json::parse(run_config, nullptr, /*allow_exceptions=*/false);
+  const RunFacts run = read_run_facts(run_config);
   std::vector<fs::path> weights{source};
-  if (const std::string start = text_at(run, "model", "initial_weights"); !start.empty()) {
-    weights.emplace_back(start);
+  if (!run.initial_weights.empty()) {
+    weights.push_back(run.initial_weights);
   }
   std::optional<DatasetDescription> data;
-  for (const fs::path& folder : data_folders(run)) {
+  for (const fs::path& folder : run.data_folders) {
     if (!data) {
       data = read_dataset_description(folder);
     }

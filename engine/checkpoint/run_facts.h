@@ -1,5 +1,5 @@
-// RunFacts: what generation asks of the config that a checkpoint carries: which dtype the run
-// computed in, and where to look for the tokenizer of its data.
+// RunFacts: what generation and conversions ask of the config that a checkpoint carries: which
+// dtype the run computed in, and where to look for the tokenizer of its data.
 #pragma once
 
 #include <filesystem>
@@ -16,11 +16,12 @@ struct RunFacts {
   std::optional<DType> compute;                     ///< absent: the config does not say
   std::vector<std::filesystem::path> data_folders;  ///< of the training data, as the run named them
   std::filesystem::path initial_weights;            ///< empty: the run started from scratch
-  /// Of the ids that the run was trained on, as its checkpoint has it; older ones do not.
+  /// The tokenizer of the ids that the run was trained on; checkpoints of older versions do not
+  /// have it.
   std::optional<TokenizerIdentity> tokenizer{};
 };
 
-/// `run_config`: JSON; anything that is not there, or not of the form expected, stays empty.
+/// `run_config` is JSON. What it lacks, or has in another form than expected, stays empty.
 RunFacts read_run_facts(std::string_view run_config,
                         const std::optional<TokenizerIdentity>& tokenizer = {});
 

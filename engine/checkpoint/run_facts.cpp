@@ -1,4 +1,4 @@
-#include "engine/generate/run_facts.h"
+#include "engine/checkpoint/run_facts.h"
 
 #include <string>
 
