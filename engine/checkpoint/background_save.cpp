@@ -16,7 +16,7 @@ namespace {
 /// A save may take longer where all cores compute; a step should not.
 void give_way_to_computation() {
   constexpr int kLessUrgent = 10;
-  // Of the calling thread alone, on Linux. Advice: without it the save is merely less polite.
+  // On Linux this affects the calling thread alone. If it fails, the save is merely less polite.
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLessUrgent);
 }
 

@@ -27,7 +27,7 @@ class BackgroundSave {
   /// they are until this one is.
   void start(TrainingState state, std::span<const CheckpointTensor> tensors, std::int64_t keep);
   [[nodiscard]] bool under_way() const { return ended_.valid(); }
-  /// Of the one under way: its step, and whether this rank's part has ended, well or not.
+  /// The step of the one under way, and whether this rank's part has ended, well or not.
   [[nodiscard]] std::int64_t step() const { return step_; }
   [[nodiscard]] bool has_ended() const;
   /// Waits for the end of the one under way; rethrows its failure.

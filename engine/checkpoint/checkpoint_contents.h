@@ -16,7 +16,7 @@
 
 namespace dstrain {
 
-/// What a checkpoint holds of one parameter: "parameter" (the master), "exp_avg", "exp_avg_sq".
+/// A state of one parameter: "parameter" (the master), "exp_avg", "exp_avg_sq".
 struct CheckpointTensor {
   std::string state;
   Piece piece;
@@ -42,11 +42,11 @@ struct TrainingState {
   std::int64_t hysteresis = 0;
   std::uint64_t seed = 0;
   std::string config;  ///< the resolved config, JSON
-  /// What fp8's scales come from, by tensor (Fp8Scales::State); empty without fp8.
+  /// The numbers that fp8's scales come from, by tensor (Fp8Scales::State); empty without fp8.
   std::map<std::string, std::vector<AmaxPeak>> fp8_amax;
-  /// Of the ids that the run was trained on; none where that is not known.
+  /// The tokenizer of the ids that the run was trained on; none where that is not known.
   std::optional<TokenizerIdentity> tokenizer{};
-  /// By the path of token files: the hash of their ids, where that is known.
+  /// The hash of token files' ids, where it is known, by the path of the files.
   std::map<std::string, std::string> data{};
 
   bool operator==(const TrainingState&) const = default;

@@ -120,7 +120,7 @@ void convert(const std::byte* from, std::byte* to, std::int64_t count) {
   }
 }
 
-/// What was stored in one dtype to where it is wanted in the same or the other.
+/// Copies what was stored in one dtype to where it is wanted, in the same dtype or the other.
 void copy_elements(
     const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t count) {
   if (from_dtype == to_dtype) {
@@ -151,7 +151,7 @@ void copy_part(const StoredPiece& piece,
     copy_to(static_cast<std::byte*>(wanted.data.data()), 0);
     return;
   }
-  // By way of the host: from the first to the last element that is touched, with what lies between.
+  // It goes by way of the host, from the first to the last element touched, with all in between.
   Range touched{INT64_MAX, 0};
   for_each_overlap(part, box, [&](const OverlapRun& run) {
     touched = {std::min(touched.begin, run.wanted), std::max(touched.end, run.wanted + run.count)};

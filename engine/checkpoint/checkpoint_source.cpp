@@ -13,7 +13,7 @@
 namespace dstrain {
 namespace {
 
-/// Of pieces of several dtypes the one that holds them all.
+/// The dtype that holds the values of pieces of several dtypes.
 DType dtype_of(const std::vector<StoredPiece>& pieces) {
   const bool narrow = std::all_of(pieces.begin(), pieces.end(), [](const StoredPiece& piece) {
     return piece.dtype == DType::kBF16;

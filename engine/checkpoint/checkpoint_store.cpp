@@ -40,7 +40,7 @@ void check_tensor(const CheckpointTensor& tensor) {
         piece.flat.end, piece.box_extent.to_string(), piece.shape.to_string());
 }
 
-/// What a piece is called in its file: "exp_avg/blocks.0.norm.weight[0:64]"; with the box in front
+/// The name of a piece in its file, "exp_avg/blocks.0.norm.weight[0:64]", with the box in front
 /// of the range where it is not the whole tensor.
 std::string key_of(const CheckpointTensor& tensor) {
   const Piece& piece = tensor.piece;
@@ -205,7 +205,7 @@ std::optional<RunOwner::Hold> CheckpointStore::hold_folder() const {
   return owner_ == nullptr ? std::nullopt : std::optional(owner_->hold());
 }
 
-/// From a complete temporary folder to a checkpoint. Before the rename nothing has changed for a
+/// Turns a complete temporary folder into a checkpoint. Before the rename nothing changes for a
 /// reader; after it the new one is found even if `latest` still names another.
 void CheckpointStore::commit(const std::string& name, const std::string& manifest) const {
   const fs::path temporary = folder_ / temporary_name(name);
@@ -215,7 +215,7 @@ void CheckpointStore::commit(const std::string& name, const std::string& manifes
   files_.sync_folder(temporary);
 
   const auto hold = hold_folder();
-  // What is not whole goes first, rather than in the place of an older whole one of this step.
+  // A checkpoint that is not whole goes first, so that it never replaces an older whole one.
   if (fs::exists(path) && fault_of(path)) {
     files_.remove_tree(path);
   }

@@ -28,8 +28,8 @@ class CheckpointStore {
   /// Small files that rank 0 puts into every checkpoint from now on, beside the manifest: the
   /// tokenizer's, and the config.json that came with the first weights.
   void set_companions(Companions companions) { companions_ = std::move(companions); }
-  /// By which rank 0 changes nothing here that is no longer its run's. nullptr: nobody else saves
-  /// to this folder. Must outlive the store.
+  /// With an owner, rank 0 changes nothing here that is no longer its run's. nullptr: nobody else
+  /// saves to this folder. The owner must outlive the store.
   void set_owner(const RunOwner* owner) { owner_ = owner; }
 
   /// Collective over `world`, which must carry host memory. Every rank writes its own file into a
@@ -65,7 +65,7 @@ class CheckpointStore {
   static TrainingState load(const std::filesystem::path& checkpoint,
                             std::span<const CheckpointTensor> tensors);
 
-  /// What load() returns, without loading. Throws CheckpointError.
+  /// Returns what load() returns, without loading. Throws CheckpointError.
   static TrainingState training(const std::filesystem::path& checkpoint);
 
   /// All that a checkpoint holds, sorted by tensor, then state. Throws CheckpointError.

@@ -15,7 +15,7 @@ namespace dstrain {
 struct CheckpointShare {
   int rank = 0;
   int ranks = 1;
-  /// Of the parameters; the rest, and all without it, as the source has them, F16 as F32.
+  /// The parameters' dtype. All else, or all if absent, stays as it is, but F16 becomes F32.
   std::optional<DType> dtype;
 };
 
@@ -30,7 +30,7 @@ WrittenFile write_checkpoint_share(const DurableFiles& files,
                                    const CheckpointShare& share,
                                    const ByteProgress& progress);
 
-/// What the manifest says of a share that has been written.
+/// The manifest's entry for a share that has been written.
 Manifest manifest_of_share(const std::filesystem::path& path,
                            const TensorSource& source,
                            const CheckpointShare& share,

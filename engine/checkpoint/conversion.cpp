@@ -238,7 +238,7 @@ class Conversion {
     }
   }
 
-  /// What tells this conversion from any other.
+  /// A text that tells this conversion from any other.
   [[nodiscard]] std::string identity() const {
     return fmt::format("{} as {}, {}, state {}, {} files, shards of {}",
                        fs::absolute(source_.path).lexically_normal().string(),

@@ -15,7 +15,7 @@ namespace dstrain {
 
 class DeviceParts {
  public:
-  /// Of host memory there are two parts, or less where the largest tensor is less.
+  /// Host memory is two parts of this size, or less where the largest tensor is smaller.
   static constexpr std::int64_t kPartBytes = std::int64_t{16} << 20;
 
   /// Tensors have at most `largest_bytes`. Memory is taken with the first of them.

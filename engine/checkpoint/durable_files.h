@@ -39,14 +39,14 @@ class DurableFiles {
  public:
   explicit DurableFiles(DiskProbe probe = {});
 
-  /// With its parents, as far as they are not there; lasting once it returns.
+  /// Makes it, and its parents where they are missing; it lasts once this returns.
   void make_folder(const std::filesystem::path& folder) const;
-  /// Creates or replaces; on disk once it returns (its name is, once the folder is synced).
+  /// Creates or replaces a file, which is on disk once this returns; its name, once synced.
   void write_file(const std::filesystem::path& path, std::string_view content) const;
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) const;
   /// Makes the names in a folder last.
   void sync_folder(const std::filesystem::path& folder) const;
-  /// A file or a folder with all it holds; nothing happens if it is not there.
+  /// Removes a file, or a folder with all it holds; does nothing if it is not there.
   void remove_tree(const std::filesystem::path& path) const;
 
  private:

@@ -40,7 +40,7 @@ std::string piece_text(const StoredPiece& piece, const std::vector<StoredFile>& 
       stored_name(piece.dtype), checksum_text(piece.checksum));
 }
 
-// What parse_manifest expects, each with a sentence if it is not so. The text has passed its
+// The expectations of parse_manifest, each with a sentence for when it fails. The text passed its
 // checksum by then: these catch a writer's mistake, not damage.
 
 void expect(bool condition, std::string_view what) {

@@ -1,4 +1,4 @@
-// Which elements two pieces of one tensor have in common, whoever cut them and however: the whole
+// Finds the elements that two pieces of a tensor have in common, however they were cut: the whole
 // of resuming on another number of ranks. Pieces of the same box meet in at most one run; those of
 // different boxes in one run for each row that the boxes share.
 //

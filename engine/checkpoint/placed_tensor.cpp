@@ -37,7 +37,7 @@ void with_type(DType dtype, Visit&& visit) {
   }
 }
 
-/// As with_type, of two dtypes.
+/// The same as with_type for two dtypes.
 template <typename Visit>
 void with_types(DType from, DType to, Visit&& visit) {
   with_type(from, [&](auto* from_type) {

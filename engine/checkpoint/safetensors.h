@@ -39,7 +39,7 @@ class SafetensorsFile {
   /// Everything before the data: length, JSON and padding.
   [[nodiscard]] std::span<const std::byte> header() const;
   [[nodiscard]] std::span<const std::byte> data(const SafetensorsEntry& entry) const;
-  /// What of data() has been read is no longer held in memory.
+  /// Lets go of the memory of what has been read of data().
   void release(const SafetensorsEntry& entry) const { file_.release(data(entry)); }
 
  private:

@@ -10,7 +10,7 @@
 
 namespace dstrain {
 
-// What each format of the manifest brought; older ones are still read.
+// The formats of the manifest, and what each brought; older ones are still read.
 inline constexpr int kFirstFormat = 1;
 inline constexpr int kFormatWithSkips = 2;      ///< skipped steps, the loss scale, pieces of BF16
 inline constexpr int kFormatWithFp8 = 3;        ///< histories of fp8's scales

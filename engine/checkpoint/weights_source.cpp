@@ -46,7 +46,7 @@ void check_tensors(const TensorSource& source, const ModelSpec& model, const fs:
   }
 }
 
-/// What a checkpoint says of weights that no run of ours has made.
+/// The training state of weights that no run of ours has made.
 TrainingState untrained(const ModelSpec& model) {
   TrainingState training;
   training.config = "{\"model\": " + model_json(model) + "}\n";

@@ -15,7 +15,7 @@ struct WeightsSource {
   CheckpointFormat format = CheckpointFormat::kDstrain;
   std::filesystem::path path;  ///< of the checkpoint itself
   ModelSpec model;
-  /// Of a dstrain checkpoint what its run had reached; else only a config that names the model.
+  /// What the run of a dstrain checkpoint had reached; else only a config that names the model.
   TrainingState training;
   std::unique_ptr<TensorSource> tensors;
 };

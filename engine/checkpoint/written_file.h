@@ -24,7 +24,7 @@ struct WrittenFile {
 /// Told of bytes as they are written or read back. May throw, which ends the conversion.
 using ByteProgress = std::function<void(std::int64_t bytes)>;
 
-/// What a progress function throws where the user wants the conversion to stop.
+/// A progress function throws this where the user wants the conversion to stop.
 class ConversionStopped : public std::runtime_error {
  public:
   ConversionStopped() : std::runtime_error("the conversion was stopped") {}

@@ -17,11 +17,11 @@ class EncodingPipeline {
  public:
   EncodingPipeline(const Tokenizer& tokenizer, int threads, std::optional<std::int32_t> append_eod);
 
-  /// What happens to the document of `writer` after a text.
+  /// Says what happens to the document of `writer` after a text.
   enum class Then : std::uint8_t { kGoOn, kEndDocument, kDiscardDocument };
 
-  /// Room for the next text, to be filled and then pushed (which ends the reference): the buffer
-  /// of an older one.
+  /// Returns room for the next text, to be filled and then pushed, which ends the reference. It is
+  /// the buffer of an older text.
   std::string& next_text();
   void push(MegatronWriter& writer, Then then);
   /// Encodes and writes what has gathered.

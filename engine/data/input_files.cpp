@@ -122,7 +122,7 @@ class Walk {
                        [&](const std::string& extension) { return path.ends_with(extension); });
   }
 
-  /// Counts it if it is.
+  /// Whether a pattern excludes it; counts it if so.
   bool is_excluded(const std::string& path) {
     const std::string below = path.substr(std::min(root_length_, path.size()));
     const std::string name = path.substr(path.rfind('/') + 1);
@@ -137,7 +137,7 @@ class Walk {
 
   enum class Chosen : std::uint8_t { kByName, kByWalking };
 
-  /// What a file is if it may not be taken as text.
+  /// The format of a file that may not be taken as text; nullptr if it may.
   [[nodiscard]] const KnownFormat* refused_format(const std::string& path, Chosen chosen) const {
     const KnownFormat* by_name = format_of_name(path);
     if (by_name != nullptr && by_name->content == KnownFormat::Content::kJson) {
@@ -152,7 +152,7 @@ class Walk {
     return is_foreign && chosen == Chosen::kByWalking ? nullptr : format;
   }
 
-  /// "" if it cannot be read, which is found, and counted, when it is to be.
+  /// Returns "" if the file cannot be read: that is found and counted when its turn comes.
   static std::string first_bytes(const std::string& path) {
     std::string head(kSignatureBytes, '\0');
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

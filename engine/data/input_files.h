@@ -18,7 +18,7 @@ struct InputFile {
       0;                   ///< where in `path` the part below the folder that was named begins
   std::int64_t bytes = 0;  ///< when it was found
 
-  /// The same wherever the data lie: what random choices among files go by.
+  /// Random choices among files go by this name: it is the same wherever the data lie.
   [[nodiscard]] std::string_view name() const { return std::string_view(path).substr(name_begin); }
 };
 
@@ -32,8 +32,8 @@ struct InputSelection {
   std::vector<std::string> as_text{};
 };
 
-/// One that is no plain text, but holds some, so that leaving it out in silence would be wrong; or
-/// no text at all, but was named.
+/// A file that is no plain text but holds some, so that leaving it out in silence would be wrong;
+/// or one that holds no text at all but was named.
 struct NotTextFile {
   std::string path;
   const KnownFormat* format = nullptr;

@@ -22,13 +22,13 @@ struct KnownFormat {
 /// How many bytes of a file's beginning it takes to know all of them.
 inline constexpr std::size_t kSignatureBytes = 264;
 
-/// nullptr: nothing that is known. `head`: the file's first bytes, kSignatureBytes of them or all.
+/// Returns nullptr if it is none of them. `head` holds the first kSignatureBytes bytes, or all.
 const KnownFormat* format_of_content(std::string_view head);
-/// By what follows the last dot, whatever its case.
+/// Goes by what follows the last dot, whatever its case.
 const KnownFormat* format_of_name(std::string_view path);
 
-/// What follows the last dot of a file's name, in lower case and without the dot; "" if there is
-/// none.
+/// Returns what follows the last dot of a file's name, in lower case and without the dot; "" if
+/// there is none.
 std::string extension_of(std::string_view path);
 
 }  // namespace dstrain

@@ -25,7 +25,7 @@ class MegatronWriter {
  public:
   MegatronWriter(const std::string& prefix, TokenType type);
 
-  /// Adds to the document that is open.
+  /// Appends ids to the open document.
   void append(std::span<const std::int32_t> ids);
   void end_document();
   /// Forgets the document that is open, as if it had never begun.
@@ -35,7 +35,7 @@ class MegatronWriter {
   [[nodiscard]] std::int64_t num_documents() const {
     return static_cast<std::int64_t>(sequences_of_document_.size());
   }
-  /// Of all documents that are ended, their ids and where each ends: 16 hexadecimal digits.
+  /// A hash of the ids of all ended documents and of their ends: 16 hexadecimal digits.
   [[nodiscard]] std::string content() const;
 
   /// Writes the index and brings both files to the disk. Nothing has its final name yet.
@@ -56,7 +56,7 @@ class MegatronWriter {
   OutputFile hashes_;
   StripeHasher stripes_;
   std::vector<std::int32_t> sequence_lengths_;
-  /// 1, but for documents of more than 2^30 tokens: lengths are i32, so these are cut.
+  /// Each has 1, but documents of more than 2^30 tokens are cut, as lengths are i32.
   std::vector<std::int32_t> sequences_of_document_;
   std::int64_t tokens_before_ = 0;  ///< of the documents that are ended
   std::int64_t tokens_open_ = 0;

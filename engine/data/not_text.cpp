@@ -14,7 +14,7 @@ namespace {
 
 using Content = KnownFormat::Content;
 
-/// What --exclude takes to leave these files out: by extension where that tells them.
+/// The --exclude that leaves these files out, by their extension where that tells them.
 std::string exclude_patterns(const std::vector<NotTextFile>& files) {
   constexpr std::size_t kMost = 6;
   std::set<std::string> patterns;
@@ -28,7 +28,7 @@ std::string exclude_patterns(const std::vector<NotTextFile>& files) {
                      end == patterns.end() ? "" : ",…");
 }
 
-/// How JSON is taken as it is; nothing where there is none.
+/// Says how to take JSON as it is; "" where there is none.
 std::string json_advice(const std::vector<NotTextFile>& files) {
   std::set<std::string> extensions;
   for (const NotTextFile& file : files) {

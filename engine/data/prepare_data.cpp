@@ -241,7 +241,7 @@ class Preparation {
       }
       stream_file(file, output, pipeline);
     } catch (const ReadFailure& failure) {
-      // What may be in the writer of this document already is taken back.
+      // The writer may have a part of this document already, which is taken back.
       pipeline.next_text();
       pipeline.push(*output.writer, Then::kDiscardDocument);
       summary_.unreadable.push_back(fmt::format("{}: {}", file.path, failure.reason));
@@ -286,7 +286,7 @@ class Preparation {
         output.split.tokens * bytes_per_token(type_for_vocabulary(summary_.vocab_size));
   }
 
-  /// Said with a full disk: how much more it would have taken, going by what was written.
+  /// Tells the user of a full disk how much more it would have taken, going by what was written.
   [[nodiscard]] std::string estimate_of_need() const {
     const std::int64_t left = progress_.bytes_total - progress_.bytes_done;
     if (progress_.bytes_done == 0 || left <= 0) {

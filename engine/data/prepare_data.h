@@ -61,7 +61,7 @@ struct PrepareSummary {
   double seconds = 0.0;
 };
 
-/// Where it stands, for whoever watches. Called often: the callee decides what to show.
+/// Tells a watcher how far it is. It is called often, and the callee decides what to show.
 struct PrepareProgress {
   enum class Phase : std::uint8_t { kFinding, kTraining, kEncoding, kFinishing };
   Phase phase = Phase::kFinding;
@@ -76,8 +76,8 @@ struct PrepareHooks {
   std::function<bool()> stop_requested = [] { return false; };
 };
 
-/// Empty if it was stopped on request: then nothing has been left behind. Throws ConfigError and
-/// DiskError.
+/// Returns nothing if it was stopped on request, and has left nothing behind then. Throws
+/// ConfigError and DiskError.
 std::optional<PrepareSummary> prepare_data(const PrepareOptions& options,
                                            const PrepareHooks& hooks);
 

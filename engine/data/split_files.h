@@ -1,4 +1,4 @@
-// Which files are for validation: whole files, at random, the same for the same (seed, names).
+// Chooses the files for validation: whole files, at random, the same for the same (seed, names).
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ std::string without_suffix(const std::string& path, std::string_view suffix) {
   return path.ends_with(suffix) ? path.substr(0, path.size() - suffix.size()) : path;
 }
 
-/// What in the folder of `prefix` could have been meant; the nearest names first.
+/// Names the files in the folder of `prefix` that could have been meant, the nearest first.
 std::string describe_neighbours(const std::string& prefix) {
   fs::path folder = fs::path(prefix).parent_path();
   if (folder.empty()) {
@@ -67,7 +67,7 @@ std::string describe_neighbours(const std::string& prefix) {
   return fmt::format("nearest in {}: {}", folder.string(), fmt::join(nearest, ", "));
 }
 
-/// What people pass by mistake, by its first bytes; empty if it is nothing we know.
+/// Recognises by its first bytes what people pass by mistake; "" for anything else.
 std::string foreign_format(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (const KnownFormat* format = format_of_content(text)) {

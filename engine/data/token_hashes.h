@@ -36,11 +36,11 @@ class StripeHasher {
  public:
   StripeHasher();
   void add(std::span<const std::byte> bytes);
-  /// What was added so far stays.
+  /// Makes what was added so far stay.
   void keep();
-  /// As it was at the last keep().
+  /// Returns to the state at the last keep().
   void take_back();
-  /// The file's content, for a .bin of all that was added.
+  /// Returns the content of the file for a .bin of all that was added.
   [[nodiscard]] std::string file_content(std::int64_t idx_bytes, std::uint64_t idx_hash) const;
 
  private:

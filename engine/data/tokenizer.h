@@ -15,9 +15,9 @@ namespace dstrain {
 
 class Tokenizer {
  public:
-  /// From "bytes" or "sentencepiece:MODEL". Throws ConfigError.
+  /// `name` is "bytes" or "sentencepiece:MODEL". Throws ConfigError.
   static std::unique_ptr<Tokenizer> make(const std::string& name);
-  /// From a model that is not in a file yet.
+  /// Takes a model that is not in a file yet.
   static std::unique_ptr<Tokenizer> from_sentencepiece_model(const std::string& serialized);
   Tokenizer() = default;
   Tokenizer(const Tokenizer&) = delete;
@@ -29,7 +29,7 @@ class Tokenizer {
   /// adds neither.
   [[nodiscard]] virtual std::optional<std::int32_t> beginning_of_text() const = 0;
   [[nodiscard]] virtual std::optional<std::int32_t> end_of_text() const = 0;
-  /// Puts the ids of `text` behind those in `ids`.
+  /// Appends the ids of `text` to `ids`.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
   /// Throws ConfigError if an id is not in the vocabulary.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;

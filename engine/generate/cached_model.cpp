@@ -31,7 +31,7 @@ CachedModel::CachedModel(const GenerationPlan& plan, Backend backend, const Tens
   plan_.stage.prepare(context_);
 }
 
-// Through host memory of a few MiB, part by part: neither a source nor this holds a model twice.
+// Weights pass through a few MiB of host memory, part by part: no model is held twice.
 void CachedModel::load(const TensorSource& weights) {
   const auto entries = weights.entries();
   if (std::none_of(entries.begin(), entries.end(),

@@ -27,32 +27,32 @@ class CachedModel {
   CachedModel(const CachedModel&) = delete;
   CachedModel& operator=(const CachedModel&) = delete;
 
-  /// Puts tokens, at least one, behind those read so far and computes the logits [V] of what
-  /// follows the last of them; valid until the next call. `before_chunk` may end it early by
-  /// returning false, which leaves the model where that chunk would have begun, and gives nothing.
+  /// Appends at least one token to those read so far and computes the logits [V] of what follows
+  /// the last of them, which are valid until the next call. `before_chunk` may end it early by
+  /// returning false: the model then stands where that chunk would have begun, and none are given.
   std::span<const float> extend(
       std::span<const std::int32_t> tokens,
       const std::function<bool()>& before_chunk = [] { return true; });
   /// Tokens read so far.
   [[nodiscard]] std::int64_t position() const { return position_; }
-  /// Forgets all but the first so many.
+  /// Forgets all tokens but the first `position` of them.
   void rewind(std::int64_t position);
 
   [[nodiscard]] const GenerationPlan& plan() const { return plan_; }
   [[nodiscard]] Device& device() { return *backend_.device; }
-  /// Bytes allocated: equal to plan().memory.bytes().
+  /// Bytes allocated, which equal plan().memory.bytes().
   [[nodiscard]] std::int64_t allocated_bytes() const { return arena_.bytes(); }
 
  private:
   void load(const TensorSource& weights);
-  /// A forward of at most chunk_tokens.
+  /// Runs one forward of at most chunk_tokens tokens.
   void forward(std::span<const std::int32_t> tokens);
 
   const GenerationPlan& plan_;
   Backend backend_;
   Arena arena_;
   ParameterTable parameters_;
-  std::unique_ptr<Communicator> alone_;  // in place of a tensor-parallel group
+  std::unique_ptr<Communicator> alone_;  // stands in for a tensor-parallel group
   TensorParallel tensor_parallel_;
   LayerContext context_;
   std::vector<float> logits_;

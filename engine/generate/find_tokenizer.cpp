@@ -51,7 +51,7 @@ FoundTokenizer make(const std::string& name) {
   return found;
 }
 
-/// As Hugging Face's own generation: its config names the ids that end a text.
+/// As in Hugging Face's own generation, its config names the ids that end a text.
 void take_huggingface_ids(const fs::path& folder, FoundTokenizer& found) {
   const Json config = object_in(folder / "config.json");
   const Json generation = object_in(folder / "generation_config.json");
@@ -81,7 +81,7 @@ FoundTokenizer beside_weights(const fs::path& folder) {
   return found;
 }
 
-/// Documents of ours follow one another: what ends one is also what the next begins behind.
+/// Our documents follow one another: the id that ends one is also the one before the next.
 FoundTokenizer of_identity(const std::string& name, const TokenizerIdentity& identity) {
   FoundTokenizer found = make(name);
   if (identity.document_end) {
@@ -93,7 +93,7 @@ FoundTokenizer of_identity(const std::string& name, const TokenizerIdentity& ide
   return found;
 }
 
-/// By the checkpoint's record; none if the file that it names is not there.
+/// The tokenizer that the checkpoint records; none if the file that it names is not there.
 std::optional<FoundTokenizer> of_record(const fs::path& checkpoint,
                                         const TokenizerIdentity& identity) {
   if (identity.kind == "bytes") {

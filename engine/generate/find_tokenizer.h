@@ -1,5 +1,5 @@
-// Which tokenizer a checkpoint's tokens are of: found where the run, prepare-data or Hugging Face
-// left word of it, never guessed from the size of a vocabulary.
+// Finds the tokenizer that a checkpoint's tokens belong to, where the run, prepare-data or Hugging
+// Face left word of it. It is never guessed from the size of a vocabulary.
 //
 //   1 what the user says
 //   2 the checkpoint's own record, with the tokenizer's file beside it
@@ -7,7 +7,7 @@
 //   4 dataset.json in a folder of the run's training data
 //   5 the same as 3 beside the weights that the run started from
 //
-// 4 and 5 lie outside the checkpoint, and are for those that older versions wrote.
+// 4 and 5 lie outside the checkpoint and serve checkpoints that older versions wrote.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@ namespace dstrain {
 struct FoundTokenizer {
   std::string name;  ///< "bytes" or "sentencepiece:FILE"
   std::unique_ptr<Tokenizer> tokenizer;
-  /// Before a text: always, as Hugging Face's LLaMA models have it, or only so that an empty prompt
-  /// is something to go on from.
+  /// The id in front of a text: always, as Hugging Face's LLaMA models have it, or only so that an
+  /// empty prompt is something to go on from.
   std::optional<std::int32_t> beginning;
   bool always_begins = false;
   std::vector<std::int32_t> ends;  ///< ids behind which nothing of the text follows
 };
 
-/// `asked`: "bytes", "sentencepiece:FILE", FILE, or empty to look for it. Throws ConfigError that
-/// says where it looked.
+/// `asked` is "bytes", "sentencepiece:FILE", FILE, or empty to look for one. Throws a ConfigError
+/// that says where it looked.
 FoundTokenizer find_tokenizer(const std::string& asked,
                               const std::filesystem::path& checkpoint,
                               const RunFacts& run);

@@ -30,7 +30,7 @@ double total_of(const std::vector<Candidate>& candidates) {
   return total;
 }
 
-/// In the order of ids if all are kept, else likeliest first.
+/// Candidates are in the order of ids if all are kept, else likeliest first.
 std::vector<Candidate> candidates_of(std::span<const float> logits,
                                      float largest,
                                      const SamplingRule& rule) {
@@ -59,9 +59,9 @@ std::vector<Candidate> candidates_of(std::span<const float> logits,
   return candidates;
 }
 
-/// Uniform in [0, 1), 53 bits.
+/// A number of 53 bits, uniform in [0, 1).
 double uniform_at(std::uint64_t seed, std::int64_t index) {
-  constexpr std::uint64_t kStream = 0x67656e6572617465;  // apart from those of initial values
+  constexpr std::uint64_t kStream = 0x67656e6572617465;  // not one of those that initial values use
   const auto words = philox(seed, static_cast<std::uint64_t>(index), kStream);
   const std::uint64_t bits = (std::uint64_t{words[0]} << 32 | words[1]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;

@@ -15,7 +15,7 @@ struct SamplingRule {
   std::uint64_t seed = 1234;
 };
 
-/// The token that comes `index`-th. Of equally likely ones the lowest id counts as the likelier.
+/// Returns the token that comes `index`-th. Of equally likely ones the lowest id wins.
 /// Throws CheckpointError if a logit is not a number: the weights are of no use then.
 std::int32_t choose_token(std::span<const float> logits,
                           const SamplingRule& rule,

@@ -39,15 +39,15 @@ struct GenerationHooks {
 
 struct GeneratedText {
   std::string text;                  ///< whole UTF-8, all that on_text has seen
-  std::vector<std::int32_t> tokens;  ///< drawn; an id that ended it is not among them
+  std::vector<std::int32_t> tokens;  ///< those drawn, without the id that ended the text
   EndReason reason = EndReason::kMaxTokens;
   double prompt_seconds = 0.0;  ///< until the first token could be drawn
   double token_seconds = 0.0;   ///< for all that came behind it
   std::int64_t steps = 0;       ///< forwards of one token, in token_seconds
 };
 
-/// `model` has read nothing yet and has room for prompt and max_tokens - 1. Only ids of `tokenizer`
-/// are drawn, of a vocabulary that may be larger.
+/// `model` must have read nothing yet and have room for the prompt and max_tokens - 1. Only ids of
+/// `tokenizer` are drawn; the model's vocabulary may be larger.
 GeneratedText generate_text(CachedModel& model,
                             const Tokenizer& tokenizer,
                             const GenerationRequest& request,

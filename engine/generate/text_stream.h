@@ -13,7 +13,7 @@ namespace dstrain {
 
 class TextStream {
  public:
-  /// `prompt`: the tokens before, which decide whether a word begins with a space. The text ends
+  /// `prompt` holds the tokens before, which decide if a word begins with a space. The text ends
   /// before the first of `stops` (UTF-8, not empty). `tokenizer` must outlive the stream.
   TextStream(const Tokenizer& tokenizer,
              std::span<const std::int32_t> prompt,
@@ -23,7 +23,7 @@ class TextStream {
   std::string push(std::int32_t token);
   /// The text that was held back, now that nothing follows.
   std::string finish();
-  /// A stop text has come.
+  /// Whether a stop text has come.
   [[nodiscard]] bool stopped() const { return stopped_; }
 
  private:

@@ -7,7 +7,7 @@
 namespace dstrain {
 namespace {
 
-/// From its first byte to whatever its last one is.
+/// The lock covers the file from its first byte to whatever its last one is.
 struct flock whole_file() {
   struct flock lock {};
   lock.l_type = F_WRLCK;

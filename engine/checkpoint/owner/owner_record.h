@@ -22,7 +22,7 @@ namespace dstrain {
 inline constexpr const char* kOwnerFile = "owner.json";
 inline constexpr const char* kLastRunFile = "last-run.json";
 
-/// Who writes: a launcher holds the folder until its rank 0 does.
+/// Says who writes: a launcher holds the folder until its rank 0 does.
 enum class OwnerRole : std::uint8_t { kRank0, kLauncher };
 
 struct RunEnd {

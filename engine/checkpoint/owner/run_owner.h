@@ -30,7 +30,7 @@
 
 namespace dstrain {
 
-/// What a run says of itself to have its folder.
+/// A run claims its folder with this.
 struct OwnerClaim {
   std::string job;  ///< empty: this process is a job of its own
   int restart = 0;

@@ -109,7 +109,7 @@ void DeepSpeedCheckpoint::open_universal() {
   ZeroLayout layout = lay_out_universal(files_.folder / "zero", first_files, open_files_, values_);
   optimizer_step_ = layout.optimizer_step;
   tensors_[0] = std::move(layout.tensors);
-  // What was frozen is not under `zero`, so each rank still has its own slices of that.
+  // Frozen parameters are not under `zero`, so each rank still has its own slices of them.
   for (std::size_t mp_rank = 1; mp_rank < tensors_.size(); ++mp_rank) {
     tensors_[mp_rank] = tensors_[0];
     add_untrained(tensors_[mp_rank], model_states_[mp_rank], *first_files[0], values_);

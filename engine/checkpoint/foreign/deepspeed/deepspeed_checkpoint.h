@@ -43,9 +43,9 @@ class DeepSpeedCheckpoint {
   [[nodiscard]] const RunProgress& progress() const { return progress_; }
   /// Updates that the optimizer counts; nothing where it saved no moments.
   [[nodiscard]] std::optional<std::int64_t> optimizer_step() const { return optimizer_step_; }
-  /// Of an fp16 run whose scale changes; nothing in a universal checkpoint, which leaves it out.
+  /// The dynamic scale of an fp16 run; nothing in a universal checkpoint, which leaves it out.
   [[nodiscard]] const std::optional<StoredLossScale>& loss_scale() const { return loss_scale_; }
-  /// What the model computed in, by safetensors's name: "BF16", "F16", "F32"; "" if unknown.
+  /// The dtype the model computed in, by its safetensors name: "BF16", "F16", "F32"; "": unknown.
   [[nodiscard]] std::string_view working_dtype() const { return working_dtype_; }
   /// False: a 16-bit run without ZeRO, of whose fp32 weights and moments it is not certain which
   /// parameters they are of (whole_states.h). Its kFp32 are the 16-bit weights.

@@ -1,5 +1,5 @@
-// Which files a DeepSpeed checkpoint consists of. Each rank writes its own, by names that hold the
-// rank; this finds them, in order, and says which one is missing before any is read.
+// Finds the files of a DeepSpeed checkpoint. Each rank writes its own, by names that hold the
+// rank; they are found in order, and a missing one is named before any is read.
 //
 //   folder/latest                                          the newest tag, "global_step20"
 //   folder/global_step20/mp_rank_00_model_states.pt                        stages 0 to 2

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What may stand in front of every name: wrappers around the model.
+/// Wrappers around the model put these in front of every name.
 constexpr std::array<std::string_view, 5> kWrappers = {"", "module.", "model.", "_orig_mod.",
                                                        "module._orig_mod."};
 
@@ -39,7 +39,7 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// Which dimension `count` slices of a shape cut, if they make up `whole`; -1 if each is whole.
+/// The dimension that `count` slices of a shape cut to make up `whole`; -1 if each is whole.
 std::optional<int> cut_dim_of(std::span<const std::int64_t> slice,
                               const Shape& whole,
                               std::int64_t count) {

@@ -17,7 +17,7 @@ namespace dstrain {
 enum class StoredState { kFp32, kExpAvg, kExpAvgSq };
 inline constexpr std::array kStoredStates = {StoredState::kFp32, StoredState::kExpAvg,
                                              StoredState::kExpAvgSq};
-/// As DeepSpeed calls it: "fp32", "exp_avg", "exp_avg_sq".
+/// DeepSpeed's name of it: "fp32", "exp_avg", "exp_avg_sq".
 std::string_view name_of(StoredState state);
 
 enum class StoredRole { kTrained, kFrozen, kBuffer };
@@ -34,7 +34,7 @@ struct DeepSpeedTensor {
   StoredRole role = StoredRole::kTrained;
   std::string_view dtype;   ///< of the values as stored, by safetensors's name: "F32", "BF16", …
   std::string shared_with;  ///< the tensor that it is another name of; "" if none
-  /// By StoredState; nothing where the checkpoint has no such values.
+  /// Indexed by StoredState; nothing where the checkpoint has no such values.
   std::array<std::optional<std::vector<StoredPart>>, kStoredStates.size()> parts;
 
   [[nodiscard]] std::int64_t num_elements() const;

@@ -10,7 +10,7 @@
 
 namespace dstrain {
 
-/// What DeepSpeed's dynamic loss scale keeps.
+/// The state of DeepSpeed's dynamic loss scale.
 struct StoredLossScale {
   double scale = 0.0;
   std::int64_t iteration = 0;
@@ -27,10 +27,10 @@ struct RunProgress {
   std::optional<std::int64_t> scheduler_step;
 };
 
-/// Of a *_model_states.pt. Throws CheckpointError, naming the file, if a counter is none.
+/// Reads a *_model_states.pt. Throws CheckpointError, naming the file, if a counter is none.
 RunProgress read_progress(const TorchFile& model_states);
 
-/// Of what an optimizer of DeepSpeed's saved: "optimizer" of stage 0, "optimizer_state_dict" of the
+/// Reads what DeepSpeed's optimizer saved: "optimizer" of stage 0, "optimizer_state_dict" of the
 /// others. Nothing where the scale does not change or there is none. Throws CheckpointError.
 std::optional<StoredLossScale> read_loss_scale(const PickleValue& optimizer);
 

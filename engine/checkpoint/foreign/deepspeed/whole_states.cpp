@@ -34,7 +34,7 @@ struct Named {
   bool taken = false;
 };
 
-/// What is trained, in the module's order, each once.
+/// The trained parameters, in the module's order, each once.
 std::vector<Named> parameters_in_order(DeepSpeedTensors& tensors, const PickleValue& root) {
   std::vector<Named> parameters;
   for (const auto& [key, value] : root.at("module").entries("module")) {

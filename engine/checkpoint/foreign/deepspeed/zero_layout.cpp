@@ -202,7 +202,7 @@ void lay_out_split_groups(const std::vector<GroupShapes>& groups,
       row.cut(wanted, end - wanted, add_tensor(tensors, model_states, name, shape));
       wanted = end;
     }
-    // What is left is padding: DeepSpeed fills a group up to a multiple of twice the ranks.
+    // The rest is padding: DeepSpeed fills a group up to a multiple of twice the ranks.
     const auto alignment = 2 * static_cast<std::int64_t>(shards.size());
     if (round_up(wanted, alignment) != round_up(row.total(), alignment)) {
       refuse_sum(model_states, fmt::format("group {}", group), wanted, row.total());

@@ -42,7 +42,7 @@ class LlmcGpt2File final : public TensorSource {
   std::vector<Entry> entries_;
 };
 
-/// What such a file of a model is, in the dtype f32 or bf16.
+/// Describes such a file of a model, in the dtype f32 or bf16.
 struct LlmcGpt2Layout {
   std::string header;
   std::vector<ForeignTensor> tensors;  ///< in the order of the file

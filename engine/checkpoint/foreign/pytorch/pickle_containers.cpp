@@ -136,7 +136,7 @@ void PickleMachine::build() {
   object.children.push_back(attributes);
 }
 
-/// Which of two equal keys counts is a question of the reader's; so no file may ask it.
+/// Readers differ on which of two equal keys counts, so no file may have two.
 void PickleMachine::check_keys() const {
   for (const Node& dict : document_.nodes_) {
     if (dict.kind != PickleKind::kDict) {

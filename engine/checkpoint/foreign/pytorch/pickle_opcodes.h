@@ -6,7 +6,7 @@
 
 namespace dstrain {
 
-/// As Python's pickletools calls it; "" if no protocol has such an opcode.
+/// The opcode's name in Python's pickletools; "" if no protocol has it.
 std::string_view pickle_opcode_name(std::uint8_t opcode);
 
 }  // namespace dstrain

@@ -71,12 +71,12 @@ class PickleValue {
 
   /// "module.name" of a class, or of an object's class; "" for anything else.
   [[nodiscard]] std::string class_name() const;
-  /// What an object's class was called with.
+  /// The arguments that an object's class was called with.
   [[nodiscard]] PickleValue arguments(std::string_view what) const;
   /// The attributes that an object was given, if any.
   [[nodiscard]] std::optional<PickleValue> attributes() const;
 
-  /// For sentences: "a list", "an object of class a.B".
+  /// A name for sentences: "a list", "an object of class a.B".
   [[nodiscard]] std::string described() const;
 
  private:
@@ -88,7 +88,7 @@ class PickleValue {
   Index index_;
 };
 
-/// Which storages a pickle's tensors lie in.
+/// A storage that a pickle's tensors lie in.
 struct PickleStorage {
   std::string_view key;
   std::int64_t bytes = 0;

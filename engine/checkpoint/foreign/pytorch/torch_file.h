@@ -24,7 +24,7 @@
 
 namespace dstrain {
 
-/// What the bytes of such a file say.
+/// The content of such a file.
 struct TorchArchive {
   PickleDocument document;
   std::map<std::string, ZipEntry, std::less<>> storages;  ///< by key

@@ -99,7 +99,7 @@ Directory find_directory(Bytes file) {
   return directory;
 }
 
-/// What the zip64 extra field says in place of the fields that do not fit into 32 bits.
+/// The zip64 extra field, which stands in for fields that do not fit into 32 bits.
 class WideFields {
  public:
   WideFields(Bytes extra, const std::string& name) : name_(name) {
