@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write tests/golden/deepspeed-checkpoints: what DeepSpeed and torch.save themselves write.
+"""Write the files of tests/golden/deepspeed-checkpoints.tar.xz: what DeepSpeed and torch.save themselves write.
 
 Each folder holds a checkpoint of a tiny model after two steps, as DeepSpeed saved it from several
 processes on the CPU, and expected.safetensors: the fp32 weights that DeepSpeed's own zero_to_fp32

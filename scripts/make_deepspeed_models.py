@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write tests/golden/deepspeed-models: transformers' models, trained and saved by DeepSpeed.
+"""Write the files of tests/golden/deepspeed-models.tar.xz: transformers' models, trained and saved by DeepSpeed.
 
 Each folder holds the model's config.json, a checkpoint that DeepSpeed saved of it after two steps
 on the CPU, and expected.safetensors: the weights that DeepSpeed's own zero_to_fp32 gives for it,

@@ -29,7 +29,7 @@ std::vector<std::vector<std::byte>> seeds_of(const FuzzTarget& target) {
     std::error_code none;
     for (const auto& entry : fs::recursive_directory_iterator(folder, none)) {
       const std::string extension = entry.path().extension();
-      const bool golden = folder.string().starts_with("tests/golden");
+      const bool golden = folder.string().find("golden") != std::string::npos;
       const bool of_target =
           extension == (std::string_view(target.name) == "torch" ? ".pt" : ".safetensors");
       if (!entry.is_regular_file() || (golden && !of_target)) continue;

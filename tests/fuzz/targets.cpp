@@ -229,9 +229,9 @@ void agent(Bytes bytes) {
 
 const std::vector<FuzzTarget>& all_targets() {
   static const std::vector<FuzzTarget> targets = {
-      {"safetensors", safetensors, {"tests/golden", "tests/fuzz/seeds/safetensors"}},
+      {"safetensors", safetensors, {"tests/golden", DSTRAIN_UNPACKED, "tests/fuzz/seeds/safetensors"}},
       {"manifest", manifest, {"tests/fuzz/seeds/manifest"}},
-      {"torch", torch, {"tests/golden/deepspeed-checkpoints", "tests/fuzz/seeds/torch"}},
+      {"torch", torch, {DSTRAIN_UNPACKED "/deepspeed-checkpoints", "tests/fuzz/seeds/torch"}},
       {"idx", idx, {"tests/fuzz/seeds/idx"}},
       {"config", config, {"configs", "tests/fuzz/seeds/config"}},
       {"mended", mended, {"tests/fuzz/seeds/mended"}},

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGolden = "tests/golden/deepspeed-continuations";
+const fs::path kGolden = DSTRAIN_UNPACKED "/deepspeed-continuations";
 constexpr std::int64_t kSavedAt = 4;
 constexpr std::int64_t kMoreSteps = 6;
 constexpr std::int64_t kBatch = 2;

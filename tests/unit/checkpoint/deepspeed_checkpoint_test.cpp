@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGolden = "tests/golden/deepspeed-checkpoints";
+const fs::path kGolden = DSTRAIN_UNPACKED "/deepspeed-checkpoints";
 
 /// A golden tensor as fp32. zero_to_fp32 leaves frozen parameters in 16 bits.
 std::vector<float> floats_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGolden = "tests/golden/deepspeed-checkpoints";
+const fs::path kGolden = DSTRAIN_UNPACKED "/deepspeed-checkpoints";
 
 /// A copy of a golden checkpoint, to be damaged.
 class SpoiltFolder {

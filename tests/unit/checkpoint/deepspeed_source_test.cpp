@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Contains;
 
-const fs::path kGolden = "tests/golden/deepspeed-models";
+const fs::path kGolden = DSTRAIN_UNPACKED "/deepspeed-models";
 
 std::vector<float> read_all(const TensorSource& source,
                             const std::string& state,
@@ -151,7 +151,7 @@ TEST_CASE("resuming from DeepSpeed's checkpoint names the command that converts 
                       Contains("dstrain convert-checkpoint --from " + named + " --to " + named +
                                "-dstrain and set checkpoint.resume to"));
   }
-  CHECK_THROWS_WITH(refuse_to_resume_deepspeed("tests/golden/deepspeed-checkpoints/zero3-bf16"),
+  CHECK_THROWS_WITH(refuse_to_resume_deepspeed(DSTRAIN_UNPACKED "/deepspeed-checkpoints/zero3-bf16"),
                     Contains("zero3-bf16-dstrain --model CONFIG"));
   CHECK_NOTHROW(refuse_to_resume_deepspeed("tests/golden/gpt2-tiny"));
 }

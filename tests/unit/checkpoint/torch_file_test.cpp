@@ -21,7 +21,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-const std::filesystem::path kFolder = "tests/golden/deepspeed-checkpoints/torch-save";
+const std::filesystem::path kFolder = DSTRAIN_UNPACKED "/deepspeed-checkpoints/torch-save";
 
 std::vector<std::byte> all_elements(const TorchFile& file, const TorchTensor& tensor) {
   std::vector<std::byte> bytes(
