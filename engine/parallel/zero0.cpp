@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "engine/parallel/buckets.h"
+#include "engine/parallel/gradient_wire.h"
 #include "engine/parallel/owned_update.h"
 
 namespace dstrain {
@@ -22,14 +23,12 @@ class Zero0 final : public DataParallel {
       : parts_(parts),
         compute_(parts.context.compute),
         reduction_(parts.memory.options().overlap ? parts.communication : compute_),
-        owned_(parts) {
-    const auto buckets = [&](RegionKind kind, std::optional<Buckets>& into) {
-      if (parts.memory.has(kind)) {
-        into.emplace(parts.context.arena, parts.memory, kind, parts.shards.num_units());
-      }
-    };
-    buckets(RegionKind::kGradientBuckets, narrowing_);
-    buckets(RegionKind::kWireBuckets, wire_);
+        owned_(parts),
+        wire_(parts, RegionKind::kGradients, reduction_) {
+    if (parts.memory.has(RegionKind::kGradientBuckets)) {
+      narrowing_.emplace(parts.context.arena, parts.memory, RegionKind::kGradientBuckets,
+                         parts.shards.num_units());
+    }
     for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
       parts.context.parameters.set(unit, parts.context.arena.unit(RegionKind::kParameters, unit));
     }
@@ -52,7 +51,8 @@ class Zero0 final : public DataParallel {
       narrowing_->release(unit, compute_);
     }
     if (last && parts_.group.size() > 1) {
-      reduce(unit);
+      reduction_.wait(compute_.record());
+      wire_.all_reduce(unit, gradients(unit));
     }
   }
 
@@ -64,20 +64,6 @@ class Zero0 final : public DataParallel {
   void refresh_parameters() override { owned_.copy_master_to_parameters(); }
 
  private:
-  void reduce(int unit) {
-    reduction_.wait(compute_.record());
-    Tensor sum = gradients(unit);
-    if (wire_) {
-      sum = wire_->acquire(unit, reduction_).flat(0, parts_.shards.numel(unit));
-      parts_.context.ops.cast(gradients(unit), sum, reduction_);
-    }
-    parts_.group.all_reduce(sum, ReduceOp::kSum, Purpose::kGradient, reduction_);
-    if (wire_) {
-      parts_.context.ops.cast(sum, gradients(unit), reduction_);
-      wire_->release(unit, reduction_);
-    }
-  }
-
   /// Without the padding, whose content is nobody's.
   [[nodiscard]] Tensor gradients(int unit) const {
     return parts_.context.arena.unit(RegionKind::kGradients, unit)
@@ -88,8 +74,8 @@ class Zero0 final : public DataParallel {
   Stream& compute_;
   Stream& reduction_;  // where collectives run: beside backward, or between its units
   OwnedUpdate owned_;
+  GradientWire wire_;
   std::optional<Buckets> narrowing_;  // backward writes f32; here it is kept in less
-  std::optional<Buckets> wire_;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "engine/parallel/buckets.h"
+#include "engine/parallel/gradient_wire.h"
 #include "engine/parallel/owned_update.h"
 
 namespace dstrain {
@@ -26,14 +27,12 @@ class Zero1 final : public DataParallel {
         compute_(parts.context.compute),
         collectives_(parts.memory.options().overlap ? parts.communication : compute_),
         owned_(parts),
+        wire_(parts, RegionKind::kGradients, collectives_),
         gathered_(static_cast<std::size_t>(parts.shards.num_units())) {
-    const auto buckets = [&](RegionKind kind, std::optional<Buckets>& into) {
-      if (parts.memory.has(kind)) {
-        into.emplace(parts.context.arena, parts.memory, kind, parts.shards.num_units());
-      }
-    };
-    buckets(RegionKind::kGradientBuckets, narrowing_);
-    buckets(RegionKind::kWireBuckets, wire_);
+    if (parts.memory.has(RegionKind::kGradientBuckets)) {
+      narrowing_.emplace(parts.context.arena, parts.memory, RegionKind::kGradientBuckets,
+                         parts.shards.num_units());
+    }
     for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
       parts.context.parameters.set(unit, parts.context.arena.unit(RegionKind::kParameters, unit));
     }
@@ -62,7 +61,11 @@ class Zero1 final : public DataParallel {
       narrowing_->release(unit, compute_);
     }
     if (last && parts_.group.size() > 1) {
-      reduce(unit, gradients);
+      // Afterwards this rank's slice of the gradients is the sum; the rest of it is of no use.
+      const Range mine = parts_.memory.owned(unit);
+      collectives_.wait(compute_.record());
+      wire_.reduce_scatter(unit, gradients, mine, gradients.flat(mine.begin, mine.end),
+                           Write::kOverwrite);
     }
   }
 
@@ -79,23 +82,6 @@ class Zero1 final : public DataParallel {
   }
 
  private:
-  /// Afterwards this rank's slice of `gradients` is the sum; the rest of it is of no use.
-  void reduce(int unit, Tensor gradients) {
-    const Range mine = parts_.memory.owned(unit);
-    collectives_.wait(compute_.record());
-    Tensor travelling = gradients;
-    if (wire_) {
-      travelling = wire_->acquire(unit, collectives_);
-      parts_.context.ops.cast(gradients, travelling, collectives_);
-    }
-    const Tensor sum = travelling.flat(mine.begin, mine.end);
-    parts_.group.reduce_scatter(travelling, sum, ReduceOp::kSum, Purpose::kGradient, collectives_);
-    if (wire_) {
-      parts_.context.ops.cast(sum, gradients.flat(mine.begin, mine.end), collectives_);
-      wire_->release(unit, collectives_);
-    }
-  }
-
   void gather(int unit) {
     const Arena& arena = parts_.context.arena;
     collectives_.wait(compute_.record());
@@ -108,9 +94,9 @@ class Zero1 final : public DataParallel {
   Stream& compute_;
   Stream& collectives_;  // beside compute, or the same
   OwnedUpdate owned_;
+  GradientWire wire_;
   std::vector<Event> gathered_;       // by unit: its parameters are whole and new
   std::optional<Buckets> narrowing_;  // backward writes f32; here it is kept in less
-  std::optional<Buckets> wire_;
 };
 
 }  // namespace

@@ -13,9 +13,8 @@
 //   a unit only when it comes to it.
 // On the wire: with m micro-batches m reduce-scatters of the gradients and an all-gather of the
 // parameters a step, one element a parameter each. There is no all-reduce of gradients.
-#include <optional>
-
 #include "engine/parallel/buckets.h"
+#include "engine/parallel/gradient_wire.h"
 #include "engine/parallel/owned_update.h"
 
 namespace dstrain {
@@ -28,15 +27,12 @@ class Zero2 final : public DataParallel {
         compute_(parts.context.compute),
         collectives_(parts.memory.options().overlap ? parts.communication : compute_),
         owned_(parts),
+        wire_(parts, RegionKind::kGradientBuckets, collectives_),
         gathered_(static_cast<std::size_t>(parts.shards.num_units())),
         buckets_(parts.context.arena,
                  parts.memory,
                  RegionKind::kGradientBuckets,
                  parts.shards.num_units()) {
-    if (parts.memory.has(RegionKind::kWireBuckets)) {
-      wire_.emplace(parts.context.arena, parts.memory, RegionKind::kWireBuckets,
-                    parts.shards.num_units());
-    }
     for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
       parts.context.parameters.set(unit, parts.context.arena.unit(RegionKind::kParameters, unit));
     }
@@ -53,23 +49,12 @@ class Zero2 final : public DataParallel {
   }
 
   void unit_grads_ready(int unit, std::int64_t micro_batch, bool /*last*/) override {
-    const Range mine = parts_.memory.owned(unit);
-    Ops& ops = parts_.context.ops;
     collectives_.wait(compute_.record());
-    Tensor travelling = parts_.context.arena.unit(RegionKind::kGradientBuckets, unit);
-    if (wire_) {
-      const ConstTensor bucket = travelling;
-      travelling = wire_->acquire(unit, collectives_);
-      ops.cast(bucket, travelling, collectives_);
-    }
-    const Tensor sum = travelling.flat(mine.begin, mine.end);
-    parts_.group.reduce_scatter(travelling, sum, ReduceOp::kSum, Purpose::kGradient, collectives_);
-    ops.add_scaled(sum, 1.0F, parts_.context.arena.unit(RegionKind::kGradients, unit),
-                   micro_batch == 0 ? Write::kOverwrite : Write::kAdd, collectives_);
+    wire_.reduce_scatter(unit, parts_.context.arena.unit(RegionKind::kGradientBuckets, unit),
+                         parts_.memory.owned(unit),
+                         parts_.context.arena.unit(RegionKind::kGradients, unit),
+                         micro_batch == 0 ? Write::kOverwrite : Write::kAdd);
     buckets_.release(unit, collectives_);
-    if (wire_) {
-      wire_->release(unit, collectives_);
-    }
   }
 
   StepStats step(const StepParams& params) override {
@@ -97,9 +82,9 @@ class Zero2 final : public DataParallel {
   Stream& compute_;
   Stream& collectives_;  // beside compute, or the same
   OwnedUpdate owned_;
+  GradientWire wire_;
   std::vector<Event> gathered_;  // by unit: its parameters are whole and new
   Buckets buckets_;
-  std::optional<Buckets> wire_;
 };
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 
+#include "engine/comm/codec.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -137,12 +139,14 @@ void MemoryPlan::plan_gradients(const Blueprint& blueprint, const ShardMap& shar
   const bool through_bucket = cut || options_.gradient_dtype != DType::kF32;
   const DType leaves_as = cut ? DType::kF32 : options_.gradient_dtype;
   if (through_bucket) {
-    add_buckets(RegionKind::kGradientBuckets, DType::kF32, shards, /*from_first_write=*/true,
+    add_buckets(RegionKind::kGradientBuckets, *make_codec(DType::kF32, DType::kF32), shards,
+                /*from_first_write=*/true,
                 /*to_next_visit=*/cut && options_.overlap,
                 "whole units between backward and where their gradient is kept");
   }
-  if (shards.num_slices() > 1 && options_.wire_dtype != leaves_as) {
-    add_buckets(RegionKind::kWireBuckets, options_.wire_dtype, shards, /*from_first_write=*/false,
+  const std::unique_ptr<Codec> codec = make_codec(leaves_as, options_.wire_dtype);
+  if (shards.num_slices() > 1 && !codec->is_identity()) {
+    add_buckets(RegionKind::kWireBuckets, *codec, shards, /*from_first_write=*/false,
                 /*to_next_visit=*/options_.overlap, "whole units as they travel");
   }
 }
@@ -184,7 +188,7 @@ void MemoryPlan::add_units(RegionKind kind,
 }
 
 void MemoryPlan::add_buckets(RegionKind kind,
-                             DType dtype,
+                             const Codec& codec,
                              const ShardMap& shards,
                              bool from_first_write,
                              bool to_next_visit,
@@ -192,7 +196,8 @@ void MemoryPlan::add_buckets(RegionKind kind,
   constexpr std::int64_t kNever = -1;
   std::vector<Tenancy> tenants;
   for (int unit = 0; unit < shards.num_units(); ++unit) {
-    Tenancy tenancy{.begin = kNever, .end = kNever, .size = shards.padded_numel(unit)};
+    Tenancy tenancy{
+        .begin = kNever, .end = kNever, .size = codec.wire_elements(shards.padded_numel(unit))};
     for (std::size_t visit = 0; visit < options_.walk.size(); ++visit) {
       const std::vector<int>& writes = options_.walk[visit].writes;
       if (std::find(writes.begin(), writes.end(), unit) == writes.end()) {
@@ -207,6 +212,7 @@ void MemoryPlan::add_buckets(RegionKind kind,
     tenants.push_back(tenancy);
   }
   const SharedLayout layout = share_memory(tenants);
+  const DType dtype = codec.wire_dtype();
   UnitRegion region{.kind = kind, .dtype = dtype, .places = {}, .neighbours = {}, .tenancies = {}};
   for (std::size_t unit = 0; unit < tenants.size(); ++unit) {
     region.places.push_back({layout.offsets[unit], {0, tenants[unit].size}});

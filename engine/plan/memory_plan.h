@@ -16,6 +16,8 @@
 
 namespace dstrain {
 
+class Codec;
+
 enum class RegionKind : std::uint8_t {
   kParameters,       ///< what the model computes with; the master itself where there is no other
   kGathered,         ///< stage 3: units made whole for as long as they are used
@@ -129,7 +131,7 @@ class MemoryPlan {
   void plan_buffers(const Blueprint& blueprint);
   void add_units(RegionKind kind, DType dtype, const std::vector<Range>& held, std::string because);
   void add_buckets(RegionKind kind,
-                   DType dtype,
+                   const Codec& codec,
                    const ShardMap& shards,
                    bool from_first_write,
                    bool to_next_visit,

@@ -1,0 +1,48 @@
+#include "engine/parallel/gradient_wire.h"
+
+namespace dstrain {
+
+GradientWire::GradientWire(const DataParallelParts& parts, RegionKind kept, Stream& stream)
+    : ops_(parts.context.ops),
+      group_(parts.group),
+      stream_(stream),
+      codec_(make_codec(parts.memory.dtype(kept), parts.memory.options().wire_dtype)) {
+  if (parts.memory.has(RegionKind::kWireBuckets)) {
+    buckets_.emplace(parts.context.arena, parts.memory, RegionKind::kWireBuckets,
+                     parts.shards.num_units());
+  }
+}
+
+void GradientWire::all_reduce(int unit, Tensor gradients) {
+  const Tensor travelling = pack(unit, gradients);
+  group_.all_reduce(travelling, ReduceOp::kSum, Purpose::kGradient, stream_);
+  unpack(unit, travelling, gradients, Write::kOverwrite);
+}
+
+void GradientWire::reduce_scatter(int unit, Tensor gradients, Range mine, Tensor sum, Write write) {
+  const Tensor travelling = pack(unit, gradients);
+  const Tensor travelled = travelling.flat(mine.begin, mine.end);
+  group_.reduce_scatter(travelling, travelled, ReduceOp::kSum, Purpose::kGradient, stream_);
+  unpack(unit, travelled, sum, write);
+}
+
+Tensor GradientWire::pack(int unit, Tensor gradients) {
+  if (!buckets_) {
+    return gradients;
+  }
+  const Tensor travelling =
+      buckets_->acquire(unit, stream_).flat(0, codec_->wire_elements(gradients.numel()));
+  codec_->encode(gradients, travelling, ops_, stream_);
+  return travelling;
+}
+
+void GradientWire::unpack(int unit, Tensor travelled, Tensor sum, Write write) {
+  if (travelled.data() != sum.data()) {
+    codec_->decode(travelled, sum, write, ops_, stream_);
+  }
+  if (buckets_) {
+    buckets_->release(unit, stream_);
+  }
+}
+
+}  // namespace dstrain
