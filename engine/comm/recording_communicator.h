@@ -101,14 +101,11 @@ class RecordingCommunicator final : public Communicator {
     inner_->all_to_all(in, sent, out, received, purpose, stream);
   }
   void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) override {
-    DType dtype = DType::kU8;
+    const DType dtype = messages.empty() ? DType::kU8 : messages.front().tensor.dtype();
     std::int64_t sent = 0;
     for (const P2p& message : messages) {
-      if (message.kind == P2p::Kind::kSend) {
-        check(sent == 0 || dtype == message.tensor.dtype(), "an exchange of two dtypes");
-        dtype = message.tensor.dtype();
-        sent += message.tensor.numel();
-      }
+      check(message.tensor.dtype() == dtype, "an exchange of two dtypes");
+      sent += message.kind == P2p::Kind::kSend ? message.tensor.numel() : 0;
     }
     record(Op::kExchange, purpose, dtype, sent);
     inner_->exchange(messages, purpose, stream);

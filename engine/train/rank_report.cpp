@@ -7,7 +7,7 @@
 namespace dstrain {
 namespace {
 
-constexpr std::size_t kFields = 19;
+constexpr auto kFields = static_cast<std::size_t>(kRankReportNumbers);
 using Fields = std::array<double, kFields>;
 constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
 

@@ -1,6 +1,7 @@
 // RankReport: what every rank tells all others after a step, in one collective.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -16,6 +17,9 @@ struct RankReport {
   RankMemory memory;
   std::optional<DeviceReadings> device;  ///< of a device that is not the host
 };
+
+/// What travels for each rank, in f64.
+inline constexpr std::int64_t kRankReportNumbers = 19;
 
 /// The reports of all ranks, by rank. Collective; waits for all. `stream` is one of host tensors.
 std::vector<RankReport> gather_reports(const RankReport& mine, Communicator& world, Stream& stream);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/plan/stage_partition.h"
+#include "engine/train/plan_traffic.h"
 #include "engine/train/wire_security.h"
 
 namespace dstrain {
@@ -265,45 +266,48 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
     memory.gathered_elements = std::max(memory.gathered_elements, walk.size());
   }
   MemoryPlan plan(blueprint, shards, memory);
-  return {.mesh = mesh,
-          .rank = rank,
-          .groups = plan_groups(mesh,
-                                {.tied_embeddings = config.model.tied_embeddings,
-                                 .key_value_heads = config.model.num_key_value_heads,
-                                 .background_saves = saves_in_background(config)},
-                                rank),
-          .norm_group = config.zero.stage > 0 ? GroupId::kWorld : GroupId::kModel,
-          .model = config.model,
-          .recompute = config.recompute,
-          .sequence_parallel = sequence_parallel,
-          .fp8 = fp8,
-          .attention = config.training.attention,
-          .wire_security = wire_security(config),
-          .seed = config.training.seed,
-          .update = {.optimizer = config.optimizer,
-                     .scheduler = config.scheduler,
-                     .gradient_clipping = config.gradient_clipping,
-                     .loss_scale = config.precision == Precision::kF16
-                                       ? config.loss_scale
-                                       : LossScaleConfig{.static_scale = 1.0},
-                     .max_consecutive_skips = config.training.max_consecutive_skips.value_or(1),
-                     .averaging = averaging},
-          .batch = batch,
-          .blueprint = std::move(blueprint),
-          .chunks = std::move(chunks),
-          .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
-          .evaluation_actions = plan_evaluation(config.pipeline, pipeline_rank),
-          .slots = std::move(slots),
-          .norm_total = norm_total,
-          .bit_sums = bit_sums,
-          .replica_gradients = replica_gradients,
-          .fp8_amax = fp8_amax,
-          .fp8_scales = fp8_scales,
-          .shards = shards,
-          .gathers = std::move(gathers),
-          .optimizer_scratch = scratch,
-          .moments = moments,
-          .memory = std::move(plan)};
+  RunPlan run{.mesh = mesh,
+              .rank = rank,
+              .groups = plan_groups(mesh,
+                                    {.tied_embeddings = config.model.tied_embeddings,
+                                     .key_value_heads = config.model.num_key_value_heads,
+                                     .background_saves = saves_in_background(config)},
+                                    rank),
+              .norm_group = config.zero.stage > 0 ? GroupId::kWorld : GroupId::kModel,
+              .model = config.model,
+              .recompute = config.recompute,
+              .sequence_parallel = sequence_parallel,
+              .fp8 = fp8,
+              .attention = config.training.attention,
+              .wire_security = wire_security(config),
+              .seed = config.training.seed,
+              .update = {.optimizer = config.optimizer,
+                         .scheduler = config.scheduler,
+                         .gradient_clipping = config.gradient_clipping,
+                         .loss_scale = config.precision == Precision::kF16
+                                           ? config.loss_scale
+                                           : LossScaleConfig{.static_scale = 1.0},
+                         .max_consecutive_skips = config.training.max_consecutive_skips.value_or(1),
+                         .averaging = averaging},
+              .batch = batch,
+              .blueprint = std::move(blueprint),
+              .chunks = std::move(chunks),
+              .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
+              .evaluation_actions = plan_evaluation(config.pipeline, pipeline_rank),
+              .slots = std::move(slots),
+              .norm_total = norm_total,
+              .bit_sums = bit_sums,
+              .replica_gradients = replica_gradients,
+              .fp8_amax = fp8_amax,
+              .fp8_scales = fp8_scales,
+              .shards = shards,
+              .gathers = std::move(gathers),
+              .optimizer_scratch = scratch,
+              .moments = moments,
+              .memory = std::move(plan),
+              .traffic = {}};
+  run.traffic = plan_traffic(run);
+  return run;
 }
 
 }  // namespace dstrain

@@ -18,6 +18,7 @@
 #include "engine/plan/mesh.h"
 #include "engine/plan/schedule.h"
 #include "engine/plan/shard_map.h"
+#include "engine/plan/traffic_plan.h"
 #include "engine/runtime/fp8_scales.h"
 
 namespace dstrain {
@@ -111,6 +112,7 @@ struct RunPlan {
   OptimizerScratch optimizer_scratch;
   Moments moments;
   MemoryPlan memory;
+  TrafficPlan traffic;
 
   [[nodiscard]] bool saves_in_background() const {
     return find_group(groups, GroupId::kCheckpoint) != nullptr;

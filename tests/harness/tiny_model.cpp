@@ -5,10 +5,12 @@
 #include "engine/checkpoint/placed_tensor.h"
 #include "engine/comm/device_rendezvous.h"
 #include "engine/train/engine.h"
+#include "engine/train/rank_report.h"
 #include "engine/train/training_state.h"
 #include "kernels/core/caller_stream.h"
 #include "kernels/math/activation.h"
 #include "kernels/math/philox.h"
+#include "tests/harness/recorded_traffic.h"
 #include "tests/harness/thread_world.h"
 
 namespace dstrain::test {
@@ -176,10 +178,19 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
     traffic.clear();
     const EngineStep result = train_tiny_step(engine, options, step);
     run.traffic = traffic.entries();
-    double loss_sum = result.local_loss_sum;
     CallerStream host;
-    engine.world().all_reduce({&loss_sum, DType::kF64, Shape{1}}, ReduceOp::kSum, Purpose::kMetric,
-                              host);
+    double loss_sum = 0.0;
+    for (const RankReport& report :
+         gather_reports({.loss_sum = result.local_loss_sum}, engine.world(), host)) {
+      loss_sum += report.loss_sum;
+    }
+    // fp8 sees its first batch twice; a step without an update is shorter; and what groups of GPUs
+    // issue is not recorded.
+    const bool is_ordinary =
+        (step > 0 || !options.fp8.enabled) && result.stats.updated && options.gpu_store == nullptr;
+    if (run.unplanned_traffic.empty() && is_ordinary) {
+      run.unplanned_traffic = difference(plan, traffic.entries());
+    }
     run.losses.push_back(loss_sum / static_cast<double>(plan.batch.global_tokens()));
     run.grad_norms.push_back(result.stats.grad_norm);
   }

@@ -70,7 +70,10 @@ struct TinyRun {
   std::vector<std::int64_t> unit_padded;
   int num_units = 0;
   std::vector<CollectiveLog::Entry> traffic;  ///< of the last step, this rank
-  std::vector<HeldPiece> held;                ///< after the last step
+  /// Where what a step was recorded to issue is not what the plan lists: the first such place in
+  /// the first such step; empty: nowhere, entry by entry.
+  std::string unplanned_traffic;
+  std::vector<HeldPiece> held;  ///< after the last step
 };
 
 /// What this rank updates.

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/harness/recorded_traffic.h"
 #include "tests/parity/measure.h"
 
 namespace dstrain::test {
@@ -40,6 +41,35 @@ TEST_CASE("combinations of parallelisms follow the single-rank run of the same g
 
 TEST_CASE("and so do all others", "[.][slow][parity][tensor][pipeline][zero][traffic][memory]") {
   check_combinations(false);
+}
+
+TEST_CASE("a step that does not issue what its plan lists is told", "[parity][traffic]") {
+  const TinyOptions options{.accumulation = 2, .zero_stage = 2, .tensor_parallel = {.size = 2}};
+  const RunPlan plan = make_run_plan(tiny_config(options, 4), 4, 1);
+  std::vector<CollectiveLog::Entry> entries;
+  for (const Transfer& transfer : plan.traffic.transfers()) {
+    entries.push_back({.op = transfer.op,
+                       .group = find_group(plan.groups, transfer.group)->name,
+                       .purpose = transfer.purpose,
+                       .dtype = transfer.dtype,
+                       .elements = transfer.elements});
+  }
+  REQUIRE(entries.size() > 10);
+  CHECK(difference(plan, entries).empty());
+  const auto told = [&](auto&& change) {
+    std::vector<CollectiveLog::Entry> changed = entries;
+    change(changed);
+    return !difference(plan, changed).empty();
+  };
+  using Entries = std::vector<CollectiveLog::Entry>;
+  CHECK(told([](Entries& all) { all.pop_back(); }));
+  CHECK(told([](Entries& all) { all.push_back(all.back()); }));
+  CHECK(told([](Entries& all) { all[5].elements += 1; }));
+  CHECK(told([](Entries& all) { all[5].dtype = DType::kF16; }));
+  CHECK(told([](Entries& all) { all[5].purpose = Purpose::kIntegrity; }));
+  CHECK(told([](Entries& all) { all[5].op = Op::kBroadcast; }));
+  CHECK(told([](Entries& all) { all[5].group = "world"; }));
+  CHECK(told([](Entries& all) { std::swap(all.front(), all.back()); }));
 }
 
 TEST_CASE("the names of combinations are unique", "[parity]") {

@@ -9,7 +9,6 @@
 #include "engine/train/run_plan.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/wire_here.h"
-#include "tests/parity/expected_traffic.h"
 #include "tests/parity/whole_state.h"
 
 namespace dstrain::test {
@@ -31,26 +30,6 @@ class RankFacts {
   int rank_;
   std::vector<std::string>& faults_;
 };
-
-void check_traffic(const TinyRun& run,
-                   const Config& config,
-                   const RunPlan& plan,
-                   RankFacts& facts) {
-  const Traffic recorded = recorded_traffic(run);
-  const Traffic expected = expected_traffic(config, plan);
-  Traffic all = recorded;
-  all.insert(expected.begin(), expected.end());
-  const auto count_of = [](const Traffic& traffic, const auto& key) {
-    const auto found = traffic.find(key);
-    return found == traffic.end() ? Count{} : found->second;
-  };
-  for (const auto& [key, unused] : all) {
-    const auto& [group, op, purpose] = key;
-    const std::string what = fmt::format("{} in \"{}\", {}:", name_of(op), group, name_of(purpose));
-    facts.expect(what + " calls", count_of(recorded, key).calls, count_of(expected, key).calls);
-    facts.expect(what + " bytes", count_of(recorded, key).bytes, count_of(expected, key).bytes);
-  }
-}
 
 /// Micro-batches in flight on pipeline rank r of p, m a step and v chunks a rank: Narayanan et al.
 /// 2021, §2.2.
@@ -146,7 +125,7 @@ Measurement measure(const Combination& combination, ReferenceRuns& references) {
     RankFacts facts(rank, result.faults);
     facts.expect("losses are rank 0's:", run.losses == runs[0].losses, true);
     facts.expect("norms are rank 0's:", run.grad_norms == runs[0].grad_norms, true);
-    check_traffic(run, config, plan, facts);
+    facts.expect("traffic:", run.unplanned_traffic, std::string());
     check_memory(run, config, plan, facts);
     held.push_back(run.held);
   }

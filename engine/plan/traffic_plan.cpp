@@ -1,0 +1,324 @@
+#include "engine/plan/traffic_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "engine/comm/codec.h"
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+constexpr std::int64_t kLossNumbers = 3;  // of each token, that the vocabulary's slices combine
+
+/// Writes the parts of a step in the order of the engine: Pipeline, TransformerStage and
+/// DataParallel issue what is listed here.
+class StepTraffic {
+ public:
+  explicit StepTraffic(const TrafficNeeds& needs)
+      : needs_(needs),
+        options_(needs.memory.options()),
+        tensor_ranks_(size_of_group(GroupId::kTensor)),
+        splits_tokens_(needs.splits_tokens && tensor_ranks_ > 1) {}
+
+  /// One pass of a micro-batch through a chunk; `started`: its first gathers are on their way
+  /// already, and on return, whether the next pass's are.
+  std::vector<Transfer> pass(Pass pass, const ChunkTraffic& chunk, bool last, bool& started) {
+    const bool forward = pass == Pass::kForward;
+    phase_ = forward ? TrafficPhase::kForward : TrafficPhase::kBackward;
+    const UnitWalk& walk = forward ? chunk.forward : chunk.backward;
+    const bool goes_on = !forward && chunk.backward_gathers == ChunkTraffic::kGoesOn;
+    const GatherPlan* gathers = nullptr;
+    std::int64_t visit = 0;
+    if (!needs_.gathers.empty()) {
+      const int index = forward || goes_on ? chunk.forward_gathers : chunk.backward_gathers;
+      gathers = &needs_.gathers.at(static_cast<std::size_t>(index));
+      if (goes_on) {
+        visit = static_cast<std::int64_t>(chunk.forward.size());
+      } else {
+        if (!started) gather(*gathers, -1);
+        started = false;
+      }
+    }
+    for (std::size_t i = 0; i < walk.size(); ++i, ++visit) {
+      if (gathers != nullptr) {
+        gather(*gathers, visit);
+        if (visit + 1 == static_cast<std::int64_t>(gathers->walk().size()) && !last) {
+          gather(*gathers, -1);
+          started = true;
+        }
+      }
+      unit_ = walk[i].unit;
+      cross(forward, chunk, i);
+      if (!forward) {
+        reduce_finished(walk, i, last);
+      }
+    }
+    return std::exchange(part_, {});
+  }
+
+  std::vector<Transfer> exchange(const Action& action) {
+    phase_ = TrafficPhase::kEdge;
+    unit_ = Transfer::kNoUnit;
+    const auto sent = std::count_if(
+        action.messages.begin(), action.messages.end(),
+        [](const Message& message) { return message.direction == Message::Direction::kSend; });
+    const std::int64_t tokens = needs_.tokens / (splits_tokens_ ? tensor_ranks_ : 1);
+    add(GroupId::kPipeline, Op::kExchange, sent * tokens * needs_.width, options_.compute_dtype,
+        Purpose::kActivation);
+    return std::exchange(part_, {});
+  }
+
+  std::vector<Transfer> update() {
+    phase_ = TrafficPhase::kUpdate;
+    unit_ = Transfer::kNoUnit;
+    sum_replicas();
+    add(needs_.norm_group, Op::kAllReduce, 1, DType::kF64, Purpose::kOptimizer);
+    if (options_.zero_stage > 0) {
+      update_slices();
+    }
+    unit_ = Transfer::kNoUnit;
+    if (needs_.scaled_tensors > 0) {
+      add(GroupId::kWorld, Op::kAllReduce, needs_.scaled_tensors, DType::kF32, Purpose::kControl);
+    }
+    phase_ = TrafficPhase::kAgreement;
+    add(GroupId::kWorld, Op::kAllGather, needs_.report_doubles * size_of_group(GroupId::kWorld),
+        DType::kF64, Purpose::kMetric);
+    return std::exchange(part_, {});
+  }
+
+ private:
+  [[nodiscard]] std::int64_t size_of_group(GroupId id) const {
+    const GroupPlan* const group = find_group(needs_.groups, id);
+    return group == nullptr ? 0 : group->size();
+  }
+
+  /// Groups of one put nothing on the wire.
+  void add(GroupId group, Op op, std::int64_t elements, DType dtype, Purpose purpose) {
+    if (size_of_group(group) > 1) {
+      part_.push_back({.phase = phase_,
+                       .unit = unit_,
+                       .group = group,
+                       .op = op,
+                       .elements = elements,
+                       .dtype = dtype,
+                       .purpose = purpose});
+    }
+  }
+
+  // Tensor parallelism (engine/parallel/tensor_parallel.h).
+  void activations(Op op) {
+    add(GroupId::kTensor, op, needs_.tokens * needs_.width, options_.compute_dtype,
+        Purpose::kActivation);
+  }
+  /// Where a split layer's input is made whole.
+  void enter() {
+    if (splits_tokens_) activations(Op::kAllGather);
+  }
+  /// Where the parts of its result are summed, and of its input's gradient.
+  void sum() { activations(splits_tokens_ ? Op::kReduceScatter : Op::kAllReduce); }
+
+  /// What visit `i` of a pass exchanges between the ranks that share its unit.
+  void cross(bool forward, const ChunkTraffic& chunk, std::size_t i) {
+    const std::size_t blocks = chunk.computes_again.size();
+    const std::size_t before = (forward ? chunk.is_first : chunk.is_last) ? 1 : 0;
+    const bool is_block = i >= before && i < before + blocks;
+    if (is_block && forward) {
+      cross_block_forward();
+    } else if (is_block) {
+      cross_block_backward(chunk.computes_again[blocks - 1 - (i - before)]);
+    } else if (const bool is_embedding = forward ? i < before : i >= before; is_embedding) {
+      forward ? sum() : enter();
+    } else if (!forward) {
+      cross_head_backward();
+    }
+  }
+
+  /// Attention and feed-forward, each entered and left.
+  void cross_block_forward() {
+    for (int half = 0; half < 2; ++half) {
+      enter();
+      sum();
+    }
+  }
+  void cross_block_backward(bool computes_again) {
+    if (computes_again) {  // but for the product that leaves the feed-forward
+      enter();
+      sum();
+      enter();
+    }
+    for (int half = 0; half < 2; ++half) {
+      enter();  // the gradient of what leaves
+      enter();  // the input once more, which is not kept whole
+      sum();
+    }
+  }
+  /// Logits are made in chunks of tokens; each rank's columns of them add to the losses.
+  void cross_head_backward() {
+    enter();
+    const std::vector<BufferDecl>& buffers = needs_.blueprint.buffers();
+    const auto stats = std::find_if(buffers.begin(), buffers.end(), [](const BufferDecl& buffer) {
+      return buffer.name == "vocabulary_stats";
+    });
+    if (stats != buffers.end()) {
+      const std::int64_t chunk = stats->shape[1];
+      for (std::int64_t begin = 0; begin < needs_.tokens; begin += chunk) {
+        add(GroupId::kTensor, Op::kAllGather,
+            tensor_ranks_ * std::min(chunk, needs_.tokens - begin) * kLossNumbers, DType::kF32,
+            Purpose::kActivation);
+      }
+    }
+    sum();
+  }
+
+  // Data parallelism (engine/parallel/zero0.cpp to zero3.cpp).
+  void gather(const GatherPlan& gathers, std::int64_t visit) {
+    for (const int index : gathers.starting(visit)) {
+      make_whole(gathers.gathers()[static_cast<std::size_t>(index)].unit);
+    }
+  }
+  void make_whole(int unit) {
+    unit_ = unit;
+    add(GroupId::kData, Op::kAllGather, needs_.shards.padded_numel(unit),
+        needs_.memory.dtype(RegionKind::kParameters), Purpose::kParameter);
+  }
+
+  /// Gradients that no later visit adds to.
+  void reduce_finished(const UnitWalk& walk, std::size_t visit, bool last) {
+    if (options_.zero_stage < 2 && !last) {
+      return;
+    }
+    for (const int unit : walk[visit].writes) {
+      const bool goes_on = std::any_of(walk.begin() + static_cast<std::ptrdiff_t>(visit) + 1,
+                                       walk.end(), [&](const UnitVisit& later) {
+                                         return std::find(later.writes.begin(), later.writes.end(),
+                                                          unit) != later.writes.end();
+                                       });
+      if (!goes_on) {
+        unit_ = unit;
+        const bool whole = options_.zero_stage == 0;
+        const std::int64_t numbers =
+            whole ? needs_.shards.numel(unit) : needs_.shards.padded_numel(unit);
+        const auto codec = make_codec(options_.gradient_dtype, options_.wire_dtype);
+        add(GroupId::kData, whole ? Op::kAllReduce : Op::kReduceScatter,
+            codec->wire_elements(numbers), codec->wire_dtype(), Purpose::kGradient);
+      }
+    }
+  }
+
+  // The end of a step (engine/parallel/owned_update.cpp).
+  void sum_replicas() {
+    std::vector<std::pair<GroupId, std::int64_t>> sums;
+    const auto count = [&](GroupId group, std::int64_t elements) {
+      const auto found = std::find_if(sums.begin(), sums.end(),
+                                      [&](const auto& sum) { return sum.first == group; });
+      if (found != sums.end()) {
+        found->second += elements;
+      } else {
+        sums.emplace_back(group, elements);
+      }
+    };
+    for (int unit = 0; unit < needs_.shards.num_units(); ++unit) {
+      const Range owned = needs_.memory.owned(unit);
+      const Range held{owned.begin,
+                       std::max(owned.begin, std::min(owned.end, needs_.shards.numel(unit)))};
+      for (const PlacedPiece& placed : needs_.shards.pieces(unit, held)) {
+        const ParamDecl& param =
+            needs_.shards.unit(unit).params[static_cast<std::size_t>(placed.param)];
+        const std::int64_t elements = placed.piece.flat.size();
+        if (param.share.partial_gradient) {
+          const bool everywhere = param.share.copies == tensor_ranks_;
+          count(everywhere ? GroupId::kTensor : GroupId::kSharedHeads, elements);
+        }
+        if (param.tied_across_stages) {
+          count(GroupId::kTied, elements);
+        }
+      }
+    }
+    for (const auto& [group, elements] : sums) {
+      add(group, Op::kAllReduce, elements, options_.gradient_dtype, Purpose::kReplica);
+    }
+  }
+
+  void update_slices() {
+    if (needs_.optimizer.reduced_doubles > 0) {
+      add(GroupId::kData, Op::kAllReduce, needs_.optimizer.reduced_doubles, DType::kF64,
+          Purpose::kOptimizer);
+    }
+    for (const int unit : needs_.optimizer.gathered_units) {
+      unit_ = unit;
+      add(GroupId::kData, Op::kAllGather, needs_.shards.padded_numel(unit),
+          needs_.optimizer.gathered_dtype, Purpose::kOptimizer);
+    }
+    for (int unit = 0; unit < needs_.shards.num_units(); ++unit) {
+      const std::vector<bool>& whole = options_.always_whole;
+      const bool is_cut =
+          options_.zero_stage == 3 && (whole.empty() || !whole.at(static_cast<std::size_t>(unit)));
+      if (!is_cut) {
+        make_whole(unit);
+      }
+    }
+  }
+
+  const TrafficNeeds& needs_;
+  const MemoryOptions& options_;
+  const std::int64_t tensor_ranks_;
+  const bool splits_tokens_;
+  std::vector<Transfer> part_;
+  TrafficPhase phase_ = TrafficPhase::kForward;
+  int unit_ = Transfer::kNoUnit;
+};
+
+}  // namespace
+
+TrafficPlan::TrafficPlan(const TrafficNeeds& needs) {
+  StepTraffic step(needs);
+  const auto append = [&](std::vector<Transfer> part) {
+    parts_.push_back(std::move(part));
+    return parts_.size() - 1;
+  };
+  // A pass issues the same as another one of the chunk that begins alike.
+  std::map<std::tuple<int, Action::Kind, bool, bool>, std::pair<std::size_t, bool>> passes;
+  std::map<std::ptrdiff_t, std::size_t> exchanges;  // by the messages that they send
+  bool started = false;
+  for (const Action& action : needs.actions) {
+    if (action.kind == Action::Kind::kExchange) {
+      const auto sent = std::count_if(
+          action.messages.begin(), action.messages.end(),
+          [](const Message& message) { return message.direction == Message::Direction::kSend; });
+      auto found = exchanges.find(sent);
+      if (found == exchanges.end()) {
+        found = exchanges.emplace(sent, append(step.exchange(action))).first;
+      }
+      order_.push_back(found->second);
+      continue;
+    }
+    const bool last = action.micro_batch + 1 == needs.micro_batches;
+    const std::tuple key{action.chunk, action.kind, last, started};
+    auto found = passes.find(key);
+    if (found == passes.end()) {
+      const Pass pass = action.kind == Action::Kind::kForward ? Pass::kForward : Pass::kBackward;
+      bool next_started = started;
+      const std::size_t part = append(step.pass(
+          pass, needs.chunks.at(static_cast<std::size_t>(action.chunk)), last, next_started));
+      found = passes.emplace(key, std::pair{part, next_started}).first;
+    }
+    order_.push_back(found->second.first);
+    started = found->second.second;
+  }
+  order_.push_back(append(step.update()));
+}
+
+std::vector<Transfer> TrafficPlan::transfers() const {
+  std::vector<Transfer> all;
+  for (const std::size_t part : order_) {
+    all.insert(all.end(), parts_[part].begin(), parts_[part].end());
+  }
+  return all;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,109 @@
+// TrafficPlan: every collective that a training step issues on one rank, in the order in which its
+// host issues them, before anything runs. Pure arithmetic over the rest of the plan. Records of
+// what ran (engine/comm/recording_communicator.h) are compared with it entry by entry; prices add
+// it up.
+//
+// A step repeats itself, micro-batch after micro-batch, so the list is kept as the parts that
+// differ and the order in which they follow each other.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/comm/collective.h"
+#include "engine/plan/gather_plan.h"
+#include "engine/plan/group_plan.h"
+#include "engine/plan/memory_plan.h"
+#include "engine/plan/schedule.h"
+#include "engine/plan/shard_map.h"
+
+namespace dstrain {
+
+enum class TrafficPhase : std::uint8_t {
+  kForward,
+  kBackward,
+  kEdge,      ///< between pipeline stages
+  kUpdate,    ///< once a step: norm, optimizer, parameters made whole
+  kAgreement  ///< what ranks tell each other about the step
+};
+
+struct Transfer {
+  TrafficPhase phase = TrafficPhase::kForward;
+  int unit = kNoUnit;  ///< of this rank's, that it is about
+  GroupId group = GroupId::kWorld;
+  Op op = Op::kAllReduce;
+  /// Of the whole buffer, as CollectiveLog::Entry counts them.
+  std::int64_t elements = 0;
+  DType dtype = DType::kF32;  ///< on the wire
+  Purpose purpose = Purpose::kActivation;
+
+  static constexpr int kNoUnit = -1;
+  [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+
+/// One chunk of the model on this rank.
+struct ChunkTraffic {
+  bool is_first = true;  ///< of the model: it looks up embeddings
+  bool is_last = true;   ///< likewise: it makes logits
+  UnitWalk forward;
+  UnitWalk backward;
+  std::vector<bool> computes_again;  ///< by block: all of it, in backward
+  /// Of `gathers`; the backward one is kGoesOn where backward goes on in forward's.
+  int forward_gathers = 0;
+  int backward_gathers = 0;
+  static constexpr int kGoesOn = -1;
+};
+
+/// What an optimizer asks of the data-parallel ranks, where each updates a slice.
+struct OptimizerTraffic {
+  std::int64_t reduced_doubles = 0;      ///< summed once an update
+  std::vector<int> gathered_units = {};  ///< whose update is gathered, before any parameters are
+  DType gathered_dtype = DType::kF32;
+};
+
+struct TrafficNeeds {
+  const std::vector<GroupPlan>& groups;
+  GroupId norm_group;
+  const Blueprint& blueprint;
+  const ShardMap& shards;
+  const MemoryPlan& memory;
+  const std::vector<Action>& actions;
+  const std::vector<GatherPlan>& gathers;  ///< where parameters are cut: one a walk
+  const std::vector<ChunkTraffic>& chunks;
+  std::int64_t tokens;         ///< of a micro-batch
+  std::int64_t width;          ///< numbers a token, between blocks
+  std::int64_t micro_batches;  ///< of a step
+  bool splits_tokens;          ///< sequence parallelism
+  OptimizerTraffic optimizer;
+  std::int64_t scaled_tensors;  ///< of the whole model, in 8 bits
+  std::int64_t report_doubles;  ///< that every rank tells all others of a step
+};
+
+class TrafficPlan {
+ public:
+  TrafficPlan() = default;
+  explicit TrafficPlan(const TrafficNeeds& needs);
+
+  /// The whole step.
+  [[nodiscard]] std::vector<Transfer> transfers() const;
+  /// visit(transfer, how many times a step issues it), without going through every micro-batch.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    std::vector<std::int64_t> times(parts_.size());
+    for (const std::size_t part : order_) {
+      times[part] += 1;
+    }
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      for (const Transfer& transfer : parts_[part]) {
+        visit(transfer, times[part]);
+      }
+    }
+  }
+
+ private:
+  std::vector<std::vector<Transfer>> parts_;
+  std::vector<std::size_t> order_;  // of parts_
+};
+
+}  // namespace dstrain

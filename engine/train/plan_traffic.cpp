@@ -1,0 +1,74 @@
+#include "engine/train/plan_traffic.h"
+
+#include <algorithm>
+
+#include "engine/train/rank_report.h"
+#include "engine/train/run_plan.h"
+
+namespace dstrain {
+namespace {
+
+ChunkTraffic traffic_of(const ChunkPlan& chunk, const RecomputeConfig& recompute) {
+  const StageExtent& extent = chunk.stage.extent();
+  ChunkTraffic traffic{.is_first = extent.is_first(),
+                       .is_last = extent.is_last(),
+                       .forward = chunk.stage.forward_walk(),
+                       .backward = chunk.stage.backward_walk(),
+                       .computes_again = {},
+                       .forward_gathers = chunk.forward_walk,
+                       .backward_gathers = chunk.backward_walk == ChunkPlan::kGoesOn
+                                               ? ChunkTraffic::kGoesOn
+                                               : chunk.backward_walk};
+  for (std::int64_t block = extent.first_block; block < extent.end_block; ++block) {
+    traffic.computes_again.push_back(recompute.of_block(block) == RecomputeGranularity::kFull);
+  }
+  return traffic;
+}
+
+OptimizerTraffic traffic_of(OptimizerKind kind, const RunPlan& plan) {
+  OptimizerTraffic traffic;
+  const auto scratch = [&]() -> const BufferDecl& {
+    const int index = plan.optimizer_scratch.buffers.at(0).index;
+    return plan.blueprint.buffers().at(static_cast<std::size_t>(index));
+  };
+  if (kind == OptimizerKind::kLamb) {
+    traffic.reduced_doubles = scratch().shape.numel();
+  } else if (kind == OptimizerKind::kMuon) {
+    traffic.gathered_dtype = scratch().dtype;
+    for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
+      const std::vector<ParamDecl>& params = plan.shards.unit(unit).params;
+      if (std::any_of(params.begin(), params.end(),
+                      [](const ParamDecl& param) { return param.hidden_matrix; })) {
+        traffic.gathered_units.push_back(unit);
+      }
+    }
+  }
+  return traffic;
+}
+
+}  // namespace
+
+TrafficPlan plan_traffic(const RunPlan& plan) {
+  std::vector<ChunkTraffic> chunks;
+  for (const ChunkPlan& chunk : plan.chunks) {
+    chunks.push_back(traffic_of(chunk, plan.recompute));
+  }
+  return TrafficPlan(
+      {.groups = plan.groups,
+       .norm_group = plan.norm_group,
+       .blueprint = plan.blueprint,
+       .shards = plan.shards,
+       .memory = plan.memory,
+       .actions = plan.actions,
+       .gathers = plan.gathers,
+       .chunks = chunks,
+       .tokens = plan.batch.micro_batch * plan.batch.sequence,
+       .width = plan.model.hidden_size,
+       .micro_batches = plan.batch.accumulation,
+       .splits_tokens = plan.sequence_parallel,
+       .optimizer = traffic_of(plan.update.optimizer.kind, plan),
+       .scaled_tensors = static_cast<std::int64_t>(plan.fp8 ? scaled_tensors(plan).size() : 0),
+       .report_doubles = kRankReportNumbers});
+}
+
+}  // namespace dstrain
