@@ -91,21 +91,29 @@ Choice pipeline_choice(const Config& config, const Mesh& mesh) {
   return choice;
 }
 
+/// Of the ranks that need most of each.
+struct Needs {
+  std::int64_t bytes = 0;  ///< overhead included
+  double seconds = 0.0;    ///< of a step
+};
+
 /// Plans candidates. The schedule is most of a large plan's cost and the same for many of them.
 class Planner {
  public:
-  Planner(int world_size, const OverheadOf& overhead)
-      : world_size_(world_size), overhead_(overhead) {}
+  Planner(int world_size, const OverheadOf& overhead, const Cluster& cluster = {})
+      : world_size_(world_size), overhead_(overhead), cluster_(cluster) {}
 
-  std::int64_t most_bytes(const Config& config) {
+  Needs plan(const Config& config) {
     const Schedule& schedule = schedule_for(config);
-    std::int64_t most = 0;
+    Needs most;
     for (const int rank : ranks_that_stand_for_all(config, world_size_)) {
       const RunPlan plan = make_run_plan(config, world_size_, rank, schedule);
-      most = std::max(most, plan.memory.bytes() + overhead_(plan));
+      most.bytes = std::max(most.bytes, plan.memory.bytes() + overhead_(plan));
+      most.seconds = std::max(most.seconds, price_step(config, plan, cluster_));
     }
     return most;
   }
+  std::int64_t most_bytes(const Config& config) { return plan(config).bytes; }
 
  private:
   const Schedule& schedule_for(const Config& config) {
@@ -121,6 +129,7 @@ class Planner {
 
   int world_size_;
   const OverheadOf& overhead_;
+  const Cluster cluster_;
   std::map<std::tuple<ScheduleKind, int, int, std::int64_t>, Schedule> schedules_;
 };
 
@@ -128,12 +137,14 @@ class Examiner {
  public:
   explicit Examiner(const FitQuestion& question)
       : question_(question),
-        planner_(question.world_size, question.overhead),
+        planner_(question.world_size, question.overhead, question.cluster),
         config_(question.config_with({}).config) {}
 
   MemoryFit examine() {
     MemoryFit fit;
-    fit.bytes = planner_.most_bytes(config_);
+    const Needs needs = planner_.plan(config_);
+    fit.bytes = needs.bytes;
+    seconds_ = needs.seconds;
     fit.fits = fit.bytes <= question_.limit.bytes;
     if (fit.fits) {
       find_largest_micro_batches(fit);
@@ -211,7 +222,8 @@ class Examiner {
     effective.insert(effective.end(), remedy.overrides.begin(), remedy.overrides.end());
     const std::optional<Config> config = with(effective);
     if (!config) return;
-    remedy.bytes = planner_.most_bytes(*config);
+    const Needs needs = planner_.plan(*config);
+    remedy.bytes = needs.bytes;
     if (remedy.bytes > question_.limit.bytes) return;
     // Alone they are enough where the config resolves to the same without the batch being spelt
     // out.
@@ -220,8 +232,7 @@ class Examiner {
       remedy.overrides = effective;
       drop_repeated_keys(remedy.overrides);
     }
-    remedy.relative_step_time = price_step(*config, question_.world_size, question_.cluster) /
-                                price_step(config_, question_.world_size, question_.cluster);
+    remedy.relative_step_time = needs.seconds / seconds_;
     remedies.push_back(std::move(remedy));
   }
 
@@ -278,6 +289,7 @@ class Examiner {
   const FitQuestion& question_;
   Planner planner_;
   Config config_;
+  double seconds_ = 0.0;  // of a step as the config is
   std::vector<Choice> choices_;
 };
 

@@ -22,9 +22,10 @@ struct Rates {
   double network_bytes;
   int ranks_per_host;
 
-  /// A group of ranks `stride` apart.
-  [[nodiscard]] double bytes_of_group(int ranks, int stride) const {
-    return ranks * stride <= ranks_per_host ? link_bytes : network_bytes;
+  [[nodiscard]] double bytes_of_group(const GroupPlan& group) const {
+    const bool in_one_host =
+        group.members.front() / ranks_per_host == group.members.back() / ranks_per_host;
+    return in_one_host ? link_bytes : network_bytes;
   }
 };
 
@@ -53,38 +54,45 @@ double idle_share_of(const Config& config) {
   return others / (work + others);
 }
 
-/// Gradients and parameters among the data-parallel ranks: engine/parallel/README.md.
-double data_seconds(const Config& config, const Mesh& mesh, const Rates& rates) {
-  const int ranks = mesh.degree(kGradientAxes);
-  const int inner = mesh.degree(Axis::kTensor);
-  const double parameters =
-      static_cast<double>(config.model.num_parameters()) / (inner * mesh.degree(Axis::kPipeline));
-  const auto m = static_cast<double>(*config.batch.gradient_accumulation_steps);
-  const double moved = config.zero.stage == 3 ? 3 * m : config.zero.stage == 2 ? m + 1 : 2;
-  const DType wire = config.formats.communication.value_or(dtype_of(config.precision));
-  const double bytes =
-      parameters * moved * static_cast<double>(size_of(wire)) * (ranks - 1) / ranks;
-  return bytes / rates.bytes_of_group(ranks, inner);
+/// Over a ring of n ranks every rank sends each byte of a buffer so many times.
+double times_sent(Op op, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  switch (op) {
+    case Op::kAllReduce:
+      return 2.0 * others;
+    case Op::kReduceScatter:
+    case Op::kAllGather:
+    case Op::kAllToAll:
+      return others;
+    case Op::kBroadcast:
+    case Op::kExchange:
+      return 1.0;
+    case Op::kBarrier:
+      return 0.0;
+  }
+  return 0.0;
 }
 
-/// Two sums each way in every block, which computing waits for.
-double tensor_seconds(const Config& config, const Mesh& mesh, const Rates& rates) {
-  const int ranks = mesh.degree(Axis::kTensor);
-  const auto tokens =
-      static_cast<double>(*config.batch.micro_batch_size *
-                          *config.batch.gradient_accumulation_steps * config.data.sequence_length);
-  const double blocks = static_cast<double>(config.model.num_layers) / mesh.degree(Axis::kPipeline);
-  const double sums = config.recompute.granularity == RecomputeGranularity::kFull ? 6.0 : 4.0;
-  const double bytes = sums * blocks * tokens * static_cast<double>(config.model.hidden_size) *
-                       static_cast<double>(size_of(dtype_of(config.precision))) * 2.0 *
-                       (ranks - 1) / ranks;
-  return bytes / rates.bytes_of_group(ranks, 1);
+struct WireSeconds {
+  double waited_for = 0.0;  ///< by computing
+  double beside = 0.0;      ///< gradients and parameters among the data-parallel ranks
+};
+
+WireSeconds wire_seconds(const RunPlan& plan, const Rates& rates) {
+  WireSeconds seconds;
+  plan.traffic.for_each([&](const Transfer& transfer, std::int64_t times) {
+    const GroupPlan& group = *find_group(plan.groups, transfer.group);
+    const double bytes = static_cast<double>(times) * static_cast<double>(transfer.bytes()) *
+                         times_sent(transfer.op, group.size());
+    double& sum = transfer.group == GroupId::kData ? seconds.beside : seconds.waited_for;
+    sum += bytes / rates.bytes_of_group(group);
+  });
+  return seconds;
 }
 
 }  // namespace
 
-double price_step(const Config& config, int world_size, const Cluster& cluster) {
-  const Mesh mesh = mesh_of(config, world_size);
+double price_step(const Config& config, const RunPlan& plan, const Cluster& cluster) {
   check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
         "the config's batch sizes are not resolved");
   const bool known = cluster.accelerator.flops > 0.0;
@@ -98,12 +106,12 @@ double price_step(const Config& config, int world_size, const Cluster& cluster) 
       micro_tokens * static_cast<double>(*config.batch.gradient_accumulation_steps);
   const double efficiency = kBestEfficiency * micro_tokens / (micro_tokens + kHalfEfficientTokens);
   const double work = config.model.flops_per_token(config.data.sequence_length) * tokens /
-                      (mesh.degree(Axis::kTensor) * mesh.degree(Axis::kPipeline));
+                      plan.mesh.degree(kModelAxes);
   const double computing = work * (1.0 + computed_again(config)) / (rates.flops * efficiency);
-  const double busy = computing + tensor_seconds(config, mesh, rates);
+  const WireSeconds wire = wire_seconds(plan, rates);
+  const double busy = computing + wire.waited_for;
   const double hidden = config.zero.overlap_comm ? kHiddenShare * computing : 0.0;
-  const double data = data_seconds(config, mesh, rates);
-  return busy / (1.0 - idle_share_of(config)) + std::max(data - hidden, 0.1 * data);
+  return busy / (1.0 - idle_share_of(config)) + std::max(wire.beside - hidden, 0.1 * wire.beside);
 }
 
 }  // namespace dstrain

@@ -8,13 +8,16 @@
 
 namespace dstrain {
 
+struct RunPlan;
+
 struct Cluster {
   Accelerator accelerator{};      ///< without flops: an A100's rates
   int ranks_per_host = 1;         ///< beyond them the network carries what is exchanged
   double network_bytes = 25.0e9;  ///< of one rank to other hosts, a second, each way: 200 Gbit/s
 };
 
-/// Seconds of a step of `config`, which is resolved for `world_size` ranks.
-double price_step(const Config& config, int world_size, const Cluster& cluster);
+/// Seconds of a step of `config`, as the rank has it that `plan` is of: what it sends is the plan's
+/// list of transfers.
+double price_step(const Config& config, const RunPlan& plan, const Cluster& cluster);
 
 }  // namespace dstrain

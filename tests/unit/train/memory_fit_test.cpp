@@ -120,7 +120,8 @@ TEST_CASE("prices follow what a change does", "[train]") {
   const int world = 8;
   const ConfigWith with = config_with("configs/llama-7b-tp8.json", {"tensor_parallel.size=1"}, 8);
   const auto price = [&](const std::vector<std::string>& overrides) {
-    return price_step(with(overrides).config, world, {.ranks_per_host = 8});
+    const Config config = with(overrides).config;
+    return price_step(config, make_run_plan(config, world, 0), {.ranks_per_host = 8});
   };
   const double now = price({});
   const double selective = price({"activation_checkpointing.granularity=selective"});
