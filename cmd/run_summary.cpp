@@ -6,6 +6,7 @@
 
 #include "engine/base/amount_text.h"
 #include "engine/plan/schedule.h"
+#include "engine/train/make_run_plan.h"
 
 namespace dstrain {
 namespace {

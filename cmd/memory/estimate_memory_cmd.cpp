@@ -27,6 +27,7 @@
 #include "engine/config/config_error.h"
 #include "engine/plan/compatible_estimates.h"
 #include "engine/plan/published_memory.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/memory_estimate.h"
 
 namespace dstrain {

@@ -6,6 +6,7 @@
 
 #include "cmd/memory/memory_report.h"
 #include "engine/base/amount_text.h"
+#include "engine/train/make_run_plan.h"
 #include "kernels/core/check.h"
 #include "launcher/process/errors.h"
 

@@ -8,6 +8,7 @@
 
 #include "engine/base/amount_text.h"
 #include "engine/config/config_error.h"
+#include "engine/train/make_run_plan.h"
 
 namespace dstrain {
 namespace {

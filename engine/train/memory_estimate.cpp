@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/train/make_run_plan.h"
+
 namespace dstrain {
 
 std::vector<Overhead> library_overhead(const RunPlan& plan, const EstimatedDevice& device) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "engine/config/config_error.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/run_outline.h"
 #include "engine/train/state_snapshot.h"
 

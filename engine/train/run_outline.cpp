@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/train/make_run_plan.h"
+
 namespace dstrain {
 namespace {
 

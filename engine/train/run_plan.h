@@ -1,6 +1,7 @@
 // RunPlan: everything about a run that can be known before touching a device, for one rank. A pure
-// function of (config, world size, rank): printed by estimates, executed by the engine, compared
-// by tests. What computes, allocates or prices a step reads the plan and never the config.
+// function of (config, world size, rank), make_run_plan.h: printed by estimates, executed by the
+// engine, compared by tests. What computes, allocates or prices a step reads the plan and never the
+// config.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,10 @@
 #include <vector>
 
 #include "engine/comm/wire_options.h"
-#include "engine/config/config.h"
+#include "engine/config/model_spec.h"
+#include "engine/config/number_formats.h"
+#include "engine/config/recompute_config.h"
+#include "engine/config/scheduler_config.h"
 #include "engine/model/transformer_stage.h"
 #include "engine/optim/optimizer.h"
 #include "engine/plan/group_plan.h"
@@ -20,6 +24,7 @@
 #include "engine/plan/shard_map.h"
 #include "engine/plan/traffic_plan.h"
 #include "engine/runtime/fp8_scales.h"
+#include "kernels/attention_kernels.h"
 
 namespace dstrain {
 
@@ -119,21 +124,9 @@ struct RunPlan {
   }
 };
 
-Mesh mesh_of(const Config& config, int world_size);
-/// True if checkpoints are written beside training, from a snapshot (state_snapshot.h). Not where
-/// only the end is saved: there is nothing to save it beside.
-bool saves_in_background(const Config& config);
 /// Names of the parameters of the whole model, whichever ranks hold them.
 std::set<std::string> parameter_names(const RunPlan& plan);
 /// The scaled tensors of the whole model, in its order; none without fp8.
 std::vector<ScaledTensorDecl> scaled_tensors(const RunPlan& plan);
-PipelineOrder order_of(ScheduleKind kind);
-/// The order of the micro-batches on all pipeline ranks, proved to come to its end; the batch sizes
-/// must be resolved.
-Schedule schedule_of(const Config& config);
-/// `config` must be resolved for this world size.
-RunPlan make_run_plan(const Config& config, int world_size, int rank);
-/// The same for those who plan many ranks of one run: `schedule` is schedule_of(config).
-RunPlan make_run_plan(const Config& config, int world_size, int rank, const Schedule& schedule);
 
 }  // namespace dstrain

@@ -13,6 +13,7 @@
 #include "engine/train/engine.h"
 #include "engine/train/folder_ownership.h"
 #include "engine/train/library_overhead.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/rank_device.h"
 #include "engine/train/trainer.h"
 

@@ -19,7 +19,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/config/config_json.h"
-#include "engine/train/run_plan.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/training_state.h"
 #include "kernels/core/check.h"
 

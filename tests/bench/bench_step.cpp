@@ -20,6 +20,7 @@
 #include "engine/train/accelerators.h"
 #include "engine/train/engine.h"
 #include "engine/train/library_overhead.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/rank_device.h"
 #include "kernels/math/philox.h"
 #include "tests/bench/matmul_ceiling.h"

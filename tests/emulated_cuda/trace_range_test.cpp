@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/train/engine.h"
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/tiny_model.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 

@@ -15,7 +15,7 @@
 #include "engine/base/file_descriptor.h"
 #include "engine/config/config_json.h"
 #include "engine/model/init.h"
-#include "engine/train/run_plan.h"
+#include "engine/train/make_run_plan.h"
 #include "tests/failure/tiny_run.h"
 #include "tests/harness/skip.h"
 

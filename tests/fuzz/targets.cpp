@@ -229,7 +229,9 @@ void agent(Bytes bytes) {
 
 const std::vector<FuzzTarget>& all_targets() {
   static const std::vector<FuzzTarget> targets = {
-      {"safetensors", safetensors, {"tests/golden", DSTRAIN_UNPACKED, "tests/fuzz/seeds/safetensors"}},
+      {"safetensors",
+       safetensors,
+       {"tests/golden", DSTRAIN_UNPACKED, "tests/fuzz/seeds/safetensors"}},
       {"manifest", manifest, {"tests/fuzz/seeds/manifest"}},
       {"torch", torch, {DSTRAIN_UNPACKED "/deepspeed-checkpoints", "tests/fuzz/seeds/torch"}},
       {"idx", idx, {"tests/fuzz/seeds/idx"}},

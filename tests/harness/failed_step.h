@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/train/engine.h"
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
 

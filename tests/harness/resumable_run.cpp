@@ -8,6 +8,7 @@
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/train/engine.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/training_state.h"
 #include "kernels/backend.h"
 #include "tests/harness/thread_world.h"

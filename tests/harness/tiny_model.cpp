@@ -5,6 +5,7 @@
 #include "engine/checkpoint/placed_tensor.h"
 #include "engine/comm/device_rendezvous.h"
 #include "engine/train/engine.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/rank_report.h"
 #include "engine/train/training_state.h"
 #include "kernels/core/caller_stream.h"

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/train/make_run_plan.h"
 #include "engine/train/run_outline.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"

@@ -13,6 +13,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/checkpoint/checkpoint_store.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/state_snapshot.h"
 #include "engine/train/training_state.h"
 #include "tests/harness/resumable_run.h"

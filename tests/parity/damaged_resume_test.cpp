@@ -7,6 +7,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/config/config_error.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/resume.h"
 #include "engine/train/training_state.h"
 #include "tests/harness/captured_log.h"

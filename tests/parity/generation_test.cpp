@@ -18,6 +18,7 @@
 #include "engine/generate/text_generator.h"
 #include "engine/generate/whole_characters.h"
 #include "engine/train/engine.h"
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/golden_model.h"
 
 namespace dstrain::test {

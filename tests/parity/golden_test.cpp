@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/train/engine.h"
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/golden_model.h"
 
 namespace dstrain::test {

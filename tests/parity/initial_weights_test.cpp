@@ -10,6 +10,7 @@
 #include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/checkpoint/conversion.h"
 #include "engine/checkpoint/model_tensors.h"
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/golden_model.h"
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/thread_world.h"

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "engine/comm/store.h"
-#include "engine/train/run_plan.h"
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/wire_here.h"
 #include "tests/parity/whole_state.h"

@@ -8,6 +8,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/optim/loss_scaler.h"
 #include "engine/train/engine.h"
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"

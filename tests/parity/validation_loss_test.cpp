@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/train/evaluation.h"
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/thread_world.h"
 

@@ -151,8 +151,9 @@ TEST_CASE("resuming from DeepSpeed's checkpoint names the command that converts 
                       Contains("dstrain convert-checkpoint --from " + named + " --to " + named +
                                "-dstrain and set checkpoint.resume to"));
   }
-  CHECK_THROWS_WITH(refuse_to_resume_deepspeed(DSTRAIN_UNPACKED "/deepspeed-checkpoints/zero3-bf16"),
-                    Contains("zero3-bf16-dstrain --model CONFIG"));
+  CHECK_THROWS_WITH(
+      refuse_to_resume_deepspeed(DSTRAIN_UNPACKED "/deepspeed-checkpoints/zero3-bf16"),
+      Contains("zero3-bf16-dstrain --model CONFIG"));
   CHECK_NOTHROW(refuse_to_resume_deepspeed("tests/golden/gpt2-tiny"));
 }
 

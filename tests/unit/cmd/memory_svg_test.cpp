@@ -9,6 +9,7 @@
 #include "cmd/memory/timeline_columns.h"
 #include "engine/base/amount_text.h"
 #include "engine/config/config_json.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/memory_timeline.h"
 
 namespace dstrain {

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/config/config_error.h"
+#include "engine/train/make_run_plan.h"
 #include "engine/train/run_outline.h"
 
 namespace dstrain::test {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/config/config_error.h"
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/tiny_model.h"
 
 namespace dstrain::test {

@@ -1,0 +1,290 @@
+#include "engine/train/make_run_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "engine/plan/stage_partition.h"
+#include "engine/train/plan_traffic.h"
+#include "engine/train/wire_security.h"
+
+namespace dstrain {
+namespace {
+
+UnitWalk joined(UnitWalk first, const UnitWalk& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+/// This rank's chunks of the model, in the order of the schedule.
+std::vector<ChunkPlan> plan_chunks(const Config& config,
+                                   const LayerShape& shape,
+                                   int pipeline_rank,
+                                   Blueprint& blueprint) {
+  const int stages = config.pipeline.stages * config.pipeline.virtual_stages;
+  const std::vector<std::int64_t> partition =
+      config.pipeline.partition.empty()
+          ? balanced_partition(config.model, config.data.sequence_length, stages)
+          : config.pipeline.partition;
+  std::vector<ChunkPlan> chunks;
+  std::int64_t block = 0;
+  for (int index = 0; index < stages; ++index) {
+    const std::int64_t end = block + partition.at(static_cast<std::size_t>(index));
+    if (index % config.pipeline.stages == pipeline_rank) {
+      chunks.push_back({TransformerStage::declare(
+          shape, config.recompute,
+          {.first_block = block, .end_block = end, .index = index, .stages = stages}, blueprint)});
+    }
+    block = end;
+  }
+  return chunks;
+}
+
+/// Stage 3's units that stay whole: the smallest first, each below the one limit, together below
+/// the other.
+std::vector<bool> always_whole_units(const ZeroConfig& zero, const ShardMap& shards) {
+  std::vector<bool> whole(static_cast<std::size_t>(shards.num_units()), false);
+  std::vector<int> by_size(whole.size());
+  std::iota(by_size.begin(), by_size.end(), 0);
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [&](int a, int b) { return shards.numel(a) < shards.numel(b); });
+  std::int64_t together = 0;
+  for (const int unit : by_size) {
+    together += shards.numel(unit);
+    if (shards.numel(unit) >= zero.param_persistence_threshold ||
+        together > zero.model_persistence_threshold) {
+      break;
+    }
+    whole[static_cast<std::size_t>(unit)] = true;
+  }
+  return whole;
+}
+
+/// The walks of all chunks, and when each gathers: stage 3's alone. Without a pipeline a
+/// micro-batch's backward follows its forward, and the next micro-batch follows that.
+std::vector<GatherPlan> plan_gathers(const Config& config,
+                                     const ShardMap& shards,
+                                     const std::vector<bool>& always_whole,
+                                     std::vector<ChunkPlan>& chunks) {
+  if (config.zero.stage < 3) {
+    return {};
+  }
+  std::vector<std::int64_t> sizes;
+  for (int unit = 0; unit < shards.num_units(); ++unit) {
+    sizes.push_back(always_whole[static_cast<std::size_t>(unit)] ? 0 : shards.padded_numel(unit));
+  }
+  GatherOptions options{.prefetch = config.zero.prefetch_bucket_size,
+                        .max_live = config.zero.max_live_parameters,
+                        .max_reuse_distance = config.zero.max_reuse_distance.value_or(0)};
+  std::vector<GatherPlan> plans;
+  const auto add = [&](const UnitWalk& walk) {
+    plans.emplace_back(walk, sizes, options);
+    return static_cast<int>(plans.size()) - 1;
+  };
+  for (ChunkPlan& chunk : chunks) {
+    const TransformerStage& stage = chunk.stage;
+    if (stage.extent().stages == 1) {
+      options.repeats = config.batch.gradient_accumulation_steps.value_or(1) > 1;
+      chunk.forward_walk = add(joined(stage.forward_walk(), stage.backward_walk()));
+      chunk.backward_walk = ChunkPlan::kGoesOn;
+      options.repeats = false;
+    } else {
+      chunk.forward_walk = add(stage.forward_walk());
+      chunk.backward_walk = add(stage.backward_walk());
+    }
+    chunk.evaluation_walk = add(stage.evaluation_walk());
+  }
+  return plans;
+}
+
+/// Elements whose gradients are sums over copies.
+std::int64_t partial_gradients(const Blueprint& blueprint) {
+  std::int64_t elements = 0;
+  for (const UnitDecl& unit : blueprint.units()) {
+    for (const ParamDecl& param : unit.params) {
+      const bool summed = param.share.partial_gradient || param.tied_across_stages;
+      elements += summed ? param.local_shape().numel() : 0;
+    }
+  }
+  return elements;
+}
+
+/// One micro-batch through the pipeline and no way back.
+std::vector<Action> plan_evaluation(const PipelineConfig& pipeline, int pipeline_rank) {
+  Schedule schedule = make_schedule(PipelineOrder::kForward, pipeline.stages,
+                                    pipeline.virtual_stages, /*micro_batches=*/1);
+  validate(schedule);
+  return std::move(schedule.ranks[static_cast<std::size_t>(pipeline_rank)]);
+}
+
+}  // namespace
+
+PipelineOrder order_of(ScheduleKind kind) {
+  switch (kind) {
+    case ScheduleKind::k1F1B:
+      return PipelineOrder::kOneForwardOneBackward;
+    case ScheduleKind::kGpipe:
+      return PipelineOrder::kGpipe;
+    case ScheduleKind::kInterleaved:
+      return PipelineOrder::kInterleaved;
+  }
+  return PipelineOrder::kOneForwardOneBackward;
+}
+
+Mesh mesh_of(const Config& config, int world_size) {
+  const int tensor = config.tensor_parallel.size;
+  const int pipeline = config.pipeline.stages;
+  check(world_size % (tensor * pipeline) == 0, "{} ranks in {} stages of {}", world_size, pipeline,
+        tensor);
+  return Mesh(
+      {.pipeline = pipeline, .data_inside = world_size / (tensor * pipeline), .tensor = tensor});
+}
+
+bool saves_in_background(const Config& config) {
+  return config.checkpoint.async && config.checkpoint.interval > 0;
+}
+
+Schedule schedule_of(const Config& config) {
+  check(config.batch.gradient_accumulation_steps.has_value(),
+        "the config's batch sizes are not resolved");
+  Schedule schedule = make_schedule(order_of(config.pipeline.schedule), config.pipeline.stages,
+                                    config.pipeline.virtual_stages,
+                                    static_cast<int>(*config.batch.gradient_accumulation_steps));
+  validate(schedule);
+  return schedule;
+}
+
+RunPlan make_run_plan(const Config& config, int world_size, int rank) {
+  return make_run_plan(config, world_size, rank, schedule_of(config));
+}
+
+RunPlan make_run_plan(const Config& config, int world_size, int rank, const Schedule& schedule) {
+  const Mesh mesh = mesh_of(config, world_size);
+  const int pipeline_rank = mesh.index(Axis::kPipeline, rank);
+  check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
+        "the config's batch sizes are not resolved");
+  const BatchPlan batch{.micro_batch = *config.batch.micro_batch_size,
+                        .accumulation = *config.batch.gradient_accumulation_steps,
+                        .data_parallel = mesh.degree(kDataAxes),
+                        .sequence = config.data.sequence_length,
+                        .data_rank = mesh.index(kDataAxes, rank)};
+
+  const bool sequence_parallel =
+      config.tensor_parallel.size > 1 && config.tensor_parallel.sequence_parallel;
+  const GradientAveraging averaging(config.formats, mesh.degree(kGradientAxes));
+  std::optional<Fp8Scales::Options> fp8;
+  if (config.fp8.enabled) {
+    fp8 = {.history = config.fp8.amax_history,
+           .margin = static_cast<int>(config.fp8.margin),
+           .gradient_factor = averaging.before_sum * mesh.degree(kGradientAxes)};
+  }
+  const DType compute = dtype_of(config.precision);
+  const LayerShape shape{.model = config.model,
+                         .batch = batch.micro_batch,
+                         .sequence = batch.sequence,
+                         .compute = compute,
+                         .tensor = {.ranks = config.tensor_parallel.size,
+                                    .rank = mesh.index(Axis::kTensor, rank),
+                                    .sequence_parallel = sequence_parallel},
+                         .fp8 = config.fp8.enabled};
+  Blueprint blueprint;
+  std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);
+  ActivationSlots slots(schedule, pipeline_rank);
+  std::vector<int> slots_of_chunks;
+  UnitWalk all_backward;  // in which units write their gradients
+  for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {
+    slots_of_chunks.push_back(slots.num_slots(chunk));
+    all_backward = joined(std::move(all_backward),
+                          chunks[static_cast<std::size_t>(chunk)].stage.backward_walk());
+  }
+  blueprint.end_chunks();
+  const BufferRef norm_total =
+      blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
+  const BufferRef bit_sums =
+      blueprint.add_buffer({"bit_sums", {RunPlan::kBitSums * 4}, DType::kI32, Lifetime::kScratch});
+
+  BufferRef fp8_amax;
+  BufferRef fp8_scales;
+  if (const auto tensors = static_cast<std::int64_t>(blueprint.scaled_tensors().size());
+      tensors > 0) {
+    fp8_amax = blueprint.add_buffer({"fp8_amax", {tensors}, DType::kF32, Lifetime::kConstant});
+    fp8_scales = blueprint.add_buffer({"fp8_scales", {tensors}, DType::kF32, Lifetime::kConstant});
+  }
+
+  const ShardMap shards(blueprint, mesh.degree(kGradientAxes));
+  const FormatConfig& formats = config.formats;
+  const Moments moments = moments_of(config.optimizer);
+  const OptimizerScratch scratch = declare_optimizer(config.optimizer, shards, compute, blueprint);
+  const DType gradient =
+      formats.grad_accum.value_or(formats.bf16_master ? DType::kBF16 : DType::kF32);
+  BufferRef replica_gradients;
+  if (const std::int64_t elements = partial_gradients(blueprint); elements > 0) {
+    replica_gradients =
+        blueprint.add_buffer({"replica_gradients", {elements}, gradient, Lifetime::kScratch});
+  }
+  MemoryOptions memory{.compute_dtype = compute,
+                       .gradient_dtype = gradient,
+                       .wire_dtype = formats.communication.value_or(gradient),
+                       .moment_dtype = formats.bf16_optimizer_states ? DType::kBF16 : DType::kF32,
+                       .f32_master = !formats.bf16_master,
+                       .first_moment = moments.first,
+                       .second_moment = moments.second,
+                       .zero_stage = config.zero.stage,
+                       .slice = mesh.index(kGradientAxes, rank),
+                       .overlap = config.zero.overlap_comm && mesh.degree(kGradientAxes) > 1,
+                       .always_whole = {},
+                       .walk = std::move(all_backward),
+                       .gathered_elements = 0,
+                       .slots = std::move(slots_of_chunks),
+                       .training = true};
+  memory.always_whole = always_whole_units(config.zero, shards);
+  std::vector<GatherPlan> gathers = plan_gathers(config, shards, memory.always_whole, chunks);
+  for (const GatherPlan& walk : gathers) {
+    memory.gathered_elements = std::max(memory.gathered_elements, walk.size());
+  }
+  MemoryPlan plan(blueprint, shards, memory);
+  RunPlan run{.mesh = mesh,
+              .rank = rank,
+              .groups = plan_groups(mesh,
+                                    {.tied_embeddings = config.model.tied_embeddings,
+                                     .key_value_heads = config.model.num_key_value_heads,
+                                     .background_saves = saves_in_background(config)},
+                                    rank),
+              .norm_group = config.zero.stage > 0 ? GroupId::kWorld : GroupId::kModel,
+              .model = config.model,
+              .recompute = config.recompute,
+              .sequence_parallel = sequence_parallel,
+              .fp8 = fp8,
+              .attention = config.training.attention,
+              .wire_security = wire_security(config),
+              .seed = config.training.seed,
+              .update = {.optimizer = config.optimizer,
+                         .scheduler = config.scheduler,
+                         .gradient_clipping = config.gradient_clipping,
+                         .loss_scale = config.precision == Precision::kF16
+                                           ? config.loss_scale
+                                           : LossScaleConfig{.static_scale = 1.0},
+                         .max_consecutive_skips = config.training.max_consecutive_skips.value_or(1),
+                         .averaging = averaging},
+              .batch = batch,
+              .blueprint = std::move(blueprint),
+              .chunks = std::move(chunks),
+              .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
+              .evaluation_actions = plan_evaluation(config.pipeline, pipeline_rank),
+              .slots = std::move(slots),
+              .norm_total = norm_total,
+              .bit_sums = bit_sums,
+              .replica_gradients = replica_gradients,
+              .fp8_amax = fp8_amax,
+              .fp8_scales = fp8_scales,
+              .shards = shards,
+              .gathers = std::move(gathers),
+              .optimizer_scratch = scratch,
+              .moments = moments,
+              .memory = std::move(plan),
+              .traffic = {}};
+  run.traffic = plan_traffic(run);
+  return run;
+}
+
+}  // namespace dstrain
