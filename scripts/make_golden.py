@@ -76,6 +76,26 @@ def fp8_tiny():
         bos_token_id=0, eos_token_id=0)
 
 
+def qwen3_tiny():
+    # Heads of a size that is not hidden_size / num_attention_heads.
+    return transformers.Qwen3Config(
+        vocab_size=127, hidden_size=40, intermediate_size=72, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=64,
+        rms_norm_eps=1e-6, tie_word_embeddings=True, attention_dropout=0.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+        bos_token_id=0, eos_token_id=0)
+
+
+def olmo2_tiny():
+    # Without a padding token, whose embedding torch would leave out of the gradient.
+    return transformers.Olmo2Config(
+        vocab_size=109, hidden_size=48, intermediate_size=84, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        rms_norm_eps=1e-6, tie_word_embeddings=False, attention_dropout=0.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+        bos_token_id=0, eos_token_id=0, pad_token_id=None)
+
+
 # name: (config, class, B, T, seed). With these, the gradient norm of gpt2-tiny lies on both sides of
 # the clipping threshold, and above it in the others.
 CASES = {
@@ -83,6 +103,8 @@ CASES = {
     "llama-tiny": (llama_tiny, transformers.LlamaForCausalLM, 3, 37, 1002),
     "qwen2-tiny": (qwen2_tiny, transformers.Qwen2ForCausalLM, 2, 31, 1003),
     "llama3-rope-tiny": (llama3_rope_tiny, transformers.LlamaForCausalLM, 2, 41, 1004),
+    "qwen3-tiny": (qwen3_tiny, transformers.Qwen3ForCausalLM, 3, 29, 1006),
+    "olmo2-tiny": (olmo2_tiny, transformers.Olmo2ForCausalLM, 2, 33, 1007),
     "fp8-tiny": (fp8_tiny, transformers.LlamaForCausalLM, 4, 32, 1005),
 }
 IN_8_BITS = {"fp8-tiny"}  # trained once more with the blocks' products in 8 bits

@@ -39,11 +39,26 @@ def llama_with_biases():
         tie_word_embeddings=False)
 
 
+def qwen3():
+    return transformers.Qwen3Config(
+        vocab_size=47, hidden_size=20, intermediate_size=28, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=6, max_position_embeddings=64, tie_word_embeddings=False)
+
+
+def olmo2():
+    return transformers.Olmo2Config(
+        vocab_size=43, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=None, eos_token_id=0,
+        pad_token_id=1, tie_word_embeddings=False)
+
+
 # name: (config, class, dtype, largest shard)
 CASES = {
     "gpt2-f32": (gpt2, transformers.GPT2LMHeadModel, torch.float32, "1GB"),
     "mistral-bf16-sharded": (mistral, transformers.MistralForCausalLM, torch.bfloat16, "9KB"),
     "qwen2-f16": (qwen2, transformers.Qwen2ForCausalLM, torch.float16, "1GB"),
+    "qwen3-bf16": (qwen3, transformers.Qwen3ForCausalLM, torch.bfloat16, "1GB"),
+    "olmo2-f32-sharded": (olmo2, transformers.Olmo2ForCausalLM, torch.float32, "20KB"),
     "llama-biases-sharded": (llama_with_biases, transformers.LlamaForCausalLM, torch.float32, "20KB"),
 }
 
@@ -51,9 +66,12 @@ CASES = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", default="tests/golden/huggingface", type=pathlib.Path)
-    output = parser.parse_args().output
+    parser.add_argument("--only", choices=sorted(CASES), help="write this folder alone")
+    arguments = parser.parse_args()
+    output = arguments.output
     torch.manual_seed(20240)
-    for name, (config, model_class, dtype, shard) in CASES.items():
+    cases = {arguments.only: CASES[arguments.only]} if arguments.only else CASES
+    for name, (config, model_class, dtype, shard) in cases.items():
         model = model_class(config())
         for parameter in model.parameters():  # nothing equal to its neighbour or to zero
             parameter.data = torch.randn_like(parameter)
@@ -104,8 +122,15 @@ def llama_names(model):
     for index, layer in enumerate(model.model.layers):
         block = f"blocks.{index}."
         attention, mlp = layer.self_attn, layer.mlp
-        named[f"{block}attention_norm.weight"] = layer.input_layernorm.weight
-        named[f"{block}mlp_norm.weight"] = layer.post_attention_layernorm.weight
+        if model.config.model_type == "olmo2":  # behind their halves, and none before
+            norms = layer.post_attention_layernorm, layer.post_feedforward_layernorm
+        else:
+            norms = layer.input_layernorm, layer.post_attention_layernorm
+        named[f"{block}attention_norm.weight"], named[f"{block}mlp_norm.weight"] = (
+            norm.weight for norm in norms)
+        if model.config.model_type in ("qwen3", "olmo2"):
+            named[f"{block}attention.query_norm.weight"] = attention.q_norm.weight
+            named[f"{block}attention.key_norm.weight"] = attention.k_norm.weight
         for what, module in (("attention.query", attention.q_proj), ("attention.key", attention.k_proj),
                              ("attention.value", attention.v_proj), ("attention.output", attention.o_proj),
                              ("mlp.gate", mlp.gate_proj), ("mlp.up", mlp.up_proj),

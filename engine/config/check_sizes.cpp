@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/arch/family.h"
 #include "engine/config/json_text.h"
 #include "engine/config/resolve_parts.h"
 
@@ -65,7 +66,7 @@ void check_model_size(const LoadedConfig& loaded, Origins& origins) {
   const ModelSpec& m = loaded.config.model;
   const double parameters = parameters_of(m);
   if (parameters <= kMostParameters) return;
-  const bool is_gpt2 = m.model_type == "gpt2";
+  const bool is_gpt2 = has_gpt2_keys(m);
   const auto path = [&](const char* gpt2, const char* others) {
     return std::string("model.") + (is_gpt2 ? gpt2 : others);
   };

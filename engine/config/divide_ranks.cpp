@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/arch/family.h"
 #include "engine/config/json_text.h"
 #include "engine/config/nearest_layout.h"
 #include "engine/config/resolve_parts.h"
@@ -187,7 +188,7 @@ class Mesh {
 
   [[nodiscard]] std::int64_t layers() const { return config_.model.num_layers; }
   [[nodiscard]] const char* layers_key() const {
-    return config_.model.model_type == "gpt2" ? "model.n_layer" : "model.num_hidden_layers";
+    return has_gpt2_keys(config_.model) ? "model.n_layer" : "model.num_hidden_layers";
   }
   [[nodiscard]] std::int64_t chunks() const { return stages_ * config_.pipeline.virtual_stages; }
   /// "2", or "2 × pipeline.virtual_stages 3 = 6"; stands after "pipeline.stages".

@@ -6,13 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "kernels/math/activation.h"
+#include "engine/config/arch/family.h"
 
 namespace dstrain {
 namespace {
-
-constexpr std::int64_t kDefaultWindow = 4096;      // of MistralConfig and Qwen2Config
-constexpr std::int64_t kDefaultWindowLayers = 28;  // of Qwen2Config
 
 /// Far beyond any model's, and an integer of 64 bits.
 constexpr double kMostOfRope = 1e12;
@@ -46,7 +43,7 @@ std::string rope_type(const std::string& path, const JsonNode& block) {
 
 void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
   ModelSpec& m = draft.config.model;
-  const bool gpt2 = m.model_type == "gpt2";
+  const bool gpt2 = has_gpt2_keys(m);
   const std::string heads_key = gpt2 ? "model.n_head" : "model.num_attention_heads";
   const std::string width_key = gpt2 ? "n_embd" : "hidden_size";
   if (m.head_dim == 0) {
@@ -59,9 +56,7 @@ void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
     draft.derived["model.head_dim"] = "hidden_size / num_attention_heads";
   }
   if (m.num_key_value_heads == 0) {
-    // Absent, Hugging Face would take 8 and 32 here, whatever the number of heads.
-    if ((m.model_type == "mistral" || m.model_type == "qwen2") &&
-        !written.mentions("model.num_key_value_heads")) {
+    if (family_of(m).needs_key_value_heads && !written.mentions("model.num_key_value_heads")) {
       throw_config_error(written.where("model.num_key_value_heads"), "model.num_key_value_heads",
                          "missing: write it, or null for as many as attention heads");
     }
@@ -138,8 +133,8 @@ void refuse_biting_window(const ConfigDraft& draft, const WrittenKeys& written) 
           "a window of {} positions would cut sequences of {}, and training with a window shorter "
           "than the sequences is not in this version yet: {} or keep to shorter sequences",
           m.attention_window, sequence,
-          m.model_type == "qwen2" ? "set use_sliding_window to false"
-                                  : "set sliding_window to null"));
+          family_of(m).window == WindowKeys::kSwitched ? "set use_sliding_window to false"
+                                                       : "set sliding_window to null"));
 }
 
 void check_sequence_length(ConfigDraft& draft, const WrittenKeys& written) {
@@ -153,34 +148,26 @@ void check_sequence_length(ConfigDraft& draft, const WrittenKeys& written) {
     throw_config_error(
         written.where("data.sequence_length"), "data.sequence_length",
         fmt::format("{} is longer than the {} positions of the model ({})", sequence, longest,
-                    draft.config.model.model_type == "gpt2" ? "model.n_positions"
-                                                            : "model.max_position_embeddings"));
+                    has_gpt2_keys(draft.config.model) ? "model.n_positions"
+                                                      : "model.max_position_embeddings"));
   }
 }
 
 }  // namespace
 
 std::vector<std::string> model_families() {
-  return {"gpt2", "llama", "mistral", "qwen2"};
+  std::vector<std::string> names;
+  for (const Family& family : families())
+    names.push_back(family.model_type());
+  return names;
 }
 
 void set_model_family(ConfigDraft& draft, const std::string& model_type) {
-  ModelSpec& m = draft.config.model;
-  const bool gpt2 = model_type == "gpt2";
-  m.model_type = model_type;
-  m.norm = gpt2 ? NormKind::kLayerNorm : NormKind::kRmsNorm;
-  m.norm_epsilon = gpt2 ? 1e-5F : 1e-6F;
-  m.position = gpt2 ? PositionKind::kLearned : PositionKind::kRope;
-  m.activation = gpt2 ? ActivationKind::kGeluTanh : ActivationKind::kSilu;
-  m.gated_mlp = !gpt2;
-  m.qkv_bias = gpt2 || model_type == "qwen2";
-  m.attention_output_bias = gpt2;
-  m.mlp_bias = gpt2;
-  m.tied_embeddings = gpt2;
-  m.scaled_residual_init = gpt2;
-  draft.uses_sliding_window = model_type == "mistral";
-  draft.sliding_window = kDefaultWindow;
-  if (model_type == "qwen2") draft.first_window_layer = kDefaultWindowLayers;
+  const Family& family = family_of(model_type);
+  draft.config.model = family.base;
+  draft.uses_sliding_window = family.window == WindowKeys::kSize;
+  draft.sliding_window = family.default_window;
+  draft.first_window_layer = family.default_first_window_layer;
 }
 
 RopeScaling read_rope_scaling(const std::string& path,

@@ -1,5 +1,6 @@
-// The keys of a Hugging Face config.json, for gpt2, llama, mistral and qwen2, old spellings and
-// new.
+// The keys of a Hugging Face config.json, old spellings and new. Which of them a model has is its
+// family's to say (engine/config/arch/family.h).
+#include "engine/config/arch/family.h"
 #include "engine/config/key_builders.h"
 #include "engine/config/model_families.h"
 
@@ -11,36 +12,67 @@ constexpr double kLargestSize = 1e12;
 /// so many.
 constexpr double kMostLayers = 1000;
 
-bool is_gpt2(const Config& c) {
-  return c.model.model_type == "gpt2";
+/// "llama, mistral and qwen2"
+std::string listed(const std::vector<std::string>& names) {
+  std::string list;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    list += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  }
+  return list;
 }
-bool is_llama(const Config& c) {
-  return c.model.model_type == "llama";
+
+template <typename Has>
+std::vector<std::string> names_of(Has has, const std::string& ending = "") {
+  std::vector<std::string> names;
+  for (const Family& family : families()) {
+    if (has(family)) names.push_back(family.model_type() + ending);
+  }
+  return names;
 }
-bool is_mistral(const Config& c) {
-  return c.model.model_type == "mistral";
+
+/// Of the families for which `has` is true.
+template <typename Has>
+Key for_families(Key key, Has has) {
+  return only_for(std::move(key), listed(names_of(has)),
+                  [has](const Config& c) { return has(family_of(c.model)); });
 }
-bool is_qwen2(const Config& c) {
-  return c.model.model_type == "qwen2";
+
+bool is_gpt2(const Family& family) {
+  return family.keys == KeyNames::kGpt2;
 }
-bool is_rope_family(const Config& c) {
-  return !is_gpt2(c);
+bool is_rope_family(const Family& family) {
+  return !is_gpt2(family);
 }
-bool is_mistral_or_qwen2(const Config& c) {
-  return is_mistral(c) || is_qwen2(c);
+bool has_window(const Family& family) {
+  return family.window != WindowKeys::kNone;
+}
+bool has_window_switch(const Family& family) {
+  return family.window == WindowKeys::kSwitched;
+}
+bool has_attention_bias(const Family& family) {
+  return family.has_attention_bias_key;
+}
+bool has_mlp_bias(const Family& family) {
+  return family.has_mlp_bias_key;
 }
 
 Key for_gpt2(Key key) {
-  return only_for(std::move(key), "gpt2", is_gpt2);
+  return for_families(std::move(key), is_gpt2);
 }
 Key for_rope(Key key) {
-  return only_for(std::move(key), "llama, mistral and qwen2", is_rope_family);
+  return for_families(std::move(key), is_rope_family);
 }
 
 Key model_type() {
   Key key{.path = "model.model_type", .kind = KeyKind::kString};
   key.choices = model_families();
-  key.missing = "write \"model_type\": \"gpt2\", \"llama\", \"mistral\" or \"qwen2\"";
+  key.missing = "write \"model_type\": ";
+  for (std::size_t i = 0; i < key.choices.size(); ++i) {
+    key.missing += (i == 0                        ? ""
+                    : i + 1 == key.choices.size() ? " or "
+                                                  : ", ") +
+                   json_quote(key.choices[i]);
+  }
   key.set = [](ConfigDraft& draft, const JsonNode& node) { set_model_family(draft, node.text); };
   key.get = [](const Config& c) { return json_quote(c.model.model_type); };
   return key;
@@ -74,7 +106,7 @@ Key attention_bias() {
     draft.config.model.qkv_bias = node.boolean;
     draft.config.model.attention_output_bias = node.boolean;
   };
-  return only_for(key, "llama", is_llama);
+  return for_families(key, has_attention_bias);
 }
 
 Key activation(const char* path, std::vector<std::string> accepted, std::string only) {
@@ -103,10 +135,10 @@ Key sliding_window() {
   };
   key.get = [](const Config& c) -> std::string {
     return c.model.attention_window > 0 ? std::to_string(c.model.attention_window)
-           : is_mistral(c)              ? "null"
-                                        : "";
+           : family_of(c.model).window == WindowKeys::kSize ? "null"
+                                                            : "";
   };
-  return only_for(key, "mistral and qwen2", is_mistral_or_qwen2);
+  return for_families(key, has_window);
 }
 
 Key use_sliding_window() {
@@ -118,7 +150,7 @@ Key use_sliding_window() {
     draft.uses_sliding_window = node.boolean;
   };
   key.get = [](const Config& c) { return c.model.attention_window > 0 ? "true" : ""; };
-  return only_for(key, "qwen2", is_qwen2);
+  return for_families(key, has_window_switch);
 }
 
 Key max_window_layers() {
@@ -133,7 +165,7 @@ Key max_window_layers() {
     return c.model.attention_window > 0 ? std::to_string(c.model.first_window_layer)
                                         : std::string();
   };
-  return only_for(key, "qwen2", is_qwen2);
+  return for_families(key, has_window_switch);
 }
 
 Key layer_types() {
@@ -239,9 +271,37 @@ std::vector<Key> gpt2_keys() {
   };
 }
 
+/// A switch of other families.
+template <typename Has>
+Key no_switch(const char* path, Has has) {
+  const std::string why =
+      fmt::format("only {} configs have this switch", listed(names_of(has, "'s")));
+  return for_families(refused(path, {"false"}, why), [has](const Family& family) {
+    return is_rope_family(family) && !has(family);
+  });
+}
+
+/// What only one family refuses.
+std::vector<Key> refused_keys() {
+  std::vector<Key> keys;
+  for (const Family& family : families()) {
+    const auto add = [&](Key key) {
+      keys.push_back(for_families(std::move(key), [type = family.model_type()](const Family& one) {
+        return one.model_type() == type;
+      }));
+    };
+    if (is_rope_family(family) && !has_window(family)) {
+      add(refused("model.sliding_window", {},
+                  family.model_type() + " attends to the whole sequence"));
+    }
+    for (const RefusedKey& key : family.refused)
+      add(refused("model." + key.name, key.accepted, key.why));
+  }
+  return keys;
+}
+
 std::vector<Key> rope_family_keys() {
   const char* const kSilu = "SiLU (\"silu\") is the only activation of this family in this version";
-  const char* const kNoBias = "only llama's configs have this switch";
   return {
       for_rope(size(
           "hidden_size", [](auto& c) -> auto& { return c.model.hidden_size; },
@@ -269,25 +329,18 @@ std::vector<Key> rope_family_keys() {
       rope_parameters(),
       for_rope(activation("model.hidden_act", {"\"silu\"", "\"swish\""}, kSilu)),
       attention_bias(),
-      only_for(field(
-                   "model.mlp_bias", {}, [](auto& c) -> auto& { return c.model.mlp_bias; }),
-               "llama", is_llama),
-      only_for(refused("model.attention_bias", {"false"}, kNoBias), "mistral and qwen2",
-               is_mistral_or_qwen2),
-      only_for(refused("model.mlp_bias", {"false"}, kNoBias), "mistral and qwen2",
-               is_mistral_or_qwen2),
+      for_families(field(
+                       "model.mlp_bias", {}, [](auto& c) -> auto& { return c.model.mlp_bias; }),
+                   has_mlp_bias),
+      no_switch("model.attention_bias", has_attention_bias),
+      no_switch("model.mlp_bias", has_mlp_bias),
       for_rope(dropout("model.attention_dropout")),
       sliding_window(),
       use_sliding_window(),
       max_window_layers(),
       layer_types(),
-      only_for(refused("model.sliding_window", {}, "llama attends to the whole sequence"), "llama",
-               is_llama),
       for_rope(refused("model.partial_rotary_factor", {"1"},
                        "rotating a part of each head is not in this version yet")),
-      only_for(refused("model.use_mrope", {"false"},
-                       "positions in images and videos are not in this version"),
-               "qwen2", is_qwen2),
       for_rope(silent("model.pretraining_tp")),
       for_rope(silent("model.max_sequence_length")),
   };
@@ -302,7 +355,7 @@ std::vector<Key> model_keys() {
           "vocab_size", [](auto& c) -> auto& { return c.model.vocab_size; },
           "the number of token ids, for example 256 for bytes"),
   };
-  for (const auto& part : {rope_family_keys(), gpt2_keys()}) {
+  for (const auto& part : {rope_family_keys(), refused_keys(), gpt2_keys()}) {
     keys.insert(keys.end(), part.begin(), part.end());
   }
   keys.push_back(field(

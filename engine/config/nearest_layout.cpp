@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/arch/family.h"
 #include "engine/config/config_json.h"
 
 namespace dstrain {
@@ -102,7 +103,7 @@ auto distance(const Layout& asked, const Layout& other) {
 }  // namespace
 
 std::string objection_to_size(const ModelSpec& model, std::int64_t size) {
-  const bool gpt2 = model.model_type == "gpt2";  // whose keys have other names
+  const bool gpt2 = has_gpt2_keys(model);  // whose keys have other names
   const std::int64_t shared = model.num_key_value_heads;
   if (model.num_heads % size != 0) {
     return fmt::format("{} does not divide model.{} {}, and a rank holds whole heads", size,

@@ -16,7 +16,6 @@ namespace {
 const std::map<std::string, std::string>& differences() {
   static const std::map<std::string, std::string> all = [] {
     std::map<std::string, std::string> names = {
-        {"qwen3", "normalises queries and keys"},
         {"phi3", "has fused projections"},
         {"opt", "has a ReLU in its MLP"},
         {"gpt_neo", "attends locally in every other block"},

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/arch/family.h"
 #include "engine/config/json_text.h"
 #include "engine/config/resolve_parts.h"
 #include "kernels/core/f8.h"
@@ -34,7 +35,7 @@ std::int64_t unit_of(const Extent& extent) {
 
 std::vector<Extent> extents_of(const Config& config) {
   const ModelSpec& model = config.model;
-  const bool gpt2 = model.model_type == "gpt2";
+  const bool gpt2 = has_gpt2_keys(model);
   const std::int64_t ranks = config.tensor_parallel.size;
   const std::string share = ranks == 1 ? "" : fmt::format(" / tensor_parallel.size {}", ranks);
   // Neighbours share a key/value head where there are fewer than ranks.

@@ -1,7 +1,5 @@
 #include "engine/model/attention.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -12,47 +10,25 @@ namespace dstrain {
 Attention Attention::declare(const LayerShape& shape,
                              const std::string& name,
                              Blueprint& blueprint) {
-  const ModelSpec& model = shape.model;
-  const std::int64_t head_dim = model.head_dim;
-  // Heads are shared out; where there are fewer key/value heads than ranks, neighbours share one.
+  const AttentionSpec& spec = shape.layer.attention;
   const int ranks = shape.tensor.ranks;
-  const auto kv_copies =
-      static_cast<int>(std::max<std::int64_t>(1, ranks / model.num_key_value_heads));
-  const std::int64_t query_heads = model.num_heads / ranks;
-  const std::int64_t kv_heads = model.num_key_value_heads * kv_copies / ranks;
+  const std::int64_t head_dim = spec.head_dim;
+  const std::int64_t query_heads = spec.heads / ranks;
+  const std::int64_t kv_heads =
+      spec.key_value_heads * shape.tensor.copies_of_heads(spec.key_value_heads) / ranks;
   const std::int64_t query_width = query_heads * head_dim;
   const std::int64_t kv_width = kv_heads * head_dim;
   Attention attention;
-  attention.model_ = model;
+  attention.spec_ = spec;
   attention.shape_ = {.batch = shape.batch,
                       .sequence = shape.sequence,
                       .query_heads = query_heads,
                       .key_value_heads = kv_heads,
                       .head_dim = head_dim};
-  attention.window_ = shape.window;
-
-  const std::int64_t all_kv_width = model.num_key_value_heads * head_dim;
-  const std::array<Linear::Part, 3> qkv{{{name + ".query", model.num_heads * head_dim},
-                                         {name + ".key", all_kv_width, kv_copies},
-                                         {name + ".value", all_kv_width, kv_copies}}};
-  attention.qkv_ = Linear::declare(shape.tensor, qkv,
-                                   {.inputs = model.hidden_size,
-                                    .bias = model.qkv_bias,
-                                    .deviation = model.initializer_range,
-                                    .split = Linear::Split::kOutputs,
-                                    .fp8_tokens = shape.fp8_tokens()},
-                                   blueprint);
-  const float residual_scale = model.scaled_residual_init
-                                   ? 1.0F / std::sqrt(2.0F * static_cast<float>(model.num_layers))
-                                   : 1.0F;
-  const std::array<Linear::Part, 1> output{{{name + ".output", model.hidden_size}}};
-  attention.output_ = Linear::declare(shape.tensor, output,
-                                      {.inputs = model.num_heads * head_dim,
-                                       .bias = model.attention_output_bias,
-                                       .deviation = model.initializer_range * residual_scale,
-                                       .split = Linear::Split::kInputs,
-                                       .fp8_tokens = shape.fp8_tokens()},
-                                      blueprint);
+  attention.qkv_ =
+      Linear::declare(shape, {name + ".query", name + ".key", name + ".value"}, blueprint);
+  attention.norms_ = QueryKeyNorms::declare(shape, name, query_width, kv_width, blueprint);
+  attention.output_ = Linear::declare(shape, {name + ".output"}, blueprint);
 
   const Shape packed{shape.tokens(), query_width + 2 * kv_width};
   const Shape heads{shape.tokens(), query_width};
@@ -79,7 +55,7 @@ Attention Attention::declare(const LayerShape& shape,
   attention.d_packed_ = scratch("d_qkv", packed, shape.compute);
   attention.d_heads_ = scratch("d_heads", heads, shape.compute);
   attention.delta_ = scratch("attention_delta", per_query, DType::kF32);
-  if (model.position == PositionKind::kRope) {
+  if (spec.rotary) {
     const Shape table{shape.positions(), head_dim / 2};
     attention.cosine_ =
         blueprint.add_buffer({"rope_cosine", table, DType::kF32, Lifetime::kConstant});
@@ -89,12 +65,12 @@ Attention Attention::declare(const LayerShape& shape,
 }
 
 void Attention::prepare(const LayerContext& context) const {
-  if (model_.position != PositionKind::kRope) {
+  if (!spec_.rotary) {
     return;
   }
   const Tensor cosine = context.buffer(cosine_);
   const Tensor sine = context.buffer(sine_);
-  const RopeTables tables = rope_tables(model_, cosine.dim(0));
+  const RopeTables tables = rope_tables(spec_, cosine.dim(0));
   context.device.copy_from_host(tables.cosine.data(), cosine, context.compute);
   context.device.copy_from_host(tables.sine.data(), sine, context.compute);
   context.compute.synchronize();
@@ -108,12 +84,13 @@ void Attention::forward(const LayerContext& context,
   const Tensor packed = context.activation(packed_, slot);
   const Tensor heads = context.activation(heads_, slot);
   qkv_.forward(context, x_NC, packed);
-  if (model_.position == PositionKind::kRope) {
+  norms_.forward(context, slot, packed);
+  if (spec_.rotary) {
     context.ops.rope(shape, packed, context.at_positions(context.buffer(cosine_)),
                      context.at_positions(context.buffer(sine_)), Pass::kForward, context.compute);
   }
   if (context.extension) {
-    context.ops.attention_cached(shape, context.extension->begin, window_, packed,
+    context.ops.attention_cached(shape, context.extension->begin, spec_.window, packed,
                                  context.buffer(cache_), heads, context.compute);
   } else {
     context.ops.attention_forward({.in = packed_attention(shape, packed),
@@ -145,17 +122,19 @@ void Attention::backward(const LayerContext& context,
       packed_attention_backward(shape_, packed, heads, context.buffer(logsumexp_, slot), d_heads,
                                 context.buffer(delta_), d_packed),
       context.compute);
-  if (model_.position == PositionKind::kRope) {
+  if (spec_.rotary) {
     context.ops.rope(shape_, d_packed, context.buffer(cosine_), context.buffer(sine_),
                      Pass::kBackward, context.compute);
   }
+  norms_.backward(context, slot, d_packed, gradients);
   qkv_.backward(context, d_packed, x_NC, dx_NC, gradients);
 }
 
-double rope_frequency(const ModelSpec& model, std::int64_t pair) {
+double rope_frequency(const AttentionSpec& attention, std::int64_t pair) {
+  const RotarySpec& rotary = attention.rotary.value();
   const double frequency = std::pow(
-      model.rope_theta, -2.0 * static_cast<double>(pair) / static_cast<double>(model.head_dim));
-  const RopeScaling& scaling = model.rope_scaling;
+      rotary.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(attention.head_dim));
+  const RopeScaling& scaling = rotary.scaling;
   if (scaling.factor == 1.0) {
     return frequency;
   }
@@ -173,11 +152,11 @@ double rope_frequency(const ModelSpec& model, std::int64_t pair) {
   return (1.0 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-RopeTables rope_tables(const ModelSpec& model, std::int64_t positions) {
+RopeTables rope_tables(const AttentionSpec& attention, std::int64_t positions) {
   RopeTables tables;
   std::vector<float> frequencies;
-  for (std::int64_t pair = 0; pair < model.head_dim / 2; ++pair) {
-    frequencies.push_back(static_cast<float>(rope_frequency(model, pair)));
+  for (std::int64_t pair = 0; pair < attention.head_dim / 2; ++pair) {
+    frequencies.push_back(static_cast<float>(rope_frequency(attention, pair)));
   }
   for (std::int64_t position = 0; position < positions; ++position) {
     for (const float frequency : frequencies) {

@@ -1,6 +1,7 @@
 // Attention: causal multi-head attention with grouped key/value heads, RoPE or learned positions.
 //
 //   qkv = x · [query; key; value]ᵀ + bias        [N, (H + 2K)·D]
+//   normalise q and k, where the model does
 //   rotate q and k (RoPE models)
 //   heads = softmax(q · kᵀ / sqrt(D), causal) · v   [N, H·D]; only the log-sum-exp is kept
 //   y = heads · outputᵀ + bias                    [N, C]
@@ -14,6 +15,7 @@
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/linear.h"
+#include "engine/model/query_key_norms.h"
 
 namespace dstrain {
 
@@ -35,10 +37,10 @@ class Attention {
   /// Of the tokens that a forward computes.
   [[nodiscard]] AttentionShape shape_of(const LayerContext& context) const;
 
-  ModelSpec model_;
+  AttentionSpec spec_;
   AttentionShape shape_;
-  std::int64_t window_ = 0;  // LayerShape::window
   Linear qkv_;
+  QueryKeyNorms norms_;
   Linear output_;
   BufferRef packed_;     // for backward: q‖k‖v after rotation
   BufferRef heads_;      // for backward
@@ -53,13 +55,13 @@ class Attention {
 
 /// Rotation of one position step for each of the D/2 pairs, in radians: theta^(-2i/D), stretched
 /// as Llama-3.1 does where the model says so.
-double rope_frequency(const ModelSpec& model, std::int64_t pair);
+double rope_frequency(const AttentionSpec& attention, std::int64_t pair);
 
 /// [positions, D/2] each, as the rotation reads them.
 struct RopeTables {
   std::vector<float> cosine;
   std::vector<float> sine;
 };
-RopeTables rope_tables(const ModelSpec& model, std::int64_t positions);
+RopeTables rope_tables(const AttentionSpec& attention, std::int64_t positions);
 
 }  // namespace dstrain

@@ -5,9 +5,10 @@ namespace dstrain {
 Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
   Block block;
   block.recompute_ = shape.recompute;
-  block.attention_norm_ = Norm::declare(shape, name + ".attention_norm", Origin::kInput, blueprint);
+  block.attention_norm_ =
+      BranchNorm::declare(shape, name + ".attention_norm", Origin::kInput, blueprint);
   block.attention_ = Attention::declare(shape, name + ".attention", blueprint);
-  block.mlp_norm_ = Norm::declare(shape, name + ".mlp_norm", Origin::kProduct, blueprint);
+  block.mlp_norm_ = BranchNorm::declare(shape, name + ".mlp_norm", Origin::kProduct, blueprint);
   block.mlp_ = Mlp::declare(shape, name + ".mlp", blueprint);
   const auto scratch = [&](const char* what) {
     return blueprint.add_buffer(
@@ -29,49 +30,55 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
 }
 
 Block::Flow Block::forward(const LayerContext& context, int slot, const Flow& in) const {
-  const TensorParallel& tensor = context.tensor_parallel;
-  Stream& compute = context.compute;
-  const Tensor gathered = context.optional_buffer(gathered_);
-
-  attention_norm_.forward(context, slot, in.x, in.delta);
+  attention_norm_.begin(context, slot, in.x, in.delta);
   attend(context, slot);
-  const Tensor mlp_out = context.activation(mlp_out_, slot);
-  mlp_.forward(context, slot, tensor.enter(mlp_norm_.output(context, slot), gathered, compute),
-               mlp_out);
-  return {mlp_norm_.residual(context, slot), tensor.leave(mlp_out, compute)};
+  const ConstTensor delta = feed_forward(context, slot);
+  return {mlp_norm_.stream(context, slot), delta};
 }
 
 void Block::attend(const LayerContext& context, int slot) const {
   const TensorParallel& tensor = context.tensor_parallel;
-  const Tensor attention_out = context.activation(attention_out_, slot);
+  const Tensor out =
+      attention_norm_.result(context, slot, context.activation(attention_out_, slot));
   attention_.forward(context, slot,
-                     tensor.enter(attention_norm_.output(context, slot),
+                     tensor.enter(attention_norm_.input(context, slot),
                                   context.optional_buffer(gathered_), context.compute),
-                     attention_out);
-  mlp_norm_.forward(context, slot, attention_norm_.residual(context, slot),
-                    tensor.leave(attention_out, context.compute));
+                     out);
+  mlp_norm_.begin(context, slot, attention_norm_.stream(context, slot),
+                  attention_norm_.end(context, slot, out));
+}
+
+ConstTensor Block::feed_forward(const LayerContext& context, int slot) const {
+  const TensorParallel& tensor = context.tensor_parallel;
+  const Tensor out = mlp_norm_.result(context, slot, context.activation(mlp_out_, slot));
+  mlp_.forward(context, slot,
+               tensor.enter(mlp_norm_.input(context, slot), context.optional_buffer(gathered_),
+                            context.compute),
+               out);
+  return mlp_norm_.end(context, slot, out);
 }
 
 void Block::recompute(const LayerContext& context, int slot) const {
-  const auto from_residual = [&](const Norm& norm) {
-    norm.forward(context, slot, norm.residual(context, slot), {});
-  };
   switch (recompute_) {
     case RecomputeGranularity::kNone:
       break;
     case RecomputeGranularity::kSelective:
-      from_residual(attention_norm_);
-      from_residual(mlp_norm_);
+      attention_norm_.renew(context, slot);
+      mlp_norm_.renew(context, slot);
       mlp_.activate(context, slot);
       break;
     case RecomputeGranularity::kFull:
-      from_residual(attention_norm_);
+      attention_norm_.begin(context, slot, attention_norm_.stream(context, slot), {});
       attend(context, slot);
-      // Not the product after it: what the block hands on, no backward reads.
-      mlp_.expand(
-          context, slot,
-          context.tensor_parallel.enter(mlp_norm_.output(context, slot),
-                                        context.optional_buffer(gathered_), context.compute));
+      if (mlp_norm_.reads_result()) {
+        static_cast<void>(feed_forward(context, slot));
+      } else {
+        // Not the product after it: what the block hands on, no backward reads.
+        mlp_.expand(
+            context, slot,
+            context.tensor_parallel.enter(mlp_norm_.input(context, slot),
+                                          context.optional_buffer(gathered_), context.compute));
+      }
       break;
   }
 }
@@ -84,21 +91,18 @@ void Block::backward(const LayerContext& context,
   const TensorParallel& tensor = context.tensor_parallel;
   Stream& compute = context.compute;
   const Tensor d_norm = context.buffer(d_norm_);
-  const Tensor gathered = context.optional_buffer(gathered_);
-  const Tensor d_gathered = context.optional_buffer(d_gathered_);
-
-  // The residual stream's gradient is also the gradient of what was added to it.
-  mlp_.backward(context, slot, tensor.leave_backward(d_residual, d_gathered, compute),
-                tensor.enter(mlp_norm_.output(context, slot), gathered, compute), d_norm,
-                gradients);
-  mlp_norm_.backward(context, slot, tensor.enter_backward(d_norm, compute), d_residual, Write::kAdd,
-                     gradients);
-
-  attention_.backward(context, slot, tensor.leave_backward(d_residual, d_gathered, compute),
-                      tensor.enter(attention_norm_.output(context, slot), gathered, compute),
-                      d_norm, gradients);
-  attention_norm_.backward(context, slot, tensor.enter_backward(d_norm, compute), d_residual,
-                           Write::kAdd, gradients);
+  const auto back_through = [&](const BranchNorm& norm, const auto& branch) {
+    const ConstTensor d_result = norm.end_backward(context, slot, d_residual, gradients);
+    branch.backward(
+        context, slot,
+        tensor.leave_backward(d_result, context.optional_buffer(d_gathered_), compute),
+        tensor.enter(norm.input(context, slot), context.optional_buffer(gathered_), compute),
+        d_norm, gradients);
+    norm.begin_backward(context, slot, tensor.enter_backward(d_norm, compute), d_residual,
+                        gradients);
+  };
+  back_through(mlp_norm_, mlp_);
+  back_through(attention_norm_, attention_);
 }
 
 }  // namespace dstrain

@@ -1,8 +1,11 @@
-// Block: one pre-norm transformer block. The residual stream travels as a pair (x, delta), so that
-// each addition is fused with the norm that follows it, across block borders too.
+// Block: one transformer block. The residual stream travels as a pair (x, delta), so that each
+// addition is fused with the norm that follows it, across block borders too.
 //
 //   r1 = x + delta;   a = attention(norm1(r1))
 //   r2 = r1 + a;      m = mlp(norm2(r2))          hands on (r2, m)
+//
+// Where the norms stand behind the branches (branch_norm.h), a = norm1(attention(r1)) and
+// m = norm2(mlp(r2)).
 //
 // What it does not keep of this (LayerShape::recompute), backward first computes again, with the
 // same operations on the same numbers: the same bits. Where it extends a cache (layer_shape.h),
@@ -12,9 +15,9 @@
 #include <string>
 
 #include "engine/model/attention.h"
+#include "engine/model/branch_norm.h"
 #include "engine/model/layer_context.h"
 #include "engine/model/mlp.h"
-#include "engine/model/norm.h"
 
 namespace dstrain {
 
@@ -31,12 +34,13 @@ class Block {
   void prepare(const LayerContext& context) const { attention_.prepare(context); }
   /// Where the first block's input must lie (flow.x without a delta).
   [[nodiscard]] Tensor input(const LayerContext& context, int slot) const {
-    return attention_norm_.residual(context, slot);
+    return attention_norm_.stream(context, slot);
   }
   [[nodiscard]] Flow forward(const LayerContext& context, int slot, const Flow& in) const;
   /// What forward hands on where one rank has all of the block.
   [[nodiscard]] Flow output(const LayerContext& context, int slot) const {
-    return {mlp_norm_.residual(context, slot), context.activation(mlp_out_, slot)};
+    return {mlp_norm_.stream(context, slot),
+            mlp_norm_.delta(context, slot, context.activation(mlp_out_, slot))};
   }
   /// d_residual: gradient of r2 + m on entry, of x + delta on return.
   void backward(const LayerContext& context,
@@ -45,15 +49,17 @@ class Block {
                 const GradTarget& gradients) const;
 
  private:
-  /// From attention_norm_'s output to mlp_norm_'s.
+  /// From what attention reads to what the feed-forward reads.
   void attend(const LayerContext& context, int slot) const;
+  /// From there to what the block adds to the stream.
+  [[nodiscard]] ConstTensor feed_forward(const LayerContext& context, int slot) const;
   /// Makes everything that backward reads whole again.
   void recompute(const LayerContext& context, int slot) const;
 
   RecomputeGranularity recompute_ = RecomputeGranularity::kNone;
-  Norm attention_norm_;
+  BranchNorm attention_norm_;
   Attention attention_;
-  Norm mlp_norm_;
+  BranchNorm mlp_norm_;
   Mlp mlp_;
   BufferRef attention_out_;  // scratch [N, C]
   BufferRef mlp_out_;        // scratch [N, C]

@@ -6,29 +6,14 @@ namespace dstrain {
 namespace {
 
 ParamDecl table_of(const LayerShape& shape) {
-  return {.name = "embedding.token.weight",
-          .shape = {shape.model.vocab_size, shape.model.hidden_size},
-          .deviation = shape.model.initializer_range,
-          .share = Embedding::vocabulary_share(shape)};
+  return shape.param(embedding_tensors(shape.model).front());
 }
 
 }  // namespace
 
-std::int64_t Embedding::vocabulary_rows(const ModelSpec& model, std::int64_t ranks) {
-  constexpr std::int64_t kMultiple = 8;
-  constexpr std::int64_t kMany = 1024;
-  const std::int64_t rows = (model.vocab_size + ranks - 1) / ranks;
-  return rows < kMany ? rows : (rows + kMultiple - 1) / kMultiple * kMultiple;
-}
-
 VocabSlice Embedding::vocabulary_slice(const LayerShape& shape) {
-  const std::int64_t rows = vocabulary_rows(shape.model, shape.tensor.ranks);
+  const std::int64_t rows = vocabulary_rows(shape.model.vocab_size, shape.tensor.ranks);
   return {.first = shape.tensor.rank * rows, .vocab_size = shape.model.vocab_size};
-}
-
-TensorShare Embedding::vocabulary_share(const LayerShape& shape) {
-  const std::int64_t rows = vocabulary_rows(shape.model, shape.tensor.ranks);
-  return {.start = {shape.tensor.rank * rows, 0}, .extent = {rows, shape.model.hidden_size}};
 }
 
 ParamDecl Embedding::table_copy(const LayerShape& shape) {
@@ -41,7 +26,6 @@ ParamDecl Embedding::table_copy(const LayerShape& shape) {
 Embedding Embedding::declare(const LayerShape& shape,
                              bool tied_across_stages,
                              Blueprint& blueprint) {
-  const ModelSpec& model = shape.model;
   Embedding embedding;
   embedding.sequence_ = shape.sequence;
   embedding.slice_ = vocabulary_slice(shape);
@@ -50,16 +34,13 @@ Embedding Embedding::declare(const LayerShape& shape,
   embedding.table_ = blueprint.add_param(std::move(table));
   if (shape.tensor.sequence_parallel) {
     embedding.gathered_ = blueprint.add_buffer(
-        {"gathered", {shape.tokens(), model.hidden_size}, shape.compute, Lifetime::kScratch});
+        {"gathered", {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   }
-  if (model.position == PositionKind::kLearned) {
+  if (const auto tensors = embedding_tensors(shape.model); tensors.size() > 1) {
     if (tied_across_stages) {
       blueprint.begin_unit("position");
     }
-    embedding.position_ = blueprint.add_param({.name = "embedding.position.weight",
-                                               .shape = {model.max_positions, model.hidden_size},
-                                               .deviation = model.initializer_range,
-                                               .share = shape.tensor.replicated(false)});
+    embedding.position_ = blueprint.add_param(shape.param(tensors.back()));
   }
   return embedding;
 }

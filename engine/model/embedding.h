@@ -14,12 +14,7 @@ class Embedding {
   /// That copy.
   static ParamDecl table_copy(const LayerShape& shape);
 
-  /// Of a [vocabulary, C] matrix, for each of so many ranks, padding included: a multiple of 8
-  /// where there are many, so that rows of logits (GPT-2 has 50257 in each) begin at multiples of
-  /// 16 bytes, without which a GPU's matrix products and copies take a fraction of their speed.
-  static std::int64_t vocabulary_rows(const ModelSpec& model, std::int64_t ranks);
-  /// This rank's rows of such a matrix: equal slices, the last ones padded.
-  static TensorShare vocabulary_share(const LayerShape& shape);
+  /// This rank's rows of a [vocabulary, C] matrix: equal slices, the last ones padded.
   static VocabSlice vocabulary_slice(const LayerShape& shape);
 
   /// The token table, which a tied head computes logits with.

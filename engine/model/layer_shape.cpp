@@ -1,5 +1,6 @@
 #include "engine/model/layer_shape.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace dstrain {
@@ -17,19 +18,77 @@ bool is_kept(Origin origin, RecomputeGranularity granularity) {
   return true;
 }
 
+/// Rows [first, first + rows) of a matrix or of a vector.
+TensorShare rows_of(const TensorDecl& tensor, std::int64_t first, std::int64_t rows) {
+  return tensor.shape.rank() == 1
+             ? TensorShare{.start = {first}, .extent = {rows}}
+             : TensorShare{.start = {first, 0}, .extent = {rows, tensor.shape[1]}};
+}
+
 }  // namespace
 
+TensorShare TensorShape::share_of(const TensorDecl& tensor) const {
+  switch (tensor.cut) {
+    case Cut::kWhole: {
+      const bool is_part =
+          tensor.gradient_of_copy == GradientOfCopy::kOfMyHeads ||
+          (tensor.gradient_of_copy == GradientOfCopy::kOfMyTokens && sequence_parallel);
+      return {.copies = ranks, .copy = rank, .partial_gradient = is_part && ranks > 1};
+    }
+    case Cut::kColumns: {
+      const std::int64_t columns = tensor.shape[1] / ranks;
+      return {.start = {0, rank * columns}, .extent = {tensor.shape[0], columns}};
+    }
+    case Cut::kRows: {
+      const int copies = copies_of_heads(tensor.heads);
+      const std::int64_t rows = tensor.shape[0] * copies / ranks;
+      TensorShare share = rows_of(tensor, rank / copies * rows, rows);
+      share.copies = copies;
+      share.copy = rank % copies;
+      share.partial_gradient = copies > 1;
+      return share;
+    }
+    case Cut::kVocabulary: {
+      const std::int64_t rows = vocabulary_rows(tensor.shape[0], ranks);
+      return rows_of(tensor, rank * rows, rows);
+    }
+  }
+  return {};
+}
+
+int TensorShape::copies_of_heads(std::int64_t heads) const {
+  return heads == 0 ? 1 : static_cast<int>(std::max<std::int64_t>(1, ranks / heads));
+}
+
+const TensorDecl& LayerShape::tensor_named(const std::string& name) const {
+  const TensorDecl* found = find_tensor(tensors, name);
+  check(found != nullptr, "the architecture has no tensor {}", name);
+  return *found;
+}
+
+ParamDecl LayerShape::param(const TensorDecl& of) const {
+  return {.name = of.name,
+          .shape = of.shape,
+          .init = of.deviation > 0.0F ? Init::kNormal
+                  : of.mean == 1.0F   ? Init::kOnes
+                                      : Init::kZeros,
+          .deviation = of.deviation,
+          .decays = of.decays,
+          .hidden_matrix = of.hidden_matrix,
+          .share = tensor.share_of(of)};
+}
+
 BufferRef LayerShape::add_activation(Blueprint& blueprint,
-                                     const std::string& layer,
+                                     const std::string& of_layer,
                                      const std::string& what,
                                      Shape shape,
                                      DType dtype,
                                      Origin origin,
                                      LayerKind kind) const {
   if (!extends_cache() && is_kept(origin, recompute)) {
-    return blueprint.add_buffer({layer + "/" + what, shape, dtype, Lifetime::kSaved, kind});
+    return blueprint.add_buffer({of_layer + "/" + what, shape, dtype, Lifetime::kSaved, kind});
   }
-  const std::string within_block = layer.substr(layer.rfind('.') + 1);
+  const std::string within_block = of_layer.substr(of_layer.rfind('.') + 1);
   return blueprint.add_buffer({within_block + "/" + what, shape, dtype, Lifetime::kScratch, kind});
 }
 

@@ -16,8 +16,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "engine/config/model_spec.h"
+#include "engine/config/arch/architecture.h"
+#include "engine/config/arch/tensor_list.h"
 #include "engine/config/recompute_config.h"
 #include "engine/plan/blueprint.h"
 #include "kernels/core/dtype.h"
@@ -30,10 +32,11 @@ struct TensorShape {
   int rank = 0;
   bool sequence_parallel = false;
 
-  /// Of a tensor that every rank holds whole.
-  [[nodiscard]] TensorShare replicated(bool partial_gradient) const {
-    return {.copies = ranks, .copy = rank, .partial_gradient = partial_gradient && ranks > 1};
-  }
+  /// What this rank holds of a tensor.
+  [[nodiscard]] TensorShare share_of(const TensorDecl& tensor) const;
+  /// Heads are shared out; where there are fewer of them than ranks, so many neighbours hold the
+  /// same one.
+  [[nodiscard]] int copies_of_heads(std::int64_t heads) const;
 };
 
 /// How forward comes by a tensor that backward reads: which decides whether it is kept until then
@@ -53,19 +56,19 @@ enum class Origin : std::uint8_t {
 };
 
 struct LayerShape {
-  ModelSpec model;
+  Architecture model;
   std::int64_t batch = 1;     ///< B, sequences of a micro-batch
   std::int64_t sequence = 1;  ///< T
   DType compute = DType::kF32;
   TensorShape tensor{};
   bool fp8 = false;  ///< the blocks' products are in 8 bits
-  RecomputeGranularity recompute = RecomputeGranularity::kNone;  ///< of the layer being declared
   /// P, rows of the cache: the layers extend one. `batch` is then 1, and `sequence` the number of
   /// tokens that one forward computes at most. 0: they train.
   std::int64_t cache_positions = 0;
-  /// Positions that a token attends to in the layer being declared; 0: all. Only for a cache: in
-  /// training no sequence is longer than the window.
-  std::int64_t window = 0;
+  // Of the block being declared:
+  LayerSpec layer{};
+  RecomputeGranularity recompute = RecomputeGranularity::kNone;
+  std::vector<TensorDecl> tensors{};  ///< of it, or of the embedding or head
 
   [[nodiscard]] bool extends_cache() const { return cache_positions > 0; }
   /// Positions that a token can have.
@@ -79,10 +82,14 @@ struct LayerShape {
   [[nodiscard]] std::int64_t stream_tokens() const {
     return tensor.sequence_parallel ? tokens() / tensor.ranks : tokens();
   }
-  /// Linear::Options::fp8_tokens.
+  /// Tokens of a micro-batch whose products are in 8 bits.
   [[nodiscard]] std::optional<std::int64_t> fp8_tokens() const {
     return fp8 ? std::optional(tokens()) : std::nullopt;
   }
+  /// The tensor of that name among `tensors`, which must have it.
+  [[nodiscard]] const TensorDecl& tensor_named(const std::string& name) const;
+  /// As this rank holds it.
+  [[nodiscard]] ParamDecl param(const TensorDecl& of) const;
   /// Declares a tensor that forward writes and backward reads: "blocks.3.mlp/hidden" where it is
   /// kept; otherwise "mlp/hidden", which all blocks that compute it again, or have no backward,
   /// share.

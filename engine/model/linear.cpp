@@ -2,60 +2,29 @@
 
 namespace dstrain {
 
-Linear Linear::declare(const TensorShape& tensor,
-                       std::span<const Part> parts,
-                       const Options& options,
+Linear Linear::declare(const LayerShape& shape,
+                       const std::vector<std::string>& names,
                        Blueprint& blueprint) {
   Linear linear;
-  linear.num_parts_ = static_cast<int>(parts.size());
-  linear.split_ = options.split;
-  const bool by_inputs = options.split == Split::kInputs;
-  linear.inputs_ = by_inputs ? options.inputs / tensor.ranks : options.inputs;
-  linear.adds_bias_ = !by_inputs || tensor.rank == 0;
-  // Rows of one part on this rank, and the first of them.
-  const auto rows = [&](const Part& part) {
-    return by_inputs ? part.outputs : part.outputs * part.copies / tensor.ranks;
-  };
-  const auto first_row = [&](const Part& part) {
-    return by_inputs ? 0 : tensor.rank / part.copies * rows(part);
-  };
-  const auto copies_of = [&](const Part& part) {
-    return TensorShare{.copies = part.copies,
-                       .copy = tensor.rank % part.copies,
-                       .partial_gradient = part.copies > 1};
-  };
-  for (const Part& part : parts) {
-    ParamDecl weight{.name = part.name + ".weight",
-                     .shape = {part.outputs, options.inputs},
-                     .init = Init::kNormal,
-                     .deviation = options.deviation,
-                     .decays = true,
-                     .hidden_matrix = true,
-                     .share = copies_of(part)};
-    weight.share.start = {first_row(part), by_inputs ? tensor.rank * linear.inputs_ : 0};
-    weight.share.extent = {rows(part), linear.inputs_};
-    const ParamRef ref = blueprint.add_param(std::move(weight));
+  linear.num_parts_ = static_cast<int>(names.size());
+  for (const std::string& name : names) {
+    const TensorDecl& weight = shape.tensor_named(name + ".weight");
+    linear.sums_ = weight.cut == Cut::kColumns;
+    const ParamRef ref = blueprint.add_param(shape.param(weight));
     linear.weight_ = linear.outputs_ == 0 ? ref : linear.weight_;
-    linear.outputs_ += rows(part);
+    linear.inputs_ = blueprint.param(ref).local_shape()[1];
+    linear.outputs_ += blueprint.param(ref).local_shape()[0];
   }
-  for (const Part& part : parts) {
-    if (options.bias) {
-      ParamDecl bias{.name = part.name + ".bias",
-                     .shape = {part.outputs},
-                     .init = Init::kZeros,
-                     .decays = false,
-                     // All see the whole gradient of the sum.
-                     .share = by_inputs ? tensor.replicated(false) : copies_of(part)};
-      bias.share.start = {first_row(part)};
-      bias.share.extent = {rows(part)};
-      const ParamRef ref = blueprint.add_param(std::move(bias));
+  for (const std::string& name : names) {
+    if (const TensorDecl* bias = find_tensor(shape.tensors, name + ".bias")) {
+      const ParamRef ref = blueprint.add_param(shape.param(*bias));
       linear.bias_ = linear.bias_.index < 0 ? ref : linear.bias_;
     }
   }
-  if (options.fp8_tokens) {
+  linear.adds_bias_ = !linear.sums_ || shape.tensor.rank == 0;
+  if (const auto tokens = shape.fp8_tokens()) {
     linear.fp8_ = Fp8Linear::declare(
-        parts.front().name,
-        {.tokens = *options.fp8_tokens, .inputs = linear.inputs_, .outputs = linear.outputs_},
+        names.front(), {.tokens = *tokens, .inputs = linear.inputs_, .outputs = linear.outputs_},
         blueprint);
   }
   return linear;
@@ -74,7 +43,7 @@ void Linear::forward_activated(const ExecContext& context,
                                ConstTensor x,
                                Tensor pre,
                                Tensor y) const {
-  check(split_ == Split::kOutputs, "an activation of outputs that are yet to be summed over ranks");
+  check(!sums_, "an activation of outputs that are yet to be summed over ranks");
   if (fp8_) {
     forward(context, x, pre);
     context.ops.activation_forward(activation, pre, y, context.compute);
@@ -106,7 +75,7 @@ void Linear::backward_activated(const ExecContext& context,
                                 ConstTensor pre,
                                 Tensor d_pre,
                                 const GradTarget& gradients) const {
-  check(split_ == Split::kInputs, "the gradient of inputs that is yet to be summed over ranks");
+  check(sums_, "the gradient of inputs that is yet to be summed over ranks");
   if (fp8_) {
     backward(context, dy, x, d_pre, gradients);
     context.ops.activation_backward(activation, pre, d_pre, d_pre, context.compute);

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "engine/model/fp8_linear.h"
 #include "engine/model/layer_shape.h"
@@ -15,25 +15,12 @@ namespace dstrain {
 
 class Linear {
  public:
-  struct Part {
-    std::string name;          ///< "blocks.3.attention.query"; ".weight" and ".bias" are appended
-    std::int64_t outputs = 0;  ///< rows of its weight
-    int copies = 1;            ///< neighbouring tensor-parallel ranks that hold the same rows
-  };
-  /// How the weight is shared out in a tensor-parallel group. kOutputs: each rank has rows of it
-  /// and makes some of the outputs. kInputs: each has columns, reads some of the inputs and makes a
-  /// part of the sum; the first rank adds the bias.
-  enum class Split : std::uint8_t { kOutputs, kInputs };
-  struct Options {
-    std::int64_t inputs = 0;
-    bool bias = false;
-    float deviation = 0.02F;  ///< of initial weights; biases start at zero
-    Split split = Split::kOutputs;
-    std::optional<std::int64_t> fp8_tokens{};  ///< of a micro-batch; its products are in 8 bits
-  };
-  static Linear declare(const TensorShape& tensor,
-                        std::span<const Part> parts,
-                        const Options& options,
+  /// `names`: of the stacked parameters ("blocks.3.attention.query"); ".weight" and ".bias" are
+  /// appended. How the model's ranks share them is theirs to say: with Cut::kRows each rank has
+  /// rows of the weight and makes some of the outputs; with Cut::kColumns each reads some of the
+  /// inputs and makes a part of the sum, to which the first rank adds the bias.
+  static Linear declare(const LayerShape& shape,
+                        const std::vector<std::string>& names,
                         Blueprint& blueprint);
 
   /// Of this rank.
@@ -41,7 +28,8 @@ class Linear {
 
   /// x [N, inputs] → y [N, outputs], as many as this rank has of them.
   void forward(const ExecContext& context, ConstTensor x, Tensor y) const;
-  /// The same as pre, and y = act(pre). Only with Split::kOutputs: no sum over ranks comes between.
+  /// The same as pre, and y = act(pre). Only where weights are cut by rows: no sum over ranks comes
+  /// between.
   void forward_activated(const ExecContext& context,
                          ActivationKind activation,
                          ConstTensor x,
@@ -54,8 +42,8 @@ class Linear {
                 Tensor dx,
                 const GradTarget& gradients) const;
 
-  /// The same where x = act(pre): the gradient of pre (overwritten) in the place of x's. Only with
-  /// Split::kInputs, where dx is a rank's own.
+  /// The same where x = act(pre): the gradient of pre (overwritten) in the place of x's. Only where
+  /// weights are cut by columns, and dx is a rank's own.
   void backward_activated(const ExecContext& context,
                           ActivationKind activation,
                           ConstTensor dy,
@@ -75,7 +63,7 @@ class Linear {
   ParamRef weight_;  // first of num_parts_ neighbours
   ParamRef bias_;    // likewise; index < 0 without biases
   int num_parts_ = 0;
-  Split split_ = Split::kOutputs;
+  bool sums_ = false;  // over the ranks: the weight is cut by columns
   bool adds_bias_ = true;
   std::int64_t inputs_ = 0;
   std::int64_t outputs_ = 0;

@@ -26,20 +26,16 @@ LayerContext at_last_token(LayerContext context) {
 LossHead LossHead::declare(const LayerShape& shape,
                            ParamRef embedding_table,
                            Blueprint& blueprint) {
-  const ModelSpec& model = shape.model;
   const std::int64_t tokens = shape.tokens();
   LossHead head;
   head.tokens_ = tokens;
-  head.tied_ = model.tied_embeddings;
+  head.tied_ = shape.model.tied_embeddings;
   head.slice_ = Embedding::vocabulary_slice(shape);
-  const TensorShare share = Embedding::vocabulary_share(shape);
-  const std::int64_t columns = share.extent[0];
-  head.norm_ = Norm::declare(norm_shape(shape), "final_norm", Origin::kInput, blueprint);
+  head.norm_ = Norm::declare(norm_shape(shape), shape.model.final_norm, "final_norm",
+                             Origin::kInput, Norm::Output::kKept, blueprint);
   head.weight_ = head.tied_ ? embedding_table
-                            : blueprint.add_param({.name = "head.weight",
-                                                   .shape = {model.vocab_size, model.hidden_size},
-                                                   .deviation = model.initializer_range,
-                                                   .share = share});
+                            : blueprint.add_param(shape.param(shape.tensor_named("head.weight")));
+  const std::int64_t columns = vocabulary_rows(shape.model.vocab_size, shape.tensor.ranks);
   if (shape.extends_cache()) {
     // In f32 whatever the blocks compute in: tokens are drawn from these.
     head.logits_ = blueprint.add_buffer(
@@ -59,7 +55,7 @@ LossHead LossHead::declare(const LayerShape& shape,
   head.losses_ =
       blueprint.add_backward_buffer({"losses", {tokens}, DType::kF32, Lifetime::kScratch});
   head.d_norm_ = blueprint.add_backward_buffer(
-      {"d_norm", {tokens, model.hidden_size}, shape.compute, Lifetime::kScratch});
+      {"d_norm", {tokens, shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   head.loss_sum_ =
       blueprint.add_backward_buffer({"loss_sum", {1}, DType::kF64, Lifetime::kScratch});
   if (shape.tensor.ranks > 1) {
@@ -72,7 +68,7 @@ LossHead LossHead::declare(const LayerShape& shape,
   }
   if (shape.tensor.sequence_parallel) {
     head.gathered_ = blueprint.add_backward_buffer(
-        {"gathered", {tokens, model.hidden_size}, shape.compute, Lifetime::kScratch});
+        {"gathered", {tokens, shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   }
   return head;
 }

@@ -1,48 +1,31 @@
 #include "engine/model/mlp.h"
 
-#include <cmath>
+#include <string>
 #include <vector>
 
 namespace dstrain {
 
 Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
-  const ModelSpec& model = shape.model;
-  const std::int64_t width = model.intermediate_size / shape.tensor.ranks;
+  const FeedForwardSpec& spec = shape.layer.feed_forward;
   Mlp mlp;
-  mlp.activation_ = model.activation;
-  mlp.gated_ = model.gated_mlp;
-  std::vector<Linear::Part> up;
-  if (model.gated_mlp) {
-    up.push_back({name + ".gate", model.intermediate_size});
+  mlp.activation_ = spec.activation;
+  mlp.gated_ = spec.gated;
+  std::vector<std::string> up;
+  if (spec.gated) {
+    up.push_back(name + ".gate");
   }
-  up.push_back({name + ".up", model.intermediate_size});
-  mlp.up_ = Linear::declare(shape.tensor, up,
-                            {.inputs = model.hidden_size,
-                             .bias = model.mlp_bias,
-                             .deviation = model.initializer_range,
-                             .split = Linear::Split::kOutputs,
-                             .fp8_tokens = shape.fp8_tokens()},
-                            blueprint);
-  const float residual_scale = model.scaled_residual_init
-                                   ? 1.0F / std::sqrt(2.0F * static_cast<float>(model.num_layers))
-                                   : 1.0F;
-  const std::vector<Linear::Part> down{{name + ".down", model.hidden_size}};
-  mlp.down_ = Linear::declare(shape.tensor, down,
-                              {.inputs = model.intermediate_size,
-                               .bias = model.mlp_bias,
-                               .deviation = model.initializer_range * residual_scale,
-                               .split = Linear::Split::kInputs,
-                               .fp8_tokens = shape.fp8_tokens()},
-                              blueprint);
+  up.push_back(name + ".up");
+  mlp.up_ = Linear::declare(shape, up, blueprint);
+  mlp.down_ = Linear::declare(shape, {name + ".down"}, blueprint);
 
   const Shape pre{shape.tokens(), mlp.up_.outputs()};
-  const Shape hidden{shape.tokens(), width};
+  const Shape hidden{shape.tokens(), spec.width / shape.tensor.ranks};
   mlp.pre_ = shape.add_activation(blueprint, name, "pre", pre, shape.compute, Origin::kProduct,
                                   LayerKind::kMlp);
   // The activation function of pre, element by element.
   mlp.hidden_ = shape.add_activation(blueprint, name, "hidden", hidden, shape.compute,
                                      Origin::kRowwise, LayerKind::kMlp);
-  if (model.gated_mlp) {
+  if (spec.gated) {
     mlp.d_hidden_ = shape.add_backward_buffer(
         blueprint, {"d_hidden", hidden, shape.compute, Lifetime::kScratch});
   }

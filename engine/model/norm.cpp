@@ -3,33 +3,28 @@
 namespace dstrain {
 
 Norm Norm::declare(const LayerShape& shape,
+                   const NormSpec& spec,
                    const std::string& name,
                    Origin residual,
+                   Output output,
                    Blueprint& blueprint) {
-  const std::int64_t width = shape.model.hidden_size;
-  const Shape activations{shape.stream_tokens(), width};
+  const Shape activations{shape.stream_tokens(), shape.model.hidden_size};
   Norm norm;
-  norm.kind_ = shape.model.norm;
-  norm.epsilon_ = shape.model.norm_epsilon;
-  // Each rank sees its own tokens: their parts of the gradient are summed.
-  const TensorShare share = shape.tensor.replicated(shape.tensor.sequence_parallel);
-  norm.weight_ = blueprint.add_param({.name = name + ".weight",
-                                      .shape = {width},
-                                      .init = Init::kOnes,
-                                      .decays = false,
-                                      .share = share});
-  if (norm.kind_ == NormKind::kLayerNorm) {
-    norm.bias_ = blueprint.add_param({.name = name + ".bias",
-                                      .shape = {width},
-                                      .init = Init::kZeros,
-                                      .decays = false,
-                                      .share = share});
+  norm.spec_ = spec;
+  norm.weight_ = blueprint.add_param(shape.param(shape.tensor_named(name + ".weight")));
+  if (const TensorDecl* bias = find_tensor(shape.tensors, name + ".bias")) {
+    norm.bias_ = blueprint.add_param(shape.param(*bias));
   }
   norm.residual_ = shape.add_activation(blueprint, name, "residual", activations, shape.compute,
                                         residual, LayerKind::kNorm);
   // Functions of a row of the residual.
-  norm.output_ = shape.add_activation(blueprint, name, "output", activations, shape.compute,
-                                      Origin::kRowwise, LayerKind::kNorm);
+  if (output == Output::kKept) {
+    norm.output_ = shape.add_activation(blueprint, name, "output", activations, shape.compute,
+                                        Origin::kRowwise, LayerKind::kNorm);
+  } else {
+    norm.output_ = blueprint.add_buffer({name.substr(name.rfind('.') + 1) + "/output", activations,
+                                         shape.compute, Lifetime::kScratch, LayerKind::kNorm});
+  }
   norm.stats_ = shape.add_activation(blueprint, name, "stats", {shape.stream_tokens(), 2},
                                      DType::kF32, Origin::kRowwise, LayerKind::kNorm);
   return norm;
@@ -38,8 +33,8 @@ Norm Norm::declare(const LayerShape& shape,
 void Norm::forward(const LayerContext& context, int slot, ConstTensor x, ConstTensor delta) const {
   const Tensor kept = residual(context, slot);
   check(!delta.empty() || x.data() == kept.data(), "without a delta, x is the residual itself");
-  context.ops.norm_forward({.kind = kind_,
-                            .epsilon = epsilon_,
+  context.ops.norm_forward({.kind = spec_.kind,
+                            .epsilon = spec_.epsilon,
                             .x_NC = x,
                             .delta_NC = delta,
                             .weight_C = context.param(weight_),
@@ -64,7 +59,7 @@ void Norm::backward(const LayerContext& context,
                     Tensor dx,
                     Write dx_write,
                     const GradTarget& gradients) const {
-  context.ops.norm_backward({.kind = kind_,
+  context.ops.norm_backward({.kind = spec_.kind,
                              .dy_NC = dy,
                              .x_NC = residual(context, slot),
                              .weight_C = context.param(weight_),

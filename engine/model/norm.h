@@ -14,11 +14,15 @@ namespace dstrain {
 
 class Norm {
  public:
+  /// Whether backward reads what the norm makes.
+  enum class Output : std::uint8_t { kKept, kPassedOn };
   /// `name`: of the parameters ("blocks.3.attention_norm") and of the buffers; `residual`: how
   /// x + delta comes about.
   static Norm declare(const LayerShape& shape,
+                      const NormSpec& spec,
                       const std::string& name,
                       Origin residual,
+                      Output output,
                       Blueprint& blueprint);
 
   /// x, delta [N, C]. Without a delta x must be residual() itself, already filled; if a forward
@@ -36,8 +40,7 @@ class Norm {
                 const GradTarget& gradients) const;
 
  private:
-  NormKind kind_ = NormKind::kRmsNorm;
-  float epsilon_ = 0.0F;
+  NormSpec spec_;
   ParamRef weight_;
   ParamRef bias_;
   BufferRef residual_;

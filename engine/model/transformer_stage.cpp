@@ -43,7 +43,8 @@ TransformerStage TransformerStage::declare(const LayerShape& shape,
     const int unit = blueprint.begin_unit(name);
     stage.first_block_unit_ = layer == extent.first_block ? unit : stage.first_block_unit_;
     block_shape.recompute = recompute.of_block(layer);
-    block_shape.window = shape.model.window_of_layer(layer);
+    block_shape.layer = shape.model.layers.at(static_cast<std::size_t>(layer));
+    block_shape.tensors = block_tensors(shape.model, block_shape.layer, name + ".");
     stage.blocks_.push_back(Block::declare(block_shape, name, blueprint));
   }
   if (extent.is_last()) {
@@ -72,7 +73,9 @@ void TransformerStage::declare_head(const LayerShape& shape, Blueprint& blueprin
     table = blueprint.add_param(Embedding::table_copy(shape));
   }
   head_unit_ = blueprint.begin_unit("head");
-  head_ = LossHead::declare(shape, table, blueprint);
+  LayerShape head_shape = shape;
+  head_shape.tensors = head_tensors(shape.model);
+  head_ = LossHead::declare(head_shape, table, blueprint);
 }
 
 void TransformerStage::declare_edges(const LayerShape& shape, Blueprint& blueprint) {

@@ -6,7 +6,7 @@
 
 #include "engine/checkpoint/device_parts.h"
 #include "engine/comm/rendezvous.h"
-#include "engine/model/embedding.h"
+#include "engine/config/arch/tensor_list.h"
 #include "engine/model/loss_head.h"
 #include "engine/train/state_snapshot.h"
 
@@ -75,7 +75,7 @@ std::int64_t slab_sum_bytes(const RunPlan& plan) {
   const ModelSpec& model = plan.model;
   const std::int64_t ranks = plan.mesh.degree(Axis::kTensor);
   const std::int64_t width = model.hidden_size;
-  const std::int64_t vocabulary = Embedding::vocabulary_rows(model, ranks);
+  const std::int64_t vocabulary = vocabulary_rows(model.vocab_size, ranks);
   const std::int64_t tokens = plan.batch.micro_batch * plan.batch.sequence;
   const std::int64_t tokens_of_logits = std::clamp<std::int64_t>(
       LossHead::kMaxChunkBytes / (vocabulary * size_of(DType::kBF16)), 1, tokens);

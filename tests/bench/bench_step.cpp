@@ -15,8 +15,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "engine/config/arch/tensor_list.h"
 #include "engine/config/config_json.h"
-#include "engine/model/embedding.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/engine.h"
 #include "engine/train/library_overhead.h"
@@ -106,7 +106,7 @@ std::vector<LinearShape> linear_layers(const ModelSpec& model, std::int64_t toke
           {tokens, heads, model.hidden_size, model.num_layers},
           {tokens, model.hidden_size, up, model.num_layers},
           {tokens, model.intermediate_size, model.hidden_size, model.num_layers},
-          {tokens, model.hidden_size, Embedding::vocabulary_rows(model, 1), 1}};
+          {tokens, model.hidden_size, vocabulary_rows(model.vocab_size, 1), 1}};
 }
 
 /// What the linear layers of a micro-batch reach by themselves. On a CPU by the fastest of several

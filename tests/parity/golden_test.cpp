@@ -79,7 +79,8 @@ double relative_distance(std::span<const float> got, const std::vector<float>& e
   return std::sqrt(difference / norm);
 }
 
-const std::vector<std::string> kModels{"gpt2-tiny", "llama-tiny", "qwen2-tiny", "llama3-rope-tiny"};
+const std::vector<std::string> kModels{"gpt2-tiny",        "llama-tiny", "qwen2-tiny",
+                                       "llama3-rope-tiny", "qwen3-tiny", "olmo2-tiny"};
 
 TEST_CASE("losses of ten AdamW steps and every gradient equal PyTorch's in f32",
           "[parity][golden]") {

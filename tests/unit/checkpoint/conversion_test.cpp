@@ -45,8 +45,8 @@ nlohmann::json read_json(const fs::path& path) {
 }  // namespace
 
 TEST_CASE("Hugging Face to dstrain and back is the same, bit for bit", "[checkpoint]") {
-  const std::string name =
-      GENERATE("gpt2-f32", "mistral-bf16-sharded", "qwen2-f16", "llama-biases-sharded");
+  const std::string name = GENERATE("gpt2-f32", "mistral-bf16-sharded", "qwen2-f16",
+                                    "llama-biases-sharded", "qwen3-bf16", "olmo2-f32-sharded");
   const int ranks = GENERATE(1, 3);
   INFO(name << " over " << ranks);
   const ScratchFolder folder;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "engine/config/config_keys.h"
+#include "engine/config/model_families.h"
 #include "engine/config/unknown_keys.h"
 #include "tests/unit/config/config_text.h"
 
@@ -216,7 +217,7 @@ TEST_CASE("every refused or ineffective key says why", "[spec][keys]") {
 
 TEST_CASE("no path of the table means two things at once", "[spec][keys]") {
   std::vector<Config> configs;
-  for (const char* model_type : {"gpt2", "llama", "mistral", "qwen2"}) {
+  for (const std::string& model_type : model_families()) {
     configs.emplace_back().model.model_type = model_type;
   }
   for (const auto scheduler :

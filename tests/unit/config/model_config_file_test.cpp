@@ -198,7 +198,8 @@ TEST_CASE("what is no model says what is expected", "[spec][model]") {
 }
 
 TEST_CASE("other architectures are told from slips of the pen", "[spec][model]") {
-  const std::string trained = "\"gpt2\", \"llama\", \"mistral\" and \"qwen2\"";
+  const std::string trained =
+      "\"gpt2\", \"llama\", \"mistral\", \"qwen2\", \"qwen3\" and \"olmo2\"";
   const ModelFolder mixtral(kMixtral);
   CHECK(estimate_error(mixtral.path) ==
         mixtral.file +

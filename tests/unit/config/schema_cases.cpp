@@ -40,6 +40,8 @@ const std::vector<std::vector<std::string>>& settings() {
           "n_positions": 128})"},
       {"model.model_type=mistral", "model.sliding_window=null"},
       {"model.model_type=qwen2"},
+      {"model.model_type=qwen3"},
+      {"model.model_type=olmo2"},
       {"optimizer.type=SGD"},
       {"optimizer.type=Adagrad"},
       {"optimizer.type=Lamb"},

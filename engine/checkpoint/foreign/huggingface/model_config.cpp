@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/config/arch/family.h"
 #include "engine/config/config_error.h"
 #include "engine/config/model_json.h"
 #include "kernels/core/check.h"
@@ -13,13 +14,6 @@ namespace dstrain {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string_view class_of(const std::string& model_type) {
-  return model_type == "gpt2"      ? "GPT2LMHeadModel"
-         : model_type == "mistral" ? "MistralForCausalLM"
-         : model_type == "qwen2"   ? "Qwen2ForCausalLM"
-                                   : "LlamaForCausalLM";
-}
 
 std::string_view torch_name(DType dtype) {
   return dtype == DType::kBF16 ? "bfloat16" : dtype == DType::kF16 ? "float16" : "float32";
@@ -36,7 +30,7 @@ Json rope_parameters(const Json& keys) {
 }
 
 Json written_anew(const ModelSpec& model) {
-  Json keys{{"architectures", {class_of(model.model_type)}}};
+  Json keys{{"architectures", {family_of(model).huggingface_class}}};
   keys.update(Json::parse(model_json(model)));
   if (model.position == PositionKind::kRope) {
     keys["rope_parameters"] = rope_parameters(keys);
@@ -46,7 +40,7 @@ Json written_anew(const ModelSpec& model) {
       keys[dropout] = 0.0;
     }
   }
-  if (model.model_type == "qwen2" && model.attention_window == 0) {
+  if (family_of(model).window == WindowKeys::kSwitched && model.attention_window == 0) {
     keys["use_sliding_window"] = false;
   }
   // The families' defaults are tokens of other vocabularies.
@@ -80,7 +74,7 @@ std::string huggingface_config(const ModelSpec& model,
                                DType dtype,
                                const std::optional<std::string>& original) {
   Json keys = kept(model, original).value_or(written_anew(model));
-  keys["architectures"] = {class_of(model.model_type)};
+  keys["architectures"] = {family_of(model).huggingface_class};
   keys["dtype"] = torch_name(dtype);
   keys["torch_dtype"] = torch_name(dtype);
   return keys.dump(2) + "\n";

@@ -1,0 +1,97 @@
+// Architecture: what every layer of a model is, as data. The layers that compute it, the list of
+// its tensors, counts of parameters and FLOPs and the balance of a pipeline all read it. Layers may
+// differ from each other.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/config/model_spec.h"
+
+namespace dstrain {
+
+/// Where the two norms of a block stand.
+enum class NormPlacement : std::uint8_t {
+  kBeforeBranch,  ///< x + f(norm(x))
+  kAfterBranch    ///< x + norm(f(x)): OLMo 2
+};
+
+/// What the RMS norm of queries and keys, before they are rotated, is taken over.
+enum class QueryKeyNorm : std::uint8_t {
+  kNone,
+  kPerHead,   ///< each head by itself, all with one weight [D]: Qwen3
+  kFullWidth  ///< all heads of a token together, weights [H·D] and [K·D]: OLMo 2
+};
+
+struct NormSpec {
+  NormKind kind = NormKind::kRmsNorm;
+  float epsilon = 1e-5F;
+  bool operator==(const NormSpec&) const = default;
+};
+
+/// Positions as rotations of queries and keys.
+struct RotarySpec {
+  double theta = 10000.0;
+  RopeScaling scaling{};
+  bool operator==(const RotarySpec&) const = default;
+};
+
+struct AttentionSpec {
+  std::int64_t heads = 0;            ///< H
+  std::int64_t key_value_heads = 0;  ///< K, divides H
+  std::int64_t head_dim = 0;         ///< D
+  bool qkv_bias = false;
+  bool output_bias = false;
+  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  std::optional<RotarySpec> rotary{};
+  std::int64_t window = 0;  ///< positions that a query attends to; 0: all up to its own
+
+  [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
+  [[nodiscard]] std::int64_t key_value_width() const { return key_value_heads * head_dim; }
+  bool operator==(const AttentionSpec&) const = default;
+};
+
+struct FeedForwardSpec {
+  std::int64_t width = 0;  ///< F
+  ActivationKind activation{};
+  bool gated = true;  ///< down(act(gate x) · up x) instead of down(act(up x))
+  bool bias = false;
+  bool operator==(const FeedForwardSpec&) const = default;
+};
+
+struct LayerSpec {
+  AttentionSpec attention;
+  FeedForwardSpec feed_forward;
+  NormSpec norm;  ///< both norms, and those of queries and keys
+  NormPlacement norm_placement = NormPlacement::kBeforeBranch;
+  float deviation = 0.02F;           ///< of initial weights
+  float residual_deviation = 0.02F;  ///< of those of the two projections into the residual stream
+  bool operator==(const LayerSpec&) const = default;
+};
+
+struct Architecture {
+  Architecture() = default;
+  /// Implicit: the numbers of a model determine its architecture.
+  Architecture(const ModelSpec& model);  // NOLINT(google-explicit-constructor)
+
+  std::int64_t vocab_size = 0;         ///< V
+  std::int64_t hidden_size = 0;        ///< C
+  std::int64_t learned_positions = 0;  ///< rows of the table of positions; 0: there is none
+  bool tied_embeddings = false;        ///< the head is the table of tokens
+  float deviation = 0.02F;             ///< of initial embeddings and head
+  NormSpec final_norm;
+  std::vector<LayerSpec> layers;
+};
+
+/// Weights of a block that every token is multiplied with.
+std::int64_t matmul_parameters(const Architecture& architecture, const LayerSpec& layer);
+
+/// FLOPs of forward and backward of a block for one token of sequences of T: six for each weight
+/// (Kaplan et al. 2020, §2.1: two forward, four backward); attention's two products of T × D per
+/// head likewise, of which a causal mask leaves half.
+double block_flops_per_token(const Architecture& architecture,
+                             const LayerSpec& layer,
+                             std::int64_t sequence_length);
+
+}  // namespace dstrain

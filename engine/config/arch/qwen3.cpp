@@ -1,0 +1,30 @@
+// Qwen3: LLaMA with an RMS norm of each head of queries and keys, and heads of any size.
+#include "engine/config/arch/family.h"
+
+namespace dstrain {
+namespace {
+
+std::vector<ForeignRow> names() {
+  std::vector<ForeignRow> rows = llama_names();
+  const auto add = [&](const char* theirs, const char* ours) {
+    rows.insert(rows.end() - 2, {theirs, false, {ours}});  // before the final norm and the head
+  };
+  add("model.layers.{}.self_attn.q_norm.weight", "blocks.{}.attention.query_norm.weight");
+  add("model.layers.{}.self_attn.k_norm.weight", "blocks.{}.attention.key_norm.weight");
+  return rows;
+}
+
+}  // namespace
+
+Family qwen3_family() {
+  return {.base = {.model_type = "qwen3", .head_dim = 128, .norm_epsilon = 1e-6F},
+          .query_key_norm = QueryKeyNorm::kPerHead,
+          .has_attention_bias_key = true,
+          .needs_key_value_heads = true,
+          .window = WindowKeys::kSwitched,
+          .default_first_window_layer = 28,
+          .huggingface_class = "Qwen3ForCausalLM",
+          .names = names()};
+}
+
+}  // namespace dstrain

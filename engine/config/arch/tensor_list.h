@@ -1,0 +1,66 @@
+// The tensors of a model as a list: names, shapes, how they are shared out among tensor-parallel
+// ranks, and what they start as. The layers declare their parameters from it, and a file that
+// claims to hold a model's weights must hold these.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/config/arch/architecture.h"
+#include "kernels/core/shape.h"
+
+namespace dstrain {
+
+/// How the ranks of a tensor-parallel group share a tensor.
+enum class Cut : std::uint8_t {
+  kWhole,      ///< each rank holds all of it
+  kRows,       ///< each holds equally many rows of it (elements, if it has one dim)
+  kColumns,    ///< of a matrix [outputs, inputs] each holds equally many columns
+  kVocabulary  ///< rows, of which the last ranks may have fewer: vocabulary_rows()
+};
+
+/// Which part of the gradient of a tensor that all ranks hold whole each of them computes.
+enum class GradientOfCopy : std::uint8_t {
+  kAll,         ///< every rank computes all of it
+  kOfMyTokens,  ///< the part of the tokens of its residual stream, under sequence parallelism
+  kOfMyHeads    ///< the part of its heads
+};
+
+struct TensorDecl {
+  std::string name{};  ///< global and topology-free: "blocks.3.attention.query.weight"
+  Shape shape{};       ///< of a matrix [outputs, inputs]
+  /// Initial values: normally distributed around it, or all of them it where the deviation is 0.
+  float mean = 0.0F;
+  float deviation = 0.0F;
+  bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
+  bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
+  Cut cut = Cut::kWhole;
+  /// Of Cut::kRows: heads, which are not cut. Where there are fewer of them than ranks, neighbours
+  /// hold the same one. 0: any number of rows.
+  std::int64_t heads = 0;
+  GradientOfCopy gradient_of_copy = GradientOfCopy::kAll;  ///< of Cut::kWhole
+
+  friend bool operator==(const TensorDecl&, const TensorDecl&) = default;
+};
+
+/// Those of one block; `name` is put in front of theirs ("blocks.3.").
+std::vector<TensorDecl> block_tensors(const Architecture& architecture,
+                                      const LayerSpec& layer,
+                                      const std::string& name);
+/// Those before the blocks, and those behind them.
+std::vector<TensorDecl> embedding_tensors(const Architecture& architecture);
+std::vector<TensorDecl> head_tensors(const Architecture& architecture);
+
+/// All, in the order of the model: embedding, blocks, final norm, head. Tied weights come once.
+std::vector<TensorDecl> architecture_tensors(const Architecture& architecture);
+
+/// The tensor of that name, or nullptr.
+const TensorDecl* find_tensor(const std::vector<TensorDecl>& tensors, const std::string& name);
+
+/// Rows of the vocabulary that each of so many ranks has memory for: a multiple of 8 where there
+/// are many, so that rows of logits (GPT-2 has 50257 in each) begin at multiples of 16 bytes,
+/// without which a GPU's matrix products and copies take a fraction of their speed.
+std::int64_t vocabulary_rows(std::int64_t vocab_size, std::int64_t ranks);
+
+}  // namespace dstrain

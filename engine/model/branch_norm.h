@@ -1,0 +1,59 @@
+// BranchNorm: the norm of one half of a block and the residual addition in front of it, wherever
+// the architecture places the norm.
+//
+//   before the branch   stream = x + delta;  branch reads norm(stream);  adds its result
+//   after it            stream = x + delta;  branch reads stream;        adds norm(its result)
+#pragma once
+
+#include <string>
+
+#include "engine/model/norm.h"
+
+namespace dstrain {
+
+class BranchNorm {
+ public:
+  /// `stream`: how x + delta comes about.
+  static BranchNorm declare(const LayerShape& shape,
+                            const std::string& name,
+                            Origin stream,
+                            Blueprint& blueprint);
+
+  /// x + delta: what this half adds its result to.
+  [[nodiscard]] Tensor stream(const LayerContext& context, int slot) const;
+  /// Makes stream() and input(). Without a delta x is stream() itself, already filled.
+  void begin(const LayerContext& context, int slot, ConstTensor x, ConstTensor delta) const;
+  /// What the branch reads: of this rank's tokens.
+  [[nodiscard]] ConstTensor input(const LayerContext& context, int slot) const;
+  /// Where the branch writes its result, of which each rank has a part: `scratch`, or in its place.
+  [[nodiscard]] Tensor result(const LayerContext& context, int slot, Tensor scratch) const;
+  /// From that to what is added to stream().
+  [[nodiscard]] ConstTensor end(const LayerContext& context, int slot, Tensor result) const;
+  /// What end() returns where one rank has all of the branch.
+  [[nodiscard]] ConstTensor delta(const LayerContext& context, int slot, Tensor result) const;
+
+  /// Makes again what begin() and end() made row by row of what is kept.
+  void renew(const LayerContext& context, int slot) const;
+  /// Whether backward reads the branch's result.
+  [[nodiscard]] bool reads_result() const { return after_; }
+
+  /// From the gradient of stream() + what was added to it, to that of the branch's result.
+  [[nodiscard]] ConstTensor end_backward(const LayerContext& context,
+                                         int slot,
+                                         Tensor d_stream,
+                                         const GradTarget& gradients) const;
+  /// Adds what comes back through input().
+  void begin_backward(const LayerContext& context,
+                      int slot,
+                      ConstTensor d_input,
+                      Tensor d_stream,
+                      const GradTarget& gradients) const;
+
+ private:
+  bool after_ = false;
+  Norm norm_;           // of the stream, or of the branch's result
+  BufferRef stream_;    // where the norm stands after the branch
+  BufferRef d_result_;  // scratch, likewise
+};
+
+}  // namespace dstrain
