@@ -8,6 +8,7 @@
 
 #include "engine/base/amount_text.h"
 #include "engine/config/config_error.h"
+#include "engine/config/zero_stage.h"
 #include "engine/train/make_run_plan.h"
 
 namespace dstrain {
@@ -85,7 +86,7 @@ std::vector<MatrixRow> memory_matrix(const ConfigWith& config_with,
                                      const EstimatedDevice& device) {
   const Config as_it_is = config_with({}).config;
   std::vector<MatrixRow> rows;
-  for (int stage = 0; stage <= 3; ++stage) {
+  for (const int stage : kZeroStages) {
     for (const RecomputeGranularity granularity : kGranularities) {
       MatrixRow row;
       try {
@@ -93,13 +94,13 @@ std::vector<MatrixRow> memory_matrix(const ConfigWith& config_with,
             {fmt::format("zero_optimization.stage={}", stage),
              fmt::format("activation_checkpointing.granularity={}", spelt(granularity))});
         row = row_of(changed.config, world_size, device);
+        row.as_configured = changed.config.zero == as_it_is.zero &&
+                            changed.config.recompute.granularity == as_it_is.recompute.granularity;
       } catch (const ConfigError& error) {
         row.refused = error.what();
       }
       row.zero_stage = stage;
       row.recompute = granularity;
-      row.as_configured =
-          as_it_is.zero.stage == stage && as_it_is.recompute.granularity == granularity;
       rows.push_back(std::move(row));
     }
   }

@@ -9,7 +9,7 @@
 namespace dstrain {
 namespace {
 
-using Coordinates = std::array<std::int64_t, Shape::kMaxRank>;
+using Indices = std::array<std::int64_t, Shape::kMaxRank>;
 
 /// The first dim such that the boxes agree on all later ones: everything from it on is one run.
 int first_dim_of_a_run(const BoxedRange& a, const BoxedRange& b) {
@@ -21,7 +21,7 @@ int first_dim_of_a_run(const BoxedRange& a, const BoxedRange& b) {
 }
 
 /// Where an element of the tensor lies in the row-major order of a box.
-std::int64_t flat_in_box(const BoxedRange& box, const Coordinates& at) {
+std::int64_t flat_in_box(const BoxedRange& box, const Indices& at) {
   std::int64_t flat = 0;
   for (int dim = 0; dim < box.start.rank(); ++dim) {
     flat = flat * box.extent[dim] + (at[static_cast<std::size_t>(dim)] - box.start[dim]);
@@ -37,8 +37,8 @@ void for_each_overlap(const BoxedRange& stored,
   const int rank = stored.start.rank();
   check(stored.extent.rank() == rank && wanted.start.rank() == rank && wanted.extent.rank() == rank,
         "boxes of {} and {} dims are not of one tensor", rank, wanted.start.rank());
-  Coordinates low{};  // the intersection of the boxes
-  Coordinates high{};
+  Indices low{};  // the intersection of the boxes
+  Indices high{};
   for (int dim = 0; dim < rank; ++dim) {
     const auto i = static_cast<std::size_t>(dim);
     low[i] = std::max(stored.start[dim], wanted.start[dim]);
@@ -54,7 +54,7 @@ void for_each_overlap(const BoxedRange& stored,
     run *= high[static_cast<std::size_t>(dim)] - low[static_cast<std::size_t>(dim)];
   }
 
-  Coordinates at = low;
+  Indices at = low;
   while (true) {
     const std::int64_t in_stored = flat_in_box(stored, at);
     const std::int64_t in_wanted = flat_in_box(wanted, at);

@@ -16,6 +16,7 @@
 #include "engine/config/other_models.h"
 #include "engine/config/unknown_keys.h"
 #include "engine/config/value_mend.h"
+#include "engine/config/zero_stage.h"
 
 namespace dstrain {
 namespace {
@@ -304,7 +305,7 @@ void finish_automatic(ConfigDraft& draft) {
     config.scheduler.one_cycle.max_lr = config.optimizer.learning_rate;
     draft.derived[path] = "optimizer.params.lr";
   }
-  if (config.zero.stage < 3) return;
+  if (!cuts_of(config.zero.stage).parameters) return;
   if (const std::string path = "zero_optimization.stage3_prefetch_bucket_size"; is_auto(path)) {
     config.zero.prefetch_bucket_size = static_cast<std::int64_t>(
         kShareOfBlock * static_cast<double>(hidden) * static_cast<double>(hidden));

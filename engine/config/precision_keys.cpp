@@ -1,6 +1,7 @@
 // Number formats: what the model computes in, how a loss is scaled, what gradients are kept and
 // sent as, and what the optimizer keeps.
 #include "engine/config/key_builders.h"
+#include "engine/config/zero_stage.h"
 
 namespace dstrain {
 namespace {
@@ -22,7 +23,7 @@ bool scales_dynamically(const Config& c) {
   return may_be_f16(c) && c.loss_scale.static_scale == 0.0;
 }
 bool forgives_overflows(const Config& c) {
-  return scales_dynamically(c) && c.zero.stage > 0;
+  return scales_dynamically(c) && cuts_of(c.zero.stage).states;
 }
 
 std::string enabled_json(bool open, bool on) {

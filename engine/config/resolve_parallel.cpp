@@ -6,6 +6,7 @@
 #include "engine/config/json_text.h"
 #include "engine/config/nearest_layout.h"
 #include "engine/config/resolve_parts.h"
+#include "engine/config/zero_stage.h"
 
 namespace dstrain {
 namespace {
@@ -85,7 +86,7 @@ void resolve_pipeline(LoadedConfig& loaded,
         "for {:.0f} % of it, (p-1)/(m+p-1)",
         kStages, stages, micro_batches, micro_batches == 1 ? "" : "es", 100.0 * idle));
   }
-  if (config.zero.stage >= 2) {
+  if (cuts_of(config.zero.stage).gradients) {
     loaded.notices.push_back(fmt::format(
         "zero_optimization.stage: {} with {} {}, which DeepSpeed refuses: gradients are "
         "reduce-scattered after every micro-batch (gradient_accumulation_steps {}), where stage 1 "

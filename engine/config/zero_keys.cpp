@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/config/key_builders.h"
+#include "engine/config/zero_stage.h"
 
 namespace dstrain {
 namespace {
@@ -15,7 +16,7 @@ const char* const kNoOffload =
     "offloading is not in this version yet: --ignore-offload trains without it";
 
 bool is_stage3(const Config& c) {
-  return c.zero.stage == 3;
+  return cuts_of(c.zero.stage).parameters;
 }
 
 Key refused_unless(const std::string& name, std::vector<std::string> off, std::string reason) {

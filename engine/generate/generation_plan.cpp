@@ -20,7 +20,7 @@ GenerationPlan plan_generation(const ModelSpec& model, const GenerationSizes& si
                                  .compute = sizes.compute,
                                  .cache_positions = sizes.positions},
                                 {}, {.end_block = model.num_layers}, blueprint);
-  const ShardMap shards(blueprint, 1);
+  const ShardMap shards(blueprint);
   MemoryPlan memory(blueprint, shards, {.compute_dtype = sizes.compute, .training = false});
   return {.model = model,
           .sizes = sizes,

@@ -10,15 +10,15 @@ class Adagrad final : public ElementwiseOptimizer {
   using ElementwiseOptimizer::ElementwiseOptimizer;
 
  private:
-  void update_range(const ExecContext& context,
+  void update_range(const Site& site,
                     const UpdateParams& params,
                     double weight_decay,
                     const OptimizerTensors& tensors) const override {
-    context.ops.update(AdagradStep{.learning_rate = static_cast<float>(params.learning_rate),
-                                   .epsilon = static_cast<float>(config().epsilon),
-                                   .weight_decay = static_cast<float>(weight_decay),
-                                   .gradient_scale = params.gradient_scale},
-                       tensors, context.compute);
+    site.ops.update(AdagradStep{.learning_rate = static_cast<float>(params.learning_rate),
+                                .epsilon = static_cast<float>(config().epsilon),
+                                .weight_decay = static_cast<float>(weight_decay),
+                                .gradient_scale = params.gradient_scale},
+                    tensors, site.stream);
   }
 };
 

@@ -13,14 +13,14 @@ class AdamW final : public ElementwiseOptimizer {
   using ElementwiseOptimizer::ElementwiseOptimizer;
 
  private:
-  void update_range(const ExecContext& context,
+  void update_range(const Site& site,
                     const UpdateParams& params,
                     double weight_decay,
                     const OptimizerTensors& tensors) const override {
     AdamwStep step = adamw_step(config(), params, params.learning_rate);
     const bool decoupled = config().kind == OptimizerKind::kAdamW;
     (decoupled ? step.weight_decay : step.gradient_decay) = weight_decay;
-    context.ops.update(step, tensors, context.compute);
+    site.ops.update(step, tensors, site.stream);
   }
 };
 

@@ -14,7 +14,7 @@ class ElementwiseOptimizer : public Optimizer {
   explicit ElementwiseOptimizer(const OptimizerParts& parts)
       : config_(parts.config), segments_(parts.blueprint, parts.config.decay, Join::kAlike) {}
 
-  void update(const ExecContext& context,
+  void update(const Site& site,
               std::span<const UnitState> units,
               const UpdateParams& params,
               const UnitUpdated& updated) final {
@@ -22,7 +22,7 @@ class ElementwiseOptimizer : public Optimizer {
       for (const UnitSegment& segment : segments_.of(units[i].unit)) {
         const Range part = intersection(units[i].range, segment.range);
         if (part.size() > 0) {
-          update_range(context, params, segment.decays ? config_.weight_decay : 0.0,
+          update_range(site, params, segment.decays ? config_.weight_decay : 0.0,
                        tensors_of(units[i], part, params));
         }
       }
@@ -34,7 +34,7 @@ class ElementwiseOptimizer : public Optimizer {
   [[nodiscard]] const OptimizerConfig& config() const { return config_; }
 
  private:
-  virtual void update_range(const ExecContext& context,
+  virtual void update_range(const Site& site,
                             const UpdateParams& params,
                             double weight_decay,
                             const OptimizerTensors& tensors) const = 0;

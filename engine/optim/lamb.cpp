@@ -15,39 +15,58 @@ class Lamb final : public Optimizer {
  public:
   explicit Lamb(const OptimizerParts& parts)
       : parts_(parts), tensors_(parts.blueprint, parts.config.decay, Join::kNever) {
-    first_tensor_.push_back(0);
-    for (const UnitDecl& unit : parts.blueprint.units()) {
-      first_tensor_.push_back(first_tensor_.back() + static_cast<std::int64_t>(unit.params.size()));
+    const std::vector<UnitDecl>& units = parts.blueprint.units();
+    first_tensor_.resize(units.size());
+    std::int64_t tensors = 0;
+    for (std::size_t group = 0; group < parts.groups.groups().size(); ++group) {
+      const std::int64_t first = tensors;
+      for (std::size_t unit = 0; unit < units.size(); ++unit) {
+        if (parts.groups.index_of(static_cast<int>(unit)) == group) {
+          first_tensor_[unit] = tensors;
+          tensors += static_cast<std::int64_t>(units[unit].params.size());
+        }
+      }
+      of_groups_.push_back({first, tensors});
     }
   }
 
-  void update(const ExecContext& context,
+  void update(const Site& site,
               std::span<const UnitState> units,
               const UpdateParams& params,
               const UnitUpdated& updated) override {
-    const Tensor squares = context.buffer(parts_.scratch.buffers.at(0));
-    context.ops.zero(squares, context.compute);  // of tensors that lie elsewhere
+    const Tensor squares = site.buffer(parts_.scratch.buffers.at(0));
+    site.ops.zero(squares, site.stream);  // of tensors that lie elsewhere
     for (const UnitState& unit : units) {
       for_each_piece(unit, params,
                      [&](const LambStep& step, const OptimizerTensors& piece, std::int64_t tensor) {
-                       context.ops.lamb_moments(
-                           step, piece, squares.flat(2 * tensor, 2 * tensor + 2), context.compute);
+                       site.ops.lamb_moments(step, piece, squares.flat(2 * tensor, 2 * tensor + 2),
+                                             site.stream);
                      });
     }
-    if (parts_.sharded) {
-      parts_.group.all_reduce(squares, ReduceOp::kSum, Purpose::kOptimizer, context.compute);
-    }
+    sum_over_slices(squares, site);
     for (std::size_t i = 0; i < units.size(); ++i) {
       for_each_piece(units[i], params,
                      [&](const LambStep& step, const OptimizerTensors& piece, std::int64_t tensor) {
-                       context.ops.lamb_apply(step, piece, squares.flat(2 * tensor, 2 * tensor + 2),
-                                              context.compute);
+                       site.ops.lamb_apply(step, piece, squares.flat(2 * tensor, 2 * tensor + 2),
+                                           site.stream);
                      });
       updated(i);
     }
   }
 
  private:
+  /// Group by group, of the tensors whose units are cut among its ranks.
+  void sum_over_slices(Tensor squares, const Site& site) const {
+    for (std::size_t index = 0; index < of_groups_.size(); ++index) {
+      const UnitGroup& group = parts_.groups.groups()[index];
+      const Range tensors = of_groups_[index];
+      if (parts_.states.cuts(group.axes) && tensors.size() > 0) {
+        group.replicas->all_reduce(squares.flat(2 * tensors.begin, 2 * tensors.end), ReduceOp::kSum,
+                                   Purpose::kOptimizer, site.stream);
+      }
+    }
+  }
+
   /// use(step, piece, index of the tensor among all) for each tensor that `unit` has a piece of.
   template <typename Use>
   void for_each_piece(const UnitState& unit, const UpdateParams& params, const Use& use) const {
@@ -80,7 +99,8 @@ class Lamb final : public Optimizer {
 
   OptimizerParts parts_;
   UnitSegments tensors_;
-  std::vector<std::int64_t> first_tensor_;  // of a unit, among all tensors
+  std::vector<std::int64_t> first_tensor_;  // of a unit, among all tensors: group after group
+  std::vector<Range> of_groups_;            // their tensors
 };
 
 }  // namespace
@@ -95,6 +115,7 @@ OptimizerScratch declare_lamb(Blueprint& blueprint) {
 }
 
 std::unique_ptr<Optimizer> make_lamb(const OptimizerParts& parts) {
+  check(parts.states.space == Space::kDevice, "LAMB's scratch and its group are the device's");
   return std::make_unique<Lamb>(parts);
 }
 

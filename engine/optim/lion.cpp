@@ -10,16 +10,16 @@ class Lion final : public ElementwiseOptimizer {
   using ElementwiseOptimizer::ElementwiseOptimizer;
 
  private:
-  void update_range(const ExecContext& context,
+  void update_range(const Site& site,
                     const UpdateParams& params,
                     double weight_decay,
                     const OptimizerTensors& tensors) const override {
-    context.ops.update(LionStep{.learning_rate = params.learning_rate,
-                                .beta1 = params.beta1.value_or(config().beta1),
-                                .beta2 = params.beta2.value_or(config().beta2),
-                                .weight_decay = weight_decay,
-                                .gradient_scale = params.gradient_scale},
-                       tensors, context.compute);
+    site.ops.update(LionStep{.learning_rate = params.learning_rate,
+                             .beta1 = params.beta1.value_or(config().beta1),
+                             .beta2 = params.beta2.value_or(config().beta2),
+                             .weight_decay = weight_decay,
+                             .gradient_scale = params.gradient_scale},
+                    tensors, site.stream);
   }
 };
 

@@ -7,8 +7,8 @@
 
 namespace dstrain {
 
-LossScaler::LossScaler(const LossScaleConfig& config, int zero_stage)
-    : config_(config), forgives_(zero_stage > 0) {
+LossScaler::LossScaler(const LossScaleConfig& config, bool states_are_cut)
+    : config_(config), forgives_(states_are_cut) {
   check(config.window > 0 && config.hysteresis > 0, "loss scale: window {}, hysteresis {}",
         config.window, config.hysteresis);
   state_.scale = is_dynamic() ? std::ldexp(1.0, static_cast<int>(config.initial_scale_power))

@@ -28,7 +28,8 @@ enum class ScaleOutcome : std::uint8_t { kOk, kAtMinimum };
 
 class LossScaler {
  public:
-  LossScaler(const LossScaleConfig& config, int zero_stage);
+  /// `states_are_cut`: as in ZeRO stages 1 to 3.
+  LossScaler(const LossScaleConfig& config, bool states_are_cut);
 
   [[nodiscard]] double scale() const { return state_.scale; }
   /// After every step, skipped or not. The same on all ranks, if `overflow` is.
@@ -45,7 +46,7 @@ class LossScaler {
   void after_clean_step();
 
   LossScaleConfig config_;
-  bool forgives_;  ///< stages 1 to 3
+  bool forgives_;
   LossScalerState state_;
 };
 

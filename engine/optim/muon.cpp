@@ -36,15 +36,15 @@ class Muon final : public Optimizer {
         segments_(parts.blueprint, parts.config.decay, Join::kAlike),
         tensors_(parts.blueprint, parts.config.decay, Join::kNever) {}
 
-  void update(const ExecContext& context,
+  void update(const Site& site,
               std::span<const UnitState> units,
               const UpdateParams& params,
               const UnitUpdated& updated) override {
     for (const UnitState& unit : units) {
-      update_elements(context, unit, params);
+      update_elements(site, unit, params);
       if (has_matrices(decl_of(unit))) {
-        gather_update(context, unit);
-        move_matrices(context, unit, params);
+        gather_update(site, unit);
+        move_matrices(site, unit, params);
       }
     }
     // Not before: who hears of it gathers parameters, by the same group and on another stream.
@@ -60,9 +60,7 @@ class Muon final : public Optimizer {
 
   /// Momentum of the matrices, and all of AdamW. The second moment holds the latter's elements
   /// only.
-  void update_elements(const ExecContext& context,
-                       const UnitState& unit,
-                       const UpdateParams& params) const {
+  void update_elements(const Site& site, const UnitState& unit, const UpdateParams& params) const {
     const OptimizerConfig& config = parts_.config;
     const MuonStep momentum{.momentum = config.momentum,
                             .nesterov = config.nesterov,
@@ -78,36 +76,33 @@ class Muon final : public Optimizer {
       }
       OptimizerTensors tensors = tensors_of(without_second, part, params);
       if (segment.hidden_matrix) {
-        context.ops.muon_momentum(momentum, tensors.gradient, tensors.first_moment,
-                                  context.buffer(update_).flat(part.begin, part.end),
-                                  context.compute);
+        site.ops.muon_momentum(momentum, tensors.gradient, tensors.first_moment,
+                               site.buffer(update_).flat(part.begin, part.end), site.stream);
         continue;
       }
       tensors.second_moment = unit.second_moment.flat(second_offset, second_offset + part.size());
       second_offset += part.size();
       adamw.weight_decay = segment.decays ? config.weight_decay : 0.0;
-      context.ops.update(adamw, tensors, context.compute);
+      site.ops.update(adamw, tensors, site.stream);
     }
   }
 
   /// The update of the whole unit, from every rank's slice of it.
-  void gather_update(const ExecContext& context, const UnitState& unit) const {
-    if (!parts_.sharded) {
+  void gather_update(const Site& site, const UnitState& unit) const {
+    const ShardMap& shards = parts_.shards;
+    if (!parts_.states.cuts(shards.unit(unit.unit).replicated)) {
       return;
     }
-    const ShardMap& shards = parts_.shards;
-    const Range slice = shards.slice(unit.unit, parts_.group.rank());
+    const Range slice = shards.own_slice(unit.unit);
     check(unit.range == intersection(slice, {0, shards.numel(unit.unit)}) || unit.range.size() == 0,
           "Muon is given [{}, {}) of unit {}, which is not the rank's slice", unit.range.begin,
           unit.range.end, unit.unit);
-    const Tensor whole = context.buffer(update_).flat(0, shards.padded_numel(unit.unit));
-    parts_.group.all_gather(whole.flat(slice.begin, slice.end), whole, Purpose::kOptimizer,
-                            context.compute);
+    const Tensor whole = site.buffer(update_).flat(0, shards.padded_numel(unit.unit));
+    parts_.groups.replicas(unit.unit).all_gather(whole.flat(slice.begin, slice.end), whole,
+                                                 Purpose::kOptimizer, site.stream);
   }
 
-  void move_matrices(const ExecContext& context,
-                     const UnitState& unit,
-                     const UpdateParams& params) const {
+  void move_matrices(const Site& site, const UnitState& unit, const UpdateParams& params) const {
     UnitState without_moments = unit;
     without_moments.first_moment = without_moments.second_moment = {};
     for (const UnitSegment& matrix : tensors_.of(unit.unit)) {
@@ -117,14 +112,14 @@ class Muon final : public Optimizer {
       }
       const Shape& shape = decl_of(unit).params[static_cast<std::size_t>(matrix.first_param)].shape;
       const ConstTensor direction = orthogonalizer_.orthogonalize(
-          context, context.buffer(update_).flat(matrix.range.begin, matrix.range.end).view(shape));
+          site, site.buffer(update_).flat(matrix.range.begin, matrix.range.end).view(shape));
       // Without momentum SGD's step is p - rate · (scale · direction + decay · p).
       OptimizerTensors tensors = tensors_of(without_moments, part, params);
       tensors.gradient = part_of(direction, matrix.range, part);
-      context.ops.update(SgdStep{.learning_rate = rate(parts_.config.muon_lr, params),
-                                 .weight_decay = matrix.decays ? parts_.config.weight_decay : 0.0,
-                                 .gradient_scale = shape_scale(shape)},
-                         tensors, context.compute);
+      site.ops.update(SgdStep{.learning_rate = rate(parts_.config.muon_lr, params),
+                              .weight_decay = matrix.decays ? parts_.config.weight_decay : 0.0,
+                              .gradient_scale = shape_scale(shape)},
+                      tensors, site.stream);
     }
   }
 
@@ -168,6 +163,7 @@ OptimizerScratch declare_muon(const ShardMap& shards, DType compute, Blueprint& 
 }
 
 std::unique_ptr<Optimizer> make_muon(const OptimizerParts& parts) {
+  check(parts.states.space == Space::kDevice, "Muon's scratch and its group are the device's");
   return std::make_unique<Muon>(parts);
 }
 

@@ -10,11 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "engine/comm/communicator.h"
 #include "engine/config/optimizer_config.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/shard_map.h"
-#include "engine/runtime/exec_context.h"
+#include "engine/runtime/site.h"
+#include "engine/runtime/unit_groups.h"
 
 namespace dstrain {
 
@@ -57,10 +57,11 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer() = default;
 
-  /// Updates `units`, which are all units in order, the same call on every rank of the group.
-  /// `updated(i)` is called once the new parameters of units[i] are enqueued on the compute stream.
+  /// Updates `units`, which are all units in order, the same call on every rank of their groups.
+  /// `site`: of the space that their tensors lie in.
+  /// `updated(i)` is called once the new parameters of units[i] are enqueued on the site's stream.
   using UnitUpdated = std::function<void(std::size_t index)>;
-  virtual void update(const ExecContext& context,
+  virtual void update(const Site& site,
                       std::span<const UnitState> units,
                       const UpdateParams& params,
                       const UnitUpdated& updated) = 0;
@@ -81,8 +82,8 @@ struct OptimizerParts {
   const Blueprint& blueprint;
   const ShardMap& shards;
   OptimizerScratch scratch;
-  Communicator& group;   ///< the ranks among which `sharded` states lie
-  bool sharded = false;  ///< UnitState::range is this rank's slice (ZeRO stage 1 and up)
+  UnitGroups groups;  ///< the ranks among which states are cut
+  Place states;       ///< where they are cut, UnitState::range is this rank's slice
 };
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerParts& parts);
 

@@ -12,11 +12,8 @@ namespace {
 enum : std::size_t { kX, kNext, kGram, kPolynomial, kGramSums, kNorm };
 
 /// The first elements of a buffer as a matrix.
-Tensor matrix(const ExecContext& context,
-              BufferRef buffer,
-              std::int64_t rows,
-              std::int64_t columns) {
-  return context.buffer(buffer).flat(0, rows * columns).view({rows, columns});
+Tensor matrix(const Site& site, BufferRef buffer, std::int64_t rows, std::int64_t columns) {
+  return site.buffer(buffer).flat(0, rows * columns).view({rows, columns});
 }
 
 }  // namespace
@@ -48,21 +45,21 @@ std::vector<BufferRef> Orthogonalizer::declare(DType dtype, Blueprint& blueprint
 
 // With G = X·Xᵀ (R ≤ C) the new X is aX + (bG + cG²)X. A tall X takes G = Xᵀ·X from the right,
 // aX + X(bG + cG²), which is the transposed iteration without transposing anything.
-ConstTensor Orthogonalizer::orthogonalize(const ExecContext& context, ConstTensor u_RC) const {
-  Ops& ops = context.ops;
-  Stream& stream = context.compute;
+ConstTensor Orthogonalizer::orthogonalize(const Site& site, ConstTensor u_RC) const {
+  Ops& ops = site.ops;
+  Stream& stream = site.stream;
   const std::int64_t rows = u_RC.dim(0);
   const std::int64_t columns = u_RC.dim(1);
   const bool tall = rows > columns;
   const std::int64_t k = std::min(rows, columns);
-  Tensor x_RC = matrix(context, buffers_.at(kX), rows, columns);
-  Tensor next_RC = matrix(context, buffers_.at(kNext), rows, columns);
-  const Tensor gram_KK = matrix(context, buffers_.at(kGram), k, k);
-  const Tensor polynomial_KK = matrix(context, buffers_.at(kPolynomial), k, k);
+  Tensor x_RC = matrix(site, buffers_.at(kX), rows, columns);
+  Tensor next_RC = matrix(site, buffers_.at(kNext), rows, columns);
+  const Tensor gram_KK = matrix(site, buffers_.at(kGram), k, k);
+  const Tensor polynomial_KK = matrix(site, buffers_.at(kPolynomial), k, k);
   // Products with a transposed left side leave their sums in f32.
   const Tensor gram_sums_KK =
-      gram_KK.dtype() == DType::kF32 ? gram_KK : matrix(context, buffers_.at(kGramSums), k, k);
-  const Tensor norm = context.buffer(buffers_.at(kNorm));
+      gram_KK.dtype() == DType::kF32 ? gram_KK : matrix(site, buffers_.at(kGramSums), k, k);
+  const Tensor norm = site.buffer(buffers_.at(kNorm));
 
   ops.sum_of_squares(u_RC, norm, Write::kOverwrite, stream);
   ops.divide_by_norm(u_RC, norm, NewtonSchulz::kEpsilon, x_RC, stream);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/plan/blueprint.h"
-#include "engine/runtime/exec_context.h"
+#include "engine/runtime/site.h"
 
 namespace dstrain {
 
@@ -24,7 +24,7 @@ class Orthogonalizer {
 
   /// Enqueues the work on u_RC, of the dtype declared; the result is [R, C] and lies in scratch
   /// until the next call.
-  [[nodiscard]] ConstTensor orthogonalize(const ExecContext& context, ConstTensor u_RC) const;
+  [[nodiscard]] ConstTensor orthogonalize(const Site& site, ConstTensor u_RC) const;
 
  private:
   std::vector<BufferRef> buffers_;

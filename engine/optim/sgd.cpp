@@ -10,18 +10,18 @@ class Sgd final : public ElementwiseOptimizer {
   using ElementwiseOptimizer::ElementwiseOptimizer;
 
  private:
-  void update_range(const ExecContext& context,
+  void update_range(const Site& site,
                     const UpdateParams& params,
                     double weight_decay,
                     const OptimizerTensors& tensors) const override {
-    context.ops.update(SgdStep{.learning_rate = params.learning_rate,
-                               .momentum = config().momentum,
-                               .dampening = config().dampening,
-                               .nesterov = config().nesterov,
-                               .first = params.update == 1,
-                               .weight_decay = weight_decay,
-                               .gradient_scale = params.gradient_scale},
-                       tensors, context.compute);
+    site.ops.update(SgdStep{.learning_rate = params.learning_rate,
+                            .momentum = config().momentum,
+                            .dampening = config().dampening,
+                            .nesterov = config().nesterov,
+                            .first = params.update == 1,
+                            .weight_decay = weight_decay,
+                            .gradient_scale = params.gradient_scale},
+                    tensors, site.stream);
   }
 };
 

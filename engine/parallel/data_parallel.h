@@ -52,11 +52,9 @@ struct DataParallelParts {
   const ExecContext& context;
   const ShardMap& shards;
   const MemoryPlan& memory;
-  const std::vector<GatherPlan>& gathers;  ///< stage 3: one a walk
+  const std::vector<GatherPlan>& gathers;  ///< where parameters are cut: one a walk
   Optimizer& optimizer;
-  Communicator& group;  ///< the data-parallel group
-  /// Who holds other parts of what is updated, for numbers in host memory; nullptr: nobody.
-  Communicator* norm_group;
+  UnitGroups groups;           ///< with whom each unit is shared
   Communicator* tensor_group;  ///< who holds copies of norms' and biases' parameters; or nullptr
   Communicator* shared_heads_group;  ///< who holds copies of key/value heads; or nullptr
   Communicator* tied_group;          ///< the other stage that holds the tied table; or nullptr
@@ -65,6 +63,9 @@ struct DataParallelParts {
   Tensor replica_gradients;          ///< scratch for all gradients that copies compute parts of
   /// What the ranks' summed gradients must be multiplied with to be those of the mean loss.
   double mean_factor = 1.0;
+
+  /// The ranks that have the same unit.
+  [[nodiscard]] Communicator& group(int unit) const { return groups.replicas(unit); }
 };
 
 /// ZeRO stages (Rajbhandari et al. 2020): plain data parallelism; own 1/dp of the optimizer; and of
@@ -73,6 +74,7 @@ std::unique_ptr<DataParallel> make_zero0(const DataParallelParts& parts);
 std::unique_ptr<DataParallel> make_zero1(const DataParallelParts& parts);
 std::unique_ptr<DataParallel> make_zero2(const DataParallelParts& parts);
 std::unique_ptr<DataParallel> make_zero3(const DataParallelParts& parts);
-std::unique_ptr<DataParallel> make_data_parallel(int zero_stage, const DataParallelParts& parts);
+/// The one that cuts what the plan's placement cuts.
+std::unique_ptr<DataParallel> make_data_parallel(const DataParallelParts& parts);
 
 }  // namespace dstrain

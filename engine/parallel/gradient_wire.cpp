@@ -4,7 +4,7 @@ namespace dstrain {
 
 GradientWire::GradientWire(const DataParallelParts& parts, RegionKind kept, Stream& stream)
     : ops_(parts.context.ops),
-      group_(parts.group),
+      groups_(parts.groups),
       stream_(stream),
       codec_(make_codec(parts.memory.dtype(kept), parts.memory.options().wire_dtype)) {
   if (parts.memory.has(RegionKind::kWireBuckets)) {
@@ -15,14 +15,15 @@ GradientWire::GradientWire(const DataParallelParts& parts, RegionKind kept, Stre
 
 void GradientWire::all_reduce(int unit, Tensor gradients) {
   const Tensor travelling = pack(unit, gradients);
-  group_.all_reduce(travelling, ReduceOp::kSum, Purpose::kGradient, stream_);
+  groups_.replicas(unit).all_reduce(travelling, ReduceOp::kSum, Purpose::kGradient, stream_);
   unpack(unit, travelling, gradients, Write::kOverwrite);
 }
 
 void GradientWire::reduce_scatter(int unit, Tensor gradients, Range mine, Tensor sum, Write write) {
   const Tensor travelling = pack(unit, gradients);
   const Tensor travelled = travelling.flat(mine.begin, mine.end);
-  group_.reduce_scatter(travelling, travelled, ReduceOp::kSum, Purpose::kGradient, stream_);
+  groups_.replicas(unit).reduce_scatter(travelling, travelled, ReduceOp::kSum, Purpose::kGradient,
+                                        stream_);
   unpack(unit, travelled, sum, write);
 }
 

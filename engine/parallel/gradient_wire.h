@@ -30,7 +30,7 @@ class GradientWire {
   void unpack(int unit, Tensor travelled, Tensor sum, Write write);
 
   Ops& ops_;
-  Communicator& group_;
+  UnitGroups groups_;
   Stream& stream_;
   std::unique_ptr<Codec> codec_;
   std::optional<Buckets> buckets_;

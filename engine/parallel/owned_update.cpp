@@ -34,11 +34,24 @@ Tensor moment_of(
 
 }  // namespace
 
-OwnedUpdate::OwnedUpdate(const DataParallelParts& parts) : parts_(parts) {
+OwnedUpdate::OwnedUpdate(const DataParallelParts& parts)
+    : parts_(parts), counted_(parts.groups.groups().size()) {
   for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
     declare_state(unit);
     find_replicas(states_.back());
   }
+}
+
+/// What the optimizer rounds this rank's part of a unit's master to, padding included; empty where
+/// that is the master itself.
+Tensor OwnedUpdate::beside_master(int unit) const {
+  const Arena& arena = parts_.context.arena;
+  if (!parts_.memory.states_are_apart()) {
+    return arena.master_is_parameters() ? Tensor{} : arena.owned_parameters(unit);
+  }
+  return parts_.memory.has(RegionKind::kOptimizerParameters)
+             ? arena.unit(RegionKind::kOptimizerParameters, unit)
+             : Tensor{};
 }
 
 void OwnedUpdate::declare_state(int unit) {
@@ -48,17 +61,19 @@ void OwnedUpdate::declare_state(int unit) {
   const std::int64_t numel = parts_.shards.numel(unit);
   const Range range{owned.begin, std::max(owned.begin, std::min(owned.end, numel))};
   const std::int64_t size = range.size();
+  const bool apart = parts_.memory.states_are_apart();
+  const Tensor rounded = beside_master(unit);
   states_.push_back(
       {.unit = unit,
        .range = range,
-       .gradient = part_of(parts_, RegionKind::kGradients, unit, range),
+       .gradient = part_of(parts_, apart ? RegionKind::kOptimizerGradients : RegionKind::kGradients,
+                           unit, range),
        .master = arena.master(unit).flat(0, size),
        .first_moment =
            moment_of(parts_, RegionKind::kFirstMoment, options.first_moment, unit, range),
        .second_moment =
            moment_of(parts_, RegionKind::kSecondMoment, options.second_moment, unit, range),
-       .parameters =
-           arena.master_is_parameters() ? Tensor{} : arena.owned_parameters(unit).flat(0, size),
+       .parameters = rounded.empty() ? rounded : rounded.flat(0, size),
        .noise_key = fnv_hash<std::uint32_t>(parts_.shards.unit(unit).name)});
 }
 
@@ -68,7 +83,8 @@ void OwnedUpdate::find_replicas(const UnitState& state) {
   Range counted{state.range.begin, state.range.begin};
   const auto flush = [&] {
     if (counted.size() > 0) {
-      counted_.push_back(part_of(parts_, RegionKind::kGradients, state.unit, counted));
+      counted_[parts_.groups.index_of(state.unit)].push_back(
+          part_of(parts_, RegionKind::kGradients, state.unit, counted));
     }
   };
   for (const PlacedPiece& placed : parts_.shards.pieces(state.unit, state.range)) {
@@ -125,22 +141,53 @@ void OwnedUpdate::sum_replicas(const Replicas& replicas) {
   each([&](Tensor gradient, Tensor place) { context.ops.cast(place, gradient, context.compute); });
 }
 
-/// The root of the sum of squares over all gradients of all ranks, unscaled.
+/// The root of the sum of squares over all gradients of all ranks, unscaled. Units of another group
+/// are parts of another set of ranks, so each group's sum goes round on its own.
 double OwnedUpdate::gradient_norm() {
   const ExecContext& context = parts_.context;
-  context.ops.zero(parts_.norm_total, context.compute);
-  for (const ConstTensor& gradient : counted_) {
-    context.ops.sum_of_squares(gradient, parts_.norm_total, Write::kAdd, context.compute);
+  double total = 0.0;
+  for (std::size_t index = 0; index < counted_.size(); ++index) {
+    context.ops.zero(parts_.norm_total, context.compute);
+    for (const ConstTensor& gradient : counted_[index]) {
+      context.ops.sum_of_squares(gradient, parts_.norm_total, Write::kAdd, context.compute);
+    }
+    double sum_of_squares = 0.0;
+    context.device.copy_to_host(parts_.norm_total, &sum_of_squares, context.compute);
+    context.compute.synchronize();
+    if (Communicator* const others = parts_.groups.groups()[index].norm; others != nullptr) {
+      CallerStream host;
+      others->all_reduce({&sum_of_squares, DType::kF64, Shape{1}}, ReduceOp::kSum,
+                         Purpose::kOptimizer, host);
+    }
+    total += sum_of_squares;
   }
-  double sum_of_squares = 0.0;
-  context.device.copy_to_host(parts_.norm_total, &sum_of_squares, context.compute);
-  context.compute.synchronize();
-  if (parts_.norm_group != nullptr) {
-    CallerStream host;
-    parts_.norm_group->all_reduce({&sum_of_squares, DType::kF64, Shape{1}}, ReduceOp::kSum,
-                                  Purpose::kOptimizer, host);
+  return std::sqrt(total);
+}
+
+/// All of what this rank owns, to where the optimizer reads it.
+void OwnedUpdate::bring_gradients() {
+  if (!parts_.memory.states_are_apart()) {
+    return;
   }
-  return std::sqrt(sum_of_squares);
+  const ExecContext& context = parts_.context;
+  for (const UnitState& state : states_) {
+    const Tensor to = part_of(parts_, RegionKind::kOptimizerGradients, state.unit, state.range);
+    context.device.copy_to_host(part_of(parts_, RegionKind::kGradients, state.unit, state.range),
+                                to.data(), context.compute);
+  }
+  context.site(parts_.memory.placement().states.space).stream.wait(context.compute.record());
+}
+
+/// A unit's new parameters, from where the optimizer wrote them.
+void OwnedUpdate::bring_parameters(int unit) const {
+  if (!parts_.memory.states_are_apart()) {
+    return;
+  }
+  const ExecContext& context = parts_.context;
+  const ConstTensor from =
+      beside_master(unit).empty() ? context.arena.master(unit) : beside_master(unit);
+  context.compute.wait(context.site(parts_.memory.placement().states.space).stream.record());
+  context.device.copy_from_host(from.data(), context.arena.owned_parameters(unit), context.compute);
 }
 
 StepStats OwnedUpdate::step(const StepParams& params, const Optimizer::UnitUpdated& updated) {
@@ -153,25 +200,28 @@ StepStats OwnedUpdate::step(const StepParams& params, const Optimizer::UnitUpdat
     return {.grad_norm = norm, .updated = false};
   }
   const double scale = factor * clip_factor(norm, params.gradient_clipping);
-  parts_.optimizer.update(parts_.context, states_,
+  bring_gradients();
+  parts_.optimizer.update(parts_.context.site(parts_.memory.placement().states.space), states_,
                           {.learning_rate = params.learning_rate,
                            .beta1 = params.beta1,
                            .beta2 = params.beta2,
                            .update = params.update,
                            .gradient_scale = static_cast<float>(scale),
                            .seed = params.seed},
-                          updated);
+                          [&](std::size_t index) {
+                            bring_parameters(states_[index].unit);
+                            updated(index);
+                          });
   return {.grad_norm = norm, .updated = true};
 }
 
 void OwnedUpdate::copy_master_to_parameters() const {
-  const Arena& arena = parts_.context.arena;
-  if (arena.master_is_parameters()) {
-    return;
-  }
+  const Site site = parts_.context.site(parts_.memory.placement().states.space);
   for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
-    parts_.context.ops.cast(arena.master(unit), arena.owned_parameters(unit),
-                            parts_.context.compute);
+    if (const Tensor rounded = beside_master(unit); !rounded.empty()) {
+      site.ops.cast(parts_.context.arena.master(unit), rounded, site.stream);
+    }
+    bring_parameters(unit);
   }
 }
 

@@ -1,6 +1,8 @@
-// OwnedUpdate: the end of every stage's step, on what this rank owns of each unit: gradients that
-// several tensor-parallel ranks computed parts of are summed; the norm over all ranks; clipping;
-// the optimizer.
+// OwnedUpdate: the end of every strategy's step, on what this rank owns of each unit: gradients
+// that several tensor-parallel ranks computed parts of are summed; the norm over all ranks;
+// clipping; the optimizer. Where masters and moments lie in another space than the parameters,
+// gradients are brought there once their norm is known, the optimizer runs there, and each unit's
+// new parameters are brought back before the strategy hears of them.
 #pragma once
 
 #include <vector>
@@ -27,15 +29,19 @@ class OwnedUpdate {
     std::vector<Tensor> gradients;
     std::int64_t elements = 0;
   };
+  [[nodiscard]] Tensor beside_master(int unit) const;
   void declare_state(int unit);
+  void bring_gradients();
+  void bring_parameters(int unit) const;
   void find_replicas(const UnitState& state);
   Replicas& replicas_of(Communicator* group);
   void sum_replicas(const Replicas& replicas);
   double gradient_norm();
 
   DataParallelParts parts_;
-  std::vector<UnitState> states_;     // of all units, in order
-  std::vector<ConstTensor> counted_;  // gradients whose squares this rank adds to the norm
+  std::vector<UnitState> states_;  // of all units, in order
+  /// Gradients whose squares this rank adds to the norm, by group of their units.
+  std::vector<std::vector<ConstTensor>> counted_;
   std::vector<Replicas> replicas_;
 };
 

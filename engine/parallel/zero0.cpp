@@ -50,7 +50,7 @@ class Zero0 final : public DataParallel {
           gradients(unit), micro_batch == 0 ? Write::kOverwrite : Write::kAdd, compute_);
       narrowing_->release(unit, compute_);
     }
-    if (last && parts_.group.size() > 1) {
+    if (last && parts_.group(unit).size() > 1) {
       reduction_.wait(compute_.record());
       wire_.all_reduce(unit, gradients(unit));
     }

@@ -60,7 +60,7 @@ class Zero1 final : public DataParallel {
                                     micro_batch == 0 ? Write::kOverwrite : Write::kAdd, compute_);
       narrowing_->release(unit, compute_);
     }
-    if (last && parts_.group.size() > 1) {
+    if (last && parts_.group(unit).size() > 1) {
       // Afterwards this rank's slice of the gradients is the sum; the rest of it is of no use.
       const Range mine = parts_.memory.owned(unit);
       collectives_.wait(compute_.record());
@@ -85,8 +85,9 @@ class Zero1 final : public DataParallel {
   void gather(int unit) {
     const Arena& arena = parts_.context.arena;
     collectives_.wait(compute_.record());
-    parts_.group.all_gather(arena.owned_parameters(unit), arena.unit(RegionKind::kParameters, unit),
-                            Purpose::kParameter, collectives_);
+    parts_.group(unit).all_gather(arena.owned_parameters(unit),
+                                  arena.unit(RegionKind::kParameters, unit), Purpose::kParameter,
+                                  collectives_);
     gathered_[static_cast<std::size_t>(unit)] = collectives_.record();
   }
 

@@ -73,8 +73,9 @@ class Zero2 final : public DataParallel {
   void gather(int unit) {
     const Arena& arena = parts_.context.arena;
     collectives_.wait(compute_.record());
-    parts_.group.all_gather(arena.owned_parameters(unit), arena.unit(RegionKind::kParameters, unit),
-                            Purpose::kParameter, collectives_);
+    parts_.group(unit).all_gather(arena.owned_parameters(unit),
+                                  arena.unit(RegionKind::kParameters, unit), Purpose::kParameter,
+                                  collectives_);
     gathered_[static_cast<std::size_t>(unit)] = collectives_.record();
   }
 

@@ -116,8 +116,9 @@ class Zero3 final : public DataParallel {
     collectives_.wait(compute_.record());
     for (const int index : starting) {
       const Gather& gather = plan_->gathers()[static_cast<std::size_t>(index)];
-      parts_.group.all_gather(parts_.context.arena.unit(RegionKind::kParameters, gather.unit),
-                              memory_of(gather), Purpose::kParameter, collectives_);
+      parts_.group(gather.unit)
+          .all_gather(parts_.context.arena.unit(RegionKind::kParameters, gather.unit),
+                      memory_of(gather), Purpose::kParameter, collectives_);
       arrived_[static_cast<std::size_t>(index)] = collectives_.record();
     }
   }
@@ -135,9 +136,9 @@ class Zero3 final : public DataParallel {
     if (is_always_whole(unit)) {
       const Arena& arena = parts_.context.arena;
       collectives_.wait(compute_.record());
-      parts_.group.all_gather(arena.owned_parameters(unit),
-                              arena.unit(RegionKind::kParameters, unit), Purpose::kParameter,
-                              collectives_);
+      parts_.group(unit).all_gather(arena.owned_parameters(unit),
+                                    arena.unit(RegionKind::kParameters, unit), Purpose::kParameter,
+                                    collectives_);
       always_whole_[static_cast<std::size_t>(unit)] = collectives_.record();
     }
   }

@@ -53,9 +53,9 @@ void Blueprint::end_unit() {
   in_unit_ = false;
 }
 
-int Blueprint::begin_unit(std::string name) {
+int Blueprint::begin_unit(std::string name, AxisSet replicated) {
   in_unit_ = true;
-  units_.push_back({std::move(name), {}});
+  units_.push_back({.name = std::move(name), .params = {}, .replicated = replicated});
   return static_cast<int>(units_.size()) - 1;
 }
 

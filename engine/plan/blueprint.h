@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/plan/mesh.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/shape.h"
 
@@ -62,6 +63,10 @@ struct ParamRef {
 struct UnitDecl {
   std::string name;  ///< "blocks.3"
   std::vector<ParamDecl> params;
+  /// Axes along which ranks have the same unit and compute its gradient from other tokens: the
+  /// gradient is summed over them, and it, the optimizer's states and the parameters may be cut
+  /// over them.
+  AxisSet replicated = kGradientAxes;
   [[nodiscard]] std::int64_t numel() const;
   /// First element of params[index] in the unit's flat buffer.
   [[nodiscard]] std::int64_t offset_of(int index) const;
@@ -112,8 +117,8 @@ class Blueprint {
   void begin_chunk();
   /// What is declared from here on is of no chunk.
   void end_chunks();
-  /// Starts a unit; later parameters and buffers belong to it.
-  int begin_unit(std::string name);
+  /// Starts a unit; later parameters and buffers belong to it. `replicated`: UnitDecl's.
+  int begin_unit(std::string name, AxisSet replicated = kGradientAxes);
   /// Later buffers are of no unit.
   void end_unit();
   ParamRef add_param(ParamDecl param);

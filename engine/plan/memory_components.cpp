@@ -84,6 +84,8 @@ MemoryComponent component_of(RegionKind kind) {
     case RegionKind::kMaster:
     case RegionKind::kFirstMoment:
     case RegionKind::kSecondMoment:
+    case RegionKind::kOptimizerGradients:
+    case RegionKind::kOptimizerParameters:
       return MemoryComponent::kOptimizer;
     case RegionKind::kGradientBuckets:
     case RegionKind::kWireBuckets:
@@ -120,18 +122,19 @@ MemoryComponent component_of(const BufferDecl& buffer) {
   return MemoryComponent::kOtherActivations;
 }
 
-ComponentBytes component_bytes(const Blueprint& blueprint, const MemoryPlan& plan) {
+ComponentBytes component_bytes(const Blueprint& blueprint, const MemoryPlan& plan, Space space) {
   ComponentBytes bytes;
   for (const Region& region : plan.regions()) {
-    if (!consists_of_buffers(region.kind)) {
+    if (region.space == space && !consists_of_buffers(region.kind)) {
       bytes[component_of(region.kind)] += region.bytes;
     }
   }
   for (const BufferDecl& buffer : blueprint.buffers()) {
+    if (space != Space::kDevice) break;  // where all buffers lie
     bytes[component_of(buffer)] += MemoryPlan::bytes_of(buffer) * plan.slots_of(buffer);
   }
-  check(bytes.total() == plan.bytes(), "components of {} bytes in a plan of {}", bytes.total(),
-        plan.bytes());
+  check(bytes.total() == plan.bytes(space), "components of {} bytes in a plan of {}", bytes.total(),
+        plan.bytes(space));
   return bytes;
 }
 

@@ -58,7 +58,9 @@ class ComponentBytes {
 MemoryComponent component_of(RegionKind kind);
 MemoryComponent component_of(const BufferDecl& buffer);
 
-/// What the plan holds; the sum is plan.bytes().
-ComponentBytes component_bytes(const Blueprint& blueprint, const MemoryPlan& plan);
+/// What the plan holds in a space; the sum is plan.bytes(space).
+ComponentBytes component_bytes(const Blueprint& blueprint,
+                               const MemoryPlan& plan,
+                               Space space = Space::kDevice);
 
 }  // namespace dstrain

@@ -25,9 +25,17 @@ RegionKind region_of(Lifetime lifetime) {
 }
 
 /// "all 124439808 parameters" or "1/4 of 124439808 parameters".
-std::string share_text(std::int64_t parameters, int share) {
-  return share == 1 ? fmt::format("all {} parameters", parameters)
-                    : fmt::format("1/{} of {} parameters", share, parameters);
+std::string share_text(std::int64_t parameters, const Place& place, const ShardMap& shards) {
+  if (!place.is_cut() || !shards.has_replicas()) {
+    return fmt::format("all {} parameters", parameters);
+  }
+  const int slices = shards.num_slices(0);
+  for (int unit = 1; unit < shards.num_units(); ++unit) {
+    if (shards.num_slices(unit) != slices) {
+      return fmt::format("slices of {} parameters", parameters);
+    }
+  }
+  return fmt::format("1/{} of {} parameters", slices, parameters);
 }
 
 }  // namespace
@@ -50,6 +58,10 @@ std::string name_of(RegionKind kind) {
       return "optimizer first moment";
     case RegionKind::kSecondMoment:
       return "optimizer second moment";
+    case RegionKind::kOptimizerGradients:
+      return "gradients at the optimizer";
+    case RegionKind::kOptimizerParameters:
+      return "parameters at the optimizer";
     case RegionKind::kSaved:
       return "saved activations";
     case RegionKind::kScratch:
@@ -82,57 +94,65 @@ MemoryPlan::MemoryPlan(const Blueprint& blueprint,
                        const ShardMap& shards,
                        const MemoryOptions& options)
     : options_(options) {
+  const Placement& placement = options.placement;
+  check(placement.parameters.space == Space::kDevice && placement.gradients.space == Space::kDevice,
+        "parameters and gradients lie where the model computes");
   for (int unit = 0; unit < shards.num_units(); ++unit) {
-    owned_.push_back(options.zero_stage == 0 ? Range{0, shards.padded_numel(unit)}
-                                             : shards.slice(unit, options.slice));
+    owned_.push_back(placement.states.cuts(shards.unit(unit).replicated)
+                         ? shards.own_slice(unit)
+                         : Range{0, shards.padded_numel(unit)});
   }
   plan_parameters(blueprint, shards);
   if (options.training) {
     plan_gradients(blueprint, shards);
     plan_moment(RegionKind::kFirstMoment, options.first_moment, blueprint, shards);
     plan_moment(RegionKind::kSecondMoment, options.second_moment, blueprint, shards);
+    plan_crossings(blueprint, shards);
   }
   plan_buffers(blueprint);
 }
 
 void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& shards) {
   const std::int64_t parameters = blueprint.num_parameters();
-  const bool cut = options_.zero_stage == 3;
+  const Place& place = placement().parameters;
   std::vector<Range> held;
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     const auto index = static_cast<std::size_t>(unit);
-    const bool whole = !cut || (!options_.always_whole.empty() && options_.always_whole.at(index));
+    const bool whole = !place.cuts(shards.unit(unit).replicated) ||
+                       (!options_.always_whole.empty() && options_.always_whole.at(index));
     held.push_back(whole ? Range{0, shards.padded_numel(unit)} : owned_[index]);
   }
   const std::int64_t size = size_of(options_.compute_dtype);
   add_units(RegionKind::kParameters, options_.compute_dtype, held,
-            share_text(parameters, cut ? shards.num_slices() : 1));
-  if (cut && options_.gathered_elements > 0) {
+            share_text(parameters, place, shards), place.space);
+  if (place.is_cut() && options_.gathered_elements > 0) {
     regions_.push_back({RegionKind::kGathered, options_.gathered_elements * size,
                         fmt::format("{} elements of units in use or on their way × {} bytes",
                                     options_.gathered_elements, size)});
   }
-  if (options_.training && options_.f32_master && options_.compute_dtype != DType::kF32) {
-    add_units(RegionKind::kMaster, DType::kF32, owned_,
-              share_text(parameters, options_.zero_stage == 0 ? 1 : shards.num_slices()));
+  const DType master = options_.f32_master ? DType::kF32 : options_.compute_dtype;
+  if (options_.training && (master != options_.compute_dtype || states_are_apart())) {
+    add_units(RegionKind::kMaster, master, owned_,
+              share_text(parameters, placement().states, shards), placement().states.space);
   }
 }
 
 void MemoryPlan::plan_gradients(const Blueprint& blueprint, const ShardMap& shards) {
-  const bool cut = options_.zero_stage >= 2;
+  const Place& place = placement().gradients;
+  const bool cut = place.is_cut();
   std::vector<Range> held = owned_;
-  if (!cut) {
-    for (int unit = 0; unit < shards.num_units(); ++unit) {
+  for (int unit = 0; unit < shards.num_units(); ++unit) {
+    if (!place.cuts(shards.unit(unit).replicated)) {
       held[static_cast<std::size_t>(unit)] = {0, shards.padded_numel(unit)};
     }
   }
-  std::string because = share_text(blueprint.num_parameters(), cut ? shards.num_slices() : 1);
+  std::string because = share_text(blueprint.num_parameters(), place, shards);
   if (size_of(options_.gradient_dtype) > size_of(options_.compute_dtype)) {
     because += fmt::format(", {} bytes more each than in {}: sums lose nothing to rounding",
                            size_of(options_.gradient_dtype) - size_of(options_.compute_dtype),
                            name_of(options_.compute_dtype));
   }
-  add_units(RegionKind::kGradients, options_.gradient_dtype, held, because);
+  add_units(RegionKind::kGradients, options_.gradient_dtype, held, because, place.space);
 
   // Backward writes f32. Where whole f32 gradients are not what is kept, a unit passes through a
   // bucket, and it stays there until the reduction has read it.
@@ -145,7 +165,7 @@ void MemoryPlan::plan_gradients(const Blueprint& blueprint, const ShardMap& shar
                 "whole units between backward and where their gradient is kept");
   }
   const std::unique_ptr<Codec> codec = make_codec(leaves_as, options_.wire_dtype);
-  if (shards.num_slices() > 1 && !codec->is_identity()) {
+  if (shards.has_replicas() && !codec->is_identity()) {
     add_buckets(RegionKind::kWireBuckets, *codec, shards, /*from_first_write=*/false,
                 /*to_next_visit=*/options_.overlap, "whole units as they travel");
   }
@@ -155,9 +175,10 @@ void MemoryPlan::plan_moment(RegionKind kind,
                              MomentExtent extent,
                              const Blueprint& blueprint,
                              const ShardMap& shards) {
-  const int share = options_.zero_stage == 0 ? 1 : shards.num_slices();
+  const Place& place = placement().states;
   if (extent == MomentExtent::kAll) {
-    add_units(kind, options_.moment_dtype, owned_, share_text(blueprint.num_parameters(), share));
+    add_units(kind, options_.moment_dtype, owned_,
+              share_text(blueprint.num_parameters(), place, shards), place.space);
   } else if (extent == MomentExtent::kNotHiddenMatrices) {
     std::vector<Range> counted;
     for (int unit = 0; unit < shards.num_units(); ++unit) {
@@ -168,14 +189,28 @@ void MemoryPlan::plan_moment(RegionKind kind,
       }
       counted.push_back({0, elements});
     }
-    add_units(kind, options_.moment_dtype, counted, "what is not a matrix of a block");
+    add_units(kind, options_.moment_dtype, counted, "what is not a matrix of a block", place.space);
+  }
+}
+
+/// What comes and goes where the optimizer runs in another space than the model.
+void MemoryPlan::plan_crossings(const Blueprint& blueprint, const ShardMap& shards) {
+  if (!states_are_apart()) {
+    return;
+  }
+  const Place& place = placement().states;
+  const std::string share = share_text(blueprint.num_parameters(), place, shards);
+  add_units(RegionKind::kOptimizerGradients, options_.gradient_dtype, owned_, share, place.space);
+  if (dtype(RegionKind::kMaster) != options_.compute_dtype) {
+    add_units(RegionKind::kOptimizerParameters, options_.compute_dtype, owned_, share, place.space);
   }
 }
 
 void MemoryPlan::add_units(RegionKind kind,
                            DType dtype,
                            const std::vector<Range>& held,
-                           std::string because) {
+                           std::string because,
+                           Space space) {
   UnitRegion region{.kind = kind, .dtype = dtype, .places = {}, .neighbours = {}, .tenancies = {}};
   std::int64_t elements = 0;
   for (const Range& range : held) {
@@ -183,7 +218,7 @@ void MemoryPlan::add_units(RegionKind kind,
     elements += range.size();
   }
   regions_.push_back({kind, elements * size_of(dtype),
-                      fmt::format("{} × {} bytes: {}", elements, size_of(dtype), because)});
+                      fmt::format("{} × {} bytes: {}", elements, size_of(dtype), because), space});
   unit_regions_.push_back(std::move(region));
 }
 
@@ -294,10 +329,10 @@ const Region& MemoryPlan::region(RegionKind kind) const {
   return *found;
 }
 
-std::int64_t MemoryPlan::bytes() const {
+std::int64_t MemoryPlan::bytes(Space space) const {
   std::int64_t total = 0;
   for (const Region& region : regions_) {
-    total += region.bytes;
+    total += region.space == space ? region.bytes : 0;
   }
   return total;
 }

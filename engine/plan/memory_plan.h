@@ -10,6 +10,7 @@
 
 #include "engine/plan/blueprint.h"
 #include "engine/plan/gather_plan.h"
+#include "engine/plan/placement.h"
 #include "engine/plan/shard_map.h"
 #include "engine/plan/time_sharing.h"
 #include "engine/plan/unit_walk.h"
@@ -20,13 +21,15 @@ class Codec;
 
 enum class RegionKind : std::uint8_t {
   kParameters,       ///< what the model computes with; the master itself where there is no other
-  kGathered,         ///< stage 3: units made whole for as long as they are used
-  kMaster,           ///< f32 copy that the optimizer updates
+  kGathered,         ///< units made whole for as long as they are used, where parameters are cut
+  kMaster,           ///< what the optimizer updates, where it is not the parameters themselves
   kGradients,        ///< what the optimizer reads
   kGradientBuckets,  ///< f32: a whole unit's gradient between backward and where it is kept
   kWireBuckets,      ///< a whole unit's gradient in the dtype that it travels in
   kFirstMoment,      ///< running averages of the optimizer
   kSecondMoment,
+  kOptimizerGradients,   ///< what the optimizer reads, brought to the space that it runs in
+  kOptimizerParameters,  ///< what it rounds masters to there, on its way to kParameters
   kSaved,      ///< activations kept from forward to backward, chunk by chunk: one set of a chunk's
                ///< for each of its micro-batches in flight
   kScratch,    ///< buffers that live within one call
@@ -40,6 +43,7 @@ struct Region {
   RegionKind kind;
   std::int64_t bytes = 0;
   std::string because;  ///< the formula, for people
+  Space space = Space::kDevice;
 };
 
 /// Which elements have a moment (a running average that the optimizer keeps of each).
@@ -63,12 +67,12 @@ struct MemoryOptions {
   bool f32_master = true;  ///< false: the compute copy is the master, whatever its dtype
   MomentExtent first_moment = MomentExtent::kAll;
   MomentExtent second_moment = MomentExtent::kAll;
-  int zero_stage = 0;
-  int slice = 0;                   ///< this rank's, of the shard map's
-  bool overlap = false;            ///< a unit is reduced while the next one computes
-  std::vector<bool> always_whole;  ///< stage 3, by unit: small ones that are never cut; empty: none
-  UnitWalk walk;                   ///< of one micro-batch
-  std::int64_t gathered_elements = 0;  ///< stage 3: GatherPlan::size()
+  Placement placement{};
+  bool overlap = false;  ///< a unit is reduced while the next one computes
+  /// Where parameters are cut, by unit: small ones that stay whole; empty: none.
+  std::vector<bool> always_whole;
+  UnitWalk walk;                       ///< of one micro-batch
+  std::int64_t gathered_elements = 0;  ///< GatherPlan::size(), where parameters are cut
   /// Micro-batches in flight, by chunk of the model.
   std::vector<int> slots = {1};
   bool training = true;  ///< false: no gradients and no optimizer states
@@ -84,11 +88,18 @@ class MemoryPlan {
   [[nodiscard]] const std::vector<Region>& regions() const { return regions_; }
   [[nodiscard]] bool has(RegionKind kind) const;
   [[nodiscard]] const Region& region(RegionKind kind) const;
-  /// Sum of all regions.
-  [[nodiscard]] std::int64_t bytes() const;
+  /// Sum of all regions in a space.
+  [[nodiscard]] std::int64_t bytes(Space space = Space::kDevice) const;
   [[nodiscard]] const MemoryOptions& options() const { return options_; }
 
-  /// What this rank updates of a unit, padding included: its slice, or all of it in stage 0.
+  [[nodiscard]] const Placement& placement() const { return options_.placement; }
+  /// True if masters and moments lie elsewhere than what the model computes with.
+  [[nodiscard]] bool states_are_apart() const {
+    return placement().states.space != placement().parameters.space;
+  }
+
+  /// What this rank updates of a unit, padding included: its slice, or all of it where states are
+  /// not cut.
   [[nodiscard]] Range owned(int unit) const;
 
   /// How a region holds a unit.
@@ -128,8 +139,13 @@ class MemoryPlan {
                    MomentExtent extent,
                    const Blueprint& blueprint,
                    const ShardMap& shards);
+  void plan_crossings(const Blueprint& blueprint, const ShardMap& shards);
   void plan_buffers(const Blueprint& blueprint);
-  void add_units(RegionKind kind, DType dtype, const std::vector<Range>& held, std::string because);
+  void add_units(RegionKind kind,
+                 DType dtype,
+                 const std::vector<Range>& held,
+                 std::string because,
+                 Space space);
   void add_buckets(RegionKind kind,
                    const Codec& codec,
                    const ShardMap& shards,

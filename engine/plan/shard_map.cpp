@@ -6,9 +6,16 @@
 
 namespace dstrain {
 
-ShardMap::ShardMap(const Blueprint& blueprint, int num_slices)
-    : units_(blueprint.units()), num_slices_(num_slices) {
-  check(num_slices >= 1, "a unit is cut into at least one slice, not {}", num_slices);
+ShardMap::ShardMap(const Blueprint& blueprint, const Mesh& mesh, int rank)
+    : units_(blueprint.units()) {
+  for (const UnitDecl& unit : units_) {
+    cuts_.push_back(
+        {.slices = mesh.degree(unit.replicated), .own = mesh.index(unit.replicated, rank)});
+  }
+}
+
+bool ShardMap::has_replicas() const {
+  return std::any_of(cuts_.begin(), cuts_.end(), [](const Cut& cut) { return cut.slices > 1; });
 }
 
 std::int64_t ShardMap::numel(int unit) const {
@@ -16,16 +23,16 @@ std::int64_t ShardMap::numel(int unit) const {
 }
 
 std::int64_t ShardMap::slice_numel(int unit) const {
-  const std::int64_t share = (numel(unit) + num_slices_ - 1) / num_slices_;
+  const std::int64_t share = (numel(unit) + num_slices(unit) - 1) / num_slices(unit);
   return (share + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 std::int64_t ShardMap::padded_numel(int unit) const {
-  return slice_numel(unit) * num_slices_;
+  return slice_numel(unit) * num_slices(unit);
 }
 
 Range ShardMap::slice(int unit, int slice) const {
-  check(slice >= 0 && slice < num_slices_, "slice {} of {}", slice, num_slices_);
+  check(slice >= 0 && slice < num_slices(unit), "slice {} of {}", slice, num_slices(unit));
   const std::int64_t length = slice_numel(unit);
   return {slice * length, (slice + 1) * length};
 }

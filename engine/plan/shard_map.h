@@ -1,6 +1,7 @@
-// ShardMap: how the flat buffer of every unit is padded and cut into data-parallel slices, and the
-// pieces of named tensors that a range of it holds. ZeRO stages, the optimizer and checkpoints all
-// speak of the same slices; any size works, the remainder is padding at the end.
+// ShardMap: how the flat buffer of every unit is padded and cut into slices, one for each rank that
+// has the unit, and the pieces of named tensors that a range of it holds. ZeRO stages, the
+// optimizer and checkpoints all speak of the same slices; any size works, the remainder is padding
+// at the end.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "engine/plan/blueprint.h"
+#include "engine/plan/mesh.h"
 
 namespace dstrain {
 
@@ -43,25 +45,37 @@ class ShardMap {
   /// cache line.
   static constexpr std::int64_t kAlignment = 16;
 
-  ShardMap(const Blueprint& blueprint, int num_slices);
+  /// As `rank` of the mesh has them: a unit has as many slices as there are ranks along the axes
+  /// that it is replicated over (UnitDecl::replicated).
+  explicit ShardMap(const Blueprint& blueprint, const Mesh& mesh = Mesh({}), int rank = 0);
 
-  [[nodiscard]] int num_slices() const { return num_slices_; }
   [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
   [[nodiscard]] const UnitDecl& unit(int unit) const {
     return units_.at(static_cast<std::size_t>(unit));
   }
+  [[nodiscard]] int num_slices(int unit) const { return cut(unit).slices; }
+  /// True if some unit has more than one slice.
+  [[nodiscard]] bool has_replicas() const;
   /// Elements of a unit without and with padding; padded is num_slices × slice.
   [[nodiscard]] std::int64_t numel(int unit) const;
   [[nodiscard]] std::int64_t padded_numel(int unit) const;
   [[nodiscard]] std::int64_t slice_numel(int unit) const;
   /// Slice r of a unit, padding included.
   [[nodiscard]] Range slice(int unit, int slice) const;
+  /// This rank's.
+  [[nodiscard]] Range own_slice(int unit) const { return slice(unit, cut(unit).own); }
   /// The parts of named tensors that `range` of a unit holds, in order; padding belongs to none.
   [[nodiscard]] std::vector<PlacedPiece> pieces(int unit, Range range) const;
 
  private:
+  struct Cut {
+    int slices = 1;
+    int own = 0;  // this rank's
+  };
+  [[nodiscard]] const Cut& cut(int unit) const { return cuts_.at(static_cast<std::size_t>(unit)); }
+
   std::vector<UnitDecl> units_;
-  int num_slices_;
+  std::vector<Cut> cuts_;  // by unit
 };
 
 }  // namespace dstrain

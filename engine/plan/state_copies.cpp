@@ -12,10 +12,9 @@ bool same_copies(const StateSegment& a, const StateSegment& b) {
 
 class Collector {
  public:
-  Collector(const ShardMap& shards, const MemoryPlan& memory, int data_ranks, int tensor_ranks)
+  Collector(const ShardMap& shards, const MemoryPlan& memory, int tensor_ranks)
       : shards_(shards),
         memory_(memory),
-        data_ranks_(data_ranks),
         tensor_ranks_(tensor_ranks),
         has_masters_(memory.has(RegionKind::kMaster)) {}
 
@@ -58,19 +57,21 @@ class Collector {
     const Range owned = memory_.owned(unit);
     const bool is_owned = owned.begin <= range.begin && range.end <= owned.end;
     const Range held = memory_.place(region, unit).held;
-    const bool is_whole = region == RegionKind::kParameters ? held.size() >= shards_.numel(unit)
-                                                            : memory_.options().zero_stage == 0;
+    const Placement& placement = memory_.placement();
+    const bool is_whole = region == RegionKind::kParameters
+                              ? held.size() >= shards_.numel(unit)
+                              : !placement.states.cuts(decl.replicated);
     StateSegment segment{.region = region, .unit = unit, .range = range, .at = at};
     const auto with = [&](CopyHolders holders) -> bool& {
       return segment.has_copies.at(static_cast<std::size_t>(holders));
     };
-    with(CopyHolders::kData) = data_ranks_ > 1 && is_whole;
+    with(CopyHolders::kData) = shards_.num_slices(unit) > 1 && is_whole;
     const bool everywhere = declared.share.copies == tensor_ranks_;
     with(CopyHolders::kTensor) = declared.share.copies > 1 && everywhere;
     with(CopyHolders::kSharedHeads) = declared.share.copies > 1 && !everywhere;
-    // The table is a unit of its own on both stages, so its slices are the same; which units of
-    // stage 3 stay whole is decided stage by stage.
-    const bool only_mine = memory_.options().zero_stage == 3;
+    // The table is a unit of its own on both pipeline stages, so its slices are the same; which
+    // units stay whole where parameters are cut is decided by each.
+    const bool only_mine = placement.parameters.is_cut();
     with(CopyHolders::kTiedStages) = declared.tied_across_stages && (is_owned || !only_mine);
     segment.has_master = region == RegionKind::kParameters && has_masters_ && is_owned;
     segment.is_master = region == RegionKind::kMaster;
@@ -88,7 +89,6 @@ class Collector {
 
   const ShardMap& shards_;
   const MemoryPlan& memory_;
-  int data_ranks_;
   int tensor_ranks_;
   bool has_masters_;
   std::vector<StateSegment> segments_;
@@ -98,9 +98,8 @@ class Collector {
 
 std::vector<StateSegment> state_copies(const ShardMap& shards,
                                        const MemoryPlan& memory,
-                                       int data_ranks,
                                        int tensor_ranks) {
-  return Collector(shards, memory, data_ranks, tensor_ranks).collect();
+  return Collector(shards, memory, tensor_ranks).collect();
 }
 
 }  // namespace dstrain

@@ -2,10 +2,10 @@
 // and with whom. A replica check compares them; nothing here is about how. Pure arithmetic over a
 // ShardMap and a MemoryPlan.
 //
-//   parameters   whole on every data-parallel rank but in stage 3, where only small units are
-//   masters,     whole on every data-parallel rank in stage 0; else each rank has its slice alone
-//   moments
-//   all three    norms, biases and shared key/value heads on tensor-parallel ranks; a tied table on
+//   parameters   whole on every rank that has the unit; where they are cut, small units only
+//   masters,     whole on every rank that has the unit; where they are cut, each has its slice
+//   alone moments all three    norms, biases and shared key/value heads on tensor-parallel ranks; a
+//   tied table on
 //                the first and on the last pipeline stage
 //   parameters   beside a master: what the master rounds to, on the rank itself
 #pragma once
@@ -34,11 +34,9 @@ struct StateSegment {
   bool is_master = false;   ///< of masters: this rank computes with what they round to
 };
 
-/// Those that have a copy or a master, unit by unit. `data_ranks`, `tensor_ranks`: sizes of the
-/// groups.
+/// Those that have a copy or a master, unit by unit. `tensor_ranks`: size of the group.
 std::vector<StateSegment> state_copies(const ShardMap& shards,
                                        const MemoryPlan& memory,
-                                       int data_ranks,
                                        int tensor_ranks);
 
 }  // namespace dstrain

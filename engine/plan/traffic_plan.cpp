@@ -78,7 +78,7 @@ class StepTraffic {
     unit_ = Transfer::kNoUnit;
     sum_replicas();
     add(needs_.norm_group, Op::kAllReduce, 1, DType::kF64, Purpose::kOptimizer);
-    if (options_.zero_stage > 0) {
+    if (options_.placement.states.is_cut()) {
       update_slices();
     }
     unit_ = Transfer::kNoUnit;
@@ -124,13 +124,13 @@ class StepTraffic {
 
   /// What visit `i` of a pass exchanges between the ranks that share its unit.
   void cross(bool forward, const ChunkTraffic& chunk, std::size_t i) {
-    const std::size_t blocks = chunk.computes_again.size();
+    const std::size_t blocks = chunk.blocks.size();
     const std::size_t before = (forward ? chunk.is_first : chunk.is_last) ? 1 : 0;
     const bool is_block = i >= before && i < before + blocks;
     if (is_block && forward) {
-      cross_block_forward();
+      cross_block_forward(chunk.blocks[i - before]);
     } else if (is_block) {
-      cross_block_backward(chunk.computes_again[blocks - 1 - (i - before)]);
+      cross_block_backward(chunk.blocks[blocks - 1 - (i - before)]);
     } else if (const bool is_embedding = forward ? i < before : i >= before; is_embedding) {
       forward ? sum() : enter();
     } else if (!forward) {
@@ -139,22 +139,31 @@ class StepTraffic {
   }
 
   /// Attention and feed-forward, each entered and left.
-  void cross_block_forward() {
-    for (int half = 0; half < 2; ++half) {
+  void cross_block_forward(const BlockTraffic& block) {
+    enter();
+    sum_norms(block);
+    sum();
+    enter();
+    sum();
+  }
+  void cross_block_backward(const BlockTraffic& block) {
+    if (block.computes_again) {  // but for the product that leaves the feed-forward
       enter();
+      sum_norms(block);
+      sum();
+      enter();
+    }
+    for (const bool is_attention : {false, true}) {
+      enter();  // the gradient of what leaves
+      enter();  // the input once more, which is not kept whole
+      if (is_attention) sum_norms(block);
       sum();
     }
   }
-  void cross_block_backward(bool computes_again) {
-    if (computes_again) {  // but for the product that leaves the feed-forward
-      enter();
-      sum();
-      enter();
-    }
-    for (int half = 0; half < 2; ++half) {
-      enter();  // the gradient of what leaves
-      enter();  // the input once more, which is not kept whole
-      sum();
+  /// Squares, or in backward products, of a token's queries and of its keys.
+  void sum_norms(const BlockTraffic& block) {
+    if (block.sums_norms) {
+      add(GroupId::kTensor, Op::kAllReduce, needs_.tokens * 2, DType::kF32, Purpose::kActivation);
     }
   }
   /// Logits are made in chunks of tokens; each rank's columns of them add to the losses.
@@ -189,7 +198,7 @@ class StepTraffic {
 
   /// Gradients that no later visit adds to.
   void reduce_finished(const UnitWalk& walk, std::size_t visit, bool last) {
-    if (options_.zero_stage < 2 && !last) {
+    if (!options_.placement.gradients.is_cut() && !last) {
       return;
     }
     for (const int unit : walk[visit].writes) {
@@ -200,7 +209,7 @@ class StepTraffic {
                                        });
       if (!goes_on) {
         unit_ = unit;
-        const bool whole = options_.zero_stage == 0;
+        const bool whole = !options_.placement.states.is_cut();
         const std::int64_t numbers =
             whole ? needs_.shards.numel(unit) : needs_.shards.padded_numel(unit);
         const auto codec = make_codec(options_.gradient_dtype, options_.wire_dtype);
@@ -256,8 +265,8 @@ class StepTraffic {
     }
     for (int unit = 0; unit < needs_.shards.num_units(); ++unit) {
       const std::vector<bool>& whole = options_.always_whole;
-      const bool is_cut =
-          options_.zero_stage == 3 && (whole.empty() || !whole.at(static_cast<std::size_t>(unit)));
+      const bool is_cut = options_.placement.parameters.is_cut() &&
+                          (whole.empty() || !whole.at(static_cast<std::size_t>(unit)));
       if (!is_cut) {
         make_whole(unit);
       }

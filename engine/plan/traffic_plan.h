@@ -42,13 +42,19 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
+/// What a block exchanges beside what every block does.
+struct BlockTraffic {
+  bool computes_again = false;  ///< all of it, in backward
+  bool sums_norms = false;      ///< of queries and keys, whose heads are normalised together
+};
+
 /// One chunk of the model on this rank.
 struct ChunkTraffic {
   bool is_first = true;  ///< of the model: it looks up embeddings
   bool is_last = true;   ///< likewise: it makes logits
   UnitWalk forward;
   UnitWalk backward;
-  std::vector<bool> computes_again;  ///< by block: all of it, in backward
+  std::vector<BlockTraffic> blocks;
   /// Of `gathers`; the backward one is kGoesOn where backward goes on in forward's.
   int forward_gathers = 0;
   int backward_gathers = 0;

@@ -9,7 +9,9 @@ namespace dstrain {
 Arena::Arena(const Blueprint& blueprint, const MemoryPlan& plan, Device& device)
     : blueprint_(blueprint), plan_(plan) {
   for (const Region& region : plan.regions()) {
-    regions_.push_back(device.allocate(region.bytes, name_of(region.kind)));
+    const std::string name = name_of(region.kind);
+    regions_.push_back(region.space == Space::kHost ? device.allocate_host(region.bytes, name)
+                                                    : device.allocate(region.bytes, name));
   }
 }
 
@@ -62,10 +64,16 @@ Tensor Arena::gathered(std::int64_t offset, std::int64_t elements) const {
   return {static_cast<std::byte*>(region.data()) + offset * size_of(dtype), dtype, Shape{elements}};
 }
 
-std::int64_t Arena::bytes() const {
+Space Arena::space(RegionKind kind) const {
+  return kind == RegionKind::kMaster && master_is_parameters()
+             ? plan_.region(RegionKind::kParameters).space
+             : plan_.region(kind).space;
+}
+
+std::int64_t Arena::bytes(Space space) const {
   std::int64_t total = 0;
-  for (const DeviceMemory& region : regions_) {
-    total += region.bytes();
+  for (std::size_t i = 0; i < regions_.size(); ++i) {
+    total += plan_.regions()[i].space == space ? regions_[i].bytes() : 0;
   }
   return total;
 }

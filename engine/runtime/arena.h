@@ -1,5 +1,6 @@
-// Arena: allocates exactly the regions of a MemoryPlan, one allocation each, and hands out tensors
-// by declaration. The only allocator after start-up. Must not outlive its device.
+// Arena: allocates exactly the regions of a MemoryPlan, one allocation each in the space that the
+// plan names, and hands out tensors by declaration. The only allocator after start-up. Must not
+// outlive its device.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace dstrain {
 
 class Arena {
  public:
-  /// `blueprint` and `plan` must outlive the arena. Throws OutOfMemory naming the region.
+  /// `blueprint` and `plan` must outlive the arena. What lies in the host's memory is of the kind
+  /// that copies to and from `device` are fastest with. Throws OutOfMemory naming the region.
   Arena(const Blueprint& blueprint, const MemoryPlan& plan, Device& device);
 
   /// A buffer of the blueprint; `slot`: which micro-batch in flight. Each has its own of the saved
@@ -31,8 +33,10 @@ class Arena {
   [[nodiscard]] bool master_is_parameters() const { return !plan_.has(RegionKind::kMaster); }
   /// Elements of the region of gathered parameters.
   [[nodiscard]] Tensor gathered(std::int64_t offset, std::int64_t elements) const;
-  /// Bytes allocated: equal to plan.bytes(), and of one region.
-  [[nodiscard]] std::int64_t bytes() const;
+  /// Where a region lies; of masters, also where the parameters themselves are the master.
+  [[nodiscard]] Space space(RegionKind kind) const;
+  /// Bytes allocated: equal to plan.bytes(space), and of one region.
+  [[nodiscard]] std::int64_t bytes(Space space = Space::kDevice) const;
   [[nodiscard]] std::int64_t bytes(RegionKind kind) const { return memory(kind).bytes(); }
 
  private:

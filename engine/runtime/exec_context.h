@@ -6,6 +6,7 @@
 
 #include "engine/plan/blueprint.h"
 #include "engine/runtime/arena.h"
+#include "engine/runtime/site.h"
 #include "kernels/core/device.h"
 #include "kernels/graph_replay.h"
 #include "kernels/ops.h"
@@ -41,7 +42,18 @@ struct ExecContext {
   ParameterTable& parameters;
   GraphReplay* graphs = nullptr;  ///< of the backend; nullptr: it has none
   Fp8Scales* fp8 = nullptr;       ///< nullptr: no product is in 8 bits
+  const Site* host = nullptr;     ///< for regions in the host's memory; nullptr: there are none
 
+  /// Where work on what lies in a space runs.
+  [[nodiscard]] Site site(Space space) const {
+    if (space == Space::kDevice) {
+      return {.ops = ops, .device = device, .stream = compute, .arena = arena};
+    }
+    check(host != nullptr, "work on the host's memory, of which the plan has no region");
+    return *host;
+  }
+  /// Of what lies in a region.
+  [[nodiscard]] Site site(RegionKind kind) const { return site(arena.space(kind)); }
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const { return arena.buffer(ref, slot); }
   /// A buffer that only some plans have; empty where it was not declared.
   [[nodiscard]] Tensor optional_buffer(BufferRef ref, int slot = 0) const {

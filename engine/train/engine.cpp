@@ -47,7 +47,13 @@ Engine::Engine(RunPlan plan,
       groups_(rendezvous,
               device_rendezvous_ != nullptr ? *device_rendezvous_ : rendezvous,
               plan_.groups),
+      unit_groups_(plan_.shards,
+                   {{.axes = kGradientAxes,
+                     .replicas = groups_.find(GroupId::kData),
+                     .norm = groups_.find_others(plan_.norm_group)}}),
       tensor_parallel_(groups_[GroupId::kTensor], plan_.sequence_parallel),
+      host_(plan_.memory.bytes(Space::kHost) > 0 ? std::make_unique<HostSite>(threads, arena_)
+                                                 : nullptr),
       fp8_(make_fp8_scales()),
       context_{{.ops = *backend_.ops,
                 .device = *backend_.device,
@@ -56,22 +62,22 @@ Engine::Engine(RunPlan plan,
                 .arena = arena_,
                 .parameters = parameters_,
                 .graphs = backend_.graphs.get(),
-                .fp8 = fp8_.get()},
+                .fp8 = fp8_.get(),
+                .host = host_ ? &host_->site : nullptr},
                tensor_parallel_},
       communication_(tell_waits(backend_.device->make_side_stream("communication"), activity)),
       optimizer_(make_optimizer({.config = plan_.update.optimizer,
                                  .blueprint = plan_.blueprint,
                                  .shards = plan_.shards,
                                  .scratch = plan_.optimizer_scratch,
-                                 .group = groups_[GroupId::kData],
-                                 .sharded = plan_.memory.options().zero_stage > 0})),
+                                 .groups = unit_groups_,
+                                 .states = plan_.memory.placement().states})),
       parts_{.context = context_,
              .shards = plan_.shards,
              .memory = plan_.memory,
              .gathers = plan_.gathers,
              .optimizer = *optimizer_,
-             .group = groups_[GroupId::kData],
-             .norm_group = groups_.find_others(plan_.norm_group),
+             .groups = unit_groups_,
              .tensor_group = groups_.find_others(GroupId::kTensor),
              .shared_heads_group = groups_.find(GroupId::kSharedHeads),
              .tied_group = groups_.find(GroupId::kTied),
@@ -79,7 +85,7 @@ Engine::Engine(RunPlan plan,
              .norm_total = arena_.buffer(plan_.norm_total),
              .replica_gradients = context_.optional_buffer(plan_.replica_gradients),
              .mean_factor = plan_.update.averaging.after_sum},
-      data_parallel_(make_data_parallel(plan_.memory.options().zero_stage, parts_)),
+      data_parallel_(make_data_parallel(parts_)),
       upload_(context_.device, context_.compute, plan_.batch.micro_batch * plan_.batch.sequence) {
   initialise_parameters(threads);
   for (const ChunkPlan& chunk : plan_.chunks) {
@@ -117,6 +123,7 @@ void Engine::initialise_parameters(int threads) {
   constexpr std::int64_t kElementsAtATime = 1 << 20;
   std::vector<float> values;
   std::vector<BF16> narrow;
+  const Site site = context_.site(RegionKind::kMaster);
   for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
     const UnitDecl& decl = plan_.blueprint.units()[static_cast<std::size_t>(unit)];
     const Range owned = plan_.memory.owned(unit);
@@ -137,8 +144,8 @@ void Engine::initialise_parameters(int threads) {
                          [](float value) { return to_bf16(value); });
           host = narrow.data();
         }
-        context_.device.copy_from_host(host, master, context_.compute);
-        context_.compute.synchronize();
+        site.device.copy_from_host(host, master, site.stream);
+        site.stream.synchronize();
       }
     }
   }

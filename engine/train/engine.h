@@ -112,6 +112,18 @@ class Engine {
   class StepChunks;
   class EvaluationChunks;
 
+  /// The processor, for what lies in the host's memory beside the device's.
+  struct HostSite {
+    HostSite(int threads, const Arena& arena)
+        : backend(make_cpu_backend(threads)),
+          site{.ops = *backend.ops,
+               .device = *backend.device,
+               .stream = backend.device->compute_stream(),
+               .arena = arena} {}
+    Backend backend;
+    Site site;
+  };
+
   /// Where an exception ends the engine, collectives may be under way that other ranks never come
   /// to, and streams and memory cannot go before they end. They get a moment, as mostly all ranks
   /// fail alike and the last message of one is still wanted by another; then the groups are
@@ -151,7 +163,9 @@ class Engine {
   Arena arena_;
   ParameterTable parameters_;
   RankGroups groups_;
+  UnitGroups unit_groups_;
   TensorParallel tensor_parallel_;
+  std::unique_ptr<HostSite> host_;  // nullptr: no region lies in the host's memory
   std::unique_ptr<Fp8Scales> fp8_;  // nullptr: nothing is computed in 8 bits
   LayerContext context_;
   std::unique_ptr<Stream> communication_;

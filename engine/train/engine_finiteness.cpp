@@ -47,18 +47,22 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
 }
 
 bool Engine::parameters_are_finite() {
-  const Tensor total = arena_.buffer(plan_.norm_total);
-  context_.ops.zero(total, context_.compute);
+  const Site site = context_.site(RegionKind::kMaster);
+  double sum_of_squares = 0.0;
+  const bool on_host = arena_.space(RegionKind::kMaster) == Space::kHost;
+  const Tensor total =
+      on_host ? Tensor{&sum_of_squares, DType::kF64, Shape{1}} : arena_.buffer(plan_.norm_total);
+  site.ops.zero(total, site.stream);
   for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
     const Range owned = plan_.memory.owned(unit);
     const std::int64_t numel = plan_.shards.numel(unit);
     const std::int64_t valid = std::max<std::int64_t>(0, std::min(owned.end, numel) - owned.begin);
-    context_.ops.sum_of_squares(arena_.master(unit).flat(0, valid), total, Write::kAdd,
-                                context_.compute);
+    site.ops.sum_of_squares(arena_.master(unit).flat(0, valid), total, Write::kAdd, site.stream);
   }
-  double sum_of_squares = 0.0;
-  context_.device.copy_to_host(total, &sum_of_squares, context_.compute);
-  context_.compute.synchronize();
+  if (!on_host) {
+    site.device.copy_to_host(total, &sum_of_squares, site.stream);
+  }
+  site.stream.synchronize();
   CallerStream host;
   groups_[GroupId::kWorld].all_reduce({&sum_of_squares, DType::kF64, Shape{1}}, ReduceOp::kSum,
                                       Purpose::kControl, host);

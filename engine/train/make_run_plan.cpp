@@ -40,8 +40,8 @@ std::vector<ChunkPlan> plan_chunks(const Config& config,
   return chunks;
 }
 
-/// Stage 3's units that stay whole: the smallest first, each below the one limit, together below
-/// the other.
+/// Units that stay whole where parameters are cut: the smallest first, each below the one limit,
+/// together below the other.
 std::vector<bool> always_whole_units(const ZeroConfig& zero, const ShardMap& shards) {
   std::vector<bool> whole(static_cast<std::size_t>(shards.num_units()), false);
   std::vector<int> by_size(whole.size());
@@ -60,13 +60,14 @@ std::vector<bool> always_whole_units(const ZeroConfig& zero, const ShardMap& sha
   return whole;
 }
 
-/// The walks of all chunks, and when each gathers: stage 3's alone. Without a pipeline a
-/// micro-batch's backward follows its forward, and the next micro-batch follows that.
+/// The walks of all chunks, and when each gathers; none where parameters are whole. Without a
+/// pipeline a micro-batch's backward follows its forward, and the next micro-batch follows that.
 std::vector<GatherPlan> plan_gathers(const Config& config,
+                                     const Placement& placement,
                                      const ShardMap& shards,
                                      const std::vector<bool>& always_whole,
                                      std::vector<ChunkPlan>& chunks) {
-  if (config.zero.stage < 3) {
+  if (!placement.parameters.is_cut()) {
     return {};
   }
   std::vector<std::int64_t> sizes;
@@ -159,6 +160,15 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank) {
 }
 
 RunPlan make_run_plan(const Config& config, int world_size, int rank, const Schedule& schedule) {
+  return make_run_plan(config, world_size, rank, schedule,
+                       zero_placement(cuts_of(config.zero.stage)));
+}
+
+RunPlan make_run_plan(const Config& config,
+                      int world_size,
+                      int rank,
+                      const Schedule& schedule,
+                      const Placement& placement) {
   const Mesh mesh = mesh_of(config, world_size);
   const int pipeline_rank = mesh.index(Axis::kPipeline, rank);
   check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
@@ -211,7 +221,7 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
     fp8_scales = blueprint.add_buffer({"fp8_scales", {tensors}, DType::kF32, Lifetime::kConstant});
   }
 
-  const ShardMap shards(blueprint, mesh.degree(kGradientAxes));
+  const ShardMap shards(blueprint, mesh, rank);
   const FormatConfig& formats = config.formats;
   const Moments moments = moments_of(config.optimizer);
   const OptimizerScratch scratch = declare_optimizer(config.optimizer, shards, compute, blueprint);
@@ -229,8 +239,7 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
                        .f32_master = !formats.bf16_master,
                        .first_moment = moments.first,
                        .second_moment = moments.second,
-                       .zero_stage = config.zero.stage,
-                       .slice = mesh.index(kGradientAxes, rank),
+                       .placement = placement,
                        .overlap = config.zero.overlap_comm && mesh.degree(kGradientAxes) > 1,
                        .always_whole = {},
                        .walk = std::move(all_backward),
@@ -238,7 +247,8 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
                        .slots = std::move(slots_of_chunks),
                        .training = true};
   memory.always_whole = always_whole_units(config.zero, shards);
-  std::vector<GatherPlan> gathers = plan_gathers(config, shards, memory.always_whole, chunks);
+  std::vector<GatherPlan> gathers =
+      plan_gathers(config, placement, shards, memory.always_whole, chunks);
   for (const GatherPlan& walk : gathers) {
     memory.gathered_elements = std::max(memory.gathered_elements, walk.size());
   }
@@ -250,7 +260,7 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank, const Sche
                                      .key_value_heads = config.model.num_key_value_heads,
                                      .background_saves = saves_in_background(config)},
                                     rank),
-              .norm_group = config.zero.stage > 0 ? GroupId::kWorld : GroupId::kModel,
+              .norm_group = placement.states.is_cut() ? GroupId::kWorld : GroupId::kModel,
               .model = config.model,
               .recompute = config.recompute,
               .sequence_parallel = sequence_parallel,

@@ -19,5 +19,11 @@ Schedule schedule_of(const Config& config);
 RunPlan make_run_plan(const Config& config, int world_size, int rank);
 /// The same for those who plan many ranks of one run: `schedule` is schedule_of(config).
 RunPlan make_run_plan(const Config& config, int world_size, int rank, const Schedule& schedule);
+/// The same with another placement than that of the config's ZeRO stage.
+RunPlan make_run_plan(const Config& config,
+                      int world_size,
+                      int rank,
+                      const Schedule& schedule,
+                      const Placement& placement);
 
 }  // namespace dstrain

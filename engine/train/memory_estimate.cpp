@@ -22,15 +22,21 @@ MemoryEstimate estimate_memory(const ConfigWith& config_with,
   for (const StageOutline& stage : estimate.outline.stages) {
     RunPlan plan = make_run_plan(config, world_size, stage.worst_rank, schedule);
     std::vector<Overhead> overhead = library_overhead(plan, device);
-    if (!fullest || plan.memory.bytes() + total_bytes(overhead) > estimate.bytes()) {
+    // On a CPU the device's memory is the host's.
+    const std::int64_t planned =
+        plan.memory.bytes() + (device.cuda ? 0 : plan.memory.bytes(Space::kHost));
+    if (!fullest || planned + total_bytes(overhead) > estimate.bytes()) {
       estimate.rank = stage.worst_rank;
-      estimate.planned_bytes = plan.memory.bytes();
+      estimate.planned_bytes = planned;
       estimate.overhead = std::move(overhead);
       fullest = std::move(plan);
     }
   }
   if (device.cuda) {
     estimate.host = cuda_host_overhead(*fullest);
+    if (const std::int64_t bytes = fullest->memory.bytes(Space::kHost); bytes > 0) {
+      estimate.host.push_back({"optimizer states and what crosses to them", bytes, "planned"});
+    }
   }
   estimate.timeline = memory_timeline(*fullest);
   estimate.peak = describe(estimate.timeline.highest(), fullest->blueprint);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "engine/config/config_error.h"
+#include "engine/config/zero_stage.h"
 #include "engine/train/make_run_plan.h"
 #include "engine/train/run_outline.h"
 #include "engine/train/state_snapshot.h"
@@ -45,7 +46,8 @@ Choice save_choice(const Config& config) {
 
 Choice zero_choice(const Config& config, const Mesh& mesh) {
   Choice choice;
-  for (int stage = config.zero.stage + 1; stage <= 3 && mesh.degree(kGradientAxes) > 1; ++stage) {
+  if (mesh.degree(kGradientAxes) == 1) return choice;
+  for (const int stage : stages_beyond(config.zero.stage)) {
     choice.push_back(
         {{fmt::format("zero_optimization.stage={}", stage)}, fmt::format("ZeRO stage {}", stage)});
   }

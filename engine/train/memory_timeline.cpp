@@ -66,7 +66,7 @@ class Bookkeeper {
           region.kind == RegionKind::kSaved || region.kind == RegionKind::kScratch ||
           region.kind == RegionKind::kGathered || region.kind == RegionKind::kGradientBuckets ||
           region.kind == RegionKind::kWireBuckets;
-      if (!by_time) {
+      if (!by_time && region.space == Space::kDevice) {
         now_[component_of(region.kind)] += region.bytes;
       }
     }
@@ -203,9 +203,9 @@ class Bookkeeper {
   void fill_buckets(std::size_t chunk, std::int64_t visit, bool last_micro_batch) {
     const std::int64_t here = first_visits_[chunk] + visit;
     for (const Bucket& bucket : buckets_of_visits_.at(static_cast<std::size_t>(here))) {
-      // Stages 0 and 1 sum over the ranks once a step.
+      // Gradients that are whole on every rank are summed over the ranks once a step.
       const bool used = bucket.kind == RegionKind::kGradientBuckets ||
-                        plan_.memory.options().zero_stage >= 2 || last_micro_batch;
+                        plan_.memory.placement().gradients.is_cut() || last_micro_batch;
       if (used) {
         buckets_.push_back(bucket);
       }

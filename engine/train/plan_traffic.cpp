@@ -8,19 +8,24 @@
 namespace dstrain {
 namespace {
 
-ChunkTraffic traffic_of(const ChunkPlan& chunk, const RecomputeConfig& recompute) {
+ChunkTraffic traffic_of(const ChunkPlan& chunk,
+                        const Architecture& model,
+                        const RecomputeConfig& recompute) {
   const StageExtent& extent = chunk.stage.extent();
   ChunkTraffic traffic{.is_first = extent.is_first(),
                        .is_last = extent.is_last(),
                        .forward = chunk.stage.forward_walk(),
                        .backward = chunk.stage.backward_walk(),
-                       .computes_again = {},
+                       .blocks = {},
                        .forward_gathers = chunk.forward_walk,
                        .backward_gathers = chunk.backward_walk == ChunkPlan::kGoesOn
                                                ? ChunkTraffic::kGoesOn
                                                : chunk.backward_walk};
   for (std::int64_t block = extent.first_block; block < extent.end_block; ++block) {
-    traffic.computes_again.push_back(recompute.of_block(block) == RecomputeGranularity::kFull);
+    const LayerSpec& layer = model.layers.at(static_cast<std::size_t>(block));
+    traffic.blocks.push_back(
+        {.computes_again = recompute.of_block(block) == RecomputeGranularity::kFull,
+         .sums_norms = layer.attention.query_key_norm == QueryKeyNorm::kFullWidth});
   }
   return traffic;
 }
@@ -49,9 +54,10 @@ OptimizerTraffic traffic_of(OptimizerKind kind, const RunPlan& plan) {
 }  // namespace
 
 TrafficPlan plan_traffic(const RunPlan& plan) {
+  const Architecture model(plan.model);
   std::vector<ChunkTraffic> chunks;
   for (const ChunkPlan& chunk : plan.chunks) {
-    chunks.push_back(traffic_of(chunk, plan.recompute));
+    chunks.push_back(traffic_of(chunk, model, plan.recompute));
   }
   return TrafficPlan(
       {.groups = plan.groups,

@@ -55,10 +55,8 @@ std::vector<Report> gather(const Report& mine, Communicator& world) {
 
 ReplicaCheck::ReplicaCheck(Engine& engine) : engine_(engine), fetched_(RunPlan::kBitSums) {
   const RunPlan& plan = engine.plan();
-  const int data_ranks = plan.mesh.degree(kGradientAxes);
   const int tensor_ranks = plan.mesh.degree(Axis::kTensor);
-  for (const StateSegment& segment :
-       state_copies(plan.shards, plan.memory, data_ranks, tensor_ranks)) {
+  for (const StateSegment& segment : state_copies(plan.shards, plan.memory, tensor_ranks)) {
     const bool compared = segment.has_copies != StateSegment{}.has_copies;
     if (compared || segment.has_master) sums_.push_back({.segment = segment});
     if (segment.is_master) sums_.push_back({.segment = segment, .of_cast = true});
@@ -73,21 +71,25 @@ void ReplicaCheck::take_sums() {
   for (std::size_t begin = 0; begin < sums_.size(); begin += fetched_.size()) {
     const std::size_t count = std::min(fetched_.size(), sums_.size() - begin);
     for (std::size_t i = 0; i < count; ++i) {
-      const Sum& sum = sums_[begin + i];
+      Sum& sum = sums_[begin + i];
       const StateSegment& segment = sum.segment;
       const Tensor values = engine_.arena()
                                 .unit(segment.region, segment.unit)
                                 .flat(segment.at, segment.at + segment.range.size());
       const auto at = static_cast<std::int64_t>(4 * i);
-      context.ops.bit_sums(
+      const Site site = context.site(segment.region);
+      const bool on_host = engine_.arena().space(segment.region) == Space::kHost;
+      site.ops.bit_sums(
           values, sum.of_cast ? engine_.plan().memory.options().compute_dtype : values.dtype(),
-          scratch.flat(at, at + 4), context.compute);
+          on_host ? Tensor{&sum.value, DType::kI32, Shape{4}} : scratch.flat(at, at + 4),
+          site.stream);
     }
     context.device.copy_to_host(scratch.flat(0, static_cast<std::int64_t>(4 * count)),
                                 fetched_.data(), context.compute);
     context.compute.synchronize();
     for (std::size_t i = 0; i < count; ++i) {
-      sums_[begin + i].value = fetched_[i];
+      Sum& sum = sums_[begin + i];
+      if (engine_.arena().space(sum.segment.region) == Space::kDevice) sum.value = fetched_[i];
     }
   }
 }
@@ -136,9 +138,11 @@ bool ReplicaCheck::really_differs(int unit) const {
   const LayerContext& context = engine_.context();
   const Tensor master = engine_.arena().master(unit);
   const Tensor parameters = engine_.arena().owned_parameters(unit);
+  if (parameters.dtype() == DType::kF32) return true;  // whose master is kept to the bit
   std::vector<float> wide(static_cast<std::size_t>(master.numel()));
   std::vector<std::uint16_t> narrow(wide.size());
-  context.device.copy_to_host(master, wide.data(), context.compute);
+  const Site site = context.site(RegionKind::kMaster);
+  site.device.copy_to_host(master, wide.data(), site.stream);
   context.device.copy_to_host(parameters, narrow.data(), context.compute);
   context.compute.synchronize();
   const Range owned = engine_.plan().memory.owned(unit);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/config/zero_stage.h"
 #include "engine/train/make_run_plan.h"
 
 namespace dstrain {
@@ -11,8 +12,9 @@ namespace {
 /// equal shares, padded where they do not come out even, and so do its data-parallel ranks; but a
 /// moment that not all elements have may fall on some of their slices only.
 std::vector<int> ranks_to_plan(const Config& config, const Mesh& mesh, int stage) {
-  const bool slices_differ = config.zero.stage > 0 && moments_of(config.optimizer).second ==
-                                                          MomentExtent::kNotHiddenMatrices;
+  const bool slices_differ =
+      cuts_of(config.zero.stage).states &&
+      moments_of(config.optimizer).second == MomentExtent::kNotHiddenMatrices;
   Coordinates at;
   at[Axis::kPipeline] = stage;
   const int first = mesh.rank(at);

@@ -113,7 +113,7 @@ struct RunPlan {
   BufferRef fp8_amax;           ///< of the blueprint's scaled tensors; none without fp8
   BufferRef fp8_scales;         ///< likewise
   ShardMap shards;
-  std::vector<GatherPlan> gathers;  ///< ZeRO stage 3: one a walk
+  std::vector<GatherPlan> gathers;  ///< where parameters are cut: one a walk
   OptimizerScratch optimizer_scratch;
   Moments moments;
   MemoryPlan memory;

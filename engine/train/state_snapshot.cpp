@@ -1,5 +1,7 @@
 #include "engine/train/state_snapshot.h"
 
+#include <cstring>
+
 #include "engine/train/training_state.h"
 #include "kernels/core/check.h"
 
@@ -42,7 +44,12 @@ StateSnapshot::StateSnapshot(Engine& engine)
 std::span<const CheckpointTensor> StateSnapshot::take() {
   Stream& compute = engine_.context().compute;
   for (std::size_t i = 0; i < from_.size(); ++i) {
-    engine_.device().copy_to_host(from_[i].data, to_[i].data.data(), compute);
+    if (from_[i].device != nullptr) {
+      engine_.device().copy_to_host(from_[i].data, to_[i].data.data(), compute);
+    } else {
+      std::memcpy(to_[i].data.data(), from_[i].data.data(),
+                  static_cast<std::size_t>(from_[i].data.bytes()));
+    }
   }
   compute.synchronize();
   return to_;

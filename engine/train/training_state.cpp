@@ -25,9 +25,7 @@ void for_each_state_part(const RunPlan& plan,
                          const std::function<void(const StatePart&)>& visit) {
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
     const Range owned = plan.memory.owned(unit);
-    const Range wanted = extent == StateExtent::kMySlice
-                             ? plan.shards.slice(unit, plan.memory.options().slice)
-                             : owned;
+    const Range wanted = extent == StateExtent::kMySlice ? plan.shards.own_slice(unit) : owned;
     // A region holds all of `owned`, padding included, or only those elements of it that have this
     // state, one after the other.
     const auto add = [&](const std::string& state, RegionKind region, MomentExtent elements) {
@@ -63,13 +61,13 @@ void for_each_state_part(const RunPlan& plan,
 
 std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent extent) {
   const Arena& arena = engine.arena();
-  Device& engine_device = engine.context().device;
-  Device* const device = engine_device.kind() == DeviceKind::kCpu ? nullptr : &engine_device;
   std::vector<CheckpointTensor> tensors;
   for_each_state_part(engine.plan(), extent, [&](const StatePart& part) {
     const Tensor held = part.region == RegionKind::kMaster ? arena.master(part.unit)
                                                            : arena.unit(part.region, part.unit);
-    tensors.push_back({part.state, part.piece, held.flat(part.begin, part.end), device});
+    Device& device = engine.context().site(part.region).device;
+    tensors.push_back({part.state, part.piece, held.flat(part.begin, part.end),
+                       device.kind() == DeviceKind::kCpu ? nullptr : &device});
   });
   return tensors;
 }

@@ -1,6 +1,7 @@
 #include "tests/harness/tiny_model.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "engine/checkpoint/placed_tensor.h"
 #include "engine/comm/device_rendezvous.h"
@@ -99,7 +100,7 @@ std::vector<float> whole_master(Engine& engine, int unit) {
   const Tensor mine = engine.arena().master(unit);
   std::vector<float> values(static_cast<std::size_t>(mine.numel()));
   engine.context().ops.cast(mine, {values.data(), DType::kF32, mine.shape()}, compute);
-  if (plan.memory.options().zero_stage > 0) {
+  if (plan.memory.placement().states.is_cut()) {
     std::vector<float> whole(static_cast<std::size_t>(plan.shards.padded_numel(unit)));
     engine.wait_for_communication();
     engine.data_group().all_gather(
@@ -119,8 +120,12 @@ std::vector<HeldPiece> held_state(const Engine& engine) {
     HeldPiece part{tensor.state, tensor.piece, {}};
     part.values.resize(static_cast<std::size_t>(tensor.data.numel()));
     std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.data.bytes()));
-    engine.context().device.copy_to_host(tensor.data, bytes.data(), engine.context().compute);
-    engine.context().compute.synchronize();
+    if (tensor.device != nullptr) {
+      tensor.device->copy_to_host(tensor.data, bytes.data(), tensor.device->compute_stream());
+      tensor.device->compute_stream().synchronize();
+    } else {
+      std::memcpy(bytes.data(), tensor.data.data(), bytes.size());
+    }
     convert_elements(bytes.data(), tensor.data.dtype(),
                      reinterpret_cast<std::byte*>(part.values.data()), DType::kF32,
                      tensor.data.numel());
@@ -131,8 +136,12 @@ std::vector<HeldPiece> held_state(const Engine& engine) {
 
 std::unique_ptr<Engine> make_tiny_engine(const Config& config,
                                          Rendezvous& rendezvous,
-                                         Store* gpu_store) {
-  RunPlan plan = make_run_plan(config, rendezvous.world_size(), rendezvous.world_rank());
+                                         Store* gpu_store,
+                                         Space states) {
+  Placement placement = zero_placement(cuts_of(config.zero.stage));
+  placement.states.space = states;
+  RunPlan plan = make_run_plan(config, rendezvous.world_size(), rendezvous.world_rank(),
+                               schedule_of(config), placement);
   if (gpu_store == nullptr) {
     return std::make_unique<Engine>(std::move(plan), rendezvous, make_cpu_backend(1), 1);
   }
@@ -171,7 +180,8 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
   const Config config = tiny_config(options, rendezvous.world_size());
   CollectiveLog traffic;
   RecordingRendezvous recorded(rendezvous, traffic);
-  const std::unique_ptr<Engine> owner = make_tiny_engine(config, recorded, options.gpu_store);
+  const std::unique_ptr<Engine> owner =
+      make_tiny_engine(config, recorded, options.gpu_store, options.states);
   Engine& engine = *owner;
   const RunPlan& plan = engine.plan();
   TinyRun run;

@@ -37,6 +37,7 @@ struct TinyOptions {
   double learning_rate = 3e-3;
   bool overlap_comm = true;
   int zero_stage = 0;
+  Space states = Space::kDevice;                      ///< where masters and moments lie
   ZeroConfig zero{.param_persistence_threshold = 0};  ///< stage and overlap_comm are the above
   RecomputeConfig recompute{};
   FormatConfig formats{};
@@ -82,7 +83,8 @@ std::vector<HeldPiece> held_state(const Engine& engine);
 /// outlive it.
 std::unique_ptr<Engine> make_tiny_engine(const Config& config,
                                          Rendezvous& rendezvous,
-                                         Store* gpu_store);
+                                         Store* gpu_store,
+                                         Space states = Space::kDevice);
 /// One step on the synthetic stream, from step 0 on.
 EngineStep train_tiny_step(Engine& engine,
                            const TinyOptions& options,

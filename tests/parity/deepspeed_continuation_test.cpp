@@ -215,7 +215,7 @@ TEST_CASE("a 16-bit run of DeepSpeed's goes on with its state, schedule and loss
   CHECK(state.consumed_samples == kSavedAt * kBatch);
   CHECK(state.skipped_steps == (dtype == "fp16" ? 1 : 0));
   LossScaler scaler(dtype == "fp16" ? config.loss_scale : LossScaleConfig{.static_scale = 1.0},
-                    stage);
+                    stage > 0);
   scaler.restore({.scale = state.loss_scale,
                   .iteration = state.scaler_iteration,
                   .last_overflow = state.last_overflow,

@@ -100,6 +100,28 @@ TEST_CASE("the same in every number format", "[parity][zero]") {
   }
 }
 
+TEST_CASE("states in the host's memory give the bits of states beside the parameters",
+          "[parity][zero]") {
+  for (const Formats& formats : kFormats) {
+    for (const int stage : {0, 1, 2, 3}) {
+      CAPTURE(formats.name, stage);
+      TinyOptions options{.precision = formats.precision,
+                          .micro_batch = 2,
+                          .accumulation = 2,
+                          .gradient_clipping = 0.5,
+                          .formats = formats.formats,
+                          .steps = 3};
+      const std::vector<TinyRun> beside = train_ranks(2, with_stage(options, stage));
+      options.states = Space::kHost;
+      const std::vector<TinyRun> apart = train_ranks(2, with_stage(options, stage));
+      check_same_bits(apart, beside);
+      CHECK(apart[0].grad_norms == beside[0].grad_norms);
+      CHECK(apart[0].arena_bytes == apart[0].plan_bytes);
+      CHECK(apart[0].plan_bytes < beside[0].plan_bytes);
+    }
+  }
+}
+
 TEST_CASE("with accumulation stage 1 gives stage 0's bits and stage 3 gives stage 2's",
           "[parity][zero]") {
   const int ranks = GENERATE(2, 4);

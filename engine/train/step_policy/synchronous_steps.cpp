@@ -17,7 +17,7 @@ SynchronousSteps::SynchronousSteps(Engine& engine, OwnRank facts)
     : engine_(engine),
       update_(engine.plan().update),
       facts_(std::move(facts)),
-      scaler_(update_.loss_scale, engine.plan().memory.options().zero_stage) {}
+      scaler_(update_.loss_scale, engine.plan().memory.placement().states.is_cut()) {}
 
 void SynchronousSteps::take_up(const TrainingState& state) {
   scaler_.restore({.scale = state.loss_scale,

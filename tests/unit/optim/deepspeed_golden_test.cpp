@@ -59,7 +59,7 @@ TEST_CASE("the loss scale moves exactly as DeepSpeed's, in every stage", "[optim
     f16["enabled"] = true;
     const Config config =
         config_with({"fp16=" + f16.dump(), "zero_optimization.stage=" + run.at("stage").dump()});
-    LossScaler scaler(config.loss_scale, config.zero.stage);
+    LossScaler scaler(config.loss_scale, config.zero.stage > 0);
     INFO(run.dump());
     const auto steps = run.at("steps").get<std::string>();
     std::size_t step = 0;

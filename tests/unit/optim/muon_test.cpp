@@ -137,23 +137,20 @@ Matrix orthogonalized(const Matrix& u, DType dtype) {
   const auto numel = static_cast<std::int64_t>(u.values.size());
   const BufferRef in = blueprint.add_buffer({"in", {numel}, dtype});
   const BufferRef wide = blueprint.add_buffer({"wide", {numel}, DType::kF32});
-  const ShardMap shards(blueprint, 1);
+  const ShardMap shards(blueprint);
   const MemoryPlan plan(blueprint, shards, {.training = false});
   const Backend backend = make_cpu_backend(1);
   Arena arena(blueprint, plan, *backend.device);
-  ParameterTable parameters(1);
-  const ExecContext context{.ops = *backend.ops,
-                            .device = *backend.device,
-                            .compute = backend.device->compute_stream(),
-                            .blueprint = blueprint,
-                            .arena = arena,
-                            .parameters = parameters};
-  const Tensor values = context.buffer(wide);
+  const Site site{.ops = *backend.ops,
+                  .device = *backend.device,
+                  .stream = backend.device->compute_stream(),
+                  .arena = arena};
+  const Tensor values = site.buffer(wide);
   std::copy(u.values.begin(), u.values.end(), values.as<float>().begin());
-  context.ops.cast(values, context.buffer(in), context.compute);
+  site.ops.cast(values, site.buffer(in), site.stream);
   const ConstTensor result =
-      orthogonalizer.orthogonalize(context, context.buffer(in).view({u.rows, u.columns}));
-  context.ops.cast(result.flat(0, numel), values, context.compute);
+      orthogonalizer.orthogonalize(site, site.buffer(in).view({u.rows, u.columns}));
+  site.ops.cast(result.flat(0, numel), values, site.stream);
   return {u.rows, u.columns, Values(values.as<float>().begin(), values.as<float>().end())};
 }
 

@@ -98,28 +98,26 @@ void append(std::vector<Values>& units, int unit, const OwnTensor& part) {
 
 LabState run_rank(const LabModel& model, const LabRun& run, Communicator& group) {
   Blueprint blueprint = model.blueprint;
-  const ShardMap shards(blueprint, run.ranks);
+  const ShardMap shards(blueprint, Mesh({.data_inside = run.ranks}), group.rank());
   const OptimizerScratch scratch = declare_optimizer(run.config, shards, run.compute, blueprint);
   const MemoryPlan plan(blueprint, shards, {.training = false});
   const Backend backend = make_cpu_backend(1);
   Arena arena(blueprint, plan, *backend.device);
-  ParameterTable parameters(shards.num_units());
-  const ExecContext context{.ops = *backend.ops,
-                            .device = *backend.device,
-                            .compute = backend.device->compute_stream(),
-                            .blueprint = blueprint,
-                            .arena = arena,
-                            .parameters = parameters};
-  const auto optimizer = make_optimizer({.config = run.config,
-                                         .blueprint = blueprint,
-                                         .shards = shards,
-                                         .scratch = scratch,
-                                         .group = group,
-                                         .sharded = run.ranks > 1});
+  const Site site{.ops = *backend.ops,
+                  .device = *backend.device,
+                  .stream = backend.device->compute_stream(),
+                  .arena = arena};
+  const auto optimizer =
+      make_optimizer({.config = run.config,
+                      .blueprint = blueprint,
+                      .shards = shards,
+                      .scratch = scratch,
+                      .groups = {shards, {{kGradientAxes, &group, nullptr}}},
+                      .states = {.cut = run.ranks > 1 ? kGradientAxes : AxisSet{}}});
   std::vector<OwnUnit> own;
   std::vector<UnitState> states;
   for (int unit = 0; unit < shards.num_units(); ++unit) {
-    const Range slice = shards.slice(unit, group.rank());
+    const Range slice = shards.own_slice(unit);
     const Range range{slice.begin, std::max(slice.begin, std::min(slice.end, shards.numel(unit)))};
     own.emplace_back(run, blueprint.units()[static_cast<std::size_t>(unit)], unit, range);
     for (std::int64_t i = 0; i < range.size(); ++i) {
@@ -134,7 +132,7 @@ LabState run_rank(const LabModel& model, const LabRun& run, Communicator& group)
       }
     }
     std::vector<std::size_t> done;
-    optimizer->update(context, states, run.params(update),
+    optimizer->update(site, states, run.params(update),
                       [&](std::size_t index) { done.push_back(index); });
     std::vector<std::size_t> all(states.size());
     std::iota(all.begin(), all.end(), std::size_t{0});

@@ -23,7 +23,7 @@ Blueprint small() {
 
 TEST_CASE("a plan's regions are what hand arithmetic says", "[plan]") {
   const Blueprint blueprint = small();
-  const ShardMap shards(blueprint, 2);  // 35 → 2 × 32, 16 → 2 × 16
+  const ShardMap shards(blueprint, Mesh({.data_inside = 2}));  // 35 → 2 × 32, 16 → 2 × 16
   const MemoryPlan plan(blueprint, shards, {.compute_dtype = DType::kBF16, .slots = {3}});
   const std::int64_t padded = 64 + 32;
   CHECK(plan.region(RegionKind::kParameters).bytes == padded * 2);
@@ -40,7 +40,7 @@ TEST_CASE("a plan's regions are what hand arithmetic says", "[plan]") {
 TEST_CASE("f32 runs have no master copy, and without training neither gradients nor states",
           "[plan]") {
   const Blueprint blueprint = small();
-  const ShardMap shards(blueprint, 1);
+  const ShardMap shards(blueprint);
   CHECK_FALSE(MemoryPlan(blueprint, shards, {}).has(RegionKind::kMaster));
   const MemoryPlan inference(blueprint, shards, {.training = false});
   CHECK_FALSE(inference.has(RegionKind::kGradients));
@@ -58,7 +58,7 @@ TEST_CASE("scratch of one name is shared at its largest; saved buffers are not",
 
 TEST_CASE("the arena allocates the plan to the byte and its buffers do not overlap", "[plan]") {
   const Blueprint blueprint = small();
-  const ShardMap shards(blueprint, 2);
+  const ShardMap shards(blueprint, Mesh({.data_inside = 2}));
   const MemoryPlan plan(blueprint, shards, {.compute_dtype = DType::kBF16, .slots = {2}});
   const Backend backend = make_cpu_backend(1);
   const Arena arena(blueprint, plan, *backend.device);

@@ -22,7 +22,7 @@ Blueprint seven_parameters() {
 TEST_CASE("slices of any number of ranks tile every unit", "[plan]") {
   const Blueprint blueprint = seven_parameters();
   for (const int ranks : {1, 2, 3, 4, 7, 16}) {
-    const ShardMap shards(blueprint, ranks);
+    const ShardMap shards(blueprint, Mesh({.data_inside = ranks}));
     for (int unit = 0; unit < shards.num_units(); ++unit) {
       std::int64_t end = 0;
       for (int rank = 0; rank < ranks; ++rank) {
@@ -42,7 +42,7 @@ TEST_CASE("slices of any number of ranks tile every unit", "[plan]") {
 TEST_CASE("the pieces of all slices cover every element of every tensor once", "[plan]") {
   const Blueprint blueprint = seven_parameters();
   for (const int ranks : {1, 2, 3, 4}) {
-    const ShardMap shards(blueprint, ranks);
+    const ShardMap shards(blueprint, Mesh({.data_inside = ranks}));
     std::map<std::string, std::vector<int>> covered;
     for (const UnitDecl& unit : blueprint.units()) {
       for (const ParamDecl& param : unit.params) {

@@ -32,7 +32,7 @@ std::int64_t index_in_tensor(const Piece& piece, std::int64_t flat) {
 /// Counts what this rank updates and saves. In stage 0 all data-parallel ranks update everything,
 /// and the first of them saves it.
 void add_owned(const RunPlan& plan, OwnersByTensor& owners) {
-  if (plan.memory.options().zero_stage == 0 && plan.memory.options().slice > 0) {
+  if (!plan.memory.placement().states.is_cut() && plan.mesh.index(kGradientAxes, plan.rank) > 0) {
     return;
   }
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {

@@ -1,0 +1,96 @@
+// Masters and moments in the host's memory, updated by the processor, against the same on the
+// device. Built for the CPU, and for the emulated GPU (tests/emulated_cuda), which ends a process
+// that touches the memory of one as if it were the other's.
+#include <cmath>
+#include <memory>
+
+#include <catch2/catch.hpp>
+
+#include "engine/comm/rendezvous.h"
+#include "tests/ops/lab.h"
+#include "tests/unit/parallel/updating_rank.h"
+
+namespace dstrain::test {
+namespace {
+
+Blueprint two_units() {
+  Blueprint blueprint;
+  blueprint.begin_unit("table");
+  blueprint.add_param({.name = "table", .shape = {67, 31}});
+  blueprint.begin_unit("block");
+  blueprint.add_param({.name = "norm", .shape = {31}, .decays = false});
+  blueprint.add_param({.name = "matrix", .shape = {31, 53}, .hidden_matrix = true});
+  return blueprint;
+}
+
+float start_of(int unit, std::int64_t i) {
+  return std::cos(static_cast<float>(7 * i + unit));
+}
+
+struct Outcome {
+  std::vector<double> norms;
+  std::vector<std::vector<std::byte>> states;  ///< of every region and unit
+  std::int64_t on_device = 0;
+  std::int64_t on_host = 0;
+};
+
+Outcome train(const BackendUnderTest& under_test, UpdatingOptions options, Space states) {
+  options.placement.states.space = states;
+  const auto world = make_local_rendezvous(1);
+  const std::vector<int> me{0};
+  const auto group = world[0]->make_group("data", me);
+  Backend backend = under_test.make(1);
+  UpdatingRank rank(options, backend, {{kGradientAxes, group.get(), nullptr}}, start_of);
+  Outcome outcome;
+  for (int step = 1; step <= 4; ++step) {
+    const auto gradient = [step](int unit, std::int64_t i) {
+      return 0.1F * std::sin(static_cast<float>(3 * i + 5 * step + 11 * unit));
+    };
+    const StepStats stats = rank.step(
+        gradient,
+        {.learning_rate = 0.01, .update = step, .gradient_clipping = step % 2 == 0 ? 0.5 : 0.0});
+    outcome.norms.push_back(stats.grad_norm);
+  }
+  for (const RegionKind kind : {RegionKind::kParameters, RegionKind::kMaster,
+                                RegionKind::kFirstMoment, RegionKind::kSecondMoment}) {
+    for (int unit = 0; unit < 2; ++unit) {
+      if (kind == RegionKind::kMaster || rank.memory().has(kind)) {
+        outcome.states.push_back(rank.bytes_of(kind, unit));
+      }
+    }
+  }
+  outcome.on_device = rank.arena().bytes(Space::kDevice);
+  outcome.on_host = rank.arena().bytes(Space::kHost);
+  CHECK(outcome.on_device == rank.memory().bytes(Space::kDevice));
+  CHECK(outcome.on_host == rank.memory().bytes(Space::kHost));
+  return outcome;
+}
+
+TEST_CASE("states in the host's memory become what states on the device become", "[zero]") {
+  for (const BackendUnderTest& backend : backends_under_test()) {
+    for (const OptimizerKind kind :
+         {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
+          OptimizerKind::kLion}) {
+      for (const DType compute : {DType::kF32, DType::kBF16, DType::kF16}) {
+        for (const int stage : kZeroStages) {
+          INFO(backend.name << ", optimizer " << static_cast<int>(kind) << ", " << name_of(compute)
+                            << ", ZeRO " << stage);
+          const UpdatingOptions options{
+              .blueprint = two_units(),
+              .placement = zero_placement(cuts_of(stage)),
+              .compute = compute,
+              .optimizer = {.kind = kind, .weight_decay = 0.1, .momentum = 0.9}};
+          const Outcome device = train(backend, options, Space::kDevice);
+          const Outcome host = train(backend, options, Space::kHost);
+          CHECK(host.norms == device.norms);
+          CHECK(host.states == device.states);
+          CHECK(device.on_host == 0);
+          CHECK(host.on_device < device.on_device);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dstrain::test

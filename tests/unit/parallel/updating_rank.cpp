@@ -1,0 +1,117 @@
+#include "tests/unit/parallel/updating_rank.h"
+
+#include <utility>
+
+namespace dstrain::test {
+namespace {
+
+MemoryOptions memory_of(const UpdatingOptions& options, const ShardMap& shards) {
+  const Moments moments = moments_of(options.optimizer);
+  MemoryOptions memory{.compute_dtype = options.compute,
+                       .first_moment = moments.first,
+                       .second_moment = moments.second,
+                       .placement = options.placement,
+                       .overlap = shards.has_replicas()};
+  for (int unit = shards.num_units() - 1; unit >= 0; --unit) {
+    memory.walk.push_back(
+        {.pass = Pass::kBackward, .unit = unit, .reads = {unit}, .writes = {unit}});
+  }
+  return memory;
+}
+
+}  // namespace
+
+UpdatingRank::UpdatingRank(const UpdatingOptions& options,
+                           Backend& backend,
+                           std::vector<UnitGroup> groups,
+                           const ValueOf& start)
+    : backend_(backend),
+      blueprint_(options.blueprint),
+      norm_total_(blueprint_.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch})),
+      shards_(blueprint_, options.mesh, options.rank),
+      optimizer_config_(options.optimizer),
+      scratch_(declare_optimizer(optimizer_config_, shards_, options.compute, blueprint_)),
+      memory_(blueprint_, shards_, memory_of(options, shards_)),
+      arena_(blueprint_, memory_, *backend.device),
+      host_backend_(make_cpu_backend(1)),
+      host_{.ops = *host_backend_.ops,
+            .device = *host_backend_.device,
+            .stream = host_backend_.device->compute_stream(),
+            .arena = arena_},
+      parameters_(shards_.num_units()),
+      context_{.ops = *backend.ops,
+               .device = *backend.device,
+               .compute = backend.device->compute_stream(),
+               .blueprint = blueprint_,
+               .arena = arena_,
+               .parameters = parameters_,
+               .host = &host_},
+      communication_(backend.device->make_side_stream("communication")),
+      groups_(shards_, std::move(groups)),
+      optimizer_(make_optimizer({.config = optimizer_config_,
+                                 .blueprint = blueprint_,
+                                 .shards = shards_,
+                                 .scratch = scratch_,
+                                 .groups = groups_,
+                                 .states = options.placement.states})),
+      data_parallel_(make_data_parallel({.context = context_,
+                                         .shards = shards_,
+                                         .memory = memory_,
+                                         .gathers = gathers_,
+                                         .optimizer = *optimizer_,
+                                         .groups = groups_,
+                                         .tensor_group = nullptr,
+                                         .shared_heads_group = nullptr,
+                                         .tied_group = nullptr,
+                                         .communication = *communication_,
+                                         .norm_total = arena_.buffer(norm_total_),
+                                         .replica_gradients = {}})) {
+  const Site site = context_.site(RegionKind::kMaster);
+  for (int unit = 0; unit < shards_.num_units(); ++unit) {
+    set(site, arena_.master(unit), memory_.owned(unit).begin, unit, start);
+  }
+  data_parallel_->refresh_parameters();
+  communication_->synchronize();
+  context_.compute.synchronize();
+}
+
+/// f32 from elements first, first + 1, … of the unit; padding is zero.
+void UpdatingRank::set(
+    const Site& site, Tensor tensor, std::int64_t first, int unit, const ValueOf& value) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.numel()));
+  for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+    values[static_cast<std::size_t>(i)] =
+        first + i < shards_.numel(unit) ? value(unit, first + i) : 0.0F;
+  }
+  site.device.copy_from_host(values.data(), tensor, site.stream);
+  site.stream.synchronize();
+}
+
+StepStats UpdatingRank::step(const ValueOf& gradient, const StepParams& params) {
+  for (int unit = shards_.num_units() - 1; unit >= 0; --unit) {
+    const GradTarget target = data_parallel_->grad_target(unit, 0);
+    set(context_.site(Space::kDevice), target.unit, 0, unit, gradient);
+    data_parallel_->unit_grads_ready(unit, 0, /*last=*/true);
+  }
+  const StepStats stats = data_parallel_->step(params);
+  context_.compute.synchronize();
+  communication_->synchronize();
+  return stats;
+}
+
+std::vector<std::byte> UpdatingRank::bytes_of(RegionKind kind, int unit) const {
+  const Tensor held = kind == RegionKind::kMaster ? arena_.master(unit) : arena_.unit(kind, unit);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(held.bytes()));
+  const Site site = context_.site(kind);
+  site.device.copy_to_host(held, bytes.data(), site.stream);
+  site.stream.synchronize();
+  return bytes;
+}
+
+std::vector<float> UpdatingRank::parameters(int unit) const {
+  const std::vector<std::byte> bytes = bytes_of(RegionKind::kParameters, unit);
+  const auto* const values = reinterpret_cast<const float*>(bytes.data());
+  return {values, values + bytes.size() / sizeof(float)};
+}
+
+}  // namespace dstrain::test
