@@ -2,6 +2,7 @@
 // bits of "none", where each tensor is computed once.
 #include <catch2/catch.hpp>
 
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
 

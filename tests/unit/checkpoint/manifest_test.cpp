@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checksum.h"
 
 using namespace dstrain;
