@@ -27,7 +27,10 @@ class StepTraffic {
 
   /// One pass of a micro-batch through a chunk; `started`: its first gathers are on their way
   /// already, and on return, whether the next pass's are.
-  std::vector<Transfer> pass(Pass pass, const ChunkTraffic& chunk, bool last, bool& started) {
+  std::vector<TrafficPlan::Repeated> pass(Pass pass,
+                                          const ChunkTraffic& chunk,
+                                          bool last,
+                                          bool& started) {
     const bool forward = pass == Pass::kForward;
     phase_ = forward ? TrafficPhase::kForward : TrafficPhase::kBackward;
     const UnitWalk& walk = forward ? chunk.forward : chunk.backward;
@@ -61,7 +64,7 @@ class StepTraffic {
     return std::exchange(part_, {});
   }
 
-  std::vector<Transfer> exchange(const Action& action) {
+  std::vector<TrafficPlan::Repeated> exchange(const Action& action) {
     phase_ = TrafficPhase::kEdge;
     unit_ = Transfer::kNoUnit;
     const auto sent = std::count_if(
@@ -73,7 +76,7 @@ class StepTraffic {
     return std::exchange(part_, {});
   }
 
-  std::vector<Transfer> update() {
+  std::vector<TrafficPlan::Repeated> update() {
     phase_ = TrafficPhase::kUpdate;
     unit_ = Transfer::kNoUnit;
     sum_replicas();
@@ -98,15 +101,21 @@ class StepTraffic {
   }
 
   /// Groups of one put nothing on the wire.
-  void add(GroupId group, Op op, std::int64_t elements, DType dtype, Purpose purpose) {
-    if (size_of_group(group) > 1) {
-      part_.push_back({.phase = phase_,
-                       .unit = unit_,
-                       .group = group,
-                       .op = op,
-                       .elements = elements,
-                       .dtype = dtype,
-                       .purpose = purpose});
+  void add(GroupId group,
+           Op op,
+           std::int64_t elements,
+           DType dtype,
+           Purpose purpose,
+           std::int64_t times = 1) {
+    if (times > 0 && size_of_group(group) > 1) {
+      part_.push_back({.transfer = {.phase = phase_,
+                                    .unit = unit_,
+                                    .group = group,
+                                    .op = op,
+                                    .elements = elements,
+                                    .dtype = dtype,
+                                    .purpose = purpose},
+                       .times = times});
     }
   }
 
@@ -175,11 +184,12 @@ class StepTraffic {
     });
     if (stats != buffers.end()) {
       const std::int64_t chunk = stats->shape[1];
-      for (std::int64_t begin = 0; begin < needs_.tokens; begin += chunk) {
-        add(GroupId::kTensor, Op::kAllGather,
-            tensor_ranks_ * std::min(chunk, needs_.tokens - begin) * kLossNumbers, DType::kF32,
-            Purpose::kActivation);
-      }
+      const auto exchange = [&](std::int64_t tokens, std::int64_t times) {
+        add(GroupId::kTensor, Op::kAllGather, tensor_ranks_ * tokens * kLossNumbers, DType::kF32,
+            Purpose::kActivation, times);
+      };
+      exchange(chunk, needs_.tokens / chunk);
+      exchange(needs_.tokens % chunk, needs_.tokens % chunk > 0 ? 1 : 0);
     }
     sum();
   }
@@ -277,7 +287,7 @@ class StepTraffic {
   const MemoryOptions& options_;
   const std::int64_t tensor_ranks_;
   const bool splits_tokens_;
-  std::vector<Transfer> part_;
+  std::vector<TrafficPlan::Repeated> part_;
   TrafficPhase phase_ = TrafficPhase::kForward;
   int unit_ = Transfer::kNoUnit;
 };
@@ -286,7 +296,7 @@ class StepTraffic {
 
 TrafficPlan::TrafficPlan(const TrafficNeeds& needs) {
   StepTraffic step(needs);
-  const auto append = [&](std::vector<Transfer> part) {
+  const auto append = [&](std::vector<Repeated> part) {
     parts_.push_back(std::move(part));
     return parts_.size() - 1;
   };
@@ -325,7 +335,9 @@ TrafficPlan::TrafficPlan(const TrafficNeeds& needs) {
 std::vector<Transfer> TrafficPlan::transfers() const {
   std::vector<Transfer> all;
   for (const std::size_t part : order_) {
-    all.insert(all.end(), parts_[part].begin(), parts_[part].end());
+    for (const Repeated& entry : parts_[part]) {
+      all.insert(all.end(), static_cast<std::size_t>(entry.times), entry.transfer);
+    }
   }
   return all;
 }

@@ -88,6 +88,12 @@ struct TrafficNeeds {
 
 class TrafficPlan {
  public:
+  /// A transfer that is issued several times in a row.
+  struct Repeated {
+    Transfer transfer;
+    std::int64_t times = 1;
+  };
+
   TrafficPlan() = default;
   explicit TrafficPlan(const TrafficNeeds& needs);
 
@@ -101,14 +107,14 @@ class TrafficPlan {
       times[part] += 1;
     }
     for (std::size_t part = 0; part < parts_.size(); ++part) {
-      for (const Transfer& transfer : parts_[part]) {
-        visit(transfer, times[part]);
+      for (const Repeated& entry : parts_[part]) {
+        visit(entry.transfer, entry.times * times[part]);
       }
     }
   }
 
  private:
-  std::vector<std::vector<Transfer>> parts_;
+  std::vector<std::vector<Repeated>> parts_;
   std::vector<std::size_t> order_;  // of parts_
 };
 

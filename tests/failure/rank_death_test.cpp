@@ -109,7 +109,7 @@ TEST_CASE("a rank that the kernel kills for memory is said to be, with the limit
              Contains(" on localhost, pid ") &&
                  Contains("was killed by SIGKILL (signal 9): killed by the kernel's out-of-memory "
                           "killer: ") &&
-                 Contains("dstrain_test_") && Contains("160 MiB"));
+                 Contains("dstrain_test_") && Contains("160.0 MiB"));
 }
 
 TEST_CASE("a rank that is stopped does not keep a job from being ended", "[failure][slow]") {

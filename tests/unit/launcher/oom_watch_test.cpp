@@ -79,7 +79,7 @@ TEST_CASE("in version 1 the cgroup in which a process was started counts", "[lau
   CHECK(watch.explain_kill(9).empty());
   kernel.write("v1/job/memory.oom_control", "under_oom 0\noom_kill 2\n");
   CHECK(watch.explain_kill(9) ==
-        "killed by the kernel's out-of-memory killer: memory cgroup /job, limit 32 MiB");
+        "killed by the kernel's out-of-memory killer: memory cgroup /job, limit 32.0 MiB");
 }
 
 TEST_CASE("where the kernel tells nothing, nothing is claimed", "[launcher][oom]") {
