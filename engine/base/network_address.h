@@ -1,5 +1,5 @@
-// What this machine knows of network addresses: names looked up, addresses as text, the interfaces
-// of this machine and the address by which it reaches another one.
+// Network addresses as this machine sees them: names looked up, addresses as text, its interfaces,
+// and the address by which it reaches another machine.
 #pragma once
 
 #include <cstdint>

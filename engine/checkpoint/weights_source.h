@@ -15,7 +15,8 @@ struct WeightsSource {
   CheckpointFormat format = CheckpointFormat::kDstrain;
   std::filesystem::path path;  ///< of the checkpoint itself
   ModelSpec model;
-  /// What the run of a dstrain checkpoint had reached; else only a config that names the model.
+  /// How far the run of a dstrain checkpoint had come. Of other formats: only a config that names
+  /// the model.
   TrainingState training;
   std::unique_ptr<TensorSource> tensors;
 };

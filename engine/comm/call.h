@@ -17,8 +17,8 @@ struct Call {
   DType dtype = DType::kU8;
   ReduceOp reduce = ReduceOp::kSum;  ///< only for all_reduce and reduce_scatter
   std::int32_t root = -1;            ///< only for broadcast
-  /// Of the whole buffer: in all_gather, of the output; of one part of an all_to_all, whose parts
-  /// differ from member to member, and 0 of all of them.
+  /// Size of the whole buffer; of an all_gather, of its output. An all_to_all's parts differ from
+  /// member to member: a call for one part has that part's size, the call for all of them 0.
   std::int64_t elements = 0;
 
   [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }

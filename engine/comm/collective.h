@@ -8,7 +8,7 @@ namespace dstrain {
 
 enum class ReduceOp : std::uint8_t { kSum, kMax };
 
-/// What the bytes are for: in error messages, in traces, and in plans of traffic.
+/// Tells error messages, traces and plans of traffic what the bytes are for.
 enum class Purpose : std::uint8_t {
   kGradient,
   kParameter,
@@ -21,7 +21,7 @@ enum class Purpose : std::uint8_t {
 };
 std::string_view name_of(Purpose purpose);
 
-/// What a communicator can be asked for: in error messages, traces and plans.
+/// Names an operation of a communicator in error messages, traces and plans.
 enum class Op : std::uint8_t {
   kAllReduce,
   kReduceScatter,

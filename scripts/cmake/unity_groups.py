@@ -17,9 +17,8 @@ ALIAS = re.compile(r"^(?:using (\w+) =|namespace (\w+) =|using namespace ([\w:]+
 
 
 def own_names(text):
-    names, inside, depth = set(), False, 0
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
+    names, inside = set(), False
+    for line in text.splitlines():
         alias = ALIAS.match(line)
         if alias:
             names.add(next(filter(None, alias.groups())))

@@ -17,7 +17,7 @@ enum class NormPlacement : std::uint8_t {
   kAfterBranch    ///< x + norm(f(x)): OLMo 2
 };
 
-/// What the RMS norm of queries and keys, before they are rotated, is taken over.
+/// The numbers that one RMS norm of queries and keys, before they are rotated, goes over.
 enum class QueryKeyNorm : std::uint8_t {
   kNone,
   kPerHead,   ///< each head by itself, all with one weight [D]: Qwen3
