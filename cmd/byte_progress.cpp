@@ -61,8 +61,11 @@ void ByteProgress::show_phase(const std::string& what, Announce announce) {
   print_if_due(what);
 }
 
-void ByteProgress::show_bytes(std::int64_t bytes_done, std::int64_t bytes_total) {
-  enter("");
+void ByteProgress::show_bytes(std::int64_t bytes_done,
+                              std::int64_t bytes_total,
+                              std::int64_t bytes_before,
+                              const std::string& what) {
+  enter(what);
   if (!is_due()) {
     return;
   }
@@ -70,11 +73,11 @@ void ByteProgress::show_bytes(std::int64_t bytes_done, std::int64_t bytes_total)
   const auto done = static_cast<double>(bytes_done);
   const auto total = static_cast<double>(std::max<std::int64_t>(bytes_total, 1));
   const double share = std::min(done / total, 1.0);
-  const double rate = seconds > 0.0 ? done / seconds : 0.0;
+  const double rate = seconds > 0.0 ? (done - static_cast<double>(bytes_before)) / seconds : 0.0;
   const std::string left = rate > 0.0 ? as_clock((total - total * share) / rate) : "-:--";
-  const std::string facts =
-      fmt::format("{:3.0f} %  {} of {}  {}/s  {} left", 100.0 * share, as_size(bytes_done),
-                  as_size(bytes_total), as_size(static_cast<std::int64_t>(rate)), left);
+  const std::string facts = fmt::format(
+      "{}{:3.0f} %  {} of {}  {}/s  {} left", what.empty() ? "" : what + "  ", 100.0 * share,
+      as_size(bytes_done), as_size(bytes_total), as_size(static_cast<std::int64_t>(rate)), left);
   const std::size_t width = columns();
   const bool has_room = width == 0 || facts.size() + 2 + kBarWidth < width;
   print_if_due((on_terminal_ && has_room ? bar(share) : "") + facts);

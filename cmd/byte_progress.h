@@ -23,7 +23,12 @@ class ByteProgress {
   /// A phase without a measure: "looking for files". Shown off a terminal too if it `announces`.
   enum class Announce : std::uint8_t { kNo, kYes };
   void show_phase(const std::string& what, Announce announce = Announce::kNo);
-  void show_bytes(std::int64_t done, std::int64_t total);
+  /// `before`: how many of `done` were done in an earlier process, and so say nothing of the rate.
+  /// `what` is said in front: "counting words".
+  void show_bytes(std::int64_t done,
+                  std::int64_t total,
+                  std::int64_t before = 0,
+                  const std::string& what = "");
   /// Leaves an empty line for what comes next.
   void clear();
 

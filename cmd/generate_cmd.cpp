@@ -32,8 +32,9 @@
 #include "engine/config/model_json.h"
 #include "engine/data/disk_error.h"
 #include "engine/generate/find_tokenizer.h"
+#include "engine/generate/log_probabilities.h"
 #include "engine/generate/text_generator.h"
-#include "engine/generate/whole_characters.h"
+#include "engine/tokenizer/whole_characters.h"
 #include "launcher/process/errors.h"
 
 namespace dstrain {
@@ -52,6 +53,7 @@ struct Flags {
   std::string dtype;
   int threads = 0;
   bool json = false;
+  std::optional<std::int64_t> logprobs;
 };
 
 std::string prompt_text(const Flags& flags) {
@@ -154,17 +156,25 @@ void print_json(const Flags& flags,
                 const std::string& prompt,
                 const GenerationRequest& request,
                 const GeneratedText& made,
+                const std::vector<LogProbabilities>& probabilities,
                 const std::string& tokenizer) {
-  const nlohmann::ordered_json json{{"checkpoint", flags.checkpoint},
-                                    {"tokenizer", tokenizer},
-                                    {"prompt", as_utf8(prompt)},
-                                    {"prompt_tokens", request.prompt},
-                                    {"text", made.text},
-                                    {"tokens", made.tokens},
-                                    {"ended_by", name_of(made.reason)},
-                                    {"seed", request.sampling.seed},
-                                    {"prompt_seconds", made.prompt_seconds},
-                                    {"token_seconds", made.token_seconds}};
+  nlohmann::ordered_json json{{"checkpoint", flags.checkpoint},
+                              {"tokenizer", tokenizer},
+                              {"prompt", as_utf8(prompt)},
+                              {"prompt_tokens", request.prompt},
+                              {"text", made.text},
+                              {"tokens", made.tokens},
+                              {"ended_by", name_of(made.reason)},
+                              {"seed", request.sampling.seed},
+                              {"prompt_seconds", made.prompt_seconds},
+                              {"token_seconds", made.token_seconds}};
+  for (const LogProbabilities& of_token : probabilities) {
+    auto likeliest = nlohmann::ordered_json::array();
+    for (const auto& [token, log_probability] : of_token.likeliest) {
+      likeliest.push_back({token, log_probability});
+    }
+    json["logprobs"].push_back({{"logprob", of_token.chosen}, {"likeliest", likeliest}});
+  }
   print_text(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
@@ -199,14 +209,22 @@ int generate(const Flags& flags) {
   if (!flags.json) {
     print_text(as_utf8(prompt));
   }
-  const GeneratedText made = generate_text(reader, *found.tokenizer, request,
-                                           {.on_text =
-                                                [&](std::string_view text) {
-                                                  if (!flags.json) print_text(text);
-                                                },
-                                            .stop_requested = [&] { return stop.number() != 0; }});
+  std::vector<LogProbabilities> probabilities;
+  const GeneratedText made = generate_text(
+      reader, *found.tokenizer, request,
+      {.on_text =
+           [&](std::string_view text) {
+             if (!flags.json) print_text(text);
+           },
+       .on_token =
+           [&](std::int32_t token, std::span<const float> logits) {
+             if (flags.logprobs) {
+               probabilities.push_back(log_probabilities(logits, token, *flags.logprobs));
+             }
+           },
+       .stop_requested = [&] { return stop.number() != 0; }});
   if (flags.json) {
-    print_json(flags, prompt, request, made, found.name);
+    print_json(flags, prompt, request, made, probabilities, found.name);
   } else {
     print_text("\n");
   }
@@ -233,6 +251,10 @@ void check_flags(const Flags& flags) {
   }
   if (flags.max_tokens && *flags.max_tokens < 1) {
     throw ConfigError(fmt::format("--max-tokens {}: expected at least 1", *flags.max_tokens));
+  }
+  if (flags.logprobs && (*flags.logprobs < 0 || !flags.json)) {
+    throw ConfigError(fmt::format(
+        "--logprobs {}: expected a number of tokens, 0 or more, beside --json", *flags.logprobs));
   }
   if (flags.threads < 0) {
     throw ConfigError(fmt::format("--threads {}: expected 0 (all cores) or more", flags.threads));
@@ -283,15 +305,20 @@ void add_generate_command(CLI::App& app, Command& chosen) {
       ->type_name("TEXT")
       ->allow_extra_args(false);
   command
-      ->add_option("--tokenizer", flags->tokenizer,
-                   "bytes, or the file of a SentencePiece model; default: the tokenizer of the "
-                   "run's data, or the one beside the weights")
+      ->add_option(
+          "--tokenizer", flags->tokenizer,
+          "bytes, or the file of a tokenizer (tokenizer.json, a SentencePiece model, a rank "
+          "file of tiktoken); default: the tokenizer of the "
+          "run's data, or the one beside the weights")
       ->type_name("bytes|FILE");
   command->add_option("--dtype", flags->dtype, "Precision to compute in; default: the run's")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   command->add_option("--threads", flags->threads,
                       "Number of threads; default: OMP_NUM_THREADS, or one for each core that "
                       "this process may use");
+  command->add_option("--logprobs", flags->logprobs,
+                      "With --json: the logarithm of each token's probability, and those of the N "
+                      "likeliest in its place");
   command->add_flag("--json", flags->json,
                     "Print one JSON object at the end: text, tokens, the reason for the end, "
                     "seconds");

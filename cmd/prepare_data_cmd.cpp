@@ -1,26 +1,32 @@
 // dstrain prepare-data: its flags, what it shows while it works, and what it says at the end. The
 // work itself is engine/data/prepare_data.h.
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include "cmd/byte_progress.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
+#include "cmd/inspect_data.h"
 #include "cmd/logging.h"
 #include "cmd/rank/stop_signal.h"
 #include "engine/base/amount_text.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/config/config_error.h"
 #include "engine/data/disk_error.h"
-#include "engine/data/known_formats.h"
+#include "engine/data/input/known_formats.h"
 #include "engine/data/prepare_data.h"
 
 namespace dstrain {
@@ -33,10 +39,19 @@ void show(ByteProgress& display, const PrepareProgress& progress) {
       return display.show_phase("looking for files");
     case Phase::kTraining:
       return display.show_phase("making a SentencePiece model", ByteProgress::Announce::kYes);
+    case Phase::kCounting:
+      return display.show_bytes(progress.bytes_done, progress.bytes_total, 0,
+                                "learning a tokenizer");
+    case Phase::kMerging:
+      return display.show_phase(fmt::format("learning a tokenizer: {} of {} tokens",
+                                            grouped(progress.tokens_done),
+                                            grouped(progress.tokens_total)));
+    case Phase::kChecking:
+      return display.show_phase("checking what an interrupted call left");
     case Phase::kFinishing:
       return display.show_phase("bringing the files to the disk");
     case Phase::kEncoding:
-      return display.show_bytes(progress.bytes_done, progress.bytes_total);
+      return display.show_bytes(progress.bytes_done, progress.bytes_total, progress.bytes_before);
   }
 }
 
@@ -44,6 +59,19 @@ void print_split(const char* name, const PreparedSplit& split) {
   fmt::print("  {:<11} {:>9} documents {:>16} tokens {:>10}   {}.bin, .idx\n", name,
              grouped(split.documents), grouped(split.tokens), as_size(split.bin_bytes),
              split.prefix);
+}
+
+/// The first of `named`, out of `count`.
+void print_some(const char* what, const std::vector<std::string>& named, std::int64_t count) {
+  constexpr std::size_t kShown = 10;
+  const std::size_t shown = std::min(named.size(), kShown);
+  for (std::size_t i = 0; i < shown; ++i) {
+    fmt::print("  {}: {}\n", what, named[i]);
+  }
+  if (const std::int64_t more = count - static_cast<std::int64_t>(shown); more > 0) {
+    fmt::print("  {}: {} more, {} in dataset.json\n", what, grouped(more),
+               std::ssize(named) == count ? "all" : fmt::format("the first {}", named.size()));
+  }
 }
 
 void print_summary(const PrepareSummary& summary) {
@@ -60,7 +88,7 @@ void print_summary(const PrepareSummary& summary) {
     print_split("validation", *summary.validation);
   } else {
     fmt::print(
-        "  no validation: no file fits into that share; name files with --validation-input\n");
+        "  no validation: nothing fits into that share; name files with --validation-input\n");
   }
   const std::pair<std::int64_t, const char*> skipped[] = {
       {summary.duplicates, "duplicates"},
@@ -69,28 +97,62 @@ void print_summary(const PrepareSummary& summary) {
       {summary.hidden, "hidden (names begin with a dot)"},
       {summary.special, "special (pipes, sockets, devices)"},
       {summary.excluded, "left out (--exclude)"},
+      {summary.bad_lines, "bad lines of JSON lines"},
       {summary.folder_links, "links to folders (name their targets with --input)"}};
   for (const auto& [count, what] : skipped) {
     if (count > 0) {
       fmt::print("  skipped {:>9} {}\n", grouped(count), what);
     }
   }
-  constexpr std::size_t kShown = 10;
-  for (std::size_t i = 0; i < std::min(summary.unreadable.size(), kShown); ++i) {
-    fmt::print("  unreadable: {}\n", summary.unreadable[i]);
-  }
-  if (summary.unreadable.size() > kShown) {
-    fmt::print("  unreadable: {} more, all in dataset.json\n", summary.unreadable.size() - kShown);
-  }
+  print_some("unreadable", summary.unreadable, std::ssize(summary.unreadable));
+  print_some("bad line", summary.bad_lines_named, summary.bad_lines);
 }
 
 struct Flags {
   PrepareOptions options;
+  std::string train_tokenizer;
+  BpeTraining bpe;
   std::vector<std::string> extensions;
+  InspectRequest inspect;
   bool json = false;
 };
 
+int inspect(Flags flags) {
+  if (flags.inspect.dataset.empty()) {
+    throw ConfigError(
+        "--inspect: no data set is named; expected a folder that prepare-data made, or the prefix "
+        "of token files: --inspect 3 data/mine");
+  }
+  flags.inspect.seed = flags.options.seed;
+  flags.inspect.json = flags.json;
+  flags.inspect.colours = isatty(STDOUT_FILENO) == 1;
+  fmt::print("{}", inspect_data(flags.inspect));
+  return kExitSuccess;
+}
+
 int run(Flags flags) {
+  if (flags.inspect.samples > 0) {
+    return inspect(std::move(flags));
+  }
+  if (!flags.inspect.dataset.empty()) {
+    throw ConfigError(
+        fmt::format("{}: expected behind --inspect N alone; text to read is named "
+                    "with --input",
+                    flags.inspect.dataset));
+  }
+  for (const auto& [flag, is_missing] : {std::pair("--input", flags.options.input.empty()),
+                                         std::pair("--output", flags.options.output.empty())}) {
+    if (is_missing) {
+      throw ConfigError(fmt::format("prepare-data: {} is required", flag));
+    }
+  }
+  if (!flags.train_tokenizer.empty()) {
+    if (flags.bpe.vocab_size == 0) {
+      throw ConfigError(
+          "--train-tokenizer: how many tokens it is to have is missing; expected --vocab-size N");
+    }
+    flags.options.train_bpe = flags.bpe;
+  }
   for (std::string& extension : flags.extensions) {
     if (extension.empty() || (extension == "all" && flags.extensions.size() > 1)) {
       throw ConfigError("--extensions: expected all, or a list such as .h,.hpp,.md");
@@ -122,11 +184,17 @@ int run(Flags flags) {
          .stop_requested = [&] { return stop.number() != 0; }});
   } catch (const DiskError& error) {
     display.clear();
-    throw StorageError(error.what());
+    throw StorageError(
+        has_unfinished(flags.options.output)
+            ? fmt::format("{}; the same command goes on from what is there", error.what())
+            : error.what());
   }
   display.clear();
   if (!summary) {
-    spdlog::warn("interrupted; nothing was written to {}", flags.options.output);
+    spdlog::warn("interrupted; {} {}",
+                 has_unfinished(flags.options.output) ? "the same command goes on from what is in"
+                                                      : "nothing was written to",
+                 flags.options.output);
     return kExitSignalBase + stop.number();
   }
   if (flags.json) {
@@ -144,31 +212,63 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
   PrepareOptions& options = flags->options;
   CLI::App* const command = app.add_subcommand(
       "prepare-data",
-      "Turn text files into token files: OUTPUT/train and, split by whole files, "
+      "Turn text and JSON lines into token files: OUTPUT/train and, split by whole documents, "
       "OUTPUT/validation (.bin and .idx)");
   command->add_option("--input", options.input, "Files, and folders with everything below them")
-      ->required()
       ->type_name("PATH")
       ->expected(1, CLI::detail::expected_max_vector_size);
   command->add_option("--output", options.output, "Folder for train.bin, train.idx, …")
-      ->required()
       ->type_name("PREFIX");
-  auto* const tokenizer = command->add_option("--tokenizer", options.tokenizer, "Tokenizer to use")
+  auto* const tokenizer = command
+                              ->add_option("--tokenizer", options.tokenizer,
+                                           "bytes, or the file or folder of a tokenizer: "
+                                           "tokenizer.json, vocab.json and merges.txt, a "
+                                           "SentencePiece model, a rank file of tiktoken")
                               ->capture_default_str()
-                              ->type_name("bytes|sentencepiece:FILE");
+                              ->type_name("bytes|FILE|FOLDER");
+  auto* const sentencepiece =
+      command
+          ->add_option("--train-sentencepiece", options.train_sentencepiece,
+                       "First train a SentencePiece model of N pieces on up to 16 MiB of the text, "
+                       "as PREFIX/tokenizer.model, and use it")
+          ->type_name("N")
+          ->excludes(tokenizer);
+  auto* const train =
+      command
+          ->add_option("--train-tokenizer", flags->train_tokenizer,
+                       "First learn a byte-level BPE tokenizer of --vocab-size tokens from the "
+                       "text for training, as PREFIX/tokenizer.json, and use it")
+          ->check(CLI::IsMember({"bpe"}))
+          ->excludes(tokenizer)
+          ->excludes(sentencepiece);
   command
-      ->add_option("--train-sentencepiece", options.train_sentencepiece,
-                   "First train a SentencePiece model of N pieces on up to 16 MiB of the text, "
-                   "as PREFIX/tokenizer.model, and use it")
+      ->add_option("--vocab-size", flags->bpe.vocab_size,
+                   "Tokens that it is to have, with the 256 bytes and the end token")
       ->type_name("N")
-      ->excludes(tokenizer);
+      ->check(CLI::PositiveNumber)
+      ->needs(train);
+  command
+      ->add_option("--split-pattern", flags->bpe.split,
+                   "What cuts a text into the pieces that no token goes beyond: gpt2, gpt4 "
+                   "(LLaMA 3's), gpt4o, qwen2, or a regular expression that matches a piece")
+      ->capture_default_str()
+      ->type_name("gpt2|gpt4|gpt4o|qwen2|REGEX")
+      ->needs(train);
+  command
+      ->add_option("--end-token", flags->bpe.document_end,
+                   "Its token that ends a document, which is appended to each unless --append-eod "
+                   "names another; '': none")
+      ->capture_default_str()
+      ->type_name("TEXT")
+      ->needs(train);
   command->add_option("--append-eod", options.append_eod, "Append this token id to each document")
       ->type_name("ID");
   auto* const validation =
       command
-          ->add_option("--validation", options.validation,
-                       "Share of the bytes to keep for validation, in whole files chosen at "
-                       "random; 0: none")
+          ->add_option(
+              "--validation", options.validation,
+              "Share to keep for validation, chosen at random: of the bytes in whole files "
+              "of text, of the documents of JSON lines; 0: none")
           ->capture_default_str()
           ->type_name("FRACTION");
   command
@@ -195,30 +295,86 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       ->delimiter(',')
       ->type_name("PATTERN");
   command
-      ->add_option("--as-text", options.as_text,
-                   "Train on JSON as it is written: json, jsonl, ndjson, ipynb")
+      ->add_option(
+          "--as-text", options.as_text,
+          "Take JSON as the text it is written in, a file a document: json, jsonl, ndjson, "
+          "ipynb")
       ->delimiter(',')
       ->type_name("LIST");
-  command->add_flag("--deduplicate,!--no-deduplicate", options.deduplicate,
-                    "Skip files equal to an earlier one (on unless --no-deduplicate)");
   command
-      ->add_option("--threads", options.threads, "Threads for SentencePiece; 0: one for each core")
+      ->add_option("--field", options.field,
+                   "Field of JSON lines that holds the text, with dots where it lies deeper: "
+                   "data.text; default: text")
+      ->type_name("NAME");
+  command
+      ->add_option("--on-bad-line", options.on_bad_line,
+                   "What to do about a JSON line without such a text: stop, or skip and count it")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, PrepareOptions::OnBadLine>{
+              {"stop", PrepareOptions::OnBadLine::kStop},
+              {"skip", PrepareOptions::OnBadLine::kSkip}},
+          CLI::ignore_case))
+      ->default_str("stop")
+      ->type_name("stop|skip");
+  command
+      ->add_option("--longest-line", options.longest_line,
+                   "Bytes that a JSON line may have; a longer one is a bad line. Memory grows to "
+                   "several times the longest line there is")
+      ->capture_default_str()
+      ->type_name("BYTES")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--deduplicate,!--no-deduplicate", options.deduplicate,
+                    "Skip documents equal to an earlier one (on unless --no-deduplicate); it takes "
+                    "some tens of bytes of memory for each document");
+  command
+      ->add_option("--threads", options.threads,
+                   "Threads that parse and encode; 0: one for each core")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
   command->add_flag("--overwrite", options.overwrite, "Replace an earlier output");
-  command->add_flag("--json", flags->json, "Print the summary as JSON");
+  command->add_flag("--json", flags->json, "Print the summary, or the samples, as JSON");
+  auto* const inspect =
+      command
+          ->add_option("--inspect", flags->inspect.samples,
+                       "Make nothing; print the first N samples that a run with this --seed draws "
+                       "from DATASET, as its model sees them: ids, text, where documents end")
+          ->type_name("N")
+          ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--sequence-length", flags->inspect.sequence,
+                   "Tokens of a sample to inspect: the run's training.sequence_length")
+      ->capture_default_str()
+      ->type_name("N")
+      ->needs(inspect);
+  command
+      ->add_flag("--pack", flags->inspect.packed,
+                 "Inspect samples of a run with data.pack \"best_fit\": documents packed so that "
+                 "only those longer than a sample are cut")
+      ->needs(inspect);
+  command
+      ->add_option("DATASET", flags->inspect.dataset,
+                   "What to inspect: a folder that prepare-data made, or the prefix of token files")
+      ->type_name("DATASET");
   command->footer(
-      "Files that hold NUL bytes are not text and are skipped, and so are hidden ones. JSON, "
-      "archives, compressed files, Parquet, PDF and the like are refused: what they hold is not "
-      "read yet. Every file is one document.\nExamples:\n"
+      "A file of text is one document; of JSON lines every line is one (*.jsonl, and other files "
+      "whose first line is an object with the field). Both may be compressed with gzip, zstd or "
+      "xz. "
+      "What holds NUL bytes is not text and is skipped, and so are hidden files. Archives, "
+      "Parquet, "
+      "PDF and the like are refused. Interrupted, the same command goes on where it was: until it "
+      "is done, OUTPUT holds what it needs for that.\nExamples:\n"
       "  dstrain prepare-data --input /usr/include --output data/headers\n"
+      "  dstrain prepare-data --input dolma --field text --output data/dolma \\\n"
+      "    --tokenizer tokenizer.model --append-eod 2\n"
       "  dstrain prepare-data --input src docs --output data/code \\\n"
       "    --extensions .cpp,.h,.md --train-sentencepiece 8000\n"
+      "  dstrain prepare-data --input books --output data/books --train-tokenizer bpe \\\n"
+      "    --vocab-size 32000\n"
       "  dstrain prepare-data --input src --output data/code --exclude '*.gz,vendor' \\\n"
       "    --as-text json\n"
       "  dstrain prepare-data --input train.txt --validation-input valid.txt \\\n"
-      "    --output data/stories --tokenizer sentencepiece:tokenizer.model \\\n"
-      "    --append-eod 2");
+      "    --output data/stories --tokenizer models/Qwen3-0.6B --append-eod 151643\n"
+      "  dstrain prepare-data --inspect 3 data/stories --sequence-length 64");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 

@@ -19,6 +19,19 @@ std::int64_t tokens_of_step(const Config& config) {
   return *config.batch.train_batch_size * config.data.sequence_length;
 }
 
+/// "; from 16 sequences, 8 more at a time until sample 5,000; from 64 tokens a sequence".
+std::string growth_text(const Config& config) {
+  std::string text;
+  if (const auto& ramp = config.rampup_batch_size) {
+    text += fmt::format("; from {}, {} more at a time until sample {}",
+                        counted(ramp->start, "sequence"), ramp->increment, grouped(ramp->samples));
+  }
+  if (config.curriculum.enabled) {
+    text += fmt::format("; from {} a sequence", counted(config.curriculum.length_at(1), "token"));
+  }
+  return text;
+}
+
 std::string schedule_text(const RunOutline& outline, const Config& config) {
   if (config.pipeline.stages == 1) {
     return "one stage";
@@ -37,7 +50,7 @@ std::string summary_text(const RunOutline& outline, const Config& config) {
   return fmt::format(
       "ranks       {} = {} pipeline × {} data × {} tensor{}; ZeRO stage {}\n"
       "parameters  {}\n"
-      "step        {} of {} = {} tokens, in {} of {}\n"
+      "step        {} of {} = {} tokens, in {} of {}{}\n"
       "schedule    {}\n",
       mesh.world_size(), mesh.degree(Axis::kPipeline), mesh.degree(kDataAxes),
       mesh.degree(Axis::kTensor), splits_tokens(config) ? ", sequence parallel" : "",
@@ -45,11 +58,15 @@ std::string summary_text(const RunOutline& outline, const Config& config) {
       counted(*config.batch.train_batch_size, "sequence"), config.data.sequence_length,
       grouped(tokens_of_step(config)),
       counted(*config.batch.gradient_accumulation_steps, "micro-batch", "micro-batches"),
-      *config.batch.micro_batch_size, schedule_text(outline, config));
+      *config.batch.micro_batch_size, growth_text(config), schedule_text(outline, config));
 }
 
 nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& config) {
   const Mesh& mesh = outline.mesh;
+  nlohmann::ordered_json ramp;  // null: all steps are alike
+  if (const auto& of = config.rampup_batch_size) {
+    ramp = {{"start", of->start}, {"increment", of->increment}, {"samples", of->samples}};
+  }
   return {{"ranks", mesh.world_size()},
           {"layout",
            {{"pipeline", mesh.degree(Axis::kPipeline)},
@@ -62,7 +79,8 @@ nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& con
            {{"sequences", *config.batch.train_batch_size},
             {"tokens", tokens_of_step(config)},
             {"micro_batch_size", *config.batch.micro_batch_size},
-            {"micro_batches", *config.batch.gradient_accumulation_steps}}},
+            {"micro_batches", *config.batch.gradient_accumulation_steps},
+            {"rampup_batch_size", ramp}}},
           {"schedule",
            {{"order", name_of(order_of(config.pipeline.schedule))},
             {"chunks", config.pipeline.virtual_stages},

@@ -4,6 +4,7 @@
 // B sequences of T queries and S keys, H query heads, K key/value heads, D head dim
 #pragma once
 
+#include "kernels/dropout.h"
 #include "kernels/ops.h"
 
 namespace dstrain {
@@ -13,15 +14,27 @@ struct AttentionReach {
   std::int64_t first_query = 0;  ///< position of the first query of each sequence
   std::int64_t first_key = 0;    ///< position of the first key of each sequence
   std::int64_t window = 0;       ///< positions that a query sees, its own the last; 0: all up to it
+  float scale = 0.0F;            ///< what q · k is multiplied with; 0: 1/sqrt(D)
   float cap = 0.0F;  ///< scores become cap · tanh(score / cap) (Gemma 2, 2024, §2); 0: they stay
+  /// i32 [B·T]: how many tokens of its document stand before each query, in a sequence of several
+  /// documents, none of which sees another: 0, or one more than the query before. Empty: a
+  /// sequence is one document.
+  ConstTensor document_positions{};
+};
+
+/// Dropout of the probabilities, which are not made to sum to one again: keys along, queries
+/// across, query heads as planes (kernels/math/dropout.h).
+struct AttentionDropout : Dropout {
+  std::int64_t first_head = 0;  ///< of these heads among the model's
 };
 
 struct AttentionOperands {
   AttentionShape shape;  ///< its sequence: T
-  AttentionReach reach;
-  ConstColumns q;  ///< [B·T, H·D]
-  ConstColumns k;  ///< [B·S, K·D]
-  ConstColumns v;  ///< [B·S, K·D]
+  AttentionReach reach{};
+  AttentionDropout dropout{};  ///< with queries and keys of the same positions only
+  ConstColumns q;              ///< [B·T, H·D]
+  ConstColumns k;              ///< [B·S, K·D]
+  ConstColumns v;              ///< [B·S, K·D]
 };
 
 struct AttentionForward {
@@ -57,10 +70,18 @@ struct PackedColumns {
         v(qkv, q.width() + k.width(), k.width()) {}
 };
 
-/// Queries, keys and values of the same positions, packed, with nothing but causality to hide them.
-inline AttentionOperands packed_attention(const AttentionShape& shape, const ConstTensor& qkv) {
+/// Queries, keys and values of the same positions, packed.
+inline AttentionOperands packed_attention(const AttentionShape& shape,
+                                          const ConstTensor& qkv,
+                                          const AttentionReach& reach = {},
+                                          const AttentionDropout& dropout = {}) {
   const PackedColumns<ConstTensor> columns(shape, qkv);
-  return {.shape = shape, .reach = {}, .q = columns.q, .k = columns.k, .v = columns.v};
+  return {.shape = shape,
+          .reach = reach,
+          .dropout = dropout,
+          .q = columns.q,
+          .k = columns.k,
+          .v = columns.v};
 }
 inline AttentionBackward packed_attention_backward(const AttentionShape& shape,
                                                    const ConstTensor& qkv,
@@ -68,9 +89,11 @@ inline AttentionBackward packed_attention_backward(const AttentionShape& shape,
                                                    const ConstTensor& logsumexp_BHT,
                                                    const ConstTensor& dout,
                                                    const Tensor& delta_BHT,
-                                                   const Tensor& dqkv) {
+                                                   const Tensor& dqkv,
+                                                   const AttentionReach& reach = {},
+                                                   const AttentionDropout& dropout = {}) {
   const PackedColumns<Tensor> gradients(shape, dqkv);
-  return {.in = packed_attention(shape, qkv),
+  return {.in = packed_attention(shape, qkv, reach, dropout),
           .out = out,
           .logsumexp_BHT = logsumexp_BHT,
           .dout = dout,

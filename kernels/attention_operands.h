@@ -23,19 +23,36 @@ inline float attention_scale(std::int64_t head_dim) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
+/// Likewise, where the reach may say another.
+inline float score_scale(const AttentionReach& reach, std::int64_t head_dim) {
+  return reach.scale > 0.0F ? reach.scale : attention_scale(head_dim);
+}
+
 inline std::int64_t qkv_width(const AttentionShape& shape) {
   return (shape.query_heads + 2 * shape.key_value_heads) * shape.head_dim;
 }
 
+/// R/2.
+inline std::int64_t rotated_pairs(const AttentionShape& shape, const ConstTensor& cos_TR) {
+  return cos_TR.numel() / shape.sequence;
+}
+
 inline void expect_rope(const AttentionShape& shape,
                         const Tensor& qkv,
-                        const ConstTensor& cos_TD,
-                        const ConstTensor& sin_TD) {
+                        const ConstTensor& cos_TR,
+                        const ConstTensor& sin_TR,
+                        const ConstTensor& positions_N) {
   check_attention_shape(shape);
-  check(shape.head_dim % 2 == 0, "rope: head dim {} is odd", shape.head_dim);
-  expect(qkv, "rope: qkv", qkv.dtype(), shape.batch * shape.sequence * qkv_width(shape));
-  expect(cos_TD, "rope: cos", DType::kF32, shape.sequence * shape.head_dim / 2);
-  expect(sin_TD, "rope: sin", DType::kF32, shape.sequence * shape.head_dim / 2);
+  const std::int64_t pairs = rotated_pairs(shape, cos_TR);
+  check(pairs >= 1 && 2 * pairs <= shape.head_dim, "rope: {} pairs of heads of {}", pairs,
+        shape.head_dim);
+  const std::int64_t tokens = shape.batch * shape.sequence;
+  expect(qkv, "rope: qkv", qkv.dtype(), tokens * qkv_width(shape));
+  if (!positions_N.empty()) {
+    expect(positions_N, "rope: positions", DType::kI32, tokens);
+  }
+  expect(cos_TR, "rope: cos", DType::kF32, shape.sequence * pairs);
+  expect(sin_TR, "rope: sin", DType::kF32, shape.sequence * pairs);
 }
 
 /// S.
@@ -48,24 +65,41 @@ inline std::int64_t first_position_of(const AttentionOperands& in) {
   return in.reach.first_query - in.reach.first_key;
 }
 
-/// The keys that a query sees are neighbours: [begin, end), empty where end ≤ begin.
+/// Of sequence b, in memory that the host reads; nullptr where it is one document.
+inline const std::int32_t* document_positions_of(const AttentionOperands& in, std::int64_t b) {
+  const ConstTensor& positions = in.reach.document_positions;
+  return positions.empty()
+             ? nullptr
+             : static_cast<const std::int32_t*>(positions.data()) + b * in.shape.sequence;
+}
+
+/// The keys that query t of a sequence sees are neighbours: [begin, end), empty where end ≤ begin.
+/// `document_positions`: of the sequence's queries, or nullptr.
 struct VisibleKeys {
   std::int64_t begin;
   std::int64_t end;
 };
-inline VisibleKeys keys_seen_by(const AttentionOperands& in, std::int64_t query) {
-  const std::int64_t own = first_position_of(in) + query;
+inline VisibleKeys keys_seen_by(const AttentionOperands& in,
+                                const std::int32_t* document_positions,
+                                std::int64_t t) {
+  const std::int64_t own = first_position_of(in) + t;
   const std::int64_t window = in.reach.window;
-  return {.begin = window == 0 ? 0 : std::max<std::int64_t>(0, own + 1 - window),
-          .end = std::min(own + 1, keys_of(in))};
+  std::int64_t begin = window == 0 ? 0 : std::max<std::int64_t>(0, own + 1 - window);
+  if (document_positions != nullptr) {
+    begin = std::max(begin, own - document_positions[t]);
+  }
+  return {.begin = begin, .end = std::min(own + 1, keys_of(in))};
 }
 
-/// Queries and keys of the same positions, hidden from each other by causality alone: what training
-/// asks for, and what the fast kernels do.
+/// Queries and keys of the same positions: what training asks for, and what tiles are made for.
+inline bool is_square(const AttentionOperands& in) {
+  return keys_of(in) == in.shape.sequence && first_position_of(in) == 0;
+}
+
+/// Causality alone hides keys, scores are the usual ones, and probabilities stay as they are.
 inline bool is_plain(const AttentionOperands& in) {
-  const std::int64_t queries = in.shape.sequence;
-  return keys_of(in) == queries && first_position_of(in) == 0 && in.reach.cap == 0.0F &&
-         (in.reach.window == 0 || in.reach.window >= queries);
+  return in.reach.scale == 0.0F && in.reach.cap == 0.0F && in.reach.document_positions.empty() &&
+         !in.dropout.drops() && (in.reach.window == 0 || in.reach.window >= keys_of(in));
 }
 
 /// All of them lie in rows q‖k‖v of one matrix.
@@ -89,6 +123,12 @@ inline void expect_columns(const ConstColumns& columns,
         columns.width(), name_of(columns.dtype()), rows, width, name_of(dtype));
 }
 
+inline void expect_reach(const AttentionReach& reach) {
+  check(reach.window >= 0 && reach.cap >= 0.0F && reach.scale >= 0.0F,
+        "attention: a window of {}, a cap of {} and scores of {} q · k", reach.window, reach.cap,
+        reach.scale);
+}
+
 inline void expect_attention(const AttentionOperands& in,
                              const ConstTensor& out,
                              const ConstTensor& logsumexp_BHT) {
@@ -97,11 +137,15 @@ inline void expect_attention(const AttentionOperands& in,
   const DType dtype = in.q.dtype();
   const std::int64_t tokens = shape.batch * shape.sequence;
   const std::int64_t keys = keys_of(in) * shape.batch;
-  check(in.reach.window >= 0 && in.reach.cap >= 0.0F, "attention: a window of {} and a cap of {}",
-        in.reach.window, in.reach.cap);
+  expect_reach(in.reach);
+  expect_dropout(in.dropout);
+  check(!in.dropout.drops() || is_square(in), "attention: dropout with keys of other positions");
   expect_columns(in.q, "q", dtype, tokens, shape.query_heads * shape.head_dim);
   expect_columns(in.k, "k", dtype, keys, shape.key_value_heads * shape.head_dim);
   expect_columns(in.v, "v", dtype, keys, shape.key_value_heads * shape.head_dim);
+  if (!in.reach.document_positions.empty()) {
+    expect(in.reach.document_positions, "attention: positions in documents", DType::kI32, tokens);
+  }
   expect(out, "attention: out", dtype, tokens * shape.query_heads * shape.head_dim);
   expect(logsumexp_BHT, "attention: logsumexp", DType::kF32, tokens * shape.query_heads);
 }
@@ -137,19 +181,19 @@ inline std::int64_t keys_in_window(std::int64_t positions, std::int64_t window) 
 
 inline void expect_attention_cached(const AttentionShape& shape,
                                     std::int64_t first_position,
-                                    std::int64_t window,
+                                    const AttentionReach& reach,
                                     const ConstTensor& qkv,
                                     const ConstTensor& cache,
                                     const ConstTensor& out) {
   const std::int64_t added = shape.sequence;
   const std::int64_t kv_heads = shape.key_value_heads;
   const std::int64_t depth = shape.head_dim;
-  check(
-      shape.batch == 1 && added >= 1 && kv_heads >= 1 && depth >= 1 && first_position >= 0 &&
-          window >= 0 && shape.query_heads >= 1 && shape.query_heads % kv_heads == 0,
-      "cached attention: batch {}, {} positions from {} on in a window of {}, {} query heads over "
-      "{} key/value heads of {}",
-      shape.batch, added, first_position, window, shape.query_heads, kv_heads, depth);
+  expect_reach(reach);
+  check(shape.batch == 1 && added >= 1 && kv_heads >= 1 && depth >= 1 && first_position >= 0 &&
+            shape.query_heads >= 1 && shape.query_heads % kv_heads == 0,
+        "cached attention: batch {}, {} positions from {} on, {} query heads over "
+        "{} key/value heads of {}",
+        shape.batch, added, first_position, shape.query_heads, kv_heads, depth);
   const std::int64_t query_width = shape.query_heads * depth;
   const std::int64_t cached_width = 2 * kv_heads * depth;
   const auto [rows, row_width] = as_matrix(cache);

@@ -26,6 +26,11 @@ inline LogitSizes expect_logits(const ConstTensor& logits_NV,
           .real = std::clamp<std::int64_t>(slice.vocab_size - slice.first, 0, columns)};
 }
 
+inline void expect_soft_cap(const ConstTensor& logits_NV, float cap) {
+  expect_compute_dtype(logits_NV.dtype(), "soft cap: logits");
+  check(cap > 0.0F, "a soft cap of {}", cap);
+}
+
 /// The slice that is the whole vocabulary.
 inline VocabSlice whole_vocabulary(const ConstTensor& logits_NV, std::int64_t vocab_size) {
   const std::int64_t columns = as_matrix(logits_NV).width;

@@ -18,6 +18,7 @@ inline EmbeddingSizes expect_embedding(const ConstTensor& tokens_N,
                                        const ConstTensor& x_NC,
                                        const ConstTensor& table_VC,
                                        const ConstTensor& position_PC,
+                                       const ConstTensor& positions_N,
                                        std::int64_t sequence,
                                        DType of_tables) {
   const auto [tokens, width] = as_matrix(x_NC);
@@ -25,6 +26,9 @@ inline EmbeddingSizes expect_embedding(const ConstTensor& tokens_N,
   expect(tokens_N, "tokens", DType::kI32, tokens);
   expect(table_VC, "token table", of_tables, table_rows * width);
   check(table_width == width, "token table of width {} for rows of width {}", table_width, width);
+  if (!positions_N.empty()) {
+    expect(positions_N, "positions", DType::kI32, tokens);
+  }
   if (!position_PC.empty()) {
     const auto [positions, position_width] = as_matrix(position_PC);
     expect(position_PC, "position table", of_tables, positions * position_width);

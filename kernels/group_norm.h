@@ -14,13 +14,14 @@
 
 namespace dstrain {
 
-/// y = x / sqrt(squares / norm_width + epsilon) · weight (Zhang & Sennrich 2019).
+/// y = x / sqrt(squares / norm_width + epsilon) · (weight_offset + weight) (Zhang & Sennrich 2019).
 struct GroupNormForward {
   float epsilon;
   std::int64_t
       norm_width;  ///< what `squares` sums over: W, times the ranks that a group is cut over
   ConstColumns x;  ///< N rows of G·W
   ConstTensor weight_W;
+  float weight_offset = 0.0F;
   ConstTensor squares_NG;  ///< f32: group_squares(x), summed over those ranks
   Columns y;               ///< may be x
 };
@@ -32,10 +33,12 @@ struct GroupNormBackward {
   ConstColumns dy;
   ConstColumns x;  ///< as it was before the norm
   ConstTensor weight_W;
+  float weight_offset = 0.0F;
   ConstTensor squares_NG;
-  ConstTensor products_NG;  ///< f32: group_products(dy, x, weight), summed over those ranks
-  Columns dx;               ///< overwritten; may be dy
-  Tensor dweight_W;         ///< f32; of this rank's groups
+  ConstTensor
+      products_NG;   ///< f32: group_products(dy, x, weight, weight_offset), summed over those ranks
+  Columns dx;        ///< overwritten; may be dy
+  Tensor dweight_W;  ///< f32; of this rank's groups
   Write weight_write;
 };
 

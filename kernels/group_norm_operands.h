@@ -31,6 +31,7 @@ GroupNormRows<T> squares_rows(const ConstColumns& x, std::int64_t width, const T
           .width = width,
           .inverse_norm_width = 0.0F,
           .epsilon = 0.0F,
+          .weight_offset = 0.0F,
           .x = x.begin<T>(),
           .x_stride = x.stride(),
           .dy = nullptr,
@@ -46,6 +47,7 @@ template <typename T>
 GroupNormRows<T> products_rows(const ConstColumns& dy,
                                const ConstColumns& x,
                                const ConstTensor& weight_W,
+                               float weight_offset,
                                const Tensor& products_NG) {
   expect(weight_W, "group norm: weight", x.dtype(), weight_W.numel());
   GroupNormRows<T> rows = squares_rows<T>(x, weight_W.numel(), products_NG);
@@ -53,6 +55,7 @@ GroupNormRows<T> products_rows(const ConstColumns& dy,
   rows.dy = dy.begin<T>();
   rows.dy_stride = dy.stride();
   rows.weight = pointer<T>(weight_W);
+  rows.weight_offset = weight_offset;
   return rows;
 }
 
@@ -72,6 +75,7 @@ GroupNormRows<T> normalised_rows(const Norm& norm, const Columns& out) {
           .width = width,
           .inverse_norm_width = 1.0F / static_cast<float>(norm.norm_width),
           .epsilon = norm.epsilon,
+          .weight_offset = norm.weight_offset,
           .x = x.begin<T>(),
           .x_stride = x.stride(),
           .dy = nullptr,

@@ -15,6 +15,7 @@ struct GroupNormRows {
   std::int64_t width;
   float inverse_norm_width;
   float epsilon;
+  float weight_offset;  ///< added to the weight
   const T* x;
   std::int64_t x_stride;  ///< from a row to the next
   const T* dy;

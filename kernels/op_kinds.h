@@ -7,7 +7,13 @@ namespace dstrain {
 
 /// kLayerNorm: Ba et al. 2016, (x - mean) / sqrt(var + eps) * weight + bias.
 /// kRmsNorm: Zhang & Sennrich 2019, x / sqrt(mean(x²) + eps) * weight; has no bias.
-enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm };
+/// kRmsNormFromOne: the same times (1 + weight), in f32 (Gemma 2024): its weight starts at 0.
+enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm, kRmsNormFromOne };
+
+/// What a norm adds to its weight before it multiplies with it.
+constexpr float weight_offset(NormKind kind) {
+  return kind == NormKind::kRmsNormFromOne ? 1.0F : 0.0F;
+}
 
 /// Whether an output is overwritten or added to.
 enum class Write : std::uint8_t { kOverwrite, kAdd };

@@ -16,6 +16,7 @@
 #include "kernels/core/columns.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
+#include "kernels/logit_gradient.h"
 #include "kernels/op_kinds.h"
 
 namespace dstrain {
@@ -23,7 +24,9 @@ namespace dstrain {
 // What is declared here alone is defined where it is said, for those who make one or look into it:
 // a change of a formula or of an optimizer's step then compiles few files anew.
 struct AttentionForward;  // attention.h
+struct AttentionReach;
 struct AttentionBackward;
+struct DropoutRows;       // dropout.h
 struct GroupNormForward;  // group_norm.h
 struct GroupNormBackward;
 struct OptimizerTensors;  // optimizers.h

@@ -52,6 +52,39 @@ def olmo2():
         pad_token_id=1, tie_word_embeddings=False)
 
 
+def phi3():
+    return transformers.Phi3Config(
+        vocab_size=41, hidden_size=24, intermediate_size=28, num_hidden_layers=2, num_attention_heads=3,
+        num_key_value_heads=1, max_position_embeddings=64, bos_token_id=None, eos_token_id=0, pad_token_id=None,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75},
+        tie_word_embeddings=False)
+
+
+def gemma3():
+    return transformers.Gemma3TextConfig(
+        vocab_size=41, hidden_size=20, intermediate_size=28, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=6, max_position_embeddings=64, sliding_window=9, query_pre_attn_scalar=7,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"], pad_token_id=None)
+
+
+def gpt_neox():
+    return transformers.GPTNeoXConfig(
+        vocab_size=31, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=3,
+        max_position_embeddings=64)
+
+
+def opt():
+    return transformers.OPTConfig(
+        vocab_size=29, hidden_size=24, ffn_dim=36, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=30, pad_token_id=None)
+
+
+def starcoder2():
+    return transformers.Starcoder2Config(
+        vocab_size=37, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=0)
+
+
 # name: (config, class, dtype, largest shard)
 CASES = {
     "gpt2-f32": (gpt2, transformers.GPT2LMHeadModel, torch.float32, "1GB"),
@@ -59,6 +92,11 @@ CASES = {
     "qwen2-f16": (qwen2, transformers.Qwen2ForCausalLM, torch.float16, "1GB"),
     "qwen3-bf16": (qwen3, transformers.Qwen3ForCausalLM, torch.bfloat16, "1GB"),
     "olmo2-f32-sharded": (olmo2, transformers.Olmo2ForCausalLM, torch.float32, "20KB"),
+    "phi3-bf16": (phi3, transformers.Phi3ForCausalLM, torch.bfloat16, "1GB"),
+    "starcoder2-bf16": (starcoder2, transformers.Starcoder2ForCausalLM, torch.bfloat16, "1GB"),
+    "gemma3-bf16": (gemma3, transformers.Gemma3ForCausalLM, torch.bfloat16, "1GB"),
+    "gpt-neox-f16-sharded": (gpt_neox, transformers.GPTNeoXForCausalLM, torch.float16, "6KB"),
+    "opt-f16": (opt, transformers.OPTForCausalLM, torch.float16, "1GB"),
     "llama-biases-sharded": (llama_with_biases, transformers.LlamaForCausalLM, torch.float32, "20KB"),
 }
 
@@ -89,7 +127,9 @@ def main():
 
 def ours(model):
     """The parameters under dstrain's names."""
-    return gpt2_names(model) if model.config.model_type == "gpt2" else llama_names(model)
+    return {"gpt2": gpt2_names, "phi3": phi3_names, "starcoder2": starcoder2_names,
+            "gpt_neox": gpt_neox_names, "opt": opt_names}.get(
+        model.config.model_type, llama_names)(model)
 
 
 def gpt2_names(model):
@@ -124,11 +164,15 @@ def llama_names(model):
         attention, mlp = layer.self_attn, layer.mlp
         if model.config.model_type == "olmo2":  # behind their halves, and none before
             norms = layer.post_attention_layernorm, layer.post_feedforward_layernorm
+        elif model.config.model_type == "gemma3_text":  # before them and behind
+            norms = layer.input_layernorm, layer.pre_feedforward_layernorm
+            named[f"{block}attention_result_norm.weight"] = layer.post_attention_layernorm.weight
+            named[f"{block}mlp_result_norm.weight"] = layer.post_feedforward_layernorm.weight
         else:
             norms = layer.input_layernorm, layer.post_attention_layernorm
         named[f"{block}attention_norm.weight"], named[f"{block}mlp_norm.weight"] = (
             norm.weight for norm in norms)
-        if model.config.model_type in ("qwen3", "olmo2"):
+        if model.config.model_type in ("qwen3", "olmo2", "gemma3_text"):
             named[f"{block}attention.query_norm.weight"] = attention.q_norm.weight
             named[f"{block}attention.key_norm.weight"] = attention.k_norm.weight
         for what, module in (("attention.query", attention.q_proj), ("attention.key", attention.k_proj),
@@ -138,6 +182,81 @@ def llama_names(model):
             named[f"{block}{what}.weight"] = module.weight
             if module.bias is not None:
                 named[f"{block}{what}.bias"] = module.bias
+    return {key: value.detach().clone() for key, value in named.items()}
+
+
+def phi3_names(model):
+    named = {"embedding.token.weight": model.model.embed_tokens.weight,
+             "final_norm.weight": model.model.norm.weight, "head.weight": model.lm_head.weight}
+    config = model.config
+    depth = config.hidden_size // config.num_attention_heads
+    keys = config.num_key_value_heads * depth
+    for index, layer in enumerate(model.model.layers):
+        block = f"blocks.{index}."
+        fused = layer.self_attn.qkv_proj.weight
+        query, key, value = fused[:config.hidden_size], fused[config.hidden_size:-keys], fused[-keys:]
+        gate_up = layer.mlp.gate_up_proj.weight
+        for what, weight in (("attention.query", query), ("attention.key", key), ("attention.value", value),
+                             ("attention.output", layer.self_attn.o_proj.weight),
+                             ("mlp.gate", gate_up[:config.intermediate_size]),
+                             ("mlp.up", gate_up[config.intermediate_size:]), ("mlp.down", layer.mlp.down_proj.weight),
+                             ("attention_norm", layer.input_layernorm.weight),
+                             ("mlp_norm", layer.post_attention_layernorm.weight)):
+            named[f"{block}{what}.weight"] = weight
+    return {key: value.detach().clone() for key, value in named.items()}
+
+
+def starcoder2_names(model):
+    named = {"embedding.token.weight": model.model.embed_tokens.weight}
+    modules = {"final_norm": model.model.norm}
+    for index, layer in enumerate(model.model.layers):
+        attention, mlp = layer.self_attn, layer.mlp
+        for what, module in (("attention_norm", layer.input_layernorm), ("mlp_norm", layer.post_attention_layernorm),
+                             ("attention.query", attention.q_proj), ("attention.key", attention.k_proj),
+                             ("attention.value", attention.v_proj), ("attention.output", attention.o_proj),
+                             ("mlp.up", mlp.c_fc), ("mlp.down", mlp.c_proj)):
+            modules[f"blocks.{index}.{what}"] = module
+    for name, module in modules.items():
+        named[f"{name}.weight"], named[f"{name}.bias"] = module.weight, module.bias
+    return {key: value.detach().clone() for key, value in named.items()}
+
+
+def gpt_neox_names(model):
+    """Of each head the rows of its queries, its keys, its values; then the next head's."""
+    base, config = model.gpt_neox, model.config
+    depth = config.hidden_size // config.num_attention_heads
+    named = {"embedding.token.weight": base.embed_in.weight, "head.weight": model.get_output_embeddings().weight}
+    modules = {"final_norm": base.final_layer_norm}
+    for index, layer in enumerate(base.layers):
+        block, fused = f"blocks.{index}.", layer.attention.query_key_value
+        for part, what in enumerate(("query", "key", "value")):
+            starts = range(part * depth, 3 * config.hidden_size, 3 * depth)
+            rows = [row for start in starts for row in range(start, start + depth)]
+            named[f"{block}attention.{what}.weight"], named[f"{block}attention.{what}.bias"] = (
+                fused.weight[rows], fused.bias[rows])
+        for what, module in (("attention_norm", layer.input_layernorm), ("mlp_norm", layer.post_attention_layernorm),
+                             ("attention.output", layer.attention.dense), ("mlp.up", layer.mlp.dense_h_to_4h),
+                             ("mlp.down", layer.mlp.dense_4h_to_h)):
+            modules[f"{block}{what}"] = module
+    for name, module in modules.items():
+        named[f"{name}.weight"], named[f"{name}.bias"] = module.weight, module.bias
+    return {key: value.detach().clone() for key, value in named.items()}
+
+
+def opt_names(model):
+    base = model.model.decoder
+    named = {"embedding.token.weight": base.embed_tokens.weight,
+             "embedding.position.weight": base.embed_positions.weight}
+    modules = {"final_norm": base.final_layer_norm}
+    for index, layer in enumerate(base.layers):
+        attention = layer.self_attn
+        for what, module in (("attention_norm", layer.self_attn_layer_norm), ("mlp_norm", layer.final_layer_norm),
+                             ("attention.query", attention.q_proj), ("attention.key", attention.k_proj),
+                             ("attention.value", attention.v_proj), ("attention.output", attention.out_proj),
+                             ("mlp.up", layer.fc1), ("mlp.down", layer.fc2)):
+            modules[f"blocks.{index}.{what}"] = module
+    for name, module in modules.items():
+        named[f"{name}.weight"], named[f"{name}.bias"] = module.weight, module.bias
     return {key: value.detach().clone() for key, value in named.items()}
 
 

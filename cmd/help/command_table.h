@@ -1,5 +1,5 @@
-// CommandTable: what the command line consists of, as data: read off the CLI11 app once, so that
-// help, completions, the manual page and did-you-mean cannot differ from what is parsed.
+// CommandTable: the commands and flags as data, read off the CLI11 app once, so that help,
+// completions, the manual page and did-you-mean cannot differ from what is parsed.
 #pragma once
 
 #include <string>
@@ -20,10 +20,10 @@ struct FlagRow {
   std::string text;
   std::string group;                 ///< a headline; empty: not shown
   std::vector<std::string> choices;  ///< the words that its value may be
-  bool takes_other_values = false;   ///< beside the choices: "bytes|FILE"
-  std::string type;                  ///< as CLI11 calls what it checks: "INT:INT in [1 - 65535]"
+  bool takes_other_values = false;   ///< other values than the choices, too: "bytes|FILE"
+  std::string type;                  ///< CLI11's name for what it checks: "INT:INT in [1 - 65535]"
   bool is_required = false;
-  bool is_argument = false;  ///< the first name is an argument's
+  bool is_argument = false;  ///< its only name is an argument's
 };
 
 struct CommandRow {
@@ -31,7 +31,7 @@ struct CommandRow {
   std::string summary;
   std::string footer;
   std::vector<FlagRow> flags;  ///< in the order in which they were added
-  bool is_hidden = false;      ///< not for use by hand
+  bool is_hidden = false;      ///< people do not use it by hand
 };
 
 struct ProgramTable {
@@ -52,7 +52,7 @@ std::string signature_of(const FlagRow& flag);
 enum class ValueKind { kNone, kChoice, kFile, kFolder, kKey, kOther };
 ValueKind kind_of(const FlagRow& flag);
 
-/// Short enough for a line beside the name: the text's first clause.
+/// The text's first clause, short enough for a line beside the name.
 std::string first_clause(const std::string& text);
 
 }  // namespace dstrain

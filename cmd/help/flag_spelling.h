@@ -1,5 +1,5 @@
-// Flags as people write them: "--num-gpus" for "--num_gpus", and what is meant by one that does not
-// exist, or by a value that is none.
+// Takes flags as people write them, "--num-gpus" for "--num_gpus", and suggests what was meant by a
+// flag or a value that does not exist.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ namespace dstrain {
 std::vector<std::string> spell_flags(const CommandRow& command,
                                      const std::vector<std::string>& arguments);
 
-/// Throws ConfigError where there is no such command, with the nearest.
+/// Throws ConfigError, with the nearest name, where there is no such command.
 const CommandRow& find_command(const ProgramTable& program, const std::string& name);
 
 /// Says in one sentence why CLI11 refused the command line.

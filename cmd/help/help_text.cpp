@@ -8,7 +8,7 @@ namespace dstrain {
 namespace {
 
 constexpr std::size_t kColumns = 80;
-constexpr std::size_t kTextColumn = 26;  // where the explanations stand
+constexpr std::size_t kTextColumn = 26;  // explanations begin in this column
 
 /// Words of `text` in lines of at most kColumns, each behind `indent` spaces but the first, which
 /// goes on at `column`.

@@ -50,6 +50,34 @@ std::vector<std::string> flag_names(const CommandRow& command) {
   return names;
 }
 
+/// The words of a shell's completion for each kind of value.
+struct ShellWords {
+  std::string none;
+  std::string choice;
+  std::string file;
+  std::string folder;
+  std::string key;
+  std::string other;
+};
+
+std::string words_for(const FlagRow& flag, const ShellWords& words) {
+  switch (kind_of(flag)) {
+    case ValueKind::kNone:
+      return words.none;
+    case ValueKind::kChoice:
+      return words.choice;
+    case ValueKind::kFile:
+      return words.file;
+    case ValueKind::kFolder:
+      return words.folder;
+    case ValueKind::kKey:
+      return words.key;
+    case ValueKind::kOther:
+      break;
+  }
+  return words.other;
+}
+
 // --- bash ---
 
 std::string bash_words(const std::vector<std::string>& words) {
@@ -59,20 +87,12 @@ std::string bash_words(const std::vector<std::string>& words) {
 
 std::string bash_action(const FlagRow& flag, const ProgramTable& program) {
   if (takes_command(flag)) return bash_words(names_of(program));
-  switch (kind_of(flag)) {
-    case ValueKind::kChoice:
-      return bash_words(flag.choices);
-    case ValueKind::kFolder:
-      return "_dstrain_paths -d \"$cur\"";
-    case ValueKind::kFile:
-      return "_dstrain_paths -f \"$cur\"";
-    case ValueKind::kKey:
-      return "_dstrain_keys \"$cur\"";
-    case ValueKind::kNone:
-    case ValueKind::kOther:
-      break;
-  }
-  return ":";
+  return words_for(flag, {.none = ":",
+                          .choice = bash_words(flag.choices),
+                          .file = "_dstrain_paths -f \"$cur\"",
+                          .folder = "_dstrain_paths -d \"$cur\"",
+                          .key = "_dstrain_keys \"$cur\"",
+                          .other = ":"});
 }
 
 std::string bash_cases(const CommandRow& command, const ProgramTable& program) {
@@ -129,20 +149,12 @@ std::string zsh_text(const std::string& text) {
 
 std::string zsh_action(const FlagRow& flag, const ProgramTable& program) {
   if (takes_command(flag)) return fmt::format("({})", fmt::join(names_of(program), " "));
-  switch (kind_of(flag)) {
-    case ValueKind::kChoice:
-      return fmt::format("({})", fmt::join(flag.choices, " "));
-    case ValueKind::kFolder:
-      return "_files -/";
-    case ValueKind::kFile:
-      return "_files";
-    case ValueKind::kKey:
-      return "_dstrain_keys";
-    case ValueKind::kNone:
-    case ValueKind::kOther:
-      break;
-  }
-  return " ";
+  return words_for(flag, {.none = " ",
+                          .choice = fmt::format("({})", fmt::join(flag.choices, " ")),
+                          .file = "_files",
+                          .folder = "_files -/",
+                          .key = "_dstrain_keys",
+                          .other = " "});
 }
 
 /// One specification a name: '*--set=[…]:KEY=VALUE:_dstrain_keys'.
@@ -174,21 +186,12 @@ std::string fish_quoted(const std::string& text) {
 }
 
 std::string fish_value(const FlagRow& flag) {
-  switch (kind_of(flag)) {
-    case ValueKind::kNone:
-      return "";
-    case ValueKind::kChoice:
-      return fmt::format(" -x -a '{}'", fmt::join(flag.choices, " "));
-    case ValueKind::kFolder:
-      return " -x -a '(__fish_complete_directories)'";
-    case ValueKind::kFile:
-      return " -r -F";
-    case ValueKind::kKey:
-      return " -x -a '(__dstrain_keys)'";
-    case ValueKind::kOther:
-      break;
-  }
-  return " -x";
+  return words_for(flag, {.none = "",
+                          .choice = fmt::format(" -x -a '{}'", fmt::join(flag.choices, " ")),
+                          .file = " -r -F",
+                          .folder = " -x -a '(__fish_complete_directories)'",
+                          .key = " -x -a '(__dstrain_keys)'",
+                          .other = " -x"});
 }
 
 std::string fish_line(const std::string& command, const FlagRow& flag) {

@@ -38,9 +38,9 @@ constexpr std::chrono::seconds kDialPatience{20};
 struct Channel {
   FileDescriptor in;
   FileDescriptor out;
-  std::string address;  ///< of this host, on the way by which the launcher talks to it
+  std::string address;                            ///< the launcher reaches this host by it
   std::unique_ptr<launcher::ChannelSeal> seal{};  ///< nullptr over SSH, which has its own
-  std::string secret{};  ///< that it shares with the launcher; empty over SSH
+  std::string secret{};                           ///< shared with the launcher; empty over SSH
 };
 
 /// sshd's word; by other servers, which have none, the first that this host has.

@@ -1,7 +1,5 @@
 #include "cmd/launch/agent_places.h"
 
-#include <filesystem>
-
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -12,8 +10,7 @@ namespace dstrain {
 std::string AgentPlaces::path_on(const std::string& host) const {
   const auto installed = installed_.find(host);
   if (installed != installed_.end()) return installed->second;
-  return agent_path_.empty() ? std::filesystem::read_symlink("/proc/self/exe").string()
-                             : agent_path_;
+  return agent_path_.empty() ? own_program() : agent_path_;
 }
 
 std::string AgentPlaces::install_on(const std::string& host) {

@@ -17,12 +17,12 @@ class AgentPlaces {
   [[nodiscard]] std::string path_on(const std::string& host) const;
   /// The path that this build is to be sent to, from the user's home; path_on() from now on.
   std::string install_on(const std::string& host);
-  /// They may have been installed anew.
+  /// Forgets where this build was sent on hosts that may have been installed anew.
   void forget(const std::vector<std::string>& hosts);
 
  private:
   const std::string agent_path_;
-  std::map<std::string, std::string> installed_;  // where a build was sent to
+  std::map<std::string, std::string> installed_;  // the paths that this build was sent to
 };
 
 constexpr int kExecutableMode = 0755;

@@ -35,10 +35,12 @@ class AgentStarter {
   AgentStarter& operator=(const AgentStarter&) = delete;
   virtual ~AgentStarter() = default;
 
-  /// Anew on each of the hosts, all at once. Runs the loop until all are told of.
+  /// Starts a new agent on each of the hosts, all at once. Runs the loop until `each` was called
+  /// for all of them.
   virtual void start(const std::vector<std::string>& hosts, const OnStarted& each) = 0;
-  /// The same where start() found no dstrain, or another build of it: sends this one there first.
-  virtual void install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) = 0;
+  /// Does the same where start() found no dstrain, or another build of it: sends this one there
+  /// first. Where that is not possible, as here, every host fails.
+  virtual void install_and_start(const std::vector<std::string>& hosts, const OnStarted& each);
   /// The path of dstrain on that host.
   [[nodiscard]] virtual std::string path_on(const std::string& host) const = 0;
   /// Whether the host is the machine that the launcher runs on, where it needs no starter.

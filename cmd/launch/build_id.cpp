@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <span>
 #include <stdexcept>
 #include <system_error>
@@ -30,6 +31,10 @@ std::uint64_t hash_of_file(const std::string& path) {
 
 std::string own_version() {
   return DSTRAIN_VERSION;
+}
+
+std::string own_program() {
+  return std::filesystem::read_symlink("/proc/self/exe");
 }
 
 std::string own_build_id() {

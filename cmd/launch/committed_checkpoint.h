@@ -1,5 +1,5 @@
 // CommittedCheckpoint: the newest whole checkpoint of a run, as the launcher sees it between two
-// attempts: where the next one begins, and whether the last one got anywhere.
+// attempts. It tells where the next one begins, and whether the last one got anywhere.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A run over another number of ranks than it was meant for: its global batch stays, so that it
-// learns the same; how many micro-batches a rank accumulates changes.
+// Fits a run to another number of ranks than it was meant for: its global batch stays, so that it
+// learns the same; the number of micro-batches that a rank accumulates changes.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,6 @@
 #include "cmd/launch/fleet.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -12,11 +11,11 @@
 #include <spdlog/spdlog.h>
 
 #include "cmd/launch/build_id.h"
-#include "cmd/launch/run_until.h"
 #include "launcher/agent/host_probe.h"
 #include "launcher/hosts/local_host.h"
 #include "launcher/process/errors.h"
 #include "launcher/process/local_stream.h"
+#include "launcher/process/run_until.h"
 
 namespace dstrain {
 namespace {
@@ -36,7 +35,7 @@ bool has_other_machines(const std::vector<Host>& hosts) {
 
 /// One machine. All names of this machine are one member.
 struct Fleet::Member {
-  std::string name;  ///< as in the hostfile, of the first host that is this machine
+  std::string name;  ///< of the first host that is this machine, as the hostfile has it
   bool is_own = false;
   std::unique_ptr<AgentHost> agent;
   std::optional<HostFailure> failure;
@@ -48,6 +47,16 @@ struct Fleet::Member {
   }
 };
 
+void AgentStarter::install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) {
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    each(i, {.failure = HostFailure{
+                 .host = hosts[i],
+                 .phase = kBuildPhase,
+                 .what = "this launcher cannot send a build of dstrain there",
+                 .fix = "install this build there, or put it on a file system that all share"}});
+  }
+}
+
 bool AgentStarter::is_own(const std::string& host) const {
   return launcher::is_this_machine(host);
 }
@@ -55,7 +64,7 @@ bool AgentStarter::is_own(const std::string& host) const {
 Fleet::Fleet(asio::io_context& loop, std::unique_ptr<AgentStarter> starter, MayInstall may_install)
     : loop_(loop),
       may_install_(may_install == MayInstall::kYes),
-      own_path_(std::filesystem::read_symlink("/proc/self/exe")),
+      own_path_(own_program()),
       own_build_(own_build_id()),
       starter_(std::move(starter)) {}
 
@@ -132,7 +141,7 @@ void Fleet::start_agents(const std::vector<Member*>& members, Start start) {
     const std::vector<std::string> argv = {own_path_, "agent"};
     greet(*member, std::make_unique<launcher::LocalStream>(loop_, argv), waiting);
   }
-  run_until(loop_, [&] { return waiting == 0; });
+  launcher::run_until(loop_, [&] { return waiting == 0; });
 }
 
 void Fleet::greet(Member& member, std::unique_ptr<launcher::ByteStream> stream, int& waiting) {
@@ -196,14 +205,6 @@ std::vector<Host> Fleet::serving(const std::vector<Host>& hosts) const {
   return serving;
 }
 
-std::vector<Fleet::Question> Fleet::to_each(const std::vector<Host>& hosts,
-                                            const launcher::HostQuestion& question) {
-  std::vector<Question> questions;
-  for (const Host& host : hosts)
-    questions.emplace_back(host.name, question);
-  return questions;
-}
-
 std::string Fleet::address_of(const std::string& host) const {
   const Member* const member = find(host);
   if (member != nullptr && !member->is_own && !member->address().empty()) return member->address();
@@ -225,7 +226,8 @@ std::unique_ptr<launcher::Spawner> Fleet::spawner(const std::vector<Host>& hosts
   return std::make_unique<launcher::AgentSpawner>(std::move(agents));
 }
 
-std::vector<launcher::HostAnswer> Fleet::ask(const std::vector<Question>& questions,
+std::vector<launcher::HostAnswer> Fleet::ask(const std::vector<Host>& hosts,
+                                             const launcher::HostQuestion& question,
                                              std::chrono::milliseconds patience) {
   struct Answers {
     std::vector<std::optional<launcher::HostAnswer>> of_hosts;
@@ -233,23 +235,22 @@ std::vector<launcher::HostAnswer> Fleet::ask(const std::vector<Question>& questi
   };
   // Shared with answers that come when nobody waits any more.
   const auto answers = std::make_shared<Answers>();
-  answers->of_hosts.resize(questions.size());
-  answers->missing = questions.size();
-  for (std::size_t i = 0; i < questions.size(); ++i) {
-    const auto& [host, question] = questions[i];
-    agent_of(host).ask(question, [answers, i](launcher::HostAnswer answer) {
+  answers->of_hosts.resize(hosts.size());
+  answers->missing = hosts.size();
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    agent_of(hosts[i].name).ask(question, [answers, i](launcher::HostAnswer answer) {
       answers->of_hosts[i] = std::move(answer);
       --answers->missing;
     });
   }
-  run_until(
+  launcher::run_until(
       loop_, [&] { return answers->missing == 0; }, patience);
   std::vector<launcher::HostAnswer> all;
   for (auto& answer : answers->of_hosts) {
     all.push_back(answer
                       ? std::move(*answer)
                       : launcher::HostAnswer{
-                            .error = fmt::format("no answer within {} s: a disk that hangs?",
+                            .error = fmt::format("no answer within {} s; does a disk hang there?",
                                                  std::chrono::duration<double>(patience).count())});
   }
   return all;
@@ -260,7 +261,7 @@ std::map<std::string, launcher::HostAnswer> Fleet::ask_for_gpus(const std::vecto
   constexpr std::chrono::seconds kPatience{60};
   const std::vector<Host> machines = serving(hosts);
   std::vector<launcher::HostAnswer> answers =
-      ask(to_each(machines, {.kind = launcher::QuestionKind::kGpus}), kPatience);
+      ask(machines, {.kind = launcher::QuestionKind::kGpus}, kPatience);
   std::map<std::string, launcher::HostAnswer> by_machine;
   for (std::size_t i = 0; i < machines.size(); ++i)
     by_machine[machine_id(machines[i].name)] = std::move(answers[i]);

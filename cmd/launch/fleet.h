@@ -36,8 +36,8 @@ class Fleet {
   /// Dismisses the agents.
   ~Fleet();
 
-  /// Makes sure that each has an agent of this build; those that have are left alone. All at once;
-  /// runs the loop. The failures, in the order of the hosts.
+  /// Makes sure that each host has an agent of this build; those that have one are left alone. Runs
+  /// the loop, with all hosts at once. Returns the failures, in the order of the hosts.
   std::vector<launcher::HostFailure> connect(const std::vector<launcher::Host>& hosts);
 
   /// The agent of a host that has been connected to.
@@ -49,15 +49,14 @@ class Fleet {
   /// The address by which the other hosts reach it, according to its agent or the launcher's
   /// routes.
   [[nodiscard]] std::string address_of(const std::string& host) const;
-  /// Over the agents that these hosts have now.
+  /// A spawner over the agents that these hosts have now.
   [[nodiscard]] std::unique_ptr<launcher::Spawner> spawner(
       const std::vector<launcher::Host>& hosts) const;
 
-  using Question = std::pair<std::string, launcher::HostQuestion>;  ///< to a host
-  static std::vector<Question> to_each(const std::vector<launcher::Host>& hosts,
-                                       const launcher::HostQuestion& question);
-  /// Asks all at once and runs the loop. An answer that does not come in time is an error, too.
-  std::vector<launcher::HostAnswer> ask(const std::vector<Question>& questions,
+  /// Asks all hosts at once and runs the loop. An answer that does not come in time is an error,
+  /// too. The answers are in the order of the hosts.
+  std::vector<launcher::HostAnswer> ask(const std::vector<launcher::Host>& hosts,
+                                        const launcher::HostQuestion& question,
                                         std::chrono::milliseconds patience = std::chrono::seconds{
                                             20});
 
@@ -75,7 +74,8 @@ class Fleet {
 
   /// Sets how the run ended, which the agents are told when they are dismissed.
   void set_farewell(launcher::Bye farewell) { farewell_ = std::move(farewell); }
-  /// The agents end, and what they still run; waits for them a little. Names those that did not.
+  /// Ends the agents, and with them what they still run; waits a little, and warns of those that
+  /// did not end.
   void dismiss();
 
  private:

@@ -64,15 +64,12 @@ std::map<std::string, std::string> FleetAccess::find_silent(
 
 Master FleetAccess::choose_master(const std::vector<launcher::Host>& hosts) {
   std::vector<launcher::HostFailure> failures;
-  MasterPlace place = find_master(fleet_, hosts, wish_, failures);
+  Master master = find_master(fleet_, hosts, wish_, failures);
   if (!failures.empty()) {
     throw launcher::PreflightError(
         fmt::format("host {}: {}", failures.front().host, failures.front().what));
   }
-  return {.address = std::move(place.address),
-          .port = place.port,
-          .listen_address = std::move(place.listen_address),
-          .own_addresses = std::move(place.own_addresses)};
+  return master;
 }
 
 Machine FleetAccess::machine_of(const std::string& host) const {

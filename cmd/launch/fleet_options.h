@@ -22,10 +22,10 @@ struct FleetOptions {
   std::string ssh_config{};    ///< empty: the user's and the system's
   std::chrono::seconds connect_timeout{20};
   bool has_connect_timeout = false;  ///< somebody gave it
-  std::string agent_path{};          ///< of dstrain on the hosts; empty: where it is here
+  std::string agent_path{};          ///< dstrain's path on the hosts; empty: its path here
   bool copy_binary = false;
-  std::string interface {};  ///< that agents which connect back come in by; empty: by route
-  std::string listen{};      ///< for them: an address, or "all"; empty: by interface, or by route
+  std::string interface {};  ///< agents connect back by it; empty: by route
+  std::string listen{};      ///< an address for them, or "all"; empty: by interface, or by route
 };
 
 }  // namespace dstrain

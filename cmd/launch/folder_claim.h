@@ -1,5 +1,5 @@
-// The launcher's part in that a folder belongs to one run: it has the folder before it starts
-// anything, and between two attempts; in each of them its rank 0 has it.
+// A folder belongs to one run at a time. The launcher owns it before it starts anything, and
+// between two attempts; during an attempt its rank 0 does.
 #pragma once
 
 #include <memory>

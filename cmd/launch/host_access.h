@@ -20,18 +20,19 @@ namespace dstrain {
 struct Master {
   std::string address;
   std::uint16_t port = 0;
-  std::string listen_address{};  ///< of rank 0's store, on its host; or kListenOnAll
-  std::map<std::string, std::string> own_addresses{};  ///< by host; of others the route decides
+  std::string listen_address{};  ///< rank 0's store listens on it; or kListenOnAll
+  std::map<std::string, std::string> own_addresses{};  ///< by host; the route decides for others
+  std::map<std::string, double> way_ms{};  ///< of connecting, by host, where it was tried
 };
 
 /// The machine behind a host's name. Several names may be one machine, whose cores they share.
 struct Machine {
   std::string id;
-  std::vector<int> cores;            ///< for ranks, neighbours together
-  int num_usable_cores = 0;          ///< of them at a time: fewer where a container's quota says so
-  bool inherits_environment = true;  ///< ranks have all of the launcher's variables
-  bool makes_rank_secret = false;    ///< its agent does, of HostAccess::shared_secret()
-  std::vector<launcher::GpuReport> gpus{};  ///< none: ranks compute on the processor
+  std::vector<int> cores;                   ///< ranks may use these; neighbours stand together
+  int num_usable_cores = 0;                 ///< cores at a time; fewer under a container's quota
+  bool inherits_environment = true;         ///< ranks have all of the launcher's variables
+  bool makes_rank_secret = false;           ///< its agent derives it from shared_secret()
+  std::vector<launcher::GpuReport> gpus{};  ///< empty: ranks compute on the processor
 };
 
 class HostAccess {

@@ -1,5 +1,5 @@
-// Host machine: what a host says of its GPUs and its processor, the same for this machine and for
-// those that an agent answers for.
+// Looks at the GPUs and the processor of a host. This machine and those that an agent answers for
+// are looked at in the same way.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ namespace dstrain {
 launcher::HostAnswer gpus_here();
 launcher::ProcessorReport processor_here();
 
-/// "8 × NVIDIA H100 80GB HBM3, 79.1 GiB, driver 13.0"; what the fullest has free, where others use
-/// it.
+/// "8 × NVIDIA H100 80GB HBM3, 79.1 GiB, driver 13.0"; also says what the fullest GPU has free
+/// where others use it.
 std::string describe_gpus(const std::vector<launcher::GpuReport>& gpus, const std::string& driver);
 
-/// A notice if ranks share GPUs, which they were allowed to do and which is slow.
+/// Returns a notice if ranks share GPUs, which is allowed then, and slow.
 std::optional<std::string> gpu_notice(const std::string& host, int ranks, std::size_t num_gpus);
 
 }  // namespace dstrain

@@ -27,10 +27,10 @@ struct RankSeat {
   std::string host;
   std::string machine;  ///< several hosts' names may be those of one machine
   launcher::ProcessorReport processor{};
-  bool host_has_gpus = false;  ///< that can be used, whether or not there is one for this rank
-  int gpu_index = -1;          ///< as the host counts
+  bool host_has_gpus = false;  ///< usable ones, even if there is none for this rank
+  int gpu_index = -1;          ///< in the host's order
   std::optional<launcher::GpuReport> gpu{};
-  std::string why_none{};  ///< where it has none: a clause
+  std::string why_none{};  ///< why the rank has none, as a clause
   std::string mend{};      ///< what to do about that
 };
 
@@ -45,7 +45,7 @@ std::vector<RankSeat> seats_of(const launcher::Host& host,
                                bool may_share);
 
 struct JobDevice {
-  MachineFacts facts;  ///< of the ranks that nothing is wrong with
+  MachineFacts facts;  ///< of the hosts with which nothing is wrong
   /// "device=cuda ranks=8 gpus=\"8 × NVIDIA H100 80GB HBM3\"", and why where the config left it
   /// open.
   std::string line;

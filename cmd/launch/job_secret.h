@@ -21,7 +21,7 @@ std::string read_job_token(const std::string& file);
 /// The secret of one attempt's ranks, which agents that connect back make themselves of what they
 /// share with the launcher and of a salt: over their connection it would travel in clear.
 std::string derive_rank_secret(const std::string& shared, const std::string& salt);
-/// HMAC-SHA-256 under it.
+/// Returns the function that computes HMAC-SHA-256 under the secret.
 launcher::KeyedHash hash_under(std::string secret);
 
 }  // namespace dstrain

@@ -16,7 +16,7 @@ namespace dstrain {
 
 struct LaunchAttempt {
   std::vector<launcher::Host> hosts;
-  RunFlags run;     ///< what the ranks are to train: the user's, with what this attempt changes
+  RunFlags run;     ///< the user's flags, with what this attempt changes
   int restart = 0;  ///< how many attempts there were before
 };
 

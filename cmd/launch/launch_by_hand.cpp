@@ -17,6 +17,7 @@
 #include "cmd/launch/node_gathering.h"
 #include "cmd/launch/node_join.h"
 #include "cmd/rank/rank_env.h"
+#include "engine/base/network_address.h"
 #include "launcher/agent/host_probe.h"
 #include "launcher/hosts/environment.h"
 #include "launcher/hosts/local_host.h"
@@ -34,10 +35,6 @@ constexpr std::chrono::seconds kPatience{300};
 
 std::chrono::seconds patience_of(const LaunchFlags& flags) {
   return flags.fleet.has_connect_timeout ? flags.fleet.connect_timeout : kPatience;
-}
-
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
 }
 
 /// The address that --master_addr means on node 0, or what the user says instead; empty: all. A
@@ -65,7 +62,7 @@ std::string listening_address(const LaunchFlags& flags) {
   if (own.size() == 1) return own.front();
   throw UsageError(fmt::format(
       "--master_addr {} is none of the addresses of this machine ({}), which is node 0: --listen "
-      "says on which of them the others come in, or all",
+      "ADDRESS names the one on which it listens for the others, --listen all allows any",
       flags.master_address, fmt::join(own, ", ")));
 }
 
@@ -144,7 +141,7 @@ int join(const LaunchFlags& flags, const NodesByHand& nodes, const std::string& 
 bool is_by_hand(const LaunchFlags& flags) {
   const ByHandFlags& by_hand = flags.by_hand;
   if (by_hand.no_ssh && !by_hand.node_rank) {
-    throw UsageError("--no_ssh needs --node_rank K: which of the nodes this is, from 0");
+    throw UsageError("--no_ssh needs --node_rank K, the number of this node, from 0");
   }
   const bool meets_others = !flags.peer.rdzv_endpoint.empty() && !flags.peer.standalone;
   if (!by_hand.node_rank && !meets_others) return false;

@@ -17,14 +17,14 @@ bool is_by_hand(const LaunchFlags& flags);
 
 /// The nodes as this one can know them before it has met the others.
 struct NodesByHand {
-  std::optional<int> own_rank;        ///< empty: as the rendezvous decides
-  std::vector<launcher::Host> hosts;  ///< by node rank; without a hostfile all like this one
+  std::optional<int> own_rank;        ///< empty: the rendezvous decides
+  std::vector<launcher::Host> hosts;  ///< by node rank; without a hostfile, all are like this one
   launcher::Host own;
   bool has_hostfile = false;
 };
 
-/// `in_hostfile`: the hosts that hostfile and filters give, or else this machine alone.
-/// Completes `flags`: where node 0 is. Throws launcher::UsageError.
+/// `chosen`: the hosts that hostfile and filters give, or else this machine alone. Completes
+/// `flags` with the address of node 0. Throws launcher::UsageError.
 NodesByHand find_nodes_by_hand(LaunchFlags& flags,
                                const std::vector<launcher::Host>& chosen,
                                bool has_hostfile);

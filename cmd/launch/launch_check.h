@@ -13,11 +13,11 @@
 
 namespace dstrain {
 
-/// This machine, of a run on it alone.
+/// The resources that a run on this machine alone finds here.
 struct MachineHere {
-  launcher::HostAnswer gpus;  ///< not asked where the run is on processors
+  launcher::HostAnswer gpus;  ///< empty where the run is on processors
   JobDevice device;
-  std::vector<int> gpu_of_rank;  ///< among `gpus`, where each rank has one
+  std::vector<int> gpu_of_rank;  ///< indices into `gpus`, where each rank has one
 };
 
 /// The device that the ranks of these hosts, all of them this machine, compute on. `gpus` comes

@@ -74,7 +74,7 @@ std::vector<int> usable_gpus(const launcher::HostAnswer& gpus) {
 /// The devices that the run may use here, and the hosts that were asked for.
 struct Choice {
   DeviceChoice wish = DeviceChoice::kAuto;
-  std::optional<launcher::HostAnswer> gpus_here;  ///< where the hosts depend on them
+  std::optional<launcher::HostAnswer> gpus_here;  ///< set where the hosts depend on them
   std::vector<Host> hosts;
 };
 

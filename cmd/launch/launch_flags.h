@@ -31,14 +31,14 @@ struct LaunchFlags {
   launcher::HostFilter filter;
   std::string master_address;
   std::uint16_t master_port = 0;  ///< 0: any free one
-  std::string interface;          ///< of every host; empty: by route
-  std::string listen;             ///< address, or "all"; empty: where the others come to
+  std::string interface;          ///< on every host; empty: by route
+  std::string listen;             ///< address, or "all"; empty: the one that the others use
   launcher::EnvironmentFlags environment;
   FleetOptions fleet;
   bool share_gpus = false;
   bool check = false;
   bool offline = false;  ///< check contacts no host
-  bool json = false;     ///< of what check prints
+  bool json = false;     ///< the format in which --check prints
   bool print_config = false;
   std::string write_fixed;  ///< file for a mended copy of the config; empty: none is written
   bool no_memory_check = false;
@@ -47,11 +47,11 @@ struct LaunchFlags {
   int max_restarts = 0;
   int max_restarts_without_progress = 3;
   bool restart_after_numerical_abort = false;
-  int min_nodes = 0;       ///< 0: all that are chosen
+  int min_nodes = 0;       ///< 0: all chosen hosts
   int max_nodes = 0;       ///< 0: likewise
   std::string log_folder;  ///< empty: log/ of the run's folder
-  std::string log_level;   ///< of the launcher; empty: info, or DSTRAIN_LOG_LEVEL's
-  bool quiet = false;      ///< errors alone
+  std::string log_level;   ///< the launcher's; empty: DSTRAIN_LOG_LEVEL's, or info
+  bool quiet = false;      ///< show errors only
   ByHandFlags by_hand;
   PeerLauncherFlags peer;
 };

@@ -39,7 +39,7 @@ class CoreShares {
  public:
   struct Share {
     int threads = 1;
-    std::vector<int> cores{};  ///< that it runs on; empty: on all that there are
+    std::vector<int> cores{};  ///< it runs on these; empty: on any
   };
 
   /// `threads`: of each rank, where somebody said.
@@ -100,8 +100,8 @@ void replace_token(launcher::Variables& variables, const std::string& salt) {
   variables.emplace_back(kTokenSaltVariable, salt);
 }
 
-/// Empty of GPUs where ranks compute on processors. Throws launcher::PreflightError where a slot's
-/// GPU has gone since the hosts were asked.
+/// The seats have no GPUs where ranks compute on processors. Throws launcher::PreflightError where
+/// a slot's GPU has gone since the hosts were asked.
 std::vector<RankSeat> seats_of_job(const std::vector<Host>& hosts,
                                    bool may_share,
                                    const HostAccess& access) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cmd/rank/rank_env.h"
+#include "engine/base/network_address.h"
 
 namespace dstrain {
 namespace {
@@ -18,24 +19,19 @@ using launcher::QuestionKind;
 constexpr std::chrono::milliseconds kConnectPatience{5000};
 constexpr const char* kOtherAddress = "give an --interface that every host has, or --master_addr";
 constexpr const char* kOtherListen =
-    "where --master_addr is translated on its way there, --listen ADDRESS says which of its own "
-    "rank 0's host listens on, --listen all that it may be any";
+    "if --master_addr is translated on its way there, --listen ADDRESS names the address of its "
+    "own "
+    "on which rank 0's host listens; --listen all allows any";
 constexpr const char* kOtherWay =
     "is there a firewall, or another network? --interface, --master_addr and --master_port choose "
     "another way";
-
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
 
 /// The address from which the first host's packets to another one leave.
 HostAnswer ask_for_route(Fleet& fleet, const std::vector<Host>& hosts) {
   if (hosts.size() == 1) return {.address = "127.0.0.1"};  // nobody else needs to reach it
   const std::string& other = hosts[1].name;
   HostAnswer answer =
-      fleet
-          .ask({{hosts.front().name,
-                 {.kind = QuestionKind::kRoute, .address = fleet.address_of(other)}}})
+      fleet.ask({hosts.front()}, {.kind = QuestionKind::kRoute, .address = fleet.address_of(other)})
           .front();
   if (answer.error.empty() && is_loopback(answer.address)) {
     answer.error = fmt::format("its way to {} begins at {}, which no other host can reach", other,
@@ -48,10 +44,10 @@ HostAnswer ask_for_route(Fleet& fleet, const std::vector<Host>& hosts) {
 bool ask_for_interface(Fleet& fleet,
                        const std::vector<Host>& hosts,
                        const std::string& interface,
-                       MasterPlace& place,
+                       Master& place,
                        std::vector<HostFailure>& failures) {
   const std::vector<HostAnswer> answers =
-      fleet.ask(Fleet::to_each(hosts, {.kind = QuestionKind::kInterface, .path = interface}));
+      fleet.ask(hosts, {.kind = QuestionKind::kInterface, .path = interface});
   bool all_have_it = true;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     place.own_addresses[hosts[i].name] = answers[i].address;
@@ -64,28 +60,27 @@ bool ask_for_interface(Fleet& fleet,
 }
 
 /// Nobody but the job's own networks shall see the port, unless the user says so.
-HostAnswer listen(Fleet& fleet, const std::string& host, const MasterPlace& place) {
+HostAnswer listen(Fleet& fleet, const Host& host, const Master& place) {
   const std::string& address = place.listen_address;
   return fleet
-      .ask({{host,
-             {.kind = QuestionKind::kListen,
-              .address = address == kListenOnAll ? "0.0.0.0" : address,
-              .port = place.port}}})
+      .ask({host}, {.kind = QuestionKind::kListen,
+                    .address = address == kListenOnAll ? "0.0.0.0" : address,
+                    .port = place.port})
       .front();
 }
 
 }  // namespace
 
-MasterPlace find_master(Fleet& fleet,
-                        const std::vector<Host>& hosts,
-                        const MasterWish& wish,
-                        std::vector<HostFailure>& failures) {
+Master find_master(Fleet& fleet,
+                   const std::vector<Host>& hosts,
+                   const MasterWish& wish,
+                   std::vector<HostFailure>& failures) {
   const std::vector<Host> machines = fleet.serving(hosts);
   const std::string& first = hosts.front().name;
   const auto fail = [&](const std::string& what, const std::string& fix) {
     failures.push_back({.host = first, .phase = "master", .what = what, .fix = fix});
   };
-  MasterPlace place{.address = wish.address, .port = wish.port};
+  Master place{.address = wish.address, .port = wish.port};
   if (!wish.interface.empty() &&
       !ask_for_interface(fleet, hosts, wish.interface, place, failures)) {
     return place;
@@ -106,7 +101,7 @@ MasterPlace find_master(Fleet& fleet,
       place.own_addresses[host.name] = place.address;
   }
   place.listen_address = wish.listen.empty() ? place.address : wish.listen;
-  const HostAnswer listening = listen(fleet, first, place);
+  const HostAnswer listening = listen(fleet, hosts.front(), place);
   if (!listening.error.empty()) {
     fail(listening.error, wish.address.empty() || !wish.listen.empty() ? "" : kOtherListen);
     return place;
@@ -116,7 +111,7 @@ MasterPlace find_master(Fleet& fleet,
                              .address = place.address,
                              .port = place.port,
                              .timeout_ms = static_cast<std::uint32_t>(kConnectPatience.count())};
-  const std::vector<HostAnswer> connected = fleet.ask(Fleet::to_each(machines, connect));
+  const std::vector<HostAnswer> connected = fleet.ask(machines, connect);
   for (std::size_t i = 0; i < machines.size(); ++i) {
     if (connected[i].error.empty()) {
       place.way_ms[machines[i].name] = connected[i].microseconds / 1000.0;

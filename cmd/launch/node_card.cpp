@@ -1,11 +1,12 @@
 #include "cmd/launch/node_card.h"
 
-#include <algorithm>
-#include <charconv>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "cmd/launch/build_id.h"
 #include "cmd/launch/launch_flags.h"
@@ -13,55 +14,39 @@
 #include "launcher/agent/agent_listener.h"
 #include "launcher/hosts/local_host.h"
 #include "launcher/process/errors.h"
+#include "launcher/supervision/screen_text.h"
 
 namespace dstrain {
 namespace {
 
-constexpr std::string_view kMark = "node-card-1";
-constexpr std::string_view kAnyRank = "any";
+constexpr const char* kMark = "node-card-2";
+constexpr int kAnyRank = -1;
+/// First and last slot of each.
+using Ranges = std::vector<std::pair<int, int>>;
+/// The mark, rank, number of nodes, hashes of config, overrides and job, slots, host name.
+using Fields = std::
+    tuple<std::string, int, int, std::uint64_t, std::uint64_t, std::uint64_t, Ranges, std::string>;
 
-/// "0-3,6".
-std::string ranges_of(const std::vector<int>& slots) {
-  std::string text;
-  for (std::size_t begin = 0; begin < slots.size();) {
-    std::size_t end = begin + 1;
-    while (end < slots.size() && slots[end] == slots[end - 1] + 1)
-      ++end;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", slots[begin]);
-    if (end - begin > 1) text += fmt::format("-{}", slots[end - 1]);
-    begin = end;
+Ranges ranges_of(const std::vector<int>& slots) {
+  Ranges ranges;
+  for (const int slot : slots) {
+    if (ranges.empty() || ranges.back().second + 1 != slot) ranges.emplace_back(slot, slot);
+    ranges.back().second = slot;
   }
-  return text;
+  return ranges;
 }
 
-template <typename Number>
-bool take(std::string_view text, Number& number, int base = 10) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number, base);
-  return error == std::errc() && stop == end;
-}
-
-bool take_slots(std::string_view text, std::vector<int>& slots) {
+/// Returns nothing where they are not ascending slots.
+std::optional<std::vector<int>> slots_in(const Ranges& ranges) {
   constexpr int kMostSlots = 1 << 16;
-  while (!text.empty()) {
-    const std::string_view range = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(text.size(), range.size() + 1));
-    const std::size_t dash = range.find('-');
-    int first = 0;
-    int last = 0;
-    if (!take(range.substr(0, dash), first)) return false;
-    last = first;
-    if (dash != std::string_view::npos && !take(range.substr(dash + 1), last)) return false;
-    if (first < 0 || last < first || last >= kMostSlots) return false;
-    if (!slots.empty() && first <= slots.back()) return false;
+  std::vector<int> slots;
+  for (const auto& [first, last] : ranges) {
+    const int before = slots.empty() ? -1 : slots.back();
+    if (first <= before || last < first || last >= kMostSlots) return std::nullopt;
     for (int slot = first; slot <= last; ++slot)
       slots.push_back(slot);
   }
-  return !slots.empty();
-}
-
-std::string rank_text(const NodeCard& card) {
-  return card.node_rank ? std::to_string(*card.node_rank) : std::string(kAnyRank);
+  return slots.empty() ? std::nullopt : std::optional(std::move(slots));
 }
 
 }  // namespace
@@ -81,39 +66,34 @@ NodeCard make_node_card(const LaunchFlags& flags,
 }
 
 std::string to_text(const NodeCard& card) {
-  const std::string text = fmt::format("{} {} {} {:x} {:x} {:x} {} {}", kMark, rank_text(card),
-                                       card.num_nodes, card.config, card.overrides, card.job,
-                                       ranges_of(card.host.slots), card.host.name);
+  const std::string text =
+      nlohmann::json(Fields(kMark, card.node_rank.value_or(kAnyRank), card.num_nodes, card.config,
+                            card.overrides, card.job, ranges_of(card.host.slots), card.host.name))
+          .dump();
   if (text.size() > launcher::kMaxAgentNameBytes) {
     throw launcher::UsageError(
         fmt::format("the slots of this node, {}, are too many separate ones to tell node 0 about: "
                     "choose consecutive slots",
-                    ranges_of(card.host.slots)));
+                    launcher::ranges_text(card.host.slots)));
   }
   return text;
 }
 
 std::optional<NodeCard> parse_node_card(std::string_view text) {
-  std::vector<std::string_view> words;
-  while (words.size() < 7) {
-    const std::size_t space = text.find(' ');
-    if (space == std::string_view::npos) return std::nullopt;
-    words.push_back(text.substr(0, space));
-    text.remove_prefix(space + 1);
+  try {
+    const auto [mark, rank, num_nodes, config, overrides, job, ranges, name] =
+        nlohmann::json::parse(text).get<Fields>();
+    const std::optional<std::vector<int>> slots = slots_in(ranges);
+    if (mark != kMark || rank < kAnyRank || name.empty() || !slots) return std::nullopt;
+    return NodeCard{.node_rank = rank == kAnyRank ? std::nullopt : std::optional(rank),
+                    .num_nodes = num_nodes,
+                    .config = config,
+                    .overrides = overrides,
+                    .job = job,
+                    .host = {.name = name, .slots = *slots}};
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
   }
-  NodeCard card;
-  card.host.name = text;
-  if (words[0] != kMark || text.empty()) return std::nullopt;
-  int rank = 0;
-  if (words[1] != kAnyRank) {
-    if (!take(words[1], rank) || rank < 0) return std::nullopt;
-    card.node_rank = rank;
-  }
-  constexpr int kHex = 16;
-  const bool is_whole = take(words[2], card.num_nodes) && take(words[3], card.config, kHex) &&
-                        take(words[4], card.overrides, kHex) && take(words[5], card.job, kHex) &&
-                        take_slots(words[6], card.host.slots);
-  return is_whole ? std::optional(std::move(card)) : std::nullopt;
 }
 
 std::string why_not(const NodeCard& card, const NodeCard& leader) {

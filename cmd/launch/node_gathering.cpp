@@ -12,10 +12,11 @@
 
 #include "cmd/exit_codes.h"
 #include "cmd/launch/job_secret.h"
-#include "cmd/launch/run_until.h"
 #include "cmd/launch/wire_channel.h"
+#include "engine/base/amount_text.h"
 #include "launcher/agent/agent_protocol.h"
 #include "launcher/process/errors.h"
+#include "launcher/process/run_until.h"
 
 namespace dstrain {
 namespace {
@@ -43,13 +44,13 @@ NodeGathering::NodeGathering(asio::io_context& loop, GatheringOptions options)
                     listening.address.empty() ? "this machine" : listening.address);
     if (error.code() == asio::error::address_in_use) {
       throw GatheringPlaceTaken(
-          fmt::format("{}, where the other nodes are to come, is in use; give "
+          fmt::format("{}, at which the other nodes are to connect, is in use; give "
                       "all nodes another --master_port",
                       where));
     }
     throw launcher::PreflightError(
-        fmt::format("cannot listen on {}, where the other nodes are to "
-                    "come: {}",
+        fmt::format("cannot listen on {}, at which the other nodes are to "
+                    "connect: {}",
                     where, error.code().message()));
   }
 }
@@ -58,7 +59,7 @@ std::vector<Host> NodeGathering::gather() {
   const std::size_t others = static_cast<std::size_t>(options_.own.num_nodes) - 1;
   spdlog::info("node 0 of {} waits for {} at port {} for {} s", options_.own.num_nodes,
                describe_missing(), options_.place.port, options_.patience.count());
-  run_until(
+  launcher::run_until(
       loop_, [&] { return arrived_.size() == others || !misfit_.empty(); }, options_.patience);
   if (!misfit_.empty()) {
     throw launcher::UsageError(misfit_);
@@ -85,7 +86,7 @@ void NodeGathering::start(const std::vector<std::string>& hosts, const OnStarted
   const auto is_there = [&](const std::string& name) {
     return arrived_.contains(rank_of_host(name));
   };
-  run_until(
+  launcher::run_until(
       loop_, [&] { return std::all_of(hosts.begin(), hosts.end(), is_there); }, kReturnPatience);
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     const int rank = rank_of_host(hosts[i]);
@@ -106,18 +107,6 @@ void NodeGathering::start(const std::vector<std::string>& hosts, const OnStarted
   }
 }
 
-void NodeGathering::install_and_start(const std::vector<std::string>& hosts,
-                                      const OnStarted& each) {
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
-    StartedAgent nothing;
-    nothing.failure = HostFailure{.host = hosts[i],
-                                  .phase = "build",
-                                  .what = "nothing can be sent to a node that is started by hand",
-                                  .fix = "install this build of dstrain there"};
-    each(i, std::move(nothing));
-  }
-}
-
 std::string NodeGathering::path_on(const std::string& /*host*/) const {
   return "its dstrain";
 }
@@ -129,8 +118,9 @@ bool NodeGathering::is_own(const std::string& host) const {
 void NodeGathering::take_in(launcher::ArrivedAgent agent) {
   const std::optional<NodeCard> card = parse_node_card(agent.name);
   if (!card) {
-    spdlog::warn("an agent that calls itself {} is refused: it is no node of a run by hand",
-                 agent.name);
+    spdlog::warn(
+        "an agent that calls itself {} is refused: it is not a node that was started by hand",
+        agent.name);
     return;
   }
   std::string why = why_not(*card, options_.own);
@@ -160,8 +150,8 @@ void NodeGathering::take_in(launcher::ArrivedAgent agent) {
                      fmt::format("all {} nodes are there already", options_.own.num_nodes));
   }
   const auto node = static_cast<int>(rank);
-  spdlog::info("node {}: {}, {} slot{}", node, card->host.name, card->host.slots.size(),
-               card->host.slots.size() == 1 ? "" : "s");
+  spdlog::info("node {}: {}, {}", node, card->host.name,
+               counted(static_cast<std::int64_t>(card->host.slots.size()), "slot"));
   const auto earlier = arrived_.find(node);
   if (earlier != arrived_.end()) {  // which was ended and started again, as a rule
     send_away(std::move(earlier->second.agent.stream), kExitRendezvous,
@@ -195,7 +185,7 @@ void NodeGathering::dismiss(int exit_code, const std::string& why) {
   for (auto& [rank, arrival] : arrived_)
     send_away(std::move(arrival.agent.stream), exit_code, why);
   arrived_.clear();
-  run_until(
+  launcher::run_until(
       loop_,
       [this] {
         return std::all_of(leaving_.begin(), leaving_.end(),

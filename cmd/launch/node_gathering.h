@@ -31,7 +31,7 @@ class GatheringPlaceTaken : public std::runtime_error {
 };
 
 struct GatheringPlace {
-  std::string address;  ///< to listen on; empty: all
+  std::string address;  ///< it listens on this one; empty: on all
   std::uint16_t port = 0;
 };
 
@@ -39,7 +39,7 @@ struct GatheringOptions {
   GatheringPlace place;
   std::string token;
   NodeCard own;                          ///< node 0's
-  std::vector<launcher::Host> hostfile;  ///< of all nodes; empty: each says its slots itself
+  std::vector<launcher::Host> hostfile;  ///< all nodes; empty: each says its slots itself
   std::chrono::seconds patience{0};
   bool may_restart = false;
 };
@@ -58,7 +58,6 @@ class NodeGathering final : public AgentStarter {
   void dismiss(int exit_code, const std::string& why);
 
   void start(const std::vector<std::string>& hosts, const OnStarted& each) override;
-  void install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) override;
   [[nodiscard]] std::string path_on(const std::string& host) const override;
   [[nodiscard]] bool is_own(const std::string& host) const override;
   [[nodiscard]] bool has_own_environment() const override { return true; }
@@ -71,16 +70,16 @@ class NodeGathering final : public AgentStarter {
   };
 
   void take_in(launcher::ArrivedAgent agent);
-  /// The rank it has, or gets. Throws launcher::UsageError.
+  /// The rank that the node has or gets; 0 if none is free.
   [[nodiscard]] int rank_of(const NodeCard& card) const;
-  /// Says why, and hangs up.
+  /// Tells the node why, and hangs up.
   void send_away(std::unique_ptr<launcher::ByteStream> stream, int exit_code, std::string why);
   [[nodiscard]] std::string describe_missing() const;
   [[nodiscard]] std::vector<launcher::Host> name_hosts() const;
 
   asio::io_context& loop_;
   const GatheringOptions options_;
-  std::map<int, Arrival> arrived_;  ///< by node rank, until start() takes them
+  std::map<int, Arrival> arrived_;  ///< by node rank; start() takes them
   std::vector<launcher::Host> hosts_;
   std::string misfit_;  ///< why a node that came does not belong here
   std::list<std::unique_ptr<launcher::ByteStream>> leaving_;

@@ -8,7 +8,6 @@
 
 #include <asio.hpp>
 #include <fmt/format.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -25,16 +24,6 @@ namespace dstrain {
 namespace {
 
 using std::chrono::steady_clock;
-
-/// A node 0 whose power fails while this one waits for the others must not be waited for for ever.
-void watch_for_silence(asio::ip::tcp::socket& socket) {
-  constexpr int kIdleSeconds = 10;
-  constexpr int kBetweenSeconds = 5;
-  socket.set_option(asio::socket_base::keep_alive(true));
-  const int handle = socket.native_handle();
-  (void)setsockopt(handle, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleSeconds, sizeof kIdleSeconds);
-  (void)setsockopt(handle, IPPROTO_TCP, TCP_KEEPINTVL, &kBetweenSeconds, sizeof kBetweenSeconds);
-}
 
 /// Calls node 0 until it answers: nodes may be started in any order.
 launcher::DialledLauncher find_leader(asio::io_context& loop, const NodeJoinOptions& options) {
@@ -77,7 +66,7 @@ int exit_code_of(const launcher::Agent& agent) {
       spdlog::error("{}", bye->why);
     } else if (bye->exit_code != kExitSuccess) {
       const std::string meaning = describe_exit_code(bye->exit_code);
-      spdlog::error("the run has ended with exit code {}{}; what happened is told on node 0",
+      spdlog::error("the run has ended with exit code {}{}; node 0 shows what happened",
                     bye->exit_code, meaning.empty() ? "" : ", " + meaning);
     } else {
       spdlog::info("the run has ended");
@@ -105,8 +94,7 @@ std::vector<launcher::Place> places_of(const std::string& host, std::uint16_t po
 int join_run(const NodeJoinOptions& options) {
   asio::io_context loop;
   launcher::DialledLauncher leader = find_leader(loop, options);
-  watch_for_silence(leader.socket);
-  spdlog::info("has joined the run that node 0 leads at {} port {}, where it is shown",
+  spdlog::info("joined the run that node 0 leads at {} port {}; its output is shown there",
                options.address, options.port);
   const int handle = leader.socket.release();
   FileDescriptor in(handle);

@@ -13,11 +13,11 @@
 namespace dstrain {
 
 struct NodeJoinOptions {
-  std::string address;  ///< of node 0: a name or a number
+  std::string address;  ///< node 0's name or address
   std::uint16_t port = 0;
   std::string token;
   NodeCard own;
-  std::chrono::seconds patience{0};  ///< for node 0 to answer
+  std::chrono::seconds patience{0};  ///< with node 0's first answer
 };
 
 /// Takes part until the run has ended. Returns the exit code that node 0's launcher ends with, or

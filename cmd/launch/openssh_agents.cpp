@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "cmd/launch/run_until.h"
 #include "launcher/hosts/local_host.h"
 #include "launcher/process/errors.h"
+#include "launcher/process/run_until.h"
 #include "launcher/ssh/openssh_login.h"
 
 namespace dstrain {
@@ -37,12 +37,6 @@ launcher::OpensshOptions options_for(const FleetOptions& fleet) {
         "--launcher openssh: there is no ssh in PATH; install OpenSSH's client (openssh-client)");
   }
   return options;
-}
-
-StartedAgent failed(HostFailure failure) {
-  StartedAgent started;
-  started.failure = std::move(failure);
-  return started;
 }
 
 /// Returns a failure from before ssh has started: a wrong line of the hostfile, no more processes.
@@ -81,7 +75,7 @@ void OpensshAgents::install_and_start(const std::vector<std::string>& hosts,
   in_turns(hosts.size(), [&](std::size_t i, bool /*is_last_try*/, Ended ended) {
     const auto done = [&, i, ended = std::move(ended)](std::optional<HostFailure> failure) {
       if (failure) {
-        each(i, failed(std::move(*failure)));
+        each(i, {.failure = std::move(failure)});
       } else {
         ready.push_back(hosts[i]);
         indices.push_back(i);
@@ -146,7 +140,7 @@ void OpensshAgents::in_turns(
       });
     }
   };
-  run_until(loop_, [&] {
+  launcher::run_until(loop_, [&] {
     begin_next();
     return waiting.empty() && running == 0;
   });

@@ -7,12 +7,13 @@
 
 namespace dstrain {
 
-/// `address`: by which this host was reached; empty: nobody knows.
+/// `address`: the one by which this host was reached; empty: nobody knows.
 launcher::AgentOptions own_agent_options(std::string address);
-/// The same of an agent that shares a secret with the launcher, of which it makes its ranks'.
+/// The options of an agent that shares a secret with the launcher, from which it derives the secret
+/// of its ranks.
 launcher::AgentOptions own_agent_options(std::string address, std::string shared_secret);
 
-/// This end of a connection, numeric; empty where there is none.
+/// The numeric address of this end of a connection; empty where there is none.
 std::string address_of_socket(int socket);
 
 }  // namespace dstrain

@@ -20,7 +20,7 @@ struct PeerFlag {
 constexpr std::array kWithoutEffect = {
     PeerFlag{"--no_python", nullptr, "there is no Python program to start"},
     PeerFlag{"-m,--module", nullptr, "there is no Python program to start"},
-    PeerFlag{"--do_train", nullptr, "to train is what a run does"},
+    PeerFlag{"--do_train", nullptr, "a run trains anyway"},
     PeerFlag{"--no_local_rank", nullptr, "ranks learn their place from the environment alone"},
     PeerFlag{"--no_ssh_check", nullptr,
              "all hosts are always asked before a rank starts, at once, within seconds"},
@@ -29,19 +29,19 @@ constexpr std::array kWithoutEffect = {
     PeerFlag{"--monitor_interval", "X", "the launcher hears of a rank's end at once"},
     PeerFlag{"--start_method", "NAME", "ranks are programs of their own"},
     PeerFlag{"--role", "NAME", "all ranks do the same work"},
-    PeerFlag{"-t,--tee", "N", "what ranks say is both shown and kept in files"},
-    PeerFlag{"-r,--redirects", "N", "what ranks say is both shown and kept in files"},
+    PeerFlag{"-t,--tee", "N", "the output of ranks is both shown and kept in files"},
+    PeerFlag{"-r,--redirects", "N", "the output of ranks is both shown and kept in files"},
 };
 
 constexpr std::array kRefused = {
     PeerFlag{"--launcher_args", "TEXT",
-             "dstrain logs in itself: SSH's settings belong into ~/.ssh/config (or --ssh-config), "
-             "srun's into SLURM_* variables"},
+             "dstrain logs in itself: SSH's settings belong in ~/.ssh/config (or --ssh-config), "
+             "srun's in SLURM_* variables"},
     PeerFlag{"--autotuning", "tune|run",
              "dstrain estimate-memory CONFIG --device-memory … says without a run what fits, and "
              "how large a micro-batch may be"},
     PeerFlag{"--save_pid", nullptr,
-             "a shell knows the launcher's process id as $!, behind dstrain launch … &"},
+             "a shell has the launcher's process id in $! after dstrain launch … &"},
     PeerFlag{"--bind_core_list", "LIST",
              "taskset -c LIST dstrain launch … keeps the ranks of this machine on those cores"},
     PeerFlag{"--venv_script", "FILE",
@@ -49,8 +49,9 @@ constexpr std::array kRefused = {
     PeerFlag{"--local_addr", "ADDRESS",
              "--interface NAME, or DSTRAIN_OWN_ADDRESS of dstrain train, says by which address "
              "ranks are reached"},
-    PeerFlag{"--local_ranks_filter", "LIST",
-             "all ranks are heard; each one's own lines are in log/rank-NNNNN.log of the run"},
+    PeerFlag{
+        "--local_ranks_filter", "LIST",
+        "the output of all ranks is shown; each rank's own is in log/rank-NNNNN.log of the run"},
 };
 
 void add(CLI::App& command,

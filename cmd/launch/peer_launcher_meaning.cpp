@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "cmd/launch/host_machine.h"
+#include "engine/base/network_address.h"
 #include "engine/base/usable_cores.h"
 #include "launcher/process/errors.h"
 
@@ -81,38 +82,30 @@ void apply_nnodes(LaunchFlags& flags) {
   }
   give(flags.filter.num_nodes, most, "--nnodes", "--num_nodes");
   if (least == most) return;
-  spdlog::info("--nnodes {}: the run starts with {} nodes; a restart may do with {}", text, most,
-               least);
+  spdlog::info("--nnodes {}: the run starts with {} nodes; a restart may use as few as {}", text,
+               most, least);
   if (flags.min_nodes == 0) flags.min_nodes = least;
 }
 
 void apply_rendezvous(LaunchFlags& flags) {
   const PeerLauncherFlags& peer = flags.peer;
   if (!peer.rdzv_backend.empty() && peer.rdzv_backend != "c10d" && peer.rdzv_backend != "static") {
-    throw UsageError(
-        fmt::format("--rdzv_backend {}: nodes meet at one of them, without another service; give "
-                    "--rdzv_endpoint HOST:PORT, or --node_rank K --master_addr HOST on every node",
-                    peer.rdzv_backend));
+    throw UsageError(fmt::format(
+        "--rdzv_backend {}: nodes meet at one of themselves, without another service; give "
+        "--rdzv_endpoint HOST:PORT, or --node_rank K --master_addr HOST on every node",
+        peer.rdzv_backend));
   }
   if (!peer.rdzv_endpoint.empty()) {
-    const std::string& text = peer.rdzv_endpoint;
-    const std::size_t colon = text.rfind(':');
-    const bool has_port =
-        colon != std::string::npos && (text.find(':') == colon || text[colon - 1] == ']');
-    std::string host = has_port ? text.substr(0, colon) : text;
-    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-      host = host.substr(1, host.size() - 2);
-    }
-    const int port =
-        has_port ? to_count("--rdzv_endpoint", text.substr(colon + 1)) : int{kRendezvousPort};
-    if (host.empty() || port > 65535) {
-      throw UsageError(fmt::format("--rdzv_endpoint \"{}\": expected HOST or HOST:PORT", text));
+    const auto place = parse_host_and_port(peer.rdzv_endpoint);
+    if (!place) {
+      throw UsageError(
+          fmt::format("--rdzv_endpoint \"{}\": expected HOST or HOST:PORT", peer.rdzv_endpoint));
     }
     std::optional<std::string> address;
     if (!flags.master_address.empty()) address = flags.master_address;
-    give(address, host, "--rdzv_endpoint", "--master_addr");
+    give(address, place->host, "--rdzv_endpoint", "--master_addr");
     flags.master_address = *address;
-    if (flags.master_port == 0) flags.master_port = static_cast<std::uint16_t>(port);
+    if (flags.master_port == 0) flags.master_port = place->port.value_or(kRendezvousPort);
   }
   std::string_view rest = peer.rdzv_conf;
   while (!rest.empty()) {
@@ -142,7 +135,7 @@ void apply_peer_launcher_flags(LaunchFlags& flags) {
   apply_rendezvous(flags);
   if (peer.standalone && (flags.filter.num_nodes.value_or(1) > 1 || !flags.hostfile.empty())) {
     throw UsageError(
-        "--standalone is this machine alone: leave it out, or --nnodes and --hostfile");
+        "--standalone uses this machine alone: leave out either it, or --nnodes and --hostfile");
   }
   if (peer.elastic_training) {
     if (flags.max_restarts == 0) flags.max_restarts = kElasticRestarts;

@@ -31,9 +31,9 @@ void check_folders(Fleet& fleet,
                    const Config& config,
                    std::vector<HostFailure>& failures) {
   const std::string folder = std::filesystem::current_path();
-  const std::vector<HostAnswer> answers = fleet.ask(Fleet::to_each(
+  const std::vector<HostAnswer> answers = fleet.ask(
       hosts,
-      {.kind = QuestionKind::kFolders, .path = folder, .paths = {config.training.output_dir}}));
+      {.kind = QuestionKind::kFolders, .path = folder, .paths = {config.training.output_dir}});
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (answers[i].error.empty()) continue;
     failures.push_back({.host = hosts[i].name,
@@ -98,10 +98,11 @@ void compare(const std::vector<Host>& hosts,
       }
       const launcher::FileFacts& facts = answers[i].files.at(file);
       if (!facts.error.empty()) {
-        failures.push_back({.host = hosts[i].name,
-                            .phase = "files",
-                            .what = facts.error,
-                            .fix = "every rank reads the config and the data on its own host"});
+        failures.push_back(
+            {.host = hosts[i].name,
+             .phase = "files",
+             .what = facts.error,
+             .fix = "copy it there: every rank reads config and data on its own host"});
       } else if (Content{facts.bytes, facts.hash} != usual->first) {
         failures.push_back({.host = hosts[i].name,
                             .phase = "files",
@@ -123,16 +124,14 @@ void check_files(Fleet& fleet,
                  std::vector<HostFailure>& failures) {
   const RunFiles files = files_of(config, config_file);
   const std::string folder = std::filesystem::current_path();
-  compare(
-      hosts, files.hashed,
-      fleet.ask(Fleet::to_each(
-                    hosts, {.kind = QuestionKind::kFiles, .path = folder, .paths = files.hashed}),
-                kFilePatience),
-      failures);
-  compare(hosts, files.sized,
-          fleet.ask(Fleet::to_each(
-              hosts, {.kind = QuestionKind::kFileSizes, .path = folder, .paths = files.sized})),
+  compare(hosts, files.hashed,
+          fleet.ask(hosts, {.kind = QuestionKind::kFiles, .path = folder, .paths = files.hashed},
+                    kFilePatience),
           failures);
+  compare(
+      hosts, files.sized,
+      fleet.ask(hosts, {.kind = QuestionKind::kFileSizes, .path = folder, .paths = files.sized}),
+      failures);
 }
 
 /// Decides what the hosts that answer would compute on.

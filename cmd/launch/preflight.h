@@ -28,25 +28,25 @@ struct HostReport {
   int slots = 0;
   int cores = 0;  ///< 0: it could not be asked
   std::int64_t available_memory_bytes = 0;
-  double clock_ahead_s = 0;                 ///< of this machine's
-  double to_master_ms = -1;                 ///< a connection's way; -1: not tried
-  std::vector<launcher::GpuReport> gpus{};  ///< where the run may be on GPUs; else nobody asks
-  std::vector<int> gpu_of_rank{};           ///< among them; of a run on GPUs
+  double clock_ahead_s = 0;                 ///< compared with this machine
+  double to_master_ms = -1;                 ///< the time to connect; -1: not tried
+  std::vector<launcher::GpuReport> gpus{};  ///< asked for only where the run may use GPUs
+  std::vector<int> gpu_of_rank{};           ///< indices into gpus, of a run on GPUs
   std::string driver{};
 };
 
 struct PreflightReport {
   std::vector<HostReport> hosts;
-  MachineFacts machine;     ///< of the ranks of hosts that can take part
-  std::string device_line;  ///< what they compute on; empty: no host answered
+  MachineFacts machine;     ///< of the hosts that can take part
+  std::string device_line;  ///< says what they compute on; empty: no host answered
   std::vector<launcher::HostFailure> failures;
   std::vector<std::string> notices;  ///< worth a warning
-  MasterPlace master;
+  Master master;
 };
 
 /// The user's demands on the hosts.
 struct HostWishes {
-  std::string config_file;  ///< as the ranks will find it
+  std::string config_file;  ///< the path by which ranks will find it
   MasterWish master{};
   DeviceChoice device = DeviceChoice::kAuto;
   bool may_share_gpus = false;

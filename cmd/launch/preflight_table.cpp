@@ -23,8 +23,7 @@ std::string to_text(const PreflightReport& report) {
     const auto objections = std::count_if(
         report.failures.begin(), report.failures.end(),
         [&](const launcher::HostFailure& failure) { return failure.host == host.name; });
-    const std::string verdict =
-        objections > 0 ? fmt::format("{} problem{}", objections, objections == 1 ? "" : "s") : "ok";
+    const std::string verdict = objections > 0 ? counted(objections, "problem") : "ok";
     if (host.cores == 0) {
       text += fmt::format("{:<{}}  {:<{}}  {:>5}  {:>5}  {:>11}  {:>8}  {:>9}  {}\n", host.name,
                           name_width, "-", address_width, host.slots, "-", "-", "-", "-", verdict);

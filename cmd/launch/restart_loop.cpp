@@ -21,6 +21,7 @@
 #include "cmd/rank/stop_signal.h"
 #include "engine/base/amount_text.h"
 #include "launcher/hosts/host_pool.h"
+#include "launcher/process/run_until.h"
 #include "launcher/supervision/restart_policy.h"
 
 namespace dstrain {
@@ -72,9 +73,8 @@ void wait_between_attempts(asio::io_context& loop, std::chrono::milliseconds del
     if (!error) signal = number;
     timer.cancel();
   });
-  loop.restart();
-  while (waiting > 0)
-    loop.run_one();  // not run(): the connections to other hosts have always something to do
+  // Not run(): the connections to other hosts have always something to do.
+  launcher::run_until(loop, [&] { return waiting == 0; });
   if (signal != 0) throw Interrupted{signal};
 }
 
@@ -130,7 +130,7 @@ void announce(const LaunchAttempt& attempt,
   if (attempt.restart > 0) {
     spdlog::warn("{}; {} on {}", why_again,
                  committed ? fmt::format("resuming from step {}", committed->step)
-                           : "starting anew, there is no checkpoint yet,",
+                           : "starting from the beginning, as there is no checkpoint yet,",
                  describe(attempt.hosts));
   }
 }

@@ -1,8 +1,6 @@
 #include "cmd/launch/slurm_agents.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -10,8 +8,8 @@
 #include <spdlog/spdlog.h>
 
 #include "cmd/exit_codes.h"
+#include "cmd/launch/build_id.h"
 #include "cmd/launch/job_secret.h"
-#include "cmd/launch/run_until.h"
 #include "cmd/launch/wire_channel.h"
 #include "cmd/rank/own_address.h"
 #include "cmd/rank/rank_env.h"
@@ -20,11 +18,11 @@
 #include "launcher/hosts/local_host.h"
 #include "launcher/hosts/slurm.h"
 #include "launcher/process/errors.h"
+#include "launcher/process/run_until.h"
 
 namespace dstrain {
 namespace {
 
-namespace fs = std::filesystem;
 using launcher::HostFailure;
 
 constexpr std::chrono::seconds kEndPatience{5};
@@ -41,7 +39,7 @@ SlurmAgents::SlurmAgents(asio::io_context& loop, const FleetOptions& options)
     : loop_(loop), options_(options), srun_(find_srun()), secret_(make_job_secret()) {}
 
 SlurmAgents::~SlurmAgents() {
-  run_until(
+  launcher::run_until(
       loop_,
       [this] {
         return std::all_of(steps_.begin(), steps_.end(),
@@ -64,13 +62,13 @@ void SlurmAgents::start(const std::vector<std::string>& hosts, const OnStarted& 
     const auto host = std::find(hosts.begin(), hosts.end(), agent.name);
     const auto index = static_cast<std::size_t>(host - hosts.begin());
     if (host == hosts.end() || is_told[index]) {
-      spdlog::warn("an agent that calls itself {} was not expected", agent.name);
+      spdlog::warn("an agent named {} was not expected", agent.name);
       return;
     }
     tell(index, {.stream = std::move(agent.stream)});
   };
   const Step& step = run_srun(hosts);
-  run_until(
+  launcher::run_until(
       loop_, [&] { return waiting == 0 || step.has_ended; }, options_.connect_timeout);
   on_agent_ = nullptr;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
@@ -79,32 +77,17 @@ void SlurmAgents::start(const std::vector<std::string>& hosts, const OnStarted& 
                                       : fmt::format("its agent did not connect to {} within {} s",
                                                     places(), options_.connect_timeout.count());
     if (!step.last_words.empty()) what += "; srun's last words: " + step.last_words;
-    StartedAgent nothing;
-    nothing.failure = HostFailure{
-        .host = hosts[i],
-        .phase = "srun",
-        .what = std::move(what),
-        .fix =
-            "see squeue and sinfo; --interface NAME chooses the network that the nodes reach, "
-            "--connect-timeout SECONDS waits longer"};
-    tell(i, std::move(nothing));
-  }
-}
-
-void SlurmAgents::install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) {
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
-    StartedAgent nothing;
-    nothing.failure = HostFailure{.host = hosts[i],
-                                  .phase = kBuildPhase,
-                                  .what = "srun cannot send a build of dstrain there",
-                                  .fix = "put it on a file system that the nodes share"};
-    each(i, std::move(nothing));
+    tell(i, {.failure = HostFailure{
+                 .host = hosts[i],
+                 .phase = "srun",
+                 .what = std::move(what),
+                 .fix = "see squeue and sinfo; --interface NAME chooses the network that the nodes "
+                        "reach, --connect-timeout SECONDS waits longer"}});
   }
 }
 
 std::string SlurmAgents::path_on(const std::string& /*host*/) const {
-  return options_.agent_path.empty() ? fs::read_symlink("/proc/self/exe").string()
-                                     : options_.agent_path;
+  return options_.agent_path.empty() ? own_program() : options_.agent_path;
 }
 
 void SlurmAgents::listen_for(const std::vector<std::string>& hosts) {
@@ -157,10 +140,9 @@ SlurmAgents::Step& SlurmAgents::run_srun(const std::vector<std::string>& hosts) 
     slots.push_back({.name = host, .slots = {0}});
   Step& step = *steps_.emplace_back(std::make_unique<Step>());
   // srun hands its environment on to the agents; nothing else this process starts gets the secret.
-  setenv(kAgentSecretVariable, secret_.c_str(), 1);
   step.srun = std::make_unique<launcher::LocalStream>(
-      loop_, launcher::srun_command(srun_, slots, {path_on(""), "agent", "--connect", places()}));
-  unsetenv(kAgentSecretVariable);
+      loop_, launcher::srun_command(srun_, slots, {path_on(""), "agent", "--connect", places()}),
+      launcher::LocalStreamOptions{.environment = {{kAgentSecretVariable, secret_}}});
   const auto hear = [&step](launcher::LineKind, std::string_view line) {
     if (line.empty()) return;
     spdlog::info("srun: {}", line);
@@ -170,9 +152,10 @@ SlurmAgents::Step& SlurmAgents::run_srun(const std::vector<std::string>& hosts) 
       {.on_data = [&step, hear](std::string_view bytes) { step.out.feed(bytes, hear); },
        .on_error_data = [&step, hear](std::string_view bytes) { step.err.feed(bytes, hear); },
        .on_closed =
-           [&step, hear](const launcher::StreamEnd&) {
+           [&step, hear](const launcher::StreamEnd& end) {
              step.out.flush(hear);
              step.err.flush(hear);
+             if (step.last_words.empty()) step.last_words = end.why;
              step.has_ended = true;
            }});
   return step;

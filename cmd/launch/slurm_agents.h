@@ -27,7 +27,6 @@ class SlurmAgents final : public AgentStarter {
 
   void start(const std::vector<std::string>& hosts, const OnStarted& each) override;
   /// Reports a failure for every host, since nothing can be sent through Slurm.
-  void install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) override;
   [[nodiscard]] std::string path_on(const std::string& host) const override;
   [[nodiscard]] std::string shared_secret() const override { return secret_; }
 
@@ -51,8 +50,8 @@ class SlurmAgents final : public AgentStarter {
   const FleetOptions options_;
   const std::string srun_;
   const std::string secret_;
-  std::vector<std::string> own_addresses_;           ///< that the agents are told
-  launcher::AgentListener::OnAgent on_agent_;        ///< of the start() that runs
+  std::vector<std::string> own_addresses_;           ///< told to the agents
+  launcher::AgentListener::OnAgent on_agent_;        ///< set while start() runs
   std::optional<launcher::AgentListener> listener_;  ///< once there were hosts to listen for
   std::vector<std::unique_ptr<Step>> steps_;
 };

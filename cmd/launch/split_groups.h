@@ -1,5 +1,5 @@
-// Tensor-parallel groups that do not lie inside one host: every block waits for their sums, so the
-// network between the hosts sets the pace. Known from the slots alone, before anything starts.
+// Finds tensor-parallel groups that do not lie inside one host. Every block waits for their sums,
+// so the network between the hosts sets the pace. The slots alone tell, before anything starts.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace dstrain {
 
-/// A warning with the cost in bytes; absent where every group is inside a host. Ranks are numbered
-/// over the slots in the order of `hosts`; `config` is resolved for as many.
+/// Returns a warning with the cost in bytes; nothing where every group is inside a host. Ranks are
+/// numbered over the slots in the order of `hosts`; `config` is resolved for as many.
 std::optional<std::string> describe_split_groups(const Config& config,
                                                  std::span<const launcher::Host> hosts);
 

@@ -4,9 +4,8 @@
 #include <iterator>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "cmd/launch/run_until.h"
+#include "engine/base/network_address.h"
+#include "launcher/process/run_until.h"
 #include "launcher/ssh/ssh_config.h"
 #include "launcher/ssh/ssh_target.h"
 
@@ -28,9 +27,7 @@ std::string read_file(const std::string& path) {
 
 StartedAgent failed(HostFailure failure, const std::string& host) {
   failure.host = host;
-  StartedAgent started;
-  started.failure = std::move(failure);
-  return started;
+  return {.failure = std::move(failure)};
 }
 
 }  // namespace
@@ -66,7 +63,7 @@ void SshAgents::install_and_start(const std::vector<std::string>& hosts, const O
                              each(i, failed(std::move(*failure), hosts[i]));
                            });
   }
-  run_until(loop_, [&] { return waiting == 0; });
+  launcher::run_until(loop_, [&] { return waiting == 0; });
   run_agents(hosts, connections, each);
 }
 
@@ -96,7 +93,7 @@ SshAgents::Connections SshAgents::log_in(const std::vector<std::string>& hosts,
     }
     is_done = true;
   });
-  run_until(loop_, [&] { return is_done; });
+  launcher::run_until(loop_, [&] { return is_done; });
   return connections;
 }
 
@@ -117,15 +114,14 @@ void SshAgents::run_agents(const std::vector<std::string>& hosts,
       each(i, {.stream = std::move(started.stream)});
     });
   }
-  run_until(loop_, [&] { return waiting == 0; });
+  launcher::run_until(loop_, [&] { return waiting == 0; });
 }
 
 std::string SshAgents::in_ssh_form(const std::string& host) const {
   const launcher::SshTarget target = launcher::parse_ssh_target(host);
   if (options_.ssh_port == 0 || target.port != 0) return host;
-  const bool is_ipv6 = target.host.find(':') != std::string::npos;
-  return fmt::format("{}{}{}:{}", target.user, target.user.empty() ? "" : "@",
-                     is_ipv6 ? "[" + target.host + "]" : target.host, options_.ssh_port);
+  return (target.user.empty() ? "" : target.user + "@") +
+         host_and_port(target.host, options_.ssh_port);
 }
 
 }  // namespace dstrain

@@ -27,7 +27,7 @@ class SshFallback final : public AgentStarter {
  private:
   struct Part {
     std::vector<std::string> hosts{};
-    std::vector<std::size_t> indices{};  ///< in the list that was asked for
+    std::vector<std::size_t> indices{};  ///< in the caller's list of hosts
     [[nodiscard]] OnStarted telling(const OnStarted& each) const;
     void add(const std::string& host, std::size_t index);
   };

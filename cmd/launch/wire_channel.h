@@ -1,4 +1,4 @@
-// The seal of connections between a launcher and agents that came by themselves: frames of
+// Seals connections between a launcher and agents that came by themselves, in frames of
 // ChaCha20-Poly1305 (engine/comm/frame_seal.h), as between ranks with network.security "encrypted".
 #pragma once
 

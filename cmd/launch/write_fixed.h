@@ -1,5 +1,5 @@
-// `dstrain launch CONFIG --write-fixed FILE`: a copy of the config that is accepted, with a comment
-// beside each change.
+// `dstrain launch CONFIG --write-fixed FILE` writes a copy of the config that is accepted, with a
+// comment beside each change.
 #pragma once
 
 #include <string>

@@ -9,7 +9,6 @@
 #include "engine/config/config_keys.h"
 #include "engine/config/did_you_mean.h"
 #include "engine/config/model_config_file.h"
-#include "engine/train/micro_batch_choice.h"
 
 namespace dstrain {
 namespace {

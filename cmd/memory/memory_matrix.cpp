@@ -31,12 +31,12 @@ std::string_view spelt(RecomputeGranularity granularity) {
 }
 
 /// Columns of the text: the components that go together when one has to choose a row.
-struct Column {
+struct MatrixColumn {
   std::string_view name;
   std::vector<MemoryComponent> parts;
 };
-const std::vector<Column>& columns() {
-  static const std::vector<Column> all = {
+const std::vector<MatrixColumn>& columns() {
+  static const std::vector<MatrixColumn> all = {
       {"parameters", {MemoryComponent::kParameters}},
       {"gradients", {MemoryComponent::kGradients}},
       {"optimizer", {MemoryComponent::kOptimizer}},
@@ -115,7 +115,7 @@ std::string matrix_text(const std::vector<MatrixRow>& rows,
   }
   const SizeUnit unit = unit_for(largest);
   std::string text = fmt::format("{} of the rank that holds most\nZeRO  recompute", unit.name);
-  for (const Column& column : columns()) {
+  for (const MatrixColumn& column : columns()) {
     text += fmt::format("  {:>9}", column.name);
   }
   text += fmt::format("  {:>9}  {:>9}{}\n", "libraries", "total", limit ? "  fits" : "");
@@ -125,7 +125,7 @@ std::string matrix_text(const std::vector<MatrixRow>& rows,
       text += "  " + row.refused + "\n";
       continue;
     }
-    for (const Column& column : columns()) {
+    for (const MatrixColumn& column : columns()) {
       std::int64_t bytes = 0;
       for (const MemoryComponent part : column.parts) {
         bytes += row.bytes[part];

@@ -1,7 +1,6 @@
 #include "cmd/memory/memory_svg.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string_view>
 #include <vector>

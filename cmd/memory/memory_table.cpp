@@ -1,7 +1,6 @@
 #include "cmd/memory/memory_table.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <set>
 #include <vector>

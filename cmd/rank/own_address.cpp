@@ -18,7 +18,7 @@ std::string own_address_towards(const std::string& host, std::uint16_t port) {
     throw RendezvousError(
         fmt::format("MASTER_ADDR {}: no way to it: {}", host, std::strerror(errno)));
   }
-  if (address.starts_with("127.") || address == "::1") {
+  if (is_loopback(address)) {
     throw RendezvousError(
         fmt::format("MASTER_ADDR {} is {} here, which the other hosts cannot reach; give an "
                     "address of rank 0's network interface",

@@ -22,11 +22,12 @@
 #include "cmd/launch/host_machine.h"
 #include "cmd/launch/job_device.h"
 #include "cmd/launch/node_join.h"
+#include "engine/base/network_address.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/socket.h"
 #include "engine/config/config_error.h"
 #include "launcher/hosts/local_host.h"
-#include "launcher/process/program_start.h"
+#include "launcher/process/job.h"
 
 namespace dstrain {
 namespace {
@@ -222,8 +223,8 @@ std::string listening_address(const RankEnv& env) {
     throw RendezvousError(fmt::format("MASTER_ADDR {}", error.what()));
   }
   for (const launcher::Place& place : places) {
-    const bool is_loopback = place.address.starts_with("127.") || place.address == "::1";
-    if (!is_loopback && launcher::is_this_machine(place.address)) return place.address;
+    if (!is_loopback(place.address) && launcher::is_this_machine(place.address))
+      return place.address;
   }
   throw RendezvousError(fmt::format(
       "MASTER_ADDR {} is no address of this host that others can reach, and rank 0 is here: give "

@@ -1,12 +1,10 @@
 // dstrain train: one rank. Where it stands among the others comes from its environment
 // (rank_env.h).
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -27,6 +25,7 @@
 #include "cmd/run_flags.h"
 #include "engine/base/usable_cores.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/comm/solo_communicator.h"
 #include "engine/comm/wait_clock.h"
 #include "engine/train/run_training.h"
 #include "engine/train/wire_security.h"
@@ -75,7 +74,7 @@ int train(const RunFlags& flags) {
   const LoadedConfig config = load_and_resolve(found, env.world_size);
   std::unique_ptr<Rendezvous> rendezvous;
   if (env.world_size == 1) {
-    rendezvous = std::move(make_local_rendezvous(1).front());
+    rendezvous = make_solo_rendezvous();
   } else {
     const std::string own_address = reached_by(env);
     // NCCL listens as well while its ranks meet: on this interface alone, unless the user chose.

@@ -1,14 +1,19 @@
 #include "engine/base/network_address.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include "engine/base/file_descriptor.h"
 
@@ -94,6 +99,43 @@ bool is_loopback(const sockaddr* address) {
   }
   return address->sa_family == AF_INET6 &&
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+bool is_loopback(std::string_view address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+std::optional<HostAndPort> parse_host_and_port(std::string_view text) {
+  HostAndPort parsed;
+  std::size_t end = text.size();  // of the host, with its brackets
+  if (text.starts_with('[')) {
+    end = text.find(']') + 1;
+    if (end == 0 || (end < text.size() && text[end] != ':')) return std::nullopt;
+  } else if (std::count(text.begin(), text.end(), ':') == 1) {
+    end = text.find(':');
+  }
+  if (end < text.size()) {
+    const char* const last = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + end + 1, last, parsed.port.emplace());
+    if (error != std::errc() || stop != last || *parsed.port == 0) return std::nullopt;
+  }
+  parsed.host = text.starts_with('[') ? text.substr(1, end - 2) : text.substr(0, end);
+  return parsed.host.empty() ? std::nullopt : std::optional(std::move(parsed));
+}
+
+std::string host_and_port(std::string_view host, std::uint16_t port) {
+  const bool is_ipv6 = host.find(':') != std::string_view::npos;
+  return fmt::format(fmt::runtime(is_ipv6 ? "[{}]:{}" : "{}:{}"), host, port);
+}
+
+void end_when_silent(int socket, std::chrono::milliseconds limit) {
+  const auto limit_ms = static_cast<unsigned>(limit.count());
+  const int probe_seconds = std::max(1, static_cast<int>(limit.count() / 5000));
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &probe_seconds, sizeof probe_seconds);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &probe_seconds, sizeof probe_seconds);
 }
 
 }  // namespace dstrain

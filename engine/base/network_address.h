@@ -1,10 +1,13 @@
-// Network addresses as this machine sees them: names looked up, addresses as text, its interfaces,
-// and the address by which it reaches another machine.
+// Network addresses as this machine sees them: names looked up, addresses and ports as text, its
+// interfaces, and the address by which it reaches another machine.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <netdb.h>
@@ -48,5 +51,21 @@ struct InterfaceAddress {
 std::vector<InterfaceAddress> interface_addresses();
 
 bool is_loopback(const sockaddr* address);
+/// The same of a numeric address.
+bool is_loopback(std::string_view address);
+
+/// "w0", "w0:22", "fd00::1", "[fd00::1]:22": several colons without brackets are an IPv6 address
+/// and no port.
+struct HostAndPort {
+  std::string host{};                   ///< without brackets
+  std::optional<std::uint16_t> port{};  ///< from 1 to 65535
+};
+/// Returns nothing where the text has no host, a port that is no number, or stray brackets.
+std::optional<HostAndPort> parse_host_and_port(std::string_view text);
+std::string host_and_port(std::string_view host, std::uint16_t port);
+
+/// From now on the kernel ends the connection once its other end has been silent for so long,
+/// though it should have confirmed what was sent, or answered a probe on a quiet connection.
+void end_when_silent(int socket, std::chrono::milliseconds limit);
 
 }  // namespace dstrain

@@ -4,6 +4,7 @@
 //   integer   its own width          bool     one byte, 0 or 1
 //   string    u32 length, bytes      vector   u32 count, elements
 //   pair      first, second          struct   its fields, in the order of pass_fields()
+//   optional  bool, then the value   enum, duration   their number
 //
 // One list of fields serves both directions:
 //   struct Started {
@@ -14,8 +15,10 @@
 // made of it, so that the memory taken is bounded by the message.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -78,6 +81,15 @@ class WireWriter {
   void put(std::pair<A, B>& pair) {
     (*this)(pair.first, pair.second);
   }
+  template <typename Rep, typename Period>
+  void put(std::chrono::duration<Rep, Period>& time) {
+    put_number(bytes_, time.count());
+  }
+  template <typename T>
+  void put(std::optional<T>& value) {
+    put_number(bytes_, value.has_value());
+    if (value) put(*value);
+  }
   template <typename T>
   void put(std::vector<T>& elements) {
     put_size(elements.size());
@@ -115,7 +127,7 @@ class WireReader {
       const auto byte = static_cast<unsigned char>(take(1).front());
       if (byte > 1) throw ProtocolError("a yes or no of " + std::to_string(byte));
       value = byte == 1;
-    } else if constexpr (std::is_integral_v<T>) {
+    } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
       std::string_view bytes = take(sizeof(T));
       value = take_number<T>(bytes);
     } else {
@@ -126,6 +138,19 @@ class WireReader {
   template <typename A, typename B>
   void get(std::pair<A, B>& pair) {
     (*this)(pair.first, pair.second);
+  }
+  template <typename Rep, typename Period>
+  void get(std::chrono::duration<Rep, Period>& time) {
+    Rep count{};
+    get(count);
+    time = std::chrono::duration<Rep, Period>(count);
+  }
+  template <typename T>
+  void get(std::optional<T>& value) {
+    bool has_value = false;
+    get(has_value);
+    value.reset();
+    if (has_value) get(value.emplace());
   }
   template <typename T>
   void get(std::vector<T>& elements) {

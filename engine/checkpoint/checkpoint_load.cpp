@@ -3,11 +3,8 @@
 // the disk, verified, and copied to whoever wants a part of it. Verifying everything before
 // anything is copied would read twice what does not fit into the system's cache.
 #include <algorithm>
-#include <cstring>
 #include <map>
-#include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +13,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/piece_reader.h"
+#include "engine/checkpoint/placed_tensor.h"
 #include "engine/checkpoint/step_folders.h"
 #include "engine/config/did_you_mean.h"
 #include "kernels/core/check.h"
@@ -107,31 +105,6 @@ std::vector<Copy> plan_copies(const Manifest& manifest,
   return copies;
 }
 
-template <typename From, typename To>
-void convert(const std::byte* from, std::byte* to, std::int64_t count) {
-  const auto* source = reinterpret_cast<const From*>(from);
-  auto* target = reinterpret_cast<To*>(to);
-  for (std::int64_t i = 0; i < count; ++i) {
-    if constexpr (std::is_same_v<To, BF16>) {
-      target[i] = to_bf16(source[i]);
-    } else {
-      target[i] = to_float(source[i]);
-    }
-  }
-}
-
-/// Copies what was stored in one dtype to where it is wanted, in the same dtype or the other.
-void copy_elements(
-    const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t count) {
-  if (from_dtype == to_dtype) {
-    std::memcpy(to, from, static_cast<std::size_t>(count * size_of(to_dtype)));
-  } else if (to_dtype == DType::kF32) {
-    convert<BF16, float>(from, to, count);
-  } else {
-    convert<float, BF16>(from, to, count);
-  }
-}
-
 /// Elements of a stored piece, counted from its first, to where they are wanted.
 void copy_part(const StoredPiece& piece,
                Range elements,
@@ -143,8 +116,8 @@ void copy_part(const StoredPiece& piece,
   const DType dtype = wanted.data.dtype();
   const auto copy_to = [&](std::byte* to, std::int64_t first) {
     for_each_overlap(part, box, [&](const OverlapRun& run) {
-      copy_elements(from + run.stored * size_of(piece.dtype), piece.dtype,
-                    to + (run.wanted - first) * size_of(dtype), dtype, run.count);
+      convert_elements(from + run.stored * size_of(piece.dtype), piece.dtype,
+                       to + (run.wanted - first) * size_of(dtype), dtype, run.count);
     });
   };
   if (wanted.device == nullptr) {

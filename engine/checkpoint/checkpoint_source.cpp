@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/placed_tensor.h"
 #include "kernels/core/check.h"
 
@@ -26,7 +25,7 @@ DType dtype_of(const std::vector<StoredPiece>& pieces) {
 CheckpointSource::CheckpointSource(std::filesystem::path checkpoint)
     : folder_(std::move(checkpoint)),
       manifest_(read_manifest(folder_)),
-      files_(manifest_.files.size()) {
+      pieces_(manifest_, folder_) {
   if (const auto fault = fault_of_files(manifest_, folder_)) {
     throw CheckpointError(*fault);
   }
@@ -57,66 +56,27 @@ void CheckpointSource::read(const std::string& state, const Piece& piece, Tensor
         piece.tensor, out.numel(), piece.flat.size());
   auto* to = static_cast<std::byte*>(out.data());
   for (const StoredPiece& stored : tensor->second.states.at(state)) {
-    const SafetensorsFile* file = nullptr;
-    const SafetensorsEntry* entry = nullptr;
+    std::span<const std::byte> bytes;
     for_each_overlap(
         stored.range, {piece.box_start, piece.box_extent, piece.flat}, [&](const OverlapRun& run) {
-          if (file == nullptr) {
-            entry = &verified(stored);
-            file = files_[stored.file].get();
+          if (bytes.empty()) {
+            bytes = verified(stored);
           }
-          convert_elements(file->data(*entry).data() + run.stored * size_of(stored.dtype),
-                           stored.dtype, to + run.wanted * size_of(out.dtype()), out.dtype(),
-                           run.count);
+          convert_elements(bytes.data() + run.stored * size_of(stored.dtype), stored.dtype,
+                           to + run.wanted * size_of(out.dtype()), out.dtype(), run.count);
         });
-    if (file != nullptr) {
-      file->release(*entry);
+    if (!bytes.empty()) {
+      pieces_.file_of(stored).release(pieces_.entry_of(stored));
     }
   }
 }
 
-const SafetensorsFile& CheckpointSource::open(std::size_t index) const {
-  std::unique_ptr<SafetensorsFile>& file = files_[index];
-  if (!file) {
-    auto opened = std::make_unique<SafetensorsFile>(folder_ / manifest_.files[index].name);
-    if (checksum(opened->header()) != manifest_.files[index].header_checksum) {
-      throw CheckpointError(fmt::format(
-          "{}: its header is damaged: it does not have the checksum that the manifest says",
-          opened->path().string()));
-    }
-    file = std::move(opened);
+std::span<const std::byte> CheckpointSource::verified(const StoredPiece& piece) const {
+  if (!verified_.contains(&piece)) {
+    pieces_.read(piece, [](Range, const std::byte*) {});
+    verified_.insert(&piece);
   }
-  return *file;
-}
-
-const SafetensorsEntry& CheckpointSource::verified(const StoredPiece& piece) const {
-  constexpr std::size_t kStep = std::size_t{32} << 20;
-  const SafetensorsFile& file = open(piece.file);
-  const auto entry = file.tensors().find(piece.key);
-  const std::vector<std::int64_t> shape{piece.range.flat.size()};
-  if (entry == file.tensors().end() || entry->second.dtype != stored_name(piece.dtype) ||
-      entry->second.shape != shape) {
-    throw CheckpointError(fmt::format("{}: \"{}\" is not there as {} elements of {}",
-                                      file.path().string(), piece.key, shape[0],
-                                      stored_name(piece.dtype)));
-  }
-  if (verified_.contains(&piece)) {
-    return entry->second;
-  }
-  const auto bytes = file.data(entry->second);
-  RunningChecksum found;
-  for (std::size_t at = 0; at < bytes.size(); at += kStep) {
-    found.add(bytes.subspan(at, std::min(kStep, bytes.size() - at)));
-    file.release(entry->second);
-  }
-  if (found.value() != piece.checksum) {
-    throw CheckpointError(
-        fmt::format("{}: \"{}\" is damaged: its {} bytes have checksum {}, the manifest says {}",
-                    file.path().string(), piece.key, bytes.size(), checksum_text(found.value()),
-                    checksum_text(piece.checksum)));
-  }
-  verified_.insert(&piece);
-  return entry->second;
+  return pieces_.file_of(piece).data(pieces_.entry_of(piece));
 }
 
 }  // namespace dstrain

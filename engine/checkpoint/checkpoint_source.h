@@ -3,12 +3,12 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "engine/checkpoint/manifest.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/piece_reader.h"
 #include "engine/checkpoint/tensor_source.h"
 
 namespace dstrain {
@@ -24,15 +24,14 @@ class CheckpointSource final : public TensorSource {
   [[nodiscard]] const TrainingState& training() const { return manifest_.training; }
 
  private:
-  const SafetensorsFile& open(std::size_t index) const;
-  /// The piece's entry in its file; throws CheckpointError unless its bytes are those written.
-  const SafetensorsEntry& verified(const StoredPiece& piece) const;
+  /// The piece's bytes in its file; throws CheckpointError unless they are those written.
+  [[nodiscard]] std::span<const std::byte> verified(const StoredPiece& piece) const;
 
   std::filesystem::path folder_;
   Manifest manifest_;
   std::vector<Entry> entries_;
   // What reading has found out so far.
-  mutable std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  mutable PieceReader pieces_;
   mutable std::set<const StoredPiece*> verified_;
 };
 

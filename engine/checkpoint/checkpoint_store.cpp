@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <set>
 #include <span>
 #include <sstream>
 #include <system_error>

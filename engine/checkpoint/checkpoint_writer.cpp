@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/foreign_tensor.h"
 #include "engine/checkpoint/safetensors.h"

@@ -1,7 +1,6 @@
 #include "engine/checkpoint/conversion_folder.h"
 
 #include <algorithm>
-#include <fstream>
 #include <system_error>
 #include <utility>
 

@@ -44,6 +44,22 @@ void stream_rows(const TensorSource& source,
   }
 }
 
+/// A head's elements of each part, and the next's.
+void stream_heads(const TensorSource& source,
+                  const ForeignTensor& tensor,
+                  DType dtype,
+                  const ByteSink& sink) {
+  const std::int64_t run = tensor.parts.front().shape.numel() / tensor.heads;
+  std::vector<std::byte> buffer(static_cast<std::size_t>(run * size_of(dtype)));
+  for (std::int64_t head = 0; head < tensor.heads; ++head) {
+    for (const ModelTensor& part : tensor.parts) {
+      source.read("parameter", piece_of(part, {head * run, (head + 1) * run}),
+                  {buffer.data(), dtype, Shape{run}});
+      sink(buffer);
+    }
+  }
+}
+
 /// `from` [outputs, inputs] into columns [first, first + outputs) of `to`, `width` columns wide.
 template <typename Element>
 void transpose_into(const std::byte* from,
@@ -99,23 +115,37 @@ void stream_transposed(const TensorSource& source,
 
 }  // namespace
 
-PlacedTensor place_of_part(const ForeignTensor& tensor,
-                           std::size_t index,
-                           const std::byte* first,
-                           DType dtype) {
+PartPlace place_in(const ForeignTensor& tensor, std::size_t index) {
   std::int64_t before = 0;  // outputs of the parts in front
   for (std::size_t i = 0; i < index; ++i) {
     before += outputs_of(tensor.parts[i]);
   }
-  const bool is_vector = tensor.parts.at(index).shape.rank() == 1;
-  const std::int64_t inputs = is_vector ? 1 : tensor.parts[index].shape[1];
-  if (tensor.transposed && !is_vector) {
-    return {.first = first + before * size_of(dtype),
-            .dtype = dtype,
-            .row_stride = 1,
-            .column_stride = tensor.shape[1]};
+  const Shape& part = tensor.parts.at(index).shape;
+  if (tensor.heads > 0) {
+    const std::int64_t run = part.numel() / tensor.heads;
+    return {.origin = static_cast<std::int64_t>(index) * run,
+            .row_stride = part.rank() == 1 ? 1 : part[1],
+            .run = run,
+            .run_stride = static_cast<std::int64_t>(tensor.parts.size()) * run};
   }
-  return {.first = first + before * inputs * size_of(dtype), .dtype = dtype, .row_stride = inputs};
+  if (part.rank() == 1) {
+    return {.origin = before};
+  }
+  return tensor.transposed ? PartPlace{.origin = before, .column_stride = tensor.shape[1]}
+                           : PartPlace{.origin = before * part[1], .row_stride = part[1]};
+}
+
+PlacedTensor place_of_part(const ForeignTensor& tensor,
+                           std::size_t index,
+                           const std::byte* first,
+                           DType dtype) {
+  const PartPlace place = place_in(tensor, index);
+  return {.first = first + place.origin * size_of(dtype),
+          .dtype = dtype,
+          .row_stride = place.row_stride,
+          .column_stride = place.column_stride,
+          .run = place.run,
+          .run_stride = place.run_stride};
 }
 
 void stream_foreign(const TensorSource& source,
@@ -124,6 +154,8 @@ void stream_foreign(const TensorSource& source,
                     const ByteSink& sink) {
   if (tensor.transposed) {
     stream_transposed(source, tensor, dtype, sink);
+  } else if (tensor.heads > 0) {
+    stream_heads(source, tensor, dtype, sink);
   } else {
     stream_rows(source, tensor, dtype, sink);
   }

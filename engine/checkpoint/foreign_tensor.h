@@ -4,7 +4,8 @@
 //
 //   ours  query [C, C]        theirs, not transposed: query's rows, key's rows, value's rows
 //         key   [C, C]        transposed [C, 3C]:     each row has query's column, key's, value's
-//         value [C, C]
+//         value [C, C]              head by head: a head's rows of query, of key, of value, the
+//         next's
 #pragma once
 
 #include <functional>
@@ -25,9 +26,22 @@ struct ForeignTensor {
   Shape shape;
   bool transposed = false;
   std::vector<ModelTensor> parts;
+  /// Stacked head by head: the first head's rows of each part, the next's, …; parts are alike, and
+  /// not transposed. 0: part by part.
+  std::int64_t heads = 0;
 };
 
-/// Where part `index` lies in a foreign tensor that begins at `first`.
+/// Where a part lies in a foreign tensor, in elements: (row, column) of ours is theirs at
+/// origin + row · row_stride + column · column_stride.
+struct PartPlace {
+  std::int64_t origin = 0;
+  std::int64_t row_stride = 1;
+  std::int64_t column_stride = 1;
+  std::int64_t run = 0;  ///< as in PlacedTensor
+  std::int64_t run_stride = 0;
+};
+PartPlace place_in(const ForeignTensor& tensor, std::size_t index);
+/// The same of a foreign tensor that begins at `first`.
 PlacedTensor place_of_part(const ForeignTensor& tensor,
                            std::size_t index,
                            const std::byte* first,

@@ -48,18 +48,22 @@ PieceReader::OpenFile& PieceReader::open(std::size_t index) {
   return file;
 }
 
-PieceReader::Place PieceReader::place_of(const StoredPiece& piece) {
-  const SafetensorsFile& file = *open(piece.file).header;
+const SafetensorsEntry& PieceReader::entry_of(const StoredPiece& piece) {
+  const SafetensorsFile& file = file_of(piece);
   const auto entry = file.tensors().find(piece.key);
   const std::vector<std::int64_t> shape{piece.range.flat.size()};
   const std::string_view dtype = stored_name(piece.dtype);
   if (entry == file.tensors().end() || entry->second.dtype != dtype ||
       entry->second.shape != shape) {
-    throw DamagedCheckpoint(fmt::format("{}: \"{}\" is not there as {} elements of {}",
-                                        file.path().string(), piece.key, shape[0], dtype));
+    throw DamagedCheckpoint(fmt::format("{}: \"{}\" is not there as {} elements of {}", file.path(),
+                                        piece.key, shape[0], dtype));
   }
-  return {.file = piece.file,
-          .begin_byte = static_cast<std::int64_t>(file.header().size()) + entry->second.begin_byte};
+  return entry->second;
+}
+
+PieceReader::Place PieceReader::place_of(const StoredPiece& piece) {
+  const auto header_bytes = static_cast<std::int64_t>(file_of(piece).header().size());
+  return {.file = piece.file, .begin_byte = header_bytes + entry_of(piece).begin_byte};
 }
 
 void PieceReader::read(const StoredPiece& piece, const Visit& visit) {
@@ -78,7 +82,7 @@ void PieceReader::read(const StoredPiece& piece, const Visit& visit) {
   if (const std::uint64_t found = sum.value(); found != piece.checksum) {
     throw DamagedCheckpoint(
         fmt::format("{}: \"{}\" is damaged: its {} bytes have checksum {}, the manifest says {}",
-                    file.header->path().string(), piece.key, bytes, checksum_text(found),
+                    file.header->path(), piece.key, bytes, checksum_text(found),
                     checksum_text(piece.checksum)));
   }
 }
@@ -97,7 +101,7 @@ void PieceReader::fill(const OpenFile& file,
     }
     if (count <= 0) {
       throw DamagedCheckpoint(fmt::format("{}: \"{}\" cannot be read at byte {}: {}",
-                                          file.header->path().string(), piece.key, at + done,
+                                          file.header->path(), piece.key, at + done,
                                           count < 0 ? strerror(errno) : "the file ends there"));
     }
     done += count;

@@ -24,8 +24,13 @@ class PieceReader {
   /// `manifest` must outlive it.
   PieceReader(const Manifest& manifest, std::filesystem::path checkpoint);
 
-  /// Where a piece lies. Throws DamagedCheckpoint unless the header of its file is the one that was
-  /// written and has the piece as the manifest describes it.
+  /// The file that a piece lies in, and the piece's entry in its header. Both throw
+  /// DamagedCheckpoint unless the header is the one that was written and has the piece as the
+  /// manifest describes it.
+  const SafetensorsFile& file_of(const StoredPiece& piece) { return *open(piece.file).header; }
+  const SafetensorsEntry& entry_of(const StoredPiece& piece);
+
+  /// Where a piece lies. Throws as entry_of().
   struct Place {
     std::size_t file = 0;
     std::int64_t begin_byte = 0;  ///< in the file

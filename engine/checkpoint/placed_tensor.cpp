@@ -100,27 +100,46 @@ void convert_elements(
   });
 }
 
-void read_placed(const PlacedTensor& placed, const Piece& piece, Tensor out) {
+std::vector<Rectangle> rectangles_of(const Piece& piece) {
   const int rank = piece.shape.rank();
-  check((rank == 1 || rank == 2) && out.numel() == piece.flat.size(),
-        "\"{}\" of shape {}: {} elements cannot take a piece of {}", piece.tensor,
-        piece.shape.to_string(), out.numel(), piece.flat.size());
+  check(rank == 1 || rank == 2, "\"{}\" of shape {} is no matrix", piece.tensor,
+        piece.shape.to_string());
   const std::int64_t width = piece.box_extent[rank - 1];
   const std::int64_t first_row = rank == 2 ? piece.box_start[0] : 0;
   const std::int64_t first_column = piece.box_start[rank - 1];
-  auto* to = static_cast<std::byte*>(out.data());
-  // Part of a row, whole rows, part of a row: each is a rectangle.
+  std::vector<Rectangle> rectangles;
   for (std::int64_t at = piece.flat.begin; at < piece.flat.end;) {
-    const std::int64_t row = at / width;
     const std::int64_t column = at % width;
     const std::int64_t left = piece.flat.end - at;
     const std::int64_t columns =
         column > 0 || left < width ? std::min(width - column, left) : width;
     const std::int64_t rows = columns == width ? left / width : 1;
-    const std::byte* from = placed.first + ((first_row + row) * placed.row_stride +
-                                            (first_column + column) * placed.column_stride) *
-                                               size_of(placed.dtype);
+    rectangles.push_back({first_row + at / width, first_column + column, rows, columns});
+    at += rows * columns;
+  }
+  return rectangles;
+}
+
+void read_placed(const PlacedTensor& placed, const Piece& piece, Tensor out) {
+  check(out.numel() == piece.flat.size(), "\"{}\": {} elements cannot take a piece of {}",
+        piece.tensor, out.numel(), piece.flat.size());
+  auto* to = static_cast<std::byte*>(out.data());
+  for (const auto& [row, column, rows, columns] : rectangles_of(piece)) {
+    const std::byte* const from =
+        placed.first +
+        (row * placed.row_stride + column * placed.column_stride) * size_of(placed.dtype);
     const std::int64_t count = rows * columns;
+    if (placed.run > 0) {
+      for (std::int64_t i = row; i < row + rows; ++i) {
+        for_each_run(placed, i * placed.row_stride + column, columns,
+                     [&](std::int64_t begin, std::int64_t size) {
+                       convert_elements(placed.first + begin * size_of(placed.dtype), placed.dtype,
+                                        to, out.dtype(), size);
+                       to += size * size_of(out.dtype());
+                     });
+      }
+      continue;
+    }
     if (placed.column_stride == 1 && (rows == 1 || placed.row_stride == columns)) {
       convert_elements(from, placed.dtype, to, out.dtype(), count);
     } else {
@@ -132,7 +151,6 @@ void read_placed(const PlacedTensor& placed, const Piece& piece, Tensor out) {
       });
     }
     to += count * size_of(out.dtype());
-    at += count;
   }
 }
 

@@ -3,10 +3,12 @@
 // on the way; nothing else is touched.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "engine/plan/shard_map.h"
 #include "kernels/core/tensor.h"
@@ -18,7 +20,36 @@ struct PlacedTensor {
   DType dtype = DType::kF32;         ///< f32, bf16 or f16
   std::int64_t row_stride = 0;       ///< elements from one row to the next; none of a vector
   std::int64_t column_stride = 1;    ///< elements from one column to the next
+  /// Where it lies in runs of so many elements, each run_stride behind the last; only where columns
+  /// are neighbours. 0: in one.
+  std::int64_t run = 0;
+  std::int64_t run_stride = 0;
 };
+
+/// Calls visit(begin, count) for neighbours in the file among `count` elements of a tensor, from
+/// the tensor's element `first` on. `place`: with a run and a run_stride.
+template <typename Place, typename Visit>
+void for_each_run(const Place& place, std::int64_t first, std::int64_t count, Visit&& visit) {
+  while (count > 0) {
+    const std::int64_t within = place.run == 0 ? first : first % place.run;
+    const std::int64_t runs = place.run == 0 ? 0 : first / place.run;
+    const std::int64_t size = place.run == 0 ? count : std::min(count, place.run - within);
+    visit(runs * place.run_stride + within, size);
+    first += size;
+    count -= size;
+  }
+}
+
+/// Rows and columns of a tensor, of which a vector is one row.
+struct Rectangle {
+  std::int64_t row = 0;
+  std::int64_t column = 0;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+/// The elements of a piece of a tensor of one or two dims, in the piece's order: part of a row,
+/// whole rows, part of a row.
+std::vector<Rectangle> rectangles_of(const Piece& piece);
 
 /// Fills `out`, piece.flat.size() elements of f32, bf16 or f16, with a piece of a tensor of one or
 /// two dims; what does not fit is rounded to the nearest, ties to even.

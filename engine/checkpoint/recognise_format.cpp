@@ -1,6 +1,5 @@
 #include "engine/checkpoint/recognise_format.h"
 
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>

@@ -171,7 +171,9 @@ void check_tiling(const std::map<std::string, SafetensorsEntry>& tensors, std::i
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : file_(MappedFile::open<CheckpointError>(path.string())) {
+  file_.expect_sequential_reads();
   try {
     const auto bytes = file_.bytes();
     std::uint64_t length = 0;

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/mapped_file.h"
 #include "engine/checkpoint/durable_files.h"
-#include "engine/checkpoint/mapped_checkpoint_file.h"
 
 namespace dstrain {
 
@@ -33,7 +33,7 @@ class SafetensorsFile {
   /// Throws CheckpointError, naming the file and what is wrong with it.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
-  [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] const std::map<std::string, SafetensorsEntry>& tensors() const { return tensors_; }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
   /// Everything before the data: length, JSON and padding.
@@ -43,7 +43,7 @@ class SafetensorsFile {
   void release(const SafetensorsEntry& entry) const { file_.release(data(entry)); }
 
  private:
-  MappedCheckpointFile file_;
+  MappedFile file_;
   std::size_t header_bytes_ = 0;  ///< with the length field
   std::map<std::string, SafetensorsEntry> tensors_;
   std::map<std::string, std::string> metadata_;

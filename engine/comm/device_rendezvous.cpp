@@ -2,7 +2,6 @@
 
 #include <map>
 #include <string>
-#include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>

@@ -2,7 +2,6 @@
 // of them together.
 #include <utility>
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "engine/comm/deadline.h"

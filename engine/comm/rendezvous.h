@@ -53,10 +53,4 @@ std::unique_ptr<Rendezvous> make_process_rendezvous(int world_rank,
 /// for a group of one.
 std::int64_t host_message_bytes(int members, WireSecurity security);
 
-/// Ranks as `world_size` threads of this process; element r belongs to rank r's thread. They share
-/// one meeting place, which lives as long as any of them or of their communicators. `timeout` is
-/// the deadline of a wait for a member.
-std::vector<std::unique_ptr<Rendezvous>> make_local_rendezvous(
-    int world_size, std::chrono::milliseconds timeout = std::chrono::milliseconds{60'000});
-
 }  // namespace dstrain

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "engine/comm/call.h"
 
@@ -71,10 +70,25 @@ class SoloCommunicator final : public Communicator {
   std::atomic<bool> aborted_{false};
 };
 
+class SoloRendezvous final : public Rendezvous {
+ public:
+  [[nodiscard]] int world_rank() const override { return 0; }
+  [[nodiscard]] int world_size() const override { return 1; }
+  std::unique_ptr<Communicator> make_group(const std::string& name,
+                                           std::span<const int> members) override {
+    (void)rank_in_group(*this, name, members);
+    return make_solo_communicator(name);
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Communicator> make_solo_communicator(std::string name, Device* device) {
   return std::make_unique<SoloCommunicator>(std::move(name), device);
+}
+
+std::unique_ptr<Rendezvous> make_solo_rendezvous() {
+  return std::make_unique<SoloRendezvous>();
 }
 
 }  // namespace dstrain

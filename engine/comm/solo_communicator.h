@@ -5,11 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "engine/comm/communicator.h"
+#include "engine/comm/rendezvous.h"
 
 namespace dstrain {
 
 /// Tensors lie on `device`, which must outlive it; nullptr: in the host's memory.
 std::unique_ptr<Communicator> make_solo_communicator(std::string name, Device* device = nullptr);
+
+/// A world of one rank, whose groups are all of one.
+std::unique_ptr<Rendezvous> make_solo_rendezvous();
 
 }  // namespace dstrain

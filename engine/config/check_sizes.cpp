@@ -73,7 +73,7 @@ void check_model_size(const LoadedConfig& loaded, Origins& origins) {
   refuse(
       {{path("vocab_size", "vocab_size"), real(m.vocab_size)},
        {path("n_embd", "hidden_size"), real(m.hidden_size)},
-       {path("n_inner", "intermediate_size"), real(m.intermediate_size)},
+       {"model." + feed_forward_key(m), real(m.intermediate_size)},
        {path("n_head", "num_attention_heads"), real(m.num_heads)},
        {path("n_embd", "head_dim"), real(m.head_dim)},
        {path("n_positions", "max_position_embeddings"), real(m.max_positions)}},

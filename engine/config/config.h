@@ -9,12 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/batch_ramp.h"
 #include "engine/config/data_config.h"
+#include "engine/config/dropout_config.h"
 #include "engine/config/model_spec.h"
 #include "engine/config/number_formats.h"
 #include "engine/config/optimizer_config.h"
 #include "engine/config/recompute_config.h"
 #include "engine/config/scheduler_config.h"
+#include "engine/config/sequence_ramp.h"
 #include "kernels/attention_kernels.h"
 
 namespace dstrain {
@@ -149,6 +152,7 @@ struct ElasticityConfig {
 
 struct Config {
   BatchConfig batch;
+  std::optional<BatchRamp> rampup_batch_size;  ///< [start, increment, samples]; absent: no ramp
   ElasticityConfig elasticity;
   double gradient_clipping = 1.0;  ///< global L2 norm; 0: off. DeepSpeed 0.19's default
   Precision precision = Precision::kF32;
@@ -162,12 +166,14 @@ struct Config {
   RecomputeConfig recompute;
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;
+  SequenceRamp curriculum;  ///< curriculum_learning
   std::int64_t steps_per_print = 10;
   bool wall_clock_breakdown = false;
   ModelSpec model;
   /// model.initial_weights: folder of the weights to start from, Hugging Face's or a checkpoint.
   /// Empty: from scratch.
   std::string initial_weights;
+  DropoutConfig dropout;  ///< keys of "model", each family's own
   DataConfig data;
   TrainingConfig training;
   CheckpointConfig checkpoint;

@@ -10,9 +10,10 @@ const std::vector<Key>& all_keys() {
     const auto add = [&](const std::vector<Key>& part) {
       all.insert(all.end(), part.begin(), part.end());
     };
-    for (const auto& part : {batch_keys(), elasticity_keys(), precision_keys(), zero_keys(),
-                             recompute_keys(), optimizer_keys(), scheduler_keys(), parallel_keys(),
-                             reporting_keys(), deepspeed_ignored_keys()}) {
+    for (const auto& part :
+         {batch_keys(), elasticity_keys(), precision_keys(), zero_keys(), recompute_keys(),
+          optimizer_keys(), scheduler_keys(), curriculum_keys(), parallel_keys(), reporting_keys(),
+          deepspeed_ignored_keys()}) {
       add(part);
     }
     for (Key& key : all) {

@@ -14,6 +14,7 @@
 
 #include "engine/config/config.h"
 #include "engine/config/json_text.h"
+#include "engine/config/rope_keys.h"
 
 namespace dstrain {
 
@@ -32,9 +33,12 @@ struct ConfigDraft {
   std::optional<std::int64_t> sliding_window;      ///< positions; empty: unlimited
   std::optional<std::int64_t> first_window_layer;  ///< Qwen2's max_window_layers
   std::vector<bool> layer_has_window;              ///< from "layer_types"; empty: not written
-  std::optional<RopeScaling> rope_scaling;         ///< from "rope_scaling"
-  std::optional<RopeScaling> rope_parameters;      ///< from "rope_parameters", the newer spelling
-  std::optional<double> rope_parameters_theta;
+  std::optional<RopeBlock> rope_scaling;           ///< from "rope_scaling"
+  std::optional<RopeBlock> rope_parameters;        ///< from "rope_parameters", the newer spelling
+  std::vector<bool> rotary_layers;                 ///< from "no_rope_layers"; empty: not written
+  std::optional<std::int64_t> embedding_width;     ///< from "word_embed_proj_dim"
+  std::optional<std::int64_t> full_layer_every;    ///< from "sliding_window_pattern"
+  std::optional<std::int64_t> unrotated_layer_every;  ///< from "no_rope_layer_interval"
   std::map<std::string, std::string> derived;  ///< path → "hidden_size / num_attention_heads"
   std::vector<std::string> notices;            ///< what keys mean here that mean more elsewhere
 };
@@ -151,6 +155,7 @@ std::vector<Key> zero_keys();
 std::vector<Key> recompute_keys();  ///< activation_checkpointing
 std::vector<Key> optimizer_keys();
 std::vector<Key> scheduler_keys();
+std::vector<Key> curriculum_keys();
 std::vector<Key> parallel_keys();  ///< pipeline, tensor and sequence parallelism
 std::vector<Key> reporting_keys();
 std::vector<Key> deepspeed_ignored_keys();  ///< the rest of DeepSpeed's: without effect or refused

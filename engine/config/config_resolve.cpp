@@ -172,6 +172,9 @@ void resolve_config(LoadedConfig& loaded,
                            resolve_elasticity(loaded, *data_parallel, origins);
                            BatchSolver(loaded, *data_parallel, origins).solve();
                            check_step_size(loaded, *data_parallel, origins);
+                           if (!problems.spoil_any({"rampup_batch_size", "pipeline"})) {
+                             resolve_rampup(loaded, *data_parallel, origins);
+                           }
                          });
   if (has_batch && !problems.spoil_any({"tensor_parallel", "pipeline", "data.sequence_length"})) {
     problems.attempt([&] { resolve_parallel(loaded, written, world_size, origins); });
@@ -182,6 +185,13 @@ void resolve_config(LoadedConfig& loaded,
   }
   if (has_batch && !problems.spoil_any({"fp8", "bf16", "fp16", "model", "data.sequence_length"})) {
     problems.attempt([&] { resolve_fp8(loaded, origins); });
+  }
+  if (has_batch && !problems.spoil_any({"curriculum_learning", "data.sequence_length",
+                                        "tensor_parallel", "fp8", "training.cuda_graphs"})) {
+    problems.attempt([&] { resolve_curriculum(loaded, origins); });
+  }
+  if (!problems.spoil("data")) {
+    problems.attempt([&] { resolve_documents(loaded, origins); });
   }
   if (!problems.spoil("optimizer")) {
     problems.attempt([&] { resolve_optimizer(loaded, origins); });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,15 +10,35 @@ namespace dstrain {
 
 struct DataSource {
   std::string prefix;   ///< of a .bin/.idx pair, or a nanoGPT / llm.c .bin file
-  double weight = 1.0;  ///< relative share of the samples
+  double weight = 1.0;  ///< relative share, of what weights_by says
 
   bool operator==(const DataSource&) const = default;
 };
+
+/// What a sequence is made of.
+enum class DocumentPack : std::uint8_t {
+  kNone,    ///< "none": the stream of all tokens, cut where a sequence is full
+  kBestFit  ///< "best_fit": documents, of which only those longer than a sequence are cut
+};
+
+/// What sources share out by their weights.
+enum class WeightUnit : std::uint8_t { kSamples, kTokens };
+
+/// Tokens of a sequence that documents can be packed into.
+inline constexpr std::int64_t kLongestPackedSequence = std::int64_t{1} << 24;
 
 struct DataConfig {
   std::vector<DataSource> train;
   std::vector<DataSource> validation;  ///< may be empty: no evaluation
   std::int64_t sequence_length = 0;    ///< tokens of a sample
+  /// A token sees its own document alone, and its position is the one in there.
+  bool document_attention = false;
+  /// The token that ends a document is not to predict the next one's first.
+  bool mask_document_ends = false;
+  /// The id behind each document; none: what dataset.json beside the token files says.
+  std::optional<std::int32_t> end_of_document{};
+  DocumentPack pack = DocumentPack::kNone;
+  WeightUnit weights_by = WeightUnit::kSamples;
 
   bool operator==(const DataConfig&) const = default;
 };

@@ -1,7 +1,5 @@
 #include "engine/config/dataset_description.h"
 
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <system_error>
 
@@ -51,11 +49,12 @@ TokenizerIdentity identity_from_files(const DatasetDescription& description, con
 }  // namespace
 
 std::optional<fs::path> DatasetDescription::tokenizer_file() const {
-  if (!tokenizer.starts_with(kSentencePiece)) {
+  const std::size_t colon = tokenizer.find(':');
+  if (colon == std::string::npos) {
     return std::nullopt;
   }
-  for (const fs::path& path :
-       {file.parent_path() / kModelName, fs::path(tokenizer.substr(kSentencePiece.size()))}) {
+  const std::string name = identity.file.empty() ? kModelName : identity.file;
+  for (const fs::path& path : {file.parent_path() / name, fs::path(tokenizer.substr(colon + 1))}) {
     std::error_code error;
     if (fs::is_regular_file(path, error)) {
       return path;

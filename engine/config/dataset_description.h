@@ -13,16 +13,17 @@ namespace dstrain {
 
 struct DatasetDescription {
   std::filesystem::path file;  ///< the dataset.json
-  std::string tokenizer;       ///< "bytes", "sentencepiece:MODEL", as it was named then
-  TokenizerIdentity identity;  ///< its hash is empty where the model's file is gone
+  std::string tokenizer;  ///< "bytes", "sentencepiece:MODEL", "huggingface:JSON", …, as it was
+                          ///< named then
+  TokenizerIdentity identity;                  ///< its hash is empty where the model's file is gone
   std::map<std::string, std::string> content;  ///< of "train", "validation": a hash of all ids
 
   /// Whether identity may be compared with others.
   [[nodiscard]] bool knows_tokenizer() const {
     return identity.kind == "bytes" || !identity.hash.empty();
   }
-  /// The SentencePiece model: beside the data, or where it was when they were made. None of bytes,
-  /// or if it is gone.
+  /// The file or folder that the tokenizer is read from: beside the data, or where it was when they
+  /// were made. None of bytes, or if it is gone.
   [[nodiscard]] std::optional<std::filesystem::path> tokenizer_file() const;
 };
 

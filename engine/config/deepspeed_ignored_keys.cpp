@@ -100,9 +100,9 @@ void add_python(std::vector<Key>& keys) {
       "DeepSpeed does it where the Python script or its model takes part, and there is none here: "
       "the run trains without";
   for (const char* block :
-       {"compression_training", "data_efficiency", "curriculum_learning", "progressive_layer_drop",
-        "sparse_attention", "hybrid_engine", "eigenvalue", "weight_quantization",
-        "quantize_training", "nebula", "expert_parallel"}) {
+       {"compression_training", "data_efficiency", "progressive_layer_drop", "sparse_attention",
+        "hybrid_engine", "eigenvalue", "weight_quantization", "quantize_training", "nebula",
+        "expert_parallel"}) {
     keys.push_back(block_not_done(block, kScript));
   }
   keys.push_back(no_effect("autotuning", KeyKind::kAny,

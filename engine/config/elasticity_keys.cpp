@@ -4,6 +4,8 @@
 namespace dstrain {
 namespace {
 
+constexpr KeyBlock kElasticity{"elasticity.", &Config::elasticity};
+
 constexpr double kMostSequences = 1e9;
 constexpr double kMostRanks = 1e6;
 const char* const kMicroBatches = "elasticity.micro_batch_sizes";
@@ -16,22 +18,20 @@ Key shown_if_enabled(Key key) {
   return key;
 }
 
+template <typename Member>
+Key elastic(const char* name, NumberRange range, Member ElasticityConfig::*member) {
+  return shown_if_enabled(kElasticity.field(name, range, member));
+}
+
 std::vector<std::int64_t> read_sizes(const JsonNode& node) {
-  std::vector<std::int64_t> sizes;
-  bool positive = node.is(JsonNode::Kind::kArray) && !node.items.empty();
-  for (const JsonNode& item : node.items) {
-    const bool fits = item.is(JsonNode::Kind::kNumber) && item.integer && *item.integer >= 1 &&
-                      item.number <= kMostSequences;
-    positive = positive && fits;
-    if (fits) sizes.push_back(*item.integer);
-  }
-  if (!positive) {
+  auto sizes = positive_integers(node, kMostSequences);
+  if (!sizes) {
     throw_config_error(
         node.where, kMicroBatches,
         fmt::format("must be a list of positive integers, such as [2, 4, 6]; found {}",
                     node.dump()));
   }
-  return sizes;
+  return std::move(*sizes);
 }
 
 Key micro_batch_sizes() {
@@ -68,30 +68,18 @@ Key version() {
 
 std::vector<Key> elasticity_keys() {
   return {
-      shown_if_enabled(field(
-          "elasticity.enabled", {}, [](auto& c) -> auto& { return c.elasticity.enabled; })),
-      shown_if_enabled(field(
-          "elasticity.max_train_batch_size", between(1, kMostSequences),
-          [](auto& c) -> auto& { return c.elasticity.max_train_batch_size; })),
+      elastic("enabled", {}, &ElasticityConfig::enabled),
+      elastic("max_train_batch_size", between(1, kMostSequences),
+              &ElasticityConfig::max_train_batch_size),
       shown_if_enabled(micro_batch_sizes()),
-      shown_if_enabled(field(
-          "elasticity.min_gpus", between(1, kMostRanks),
-          [](auto& c) -> auto& { return c.elasticity.min_gpus; })),
-      shown_if_enabled(field(
-          "elasticity.max_gpus", between(1, kMostRanks),
-          [](auto& c) -> auto& { return c.elasticity.max_gpus; })),
-      shown_if_enabled(field(
-          "elasticity.num_gpus_per_node", between(1, kMostRanks),
-          [](auto& c) -> auto& { return c.elasticity.num_gpus_per_node; })),
-      shown_if_enabled(field(
-          "elasticity.model_parallel_size", between(1, kMostRanks),
-          [](auto& c) -> auto& { return c.elasticity.model_parallel_size; })),
-      shown_if_enabled(field(
-          "elasticity.prefer_larger_batch", {},
-          [](auto& c) -> auto& { return c.elasticity.prefer_larger_batch; })),
-      shown_if_enabled(field(
-          "elasticity.ignore_non_elastic_batch_info", {},
-          [](auto& c) -> auto& { return c.elasticity.ignore_non_elastic_batch_info; })),
+      elastic("min_gpus", between(1, kMostRanks), &ElasticityConfig::min_gpus),
+      elastic("max_gpus", between(1, kMostRanks), &ElasticityConfig::max_gpus),
+      elastic("num_gpus_per_node", between(1, kMostRanks), &ElasticityConfig::num_gpus_per_node),
+      elastic("model_parallel_size", between(1, kMostRanks),
+              &ElasticityConfig::model_parallel_size),
+      elastic("prefer_larger_batch", {}, &ElasticityConfig::prefer_larger_batch),
+      elastic("ignore_non_elastic_batch_info", {},
+              &ElasticityConfig::ignore_non_elastic_batch_info),
       shown_if_enabled(version()),
       no_effect("elasticity.min_time", KeyKind::kNumber, "a restart comes when it is needed"),
   };

@@ -1,6 +1,5 @@
 // JSON text to tree: nlohmann/json finds the syntax, this file the positions and the sentences.
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <utility>
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -55,22 +56,30 @@ std::string json_of(const T& value) {
   }
 }
 
-/// Honoured. `access` is a generic lambda: (auto& config) -> auto& { return config.member; }.
-/// The JSON type follows from the member's; an optional member without value is not printed.
+/// The type that `access` finds in a Config, and the same without "optional".
+template <typename Access>
+using MemberOf = std::remove_cvref_t<std::invoke_result_t<const Access&, Config&>>;
+template <typename Member>
+using ValueOf = typename OptionalValue<Member>::type;
+template <typename Member>
+using Names = std::vector<std::pair<std::string, ValueOf<Member>>>;
+
+/// Honoured. `access` is a member of Config, or a generic lambda from one to a reference. The JSON
+/// type follows from the member's; an optional member without value is not printed.
 template <typename Access>
 Key field(std::string path, NumberRange range, Access access) {
-  using Member = std::remove_cvref_t<decltype(access(std::declval<Config&>()))>;
-  using Value = typename OptionalValue<Member>::type;
+  using Member = MemberOf<Access>;
+  using Value = ValueOf<Member>;
   if constexpr (std::is_same_v<Value, float>) {
     constexpr auto kMost = static_cast<double>(std::numeric_limits<float>::max());
     range.high = std::min(range.high, kMost);
   }
   Key key{.path = std::move(path), .kind = key_kind<Value>(), .range = range};
   key.set = [access](ConfigDraft& draft, const JsonNode& node) {
-    access(draft.config) = value_of<Value>(node);
+    std::invoke(access, draft.config) = value_of<Value>(node);
   };
   key.get = [access](const Config& config) -> std::string {
-    const Member& member = access(config);
+    const Member& member = std::invoke(access, config);
     if constexpr (OptionalValue<Member>::kOptional) {
       return member ? json_of(*member) : "";
     } else {
@@ -81,24 +90,65 @@ Key field(std::string path, NumberRange range, Access access) {
 }
 
 /// Honoured: one of a few names, each an enumerator.
-template <typename Access, typename Enum>
-Key choice(std::string path, std::vector<std::pair<std::string, Enum>> names, Access access) {
+template <typename Access>
+Key choice(std::string path, Names<MemberOf<Access>> names, Access access) {
   Key key{.path = std::move(path), .kind = KeyKind::kString};
   for (const auto& [name, value] : names) {
     key.choices.push_back(name);
   }
   key.set = [access, names](ConfigDraft& draft, const JsonNode& node) {
     for (const auto& [name, value] : names) {
-      if (name == node.text) access(draft.config) = value;
+      if (name == node.text) std::invoke(access, draft.config) = value;
     }
   };
   key.get = [access, names](const Config& config) -> std::string {
     for (const auto& [name, value] : names) {
-      if (value == access(config)) return json_quote(name);
+      if (value == std::invoke(access, config)) return json_quote(name);
     }
     return "";
   };
   return key;
+}
+
+/// Keys whose paths begin alike and whose values are members of one struct:
+/// KeyBlock{"fp8.", &Config::fp8}.
+template <typename Access>
+struct KeyBlock {
+  const char* prefix;
+  Access access;  ///< to the struct, as field()'s
+
+  template <typename Struct, typename Member>
+  [[nodiscard]] constexpr auto to(Member Struct::*member) const {
+    return [ outer = access, member ](auto& config) -> auto& {
+      return std::invoke(outer, config).*member;
+    };
+  }
+  template <typename Struct, typename Member>
+  [[nodiscard]] Key field(const std::string& name,
+                          NumberRange range,
+                          Member Struct::*member) const {
+    return dstrain::field(prefix + name, range, to(member));
+  }
+  template <typename Struct, typename Member>
+  [[nodiscard]] Key choice(const std::string& name,
+                           Names<Member> names,
+                           Member Struct::*member) const {
+    return dstrain::choice(prefix + name, std::move(names), to(member));
+  }
+};
+
+/// A list of one or more integers from 1 to `most`; nothing where the value is something else.
+inline std::optional<std::vector<std::int64_t>> positive_integers(const JsonNode& node,
+                                                                  double most) {
+  std::vector<std::int64_t> numbers;
+  for (const JsonNode& item : node.items) {
+    const bool fits = item.is(JsonNode::Kind::kNumber) && item.integer && *item.integer >= 1 &&
+                      item.number <= most;
+    if (!fits) return std::nullopt;
+    numbers.push_back(*item.integer);
+  }
+  if (!node.is(JsonNode::Kind::kArray) || numbers.empty()) return std::nullopt;
+  return numbers;
 }
 
 /// The largest integer: of counts of which "never" and "all" are that many.

@@ -1,8 +1,7 @@
 #include "engine/config/model_families.h"
 
 #include <algorithm>
-#include <cmath>
-#include <utility>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -11,38 +10,15 @@
 namespace dstrain {
 namespace {
 
-/// Far beyond any model's, and an integer of 64 bits.
-constexpr double kMostOfRope = 1e12;
-
-double rope_number(const std::string& path, const JsonNode& block, const char* name) {
-  const JsonNode* node = block.find(name);
-  if (node == nullptr) {
-    throw_config_error(block.where, path, fmt::format("\"{}\" is missing", name));
-  }
-  // Written so that a NaN is refused too.
-  if (!node->is(JsonNode::Kind::kNumber) || !(node->number > 0.0 && node->number <= kMostOfRope)) {
-    throw_config_error(node->where, path + "." + name,
-                       fmt::format("must be a number greater than 0 and at most {:g}, found {}",
-                                   kMostOfRope, node->describe()));
-  }
-  return node->number;
-}
-
-std::string rope_type(const std::string& path, const JsonNode& block) {
-  const JsonNode* node = block.find("rope_type");
-  if (node == nullptr) node = block.find("type");
-  if (node == nullptr) return "default";
-  if (!node->is_text("default") && !node->is_text("llama3")) {
-    throw_config_error(node->where, path,
-                       fmt::format("rope_type {} is not in this version yet; there are \"default\" "
-                                   "and \"llama3\"",
-                                   node->dump()));
-  }
-  return node->text;
-}
-
 void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
   ModelSpec& m = draft.config.model;
+  if (draft.embedding_width.value_or(m.hidden_size) != m.hidden_size) {
+    throw_config_error(
+        written.where("model.word_embed_proj_dim"), "model.word_embed_proj_dim",
+        fmt::format("{} is not hidden_size {}: projections between embeddings and blocks, which "
+                    "opt-350m has, are not in this version",
+                    *draft.embedding_width, m.hidden_size));
+  }
   const bool gpt2 = has_gpt2_keys(m);
   const std::string heads_key = gpt2 ? "model.n_head" : "model.num_attention_heads";
   const std::string width_key = gpt2 ? "n_embd" : "hidden_size";
@@ -74,36 +50,130 @@ void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
   }
 }
 
-void finish_rope(ConfigDraft& draft, const WrittenKeys& written) {
-  ModelSpec& m = draft.config.model;
-  if (m.position != PositionKind::kRope) return;
-  if (m.head_dim % 2 != 0) {
+/// Takes a number that has a key of its own too from rope_parameters, which must not contradict it.
+void take_from_rope_parameters(ConfigDraft& draft,
+                               const WrittenKeys& written,
+                               const char* name,
+                               std::optional<double> said,
+                               double& value) {
+  if (!said) return;
+  const std::string key = "model." + family_of(draft.config.model).key(name);
+  if (written.has(key) && value != *said) {
+    throw_config_error(
+        written.where(key), key,
+        fmt::format("{} contradicts rope_parameters.{} {}: leave one out", value, name, *said));
+  }
+  value = *said;
+  draft.derived[key] = "rope_parameters";
+}
+
+void check_rotated_part(const ModelSpec& m, const WrittenKeys& written) {
+  if (m.rotated_part == 1.0 && m.head_dim % 2 != 0) {
     throw_config_error(
         written.where("model.head_dim"), "model.head_dim",
         fmt::format("rotary positions need an even head size, this is {}", m.head_dim));
   }
-  if (draft.rope_scaling && draft.rope_parameters &&
-      *draft.rope_scaling != *draft.rope_parameters) {
+  const std::int64_t dims = m.rotated_dims();
+  if (dims < 2 || dims > m.head_dim || dims % 2 != 0) {
+    const std::string key = "model." + family_of(m).key("partial_rotary_factor");
+    throw_config_error(written.where(key), key,
+                       fmt::format("{} of heads of {} are {} numbers, which must be even, at least "
+                                   "2 and at most the head",
+                                   m.rotated_part, m.head_dim, dims));
+  }
+}
+
+void finish_rope(ConfigDraft& draft, const WrittenKeys& written) {
+  ModelSpec& m = draft.config.model;
+  if (m.position != PositionKind::kRope) return;
+  const std::optional<RopeBlock>& newer = draft.rope_parameters;
+  if (draft.rope_scaling && newer && draft.rope_scaling->scaling != newer->scaling) {
     throw_config_error(written.where("model.rope_parameters"), "model.rope_parameters",
                        "contradicts model.rope_scaling: leave one out");
   }
-  if (draft.rope_parameters) draft.derived["model.rope_scaling"] = "rope_parameters";
-  if (draft.rope_scaling || draft.rope_parameters) {
-    m.rope_scaling = draft.rope_scaling ? *draft.rope_scaling : *draft.rope_parameters;
+  if (draft.rope_scaling) m.rope_scaling = draft.rope_scaling->scaling;
+  if (newer) {
+    draft.derived["model.rope_scaling"] = "rope_parameters";
+    m.rope_scaling = newer->scaling;
+    take_from_rope_parameters(draft, written, "rope_theta", newer->theta, m.rope_theta);
+    if (newer->rotated_part && !family_of(m).has_rotated_part_key && *newer->rotated_part != 1.0) {
+      throw_config_error(written.where("model.rope_parameters"), "model.rope_parameters",
+                         "rotating a part of each head is not what " + m.model_type + " does");
+    }
+    take_from_rope_parameters(draft, written, "partial_rotary_factor", newer->rotated_part,
+                              m.rotated_part);
+    if (newer->by_layer) {
+      const ModelSpec& base = family_of(m).base;
+      const double usual = base.window_rope_theta > 0.0 ? base.window_rope_theta : base.rope_theta;
+      take_from_rope_parameters(draft, written, "rope_local_base_freq",
+                                newer->window_theta.value_or(usual), m.window_rope_theta);
+    }
   }
-  if (!draft.rope_parameters_theta) return;
-  if (written.has("model.rope_theta") && m.rope_theta != *draft.rope_parameters_theta) {
-    throw_config_error(written.where("model.rope_theta"), "model.rope_theta",
-                       fmt::format("{} contradicts rope_parameters.rope_theta {}: leave one out",
-                                   m.rope_theta, *draft.rope_parameters_theta));
+  if (m.window_rope_theta == m.rope_theta) m.window_rope_theta = 0.0;
+  check_rotated_part(m, written);
+}
+
+/// Every layer but those of a number that `every` divides, counted from 1.
+std::vector<bool> all_but_every(std::int64_t every, std::int64_t layers) {
+  std::vector<bool> pattern;
+  for (std::int64_t layer = 1; layer <= layers; ++layer)
+    pattern.push_back(layer % every != 0);
+  return pattern;
+}
+
+void settle_rotary_layers(ConfigDraft& draft, const WrittenKeys& written) {
+  ModelSpec& m = draft.config.model;
+  const std::int64_t every = family_of(m).unrotated_layer_every;
+  if (every == 0) return;
+  const auto layers = static_cast<std::size_t>(m.num_layers);
+  if (draft.rotary_layers.empty()) {
+    m.rotary_layers = all_but_every(draft.unrotated_layer_every.value_or(every), m.num_layers);
+    draft.derived["model.no_rope_layers"] = "no_rope_layer_interval";
+    return;
   }
-  m.rope_theta = *draft.rope_parameters_theta;
-  draft.derived["model.rope_theta"] = "rope_parameters";
+  if (draft.rotary_layers.size() < layers) {
+    throw_config_error(
+        written.where("model.no_rope_layers"), "model.no_rope_layers",
+        fmt::format("says it of {} layers, and there are {}", draft.rotary_layers.size(), layers));
+  }
+  m.rotary_layers = draft.rotary_layers;
+  m.rotary_layers.resize(layers);
+}
+
+/// The layers that have the window, where the family says so layer by layer.
+void settle_window_by_layer(ConfigDraft& draft, const WrittenKeys& written) {
+  ModelSpec& m = draft.config.model;
+  const Family& family = family_of(m);
+  const auto layers = static_cast<std::size_t>(m.num_layers);
+  if (m.window_rope_theta > 0.0 && !draft.sliding_window) {
+    throw_config_error(written.where("model.sliding_window"), "model.sliding_window",
+                       "must be a number of positions: layers with a window rotate otherwise");
+  }
+  if (!draft.uses_sliding_window || !draft.sliding_window) return;
+  m.attention_window = *draft.sliding_window;
+  if (draft.layer_has_window.empty()) {
+    const std::int64_t every = draft.full_layer_every.value_or(family.full_layer_every);
+    m.windowed_layers = every > 0 ? all_but_every(every, m.num_layers)
+                                  : std::vector<bool>(layers, m.rotary_layers.empty());
+    for (std::size_t layer = 0; layer < m.rotary_layers.size(); ++layer)
+      m.windowed_layers[layer] = !m.rotary_layers[layer];
+    draft.derived["model.layer_types"] = "the family's pattern";
+  } else if (draft.layer_has_window.size() == layers) {
+    m.windowed_layers = draft.layer_has_window;
+  } else {
+    throw_config_error(
+        written.where("model.layer_types"), "model.layer_types",
+        fmt::format("names {} layers, and there are {}", draft.layer_has_window.size(), layers));
+  }
 }
 
 /// The window that the model has, from the keys of its family.
 void settle_window(ConfigDraft& draft, const WrittenKeys& written) {
   ModelSpec& m = draft.config.model;
+  if (is_by_layer(family_of(m).window)) {
+    settle_window_by_layer(draft, written);
+    return;
+  }
   const std::int64_t first = std::max<std::int64_t>(0, draft.first_window_layer.value_or(0));
   if (draft.uses_sliding_window && draft.sliding_window && first < m.num_layers) {
     m.attention_window = *draft.sliding_window;
@@ -120,21 +190,6 @@ void settle_window(ConfigDraft& draft, const WrittenKeys& written) {
                       expected ? "a window" : "none"));
     }
   }
-}
-
-/// A window as long as the training sequences changes nothing; a shorter one would.
-void refuse_biting_window(const ConfigDraft& draft, const WrittenKeys& written) {
-  const ModelSpec& m = draft.config.model;
-  const std::int64_t sequence = draft.config.data.sequence_length;
-  if (m.attention_window == 0 || m.attention_window >= sequence) return;
-  throw_config_error(
-      written.where("model.sliding_window"), "model.sliding_window",
-      fmt::format(
-          "a window of {} positions would cut sequences of {}, and training with a window shorter "
-          "than the sequences is not in this version yet: {} or keep to shorter sequences",
-          m.attention_window, sequence,
-          family_of(m).window == WindowKeys::kSwitched ? "set use_sliding_window to false"
-                                                       : "set sliding_window to null"));
 }
 
 void check_sequence_length(ConfigDraft& draft, const WrittenKeys& written) {
@@ -165,95 +220,35 @@ std::vector<std::string> model_families() {
 void set_model_family(ConfigDraft& draft, const std::string& model_type) {
   const Family& family = family_of(model_type);
   draft.config.model = family.base;
-  draft.uses_sliding_window = family.window == WindowKeys::kSize;
+  draft.uses_sliding_window = family.window != WindowKeys::kNone && !is_switched(family.window);
   draft.sliding_window = family.default_window;
   draft.first_window_layer = family.default_first_window_layer;
 }
 
-RopeScaling read_rope_scaling(const std::string& path,
-                              const JsonNode& node,
-                              std::optional<double>* theta) {
-  if (!node.is(JsonNode::Kind::kObject)) {
-    throw_config_error(node.where, path, "must be an object, found " + node.describe());
-  }
-  const std::vector<std::string> known = {"rope_type",        "type",
-                                          "factor",           "low_freq_factor",
-                                          "high_freq_factor", "original_max_position_embeddings",
-                                          "rope_theta"};
-  for (const JsonMember& member : node.members) {
-    const bool theta_here = member.key != "rope_theta" || theta != nullptr;
-    if (std::find(known.begin(), known.end(), member.key) == known.end() || !theta_here) {
-      throw_config_error(member.where, path + "." + member.key, "unknown key");
-    }
-  }
-  if (theta != nullptr && node.find("rope_theta") != nullptr) {
-    *theta = rope_number(path, node, "rope_theta");
-  }
-  if (rope_type(path, node) == "default") return {};
-  const RopeScaling scaling{
-      .factor = rope_number(path, node, "factor"),
-      .low_frequency_factor = rope_number(path, node, "low_freq_factor"),
-      .high_frequency_factor = rope_number(path, node, "high_freq_factor"),
-      .original_max_positions =
-          std::llround(rope_number(path, node, "original_max_position_embeddings")),
-  };
-  if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
-    throw_config_error(node.where, path, "high_freq_factor must be greater than low_freq_factor");
-  }
-  return scaling;
-}
-
-std::string rope_scaling_shape(bool theta) {
-  const std::string positive =
-      fmt::format(R"({{"type": "number", "exclusiveMinimum": 0, "maximum": {:.0f}}})", kMostOfRope);
-  const std::string factors = fmt::format(
-      R"({{"required": ["factor", "low_freq_factor", "high_freq_factor",
-                        "original_max_position_embeddings"],
-           "properties": {{"factor": {0}, "low_freq_factor": {0}, "high_freq_factor": {0},
-                           "original_max_position_embeddings": {0}}}}})",
-      positive);
-  const std::string names = R"({"enum": ["default", "llama3"]})";
-  return fmt::format(
-      R"({{"type": "object", "additionalProperties": false,
-           "properties": {{"rope_type": {0}, "type": true, "factor": true, "low_freq_factor": true,
-                           "high_freq_factor": true, "original_max_position_embeddings": true{2}}},
-           "if": {{"required": ["rope_type"]}},
-           "then": {{"if": {{"properties": {{"rope_type": {{"const": "llama3"}}}}}}, "then": {1}}},
-           "else": {{"properties": {{"type": {0}}},
-                     "if": {{"required": ["type"], "properties": {{"type": {{"const": "llama3"}}}}}},
-                     "then": {1}}}}})",
-      names, factors, theta ? ", \"rope_theta\": " + positive : "");
-}
-
-std::string rope_scaling_json(const RopeScaling& scaling) {
-  if (scaling == RopeScaling{}) return "";
-  return fmt::format(
-      R"({{"rope_type": "llama3", "factor": {}, "low_freq_factor": {}, "high_freq_factor": {}, )"
-      R"("original_max_position_embeddings": {}}})",
-      scaling.factor, scaling.low_frequency_factor, scaling.high_frequency_factor,
-      scaling.original_max_positions);
-}
-
 void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems& problems) {
   if (problems.spoil("model.model_type")) return;
-  const bool has_sizes = !problems.spoil_any(
-      {"model.hidden_size", "model.n_embd", "model.num_attention_heads", "model.n_head",
-       "model.num_key_value_heads", "model.head_dim", "model.intermediate_size", "model.n_inner"});
+  const bool has_sizes =
+      !problems.spoil_any({"model.hidden_size", "model.n_embd", "model.num_attention_heads",
+                           "model.n_head", "model.num_key_value_heads", "model.head_dim",
+                           "model.intermediate_size", "model.n_inner", "model.ffn_dim"});
   const bool derived = has_sizes && problems.attempt([&] { derive_sizes(draft, written); });
   if (derived &&
-      !problems.spoil_any({"model.rope_scaling", "model.rope_parameters", "model.rope_theta"})) {
+      !problems.spoil_any({"model.rope_scaling", "model.rope_parameters", "model.rope_theta",
+                           "model.rope_local_base_freq", "model.partial_rotary_factor"})) {
     problems.attempt([&] { finish_rope(draft, written); });
   }
   const bool has_lengths =
       !problems.spoil_any(
           {"data.sequence_length", "model.max_position_embeddings", "model.n_positions"}) &&
       problems.attempt([&] { check_sequence_length(draft, written); });
-  if (has_lengths && !problems.spoil_any({"model.sliding_window", "model.use_sliding_window",
-                                          "model.max_window_layers", "model.num_hidden_layers",
-                                          "model.layer_types"})) {
+  if (has_lengths &&
+      !problems.spoil_any({"model.sliding_window", "model.use_sliding_window",
+                           "model.max_window_layers", "model.num_hidden_layers",
+                           "model.layer_types", "model.sliding_window_pattern",
+                           "model.no_rope_layers", "model.no_rope_layer_interval"})) {
     problems.attempt([&] {
+      settle_rotary_layers(draft, written);
       settle_window(draft, written);
-      refuse_biting_window(draft, written);
     });
   }
 }

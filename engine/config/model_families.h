@@ -1,7 +1,6 @@
 // What a model_type implies beyond its keys, and the checks over several keys of a model.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,16 +15,6 @@ std::vector<std::string> model_families();
 /// Sets the architecture's constants (norm, positions, activation, biases) and Hugging Face's
 /// defaults of its optional keys.
 void set_model_family(ConfigDraft& draft, const std::string& model_type);
-
-/// "rope_scaling" or "rope_parameters": type "default" or "llama3". `theta` receives rope_theta
-/// where the newer spelling carries it; nullptr: it may not be there.
-RopeScaling read_rope_scaling(const std::string& path,
-                              const JsonNode& node,
-                              std::optional<double>* theta);
-/// The values of such a key as a JSON Schema.
-std::string rope_scaling_shape(bool theta);
-/// "" where the scaling is off.
-std::string rope_scaling_json(const RopeScaling& scaling);
 
 /// Fills what follows from other keys (head_dim, …). What does not fit together joins `problems`,
 /// as far as they leave it to be judged.

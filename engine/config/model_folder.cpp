@@ -1,8 +1,6 @@
 #include "engine/config/model_folder.h"
 
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <system_error>

@@ -1,53 +1,28 @@
 // The keys of a Hugging Face config.json, old spellings and new. Which of them a model has is its
 // family's to say (engine/config/arch/family.h).
-#include "engine/config/arch/family.h"
-#include "engine/config/key_builders.h"
+#include <algorithm>
+#include <set>
+
+#include "engine/config/family_keys.h"
 #include "engine/config/model_families.h"
 
 namespace dstrain {
 namespace {
 
-constexpr double kLargestSize = 1e12;
-/// Blocks are planned one by one; the deepest transformer published (DeepNet, Wang et al. 2022) has
-/// so many.
-constexpr double kMostLayers = 1000;
-
-/// "llama, mistral and qwen2"
-std::string listed(const std::vector<std::string>& names) {
-  std::string list;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    list += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-  }
-  return list;
-}
-
-template <typename Has>
-std::vector<std::string> names_of(Has has, const std::string& ending = "") {
-  std::vector<std::string> names;
-  for (const Family& family : families()) {
-    if (has(family)) names.push_back(family.model_type() + ending);
-  }
-  return names;
-}
-
-/// Of the families for which `has` is true.
-template <typename Has>
-Key for_families(Key key, Has has) {
-  return only_for(std::move(key), listed(names_of(has)),
-                  [has](const Config& c) { return has(family_of(c.model)); });
-}
-
-bool is_gpt2(const Family& family) {
-  return family.keys == KeyNames::kGpt2;
-}
-bool is_rope_family(const Family& family) {
-  return !is_gpt2(family);
-}
-bool has_window(const Family& family) {
+bool has_window_keys(const Family& family) {
   return family.window != WindowKeys::kNone;
 }
-bool has_window_switch(const Family& family) {
-  return family.window == WindowKeys::kSwitched;
+bool has_rotated_part(const Family& family) {
+  return family.has_rotated_part_key;
+}
+bool has_key_value_keys(const Family& family) {
+  return is_rope_family(family) && family.has_key_value_keys;
+}
+bool has_parallel_residual(const Family& family) {
+  return family.has_parallel_residual_key;
+}
+bool is_rope_without_part(const Family& family) {
+  return is_rope_family(family) && !has_rotated_part(family);
 }
 bool has_attention_bias(const Family& family) {
   return family.has_attention_bias_key;
@@ -55,10 +30,10 @@ bool has_attention_bias(const Family& family) {
 bool has_mlp_bias(const Family& family) {
   return family.has_mlp_bias_key;
 }
-
-Key for_gpt2(Key key) {
-  return for_families(std::move(key), is_gpt2);
+bool has_use_bias(const Family& family) {
+  return family.has_use_bias_key;
 }
+
 Key for_rope(Key key) {
   return for_families(std::move(key), is_rope_family);
 }
@@ -78,30 +53,16 @@ Key model_type() {
   return key;
 }
 
-template <typename Access>
-Key size(const char* name, Access access, std::string what, double most = kLargestSize) {
-  return required(field(std::string("model.") + name, between(1, most), access),
-                  "write " + std::move(what));
-}
-
-/// A size that null or absence leaves to finish_model().
-template <typename Access>
-Key derived_size(const char* name, Access access) {
-  return null_is_default(field(std::string("model.") + name, between(1, kLargestSize), access));
-}
-
 /// null says: as many as attention heads; absent, some families have a default that is not ours.
 Key num_key_value_heads() {
-  Key key = derived_size(
-      "num_key_value_heads", [](auto& c) -> auto& { return c.model.num_key_value_heads; });
+  Key key = derived_size("num_key_value_heads", &ModelSpec::num_key_value_heads);
   key.null_is_value = true;
-  return for_rope(key);
+  return for_families(key, has_key_value_keys);
 }
 
 /// attention_bias of LLaMA is one switch for q, k, v and the output projection.
 Key attention_bias() {
-  Key key = field(
-      "model.attention_bias", {}, [](auto& c) -> auto& { return c.model.qkv_bias; });
+  Key key = kModel.field("attention_bias", {}, &ModelSpec::qkv_bias);
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     draft.config.model.qkv_bias = node.boolean;
     draft.config.model.attention_output_bias = node.boolean;
@@ -109,100 +70,53 @@ Key attention_bias() {
   return for_families(key, has_attention_bias);
 }
 
-Key activation(const char* path, std::vector<std::string> accepted, std::string only) {
-  Key key = refused(path, accepted, std::move(only));
-  key.get = [accepted](const Config& /*c*/) { return accepted.front(); };
+/// StarCoder 2's and OPT's are one for all.
+Key use_bias(const std::string& name) {
+  Key key = kModel.field(name, {}, &ModelSpec::qkv_bias);
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    ModelSpec& model = draft.config.model;
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = node.boolean;
+  };
   return key;
 }
 
-Key dropout(const char* path) {
-  Key key = no_effect(path, KeyKind::kNumber, "dstrain trains without dropout");
-  key.range = fraction_below_one();
-  key.accepted = {"0"};
-  return key;
+/// OPT's: where it is not the width, projections stand before the blocks and behind them.
+Key word_embed_proj_dim() {
+  Key key = silent("model.word_embed_proj_dim", KeyKind::kInteger);
+  key.set = [](ConfigDraft& draft, const JsonNode& node) { draft.embedding_width = node.integer; };
+  return for_families(key, [](const Family& family) { return family.model_type() == "opt"; });
 }
 
-Key sliding_window() {
-  Key key{.path = "model.sliding_window", .kind = KeyKind::kAny, .auto_rule = AutoRule::kDefault};
-  key.shape = R"({"type": "integer", "minimum": 1, "maximum": 9223372036854775807})";
-  key.null_is_value = true;  // unlimited; absent: the family's default
-  key.set = [](ConfigDraft& draft, const JsonNode& node) {
-    if (!node.is(JsonNode::Kind::kNull) && node.integer.value_or(0) < 1) {
-      throw_config_error(node.where, "model.sliding_window",
-                         "must be null or an integer of at least 1, found " + node.describe());
+/// Once for each name; families that have it may mean different elements.
+std::vector<Key> dropout_keys() {
+  const auto key_of = [](const Family& family, const std::string& name) -> const DropoutKey* {
+    const auto found = std::find_if(family.dropouts.begin(), family.dropouts.end(),
+                                    [&](const DropoutKey& key) { return key.name == name; });
+    return found == family.dropouts.end() ? nullptr : &*found;
+  };
+  std::vector<Key> keys;
+  std::set<std::string> names;
+  for (const Family& of_first : families()) {
+    for (const DropoutKey& first : of_first.dropouts) {
+      const std::string& name = first.name;
+      if (!names.insert(name).second) continue;
+      Key key{.path = "model." + name, .kind = KeyKind::kNumber, .range = fraction_below_one()};
+      key.set = [=](ConfigDraft& draft, const JsonNode& node) {
+        const DropoutKey* const own = key_of(family_of(draft.config.model), name);
+        if (own == nullptr) return;
+        for (const auto site : own->sites) {
+          draft.config.dropout.*site = static_cast<float>(node.number);
+        }
+      };
+      key.get = [=](const Config& c) {
+        const DropoutKey* const own = key_of(family_of(c.model), name);
+        return own == nullptr ? "" : json_of(c.dropout.*own->sites.front());
+      };
+      keys.push_back(for_families(
+          std::move(key), [=](const Family& family) { return key_of(family, name) != nullptr; }));
     }
-    draft.sliding_window = node.integer;
-  };
-  key.get = [](const Config& c) -> std::string {
-    return c.model.attention_window > 0 ? std::to_string(c.model.attention_window)
-           : family_of(c.model).window == WindowKeys::kSize ? "null"
-                                                            : "";
-  };
-  return for_families(key, has_window);
-}
-
-Key use_sliding_window() {
-  Key key{.path = "model.use_sliding_window",
-          .kind = KeyKind::kBool,
-          .auto_rule = AutoRule::kDefault,
-          .null_is_absent = true};
-  key.set = [](ConfigDraft& draft, const JsonNode& node) {
-    draft.uses_sliding_window = node.boolean;
-  };
-  key.get = [](const Config& c) { return c.model.attention_window > 0 ? "true" : ""; };
-  return for_families(key, has_window_switch);
-}
-
-Key max_window_layers() {
-  Key key{.path = "model.max_window_layers",
-          .kind = KeyKind::kInteger,
-          .auto_rule = AutoRule::kDefault,
-          .null_is_absent = true};
-  key.set = [](ConfigDraft& draft, const JsonNode& node) {
-    draft.first_window_layer = node.integer;
-  };
-  key.get = [](const Config& c) {
-    return c.model.attention_window > 0 ? std::to_string(c.model.first_window_layer)
-                                        : std::string();
-  };
-  return for_families(key, has_window_switch);
-}
-
-Key layer_types() {
-  Key key = silent("model.layer_types");
-  key.shape = R"({"items": {"enum": ["full_attention", "sliding_attention"]}})";
-  key.set = [](ConfigDraft& draft, const JsonNode& node) {
-    for (const JsonNode& item : node.items) {
-      const bool slides = item.is_text("sliding_attention");
-      if (!slides && !item.is_text("full_attention")) {
-        throw_config_error(
-            item.where, "model.layer_types",
-            "there are \"full_attention\" and \"sliding_attention\", found " + item.describe());
-      }
-      draft.layer_has_window.push_back(slides);
-    }
-  };
-  return for_rope(key);
-}
-
-Key rope_scaling() {
-  Key key{.path = "model.rope_scaling", .kind = KeyKind::kAny};
-  key.shape = rope_scaling_shape(/*theta=*/false);
-  key.set = [](ConfigDraft& draft, const JsonNode& node) {
-    draft.rope_scaling = read_rope_scaling("model.rope_scaling", node, nullptr);
-  };
-  key.get = [](const Config& c) { return rope_scaling_json(c.model.rope_scaling); };
-  return for_rope(null_is_default(key));
-}
-
-Key rope_parameters() {
-  Key key = silent("model.rope_parameters");
-  key.shape = rope_scaling_shape(/*theta=*/true);
-  key.set = [](ConfigDraft& draft, const JsonNode& node) {
-    draft.rope_parameters =
-        read_rope_scaling("model.rope_parameters", node, &draft.rope_parameters_theta);
-  };
-  return for_rope(key);
+  }
+  return keys;
 }
 
 /// Ours: written by hand, or in place of a folder that holds weights.
@@ -222,60 +136,9 @@ Key initial_weights() {
   return null_is_default(key);
 }
 
-std::vector<Key> gpt2_keys() {
-  const char* const kTanh =
-      "the tanh form of GELU (\"gelu_new\") is the only activation of this version's gpt2";
-  return {
-      for_gpt2(also_called(size(
-                               "n_embd", [](auto& c) -> auto& { return c.model.hidden_size; },
-                               "the model's width, for example 768"),
-                           {"model.hidden_size"})),
-      for_gpt2(also_called(size(
-                               "n_layer", [](auto& c) -> auto& { return c.model.num_layers; },
-                               "the number of blocks, for example 12", kMostLayers),
-                           {"model.num_hidden_layers"})),
-      for_gpt2(also_called(size(
-                               "n_head", [](auto& c) -> auto& { return c.model.num_heads; },
-                               "the number of attention heads, for example 12"),
-                           {"model.num_attention_heads"})),
-      for_gpt2(
-          also_called(size(
-                          "n_positions", [](auto& c) -> auto& { return c.model.max_positions; },
-                          "the longest sequence, for example 1024"),
-                      {"model.max_position_embeddings"})),
-      for_gpt2(derived_size(
-          "n_inner", [](auto& c) -> auto& { return c.model.intermediate_size; })),
-      for_gpt2(field(
-          "model.layer_norm_epsilon", above(0),
-          [](auto& c) -> auto& { return c.model.norm_epsilon; })),
-      for_gpt2(activation("model.activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""},
-                          kTanh)),
-      for_gpt2(dropout("model.resid_pdrop")),
-      for_gpt2(dropout("model.embd_pdrop")),
-      for_gpt2(dropout("model.attn_pdrop")),
-      for_gpt2(refused("model.scale_attn_weights", {"true"},
-                       "scores are always divided by the square root of the head's size")),
-      for_gpt2(refused("model.scale_attn_by_inverse_layer_idx", {"false"},
-                       "scaling attention by the layer's number is not in this version yet")),
-      for_gpt2(
-          refused("model.add_cross_attention", {"false"}, "dstrain's models are decoders only")),
-      for_gpt2(silent("model.reorder_and_upcast_attn")),
-      for_gpt2(silent("model.n_ctx")),
-      for_gpt2(silent("model.output_past")),
-      for_gpt2(silent("model.predict_special_tokens")),
-      for_gpt2(silent("model.summary_type")),
-      for_gpt2(silent("model.summary_use_proj")),
-      for_gpt2(silent("model.summary_activation")),
-      for_gpt2(silent("model.summary_proj_to_labels")),
-      for_gpt2(silent("model.summary_first_dropout")),
-  };
-}
-
 /// A switch of other families.
-template <typename Has>
-Key no_switch(const char* path, Has has) {
-  const std::string why =
-      fmt::format("only {} configs have this switch", listed(names_of(has, "'s")));
+Key no_switch(const char* path, const FamilyTest& has) {
+  const std::string why = fmt::format("only {} configs have this switch", names_of(has, "'s"));
   return for_families(refused(path, {"false"}, why), [has](const Family& family) {
     return is_rope_family(family) && !has(family);
   });
@@ -290,7 +153,7 @@ std::vector<Key> refused_keys() {
         return one.model_type() == type;
       }));
     };
-    if (is_rope_family(family) && !has_window(family)) {
+    if (is_rope_family(family) && !has_window_keys(family)) {
       add(refused("model.sliding_window", {},
                   family.model_type() + " attends to the whole sequence"));
     }
@@ -300,50 +163,70 @@ std::vector<Key> refused_keys() {
   return keys;
 }
 
-std::vector<Key> rope_family_keys() {
-  const char* const kSilu = "SiLU (\"silu\") is the only activation of this family in this version";
-  return {
-      for_rope(size(
-          "hidden_size", [](auto& c) -> auto& { return c.model.hidden_size; },
-          "the model's width, for example 4096")),
-      for_rope(size(
-          "intermediate_size", [](auto& c) -> auto& { return c.model.intermediate_size; },
-          "the width inside the MLP, for example 11008")),
-      for_rope(size(
-          "num_hidden_layers", [](auto& c) -> auto& { return c.model.num_layers; },
-          "the number of blocks, for example 32", kMostLayers)),
-      for_rope(size(
-          "num_attention_heads", [](auto& c) -> auto& { return c.model.num_heads; },
-          "the number of attention heads, for example 32")),
+std::vector<Key> llama_keys() {
+  std::vector<Key> keys = {
+      for_families(
+          model_size("hidden_size", &ModelSpec::hidden_size, "the model's width, for example 4096"),
+          has_llama_keys),
+  };
+  const auto add = [&](const std::vector<Key>& more) {
+    keys.insert(keys.end(), more.begin(), more.end());
+  };
+  add(spelled("intermediate_size", has_llama_keys, [](const std::string& name) {
+    return model_size(name, &ModelSpec::intermediate_size,
+                      "the width inside the MLP, for example 11008");
+  }));
+  add({
+      for_families(model_size("num_hidden_layers", &ModelSpec::num_layers,
+                              "the number of blocks, for example 32", kMostLayers),
+                   has_llama_keys),
+      for_families(model_size("num_attention_heads", &ModelSpec::num_heads,
+                              "the number of attention heads, for example 32"),
+                   has_llama_keys),
       num_key_value_heads(),
-      for_rope(derived_size(
-          "head_dim", [](auto& c) -> auto& { return c.model.head_dim; })),
-      for_rope(size(
-          "max_position_embeddings", [](auto& c) -> auto& { return c.model.max_positions; },
-          "the longest sequence, for example 4096")),
-      for_rope(field(
-          "model.rms_norm_eps", above(0), [](auto& c) -> auto& { return c.model.norm_epsilon; })),
-      for_rope(field(
-          "model.rope_theta", above(0), [](auto& c) -> auto& { return c.model.rope_theta; })),
-      rope_scaling(),
-      rope_parameters(),
-      for_rope(activation("model.hidden_act", {"\"silu\"", "\"swish\""}, kSilu)),
+      for_families(derived_size("head_dim", &ModelSpec::head_dim), has_key_value_keys),
+      for_families(model_size("max_position_embeddings", &ModelSpec::max_positions,
+                              "the longest sequence, for example 4096"),
+                   has_llama_keys),
+  });
+  add(spelled("rms_norm_eps", has_llama_keys, [](const std::string& name) {
+    return kModel.field(name, above(0), &ModelSpec::norm_epsilon);
+  }));
+  add(spelled("rope_theta", is_rope_family, [](const std::string& name) {
+    return kModel.field(name, above(0), &ModelSpec::rope_theta);
+  }));
+  add(spelled("partial_rotary_factor", has_rotated_part, [](const std::string& name) {
+    return kModel.field(name, {.low = 0, .high = 1, .low_open = true}, &ModelSpec::rotated_part);
+  }));
+  add(rope_keys());
+  add(spelled("hidden_act", has_llama_keys,
+              [](const std::string& name) { return activation_key("model." + name); }));
+  add({
       attention_bias(),
-      for_families(field(
-                       "model.mlp_bias", {}, [](auto& c) -> auto& { return c.model.mlp_bias; }),
-                   has_mlp_bias),
+      for_families(kModel.field("mlp_bias", {}, &ModelSpec::mlp_bias), has_mlp_bias),
       no_switch("model.attention_bias", has_attention_bias),
       no_switch("model.mlp_bias", has_mlp_bias),
-      for_rope(dropout("model.attention_dropout")),
-      sliding_window(),
-      use_sliding_window(),
-      max_window_layers(),
-      layer_types(),
-      for_rope(refused("model.partial_rotary_factor", {"1"},
-                       "rotating a part of each head is not in this version yet")),
+      for_families(kModel.field("use_parallel_residual", {}, &ModelSpec::parallel_branches),
+                   has_parallel_residual),
+  });
+  add(spelled("use_bias", has_use_bias, use_bias));
+  add(window_keys());
+  add(score_keys());
+  add({word_embed_proj_dim()});
+  add({
+      for_families(
+          refused("model.partial_rotary_factor", {"1"}, "this family rotates each head as a whole"),
+          is_rope_without_part),
       for_rope(silent("model.pretraining_tp")),
       for_rope(silent("model.max_sequence_length")),
-  };
+  });
+  return keys;
+}
+
+std::vector<Key> silent_keys() {
+  return listed_keys(
+      [](const Family& family) -> const auto& { return family.silent; },
+      [](const std::string& name) { return silent("model." + name); });
 }
 
 }  // namespace
@@ -351,18 +234,21 @@ std::vector<Key> rope_family_keys() {
 std::vector<Key> model_keys() {
   std::vector<Key> keys = {
       model_type(),
-      size(
-          "vocab_size", [](auto& c) -> auto& { return c.model.vocab_size; },
-          "the number of token ids, for example 256 for bytes"),
+      model_size("vocab_size", &ModelSpec::vocab_size,
+                 "the number of token ids, for example 256 for bytes"),
   };
-  for (const auto& part : {rope_family_keys(), refused_keys(), gpt2_keys()}) {
+  for (const auto& part :
+       {llama_keys(), refused_keys(), gpt2_keys(), dropout_keys(), silent_keys()}) {
     keys.insert(keys.end(), part.begin(), part.end());
   }
-  keys.push_back(field(
-      "model.tie_word_embeddings", {}, [](auto& c) -> auto& { return c.model.tied_embeddings; }));
-  keys.push_back(field(
-      "model.initializer_range", above(0),
-      [](auto& c) -> auto& { return c.model.initializer_range; }));
+  keys.push_back(kModel.field("tie_word_embeddings", {}, &ModelSpec::tied_embeddings));
+  for (Key& key : spelled(
+           "initializer_range", [](const Family&) { return true; },
+           [](const std::string& name) {
+             return kModel.field(name, above(0), &ModelSpec::initializer_range);
+           })) {
+    keys.push_back(std::move(key));
+  }
   keys.push_back(initial_weights());
   keys.push_back(refused("model.quantization_config", {}, "dstrain trains in fp32 or bf16"));
   for (const char* name : {"architectures",

@@ -1,9 +1,11 @@
 // ModelSpec: the numbers that define one decoder-only transformer, and what follows from them in
-// closed form. Covers GPT-2 and LLaMA / Mistral / Qwen2; described by a Hugging Face config.json.
+// closed form. Described by a Hugging Face config.json; what its families have in common stands in
+// arch/.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kernels/op_kinds.h"
 
@@ -11,18 +13,30 @@ namespace dstrain {
 
 enum class PositionKind : std::uint8_t { kLearned, kRope };
 
-/// Llama-3.1's stretched RoPE frequencies ("rope_type": "llama3").
+enum class RopeScalingKind : std::uint8_t {
+  kNone,
+  kLinear,  ///< every frequency divided by `factor` (Chen et al. 2023)
+  kLlama3,  ///< long wavelengths divided, short ones kept, those between blended (Llama 3.1)
+  kYarn     ///< the same by rotations within the original positions (Peng et al. 2023)
+};
+
+/// RoPE frequencies stretched beyond the positions that a model was first trained with.
 struct RopeScaling {
-  double factor = 1.0;  ///< 1: off
-  double low_frequency_factor = 1.0;
+  RopeScalingKind kind = RopeScalingKind::kNone;
+  double factor = 1.0;
+  double low_frequency_factor = 1.0;  ///< of kLlama3, as high_frequency_factor
   double high_frequency_factor = 4.0;
-  std::int64_t original_max_positions = 8192;
+  std::int64_t original_max_positions = 8192;  ///< of kLlama3 and kYarn
+  double fast_rotations = 32.0;   ///< of kYarn: frequencies with more of them are kept,
+  double slow_rotations = 1.0;    ///< those with fewer divided
+  bool whole_pairs = true;        ///< of kYarn: the border between the two is rounded outwards
+  double attention_factor = 1.0;  ///< of kYarn: queries and keys grow by it
 
   bool operator==(const RopeScaling&) const = default;
 };
 
 struct ModelSpec {
-  std::string model_type = "llama";      ///< gpt2 | llama | mistral | qwen2
+  std::string model_type = "llama";      ///< one of families() in arch/family.h
   std::int64_t vocab_size = 0;           ///< V
   std::int64_t hidden_size = 0;          ///< C
   std::int64_t num_layers = 0;           ///< L
@@ -35,13 +49,21 @@ struct ModelSpec {
   float norm_epsilon = 1e-5F;
   PositionKind position = PositionKind::kRope;
   double rope_theta = 10000.0;
+  double window_rope_theta = 0.0;  ///< of layers with a window; 0: rope_theta
   RopeScaling rope_scaling;
-  /// Positions that one attends to, its own included; 0: all up to its own. Training never has
-  /// sequences longer than that, so only generation comes to the end of it.
+  double rotated_part = 1.0;        ///< of each head, from its first number on
+  std::vector<bool> rotary_layers;  ///< of each layer, whether it rotates; empty: all do
+  /// Positions that one attends to, its own included; 0: all up to its own.
   std::int64_t attention_window = 0;
   std::int64_t first_window_layer = 0;  ///< blocks before it have no window (Qwen2)
+  /// By layer, whether it has the window; empty: all from first_window_layer on have it.
+  std::vector<bool> windowed_layers;
+  float attention_cap = 0.0F;   ///< scores become cap · tanh(score / cap) (Gemma 2); 0: they stay
+  float logit_cap = 0.0F;       ///< the same of logits
+  double query_scalar = 0.0;    ///< scores are q · k over its square root; 0: over head_dim's
   ActivationKind activation{};  ///< SiLU, the first of them, unless the family says otherwise
   bool gated_mlp = true;        ///< down(act(gate x) · up x) instead of down(act(up x))
+  bool parallel_branches = false;  ///< both halves of a block read what the block does (GPT-NeoX)
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;
@@ -51,7 +73,18 @@ struct ModelSpec {
 
   /// The window of one block; 0: none.
   [[nodiscard]] std::int64_t window_of_layer(std::int64_t layer) const {
-    return layer >= first_window_layer ? attention_window : 0;
+    const bool has_it = windowed_layers.empty()
+                            ? layer >= first_window_layer
+                            : windowed_layers.at(static_cast<std::size_t>(layer));
+    return has_it ? attention_window : 0;
+  }
+  [[nodiscard]] bool rotates(std::int64_t layer) const {
+    return position == PositionKind::kRope &&
+           (rotary_layers.empty() || rotary_layers.at(static_cast<std::size_t>(layer)));
+  }
+  /// Numbers of each head that are rotated; even.
+  [[nodiscard]] std::int64_t rotated_dims() const {
+    return static_cast<std::int64_t>(static_cast<double>(head_dim) * rotated_part);
   }
   /// Parameters; tied weights count once.
   [[nodiscard]] std::int64_t num_parameters() const;

@@ -117,7 +117,7 @@ std::string objection_to_size(const ModelSpec& model, std::int64_t size) {
   }
   if (model.intermediate_size % size != 0) {
     return fmt::format("{} does not divide model.{} {}, of which a rank holds an equal share", size,
-                       gpt2 ? "n_inner" : "intermediate_size", model.intermediate_size);
+                       feed_forward_key(model), model.intermediate_size);
   }
   return "";
 }

@@ -1,8 +1,6 @@
 // "optimizer": which one, and the parameters that are its own, with DeepSpeed 0.19's names and
 // defaults (torch's for SGD and Adagrad, which DeepSpeed takes from there).
 #include <algorithm>
-#include <array>
-#include <cctype>
 
 #include "engine/config/did_you_mean.h"
 #include "engine/config/key_builders.h"
@@ -10,6 +8,8 @@
 
 namespace dstrain {
 namespace {
+
+constexpr KeyBlock kOptimizer{"optimizer.params.", &Config::optimizer};
 
 using enum OptimizerKind;
 
@@ -128,10 +128,9 @@ Key torch_adam() {
 }
 
 Key decay() {
-  using Names = std::vector<std::pair<std::string, DecayRule>>;
-  Key key = choice(
-      "optimizer.params.decay", Names{{"matrices", DecayRule::kMatrices}, {"all", DecayRule::kAll}},
-      [](auto& c) -> auto& { return c.optimizer.decay; });
+  Key key =
+      kOptimizer.choice("decay", {{"matrices", DecayRule::kMatrices}, {"all", DecayRule::kAll}},
+                        &OptimizerConfig::decay);
   key.note =
       "Which parameters weight_decay is for: \"matrices\", embeddings among them, but not norms "
       "and "
@@ -194,51 +193,27 @@ std::vector<Key> optimizer_keys() {
   std::vector<Key> keys = {
       optimizer_type(),
       for_adams(adam_w_mode()),
-      auto_is(field(
-                  "optimizer.params.lr", above(0),
-                  [](auto& c) -> auto& { return c.optimizer.learning_rate; }),
-              "5e-5"),
+      auto_is(kOptimizer.field("lr", above(0), &OptimizerConfig::learning_rate), "5e-5"),
       only_for(auto_is(betas(), "[0.9, 0.999]"), "Adam, AdamW, Lion, Lamb and Muon",
                any_of({kAdamW, kAdam, kLion, kLamb, kMuon})),
-      only_for(auto_is(field(
-                           "optimizer.params.eps", above(0),
-                           [](auto& c) -> auto& { return c.optimizer.epsilon; }),
-                       "1e-8"),
+      only_for(auto_is(kOptimizer.field("eps", above(0), &OptimizerConfig::epsilon), "1e-8"),
                "Adam, AdamW, Adagrad, Lamb and Muon",
                any_of({kAdamW, kAdam, kAdagrad, kLamb, kMuon})),
-      auto_is(field(
-                  "optimizer.params.weight_decay", at_least(0),
-                  [](auto& c) -> auto& { return c.optimizer.weight_decay; }),
-              "0"),
+      auto_is(kOptimizer.field("weight_decay", at_least(0), &OptimizerConfig::weight_decay), "0"),
       decay(),
-      only_for(also_called(field(
-                               "optimizer.params.bias_correction", {},
-                               [](auto& c) -> auto& { return c.optimizer.bias_correction; }),
-                           {"optimizer.params.correct_bias"}),
-               "Adam, AdamW and Lamb", any_of({kAdamW, kAdam, kLamb})),
-      for_sgd_and_muon(field(
-          "optimizer.params.momentum", fraction_below_one(),
-          [](auto& c) -> auto& { return c.optimizer.momentum; })),
-      for_sgd(field(
-          "optimizer.params.dampening", {},
-          [](auto& c) -> auto& { return c.optimizer.dampening; })),
-      for_sgd_and_muon(field(
-          "optimizer.params.nesterov", {}, [](auto& c) -> auto& { return c.optimizer.nesterov; })),
-      for_lamb(field(
-          "optimizer.params.max_coeff", above(0),
-          [](auto& c) -> auto& { return c.optimizer.max_coeff; })),
-      for_lamb(field(
-          "optimizer.params.min_coeff", at_least(0),
-          [](auto& c) -> auto& { return c.optimizer.min_coeff; })),
-      for_lamb(field(
-          "optimizer.params.eps_inside_sqrt", {},
-          [](auto& c) -> auto& { return c.optimizer.eps_inside_sqrt; })),
-      for_muon(field(
-          "optimizer.params.muon_lr", above(0),
-          [](auto& c) -> auto& { return c.optimizer.muon_lr; })),
-      for_muon(field(
-          "optimizer.params.adam_lr", above(0),
-          [](auto& c) -> auto& { return c.optimizer.adam_lr; })),
+      only_for(
+          also_called(kOptimizer.field("bias_correction", {}, &OptimizerConfig::bias_correction),
+                      {"optimizer.params.correct_bias"}),
+          "Adam, AdamW and Lamb", any_of({kAdamW, kAdam, kLamb})),
+      for_sgd_and_muon(
+          kOptimizer.field("momentum", fraction_below_one(), &OptimizerConfig::momentum)),
+      for_sgd(kOptimizer.field("dampening", {}, &OptimizerConfig::dampening)),
+      for_sgd_and_muon(kOptimizer.field("nesterov", {}, &OptimizerConfig::nesterov)),
+      for_lamb(kOptimizer.field("max_coeff", above(0), &OptimizerConfig::max_coeff)),
+      for_lamb(kOptimizer.field("min_coeff", at_least(0), &OptimizerConfig::min_coeff)),
+      for_lamb(kOptimizer.field("eps_inside_sqrt", {}, &OptimizerConfig::eps_inside_sqrt)),
+      for_muon(kOptimizer.field("muon_lr", above(0), &OptimizerConfig::muon_lr)),
+      for_muon(kOptimizer.field("adam_lr", above(0), &OptimizerConfig::adam_lr)),
       for_muon(refused("optimizer.params.ns_method", {"\"standard\""},
                        "the Newton-Schulz iteration is done as published: write \"standard\" or "
                        "leave it out (DeepSpeed's \"gram\" rearranges the same sums)")),

@@ -16,8 +16,6 @@ namespace {
 const std::map<std::string, std::string>& differences() {
   static const std::map<std::string, std::string> all = [] {
     std::map<std::string, std::string> names = {
-        {"phi3", "has fused projections"},
-        {"opt", "has a ReLU in its MLP"},
         {"gpt_neo", "attends locally in every other block"},
         {"mamba", "has no attention"},
         {"mamba2", "has no attention"},
@@ -28,9 +26,10 @@ const std::map<std::string, std::string>& differences() {
     };
     add("a mixture of experts", {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3",
                                  "dbrx", "olmoe", "gpt_oss", "granitemoe", "phimoe"});
-    add("scales its embeddings and gates its MLP with GELU",
-        {"gemma", "gemma2", "gemma3", "gemma3_text"});
-    add("computes attention and MLP side by side", {"gpt_neox", "gptj", "falcon", "phi", "cohere"});
+    add("scales its embeddings and gates its MLP with GELU", {"gemma"});
+    add("reads images too; its text model is \"gemma3_text\", whose keys are in its text_config",
+        {"gemma3"});
+    add("computes attention and MLP side by side", {"gptj", "falcon", "phi", "cohere"});
     add("has ALiBi positions", {"bloom", "mpt"});
     add("is not a decoder alone", {"bert", "roberta", "t5", "mt5", "bart"});
     return names;

@@ -5,6 +5,9 @@
 namespace dstrain {
 namespace {
 
+constexpr KeyBlock kTensorParallel{"tensor_parallel.", &Config::tensor_parallel};
+constexpr KeyBlock kPipeline{"pipeline.", &Config::pipeline};
+
 constexpr double kMostRanks = 1e6;
 constexpr double kMostBlocks = 1e9;
 
@@ -22,21 +25,14 @@ const char* const kPartition = "pipeline.partition";
 std::vector<std::int64_t> read_partition(const JsonNode& node) {
   if (node.is_text("best")) return {};
   if (node.is(JsonNode::Kind::kString)) throw_partition_method(node);
-  std::vector<std::int64_t> blocks;
-  bool positive = node.is(JsonNode::Kind::kArray) && !node.items.empty();
-  for (const JsonNode& item : node.items) {
-    const bool fits = item.is(JsonNode::Kind::kNumber) && item.integer && *item.integer >= 1 &&
-                      item.number <= kMostBlocks;
-    positive = positive && fits;
-    if (fits) blocks.push_back(*item.integer);
-  }
-  if (!positive) {
+  auto blocks = positive_integers(node, kMostBlocks);
+  if (!blocks) {
     throw_config_error(node.where, kPartition,
                        fmt::format("must be a list of positive integers, the blocks of each stage, "
                                    "such as [3, 3]; found {}",
                                    node.dump()));
   }
-  return blocks;
+  return std::move(*blocks);
 }
 
 Key partition() {
@@ -55,10 +51,9 @@ Key partition() {
 
 /// With DeepSpeed's two other places for it; there 0 leaves AutoTP off.
 Key tensor_parallel_size() {
-  Key key = also_called(field(
-                            "tensor_parallel.size", between(1, kMostRanks),
-                            [](auto& c) -> auto& { return c.tensor_parallel.size; }),
-                        {"tensor_parallel.autotp_size", "tensor_parallel.tp.tp_size"});
+  Key key = also_called(
+      kTensorParallel.field("size", between(1, kMostRanks), &TensorParallelConfig::size),
+      {"tensor_parallel.autotp_size", "tensor_parallel.tp.tp_size"});
   key.unset_by = {{"tensor_parallel.autotp_size", "0"}};
   return key;
 }
@@ -74,19 +69,13 @@ Key recomputation_interval() {
 
 std::vector<Key> parallel_keys() {
   return {
-      field(
-          "pipeline.stages", between(1, kMostRanks),
-          [](auto& c) -> auto& { return c.pipeline.stages; }),
-      choice(
-          "pipeline.schedule",
-          std::vector<std::pair<std::string, ScheduleKind>>{
-              {"1f1b", ScheduleKind::k1F1B},
-              {"gpipe", ScheduleKind::kGpipe},
-              {"interleaved", ScheduleKind::kInterleaved}},
-          [](auto& c) -> auto& { return c.pipeline.schedule; }),
-      field(
-          "pipeline.virtual_stages", between(1, kMostRanks),
-          [](auto& c) -> auto& { return c.pipeline.virtual_stages; }),
+      kPipeline.field("stages", between(1, kMostRanks), &PipelineConfig::stages),
+      kPipeline.choice("schedule",
+                       {{"1f1b", ScheduleKind::k1F1B},
+                        {"gpipe", ScheduleKind::kGpipe},
+                        {"interleaved", ScheduleKind::kInterleaved}},
+                       &PipelineConfig::schedule),
+      kPipeline.field("virtual_stages", between(1, kMostRanks), &PipelineConfig::virtual_stages),
       partition(),
       no_effect("pipeline.seed_layers", KeyKind::kAny,
                 "a parameter's initial values follow from the seed and its name, on any number of "
@@ -98,9 +87,7 @@ std::vector<Key> parallel_keys() {
                 "tensor_parallel.sequence_parallel decides whether what stages exchange is split"),
 
       tensor_parallel_size(),
-      field(
-          "tensor_parallel.sequence_parallel", {},
-          [](auto& c) -> auto& { return c.tensor_parallel.sequence_parallel; }),
+      kTensorParallel.field("sequence_parallel", {}, &TensorParallelConfig::sequence_parallel),
       no_effect("tensor_parallel.tp.tp_grain_size", KeyKind::kAny,
                 "a rank holds whole attention heads and an equal share of the MLP"),
       no_effect("tensor_parallel.tp_overlap_comm", KeyKind::kAny,

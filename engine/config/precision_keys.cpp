@@ -6,6 +6,10 @@
 namespace dstrain {
 namespace {
 
+constexpr KeyBlock kLossScale{"fp16.", &Config::loss_scale};
+constexpr KeyBlock kFp8{"fp8.", &Config::fp8};
+constexpr KeyBlock kFormats{"", &Config::formats};
+
 bool is_f16(const Config& c) {
   return c.precision == Precision::kF16;
 }
@@ -102,36 +106,28 @@ void add_loss_scale(std::vector<Key>& keys) {
   const std::string is_static = "the loss scale is static (fp16.loss_scale)";
   const std::string no_hysteresis =
       "only a dynamic scale under ZeRO stages 1 to 3 forgives overflows, as in DeepSpeed";
+  add_loss_scale_key(
+      keys, kLossScale.field("loss_scale", between(0, kLargest), &LossScaleConfig::static_scale),
+      may_be_f16, is_static);
   add_loss_scale_key(keys,
-                     field(
-                         "fp16.loss_scale", between(0, kLargest),
-                         [](auto& c) -> auto& { return c.loss_scale.static_scale; }),
-                     may_be_f16, is_static);
-  add_loss_scale_key(keys,
-                     field(
-                         "fp16.initial_scale_power", between(0, 127),
-                         [](auto& c) -> auto& { return c.loss_scale.initial_scale_power; }),
+                     kLossScale.field("initial_scale_power", between(0, 127),
+                                      &LossScaleConfig::initial_scale_power),
                      scales_dynamically, is_static);
-  add_loss_scale_key(keys,
-                     field(
-                         "fp16.loss_scale_window", between(1, kMostSteps),
-                         [](auto& c) -> auto& { return c.loss_scale.window; }),
-                     scales_dynamically, is_static);
-  add_loss_scale_key(keys,
-                     field(
-                         "fp16.hysteresis", between(1, kMostSteps),
-                         [](auto& c) -> auto& { return c.loss_scale.hysteresis; }),
-                     forgives_overflows, no_hysteresis);
-  add_loss_scale_key(keys,
-                     field(
-                         "fp16.consecutive_hysteresis", {},
-                         [](auto& c) -> auto& { return c.loss_scale.consecutive_hysteresis; }),
-                     forgives_overflows, no_hysteresis);
-  add_loss_scale_key(keys,
-                     field(
-                         "fp16.min_loss_scale", {.low = 0, .high = kLargest, .low_open = true},
-                         [](auto& c) -> auto& { return c.loss_scale.min_scale; }),
-                     scales_dynamically, is_static);
+  add_loss_scale_key(
+      keys, kLossScale.field("loss_scale_window", between(1, kMostSteps), &LossScaleConfig::window),
+      scales_dynamically, is_static);
+  add_loss_scale_key(
+      keys, kLossScale.field("hysteresis", between(1, kMostSteps), &LossScaleConfig::hysteresis),
+      forgives_overflows, no_hysteresis);
+  add_loss_scale_key(
+      keys,
+      kLossScale.field("consecutive_hysteresis", {}, &LossScaleConfig::consecutive_hysteresis),
+      forgives_overflows, no_hysteresis);
+  add_loss_scale_key(
+      keys,
+      kLossScale.field("min_loss_scale", {.low = 0, .high = kLargest, .low_open = true},
+                       &LossScaleConfig::min_scale),
+      scales_dynamically, is_static);
 }
 
 /// Honoured with bf16; elsewhere false is all that it can say.
@@ -150,26 +146,19 @@ void add_fp8(std::vector<Key>& keys) {
   constexpr double kMostSteps = 1e9;
   constexpr double kMostMargin = 20;  // of 30 powers of two between E5M2's normal numbers
   const auto is_on = [](const Config& c) { return c.fp8.enabled; };
-  keys.push_back(field(
-      "fp8.enabled", {}, [](auto& c) -> auto& { return c.fp8.enabled; }));
-  for (const Key& key : {field(
-                             "fp8.amax_history_len", between(1, kMostSteps),
-                             [](auto& c) -> auto& { return c.fp8.amax_history; }),
-                         field(
-                             "fp8.margin", between(0, kMostMargin),
-                             [](auto& c) -> auto& { return c.fp8.margin; })}) {
+  keys.push_back(kFp8.field("enabled", {}, &Fp8Config::enabled));
+  for (const Key& key :
+       {kFp8.field("amax_history_len", between(1, kMostSteps), &Fp8Config::amax_history),
+        kFp8.field("margin", between(0, kMostMargin), &Fp8Config::margin)}) {
     keys.push_back(only_for(key, "fp8", is_on));
     keys.push_back(only_for(no_effect(key.path, key.kind, "fp8.enabled is false"),
                             "runs without fp8", [=](const Config& c) { return !is_on(c); }));
   }
 }
 
-template <typename Access>
-Key dtype(std::string path, Access access) {
-  Key key = choice(std::move(path),
-                   std::vector<std::pair<std::string, DType>>{
-                       {"fp32", DType::kF32}, {"fp16", DType::kF16}, {"bf16", DType::kBF16}},
-                   access);
+Key dtype(const std::string& path, std::optional<DType> FormatConfig::*member) {
+  Key key = kFormats.choice(
+      path, {{"fp32", DType::kF32}, {"fp16", DType::kF16}, {"bf16", DType::kBF16}}, member);
   key.synonyms = {{"float32", "fp32"}, {"float", "fp32"},    {"float16", "fp16"},
                   {"half", "fp16"},    {"bfloat16", "bf16"}, {"bfp16", "bf16"}};
   return key;
@@ -197,26 +186,20 @@ std::vector<Key> precision_keys() {
     keys.push_back(key);
   }
   add_loss_scale(keys);
-  add_bf16_format(keys, "bf16_master_weights_and_grads",
-                  field(
-                      "bf16.bf16_master_weights_and_grads", {},
-                      [](auto& c) -> auto& { return c.formats.bf16_master; }));
-  add_bf16_format(keys, "bf16_optimizer_states",
-                  field(
-                      "bf16.bf16_optimizer_states", {},
-                      [](auto& c) -> auto& { return c.formats.bf16_optimizer_states; }));
+  add_bf16_format(
+      keys, "bf16_master_weights_and_grads",
+      kFormats.field("bf16.bf16_master_weights_and_grads", {}, &FormatConfig::bf16_master));
+  add_bf16_format(
+      keys, "bf16_optimizer_states",
+      kFormats.field("bf16.bf16_optimizer_states", {}, &FormatConfig::bf16_optimizer_states));
   add_fp8(keys);
   const char* const kOfPrecision = "\"bf16\" and \"fp16\" decide it";
   const std::vector<Key> rest = {
-      dtype(
-          "data_types.grad_accum_dtype", [](auto& c) -> auto& { return c.formats.grad_accum; }),
-      dtype(
-          "communication_data_type", [](auto& c) -> auto& { return c.formats.communication; }),
-      field(
-          "prescale_gradients", {}, [](auto& c) -> auto& { return c.formats.prescale_gradients; }),
-      field(
-          "gradient_predivide_factor", above(0),
-          [](auto& c) -> auto& { return c.formats.gradient_predivide_factor; }),
+      dtype("data_types.grad_accum_dtype", &FormatConfig::grad_accum),
+      dtype("communication_data_type", &FormatConfig::communication),
+      kFormats.field("prescale_gradients", {}, &FormatConfig::prescale_gradients),
+      kFormats.field("gradient_predivide_factor", above(0),
+                     &FormatConfig::gradient_predivide_factor),
       no_effect("fp16.auto_cast", KeyKind::kBool,
                 "the model takes tokens: there is no input to cast"),
       refused("fp16.fp16_master_weights_and_grads", {"false"},

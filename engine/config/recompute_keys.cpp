@@ -6,6 +6,8 @@
 namespace dstrain {
 namespace {
 
+constexpr KeyBlock kRecompute{"activation_checkpointing.", &Config::recompute};
+
 const std::string kBlock = "activation_checkpointing.";
 
 Key without_effect(const char* name, std::string note) {
@@ -19,18 +21,14 @@ std::vector<Key> recompute_keys() {
   const auto recomputes = [](const Config& c) {
     return c.recompute.granularity != RecomputeGranularity::kNone;
   };
-  const Key layers = field(
-      kBlock + "layers", between(1, kMostBlocks),
-      [](auto& c) -> auto& { return c.recompute.layers; });
+  const Key layers = kRecompute.field("layers", between(1, kMostBlocks), &RecomputeConfig::layers);
   const char* const kPython = "it configures DeepSpeed's Python function for recomputing";
   return {
-      choice(
-          kBlock + "granularity",
-          std::vector<std::pair<std::string, RecomputeGranularity>>{
-              {"none", RecomputeGranularity::kNone},
-              {"selective", RecomputeGranularity::kSelective},
-              {"full", RecomputeGranularity::kFull}},
-          [](auto& c) -> auto& { return c.recompute.granularity; }),
+      kRecompute.choice("granularity",
+                        {{"none", RecomputeGranularity::kNone},
+                         {"selective", RecomputeGranularity::kSelective},
+                         {"full", RecomputeGranularity::kFull}},
+                        &RecomputeConfig::granularity),
       only_for(layers, "granularity \"selective\" and \"full\"", recomputes),
       only_for(no_effect(layers.path, layers.kind, "granularity is \"none\": no block recomputes"),
                "granularity \"none\"", [=](const Config& c) { return !recomputes(c); }),

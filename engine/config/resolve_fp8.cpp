@@ -49,8 +49,9 @@ std::vector<Extent> extents_of(const Config& config) {
                .factor = model.num_heads,
                .ranks = ranks,
                .also = 2};  // RoPE turns pairs
-  if (gpt2) {               // whose heads share its width
-    heads.key = "model.n_embd";
+  const bool share_width = gpt2 || !family_of(model).has_key_value_keys;
+  if (share_width) {
+    heads.key = gpt2 ? "model.n_embd" : "model.hidden_size";
     heads.value = model.hidden_size;
     heads.factor = 1;
     heads.also = model.num_heads;
@@ -62,7 +63,7 @@ std::vector<Extent> extents_of(const Config& config) {
               .value = model.head_dim,
               .factor = kv_heads,
               .also = 2};
-  if (gpt2) {
+  if (share_width) {
     keys = heads;  // as many
   }
   return {{.what = fmt::format("the hidden size {}", model.hidden_size),
@@ -75,7 +76,7 @@ std::vector<Extent> extents_of(const Config& config) {
           keys,
           {.what = fmt::format("the feed-forward width {}{}", model.intermediate_size, share),
            .size = model.intermediate_size / ranks,
-           .key = gpt2 ? "model.n_inner" : "model.intermediate_size",
+           .key = "model." + feed_forward_key(model),
            .value = model.intermediate_size,
            .factor = 1,
            .ranks = ranks},

@@ -33,15 +33,21 @@ std::optional<std::int64_t> divide_ranks(const LoadedConfig& loaded,
 void resolve_device(LoadedConfig& loaded, const MachineFacts& facts, Origins& origins);
 /// The batch, where DeepSpeed's elasticity chooses it.
 void resolve_elasticity(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins);
+/// The batch of the first steps, once the whole one is solved.
+void resolve_rampup(const LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins);
 /// What tensor and pipeline parallelism ask of the batch, solved by now, and of the other blocks.
 /// `written` is the batch before it was solved.
 void resolve_parallel(LoadedConfig& loaded,
                       const BatchConfig& written,
                       int world_size,
                       Origins& origins);
+/// Sequences that grow, once the batch is solved and the ranks are divided.
+void resolve_curriculum(LoadedConfig& loaded, Origins& origins);
 /// What "auto" means for this machine. Before all others: which keys there are depends on it.
 void resolve_open_precision(LoadedConfig& loaded, const MachineFacts& facts, Origins& origins);
 void resolve_precision(LoadedConfig& loaded, Origins& origins);
+/// Which token ends a document, as far as the data say it on this machine.
+void resolve_documents(LoadedConfig& loaded, Origins& origins);
 /// Once formats and batch are complete.
 void resolve_fp8(const LoadedConfig& loaded, Origins& origins);
 void resolve_optimizer(LoadedConfig& loaded, Origins& origins);

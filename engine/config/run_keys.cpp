@@ -1,10 +1,17 @@
 // dstrain's own keys: the data, the length of the run, the checkpoints.
+#include <limits>
+
 #include "engine/config/key_builders.h"
 
 namespace dstrain {
 namespace {
 
+constexpr KeyBlock kTraining{"training.", &Config::training};
+constexpr KeyBlock kData{"data.", &Config::data};
+constexpr KeyBlock kCheckpoint{"checkpoint.", &Config::checkpoint};
+
 constexpr double kMostSteps = 1e15;
+constexpr double kMostTokenId = std::numeric_limits<std::int32_t>::max();
 
 [[noreturn]] void throw_bad_source(const std::string& path, const JsonNode& node) {
   throw_config_error(node.where, path,
@@ -76,14 +83,13 @@ std::string sources_shape(int fewest) {
       path, weighted, fewest);
 }
 
-template <typename Access>
-Key sources(const char* path, int fewest, Access access) {
+Key sources(const char* path, int fewest, std::vector<DataSource> DataConfig::*member) {
   Key key{.path = path, .kind = KeyKind::kAny};
   key.shape = sources_shape(fewest);
-  key.set = [access, path](ConfigDraft& draft, const JsonNode& node) {
-    access(draft.config) = read_sources(path, node);
+  key.set = [member, path](ConfigDraft& draft, const JsonNode& node) {
+    draft.config.data.*member = read_sources(path, node);
   };
-  key.get = [access](const Config& c) { return sources_json(access(c)); };
+  key.get = [member](const Config& c) { return sources_json(c.data.*member); };
   return key;
 }
 
@@ -115,11 +121,37 @@ Key resume() {
   return key;
 }
 
+/// Megatron-LM's and NeMo's, a list of three.
+Key rampup_batch_size() {
+  Key key{.path = "rampup_batch_size", .kind = KeyKind::kAny};
+  key.aliases = {"rampup-batch-size", "training.rampup_batch_size"};
+  key.note =
+      "[start, increment, samples]: the first step has `start` sequences, and by the time of "
+      "`samples` sequences the batch has grown to train_batch_size, by `increment` at a time";
+  key.shape = R"({"type": "array", "minItems": 3, "maxItems": 3,
+                  "items": {"type": "integer", "minimum": 1, "maximum": 1e15}})";
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    const auto numbers = positive_integers(node, kMostSteps);
+    if (!numbers || numbers->size() != 3) {
+      throw_config_error(node.where, "rampup_batch_size",
+                         "must be three positive integers, [start, increment, samples], such as "
+                         "[16, 8, 5859375]; found " +
+                             node.dump());
+    }
+    draft.config.rampup_batch_size = {
+        .start = (*numbers)[0], .increment = (*numbers)[1], .samples = (*numbers)[2]};
+  };
+  key.get = [](const Config& c) -> std::string {
+    const auto& ramp = c.rampup_batch_size;
+    return ramp ? fmt::format("[{}, {}, {}]", ramp->start, ramp->increment, ramp->samples) : "";
+  };
+  return null_is_default(key);
+}
+
 /// "auto" is measured as the run goes, so it stays what it is.
 Key replica_check_interval(NumberRange steps) {
-  Key key = auto_is_value(field(
-      "training.replica_check_interval", steps,
-      [](auto& c) -> auto& { return c.training.replica_check_interval; }));
+  Key key = auto_is_value(
+      kTraining.field("replica_check_interval", steps, &TrainingConfig::replica_check_interval));
   key.set = [set_number = key.set](ConfigDraft& draft, const JsonNode& node) {
     if (node.is_text("auto")) {
       draft.config.training.replica_check_interval = std::nullopt;
@@ -154,74 +186,62 @@ Key matmul_algorithms() {
 std::vector<Key> run_keys() {
   const auto steps = between(0, kMostSteps);
   return {
-      required(sources(
-                   "data.train", 1, [](auto& c) -> auto& { return c.data.train; }),
+      required(sources("data.train", 1, &DataConfig::train),
                "write \"data\": {\"train\": \"prefix of a .bin/.idx pair\"}"),
-      null_is_default(sources(
-          "data.validation", 0, [](auto& c) -> auto& { return c.data.validation; })),
-      auto_is_default(field(
-          "data.sequence_length", between(1, kMostSteps),
-          [](auto& c) -> auto& { return c.data.sequence_length; })),
-      required(field(
-                   "training.steps", between(1, kMostSteps),
-                   [](auto& c) -> auto& { return c.training.steps; }),
+      null_is_default(sources("data.validation", 0, &DataConfig::validation)),
+      auto_is_default(
+          kData.field("sequence_length", between(1, kMostSteps), &DataConfig::sequence_length)),
+      also_called(kData.field("document_attention", {}, &DataConfig::document_attention),
+                  {"data.reset_attention_mask"}),
+      no_effect("data.reset_position_ids", KeyKind::kBool,
+                "positions begin anew with each document where data.document_attention is on"),
+      also_called(kData.field("mask_document_ends", {}, &DataConfig::mask_document_ends),
+                  {"data.eod_mask_loss"}),
+      null_is_default(auto_is_default(
+          kData.field("end_of_document", between(0, kMostTokenId), &DataConfig::end_of_document))),
+      kData.choice("pack", {{"none", DocumentPack::kNone}, {"best_fit", DocumentPack::kBestFit}},
+                   &DataConfig::pack),
+      kData.choice("weights_by",
+                   {{"samples", WeightUnit::kSamples}, {"tokens", WeightUnit::kTokens}},
+                   &DataConfig::weights_by),
+      required(kTraining.field("steps", between(1, kMostSteps), &TrainingConfig::steps),
                "write how many optimizer steps to do, for example \"training\": {\"steps\": 400}"),
-      field(
-          "training.seed", at_least(0), [](auto& c) -> auto& { return c.training.seed; }),
-      field(
-          "training.eval_interval", steps,
-          [](auto& c) -> auto& { return c.training.eval_interval; }),
-      field(
-          "training.eval_batches", between(1, kMostSteps),
-          [](auto& c) -> auto& { return c.training.eval_batches; }),
-      auto_is_value(choice(
-          "training.device",
-          std::vector<std::pair<std::string, DeviceChoice>>{{"auto", DeviceChoice::kAuto},
-                                                            {"cpu", DeviceChoice::kCpu},
-                                                            {"cuda", DeviceChoice::kCuda}},
-          [](auto& c) -> auto& { return c.training.device; })),
-      null_is_default(auto_is_default(field(
-          "training.threads", between(1, 4096),
-          [](auto& c) -> auto& { return c.training.threads; }))),
-      field(
-          "training.tf32", {}, [](auto& c) -> auto& { return c.training.tf32; }),
-      auto_is_value(choice(
-          "training.attention",
-          std::vector<std::pair<std::string, AttentionKernels>>{
-              {"own", AttentionKernels::kOwn},
-              {"cudnn", AttentionKernels::kCudnn},
-              {"auto", AttentionKernels::kFaster}},
-          [](auto& c) -> auto& { return c.training.attention; })),
+      rampup_batch_size(),
+      kTraining.field("seed", at_least(0), &TrainingConfig::seed),
+      kTraining.field("eval_interval", steps, &TrainingConfig::eval_interval),
+      kTraining.field("eval_batches", between(1, kMostSteps), &TrainingConfig::eval_batches),
+      auto_is_value(kTraining.choice("device",
+                                     {{"auto", DeviceChoice::kAuto},
+                                      {"cpu", DeviceChoice::kCpu},
+                                      {"cuda", DeviceChoice::kCuda}},
+                                     &TrainingConfig::device)),
+      null_is_default(
+          auto_is_default(kTraining.field("threads", between(1, 4096), &TrainingConfig::threads))),
+      kTraining.field("tf32", {}, &TrainingConfig::tf32),
+      auto_is_value(kTraining.choice("attention",
+                                     {{"own", AttentionKernels::kOwn},
+                                      {"cudnn", AttentionKernels::kCudnn},
+                                      {"auto", AttentionKernels::kFaster}},
+                                     &TrainingConfig::attention)),
       matmul_algorithms(),
-      field(
-          "training.cuda_graphs", {}, [](auto& c) -> auto& { return c.training.cuda_graphs; }),
-      shaped(field(
-                 "training.output_dir", {}, [](auto& c) -> auto& { return c.training.output_dir; }),
-             kSomeText),
-      null_is_default(auto_is_default(field(
-          "training.max_consecutive_skips", between(1, kMostSteps),
-          [](auto& c) -> auto& { return c.training.max_consecutive_skips; }))),
+      kTraining.field("cuda_graphs", {}, &TrainingConfig::cuda_graphs),
+      shaped(kTraining.field("output_dir", {}, &TrainingConfig::output_dir), kSomeText),
+      null_is_default(
+          auto_is_default(kTraining.field("max_consecutive_skips", between(1, kMostSteps),
+                                          &TrainingConfig::max_consecutive_skips))),
       replica_check_interval(steps),
-      field(
-          "checkpoint.interval", steps, [](auto& c) -> auto& { return c.checkpoint.interval; }),
-      field(
-          "checkpoint.keep", between(1, kMostSteps),
-          [](auto& c) -> auto& { return c.checkpoint.keep; }),
+      kCheckpoint.field("interval", steps, &CheckpointConfig::interval),
+      kCheckpoint.field("keep", between(1, kMostSteps), &CheckpointConfig::keep),
       resume(),
-      choice(
-          "checkpoint.on_save_failure",
-          std::vector<std::pair<std::string, SaveFailure>>{{"stop", SaveFailure::kStop},
-                                                           {"continue", SaveFailure::kContinue}},
-          [](auto& c) -> auto& { return c.checkpoint.on_save_failure; }),
-      field(
-          "checkpoint.async", {}, [](auto& c) -> auto& { return c.checkpoint.async; }),
-      choice(
-          "network.security",
-          std::vector<std::pair<std::string, NetworkSecurity>>{
-              {"authenticated", NetworkSecurity::kAuthenticated},
+      kCheckpoint.choice("on_save_failure",
+                         {{"stop", SaveFailure::kStop}, {"continue", SaveFailure::kContinue}},
+                         &CheckpointConfig::on_save_failure),
+      kCheckpoint.field("async", {}, &CheckpointConfig::async),
+      choice("network.security",
+             {{"authenticated", NetworkSecurity::kAuthenticated},
               {"encrypted", NetworkSecurity::kEncrypted},
               {"trusted", NetworkSecurity::kTrusted}},
-          [](auto& c) -> auto& { return c.network_security; }),
+             &Config::network_security),
   };
 }
 

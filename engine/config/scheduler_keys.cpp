@@ -4,6 +4,11 @@
 namespace dstrain {
 namespace {
 
+constexpr KeyBlock kScheduler{"scheduler.", &Config::scheduler};
+constexpr KeyBlock kRangeTest{"scheduler.params.lr_range_test_",
+                              kScheduler.to(&SchedulerConfig::range_test)};
+constexpr KeyBlock kOneCycle{"scheduler.params.", kScheduler.to(&SchedulerConfig::one_cycle)};
+
 constexpr double kMostSteps = 1e15;
 
 bool is_cosine(const Config& c) {
@@ -21,15 +26,13 @@ bool warms_up(const Config& c) {
 }
 
 Key scheduler_type() {
-  return choice(
-      "scheduler.type",
-      std::vector<std::pair<std::string, SchedulerKind>>{
-          {"WarmupLR", SchedulerKind::kWarmup},
-          {"WarmupDecayLR", SchedulerKind::kWarmupDecay},
-          {"WarmupCosineLR", SchedulerKind::kWarmupCosine},
-          {"LRRangeTest", SchedulerKind::kRangeTest},
-          {"OneCycle", SchedulerKind::kOneCycle}},
-      [](auto& c) -> auto& { return c.scheduler.kind; });
+  return kScheduler.choice("type",
+                           {{"WarmupLR", SchedulerKind::kWarmup},
+                            {"WarmupDecayLR", SchedulerKind::kWarmupDecay},
+                            {"WarmupCosineLR", SchedulerKind::kWarmupCosine},
+                            {"LRRangeTest", SchedulerKind::kRangeTest},
+                            {"OneCycle", SchedulerKind::kOneCycle}},
+                           &SchedulerConfig::kind);
 }
 
 /// "auto" is the optimizer's lr, which is known when all keys are read: finish_scheduler().
@@ -45,21 +48,15 @@ Key peak(Key key) {
   return auto_is_value(key);
 }
 
-template <typename Access>
-Key range_test(const char* name, NumberRange range, Access access) {
-  return only_for(field(
-                      fmt::format("scheduler.params.lr_range_test_{}", name),
-                      range, [access](auto& c) -> auto& { return access(c.scheduler.range_test); }),
-                  "LRRangeTest",
+template <typename Member>
+Key range_test(const char* name, NumberRange range, Member RangeTestConfig::*member) {
+  return only_for(kRangeTest.field(name, range, member), "LRRangeTest",
                   [](const Config& c) { return c.scheduler.kind == SchedulerKind::kRangeTest; });
 }
 
-template <typename Access>
-Key one_cycle(const char* name, NumberRange range, Access access) {
-  return only_for(field(
-                      fmt::format("scheduler.params.{}", name),
-                      range, [access](auto& c) -> auto& { return access(c.scheduler.one_cycle); }),
-                  "OneCycle",
+template <typename Member>
+Key one_cycle(const char* name, NumberRange range, Member OneCycleConfig::*member) {
+  return only_for(kOneCycle.field(name, range, member), "OneCycle",
                   [](const Config& c) { return c.scheduler.kind == SchedulerKind::kOneCycle; });
 }
 
@@ -70,78 +67,49 @@ std::vector<Key> scheduler_keys() {
   const auto steps_or_none = between(0, kMostSteps);  // a warm-up lasts two at least, as there
   return {
       scheduler_type(),
-      only_for(field(
-                   "scheduler.params.total_num_steps", steps,
-                   [](auto& c) -> auto& { return c.scheduler.total_num_steps; }),
+      only_for(kScheduler.field("params.total_num_steps", steps, &SchedulerConfig::total_num_steps),
                "WarmupDecayLR and WarmupCosineLR", has_total),
-      only_for(auto_is(field(
-                           "scheduler.params.warmup_num_steps", steps_or_none,
-                           [](auto& c) -> auto& { return c.scheduler.warmup_num_steps; }),
+      only_for(auto_is(kScheduler.field("params.warmup_num_steps", steps_or_none,
+                                        &SchedulerConfig::warmup_num_steps),
                        "0"),
                "the warm-up schedulers", warms_up),
-      only_for(choice(
-                   "scheduler.params.warmup_type",
-                   std::vector<std::pair<std::string, WarmupType>>{{"log", WarmupType::kLog},
-                                                                   {"linear", WarmupType::kLinear}},
-                   [](auto& c) -> auto& { return c.scheduler.warmup_type; }),
+      only_for(kScheduler.choice("params.warmup_type",
+                                 {{"log", WarmupType::kLog}, {"linear", WarmupType::kLinear}},
+                                 &SchedulerConfig::warmup_type),
                "the warm-up schedulers", warms_up),
-      only_for(auto_is(field(
-                           "scheduler.params.warmup_min_lr", at_least(0),
-                           [](auto& c) -> auto& { return c.scheduler.warmup_min_lr; }),
+      only_for(auto_is(kScheduler.field("params.warmup_min_lr", at_least(0),
+                                        &SchedulerConfig::warmup_min_lr),
                        "0"),
                "WarmupLR and WarmupDecayLR", has_peak),
-      only_for(peak(field(
-                   "scheduler.params.warmup_max_lr", above(0),
-                   [](auto& c) -> auto& { return c.scheduler.warmup_max_lr; })),
-               "WarmupLR and WarmupDecayLR", has_peak),
-      only_for(field(
-                   "scheduler.params.warmup_min_ratio", between(0, 1),
-                   [](auto& c) -> auto& { return c.scheduler.warmup_min_ratio; }),
+      only_for(
+          peak(kScheduler.field("params.warmup_max_lr", above(0), &SchedulerConfig::warmup_max_lr)),
+          "WarmupLR and WarmupDecayLR", has_peak),
+      only_for(kScheduler.field("params.warmup_min_ratio", between(0, 1),
+                                &SchedulerConfig::warmup_min_ratio),
                "WarmupCosineLR", is_cosine),
-      only_for(field(
-                   "scheduler.params.cos_min_ratio", between(0, 1),
-                   [](auto& c) -> auto& { return c.scheduler.cos_min_ratio; }),
-               "WarmupCosineLR", is_cosine),
+      only_for(
+          kScheduler.field("params.cos_min_ratio", between(0, 1), &SchedulerConfig::cos_min_ratio),
+          "WarmupCosineLR", is_cosine),
 
-      range_test(
-          "min_lr", above(0), [](auto& s) -> auto& { return s.min_lr; }),
-      range_test(
-          "step_size", steps, [](auto& s) -> auto& { return s.step_size; }),
-      range_test(
-          "step_rate", at_least(0), [](auto& s) -> auto& { return s.step_rate; }),
-      range_test(
-          "staircase", {}, [](auto& s) -> auto& { return s.staircase; }),
+      range_test("min_lr", above(0), &RangeTestConfig::min_lr),
+      range_test("step_size", steps, &RangeTestConfig::step_size),
+      range_test("step_rate", at_least(0), &RangeTestConfig::step_rate),
+      range_test("staircase", {}, &RangeTestConfig::staircase),
 
-      required(auto_is(one_cycle(
-                           "cycle_min_lr", at_least(0), [](auto& s) -> auto& { return s.min_lr; }),
-                       "0"),
+      required(auto_is(one_cycle("cycle_min_lr", at_least(0), &OneCycleConfig::min_lr), "0"),
                "write the rate at both ends of the cycle"),
-      required(peak(one_cycle(
-                   "cycle_max_lr", above(0), [](auto& s) -> auto& { return s.max_lr; })),
+      required(peak(one_cycle("cycle_max_lr", above(0), &OneCycleConfig::max_lr)),
                "write the rate at the cycle's peak"),
-      one_cycle(
-          "decay_lr_rate", at_least(0), [](auto& s) -> auto& { return s.decay_lr_rate; }),
-      one_cycle(
-          "cycle_first_step_size", steps, [](auto& s) -> auto& { return s.first_step_size; }),
-      one_cycle(
-          "cycle_second_step_size", steps_or_none,
-          [](auto& s) -> auto& { return s.second_step_size; }),
-      one_cycle(
-          "cycle_first_stair_count", steps_or_none,
-          [](auto& s) -> auto& { return s.first_stair_count; }),
-      one_cycle(
-          "cycle_second_stair_count", steps_or_none,
-          [](auto& s) -> auto& { return s.second_stair_count; }),
-      one_cycle(
-          "decay_step_size", steps_or_none, [](auto& s) -> auto& { return s.decay_step_size; }),
-      one_cycle(
-          "cycle_momentum", {}, [](auto& s) -> auto& { return s.cycle_momentum; }),
-      one_cycle(
-          "cycle_min_mom", fraction_below_one(), [](auto& s) -> auto& { return s.min_momentum; }),
-      one_cycle(
-          "cycle_max_mom", fraction_below_one(), [](auto& s) -> auto& { return s.max_momentum; }),
-      one_cycle(
-          "decay_mom_rate", {}, [](auto& s) -> auto& { return s.decay_momentum_rate; }),
+      one_cycle("decay_lr_rate", at_least(0), &OneCycleConfig::decay_lr_rate),
+      one_cycle("cycle_first_step_size", steps, &OneCycleConfig::first_step_size),
+      one_cycle("cycle_second_step_size", steps_or_none, &OneCycleConfig::second_step_size),
+      one_cycle("cycle_first_stair_count", steps_or_none, &OneCycleConfig::first_stair_count),
+      one_cycle("cycle_second_stair_count", steps_or_none, &OneCycleConfig::second_stair_count),
+      one_cycle("decay_step_size", steps_or_none, &OneCycleConfig::decay_step_size),
+      one_cycle("cycle_momentum", {}, &OneCycleConfig::cycle_momentum),
+      one_cycle("cycle_min_mom", fraction_below_one(), &OneCycleConfig::min_momentum),
+      one_cycle("cycle_max_mom", fraction_below_one(), &OneCycleConfig::max_momentum),
+      one_cycle("decay_mom_rate", {}, &OneCycleConfig::decay_momentum_rate),
 
       refused("scheduler.params.last_batch_iteration", {"-1"},
               "a run resumes from its checkpoint, which knows the step: leave it out"),

@@ -11,6 +11,8 @@
 namespace dstrain {
 namespace {
 
+constexpr KeyBlock kZeroBlock{"zero_optimization.", &Config::zero};
+
 const std::string kZero = "zero_optimization.";
 const char* const kNoOffload =
     "offloading is not in this version yet: --ignore-offload trains without it";
@@ -35,11 +37,9 @@ void add_without_effect(std::vector<Key>& keys,
   }
 }
 
-template <typename Access>
-void add_stage3_size(std::vector<Key>& keys, const std::string& name, Access access) {
-  Key key = field(
-      kZero + "stage3_" + name,
-      between(0, kMostEver), [access](auto& c) -> auto& { return access(c.zero); });
+template <typename Member>
+void add_stage3_size(std::vector<Key>& keys, const std::string& name, Member ZeroConfig::*member) {
+  Key key = kZeroBlock.field("stage3_" + name, between(0, kMostEver), member);
   key.aliases = {kZero + name};
   Key elsewhere = no_effect(key.path, key.kind, "it tunes ZeRO's stage 3, and the stage is lower");
   elsewhere.aliases = key.aliases;
@@ -61,22 +61,13 @@ Key short_form() {
 
 void add_honoured(std::vector<Key>& keys) {
   keys.push_back(short_form());
-  keys.push_back(field(
-      kZero + "stage", between(0, 3), [](auto& c) -> auto& { return c.zero.stage; }));
-  keys.push_back(field(
-      kZero + "overlap_comm", {}, [](auto& c) -> auto& { return c.zero.overlap_comm; }));
-  add_stage3_size(
-      keys, "prefetch_bucket_size", [](auto& z) -> auto& { return z.prefetch_bucket_size; });
-  add_stage3_size(
-      keys, "param_persistence_threshold",
-      [](auto& z) -> auto& { return z.param_persistence_threshold; });
-  add_stage3_size(
-      keys, "model_persistence_threshold",
-      [](auto& z) -> auto& { return z.model_persistence_threshold; });
-  add_stage3_size(
-      keys, "max_live_parameters", [](auto& z) -> auto& { return z.max_live_parameters; });
-  add_stage3_size(
-      keys, "max_reuse_distance", [](auto& z) -> auto& { return z.max_reuse_distance; });
+  keys.push_back(kZeroBlock.field("stage", between(0, 3), &ZeroConfig::stage));
+  keys.push_back(kZeroBlock.field("overlap_comm", {}, &ZeroConfig::overlap_comm));
+  add_stage3_size(keys, "prefetch_bucket_size", &ZeroConfig::prefetch_bucket_size);
+  add_stage3_size(keys, "param_persistence_threshold", &ZeroConfig::param_persistence_threshold);
+  add_stage3_size(keys, "model_persistence_threshold", &ZeroConfig::model_persistence_threshold);
+  add_stage3_size(keys, "max_live_parameters", &ZeroConfig::max_live_parameters);
+  add_stage3_size(keys, "max_reuse_distance", &ZeroConfig::max_reuse_distance);
 }
 
 void add_other_grains(std::vector<Key>& keys) {

@@ -1,6 +1,8 @@
 // B sequences of the micro-batch, T tokens of a sequence
 #include "engine/data/batch_loader.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "engine/config/config_error.h"
@@ -9,48 +11,57 @@
 namespace dstrain {
 namespace {
 
-std::vector<std::unique_ptr<TokenFile>> open_all(const std::vector<DataSource>& sources,
-                                                 std::int64_t sequence_length,
-                                                 std::int64_t vocab_size) {
-  std::vector<std::unique_ptr<TokenFile>> files;
-  for (const DataSource& source : sources) {
-    files.push_back(TokenFile::open(source.prefix, vocab_size));
-    if (files.back()->num_tokens() <= sequence_length) {
-      throw ConfigError(fmt::format(
-          "{}: holds {} tokens, a sample of data.sequence_length {} and its targets need {}",
-          source.prefix, files.back()->num_tokens(), sequence_length, sequence_length + 1));
-    }
-  }
-  return files;
-}
-
-Sampler make_sampler(const std::vector<std::unique_ptr<TokenFile>>& files,
+/// The sampler deals out samples: a source whose sequences are less full than another's gets more
+/// of them for the same share of the tokens.
+Sampler make_sampler(const std::vector<std::unique_ptr<Sequences>>& sequences,
                      const std::vector<DataSource>& sources,
-                     std::int64_t sequence_length,
+                     WeightUnit weights_by,
                      std::uint64_t seed) {
-  std::vector<std::int64_t> num_tokens;
+  std::vector<std::int64_t> counts;
   std::vector<double> weights;
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    num_tokens.push_back(files[i]->num_tokens());
-    weights.push_back(sources[i].weight);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    counts.push_back(sequences[i]->count());
+    weights.push_back(weights_by == WeightUnit::kTokens
+                          ? sources[i].weight / sequences[i]->mean_tokens()
+                          : sources[i].weight);
   }
-  return {std::move(num_tokens), std::move(weights), sequence_length, seed};
+  return {counts, weights, seed};
 }
 
 }  // namespace
 
-BatchLoader::BatchLoader(const std::vector<DataSource>& sources,
-                         std::int64_t sequence_length,
+BatchLoader::BatchLoader(const DataConfig& data,
+                         const std::vector<DataSource>& sources,
                          std::int64_t vocab_size,
                          std::uint64_t seed)
-    : files_(open_all(sources, sequence_length, vocab_size)),
-      sequence_length_(sequence_length),
-      sampler_(make_sampler(files_, sources, sequence_length, seed)) {
-  for (std::size_t i = 0; i < files_.size(); ++i) {
-    if (!files_[i]->has_hashes()) {
-      without_hashes_.push_back(sources[i].prefix);
-    }
+    : sequence_length_(data.sequence_length),
+      sources_([&] {
+        std::vector<std::unique_ptr<Sequences>> opened;
+        for (const DataSource& source : sources) {
+          opened.push_back(open(data, source, vocab_size));
+        }
+        return opened;
+      }()),
+      sampler_(make_sampler(sources_, sources, data.weights_by, seed)) {}
+
+std::unique_ptr<Sequences> BatchLoader::open(const DataConfig& data,
+                                             const DataSource& source,
+                                             std::int64_t vocab_size) {
+  auto file = TokenFile::open(source.prefix, vocab_size);
+  if (!file->has_hashes()) {
+    without_hashes_.push_back(source.prefix);
   }
+  if (data.pack == DocumentPack::kBestFit) {
+    const bool ends_tell_documents_apart = data.document_attention || data.mask_document_ends;
+    return pack_documents(std::move(file), source.prefix, sequence_length_,
+                          ends_tell_documents_apart ? data.end_of_document : std::nullopt);
+  }
+  if (file->num_tokens() <= sequence_length_) {
+    throw ConfigError(fmt::format(
+        "{}: holds {} tokens, a sample of data.sequence_length {} and its targets need {}",
+        source.prefix, file->num_tokens(), sequence_length_, sequence_length_ + 1));
+  }
+  return cut_stream(std::move(file), sequence_length_);
 }
 
 void BatchLoader::load(std::int64_t first_sample,
@@ -60,26 +71,26 @@ void BatchLoader::load(std::int64_t first_sample,
   check(inputs.size() == targets.size() && inputs.size() % T == 0,
         "{} inputs and {} targets for sequences of {}", inputs.size(), targets.size(), T);
   const auto B = static_cast<std::int64_t>(inputs.size() / T);
-  // All windows are asked for before the first is waited for: B reads in flight on a cold disk.
+  // All sequences are asked for before the first is waited for: B reads in flight on a cold disk.
   for (std::int64_t b = 0; b < B; ++b) {
-    const Window window = sampler_.window(first_sample + b);
-    files_[static_cast<std::size_t>(window.source)]->will_need(window.begin, sequence_length_ + 1);
+    const DrawnSequence drawn = sampler_.draw(first_sample + b);
+    source_of(drawn).will_need(drawn.index);
   }
   for (std::int64_t b = 0; b < B; ++b) {
-    const Window window = sampler_.window(first_sample + b);
-    const TokenFile& file = *files_[static_cast<std::size_t>(window.source)];
+    const DrawnSequence drawn = sampler_.draw(first_sample + b);
     const auto row = static_cast<std::size_t>(b) * T;
-    file.read(window.begin, inputs.subspan(row, T));
-    file.read(window.begin + 1, targets.subspan(row, T));
+    source_of(drawn).read(drawn.index, inputs.subspan(row, T), targets.subspan(row, T));
   }
 }
 
-std::int64_t BatchLoader::num_tokens() const {
-  std::int64_t total = 0;
-  for (const auto& file : files_) {
-    total += file->num_tokens();
+std::vector<std::string> BatchLoader::reports() const {
+  std::vector<std::string> lines;
+  for (const auto& source : sources_) {
+    if (std::string line = source->report(); !line.empty()) {
+      lines.push_back(std::move(line));
+    }
   }
-  return total;
+  return lines;
 }
 
 }  // namespace dstrain

@@ -9,15 +9,15 @@
 
 #include "engine/config/data_config.h"
 #include "engine/data/sampler.h"
-#include "engine/data/token_dataset.h"
+#include "engine/data/sequences.h"
 
 namespace dstrain {
 
 class BatchLoader {
  public:
-  /// Opens and checks every source.
-  BatchLoader(const std::vector<DataSource>& sources,
-              std::int64_t sequence_length,
+  /// Opens and checks every source: `sources` are those of `data` to train or to validate with.
+  BatchLoader(const DataConfig& data,
+              const std::vector<DataSource>& sources,
               std::int64_t vocab_size,
               std::uint64_t seed);
 
@@ -26,15 +26,27 @@ class BatchLoader {
   void load(std::int64_t first_sample,
             std::span<std::int32_t> inputs,
             std::span<std::int32_t> targets) const;
-  [[nodiscard]] std::int64_t num_tokens() const;
+  /// Sampler::epochs, by source.
+  [[nodiscard]] std::vector<double> epochs(std::int64_t samples) const {
+    return sampler_.epochs(samples);
+  }
   /// Prefixes of the sources whose files have no hashes.
   [[nodiscard]] const std::vector<std::string>& without_hashes() const { return without_hashes_; }
-  [[nodiscard]] std::int64_t windows_per_epoch() const { return sampler_.windows_per_epoch(); }
+  /// Sequences::report of the sources that have one.
+  [[nodiscard]] std::vector<std::string> reports() const;
+  [[nodiscard]] std::int64_t sequences_per_epoch() const { return sampler_.sequences_per_epoch(); }
 
  private:
-  std::vector<std::unique_ptr<TokenFile>> files_;
-  std::vector<std::string> without_hashes_;
+  [[nodiscard]] std::unique_ptr<Sequences> open(const DataConfig& data,
+                                                const DataSource& source,
+                                                std::int64_t vocab_size);
+  [[nodiscard]] const Sequences& source_of(const DrawnSequence& drawn) const {
+    return *sources_[static_cast<std::size_t>(drawn.source)];
+  }
+
   std::int64_t sequence_length_;
+  std::vector<std::string> without_hashes_;
+  std::vector<std::unique_ptr<Sequences>> sources_;
   Sampler sampler_;
 };
 

@@ -1,103 +1,254 @@
 #include "engine/data/encoding_pipeline.h"
 
-#include <atomic>
-#include <exception>
-#include <span>
-#include <thread>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <xxhash.h>
 
 namespace dstrain {
 namespace {
 
-/// A round is so much text for each thread, or one text if that is longer.
-constexpr std::size_t kRoundBytes = std::size_t{512} << 10;
-/// A round ends with this many texts even if they are short: each keeps its buffers.
-constexpr std::size_t kMostPieces = 512;
-constexpr std::size_t kLongBuffer = std::size_t{64} << 10;
+constexpr std::size_t kBlocksPerThread = 16;
+constexpr std::size_t kBytesPerThread = std::size_t{4} << 20;
+/// Buffers above this size are given back: one long line should not stay in every block.
+constexpr std::size_t kLongBuffer = std::size_t{8} << 20;
+
+DocumentDigest digest_of(std::string_view text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return {hash.low64, hash.high64};
+}
+
+template <typename Buffer>
+void empty(Buffer& buffer) {
+  if (buffer.capacity() * sizeof(buffer[0]) > kLongBuffer) {
+    buffer = Buffer();
+  }
+  buffer.clear();
+}
 
 }  // namespace
 
-EncodingPipeline::EncodingPipeline(const Tokenizer& tokenizer,
-                                   int threads,
-                                   std::optional<std::int32_t> append_eod)
-    : tokenizer_(tokenizer),
-      threads_(tokenizer.is_slow() ? threads : 1),
-      append_eod_(append_eod),
-      pieces_(1) {}
-
-std::string& EncodingPipeline::next_text() {
-  Piece& piece = pieces_[num_pieces_];
-  piece.text.clear();
-  return piece.text;
-}
-
-void EncodingPipeline::push(MegatronWriter& writer, Then then) {
-  Piece& piece = pieces_[num_pieces_++];
-  piece.writer = &writer;
-  piece.then = then;
-  gathered_bytes_ += piece.text.size();
-  if (num_pieces_ == pieces_.size()) {
-    pieces_.emplace_back();
-  }
-  const auto threads = static_cast<std::size_t>(threads_);
-  if (gathered_bytes_ >= threads * kRoundBytes || num_pieces_ >= threads * kMostPieces) {
-    flush();
+EncodingPipeline::EncodingPipeline(const std::vector<InputFile>& files,
+                                   const TextEncoder& encoder,
+                                   Settings settings)
+    : files_(files),
+      encoder_(encoder),
+      settings_(std::move(settings)),
+      reader_(files,
+              {.cut = [&encoder](std::string_view text) { return encoder.length_to_cut(text); },
+               .longest_piece = encoder.longest_text(),
+               .longest_line = settings_.longest_line,
+               .begin = settings_.begin},
+              stopping_) {
+  threads_.emplace_back([this] { read_all(); });
+  for (int i = 0; i < settings_.threads; ++i) {
+    threads_.emplace_back([this] { encode_all(); });
   }
 }
 
-void EncodingPipeline::flush() {
-  encode_all();
-  for (Piece& piece : std::span(pieces_).first(num_pieces_)) {
-    piece.writer->append(piece.ids);
-    switch (piece.then) {
-      case Then::kGoOn:
-        break;
-      case Then::kEndDocument:
-        if (append_eod_) {
-          piece.writer->append(std::span(&*append_eod_, 1));
-        }
-        piece.writer->end_document();
-        break;
-      case Then::kDiscardDocument:
-        piece.writer->discard_document();
-    }
+EncodingPipeline::~EncodingPipeline() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
   }
-  // Buffers are kept for the next round, but long ones only as many as a round can have.
-  for (std::size_t i = static_cast<std::size_t>(threads_); i < num_pieces_; ++i) {
-    if (pieces_[i].text.capacity() > kLongBuffer) {
-      pieces_[i] = {};
-    }
+  has_room_.notify_all();
+  has_block_.notify_all();
+}
+
+const EncodedBlock* EncodingPipeline::next(const std::function<bool()>& stop_requested) {
+  constexpr auto kPatience = std::chrono::milliseconds(100);
+  std::unique_lock lock(mutex_);
+  if (with_caller_ != nullptr) {
+    bytes_under_way_ -= with_caller_->block.input.bytes.size();
+    free_.push_back(std::move(with_caller_));
+    has_room_.notify_one();
   }
-  num_pieces_ = 0;
-  gathered_bytes_ = 0;
+  while (!stop_requested()) {
+    const auto is_ready = [&] {
+      return under_way_.empty() ? is_read_ : under_way_.front()->is_done;
+    };
+    if (!has_finished_.wait_for(lock, kPatience, is_ready)) {
+      continue;
+    }
+    if (under_way_.empty()) {
+      return nullptr;
+    }
+    with_caller_ = std::move(under_way_.front());
+    under_way_.pop_front();
+    if (with_caller_->failure) {
+      std::rethrow_exception(with_caller_->failure);
+    }
+    return &with_caller_->block;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<EncodingPipeline::Slot> EncodingPipeline::empty_slot() {
+  if (free_.empty()) {
+    return std::make_unique<Slot>();
+  }
+  std::unique_ptr<Slot> slot = std::move(free_.back());
+  free_.pop_back();
+  return slot;
+}
+
+void EncodingPipeline::read_all() {
+  const auto threads = static_cast<std::size_t>(settings_.threads);
+  bool goes_on = true;
+  while (goes_on) {
+    std::unique_lock lock(mutex_);
+    has_room_.wait(lock, [&] {
+      return stopping_ || under_way_.empty() ||
+             (under_way_.size() < threads * kBlocksPerThread &&
+              bytes_under_way_ < threads * kBytesPerThread);
+    });
+    if (stopping_) {
+      return;
+    }
+    std::unique_ptr<Slot> slot = empty_slot();
+    lock.unlock();
+    slot->is_done = false;
+    empty(slot->block.input.bytes);
+    try {
+      goes_on = reader_.next(slot->block.input);
+    } catch (...) {  // a thread's entry point: the failure goes to the caller, in its turn
+      slot->failure = std::current_exception();
+      slot->is_done = true;
+    }
+    lock.lock();
+    if (!goes_on) {
+      break;
+    }
+    bytes_under_way_ += slot->block.input.bytes.size();
+    goes_on = !slot->failure;
+    if (goes_on) {
+      to_encode_.push_back(slot.get());
+    }
+    under_way_.push_back(std::move(slot));
+    has_block_.notify_one();
+  }
+  const std::lock_guard lock(mutex_);
+  is_read_ = true;
+  has_finished_.notify_one();
+  has_block_.notify_all();
 }
 
 void EncodingPipeline::encode_all() {
-  std::atomic<std::size_t> next{0};
-  std::atomic<bool> failed{false};
-  std::exception_ptr failure;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < num_pieces_ && !failed; i = next++) {
-      Piece& piece = pieces_[i];
-      piece.ids.clear();
-      try {
-        tokenizer_.encode(piece.text, piece.ids);
-      } catch (...) {  // a thread's entry point: the first failure goes to the caller
-        if (!failed.exchange(true)) {
-          failure = std::current_exception();
-        }
-      }
+  std::unique_lock lock(mutex_);
+  while (true) {
+    has_block_.wait(lock, [&] { return stopping_ || is_read_ || !to_encode_.empty(); });
+    if (stopping_ || to_encode_.empty()) {
+      return;
     }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    for (int i = 1; i < threads_; ++i) {
-      helpers.emplace_back(work);
+    Slot& slot = *to_encode_.front();
+    to_encode_.pop_front();
+    lock.unlock();
+    try {
+      encode(slot.block);
+    } catch (...) {  // a thread's entry point: the failure goes to the caller, in its turn
+      slot.failure = std::current_exception();
     }
-    work();
+    lock.lock();
+    slot.is_done = true;
+    has_finished_.notify_one();
   }
-  if (failed) {
-    std::rethrow_exception(failure);
+}
+
+void EncodingPipeline::encode(EncodedBlock& block) const {
+  const InputBlock& input = block.input;
+  block.texts.clear();
+  empty(block.ids);
+  block.num_lines = 0;
+  if (!files_[input.file].is_json_lines) {
+    return encode_part(block);
   }
+  if (input.is_line_too_long) {
+    block.num_lines = 1;
+    block.texts.push_back({.kind = EncodedText::Kind::kBadLine,
+                           .why = fmt::format("has more than {} bytes, which --longest-line allows",
+                                              settings_.longest_line)});
+  }
+  const std::string_view lines = input.bytes;
+  for (std::size_t begin = 0; begin < lines.size(); ++block.num_lines) {
+    const std::size_t end = std::min(lines.find('\n', begin), lines.size());
+    encode_line(lines.substr(begin, end - begin), block);
+    begin = end + 1;
+  }
+}
+
+void EncodingPipeline::encode_part(EncodedBlock& block) const {
+  const InputBlock& input = block.input;
+  if (input.bytes.empty()) {
+    return;
+  }
+  EncodedText& part = block.texts.emplace_back();
+  part.bytes = static_cast<std::int64_t>(input.bytes.size());
+  if (std::memchr(input.bytes.data(), '\0', input.bytes.size()) != nullptr) {
+    part.kind = EncodedText::Kind::kBinary;
+    return;
+  }
+  if (input.begins_file && input.ends_file) {
+    part.digest = digest_of(input.bytes);
+  }
+  std::size_t begin = 0;
+  TextPlace place = input.begins_file ? TextPlace::kBegins : TextPlace::kContinues;
+  for (const std::size_t end : input.piece_ends) {
+    encoder_.encode_part(std::string_view(input.bytes).substr(begin, end - begin), place,
+                         block.ids);
+    begin = end;
+    place = TextPlace::kContinues;
+  }
+  part.ids_end = block.ids.size();
+}
+
+void EncodingPipeline::encode_line(std::string_view line, EncodedBlock& block) const {
+  if (line.find_first_not_of(" \t\r") == std::string_view::npos) {
+    return;
+  }
+  EncodedText& document = block.texts.emplace_back();
+  document.line = block.num_lines;
+  if (static_cast<std::int64_t>(line.size()) > settings_.longest_line) {
+    document.kind = EncodedText::Kind::kBadLine;
+    document.why =
+        fmt::format("has {} bytes; --longest-line allows {}", line.size(), settings_.longest_line);
+    return;
+  }
+  JsonField::Line read = settings_.field.read(line);
+  if (read.found != JsonField::Found::kText) {
+    document.kind = EncodedText::Kind::kBadLine;
+    document.why = std::move(read.why);
+    return;
+  }
+  encode_text(read.text, document, block);
+}
+
+/// In the pieces that a file of that text would be read in.
+void EncodingPipeline::encode_text(std::string_view text,
+                                   EncodedText& into,
+                                   EncodedBlock& block) const {
+  into.bytes = static_cast<std::int64_t>(text.size());
+  if (text.empty()) {
+    into.kind = EncodedText::Kind::kEmpty;
+    return;
+  }
+  if (std::memchr(text.data(), '\0', text.size()) != nullptr) {
+    into.kind = EncodedText::Kind::kBinary;
+    return;
+  }
+  into.digest = digest_of(text);
+  into.ids_begin = block.ids.size();
+  const std::size_t longest = encoder_.longest_text();
+  TextPlace place = TextPlace::kBegins;
+  while (!text.empty()) {
+    const std::size_t length =
+        text.size() < longest ? text.size() : encoder_.length_to_cut(text.substr(0, longest));
+    encoder_.encode_part(text.substr(0, length), place, block.ids);
+    text.remove_prefix(length);
+    place = TextPlace::kContinues;
+  }
+  into.ids_end = block.ids.size();
 }
 
 }  // namespace dstrain

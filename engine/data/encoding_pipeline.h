@@ -1,47 +1,111 @@
-// EncodingPipeline: texts in, token ids into writers out, in the same order. Texts gather until
-// there is enough for all threads, are encoded in parallel, then written: memory stays bounded and
-// the output does not depend on the number of threads.
+// EncodingPipeline: input files in, documents as token ids out, in the files' order.
+//
+//   one thread reads and decompresses ─► several parse JSON and encode ─► the caller takes blocks
+//
+// so that parsing, encoding and writing go on side by side. A bounded number of blocks is under
+// way: memory is a few MiB a thread, or several times the longest line if that is more. What comes
+// out does not depend on the number of threads.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
-#include <optional>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "engine/data/megatron_writer.h"
-#include "engine/data/tokenizer.h"
+#include "engine/data/input/document_digest.h"
+#include "engine/data/input/input_reader.h"
+#include "engine/data/input/json_field.h"
+#include "engine/tokenizer/tokenizer.h"
 
 namespace dstrain {
 
+/// One document, or a part of one that is longer than a block.
+struct EncodedText {
+  enum class Kind : std::uint8_t { kText, kEmpty, kBinary, kBadLine };
+  Kind kind = Kind::kText;
+  std::size_t ids_begin = 0;  ///< of the block's ids
+  std::size_t ids_end = 0;
+  std::int64_t bytes = 0;
+  DocumentDigest digest{};  ///< of a text that is a whole document
+  std::int64_t line = 0;    ///< of the block, from 0; of JSON lines
+  std::string why{};        ///< of a bad line, as a clause
+};
+
+struct EncodedBlock {
+  InputBlock input;
+  /// Of a text file: its one document, or the part of it that is in this block; none of an empty
+  /// part. Of JSON lines: one for each line that is not blank.
+  std::vector<EncodedText> texts;
+  std::vector<std::int32_t> ids;
+  std::int64_t num_lines = 0;
+
+  [[nodiscard]] std::span<const std::int32_t> ids_of(const EncodedText& text) const {
+    return std::span(ids).subspan(text.ids_begin, text.ids_end - text.ids_begin);
+  }
+};
+
 class EncodingPipeline {
  public:
-  EncodingPipeline(const Tokenizer& tokenizer, int threads, std::optional<std::int32_t> append_eod);
+  struct Settings {
+    JsonField field;
+    std::int64_t longest_line;
+    int threads;
+    InputPosition begin{};
+  };
+  /// `files` and `encoder` must outlive it.
+  EncodingPipeline(const std::vector<InputFile>& files,
+                   const TextEncoder& encoder,
+                   Settings settings);
+  EncodingPipeline(const EncodingPipeline&) = delete;
+  EncodingPipeline& operator=(const EncodingPipeline&) = delete;
+  ~EncodingPipeline();
 
-  /// Says what happens to the document of `writer` after a text.
-  enum class Then : std::uint8_t { kGoOn, kEndDocument, kDiscardDocument };
-
-  /// Returns room for the next text, to be filled and then pushed, which ends the reference. It is
-  /// the buffer of an older text.
-  std::string& next_text();
-  void push(MegatronWriter& writer, Then then);
-  /// Encodes and writes what has gathered.
-  void flush();
+  /// Returns the next block, which stays until the next call; nullptr behind the last one, or when
+  /// `stop_requested` says so, which is asked now and then. Throws what reading or encoding threw.
+  const EncodedBlock* next(const std::function<bool()>& stop_requested);
+  /// Asks to leave out what is left of a file; blocks of it may still come.
+  void leave(std::size_t file) { reader_.leave(file); }
 
  private:
-  struct Piece {
-    std::string text;
-    std::vector<std::int32_t> ids;
-    MegatronWriter* writer = nullptr;
-    Then then = Then::kGoOn;
+  struct Slot {
+    EncodedBlock block;
+    bool is_done = false;
+    std::exception_ptr failure;
   };
-  void encode_all();
 
-  const Tokenizer& tokenizer_;
-  int threads_;
-  std::optional<std::int32_t> append_eod_;
-  std::vector<Piece> pieces_;  ///< the first num_pieces_ are in use
-  std::size_t num_pieces_ = 0;
-  std::size_t gathered_bytes_ = 0;
+  void read_all();
+  void encode_all();
+  void encode(EncodedBlock& block) const;
+  void encode_part(EncodedBlock& block) const;
+  void encode_line(std::string_view line, EncodedBlock& block) const;
+  void encode_text(std::string_view text, EncodedText& into, EncodedBlock& block) const;
+  std::unique_ptr<Slot> empty_slot();
+
+  const std::vector<InputFile>& files_;
+  const TextEncoder& encoder_;
+  Settings settings_;
+  std::atomic<bool> stopping_{false};
+  InputReader reader_;
+
+  std::mutex mutex_;
+  std::condition_variable has_room_;             ///< for the reader
+  std::condition_variable has_block_;            ///< for those who encode
+  std::condition_variable has_finished_;         ///< for the caller
+  std::deque<std::unique_ptr<Slot>> under_way_;  ///< in order; the first is the caller's next
+  std::deque<Slot*> to_encode_;
+  std::vector<std::unique_ptr<Slot>> free_;
+  std::unique_ptr<Slot> with_caller_;
+  std::size_t bytes_under_way_ = 0;
+  bool is_read_ = false;               ///< all of the input
+  std::vector<std::jthread> threads_;  ///< last: they use all of the above
 };
 
 }  // namespace dstrain

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/data/mapped_file.h"
+#include "engine/base/mapped_file.h"
 
 namespace dstrain {
 

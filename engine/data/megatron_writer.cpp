@@ -39,6 +39,10 @@ std::string MegatronWriter::content() const {
   return fmt::format("{:016x}", XXH3_64bits_digest(hash_before_.get()));
 }
 
+std::string MegatronWriter::open_content() const {
+  return fmt::format("{:016x}", XXH3_64bits_digest(hash_open_.get()));
+}
+
 MegatronWriter::MegatronWriter(const std::string& prefix, TokenType type)
     : prefix_(prefix),
       type_(type),
@@ -47,6 +51,43 @@ MegatronWriter::MegatronWriter(const std::string& prefix, TokenType type)
       hashes_(hashes_path(prefix)) {
   check(type == TokenType::kU8 || type == TokenType::kU16 || type == TokenType::kI32,
         "token files are written as u8, u16 or i32, not {}", name_of(type));
+}
+
+MegatronWriter::MegatronWriter(const std::string& prefix, TokenType type, std::int64_t num_tokens)
+    : prefix_(prefix),
+      type_(type),
+      bin_(prefix + ".bin", num_tokens * bytes_per_token(type)),
+      idx_(prefix + ".idx"),
+      hashes_(hashes_path(prefix)),
+      kept_(ByteStream::open(partial_path(prefix + ".bin"), Compression::kNone)) {}
+
+void MegatronWriter::keep() {
+  bin_.keep();
+}
+
+void MegatronWriter::restore(std::int64_t num_tokens) {
+  constexpr std::int64_t kStep = std::int64_t{1} << 20;
+  const auto width = static_cast<std::size_t>(bytes_per_token(type_));
+  std::vector<std::int32_t> ids;
+  while (num_tokens > 0) {
+    const auto step = static_cast<std::size_t>(std::min(num_tokens, kStep));
+    narrow_.resize(step * width);
+    auto* const bytes = reinterpret_cast<char*>(narrow_.data());
+    for (std::size_t have = 0; have < narrow_.size();) {
+      const std::size_t got = kept_->read({bytes + have, narrow_.size() - have});
+      if (got == 0) {
+        throw ReadFailure{fmt::format("{}.bin.partial has fewer tokens than were kept", prefix_)};
+      }
+      have += got;
+    }
+    ids.assign(step, 0);
+    for (std::size_t i = 0; i < step; ++i) {
+      std::memcpy(&ids[i], narrow_.data() + i * width, width);  // little-endian, and none is < 0
+    }
+    stripes_.add(narrow_);
+    count(ids);
+    num_tokens -= static_cast<std::int64_t>(step);
+  }
 }
 
 void MegatronWriter::append_bytes(std::span<const std::byte> bytes) {
@@ -73,6 +114,10 @@ void MegatronWriter::append(std::span<const std::int32_t> ids) {
     default:
       append_bytes(std::as_bytes(ids));
   }
+  count(ids);
+}
+
+void MegatronWriter::count(std::span<const std::int32_t> ids) {
   (void)XXH3_64bits_update(hash_open_.get(), ids.data(), ids.size_bytes());
   tokens_open_ += static_cast<std::int64_t>(ids.size());
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/data/input/byte_stream.h"
 #include "engine/data/megatron_index.h"
 #include "engine/data/output_file.h"
 #include "engine/data/token_hashes.h"
@@ -24,6 +25,9 @@ namespace dstrain {
 class MegatronWriter {
  public:
   MegatronWriter(const std::string& prefix, TokenType type);
+  /// Goes on with what another one kept, `num_tokens` tokens in all. They are to be named, document
+  /// by document, with restore() before anything is appended.
+  MegatronWriter(const std::string& prefix, TokenType type, std::int64_t num_tokens);
 
   /// Appends ids to the open document.
   void append(std::span<const std::int32_t> ids);
@@ -37,6 +41,18 @@ class MegatronWriter {
   }
   /// A hash of the ids of all ended documents and of their ends: 16 hexadecimal digits.
   [[nodiscard]] std::string content() const;
+  /// The same of the document that is open.
+  [[nodiscard]] std::string open_content() const;
+  [[nodiscard]] std::int64_t open_tokens() const { return tokens_open_; }
+
+  /// The tokens so far are on the disk afterwards, and stay there for another one to go on with if
+  /// this one comes to no end.
+  void keep();
+  /// Takes keep() back.
+  void let_go() { bin_.let_go(); }
+  /// Reads the next tokens of the document that is open, or of a new one, back from the disk.
+  /// Throws ReadFailure.
+  void restore(std::int64_t num_tokens);
 
   /// Writes the index and brings both files to the disk. Nothing has its final name yet.
   void finish();
@@ -48,6 +64,7 @@ class MegatronWriter {
   void append_bytes(std::span<const std::byte> bytes);
   template <typename T>
   void append_as(std::span<const std::int32_t> ids);
+  void count(std::span<const std::int32_t> ids);
 
   std::string prefix_;
   TokenType type_;
@@ -61,6 +78,7 @@ class MegatronWriter {
   std::int64_t tokens_before_ = 0;  ///< of the documents that are ended
   std::int64_t tokens_open_ = 0;
   std::vector<std::byte> narrow_;
+  std::unique_ptr<ByteStream> kept_;  ///< what restore() reads
   struct Release {
     void operator()(XXH3_state_s* state) const;
   };

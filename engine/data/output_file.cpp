@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/base/write_failure.h"
@@ -20,8 +21,31 @@ constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 }  // namespace
 
 OutputFile::OutputFile(std::string final_path)
-    : final_path_(std::move(final_path)), partial_path_(final_path_ + ".partial") {
-  // Not truncated on opening: the file may be another writer's, which the lock tells.
+    : final_path_(std::move(final_path)), partial_path_(partial_path(final_path_)) {
+  open_locked();
+  if (::ftruncate(file_.get(), 0) != 0) {
+    fail("empty");
+  }
+}
+
+OutputFile::OutputFile(std::string final_path, std::int64_t num_bytes)
+    : final_path_(std::move(final_path)),
+      partial_path_(partial_path(final_path_)),
+      kept_(true),
+      written_(num_bytes) {
+  open_locked();
+  struct stat facts {};
+  if (::fstat(file_.get(), &facts) != 0 || facts.st_size < num_bytes) {
+    throw DiskError(fmt::format("{}: has {} bytes, and {} were kept there; --overwrite begins anew",
+                                partial_path_, facts.st_size, num_bytes));
+  }
+  if (::ftruncate(file_.get(), num_bytes) != 0 || ::lseek(file_.get(), num_bytes, SEEK_SET) < 0) {
+    fail("shorten");
+  }
+}
+
+// Not truncated on opening: the file may be another writer's, which the lock tells.
+void OutputFile::open_locked() {
   file_ = FileDescriptor(::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
   if (!file_) {
     fail("create");
@@ -32,14 +56,11 @@ OutputFile::OutputFile(std::string final_path)
     }
     fail("lock");
   }
-  if (::ftruncate(file_.get(), 0) != 0) {
-    fail("empty");
-  }
   buffer_.reserve(kBufferBytes);
 }
 
 OutputFile::~OutputFile() {
-  if (!published_) {
+  if (!published_ && !kept_) {
     ::unlink(partial_path_.c_str());  // before the lock is let go
   }
 }
@@ -74,6 +95,11 @@ void OutputFile::sync() {
   if (::fsync(file_.get()) != 0) {
     fail("sync");
   }
+}
+
+void OutputFile::keep() {
+  sync();
+  kept_ = true;
 }
 
 void OutputFile::publish() {
@@ -111,6 +137,10 @@ void OutputFile::fail(const char* what) const {
         fmt::format("; {:.1f} MiB of it were written", static_cast<double>(written_) / 1048576.0);
   }
   throw DiskError(text);
+}
+
+std::string partial_path(const std::string& final_path) {
+  return final_path + ".partial";
 }
 
 void sync_folder(const std::string& folder) {

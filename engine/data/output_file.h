@@ -1,6 +1,7 @@
 // OutputFile: a file that appears whole or not at all. It is written as PATH.partial, which is
 // locked against a second writer, and gets its name by a rename once its bytes are on the disk.
-// Whatever ends the program before, no half file carries the final name.
+// Whatever ends the program before, no half file carries the final name. What was kept of a partial
+// file another process may go on with.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +19,11 @@ class OutputFile {
  public:
   /// Throws DiskError, also if another process is writing the same file.
   explicit OutputFile(std::string final_path);
+  /// Goes on with a partial file behind its first `num_bytes` bytes, which it must have.
+  OutputFile(std::string final_path, std::int64_t num_bytes);
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
-  /// Removes the partial file unless it was published.
+  /// Removes the partial file unless it was published or kept.
   ~OutputFile();
 
   void append(std::span<const std::byte> bytes);
@@ -37,21 +40,30 @@ class OutputFile {
 
   /// Everything is on the disk afterwards, still under the partial name.
   void sync();
+  /// sync(), and the partial file stays if nothing more comes of it.
+  void keep();
+  /// Takes keep() back.
+  void let_go() { kept_ = false; }
   /// After sync(): gives it its name, replacing an older file.
   void publish();
 
  private:
   void flush();
   void write_out(std::span<const std::byte> bytes);
+  void open_locked();
   [[noreturn]] void fail(const char* what) const;
 
   std::string final_path_;
   std::string partial_path_;
   FileDescriptor file_;  ///< closed, and so unlocked, after the partial file is removed
   bool published_ = false;
+  bool kept_ = false;
   std::int64_t written_ = 0;
   std::vector<std::byte> buffer_;
 };
+
+/// Where an OutputFile is until it is published.
+std::string partial_path(const std::string& final_path);
 
 /// Makes renames and removals in `folder` durable.
 void sync_folder(const std::string& folder);

@@ -1,89 +1,37 @@
 #include "engine/data/prepare_data.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
+#include "engine/base/amount_text.h"
 #include "engine/base/usable_cores.h"
-#include "engine/base/write_failure.h"
 #include "engine/config/config_error.h"
 #include "engine/data/disk_error.h"
-#include "engine/data/duplicate_finder.h"
+#include "engine/data/document_sink.h"
+#include "engine/data/document_taker.h"
 #include "engine/data/encoding_pipeline.h"
-#include "engine/data/input_files.h"
-#include "engine/data/megatron_writer.h"
-#include "engine/data/not_text.h"
+#include "engine/data/found_input.h"
 #include "engine/data/output_file.h"
-#include "engine/data/sentencepiece_training.h"
-#include "engine/data/split_files.h"
-#include "engine/data/text_reader.h"
-#include "engine/data/tokenizer.h"
+#include "engine/data/output_folder.h"
+#include "engine/data/resume_record.h"
+#include "engine/data/trained_tokenizer.h"
+#include "engine/tokenizer/tokenizer_source.h"
 
 namespace dstrain {
 namespace {
 
 namespace fs = std::filesystem;
-using Then = EncodingPipeline::Then;
-
-/// The folder the output goes to. One that was made for it is gone again if nothing came of it.
-class OutputFolder {
- public:
-  explicit OutputFolder(const std::string& path) : path_(path) {
-    std::error_code error;
-    made_here_ = fs::create_directories(path, error);
-    if (error || !fs::is_directory(path)) {
-      throw DiskError(
-          describe_write_failure("create the folder", path, error ? error.value() : ENOTDIR));
-    }
-  }
-  OutputFolder(const OutputFolder&) = delete;
-  OutputFolder& operator=(const OutputFolder&) = delete;
-  ~OutputFolder() {
-    std::error_code ignored;
-    if (made_here_) {
-      fs::remove(path_, ignored);  // does nothing to a folder that holds something
-    }
-  }
-  [[nodiscard]] std::string operator/(const char* name) const {
-    return (fs::path(path_) / name).string();
-  }
-
- private:
-  std::string path_;
-  bool made_here_ = false;
-};
-
-constexpr const char* kOutputNames[] = {"train.bin",      "train.idx",      "train.hashes",
-                                        "validation.bin", "validation.idx", "validation.hashes",
-                                        "dataset.json",   "tokenizer.model"};
-
-void check_options(const PrepareOptions& options) {
-  if (options.input.empty()) {
-    throw ConfigError("--input: nothing is named; expected files or folders of text");
-  }
-  if (!(options.validation >= 0.0 && options.validation < 1.0)) {
-    throw ConfigError(fmt::format("--validation {}: expected a share in [0, 1), such as 0.05",
-                                  options.validation));
-  }
-  if (options.append_eod && *options.append_eod < 0) {
-    throw ConfigError(
-        fmt::format("--append-eod {}: expected a token id, 0 or more", *options.append_eod));
-  }
-  for (const char* name : kOutputNames) {
-    const std::string path = (fs::path(options.output) / name).string();
-    std::error_code ignored;
-    if (!options.overwrite && fs::exists(path, ignored)) {
-      throw ConfigError(fmt::format("--output {}: {} is there already; --overwrite replaces it",
-                                    options.output, path));
-    }
-  }
-}
+using Clock = std::chrono::steady_clock;
 
 /// One run of prepare_data, step by step.
 class Preparation {
@@ -93,8 +41,16 @@ class Preparation {
 
   std::optional<PrepareSummary> run() {
     find_files();
+    // A tokenizer that an interrupted call made is taken from it; of any other kind it is part of
+    // what is compared.
+    if (!stopped() && makes_tokenizer(options_)) {
+      look_for_record();
+    }
     if (!stopped()) {
       make_tokenizer();
+    }
+    if (!stopped() && !makes_tokenizer(options_)) {
+      look_for_record();
     }
     if (!stopped()) {
       encode_all();
@@ -107,89 +63,98 @@ class Preparation {
   }
 
  private:
-  struct Output {
-    std::unique_ptr<MegatronWriter> writer;
-    PreparedSplit split;
-  };
-
   [[nodiscard]] bool stopped() const { return hooks_.stop_requested(); }
 
   void find_files() {
     hooks_.on_progress(progress_);
-    const InputSelection selection{.extensions = options_.extensions,
-                                   .left_out_folder = options_.output,
-                                   .exclude = options_.exclude,
-                                   .as_text = options_.as_text};
-    take(find_input_files(options_.input, selection, hooks_.stop_requested));
-    if (options_.validation_input.empty()) {
-      is_validation_ = choose_validation(files_, options_.validation, options_.seed);
-    } else {
-      is_validation_.assign(files_.size(), false);
-      take(find_input_files(options_.validation_input, selection, hooks_.stop_requested));
-      is_validation_.resize(files_.size(), true);
-    }
-    refuse_not_text(not_text_);
-    for (const InputFile& file : files_) {
+    input_ = find_input(options_, field_, hooks_.stop_requested);
+    for (const InputFile& file : input_.files) {
       progress_.bytes_total += file.bytes;
     }
-    progress_.files_total = summary_.files_found = static_cast<std::int64_t>(files_.size());
+    progress_.files_total = summary_.files_found = static_cast<std::int64_t>(input_.files.size());
+    summary_.unreadable = input_.unreadable;
+    summary_.hidden = input_.hidden;
+    summary_.folder_links = input_.folder_links;
+    summary_.special = input_.special;
+    summary_.excluded = input_.excluded;
   }
 
-  void take(InputFiles found) {
-    std::move(found.files.begin(), found.files.end(), std::back_inserter(files_));
-    std::move(found.unreadable.begin(), found.unreadable.end(),
-              std::back_inserter(summary_.unreadable));
-    summary_.hidden += found.hidden;
-    summary_.folder_links += found.folder_links;
-    summary_.special += found.special;
-    summary_.excluded += found.excluded;
-    std::move(found.not_text.begin(), found.not_text.end(), std::back_inserter(not_text_));
+  /// What an interrupted call left, if it is to be gone on with.
+  void look_for_record() {
+    if (!has_unfinished(options_.output)) {
+      return;
+    }
+    try {
+      record_ = read_resume_record(options_.output);
+      check_same_settings(*record_, settings(), options_.output);
+      if (record_->files != input_.hash_before(record_->position)) {
+        throw ConfigError(fmt::format(
+            "--output {}: an interrupted prepare-data had read {} of other input files, or of ones "
+            "that have changed since; --overwrite begins anew",
+            options_.output, size_text(record_->bytes_done)));
+      }
+    } catch (const ConfigError&) {
+      if (!options_.overwrite) {
+        throw;
+      }
+      record_.reset();
+      remove_resume_record(options_.output);
+    }
+  }
+
+  /// What the record says, or is to say, of flags and tokenizer.
+  [[nodiscard]] std::map<std::string, std::string> settings() const {
+    std::map<std::string, std::string> all = deciding_flags(options_);
+    if (makes_tokenizer(options_)) {
+      all.insert(training_setting(options_, input_));
+    } else {
+      all["--tokenizer"] = describe(summary_.identity);
+    }
+    return all;
   }
 
   void make_tokenizer() {
-    summary_.tokenizer = options_.tokenizer;
-    if (options_.train_sentencepiece) {
-      progress_.phase = PrepareProgress::Phase::kTraining;
-      hooks_.on_progress(progress_);
-      std::vector<const InputFile*> train;
-      for (std::size_t i = 0; i < files_.size(); ++i) {
-        if (!is_validation_[i]) {
-          train.push_back(&files_[i]);
-        }
+    TokenizerSource source;
+    if (makes_tokenizer(options_)) {
+      auto made = record_ ? std::optional(kept_tokenizer(options_))
+                          : train_tokenizer(options_, input_, hooks_);
+      if (!made) {
+        return;
       }
-      const std::string model = train_sentencepiece(train,
-                                                    {.vocab_size = *options_.train_sentencepiece,
-                                                     .seed = options_.seed,
-                                                     .threads = threads()},
-                                                    hooks_.stop_requested);
-      tokenizer_ = Tokenizer::from_sentencepiece_model(model);
-      take_along(model);
-      summary_.tokenizer = "sentencepiece:" + (folder_ / "tokenizer.model");
+      source = std::move(*made);
     } else {
-      tokenizer_ = Tokenizer::make(options_.tokenizer);
-      if (options_.tokenizer == "bytes") {
-        summary_.identity.kind = "bytes";
-      } else {
-        take_along(read_sentencepiece_model(options_.tokenizer));
-      }
+      source = TokenizerSource::find(options_.tokenizer);
     }
+    tokenizer_ = source.make();
+    summary_.tokenizer = source.name;
+    summary_.identity = source.identity();
+    take_along(source);
     summary_.vocab_size = tokenizer_->vocab_size();
+    // A tokenizer made here says itself what ends a document.
     summary_.append_eod = options_.append_eod;
-    if (options_.append_eod) {
-      summary_.vocab_size = std::max(summary_.vocab_size, std::int64_t{*options_.append_eod} + 1);
+    if (options_.train_bpe && !summary_.append_eod) {
+      summary_.append_eod = tokenizer_->end_of_text();
+    }
+    if (summary_.append_eod) {
+      summary_.vocab_size = std::max(summary_.vocab_size, std::int64_t{*summary_.append_eod} + 1);
     }
     summary_.identity.vocab_size = summary_.vocab_size;
-    summary_.identity.document_end = options_.append_eod;
+    summary_.identity.document_end = summary_.append_eod;
   }
 
-  /// The model goes where the ids go: they are worth nothing without it.
-  void take_along(const std::string& model) {
-    model_file_ = std::make_unique<OutputFile>(folder_ / "tokenizer.model");
-    model_file_->append(model);
-    model_file_->sync();
-    summary_.identity.kind = "sentencepiece";
-    summary_.identity.hash = content_hash(model);
-    summary_.identity.file = "tokenizer.model";
+  /// The tokenizer goes where the ids go: they are worth nothing without it.
+  void take_along(const TokenizerSource& source) {
+    for (const auto& [name, content] : source.files) {
+      const std::string path = folder_ / name.c_str();
+      if (record_ && makes_tokenizer(options_)) {
+        tokenizer_files_.push_back(
+            std::make_unique<OutputFile>(path, static_cast<std::int64_t>(content.size())));
+        continue;
+      }
+      auto& file = tokenizer_files_.emplace_back(std::make_unique<OutputFile>(path));
+      file->append(content);
+      file->sync();
+    }
   }
 
   [[nodiscard]] int threads() const {
@@ -199,100 +164,177 @@ class Preparation {
   void encode_all() {
     const TokenType type = type_for_vocabulary(summary_.vocab_size);
     summary_.token_type = name_of(type);
-    const auto open = [&](const char* name) {
-      const std::string prefix = folder_ / name;
-      return Output{std::make_unique<MegatronWriter>(prefix, type), {.prefix = prefix}};
-    };
-    train_ = open("train");
-    validation_ = open("validation");
-    EncodingPipeline pipeline(*tokenizer_, threads(), options_.append_eod);
-    DuplicateFinder duplicates(files_);
-    progress_.phase = PrepareProgress::Phase::kEncoding;
+    const DocumentSink::Settings settings{
+        .folder = folder_.path(),
+        .type = type,
+        .append_eod = summary_.append_eod,
+        .deduplicate = options_.deduplicate,
+        .before_discard = [this] { save_without_open_document(); }};
     try {
-      for (std::size_t i = 0; i < files_.size() && !stopped(); ++i) {
-        progress_.files_done = static_cast<std::int64_t>(i);
-        const std::int64_t done_before = progress_.bytes_done;
-        encode_file(files_[i], is_validation_[i] ? validation_ : train_, pipeline, duplicates);
-        progress_.bytes_done = done_before + files_[i].bytes;
+      if (record_) {
+        spdlog::info("goes on from {} of {}, which an interrupted call had read",
+                     size_text(record_->bytes_done), size_text(progress_.bytes_total));
+        progress_.phase = PrepareProgress::Phase::kChecking;
         hooks_.on_progress(progress_);
       }
-      progress_.files_done = progress_.files_total;
-      pipeline.flush();
+      sink_ = record_ ? std::make_unique<DocumentSink>(settings, record_->kept)
+                      : std::make_unique<DocumentSink>(settings);
+      taker_ = std::make_unique<DocumentTaker>(options_, input_, *sink_, summary_);
+      if (record_) {
+        go_on_from_record();
+      }
+      progress_.phase = PrepareProgress::Phase::kEncoding;
+      take_all();
+      if (stopped()) {
+        save();
+        return;
+      }
       progress_.phase = PrepareProgress::Phase::kFinishing;
       hooks_.on_progress(progress_);
-      if (!stopped()) {
-        finish(train_);
-        finish(validation_);
+      summary_.train = finish(Split::kTrain);
+      const PreparedSplit validation = finish(Split::kValidation);
+      if (validation.tokens > 0) {
+        summary_.validation = validation;
       }
     } catch (const DiskError& error) {
       throw DiskError(fmt::format("{}{}", error.what(), estimate_of_need()));
     }
   }
 
-  void encode_file(const InputFile& file,
-                   Output& output,
-                   EncodingPipeline& pipeline,
-                   DuplicateFinder& duplicates) {
+  void go_on_from_record() {
+    saved_record_ = record_;
+    const PrepareSummary& counts = record_->counts;
+    summary_.duplicates = counts.duplicates;
+    summary_.binary = counts.binary;
+    summary_.empty = counts.empty;
+    summary_.bad_lines = counts.bad_lines;
+    summary_.bad_lines_named = counts.bad_lines_named;
+    summary_.unreadable.insert(summary_.unreadable.end(), counts.unreadable.begin(),
+                               counts.unreadable.end());
+    seconds_before_ = counts.seconds;
+    position_ = record_->position;
+    progress_.bytes_before = progress_.bytes_done = record_->bytes_done;
     try {
-      if (options_.deduplicate && file.bytes > 0 &&
-          duplicates.was_there(file, hooks_.stop_requested)) {
-        ++summary_.duplicates;
-        return;
-      }
-      stream_file(file, output, pipeline);
+      taker_->go_on({record_->lines, record_->is_inside_document}, position_);
     } catch (const ReadFailure& failure) {
-      // The writer may have a part of this document already, which is taken back.
-      pipeline.next_text();
-      pipeline.push(*output.writer, Then::kDiscardDocument);
-      summary_.unreadable.push_back(fmt::format("{}: {}", file.path, failure.reason));
+      throw ConfigError(fmt::format("--input: {}; --overwrite begins anew", failure.reason));
     }
   }
 
-  void stream_file(const InputFile& file, Output& output, EncodingPipeline& pipeline) {
-    TextReader reader(file.path);
-    const auto cut = [&](std::string_view text) { return tokenizer_->length_to_cut(text); };
-    std::int64_t bytes = 0;
-    while (!stopped()) {
-      std::string& text = pipeline.next_text();
-      if (!reader.next(text, tokenizer_->longest_text(), cut)) {
-        break;
-      }
-      if (std::memchr(text.data(), '\0', text.size()) != nullptr) {
-        ++summary_.binary;
-        text.clear();
-        pipeline.push(*output.writer, Then::kDiscardDocument);
-        return;
-      }
-      bytes += static_cast<std::int64_t>(text.size());
-      progress_.bytes_done += static_cast<std::int64_t>(text.size());
-      pipeline.push(*output.writer, Then::kGoOn);
-      hooks_.on_progress(progress_);
+  void take_all() {
+    EncodingPipeline pipeline(input_.files, *tokenizer_,
+                              {.field = field_,
+                               .longest_line = options_.longest_line,
+                               .threads = threads(),
+                               .begin = position_});
+    for (std::size_t i = 0; i < position_.file; ++i) {
+      bytes_in_front_ += input_.files[i].bytes;
     }
-    if (bytes == 0) {
-      ++summary_.empty;
+    while (const EncodedBlock* block = next_block(pipeline)) {
+      const InputBlock& input = block->input;
+      if (const std::string why = taker_->reason_to_stop(*block); !why.empty()) {
+        save();
+        throw ConfigError("--input: " + why);
+      }
+      const bool is_wanted = taker_->take(*block);
+      if (!is_wanted) {
+        pipeline.leave(input.file);
+      }
+      const InputPosition reached = input.ends_file || !is_wanted
+                                        ? InputPosition{input.file + 1, 0}
+                                        : InputPosition{input.file, input.text_end};
+      for (; position_.file < reached.file; ++position_.file) {
+        bytes_in_front_ += input_.files[position_.file].bytes;
+      }
+      position_ = reached;
+      progress_.bytes_done = bytes_in_front_ + (reached.byte > 0 ? input.file_offset : 0);
+      progress_.files_done = static_cast<std::int64_t>(reached.file);
+      hooks_.on_progress(progress_);
+      if (Clock::now() - saved_ >= hooks_.save_interval) {
+        save();
+      }
+    }
+    progress_.files_done = progress_.files_total;
+  }
+
+  /// Before what is wrong with the input is told, what is right of it is saved.
+  const EncodedBlock* next_block(EncodingPipeline& pipeline) {
+    try {
+      return pipeline.next(hooks_.stop_requested);
+    } catch (const ConfigError&) {
+      save();
+      throw;
+    }
+  }
+
+  /// Leaves what another call goes on with; nothing as long as there is nothing.
+  enum class Stage : bool { kTaking, kPublishing };
+  void save(Stage stage = Stage::kTaking) {
+    saved_ = Clock::now();
+    if (sink_->is_empty()) {
       return;
     }
-    pipeline.next_text();
-    pipeline.push(*output.writer, Then::kEndDocument);
-    output.split.text_bytes += bytes;
+    ResumeRecord record{.settings = settings(),
+                        .files = input_.hash_before(position_),
+                        .position = position_,
+                        .lines = taker_->state().lines,
+                        .is_inside_document = taker_->state().is_inside_document,
+                        .bytes_done = progress_.bytes_done,
+                        .is_publishing = stage == Stage::kPublishing,
+                        .kept = sink_->keep(),
+                        .counts = summary_};
+    record.counts.seconds = seconds();
+    record.counts.unreadable.erase(
+        record.counts.unreadable.begin(),
+        record.counts.unreadable.begin() + static_cast<std::ptrdiff_t>(input_.unreadable.size()));
+    if (makes_tokenizer(options_)) {
+      for (const auto& file : tokenizer_files_) {
+        file->keep();
+      }
+    }
+    write_resume_record(record, options_.output);
+    saved_record_ = std::move(record);
   }
 
-  void finish(Output& output) {
-    output.writer->finish();
-    output.split.documents = output.writer->num_documents();
-    output.split.tokens = output.writer->num_tokens();
-    output.split.content = output.writer->content();
-    output.split.bin_bytes =
-        output.split.tokens * bytes_per_token(type_for_vocabulary(summary_.vocab_size));
+  /// The record goes back to where the document that is open begins, before what there is of it
+  /// goes from the disk.
+  void save_without_open_document() {
+    if (!saved_record_ || !saved_record_->is_inside_document) {
+      return;
+    }
+    ResumeRecord& record = *saved_record_;
+    record.kept.forget_open();
+    record.is_inside_document = false;
+    record.position.byte = 0;
+    record.files = input_.hash_before(record.position);
+    record.bytes_done = bytes_in_front_;
+    write_resume_record(record, options_.output);
+  }
+
+  [[nodiscard]] double seconds() const {
+    return seconds_before_ + std::chrono::duration<double>(Clock::now() - began_).count();
+  }
+
+  PreparedSplit finish(Split split) {
+    MegatronWriter& writer = sink_->writer(split);
+    writer.finish();
+    return {.prefix = folder_ / (split == Split::kTrain ? "train" : "validation"),
+            .documents = writer.num_documents(),
+            .text_bytes = sink_->text_bytes(split),
+            .tokens = writer.num_tokens(),
+            .bin_bytes =
+                writer.num_tokens() * bytes_per_token(type_for_vocabulary(summary_.vocab_size)),
+            .content = writer.content()};
   }
 
   /// Tells the user of a full disk how much more it would have taken, going by what was written.
   [[nodiscard]] std::string estimate_of_need() const {
     const std::int64_t left = progress_.bytes_total - progress_.bytes_done;
-    if (progress_.bytes_done == 0 || left <= 0) {
+    if (sink_ == nullptr || progress_.bytes_done == 0 || left <= 0) {
       return "";
     }
-    const std::int64_t tokens = train_.writer->num_tokens() + validation_.writer->num_tokens();
+    const std::int64_t tokens =
+        sink_->writer(Split::kTrain).num_tokens() + sink_->writer(Split::kValidation).num_tokens();
     const double written =
         static_cast<double>(tokens * bytes_per_token(type_for_vocabulary(summary_.vocab_size)));
     const double ratio = written / static_cast<double>(progress_.bytes_done);
@@ -302,58 +344,72 @@ class Preparation {
   }
 
   void publish() {
-    if (train_.split.tokens == 0) {
+    if (summary_.train.tokens == 0) {
       throw ConfigError(fmt::format(
-          "--input: no text for training in {} files (empty: {}, binary: {}, unreadable: {}, for "
-          "validation: {})",
-          summary_.files_found, summary_.empty, summary_.binary, summary_.unreadable.size(),
-          validation_.split.documents));
+          "--input: no text for training in {} files (empty: {}, binary: {}, bad lines: {}, "
+          "unreadable: {}, for validation: {})",
+          summary_.files_found, summary_.empty, summary_.binary, summary_.bad_lines,
+          summary_.unreadable.size(), summary_.validation ? summary_.validation->documents : 0));
     }
+    save(Stage::kPublishing);
     // An older data set makes way first: its index would not fit the new tokens.
-    for (const char* name :
-         {"dataset.json", "validation.idx", "validation.hashes", "validation.bin"}) {
-      std::error_code ignored;
-      fs::remove(folder_ / name, ignored);
+    std::error_code ignored;
+    const bool has_tokenizer = fs::exists(folder_ / "dataset.json", ignored);
+    for (const char* name : kOutputNames) {
+      const std::string_view is = name;
+      if (!is.starts_with("train.") && (has_tokenizer || !is.starts_with("tokenizer"))) {
+        fs::remove(folder_ / name, ignored);
+      }
     }
-    if (model_file_) {
-      model_file_->publish();
+    for (const auto& file : tokenizer_files_) {
+      file->publish();
     }
-    summary_.train = train_.split;
-    if (validation_.split.tokens > 0) {
-      validation_.writer->publish();
-      summary_.validation = validation_.split;
+    if (summary_.validation) {
+      sink_->writer(Split::kValidation).publish();
     }
-    train_.writer->publish();
-    summary_.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    sink_->writer(Split::kTrain).publish();
+    summary_.seconds = seconds();
     OutputFile description(folder_ / "dataset.json");
     description.append(to_json(summary_) + "\n");
     description.sync();
     description.publish();
     sync_folder(options_.output);
+    remove_resume_record(options_.output);
+    sink_->let_go();
   }
 
   const PrepareOptions& options_;
   const PrepareHooks& hooks_;
-  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  const Clock::time_point began_ = Clock::now();
+  const JsonField field_{options_.field.value_or("text")};
   OutputFolder folder_;
   PrepareSummary summary_;
   PrepareProgress progress_;
-  std::vector<InputFile> files_;
-  std::vector<NotTextFile> not_text_;
-  std::vector<bool> is_validation_;
+  FoundInput input_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<OutputFile> model_file_;
-  Output train_;
-  Output validation_;
+  std::vector<std::unique_ptr<OutputFile>> tokenizer_files_;
+  std::optional<ResumeRecord> record_;  ///< of the call that this one goes on with
+  double seconds_before_ = 0.0;         ///< … that it took
+  std::unique_ptr<DocumentSink> sink_;
+  std::unique_ptr<DocumentTaker> taker_;
+  InputPosition position_;           ///< behind what was taken
+  std::int64_t bytes_in_front_ = 0;  ///< of the files in front of that one
+  std::optional<ResumeRecord> saved_record_;
+  Clock::time_point saved_ = Clock::now();
 };
 
 }  // namespace
 
 std::optional<PrepareSummary> prepare_data(const PrepareOptions& options,
                                            const PrepareHooks& hooks) {
+  take_back_names(options.output);
   check_options(options);
   return Preparation(options, hooks).run();
+}
+
+bool has_unfinished(const std::string& output) {
+  std::error_code ignored;
+  return fs::exists(resume_record_path(output), ignored);
 }
 
 }  // namespace dstrain

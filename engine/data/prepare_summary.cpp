@@ -1,6 +1,6 @@
-#include <nlohmann/json.hpp>
+#include "engine/data/prepare_summary.h"
 
-#include "engine/data/prepare_data.h"
+#include <nlohmann/json.hpp>
 
 namespace dstrain {
 namespace {
@@ -30,7 +30,9 @@ std::string to_json(const PrepareSummary& summary) {
                                    {"hidden", summary.hidden},
                                    {"folder_links", summary.folder_links},
                                    {"special", summary.special},
-                                   {"excluded", summary.excluded}}},
+                                   {"excluded", summary.excluded},
+                                   {"bad_lines", summary.bad_lines}}},
+                                 {"bad_lines", summary.bad_lines_named},
                                  {"unreadable", summary.unreadable},
                                  {"seconds", summary.seconds}};
   if (summary.append_eod) {

@@ -1,9 +1,9 @@
 // Two questions for sample k. Which source? The period [0, 2^24) is cut into one interval per
 // source, as long as its weight; the van der Corput sequence (k's low 24 bits reversed) hits the
 // intervals in turn, so that after any number of samples each source is within a few samples of
-// its share, and after 2^24 exactly at it. Which window of it? The number j of earlier samples
-// that went to the same source has a closed form for this sequence (one term per bit of k), so
-// sample k is window permutation(j mod n) of epoch j / n, n windows being in the source.
+// its share, and after 2^24 exactly at it. Which sequence of it? The number j of earlier samples
+// that went to the same source has a closed form for this one (one term per bit of k), so sample k
+// is sequence permutation(j mod n) of epoch j / n, n sequences being in the source.
 #include "engine/data/sampler.h"
 
 #include <algorithm>
@@ -68,16 +68,14 @@ std::vector<std::int64_t> share_ends(const std::vector<double>& weights) {
 
 }  // namespace
 
-Sampler::Sampler(std::vector<std::int64_t> num_tokens,
-                 std::vector<double> weights,
-                 std::int64_t sequence_length,
+Sampler::Sampler(const std::vector<std::int64_t>& num_sequences,
+                 const std::vector<double>& weights,
                  std::uint64_t seed)
-    : sequence_length_(sequence_length), seed_(seed) {
-  check(!num_tokens.empty() && num_tokens.size() == weights.size(), "{} sources with {} weights",
-        num_tokens.size(), weights.size());
-  check(static_cast<std::int64_t>(num_tokens.size()) < kPeriod / 2, "{} sources",
-        num_tokens.size());
-  check(sequence_length > 0, "sequence length {}", sequence_length);
+    : seed_(seed) {
+  check(!num_sequences.empty() && num_sequences.size() == weights.size(),
+        "{} sources with {} weights", num_sequences.size(), weights.size());
+  check(static_cast<std::int64_t>(num_sequences.size()) < kPeriod / 2, "{} sources",
+        num_sequences.size());
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!(weights[i] > 0.0) || !std::isfinite(weights[i])) {
       throw ConfigError(
@@ -87,45 +85,53 @@ Sampler::Sampler(std::vector<std::int64_t> num_tokens,
     }
   }
   const std::vector<std::int64_t> ends = share_ends(weights);
-  for (std::size_t i = 0; i < num_tokens.size(); ++i) {
-    const std::int64_t num_windows = (num_tokens[i] - 1) / sequence_length;
-    if (num_windows < 1) {
-      throw ConfigError(
-          fmt::format("/data/sequence_length: {} needs {} tokens for a sample and its targets, "
-                      "source {} has {}",
-                      sequence_length, sequence_length + 1, i, num_tokens[i]));
-    }
-    sources_.push_back({num_windows, i == 0 ? 0 : ends[i - 1], ends[i]});
+  for (std::size_t i = 0; i < num_sequences.size(); ++i) {
+    check(num_sequences[i] > 0, "source {} has {} sequences", i, num_sequences[i]);
+    sources_.push_back({num_sequences[i], i == 0 ? 0 : ends[i - 1], ends[i]});
   }
 }
 
-Window Sampler::window(std::int64_t sample_index) const {
-  check(sample_index >= 0, "sample {}", sample_index);
-  // One source takes every sample; the general case below would say the same, slower.
+/// One source takes every sample; the general case would say the same, slower.
+std::int64_t Sampler::taken(const Source& source, std::int64_t samples) const {
+  if (sources_.size() == 1) {
+    return samples;
+  }
+  const std::int64_t k = samples % kPeriod;
+  return samples / kPeriod * (source.share_end - source.share_begin) +
+         count_below(k, source.share_end) - count_below(k, source.share_begin);
+}
+
+std::vector<double> Sampler::epochs(std::int64_t samples) const {
+  std::vector<double> epochs;
+  for (const Source& source : sources_) {
+    epochs.push_back(static_cast<double>(taken(source, samples)) /
+                     static_cast<double>(source.num_sequences));
+  }
+  return epochs;
+}
+
+DrawnSequence Sampler::draw(std::int64_t sample) const {
+  check(sample >= 0, "sample {}", sample);
   std::size_t chosen = 0;
-  std::int64_t ordinal = sample_index;
   if (sources_.size() > 1) {
-    const std::int64_t period = sample_index / kPeriod;
-    const std::int64_t k = sample_index % kPeriod;
     const auto source =
-        std::upper_bound(sources_.begin(), sources_.end(), van_der_corput(k),
+        std::upper_bound(sources_.begin(), sources_.end(), van_der_corput(sample % kPeriod),
                          [](std::int64_t p, const Source& s) { return p < s.share_end; });
     chosen = static_cast<std::size_t>(source - sources_.begin());
-    ordinal = period * (source->share_end - source->share_begin) +
-              count_below(k, source->share_end) - count_below(k, source->share_begin);
   }
-  const std::int64_t num_windows = sources_[chosen].num_windows;
-  const std::int64_t epoch = ordinal / num_windows;
+  const std::int64_t ordinal = taken(sources_[chosen], sample);
+  const std::int64_t num_sequences = sources_[chosen].num_sequences;
+  const std::int64_t epoch = ordinal / num_sequences;
   const auto stream =
       (static_cast<std::uint64_t>(chosen) << 40) ^ static_cast<std::uint64_t>(epoch);
-  const std::int64_t position = permuted(ordinal % num_windows, num_windows, seed_, stream);
-  return {static_cast<int>(chosen), position * sequence_length_};
+  return {static_cast<int>(chosen),
+          permuted(ordinal % num_sequences, num_sequences, seed_, stream)};
 }
 
-std::int64_t Sampler::windows_per_epoch() const {
+std::int64_t Sampler::sequences_per_epoch() const {
   std::int64_t total = 0;
   for (const Source& source : sources_) {
-    total += source.num_windows;
+    total += source.num_sequences;
   }
   return total;
 }

@@ -1,42 +1,25 @@
 #include "engine/data/sentencepiece_training.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 #include <sentencepiece_trainer.h>
-#include <xxhash.h>
 
 #include "engine/config/config_error.h"
-#include "engine/data/text_reader.h"
+#include "engine/data/text_sample.h"
 
 namespace dstrain {
 namespace {
 
-constexpr std::int64_t kBlockBytes = std::int64_t{64} << 10;
 constexpr std::size_t kLongestSentence = 4096;  // the trainer drops longer ones
 
-/// The lines of a sample: all text is cut into blocks of 64 KiB, and a block is in the sample if
-/// its hash says so. A file of 100 GB is sampled all over, and only the sample is read.
+/// The lines of a sample.
 class SampledLines final : public sentencepiece::SentenceIterator {
  public:
-  SampledLines(const std::vector<const InputFile*>& files,
-               const SentencePieceTraining& training,
-               const std::function<bool()>& stop_requested)
-      : files_(files), training_(training), stop_requested_(stop_requested) {
-    std::int64_t total = 0;
-    for (const InputFile* file : files) {
-      total += file->bytes;
-    }
-    const double share = static_cast<double>(training.sample_bytes) /
-                         static_cast<double>(std::max<std::int64_t>(total, 1));
-    threshold_ = share >= 1.0 ? std::numeric_limits<std::uint64_t>::max()
-                              : static_cast<std::uint64_t>(share * 18446744073709549568.0);
-    Next();
-  }
+  explicit SampledLines(TextSample sample) : sample_(std::move(sample)) { Next(); }
 
   [[nodiscard]] bool done() const override { return !sentence_.has_value(); }
   [[nodiscard]] const std::string& value() const override { return *sentence_; }
@@ -44,7 +27,8 @@ class SampledLines final : public sentencepiece::SentenceIterator {
 
   void Next() override {
     while (next_line_ >= block_.size()) {
-      if (stop_requested_() || !read_next_block()) {
+      next_line_ = 0;
+      if (!sample_.next(block_)) {
         sentence_.reset();
         return;
       }
@@ -64,48 +48,7 @@ class SampledLines final : public sentencepiece::SentenceIterator {
   }
 
  private:
-  /// The next block of the sample, from its first whole line on; false behind the last file.
-  bool read_next_block() {
-    for (; next_file_ < files_.size(); ++next_file_, next_block_ = 0) {
-      const InputFile& file = *files_[next_file_];
-      while (next_block_ * kBlockBytes < file.bytes) {
-        const std::int64_t block = next_block_++;
-        const std::string_view name = file.name();
-        const std::uint64_t hash = XXH3_64bits_withSeed(
-            name.data(), name.size(), training_.seed + static_cast<std::uint64_t>(block));
-        if (hash <= threshold_ && load(file, block * kBlockBytes)) {
-          return true;
-        }
-      }
-    }
-    return false;
-  }
-
-  bool load(const InputFile& file, std::int64_t offset) {
-    try {
-      TextReader reader(file.path);
-      reader.seek(offset);
-      const auto whole = [](std::string_view text) { return text.size(); };
-      if (!reader.next(block_, kBlockBytes, whole) || block_.find('\0') != std::string::npos) {
-        block_.clear();
-      }
-    } catch (const ReadFailure&) {
-      block_.clear();  // preparing the data will name it
-    }
-    next_line_ = 0;
-    if (offset > 0) {
-      const std::size_t line_end = block_.find('\n');
-      next_line_ = line_end == std::string::npos ? 0 : line_end + 1;
-    }
-    return next_line_ < block_.size();
-  }
-
-  const std::vector<const InputFile*>& files_;
-  const SentencePieceTraining& training_;
-  const std::function<bool()>& stop_requested_;
-  std::uint64_t threshold_ = 0;
-  std::size_t next_file_ = 0;
-  std::int64_t next_block_ = 0;
+  TextSample sample_;
   std::string block_;
   std::size_t next_line_ = 0;
   std::optional<std::string> sentence_;
@@ -130,7 +73,12 @@ std::string train_sentencepiece(const std::vector<const InputFile*>& files,
                     "the vocabulary; expected more than {} (with bytes only: --tokenizer bytes)",
                     training.vocab_size, kReserved));
   }
-  SampledLines lines(files, training, stop_requested);
+  SampledLines lines(TextSample(files,
+                                {.bytes = training.sample_bytes,
+                                 .seed = training.seed,
+                                 .field = training.field,
+                                 .longest_line = training.longest_line},
+                                stop_requested));
   const std::unordered_map<std::string, std::string> settings = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(training.vocab_size)},

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/data/input_files.h"
+#include "engine/data/input/input_files.h"
 
 namespace dstrain {
 
@@ -17,7 +17,9 @@ struct SentencePieceTraining {
   std::int64_t vocab_size = 0;
   std::uint64_t seed = 0;
   int threads = 1;
-  std::int64_t sample_bytes = std::int64_t{16} << 20;  ///< how much text it looks at, at most
+  std::int64_t sample_bytes = std::int64_t{16} << 20;  ///< about how much text it looks at
+  JsonField field{"text"};                             ///< of JSON lines
+  std::int64_t longest_line = std::int64_t{64} << 20;  ///< of JSON lines
 };
 
 /// Returns the serialized model. Throws ConfigError if no such model can be made of this text

@@ -14,7 +14,7 @@
 
 #include "engine/config/config_error.h"
 #include "engine/config/did_you_mean.h"
-#include "engine/data/known_formats.h"
+#include "engine/data/input/known_formats.h"
 
 namespace dstrain {
 namespace {
@@ -114,7 +114,7 @@ TokenFileLayout open_llmc(std::unique_ptr<MappedFile> file, std::int32_t magic) 
 }
 
 TokenFileLayout open_single(const std::string& path) {
-  auto file = std::make_unique<MappedFile>(path);
+  auto file = std::make_unique<MappedFile>(MappedFile::open<ConfigError>(path));
   std::int32_t magic = 0;
   if (file->num_bytes() >= 4) {
     std::memcpy(&magic, file->bytes().data(), sizeof magic);
@@ -148,8 +148,8 @@ TokenFileLayout open_pair(const std::string& stem) {
     throw ConfigError(
         fmt::format("{}: is missing, though its index {}.idx is there", bin_path, stem));
   }
-  const MappedFile index(stem + ".idx");
-  auto bin = std::make_unique<MappedFile>(bin_path);
+  const auto index = MappedFile::open<ConfigError>(stem + ".idx");
+  auto bin = std::make_unique<MappedFile>(MappedFile::open<ConfigError>(bin_path));
   const std::int64_t bin_bytes = bin->num_bytes();
   // The index's own sentences first: they say more than that a hash differs.
   const MegatronIndex found = read_megatron_index(index, bin_path, bin->num_bytes());

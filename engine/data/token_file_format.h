@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/data/mapped_file.h"
+#include "engine/base/mapped_file.h"
 #include "engine/data/megatron_index.h"
 #include "engine/data/token_hashes.h"
 

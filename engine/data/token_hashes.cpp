@@ -97,7 +97,7 @@ std::string StripeHasher::file_content(std::int64_t idx_bytes, std::uint64_t idx
   return text;
 }
 
-TokenHashes::TokenHashes(const std::string& path) : file_(path) {}
+TokenHashes::TokenHashes(const std::string& path) : file_(MappedFile::open<ConfigError>(path)) {}
 
 std::uint64_t TokenHashes::value_at(std::int64_t byte) const {
   std::uint64_t value = 0;

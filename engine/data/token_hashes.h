@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/data/mapped_file.h"
+#include "engine/base/mapped_file.h"
 
 struct XXH3_state_s;  // xxhash.h
 

@@ -11,15 +11,13 @@
 #include "engine/checkpoint/foreign/huggingface/tokenizer_files.h"
 #include "engine/config/config_error.h"
 #include "engine/config/dataset_description.h"
+#include "engine/tokenizer/tokenizer_source.h"
 
 namespace dstrain {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-constexpr const char* kModelName = "tokenizer.model";
-constexpr std::string_view kPrefix = "sentencepiece:";
 
 bool is_there(const fs::path& path) {
   std::error_code error;
@@ -42,8 +40,8 @@ void add_ids(const Json& json, const char* key, std::vector<std::int32_t>& ids) 
   }
 }
 
-FoundTokenizer make(const std::string& name) {
-  FoundTokenizer found{.name = name, .tokenizer = Tokenizer::make(name), .ends = {}};
+FoundTokenizer make(const TokenizerSource& source) {
+  FoundTokenizer found{.name = source.name, .tokenizer = source.make(), .ends = {}};
   found.beginning = found.tokenizer->beginning_of_text();
   if (const auto end = found.tokenizer->end_of_text()) {
     found.ends.push_back(*end);
@@ -60,30 +58,35 @@ void take_huggingface_ids(const fs::path& folder, FoundTokenizer& found) {
 
 /// A tokenizer.json that convert-checkpoint wrote for a model of bytes.
 bool is_of_bytes(const fs::path& folder) {
-  return object_in(folder / "tokenizer.json") == Json::parse(byte_tokenizer());
-}
-
-bool knows_tokenizer(const fs::path& folder) {
-  return is_there(folder / kModelName) || is_of_bytes(folder);
+  const std::string ours = byte_tokenizer();
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(folder / "tokenizer.json", error);
+  return !error && bytes < 4 * ours.size() &&
+         object_in(folder / "tokenizer.json") == Json::parse(ours);
 }
 
 FoundTokenizer beside_weights(const fs::path& folder) {
-  if (!is_there(folder / kModelName)) {
-    FoundTokenizer bytes = make("bytes");
+  if (is_of_bytes(folder)) {
+    FoundTokenizer bytes = make(TokenizerSource::find("bytes"));
     take_huggingface_ids(folder, bytes);
     return bytes;
   }
-  FoundTokenizer found = make(std::string(kPrefix) + (folder / kModelName).string());
+  const TokenizerSource source = TokenizerSource::find(folder.string());
+  FoundTokenizer found = make(source);
   take_huggingface_ids(folder, found);
+  // A tokenizer.json says itself what it puts in front; a SentencePiece model does not, and in
+  // transformers it has its beginning of text unless the settings say otherwise.
+  const bool begins = source.kind == "sentencepiece" || found.tokenizer->always_begins();
   const Json settings = object_in(folder / "tokenizer_config.json");
-  const Json begins = settings.value("add_bos_token", Json(true));
-  found.always_begins = found.beginning.has_value() && begins != false;
+  const Json asked = settings.value("add_bos_token", Json());
+  found.always_begins =
+      found.beginning.has_value() && (asked.is_boolean() ? asked.get<bool>() : begins);
   return found;
 }
 
 /// Our documents follow one another: the id that ends one is also the one before the next.
-FoundTokenizer of_identity(const std::string& name, const TokenizerIdentity& identity) {
-  FoundTokenizer found = make(name);
+FoundTokenizer of_identity(const TokenizerSource& source, const TokenizerIdentity& identity) {
+  FoundTokenizer found = make(source);
   if (identity.document_end) {
     found.ends.push_back(*identity.document_end);
   }
@@ -97,20 +100,20 @@ FoundTokenizer of_identity(const std::string& name, const TokenizerIdentity& ide
 std::optional<FoundTokenizer> of_record(const fs::path& checkpoint,
                                         const TokenizerIdentity& identity) {
   if (identity.kind == "bytes") {
-    return of_identity("bytes", identity);
+    return of_identity(TokenizerSource::find("bytes"), identity);
   }
   const fs::path file = checkpoint / identity.file;
-  if (identity.kind != "sentencepiece" || identity.file.empty() || !is_there(file)) {
+  if (identity.file.empty() || !is_there(file)) {
     return std::nullopt;
   }
-  const std::string name = std::string(kPrefix) + file.string();
-  if (content_hash(read_sentencepiece_model(name)) != identity.hash) {
+  const TokenizerSource source = TokenizerSource::find(file.string());
+  if (source.identity().hash != identity.hash) {
     throw ConfigError(fmt::format(
         "{}: is another tokenizer than the one that the checkpoint was trained with, {}; "
         "put that one there, or name one: --tokenizer FILE",
         file.string(), describe(identity)));
   }
-  return of_identity(name, identity);
+  return of_identity(source, identity);
 }
 
 FoundTokenizer of_data(const fs::path& folder) {
@@ -119,17 +122,20 @@ FoundTokenizer of_data(const fs::path& folder) {
     throw ConfigError(fmt::format("{}: names no tokenizer", (folder / "dataset.json").string()));
   }
   const auto file = dataset->tokenizer_file();
-  return of_identity(file ? std::string(kPrefix) + file->string() : dataset->tokenizer,
+  return of_identity(TokenizerSource::find(file ? file->string() : dataset->tokenizer),
                      dataset->identity);
 }
 
 std::string looked_at(const fs::path& checkpoint, const RunFacts& run) {
-  std::string places = fmt::format("{}", (checkpoint / kModelName).string());
+  const auto files_in = [](const fs::path& folder) {
+    return fmt::format("{} and tokenizer.model", (folder / "tokenizer.json").string());
+  };
+  std::string places = files_in(checkpoint);
   for (const fs::path& folder : run.data_folders) {
     places += fmt::format(", {}", (folder / "dataset.json").string());
   }
   if (!run.initial_weights.empty()) {
-    places += fmt::format(", {}", (run.initial_weights / kModelName).string());
+    places += ", " + files_in(run.initial_weights);
   }
   return places;
 }
@@ -140,8 +146,7 @@ FoundTokenizer find_tokenizer(const std::string& asked,
                               const fs::path& checkpoint,
                               const RunFacts& run) {
   if (!asked.empty()) {
-    const bool is_name = asked == "bytes" || asked.starts_with(kPrefix);
-    FoundTokenizer found = make(is_name ? asked : std::string(kPrefix) + asked);
+    FoundTokenizer found = make(TokenizerSource::find(asked));
     take_huggingface_ids(checkpoint, found);
     return found;
   }
@@ -150,7 +155,7 @@ FoundTokenizer find_tokenizer(const std::string& asked,
       return std::move(*found);
     }
   }
-  if (knows_tokenizer(checkpoint)) {
+  if (TokenizerSource::is_in(checkpoint)) {
     return beside_weights(checkpoint);
   }
   for (const fs::path& folder : run.data_folders) {
@@ -158,16 +163,14 @@ FoundTokenizer find_tokenizer(const std::string& asked,
       return of_data(folder);
     }
   }
-  if (!run.initial_weights.empty() && knows_tokenizer(run.initial_weights)) {
+  if (!run.initial_weights.empty() && TokenizerSource::is_in(run.initial_weights)) {
     return beside_weights(run.initial_weights);
   }
-  throw ConfigError(fmt::format(
-      "{}: does not say which tokenizer its tokens are of (looked for {}){}; name it: --tokenizer "
-      "bytes, or --tokenizer FILE of a SentencePiece model",
-      checkpoint.string(), looked_at(checkpoint, run),
-      is_there(checkpoint / "tokenizer.json")
-          ? "; its tokenizer.json is of a kind that is not read in this version"
-          : ""));
+  throw ConfigError(
+      fmt::format("{}: does not say which tokenizer its tokens are of (looked for {}); name it: "
+                  "--tokenizer bytes, or --tokenizer FILE of a tokenizer.json or a SentencePiece "
+                  "model",
+                  checkpoint.string(), looked_at(checkpoint, run)));
 }
 
 }  // namespace dstrain

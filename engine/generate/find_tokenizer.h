@@ -3,7 +3,9 @@
 //
 //   1 what the user says
 //   2 the checkpoint's own record, with the tokenizer's file beside it
-//   3 tokenizer.model beside the weights, or convert-checkpoint's tokenizer.json of bytes
+//   3 tokenizer.json (which transformers takes first), tokenizer.model, or vocab.json and
+//   merges.txt
+//     beside the weights
 //   4 dataset.json in a folder of the run's training data
 //   5 the same as 3 beside the weights that the run started from
 //
@@ -18,12 +20,12 @@
 #include <vector>
 
 #include "engine/checkpoint/run_facts.h"
-#include "engine/data/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 
 namespace dstrain {
 
 struct FoundTokenizer {
-  std::string name;  ///< "bytes" or "sentencepiece:FILE"
+  std::string name;  ///< as TokenizerSource has it: "bytes", "huggingface:FILE"
   std::unique_ptr<Tokenizer> tokenizer;
   /// The id in front of a text: always, as Hugging Face's LLaMA models have it, or only so that an
   /// empty prompt is something to go on from.
@@ -32,8 +34,8 @@ struct FoundTokenizer {
   std::vector<std::int32_t> ends;  ///< ids behind which nothing of the text follows
 };
 
-/// `asked` is "bytes", "sentencepiece:FILE", FILE, or empty to look for one. Throws a ConfigError
-/// that says where it looked.
+/// `asked` is what TokenizerSource::find takes, or empty to look for one. Throws a ConfigError that
+/// says where it looked.
 FoundTokenizer find_tokenizer(const std::string& asked,
                               const std::filesystem::path& checkpoint,
                               const RunFacts& run);

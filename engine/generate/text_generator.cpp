@@ -95,6 +95,7 @@ GeneratedText generate_text(CachedModel& model,
       break;
     }
     result.tokens.push_back(token);
+    hooks.on_token(token, logits);
     give(stream.push(token));
     if (stream.stopped()) {
       result.reason = EndReason::kStopText;

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/data/tokenizer.h"
 #include "engine/generate/cached_model.h"
 #include "engine/generate/sampling.h"
+#include "engine/tokenizer/tokenizer.h"
 
 namespace dstrain {
 
@@ -34,6 +34,9 @@ struct GenerationRequest {
 
 struct GenerationHooks {
   std::function<void(std::string_view)> on_text = [](std::string_view) {};
+  /// Each token of GeneratedText::tokens, and the logits [V] that it was drawn from.
+  std::function<void(std::int32_t, std::span<const float>)> on_token =
+      [](std::int32_t, std::span<const float>) {};
   std::function<bool()> stop_requested = [] { return false; };
 };
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/generate/whole_characters.h"
+#include "engine/tokenizer/whole_characters.h"
 
 namespace dstrain {
 namespace {

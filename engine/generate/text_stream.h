@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/data/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 
 namespace dstrain {
 

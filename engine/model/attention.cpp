@@ -1,11 +1,30 @@
 #include "engine/model/attention.h"
 
-#include <cmath>
-#include <numbers>
+#include <algorithm>
+#include <vector>
 
-#include "kernels/attention.h"
+#include "engine/model/dropout.h"
+#include "engine/model/rope_tables.h"
 
 namespace dstrain {
+namespace {
+
+/// Layers that rotate alike share tables. "" for those of the first that rotates.
+std::string rotation_name(const Architecture& model, const RotarySpec& rotary) {
+  std::vector<RotarySpec> before;
+  for (const LayerSpec& layer : model.layers) {
+    const std::optional<RotarySpec>& other = layer.attention.rotary;
+    if (other == rotary) {
+      break;
+    }
+    if (other && std::find(before.begin(), before.end(), *other) == before.end()) {
+      before.push_back(*other);
+    }
+  }
+  return before.empty() ? "" : std::to_string(before.size() + 1);
+}
+
+}  // namespace
 
 Attention Attention::declare(const LayerShape& shape,
                              const std::string& name,
@@ -20,6 +39,13 @@ Attention Attention::declare(const LayerShape& shape,
   const std::int64_t kv_width = kv_heads * head_dim;
   Attention attention;
   attention.spec_ = spec;
+  attention.document_positions_ = shape.document_positions;
+  attention.first_sample_ = shape.first_sample;
+  if (!shape.extends_cache()) {
+    attention.dropout_.probability = shape.dropout.attention;
+    attention.dropout_.key = dropout_key(shape.seed, shape.block, DropoutSite::kAttention);
+    attention.dropout_.first_head = shape.tensor.rank * query_heads;
+  }
   attention.shape_ = {.batch = shape.batch,
                       .sequence = shape.sequence,
                       .query_heads = query_heads,
@@ -56,10 +82,12 @@ Attention Attention::declare(const LayerShape& shape,
   attention.d_heads_ = scratch("d_heads", heads, shape.compute);
   attention.delta_ = scratch("attention_delta", per_query, DType::kF32);
   if (spec.rotary) {
-    const Shape table{shape.positions(), head_dim / 2};
+    const Shape table{shape.positions(), spec.rotary->dims / 2};
+    const std::string which = rotation_name(shape.model, *spec.rotary);
     attention.cosine_ =
-        blueprint.add_buffer({"rope_cosine", table, DType::kF32, Lifetime::kConstant});
-    attention.sine_ = blueprint.add_buffer({"rope_sine", table, DType::kF32, Lifetime::kConstant});
+        blueprint.add_buffer({"rope_cosine" + which, table, DType::kF32, Lifetime::kConstant});
+    attention.sine_ =
+        blueprint.add_buffer({"rope_sine" + which, table, DType::kF32, Lifetime::kConstant});
   }
   return attention;
 }
@@ -70,7 +98,7 @@ void Attention::prepare(const LayerContext& context) const {
   }
   const Tensor cosine = context.buffer(cosine_);
   const Tensor sine = context.buffer(sine_);
-  const RopeTables tables = rope_tables(spec_, cosine.dim(0));
+  const RopeTables tables = rope_tables(*spec_.rotary, cosine.dim(0));
   context.device.copy_from_host(tables.cosine.data(), cosine, context.compute);
   context.device.copy_from_host(tables.sine.data(), sine, context.compute);
   context.compute.synchronize();
@@ -87,18 +115,34 @@ void Attention::forward(const LayerContext& context,
   norms_.forward(context, slot, packed);
   if (spec_.rotary) {
     context.ops.rope(shape, packed, context.at_positions(context.buffer(cosine_)),
-                     context.at_positions(context.buffer(sine_)), Pass::kForward, context.compute);
+                     context.at_positions(context.buffer(sine_)),
+                     context.optional_buffer(document_positions_, slot), Pass::kForward,
+                     context.compute);
   }
   if (context.extension) {
-    context.ops.attention_cached(shape, context.extension->begin, spec_.window, packed,
+    context.ops.attention_cached(shape, context.extension->begin, reach_of(context, slot), packed,
                                  context.buffer(cache_), heads, context.compute);
   } else {
-    context.ops.attention_forward({.in = packed_attention(shape, packed),
-                                   .out = heads,
-                                   .logsumexp_BHT = context.buffer(logsumexp_, slot)},
-                                  context.compute);
+    context.ops.attention_forward(
+        {.in = packed_attention(shape, packed, reach_of(context, slot), dropout_of(context, slot)),
+         .out = heads,
+         .logsumexp_BHT = context.buffer(logsumexp_, slot)},
+        context.compute);
   }
   output_.forward(context, heads, y_NC);
+}
+
+AttentionReach Attention::reach_of(const LayerContext& context, int slot) const {
+  return {.window = spec_.window,
+          .scale = spec_.scale,
+          .cap = spec_.cap,
+          .document_positions = context.optional_buffer(document_positions_, slot)};
+}
+
+AttentionDropout Attention::dropout_of(const LayerContext& context, int slot) const {
+  AttentionDropout dropout = dropout_;
+  dropout.first_sample = context.optional_buffer(first_sample_, slot);
+  return dropout;
 }
 
 AttentionShape Attention::shape_of(const LayerContext& context) const {
@@ -120,53 +164,16 @@ void Attention::backward(const LayerContext& context,
   output_.backward(context, dy_NC, heads, d_heads, gradients);
   context.ops.attention_backward(
       packed_attention_backward(shape_, packed, heads, context.buffer(logsumexp_, slot), d_heads,
-                                context.buffer(delta_), d_packed),
+                                context.buffer(delta_), d_packed, reach_of(context, slot),
+                                dropout_of(context, slot)),
       context.compute);
   if (spec_.rotary) {
     context.ops.rope(shape_, d_packed, context.buffer(cosine_), context.buffer(sine_),
-                     Pass::kBackward, context.compute);
+                     context.optional_buffer(document_positions_, slot), Pass::kBackward,
+                     context.compute);
   }
   norms_.backward(context, slot, d_packed, gradients);
   qkv_.backward(context, d_packed, x_NC, dx_NC, gradients);
-}
-
-double rope_frequency(const AttentionSpec& attention, std::int64_t pair) {
-  const RotarySpec& rotary = attention.rotary.value();
-  const double frequency = std::pow(
-      rotary.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(attention.head_dim));
-  const RopeScaling& scaling = rotary.scaling;
-  if (scaling.factor == 1.0) {
-    return frequency;
-  }
-  // Llama-3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended.
-  const double wavelength = 2.0 * std::numbers::pi / frequency;
-  const auto original = static_cast<double>(scaling.original_max_positions);
-  if (wavelength > original / scaling.low_frequency_factor) {
-    return frequency / scaling.factor;
-  }
-  if (wavelength < original / scaling.high_frequency_factor) {
-    return frequency;
-  }
-  const double smooth = (original / wavelength - scaling.low_frequency_factor) /
-                        (scaling.high_frequency_factor - scaling.low_frequency_factor);
-  return (1.0 - smooth) * frequency / scaling.factor + smooth * frequency;
-}
-
-RopeTables rope_tables(const AttentionSpec& attention, std::int64_t positions) {
-  RopeTables tables;
-  std::vector<float> frequencies;
-  for (std::int64_t pair = 0; pair < attention.head_dim / 2; ++pair) {
-    frequencies.push_back(static_cast<float>(rope_frequency(attention, pair)));
-  }
-  for (std::int64_t position = 0; position < positions; ++position) {
-    for (const float frequency : frequencies) {
-      // Hugging Face multiplies in f32 too; the table then agrees to the last bit or two.
-      const float angle = static_cast<float>(position) * frequency;
-      tables.cosine.push_back(std::cos(angle));
-      tables.sine.push_back(std::sin(angle));
-    }
-  }
-  return tables;
 }
 
 }  // namespace dstrain

@@ -2,20 +2,23 @@
 //
 //   qkv = x · [query; key; value]ᵀ + bias        [N, (H + 2K)·D]
 //   normalise q and k, where the model does
-//   rotate q and k (RoPE models)
-//   heads = softmax(q · kᵀ / sqrt(D), causal) · v   [N, H·D]; only the log-sum-exp is kept
+//   rotate q and k (layers with RoPE)
+//   heads = softmax(q · kᵀ / sqrt(D), causal, in the layer's window) · v
+//                                                 [N, H·D]; only the log-sum-exp is kept
 //   y = heads · outputᵀ + bias                    [N, C]
 //
-// Where the layers extend a cache, keys and values go into it, and queries attend to what it holds.
+// Where a sequence holds several documents, each token sees its own, and its position is the one in
+// there. Where the layers extend a cache, keys and values go into it, and queries attend to what it
+// holds.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/linear.h"
 #include "engine/model/query_key_norms.h"
+#include "kernels/attention.h"
 
 namespace dstrain {
 
@@ -36,12 +39,17 @@ class Attention {
  private:
   /// Of the tokens that a forward computes.
   [[nodiscard]] AttentionShape shape_of(const LayerContext& context) const;
+  [[nodiscard]] AttentionReach reach_of(const LayerContext& context, int slot) const;
+  [[nodiscard]] AttentionDropout dropout_of(const LayerContext& context, int slot) const;
 
   AttentionSpec spec_;
   AttentionShape shape_;
   Linear qkv_;
   QueryKeyNorms norms_;
   Linear output_;
+  AttentionDropout dropout_;  // without the samples
+  BufferRef document_positions_;
+  BufferRef first_sample_;
   BufferRef packed_;     // for backward: q‖k‖v after rotation
   BufferRef heads_;      // for backward
   BufferRef logsumexp_;  // for backward
@@ -52,16 +60,5 @@ class Attention {
   BufferRef d_heads_;    // scratch
   BufferRef delta_;      // scratch
 };
-
-/// Rotation of one position step for each of the D/2 pairs, in radians: theta^(-2i/D), stretched
-/// as Llama-3.1 does where the model says so.
-double rope_frequency(const AttentionSpec& attention, std::int64_t pair);
-
-/// [positions, D/2] each, as the rotation reads them.
-struct RopeTables {
-  std::vector<float> cosine;
-  std::vector<float> sine;
-};
-RopeTables rope_tables(const AttentionSpec& attention, std::int64_t positions);
 
 }  // namespace dstrain

@@ -5,10 +5,14 @@ namespace dstrain {
 Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
   Block block;
   block.recompute_ = shape.recompute;
-  block.attention_norm_ =
-      BranchNorm::declare(shape, name + ".attention_norm", Origin::kInput, blueprint);
+  block.parallel_ = shape.layer.parallel_branches;
+  block.attention_norm_ = BranchNorm::declare(shape, name + ".attention", Origin::kInput,
+                                              DropoutSite::kAttentionBranch, blueprint);
   block.attention_ = Attention::declare(shape, name + ".attention", blueprint);
-  block.mlp_norm_ = BranchNorm::declare(shape, name + ".mlp_norm", Origin::kProduct, blueprint);
+  block.mlp_norm_ = block.parallel_ ? BranchNorm::declare_beside(block.attention_norm_, shape,
+                                                                 name + ".mlp", blueprint)
+                                    : BranchNorm::declare(shape, name + ".mlp", Origin::kProduct,
+                                                          DropoutSite::kMlpBranch, blueprint);
   block.mlp_ = Mlp::declare(shape, name + ".mlp", blueprint);
   const auto scratch = [&](const char* what) {
     return blueprint.add_buffer(
@@ -22,6 +26,9 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
   block.attention_out_ = scratch("attention_out");
   block.mlp_out_ = scratch("mlp_out");
   block.d_norm_ = d_scratch("d_norm");
+  if (block.parallel_) {
+    block.d_mlp_norm_ = d_scratch("d_mlp_norm");
+  }
   if (shape.tensor.sequence_parallel) {
     block.gathered_ = scratch("gathered");
     block.d_gathered_ = d_scratch("d_gathered");
@@ -44,6 +51,10 @@ void Block::attend(const LayerContext& context, int slot) const {
                      tensor.enter(attention_norm_.input(context, slot),
                                   context.optional_buffer(gathered_), context.compute),
                      out);
+  if (parallel_) {
+    mlp_norm_.renew(context, slot);  // of the stream that attention's has filled
+    return;
+  }
   mlp_norm_.begin(context, slot, attention_norm_.stream(context, slot),
                   attention_norm_.end(context, slot, out));
 }
@@ -55,6 +66,9 @@ ConstTensor Block::feed_forward(const LayerContext& context, int slot) const {
                tensor.enter(mlp_norm_.input(context, slot), context.optional_buffer(gathered_),
                             context.compute),
                out);
+  if (parallel_) {  // what ranks have parts of is then summed over them once
+    context.ops.add(out, context.activation(attention_out_, slot), out, context.compute);
+  }
   return mlp_norm_.end(context, slot, out);
 }
 
@@ -88,6 +102,10 @@ void Block::backward(const LayerContext& context,
                      Tensor d_residual,
                      const GradTarget& gradients) const {
   recompute(context, slot);
+  if (parallel_) {
+    backward_beside(context, slot, d_residual, gradients);
+    return;
+  }
   const TensorParallel& tensor = context.tensor_parallel;
   Stream& compute = context.compute;
   const Tensor d_norm = context.buffer(d_norm_);
@@ -103,6 +121,28 @@ void Block::backward(const LayerContext& context,
   };
   back_through(mlp_norm_, mlp_);
   back_through(attention_norm_, attention_);
+}
+
+// Both branches read the gradient of their sum before what comes back through either is added.
+void Block::backward_beside(const LayerContext& context,
+                            int slot,
+                            Tensor d_residual,
+                            const GradTarget& gradients) const {
+  const TensorParallel& tensor = context.tensor_parallel;
+  Stream& compute = context.compute;
+  const ConstTensor d_sum =
+      tensor.leave_backward(d_residual, context.optional_buffer(d_gathered_), compute);
+  const auto back_through = [&](const BranchNorm& norm, const auto& branch, Tensor d_norm) {
+    branch.backward(
+        context, slot, d_sum,
+        tensor.enter(norm.input(context, slot), context.optional_buffer(gathered_), compute),
+        d_norm, gradients);
+    return tensor.enter_backward(d_norm, compute);
+  };
+  const Tensor d_mlp = back_through(mlp_norm_, mlp_, context.buffer(d_mlp_norm_));
+  const Tensor d_attention = back_through(attention_norm_, attention_, context.buffer(d_norm_));
+  mlp_norm_.begin_backward(context, slot, d_mlp, d_residual, gradients);
+  attention_norm_.begin_backward(context, slot, d_attention, d_residual, gradients);
 }
 
 }  // namespace dstrain

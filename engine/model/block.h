@@ -4,8 +4,12 @@
 //   r1 = x + delta;   a = attention(norm1(r1))
 //   r2 = r1 + a;      m = mlp(norm2(r2))          hands on (r2, m)
 //
-// Where the norms stand behind the branches (branch_norm.h), a = norm1(attention(r1)) and
-// m = norm2(mlp(r2)).
+// Where norms stand behind the branches (branch_norm.h), a = norm(attention(…)) and
+// m = norm(mlp(…)).
+//
+// Where the branches stand side by side (GPT-NeoX), both read r1 and their sum is handed on:
+//
+//   r1 = x + delta;   a = attention(norm1(r1));   m = mlp(norm2(r1))          hands on (r1, a + m)
 //
 // What it does not keep of this (LayerShape::recompute), backward first computes again, with the
 // same operations on the same numbers: the same bits. Where it extends a cache (layer_shape.h),
@@ -53,10 +57,16 @@ class Block {
   void attend(const LayerContext& context, int slot) const;
   /// From there to what the block adds to the stream.
   [[nodiscard]] ConstTensor feed_forward(const LayerContext& context, int slot) const;
+  /// backward() of branches that stand side by side.
+  void backward_beside(const LayerContext& context,
+                       int slot,
+                       Tensor d_residual,
+                       const GradTarget& gradients) const;
   /// Makes everything that backward reads whole again.
   void recompute(const LayerContext& context, int slot) const;
 
   RecomputeGranularity recompute_ = RecomputeGranularity::kNone;
+  bool parallel_ = false;
   BranchNorm attention_norm_;
   Attention attention_;
   BranchNorm mlp_norm_;
@@ -64,6 +74,7 @@ class Block {
   BufferRef attention_out_;  // scratch [N, C]
   BufferRef mlp_out_;        // scratch [N, C]
   BufferRef d_norm_;         // scratch [N, C]
+  BufferRef d_mlp_norm_;     // scratch [N, C]; side by side only
   BufferRef gathered_;       // scratch [N, C]: what a half reads; sequence parallelism only
   BufferRef d_gathered_;     // scratch [N, C]: gradient of what a half makes; likewise
 };

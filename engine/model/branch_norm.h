@@ -1,23 +1,35 @@
-// BranchNorm: the norm of one half of a block and the residual addition in front of it, wherever
-// the architecture places the norm.
+// BranchNorm: the norms of one half of a block and the residual addition in front of it, wherever
+// the architecture places them.
+//
+// Dropout, where the model has it, is of the result before it is added.
 //
 //   before the branch   stream = x + delta;  branch reads norm(stream);  adds its result
 //   after it            stream = x + delta;  branch reads stream;        adds norm(its result)
+//   around it           stream = x + delta;  branch reads norm(stream);  adds norm(its result)
 #pragma once
 
 #include <string>
 
+#include "engine/model/dropout.h"
 #include "engine/model/norm.h"
 
 namespace dstrain {
 
 class BranchNorm {
  public:
-  /// `stream`: how x + delta comes about.
+  /// `name`: of the half ("blocks.3.attention"), whose norm has "_norm" behind it, and a second one
+  /// "_result_norm". `stream`: how x + delta comes about. `branch`: what is dropped of the result.
   static BranchNorm declare(const LayerShape& shape,
                             const std::string& name,
                             Origin stream,
+                            DropoutSite branch,
                             Blueprint& blueprint);
+
+  /// Of a half that reads the same stream as `other`'s, each through a norm of its own before it.
+  static BranchNorm declare_beside(const BranchNorm& other,
+                                   const LayerShape& shape,
+                                   const std::string& name,
+                                   Blueprint& blueprint);
 
   /// x + delta: what this half adds its result to.
   [[nodiscard]] Tensor stream(const LayerContext& context, int slot) const;
@@ -35,7 +47,7 @@ class BranchNorm {
   /// Makes again what begin() and end() made row by row of what is kept.
   void renew(const LayerContext& context, int slot) const;
   /// Whether backward reads the branch's result.
-  [[nodiscard]] bool reads_result() const { return after_; }
+  [[nodiscard]] bool reads_result() const { return has_after_; }
 
   /// From the gradient of stream() + what was added to it, to that of the branch's result.
   [[nodiscard]] ConstTensor end_backward(const LayerContext& context,
@@ -50,10 +62,13 @@ class BranchNorm {
                       const GradTarget& gradients) const;
 
  private:
-  bool after_ = false;
-  Norm norm_;           // of the stream, or of the branch's result
-  BufferRef stream_;    // where the norm stands after the branch
-  BufferRef d_result_;  // scratch, likewise
+  bool has_before_ = true;
+  bool has_after_ = false;
+  Norm before_;  // of the stream
+  Norm after_;   // of the branch's result
+  StreamDropout dropout_;
+  BufferRef stream_;    // where no norm stands before the branch
+  BufferRef d_result_;  // scratch, where one stands after it, and with dropout
 };
 
 }  // namespace dstrain

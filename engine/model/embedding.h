@@ -1,6 +1,7 @@
-// Embedding: token rows, and learned position rows where the model has them.
+// Embedding: token rows, scaled where the model does, and learned position rows where it has them.
 #pragma once
 
+#include "engine/model/dropout.h"
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 
@@ -23,20 +24,33 @@ class Embedding {
   [[nodiscard]] int position_unit() const { return position_.unit; }
 
   /// tokens_N i32 → the residual stream's first values, [N, C] or this rank's tokens of it.
-  void forward(const LayerContext& context, ConstTensor tokens_N, Tensor stream) const;
-  /// d_stream: their gradient. `table_write`: kAdd where a tied head has written its part already.
+  void forward(const LayerContext& context, int slot, ConstTensor tokens_N, Tensor stream) const;
+  /// d_stream: their gradient, which may be overwritten. `table_write`: kAdd where a tied head has
+  /// written its part already.
   void backward(const LayerContext& context,
+                int slot,
                 ConstTensor tokens_N,
-                ConstTensor d_stream,
+                Tensor d_stream,
                 Write table_write,
                 const GradTarget& table,
                 const GradTarget& positions) const;
 
  private:
+  void scale(const LayerContext& context, Tensor stream) const;
+  /// The rows that positions have, of a table with all.
+  template <typename View>
+  [[nodiscard]] View from_first(View positions) const {
+    return positions.rows(first_position_, positions.dim(0));
+  }
+
   std::int64_t sequence_ = 0;
-  VocabSlice slice_;  // of the vocabulary: this rank's rows of the table
+  float scale_ = 1.0F;  // as the compute dtype rounds it
+  VocabSlice slice_;    // of the vocabulary: this rank's rows of the table
   ParamRef table_;
   ParamRef position_;
+  StreamDropout dropout_;
+  std::int64_t first_position_ = 0;  // row of position_
+  BufferRef document_positions_;
   BufferRef gathered_;  // scratch [N, C]; sequence parallelism only
 };
 

@@ -20,6 +20,7 @@
 
 #include "engine/config/arch/architecture.h"
 #include "engine/config/arch/tensor_list.h"
+#include "engine/config/dropout_config.h"
 #include "engine/config/recompute_config.h"
 #include "engine/plan/blueprint.h"
 #include "kernels/core/dtype.h"
@@ -59,13 +60,23 @@ struct LayerShape {
   Architecture model;
   std::int64_t batch = 1;     ///< B, sequences of a micro-batch
   std::int64_t sequence = 1;  ///< T
+  /// Of layers that compute in the buffers of longer sequences: the T of those. 0: in their own.
+  std::int64_t buffers_sequence = 0;
   DType compute = DType::kF32;
   TensorShape tensor{};
-  bool fp8 = false;  ///< the blocks' products are in 8 bits
+  bool fp8 = false;        ///< the blocks' products are in 8 bits
+  bool documents = false;  ///< a sequence holds several, none of which sees another
   /// P, rows of the cache: the layers extend one. `batch` is then 1, and `sequence` the number of
   /// tokens that one forward computes at most. 0: they train.
   std::int64_t cache_positions = 0;
+  DropoutConfig dropout{};  ///< of training; what extends a cache drops nothing
+  std::uint64_t seed = 0;   ///< of dropout
+  // Of the stage being declared: i32 [N], with `documents` where each token stands in its own; i32
+  // [2], with dropout the number of the micro-batch's first sample (kernels/dropout.h).
+  BufferRef document_positions{};
+  BufferRef first_sample{};
   // Of the block being declared:
+  std::int64_t block = 0;  ///< its index in the model
   LayerSpec layer{};
   RecomputeGranularity recompute = RecomputeGranularity::kNone;
   std::vector<TensorDecl> tensors{};  ///< of it, or of the embedding or head

@@ -30,6 +30,7 @@ LossHead LossHead::declare(const LayerShape& shape,
   LossHead head;
   head.tokens_ = tokens;
   head.tied_ = shape.model.tied_embeddings;
+  head.logit_cap_ = shape.model.logit_cap;
   head.slice_ = Embedding::vocabulary_slice(shape);
   head.norm_ = Norm::declare(norm_shape(shape), shape.model.final_norm, "final_norm",
                              Origin::kInput, Norm::Output::kKept, blueprint);
@@ -43,10 +44,12 @@ LossHead LossHead::declare(const LayerShape& shape,
     return head;
   }
   // Chunks of even size: each one reads the whole weight and adds to its whole gradient.
+  // Shorter sequences have no larger ones than those that the buffers are for.
+  const std::int64_t planned = shape.batch * std::max(shape.sequence, shape.buffers_sequence);
   const std::int64_t most =
-      std::clamp<std::int64_t>(kMaxChunkBytes / (columns * size_of(shape.compute)), 1, tokens);
-  const std::int64_t chunks = (tokens + most - 1) / most;
-  head.chunk_tokens_ = (tokens + chunks - 1) / chunks;
+      std::clamp<std::int64_t>(kMaxChunkBytes / (columns * size_of(shape.compute)), 1, planned);
+  const std::int64_t chunks = (planned + most - 1) / most;
+  head.chunk_tokens_ = std::min((planned + chunks - 1) / chunks, tokens);
   head.logits_ = blueprint.add_backward_buffer({"logits",
                                                 {head.chunk_tokens_, columns},
                                                 shape.compute,
@@ -88,9 +91,17 @@ void LossHead::forward(const LayerContext& context,
 
 ConstTensor LossHead::next_logits(const LayerContext& context) const {
   const Tensor logits_1V = context.buffer(logits_);
-  context.ops.linear_forward(norm_.output(at_last_token(context), 0), context.param(weight_), {},
-                             logits_1V, context.compute);
+  compute_logits(context, norm_.output(at_last_token(context), 0), logits_1V);
   return logits_1V.flat(0, slice_.vocab_size);
+}
+
+void LossHead::compute_logits(const LayerContext& context,
+                              ConstTensor hidden,
+                              Tensor logits) const {
+  context.ops.linear_forward(hidden, context.param(weight_), {}, logits, context.compute);
+  if (logit_cap_ > 0.0F) {
+    context.ops.soft_cap(logits, logit_cap_, context.compute);
+  }
 }
 
 void LossHead::combine_losses(const LayerContext& context,
@@ -115,13 +126,12 @@ void LossHead::evaluate(const LayerContext& context,
                         Write loss_write) const {
   const ConstTensor hidden = context.tensor_parallel.enter(
       norm_.output(context, slot), context.optional_buffer(gathered_), context.compute);
-  const ConstTensor weight = context.param(weight_);
   const Tensor losses = context.buffer(losses_);
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
     const Tensor logits = context.buffer(logits_).rows(0, end - begin);
     const ConstTensor targets = targets_N.flat(begin, end);
-    context.ops.linear_forward(hidden.rows(begin, end), weight, {}, logits, context.compute);
+    compute_logits(context, hidden.rows(begin, end), logits);
     if (context.tensor_parallel.size() > 1) {
       combine_losses(context, logits, targets, losses.flat(begin, end));
     } else {
@@ -148,18 +158,19 @@ void LossHead::backward(const LayerContext& context,
   const Tensor d_weight = weight_target.param(weight_);
   const Tensor losses = context.buffer(losses_);
   const Tensor d_norm = context.buffer(d_norm_);
+  const LogitGradient gradient{.scale = gradient_scale, .cap = logit_cap_};
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
     const Tensor logits = context.buffer(logits_).rows(0, end - begin);
     const ConstTensor targets = targets_N.flat(begin, end);
-    context.ops.linear_forward(hidden.rows(begin, end), weight, {}, logits, context.compute);
+    compute_logits(context, hidden.rows(begin, end), logits);
     if (tensor.size() > 1) {
       combine_losses(context, logits, targets, losses.flat(begin, end));
       context.ops.cross_entropy_gradient(logits, targets, slice_,
-                                         context.buffer(logsumexp_).flat(0, end - begin),
-                                         gradient_scale, context.compute);
+                                         context.buffer(logsumexp_).flat(0, end - begin), gradient,
+                                         context.compute);
     } else {
-      context.ops.cross_entropy_forward_backward(logits, targets, slice_.vocab_size, gradient_scale,
+      context.ops.cross_entropy_forward_backward(logits, targets, slice_.vocab_size, gradient,
                                                  losses.flat(begin, end), context.compute);
     }
     context.ops.linear_backward_input(logits, weight, d_norm.rows(begin, end), context.compute);

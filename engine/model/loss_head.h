@@ -51,6 +51,8 @@ class LossHead {
   [[nodiscard]] bool tied() const { return tied_; }
 
  private:
+  /// Of so many tokens, from their final norms.
+  void compute_logits(const LayerContext& context, ConstTensor hidden, Tensor logits) const;
   /// Losses of a chunk from this rank's logits and what the others found; fills logsumexp_.
   void combine_losses(const LayerContext& context,
                       ConstTensor logits,
@@ -61,6 +63,7 @@ class LossHead {
   std::int64_t chunk_tokens_ = 0;
   VocabSlice slice_;  // of the vocabulary: this rank's columns of the logits
   bool tied_ = false;
+  float logit_cap_ = 0.0F;  // 0: none
   Norm norm_;
   ParamRef weight_;   // [V, C]: own, or the embedding's
   BufferRef logits_;  // scratch [chunk, V]; [1, V] where a cache is extended

@@ -8,26 +8,46 @@ Norm Norm::declare(const LayerShape& shape,
                    Origin residual,
                    Output output,
                    Blueprint& blueprint) {
-  const Shape activations{shape.stream_tokens(), shape.model.hidden_size};
   Norm norm;
-  norm.spec_ = spec;
-  norm.weight_ = blueprint.add_param(shape.param(shape.tensor_named(name + ".weight")));
+  norm.residual_ = shape.add_activation(blueprint, name, "residual",
+                                        {shape.stream_tokens(), shape.model.hidden_size},
+                                        shape.compute, residual, LayerKind::kNorm);
+  norm.declare_own(shape, spec, name, output, blueprint);
+  return norm;
+}
+
+Norm Norm::declare_beside(const Norm& other,
+                          const LayerShape& shape,
+                          const NormSpec& spec,
+                          const std::string& name,
+                          Blueprint& blueprint) {
+  Norm norm;
+  norm.residual_ = other.residual_;
+  norm.declare_own(shape, spec, name, Output::kKept, blueprint);
+  return norm;
+}
+
+void Norm::declare_own(const LayerShape& shape,
+                       const NormSpec& spec,
+                       const std::string& name,
+                       Output output,
+                       Blueprint& blueprint) {
+  const Shape activations{shape.stream_tokens(), shape.model.hidden_size};
+  spec_ = spec;
+  weight_ = blueprint.add_param(shape.param(shape.tensor_named(name + ".weight")));
   if (const TensorDecl* bias = find_tensor(shape.tensors, name + ".bias")) {
-    norm.bias_ = blueprint.add_param(shape.param(*bias));
+    bias_ = blueprint.add_param(shape.param(*bias));
   }
-  norm.residual_ = shape.add_activation(blueprint, name, "residual", activations, shape.compute,
-                                        residual, LayerKind::kNorm);
   // Functions of a row of the residual.
   if (output == Output::kKept) {
-    norm.output_ = shape.add_activation(blueprint, name, "output", activations, shape.compute,
-                                        Origin::kRowwise, LayerKind::kNorm);
+    output_ = shape.add_activation(blueprint, name, "output", activations, shape.compute,
+                                   Origin::kRowwise, LayerKind::kNorm);
   } else {
-    norm.output_ = blueprint.add_buffer({name.substr(name.rfind('.') + 1) + "/output", activations,
-                                         shape.compute, Lifetime::kScratch, LayerKind::kNorm});
+    output_ = blueprint.add_buffer({name.substr(name.rfind('.') + 1) + "/output", activations,
+                                    shape.compute, Lifetime::kScratch, LayerKind::kNorm});
   }
-  norm.stats_ = shape.add_activation(blueprint, name, "stats", {shape.stream_tokens(), 2},
-                                     DType::kF32, Origin::kRowwise, LayerKind::kNorm);
-  return norm;
+  stats_ = shape.add_activation(blueprint, name, "stats", {shape.stream_tokens(), 2}, DType::kF32,
+                                Origin::kRowwise, LayerKind::kNorm);
 }
 
 void Norm::forward(const LayerContext& context, int slot, ConstTensor x, ConstTensor delta) const {

@@ -25,6 +25,13 @@ class Norm {
                       Output output,
                       Blueprint& blueprint);
 
+  /// Another norm of what `other` keeps, with weights of its own; its output is kept.
+  static Norm declare_beside(const Norm& other,
+                             const LayerShape& shape,
+                             const NormSpec& spec,
+                             const std::string& name,
+                             Blueprint& blueprint);
+
   /// x, delta [N, C]. Without a delta x must be residual() itself, already filled; if a forward
   /// with a delta filled it, this one gives the same bits.
   void forward(const LayerContext& context, int slot, ConstTensor x, ConstTensor delta) const;
@@ -40,6 +47,12 @@ class Norm {
                 const GradTarget& gradients) const;
 
  private:
+  void declare_own(const LayerShape& shape,
+                   const NormSpec& spec,
+                   const std::string& name,
+                   Output output,
+                   Blueprint& blueprint);
+
   NormSpec spec_;
   ParamRef weight_;
   ParamRef bias_;

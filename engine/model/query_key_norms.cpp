@@ -15,6 +15,7 @@ QueryKeyNorms QueryKeyNorms::declare(const LayerShape& shape,
     return norms;
   }
   norms.epsilon_ = shape.layer.norm.epsilon;
+  norms.weight_offset_ = weight_offset(shape.layer.norm.kind);
   norms.full_width_ = spec.query_key_norm == QueryKeyNorm::kFullWidth;
   std::int64_t column = 0;
   std::int64_t groups = 0;
@@ -78,6 +79,7 @@ void QueryKeyNorms::forward(const LayerContext& context, int slot, Tensor packed
                                     .norm_width = norm_width(context, part),
                                     .x = ConstColumns(before, part.first, part.width),
                                     .weight_W = context.param(part.weight),
+                                    .weight_offset = weight_offset_,
                                     .squares_NG = of_part(squares, rows, part),
                                     .y = Columns(packed, part.first, part.width)},
                                    context.compute);
@@ -98,8 +100,8 @@ void QueryKeyNorms::backward(const LayerContext& context,
   for (const Part& part : parts_) {
     context.ops.group_products(ConstColumns(d_packed, part.first, part.width),
                                ConstColumns(before, part.first, part.width),
-                               context.param(part.weight), of_part(products, rows, part),
-                               context.compute);
+                               context.param(part.weight), weight_offset_,
+                               of_part(products, rows, part), context.compute);
   }
   sum_over_ranks(context, products);
   for (const Part& part : parts_) {
@@ -108,6 +110,7 @@ void QueryKeyNorms::backward(const LayerContext& context,
                                      .dy = ConstColumns(d_packed, part.first, part.width),
                                      .x = ConstColumns(before, part.first, part.width),
                                      .weight_W = context.param(part.weight),
+                                     .weight_offset = weight_offset_,
                                      .squares_NG = of_part(squares, rows, part),
                                      .products_NG = of_part(products, rows, part),
                                      .dx = Columns(d_packed, part.first, part.width),

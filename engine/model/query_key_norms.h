@@ -49,6 +49,7 @@ class QueryKeyNorms {
   [[nodiscard]] std::int64_t norm_width(const LayerContext& context, const Part& part) const;
 
   float epsilon_ = 0.0F;
+  float weight_offset_ = 0.0F;
   bool full_width_ = false;
   std::vector<Part> parts_;
   BufferRef before_;    // for backward: q‖k‖v before the norm

@@ -27,13 +27,23 @@ void enqueue_block(const LayerContext& context, const GraphKey& key, Work&& work
 
 }  // namespace
 
-TransformerStage TransformerStage::declare(const LayerShape& shape,
+TransformerStage TransformerStage::declare(const LayerShape& of_all,
                                            const RecomputeConfig& recompute,
                                            const StageExtent& extent,
                                            Blueprint& blueprint) {
   TransformerStage stage;
   stage.extent_ = extent;
   blueprint.begin_chunk();
+  LayerShape shape = of_all;
+  if (shape.documents) {
+    shape.document_positions = blueprint.add_buffer(
+        {"document_positions", {shape.tokens()}, DType::kI32, Lifetime::kSaved});
+    stage.document_positions_ = shape.document_positions;
+  }
+  if (shape.dropout.any() && !shape.extends_cache()) {
+    shape.first_sample = blueprint.add_buffer({"first_sample", {2}, DType::kI32, Lifetime::kSaved});
+    stage.first_sample_ = shape.first_sample;
+  }
   if (extent.is_first()) {
     stage.declare_embedding(shape, blueprint);
   }
@@ -43,6 +53,7 @@ TransformerStage TransformerStage::declare(const LayerShape& shape,
     const int unit = blueprint.begin_unit(name);
     stage.first_block_unit_ = layer == extent.first_block ? unit : stage.first_block_unit_;
     block_shape.recompute = recompute.of_block(layer);
+    block_shape.block = layer;
     block_shape.layer = shape.model.layers.at(static_cast<std::size_t>(layer));
     block_shape.tensors = block_tensors(shape.model, block_shape.layer, name + ".");
     stage.blocks_.push_back(Block::declare(block_shape, name, blueprint));
@@ -153,6 +164,10 @@ Tensor TransformerStage::targets(const LayerContext& context, int slot) const {
   return context.buffer(targets_, slot);
 }
 
+Tensor TransformerStage::document_positions(const LayerContext& context, int slot) const {
+  return context.optional_buffer(document_positions_, slot);
+}
+
 Tensor TransformerStage::edge(const LayerContext& context, Edge edge) const {
   switch (edge) {
     case Edge::kInput:
@@ -177,7 +192,7 @@ void TransformerStage::forward(const LayerContext& context, VisitHooks& hooks, i
   };
   const Tensor first = blocks_.front().input(context, slot);
   if (extent_.is_first()) {
-    within_next([&] { embedding_.forward(context, tokens(context, slot), first); });
+    within_next([&] { embedding_.forward(context, slot, tokens(context, slot), first); });
   } else {
     context.ops.cast(context.buffer(input_), first, context.compute);
   }
@@ -256,7 +271,7 @@ void TransformerStage::backward(const LayerContext& context,
           head_wrote ? table_gradients : gradients_of(embedding_units_.front());
       const GradTarget positions =
           embedding_units_.size() > 1 ? gradients_of(embedding_units_.back()) : table;
-      embedding_.backward(context, tokens(context, slot), d_residual,
+      embedding_.backward(context, slot, tokens(context, slot), d_residual,
                           head_wrote ? Write::kAdd : table.write, table, positions);
     });
     for (const int unit : embedding_units_) {

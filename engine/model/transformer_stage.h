@@ -45,7 +45,8 @@ struct MicroBatch {
 
 class TransformerStage {
  public:
-  /// `recompute`: what blocks compute again; shape.recompute is set from it, block by block.
+  /// `recompute`: what blocks compute again; shape.recompute is set from it, block by block,
+  /// shape.document_positions by shape.documents and shape.first_sample by shape.dropout.
   static TransformerStage declare(const LayerShape& shape,
                                   const RecomputeConfig& recompute,
                                   const StageExtent& extent,
@@ -63,6 +64,13 @@ class TransformerStage {
   /// i32 [N]: where inputs (first stage) and targets (last stage) go before forward.
   [[nodiscard]] Tensor tokens(const LayerContext& context, int slot) const;
   [[nodiscard]] Tensor targets(const LayerContext& context, int slot) const;
+  /// LayerShape::document_positions, likewise, which every stage has; empty where a sequence is one
+  /// document.
+  [[nodiscard]] Tensor document_positions(const LayerContext& context, int slot) const;
+  /// LayerShape::first_sample, likewise; empty without dropout.
+  [[nodiscard]] Tensor first_sample(const LayerContext& context, int slot) const {
+    return context.optional_buffer(first_sample_, slot);
+  }
   /// Between stages, [n, C] each: what forward reads (not the first stage's) and makes (not the
   /// last's), what backward reads (not the last's) and makes (not the first's).
   enum class Edge : std::uint8_t { kInput, kOutput, kGradientOfOutput, kGradientOfInput };
@@ -111,6 +119,8 @@ class TransformerStage {
   UnitVisit losses_visit_;  // of an evaluation, behind forward
   BufferRef tokens_;
   BufferRef targets_;
+  BufferRef document_positions_;
+  BufferRef first_sample_;
   BufferRef d_residual_;
   BufferRef input_;
   BufferRef output_;

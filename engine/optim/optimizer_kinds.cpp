@@ -44,13 +44,10 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerParts& parts) {
   switch (parts.config.kind) {
     case OptimizerKind::kAdamW:
     case OptimizerKind::kAdam:
-      return make_adamw(parts);
     case OptimizerKind::kSgd:
-      return make_sgd(parts);
     case OptimizerKind::kAdagrad:
-      return make_adagrad(parts);
     case OptimizerKind::kLion:
-      return make_lion(parts);
+      return make_elementwise(parts);
     case OptimizerKind::kLamb:
       return make_lamb(parts);
     case OptimizerKind::kMuon:

@@ -1,5 +1,5 @@
-// The optimizers, one file each. optimizer_kinds.cpp is where OptimizerConfig::kind chooses among
-// them, for the functions that optimizer.h declares.
+// The optimizers: elementwise.cpp, lamb.cpp, muon.cpp. optimizer_kinds.cpp is where
+// OptimizerConfig::kind chooses among them, for the functions that optimizer.h declares.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,8 @@
 
 namespace dstrain {
 
-/// AdamW, and Adam with the decay in the gradient (OptimizerKind::kAdam).
-std::unique_ptr<Optimizer> make_adamw(const OptimizerParts& parts);
-std::unique_ptr<Optimizer> make_sgd(const OptimizerParts& parts);
-std::unique_ptr<Optimizer> make_adagrad(const OptimizerParts& parts);
-std::unique_ptr<Optimizer> make_lion(const OptimizerParts& parts);
+/// Those that update each element on its own: all but LAMB and Muon.
+std::unique_ptr<Optimizer> make_elementwise(const OptimizerParts& parts);
 
 std::unique_ptr<Optimizer> make_lamb(const OptimizerParts& parts);
 OptimizerScratch declare_lamb(Blueprint& blueprint);

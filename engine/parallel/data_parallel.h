@@ -24,7 +24,9 @@ struct StepParams {
   std::int64_t update = 1;         ///< optimizer updates, this one included
   double gradient_clipping = 0.0;  ///< limit of the global norm; 0: off
   double loss_scale = 1.0;         ///< gradients are so many times too large
+  double counted_share = 1.0;      ///< and so much too small: targets that count, out of all
   std::uint64_t seed = 0;          ///< of stochastic rounding
+  std::optional<std::int64_t> sequence{};  ///< tokens of each; none: as many as are planned
 };
 
 struct StepStats {

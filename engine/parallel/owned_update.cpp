@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "engine/base/fnv_hash.h"
 #include "engine/optim/grad_norm.h"
@@ -34,8 +33,11 @@ Tensor moment_of(
 
 }  // namespace
 
-OwnedUpdate::OwnedUpdate(const DataParallelParts& parts)
-    : parts_(parts), counted_(parts.groups.groups().size()) {
+OwnedUpdate::OwnedUpdate(const DataParallelParts& parts, Stream& collectives)
+    : parts_(parts),
+      collectives_(collectives),
+      gathered_(static_cast<std::size_t>(parts.shards.num_units())),
+      counted_(parts.groups.groups().size()) {
   for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
     declare_state(unit);
     find_replicas(states_.back());
@@ -190,11 +192,25 @@ void OwnedUpdate::bring_parameters(int unit) const {
   context.device.copy_from_host(from.data(), context.arena.owned_parameters(unit), context.compute);
 }
 
-StepStats OwnedUpdate::step(const StepParams& params, const Optimizer::UnitUpdated& updated) {
+/// The whole unit from every rank's slice, where this rank holds more than its own.
+void OwnedUpdate::gather(int unit) {
+  const Range held = parts_.memory.place(RegionKind::kParameters, unit).held;
+  if (held.size() == parts_.memory.owned(unit).size()) {
+    return;
+  }
+  const Arena& arena = parts_.context.arena;
+  collectives_.wait(parts_.context.compute.record());
+  parts_.group(unit).all_gather(arena.owned_parameters(unit),
+                                arena.unit(RegionKind::kParameters, unit), Purpose::kParameter,
+                                collectives_);
+  gathered_[static_cast<std::size_t>(unit)] = collectives_.record();
+}
+
+StepStats OwnedUpdate::step(const StepParams& params) {
   for (const Replicas& replicas : replicas_) {
     sum_replicas(replicas);
   }
-  const double factor = parts_.mean_factor / params.loss_scale;
+  const double factor = parts_.mean_factor / (params.loss_scale * params.counted_share);
   const double norm = plain_nan(gradient_norm() * factor);
   if (!std::isfinite(norm)) {
     return {.grad_norm = norm, .updated = false};
@@ -210,18 +226,21 @@ StepStats OwnedUpdate::step(const StepParams& params, const Optimizer::UnitUpdat
                            .seed = params.seed},
                           [&](std::size_t index) {
                             bring_parameters(states_[index].unit);
-                            updated(index);
+                            gather(states_[index].unit);
                           });
   return {.grad_norm = norm, .updated = true};
 }
 
-void OwnedUpdate::copy_master_to_parameters() const {
+void OwnedUpdate::refresh_parameters() {
   const Site site = parts_.context.site(parts_.memory.placement().states.space);
   for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
     if (const Tensor rounded = beside_master(unit); !rounded.empty()) {
       site.ops.cast(parts_.context.arena.master(unit), rounded, site.stream);
     }
     bring_parameters(unit);
+  }
+  for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
+    gather(unit);
   }
 }
 

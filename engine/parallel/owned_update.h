@@ -1,8 +1,9 @@
 // OwnedUpdate: the end of every strategy's step, on what this rank owns of each unit: gradients
 // that several tensor-parallel ranks computed parts of are summed; the norm over all ranks;
-// clipping; the optimizer. Where masters and moments lie in another space than the parameters,
-// gradients are brought there once their norm is known, the optimizer runs there, and each unit's
-// new parameters are brought back before the strategy hears of them.
+// clipping; the optimizer; and where this rank holds a whole unit of which it owns a slice, the
+// all-gather of its new parameters, while the next unit is updated. Where masters and moments lie
+// in another space than the parameters, gradients are brought there once their norm is known, the
+// optimizer runs there, and each unit's new parameters are brought back before they travel.
 #pragma once
 
 #include <vector>
@@ -13,14 +14,19 @@ namespace dstrain {
 
 class OwnedUpdate {
  public:
-  /// What `parts` refers to outlives this.
-  explicit OwnedUpdate(const DataParallelParts& parts);
+  /// What `parts` refers to outlives this. All-gathers run on `collectives`, which may be the
+  /// compute stream.
+  OwnedUpdate(const DataParallelParts& parts, Stream& collectives);
 
-  /// `updated(i)` as in Optimizer::update. If the norm is not finite, nothing is changed; all ranks
-  /// see the same norm and so agree.
-  StepStats step(const StepParams& params, const Optimizer::UnitUpdated& updated);
-  /// Casts the master of what this rank owns into the parameters, where the two are not the same.
-  void copy_master_to_parameters() const;
+  /// If the norm is not finite, nothing is changed; all ranks see the same norm and so agree.
+  StepStats step(const StepParams& params);
+  /// Casts the master of what this rank owns into the parameters, where the two are not the same,
+  /// and gathers what this rank holds whole.
+  void refresh_parameters();
+  /// Work that compute does after this finds the unit's parameters whole and new.
+  void wait_for(int unit) {
+    parts_.context.compute.wait(gathered_.at(static_cast<std::size_t>(unit)));
+  }
 
  private:
   /// Gradients to be summed over one group.
@@ -33,12 +39,15 @@ class OwnedUpdate {
   void declare_state(int unit);
   void bring_gradients();
   void bring_parameters(int unit) const;
+  void gather(int unit);
   void find_replicas(const UnitState& state);
   Replicas& replicas_of(Communicator* group);
   void sum_replicas(const Replicas& replicas);
   double gradient_norm();
 
   DataParallelParts parts_;
+  Stream& collectives_;
+  std::vector<Event> gathered_;    // by unit
   std::vector<UnitState> states_;  // of all units, in order
   /// Gradients whose squares this rank adds to the norm, by group of their units.
   std::vector<std::vector<ConstTensor>> counted_;

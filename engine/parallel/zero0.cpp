@@ -23,7 +23,7 @@ class Zero0 final : public DataParallel {
       : parts_(parts),
         compute_(parts.context.compute),
         reduction_(parts.memory.options().overlap ? parts.communication : compute_),
-        owned_(parts),
+        owned_(parts, reduction_),
         wire_(parts, RegionKind::kGradients, reduction_) {
     if (parts.memory.has(RegionKind::kGradientBuckets)) {
       narrowing_.emplace(parts.context.arena, parts.memory, RegionKind::kGradientBuckets,
@@ -58,10 +58,10 @@ class Zero0 final : public DataParallel {
 
   StepStats step(const StepParams& params) override {
     compute_.wait(reduction_.record());
-    return owned_.step(params, [](std::size_t) {});
+    return owned_.step(params);
   }
 
-  void refresh_parameters() override { owned_.copy_master_to_parameters(); }
+  void refresh_parameters() override { owned_.refresh_parameters(); }
 
  private:
   /// Without the padding, whose content is nobody's.

@@ -26,9 +26,8 @@ class Zero2 final : public DataParallel {
       : parts_(parts),
         compute_(parts.context.compute),
         collectives_(parts.memory.options().overlap ? parts.communication : compute_),
-        owned_(parts),
+        owned_(parts, collectives_),
         wire_(parts, RegionKind::kGradientBuckets, collectives_),
-        gathered_(static_cast<std::size_t>(parts.shards.num_units())),
         buckets_(parts.context.arena,
                  parts.memory,
                  RegionKind::kGradientBuckets,
@@ -40,7 +39,7 @@ class Zero2 final : public DataParallel {
 
   void before_visit(const UnitVisit& visit) override {
     for (const int unit : visit.reads) {
-      compute_.wait(gathered_[static_cast<std::size_t>(unit)]);
+      owned_.wait_for(unit);
     }
   }
 
@@ -59,32 +58,17 @@ class Zero2 final : public DataParallel {
 
   StepStats step(const StepParams& params) override {
     compute_.wait(collectives_.record());
-    return owned_.step(params, [this](std::size_t unit) { gather(static_cast<int>(unit)); });
+    return owned_.step(params);
   }
 
-  void refresh_parameters() override {
-    owned_.copy_master_to_parameters();
-    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
-      gather(unit);
-    }
-  }
+  void refresh_parameters() override { owned_.refresh_parameters(); }
 
  private:
-  void gather(int unit) {
-    const Arena& arena = parts_.context.arena;
-    collectives_.wait(compute_.record());
-    parts_.group(unit).all_gather(arena.owned_parameters(unit),
-                                  arena.unit(RegionKind::kParameters, unit), Purpose::kParameter,
-                                  collectives_);
-    gathered_[static_cast<std::size_t>(unit)] = collectives_.record();
-  }
-
   DataParallelParts parts_;
   Stream& compute_;
   Stream& collectives_;  // beside compute, or the same
   OwnedUpdate owned_;
   GradientWire wire_;
-  std::vector<Event> gathered_;  // by unit: its parameters are whole and new
   Buckets buckets_;
 };
 

@@ -26,13 +26,12 @@ class Zero3 final : public DataParallel {
       : parts_(parts),
         compute_(parts.context.compute),
         collectives_(parts.memory.options().overlap ? parts.communication : compute_),
-        owned_(parts),
+        owned_(parts, collectives_),
         wire_(parts, RegionKind::kGradientBuckets, collectives_),
         buckets_(parts.context.arena,
                  parts.memory,
                  RegionKind::kGradientBuckets,
-                 parts.shards.num_units()),
-        always_whole_(static_cast<std::size_t>(parts.shards.num_units())) {
+                 parts.shards.num_units()) {
     for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
       const Tensor held = parts.context.arena.unit(RegionKind::kParameters, unit);
       if (is_always_whole(unit)) {
@@ -68,7 +67,7 @@ class Zero3 final : public DataParallel {
       parts_.context.parameters.set(gather.unit, memory_of(gather));
     }
     for (const int read : here.reads) {
-      compute_.wait(always_whole_[static_cast<std::size_t>(read)]);
+      owned_.wait_for(read);
     }
   }
 
@@ -94,16 +93,10 @@ class Zero3 final : public DataParallel {
 
   StepStats step(const StepParams& params) override {
     compute_.wait(collectives_.record());
-    return owned_.step(
-        params, [this](std::size_t unit) { gather_if_always_whole(static_cast<int>(unit)); });
+    return owned_.step(params);
   }
 
-  void refresh_parameters() override {
-    owned_.copy_master_to_parameters();
-    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
-      gather_if_always_whole(unit);
-    }
-  }
+  void refresh_parameters() override { owned_.refresh_parameters(); }
 
  private:
   /// Those of the plan that start before `visit` computes. What their memory held before has been
@@ -132,24 +125,12 @@ class Zero3 final : public DataParallel {
     return !whole.empty() && whole.at(static_cast<std::size_t>(unit));
   }
 
-  void gather_if_always_whole(int unit) {
-    if (is_always_whole(unit)) {
-      const Arena& arena = parts_.context.arena;
-      collectives_.wait(compute_.record());
-      parts_.group(unit).all_gather(arena.owned_parameters(unit),
-                                    arena.unit(RegionKind::kParameters, unit), Purpose::kParameter,
-                                    collectives_);
-      always_whole_[static_cast<std::size_t>(unit)] = collectives_.record();
-    }
-  }
-
   DataParallelParts parts_;
   Stream& compute_;
   Stream& collectives_;  // beside compute, or the same
   OwnedUpdate owned_;
   GradientWire wire_;
   Buckets buckets_;
-  std::vector<Event> always_whole_;  // by unit: the small ones' parameters are new
   // Where the walk is:
   const GatherPlan* plan_ = nullptr;
   std::vector<Event> arrived_;  // by gather of the plan

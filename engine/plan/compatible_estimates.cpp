@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/arch/architecture.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -112,15 +113,15 @@ Widths table_widths(const std::vector<TableRow>& rows, std::string_view title) {
 
 }  // namespace
 
-// GPT-2's modules in transformers join q, k and v; the other families' are apart.
+// GPT-2's and GPT-NeoX's modules in transformers join q, k and v; the other families' are apart.
 DeepSpeedModelSize deepspeed_model_size(const ModelSpec& m) {
   const std::int64_t query = m.num_heads * m.head_dim;
   const std::int64_t key_value = m.num_key_value_heads * m.head_dim;
-  const bool joined = m.model_type == "gpt2";
+  const bool joined = m.model_type == "gpt2" || m.model_type == "gpt_neox";
   return {.total_params = m.num_parameters(),
           .largest_layer_params = std::max({
               m.vocab_size * m.hidden_size,
-              m.position == PositionKind::kLearned ? m.max_positions * m.hidden_size : 0,
+              Architecture(m).learned_positions * m.hidden_size,
               linear(m.hidden_size, joined ? query + 2 * key_value : query, m.qkv_bias),
               linear(query, m.hidden_size, m.attention_output_bias),
               linear(m.hidden_size, m.intermediate_size, m.mlp_bias),
@@ -214,7 +215,7 @@ std::vector<HuggingFaceEstimate> huggingface_estimates(const ModelSpec& m) {
   const std::int64_t outside = without_blocks(m).num_parameters();
   const std::int64_t block = m.num_layers == 0 ? 0 : (m.num_parameters() - outside) / m.num_layers;
   const bool learned = m.position == PositionKind::kLearned;
-  const std::int64_t positions = learned ? m.max_positions * m.hidden_size : 0;
+  const std::int64_t positions = Architecture(m).learned_positions * m.hidden_size;
   // One frequency for each pair of dims, and a copy as they were before scaling.
   const std::int64_t rotary = learned ? 0 : 2 * (m.head_dim / 2);
   const std::int64_t head = m.tied_embeddings ? 0 : table;

@@ -120,9 +120,4 @@ double idle_share(const Schedule& schedule, double forward_cost, double backward
 /// "send activation of F3 to rank 1, receive …": an exchange.
 std::string to_text(const Schedule& schedule, const Action& action);
 
-/// One line a rank against time, a backward twice as long as a forward. The schedule must be valid.
-///   rank 0: F0 F1       B0--- F2 B1--- F3 B2---    B3---
-///   rank 1:    F0 B0--- F1 B1--- F2 B2--- F3 B3---
-std::string to_text(const Schedule& schedule);
-
 }  // namespace dstrain

@@ -1,4 +1,4 @@
-// What a schedule costs in time, and its picture.
+// What a schedule costs in time, and its actions as text.
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -9,15 +9,6 @@
 
 namespace dstrain {
 namespace {
-
-Arrivals play_to_the_end(const Schedule& schedule, double forward_cost, double backward_cost) {
-  Arrivals arrivals = play(schedule, forward_cost, backward_cost);
-  for (std::size_t rank = 0; rank < arrivals.size(); ++rank) {
-    check(arrivals[rank].size() == schedule.ranks[rank].size() + 1,
-          "pipeline schedule: rank {} never comes to its end", rank);
-  }
-  return arrivals;
-}
 
 std::string name_of(const Schedule& schedule, char pass, int chunk, int micro_batch) {
   return schedule.chunks == 1 ? fmt::format("{}{}", pass, micro_batch)
@@ -38,8 +29,10 @@ std::string to_text(const Schedule& schedule, const Message& message) {
 double idle_share(const Schedule& schedule, double forward_cost, double backward_cost) {
   double time = 0;  // of the slowest rank
   double busy = 0;  // of all ranks together
-  const Arrivals arrivals = play_to_the_end(schedule, forward_cost, backward_cost);
+  const Arrivals arrivals = play(schedule, forward_cost, backward_cost);
   for (std::size_t rank = 0; rank < arrivals.size(); ++rank) {
+    check(arrivals[rank].size() == schedule.ranks[rank].size() + 1,
+          "pipeline schedule: rank {} never comes to its end", rank);
     time = std::max(time, arrivals[rank].back());
     for (const Action& action : schedule.ranks[rank]) {
       busy += action.kind == Action::Kind::kForward    ? forward_cost
@@ -62,32 +55,6 @@ std::string to_text(const Schedule& schedule, const Action& action) {
     text += (text.empty() ? "" : ", ") + to_text(schedule, message);
   }
   return text.empty() ? "an exchange of nothing" : text;
-}
-
-std::string to_text(const Schedule& schedule) {
-  constexpr double kForwardCells = 1;
-  constexpr double kBackwardCells = 2;
-  const Arrivals arrivals = play_to_the_end(schedule, kForwardCells, kBackwardCells);
-  const std::size_t cell =
-      name_of(schedule, 'B', schedule.chunks - 1, schedule.micro_batches - 1).size() + 1;
-  const std::size_t digits = fmt::format("{}", schedule.pipeline_ranks - 1).size();
-  std::string text;
-  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    std::string line;
-    for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
-      const Action& action = schedule.ranks[rank][i];
-      if (action.kind == Action::Kind::kExchange) {
-        continue;
-      }
-      line.resize(static_cast<std::size_t>(arrivals[rank][i]) * cell, ' ');
-      line += to_text(schedule, action);
-      if (action.kind == Action::Kind::kBackward) {
-        line.resize(static_cast<std::size_t>(arrivals[rank][i] + kBackwardCells) * cell - 1, '-');
-      }
-    }
-    text += fmt::format("rank {:>{}}: {}\n", rank, digits, line);
-  }
-  return text;
 }
 
 }  // namespace dstrain

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
-#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "engine/comm/codec.h"
-#include "kernels/core/check.h"
 
 namespace dstrain {
 namespace {
@@ -79,6 +76,9 @@ class StepTraffic {
   std::vector<TrafficPlan::Repeated> update() {
     phase_ = TrafficPhase::kUpdate;
     unit_ = Transfer::kNoUnit;
+    if (needs_.counts_targets) {
+      add(GroupId::kWorld, Op::kAllReduce, 1, DType::kF64, Purpose::kControl);
+    }
     sum_replicas();
     add(needs_.norm_group, Op::kAllReduce, 1, DType::kF64, Purpose::kOptimizer);
     if (options_.placement.states.is_cut()) {
@@ -151,19 +151,20 @@ class StepTraffic {
   void cross_block_forward(const BlockTraffic& block) {
     enter();
     sum_norms(block);
-    sum();
+    if (!block.parallel) sum();
     enter();
     sum();
   }
   void cross_block_backward(const BlockTraffic& block) {
-    if (block.computes_again) {  // but for the product that leaves the feed-forward
+    if (block.computes_again) {
       enter();
       sum_norms(block);
-      sum();
+      if (!block.parallel) sum();
       enter();
+      if (block.norms_results) sum();  // else what leaves the feed-forward is not made again
     }
     for (const bool is_attention : {false, true}) {
-      enter();  // the gradient of what leaves
+      if (!block.parallel || !is_attention) enter();  // the gradient of what leaves
       enter();  // the input once more, which is not kept whole
       if (is_attention) sum_norms(block);
       sum();

@@ -1,7 +1,6 @@
 // TrafficPlan: every collective that a training step issues on one rank, in the order in which its
-// host issues them, before anything runs. Pure arithmetic over the rest of the plan. Records of
-// what ran (engine/comm/recording_communicator.h) are compared with it entry by entry; prices add
-// it up.
+// host issues them, before anything runs. Pure arithmetic over the rest of the plan. Tests compare
+// it with what ran, entry by entry; prices add it up.
 //
 // A step repeats itself, micro-batch after micro-batch, so the list is kept as the parts that
 // differ and the order in which they follow each other.
@@ -46,6 +45,8 @@ struct Transfer {
 struct BlockTraffic {
   bool computes_again = false;  ///< all of it, in backward
   bool sums_norms = false;      ///< of queries and keys, whose heads are normalised together
+  bool parallel = false;        ///< its halves stand side by side, and their sum leaves both
+  bool norms_results = false;   ///< of its halves, so that backward needs both again
 };
 
 /// One chunk of the model on this rank.
@@ -84,6 +85,7 @@ struct TrafficNeeds {
   OptimizerTraffic optimizer;
   std::int64_t scaled_tensors;  ///< of the whole model, in 8 bits
   std::int64_t report_doubles;  ///< that every rank tells all others of a step
+  bool counts_targets;          ///< which some do not: all ranks add up how many do
 };
 
 class TrafficPlan {

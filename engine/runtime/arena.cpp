@@ -1,6 +1,7 @@
 #include "engine/runtime/arena.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/core/check.h"
 
@@ -34,7 +35,21 @@ Tensor Arena::buffer(BufferRef ref, int slot) const {
   check(0 <= slot && slot < end, "slot {} of {} of buffer {}", slot, end, decl.name);
   const std::int64_t stride = saved ? plan_.saved_stride_bytes(decl.chunk) : 0;
   std::byte* base = static_cast<std::byte*>(memory(placement.region).data());
-  return {base + placement.offset_bytes + slot * stride, decl.dtype, decl.shape};
+  const bool is_shaped = shapes_ != nullptr && ref.index < std::ssize(shapes_->buffers());
+  const Shape& shape =
+      is_shaped ? shapes_->buffers()[static_cast<std::size_t>(ref.index)].shape : decl.shape;
+  return {base + placement.offset_bytes + slot * stride, decl.dtype, shape};
+}
+
+void Arena::shape_buffers(const Blueprint* shapes) {
+  for (std::size_t i = 0; shapes != nullptr && i < shapes->buffers().size(); ++i) {
+    const BufferDecl& own = blueprint_.buffers().at(i);
+    const BufferDecl& other = shapes->buffers()[i];
+    check(own.name == other.name && own.dtype == other.dtype && own.bytes() >= other.bytes(),
+          "buffer {} of {} bytes cannot be {} of {}", own.name, own.bytes(), other.name,
+          other.bytes());
+  }
+  shapes_ = shapes;
 }
 
 Tensor Arena::unit(RegionKind region, int unit) const {

@@ -22,6 +22,9 @@ class Arena {
   /// A buffer of the blueprint; `slot`: which micro-batch in flight. Each has its own of the saved
   /// ones; the others serve all.
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const;
+  /// From here on buffers have the shapes of `shapes`, which declares the same ones, none of them
+  /// larger, and may leave out the last; nullptr: their own again. It must outlive its use.
+  void shape_buffers(const Blueprint* shapes);
   /// What a region holds of a unit (MemoryPlan::place), flat.
   [[nodiscard]] Tensor unit(RegionKind region, int unit) const;
   /// What this rank updates of a unit (MemoryPlan::owned), of the master: the f32 copy, or the
@@ -43,6 +46,7 @@ class Arena {
   [[nodiscard]] const DeviceMemory& memory(RegionKind kind) const;
 
   const Blueprint& blueprint_;
+  const Blueprint* shapes_ = nullptr;
   const MemoryPlan& plan_;
   std::vector<DeviceMemory> regions_;  // in the plan's order
 };

@@ -1,6 +1,7 @@
-// BatchUpload: token ids on their way to the device. Two micro-batches' worth of the host's memory,
-// of the kind that copies are fastest from, used in turns: while the device still computes with
-// one, the host already reads the next, and waits only for the copy before the last.
+// BatchUpload: token ids on their way to the device, with what the run's rules make of the
+// documents in them. Two micro-batches' worth of the host's memory, of the kind that copies are
+// fastest from, used in turns: while the device still computes with one, the host already reads the
+// next, and waits only for the copy before the last.
 #pragma once
 
 #include <array>
@@ -8,10 +9,14 @@
 #include <functional>
 #include <span>
 
+#include "engine/data/documents.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 
 namespace dstrain {
+
+/// What a micro-batch is for: an evaluation's drops nothing.
+enum class BatchUse : std::uint8_t { kTraining, kEvaluation };
 
 /// Fills [B, T] inputs and targets with the samples from `first_sample` on.
 using LoadBatch = std::function<void(
@@ -19,25 +24,58 @@ using LoadBatch = std::function<void(
 
 class BatchUpload {
  public:
-  /// Of micro-batches of so many tokens, on `stream`. Both must outlive it.
-  BatchUpload(Device& device, Stream& stream, std::int64_t tokens);
+  /// Of micro-batches of `sequences` of at most so many tokens, on `stream`. Device and stream must
+  /// outlive it.
+  BatchUpload(Device& device,
+              Stream& stream,
+              std::int64_t sequences,
+              std::int64_t sequence,
+              const DocumentRules& documents);
   BatchUpload(const BatchUpload&) = delete;
   BatchUpload& operator=(const BatchUpload&) = delete;
   /// Waits for copies under way.
   ~BatchUpload();
 
-  /// Enqueues the copies; an empty tensor wants none. i32, `tokens` elements each.
-  void upload(const LoadBatch& data, std::int64_t first_sample, Tensor inputs, Tensor targets);
+  /// i32; an empty tensor wants no copy.
+  struct Places {
+    Tensor inputs;  ///< an element a token, as the next two
+    Tensor targets;
+    Tensor document_positions;
+    Tensor first_sample;  ///< as kernels/dropout.h wants it
+
+    [[nodiscard]] bool want_tokens() const {
+      return !inputs.empty() || !targets.empty() || !document_positions.empty();
+    }
+  };
+  /// What to read: of a micro-batch's samples, the first `sequence` tokens of each.
+  struct Samples {
+    std::int64_t first_sample;
+    std::int64_t counted;  ///< of how many samples the targets count
+    std::int64_t sequence;
+    BatchUse use;
+  };
+  /// Enqueues the copies. Returns how many targets of the samples that count do; 0 where no tokens
+  /// are wanted.
+  std::int64_t upload(const LoadBatch& data, const Samples& samples, const Places& to);
 
  private:
+  static constexpr std::int64_t kSampleWords = 2;
   struct Buffer {
-    DeviceMemory memory;  // inputs, then targets
+    DeviceMemory memory;  // the words of the first sample, inputs, targets, positions in documents
     Event copied;
   };
+
+  /// From inputs on: `memory` has room for them.
+  std::int64_t upload_tokens(const LoadBatch& data,
+                             const Samples& samples,
+                             std::int32_t* memory,
+                             const Places& to);
 
   Device& device_;
   Stream& stream_;
   std::int64_t tokens_;
+  std::int64_t sequence_;
+  DocumentRules documents_;
   std::array<Buffer, 2> buffers_;
   std::size_t next_ = 0;
 };

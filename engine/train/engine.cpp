@@ -9,6 +9,7 @@
 #include "engine/comm/deadline.h"
 #include "engine/model/init.h"
 #include "engine/train/objective/next_token.h"
+#include "kernels/core/caller_stream.h"
 #include "kernels/core/check.h"
 #include "kernels/core/trace_range.h"
 
@@ -86,7 +87,11 @@ Engine::Engine(RunPlan plan,
              .replica_gradients = context_.optional_buffer(plan_.replica_gradients),
              .mean_factor = plan_.update.averaging.after_sum},
       data_parallel_(make_data_parallel(parts_)),
-      upload_(context_.device, context_.compute, plan_.batch.micro_batch * plan_.batch.sequence) {
+      upload_(context_.device,
+              context_.compute,
+              plan_.batch.micro_batch,
+              plan_.batch.sequence,
+              plan_.batch.documents) {
   initialise_parameters(threads);
   for (const ChunkPlan& chunk : plan_.chunks) {
     chunk.stage.prepare(context_);
@@ -157,17 +162,31 @@ void Engine::refresh_parameters() {
   context_.compute.synchronize();
 }
 
-/// Ids go where they are needed: to the first and to the last stage.
-void Engine::load_batch(const LoadBatch& data,
-                        std::int64_t first_sample,
-                        const TransformerStage& stage,
-                        int slot) {
-  if (!stage.extent().is_first() && !stage.extent().is_last()) {
-    return;
+/// Ids go where they are needed: to the first and to the last stage, and what they say of documents
+/// to all, as does what dropout counts by. Returns how many targets count of which this rank has
+/// the losses.
+std::int64_t Engine::load_batch(const LoadBatch& data,
+                                std::int64_t first_sample,
+                                std::int64_t counted_samples,
+                                BatchUse use,
+                                const TransformerStage& stage,
+                                int slot) {
+  const BatchUpload::Places places{
+      .inputs = stage.extent().is_first() ? stage.tokens(context_, slot) : Tensor{},
+      .targets = stage.extent().is_last() ? stage.targets(context_, slot) : Tensor{},
+      .document_positions = stage.document_positions(context_, slot),
+      .first_sample = stage.first_sample(context_, slot)};
+  if (!places.want_tokens() && places.first_sample.empty()) {
+    return 0;
   }
-  upload_.upload(data, first_sample,
-                 stage.extent().is_first() ? stage.tokens(context_, slot) : Tensor{},
-                 stage.extent().is_last() ? stage.targets(context_, slot) : Tensor{});
+  const std::int64_t counted =
+      upload_.upload(data,
+                     {.first_sample = first_sample,
+                      .counted = counted_samples,
+                      .sequence = shorter_ ? shorter_->sequence : plan_.batch.sequence,
+                      .use = use},
+                     places);
+  return knows_losses(stage) ? counted : 0;
 }
 
 /// This rank's chunks, as both kinds of schedule see them. They share their edges.
@@ -178,7 +197,7 @@ class Engine::Chunks : public PipelineChunks {
   Tensor edge(Message::What what, Message::Direction direction) override {
     using Edge = TransformerStage::Edge;
     const bool sends = direction == Message::Direction::kSend;
-    const TransformerStage& stage = engine_.plan_.chunks.front().stage;
+    const TransformerStage& stage = engine_.stage_of(0);
     const LayerContext& context = engine_.context_;
     return what == Message::What::kActivation
                ? stage.edge(context, sends ? Edge::kOutput : Edge::kInput)
@@ -191,13 +210,22 @@ class Engine::Chunks : public PipelineChunks {
   [[nodiscard]] const ChunkPlan& chunk_plan(int chunk) const {
     return plan().chunks[static_cast<std::size_t>(chunk)];
   }
-  void load(std::int64_t first_sample, const TransformerStage& stage, int slot) {
-    engine_.load_batch(data_, first_sample, stage, slot);
+  void load(std::int64_t first_sample,
+            std::int64_t counted_samples,
+            BatchUse use,
+            const TransformerStage& stage,
+            int slot) {
+    counted_ += engine_.load_batch(data_, first_sample, counted_samples, use, stage, slot);
   }
+
+ public:
+  /// Targets that counted, of those of which this rank has the losses.
+  [[nodiscard]] std::int64_t counted() const { return counted_; }
 
  private:
   Engine& engine_;
   const LoadBatch& data_;
+  std::int64_t counted_ = 0;
 };
 
 /// One step's micro-batches through this rank's chunks, as the schedule asks for them.
@@ -206,21 +234,26 @@ class Engine::StepChunks final : public Chunks {
   StepChunks(Engine& engine,
              const LoadBatch& data,
              std::int64_t start_sample,
+             const StepSize& size,
+             const ActivationSlots& slots,
              double loss_scale,
              DataParallel& data_parallel,
              StepTimes& times)
       : Chunks(engine, data),
         start_sample_(start_sample),
+        size_(size),
+        slots_(slots),
         data_parallel_(data_parallel),
         times_(times),
-        gradient_scale_(engine.objective_->gradient_scale(loss_scale)) {}
+        gradient_scale_(engine.objective_->gradient_scale(loss_scale, size)) {}
 
   void forward(int chunk, int micro_batch) override {
-    const TransformerStage& stage = chunk_plan(chunk).stage;
-    const int slot = plan().slots.slot_of(chunk, micro_batch);
+    const TransformerStage& stage = engine().stage_of(chunk);
+    const int slot = slots_.slot_of(chunk, micro_batch);
     {
       const PhaseTimer timer(times_.data);
-      load(plan().batch.first_sample(start_sample_, micro_batch), stage, slot);
+      load(plan().batch.first_sample(start_sample_, micro_batch), plan().batch.micro_batch,
+           BatchUse::kTraining, stage, slot);
     }
     const PhaseTimer timer(times_.forward);
     const TraceRange range("forward", micro_batch);
@@ -234,19 +267,21 @@ class Engine::StepChunks final : public Chunks {
     if (const int walk = chunk_plan(chunk).backward_walk; walk != ChunkPlan::kGoesOn) {
       data_parallel_.begin_walk(walk, is_last(micro_batch));
     }
-    chunk_plan(chunk).stage.backward(engine().context_, data_parallel_,
-                                     {.index = micro_batch,
-                                      .last = is_last(micro_batch),
-                                      .slot = plan().slots.slot_of(chunk, micro_batch),
-                                      .gradient_scale = gradient_scale_});
+    engine().stage_of(chunk).backward(engine().context_, data_parallel_,
+                                      {.index = micro_batch,
+                                       .last = is_last(micro_batch),
+                                       .slot = slots_.slot_of(chunk, micro_batch),
+                                       .gradient_scale = gradient_scale_});
   }
 
  private:
   [[nodiscard]] bool is_last(int micro_batch) const {
-    return micro_batch + 1 == plan().batch.accumulation;
+    return micro_batch + 1 == size_.micro_batches;
   }
 
   std::int64_t start_sample_;
+  StepSize size_;
+  const ActivationSlots& slots_;
   DataParallel& data_parallel_;
   StepTimes& times_;
   float gradient_scale_;
@@ -258,17 +293,20 @@ class Engine::EvaluationChunks final : public Chunks {
   EvaluationChunks(Engine& engine,
                    const LoadBatch& data,
                    std::int64_t first_sample,
-                   std::int64_t counted_targets)
-      : Chunks(engine, data), first_sample_(first_sample), counted_targets_(counted_targets) {}
+                   std::int64_t counted_samples)
+      : Chunks(engine, data), first_sample_(first_sample), counted_samples_(counted_samples) {}
 
   void forward(int chunk, int /*micro_batch*/) override {
-    const TransformerStage& stage = chunk_plan(chunk).stage;
+    const TransformerStage& stage = engine().stage_of(chunk);
     DataParallel& data_parallel = *engine().data_parallel_;
-    load(first_sample_, stage, kSlot);
+    load(first_sample_, counted_samples_, BatchUse::kEvaluation, stage, kSlot);
     data_parallel.begin_walk(chunk_plan(chunk).evaluation_walk, true);
     stage.forward(engine().context_, data_parallel, kSlot);
     if (stage.extent().is_last()) {
-      stage.evaluate(engine().context_, data_parallel, kSlot, counted_targets_, Write::kOverwrite);
+      // A sum over nothing is no sum that every device can take: the caller leaves that one out.
+      const std::int64_t samples = std::max<std::int64_t>(counted_samples_, 1);
+      stage.evaluate(engine().context_, data_parallel, kSlot,
+                     engine().objective_->targets_of(samples), Write::kOverwrite);
     }
   }
 
@@ -280,16 +318,65 @@ class Engine::EvaluationChunks final : public Chunks {
  private:
   static constexpr int kSlot = 0;
   std::int64_t first_sample_;
-  std::int64_t counted_targets_;
+  std::int64_t counted_samples_;
 };
 
-void Engine::run_micro_batches(const LoadBatch& data,
-                               std::int64_t start_sample,
-                               double loss_scale,
-                               DataParallel& data_parallel,
-                               StepTimes& times) {
-  StepChunks chunks(*this, data, start_sample, loss_scale, data_parallel, times);
-  run_schedule(plan_.actions, chunks, groups_[GroupId::kPipeline], context_.compute);
+std::int64_t Engine::run_micro_batches(const LoadBatch& data,
+                                       std::int64_t start_sample,
+                                       const StepParams& params,
+                                       DataParallel& data_parallel,
+                                       StepTimes& times) {
+  const StepSize size = size_of_step(start_sample, params);
+  const Order order = order_of(size.micro_batches);
+  take_sequences_of(size.sequence);
+  StepChunks chunks(*this, data, start_sample, size, order.slots, params.loss_scale, data_parallel,
+                    times);
+  run_schedule(order.actions, chunks, groups_[GroupId::kPipeline], context_.compute);
+  return chunks.counted();
+}
+
+StepSize Engine::size_of_step(std::int64_t start_sample, const StepParams& params) const {
+  return {.micro_batches = plan_.batch.accumulation_at(start_sample),
+          .sequence = params.sequence.value_or(plan_.batch.sequence)};
+}
+
+void Engine::take_sequences_of(std::int64_t sequence) {
+  const bool is_whole = sequence == plan_.batch.sequence;
+  if (is_whole ? shorter_ == nullptr : shorter_ != nullptr && shorter_->sequence == sequence) {
+    return;
+  }
+  arena_.shape_buffers(nullptr);
+  shorter_ = is_whole ? nullptr : std::make_unique<ShorterSequences>(plan_, sequence);
+  arena_.shape_buffers(is_whole ? nullptr : &shorter_->blueprint);
+}
+
+const TransformerStage& Engine::stage_of(int chunk) const {
+  const auto index = static_cast<std::size_t>(chunk);
+  return shorter_ ? shorter_->stages[index] : plan_.chunks[index].stage;
+}
+
+Engine::Order Engine::order_of(std::int64_t micro_batches) const {
+  if (micro_batches == plan_.batch.accumulation) {
+    return {plan_.actions, plan_.slots};
+  }
+  const auto smaller =
+      std::find_if(plan_.smaller_steps.begin(), plan_.smaller_steps.end(),
+                   [&](const StepOrder& step) { return step.micro_batches == micro_batches; });
+  check(smaller != plan_.smaller_steps.end(), "a step of {} micro-batches is not planned",
+        micro_batches);
+  return {smaller->actions, smaller->slots};
+}
+
+/// Every rank divides by the same number, whichever targets were its own.
+std::int64_t Engine::targets_of_all_ranks(std::int64_t counted_here, std::int64_t targets) {
+  if (!plan_.batch.documents.ignores_targets()) {
+    return targets;
+  }
+  auto counted = static_cast<double>(counted_here);
+  CallerStream host;
+  groups_[GroupId::kWorld].all_reduce({&counted, DType::kF64, Shape{1}}, ReduceOp::kSum,
+                                      Purpose::kControl, host);
+  return static_cast<std::int64_t>(counted);
 }
 
 EngineStep Engine::train_step(const LoadBatch& data,
@@ -304,13 +391,18 @@ EngineStep Engine::train_step(const LoadBatch& data,
     }
     fp8_->begin_step(context_.compute);
   }
-  run_micro_batches(data, start_sample, params.loss_scale, *data_parallel_, result.times);
+  const std::int64_t targets = objective_->targets(size_of_step(start_sample, params));
+  result.counted = targets_of_all_ranks(
+      run_micro_batches(data, start_sample, params, *data_parallel_, result.times), targets);
   if (before_update) {
     before_update();
   }
   const PhaseTimer timer(result.times.optimizer);
   const TraceRange update("optimizer");
-  result.stats = data_parallel_->step(params);
+  StepParams update_params = params;
+  update_params.counted_share =
+      static_cast<double>(std::max<std::int64_t>(result.counted, 1)) / static_cast<double>(targets);
+  result.stats = data_parallel_->step(update_params);
   result.local_loss_sum = local_loss_sum();
   if (fp8_ != nullptr) {
     update_fp8_scales();
@@ -318,21 +410,25 @@ EngineStep Engine::train_step(const LoadBatch& data,
   return result;
 }
 
-double Engine::evaluate(const LoadBatch& data,
-                        std::int64_t first_sample,
-                        std::int64_t counted_samples) {
-  // A sum over nothing is no sum that every device can take: the host leaves that one out.
-  EvaluationChunks chunks(*this, data, first_sample,
-                          objective_->counted_targets(std::max<std::int64_t>(counted_samples, 1)));
+Engine::Evaluation Engine::evaluate(const LoadBatch& data,
+                                    std::int64_t first_sample,
+                                    std::int64_t counted_samples) {
+  take_sequences_of(plan_.batch.sequence);
+  EvaluationChunks chunks(*this, data, first_sample, counted_samples);
   run_schedule(plan_.evaluation_actions, chunks, groups_[GroupId::kPipeline], context_.compute);
-  return counted_samples > 0 ? local_loss_sum() : 0.0;
+  return {.local_loss_sum = counted_samples > 0 ? local_loss_sum() : 0.0,
+          .counted = chunks.counted()};
 }
 
 /// The last stage knows the losses. Its tensor-parallel ranks see the same ones: the first counts.
+bool Engine::knows_losses(const TransformerStage& stage) const {
+  return stage.extent().is_last() && plan_.mesh.index(Axis::kTensor, plan_.rank) == 0;
+}
+
 double Engine::local_loss_sum() {
   const TransformerStage& last = plan_.chunks.back().stage;
   double loss_sum = 0.0;
-  if (last.extent().is_last() && plan_.mesh.index(Axis::kTensor, plan_.rank) == 0) {
+  if (knows_losses(last)) {
     context_.device.copy_to_host(last.loss_sum(context_), &loss_sum, context_.compute);
   }
   context_.compute.synchronize();

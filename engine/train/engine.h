@@ -24,6 +24,7 @@
 #include "engine/train/objective/objective.h"
 #include "engine/train/rank_groups.h"
 #include "engine/train/run_plan.h"
+#include "engine/train/shorter_sequences.h"
 #include "kernels/backend.h"
 
 namespace dstrain {
@@ -39,6 +40,7 @@ struct StepTimes {
 struct EngineStep {
   StepStats stats;
   double local_loss_sum = 0.0;  ///< nats, summed over this rank's tokens
+  std::int64_t counted = 0;     ///< targets that count, of all ranks
   StepTimes times;
 };
 
@@ -57,16 +59,23 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// One optimizer step on the samples from `start_sample` on. `before_update` is called when all
+  /// One optimizer step on the samples from `start_sample` on, of which
+  /// BatchPlan::samples_at(start_sample) are the step's. `before_update` is called when all
   /// gradients are there and the state is still what the step began with.
   EngineStep train_step(const LoadBatch& data,
                         std::int64_t start_sample,
                         const StepParams& params,
                         const std::function<void()>& before_update = {});
-  /// Summed loss of the first `counted_samples` of one micro-batch that starts at `first_sample`.
-  /// The others are computed too: a micro-batch has one shape, and the ranks stay in step.
-  double evaluate(const LoadBatch& data, std::int64_t first_sample, std::int64_t counted_samples);
-  double evaluate(const LoadBatch& data, std::int64_t first_sample) {
+  /// The loss of the first `counted_samples` of one micro-batch that starts at `first_sample`. The
+  /// others are computed too: a micro-batch has one shape, and the ranks stay in step.
+  struct Evaluation {
+    double local_loss_sum = 0.0;  ///< nats
+    std::int64_t counted = 0;     ///< targets of which this rank has the losses
+  };
+  Evaluation evaluate(const LoadBatch& data,
+                      std::int64_t first_sample,
+                      std::int64_t counted_samples);
+  Evaluation evaluate(const LoadBatch& data, std::int64_t first_sample) {
     return evaluate(data, first_sample, plan_.batch.micro_batch);
   }
   /// After the master parameters changed from outside: makes what the model computes with follow.
@@ -140,17 +149,35 @@ class Engine {
     const int exceptions_before_ = std::uncaught_exceptions();
   };
 
+  /// StepOrder of a step of so many micro-batches.
+  struct Order {
+    const std::vector<Action>& actions;
+    const ActivationSlots& slots;
+  };
+  [[nodiscard]] Order order_of(std::int64_t micro_batches) const;
+  /// Of the step that begins with a sample of the run.
+  [[nodiscard]] StepSize size_of_step(std::int64_t start_sample, const StepParams& params) const;
+  /// From here on passes are of sequences of so many tokens.
+  void take_sequences_of(std::int64_t sequence);
+  [[nodiscard]] const TransformerStage& stage_of(int chunk) const;
+
   /// Forward and backward of a step's micro-batches under any strategy.
-  void run_micro_batches(const LoadBatch& data,
-                         std::int64_t start_sample,
-                         double loss_scale,
-                         DataParallel& data_parallel,
-                         StepTimes& times);
+  /// Returns how many targets counted of which this rank has the losses.
+  std::int64_t run_micro_batches(const LoadBatch& data,
+                                 std::int64_t start_sample,
+                                 const StepParams& params,
+                                 DataParallel& data_parallel,
+                                 StepTimes& times);
   double local_loss_sum();
-  void load_batch(const LoadBatch& data,
-                  std::int64_t first_sample,
-                  const TransformerStage& stage,
-                  int slot);
+  [[nodiscard]] bool knows_losses(const TransformerStage& stage) const;
+  /// Of the step's `targets`, those that count.
+  std::int64_t targets_of_all_ranks(std::int64_t counted_here, std::int64_t targets);
+  std::int64_t load_batch(const LoadBatch& data,
+                          std::int64_t first_sample,
+                          std::int64_t counted_samples,
+                          BatchUse use,
+                          const TransformerStage& stage,
+                          int slot);
   std::unique_ptr<Fp8Scales> make_fp8_scales();
   void update_fp8_scales();
   void see_first_batch(const LoadBatch& data, std::int64_t start_sample, const StepParams& params);
@@ -173,6 +200,7 @@ class Engine {
   DataParallelParts parts_;
   std::unique_ptr<DataParallel> data_parallel_;
   BatchUpload upload_;
+  std::unique_ptr<ShorterSequences> shorter_;  // nullptr: sequences are as long as is planned
   EndsFailedCollectives ends_failed_collectives_{*this};  // last: before anything waits for them
 };
 

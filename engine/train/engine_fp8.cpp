@@ -33,7 +33,7 @@ void Engine::see_first_batch(const LoadBatch& data,
   fp8_->begin_step(context_.compute);
   GradientProbe probe(*data_parallel_, parts_);  // keeps gradients from being summed
   StepTimes unused;
-  run_micro_batches(data, start_sample, params.loss_scale, probe, unused);
+  run_micro_batches(data, start_sample, params, probe, unused);
   update_fp8_scales();
 }
 

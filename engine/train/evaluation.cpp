@@ -1,6 +1,7 @@
 #include "engine/train/evaluation.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/core/caller_stream.h"
 
@@ -8,25 +9,27 @@ namespace dstrain {
 
 double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t batches) {
   const BatchPlan& batch = engine.plan().batch;
-  const std::int64_t windows = data.windows_per_epoch();
+  const std::int64_t sequences = data.sequences_per_epoch();
   // Compared by division: the product may be more than 2^63.
   const std::int64_t samples =
-      batches > windows / batch.global_samples() ? windows : batches * batch.global_samples();
+      batches > sequences / batch.global_samples() ? sequences : batches * batch.global_samples();
   const std::int64_t samples_per_round = batch.micro_batch * batch.data_parallel;
   const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
                              std::span<std::int32_t> targets) {
     data.load(first_sample, inputs, targets);
   };
-  double loss_sum = 0.0;
+  std::array<double, 2> sums{};  // nats, targets that count
   for (std::int64_t begin = 0; begin < samples; begin += samples_per_round) {
     const std::int64_t first = begin + batch.data_rank * batch.micro_batch;
-    loss_sum += engine.evaluate(load, first,
-                                std::clamp<std::int64_t>(samples - first, 0, batch.micro_batch));
+    const Engine::Evaluation part = engine.evaluate(
+        load, first, std::clamp<std::int64_t>(samples - first, 0, batch.micro_batch));
+    sums[0] += part.local_loss_sum;
+    sums[1] += static_cast<double>(part.counted);
   }
   CallerStream host;
-  engine.world().all_reduce({&loss_sum, DType::kF64, Shape{1}}, ReduceOp::kSum, Purpose::kMetric,
+  engine.world().all_reduce({sums.data(), DType::kF64, Shape{2}}, ReduceOp::kSum, Purpose::kMetric,
                             host);
-  return engine.objective().mean_loss(loss_sum, samples);
+  return engine.objective().mean_loss(sums[0], static_cast<std::int64_t>(sums[1]));
 }
 
 }  // namespace dstrain

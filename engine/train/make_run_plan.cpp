@@ -98,6 +98,39 @@ std::vector<GatherPlan> plan_gathers(const Config& config,
   return plans;
 }
 
+Schedule schedule_of(const PipelineConfig& pipeline, std::int64_t micro_batches) {
+  Schedule schedule = make_schedule(order_of(pipeline.schedule), pipeline.stages,
+                                    pipeline.virtual_stages, static_cast<int>(micro_batches));
+  validate(schedule);
+  return schedule;
+}
+
+/// Steps of a growing batch that are not the whole one.
+std::vector<StepOrder> plan_smaller_steps(const PipelineConfig& pipeline,
+                                          const BatchPlan& batch,
+                                          const ActivationSlots& whole,
+                                          int pipeline_rank) {
+  std::vector<StepOrder> steps;
+  if (!batch.ramp) {
+    return steps;
+  }
+  const std::int64_t at_once = batch.micro_batch * batch.data_parallel;
+  for (std::int64_t samples = batch.ramp->start; samples < batch.global_samples();
+       samples += batch.ramp->increment) {
+    const Schedule schedule = schedule_of(pipeline, samples / at_once);
+    const StepOrder& step = steps.emplace_back(
+        StepOrder{.micro_batches = samples / at_once,
+                  .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
+                  .slots = ActivationSlots(schedule, pipeline_rank)});
+    for (int chunk = 0; chunk < pipeline.virtual_stages; ++chunk) {
+      check(step.slots.num_slots(chunk) <= whole.num_slots(chunk),
+            "{} micro-batches take {} slots of chunk {}, and {} take {}", step.micro_batches,
+            step.slots.num_slots(chunk), chunk, batch.accumulation, whole.num_slots(chunk));
+    }
+  }
+  return steps;
+}
+
 /// Elements whose gradients are sums over copies.
 std::int64_t partial_gradients(const Blueprint& blueprint) {
   std::int64_t elements = 0;
@@ -148,11 +181,7 @@ bool saves_in_background(const Config& config) {
 Schedule schedule_of(const Config& config) {
   check(config.batch.gradient_accumulation_steps.has_value(),
         "the config's batch sizes are not resolved");
-  Schedule schedule = make_schedule(order_of(config.pipeline.schedule), config.pipeline.stages,
-                                    config.pipeline.virtual_stages,
-                                    static_cast<int>(*config.batch.gradient_accumulation_steps));
-  validate(schedule);
-  return schedule;
+  return schedule_of(config.pipeline, *config.batch.gradient_accumulation_steps);
 }
 
 RunPlan make_run_plan(const Config& config, int world_size, int rank) {
@@ -173,11 +202,18 @@ RunPlan make_run_plan(const Config& config,
   const int pipeline_rank = mesh.index(Axis::kPipeline, rank);
   check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
         "the config's batch sizes are not resolved");
-  const BatchPlan batch{.micro_batch = *config.batch.micro_batch_size,
-                        .accumulation = *config.batch.gradient_accumulation_steps,
-                        .data_parallel = mesh.degree(kDataAxes),
-                        .sequence = config.data.sequence_length,
-                        .data_rank = mesh.index(kDataAxes, rank)};
+  const BatchPlan batch{
+      .micro_batch = *config.batch.micro_batch_size,
+      .accumulation = *config.batch.gradient_accumulation_steps,
+      .ramp = config.rampup_batch_size,
+      .data_parallel = mesh.degree(kDataAxes),
+      .sequence = config.data.sequence_length,
+      .sequence_ramp = config.curriculum.enabled ? std::optional(config.curriculum) : std::nullopt,
+      .data_rank = mesh.index(kDataAxes, rank),
+      .documents = {.end = config.data.end_of_document.value_or(-1),
+                    .attention = config.data.document_attention,
+                    .masks_borders = config.data.mask_document_ends,
+                    .are_packed = config.data.pack != DocumentPack::kNone}};
 
   const bool sequence_parallel =
       config.tensor_parallel.size > 1 && config.tensor_parallel.sequence_parallel;
@@ -196,10 +232,15 @@ RunPlan make_run_plan(const Config& config,
                          .tensor = {.ranks = config.tensor_parallel.size,
                                     .rank = mesh.index(Axis::kTensor, rank),
                                     .sequence_parallel = sequence_parallel},
-                         .fp8 = config.fp8.enabled};
+                         .fp8 = config.fp8.enabled,
+                         .documents = config.data.document_attention,
+                         .dropout = config.dropout,
+                         .seed = config.training.seed};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);
   ActivationSlots slots(schedule, pipeline_rank);
+  std::vector<StepOrder> smaller_steps =
+      plan_smaller_steps(config.pipeline, batch, slots, pipeline_rank);
   std::vector<int> slots_of_chunks;
   UnitWalk all_backward;  // in which units write their gradients
   for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {
@@ -278,10 +319,12 @@ RunPlan make_run_plan(const Config& config,
                          .averaging = averaging},
               .batch = batch,
               .blueprint = std::move(blueprint),
+              .shape = shape,
               .chunks = std::move(chunks),
               .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
               .evaluation_actions = plan_evaluation(config.pipeline, pipeline_rank),
               .slots = std::move(slots),
+              .smaller_steps = std::move(smaller_steps),
               .norm_total = norm_total,
               .bit_sums = bit_sums,
               .replica_gradients = replica_gradients,

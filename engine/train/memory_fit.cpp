@@ -254,27 +254,51 @@ class Examiner {
     }
   }
 
+  /// With micro-batches of that size and as many of them; none where that cannot be.
+  std::optional<std::int64_t> bytes_with(std::int64_t micro_batch) {
+    const auto config = with({"train_batch_size=auto",
+                              fmt::format("train_micro_batch_size_per_gpu={}", micro_batch),
+                              fmt::format("gradient_accumulation_steps={}",
+                                          *config_.batch.gradient_accumulation_steps)});
+    return config ? std::optional(planner_.most_bytes(*config)) : std::nullopt;
+  }
+
+  /// Memory grows almost linearly with the micro-batch: the line through two known sizes leads to
+  /// the border in a few plans. Where it does not, halving does.
+  std::int64_t largest_micro_batch(std::int64_t bytes_now) {
+    constexpr std::int64_t kTooMany = std::int64_t{1} << 25;
+    constexpr int kOnTheLine = 6;
+    std::int64_t fits = *config_.batch.micro_batch_size;
+    std::int64_t too_many = std::max(kTooMany, 2 * fits);
+    std::int64_t bytes = bytes_now;  // with `fits`
+    double slope = 0.0;
+    for (int tries = 0; too_many - fits > 1; ++tries) {
+      std::int64_t next = 2 * fits;
+      if (slope > 0.0 && tries < kOnTheLine) {
+        const double room = static_cast<double>(question_.limit.bytes - bytes) / slope;
+        next = fits + static_cast<std::int64_t>(std::min(room, static_cast<double>(kTooMany)));
+      } else if (tries >= kOnTheLine) {
+        next = fits + (too_many - fits) / 2;
+      }
+      next = std::clamp(next, fits + 1, too_many - 1);
+      const std::optional<std::int64_t> needed = bytes_with(next);
+      if (needed) {
+        slope = static_cast<double>(*needed - bytes) / static_cast<double>(next - fits);
+      }
+      if (needed && *needed <= question_.limit.bytes) {
+        fits = next;
+        bytes = *needed;
+      } else {
+        too_many = next;
+      }
+    }
+    return fits;
+  }
+
   void find_largest_micro_batches(MemoryFit& fit) {
     const std::int64_t now = *config_.batch.micro_batch_size;
-    const auto fits = [&](std::int64_t micro) {
-      const auto config =
-          with({"train_batch_size=auto", fmt::format("train_micro_batch_size_per_gpu={}", micro),
-                fmt::format("gradient_accumulation_steps={}",
-                            *config_.batch.gradient_accumulation_steps)});
-      return config && planner_.most_bytes(*config) <= question_.limit.bytes;
-    };
-    std::int64_t low = now;
-    std::int64_t high = now;
-    constexpr std::int64_t kMost = std::int64_t{1} << 24;
-    do {
-      low = high;
-      high = 2 * low;
-    } while (high <= kMost && fits(high));
-    while (high - low > 1) {
-      const std::int64_t middle = low + (high - low) / 2;
-      (fits(middle) ? low : high) = middle;
-    }
-    fit.largest_micro_batch = low;
+    fit.largest_micro_batch = largest_micro_batch(fit.bytes);
+    const std::int64_t low = fit.largest_micro_batch;
     const std::int64_t of_rank = now * *config_.batch.gradient_accumulation_steps;
     fit.largest_of_this_batch = now;
     for (std::int64_t micro = std::min(low, of_rank); micro > now; --micro) {

@@ -1,7 +1,6 @@
 #include "engine/train/memory_timeline.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>

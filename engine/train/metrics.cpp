@@ -125,6 +125,8 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
   Json line;
   line["step"] = metrics.step;
   line["time"] = text_of(now);
+  line["batch_size"] = metrics.batch_size;
+  line["sequence_length"] = metrics.sequence_length;
   line["tokens"] = metrics.tokens;
   line["loss"] = metrics.loss;
   if (metrics.validation_loss) {

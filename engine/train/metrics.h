@@ -43,9 +43,11 @@ struct PhaseSeconds {
 };
 
 struct StepMetrics {
-  std::int64_t step = 0;    ///< optimizer steps done
-  std::int64_t tokens = 0;  ///< seen since step 0
-  double loss = 0.0;        ///< mean over the step's tokens, nats
+  std::int64_t step = 0;             ///< optimizer steps done
+  std::int64_t batch_size = 0;       ///< sequences of the step
+  std::int64_t sequence_length = 0;  ///< their tokens
+  std::int64_t tokens = 0;           ///< seen since step 0
+  double loss = 0.0;                 ///< mean over the step's tokens, nats
   std::optional<double> validation_loss;
   double learning_rate = 0.0;
   double grad_norm = 0.0;

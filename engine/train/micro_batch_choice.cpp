@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/amount_text.h"
 #include "engine/train/memory_estimate.h"
 #include "engine/train/memory_fit.h"
 
@@ -36,11 +37,10 @@ void choose_micro_batch(LoadedConfig& loaded, int world_size, const MachineFacts
   }
   if (micro_batch == kDefaultMicroBatch) return;
   loaded.config.batch.micro_batch_size = micro_batch;
-  constexpr double kGiB = 1 << 30;
   const std::string why = fmt::format(
       "the largest power of two up to {}, the default of Hugging Face's Trainer, that "
-      "{:.2f} GiB a rank hold",
-      kDefaultMicroBatch, static_cast<double>(*facts.memory_bytes) / kGiB);
+      "{} a rank hold",
+      kDefaultMicroBatch, gib_text(*facts.memory_bytes));
   loaded.values.push_back(
       {.path = kMicro, .value = std::to_string(micro_batch), .origin = "derived: " + why});
   loaded.notices.push_back(fmt::format(

@@ -25,7 +25,9 @@ ChunkTraffic traffic_of(const ChunkPlan& chunk,
     const LayerSpec& layer = model.layers.at(static_cast<std::size_t>(block));
     traffic.blocks.push_back(
         {.computes_again = recompute.of_block(block) == RecomputeGranularity::kFull,
-         .sums_norms = layer.attention.query_key_norm == QueryKeyNorm::kFullWidth});
+         .sums_norms = layer.attention.query_key_norm == QueryKeyNorm::kFullWidth,
+         .parallel = layer.parallel_branches,
+         .norms_results = layer.norm_placement != NormPlacement::kBeforeBranch});
   }
   return traffic;
 }
@@ -74,7 +76,8 @@ TrafficPlan plan_traffic(const RunPlan& plan) {
        .splits_tokens = plan.sequence_parallel,
        .optimizer = traffic_of(plan.update.optimizer.kind, plan),
        .scaled_tensors = static_cast<std::int64_t>(plan.fp8 ? scaled_tensors(plan).size() : 0),
-       .report_doubles = kRankReportNumbers});
+       .report_doubles = kRankReportNumbers,
+       .counts_targets = plan.batch.documents.ignores_targets()});
 }
 
 }  // namespace dstrain

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "engine/base/amount_text.h"
 #include "engine/comm/device_rendezvous.h"
 #include "engine/config/config_error.h"
 #include "engine/train/host_name.h"
@@ -14,8 +15,6 @@
 
 namespace dstrain {
 namespace {
-
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 /// Refuses what cannot be, and warns of what may not. What others on this GPU hold is only known
 /// once they are there, so each is granted its share of the whole.
@@ -26,19 +25,16 @@ void check_memory(const RunPlan& plan, const Device& device, int ranks) {
       ranks == 1 ? "that are free" : fmt::format("that are the share of each of {} ranks", ranks);
   const std::int64_t planned = plan.memory.bytes();
   if (planned > granted) {
-    throw ConfigError(fmt::format(
-        "this rank plans {:.2f} GiB, more than the {:.2f} GiB {} on {}: dstrain estimate-memory "
-        "with --device-memory says what would make it fit",
-        static_cast<double>(planned) / kGiB, static_cast<double>(granted) / kGiB, share,
-        device.description()));
+    throw ConfigError(
+        fmt::format("this rank plans {}, more than the {} {} on {}: dstrain estimate-memory "
+                    "with --device-memory says what would make it fit",
+                    gib_text(planned), gib_text(granted), share, device.description()));
   }
   const std::int64_t overhead = total_bytes(cuda_library_overhead(plan));
   if (ranks == 1 && planned + overhead > granted) {
     spdlog::warn(
-        "memory is tight: {:.2f} GiB planned and up to {:.2f} GiB for CUDA's libraries, of the "
-        "{:.2f} GiB {} on {}",
-        static_cast<double>(planned) / kGiB, static_cast<double>(overhead) / kGiB,
-        static_cast<double>(granted) / kGiB, share, device.description());
+        "memory is tight: {} planned and up to {} for CUDA's libraries, of the {} {} on {}",
+        gib_text(planned), gib_text(overhead), gib_text(granted), share, device.description());
   }
 }
 

@@ -1,6 +1,20 @@
 #include "engine/train/run_plan.h"
 
 namespace dstrain {
+
+std::int64_t BatchPlan::tokens_after(std::int64_t steps, std::int64_t consumed) const {
+  if (!sequence_ramp) {
+    return consumed * sequence;
+  }
+  std::int64_t tokens = 0;
+  std::int64_t samples = 0;
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    const std::int64_t batch = samples_at(samples);
+    tokens += batch * sequence_at(step);
+    samples += batch;
+  }
+  return tokens;
+}
 namespace {
 
 /// As one rank alone has it.

@@ -4,6 +4,7 @@
 // config.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -11,10 +12,13 @@
 #include <vector>
 
 #include "engine/comm/wire_options.h"
+#include "engine/config/batch_ramp.h"
 #include "engine/config/model_spec.h"
 #include "engine/config/number_formats.h"
 #include "engine/config/recompute_config.h"
 #include "engine/config/scheduler_config.h"
+#include "engine/config/sequence_ramp.h"
+#include "engine/data/documents.h"
 #include "engine/model/transformer_stage.h"
 #include "engine/optim/optimizer.h"
 #include "engine/plan/group_plan.h"
@@ -28,23 +32,39 @@
 
 namespace dstrain {
 
-/// The batch of one optimizer step, as this rank sees it.
+/// The batch of one optimizer step, as this rank sees it. Steps differ where the batch grows, then
+/// in the number of forwards, and where sequences grow.
 struct BatchPlan {
-  std::int64_t micro_batch = 1;    ///< sequences of a forward
-  std::int64_t accumulation = 1;   ///< forwards of a step
-  std::int64_t data_parallel = 1;  ///< ranks with other samples
-  std::int64_t sequence = 1;       ///< tokens of a sequence
+  std::int64_t micro_batch = 1;                 ///< sequences of a forward
+  std::int64_t accumulation = 1;                ///< forwards of a step; the most there are
+  std::optional<BatchRamp> ramp{};              ///< none: all steps are alike
+  std::int64_t data_parallel = 1;               ///< ranks with other samples
+  std::int64_t sequence = 1;                    ///< tokens of a sequence; the most there are
+  std::optional<SequenceRamp> sequence_ramp{};  ///< none: all steps are alike
   int data_rank = 0;
+  DocumentRules documents{};
 
   [[nodiscard]] std::int64_t global_samples() const {
     return micro_batch * accumulation * data_parallel;
   }
+  [[nodiscard]] std::int64_t samples_at(std::int64_t consumed) const {
+    return ramp ? ramp->batch_at(consumed, global_samples()) : global_samples();
+  }
+  [[nodiscard]] std::int64_t accumulation_at(std::int64_t consumed) const {
+    return samples_at(consumed) / (micro_batch * data_parallel);
+  }
+  /// Tokens of a sequence in step 1, 2, …
+  [[nodiscard]] std::int64_t sequence_at(std::int64_t step) const {
+    return sequence_ramp ? std::min(sequence_ramp->length_at(step), sequence) : sequence;
+  }
+  /// Tokens that the run has seen after so many steps, which had consumed so many samples.
+  [[nodiscard]] std::int64_t tokens_after(std::int64_t steps, std::int64_t consumed) const;
   [[nodiscard]] std::int64_t global_tokens() const { return global_samples() * sequence; }
   /// First sample of this rank's micro-batch `index` in a step that starts at sample `start`.
   /// Samples are dealt in the order (data rank, micro-batch, row), so the set of a step does not
   /// depend on how many ranks share it.
   [[nodiscard]] std::int64_t first_sample(std::int64_t start, std::int64_t index) const {
-    return start + (data_rank * accumulation + index) * micro_batch;
+    return start + (data_rank * accumulation_at(start) + index) * micro_batch;
   }
 };
 
@@ -82,6 +102,14 @@ struct ChunkPlan {
   static constexpr int kGoesOn = -1;
 };
 
+/// What a step of so many micro-batches is for this rank: its part of the schedule, and where it
+/// keeps those in flight.
+struct StepOrder {
+  std::int64_t micro_batches = 1;
+  std::vector<Action> actions;
+  ActivationSlots slots;
+};
+
 struct RunPlan {
   /// Checksums that a replica check takes before it fetches them.
   static constexpr std::int64_t kBitSums = 64;
@@ -98,15 +126,19 @@ struct RunPlan {
   std::optional<Fp8Scales::Options> fp8;  ///< none: nothing is computed in 8 bits
   AttentionKernels attention = AttentionKernels::kOwn;
   WireSecurity wire_security = WireSecurity::kAuthenticated;
-  std::uint64_t seed = 0;  ///< of initial values, and of stochastic rounding
+  std::uint64_t seed = 0;  ///< of initial values, of stochastic rounding and of dropout
   UpdatePlan update;
   BatchPlan batch;
   Blueprint blueprint;
+  LayerShape shape;               ///< of the chunks' layers
   std::vector<ChunkPlan> chunks;  ///< one, or virtual_stages of them
   std::vector<Action> actions;    ///< this rank's part of the schedule
   /// This rank's part of an evaluation's: one micro-batch, forward.
   std::vector<Action> evaluation_actions;
-  ActivationSlots slots;        ///< of this rank's micro-batches in flight
+  ActivationSlots slots;  ///< of this rank's micro-batches in flight
+  /// Likewise of steps with fewer micro-batches, while the batch grows; none of them takes more
+  /// slots of any chunk.
+  std::vector<StepOrder> smaller_steps;
   BufferRef norm_total;         ///< f64 scratch of the gradient norm
   BufferRef bit_sums;           ///< i32 scratch of replica checks: kBitSums of four each
   BufferRef replica_gradients;  ///< scratch; none without tensor parallelism

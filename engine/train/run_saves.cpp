@@ -5,6 +5,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "engine/config/config.h"
 #include "engine/train/training_state.h"
 
 namespace dstrain {

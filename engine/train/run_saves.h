@@ -17,6 +17,8 @@
 
 namespace dstrain {
 
+struct CheckpointConfig;
+
 class RunSaves {
  public:
   /// `resumed_step`: of the checkpoint that the run began from; -1: of none.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/config/zero_stage.h"
 #include "engine/train/run_plan.h"
 #include "kernels/core/check.h"
 

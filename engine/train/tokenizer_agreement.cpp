@@ -123,16 +123,13 @@ std::optional<std::string> conflict_with_start(const DescribedData& data, const 
   if (!other) {
     return std::nullopt;
   }
-  const bool can_prepare = other->kind == "bytes" || other->kind == "sentencepiece";
-  const std::string with = other->kind == "bytes"
-                               ? "bytes"
-                               : fmt::format("sentencepiece:{}", (folder / other->file).string());
+  const std::string with =
+      other->kind == "bytes" ? "bytes" : fmt::format("{}", (folder / other->file).string());
   return fmt::format(
       "model.initial_weights: the weights in {} are of {}; the ids of {} ({}) are of {}, says {}: "
-      "prepare the data with the weights' tokenizer{}; {}",
+      "prepare the data with the weights' tokenizer (--tokenizer {}); {}",
       folder.string(), describe(*other), data.prefix, data.key, describe(data.description.identity),
-      data.description.file.string(), can_prepare ? fmt::format(" (--tokenizer {})", with) : "",
-      kNevertheless);
+      data.description.file.string(), with, kNevertheless);
 }
 
 std::optional<DatasetDescription> first_described(const DataConfig& data) {

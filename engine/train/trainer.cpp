@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "engine/base/amount_text.h"
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/durable_files.h"
 #include "engine/config/config_error.h"
@@ -54,6 +55,26 @@ void tell_of_missing_hashes(const BatchLoader& train, const BatchLoader* validat
   }
 }
 
+/// Which only the data's description may say, and that only where the files are.
+const DataConfig& require_document_end(const DataConfig& data) {
+  if ((data.document_attention || data.mask_document_ends) && !data.end_of_document) {
+    throw ConfigError(fmt::format(
+        "data.end_of_document: not written, and nothing beside {} says which token ends a document "
+        "(prepare-data --append-eod leaves word of it in dataset.json): write its id",
+        data.train.front().prefix));
+  }
+  return data;
+}
+
+void tell_of_packing(const BatchLoader& train, const BatchLoader* validation) {
+  for (const BatchLoader* const data : {&train, validation}) {
+    if (data == nullptr) continue;
+    for (const std::string& line : data->reports()) {
+      spdlog::info("{}", line);
+    }
+  }
+}
+
 /// Ranks' devices being alike. Data sheets are of 16-bit products.
 double peak_flops(const Config& config, Engine& engine) {
   const std::optional<Accelerator> one = accelerator_of_model(engine.device().model());
@@ -75,8 +96,8 @@ Trainer::Trainer(const LoadedConfig& loaded,
       memory_(engine.device(), engine.arena().bytes(), overhead_bytes),
       peak_flops_(peak_flops(config_, engine)),
       is_rank0_(engine.world().rank() == 0),
-      train_data_(config_.data.train,
-                  config_.data.sequence_length,
+      train_data_(require_document_end(config_.data),
+                  config_.data.train,
                   config_.model.vocab_size,
                   config_.training.seed),
       load_train_([this](std::int64_t first_sample,
@@ -90,12 +111,14 @@ Trainer::Trainer(const LoadedConfig& loaded,
           OwnRank{.report = [this] { return report(); },
                   .saved_step = [this] { return saves_->saved_step(); }})) {
   if (!config_.data.validation.empty()) {
-    validation_data_.emplace(config_.data.validation, config_.data.sequence_length,
-                             config_.model.vocab_size, config_.training.seed);
+    validation_data_.emplace(config_.data, config_.data.validation, config_.model.vocab_size,
+                             config_.training.seed);
   }
   checkpoints_.set_owner(owner);
   if (is_rank0_) {
-    tell_of_missing_hashes(train_data_, validation_data_ ? &*validation_data_ : nullptr);
+    const BatchLoader* const validation = validation_data_ ? &*validation_data_ : nullptr;
+    tell_of_missing_hashes(train_data_, validation);
+    tell_of_packing(train_data_, validation);
   }
   state_.seed = config_.training.seed;
   state_.config = to_json(loaded);
@@ -150,7 +173,7 @@ void Trainer::add_observers() {
     }
     observers_.push_back(std::make_unique<ProgressLine>(
         options_.progress, state_.step, config_.training.steps, config_.steps_per_print));
-    observers_.push_back(std::make_unique<EndReport>(output_dir(config_)));
+    observers_.push_back(std::make_unique<EndReport>(output_dir(config_), config_.data.train));
   }
   if (options_.activity != nullptr) {
     observers_.push_back(std::make_unique<ActivityTeller>(*options_.activity));
@@ -162,6 +185,7 @@ void Trainer::take_up(const TrainingState& resumed) {
   state.seed = state_.seed;
   state.config = state_.config;
   state_ = std::move(state);
+  tokens_ = engine_.plan().batch.tokens_after(state_.step, state_.consumed_samples);
   engine_.restore_fp8(state_.fp8_amax);
   if (config_.fp8.enabled && state_.fp8_amax.empty() && is_rank0_) {
     spdlog::info(
@@ -251,6 +275,10 @@ StepMetrics Trainer::train_one() {
     static_cast<void>(options_.waits->take_seconds());  // of evaluation and saves
   }
   const std::int64_t number = state_.step + 1;
+  const std::int64_t samples = batch.samples_at(state_.consumed_samples);
+  const std::int64_t sequence = batch.sequence_at(number);
+  tell_of_growth(samples, sequence);
+  tokens_ += samples * sequence;
   StepOutcome outcome = policy_->step(state_, load_train_, [this, number] {
     if (replicas_->is_due(number)) replicas_->check(number, saves_->saved_step());
   });
@@ -264,10 +292,12 @@ StepMetrics Trainer::train_one() {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   replicas_->add_step(seconds);
-  const double tokens_per_second = static_cast<double>(batch.global_tokens()) / seconds;
-  const double flops_per_second = tokens_per_second * config_.model.flops_per_token(batch.sequence);
+  const double tokens_per_second = static_cast<double>(samples * sequence) / seconds;
+  const double flops_per_second = tokens_per_second * config_.model.flops_per_token(sequence);
   return {.step = state_.step,
-          .tokens = state_.consumed_samples * batch.sequence,
+          .batch_size = samples,
+          .sequence_length = sequence,
+          .tokens = tokens_,
           .loss = agreement.loss,
           .validation_loss = {},
           .learning_rate = outcome.params.learning_rate,
@@ -288,6 +318,18 @@ StepMetrics Trainer::train_one() {
               peak_flops_ > 0.0 ? std::optional(flops_per_second / peak_flops_) : std::nullopt,
           .memory = std::move(agreement.memory),
           .devices = std::move(agreement.devices)};
+}
+
+/// Where a batch or its sequences grow: in the first step of a run or a resume, and when one of the
+/// two is another than in the step before.
+void Trainer::tell_of_growth(std::int64_t samples, std::int64_t sequence) {
+  const BatchPlan& batch = engine_.plan().batch;
+  const std::pair now(samples, sequence);
+  if ((batch.ramp || batch.sequence_ramp) && now != told_size_ && is_rank0_) {
+    spdlog::info("step {}: a batch of {} of {} tokens", state_.step + 1,
+                 counted(samples, "sequence"), sequence);
+  }
+  told_size_ = now;
 }
 
 RankReport Trainer::report() {
@@ -331,6 +373,7 @@ void Trainer::tell_end() const {
                      .signal = signal_,
                      .validation_loss = last_validation_loss_,
                      .memory = policy_->agree().memory,
+                     .epochs = train_data_.epochs(state_.consumed_samples),
                      .saved_step = saves_->saved_step(),
                      .failed_saves = saves_->failed_saves(),
                      .checkpoint = is_rank0_ ? checkpoints_.latest() : std::nullopt};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/data/batch_loader.h"
@@ -43,6 +44,7 @@ class Trainer {
   /// Collective. Lets the checkpoints take the tokenizer of the run's data along.
   void remember_tokenizer(const std::optional<ResumedFrom>& from);
   StepMetrics train_one();
+  void tell_of_growth(std::int64_t samples, std::int64_t sequence);
   /// What this rank reports of itself after a step.
   RankReport report();
   void evaluate_if_due(StepMetrics& metrics);
@@ -77,6 +79,8 @@ class Trainer {
   std::optional<ReplicaWatch> replicas_;
   RunObservers observers_;
   std::optional<double> last_validation_loss_;
+  std::int64_t tokens_ = 0;                            ///< that the run has seen
+  std::pair<std::int64_t, std::int64_t> told_size_{};  ///< sequences of the last step, their tokens
 };
 
 }  // namespace dstrain

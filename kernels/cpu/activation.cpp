@@ -4,6 +4,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/elementwise_operands.h"
 
 namespace dstrain {
 namespace {
@@ -18,8 +19,7 @@ void CpuOps::activation_forward(ActivationKind kind,
                                 ConstTensor x_NF,
                                 Tensor y_NF,
                                 Stream& stream) {
-  const std::int64_t n = x_NF.numel();
-  expect(y_NF, "activation: y", x_NF.dtype(), n);
+  const std::int64_t n = expect_activation(x_NF, y_NF);
   stream.run([=, this] {
     with_loops(loops_, x_NF.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
@@ -32,9 +32,7 @@ void CpuOps::activation_forward(ActivationKind kind,
 
 void CpuOps::activation_backward(
     ActivationKind kind, ConstTensor x_NF, ConstTensor dy_NF, Tensor dx_NF, Stream& stream) {
-  const std::int64_t n = x_NF.numel();
-  expect(dy_NF, "activation: dy", x_NF.dtype(), n);
-  expect(dx_NF, "activation: dx", x_NF.dtype(), n);
+  const std::int64_t n = expect_activation_backward(x_NF, dy_NF, dx_NF);
   stream.run([=, this] {
     with_loops(loops_, x_NF.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
@@ -49,8 +47,7 @@ void CpuOps::gated_activation_forward(ActivationKind kind,
                                       ConstTensor gate_up,
                                       Tensor y_NF,
                                       Stream& stream) {
-  const auto [tokens, width] = as_matrix(y_NF);
-  expect(gate_up, "gated activation: gate_up", y_NF.dtype(), tokens * 2 * width);
+  const auto [tokens, width] = expect_gated(gate_up, gate_up, y_NF);
   stream.run([=, this, tokens = tokens, width = width] {
     with_loops(loops_, y_NF.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
@@ -63,9 +60,7 @@ void CpuOps::gated_activation_forward(ActivationKind kind,
 
 void CpuOps::gated_activation_backward(
     ActivationKind kind, ConstTensor gate_up, ConstTensor dy_NF, Tensor d_gate_up, Stream& stream) {
-  const auto [tokens, width] = as_matrix(dy_NF);
-  expect(gate_up, "gated activation: gate_up", dy_NF.dtype(), tokens * 2 * width);
-  expect(d_gate_up, "gated activation: d_gate_up", dy_NF.dtype(), tokens * 2 * width);
+  const auto [tokens, width] = expect_gated(gate_up, d_gate_up, dy_NF);
   stream.run([=, this, tokens = tokens, width = width] {
     with_loops(loops_, dy_NF.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {

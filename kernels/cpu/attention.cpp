@@ -27,7 +27,14 @@ AttentionTask<T> task_at(const AttentionOperands& in, std::int64_t b, std::int64
   task.key_stride = in.k.stride();
   task.value_stride = in.v.stride();
   task.out_stride = shape.query_heads * depth;
-  task.scale = attention_scale(depth);
+  task.scale = score_scale(in.reach, depth);
+  task.cap = in.reach.cap;
+  task.window = in.reach.window;
+  task.document_positions = document_positions_of(in, b);
+  if (in.dropout.drops()) {
+    task.dropout = sample_dropout(in.dropout, b);
+    task.first_plane = static_cast<std::uint32_t>(in.dropout.first_head + kv * group);
+  }
   task.q = in.q.template begin<T>() + row * task.query_stride + kv * group * depth;
   task.k = in.k.template begin<T>() + row * task.key_stride + kv * depth;
   task.v = in.v.template begin<T>() + row * task.value_stride + kv * depth;
@@ -50,27 +57,31 @@ std::int64_t sum_offset(const AttentionShape& shape, std::int64_t b, std::int64_
 
 void CpuOps::rope(const AttentionShape& shape,
                   Tensor qkv,
-                  ConstTensor cos_TD,
-                  ConstTensor sin_TD,
+                  ConstTensor cos_TR,
+                  ConstTensor sin_TR,
+                  ConstTensor positions_N,
                   Pass pass,
                   Stream& stream) {
-  expect_rope(shape, qkv, cos_TD, sin_TD);
+  expect_rope(shape, qkv, cos_TR, sin_TR, positions_N);
   const std::int64_t tokens = shape.batch * shape.sequence;
   stream.run([=, this] {
     constexpr std::int64_t kRows = 16;
     const std::int64_t width = qkv_width(shape);
+    const auto* const positions = pointer<std::int32_t>(positions_N);
     with_loops(loops_, qkv.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
         loops.rope({
             .rows = end - begin,
             .first_row = begin,
             .sequence = shape.sequence,
+            .positions = positions == nullptr ? nullptr : positions + begin,
             .row_stride = width,
             .heads = shape.query_heads + shape.key_value_heads,
             .head_dim = shape.head_dim,
+            .pairs = rotated_pairs(shape, cos_TR),
             .direction = pass == Pass::kForward ? 1.0F : -1.0F,
-            .cosine = pointer<float>(cos_TD),
-            .sine = pointer<float>(sin_TD),
+            .cosine = pointer<float>(cos_TR),
+            .sine = pointer<float>(sin_TR),
             .qkv = pointer<T>(qkv) + begin * width,
         });
       });
@@ -84,7 +95,7 @@ void CpuOps::rope(const AttentionShape& shape,
 void CpuOps::attention_forward(const AttentionForward& attention, Stream& stream) {
   const auto& [in, out, logsumexp_BHT] = attention;
   expect_attention(in, out, logsumexp_BHT);
-  if (!is_plain(in)) {
+  if (!is_square(in)) {
     attention_by_queries(attention, stream);
     return;
   }
@@ -119,7 +130,7 @@ void CpuOps::attention_forward(const AttentionForward& attention, Stream& stream
 // order over query heads and tiles.
 void CpuOps::attention_backward(const AttentionBackward& attention, Stream& stream) {
   expect_attention_backward(attention);
-  if (!is_plain(attention.in)) {
+  if (!is_square(attention.in)) {
     attention_by_queries_backward(attention, stream);
     return;
   }

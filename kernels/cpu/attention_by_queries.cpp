@@ -1,10 +1,9 @@
-// Attention where the tiles of flash_attention.h do not fit: windows, caps, and keys of other
-// positions than the queries'. One query at a time goes over the keys that it sees. Also how
-// partial results are merged.
+// Attention where the tiles of flash_attention.h do not fit: keys of other positions than the
+// queries'. One query at a time goes over the keys that it sees. Also how partial results are
+// merged.
 //
 // B sequences of T queries and S keys, H query heads, K key/value heads, D head dim
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/attention_operands.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -24,7 +23,7 @@ QueryAttention<T> query_at(const AttentionOperands& in,
   const AttentionShape& shape = in.shape;
   const std::int64_t depth = shape.head_dim;
   const std::int64_t group = shape.query_heads / shape.key_value_heads;
-  const VisibleKeys seen = keys_seen_by(in, t);
+  const VisibleKeys seen = keys_seen_by(in, document_positions_of(in, b), t);
   const std::int64_t key = b * keys_of(in) + seen.begin;
   QueryAttention<T> task{};
   task.keys = std::max<std::int64_t>(0, seen.end - seen.begin);
@@ -32,7 +31,7 @@ QueryAttention<T> query_at(const AttentionOperands& in,
   task.group = group;
   task.key_stride = in.k.stride();
   task.value_stride = in.v.stride();
-  task.scale = attention_scale(depth);
+  task.scale = score_scale(in.reach, depth);
   task.cap = in.reach.cap;
   task.q = in.q.template begin<T>() + (b * shape.sequence + t) * in.q.stride() + kv * group * depth;
   task.k = in.k.template begin<T>() + key * task.key_stride + kv * depth;
@@ -126,7 +125,8 @@ void CpuOps::attention_by_queries_backward(const AttentionBackward& attention, S
         for (std::int64_t t = 0; t < shape.sequence; ++t) {
           QueryAttention<T> task = query_at<T>(in, b, kv, t);
           const Offsets at(shape, b, kv, t);
-          const std::int64_t first_seen = task.keys > 0 ? keys_seen_by(in, t).begin : 0;
+          const std::int64_t first_seen =
+              task.keys > 0 ? keys_seen_by(in, document_positions_of(in, b), t).begin : 0;
           task.out = pointer<T>(back.out) + at.out;
           task.dout = pointer<T>(back.dout) + at.out;
           task.logsumexp = pointer<float>(back.logsumexp_BHT) + at.sums;

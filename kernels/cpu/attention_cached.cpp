@@ -15,7 +15,7 @@ namespace dstrain {
 // they are in the cache, and one new position makes as many tasks as there are heads.
 void CpuOps::attention_cached(const AttentionShape& shape,
                               std::int64_t first_position,
-                              std::int64_t window,
+                              const AttentionReach& reach,
                               ConstTensor qkv,
                               Tensor cache,
                               Tensor out,
@@ -25,8 +25,8 @@ void CpuOps::attention_cached(const AttentionShape& shape,
   const std::int64_t depth = shape.head_dim;
   const std::int64_t query_width = shape.query_heads * depth;
   const std::int64_t cached_width = 2 * kv_heads * depth;
-  expect_attention_cached(shape, first_position, window, qkv, cache, out);
-  stream.run([=, this] {
+  expect_attention_cached(shape, first_position, reach, qkv, cache, out);
+  stream.run([=, this, reach = reach] {
     with_loops(loops_, qkv.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       const std::int64_t qkv_width = query_width + cached_width;
       T* const stored = pointer<T>(cache);
@@ -43,7 +43,7 @@ void CpuOps::attention_cached(const AttentionShape& shape,
         const std::int64_t first = index / kv_heads * kQueries;
         const std::int64_t group = shape.query_heads / kv_heads;
         for (std::int64_t t = first; t < std::min(first + kQueries, added); ++t) {
-          const std::int64_t seen = keys_in_window(first_position + t + 1, window);
+          const std::int64_t seen = keys_in_window(first_position + t + 1, reach.window);
           const std::int64_t oldest = first_position + t + 1 - seen;
           QueryAttention<T> task{};
           task.keys = seen;
@@ -51,7 +51,8 @@ void CpuOps::attention_cached(const AttentionShape& shape,
           task.group = group;
           task.key_stride = cached_width;
           task.value_stride = cached_width;
-          task.scale = attention_scale(depth);
+          task.scale = score_scale(reach, depth);
+          task.cap = reach.cap;
           task.q = pointer<T>(qkv) + t * qkv_width + kv * group * depth;
           task.k = stored + oldest * cached_width + kv * depth;
           task.v = stored + oldest * cached_width + (kv_heads + kv) * depth;

@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/elementwise_operands.h"
 
 namespace dstrain {
 namespace {
@@ -31,9 +32,7 @@ void stream_zeros(std::byte* data, std::int64_t bytes) {
 }  // namespace
 
 void CpuOps::add(ConstTensor a, ConstTensor b, Tensor y, Stream& stream) {
-  const std::int64_t n = a.numel();
-  expect(b, "add: b", a.dtype(), n);
-  expect(y, "add: y", a.dtype(), n);
+  const std::int64_t n = expect_add(a, b, y);
   stream.run([=, this] {
     with_loops(loops_, a.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
@@ -56,8 +55,7 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
     });
     return;
   }
-  expect_compute_dtype(in.dtype(), "cast: in");
-  expect_compute_dtype(out.dtype(), "cast: out");
+  expect_conversion(in, "cast: in", out, "cast: out");
   stream.run([=, this, threads = threads_on(stream)] {
     with_loops(loops_, in.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
@@ -75,9 +73,7 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
 }
 
 void CpuOps::add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) {
-  expect(y, "add_scaled: y", y.dtype(), x.numel());
-  expect_compute_dtype(x.dtype(), "add_scaled: x");
-  expect_compute_dtype(y.dtype(), "add_scaled: y");
+  expect_conversion(x, "add_scaled: x", y, "add_scaled: y");
   stream.run([=, this, threads = threads_on(stream)] {
     scale_elements(threads, x, scale, y, write == Write::kAdd);
   });

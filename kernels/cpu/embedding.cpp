@@ -35,15 +35,17 @@ void CpuOps::embedding_forward(ConstTensor tokens_N,
                                ConstTensor table_VC,
                                const VocabSlice& slice,
                                ConstTensor position_PC,
+                               ConstTensor positions_N,
                                std::int64_t sequence,
                                Tensor x_NC,
                                Stream& stream) {
   const auto [tokens, width, table_rows] =
-      expect_embedding(tokens_N, x_NC, table_VC, position_PC, sequence, x_NC.dtype());
+      expect_embedding(tokens_N, x_NC, table_VC, position_PC, positions_N, sequence, x_NC.dtype());
   const TableRows held{slice.first, table_rows};
   stream.run([=, this, tokens = tokens, width = width, vocab_size = slice.vocab_size] {
     check_tokens(tokens_N, vocab_size, "embedding");
     const auto* const ids = pointer<std::int32_t>(tokens_N);
+    const auto* const positions = pointer<std::int32_t>(positions_N);
     constexpr std::int64_t kRows = 32;
     with_loops(loops_, x_NC.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       const T* const table = pointer<T>(table_VC);
@@ -60,7 +62,8 @@ void CpuOps::embedding_forward(ConstTensor tokens_N,
           if (position == nullptr) {
             std::copy_n(row, width, out);
           } else {
-            loops.add(row, position + (n % sequence) * width, out, width);
+            const std::int64_t at = positions == nullptr ? n % sequence : positions[n];
+            loops.add(row, position + at * width, out, width);
           }
         }
       });
@@ -80,7 +83,7 @@ void CpuOps::embedding_backward(ConstTensor tokens_N,
                                 Write position_write,
                                 Stream& stream) {
   const auto [tokens, width, table_rows] =
-      expect_embedding(tokens_N, dx_NC, dtable_VC, dposition_PC, sequence, DType::kF32);
+      expect_embedding(tokens_N, dx_NC, dtable_VC, dposition_PC, {}, sequence, DType::kF32);
   const TableRows held{slice.first, table_rows};
   stream.run([=, this, tokens = tokens, width = width, vocab_size = slice.vocab_size] {
     check_tokens(tokens_N, vocab_size, "embedding gradient");

@@ -45,10 +45,14 @@ void CpuOps::group_squares(ConstColumns x,
   });
 }
 
-void CpuOps::group_products(
-    ConstColumns dy, ConstColumns x, ConstTensor weight_W, Tensor products_NG, Stream& stream) {
+void CpuOps::group_products(ConstColumns dy,
+                            ConstColumns x,
+                            ConstTensor weight_W,
+                            float weight_offset,
+                            Tensor products_NG,
+                            Stream& stream) {
   with_loops(loops_, x.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
-    const GroupNormRows<T> norm = products_rows<T>(dy, x, weight_W, products_NG);
+    const GroupNormRows<T> norm = products_rows<T>(dy, x, weight_W, weight_offset, products_NG);
     stream.run([=, this, &loops] {
       parallel_pieces(threads_, norm.rows, kRows, [&](std::int64_t begin, std::int64_t end) {
         loops.group_products(rows_of(norm, begin, end),

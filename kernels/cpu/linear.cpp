@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/elementwise_operands.h"
 
 namespace dstrain {
 
@@ -18,20 +19,18 @@ void CpuOps::linear_forward(
     linear_one_token(x_NI, w_OI, bias_O, y_NO, stream);
     return;
   }
-  stream.run([=, this] { matmul_.forward(x_NI, w_OI, bias_O, y_NO); });
+  stream.run([=, this] { matmul_.run(forward_product(x_NI, w_OI, bias_O, y_NO)); });
 }
 
 // Tasks of a fixed number of outputs, each a sum of its own: the same bits on any number of
 // threads.
 void CpuOps::linear_one_token(
     ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) {
-  const auto [outputs, inputs] = as_matrix(w_OI);
+  const ProductForm form = form_of(forward_product(x_NI, w_OI, bias_O, y_NO));
+  const std::int64_t outputs = form.n;
+  const std::int64_t inputs = form.k;
   const DType dtype = x_NI.dtype();
-  expect(x_NI, "x", dtype, inputs);
-  expect(w_OI, "the weight", dtype, outputs * inputs);
-  expect_optional(bias_O, "bias", dtype, outputs);
-  expect(y_NO, "y", y_NO.dtype() == DType::kF32 ? DType::kF32 : dtype, outputs);
-  stream.run([=, this, outputs = outputs, inputs = inputs] {
+  stream.run([=, this] {
     constexpr std::int64_t kOutputs = 64;
     const auto scratch = scratch_.lease(inputs * size_of(DType::kF32));
     float* const x = scratch.as<float>();
@@ -62,7 +61,7 @@ void CpuOps::linear_backward_input(ConstTensor dy_NO,
                                    ConstTensor w_OI,
                                    Tensor dx_NI,
                                    Stream& stream) {
-  stream.run([=, this] { matmul_.backward_input(dy_NO, w_OI, dx_NI); });
+  stream.run([=, this] { matmul_.run(backward_input_product(dy_NO, w_OI, dx_NI)); });
 }
 
 // The two passes that linear_forward and activation_forward are, and so their bits.
@@ -89,14 +88,13 @@ void CpuOps::linear_activation_backward(ActivationKind kind,
 
 void CpuOps::linear_backward_weight(
     ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write, Stream& stream) {
-  stream.run([=, this] { matmul_.backward_weight(dy_NO, x_NI, dw_OI, write); });
+  stream.run([=, this] { matmul_.run(backward_weight_product(dy_NO, x_NI, dw_OI, write)); });
 }
 
 // One task per block of rows, which sums into its own row of scratch; the blocks are the same
 // whatever the number of threads, and are added in order.
 void CpuOps::linear_backward_bias(ConstTensor dy_NO, Tensor dbias_O, Write write, Stream& stream) {
-  const auto [tokens, outputs] = as_matrix(dy_NO);
-  expect(dbias_O, "dbias", DType::kF32, outputs);
+  const auto [tokens, outputs] = expect_rows_and_bias(dy_NO, dbias_O, DType::kF32);
   stream.run([=, this, tokens = tokens, outputs = outputs] {
     constexpr std::int64_t kMostBlocks = 32;
     constexpr std::int64_t kFewestRows = 32;
@@ -117,8 +115,7 @@ void CpuOps::linear_backward_bias(ConstTensor dy_NO, Tensor dbias_O, Write write
 }
 
 void CpuOps::add_bias(Tensor y_NO, ConstTensor bias_O, Stream& stream) {
-  const auto [tokens, outputs] = as_matrix(y_NO);
-  expect(bias_O, "bias", y_NO.dtype(), outputs);
+  const auto [tokens, outputs] = expect_rows_and_bias(y_NO, bias_O, y_NO.dtype());
   stream.run([=, this, tokens = tokens, outputs = outputs] {
     constexpr std::int64_t kRows = 32;
     with_loops(loops_, y_NO.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 #include "kernels/core/check.h"
 #include "kernels/cpu/matmul_blocked.h"
@@ -20,34 +19,14 @@
 namespace dstrain {
 namespace {
 
-void expect_matrix(ConstTensor tensor,
-                   std::string_view name,
-                   std::int64_t rows,
-                   std::int64_t columns) {
-  check(tensor.shape() == Shape{rows, columns}, "{} is {}, expected [{}, {}]", name,
-        tensor.shape().to_string(), rows, columns);
-}
-
-void expect_operands(ConstTensor left, ConstTensor right) {
-  check(left.shape().rank() == 2 && right.shape().rank() == 2,
-        "a matrix product of tensors of shapes {} and {}", left.shape().to_string(),
-        right.shape().to_string());
-  const DType dtype = left.dtype();
-  check(dtype == right.dtype() &&
-            (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16),
-        "a matrix product of {} and {}, expected both f32, both bf16 or both f16", name_of(dtype),
-        name_of(right.dtype()));
-}
-
 template <typename T>
-NarrowProduct<T> narrow_product(
-    const ProductForm& form, ConstTensor a, ConstTensor b, ConstTensor bias, Tensor c) {
+NarrowProduct<T> narrow_product(const ProductForm& form, const MatrixProduct& product) {
   return {.form = form,
-          .a = static_cast<const T*>(a.data()),
-          .b = static_cast<const T*>(b.data()),
-          .bias = static_cast<const T*>(bias.data()),
-          .c = c.data(),
-          .c_dtype = c.dtype()};
+          .a = pointer<T>(product.a),
+          .b = pointer<T>(product.b),
+          .bias = pointer<T>(product.bias),
+          .c = product.c.data(),
+          .c_dtype = product.c.dtype()};
 }
 
 }  // namespace
@@ -59,9 +38,7 @@ struct CpuMatmul::Impl {
         whole(num_threads, 1),
         widened(num_threads, loops) {}
 
-  void product(const ProductForm& form, ConstTensor a, ConstTensor b, ConstTensor bias, Tensor c);
-  void product_f32(
-      const ProductForm& form, const float* a, const float* b, const float* bias, float* c) const;
+  void product_f32(const ProductForm& form, const MatrixProduct& wanted) const;
   bool product_whole(const Bf16Product& product);
 
   int threads;
@@ -76,91 +53,41 @@ CpuMatmul::CpuMatmul(int threads, const VectorLoops& loops)
 }
 CpuMatmul::~CpuMatmul() = default;
 
-void CpuMatmul::forward(ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO) {
-  expect_operands(x_NI, w_OI);
-  const std::int64_t n = x_NI.dim(0);
-  const std::int64_t i = x_NI.dim(1);
-  const std::int64_t o = w_OI.dim(0);
-  expect_matrix(w_OI, "the weight", o, i);
-  expect_matrix(y_NO, "the output", n, o);
-  check(bias_O.empty() || (bias_O.shape() == Shape{o} && bias_O.dtype() == x_NI.dtype()),
-        "the bias is {} of {}, expected [{}] of {}", bias_O.shape().to_string(),
-        name_of(bias_O.dtype()), o, name_of(x_NI.dtype()));
-  impl_->product({.m = n, .n = o, .k = i, .b_transposed = true}, x_NI, w_OI, bias_O, y_NO);
-}
-
-void CpuMatmul::product(
-    ConstTensor a_MK, ConstTensor b_NK, ConstTensor bias_N, Tensor c_MN, Write write) {
-  expect_operands(a_MK, b_NK);
-  const std::int64_t m = a_MK.dim(0);
-  const std::int64_t k = a_MK.dim(1);
-  const std::int64_t n = b_NK.dim(0);
-  expect_matrix(b_NK, "the second factor", n, k);
-  expect_matrix(c_MN, "the product", m, n);
-  check(write == Write::kOverwrite || (c_MN.dtype() == DType::kF32 && bias_N.empty()),
-        "a product is added to {}, expected f32 and no bias", name_of(c_MN.dtype()));
-  impl_->product({.m = m, .n = n, .k = k, .b_transposed = true, .write = write}, a_MK, b_NK, bias_N,
-                 c_MN);
-}
-
-void CpuMatmul::backward_input(ConstTensor dy_NO, ConstTensor w_OI, Tensor dx_NI) {
-  expect_operands(dy_NO, w_OI);
-  const std::int64_t n = dy_NO.dim(0);
-  const std::int64_t o = dy_NO.dim(1);
-  const std::int64_t i = w_OI.dim(1);
-  expect_matrix(w_OI, "the weight", o, i);
-  expect_matrix(dx_NI, "the input's gradient", n, i);
-  impl_->product({.m = n, .n = i, .k = o}, dy_NO, w_OI, {}, dx_NI);
-}
-
-void CpuMatmul::backward_weight(ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write) {
-  expect_operands(dy_NO, x_NI);
-  const std::int64_t n = dy_NO.dim(0);
-  const std::int64_t o = dy_NO.dim(1);
-  const std::int64_t i = x_NI.dim(1);
-  expect_matrix(x_NI, "the input", n, i);
-  expect_matrix(dw_OI, "the weight's gradient", o, i);
-  check(dw_OI.dtype() == DType::kF32, "the weight's gradient is {}, expected f32",
-        name_of(dw_OI.dtype()));
-  impl_->product({.m = o, .n = i, .k = n, .a_transposed = true, .write = write}, dy_NO, x_NI, {},
-                 dw_OI);
-}
-
-void CpuMatmul::Impl::product(
-    const ProductForm& form, ConstTensor a, ConstTensor b, ConstTensor bias, Tensor c) {
-  check(c.dtype() == DType::kF32 || c.dtype() == a.dtype(), "a product of {} matrices into {}",
-        name_of(a.dtype()), name_of(c.dtype()));
+void CpuMatmul::run(const MatrixProduct& wanted) {
+  const ProductForm form = form_of(wanted);
   if (form.m == 0 || form.n == 0) {
     return;
   }
-  if (form.k == 0 && bias.empty()) {
+  if (form.k == 0 && wanted.bias.empty()) {
     if (form.write == Write::kOverwrite) {
-      std::memset(c.data(), 0, static_cast<std::size_t>(c.bytes()));
+      std::memset(wanted.c.data(), 0, static_cast<std::size_t>(wanted.c.bytes()));
     }
     return;
   }
-  if (a.dtype() == DType::kF32) {
-    product_f32(form, static_cast<const float*>(a.data()), static_cast<const float*>(b.data()),
-                static_cast<const float*>(bias.data()), static_cast<float*>(c.data()));
+  if (wanted.a.dtype() == DType::kF32) {
+    impl_->product_f32(form, wanted);
     return;
   }
-  if (a.dtype() == DType::kF16) {
-    widened.run(narrow_product<F16>(form, a, b, bias, c));
+  if (wanted.a.dtype() == DType::kF16) {
+    impl_->widened.run(narrow_product<F16>(form, wanted));
     return;
   }
-  const auto product = narrow_product<BF16>(form, a, b, bias, c);
-  if (form.k == 0 || !(blocked.run(product) || product_whole(product))) {
-    widened.run(product);
+  const auto product = narrow_product<BF16>(form, wanted);
+  if (form.k == 0 || !(impl_->blocked.run(product) || impl_->product_whole(product))) {
+    impl_->widened.run(product);
   }
 }
 
 // With a bias, C starts as rows of it and the product is added.
-void CpuMatmul::Impl::product_f32(
-    const ProductForm& form, const float* a, const float* b, const float* bias, float* c) const {
-  F32Product product{.form = form, .a = a, .b = b, .c = c, .c_stride = form.n};
-  if (bias != nullptr) {
+void CpuMatmul::Impl::product_f32(const ProductForm& form, const MatrixProduct& wanted) const {
+  F32Product product{.form = form,
+                     .a = pointer<float>(wanted.a),
+                     .b = pointer<float>(wanted.b),
+                     .c = pointer<float>(wanted.c),
+                     .c_stride = form.n};
+  if (const auto* const bias = pointer<float>(wanted.bias); bias != nullptr) {
     parallel_for(threads, form.m, [&](std::int64_t row, int /*worker*/) {
-      std::copy_n(bias, form.n, c + row * form.n);
+      std::copy_n(bias, form.n, product.c + row * form.n);
     });
     product.form.write = Write::kAdd;
   }

@@ -1,12 +1,11 @@
 // The matrix products of linear layers on the CPU, by libraries whose kernels are chosen at run
-// time for this processor. Shapes and meaning: Ops::linear_* in kernels/ops.h.
+// time for this processor.
 #pragma once
 
 #include <memory>
 
-#include "kernels/core/tensor.h"
 #include "kernels/cpu/vector/loops.h"
-#include "kernels/ops.h"
+#include "kernels/matrix_product.h"
 
 namespace dstrain {
 
@@ -18,11 +17,7 @@ class CpuMatmul {
   CpuMatmul& operator=(const CpuMatmul&) = delete;
   ~CpuMatmul();
 
-  void forward(ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO);
-  void backward_input(ConstTensor dy_NO, ConstTensor w_OI, Tensor dx_NI);
-  /// c_MN = or += a_MK · b_NKᵀ + bias_N, as scaled_product, of operands in bf16.
-  void product(ConstTensor a_MK, ConstTensor b_NK, ConstTensor bias_N, Tensor c_MN, Write write);
-  void backward_weight(ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write);
+  void run(const MatrixProduct& wanted);
 
  private:
   struct Impl;

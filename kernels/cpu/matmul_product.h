@@ -4,19 +4,9 @@
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
-#include "kernels/ops.h"
+#include "kernels/matrix_product.h"
 
 namespace dstrain {
-
-/// C[m, n] = or += A[m, k] · B[k, n].
-struct ProductForm {
-  std::int64_t m = 0;
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-  bool a_transposed = false;  ///< A is stored as [k, m]
-  bool b_transposed = false;  ///< B is stored as [n, k]
-  Write write = Write::kOverwrite;
-};
 
 /// T: BF16 or F16.
 template <typename T>

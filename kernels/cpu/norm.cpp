@@ -20,6 +20,7 @@ void CpuOps::norm_forward(const NormForward& norm, Stream& stream) {
         const bool adds = !norm.delta_NC.empty();
         loops.norm_forward({
             .centered = norm.kind == NormKind::kLayerNorm,
+            .weight_offset = weight_offset(norm.kind),
             .epsilon = norm.epsilon,
             .rows = end - begin,
             .width = width,
@@ -57,6 +58,7 @@ void CpuOps::norm_backward(const NormBackward& norm, Stream& stream) {
         std::fill_n(sums, stride, 0.0F);
         loops.norm_backward({
             .centered = norm.kind == NormKind::kLayerNorm,
+            .weight_offset = weight_offset(norm.kind),
             .add_to_dx = norm.dx_write == Write::kAdd,
             .rows = std::min(block_rows, tokens - first),
             .width = width,

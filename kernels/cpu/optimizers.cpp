@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/elementwise_operands.h"
 #include "kernels/math/elementwise_optimizers.h"
 #include "kernels/math/lamb.h"
 #include "kernels/math/muon.h"
@@ -82,7 +83,7 @@ void CpuOps::muon_momentum(
 
 void CpuOps::divide_by_norm(
     ConstTensor x, ConstTensor sum_of_squares, float epsilon, Tensor y, Stream& stream) {
-  expect(y, "divide_by_norm: y", y.dtype(), x.numel());
+  expect_conversion(x, "divide_by_norm: x", y, "divide_by_norm: y");
   expect(sum_of_squares, "divide_by_norm: the sum", DType::kF64, 1);
   stream.run([=, this, threads = threads_on(stream)] {
     const auto norm = static_cast<float>(std::sqrt(*pointer<double>(sum_of_squares)));

@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/elementwise_operands.h"
 
 namespace dstrain {
 
@@ -23,8 +24,7 @@ template <typename T>
 void CpuOps::sum_blocks(
     BlockSum<T> block_sum, ConstTensor values, Tensor total, Write write, Stream& stream) {
   const std::int64_t n = values.numel();
-  expect(values, "values", DTypeOf<T>::value, n);
-  expect(total, "total", DType::kF64, 1);
+  expect_sum(values, DTypeOf<T>::value, total);
   stream.run([=, this] {
     constexpr std::int64_t kBlock = 1 << 16;
     const std::int64_t blocks = (n + kBlock - 1) / kBlock;
@@ -43,9 +43,7 @@ void CpuOps::sum_blocks(
 
 void CpuOps::bit_sums(ConstTensor values, DType as, Tensor sums_4, Stream& stream) {
   const std::int64_t n = values.numel();
-  check(as == values.dtype() || values.dtype() == DType::kF32, "bit_sums: {} as {}",
-        name_of(values.dtype()), name_of(as));
-  expect(sums_4, "bit_sums: the sums", DType::kI32, 4);
+  expect_bit_sums(values, as, sums_4);
   with_loops(loops_, as, [&]<typename T>(const TypedLoops<T>& loops) {
     const bool casts = values.dtype() != as;
     stream.run([=, this] {

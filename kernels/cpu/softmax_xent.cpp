@@ -124,16 +124,30 @@ void to_gradient(const TypedLoops<T>& loops,
                  T* row,
                  std::int64_t n,
                  float logsumexp,
-                 float gradient_scale) {
+                 const LogitGradient& gradient) {
   if (rows.is_ignored(n)) {
     std::fill(row, row + rows.columns, T{});
     return;
   }
-  loops.cross_entropy_gradient(row, rows.real, rows.target_column(n), logsumexp, gradient_scale);
+  loops.cross_entropy_gradient(row, rows.real, rows.target_column(n), logsumexp, gradient.scale,
+                               gradient.cap);
   std::fill(row + rows.real, row + rows.columns, T{});
 }
 
 }  // namespace
+
+void CpuOps::soft_cap(Tensor logits_NV, float cap, Stream& stream) {
+  expect_soft_cap(logits_NV, cap);
+  stream.run([=, this] {
+    constexpr std::int64_t kElements = 1 << 14;
+    with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+      parallel_pieces(threads_, logits_NV.numel(), kElements,
+                      [&](std::int64_t begin, std::int64_t end) {
+                        loops.soft_cap(pointer<T>(logits_NV) + begin, cap, end - begin);
+                      });
+    });
+  });
+}
 
 void CpuOps::cross_entropy_forward(ConstTensor logits_NV,
                                    ConstTensor targets_N,
@@ -157,12 +171,12 @@ void CpuOps::cross_entropy_forward(ConstTensor logits_NV,
 void CpuOps::cross_entropy_forward_backward(Tensor logits_NV,
                                             ConstTensor targets_N,
                                             std::int64_t vocab_size,
-                                            float gradient_scale,
+                                            const LogitGradient& gradient,
                                             Tensor losses_N,
                                             Stream& stream) {
   const LogitRows rows = rows_of(logits_NV, targets_N, whole_vocabulary(logits_NV, vocab_size));
   expect_of_tokens(losses_N, "cross-entropy: losses", rows.tokens);
-  stream.run([=, this] {
+  stream.run([=, this, gradient = gradient] {
     check_targets(rows);
     float* const losses = pointer<float>(losses_N);
     with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
@@ -171,7 +185,7 @@ void CpuOps::cross_entropy_forward_backward(Tensor logits_NV,
         T* const row = logits + n * rows.columns;
         const RowLoss result = loss_of(stats_of(loops, rows, row, n));
         losses[n] = result.loss;
-        to_gradient(loops, rows, row, n, result.logsumexp, gradient_scale);
+        to_gradient(loops, rows, row, n, result.logsumexp, gradient);
       });
     });
   });
@@ -219,17 +233,17 @@ void CpuOps::cross_entropy_gradient(Tensor logits_NV,
                                     ConstTensor targets_N,
                                     const VocabSlice& slice,
                                     ConstTensor logsumexp_N,
-                                    float gradient_scale,
+                                    const LogitGradient& gradient,
                                     Stream& stream) {
   const LogitRows rows = rows_of(logits_NV, targets_N, slice);
   expect_of_tokens(logsumexp_N, "cross-entropy: logsumexp", rows.tokens);
-  stream.run([=, this] {
+  stream.run([=, this, gradient = gradient] {
     check_targets(rows);
     const auto* const logsumexp = pointer<float>(logsumexp_N);
     with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       T* const logits = pointer<T>(logits_NV);
       for_each_row(threads_, rows, [&](std::int64_t n) {
-        to_gradient(loops, rows, logits + n * rows.columns, n, logsumexp[n], gradient_scale);
+        to_gradient(loops, rows, logits + n * rows.columns, n, logsumexp[n], gradient);
       });
     });
   });

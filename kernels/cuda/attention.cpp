@@ -44,8 +44,13 @@ cuda::AttentionInputs<T> inputs_of(const AttentionOperands& in) {
           .query_heads = static_cast<int>(shape.query_heads),
           .group = static_cast<int>(shape.query_heads / shape.key_value_heads),
           .head_dim = static_cast<int>(shape.head_dim),
-          .scale = attention_scale(shape.head_dim),
+          .scale = score_scale(in.reach, shape.head_dim),
           .cap = in.reach.cap,
+          .document_positions = pointer<std::int32_t>(in.reach.document_positions),
+          .dropout = {.key = in.dropout.key,
+                      .probability = in.dropout.probability,
+                      .first_sample = pointer<std::int32_t>(in.dropout.first_sample)},
+          .first_head = static_cast<int>(in.dropout.first_head),
           .q = in.q.template begin<T>(),
           .k = in.k.template begin<T>(),
           .v = in.v.template begin<T>(),
@@ -72,20 +77,23 @@ bool is_packed(const AttentionOperands& in) {
 
 void CudaOps::rope(const AttentionShape& shape,
                    Tensor qkv,
-                   ConstTensor cos_TD,
-                   ConstTensor sin_TD,
+                   ConstTensor cos_TR,
+                   ConstTensor sin_TR,
+                   ConstTensor positions_N,
                    Pass pass,
                    Stream& stream) {
-  expect_rope(shape, qkv, cos_TD, sin_TD);
+  expect_rope(shape, qkv, cos_TR, sin_TR, positions_N);
   with_dtype(qkv.dtype(), [&]<typename T>() {
     cuda::rope<T>(on(stream), {.qkv = pointer<T>(qkv),
-                               .cosine = pointer<float>(cos_TD),
-                               .sine = pointer<float>(sin_TD),
+                               .cosine = pointer<float>(cos_TR),
+                               .sine = pointer<float>(sin_TR),
                                .rows = shape.batch * shape.sequence,
                                .sequence = shape.sequence,
+                               .positions = pointer<std::int32_t>(positions_N),
                                .row_stride = qkv_width(shape),
                                .heads = static_cast<int>(shape.query_heads + shape.key_value_heads),
                                .head_dim = static_cast<int>(shape.head_dim),
+                               .pairs = static_cast<int>(rotated_pairs(shape, cos_TR)),
                                .direction = pass == Pass::kForward ? 1.0F : -1.0F});
   });
 }
@@ -102,7 +110,7 @@ void CudaOps::attention_forward(const AttentionForward& attention, Stream& strea
         const auto own = [&] {
           cuda::flash_forward(to, inputs, pointer<T>(out), pointer<float>(logsumexp_BHT));
         };
-        if (!is_packed(in)) {
+        if (!is_packed(in) || !is_plain(in)) {
           own();
           return;
         }
@@ -146,7 +154,7 @@ void CudaOps::attention_backward(const AttentionBackward& back, Stream& stream) 
       cuda::attention_backward(to, backward);
     };
     if constexpr (!std::is_same_v<T, float>) {
-      if (flash_takes(backward) && is_packed(in) &&
+      if (flash_takes(backward) && is_packed(in) && is_plain(in) &&
           is_packed(in.shape, back.dq, back.dk, back.dv)) {
         attention_.run({.pass = Pass::kBackward, .dtype = in.q.dtype(), .shape = in.shape},
                        {.qkv = in.q.matrix().data(),
@@ -182,12 +190,12 @@ void CudaOps::merge_attention(const AttentionShape& shape,
 
 void CudaOps::attention_cached(const AttentionShape& shape,
                                std::int64_t first_position,
-                               std::int64_t window,
+                               const AttentionReach& reach,
                                ConstTensor qkv,
                                Tensor cache,
                                Tensor out,
                                Stream& stream) {
-  expect_attention_cached(shape, first_position, window, qkv, cache, out);
+  expect_attention_cached(shape, first_position, reach, qkv, cache, out);
   expect_launchable(shape);
   const Launch to = on(stream);
   const std::int64_t query_width = shape.query_heads * shape.head_dim;
@@ -200,7 +208,10 @@ void CudaOps::attention_cached(const AttentionShape& shape,
     const ConstTensor rows = ConstTensor(cache).rows(0, seen);
     const cuda::AttentionInputs<T> inputs =
         inputs_of<T>({.shape = shape,
-                      .reach = {.first_query = first_position, .window = window},
+                      .reach = {.first_query = first_position,
+                                .window = reach.window,
+                                .scale = reach.scale,
+                                .cap = reach.cap},
                       .q = {qkv, 0, query_width},
                       .k = {rows, 0, cached_width / 2},
                       .v = {rows, cached_width / 2, cached_width / 2}});

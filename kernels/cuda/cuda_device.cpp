@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/amount_text.h"
 #include "kernels/core/check.h"
 #include "kernels/core/stream_decorator.h"
 #include "kernels/cuda/cuda_check.h"
@@ -14,10 +15,6 @@
 
 namespace dstrain {
 namespace {
-
-double gib(std::int64_t bytes) {
-  return static_cast<double>(bytes) / 0x1p30;
-}
 
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
@@ -142,10 +139,10 @@ DeviceMemory CudaDevice::allocate(std::int64_t bytes, const std::string& what) {
     const MemoryInfo info = memory_info();
     const CudaMemoryUse held = memory_use();
     throw OutOfMemory(fmt::format(
-        "out of memory: {} needs {} bytes ({:.2f} GiB), {:.2f} of {:.2f} GiB are free on {}; "
-        "this process holds {:.2f} GiB in other regions and {:.2f} GiB of scratch",
-        what, bytes, gib(bytes), gib(info.available_bytes), gib(info.total_bytes), name_,
-        gib(held.region_bytes), gib(held.peak_scratch_bytes)));
+        "out of memory: {} needs {} bytes ({}), {} of {} are free on {}; this process holds {} in "
+        "other regions and {} of scratch",
+        what, bytes, gib_text(bytes), gib_text(info.available_bytes), gib_text(info.total_bytes),
+        name_, gib_text(held.region_bytes), gib_text(held.peak_scratch_bytes)));
   }
   cuda_check(status, fmt::format("cudaMalloc of {} bytes for {}", bytes, what));
   DeviceMemory memory(data, bytes, [this](void* released, std::int64_t size) {
@@ -175,9 +172,8 @@ DeviceMemory CudaDevice::allocate_host(std::int64_t bytes, const std::string& wh
       cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocPortable);
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
-    throw OutOfMemory(
-        fmt::format("out of memory: {} needs {} bytes ({:.2f} GiB) of pinned host memory", what,
-                    bytes, gib(bytes)));
+    throw OutOfMemory(fmt::format("out of memory: {} needs {} bytes ({}) of pinned host memory",
+                                  what, bytes, gib_text(bytes)));
   }
   cuda_check(status, fmt::format("cudaHostAlloc of {} bytes for {}", bytes, what));
   DeviceMemory memory(data, bytes, [index = index_](void* released, std::int64_t /*bytes*/) {

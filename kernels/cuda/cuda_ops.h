@@ -35,15 +35,6 @@ class CudaOps final : public Ops {
   [[nodiscard]] Launch on(Stream& stream) const {
     return {handle_of(stream), multiprocessors_, faults_};
   }
-  /// y = x · wᵀ + bias, its shapes checked.
-  [[nodiscard]] static CudaProduct forward_product(ConstTensor x_NI,
-                                                   ConstTensor w_OI,
-                                                   ConstTensor bias_O,
-                                                   Tensor y_NO);
-  /// dx = dy · w, likewise.
-  [[nodiscard]] static CudaProduct backward_product(ConstTensor dy_NO,
-                                                    ConstTensor w_OI,
-                                                    Tensor dx_NI);
   /// A product with checked shapes; empty ones too.
   void multiply(const CudaProduct& product, Stream& stream);
   /// A product with an activation if cuBLASLt has it and it is the faster, else `separately`.

@@ -6,13 +6,12 @@
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/typed.h"
+#include "kernels/elementwise_operands.h"
 
 namespace dstrain {
 
 void CudaOps::add(ConstTensor a, ConstTensor b, Tensor y, Stream& stream) {
-  const std::int64_t n = a.numel();
-  expect(b, "add: b", a.dtype(), n);
-  expect(y, "add: y", a.dtype(), n);
+  const std::int64_t n = expect_add(a, b, y);
   with_dtype(a.dtype(), [&]<typename T>() {
     cuda::add(on(stream), pointer<T>(a), pointer<T>(b), pointer<T>(y), n);
   });
@@ -29,8 +28,7 @@ void CudaOps::cast(ConstTensor in, Tensor out, Stream& stream) {
     }
     return;
   }
-  expect_compute_dtype(in.dtype(), "cast: in");
-  expect_compute_dtype(out.dtype(), "cast: out");
+  expect_conversion(in, "cast: in", out, "cast: out");
   with_dtype(in.dtype(), [&]<typename From>() {
     with_dtype(out.dtype(), [&]<typename To>() {
       if constexpr (!std::is_same_v<From, To>) {
@@ -41,7 +39,7 @@ void CudaOps::cast(ConstTensor in, Tensor out, Stream& stream) {
 }
 
 void CudaOps::add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) {
-  expect(y, "add_scaled: y", y.dtype(), x.numel());
+  expect_conversion(x, "add_scaled: x", y, "add_scaled: y");
   with_dtype(x.dtype(), [&]<typename From>() {
     with_dtype(y.dtype(), [&]<typename To>() {
       cuda::add_scaled(on(stream), pointer<From>(x), {.known = scale}, pointer<To>(y),
@@ -52,7 +50,7 @@ void CudaOps::add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stre
 
 void CudaOps::divide_by_norm(
     ConstTensor x, ConstTensor sum_of_squares, float epsilon, Tensor y, Stream& stream) {
-  expect(y, "divide_by_norm: y", y.dtype(), x.numel());
+  expect_conversion(x, "divide_by_norm: x", y, "divide_by_norm: y");
   expect(sum_of_squares, "divide_by_norm: the sum", DType::kF64, 1);
   with_dtype(x.dtype(), [&]<typename From>() {
     with_dtype(y.dtype(), [&]<typename To>() {

@@ -14,11 +14,12 @@ void CudaOps::embedding_forward(ConstTensor tokens_N,
                                 ConstTensor table_VC,
                                 const VocabSlice& slice,
                                 ConstTensor position_PC,
+                                ConstTensor positions_N,
                                 std::int64_t sequence,
                                 Tensor x_NC,
                                 Stream& stream) {
   const auto [tokens, width, table_rows] =
-      expect_embedding(tokens_N, x_NC, table_VC, position_PC, sequence, x_NC.dtype());
+      expect_embedding(tokens_N, x_NC, table_VC, position_PC, positions_N, sequence, x_NC.dtype());
   const Launch to = on(stream);
   const auto* const ids = pointer<std::int32_t>(tokens_N);
   cuda::check_ids(to, FaultSource::kTokens, ids, tokens, slice.vocab_size);
@@ -31,6 +32,7 @@ void CudaOps::embedding_forward(ConstTensor tokens_N,
                                                .first = slice.first,
                                                .table_rows = table_rows,
                                                .positions = pointer<T>(position_PC),
+                                               .position_ids = pointer<std::int32_t>(positions_N),
                                                .sequence = sequence,
                                                .x = pointer<T>(x_NC)});
              });
@@ -46,7 +48,7 @@ void CudaOps::embedding_backward(ConstTensor tokens_N,
                                  Write position_write,
                                  Stream& stream) {
   const auto [tokens, width, table_rows] =
-      expect_embedding(tokens_N, dx_NC, dtable_VC, dposition_PC, sequence, DType::kF32);
+      expect_embedding(tokens_N, dx_NC, dtable_VC, dposition_PC, {}, sequence, DType::kF32);
   const bool has_positions = !dposition_PC.empty();
   const Launch to = on(stream);
   const auto* const ids = pointer<std::int32_t>(tokens_N);

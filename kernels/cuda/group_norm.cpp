@@ -19,10 +19,15 @@ void CudaOps::group_squares(ConstColumns x,
   });
 }
 
-void CudaOps::group_products(
-    ConstColumns dy, ConstColumns x, ConstTensor weight_W, Tensor products_NG, Stream& stream) {
+void CudaOps::group_products(ConstColumns dy,
+                             ConstColumns x,
+                             ConstTensor weight_W,
+                             float weight_offset,
+                             Tensor products_NG,
+                             Stream& stream) {
   with_dtype(x.dtype(), [&]<typename T>() {
-    cuda::group_products<T>(on(stream), products_rows<T>(dy, x, weight_W, products_NG),
+    cuda::group_products<T>(on(stream),
+                            products_rows<T>(dy, x, weight_W, weight_offset, products_NG),
                             pointer<float>(products_NG));
   });
 }

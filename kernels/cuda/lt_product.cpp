@@ -10,7 +10,6 @@
 #include "kernels/cuda/lt_product.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include <fmt/format.h>

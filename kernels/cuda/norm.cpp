@@ -16,6 +16,7 @@ void CudaOps::norm_forward(const NormForward& norm, Stream& stream) {
   const bool adds = !norm.delta_NC.empty();
   with_dtype(norm.x_NC.dtype(), [&, tokens = tokens, width = width]<typename T>() {
     cuda::norm_forward<T>(on(stream), {.centered = norm.kind == NormKind::kLayerNorm,
+                                       .weight_offset = weight_offset(norm.kind),
                                        .epsilon = norm.epsilon,
                                        .rows = tokens,
                                        .width = width,
@@ -40,6 +41,7 @@ void CudaOps::norm_backward(const NormBackward& norm, Stream& stream) {
   with_dtype(norm.x_NC.dtype(), [&, tokens = tokens, width = width]<typename T>() {
     cuda::norm_backward<T>(to,
                            {.centered = norm.kind == NormKind::kLayerNorm,
+                            .weight_offset = weight_offset(norm.kind),
                             .add_to_dx = norm.dx_write == Write::kAdd,
                             .has_bias = has_bias,
                             .rows = tokens,

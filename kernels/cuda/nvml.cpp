@@ -1,8 +1,6 @@
 #include "kernels/cuda/nvml.h"
 
-#include <array>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include <dlfcn.h>

@@ -4,6 +4,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/typed.h"
+#include "kernels/elementwise_operands.h"
 #include "kernels/math/bit_sums.h"
 
 namespace dstrain {
@@ -13,8 +14,7 @@ template <typename T>
 void sum_into(
     const Launch& to, const ConstTensor& values, cuda::Of of, const Tensor& total, Write write) {
   const std::int64_t n = values.numel();
-  expect(values, "values", DTypeOf<T>::value, n);
-  expect(total, "total", DType::kF64, 1);
+  expect_sum(values, DTypeOf<T>::value, total);
   const Scratch partials(cuda::sum_blocks(n) * size_of(DType::kF64), to.stream);
   cuda::sum_elements(to, pointer<T>(values), n, of, partials.as<double>(), pointer<double>(total),
                      write == Write::kAdd);
@@ -34,9 +34,7 @@ void CudaOps::sum_of_squares(ConstTensor values, Tensor total, Write write, Stre
 
 void CudaOps::bit_sums(ConstTensor values, DType as, Tensor sums_4, Stream& stream) {
   const std::int64_t n = values.numel();
-  check(as == values.dtype() || values.dtype() == DType::kF32, "bit_sums: {} as {}",
-        name_of(values.dtype()), name_of(as));
-  expect(sums_4, "bit_sums: the sums", DType::kI32, 4);
+  expect_bit_sums(values, as, sums_4);
   const Launch to = on(stream);
   const Scratch partials(cuda::sum_blocks(n) * static_cast<std::int64_t>(sizeof(BitSums)),
                          to.stream);

@@ -7,6 +7,7 @@
 
 #include "kernels/cross_entropy_operands.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/device/elementwise.h"
 #include "kernels/cuda/device/embedding.h"
 #include "kernels/cuda/typed.h"
 
@@ -32,6 +33,13 @@ cuda::LogitRows<T> rows_of(const Launch& to,
 
 }  // namespace
 
+void CudaOps::soft_cap(Tensor logits_NV, float cap, Stream& stream) {
+  expect_soft_cap(logits_NV, cap);
+  with_dtype(logits_NV.dtype(), [&]<typename T>() {
+    cuda::soft_cap(on(stream), pointer<T>(logits_NV), cap, logits_NV.numel());
+  });
+}
+
 void CudaOps::cross_entropy_forward(ConstTensor logits_NV,
                                     ConstTensor targets_N,
                                     std::int64_t vocab_size,
@@ -49,7 +57,7 @@ void CudaOps::cross_entropy_forward(ConstTensor logits_NV,
 void CudaOps::cross_entropy_forward_backward(Tensor logits_NV,
                                              ConstTensor targets_N,
                                              std::int64_t vocab_size,
-                                             float gradient_scale,
+                                             const LogitGradient& gradient,
                                              Tensor losses_N,
                                              Stream& stream) {
   const Launch to = on(stream);
@@ -57,7 +65,7 @@ void CudaOps::cross_entropy_forward_backward(Tensor logits_NV,
   with_dtype(logits_NV.dtype(), [&]<typename T>() {
     expect_of_tokens(losses_N, "cross-entropy: losses", targets_N.numel());
     cuda::cross_entropy_losses_and_gradient(to, rows_of<T>(to, logits_NV, targets_N, slice),
-                                            gradient_scale, pointer<float>(losses_N));
+                                            gradient, pointer<float>(losses_N));
   });
 }
 
@@ -88,13 +96,13 @@ void CudaOps::cross_entropy_gradient(Tensor logits_NV,
                                      ConstTensor targets_N,
                                      const VocabSlice& slice,
                                      ConstTensor logsumexp_N,
-                                     float gradient_scale,
+                                     const LogitGradient& gradient,
                                      Stream& stream) {
   const Launch to = on(stream);
   with_dtype(logits_NV.dtype(), [&]<typename T>() {
     expect_of_tokens(logsumexp_N, "cross-entropy: logsumexp", targets_N.numel());
     cuda::cross_entropy_gradient(to, rows_of<T>(to, logits_NV, targets_N, slice),
-                                 pointer<float>(logsumexp_N), gradient_scale);
+                                 pointer<float>(logsumexp_N), gradient);
   });
 }
 

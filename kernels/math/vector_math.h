@@ -1,6 +1,6 @@
-// exp, tanh and square root for F = float or a vector of floats: short branch-free formulas, so
-// that one text serves a scalar, a vector register and (F = float) a CUDA thread.
-// FloatTraits says what F needs beside + - * ; a vector type specialises it.
+// exp, tanh, the normal distribution and square root for F = float or a vector of floats: short
+// branch-free formulas, so that one text serves a scalar, a vector register and (F = float) a CUDA
+// thread. FloatTraits says what F needs beside + - * ; a vector type specialises it.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,14 @@ struct FloatTraits<float> {
   /// The larger and the smaller one; b where either is NaN.
   DSTRAIN_HD static float larger(float a, float b) { return a > b ? a : b; }
   DSTRAIN_HD static float smaller(float a, float b) { return a < b ? a : b; }
+};
+
+/// For references.
+template <>
+struct FloatTraits<double> {
+  DSTRAIN_HD static double reciprocal(double x) { return 1.0 / x; }
+  DSTRAIN_HD static double larger(double a, double b) { return a > b ? a : b; }
+  DSTRAIN_HD static double smaller(double a, double b) { return a < b ? a : b; }
 };
 
 /// Adding 1.5·2²³ rounds to the nearest integer in the default rounding mode, and leaves that
@@ -86,6 +94,34 @@ DSTRAIN_HD double sigmoid(double x) {
 template <typename F>
 DSTRAIN_HD F fast_tanh(F x) {
   return 1.0F - 2.0F * FloatTraits<F>::reciprocal(fast_exp(2.0F * x) + 1.0F);
+}
+
+/// exp(-z²/2) / sqrt(2π).
+template <typename F>
+DSTRAIN_HD F normal_density(F z) {
+  return 0.3989422804F * fast_exp(-0.5F * z * z);
+}
+DSTRAIN_HD double normal_density(double z) {
+  return 0.39894228040143268 * __builtin_exp(-0.5 * z * z);
+}
+
+/// The probability of more than z ≥ 0 under the normal distribution, absolute error below 3e-7:
+/// exp(-z²/2) times a polynomial in t = 1 / (1 + 0.3 z) without a constant, whose relative error on
+/// z ≤ 13 (1.2e-7) is the least of its degree.
+template <typename F>
+DSTRAIN_HD F normal_tail(F z) {
+  const F t = FloatTraits<F>::reciprocal(1.0F + 0.3F * z);
+  F p = t * 3.608885836e-2F - 1.589338129e-1F;
+  p = p * t + 2.093465339e-1F;
+  p = p * t - 5.645022868e-2F;
+  p = p * t + 1.300326887e-1F;
+  p = p * t + 9.946504246e-2F;
+  p = p * t + 1.208263181e-1F;
+  p = p * t + 1.196245407e-1F;
+  return p * t * fast_exp(-0.5F * z * z);
+}
+DSTRAIN_HD double normal_tail(double z) {
+  return 0.5 * __builtin_erfc(z * 0.70710678118654752);
 }
 
 }  // namespace dstrain

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -11,7 +10,9 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "engine/base/amount_text.h"
 #include "launcher/hosts/local_host.h"
+#include "launcher/supervision/blame.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -234,8 +235,8 @@ Heartbeat Agent::heartbeat() const {
   Heartbeat heartbeat;
   for (const auto& [rank, member] : members_) {
     if (member.has_ended) continue;
-    if (const auto status = member.process->status()) {
-      heartbeat.ranks.push_back({.rank = rank, .status = to_bytes(*status)});
+    if (auto status = member.process->status()) {
+      heartbeat.ranks.push_back({.rank = rank, .status = std::move(*status)});
     }
   }
   return heartbeat;
@@ -246,7 +247,7 @@ void Agent::wait_for_signal() {
     if (error) return;
     wait_for_signal();
     if (phase_ == Phase::kServing) ended_by_ = number;
-    end(fmt::format("the agent got SIG{}", sigabbrev_np(number)));
+    end("the agent got " + signal_name(number));
   });
 }
 
@@ -255,7 +256,7 @@ void Agent::end(const std::string& why) {
   phase_ = Phase::kEnding;
   const auto running = std::count_if(members_.begin(), members_.end(),
                                      [](const auto& entry) { return !entry.second.has_ended; });
-  if (!why.empty()) spdlog::warn("{}; ending {} rank{}", why, running, running == 1 ? "" : "s");
+  if (!why.empty()) spdlog::warn("{}; ending {}", why, counted(running, "rank"));
   signal_all(SIGTERM);
   signal_all(SIGCONT);  // whoever is stopped could not hear it
   const milliseconds grace{launcher_ ? launcher_->kill_grace_ms : 0};

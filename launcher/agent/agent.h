@@ -38,10 +38,10 @@ struct AgentOptions {
   ProcessorReport processor{};
   HashFile hash_file{};
   LookAtGpus look_at_gpus{};
-  /// Completes what the launcher sent before it is started.
+  /// Completes what the launcher sent, before the process is started.
   std::function<void(ProcessSpec&)> prepare = [](ProcessSpec&) {};
-  std::unique_ptr<ChannelSeal> seal{};  ///< of the two descriptors; nullptr: the way has its own
-  std::size_t output_bytes_a_stream = 4 << 20;  ///< of a rank's output kept for a slow channel
+  std::unique_ptr<ChannelSeal> seal{};          ///< seals the two descriptors; nullptr over SSH
+  std::size_t output_bytes_a_stream = 4 << 20;  ///< kept for a slow channel
 };
 
 class Agent {

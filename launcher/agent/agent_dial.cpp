@@ -1,7 +1,6 @@
 #include "launcher/agent/agent_dial.h"
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -9,14 +8,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <netinet/tcp.h>
+
+#include "engine/base/network_address.h"
+#include "launcher/process/run_until.h"
 
 namespace dstrain::launcher {
 namespace {
 
 using asio::ip::tcp;
-
-constexpr unsigned kUserTimeoutMs = 10'000;
 
 /// One of the addresses.
 class Call : public std::enable_shared_from_this<Call> {
@@ -68,7 +67,7 @@ class Call : public std::enable_shared_from_this<Call> {
   /// Whoever is let in gets an answer: silence after the proof is a refusal.
   std::string why_hung_up(const asio::error_code& error) {
     is_refused_ = !out_.empty();
-    return is_refused_ ? "it does not take this one's secret for the job's: the tokens differ"
+    return is_refused_ ? "it does not accept this node's secret: the tokens differ"
                        : "it hung up: " + error.message();
   }
 
@@ -125,35 +124,21 @@ class Call : public std::enable_shared_from_this<Call> {
 std::vector<Place> parse_places(std::string_view text) {
   std::vector<Place> places;
   while (!text.empty()) {
-    const std::size_t comma = text.find(',');
-    std::string_view part = text.substr(0, comma);
-    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
-    const std::size_t colon = part.rfind(':');
-    Place place;
-    const std::string_view digits = colon == std::string_view::npos ? "" : part.substr(colon + 1);
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), place.port);
-    part = part.substr(0, colon);
-    if (part.size() > 2 && part.front() == '[' && part.back() == ']') {
-      part = part.substr(1, part.size() - 2);
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    std::optional<HostAndPort> place = parse_host_and_port(part);
+    if (!place || !place->port) {
+      throw std::invalid_argument("expected ADDRESS:PORT, or several of them separated by commas");
     }
-    if (part.empty() || digits.empty() || error != std::errc() ||
-        end != digits.data() + digits.size() || place.port == 0) {
-      throw std::invalid_argument("expected ADDRESS:PORT, and more of them behind commas");
-    }
-    place.address = part;
-    places.push_back(std::move(place));
+    places.push_back({.address = std::move(place->host), .port = *place->port});
   }
   return places;
 }
 
 std::string to_text(const std::vector<Place>& places) {
   std::vector<std::string> parts;
-  for (const Place& place : places) {
-    const bool is_ipv6 = place.address.find(':') != std::string::npos;
-    parts.push_back(fmt::format("{}{}{}:{}", is_ipv6 ? "[" : "", place.address, is_ipv6 ? "]" : "",
-                                place.port));
-  }
+  for (const Place& place : places)
+    parts.push_back(host_and_port(place.address, place.port));
   return fmt::format("{}", fmt::join(parts, ","));
 }
 
@@ -175,11 +160,8 @@ DialledLauncher dial_launcher(asio::io_context& loop,
       if (call->is_launcher() && !launcher) launcher = call;
     });
   }
-  const auto end = std::chrono::steady_clock::now() + deadline;
-  loop.restart();
-  while (!launcher && under_way > 0 && std::chrono::steady_clock::now() < end) {
-    if (loop.run_one_until(end) == 0) break;
-  }
+  run_until(
+      loop, [&] { return launcher || under_way == 0; }, deadline);
   std::vector<std::string> words;
   for (const auto& call : calls) {
     if (call == launcher) continue;
@@ -198,8 +180,7 @@ DialledLauncher dial_launcher(asio::io_context& loop,
   }
   tcp::socket socket = launcher->take_socket();
   socket.set_option(tcp::no_delay(true));
-  (void)setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs,
-                   sizeof kUserTimeoutMs);
+  end_when_silent(socket.native_handle(), kSilenceLimit);
   return {.socket = std::move(socket), .seal = make_seal ? launcher->seal(make_seal) : nullptr};
 }
 

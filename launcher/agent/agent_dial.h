@@ -22,13 +22,13 @@ struct Place {
 std::vector<Place> parse_places(std::string_view text);
 std::string to_text(const std::vector<Place>& places);
 
-/// Somebody answers who is not this job's launcher: to try again is in vain.
+/// Thrown where somebody answers who is not this job's launcher, so that trying again is in vain.
 class DialRefused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A connection with the launcher, and what it is sealed by; nullptr without `make_seal`.
+/// A connection with the launcher, and its seal, which is nullptr without `make_seal`.
 struct DialledLauncher {
   asio::ip::tcp::socket socket;
   std::unique_ptr<ChannelSeal> seal;

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "launcher/supervision/blame.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -43,7 +44,7 @@ class AgentHost::RemoteProcess final : public Process {
     if (!ended_) host_.send(Signal{.rank = rank_, .number = number});
   }
 
-  void on_status(std::optional<RankStatus> status) { status_ = std::move(status); }
+  void on_status(const RankStatus& status) { status_ = status; }
   void on_started(std::int64_t pid) { pid_ = static_cast<long>(pid); }
   void on_output(OutputStream stream, std::string_view bytes) {
     if (!ended_) events_.on_output(stream, bytes);
@@ -232,7 +233,7 @@ void AgentHost::on_message(const HostAnswered& answered) {
 void AgentHost::on_message(const Heartbeat& heartbeat) {
   for (const RankReport& report : heartbeat.ranks) {
     if (RemoteProcess* process = process_of(report.rank)) {
-      process->on_status(rank_status_from(report.status));
+      process->on_status(report.status);
     }
   }
 }
@@ -278,7 +279,7 @@ void AgentHost::on_closed(const StreamEnd& end) {
 std::string AgentHost::describe(const StreamEnd& end) const {
   std::string text = end.why;
   if (end.signal != 0) {
-    text = fmt::format("its agent was killed by SIG{}", sigabbrev_np(end.signal));
+    text = "its agent was killed by " + signal_name(end.signal);
   } else if (end.exit_code) {
     text = fmt::format("its agent ended with exit code {}", *end.exit_code);
   }

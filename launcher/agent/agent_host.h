@@ -25,10 +25,11 @@ namespace dstrain::launcher {
 
 struct AgentHostOptions {
   std::chrono::milliseconds beat{1000};
-  std::chrono::milliseconds patience{5000};          ///< so long without a word: the host is lost
-  std::chrono::milliseconds hello_patience{15'000};  ///< for the first word
-  std::chrono::milliseconds agent_patience{8000};    ///< the same of the agent with the launcher
-  std::chrono::milliseconds kill_grace{5000};        ///< when the agent ends the ranks by itself
+  std::chrono::milliseconds patience{5000};          ///< a host that is silent for so long is lost
+  std::chrono::milliseconds hello_patience{15'000};  ///< the time for its first word
+  std::chrono::milliseconds agent_patience{8000};    ///< the agent's patience with the launcher
+  std::chrono::milliseconds kill_grace{
+      5000};  ///< between SIGTERM and SIGKILL when the agent ends the ranks
   /// A line that the agent, or the host's shell, wrote to stderr.
   std::function<void(std::string_view line)> on_words = [](std::string_view) {};
 };
@@ -72,8 +73,6 @@ class AgentHost {
   void say_bye(const Bye& bye = {});
 
   [[nodiscard]] bool has_closed() const { return phase_ == Phase::kClosed; }
-  /// True once nothing can be done with this host any more.
-  [[nodiscard]] bool is_lost() const { return phase_ == Phase::kClosed && !said_bye_; }
 
  private:
   enum class Phase { kGreeting, kServing, kClosed };
@@ -104,11 +103,11 @@ class AgentHost {
   std::unique_ptr<ByteStream> stream_;
   asio::steady_timer timer_;
   OnGreeted on_greeted_;
-  std::string before_preamble_;  // what a login printed
+  std::string before_preamble_;  // the text that a login printed
   bool is_behind_preamble_ = false;
   FrameReader frames_;
   LineSplitter stderr_lines_;
-  std::string last_words_;  // of stderr
+  std::string last_words_;  // the last line of stderr
   std::optional<AgentHello> hello_;
   std::chrono::microseconds clock_offset_{};
   std::chrono::steady_clock::time_point last_heard_;

@@ -7,10 +7,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <netinet/tcp.h>
+#include <openssl/crypto.h>
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 
+#include "engine/base/network_address.h"
 #include "launcher/agent/socket_stream.h"
 
 namespace dstrain::launcher {
@@ -20,16 +21,6 @@ using asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kAcceptPause{50};  // when descriptors have run out
 constexpr std::size_t kMaxToldOf = 256;
-constexpr unsigned kUserTimeoutMs = 10'000;
-
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    difference |=
-        static_cast<unsigned char>(a[i]) ^ static_cast<unsigned>(static_cast<unsigned char>(b[i]));
-  return difference == 0;
-}
 
 tcp::endpoint endpoint_of(const AgentListenerOptions& options) {
   return options.address.empty()
@@ -130,7 +121,9 @@ class AgentListener::Stranger : public std::enable_shared_from_this<Stranger> {
     std::string name(text.substr(0, name_bytes_));
     const std::string expected =
         listener_->keyed_hash_(agent_challenge("agent", nonce_, agent_nonce_, name));
-    if (!equal_in_constant_time(text.substr(name_bytes_), expected)) {
+    const std::string_view proof = text.substr(name_bytes_);
+    if (proof.size() != expected.size() ||
+        CRYPTO_memcmp(proof.data(), expected.data(), proof.size()) != 0) {
       return refuse("it does not know the job's secret");
     }
     answer_ = listener_->keyed_hash_(agent_challenge("launcher", nonce_, agent_nonce_, name));
@@ -146,10 +139,9 @@ class AgentListener::Stranger : public std::enable_shared_from_this<Stranger> {
   void let_in(const std::string& name) {
     AgentListener& listener = *std::exchange(listener_, nullptr);
     deadline_.cancel();
-    asio::error_code ignored;  // without them a dead host is noticed by its silence
+    asio::error_code ignored;
     socket_.set_option(tcp::no_delay(true), ignored);
-    (void)setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs,
-                     sizeof kUserTimeoutMs);
+    end_when_silent(socket_.native_handle(), kSilenceLimit);
     ArrivedAgent agent{.name = name, .stream = std::make_unique<SocketStream>(std::move(socket_))};
     if (listener.options_.make_seal) {
       const auto key_of = [&](std::string_view who) {

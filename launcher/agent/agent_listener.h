@@ -1,15 +1,16 @@
-// AgentListener: where agents that somebody else started (srun) come to the launcher by themselves.
-// agent_dial.h is their end.
+// AgentListener: takes in agents that somebody else started (srun) and that connect to the launcher
+// by themselves. agent_dial.h is their end.
 //
 // Only a caller who knows the job's secret is let in, and the secret never travels:
 //
 //   listener → agent     magic and version (8 bytes), nonce (16)
-//   agent → listener     magic and version (8), nonce (16), length of its name (1), name, proof
-//   (32) listener → agent     proof (32)
+//   agent → listener     magic and version (8), nonce (16), length of its name (1), name,
+//                        proof (32)
+//   listener → agent     proof (32)
 //
 // A proof is the keyed hash of who speaks, both nonces and the name; so are the keys under which
-// both go on (channel_seal.h). Strangers are bounded in
-// number, bytes and seconds, and told once a host.
+// both go on (channel_seal.h). Strangers are bounded in number, bytes and seconds, and each host's
+// are reported once.
 #pragma once
 
 #include <chrono>
@@ -29,14 +30,16 @@
 
 namespace dstrain::launcher {
 
-/// The hash of a message under the job's secret, 32 bytes: HMAC-SHA-256. Given from outside, so
-/// that the launcher needs no cryptography of its own.
+/// The hash of a message under the job's secret, 32 bytes: HMAC-SHA-256. The caller gives it, since
+/// the job's secret is the caller's.
 using KeyedHash = std::function<std::string(std::string_view message)>;
 
 constexpr std::string_view kAgentMagic = "dsagent\x02";  // the last byte is the version
 constexpr std::size_t kAgentNonceBytes = 16;
 constexpr std::size_t kAgentProofBytes = 32;
 constexpr std::size_t kMaxAgentNameBytes = 255;
+/// Either end gives the other up when it has been silent for so long.
+constexpr std::chrono::seconds kSilenceLimit{10};
 
 /// The message that `who` ("agent" or "launcher") hashes.
 std::string agent_challenge(std::string_view who,
@@ -48,7 +51,7 @@ std::string agent_key_challenge(std::string_view who,
                                 std::string_view listener_nonce,
                                 std::string_view agent_nonce,
                                 std::string_view name);
-/// Unpredictable bytes.
+/// Makes kAgentNonceBytes unpredictable bytes.
 std::string make_agent_nonce();
 
 struct AgentListenerOptions {

@@ -5,8 +5,9 @@
 //   launcher  Question …                           answered in any order, by number
 //   launcher  Start, Signal, Sweep
 //   agent     Started | StartFailed, Output, Dropped, Exited, of every rank in this order
-//   both      Heartbeat                            every second; silence means that the other is
-//   gone launcher  Bye                                  the agent ends what still runs, and itself
+//   both      Heartbeat                            every second; silence means that the other
+//                                                  is gone
+//   launcher  Bye                                  the agent ends what still runs, and itself
 //
 // A frame is {u32 length of the payload, u8 type, payload}, the payload at most 1 MiB. A frame that
 // is unknown, too long, malformed or out of place ends the connection, with a sentence.
@@ -24,11 +25,12 @@
 #include "launcher/agent/host_question.h"
 #include "launcher/process/job.h"
 #include "launcher/process/process.h"
+#include "launcher/supervision/rank_status.h"
 
 namespace dstrain::launcher {
 
 /// Changes with every change of a message.
-constexpr std::uint32_t kAgentProtocol = 6;
+constexpr std::uint32_t kAgentProtocol = 7;
 /// The agent's first bytes.
 constexpr std::string_view kAgentPreamble("\0dstrain agent\n", 15);
 constexpr std::size_t kMaxPayloadBytes = 1 << 20;
@@ -40,7 +42,7 @@ constexpr std::size_t kMaxOutputBytes = 1 << 16;
 struct LauncherHello {
   static constexpr std::uint8_t kType = 1;
   std::uint32_t protocol = kAgentProtocol;
-  std::uint32_t patience_ms = 0;    ///< so long without a frame: the launcher is gone
+  std::uint32_t patience_ms = 0;    ///< after so long without a frame the launcher is gone
   std::uint32_t kill_grace_ms = 0;  ///< between SIGTERM and SIGKILL, when the agent ends the ranks
   template <typename Wire>
   void pass_fields(Wire& wire) {
@@ -90,7 +92,7 @@ struct AskHost {
 /// run ended there, too.
 struct Bye {
   static constexpr std::uint8_t kType = 6;
-  std::int32_t exit_code = 0;  ///< of the launcher
+  std::int32_t exit_code = 0;  ///< the launcher's
   std::string why{};           ///< one sentence; empty: there is nothing to say
   template <typename Wire>
   void pass_fields(Wire& wire) {
@@ -103,7 +105,7 @@ struct Bye {
 /// A rank's activity according to its status page.
 struct RankReport {
   std::int32_t rank = 0;
-  std::string status;  ///< rank_status.h: to_bytes()
+  RankStatus status{};
   template <typename Wire>
   void pass_fields(Wire& wire) {
     wire(rank, status);
@@ -124,7 +126,7 @@ struct Heartbeat {
 struct ProcessorReport {
   std::string model{};
   bool multiplies_bf16 = false;
-  std::int64_t memory_bytes = 0;  ///< of the host, or what a control group grants; used or not
+  std::int64_t memory_bytes = 0;  ///< the host's, or what a control group grants
 
   template <typename Wire>
   void pass_fields(Wire& wire) {
@@ -136,13 +138,12 @@ struct AgentHello {
   static constexpr std::uint8_t kType = 32;
   std::uint32_t protocol = kAgentProtocol;
   std::string version{};   ///< "0.1.0"
-  std::string build_id{};  ///< of the agent's binary
+  std::string build_id{};  ///< tells the agent's binary from others
   std::string hostname{};
-  std::string address{};  ///< by which this host was reached, numeric; empty: it does not know
+  std::string address{};  ///< numeric; this host was reached by it; empty: unknown
   std::int64_t pid = 0;
-  std::vector<int> cores{};  ///< that ranks may use, neighbours together
-  std::int32_t num_usable_cores =
-      1;  ///< of them at a time: fewer where a container's quota says so
+  std::vector<int> cores{};           ///< ranks may use these; neighbours stand together
+  std::int32_t num_usable_cores = 1;  ///< cores at a time; fewer under a container's quota
   std::int64_t available_memory_bytes = 0;
   ProcessorReport processor{};
   std::int64_t wall_clock_us = 0;  ///< since 1970

@@ -4,6 +4,8 @@
 #include <set>
 #include <system_error>
 
+#include "launcher/process/run_until.h"
+
 namespace dstrain::launcher {
 
 std::unique_ptr<Process> AgentSpawner::start(const ProcessSpec& spec, ProcessEvents events) {
@@ -27,13 +29,9 @@ std::vector<std::string> dismiss_agents(asio::io_context& loop,
                                         const Bye& bye) {
   for (AgentHost* host : hosts)
     host->say_bye(bye);
-  const auto deadline = std::chrono::steady_clock::now() + patience;
   const auto has_closed = [](const AgentHost* host) { return host->has_closed(); };
-  loop.restart();
-  while (!std::all_of(hosts.begin(), hosts.end(), has_closed) &&
-         std::chrono::steady_clock::now() < deadline) {
-    if (loop.run_one_until(deadline) == 0) break;
-  }
+  run_until(
+      loop, [&] { return std::all_of(hosts.begin(), hosts.end(), has_closed); }, patience);
   std::vector<std::string> left;
   for (const AgentHost* host : hosts) {
     if (!host->has_closed()) left.push_back(host->name());

@@ -1,4 +1,4 @@
-// AgentSpawner: the Spawner of a job over several hosts. Each process goes to the agent of its
+// AgentSpawner: the Spawner of a job over several hosts. It hands each process to the agent of its
 // host.
 #pragma once
 
@@ -28,8 +28,8 @@ class AgentSpawner final : public Spawner {
   std::map<std::string, AgentHost*> hosts_;
 };
 
-/// Says bye to all and runs the loop until they are gone, or for so long. The names of those that
-/// did not end in time.
+/// Says bye to all and runs the loop until they are gone, for `patience` at most. Returns the names
+/// of those that did not end in time.
 std::vector<std::string> dismiss_agents(asio::io_context& loop,
                                         const std::vector<AgentHost*>& hosts,
                                         std::chrono::milliseconds patience,

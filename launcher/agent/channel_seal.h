@@ -12,7 +12,7 @@
 
 namespace dstrain::launcher {
 
-/// One end of one connection: both directions, each in order.
+/// Seals and opens at one end of one connection; each direction keeps its order.
 class ChannelSeal {
  public:
   ChannelSeal() = default;

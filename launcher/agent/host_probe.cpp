@@ -218,7 +218,7 @@ std::string address_of_interface(const std::string& name) {
   if (addresses.empty()) {
     throw PreflightError(fmt::format("network interfaces: {}", std::strerror(errno)));
   }
-  std::map<std::string, std::string> found;  // by interface
+  std::map<std::string, std::string> found;  // by interface name
   for (const InterfaceAddress& one : addresses)
     found.try_emplace(one.name, one.text());
   if (const auto own = found.find(name); own != found.end()) return own->second;

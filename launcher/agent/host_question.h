@@ -29,15 +29,13 @@ struct HostQuestion {
 
   template <typename Wire>
   void pass_fields(Wire& wire) {
-    auto number = static_cast<std::uint8_t>(kind);
-    wire(number, path, paths, address, port, timeout_ms);
-    kind = static_cast<QuestionKind>(number);
+    wire(kind, path, paths, address, port, timeout_ms);
   }
 };
 
 struct FileFacts {
   std::int64_t bytes = -1;  ///< -1: cannot be read
-  std::uint64_t hash = 0;   ///< of the content, where one was asked for
+  std::uint64_t hash = 0;   ///< of the content, if it was asked for
   std::string error{};      ///< why it cannot be read
 
   template <typename Wire>
@@ -63,12 +61,12 @@ struct GpuReport {
 
 struct HostAnswer {
   std::string error{};             ///< one sentence for the user; empty: it went well
-  std::string address{};           ///< of kRoute, kInterface
-  std::uint16_t port = 0;          ///< of kListen
-  std::uint32_t microseconds = 0;  ///< that kConnect took
-  std::vector<FileFacts> files{};  ///< of kFiles, in the order of `paths`
-  std::vector<GpuReport> gpus{};   ///< of kGpus: slot s of the host is the s-th
-  std::string driver{};            ///< of kGpus: its version
+  std::string address{};           ///< answers kRoute and kInterface
+  std::uint16_t port = 0;          ///< answers kListen
+  std::uint32_t microseconds = 0;  ///< the time that kConnect took
+  std::vector<FileFacts> files{};  ///< answers kFiles, in the order of `paths`
+  std::vector<GpuReport> gpus{};   ///< answers kGpus: slot s of the host is the s-th
+  std::string driver{};            ///< answers kGpus: the driver's version
 
   template <typename Wire>
   void pass_fields(Wire& wire) {

@@ -21,9 +21,9 @@ class OutputQueue {
  public:
   explicit OutputQueue(std::size_t bytes_a_stream) : bytes_a_stream_(bytes_a_stream) {}
 
-  /// Sent before everything else.
+  /// Queues a message that goes before everything else.
   void say(const FromAgent& message);
-  /// Sent behind everything that is known of the rank.
+  /// Queues a message that goes behind everything else of that rank.
   void say_of_rank(std::int32_t rank, const FromAgent& message);
   void output(std::int32_t rank, bool is_stderr, std::string_view bytes);
 
@@ -36,8 +36,8 @@ class OutputQueue {
  private:
   struct Stream {
     std::size_t queued = 0;
-    bool in_line = false;      ///< what is queued ends within a line
-    bool is_dropping = false;  ///< until the end of the line
+    bool in_line = false;      ///< the last queued line has no end yet
+    bool is_dropping = false;  ///< the rest of the current line is dropped
   };
   struct Rank {
     std::deque<FromAgent> messages;

@@ -1,6 +1,6 @@
-// Environment: which variables the ranks of other hosts get. On the launcher's own machine they
-// inherit all of its variables; over SSH a program gets those of a login, and on top of them, the
-// later over the earlier:
+// Environment: decides which variables the ranks of other hosts get. On the launcher's own machine
+// they inherit all of its variables; over SSH a program gets those of a login, and on top of them
+// these, of which a later one replaces an earlier one:
 //
 //   1  the launcher's own whose names begin as below
 //   2  .deepspeed_env (or what DS_ENV_FILE names) in the home folder, then in the working folder
@@ -27,10 +27,10 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 /// The launcher's own variables.
 using VariableLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// 1: those of `own` that other hosts get without being asked.
+/// Step 1: those of `own` that other hosts get without being asked.
 Variables passed_variables(const Variables& own);
-/// Whether a name is among them: it begins with NCCL_, WANDB_, … and is not what the launcher sets
-/// for each rank itself.
+/// Whether a name is among them: whether it begins with NCCL_, WANDB_, … and is not what the
+/// launcher sets for each rank itself.
 bool is_passed(std::string_view name);
 
 struct EnvironmentFlags {
@@ -38,12 +38,12 @@ struct EnvironmentFlags {
   std::vector<std::string> assignments{};  ///< --env: NAME or NAME=VALUE
 };
 
-/// A line for each file of step 2 that exists, with the names that it sets.
+/// Called for each file of step 2 that exists, with the names that it sets.
 using OnFoundFile =
     std::function<void(const std::string& path, const std::vector<std::string>& names)>;
 
-/// 2 to 4. Throws UsageError: "file:line: …"; also where a file of 2, which nobody has named, is
-/// another user's, or everybody may write to it.
+/// Steps 2 to 4. Throws UsageError: "file:line: …"; also where a file of 2, which nobody has named,
+/// is another user's, or everybody may write to it.
 Variables asked_variables(
     const EnvironmentFlags& flags,
     const VariableLookup& own,

@@ -33,7 +33,6 @@ HostPool::Choice HostPool::choose(const FindSilent& find_silent, const Fits& fit
   Choice choice;
   const std::map<std::string, std::string> silent = find_silent(hosts_);
   std::vector<Host> able;
-  std::vector<const Host*> faulty;
   std::vector<std::string> reasons;
   const auto leave_out = [&](const Host& host, const std::string& why) {
     reasons.push_back(fmt::format("{} {}", host.name, why));
@@ -41,29 +40,22 @@ HostPool::Choice HostPool::choose(const FindSilent& find_silent, const Fits& fit
       choice.notices.push_back(fmt::format("host {} is left out: it {}", host.name, why));
     }
   };
+  const auto is_faulty = [&](const Host& host) {
+    return failures_[host.name] >= failures_to_leave_out_;
+  };
+  const auto num_sound = std::count_if(hosts_.begin(), hosts_.end(), [&](const Host& host) {
+    return !silent.contains(host.name) && !is_faulty(host);
+  });
+  // A host that fails often is better than none.
+  const bool enough_without_faulty = static_cast<std::size_t>(num_sound) >= min_nodes_;
   for (const Host& host : hosts_) {
     if (const auto found = silent.find(host.name); found != silent.end()) {
       leave_out(host, "does not answer: " + found->second);
-    } else if (failures_[host.name] >= failures_to_leave_out_) {
-      faulty.push_back(&host);
+    } else if (enough_without_faulty && is_faulty(host)) {
+      leave_out(host, fmt::format("failed {} times", failures_[host.name]));
     } else {
       able.push_back(host);
     }
-  }
-  // A host that fails often is better than none.
-  const bool enough_without = able.size() >= min_nodes_;
-  for (const Host* const host : faulty) {
-    if (enough_without) {
-      leave_out(*host, fmt::format("failed {} times", failures_[host->name]));
-    } else {
-      able.push_back(*host);
-    }
-  }
-  if (!enough_without && !faulty.empty()) {  // back into the order of the file
-    std::sort(able.begin(), able.end(), [&](const Host& a, const Host& b) {
-      return std::find(hosts_.begin(), hosts_.end(), a) <
-             std::find(hosts_.begin(), hosts_.end(), b);
-    });
   }
   for (std::size_t count = std::min(able.size(), max_nodes_); count >= min_nodes_ && count > 0;
        --count) {

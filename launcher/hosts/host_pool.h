@@ -1,7 +1,7 @@
-// HostPool: which of the hostfile's hosts take part in the next attempt.
+// HostPool: chooses which of the hostfile's hosts take part in the next attempt.
 //
-// The first so many of those that answer, have not failed twice, and make a number of ranks that
-// the run can be divided into; at most max_nodes, at least min_nodes. Those beyond max_nodes stand
+// It takes the first hosts, at most max_nodes and at least min_nodes, that answer, have not failed
+// twice, and make a number of ranks that the run can be divided into. Those beyond max_nodes stand
 // by. Where min_nodes is all of them, nobody is left out.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace dstrain::launcher {
 struct HostPoolLimits {
   int min_nodes = 0;              ///< 0: as many as max_nodes
   int max_nodes = 0;              ///< 0: all
-  int failures_to_leave_out = 2;  ///< of one host
+  int failures_to_leave_out = 2;  ///< a host that failed so often is left out
 };
 
 class HostPool {
@@ -37,7 +37,7 @@ class HostPool {
   /// Throws PreflightError where too few are left.
   Choice choose(const FindSilent& find_silent, const Fits& fits);
 
-  /// One attempt failed because of these.
+  /// Counts a failed attempt against the hosts that caused it.
   void add_failures(const std::vector<std::string>& hosts);
 
   /// True if a smaller number of hosts will do as well.
@@ -49,7 +49,7 @@ class HostPool {
   std::size_t max_nodes_ = 0;
   int failures_to_leave_out_ = 0;
   std::map<std::string, int> failures_;
-  std::map<std::string, std::string> told_;  ///< what was said of whom last
+  std::map<std::string, std::string> told_;  ///< what was last said of each host
 };
 
 }  // namespace dstrain::launcher

@@ -11,24 +11,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/base/amount_text.h"
 #include "engine/base/regular_file.h"
 
 namespace dstrain::launcher {
 namespace {
 
 constexpr std::string_view kSpaces = " \t\r\n\v\f";
-constexpr int kMaxSlots = 1 << 16;  // of one host; guards against a slipped digit
+constexpr int kMaxSlots = 1 << 16;  // a host with more is a slip of the keyboard
 
 std::string_view strip(std::string_view text) {
   const size_t begin = text.find_first_not_of(kSpaces);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
-}
-
-std::vector<int> slots_up_to(int count) {
-  std::vector<int> slots(static_cast<size_t>(count));
-  std::iota(slots.begin(), slots.end(), 0);
-  return slots;
 }
 
 /// The number at the start of `text`; takes it off. Empty if there is none or it is too large.
@@ -67,6 +62,12 @@ Line parse_line(std::string_view line, const std::string& where) {
 }
 
 }  // namespace
+
+std::vector<int> slots_up_to(int count) {
+  std::vector<int> slots(static_cast<size_t>(count));
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
+}
 
 Hostfile parse_hostfile(std::string_view text, const std::string& path) {
   Hostfile result;
@@ -278,9 +279,9 @@ std::vector<Host> hosts_without_hostfile(const HostFilter& filter,
     if (gpus.empty() || (may_share && asked > gpus.size())) slots = slots_up_to(*filter.num_gpus);
     if (asked > slots.size()) {
       throw HostfileError(fmt::format(
-          "--num_gpus {}: this machine has {} GPU{}; --share-gpus lets ranks take turns "
-          "on one, --set training.device=cpu takes none",
-          asked, gpus.size(), gpus.size() == 1 ? "" : "s"));
+          "--num_gpus {}: this machine has {}; --share-gpus lets ranks take turns on one, --set "
+          "training.device=cpu takes none",
+          asked, counted(static_cast<std::int64_t>(gpus.size()), "GPU")));
     }
     slots.resize(asked);
   } else if (gpus.empty()) {

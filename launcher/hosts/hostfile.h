@@ -15,13 +15,16 @@
 namespace dstrain::launcher {
 
 struct Host {
-  std::string name;  ///< as written: "w0", "10.0.0.7", "user@w0"
+  std::string name;  ///< as the hostfile has it: "w0", "10.0.0.7", "user@w0"
   /// Ascending; one rank runs in each, and of a run on GPUs slot s takes the s-th GPU that the host
   /// shows (CUDA_VISIBLE_DEVICES there counts).
   std::vector<int> slots;
 
   bool operator==(const Host&) const = default;
 };
+
+/// 0 to count - 1.
+std::vector<int> slots_up_to(int count);
 
 struct Hostfile {
   std::vector<Host> hosts;            ///< in the order of the file; slots 0…N-1
@@ -36,7 +39,7 @@ Hostfile parse_hostfile(std::string_view text, const std::string& path);
 /// --include, --exclude, --num_nodes, --num_gpus.
 struct HostFilter {
   std::string include{};           ///< "w0@w1:0,2": these hosts, all slots or the listed ones
-  std::string exclude{};           ///< the same grammar: all hosts but these
+  std::string exclude{};           ///< in the same grammar; all hosts but these
   std::optional<int> num_nodes{};  ///< the first so many hosts
   std::optional<int> num_gpus{};   ///< slots 0…N-1 of every host
 
@@ -56,8 +59,8 @@ std::vector<Host> hosts_without_hostfile(const HostFilter& filter,
                                          const std::vector<int>& gpus,
                                          bool may_share = false);
 
-/// Hosts to reckon with, which need not exist: --num_nodes of --num_gpus slots, one of one unless
-/// given; "node1", "node2", …
+/// Hosts to reckon with, which need not exist, named "node1", "node2", …: --num_nodes of them with
+/// --num_gpus slots each, one of either unless it is given.
 std::vector<Host> imagined_hosts(const HostFilter& filter);
 
 }  // namespace dstrain::launcher

@@ -164,10 +164,6 @@ Listener listen_on(const std::string& address, std::uint16_t port) {
   }
 }
 
-std::uint16_t pick_free_port(const std::string& address) {
-  return listen_on(address, 0).port;
-}
-
 std::vector<int> share_of_cores(const std::vector<int>& cores, int index, int count) {
   const auto total = static_cast<int>(cores.size());
   if (total == 0) return {};

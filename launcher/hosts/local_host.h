@@ -31,9 +31,6 @@ struct Listener {
 /// the port where /proc shows it.
 Listener listen_on(const std::string& address, std::uint16_t port);
 
-/// A TCP port that nobody listens on at `address`, until somebody else takes it.
-std::uint16_t pick_free_port(const std::string& address);
-
 /// Share number `index` of `count`: as equal as they can be, without overlap; with more shares than
 /// cores, one core each, in turn.
 std::vector<int> share_of_cores(const std::vector<int>& cores, int index, int count);

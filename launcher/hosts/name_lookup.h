@@ -1,8 +1,8 @@
 // NameLookup: a host's addresses, without the event loop ever waiting for a name server.
 //
-// One thread a name: asio's own resolver has one for all, in which a name that nobody answers for
-// holds up every host behind it. The thread outlives a lookup that is given up; it shares no more
-// with it than a place for the answer.
+// Each name has a thread of its own: asio's own resolver has one for all, in which a name that
+// nobody answers for holds up every host behind it. The thread outlives a lookup that is given up;
+// it shares no more with it than a place for the answer.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ class NameLookup {
              std::function<void(Addresses)> done);
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
-  /// `done` comes no more.
+  /// `done` is not called any more.
   ~NameLookup();
 
  private:
   struct Answer;
   void take_answer();
 
-  std::shared_ptr<Answer> answer_;  ///< with the thread
+  std::shared_ptr<Answer> answer_;  ///< shared with the thread
   asio::posix::stream_descriptor ready_;
   std::function<void(Addresses)> done_;
   /// Owned by this object alone; handlers hold weak pointers to it.

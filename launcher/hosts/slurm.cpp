@@ -1,7 +1,6 @@
 #include "launcher/hosts/slurm.h"
 
 #include <charconv>
-#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -143,14 +142,12 @@ std::vector<Host> hosts_of_slurm_allocation(
   if (names.size() != tasks.size()) {
     throw HostfileError(
         fmt::format("SLURM_JOB_NODELIST names {} hosts and SLURM_TASKS_PER_NODE has the tasks of "
-                    "{}: inside a job step the two do not belong together; use the script's own",
+                    "{}: inside a job step the two do not match; use those of the script itself",
                     names.size(), tasks.size()));
   }
   std::vector<Host> hosts;
   for (size_t i = 0; i < names.size(); ++i) {
-    Host host{.name = names[i], .slots = std::vector<int>(static_cast<size_t>(tasks[i]))};
-    std::iota(host.slots.begin(), host.slots.end(), 0);
-    hosts.push_back(std::move(host));
+    hosts.push_back({.name = names[i], .slots = slots_up_to(tasks[i])});
   }
   return hosts;
 }

@@ -16,10 +16,11 @@ namespace dstrain::launcher {
 
 /// The end of a stream.
 struct StreamEnd {
-  std::optional<int> exit_code{};  ///< of the program, where it ended by itself and that is known
-  int signal = 0;                  ///< that ended the program, or 0
-  /// Otherwise why the channel ended, as a clause: "connection reset by peer".
+  std::optional<int> exit_code{};  ///< the program's, if it ended by itself and told
+  int signal = 0;                  ///< the signal that ended the program, or 0
+  /// If neither is set: why the channel ended, as a clause, "connection reset by peer".
   std::string why{};
+  bool never_began = false;  ///< `why` says what kept the program from running
 };
 
 struct StreamEvents {

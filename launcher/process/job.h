@@ -8,10 +8,13 @@
 
 namespace dstrain::launcher {
 
+/// Tells a program the number of its file that is the socket of ProcessSpec::takes_listener.
+constexpr const char* kListenerVariable = "DSTRAIN_LISTENER_FD";
+
 struct ProcessSpec {
   std::string host{};        ///< as in the hostfile
-  int rank = 0;              ///< in the job; unique
-  int local_rank = 0;        ///< on its host
+  int rank = 0;              ///< unique in the job
+  int local_rank = 0;        ///< unique on its host
   std::string executable{};  ///< path; not searched in PATH
   std::vector<std::string> argv{};
   std::vector<std::pair<std::string, std::string>> environment{};  ///< set over the launcher's own

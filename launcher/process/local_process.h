@@ -1,4 +1,4 @@
-// LocalSpawner: processes of this machine, by fork and exec.
+// LocalSpawner: a job's processes on this machine.
 #pragma once
 
 #include <chrono>
@@ -9,25 +9,21 @@
 #include <sys/types.h>
 
 #include "engine/base/file_descriptor.h"
+#include "launcher/process/child.h"
 #include "launcher/process/process.h"
 #include "launcher/supervision/oom_watch.h"
 
 namespace dstrain::launcher {
 
-struct LocalSpawnerOptions {
-  /// The longest time from fork to exec. In between, only opening the executable and the working
-  /// folder can take time.
-  std::chrono::milliseconds start_patience{60'000};
-};
-
 class LocalSpawner final : public Spawner {
  public:
   /// From now on, orphaned descendants of this process become its children, so that sweep() finds
   /// those that the job left behind. Children that exist already are not touched.
-  explicit LocalSpawner(asio::io_context& loop, const LocalSpawnerOptions& options = {});
+  explicit LocalSpawner(asio::io_context& loop,
+                        std::chrono::milliseconds start_patience = kStartPatience);
 
   /// Call from the main thread only: the kernel ends the program when the thread that started it
-  /// is gone (PR_SET_PDEATHSIG).
+  /// is gone.
   /// The process must not outlive this spawner.
   std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) override;
   void sweep() noexcept override;
@@ -36,7 +32,7 @@ class LocalSpawner final : public Spawner {
 
  private:
   asio::io_context& loop_;
-  const LocalSpawnerOptions options_;
+  const std::chrono::milliseconds start_patience_;
   OomWatch oom_watch_;
   std::set<pid_t> children_before_;
   FileDescriptor listener_;

@@ -5,17 +5,21 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <asio.hpp>
 #include <sys/types.h>
 
 #include "launcher/process/byte_stream.h"
+#include "launcher/process/child.h"
 
 namespace dstrain::launcher {
 
 struct LocalStreamOptions {
-  std::string input_file{};  ///< is the program's stdin, and write() is not used; empty: write() is
+  std::string input_file{};  ///< becomes its stdin, in place of what write() is given
+  /// Variables set over this process's own.
+  std::vector<std::pair<std::string, std::string>> environment{};
   /// The exit code by which a program that is itself a channel says that this channel broke.
   int broken_code = -1;
 };
@@ -24,7 +28,8 @@ class LocalStream final : public ByteStream {
  public:
   /// `argv[0]` is the program's path. It leads a session of its own: a terminal's Ctrl-C is the
   /// launcher's alone, and neither it nor what it starts can ask for anything at the terminal.
-  /// Throws std::system_error if it cannot be started.
+  /// Throws std::system_error if there can be no child. What keeps the child from becoming the
+  /// program is told by on_closed.
   LocalStream(asio::io_context& loop,
               const std::vector<std::string>& argv,
               const LocalStreamOptions& options = {});
@@ -32,21 +37,22 @@ class LocalStream final : public ByteStream {
   /// to let it finish.
   ~LocalStream() override;
 
-  [[nodiscard]] pid_t pid() const;
+  [[nodiscard]] pid_t pid() const { return child_->pid(); }
 
   /// Until listen() is called: reports stderr and the end, takes nothing of stdout, and calls
   /// `on_output` when there is some. on_data then gets what an ending program has left.
   void await_output(StreamEvents events, std::function<void()> on_output);
   void listen(StreamEvents events) override;
-  void write(std::string_view bytes) override;
-  [[nodiscard]] std::size_t queued_bytes() const override;
-  void close_input() override;
-  void close() override;
+  void write(std::string_view bytes) override { child_->write(bytes); }
+  [[nodiscard]] std::size_t queued_bytes() const override { return child_->queued_bytes(); }
+  void close_input() override { child_->end_input(); }
+  void close() override { child_->close(); }
 
  private:
-  class Child;
-  /// Shared with the handlers that wait in the event loop; they find it closed after destruction.
-  std::shared_ptr<Child> child_;
+  void hear(StreamEvents events);
+
+  const int broken_code_;
+  const std::shared_ptr<Child> child_;
 };
 
 }  // namespace dstrain::launcher

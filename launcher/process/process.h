@@ -1,8 +1,8 @@
 // Spawner and Process: starting a program somewhere and hearing from it, through an event loop.
 //
 // The contract that every implementation keeps: the program leads a process group of its own; its
-// stdin is a lifeline (a pipe that ends when the launcher is gone, whatever ended it); its stdout
-// and stderr come back as bytes; its fourth file is a status page (status_page.h); and once it has
+// stdin is a lifeline (it ends when the launcher is gone, whatever ended that); its stdout and
+// stderr come back as bytes; its fourth file is a status page (status_page.h); and once it has
 // ended, nothing of its group is left.
 #pragma once
 
@@ -21,8 +21,8 @@ namespace dstrain::launcher {
 enum class OutputStream : std::uint8_t { kStdout, kStderr };
 
 struct ExitStatus {
-  int code = 0;    ///< of exit(), if signal is 0
-  int signal = 0;  ///< that ended it, or 0
+  int code = 0;    ///< exit code, if signal is 0
+  int signal = 0;  ///< the signal that ended it, or 0
   /// Anything else that is known of the cause, as a clause, or empty: "killed by the kernel's
   /// out-of-memory killer: memory cgroup /x, limit 8 GiB".
   std::string detail{};
@@ -35,10 +35,10 @@ constexpr int kNotStarted = 127;
 /// Called from the event loop, never from within start() or signal().
 struct ProcessEvents {
   std::function<void(OutputStream, std::string_view bytes)> on_output{};
-  /// Once, after the last output.
+  /// Called once, after the last output.
   std::function<void(ExitStatus)> on_exit{};
-  /// Instead of on_exit, once: nothing can be learned of the process any more, and why, as a
-  /// clause: "no word from its host w1 for 5 s".
+  /// Called once, in place of on_exit, when nothing can be learned of the process any more. `why`
+  /// is a clause: "no word from its host w1 for 5 s".
   std::function<void(std::string why)> on_lost{};
 };
 
@@ -51,7 +51,7 @@ class Process {
   virtual ~Process() = default;
 
   [[nodiscard]] virtual long pid() const = 0;
-  /// The newest that is known of what it does; nothing if it has said nothing, or has ended.
+  /// The newest status that is known; nothing if it has said nothing, or has ended.
   [[nodiscard]] virtual std::optional<RankStatus> status() const { return std::nullopt; }
   /// Sends to the whole process group. Nothing happens if the process has ended.
   virtual void signal(int number) noexcept = 0;

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <csignal>
 #include <map>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -15,49 +14,54 @@
 #include <linux/close_range.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "launcher/hosts/environment.h"
+#include "launcher/process/process.h"
 #include "launcher/process/task_limits.h"
 
 namespace dstrain::launcher {
 namespace {
 
-constexpr int kStatusFd = STDERR_FILENO + 1;  // of the status page, in the program
-constexpr int kListenerFd = kStatusFd + 1;    // of the socket that listens for it
-
-[[noreturn]] void fail(const std::string& what) {
-  throw std::system_error(errno, std::generic_category(), what);
+[[noreturn]] void fail(const std::string& what, int error = errno) {
+  throw std::system_error(error, std::generic_category(), what);
 }
 
-struct Pipe {
-  FileDescriptor read_end;
-  FileDescriptor write_end;
+struct Ends {
+  FileDescriptor ours;
+  FileDescriptor theirs;
 };
 
-Pipe make_pipe() {
+/// A pair of sockets: unlike a pipe, writing to one that nobody reads any more is an error and no
+/// signal.
+Ends make_input(const std::string& file) {
+  if (!file.empty()) {
+    Ends ends{.theirs = FileDescriptor(open(file.c_str(), O_RDONLY | O_CLOEXEC))};
+    if (!ends.theirs) fail(file);
+    return ends;
+  }
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) fail("socketpair");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+Ends make_output() {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
-/// The launcher's environment with the spec's changes, as "NAME=value".
-std::vector<std::string> environment_of(const ProcessSpec& spec, bool has_listener) {
-  std::map<std::string, std::string, std::less<>> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const size_t equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    variables.insert_or_assign(std::string(text.substr(0, equals)), text.substr(equals + 1));
-  }
-  variables.erase(kListenerVariable);
+/// This process's environment with the spec's changes, as "NAME=value".
+std::vector<std::string> environment_of(const ProcessSpec& spec) {
+  std::map<std::string, std::string> variables;
+  for (auto& [name, value] : own_variables())
+    variables.insert_or_assign(std::move(name), std::move(value));
   for (const std::string& name : spec.unset)
     variables.erase(name);
   for (const auto& [name, value] : spec.environment)
     variables.insert_or_assign(name, value);
-  variables.insert_or_assign(kStatusPageVariable, std::to_string(kStatusFd));
-  if (has_listener) variables.insert_or_assign(kListenerVariable, std::to_string(kListenerFd));
   std::vector<std::string> entries;
-  entries.reserve(variables.size());
   for (const auto& [name, value] : variables)
     entries.push_back(fmt::format("{}={}", name, value));
   return entries;
@@ -78,127 +82,121 @@ struct StartError {
 };
 
 /// Everything the child needs between fork and exec, made before the fork: after it only
-/// async-signal-safe calls are allowed, since other threads of the launcher may hold locks.
+/// async-signal-safe calls are allowed, since other threads of this process may hold locks.
 struct ExecPlan {
-  const char* executable;
+  const ProcessSpec& spec;
+  const ProgramTies& ties;
   char* const* argv;
   char* const* envp;
-  int stdin_fd, stdout_fd, stderr_fd;
-  int status_fd;
-  int listener_fd;  ///< may be -1
-  int error_fd;     ///< gets a StartError if anything fails; closed by a successful exec
-  pid_t launcher;
-  const char* working_folder;  ///< may be nullptr
-  const cpu_set_t* cores;      ///< may be nullptr
-  size_t cores_bytes;
+  std::vector<int> files;  ///< element i becomes the program's file i
+  int error_fd;            ///< gets a StartError if anything fails; exec closes it
+  pid_t parent;
+  std::vector<unsigned long> cores;  ///< a cpu_set_t; empty: any
 };
 
-[[noreturn]] void run_child(const ExecPlan& plan) {
-  constexpr int kExecFailed = 127;
-  setpgid(0, 0);
-  // The launcher's death reaches the program twice: as SIGTERM, and as the end of its stdin.
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != plan.launcher) _exit(kExecFailed);  // died before the line above
-  if (plan.cores != nullptr) sched_setaffinity(0, plan.cores_bytes, plan.cores);
-  // This closes descriptors that the launcher itself inherited too: a rank must not keep somebody's
-  // pipe open.
+/// Moves the files to their numbers. False, with errno, if one cannot be moved.
+bool place_files(ExecPlan& plan) {
+  const auto count = static_cast<int>(plan.files.size());
+  // Each may have the number that another one is to get.
+  plan.error_fd = fcntl(plan.error_fd, F_DUPFD_CLOEXEC, count);
+  for (int& file : plan.files) {
+    file = fcntl(file, F_DUPFD_CLOEXEC, count);
+    if (file < 0) return false;
+  }
+  for (int number = 0; number < count; ++number) {
+    if (dup2(plan.files[static_cast<size_t>(number)], number) < 0) return false;
+  }
+  return plan.error_fd >= 0;
+}
+
+[[noreturn]] void run_child(ExecPlan& plan) {
+  if (plan.ties.leads_session) {
+    setsid();
+  } else {
+    setpgid(0, 0);
+  }
+  if (plan.ties.death_signal != 0) prctl(PR_SET_PDEATHSIG, plan.ties.death_signal);
+  if (getppid() != plan.parent) _exit(kNotStarted);  // the parent died before the line above
+  if (!plan.cores.empty()) {
+    sched_setaffinity(0, plan.cores.size() * sizeof plan.cores[0],
+                      reinterpret_cast<const cpu_set_t*>(plan.cores.data()));
+  }
+  // This closes descriptors that this process itself inherited too: a program must not keep
+  // somebody's pipe open.
   close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
-  // SIGHUP stays as it is: nohup.
-  for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGCHLD, SIGUSR1, SIGUSR2}) {
-    ::signal(number, SIG_DFL);
+  for (int number = 1; number < NSIG; ++number) {
+    const auto before = ::signal(number, SIG_DFL);
+    if (number == SIGHUP && before == SIG_IGN) ::signal(SIGHUP, SIG_IGN);  // nohup
   }
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);  // blocked since before the fork
-  // Each may have the number that another one is to get.
-  const int error_fd = fcntl(plan.error_fd, F_DUPFD_CLOEXEC, kListenerFd + 1);
-  const int status_fd = fcntl(plan.status_fd, F_DUPFD_CLOEXEC, kListenerFd + 1);
-  const int listener_fd =
-      plan.listener_fd < 0 ? -1 : fcntl(plan.listener_fd, F_DUPFD_CLOEXEC, kListenerFd + 1);
-  const bool in_place = plan.working_folder == nullptr || chdir(plan.working_folder) == 0;
-  if (in_place && error_fd >= 0 && status_fd >= 0 && dup2(plan.stdin_fd, STDIN_FILENO) >= 0 &&
-      dup2(plan.stdout_fd, STDOUT_FILENO) >= 0 && dup2(plan.stderr_fd, STDERR_FILENO) >= 0 &&
-      dup2(status_fd, kStatusFd) >= 0 &&
-      (plan.listener_fd < 0 || dup2(listener_fd, kListenerFd) >= 0)) {
-    execve(plan.executable, plan.argv, plan.envp);
-  }
-  const StartError error{.number = errno, .is_working_folder = in_place ? 0 : 1};
-  [[maybe_unused]] const ssize_t written = write(error_fd, &error, sizeof error);
-  _exit(kExecFailed);
+  const std::string& folder = plan.spec.working_folder;
+  const bool in_place = folder.empty() || chdir(folder.c_str()) == 0;
+  const int chdir_error = errno;
+  const bool has_files = place_files(plan);
+  if (in_place && has_files) execve(plan.spec.executable.c_str(), plan.argv, plan.envp);
+  const StartError error{.number = in_place ? errno : chdir_error,
+                         .is_working_folder = in_place ? 0 : 1};
+  [[maybe_unused]] const ssize_t written = write(plan.error_fd, &error, sizeof error);
+  _exit(kNotStarted);
 }
 
-/// No signal is handled while one exists. The child must not run the launcher's handlers, which
-/// would report its signals to the launcher.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
+/// The cores as a cpu_set_t that is long enough for the highest.
+std::vector<unsigned long> core_mask(const std::vector<int>& cores) {
+  if (cores.empty()) return {};
+  const int highest = *std::max_element(cores.begin(), cores.end());
+  const size_t bytes = CPU_ALLOC_SIZE(highest + 1);
+  std::vector<unsigned long> mask(bytes / sizeof(unsigned long));
+  for (const int core : cores)
+    CPU_SET_S(static_cast<size_t>(core), bytes, reinterpret_cast<cpu_set_t*>(mask.data()));
+  return mask;
+}
 
 }  // namespace
 
-StartedChild start_child(const ProcessSpec& spec, const FileDescriptor& listener) {
-  Pipe lifeline = make_pipe();
-  Pipe out = make_pipe();
-  Pipe err = make_pipe();
-  Pipe exec_error = make_pipe();
-  StatusPage page = StatusPage::make();
+StartedProgram start_program(const ProcessSpec& spec, const ProgramTies& ties) {
+  Ends in = make_input(ties.input_file);
+  Ends out = make_output();
+  Ends err = make_output();
+  Ends exec_error = make_output();
   std::vector<std::string> arguments = spec.argv;
-  std::vector<std::string> variables = environment_of(spec, static_cast<bool>(listener));
+  std::vector<std::string> variables = environment_of(spec);
   const std::vector<char*> argv = pointers_to(arguments);
   const std::vector<char*> envp = pointers_to(variables);
+  ExecPlan plan{.spec = spec,
+                .ties = ties,
+                .argv = argv.data(),
+                .envp = envp.data(),
+                .files = {in.theirs.get(), out.theirs.get(), err.theirs.get()},
+                .error_fd = exec_error.theirs.get(),
+                .parent = getpid(),
+                .cores = core_mask(spec.cores)};
+  plan.files.insert(plan.files.end(), ties.other_files.begin(), ties.other_files.end());
 
-  int highest_core = 0;
-  for (const int core : spec.cores)
-    highest_core = std::max(highest_core, core);
-  const size_t mask_bytes = CPU_ALLOC_SIZE(highest_core + 1);
-  std::vector<unsigned long> mask(mask_bytes / sizeof(unsigned long));
-  auto* const cores = reinterpret_cast<cpu_set_t*>(mask.data());
-  for (const int core : spec.cores)
-    CPU_SET_S(static_cast<size_t>(core), mask_bytes, cores);
-
-  const ExecPlan plan{
-      .executable = spec.executable.c_str(),
-      .argv = argv.data(),
-      .envp = envp.data(),
-      .stdin_fd = lifeline.read_end.get(),
-      .stdout_fd = out.write_end.get(),
-      .stderr_fd = err.write_end.get(),
-      .status_fd = page.fd(),
-      .listener_fd = listener ? listener.get() : -1,
-      .error_fd = exec_error.write_end.get(),
-      .launcher = getpid(),
-      .working_folder = spec.working_folder.empty() ? nullptr : spec.working_folder.c_str(),
-      .cores = spec.cores.empty() ? nullptr : cores,
-      .cores_bytes = mask_bytes};
-  pid_t pid = 0;
-  {
-    const SignalsBlocked blocked;
-    pid = fork();
-    if (pid == 0) run_child(plan);
-  }
+  // Where this process has inherited an ignored SIGCHLD, the kernel forgets how children ended.
+  struct sigaction children {};
+  sigaction(SIGCHLD, nullptr, &children);
+  if (children.sa_handler == SIG_IGN) ::signal(SIGCHLD, SIG_DFL);
+  // The child must not run this process's handlers, which would report its signals here.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = fork();
+  if (pid == 0) run_child(plan);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) {
     const int error = errno;
-    throw std::system_error(error, std::generic_category(),
-                            "fork" + (error == EAGAIN ? describe_task_limits() : std::string()));
+    fail("fork" + (error == EAGAIN ? describe_task_limits() : std::string()), error);
   }
-
-  setpgid(pid, pid);  // here as well: whoever is first, the group exists when this returns
+  // Here as well as in the child: whoever is first, the group exists when this returns.
+  if (!ties.leads_session) setpgid(pid, pid);
   return {.pid = pid,
-          .lifeline = std::move(lifeline.write_end),
-          .out = std::move(out.read_end),
-          .err = std::move(err.read_end),
-          .page = std::move(page),
-          .exec_result = std::move(exec_error.read_end)};
+          .in = std::move(in.ours),
+          .out = std::move(out.ours),
+          .err = std::move(err.ours),
+          .exec_result = std::move(exec_error.ours)};
 }
 
 std::optional<std::string> read_exec_result(int exec_result, const ProcessSpec& spec) {

@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "launcher/ssh/shell_quoting.h"
+#include "launcher/ssh/ssh_encoding.h"
 #include "launcher/ssh/ssh_failure.h"
 
 namespace dstrain::launcher {
@@ -27,7 +28,9 @@ std::vector<std::string> supported_key_types(LIBSSH2_SESSION* session) {
 std::string fingerprint(LIBSSH2_SESSION* session) {
   constexpr size_t kSha256Bytes = 32;
   const char* const digest = libssh2_hostkey_hash(session, LIBSSH2_HOSTKEY_HASH_SHA256);
-  return digest == nullptr ? "SHA256 unknown" : "SHA256:" + to_base64({digest, kSha256Bytes});
+  if (digest == nullptr) return "SHA256 unknown";
+  const std::string text = to_base64({digest, kSha256Bytes});
+  return "SHA256:" + text.substr(0, text.find('='));  // without padding, as OpenSSH shows it
 }
 
 /// The file of "file:line".
@@ -56,9 +59,10 @@ std::string file_of(const std::string& where) {
   const std::string name = host.known_as();
   if (old.type != type) {
     throw SshFailure(
-        fmt::format("its key is {}, but the one known for it is of type {} ({}), which it does not "
-                    "show to this client",
-                    shown, old.type, old.where),
+        fmt::format(
+            "its key is {}, but the known one is of type {} ({}), which it does not offer to "
+            "this client",
+            shown, old.type, old.where),
         fmt::format("compare the new key's fingerprint on the host; if it is the same, add the key "
                     "to {}",
                     file_of(old.where)));

@@ -9,7 +9,7 @@ struct KeyFile {
   enum class State { kMissing, kUsable, kEncrypted, kUnreadable, kNotAKey };
   State state = State::kMissing;
   std::string problem{};      ///< a clause, if it is there and not usable
-  std::string public_blob{};  ///< where the file or its .pub tells
+  std::string public_blob{};  ///< empty if neither the file nor its .pub has it
 };
 
 KeyFile inspect_key_file(const std::string& path);

@@ -3,25 +3,26 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <optional>
+#include <span>
+#include <sstream>
 #include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <libssh2.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/base/file_descriptor.h"
+#include "engine/base/regular_file.h"
 #include "launcher/ssh/host_pattern.h"
+#include "launcher/ssh/ssh_encoding.h"
 
 namespace dstrain::launcher {
 namespace {
-
-constexpr std::string_view kBase64 =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Takes the next word of a line off its front.
 std::string_view take_word(std::string_view& rest) {
@@ -31,56 +32,29 @@ std::string_view take_word(std::string_view& rest) {
   return word;
 }
 
-struct FreeSession {
-  void operator()(LIBSSH2_SESSION* session) const { libssh2_session_free(session); }
-};
-struct FreeKnownHosts {
-  void operator()(LIBSSH2_KNOWNHOSTS* hosts) const { libssh2_knownhost_free(hosts); }
-};
-
-/// One hashed name, "|1|salt|digest", which libssh2 can compare with a plain one.
+/// One hashed name, "|1|salt|digest": HMAC-SHA-1 of the name under the salt, both in base64.
 class HashedName {
  public:
-  explicit HashedName(std::string_view hashed)
-      : session_(libssh2_session_init_ex(nullptr, nullptr, nullptr, nullptr)),
-        hosts_(session_ ? libssh2_knownhost_init(session_.get()) : nullptr) {
-    if (!hosts_ || !is_well_formed(hashed)) return;
-    const std::string line = fmt::format("{} {} {}", hashed, kSomeType, kSomeKey);
-    libssh2_knownhost_readline(hosts_.get(), line.data(), line.size(),
-                               LIBSSH2_KNOWNHOST_FILE_OPENSSH);
+  explicit HashedName(std::string_view hashed) {
+    constexpr std::string_view kKind = "|1|";
+    const std::size_t middle = hashed.find('|', kKind.size());
+    if (!hashed.starts_with(kKind) || middle == std::string_view::npos) return;
+    salt_ = from_base64(hashed.substr(kKind.size(), middle - kKind.size()));
+    digest_ = from_base64(hashed.substr(middle + 1));
   }
 
-  [[nodiscard]] bool is(const std::string& name) const {
-    if (!hosts_) return false;
-    libssh2_knownhost* found = nullptr;
-    return libssh2_knownhost_checkp(hosts_.get(), name.c_str(), -1, kSomeKey, 0,
-                                    LIBSSH2_KNOWNHOST_TYPE_PLAIN | LIBSSH2_KNOWNHOST_KEYENC_BASE64 |
-                                        LIBSSH2_KNOWNHOST_KEY_SSHRSA,
-                                    &found) == LIBSSH2_KNOWNHOST_CHECK_MATCH;
+  [[nodiscard]] bool is(std::string_view name) const {
+    std::array<char, EVP_MAX_MD_SIZE> digest{};
+    unsigned size = 0;
+    HMAC(EVP_sha1(), salt_.data(), static_cast<int>(salt_.size()),
+         reinterpret_cast<const unsigned char*>(name.data()), name.size(),
+         reinterpret_cast<unsigned char*>(digest.data()), &size);
+    return size > 0 && digest_ == std::string_view(digest.data(), size);
   }
 
  private:
-  /// Salt and digest of 20 bytes each, in base64. Over a digest of another length libssh2 1.10
-  /// loses memory each time it compares.
-  static bool is_well_formed(std::string_view hashed) {
-    constexpr std::string_view kKind = "|1|";
-    const auto is_sha1 = [](std::string_view base64) {
-      constexpr std::size_t kSize = 28;
-      return base64.size() == kSize && base64.back() == '=' &&
-             base64.find_first_not_of(kBase64) == kSize - 1;
-    };
-    const std::size_t middle = hashed.find('|', kKind.size());
-    return hashed.starts_with(kKind) && middle != std::string_view::npos &&
-           is_sha1(hashed.substr(kKind.size(), middle - kKind.size())) &&
-           is_sha1(hashed.substr(middle + 1));
-  }
-
-  // Only the name is asked about; the key is the same on both sides.
-  static constexpr const char* kSomeType = "ssh-rsa";
-  static constexpr const char* kSomeKey = "AAAAB3NzaC1yc2E=";
-
-  std::unique_ptr<LIBSSH2_SESSION, FreeSession> session_;
-  std::unique_ptr<LIBSSH2_KNOWNHOSTS, FreeKnownHosts> hosts_;
+  std::string salt_;
+  std::string digest_;
 };
 
 bool same_key(std::string_view a, std::string_view b) {
@@ -99,34 +73,14 @@ std::string without_port(const std::string& name) {
 
 }  // namespace
 
-std::string to_base64(std::string_view bytes) {
-  std::string text;
-  std::uint32_t bits = 0;
-  int num_bits = 0;
-  for (const char byte : bytes) {
-    bits = bits << 8 | static_cast<unsigned char>(byte);
-    for (num_bits += 8; num_bits >= 6; num_bits -= 6)
-      text += kBase64[bits >> (num_bits - 6) & 63];
-  }
-  if (num_bits > 0) text += kBase64[bits << (6 - num_bits) & 63];
-  return text;
-}
-
 HostKey HostKey::from_blob(std::string_view blob) {
-  HostKey key;
-  key.base64 = to_base64(blob);
-  key.base64.resize((key.base64.size() + 3) / 4 * 4, '=');
-  // It starts with its type: four bytes of length, highest first, and the name.
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < 4 && i < blob.size(); ++i)
-    length = length << 8 | static_cast<unsigned char>(blob[i]);
-  if (blob.size() >= 4 && length <= blob.size() - 4) key.type = blob.substr(4, length);
-  return key;
+  std::string_view rest = blob;
+  return {.type = std::string(take_ssh_string(rest)), .base64 = to_base64(blob)};
 }
 
 struct KnownHosts::Entry {
   std::string names{};  ///< "w0,w*,!w3"; empty if hashed
-  std::unique_ptr<HashedName> hashed{};
+  std::optional<HashedName> hashed{};
   bool revoked = false;
   HostKey key{};
   std::string where{};
@@ -145,9 +99,7 @@ KnownHosts::KnownHosts(std::vector<std::string> files, std::size_t num_writable)
 KnownHosts::~KnownHosts() = default;
 
 void KnownHosts::read(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return;  // a device may have no end
-  std::ifstream file(path);
+  std::istringstream file(read_regular_file(path, kMostHandWrittenBytes).text);
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     std::string_view rest = line;
@@ -165,7 +117,7 @@ void KnownHosts::read(const std::string& path) {
     entry->where = fmt::format("{}:{}", path, number);
     if (entry->key.base64.empty()) continue;  // not a line of this format: it makes nothing known
     if (names.starts_with('|')) {
-      entry->hashed = std::make_unique<HashedName>(names);
+      entry->hashed.emplace(names);
     } else {
       entry->names = names;
     }
@@ -173,36 +125,35 @@ void KnownHosts::read(const std::string& path) {
   }
 }
 
-std::vector<const KnownHosts::Entry*> KnownHosts::entries_of(const std::string& name) const {
-  std::vector<const Entry*> found;
-  for (const auto& entry : entries_) {
-    if (entry->is_of(name)) found.push_back(entry.get());
-  }
+KnownHosts::Found KnownHosts::entries_of(const std::string& name) const {
+  Found found;
+  const auto add = [&](const std::string& wanted) {
+    for (const auto& entry : entries_) {
+      if (entry->is_of(wanted)) found.entries.push_back(entry.get());
+    }
+  };
+  add(name);
+  found.num_own = found.entries.size();
+  if (const std::string bare = without_port(name); !bare.empty()) add(bare);
   return found;
 }
 
 HostKeyVerdict KnownHosts::judge(const std::string& name, const HostKey& key) const {
   using Kind = HostKeyVerdict::Kind;
-  const std::vector<const Entry*> own = entries_of(name);
   // A host known without the port is the same host if it has the same key; another key there
   // says nothing about this port. OpenSSH does the same.
-  const std::string bare_name = without_port(name);
-  std::vector<const Entry*> bare;
-  if (!bare_name.empty()) bare = entries_of(bare_name);
-
+  const Found found = entries_of(name);
   const Entry* known = nullptr;
-  for (const std::vector<const Entry*>& entries : {own, bare}) {
-    for (const Entry* const entry : entries) {
-      if (entry->key.type != key.type || !same_key(entry->key.base64, key.base64)) continue;
-      if (entry->revoked) return {Kind::kRevoked, entry->where, entry->key.type};
-      if (known == nullptr) known = entry;
-    }
+  for (const Entry* const entry : found.entries) {
+    if (entry->key.type != key.type || !same_key(entry->key.base64, key.base64)) continue;
+    if (entry->revoked) return {Kind::kRevoked, entry->where, entry->key.type};
+    if (known == nullptr) known = entry;
   }
   if (known != nullptr) return {Kind::kKnown, known->where, known->key.type};
   // A known key of the same type, if there is one. A key of another type is a change as well: the
   // host was asked for the known types first, and no longer has any of them.
   const Entry* old = nullptr;
-  for (const Entry* const entry : own) {
+  for (const Entry* const entry : std::span(found.entries).first(found.num_own)) {
     if (entry->revoked) continue;
     if (old == nullptr || (old->key.type != key.type && entry->key.type == key.type)) old = entry;
   }
@@ -216,14 +167,8 @@ bool KnownHosts::has_authority(const std::string& name) const {
 }
 
 std::vector<std::string> KnownHosts::key_types(const std::string& name) const {
-  std::vector<const Entry*> entries = entries_of(name);
-  const std::string bare_name = without_port(name);
-  if (!bare_name.empty()) {
-    for (const Entry* const entry : entries_of(bare_name))
-      entries.push_back(entry);
-  }
   std::vector<std::string> types;
-  for (const Entry* const entry : entries) {
+  for (const Entry* const entry : entries_of(name).entries) {
     if (entry->revoked) continue;
     if (std::find(types.begin(), types.end(), entry->key.type) == types.end()) {
       types.push_back(entry->key.type);

@@ -23,14 +23,11 @@ struct HostKey {
   static HostKey from_blob(std::string_view blob);
 };
 
-/// Base64 without padding, as fingerprints are shown: "SHA256:" and this text of the digest.
-std::string to_base64(std::string_view bytes);
-
 struct HostKeyVerdict {
   enum class Kind { kKnown, kUnknown, kChanged, kRevoked };
   Kind kind = Kind::kUnknown;
   std::string where{};  ///< "file:line" of the known, the old or the revoked key
-  std::string type{};   ///< of that key
+  std::string type{};   ///< the type of that key
 };
 
 class KnownHosts {
@@ -55,7 +52,12 @@ class KnownHosts {
  private:
   struct Entry;
   void read(const std::string& path);
-  [[nodiscard]] std::vector<const Entry*> entries_of(const std::string& name) const;
+  /// The entries of the name itself, and behind them those of the host without the port.
+  struct Found {
+    std::vector<const Entry*> entries;
+    std::size_t num_own = 0;
+  };
+  [[nodiscard]] Found entries_of(const std::string& name) const;
 
   std::string writable_;  ///< empty: none
   std::vector<std::unique_ptr<Entry>> entries_;

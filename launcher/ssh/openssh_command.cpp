@@ -43,14 +43,14 @@ constexpr std::array<Meaning, 12> kMeanings = {{
      "compare the host's fingerprint; if it is right: --accept-new-host-keys, or log in once by "
      "hand: {}"},
     {"Permission denied", "authentication",
-     "it must be possible without a password; see what is tried: {}"},
+     "a login must be possible without a password; this shows what is tried: {}"},
     {"Too many authentication failures", "authentication",
      "name the one key to use: IdentityFile and IdentitiesOnly yes in ~/.ssh/config"},
     {"Could not resolve hostname", "resolve",
      "write the host's address in the hostfile, or HostName in ~/.ssh/config"},
     {"onfiguration option", "configuration", "correct the SSH configuration"},
     {": line ", "configuration", "correct the SSH configuration"},
-    {"Unable to negotiate", "greeting", "see what both sides offer: {}"},
+    {"Unable to negotiate", "greeting", "this shows what both sides offer: {}"},
     {"banner exchange", "greeting", "is that port an SSH server's, and is the host overloaded?"},
     {"kex_exchange_identification", "greeting",
      "is that port an SSH server's, and how many may log in to it, or to the jump host, at once "

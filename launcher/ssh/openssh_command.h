@@ -14,7 +14,7 @@ namespace dstrain::launcher {
 struct OpensshOptions {
   std::string program{};      ///< the path of ssh
   std::string config_file{};  ///< empty: the user's and the system's
-  std::uint16_t port = 0;     ///< of hosts that give none; 0: as the configuration says
+  std::uint16_t port = 0;     ///< for hosts that give none; 0: as configured
   std::chrono::seconds connect_timeout{20};
   std::chrono::seconds silence_limit{5};  ///< a host that does not answer for so long is lost
   bool accept_new_host_keys = false;

@@ -19,27 +19,15 @@ constexpr int kNotExecutable = 126;
 // ssh's own ConnectTimeout comes first, with better words; it does not bind a jump host's.
 constexpr std::chrono::seconds kMoreThanConnectTimeout{1};
 
-/// Otherwise an ssh that leads to a jump host, and knows nothing of BatchMode, may open a window
-/// and ask.
-class NobodyToAsk {
- public:
-  NobodyToAsk() { setenv("SSH_ASKPASS_REQUIRE", "never", 0); }
-  NobodyToAsk(const NobodyToAsk&) = delete;
-  NobodyToAsk& operator=(const NobodyToAsk&) = delete;
-  ~NobodyToAsk() {
-    if (!was_set_) unsetenv("SSH_ASKPASS_REQUIRE");
-  }
-
- private:
-  const bool was_set_ = std::getenv("SSH_ASKPASS_REQUIRE") != nullptr;
-};
-
 std::unique_ptr<LocalStream> start_ssh(asio::io_context& loop,
                                        const std::vector<std::string>& argv,
                                        const std::string& input_file = {}) {
-  const NobodyToAsk nobody;
-  return std::make_unique<LocalStream>(
-      loop, argv, LocalStreamOptions{.input_file = input_file, .broken_code = kOpensshFailed});
+  LocalStreamOptions options{.input_file = input_file, .broken_code = kOpensshFailed};
+  // Otherwise an ssh that leads to a jump host, and knows nothing of BatchMode, may open a window
+  // and ask.
+  constexpr const char* kAskpass = "SSH_ASKPASS_REQUIRE";
+  if (std::getenv(kAskpass) == nullptr) options.environment.emplace_back(kAskpass, "never");
+  return std::make_unique<LocalStream>(loop, argv, options);
 }
 
 }  // namespace
@@ -81,8 +69,8 @@ void OpensshLogin::on_end(const StreamEnd& end) {
     return fail(fmt::format("the program there ended with exit code {} before its first word",
                             *end.exit_code));
   }
-  fail(end.signal != 0 ? fmt::format("ssh was killed by signal {}", end.signal)
-                       : "ssh could not log in");
+  if (end.signal != 0) return fail(fmt::format("ssh was killed by signal {}", end.signal));
+  fail(end.never_began ? end.why : "ssh could not log in");
 }
 
 void OpensshLogin::fail(const std::string& why) {

@@ -3,8 +3,9 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <utility>
+
+#include "launcher/ssh/ssh_encoding.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -26,27 +27,7 @@ std::string encoded(std::string_view text) {
   return encoded(static_cast<std::uint32_t>(text.size())) + std::string(text);
 }
 
-std::optional<std::uint32_t> take_number(std::string_view& message) {
-  if (message.size() < 4) return std::nullopt;
-  std::uint32_t number = 0;
-  for (std::size_t i = 0; i < 4; ++i)
-    number = number << 8 | static_cast<unsigned char>(message[i]);
-  message.remove_prefix(4);
-  return number;
-}
-
 }  // namespace
-
-std::string_view take_ssh_string(std::string_view& message) {
-  const std::optional<std::uint32_t> size = take_number(message);
-  if (!size || *size > message.size()) {
-    message = {};
-    return {};
-  }
-  const std::string_view text = message.substr(0, *size);
-  message.remove_prefix(*size);
-  return text;
-}
 
 /// One connection; request, answer, request, …
 class SshAgentClient::Exchange : public std::enable_shared_from_this<Exchange> {
@@ -97,7 +78,7 @@ class SshAgentClient::Exchange : public std::enable_shared_from_this<Exchange> {
                      [self = shared_from_this()](const asio::error_code& error, std::size_t) {
                        if (error) return self->finish(error.message());
                        std::string_view bytes(self->size_.data(), self->size_.size());
-                       const std::uint32_t size = take_number(bytes).value_or(0);
+                       const std::uint32_t size = take_ssh_number(bytes).value_or(0);
                        if (size == 0 || size > kMaxReply)
                          return self->finish("does not speak the protocol");
                        self->reply_.resize(size);
@@ -152,7 +133,7 @@ void SshAgentClient::list_keys(std::function<void(std::string, std::vector<Agent
                    if (!rest.starts_with(kIdentitiesAnswer))
                      return done("refuses to list its keys", {});
                    rest.remove_prefix(1);
-                   const std::uint32_t count = take_number(rest).value_or(0);
+                   const std::uint32_t count = take_ssh_number(rest).value_or(0);
                    std::vector<AgentKey> keys;
                    while (keys.size() < count && !rest.empty()) {
                      const std::string blob(take_ssh_string(rest));

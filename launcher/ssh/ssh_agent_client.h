@@ -42,8 +42,4 @@ class SshAgentClient {
   std::shared_ptr<Exchange> exchange_;
 };
 
-/// Takes a string (four bytes of length, highest first, and so many bytes) off the front of an SSH
-/// message; empty if the message ends before it does.
-std::string_view take_ssh_string(std::string_view& message);
-
 }  // namespace dstrain::launcher

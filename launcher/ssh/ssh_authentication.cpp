@@ -10,6 +10,7 @@
 #include "launcher/ssh/key_file.h"
 #include "launcher/ssh/known_hosts.h"
 #include "launcher/ssh/shell_quoting.h"
+#include "launcher/ssh/ssh_encoding.h"
 #include "launcher/ssh/ssh_shortfall.h"
 
 namespace dstrain::launcher {

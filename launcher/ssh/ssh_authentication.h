@@ -32,7 +32,7 @@ class SshAuthentication {
 
  private:
   struct Key {
-    std::string name;  ///< for messages
+    std::string name;  ///< as messages call it
     std::string blob;  ///< the public key; needed for the agent's
     bool of_agent = false;
     std::string path;
@@ -64,7 +64,7 @@ class SshAuthentication {
   bool signing_ = false;
   std::optional<std::string> signature_;
   std::string signing_problem_;
-  std::string methods_;             ///< that the host takes
+  std::string methods_;             ///< the methods that the host takes
   std::vector<std::string> tried_;  ///< "~/.ssh/id_ed25519: refused"
   bool any_encrypted_ = false;
   bool any_rsa_refused_ = false;

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <map>
+#include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <pwd.h>
@@ -17,11 +18,20 @@
 namespace dstrain::launcher {
 namespace {
 
+template <typename Value>
+Value parse_choice(const SshDirective& directive,
+                   std::initializer_list<std::pair<std::string_view, Value>> choices,
+                   const char* expected) {
+  const std::string& text = directive.arguments[0];
+  for (const auto& [word, value] : choices) {
+    if (text == word) return value;
+  }
+  refuse(directive, fmt::format("\"{}\": expected {}", text, expected));
+}
+
 bool parse_yes(const SshDirective& directive) {
-  const std::string& value = directive.arguments[0];
-  if (value == "yes" || value == "true") return true;
-  if (value == "no" || value == "false") return false;
-  refuse(directive, fmt::format("\"{}\": expected yes or no", value));
+  return parse_choice<bool>(
+      directive, {{"yes", true}, {"true", true}, {"no", false}, {"false", false}}, "yes or no");
 }
 
 template <typename Number>
@@ -36,20 +46,25 @@ Number parse_number(const SshDirective& directive, Number least, const char* exp
 }
 
 HostKeyPolicy parse_policy(const SshDirective& directive) {
-  const std::string& value = directive.arguments[0];
-  if (value == "yes" || value == "true" || value == "ask") return HostKeyPolicy::kStrict;
-  if (value == "accept-new" || value == "no" || value == "false" || value == "off") {
-    return HostKeyPolicy::kAcceptNew;
-  }
-  refuse(directive, fmt::format("\"{}\": expected yes, ask, accept-new or no", value));
+  constexpr auto kStrict = HostKeyPolicy::kStrict;
+  constexpr auto kAcceptNew = HostKeyPolicy::kAcceptNew;
+  return parse_choice<HostKeyPolicy>(directive,
+                                     {{"yes", kStrict},
+                                      {"true", kStrict},
+                                      {"ask", kStrict},
+                                      {"accept-new", kAcceptNew},
+                                      {"no", kAcceptNew},
+                                      {"false", kAcceptNew},
+                                      {"off", kAcceptNew}},
+                                     "yes, ask, accept-new or no");
 }
 
 AddressFamily parse_family(const SshDirective& directive) {
-  const std::string& value = directive.arguments[0];
-  if (value == "any") return AddressFamily::kAny;
-  if (value == "inet") return AddressFamily::kIpv4;
-  if (value == "inet6") return AddressFamily::kIpv6;
-  refuse(directive, fmt::format("\"{}\": expected any, inet or inet6", value));
+  return parse_choice<AddressFamily>(directive,
+                                     {{"any", AddressFamily::kAny},
+                                      {"inet", AddressFamily::kIpv4},
+                                      {"inet6", AddressFamily::kIpv6}},
+                                     "any, inet or inet6");
 }
 
 /// A path with "~", ${VARIABLE} and OpenSSH's % signs.
@@ -58,44 +73,18 @@ std::string expand_path(const std::string& pattern,
                         const SshHostSettings& host,
                         const SshTarget& target,
                         const SshUser& user) {
-  const std::map<char, std::string> meanings = {
-      {'%', "%"},
-      {'d', user.home},
-      {'u', user.name},
-      {'l', user.hostname},
-      {'h', host.host_name},
-      {'n', target.host},
-      {'p', std::to_string(host.port)},
-      {'r', host.user},
-      {'k', host.host_key_alias.empty() ? target.host : host.host_key_alias}};
-  std::string path;
-  size_t i = 0;
-  if (pattern == "~" || pattern.starts_with("~/")) {
-    path = user.home;
-    i = 1;
-  }
-  for (; i < pattern.size(); ++i) {
-    if (pattern[i] == '%') {
-      const auto meaning = meanings.find(++i < pattern.size() ? pattern[i] : '\0');
-      if (meaning == meanings.end()) {
-        refuse_here(directive, pattern,
-                    fmt::format("\"{}\": after % only d, h, k, l, n, p, r, u and % are known "
-                                "here",
-                                pattern));
-      }
-      path += meaning->second;
-    } else if (pattern.compare(i, 2, "${") == 0 && pattern.find('}', i) != std::string::npos) {
-      const size_t close = pattern.find('}', i);
-      const std::string name = pattern.substr(i + 2, close - i - 2);
-      const char* const value = std::getenv(name.c_str());
-      if (value == nullptr) refuse(directive, fmt::format("\"{}\": {} is not set", pattern, name));
-      path += value;
-      i = close;
-    } else {
-      path += pattern[i];
-    }
-  }
-  return path;
+  const bool is_in_home = pattern == "~" || pattern.starts_with("~/");
+  return (is_in_home ? user.home : "") +
+         expand_signs(pattern.substr(is_in_home ? 1 : 0), directive,
+                      {{'%', "%"},
+                       {'d', user.home},
+                       {'u', user.name},
+                       {'l', user.hostname},
+                       {'h', host.host_name},
+                       {'n', target.host},
+                       {'p', std::to_string(host.port)},
+                       {'r', host.user},
+                       {'k', host.host_key_alias.empty() ? target.host : host.host_key_alias}});
 }
 
 }  // namespace
@@ -122,18 +111,11 @@ std::string SshHostSettings::known_as() const {
 }
 
 SshConfig::SshConfig(SshUser user, const std::string& user_file, const std::string& system_file)
-    : user_(std::move(user)) {
-  const auto add = [&](const std::string& path, const std::string& include_folder) {
-    directives_.push_back({.keyword = kFileBegins});
-    for (SshDirective& directive :
-         read_ssh_config_file(path, {.include_folder = include_folder, .home = user_.home})) {
-      directives_.push_back(std::move(directive));
-    }
-    directives_.push_back({.keyword = kFileEnds});
-  };
-  add(user_file, user_.home + "/.ssh");
-  add(system_file, "/etc/ssh");
-}
+    : user_(std::move(user)),
+      files_{
+          read_ssh_config_file(user_file,
+                               {.include_folder = user_.home + "/.ssh", .home = user_.home}),
+          read_ssh_config_file(system_file, {.include_folder = "/etc/ssh", .home = user_.home})} {}
 
 SshConfig SshConfig::of_this_process() {
   SshUser user = SshUser::of_this_process();
@@ -144,7 +126,8 @@ SshConfig SshConfig::of_this_process() {
 SshHostSettings SshConfig::settings_for(const std::string& written) const {
   const SshTarget target = parse_ssh_target(written);
   SshConfigEvaluation said(target, user_.name);
-  said.run(directives_);
+  for (const std::vector<SshDirective>& file : files_)
+    said.run(file);
   said.refuse_unsupported(written);
 
   SshHostSettings host{.written = written, .host_name = said.host_name(), .user = said.user()};

@@ -39,9 +39,9 @@ struct SshUser {
   static SshUser of_this_process();
 };
 
-/// One host, all questions answered.
+/// How to log in to one host, with every question answered.
 struct SshHostSettings {
-  std::string written{};    ///< as in the hostfile: what messages call it
+  std::string written{};    ///< as in the hostfile, and in messages
   std::string host_name{};  ///< name or address to connect to
   std::uint16_t port = 22;
   std::string user{};
@@ -49,8 +49,8 @@ struct SshHostSettings {
   AddressFamily family = AddressFamily::kAny;
   std::optional<std::chrono::seconds> connect_timeout{};
   std::string agent_socket{};                 ///< empty: no agent
-  std::vector<std::string> identity_files{};  ///< of private keys; need not exist
-  bool identities_only = false;               ///< of the agent's keys, only those of these files
+  std::vector<std::string> identity_files{};  ///< private keys; need not exist
+  bool identities_only = false;               ///< take only these from the agent
   std::string host_key_alias{};               ///< empty: known as host_name
   std::vector<std::string> known_hosts{};     ///< the user's first; new keys go to the first
   std::size_t user_known_hosts = 0;           ///< how many of them are the user's
@@ -74,8 +74,7 @@ class SshConfig {
 
  private:
   SshUser user_;
-  std::vector<SshDirective>
-      directives_;  ///< the user's file, then the system's, each in kFileBegins, kFileEnds
+  std::vector<std::vector<SshDirective>> files_;  ///< the user's, then the system's
 };
 
 }  // namespace dstrain::launcher

@@ -3,28 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "launcher/ssh/host_pattern.h"
 
 namespace dstrain::launcher {
 namespace {
-
-/// Honoured here, first value wins.
-constexpr std::array<std::string_view, 13> kHonoured = {"hostname",
-                                                        "port",
-                                                        "user",
-                                                        "identitiesonly",
-                                                        "identityagent",
-                                                        "userknownhostsfile",
-                                                        "hostkeyalias",
-                                                        "connecttimeout",
-                                                        "globalknownhostsfile",
-                                                        "addressfamily",
-                                                        "bindaddress",
-                                                        "stricthostkeychecking",
-                                                        "pubkeyauthentication"};
 
 /// A directive that is not honoured, without which a login would not be the login that was asked
 /// for. "none" and "no" switch each of them off.
@@ -56,28 +43,55 @@ void refuse_here(const SshDirective& directive, const std::string& name, const s
                        fmt::format("{} ({})", name, directive.where));
 }
 
+std::string expand_signs(const std::string& pattern,
+                         const SshDirective& directive,
+                         const std::map<char, std::string>& meanings) {
+  std::string expanded;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '%') {
+      const auto meaning = meanings.find(++i < pattern.size() ? pattern[i] : '\0');
+      if (meaning == meanings.end()) {
+        std::vector<char> known;
+        for (const auto& [letter, value] : meanings)
+          known.push_back(letter);
+        refuse_here(
+            directive, pattern,
+            fmt::format("\"{}\": after % only {} are known here", pattern, fmt::join(known, ", ")));
+      }
+      expanded += meaning->second;
+    } else if (pattern.compare(i, 2, "${") == 0 && pattern.find('}', i) != std::string::npos) {
+      const size_t close = pattern.find('}', i);
+      const std::string name = pattern.substr(i + 2, close - i - 2);
+      const char* const value = std::getenv(name.c_str());
+      if (value == nullptr) refuse(directive, fmt::format("\"{}\": {} is not set", pattern, name));
+      expanded += value;
+      i = close;
+    } else {
+      expanded += pattern[i];
+    }
+  }
+  return expanded;
+}
+
+/// An included file stands within the block that includes it: where that does not apply, none of
+/// its own does.
 void SshConfigEvaluation::run(const std::vector<SshDirective>& directives) {
-  std::vector<bool> around;  // of each included file: whether the block around it applies
-  bool enclosing = true;
   bool applies = true;
   for (const SshDirective& directive : directives) {
-    if (directive.keyword == kFileBegins) {
-      around.push_back(enclosing);
-      around.push_back(applies);
-      enclosing = applies;
-    } else if (directive.keyword == kFileEnds) {
-      applies = around.back();
-      around.pop_back();
-      enclosing = around.back();
-      around.pop_back();
-    } else if (directive.keyword == "host") {
+    if (directive.keyword == "host") {
       const std::vector<std::string_view> patterns(directive.arguments.begin(),
                                                    directive.arguments.end());
-      applies = enclosing && matches_pattern_list(target_.host, patterns);
+      applies = matches_pattern_list(target_.host, patterns);
     } else if (directive.keyword == "match") {
-      applies = enclosing && match(directive);
-    } else if (applies) {
-      take(directive);
+      applies = match(directive);
+    } else if (!applies) {
+      continue;
+    } else if (directive.keyword == "identityfile") {
+      identity_files_.push_back(&directive);
+    } else {
+      first_.try_emplace(directive.keyword, &directive);
+      for (const std::vector<SshDirective>& file : directive.included)
+        run(file);
     }
   }
 }
@@ -96,34 +110,7 @@ std::string SshConfigEvaluation::user() const {
 std::string SshConfigEvaluation::host_name() const {
   const SshDirective* const said = find("hostname");
   if (said == nullptr) return target_.host;
-  std::string name;
-  const std::string& pattern = said->arguments[0];
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] != '%') {
-      name += pattern[i];
-    } else if (++i < pattern.size() && pattern[i] == 'h') {
-      name += target_.host;
-    } else if (i < pattern.size() && pattern[i] == '%') {
-      name += '%';
-    } else {
-      refuse_here(*said, "HostName " + pattern,
-                  fmt::format("HostName {}: only %h and %% are known here", pattern));
-    }
-  }
-  return name;
-}
-
-void SshConfigEvaluation::take(const SshDirective& directive) {
-  if (directive.keyword == "identityfile") {
-    identity_files_.push_back(&directive);
-    return;
-  }
-  const bool refused = std::any_of(kRefused.begin(), kRefused.end(), [&](const Refused& r) {
-    return r.keyword == directive.keyword;
-  });
-  const bool honoured =
-      std::find(kHonoured.begin(), kHonoured.end(), directive.keyword) != kHonoured.end();
-  if (refused || honoured) first_.try_emplace(directive.keyword, &directive);
+  return expand_signs(said->arguments[0], *said, {{'%', "%"}, {'h', target_.host}});
 }
 
 bool SshConfigEvaluation::match(const SshDirective& directive) const {
@@ -142,7 +129,8 @@ bool SshConfigEvaluation::match(const SshDirective& directive) const {
     } else if (name != "all") {
       const bool known =
           name == "host" || name == "originalhost" || name == "user" || name == "localuser";
-      if (known && ++i == words.size()) refuse(directive, fmt::format("Match {}: of what?", name));
+      if (known && ++i == words.size())
+        refuse(directive, fmt::format("Match {} needs a pattern", name));
       if (!known) {
         if (!holds) return false;  // it would not be asked
         refuse_here(
@@ -172,8 +160,8 @@ void SshConfigEvaluation::refuse_unsupported(const std::string& written) const {
   const SshDirective* const keys = find("pubkeyauthentication");
   if (keys != nullptr && keys->arguments[0] == "no") {
     refuse_here(*keys, "PubkeyAuthentication no",
-                fmt::format("PubkeyAuthentication no applies to host {}, and keys are the only way "
-                            "in here: nobody is there to type a password",
+                fmt::format("PubkeyAuthentication no applies to host {}, but only keys can log in "
+                            "here: nobody is there to type a password",
                             written));
   }
 }

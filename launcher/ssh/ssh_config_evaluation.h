@@ -14,11 +14,16 @@ namespace dstrain::launcher {
 
 /// Throws SshConfigError: "file:line: what".
 [[noreturn]] void refuse(const SshDirective& directive, const std::string& what);
-/// The same of something that OpenSSH's client would do: `name` is the directive's, or a part of
-/// it.
+/// Refuses something that OpenSSH's client would do: `name` is the directive's, or a part of it.
 [[noreturn]] void refuse_here(const SshDirective& directive,
                               const std::string& name,
                               const std::string& what);
+
+/// The pattern with each ${VARIABLE}, and each "%" and letter of `meanings`, replaced. Throws
+/// SshConfigError for a sign or a variable that has no meaning.
+std::string expand_signs(const std::string& pattern,
+                         const SshDirective& directive,
+                         const std::map<char, std::string>& meanings);
 
 class SshConfigEvaluation {
  public:
@@ -26,13 +31,13 @@ class SshConfigEvaluation {
   SshConfigEvaluation(const SshTarget& target, const std::string& own_name)
       : target_(target), own_name_(own_name) {}
 
-  /// Takes directives in the order of precedence. Throws SshConfigError for what cannot be decided
-  /// here.
+  /// Takes a file's directives; called in the order of precedence. Throws SshConfigError for what
+  /// cannot be decided here.
   void run(const std::vector<SshDirective>& directives);
   /// Throws SshConfigError if a directive applies without which this would be another login.
   void refuse_unsupported(const std::string& written) const;
 
-  /// The one that counts; nullptr if nothing was said.
+  /// The directive that counts; nullptr if there is none.
   [[nodiscard]] const SshDirective* find(std::string_view keyword) const;
   /// IdentityFile is the one directive whose every line counts.
   [[nodiscard]] const std::vector<const SshDirective*>& identity_files() const {
@@ -43,7 +48,6 @@ class SshConfigEvaluation {
   [[nodiscard]] std::string host_name() const;
 
  private:
-  void take(const SshDirective& directive);
   [[nodiscard]] bool match(const SshDirective& directive) const;
 
   const SshTarget& target_;

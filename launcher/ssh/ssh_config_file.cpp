@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <glob.h>
+
+#include "engine/base/regular_file.h"
 
 namespace dstrain::launcher {
 namespace {
@@ -92,56 +91,40 @@ std::vector<std::string> expand(std::string pattern, const SshConfigPaths& paths
   return files;
 }
 
-void read_into(std::vector<SshDirective>& directives,
-               const std::string& path,
-               const SshConfigPaths& paths,
-               int depth) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    if (!error) return;
-    throw SshConfigError(fmt::format("{}: cannot be read: {}", path, error.message()));
-  }
-  const auto type = std::filesystem::status(path, error).type();
-  // A device may have no end, and a pipe none that ever comes.
-  if (type != std::filesystem::file_type::regular) {
-    if (path == "/dev/null") return;
-    throw SshConfigError(fmt::format("{}: cannot be read: it is not a file", path));
-  }
-  std::ifstream file(path);
-  if (!file) {
-    throw SshConfigError(
-        fmt::format("{}: cannot be read: {}", path, std::generic_category().message(errno)));
-  }
+std::vector<SshDirective> read_directives(const std::string& path,
+                                          const SshConfigPaths& paths,
+                                          int depth) {
+  std::vector<SshDirective> directives;
+  if (path == "/dev/null") return directives;
+  const FileText file = read_regular_file(path, kMostHandWrittenBytes);
+  if (file.is_missing) return directives;
+  if (!file.why.empty()) throw SshConfigError(fmt::format("{}: {}", path, file.why));
+  std::istringstream lines(file.text);
   std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
+  for (int number = 1; std::getline(lines, line); ++number) {
     SshDirective directive = parse_ssh_config_line(line, fmt::format("{}:{}", path, number));
     if (directive.keyword.empty()) continue;
-    if (directive.keyword != "include") {
-      directives.push_back(std::move(directive));
-      continue;
-    }
-    if (depth == kMaxIncludeDepth) {
-      throw SshConfigError(
-          fmt::format("{}: files include each other more than {} deep; is this one among them?",
-                      directive.where, kMaxIncludeDepth));
-    }
-    for (const std::string& pattern : directive.arguments) {
-      for (const std::string& included : expand(pattern, paths)) {
-        directives.push_back({.keyword = kFileBegins, .where = directive.where});
-        read_into(directives, included, paths, depth + 1);
-        directives.push_back({.keyword = kFileEnds, .where = directive.where});
+    if (directive.keyword == "include") {
+      if (depth == kMaxIncludeDepth) {
+        throw SshConfigError(
+            fmt::format("{}: files include each other more than {} deep; is this one among them?",
+                        directive.where, kMaxIncludeDepth));
+      }
+      for (const std::string& pattern : directive.arguments) {
+        for (const std::string& included : expand(pattern, paths))
+          directive.included.push_back(read_directives(included, paths, depth + 1));
       }
     }
+    directives.push_back(std::move(directive));
   }
+  return directives;
 }
 
 }  // namespace
 
 std::vector<SshDirective> read_ssh_config_file(const std::string& path,
                                                const SshConfigPaths& paths) {
-  std::vector<SshDirective> directives;
-  read_into(directives, path, paths, 0);
-  return directives;
+  return read_directives(path, paths, 0);
 }
 
 }  // namespace dstrain::launcher

@@ -24,20 +24,17 @@ class SshConfigError : public std::runtime_error {
   std::string openssh_for_;
 };
 
-/// Keywords that stand around a file's directives. They begin with a space, so that no line of a
-/// file can spell them.
-constexpr const char* kFileBegins = " (";
-constexpr const char* kFileEnds = " )";
-
 struct SshDirective {
-  std::string keyword{};  ///< in lower case, or one of the above
+  std::string keyword{};  ///< in lower case
   std::vector<std::string> arguments{};
   std::string where{};  ///< "file:line"
+  /// The directives of each file that an Include names.
+  std::vector<std::vector<SshDirective>> included{};
 };
 
 struct SshConfigPaths {
-  std::string include_folder{};  ///< where relative paths of Include start
-  std::string home{};            ///< what "~" means
+  std::string include_folder{};  ///< relative paths of Include start here
+  std::string home{};            ///< "~" stands for it
 };
 
 /// A file that is not there has no directives. Throws SshConfigError.

@@ -23,7 +23,7 @@
 
 namespace dstrain::launcher {
 
-/// A program on its way, running, or ended.
+/// A program that is being started, runs, or has ended.
 struct SshChannel {
   enum class State { kOpening, kStarting, kRunning, kClosing, kOver };
   /// Calls that may send; in the order of a turn.
@@ -35,10 +35,10 @@ struct SshChannel {
 
   State state = State::kOpening;
   LIBSSH2_CHANNEL* handle = nullptr;
-  std::optional<Call> interrupted{};  ///< to be repeated first
+  std::optional<Call> interrupted{};  ///< the call to repeat first
 
   std::string outgoing{};
-  std::size_t handed_over = 0;                ///< of outgoing
+  std::size_t handed_over = 0;                ///< bytes of outgoing
   std::function<std::string()> more_input{};  ///< asked when outgoing is empty; "" is the end
   bool input_ends = false;
   bool end_sent = false;
@@ -91,8 +91,8 @@ class SshLink : public std::enable_shared_from_this<SshLink> {
   asio::io_context& loop_;
   std::unique_ptr<SshSession> session_;
   std::vector<std::shared_ptr<Channel>> channels_;  ///< shared with their streams
-  Channel* interrupted_ = nullptr;  ///< whose call has to be repeated before all others
-  Channel* opening_ = nullptr;      ///< libssh2 opens one at a time
+  Channel* interrupted_ = nullptr;                  ///< its call is repeated before all others
+  Channel* opening_ = nullptr;                      ///< libssh2 opens one at a time
   bool scheduled_ = false;
   std::optional<std::string> lost_;
 };

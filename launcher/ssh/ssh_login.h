@@ -1,7 +1,7 @@
 // SshLogin: the way to one host, from its name to a session that is logged in:
 //   resolve -> connect -> greeting (versions, keys for the connection) -> host key ->
 //   authentication
-// All of it in the event loop, under one deadline; many hosts at once are many of these.
+// All of it happens in the event loop, under one deadline; each host has a login of its own.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ struct SshOptions {
 
 class SshLogin {
  public:
-  /// Either a session or a failure.
+  /// Gets either a session or a failure.
   using Done = std::function<void(std::unique_ptr<SshSession>, std::optional<HostFailure>)>;
 
   /// `known_hosts` may be shared by the logins of one thread, and outlives them. `done` comes once,
@@ -70,7 +70,7 @@ class SshLogin {
   std::optional<NameLookup> lookup_;
   std::vector<asio::ip::tcp::endpoint> addresses_;
   size_t next_address_ = 0;
-  std::vector<std::string> refusals_;  ///< of the addresses so far
+  std::vector<std::string> refusals_;  ///< why each address so far was no use
   asio::ip::tcp::socket socket_;
   std::unique_ptr<SshSession> session_;
   std::optional<SshAuthentication> authentication_;

@@ -1,15 +1,14 @@
 #include "launcher/ssh/ssh_session.h"
 
-#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <new>
 #include <system_error>
 
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
+
+#include "engine/base/network_address.h"
 
 namespace dstrain::launcher {
 
@@ -37,16 +36,8 @@ SshSession::~SshSession() {
 
 void SshSession::limit_silence(std::chrono::milliseconds limit) {
   silence_limit_ = limit;
-  const auto limit_ms = static_cast<unsigned>(limit.count());
-  const int probe_seconds = std::max(1, static_cast<int>(limit.count() / 5000));
-  const int on = 1;
-  // The limit holds for bytes that were sent and not confirmed, and, by a probe every few seconds,
-  // for a connection on which nothing is sent. libssh2's own keep-alive would not notice a missing
-  // answer.
-  setsockopt(socket(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
-  setsockopt(socket(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(socket(), IPPROTO_TCP, TCP_KEEPIDLE, &probe_seconds, sizeof probe_seconds);
-  setsockopt(socket(), IPPROTO_TCP, TCP_KEEPINTVL, &probe_seconds, sizeof probe_seconds);
+  // libssh2's own keep-alive would not notice a missing answer.
+  end_when_silent(socket(), limit);
 }
 
 bool SshSession::wants_to_send() const {

@@ -35,7 +35,7 @@ class SshSession {
   [[nodiscard]] bool wants_to_send() const;
 
   [[nodiscard]] bool has_received() const { return received_bytes_ > 0; }
-  /// Counted since the connection was made.
+  /// Bytes received since the connection was made.
   [[nodiscard]] std::int64_t received_bytes() const { return received_bytes_; }
   /// The reason of the error that a call of libssh2 just returned, as a clause.
   [[nodiscard]] std::string why() const;

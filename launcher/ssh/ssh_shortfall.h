@@ -9,9 +9,9 @@
 namespace dstrain::launcher {
 
 struct LoginMeans {
-  std::string methods{};                      ///< that the host takes: "publickey,password"
-  std::vector<std::string> key_types{};       ///< that were tried: "ssh-ed25519"
-  std::vector<std::string> identity_files{};  ///< that the configuration names; need not exist
+  std::string methods{};                      ///< the host takes these: "publickey,password"
+  std::vector<std::string> key_types{};       ///< of the keys tried: "ssh-ed25519"
+  std::vector<std::string> identity_files{};  ///< as configured; need not exist
   bool is_rsa_refused = false;                ///< the host did not accept an RSA key
 };
 

@@ -32,7 +32,7 @@ struct BackgroundWriter::State {
   std::condition_variable changed;
   std::vector<File> files;
   std::vector<Chunk> waiting;
-  size_t waiting_bytes = 0;  // of `waiting` and of what the thread is writing
+  size_t waiting_bytes = 0;  // in `waiting`, and in what the thread is writing
   bool closing = false;
 };
 

@@ -1,7 +1,8 @@
 // BackgroundWriter: writes to files, pipes and terminals from a thread of its own, so that a reader
 // that stopped reading, or a disk that hangs, never stops the event loop and with it the ranks.
 //
-// What waits to be written is bounded; what does not fit is refused, and the caller counts it.
+// The bytes that wait to be written are bounded; those that do not fit are refused, and the caller
+// counts them.
 #pragma once
 
 #include <chrono>
@@ -18,10 +19,10 @@ class BackgroundWriter {
   explicit BackgroundWriter(size_t capacity_bytes);
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
-  /// Does not wait: call finish() before.
+  /// Does not wait for what is still to be written: call finish() before.
   ~BackgroundWriter();
 
-  /// A number for write(). May be called before the first write only.
+  /// Returns the file's number for write(). May be called before the first write only.
   size_t add(FileDescriptor file);
   /// The same for a file that stays open by itself (stderr).
   size_t add_borrowed(int fd);

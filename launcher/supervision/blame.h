@@ -1,9 +1,10 @@
-// Blame: which of the ends of a job's processes was the cause of the others.
+// Blame: decides which of the ends of a job's processes was the cause of the others.
 //
-// The failure observed first; but one that only reports the loss of a peer never before one that
-// does not, a death by signal before an exit code of the same moment, and a process that was lost
-// with its host before everything. Where nobody says more than that a peer was lost, it is one that
-// had ended before, with success. What a process did after it was told to stop is hardly a cause.
+// It is the failure that was observed first, with these exceptions: one that only reports the loss
+// of a peer never comes before one that does not; a death by signal comes before an exit code of
+// the same moment; and a process that was lost with its host comes before everything. Where nobody
+// says more than that a peer was lost, the cause is a process that had ended before, with success.
+// What a process did after it was told to stop is hardly a cause.
 #pragma once
 
 #include <chrono>
@@ -23,8 +24,8 @@ struct RankEnd {
   long pid = 0;
   ExitStatus status{};
   std::optional<std::string> lost{};  ///< why nothing can be learned of it any more, if so
-  int order = 0;                      ///< among all ends, from 1
-  bool was_told = false;              ///< to stop, because another one had failed
+  int order = 0;                      ///< its place among all ends, from 1
+  bool was_told = false;              ///< it was told to stop, since another one had failed
   /// It ended with success, but so early that the others were told to stop for it.
   bool too_early = false;
 };

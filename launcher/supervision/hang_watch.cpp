@@ -11,7 +11,7 @@ namespace {
 
 using Duration = std::chrono::nanoseconds;
 
-// Longer without an observation: the launcher itself did not run.
+// After a longer time without an observation, the launcher itself did not run.
 constexpr std::chrono::seconds kGap{5};
 constexpr std::size_t kMostNamed = 4;
 
@@ -31,7 +31,7 @@ Ranks not_waiting(std::span<const RankObservation> ranks) {
   return found;
 }
 
-/// All wait: those that have begun fewer collectives of a group than another member has.
+/// Where all wait: the ranks that have begun fewer collectives of a group than another member has.
 Ranks behind(std::span<const RankObservation> ranks) {
   std::map<std::string, std::uint64_t> most;
   for (const RankObservation& rank : ranks) {
@@ -50,7 +50,7 @@ Ranks behind(std::span<const RankObservation> ranks) {
   return found;
 }
 
-/// All wait: those that do it where nobody else does.
+/// Where all wait: the ranks that wait in a group in which nobody else does.
 Ranks alone(std::span<const RankObservation> ranks) {
   std::map<std::string, int> in_group;
   for (const RankObservation& rank : ranks) {
@@ -66,7 +66,7 @@ Ranks alone(std::span<const RankObservation> ranks) {
 
 using CpuShare = std::function<double(const RankObservation&)>;
 
-/// All wait: those that compute meanwhile. Whoever waits for a message sleeps.
+/// Where all wait: the ranks that compute meanwhile. Whoever waits for a message sleeps.
 Ranks spinning(std::span<const RankObservation> ranks, const CpuShare& share_of) {
   constexpr double kBusy = 0.5;  // of one core
   Ranks found;

@@ -22,11 +22,11 @@ namespace dstrain::launcher {
 
 struct HangLimits {
   using Duration = std::chrono::nanoseconds;
-  std::optional<Duration> step{};  ///< of a step, if the user said one; it is not learned then
+  std::optional<Duration> step{};  ///< the user's limit of a step; none: it is learned
   Duration least_step = std::chrono::seconds{60};
   Duration start = std::chrono::minutes{30};
   Duration least_evaluation = std::chrono::minutes{10};
-  std::optional<Duration> save{};  ///< of a save, and of ending; likewise
+  std::optional<Duration> save{};  ///< the same of a save, and of ending
   Duration least_save = std::chrono::minutes{30};
   int learned_factor = 5;
 };
@@ -66,7 +66,7 @@ class HangWatch {
                                             bool like_all) const;
 
   const HangLimits limits_;
-  std::optional<TimePoint> first_;  ///< of the observations without a gap
+  std::optional<TimePoint> first_;  ///< of the observations since the last gap
   TimePoint last_{};
   std::map<int, CpuMark> cpu_marks_;
 };

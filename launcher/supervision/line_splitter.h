@@ -13,7 +13,7 @@ namespace dstrain::launcher {
 
 enum class LineKind : std::uint8_t {
   kLog,
-  kLogPart,  ///< of a line that is longer than kMaxBytes, or that its writer never ended
+  kLogPart,  ///< part of a line longer than kMaxBytes, or that was never ended
   kStatus
 };
 

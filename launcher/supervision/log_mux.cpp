@@ -64,7 +64,7 @@ std::string_view as_last_words(std::string_view line) {
 struct LogMux::Batch {
   std::string screen;
   std::string file;
-  std::int64_t num_lines = 0;       // of the screen
+  std::int64_t num_lines = 0;       // lines of the screen
   std::int64_t num_file_lines = 0;  // likewise
   bool has_status = false;
 };
@@ -219,7 +219,7 @@ void LogMux::show(Screen& screen, std::string text, std::int64_t num_lines) {
 }
 
 void LogMux::show_status(Screen& screen) {
-  if (!screen.writer.idle()) return;  // behind already: the next status will do
+  if (!screen.writer.idle()) return;  // it lags behind already: the next status will do
   show(screen, {}, 0);
 }
 

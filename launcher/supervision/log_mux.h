@@ -53,7 +53,8 @@ class LogMux {
   [[nodiscard]] const std::string& last_words(int rank) const;
   /// Whether these are words that say why it failed, and still in sight on the screen.
   [[nodiscard]] bool has_just_said_why(int rank) const;
-  /// The ranks that said why they fail in the same words, this one included; else none.
+  /// The ranks, this one included, that said in the same words why they fail; none if it has not
+  /// said why.
   [[nodiscard]] std::set<int> in_the_same_words(int rank) const;
   /// Waits (a few seconds at most) until screen and files have everything.
   void finish();
@@ -75,7 +76,7 @@ class LogMux {
     std::string prefix_colour;
     LineSplitter splitters[2];  // by OutputStream
     std::string last_words;
-    std::string path;  // of its file
+    std::string path;  // the path of its file
     size_t file = 0;
     std::int64_t dropped_lines = 0;
     bool failure_reported = false;

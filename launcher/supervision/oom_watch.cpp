@@ -9,25 +9,14 @@
 #include <fmt/format.h>
 
 #include "engine/base/amount_text.h"
+#include "engine/base/kernel_numbers.h"
 
 namespace dstrain::launcher {
 namespace {
 
-/// The number behind "oom_kill " in a file of such lines.
+/// The count in a file of lines "NAME NUMBER".
 std::optional<std::int64_t> oom_kills_in(const std::string& path) {
-  std::ifstream file(path);
-  std::string name;
-  std::int64_t number = 0;
-  while (file >> name >> number) {
-    if (name == "oom_kill") return number;
-  }
-  return std::nullopt;
-}
-
-std::optional<std::int64_t> number_in(const std::string& path) {
-  std::ifstream file(path);
-  std::int64_t number = 0;
-  return file >> number ? std::optional(number) : std::nullopt;  // not for "max"
+  return number_after(path, "oom_kill");
 }
 
 /// "/a/b", "/a", "": the cgroup and those around it.

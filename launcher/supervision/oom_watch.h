@@ -1,5 +1,5 @@
-// OomWatch: whether it was the kernel's out-of-memory killer that ended a process, and what had run
-// full. SIGKILL alone does not say: the kernel uses it, and so does everybody else.
+// OomWatch: tells whether the kernel's out-of-memory killer ended a process, and what had run full.
+// SIGKILL alone does not say: the kernel uses it, and so does everybody else.
 //
 // The kernel counts its kills per memory cgroup (version 2: memory.events, version 1:
 // memory.oom_control), whichever limit was hit, the cgroup's or the machine's. A kill is explained
@@ -30,9 +30,9 @@ class OomWatch {
 
  private:
   struct Counter {
-    std::string file;    ///< that holds the line "oom_kill N"
+    std::string file;    ///< holds the line "oom_kill N"
     std::string cgroup;  ///< as the kernel names it; empty: the whole machine
-    std::string folder;  ///< of the cgroup
+    std::string folder;  ///< the cgroup's folder
     bool is_version_2 = false;
   };
   [[nodiscard]] std::optional<Counter> counter_of(pid_t pid) const;

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/wire.h"
+
 namespace dstrain::launcher {
 
 enum class RankPhase : std::uint8_t { kStarting, kTraining, kEvaluating, kSaving, kEnding };
@@ -20,10 +22,14 @@ std::string_view name_of(RankPhase phase);
 struct ProcessState {
   char letter =
       0;  ///< 'R' running, 'S' sleeping, 'D' not to be interrupted, 'T' stopped; 0: unknown
-  std::chrono::nanoseconds cpu_time{};  ///< of all its threads, so far
+  std::chrono::nanoseconds cpu_time{};  ///< used by all its threads so far
   std::string kernel_wait{};            ///< the kernel's function that it sleeps in, if it says so
 
   [[nodiscard]] bool is_stopped() const { return letter == 'T' || letter == 't'; }
+  template <typename Wire>
+  void pass_fields(Wire& wire) {
+    wire(letter, cpu_time, kernel_wait);
+  }
 };
 
 /// "is stopped (state T)", "cannot be interrupted (state D) in the kernel's nfs_wait".
@@ -40,6 +46,10 @@ struct RankStatus {
     Duration operating_for{};
 
     bool operator==(const Group&) const = default;
+    template <typename Wire>
+    void pass_fields(Wire& wire) {
+      wire(name, started, operation, operating_for);
+    }
   };
 
   bool has_spoken = true;  ///< false: only process and in_phase_for are known, since its start
@@ -47,7 +57,7 @@ struct RankStatus {
   Duration in_phase_for{};
   std::int64_t num_steps = 0;  ///< finished by this process
   std::int64_t step = 0;       ///< number, in the run, of the last one
-  Duration computing{};        ///< in those steps, without waiting for others
+  Duration computing{};        ///< time in those steps without waiting for others
   Duration longest_step{};
   Duration longest_evaluation{};
   Duration longest_save{};
@@ -60,12 +70,15 @@ struct RankStatus {
   [[nodiscard]] const Group* waits_in() const;
   /// "waiting in all_gather (metric) of group "world" for 12.3 s", "computing for 62.0 s".
   [[nodiscard]] std::string describe() const;
-};
 
-/// Bytes for the way from an agent to the launcher: little-endian, versioned.
-std::string to_bytes(const RankStatus& status);
-/// Returns nothing where the bytes are not a status of this version.
-std::optional<RankStatus> rank_status_from(std::string_view bytes);
+  /// Throws ProtocolError where what is read has no known phase.
+  template <typename Wire>
+  void pass_fields(Wire& wire) {
+    wire(has_spoken, phase, in_phase_for, num_steps, step, computing, longest_step,
+         longest_evaluation, longest_save, comparable, waiting_for, groups, process);
+    if (static_cast<int>(phase) >= kNumRankPhases) throw ProtocolError("a rank in no known phase");
+  }
+};
 
 /// "0.02 s", "12.3 s", "3 min 20 s".
 std::string text_of(std::chrono::nanoseconds duration);

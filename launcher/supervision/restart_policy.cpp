@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/base/amount_text.h"
+
 namespace dstrain::launcher {
 
 RestartDecision RestartPolicy::decide(const JobOutcome& outcome, bool progressed) {
@@ -22,9 +24,8 @@ RestartDecision RestartPolicy::decide(const JobOutcome& outcome, bool progressed
   if (limits_.max_restarts == 0) return decision;
   if (without_progress_ >= limits_.max_without_progress) {
     decision.exit_code = limits_.no_progress_code;
-    decision.why_not =
-        fmt::format("{} restart{} in a row reached no newer checkpoint: {}", without_progress_,
-                    without_progress_ == 1 ? "" : "s", common_cause());
+    decision.why_not = fmt::format("{} in a row reached no newer checkpoint: {}",
+                                   counted(without_progress_, "restart"), common_cause());
     return decision;
   }
   if (restarts_ >= limits_.max_restarts) {

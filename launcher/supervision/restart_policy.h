@@ -1,4 +1,5 @@
-// RestartPolicy: whether a job that failed starts again. Counts what happened; starts nothing.
+// RestartPolicy: decides whether a job that failed starts again. It counts what happened, and
+// starts nothing.
 //
 //   failed, a newer checkpoint than before   restart at once
 //   failed, no newer one                     restart after 1 s, 2 s, 4 s … 30 s; after so many such
@@ -20,12 +21,12 @@ struct RestartLimits {
   int max_restarts = 0;
   int max_without_progress = 3;  ///< restarts in a row that reached no newer checkpoint
   std::set<int> final_codes{};   ///< exit codes after which another attempt is of no use
-  int no_progress_code = 1;      ///< the launcher's, for giving up for that reason
+  int no_progress_code = 1;      ///< the launcher's exit code when it gives up for that reason
 };
 
 struct RestartDecision {
   bool restart = false;
-  int number = 0;                     ///< of the restart, from 1
+  int number = 0;                     ///< counts restarts from 1
   std::chrono::milliseconds delay{};  ///< before it
   /// If there is no restart: the launcher's exit code and, where there is more to say than the
   /// outcome said, the reason.
@@ -46,7 +47,7 @@ class RestartPolicy {
   const RestartLimits limits_;
   int restarts_ = 0;
   int without_progress_ = 0;         ///< restarts in a row
-  std::vector<std::string> causes_;  ///< of the attempts since the last progress
+  std::vector<std::string> causes_;  ///< one for each attempt since the last progress
 };
 
 }  // namespace dstrain::launcher

@@ -46,7 +46,7 @@ struct StatusLayout {
   Word num_steps;
   Word step;
   Word computing;
-  std::array<Word, kNumRankPhases> longest;  // of a phase; in place of training: of a step
+  std::array<Word, kNumRankPhases> longest;  // by phase; for training it is the longest step
   Word comparable;
   Word waiting_since;  // 0: it does not wait
   Word num_groups;

@@ -17,7 +17,7 @@ namespace dstrain::launcher {
 
 struct StragglerLimits {
   double factor = 1.5;
-  double factor_to_clear = 1.25;  ///< below it a rank that was named is said to have recovered
+  double factor_to_clear = 1.25;  ///< below it, a rank that was named has recovered
   std::int64_t steps = 20;        ///< compared over at least so many of every rank
   /// The rank must also be slow for at least so long: over steps of a millisecond any machine is
   /// unfair.

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/amount_text.h"
 #include "launcher/supervision/screen_text.h"
 
 namespace dstrain::launcher {
@@ -159,8 +160,8 @@ void Supervisor::blame_then_stop() {
                                      [](const Member& member) { return !member.end; });
   const std::vector<RankEnd> all = ends();
   if (const RankEnd* const cause = find_cause(all, rules())) {
-    log_.announce(fmt::format("{}; stopping the {} other{}", describe_briefly(*cause, rules()),
-                              running, running == 1 ? "" : "s"));
+    log_.announce(fmt::format("{}; stopping the {}", describe_briefly(*cause, rules()),
+                              counted(running, "other")));
   }
   stop();
 }
@@ -228,7 +229,7 @@ void Supervisor::on_signal(int number) {
   early_timer_.cancel();
   if (phase_ != Phase::kRunning) return;  // they are being stopped already
   log_.announce(
-      fmt::format("{}: the ranks finish their step, save and end; once more kills them now",
+      fmt::format("{}: the ranks finish their step, save and end; a second one kills them now",
                   signal_name(number)));
   signal_all(number == SIGHUP ? SIGTERM : number);  // to the ranks, SIGHUP means nothing else
   signal_all(SIGCONT);

@@ -10,8 +10,8 @@
 //                    SIGKILL comes after kill_grace where it is stopped again
 //   a process stays for unkillable_grace after SIGKILL (a dead disk) -> it is left to the kernel
 //
-// Who is to blame: blame.h. All times are the launcher's own steady clock; the clocks of hosts play
-// no part.
+// blame.h decides who is to blame. All times are those of the launcher's own steady clock; the
+// clocks of hosts play no part.
 #pragma once
 
 #include <chrono>
@@ -44,7 +44,7 @@ struct SupervisorOptions {
   HangLimits hang_limits{};
   StragglerLimits straggler_limits{};
   int peer_lost_code = -1;  ///< exit code by which a process says only that a peer was lost
-  int hang_code = 1;        ///< the launcher's, for a job that stood still
+  int hang_code = 1;        ///< the launcher's exit code for a job that stood still
   /// The meaning of an exit code, or empty: "a config is wrong".
   std::function<std::string(int)> describe_exit_code = [](int) { return std::string(); };
 };
@@ -54,8 +54,8 @@ struct JobOutcome {
   /// 0 if all succeeded; 128 + the signal that interrupted the launcher; otherwise that of the
   /// process to blame: its own, or 128 + the signal that killed it.
   int exit_code = 0;
-  int interrupted_by = 0;  ///< the signal by which the user ended it, or 0
-  std::string cause{};  ///< in few words, empty if there is none: "rank 3 on w1 was killed by …"
+  int interrupted_by = 0;     ///< the signal by which the user ended it, or 0
+  std::string cause{};        ///< in few words: "rank 3 on w1 was killed by …"; or empty
   std::string description{};  ///< the same in full, as the log has it
   /// The hosts of the processes to blame, as in the hostfile; each once.
   std::vector<std::string> failed_hosts{};
@@ -65,8 +65,8 @@ class Supervisor {
  public:
   Supervisor(asio::io_context& loop, Spawner& spawner, LogMux& log, SupervisorOptions options);
 
-  /// Starts the job and returns when none of its processes is left. Once for each object. What
-  /// happened is in the log by then; its last line says who was to blame.
+  /// Starts the job and returns when none of its processes is left. Called once for each object.
+  /// The log says by then what happened; its last line says who was to blame.
   JobOutcome run(const Job& job);
 
  private:
@@ -100,8 +100,8 @@ class Supervisor {
   LogMux& log_;
   const SupervisorOptions options_;
   asio::signal_set signals_;
-  asio::steady_timer timer_;        // of blaming and stopping
-  asio::steady_timer early_timer_;  // since the first early end
+  asio::steady_timer timer_;        // ends the phases of blaming and stopping
+  asio::steady_timer early_timer_;  // runs since the first early end
   asio::steady_timer watch_timer_;
   HangWatch hang_watch_;
   StragglerWatch straggler_watch_;

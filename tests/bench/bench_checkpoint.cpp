@@ -17,7 +17,7 @@
 
 #include "engine/base/file_descriptor.h"
 #include "engine/checkpoint/checkpoint_store.h"
-#include "engine/comm/rendezvous.h"
+#include "engine/comm/solo_communicator.h"
 #include "engine/config/config_json.h"
 #include "engine/train/make_run_plan.h"
 #include "engine/train/training_state.h"
@@ -84,8 +84,7 @@ int run(const std::string& action,
   const std::int64_t bytes = std::accumulate(
       tensors.begin(), tensors.end(), std::int64_t{0},
       [](std::int64_t sum, const CheckpointTensor& tensor) { return sum + tensor.data.bytes(); });
-  const auto rendezvous = make_local_rendezvous(1);
-  const auto alone = rendezvous[0]->make_group("bench", std::vector<int>{0});
+  const auto alone = make_solo_communicator("bench");
   CheckpointStore store(folder);
   const auto begin = Clock::now();
   if (action == "save") {

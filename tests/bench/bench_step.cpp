@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "engine/comm/solo_communicator.h"
 #include "engine/config/arch/tensor_list.h"
 #include "engine/config/config_json.h"
 #include "engine/train/accelerators.h"
@@ -201,7 +202,7 @@ nlohmann::ordered_json result_of(const Arguments& arguments) {
   const ModelSpec& model = config.model;
   const GpuOptions on_gpu(config);
   const CudaOptions& cuda = on_gpu.get();
-  const auto world = make_local_rendezvous(1);
+  const auto world = make_solo_rendezvous();
   Measured measured;
   Memory memory;
   std::string device;
@@ -209,7 +210,7 @@ nlohmann::ordered_json result_of(const Arguments& arguments) {
   std::optional<Accelerator> sheet;
   {
     Engine engine(
-        make_run_plan(config, 1, 0), *world[0],
+        make_run_plan(config, 1, 0), *world,
         arguments.on_gpu() ? make_cuda_backend(0, cuda) : make_cpu_backend(arguments.threads),
         arguments.threads);
     measured = measure(arguments, engine, random_tokens(model));

@@ -193,12 +193,13 @@ void Variants::add_cpu_matmul() {
   const Tensor y = tensor(n, o, y_, dtype_);
   switch (product_) {
     case LinearProduct::kForward:
-      return add("CpuMatmul", [=, this] { cpu_matmul_.forward(x, w, {}, y); });
+      return add("CpuMatmul", [=, this] { cpu_matmul_.run(forward_product(x, w, {}, y)); });
     case LinearProduct::kBackwardInput:
-      return add("CpuMatmul", [=, this] { cpu_matmul_.backward_input(y, w, x); });
+      return add("CpuMatmul", [=, this] { cpu_matmul_.run(backward_input_product(y, w, x)); });
     case LinearProduct::kBackwardWeight:
-      return add("CpuMatmul",
-                 [=, this] { cpu_matmul_.backward_weight(y, x, w, Write::kOverwrite); });
+      return add("CpuMatmul", [=, this] {
+        cpu_matmul_.run(backward_weight_product(y, x, w, Write::kOverwrite));
+      });
   }
 }
 

@@ -161,7 +161,7 @@ void Bench::run(const Model& model) {
                              stream);
     });
     bandwidth("rope", 2 * n * (model.heads + model.kv_heads) * model.head_dim * e,
-              [&] { ops.rope(shape, qkv, angle, angle, Pass::kForward, stream); });
+              [&] { ops.rope(shape, qkv, angle, angle, {}, Pass::kForward, stream); });
   }
   {
     const std::int64_t v = model.vocabulary;
@@ -169,7 +169,7 @@ void Bench::run(const Model& model) {
     const Tensor losses = tensor(DType::kF32, {model.logit_rows});
     const Tensor targets = ids(model.logit_rows, v);
     bandwidth("cross-entropy + gradient", 2 * model.logit_rows * v * e, [&] {
-      ops.cross_entropy_forward_backward(logits, targets, v, 1.0F, losses, stream);
+      ops.cross_entropy_forward_backward(logits, targets, v, {1.0F}, losses, stream);
     });
     const VocabSlice vocabulary{.first = 0, .vocab_size = v};
     const Tensor tokens = ids(n, v);
@@ -179,7 +179,7 @@ void Bench::run(const Model& model) {
     const Tensor dposition = tensor(DType::kF32, {model.sequence, model.width});
     const Tensor x = tensor(dtype_, rows);
     bandwidth("embedding forward", 2 * row_bytes, [&] {
-      ops.embedding_forward(tokens, table, vocabulary, position, model.sequence, x, stream);
+      ops.embedding_forward(tokens, table, vocabulary, position, {}, model.sequence, x, stream);
     });
     bandwidth("embedding backward, added", row_bytes + 4 * n * model.width * 4, [&] {
       ops.embedding_backward(tokens, x, vocabulary, model.sequence, dtable, dposition, Write::kAdd,

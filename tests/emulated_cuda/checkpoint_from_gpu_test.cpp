@@ -11,9 +11,9 @@
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/device_parts.h"
-#include "engine/comm/rendezvous.h"
 #include "kernels/backend.h"
 #include "tests/emulated_cuda/emulated_memory.h"
+#include "tests/harness/local_rendezvous.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 
 namespace dstrain {

@@ -36,7 +36,7 @@ TEST_CASE("a GPU's memory comes zeroed, and errors name the region and what is f
   CHECK_THROWS_AS(device.allocate(std::int64_t{3} << 30, "parameters"), OutOfMemory);
   CHECK_THROWS_WITH(
       device.allocate(std::int64_t{3} << 30, "parameters"),
-      Catch::Contains("parameters needs 3221225472 bytes (3.00 GiB), 1.00 of 1.00 GiB "
+      Catch::Contains("parameters needs 3221225472 bytes (3.00 GiB), 1.00 GiB of 1.00 GiB "
                       "are free on cuda:0"));
 }
 

@@ -7,10 +7,11 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/comm/recording_communicator.h"
 #include "engine/comm/staged_communicator.h"
 #include "tests/emulated_cuda/nccl_ranks.h"
 #include "tests/harness/captured_log.h"
+#include "tests/harness/local_rendezvous.h"
+#include "tests/harness/recording_communicator.h"
 
 namespace dstrain::test {
 namespace {

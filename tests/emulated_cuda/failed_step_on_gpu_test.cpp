@@ -6,6 +6,7 @@
 
 #include "engine/comm/device_rendezvous.h"
 #include "tests/harness/failed_step.h"
+#include "tests/harness/local_rendezvous.h"
 
 namespace dstrain::test {
 namespace {

@@ -212,7 +212,7 @@ class TorchRun {
                   const Program::Environment& first,
                   const Program::Environment& second) {
     std::filesystem::remove_all(tiny_.path("run"));
-    const std::string port = std::to_string(launcher::pick_free_port("127.0.0.1"));
+    const std::string port = std::to_string(launcher::listen_on("127.0.0.1", 0).port);
     std::vector<std::unique_ptr<Program>> ranks;
     for (const Program::Environment* own : {&first, &second}) {
       Program::Environment all = {{"RANK", std::to_string(ranks.size())},

@@ -11,6 +11,7 @@
 
 #include "engine/train/engine.h"
 #include "engine/train/make_run_plan.h"
+#include "tests/harness/local_rendezvous.h"
 #include "tests/harness/tiny_model.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 

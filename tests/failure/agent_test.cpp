@@ -62,7 +62,6 @@ TEST_CASE("a rank on an agent gives its output, its pid and its exit code", "[fa
   CHECK(rank.err == "wrong\n");
   CHECK(rank.process->pid() == pid_in(rank.out));
   CHECK(dismiss_agents(loop, {&agent.host()}, kSoon).empty());
-  CHECK_FALSE(agent.host().is_lost());
 }
 
 TEST_CASE("arguments and environment reach a rank byte for byte, and its working folder is kept",
@@ -108,7 +107,7 @@ TEST_CASE("an agent that is killed loses its ranks, which end by themselves", "[
   CHECK(*rank.lost == "its host w1 is gone: its agent was killed by SIGKILL");
   std::printf("agent killed: seen after %.2f s\n", since(start));
   CHECK(becomes_true([&] { return !is_alive(rank.pid()); }, kSoon));
-  CHECK(agent.host().is_lost());
+  CHECK(agent.host().has_closed());
 }
 
 TEST_CASE("an agent that is stopped loses its ranks after the patience", "[failure][agent]") {

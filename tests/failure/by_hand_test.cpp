@@ -36,7 +36,7 @@ constexpr const char* kToken = "0123456789abcdef-of-a-test";
 /// One command line for all nodes, and a port of their own.
 class Nodes {
  public:
-  explicit Nodes(int count) : count_(count), port_(launcher::pick_free_port("127.0.0.1")) {}
+  explicit Nodes(int count) : count_(count), port_(launcher::listen_on("127.0.0.1", 0).port) {}
 
   [[nodiscard]] const TinyRun& run() const { return run_; }
 

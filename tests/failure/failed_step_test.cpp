@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/harness/local_rendezvous.h"
 #include "tests/harness/wire_here.h"
 
 namespace dstrain::test {

@@ -70,7 +70,7 @@ TEST_CASE("a child that never becomes the program is given up after a while, and
     const launcher::Job job = testing::shell_job({"exec sleep 100", "exec sleep 200"});
     asio::io_context loop;
     launcher::LogMux log(job, {.stderr_fd = err.get()});
-    launcher::LocalSpawner spawner(loop, {.start_patience = kPatience});
+    launcher::LocalSpawner spawner(loop, kPatience);
     launcher::Supervisor supervisor(loop, spawner, log, {});
     _exit(supervisor.run(job).exit_code);
   }

@@ -88,20 +88,27 @@ TEST_CASE("a run whose ranks are killed all the time ends as if nothing had happ
                                           "--set", "data.sequence_length=128",
                                           "--set", "model.max_position_embeddings=128"};
   const TinyRun undisturbed;
+  auto start = Clock::now();
   Program straight(undisturbed.launch(flags));
-  REQUIRE(straight.wait(seconds{60}) == 0);
+  REQUIRE(straight.wait(seconds{200}) == 0);
+  const auto whole = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
 
   const TinyRun run;
-  const auto start = Clock::now();
+  start = Clock::now();
   // On a busy machine several in a row may be killed before they get to a checkpoint.
   Program launch(
       run.launch(with(flags, {"--max-restarts", "50", "--max-restarts-without-progress", "50"})));
   std::mt19937 random(7);
   int killed = 0;
-  while (!launch.wait(milliseconds{500 + random() % 1000})) {
+  // Parts of what the whole run takes on this machine, so that most attempts get somewhere.
+  const auto next = [&] {
+    const auto percent = static_cast<int>(15 + random() % 25);
+    return killed < 10 ? milliseconds{whole * percent / 100} : milliseconds{200'000};
+  };
+  while (!launch.wait(next())) {
+    REQUIRE(killed < 10);
     const std::vector<pid_t> ranks = launch.children();
-    if (ranks.size() == 2 && killed < 40 && kill(ranks[random() % 2], SIGKILL) == 0) ++killed;
-    REQUIRE(Clock::now() - start < seconds{100});
+    if (ranks.size() == 2 && kill(ranks[random() % 2], SIGKILL) == 0) ++killed;
   }
   CHECK(launch.wait(milliseconds{0}) == 0);
   const std::vector<std::string> restarts = restarts_in(launch.err());

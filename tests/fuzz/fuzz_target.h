@@ -22,8 +22,8 @@ struct FuzzTarget {
   std::vector<std::filesystem::path> seeds;
 };
 
-/// All of them: safetensors, manifest, torch, idx, config, mended, hostfile, ssh_config,
-/// known_hosts, agent, handshake, frames, store.
+/// All of them: safetensors, manifest, torch, idx, config, mended, tokenizer, vocabularies,
+/// hostfile, ssh_config, known_hosts, agent, handshake, frames, store.
 const std::vector<FuzzTarget>& all_targets();
 /// Throws std::runtime_error that lists the names.
 const FuzzTarget& target_named(const std::string& name);

@@ -16,6 +16,8 @@
 #include "engine/config/json_text.h"
 #include "engine/config/mend_config.h"
 #include "engine/data/megatron_index.h"
+#include "engine/tokenizer/huggingface_tokenizer.h"
+#include "engine/tokenizer/older_vocabularies.h"
 #include "launcher/agent/agent_protocol.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/ssh/known_hosts.h"
@@ -101,7 +103,7 @@ void torch(Bytes bytes) {
 void idx(Bytes bytes) {
   const BytesAsFile file(bytes);
   try {
-    const MappedFile mapped(file.path());
+    const auto mapped = MappedFile::open<ConfigError>(file.path());
     // Of the .bin file: none, a few tokens, the seed's.
     for (const std::int64_t bin_bytes : {std::int64_t{0}, std::int64_t{24}, std::int64_t{3000}}) {
       try {
@@ -153,6 +155,44 @@ void mended(Bytes bytes) {
     if (mend_config(whole.text, "run.json", {}, resolve).text != whole.text) {
       throw std::logic_error("mended, and mended again");
     }
+  }
+}
+
+/// What is taken for a tokenizer encodes any text, or says why it cannot, and its ids are its own.
+void tokenizer(Bytes bytes) {
+  try {
+    const auto made = make_huggingface_tokenizer(std::string(text_of(bytes)), "tokenizer.json");
+    const std::string texts[] = {"Hello  world's\n\n 42 e\u0301 \u4f60\u597d<s>\xE2\x82",
+                                 std::string(text_of(bytes).substr(0, 200))};
+    for (const std::string& text : texts) {
+      try {
+        std::vector<std::int32_t> ids;
+        made->encode(text, ids);
+        static_cast<void>(made->decode(ids));
+        static_cast<void>(made->length_to_cut(text));
+      } catch (const ConfigError&) {
+      }
+    }
+  } catch (const ConfigError&) {
+  }
+}
+
+/// The same of the older forms.
+void vocabularies(Bytes bytes) {
+  const std::string_view text = text_of(bytes);
+  try {
+    static_cast<void>(tokenizer_json_of_ranks(text, "ranks"));
+  } catch (const ConfigError&) {
+  }
+  const std::size_t cut = text.find('\f');
+  try {
+    const VocabularyFiles files{
+        .vocab_json = std::string(text.substr(0, cut)),
+        .merges_txt = std::string(cut == std::string_view::npos ? "" : text.substr(cut + 1)),
+        .tokenizer_config = cut == std::string_view::npos ? std::string(text) : ""};
+    const std::string json = tokenizer_json_of(files, "folder");
+    static_cast<void>(make_huggingface_tokenizer(json, "tokenizer.json"));
+  } catch (const ConfigError&) {
   }
 }
 
@@ -237,6 +277,8 @@ const std::vector<FuzzTarget>& all_targets() {
       {"idx", idx, {"tests/fuzz/seeds/idx"}},
       {"config", config, {"configs", "tests/fuzz/seeds/config"}},
       {"mended", mended, {"tests/fuzz/seeds/mended"}},
+      {"tokenizer", tokenizer, {"tests/fuzz/seeds/tokenizer"}},
+      {"vocabularies", vocabularies, {"tests/fuzz/seeds/vocabularies"}},
       {"hostfile", hostfile, {"hostfiles"}},
       {"ssh_config", ssh_config, {"tests/fuzz/seeds/ssh_config"}},
       {"known_hosts", known_hosts, {"tests/fuzz/seeds/known_hosts"}},

@@ -17,7 +17,7 @@ namespace {
 template <typename T>
 std::vector<T> values(const SafetensorsFile& file, const std::string& name) {
   const auto found = file.tensors().find(name);
-  check(found != file.tensors().end(), "{} has no tensor {}", file.path().string(), name);
+  check(found != file.tensors().end(), "{} has no tensor {}", file.path(), name);
   const std::span<const std::byte> bytes = file.data(found->second);
   std::vector<T> out(bytes.size() / sizeof(T));
   std::memcpy(out.data(), bytes.data(), bytes.size());
@@ -74,7 +74,7 @@ std::vector<float> GoldenModel::tensor(const SafetensorsFile& file,
       }
     }
   }
-  check(false, "{} has no {}", file.path().string(), param.name);
+  check(false, "{} has no {}", file.path(), param.name);
   return {};
 }
 

@@ -15,6 +15,7 @@
 #include "launcher/agent/agent_host.h"
 #include "launcher/agent/agent_spawner.h"
 #include "launcher/process/local_stream.h"
+#include "launcher/process/run_until.h"
 #include "tests/harness/program.h"
 
 namespace dstrain::testing {
@@ -24,11 +25,7 @@ template <typename Condition>
 bool run_until(asio::io_context& loop,
                const Condition& done,
                std::chrono::milliseconds patience = std::chrono::seconds{20}) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  loop.restart();
-  while (!done() && std::chrono::steady_clock::now() < deadline)
-    if (loop.run_one_until(deadline) == 0) break;
-  return done();
+  return launcher::run_until(loop, done, patience);
 }
 
 /// One agent, greeted.

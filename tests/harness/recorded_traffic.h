@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/recording_communicator.h"
 #include "engine/train/run_plan.h"
+#include "tests/harness/recording_communicator.h"
 
 namespace dstrain::test {
 

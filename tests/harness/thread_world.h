@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/comm/rendezvous.h"
+#include "tests/harness/local_rendezvous.h"
 
 namespace dstrain::test {
 

@@ -72,6 +72,10 @@ Config tiny_config(const TinyOptions& options, int world_size) {
                   .micro_batch_size = options.micro_batch,
                   .gradient_accumulation_steps = options.accumulation};
   config.data.sequence_length = options.sequence;
+  config.data.document_attention = options.documents.attention;
+  config.data.mask_document_ends = options.documents.masks_borders;
+  config.data.end_of_document = options.documents.end;
+  config.dropout = options.dropout;
   config.training.steps = options.steps;
   config.training.cuda_graphs = options.cuda_graphs;
   return config;
@@ -202,7 +206,7 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
     if (run.unplanned_traffic.empty() && is_ordinary) {
       run.unplanned_traffic = difference(plan, traffic.entries());
     }
-    run.losses.push_back(loss_sum / static_cast<double>(plan.batch.global_tokens()));
+    run.losses.push_back(loss_sum / static_cast<double>(result.counted));
     run.grad_norms.push_back(result.stats.grad_norm);
   }
   run.num_units = plan.shards.num_units();

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/recording_communicator.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/config/config.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/shard_map.h"
 #include "engine/train/engine.h"
+#include "tests/harness/recording_communicator.h"
 
 namespace dstrain::test {
 
@@ -45,6 +45,8 @@ struct TinyOptions {
   OptimizerConfig optimizer{.weight_decay = 0.1};  ///< its learning rate is the above
   TensorParallelConfig tensor_parallel{};
   PipelineConfig pipeline{};
+  DocumentRules documents{};
+  DropoutConfig dropout{};
   double loss_scale = 1.0;
   int steps = 10;
   bool cuda_graphs = false;

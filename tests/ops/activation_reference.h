@@ -18,6 +18,12 @@ inline double activation_reference(ActivationKind kind, double x) {
     const double inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
     return 0.5 * x * (1.0 + std::tanh(inner));
   }
+  if (kind == ActivationKind::kGelu) {
+    return 0.5 * x * (1.0 + std::erf(x / std::numbers::sqrt2));
+  }
+  if (kind == ActivationKind::kRelu) {
+    return x > 0.0 ? x : 0.0;
+  }
   if (kind == ActivationKind::kSilu) {
     return x / (1.0 + std::exp(-x));
   }
@@ -27,6 +33,9 @@ inline double activation_reference(ActivationKind kind, double x) {
 }
 
 inline double activation_slope(ActivationKind kind, double x) {
+  if (kind == ActivationKind::kRelu) {
+    return x > 0.0 ? 1.0 : 0.0;  // a difference across its corner is neither
+  }
   return finite_difference([kind](const Values& at) { return activation_reference(kind, at[0]); },
                            {x})[0];
 }

@@ -1,11 +1,12 @@
 // Attention whose queries and keys lie apart, have positions of their own, are hidden by a window
-// or bent by a cap, against fp64; and partial results over blocks of keys, merged, against the
-// whole.
+// or a document's border or bent by a cap, against fp64; documents packed into one sequence against
+// each of them alone; and partial results over blocks of keys, merged, against the whole.
 //
 // B batch, T queries, S keys, H query heads, K key/value heads, D head dim
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@ struct Problem {
   AttentionShape shape;
   std::int64_t keys;
   AttentionReach reach;
+  std::vector<std::vector<std::int64_t>> documents{};  ///< of each sequence, their lengths
 
   [[nodiscard]] std::int64_t queries_numel() const {
     return shape.batch * shape.sequence * shape.query_heads * shape.head_dim;
@@ -29,9 +31,32 @@ struct Problem {
   [[nodiscard]] std::int64_t keys_numel() const {
     return shape.batch * keys * shape.key_value_heads * shape.head_dim;
   }
-  [[nodiscard]] bool sees(std::int64_t query, std::int64_t key) const {
+  /// How many tokens of its document stand before each query.
+  [[nodiscard]] std::vector<std::int32_t> document_positions() const {
+    std::vector<std::int32_t> positions;
+    for (const std::vector<std::int64_t>& lengths : documents) {
+      for (const std::int64_t length : lengths) {
+        for (std::int64_t i = 0; i < length; ++i) {
+          positions.push_back(static_cast<std::int32_t>(i));
+        }
+      }
+    }
+    return positions;
+  }
+  [[nodiscard]] bool sees(std::int64_t b, std::int64_t query, std::int64_t key) const {
     const std::int64_t before = reach.first_query + query - (reach.first_key + key);
-    return before >= 0 && (reach.window == 0 || before < reach.window);
+    const bool in_window = before >= 0 && (reach.window == 0 || before < reach.window);
+    if (documents.empty()) {
+      return in_window;
+    }
+    std::int64_t begin = 0;
+    for (const std::int64_t length : documents[static_cast<std::size_t>(b)]) {
+      if (query < begin + length) {
+        return in_window && key >= begin;
+      }
+      begin += length;
+    }
+    return false;
   }
 };
 
@@ -52,11 +77,11 @@ class Reference {
         -INFINITY);
     for_each_query([&](std::int64_t b, std::int64_t h, std::int64_t t) {
       double total = 0.0;
-      for_each_seen(t, [&](std::int64_t u) { total += std::exp(score(b, h, t, u).value); });
+      for_each_seen(b, t, [&](std::int64_t u) { total += std::exp(score(b, h, t, u).value); });
       if (total > 0.0) {
         logsumexp[sum_at(b, h, t)] = std::log(total);
       }
-      for_each_seen(t, [&](std::int64_t u) {
+      for_each_seen(b, t, [&](std::int64_t u) {
         const double weight = std::exp(score(b, h, t, u).value) / total;
         for (std::int64_t d = 0; d < p_.shape.head_dim; ++d) {
           out[q_at(b, t, h) + at(d)] += weight * v_[k_at(b, u, h) + at(d)];
@@ -70,7 +95,7 @@ class Reference {
     for_each_query([&](std::int64_t b, std::int64_t h, std::int64_t t) {
       const std::size_t row = q_at(b, t, h);
       const double delta = dot(dout, row, out, row);
-      for_each_seen(t, [&](std::int64_t u) {
+      for_each_seen(b, t, [&](std::int64_t u) {
         const std::size_t key = k_at(b, u, h);
         const Score s = score(b, h, t, u);
         const double weight = std::exp(s.value - logsumexp[sum_at(b, h, t)]);
@@ -106,9 +131,9 @@ class Reference {
     }
   }
   template <typename F>
-  void for_each_seen(std::int64_t query, F&& f) const {
+  void for_each_seen(std::int64_t b, std::int64_t query, F&& f) const {
     for (std::int64_t u = 0; u < p_.keys; ++u) {
-      if (p_.sees(query, u)) {
+      if (p_.sees(b, query, u)) {
         f(u);
       }
     }
@@ -121,7 +146,9 @@ class Reference {
     return total;
   }
   [[nodiscard]] Score score(std::int64_t b, std::int64_t h, std::int64_t t, std::int64_t u) const {
-    const double scale = 1.0 / std::sqrt(static_cast<double>(p_.shape.head_dim));
+    const double scale = p_.reach.scale > 0.0F
+                             ? static_cast<double>(p_.reach.scale)
+                             : 1.0 / std::sqrt(static_cast<double>(p_.shape.head_dim));
     const double plain = dot(q_, q_at(b, t, h), k_, k_at(b, u, h)) * scale;
     const double cap = static_cast<double>(p_.reach.cap);
     if (cap == 0.0) {
@@ -197,7 +224,63 @@ const Problem kProblems[] = {
     {{2, 9, 4, 2, 12}, 20, {.first_query = 7}},                   // behind earlier keys
     {{1, 33, 4, 1, 32}, 33, {.window = 5}},                       // Mistral's window
     {{1, 65, 2, 2, 64}, 65, {.cap = 3.0F}},                       // Gemma 2's cap
+    {{1, 33, 4, 2, 32}, 33, {.scale = 0.25F}},                    // Gemma 2's scale
+    {{1, 20, 2, 1, 12}, 20, {.scale = 0.4F, .cap = 3.0F}},
     {{2, 17, 4, 2, 12}, 9, {.first_key = 6, .window = 7, .cap = 2.0F}},  // some queries see no key
+    {{2, 33, 4, 2, 32}, 33, {}, {{5, 1, 27}, {32, 1}}},                  // documents
+    {{1, 20, 4, 1, 12}, 20, {.first_query = 4, .first_key = 4}, {{7, 13}}},
+};
+/// Several tiles: tiles that nobody sees, and borders within tiles and between them.
+const Problem kTiled[] = {
+    {{2, 137, 2, 1, 64}, 137, {}, {{64, 40, 33}, {1, 126, 10}}},
+    {{1, 150, 2, 1, 32}, 150, {.window = 70}},
+    {{1, 140, 1, 1, 80}, 140, {.window = 33, .cap = 4.0F}, {{75, 65}}},
+};
+
+/// Where training has them: in rows q‖k‖v.
+bool can_be_packed(const Problem& problem) {
+  return problem.keys == problem.shape.sequence &&
+         problem.reach.first_query == problem.reach.first_key;
+}
+
+Values packed_rows(const AttentionShape& shape, const Values& q, const Values& k, const Values& v) {
+  Values rows;
+  for (std::int64_t token = 0; token < shape.batch * shape.sequence; ++token) {
+    for (const auto& [of, heads] : {std::pair{&q, shape.query_heads},
+                                    {&k, shape.key_value_heads},
+                                    {&v, shape.key_value_heads}}) {
+      const auto first = of->begin() + token * heads * shape.head_dim;
+      rows.insert(rows.end(), first, first + heads * shape.head_dim);
+    }
+  }
+  return rows;
+}
+
+/// The reach with its documents in the lab's memory.
+AttentionReach reach_of(const Problem& problem, Lab& lab) {
+  AttentionReach reach = problem.reach;
+  if (!problem.documents.empty()) {
+    reach.document_positions = lab.put_ids(problem.document_positions());
+  }
+  return reach;
+}
+
+struct Tolerance {
+  double relative;
+  double out;
+  double gradient;
+
+  /// As in attention_test.cpp: tensor cores and tiles of bf16 round probabilities.
+  Tolerance(DType dtype, double largest_out)
+      : relative(relative_error_of(dtype)),
+        out((dtype == DType::kBF16  ? 0x1p-8
+             : dtype == DType::kF16 ? 0x1p-11
+                                    : 0.0) *
+                largest_out +
+            1e-5),
+        gradient(dtype == DType::kBF16  ? 0x1p-7
+                 : dtype == DType::kF16 ? 0x1p-10
+                                        : 1e-5) {}
 };
 
 }  // namespace
@@ -237,29 +320,20 @@ TEST_CASE("attention of separate operands with positions, window and cap agrees 
       for (double& sum : reference.logsumexp) {
         sum = std::max(sum, -1e30);  // so that differences are numbers
       }
-      // As in attention_test.cpp: tensor cores and tiles of bf16 round probabilities.
-      const bool bf16 = dtype == DType::kBF16;
-      const bool f16 = dtype == DType::kF16;
-      const double out_error = (bf16  ? 0x1p-8
-                                : f16 ? 0x1p-11
-                                      : 0.0) *
-                                   largest(reference.out) +
-                               1e-5;
-      const double error = bf16 ? 0x1p-7 : f16 ? 0x1p-10 : 1e-5;
-      const double relative = relative_error_of(dtype);
+      const Tolerance tolerance(dtype, largest(reference.out));
       conforms(
-          {{"out", reference.out, relative, out_error},
-           {"logsumexp", reference.logsumexp, 1e-6, bf16 || f16 ? 2e-5 : 5e-6},
-           {"dq", expected.dq, relative, error * largest(expected.dq)},
-           {"dk", expected.dk, relative, error * largest(expected.dk)},
-           {"dv", expected.dv, relative, error * largest(expected.dv)}},
+          {{"out", reference.out, tolerance.relative, tolerance.out},
+           {"logsumexp", reference.logsumexp, 1e-6, dtype == DType::kF32 ? 5e-6 : 2e-5},
+           {"dq", expected.dq, tolerance.relative, tolerance.gradient * largest(expected.dq)},
+           {"dk", expected.dk, tolerance.relative, tolerance.gradient * largest(expected.dk)},
+           {"dv", expected.dv, tolerance.relative, tolerance.gradient * largest(expected.dv)}},
           [&](Lab& lab) -> std::vector<Values> {
             const std::int64_t tokens = shape.batch * shape.sequence;
             const std::int64_t width = shape.query_heads * shape.head_dim;
             const std::int64_t kv_width = shape.key_value_heads * shape.head_dim;
             const Shape sums{shape.batch, shape.query_heads, shape.sequence};
             const AttentionOperands operands{.shape = shape,
-                                             .reach = problem.reach,
+                                             .reach = reach_of(problem, lab),
                                              .q = put(lab, in.q, dtype, width, 8),
                                              .k = put(lab, in.k, dtype, kv_width, 16),
                                              .v = put(lab, in.v, dtype, kv_width, 24)};
@@ -283,6 +357,93 @@ TEST_CASE("attention of separate operands with positions, window and cap agrees 
             }
             return {lab.get(out), of_sums, get(lab, back.dq), get(lab, back.dk), get(lab, back.dv)};
           });
+    }
+  }
+}
+
+TEST_CASE("attention of packed rows through windows and within documents agrees with fp64",
+          "[ops][attention]") {
+  std::vector<Problem> problems(std::begin(kTiled), std::end(kTiled));
+  std::copy_if(std::begin(kProblems), std::end(kProblems), std::back_inserter(problems),
+               can_be_packed);
+  for (const DType dtype : kComputeDtypes) {
+    for (const Problem& problem : problems) {
+      const AttentionShape& shape = problem.shape;
+      CAPTURE(name_of(dtype), shape.sequence, shape.head_dim, problem.reach.window,
+              problem.reach.cap, problem.documents.size());
+      const Operands in(problem, dtype);
+      const Reference reference(problem, in.q, in.k, in.v);
+      const Gradients expected = reference.backward(in.dout);
+      const Tolerance tolerance(dtype, largest(reference.out));
+      const Values rows = packed_rows(shape, in.q, in.k, in.v);
+      const Values d_rows = packed_rows(shape, expected.dq, expected.dk, expected.dv);
+      conforms({{"out", reference.out, tolerance.relative, tolerance.out},
+                {"logsumexp", reference.logsumexp, 1e-6, dtype == DType::kF32 ? 5e-6 : 2e-5},
+                {"dqkv", d_rows, tolerance.relative, tolerance.gradient * largest(d_rows)}},
+               [&](Lab& lab) -> std::vector<Values> {
+                 const std::int64_t tokens = shape.batch * shape.sequence;
+                 const std::int64_t width = shape.query_heads * shape.head_dim;
+                 const Shape packed{tokens, width + 2 * shape.key_value_heads * shape.head_dim};
+                 const Shape sums{shape.batch, shape.query_heads, shape.sequence};
+                 const AttentionReach reach = reach_of(problem, lab);
+                 const Tensor qkv = lab.put(rows, dtype, packed);
+                 const Tensor dqkv = lab.unset(dtype, packed);
+                 const Tensor out = lab.unset(dtype, {tokens, width});
+                 const Tensor logsumexp = lab.unset(DType::kF32, sums);
+                 lab.ops().attention_forward({packed_attention(shape, qkv, reach), out, logsumexp},
+                                             lab.stream());
+                 lab.ops().attention_backward(
+                     packed_attention_backward(shape, qkv, out, logsumexp,
+                                               lab.put(in.dout, dtype, {tokens, width}),
+                                               lab.unset(DType::kF32, sums), dqkv, reach),
+                     lab.stream());
+                 return {lab.get(out), lab.get(logsumexp), lab.get(dqkv)};
+               });
+    }
+  }
+}
+
+TEST_CASE("a document that begins at a tile's border has the bits of the document alone",
+          "[ops][attention]") {
+  const Problem together{{1, 64 + 128 + 40, 4, 2, 64}, 64 + 128 + 40, {}, {{64, 128, 40}}};
+  const AttentionShape& shape = together.shape;
+  const std::int64_t width = shape.query_heads * shape.head_dim;
+  const std::int64_t packed = width + 2 * shape.key_value_heads * shape.head_dim;
+  for (const BackendUnderTest& backend : backends_under_test()) {
+    for (const DType dtype : kComputeDtypes) {
+      CAPTURE(backend.name, name_of(dtype));
+      Lab lab(backend.make(2));
+      const Values rows = random_values(shape.sequence * packed, 1, 2.0);
+      const Values dout = random_values(shape.sequence * width, 2);
+      /// Tokens [begin, end): out, then dqkv.
+      const auto run = [&](std::int64_t begin, std::int64_t end, const AttentionReach& reach) {
+        AttentionShape part = shape;
+        part.sequence = end - begin;
+        const Shape sums{1, shape.query_heads, part.sequence};
+        const auto rows_of = [&](const Values& all, std::int64_t columns) {
+          return lab.put({all.begin() + begin * columns, all.begin() + end * columns}, dtype,
+                         {part.sequence, columns});
+        };
+        const Tensor qkv = rows_of(rows, packed);
+        const Tensor out = lab.unset(dtype, {part.sequence, width});
+        const Tensor dqkv = lab.unset(dtype, {part.sequence, packed});
+        const Tensor logsumexp = lab.unset(DType::kF32, sums);
+        lab.ops().attention_forward({packed_attention(part, qkv, reach), out, logsumexp},
+                                    lab.stream());
+        lab.ops().attention_backward(
+            packed_attention_backward(part, qkv, out, logsumexp, rows_of(dout, width),
+                                      lab.unset(DType::kF32, sums), dqkv, reach),
+            lab.stream());
+        return std::pair{lab.get(out), lab.get(dqkv)};
+      };
+      const auto [out, dqkv] = run(0, shape.sequence, reach_of(together, lab));
+      std::int64_t begin = 0;
+      for (const std::int64_t length : together.documents.front()) {
+        const auto [out_alone, dqkv_alone] = run(begin, begin + length, {});
+        CHECK(std::equal(out_alone.begin(), out_alone.end(), out.begin() + begin * width));
+        CHECK(std::equal(dqkv_alone.begin(), dqkv_alone.end(), dqkv.begin() + begin * packed));
+        begin += length;
+      }
     }
   }
 }
@@ -443,7 +604,9 @@ TEST_CASE("attention refuses operands that do not fit together", "[ops][attentio
     other_dtype.k = lab.unset(DType::kBF16, {6, 8});
     AttentionOperands no_cap = right;
     no_cap.reach.cap = -1.0F;
-    for (const AttentionOperands& wrong : {fewer_values, other_dtype, no_cap}) {
+    AttentionOperands no_scale = right;
+    no_scale.reach.scale = -1.0F;
+    for (const AttentionOperands& wrong : {fewer_values, other_dtype, no_cap, no_scale}) {
       CHECK_THROWS_AS(lab.ops().attention_forward({wrong, out, sums}, lab.stream()), InternalError);
     }
   }

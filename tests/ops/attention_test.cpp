@@ -239,14 +239,23 @@ TEST_CASE("attention conforms at sizes drawn at random", "[ops][attention]") {
   }
 }
 
-TEST_CASE("rope rotates pairs half a head apart, and backward rotates back", "[ops][rope]") {
+TEST_CASE("rope rotates pairs of the first part of heads, and backward rotates back",
+          "[ops][rope]") {
+  struct Case {
+    AttentionShape shape;
+    std::int64_t half;  ///< pairs: the numbers of one lie so far apart
+  };
   for (const DType dtype : kComputeDtypes) {
-    for (const AttentionShape& shape :
-         {AttentionShape{1, 1, 4, 1, 8}, {2, 33, 6, 2, 80}, {1, 65, 2, 2, 2}}) {
-      CAPTURE(name_of(dtype), shape.sequence, shape.head_dim);
+    for (const auto& [shape, half] : {Case{{1, 1, 4, 1, 8}, 4},
+                                      {{2, 33, 6, 2, 80}, 40},
+                                      {{1, 65, 2, 2, 2}, 1},
+                                      {{2, 9, 6, 2, 80}, 16},
+                                      {{1, 17, 3, 1, 10}, 2},
+                                      {{1, 5, 3, 1, 9}, 4},
+                                      {{1, 5, 4, 2, 44}, 16}}) {
+      CAPTURE(name_of(dtype), shape.sequence, shape.head_dim, half);
       const std::int64_t tokens = shape.batch * shape.sequence;
       const std::int64_t heads = shape.query_heads + 2 * shape.key_value_heads;
-      const std::int64_t half = shape.head_dim / 2;
       const Values qkv = rounded_to(dtype, random_values(tokens * heads * shape.head_dim, 1));
       Values cosine;
       Values sine;
@@ -259,14 +268,20 @@ TEST_CASE("rope rotates pairs half a head apart, and backward rotates back", "[o
           sine.push_back(std::sin(angle));
         }
       }
-      const auto rotated = [&](double direction) {
+      std::vector<std::int32_t> others;  // positions, backwards
+      for (std::int64_t n = 0; n < tokens; ++n) {
+        others.push_back(static_cast<std::int32_t>(shape.sequence - 1 - n % shape.sequence));
+      }
+      const auto rotated = [&, &shape = shape, half = half](double direction, bool by_others) {
         Values result = qkv;
         for (std::int64_t n = 0; n < tokens; ++n) {
           for (std::int64_t head = 0; head < shape.query_heads + shape.key_value_heads; ++head) {
             for (std::int64_t i = 0; i < half; ++i) {
               const auto a = static_cast<std::size_t>((n * heads + head) * shape.head_dim + i);
               const auto b = a + static_cast<std::size_t>(half);
-              const auto at = static_cast<std::size_t>(n % shape.sequence * half + i);
+              const std::int64_t position =
+                  by_others ? others[static_cast<std::size_t>(n)] : n % shape.sequence;
+              const auto at = static_cast<std::size_t>(position * half + i);
               // (a + ib) · exp(± i angle), as complex numbers.
               result[a] = qkv[a] * cosine[at] - qkv[b] * sine[at] * direction;
               result[b] = qkv[b] * cosine[at] + qkv[a] * sine[at] * direction;
@@ -276,18 +291,22 @@ TEST_CASE("rope rotates pairs half a head apart, and backward rotates back", "[o
         return result;
       };
       // A rotation's transpose is its inverse, so the gradient is the opposite rotation.
-      conforms({{"forward", rotated(1.0), relative_error_of(dtype), 1e-6},
-                {"backward", rotated(-1.0), relative_error_of(dtype), 1e-6}},
-               [&](Lab& lab) -> std::vector<Values> {
+      conforms({{"forward", rotated(1.0, false), relative_error_of(dtype), 1e-6},
+                {"backward", rotated(-1.0, false), relative_error_of(dtype), 1e-6},
+                {"positions", rotated(1.0, true), relative_error_of(dtype), 1e-6}},
+               [&, &shape = shape, half = half](Lab& lab) -> std::vector<Values> {
                  const Shape table{shape.sequence, half};
                  const Tensor c = lab.put(cosine, DType::kF32, table);
                  const Tensor s = lab.put(sine, DType::kF32, table);
                  const Shape rows{tokens, heads * shape.head_dim};
                  const Tensor forward = lab.put(qkv, dtype, rows);
                  const Tensor backward = lab.put(qkv, dtype, rows);
-                 lab.ops().rope(shape, forward, c, s, Pass::kForward, lab.stream());
-                 lab.ops().rope(shape, backward, c, s, Pass::kBackward, lab.stream());
-                 return {lab.get(forward), lab.get(backward)};
+                 lab.ops().rope(shape, forward, c, s, {}, Pass::kForward, lab.stream());
+                 lab.ops().rope(shape, backward, c, s, {}, Pass::kBackward, lab.stream());
+                 const Tensor placed = lab.put(qkv, dtype, rows);
+                 lab.ops().rope(shape, placed, c, s, lab.put_ids(others), Pass::kForward,
+                                lab.stream());
+                 return {lab.get(forward), lab.get(backward), lab.get(placed)};
                });
     }
   }

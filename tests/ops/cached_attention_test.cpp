@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/attention.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
@@ -23,23 +24,28 @@ struct Heads {
 
 Values all_attention(const Heads& heads,
                      std::int64_t positions,
-                     std::int64_t window,
+                     const AttentionReach& reach,
                      const Values& qkv) {
   const auto at = [&](std::int64_t t, std::int64_t head, std::int64_t d) {
     return qkv[static_cast<std::size_t>(t * heads.width() + head * heads.depth + d)];
   };
+  const double scale = reach.scale > 0.0F ? static_cast<double>(reach.scale)
+                                          : 1.0 / std::sqrt(static_cast<double>(heads.depth));
+  const auto cap = static_cast<double>(reach.cap);
   Values out;
   for (std::int64_t t = 0; t < positions; ++t) {
     for (std::int64_t h = 0; h < heads.query; ++h) {
       const std::int64_t key = heads.query + h / (heads.query / heads.key_value);
       Values weights;
-      const std::int64_t oldest = window == 0 ? 0 : std::max<std::int64_t>(0, t + 1 - window);
+      const std::int64_t oldest =
+          reach.window == 0 ? 0 : std::max<std::int64_t>(0, t + 1 - reach.window);
       for (std::int64_t u = oldest; u <= t; ++u) {
         double score = 0.0;
         for (std::int64_t d = 0; d < heads.depth; ++d) {
           score += at(t, h, d) * at(u, key, d);
         }
-        weights.push_back(std::exp(score / std::sqrt(static_cast<double>(heads.depth))));
+        score *= scale;
+        weights.push_back(std::exp(cap > 0.0 ? cap * std::tanh(score / cap) : score));
       }
       const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
       for (std::int64_t d = 0; d < heads.depth; ++d) {
@@ -66,11 +72,15 @@ TEST_CASE("cached attention agrees with fp64 whatever parts a sequence comes in"
                                   : heads.depth == 80  ? 19
                                   : heads.depth == 128 ? 1
                                                        : 70;
-      CAPTURE(name_of(dtype), heads.query, heads.key_value, heads.depth, window);
+      // Gemma's scores are scaled by another number than the head's size, and capped.
+      const AttentionReach reach{.window = window,
+                                 .scale = heads.depth == 64 ? 0.2F : 0.0F,
+                                 .cap = heads.depth >= 64 && heads.depth < 128 ? 6.0F : 0.0F};
+      CAPTURE(name_of(dtype), heads.query, heads.key_value, heads.depth, window, reach.cap);
       constexpr std::int64_t kPositions = 70;
       constexpr std::int64_t kRows = 77;  // more than are used
       const Values qkv = rounded_to(dtype, random_values(kPositions * heads.width(), 1, 2.0));
-      const Values expected = all_attention(heads, kPositions, window, qkv);
+      const Values expected = all_attention(heads, kPositions, reach, qkv);
       // Scores are of order 8, of which f32 keeps 1e-6; they go through exp.
       const double relative = relative_error_of(dtype);
       conforms(
@@ -89,7 +99,7 @@ TEST_CASE("cached attention agrees with fp64 whatever parts a sequence comes in"
                                             .query_heads = heads.query,
                                             .key_value_heads = heads.key_value,
                                             .head_dim = heads.depth},
-                                           begin, window, in.rows(begin, begin + part), cache,
+                                           begin, reach, in.rows(begin, begin + part), cache,
                                            out.rows(begin, begin + part), lab.stream());
                 begin += part;
               }
@@ -115,13 +125,13 @@ TEST_CASE("the way a sequence comes in parts does not change a bit", "[ops][atte
         lab.put(random_values(40 * heads.width(), 1), DType::kF32, {40, heads.width()});
     const Shape cached{40, 2 * heads.key_value * heads.depth};
     const Tensor at_once = lab.unset(DType::kF32, {40, heads.query * heads.depth});
-    lab.ops().attention_cached(whole, 0, 9, in, lab.unset(DType::kF32, cached), at_once,
+    lab.ops().attention_cached(whole, 0, {.window = 9}, in, lab.unset(DType::kF32, cached), at_once,
                                lab.stream());
     const Tensor one_by_one = lab.unset(DType::kF32, at_once.shape());
     const Tensor cache = lab.unset(DType::kF32, cached);
     for (std::int64_t t = 0; t < 40; ++t) {
-      lab.ops().attention_cached(one, t, 9, in.rows(t, t + 1), cache, one_by_one.rows(t, t + 1),
-                                 lab.stream());
+      lab.ops().attention_cached(one, t, {.window = 9}, in.rows(t, t + 1), cache,
+                                 one_by_one.rows(t, t + 1), lab.stream());
     }
     CHECK((lab.get(at_once) == lab.get(one_by_one)));
   }
@@ -133,8 +143,8 @@ TEST_CASE("positions beyond the cache are refused", "[ops][attention]") {
   const Tensor in = lab.unset(DType::kF32, {2, 16});
   const Tensor out = lab.unset(DType::kF32, {2, 8});
   const Tensor cache = lab.unset(DType::kF32, {5, 8});
-  lab.ops().attention_cached(shape, 3, 0, in, cache, out, lab.stream());
-  CHECK_THROWS_WITH(lab.ops().attention_cached(shape, 4, 0, in, cache, out, lab.stream()),
+  lab.ops().attention_cached(shape, 3, {}, in, cache, out, lab.stream());
+  CHECK_THROWS_WITH(lab.ops().attention_cached(shape, 4, {}, in, cache, out, lab.stream()),
                     Catch::Contains("positions [4, 6) in a cache of shape [5, 8]"));
 }
 

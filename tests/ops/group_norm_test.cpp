@@ -22,20 +22,24 @@ struct Case {
   std::int64_t width;
   std::int64_t first;
   std::int64_t stride;
+  double weight_offset = 0.0;
 
   [[nodiscard]] std::int64_t columns() const { return groups * width; }
   [[nodiscard]] std::int64_t numel() const { return tokens * columns(); }
 };
 
 const Case kCases[] = {
-    {1, 1, 7, 0, 7},       // the whole of a row
-    {33, 3, 16, 8, 80},    // Qwen3: heads among others, which vectors and packs of eight fit
-    {70, 2, 7, 3, 23},     // and which they do not
-    {5, 1, 384, 40, 430},  // OLMo 2: all heads at once
+    {1, 1, 7, 0, 7},         // the whole of a row
+    {33, 3, 16, 8, 80},      // Qwen3: heads among others, which vectors and packs of eight fit
+    {70, 2, 7, 3, 23},       // and which they do not
+    {5, 1, 384, 40, 430},    // OLMo 2: all heads at once
+    {9, 2, 16, 8, 80, 1.0},  // Gemma 3: weights around zero
+    {9, 2, 7, 3, 23, 1.0},
 };
 
 struct Reference {
   std::int64_t width;
+  double weight_offset = 0.0;
 
   /// y of each group, and its sum of squares.
   void forward(const Values& x, const Values& weight, Values& y, Values& squares) const {
@@ -50,7 +54,7 @@ struct Reference {
       squares.push_back(sum);
       const double inverse = 1.0 / std::sqrt(sum / static_cast<double>(width) + kEpsilon);
       for (std::size_t c = 0; c < width_W; ++c) {
-        y[at + c] = x[at + c] * inverse * weight[c];
+        y[at + c] = x[at + c] * inverse * (weight_offset + weight[c]);
       }
     }
   }
@@ -88,7 +92,7 @@ TEST_CASE("a norm of groups of columns is fp64's, beside or in place of what it 
       const Values weight = rounded_to(dtype, random_values(c.width, 2));
       Values y;
       Values squares;
-      Reference{c.width}.forward(x, weight, y, squares);
+      Reference{c.width, c.weight_offset}.forward(x, weight, y, squares);
       conforms({{"squares", squares, 2e-6, 1e-6},
                 {"y", surrounded(c, y), relative_error_of(dtype), 3e-6},
                 {"y in place", surrounded(c, y), relative_error_of(dtype), 3e-6}},
@@ -101,6 +105,7 @@ TEST_CASE("a norm of groups of columns is fp64's, beside or in place of what it 
                                        .norm_width = c.width,
                                        .x = x_in,
                                        .weight_W = lab.put(weight, dtype, {c.width}),
+                                       .weight_offset = static_cast<float>(c.weight_offset),
                                        .squares_NG = squares_NG,
                                        .y = beside};
                  lab.ops().group_norm_forward(norm, lab.stream());
@@ -120,7 +125,7 @@ TEST_CASE("the gradient of a norm of groups of columns is that of its forward", 
       const Values weight = rounded_to(dtype, random_values(c.width, 2));
       const Values dy = rounded_to(dtype, random_values(c.numel(), 3));
       const Values earlier = rounded_to(DType::kF32, random_values(c.width, 4));
-      const Reference reference{c.width};
+      const Reference reference{c.width, c.weight_offset};
       Values y;
       Values squares;
       reference.forward(x, weight, y, squares);
@@ -149,13 +154,16 @@ TEST_CASE("the gradient of a norm of groups of columns is that of its forward", 
                  const Columns dy_in = put(lab, c, dy, dtype);
                  const Tensor weight_W = lab.put(weight, dtype, {c.width});
                  const Tensor products_NG = lab.unset(DType::kF32, {c.tokens, c.groups});
-                 lab.ops().group_products(dy_in, x_in, weight_W, products_NG, lab.stream());
+                 lab.ops().group_products(dy_in, x_in, weight_W,
+                                          static_cast<float>(c.weight_offset), products_NG,
+                                          lab.stream());
                  GroupNormBackward norm{
                      .epsilon = static_cast<float>(kEpsilon),
                      .norm_width = c.width,
                      .dy = dy_in,
                      .x = x_in,
                      .weight_W = weight_W,
+                     .weight_offset = static_cast<float>(c.weight_offset),
                      .squares_NG = lab.put(squares, DType::kF32, {c.tokens, c.groups}),
                      .products_NG = products_NG,
                      .dx = {lab.unset(dtype, {c.tokens, c.stride}), c.first, c.columns()},
@@ -200,7 +208,7 @@ TEST_CASE("two ranks with half of a group each norm it as one rank with all of i
         lab.ops().group_squares(x_part, width, sums, lab.stream());
         add(sums, squares);
         lab.ops().group_products(Columns(dy_all, rank * width, width), x_part,
-                                 weight_all.flat(rank * width, (rank + 1) * width), sums,
+                                 weight_all.flat(rank * width, (rank + 1) * width), 0.0F, sums,
                                  lab.stream());
         add(sums, products);
       }

@@ -63,8 +63,9 @@ TEST_CASE("cross-entropy and its gradient follow fp64", "[ops][loss]") {
                  const Tensor first = lab.unset(DType::kF32, {tokens});
                  const Tensor second = lab.unset(DType::kF32, {tokens});
                  lab.ops().cross_entropy_forward(logits_in, ids, vocabulary, first, lab.stream());
-                 lab.ops().cross_entropy_forward_backward(
-                     logits_in, ids, vocabulary, static_cast<float>(kScale), second, lab.stream());
+                 lab.ops().cross_entropy_forward_backward(logits_in, ids, vocabulary,
+                                                          {static_cast<float>(kScale)}, second,
+                                                          lab.stream());
                  return {lab.get(first), lab.get(second), lab.get(logits_in)};
                });
     }
@@ -91,7 +92,7 @@ TEST_CASE("ignored targets have no loss, no gradient and no part in the count", 
         const Tensor alone = lab.unset(DType::kF32, {kTokens});
         const Tensor losses = lab.unset(DType::kF32, {kTokens});
         lab.ops().cross_entropy_forward(whole, ids, kVocabulary, alone, lab.stream());
-        lab.ops().cross_entropy_forward_backward(whole, ids, kVocabulary, 0.5F, losses,
+        lab.ops().cross_entropy_forward_backward(whole, ids, kVocabulary, {0.5F}, losses,
                                                  lab.stream());
         return {lab.get(alone), lab.get(losses), lab.get(whole)};
       };
@@ -131,7 +132,7 @@ TEST_CASE("ignored targets have no loss, no gradient and no part in the count", 
       for (std::int64_t rank = 0; rank < 2; ++rank) {
         lab.ops().cross_entropy_gradient(halves[rank], ids,
                                          {.first = rank * kHalf, .vocab_size = kVocabulary},
-                                         logsumexp, 0.5F, lab.stream());
+                                         logsumexp, {0.5F}, lab.stream());
         const Values gradient = lab.get(halves[rank]);
         CHECK(std::all_of(gradient.begin() + kHalf, gradient.begin() + 2 * kHalf,
                           [](double slope) { return slope == 0.0; }));
@@ -148,6 +149,103 @@ TEST_CASE("ignored targets have no loss, no gradient and no part in the count", 
   }
 }
 
+TEST_CASE("a soft cap bends logits, and gradients go back through it", "[ops][loss]") {
+  constexpr float kCap = 3.0F;
+  constexpr double kScale = 0.25;
+  constexpr std::int64_t kTokens = 5;
+  constexpr std::int64_t kHalf = 133;
+  constexpr std::int64_t kVocabulary = 2 * kHalf;
+  const auto cap = static_cast<double>(kCap);
+  for (const DType dtype : kComputeDtypes) {
+    CAPTURE(name_of(dtype));
+    Values logits = random_values(kTokens * kVocabulary, 1, 4.0);
+    logits[7] = 95.0;  // all the way up to the cap, and down
+    logits[8] = -95.0;
+    logits[9] = 0.0;
+    logits = rounded_to(dtype, logits);
+    Values capped;
+    for (const double logit : logits) {
+      capped.push_back(cap * std::tanh(logit / cap));
+    }
+    std::vector<std::int32_t> targets;
+    Values losses;
+    Values gradient;
+    // Loss and gradient are of the capped logits as they are stored.
+    const Values stored = rounded_to(dtype, capped);
+    for (std::int64_t n = 0; n < kTokens; ++n) {
+      const auto target = static_cast<std::size_t>(n * 71 % kVocabulary);
+      targets.push_back(static_cast<std::int32_t>(target));
+      const Values row(stored.begin() + n * kVocabulary, stored.begin() + (n + 1) * kVocabulary);
+      losses.push_back(cross_entropy(row, target));
+      for (std::size_t v = 0; v < row.size(); ++v) {
+        Values moved = row;
+        const auto loss_at = [&](const Values& raw) {
+          moved[v] = cap * std::tanh(raw[0] / cap);
+          return cross_entropy(moved, target);
+        };
+        const double ratio = std::clamp(row[v] / cap, -1.0 + 1e-9, 1.0 - 1e-9);
+        gradient.push_back(kScale * finite_difference(loss_at, {cap * std::atanh(ratio)})[0]);
+      }
+    }
+    const auto run = [&](Lab& lab, std::int64_t slices) -> std::vector<Values> {
+      const std::int64_t width = kVocabulary / slices;
+      const Tensor ids = lab.put_ids(targets);
+      const Tensor stats = lab.unset(DType::kF32, {slices, kTokens, 3});
+      const Tensor logsumexp = lab.unset(DType::kF32, {kTokens});
+      const Tensor losses_out = lab.unset(DType::kF32, {kTokens});
+      const LogitGradient bent{.scale = static_cast<float>(kScale), .cap = kCap};
+      std::vector<Tensor> parts;
+      Values capped_out(logits.size());
+      Values gradient_out(logits.size());
+      const auto copy = [&](const Values& part, std::int64_t slice, Values& whole) {
+        for (std::int64_t n = 0; n < kTokens; ++n) {
+          std::copy_n(part.begin() + n * width, width,
+                      whole.begin() + n * kVocabulary + slice * width);
+        }
+      };
+      for (std::int64_t slice = 0; slice < slices; ++slice) {
+        Values part;
+        for (std::int64_t n = 0; n < kTokens; ++n) {
+          const auto first = logits.begin() + n * kVocabulary + slice * width;
+          part.insert(part.end(), first, first + width);
+        }
+        parts.push_back(lab.put(part, dtype, {kTokens, width}));
+        lab.ops().soft_cap(parts.back(), kCap, lab.stream());
+        copy(lab.get(parts.back()), slice, capped_out);
+      }
+      if (slices == 1) {
+        lab.ops().cross_entropy_forward_backward(parts[0], ids, kVocabulary, bent, losses_out,
+                                                 lab.stream());
+      } else {
+        for (std::int64_t slice = 0; slice < slices; ++slice) {
+          lab.ops().cross_entropy_partial(parts[static_cast<std::size_t>(slice)], ids,
+                                          {.first = slice * width, .vocab_size = kVocabulary},
+                                          stats.rows(slice, slice + 1), lab.stream());
+        }
+        lab.ops().cross_entropy_combine(stats, logsumexp, losses_out, lab.stream());
+        for (std::int64_t slice = 0; slice < slices; ++slice) {
+          lab.ops().cross_entropy_gradient(parts[static_cast<std::size_t>(slice)], ids,
+                                           {.first = slice * width, .vocab_size = kVocabulary},
+                                           logsumexp, bent, lab.stream());
+        }
+      }
+      for (std::int64_t slice = 0; slice < slices; ++slice) {
+        copy(lab.get(parts[static_cast<std::size_t>(slice)]), slice, gradient_out);
+      }
+      return {capped_out, lab.get(losses_out), gradient_out};
+    };
+    // The f32 tanh is right to 2e-7, and the cap three times that.
+    const double relative = relative_error_of(dtype);
+    for (const std::int64_t slices : {1, 2}) {
+      CAPTURE(slices);
+      conforms({{"capped", capped, relative, 2e-6},
+                {"losses", losses, 1e-5 + relative, 1e-5 + absolute_error_of(dtype)},
+                {"gradient", gradient, 1e-5 + 4 * relative, 2e-6 + absolute_error_of(dtype)}},
+               [&](Lab& lab) { return run(lab, slices); });
+    }
+  }
+}
+
 TEST_CASE("a target outside the vocabulary is refused before any row is touched", "[ops][loss]") {
   for (const BackendUnderTest& backend : backends_under_test()) {
     Lab lab(backend.make(1));
@@ -155,7 +253,7 @@ TEST_CASE("a target outside the vocabulary is refused before any row is touched"
     const Tensor losses = lab.unset(DType::kF32, {2});
     // A GPU tells when the host waits for it.
     CHECK_THROWS_WITH((lab.ops().cross_entropy_forward_backward(logits, lab.put_ids({3, 7}), 7,
-                                                                1.0F, losses, lab.stream()),
+                                                                {1.0F}, losses, lab.stream()),
                        lab.stream().synchronize()),
                       Catch::Contains("outside the vocabulary [0, 7)"));
     CHECK(lab.get(logits) == Values(14, 0.5));
@@ -172,6 +270,7 @@ TEST_CASE("embedding rows are gathered, and their gradients added in token order
       constexpr std::int64_t kPositions = 6;
       constexpr std::int64_t kSequence = 5;
       const std::vector<std::int32_t> tokens{8, 0, 3, 3, 3, 0, 1, 8, 3, 3};
+      const std::vector<std::int32_t> places{0, 1, 0, 1, 2, 0, 1, 2, 3, 5};  // of documents, say
       const auto count = static_cast<std::int64_t>(tokens.size());
       const auto width_C = static_cast<std::size_t>(width);
       const Values table = rounded_to(dtype, random_values(kVocabulary * width, 1));
@@ -180,6 +279,7 @@ TEST_CASE("embedding rows are gathered, and their gradients added in token order
       const Values earlier = rounded_to(DType::kF32, random_values(kVocabulary * width, 4));
       Values plain;
       Values placed;
+      Values placed_apart;
       Values dtable(table.size(), 0.0);
       Values dposition(position.size(), 0.0);
       for (std::size_t n = 0; n < tokens.size(); ++n) {
@@ -188,6 +288,8 @@ TEST_CASE("embedding rows are gathered, and their gradients added in token order
           const std::size_t place = n % kSequence * width_C + c;
           plain.push_back(table[row]);
           placed.push_back(table[row] + position[place]);
+          placed_apart.push_back(table[row] +
+                                 position[static_cast<std::size_t>(places[n]) * width_C + c]);
           dtable[row] += dx[n * width_C + c];
           dposition[place] += dx[n * width_C + c];
         }
@@ -195,33 +297,40 @@ TEST_CASE("embedding rows are gathered, and their gradients added in token order
       Values added = earlier;
       std::transform(added.begin(), added.end(), dtable.begin(), added.begin(), std::plus<>());
       // Sums of at most five numbers of order one.
-      conforms({{"rows", plain, 0.0, 0.0},
-                {"rows and positions", placed, relative_error_of(dtype),
-                 1e-7 + absolute_error_of(dtype)},
-                {"dtable", dtable, 1e-6, 1e-6},
-                {"dposition", dposition, 1e-6, 1e-6},
-                {"dtable added", added, 1e-6, 1e-6}},
-               [&](Lab& lab) -> std::vector<Values> {
-                 const Tensor ids = lab.put_ids(tokens);
-                 const Tensor table_in = lab.put(table, dtype, {kVocabulary, width});
-                 const Tensor position_in = lab.put(position, dtype, {kPositions, width});
-                 const Tensor x = lab.unset(dtype, {count, width});
-                 lab.ops().embedding_forward(ids, table_in, kWhole, {}, kSequence, x, lab.stream());
-                 const Values x_plain = lab.get(x);
-                 lab.ops().embedding_forward(ids, table_in, kWhole, position_in, kSequence, x,
-                                             lab.stream());
-                 const Tensor dx_in = lab.put(dx, dtype, {count, width});
-                 const Tensor dtable_out = lab.unset(DType::kF32, {kVocabulary, width});
-                 const Tensor dposition_out = lab.unset(DType::kF32, {kPositions, width});
-                 const Tensor total = lab.put(earlier, DType::kF32, {kVocabulary, width});
-                 lab.ops().embedding_backward(ids, dx_in, kWhole, kSequence, dtable_out,
-                                              dposition_out, Write::kOverwrite, Write::kOverwrite,
-                                              lab.stream());
-                 lab.ops().embedding_backward(ids, dx_in, kWhole, kSequence, total, {}, Write::kAdd,
-                                              Write::kAdd, lab.stream());
-                 return {x_plain, lab.get(x), lab.get(dtable_out), lab.get(dposition_out),
-                         lab.get(total)};
-               });
+      conforms(
+          {{"rows", plain, 0.0, 0.0},
+           {"rows and positions", placed, relative_error_of(dtype),
+            1e-7 + absolute_error_of(dtype)},
+           {"rows and positions of their own", placed_apart, relative_error_of(dtype),
+            1e-7 + absolute_error_of(dtype)},
+           {"dtable", dtable, 1e-6, 1e-6},
+           {"dposition", dposition, 1e-6, 1e-6},
+           {"dtable added", added, 1e-6, 1e-6}},
+          [&](Lab& lab) -> std::vector<Values> {
+            const Tensor ids = lab.put_ids(tokens);
+            const Tensor places_in = lab.put_ids(places);
+            const Tensor table_in = lab.put(table, dtype, {kVocabulary, width});
+            const Tensor position_in = lab.put(position, dtype, {kPositions, width});
+            const Tensor x = lab.unset(dtype, {count, width});
+            lab.ops().embedding_forward(ids, table_in, kWhole, {}, {}, kSequence, x, lab.stream());
+            const Values x_plain = lab.get(x);
+            lab.ops().embedding_forward(ids, table_in, kWhole, position_in, {}, kSequence, x,
+                                        lab.stream());
+            const Values x_placed = lab.get(x);
+            lab.ops().embedding_forward(ids, table_in, kWhole, position_in, places_in, kSequence, x,
+                                        lab.stream());
+            const Tensor dx_in = lab.put(dx, dtype, {count, width});
+            const Tensor dtable_out = lab.unset(DType::kF32, {kVocabulary, width});
+            const Tensor dposition_out = lab.unset(DType::kF32, {kPositions, width});
+            const Tensor total = lab.put(earlier, DType::kF32, {kVocabulary, width});
+            lab.ops().embedding_backward(ids, dx_in, kWhole, kSequence, dtable_out, dposition_out,
+                                         Write::kOverwrite, Write::kOverwrite, lab.stream());
+            lab.ops().embedding_backward(ids, dx_in, kWhole, kSequence, total, {}, Write::kAdd,
+                                         Write::kAdd, lab.stream());
+            return {
+                x_plain,       x_placed, lab.get(x), lab.get(dtable_out), lab.get(dposition_out),
+                lab.get(total)};
+          });
     }
   }
 }

@@ -33,7 +33,8 @@ struct Reference {
       const double inverse = 1.0 / std::sqrt(variance + kEpsilon);
       stats.insert(stats.end(), {mean, inverse});
       for (std::size_t c = 0; c < width_C; ++c) {
-        y[row + c] = (x[row + c] - mean) * inverse * weight[c] + (bias.empty() ? 0.0 : bias[c]);
+        const double factor = weight[c] + (kind == NormKind::kRmsNormFromOne ? 1.0 : 0.0);
+        y[row + c] = (x[row + c] - mean) * inverse * factor + (bias.empty() ? 0.0 : bias[c]);
       }
     }
   }
@@ -59,9 +60,14 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {NormKind::kLayerNorm, 1, 7, false, true},   {NormKind::kLayerNorm, 33, 100, true, true},
-    {NormKind::kLayerNorm, 65, 64, true, false}, {NormKind::kRmsNorm, 1, 100, true, false},
-    {NormKind::kRmsNorm, 70, 7, false, false},   {NormKind::kRmsNorm, 5, 384, true, false},
+    {NormKind::kLayerNorm, 1, 7, false, true},
+    {NormKind::kLayerNorm, 33, 100, true, true},
+    {NormKind::kLayerNorm, 65, 64, true, false},
+    {NormKind::kRmsNorm, 1, 100, true, false},
+    {NormKind::kRmsNorm, 70, 7, false, false},
+    {NormKind::kRmsNorm, 5, 384, true, false},
+    {NormKind::kRmsNormFromOne, 9, 7, true, false},
+    {NormKind::kRmsNormFromOne, 3, 384, false, false},
 };
 
 Values sum_of(const Values& a, const Values& b) {

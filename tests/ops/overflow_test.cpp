@@ -65,7 +65,7 @@ TEST_CASE("sums of squares and losses are not finite after an overflow", "[ops][
     Ops& ops = lab.ops();
     ops.sum_of_squares(bad, total, Write::kOverwrite, lab.stream());
     ops.cross_entropy_forward(bad, targets, kWidth, losses, lab.stream());
-    ops.cross_entropy_forward_backward(bad, targets, kWidth, 0.5F, again, lab.stream());
+    ops.cross_entropy_forward_backward(bad, targets, kWidth, {0.5F}, again, lab.stream());
     return {lab.get(total), lab.get(losses), lab.get(again), lab.get(bad)};
   });
 }
@@ -87,8 +87,8 @@ TEST_CASE(
       ops.cross_entropy_partial(other, targets, first, stats.rows(0, 1), lab.stream());
       ops.cross_entropy_partial(bad, targets, second, stats.rows(1, 2), lab.stream());
       ops.cross_entropy_combine(stats, logsumexp, losses, lab.stream());
-      ops.cross_entropy_gradient(other, targets, first, logsumexp, 0.5F, lab.stream());
-      ops.cross_entropy_gradient(bad, targets, second, logsumexp, 0.5F, lab.stream());
+      ops.cross_entropy_gradient(other, targets, first, logsumexp, {0.5F}, lab.stream());
+      ops.cross_entropy_gradient(bad, targets, second, logsumexp, {0.5F}, lab.stream());
       return {lab.get(losses), lab.get(other), lab.get(bad)};
     });
   }

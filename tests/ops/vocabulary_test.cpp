@@ -104,7 +104,7 @@ Result by_slices(Lab& lab,
   Values gradient(padded_logits.size());
   for (std::int64_t r = 0; r < cut.slices; ++r) {
     const Tensor slice = logits[static_cast<std::size_t>(r)];
-    lab.ops().cross_entropy_gradient(slice, ids, cut.slice(r), logsumexp, gradient_scale,
+    lab.ops().cross_entropy_gradient(slice, ids, cut.slice(r), logsumexp, {gradient_scale},
                                      lab.stream());
     const Values part = lab.get(slice);
     for (std::int64_t n = 0; n < tokens; ++n) {
@@ -170,7 +170,7 @@ TEST_CASE("cross-entropy of a vocabulary in slices, and its gradient, follow fp6
                  const Tensor first = lab.unset(DType::kF32, {tokens});
                  const Tensor second = lab.unset(DType::kF32, {tokens});
                  lab.ops().cross_entropy_forward(whole, ids, cut.vocab_size, first, lab.stream());
-                 lab.ops().cross_entropy_forward_backward(whole, ids, cut.vocab_size, kScale,
+                 lab.ops().cross_entropy_forward_backward(whole, ids, cut.vocab_size, {kScale},
                                                           second, lab.stream());
                  const Values unsliced = lab.get(whole);
                  const auto real = [&](const Values& matrix) {
@@ -202,7 +202,7 @@ TEST_CASE("cross-entropy in one slice has the bits of the unsliced one",
         const Tensor whole = lab.put(wide, dtype, {tokens, cut.padded()});
         const Tensor losses = lab.unset(DType::kF32, {tokens});
         lab.ops().cross_entropy_forward_backward(whole, lab.put_ids(targets), cut.vocab_size,
-                                                 kScale, losses, lab.stream());
+                                                 {kScale}, losses, lab.stream());
         CHECK((sliced.losses == lab.get(losses)));
         CHECK((sliced.gradient == lab.get(whole)));
       }
@@ -310,9 +310,10 @@ TEST_CASE("embedding rows summed over slices, and gradients of slices, are those
                    const Tensor rows = whole.rows(slice.first, slice.first + cut.entries);
                    const Tensor drows = dwhole.rows(slice.first, slice.first + cut.entries);
                    const Tensor x = lab.unset(dtype, {count, kWidth});
-                   ops.embedding_forward(ids, rows, slice, {}, kSequence, x, lab.stream());
+                   ops.embedding_forward(ids, rows, slice, {}, {}, kSequence, x, lab.stream());
                    ops.add(x_plain, x, x_plain, lab.stream());
-                   ops.embedding_forward(ids, rows, slice, positions, kSequence, x, lab.stream());
+                   ops.embedding_forward(ids, rows, slice, positions, {}, kSequence, x,
+                                         lab.stream());
                    ops.add(x_placed, x, x_placed, lab.stream());
                    const Tensor dpos = lab.unset(DType::kF32, {kPositions, kWidth});
                    for (const Write write : {Write::kOverwrite, Write::kAdd}) {
@@ -347,14 +348,14 @@ TEST_CASE("tokens and targets that name padding are refused by every slice",
         CHECK_THROWS_WITH((run(), lab.stream().synchronize()),
                           refusal);  // a GPU tells when waited for
       };
-      refuses([&] { ops.embedding_forward(ids, table, slice, {}, 2, x, lab.stream()); });
+      refuses([&] { ops.embedding_forward(ids, table, slice, {}, {}, 2, x, lab.stream()); });
       refuses([&] {
         ops.embedding_backward(ids, x, slice, 2, table, {}, Write::kOverwrite, Write::kOverwrite,
                                lab.stream());
       });
       refuses([&] { ops.cross_entropy_partial(logits, ids, slice, stats, lab.stream()); });
       refuses(
-          [&] { ops.cross_entropy_gradient(logits, ids, slice, logsumexp, 1.0F, lab.stream()); });
+          [&] { ops.cross_entropy_gradient(logits, ids, slice, logsumexp, {1.0F}, lab.stream()); });
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/recorded_traffic.h"
 #include "tests/parity/measure.h"
 

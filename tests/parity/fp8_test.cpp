@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"

@@ -16,15 +16,19 @@
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/weights_source.h"
 #include "engine/generate/text_generator.h"
-#include "engine/generate/whole_characters.h"
+#include "engine/tokenizer/whole_characters.h"
 #include "engine/train/engine.h"
 #include "engine/train/make_run_plan.h"
 #include "tests/harness/golden_model.h"
+#include "tests/harness/local_rendezvous.h"
 
 namespace dstrain::test {
 namespace {
 
-const std::vector<std::string> kModels{"gpt2-tiny", "llama-tiny", "qwen2-tiny", "llama3-rope-tiny"};
+const std::vector<std::string> kModels{
+    "gpt2-tiny",       "llama-tiny",   "qwen2-tiny",  "llama3-rope-tiny", "qwen3-tiny",
+    "olmo2-tiny",      "mistral-tiny", "olmo3-tiny",  "smollm3-tiny",     "phi3-tiny",
+    "starcoder2-tiny", "gemma2-tiny",  "gemma3-tiny", "gpt-neox-tiny",    "opt-tiny"};
 
 /// A golden model's weights, held in memory.
 class GoldenSource final : public TensorSource {
@@ -325,6 +329,33 @@ TEST_CASE("text comes in parts that make up the whole, until something ends it",
   const GeneratedText asked = generate({.sampling = {.seed = 4}}, 6);
   CHECK(asked.reason == EndReason::kAsked);
   CHECK(asked.tokens.size() == 5);  // it is asked once before the prompt too
+}
+
+TEST_CASE("text of a tokenizer.json comes in whole characters, whatever bytes a model draws",
+          "[parity][generate]") {
+  // Its first tokens are the bytes, of which the model, which knows nothing, makes some characters.
+  const std::string json = std::string(DSTRAIN_UNPACKED) + "/tokenizers/gpt2.json";
+  const auto tokenizer = Tokenizer::make(json);
+  Lab lab("gpt2-tiny");
+  int characters = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    CAPTURE(seed);
+    lab.model.rewind(0);
+    std::string heard;
+    const GeneratedText made = generate_text(
+        lab.model, *tokenizer,
+        {.prompt = {37}, .max_tokens = 30, .sampling = {.temperature = 3.0F, .seed = seed}},
+        {.on_text = [&](std::string_view text) {
+          CHECK(is_utf8(text));
+          heard += text;
+        }});
+    CHECK(made.tokens.size() == 30);
+    CHECK(heard == as_utf8(tokenizer->decode(made.tokens)));
+    for (std::size_t at = 0; at < heard.size(); ++at) {
+      characters += (static_cast<unsigned char>(heard[at]) & 0xE0U) == 0xC0U ? 1 : 0;
+    }
+  }
+  CHECK(characters > 0);  // of two bytes, and so of two tokens
 }
 
 TEST_CASE("weights that are not there are a sentence", "[parity][generate]") {

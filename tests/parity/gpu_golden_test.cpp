@@ -65,7 +65,8 @@ GoldenSteps run_golden_on_gpu(const GoldenModel& golden, const LoadedConfig& loa
     run.losses.push_back(result.local_loss_sum / tokens);
     run.grad_norms.push_back(result.stats.grad_norm);
   }
-  run.losses.push_back(engine->evaluate(load, golden_steps() * golden.batch()) / tokens);
+  run.losses.push_back(engine->evaluate(load, golden_steps() * golden.batch()).local_loss_sum /
+                       tokens);
   return run;
 }
 

@@ -47,7 +47,8 @@ std::vector<double> losses_from(const GoldenModel& golden, const LoadedConfig& l
                           {.learning_rate = 1e-3, .update = step + 1, .gradient_clipping = 1.0})
               .local_loss_sum);
     }
-    losses.push_back(engine.evaluate(load, batch.first_sample(10 * golden.batch(), 0)));
+    losses.push_back(
+        engine.evaluate(load, batch.first_sample(10 * golden.batch(), 0)).local_loss_sum);
     return losses;
   });
   std::vector<double> losses(11, 0.0);

@@ -103,11 +103,11 @@ std::vector<double> evaluate_between_steps(const TinyOptions& options) {
                        targets.subspan(row * length, length));
     }
   };
-  std::vector<double> losses{engine.evaluate(load, 1000)};
+  std::vector<double> losses{engine.evaluate(load, 1000).local_loss_sum};
   for (int step = 0; step < 2; ++step) {
     engine.train_step(load, step * options.micro_batch,
                       {.learning_rate = 1e-2, .update = step + 1});
-    losses.push_back(engine.evaluate(load, 1000));
+    losses.push_back(engine.evaluate(load, 1000).local_loss_sum);
   }
   return losses;
 }

@@ -7,11 +7,11 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/comm/recording_communicator.h"
 #include "engine/train/replica_watch.h"
 #include "engine/train/run_training.h"
 #include "kernels/core/caller_stream.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/harness/recording_communicator.h"
 #include "tests/harness/thread_world.h"
 #include "tests/parity/combination.h"
 

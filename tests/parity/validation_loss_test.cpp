@@ -19,8 +19,7 @@ struct Layout {
 };
 
 BatchLoader validation_data(const Config& config) {
-  return {config.data.validation, config.data.sequence_length, config.model.vocab_size,
-          config.training.seed};
+  return {config.data, config.data.validation, config.model.vocab_size, config.training.seed};
 }
 
 double loss_of(const RunFolder& folder, const Layout& layout, std::int64_t batches) {
@@ -50,7 +49,7 @@ double mean_of_single_samples(const RunFolder& folder, std::int64_t samples) {
   };
   double sum = 0.0;
   for (std::int64_t sample = 0; sample < samples; ++sample) {
-    sum += engine.evaluate(load, sample);
+    sum += engine.evaluate(load, sample).local_loss_sum;
   }
   return sum / static_cast<double>(samples * loaded.config.data.sequence_length);
 }

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <sstream>
 #include <system_error>
-#include <vector>
 
 #include <fmt/format.h>
 #include <pwd.h>

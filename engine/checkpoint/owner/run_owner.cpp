@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>

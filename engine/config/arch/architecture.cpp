@@ -1,5 +1,6 @@
 #include "engine/config/arch/architecture.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/config/arch/family.h"
@@ -15,9 +16,18 @@ AttentionSpec attention_of(const ModelSpec& model, std::int64_t layer) {
                           .qkv_bias = model.qkv_bias,
                           .output_bias = model.attention_output_bias,
                           .query_key_norm = family_of(model).query_key_norm,
-                          .window = model.window_of_layer(layer)};
-  if (model.position == PositionKind::kRope) {
-    attention.rotary = RotarySpec{.theta = model.rope_theta, .scaling = model.rope_scaling};
+                          .window = model.window_of_layer(layer),
+                          .cap = model.attention_cap};
+  if (model.query_scalar > 0.0 && model.query_scalar != static_cast<double>(model.head_dim)) {
+    attention.scale = static_cast<float>(1.0 / std::sqrt(model.query_scalar));
+  }
+  if (model.rotates(layer)) {
+    const bool scales = attention.window == 0 || !family_of(model).scales_full_layers_only;
+    const bool has_own_theta = attention.window > 0 && model.window_rope_theta > 0.0;
+    attention.rotary =
+        RotarySpec{.dims = model.rotated_dims(),
+                   .theta = has_own_theta ? model.window_rope_theta : model.rope_theta,
+                   .scaling = scales ? model.rope_scaling : RopeScaling{}};
   }
   return attention;
 }
@@ -27,8 +37,15 @@ AttentionSpec attention_of(const ModelSpec& model, std::int64_t layer) {
 Architecture::Architecture(const ModelSpec& model)
     : vocab_size(model.vocab_size),
       hidden_size(model.hidden_size),
-      learned_positions(model.position == PositionKind::kLearned ? model.max_positions : 0),
+      learned_positions(model.position == PositionKind::kLearned
+                            ? model.max_positions + family_of(model).first_position_row
+                            : 0),
+      first_position(family_of(model).first_position_row),
       tied_embeddings(model.tied_embeddings),
+      embedding_scale(family_of(model).scales_embeddings
+                          ? static_cast<float>(std::sqrt(static_cast<double>(model.hidden_size)))
+                          : 1.0F),
+      logit_cap(model.logit_cap),
       deviation(model.initializer_range),
       final_norm{.kind = model.norm, .epsilon = model.norm_epsilon} {
   const float residual_scale = model.scaled_residual_init
@@ -42,6 +59,7 @@ Architecture::Architecture(const ModelSpec& model)
                                        .bias = model.mlp_bias},
                       .norm = final_norm,
                       .norm_placement = family_of(model).norm_placement,
+                      .parallel_branches = model.parallel_branches,
                       .deviation = model.initializer_range,
                       .residual_deviation = model.initializer_range * residual_scale});
   }
@@ -58,9 +76,12 @@ std::int64_t matmul_parameters(const Architecture& architecture, const LayerSpec
 double block_flops_per_token(const Architecture& architecture,
                              const LayerSpec& layer,
                              std::int64_t sequence_length) {
+  const auto all = static_cast<double>(sequence_length);
+  const std::int64_t window = layer.attention.window;
+  const double most = window == 0 ? all : std::min(all, static_cast<double>(window));
   return 6.0 * static_cast<double>(matmul_parameters(architecture, layer)) +
          12.0 * static_cast<double>(layer.attention.query_width()) *
-             static_cast<double>(sequence_length) / 2.0;
+             (most - most * most / (2.0 * all));
 }
 
 }  // namespace dstrain

@@ -14,7 +14,8 @@ namespace dstrain {
 /// Where the two norms of a block stand.
 enum class NormPlacement : std::uint8_t {
   kBeforeBranch,  ///< x + f(norm(x))
-  kAfterBranch    ///< x + norm(f(x)): OLMo 2
+  kAfterBranch,   ///< x + norm(f(x)): OLMo 2
+  kAroundBranch   ///< x + norm(f(norm(x))), two norms a branch: Gemma 2
 };
 
 /// The numbers that one RMS norm of queries and keys, before they are rotated, goes over.
@@ -32,6 +33,7 @@ struct NormSpec {
 
 /// Positions as rotations of queries and keys.
 struct RotarySpec {
+  std::int64_t dims = 0;  ///< of each head, from its first number on
   double theta = 10000.0;
   RopeScaling scaling{};
   bool operator==(const RotarySpec&) const = default;
@@ -46,6 +48,8 @@ struct AttentionSpec {
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   std::optional<RotarySpec> rotary{};
   std::int64_t window = 0;  ///< positions that a query attends to; 0: all up to its own
+  float scale = 0.0F;       ///< what q · k is multiplied with; 0: 1/sqrt(D)
+  float cap = 0.0F;         ///< scores become cap · tanh(score / cap); 0: they stay
 
   [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t key_value_width() const { return key_value_heads * head_dim; }
@@ -63,8 +67,9 @@ struct FeedForwardSpec {
 struct LayerSpec {
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
-  NormSpec norm;  ///< both norms, and those of queries and keys
+  NormSpec norm;  ///< all norms of the block, and those of queries and keys
   NormPlacement norm_placement = NormPlacement::kBeforeBranch;
+  bool parallel_branches = false;    ///< x + attention(norm1(x)) + mlp(norm2(x)), norms before both
   float deviation = 0.02F;           ///< of initial weights
   float residual_deviation = 0.02F;  ///< of those of the two projections into the residual stream
   bool operator==(const LayerSpec&) const = default;
@@ -78,7 +83,10 @@ struct Architecture {
   std::int64_t vocab_size = 0;         ///< V
   std::int64_t hidden_size = 0;        ///< C
   std::int64_t learned_positions = 0;  ///< rows of the table of positions; 0: there is none
+  std::int64_t first_position = 0;     ///< the row of position 0; those before it have no token
   bool tied_embeddings = false;        ///< the head is the table of tokens
+  float embedding_scale = 1.0F;        ///< of a token's row, without positions
+  float logit_cap = 0.0F;              ///< logits become cap · tanh(logit / cap); 0: they stay
   float deviation = 0.02F;             ///< of initial embeddings and head
   NormSpec final_norm;
   std::vector<LayerSpec> layers;
@@ -89,7 +97,7 @@ std::int64_t matmul_parameters(const Architecture& architecture, const LayerSpec
 
 /// FLOPs of forward and backward of a block for one token of sequences of T: six for each weight
 /// (Kaplan et al. 2020, §2.1: two forward, four backward); attention's two products of T × D per
-/// head likewise, of which a causal mask leaves half.
+/// head likewise, of which a causal mask leaves half, and a window of W leaves W - W² / 2T.
 double block_flops_per_token(const Architecture& architecture,
                              const LayerSpec& layer,
                              std::int64_t sequence_length);

@@ -7,8 +7,11 @@
 namespace dstrain {
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all = {gpt2_family(),  llama_family(), mistral_family(),
-                                          qwen2_family(), qwen3_family(), olmo2_family()};
+#define DSTRAIN_FAMILY(name) name##_family(),
+  static const std::vector<Family> all = {
+#include "engine/config/arch/families.inc"
+  };
+#undef DSTRAIN_FAMILY
   return all;
 }
 

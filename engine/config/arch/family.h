@@ -1,16 +1,18 @@
 // Family: what a "model_type" of Hugging Face's config.json stands for: what all its models have in
 // common, which keys its config.json has, and what its tensors are called in Hugging Face's files.
-// One file a family; a new one is written like llama.cpp and entered in family.cpp.
+// One file a family; a new one is written like llama.cpp and entered in families.inc.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/config/arch/architecture.h"
+#include "engine/config/dropout_config.h"
 
 namespace dstrain {
 
@@ -22,9 +24,17 @@ enum class KeyNames : std::uint8_t {
 /// Keys of an attention window.
 enum class WindowKeys : std::uint8_t {
   kNone,
-  kSize,     ///< sliding_window; null: none
-  kSwitched  ///< sliding_window, only if use_sliding_window, from layer max_window_layers on
+  kSize,            ///< sliding_window; null: none
+  kSwitched,        ///< sliding_window, only if use_sliding_window, from layer max_window_layers on
+  kByLayer,         ///< sliding_window, null: none; in the layers that layer_types says
+  kSwitchedByLayer  ///< the same, only if use_sliding_window
 };
+inline bool is_switched(WindowKeys keys) {
+  return keys == WindowKeys::kSwitched || keys == WindowKeys::kSwitchedByLayer;
+}
+inline bool is_by_layer(WindowKeys keys) {
+  return keys == WindowKeys::kByLayer || keys == WindowKeys::kSwitchedByLayer;
+}
 
 /// One tensor of Hugging Face's, and ours that lie in it.
 struct ForeignRow {
@@ -32,6 +42,7 @@ struct ForeignRow {
   bool transposed = false;
   /// Stacked by their rows; nullptr: fewer. A row of which a model has none is left out.
   std::array<const char*, 3> ours{};
+  bool by_heads = false;  ///< stacked head by head: the first head's rows of each, the next's, …
 };
 
 /// A key of this family's config.json with which it would be another model.
@@ -41,6 +52,12 @@ struct RefusedKey {
   std::string why;
 };
 
+/// A key of a probability of dropout, and what it is for.
+struct DropoutKey {
+  std::string name;
+  std::vector<float DropoutConfig::*> sites;
+};
+
 struct Family {
   /// The model before the keys of its config.json are read: what none of them says, and the
   /// defaults of those that may be absent. Its model_type names the family.
@@ -48,13 +65,36 @@ struct Family {
   NormPlacement norm_placement = NormPlacement::kBeforeBranch;
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   KeyNames keys = KeyNames::kLlama;
+  /// Its word for base.activation, where that has several (kernels/math/activation.h) and the first
+  /// is not the family's.
+  const char* activation_word = "";
   bool has_attention_bias_key = false;  ///< for q, k, v and the output projection together
   bool has_mlp_bias_key = false;
+  bool has_use_bias_key = false;  ///< for all of them
   /// Absent, transformers would take some number of key/value heads, whatever the number of heads.
   bool needs_key_value_heads = false;
   WindowKeys window = WindowKeys::kNone;
-  std::int64_t default_window = 4096;
+  std::optional<std::int64_t> default_window = 4096;
   std::optional<std::int64_t> default_first_window_layer{};
+  /// Without layer_types every layer of such a number, counted from 1, has no window. 0: all have.
+  std::int64_t full_layer_every = 0;
+  /// Without no_rope_layers every layer of such a number, counted from 1, has no rotation; a family
+  /// with windows by layer then has them there. 0: all rotate, and there is no such key.
+  std::int64_t unrotated_layer_every = 0;
+  bool has_window_pattern_key = false;  ///< sliding_window_pattern: full_layer_every
+  bool has_cap_keys = false;  ///< those of Gemma: caps of scores and logits, query_pre_attn_scalar
+  std::int64_t first_position_row = 0;     ///< of the table of learned positions: position 0's
+  bool has_parallel_residual_key = false;  ///< use_parallel_residual
+  bool has_key_value_keys = true;  ///< num_key_value_heads and head_dim: else heads share the width
+  bool scales_embeddings = false;  ///< by the square root of hidden_size
+  bool has_rotated_part_key = false;  ///< partial_rotary_factor
+  /// rope_scaling is not for layers with a window; rope_parameters are given for both kinds, each
+  /// with a rope_theta, for which there is rope_local_base_freq too.
+  bool scales_full_layers_only = false;
+  /// Keys that it calls otherwise than LLaMA does, by LLaMA's names. "": it has no such key.
+  std::map<std::string, std::string> spellings{};
+  std::vector<DropoutKey> dropouts = {{"attention_dropout", {&DropoutConfig::attention}}};
+  std::vector<std::string> silent{};  ///< keys that say nothing here
   std::vector<RefusedKey> refused{};
 
   std::string huggingface_class;
@@ -64,6 +104,11 @@ struct Family {
   std::vector<ForeignRow> names;  ///< in the order of the model
 
   [[nodiscard]] const std::string& model_type() const { return base.model_type; }
+  /// The name that its config.json has for a key of LLaMA's.
+  [[nodiscard]] const std::string& key(const std::string& of_llama) const {
+    const auto own = spellings.find(of_llama);
+    return own == spellings.end() ? of_llama : own->second;
+  }
 };
 
 /// All that can be trained.
@@ -73,18 +118,19 @@ const Family& family_of(const std::string& model_type);
 inline const Family& family_of(const ModelSpec& model) {
   return family_of(model.model_type);
 }
+/// "n_inner", "intermediate_size" or what else its config.json calls the feed-forward's width.
+inline std::string feed_forward_key(const ModelSpec& model) {
+  const Family& family = family_of(model);
+  return family.keys == KeyNames::kGpt2 ? "n_inner" : family.key("intermediate_size");
+}
 /// Whether its config.json has GPT-2's names of keys.
 inline bool has_gpt2_keys(const ModelSpec& model) {
   return family_of(model).keys == KeyNames::kGpt2;
 }
 
-// The families, each in a file of its name; Mistral in LLaMA's.
-Family gpt2_family();
-Family llama_family();
-Family mistral_family();
-Family qwen2_family();
-Family qwen3_family();
-Family olmo2_family();
+#define DSTRAIN_FAMILY(name) Family name##_family();
+#include "engine/config/arch/families.inc"
+#undef DSTRAIN_FAMILY
 
 /// The names of LLaMA's tensors, which others share.
 std::vector<ForeignRow> llama_names();

@@ -49,6 +49,10 @@ Family gpt2_family() {
                    .tied_embeddings = true,
                    .scaled_residual_init = true},
           .keys = KeyNames::kGpt2,
+          .activation_word = "gelu_new",
+          .dropouts = {{"resid_pdrop", {&DropoutConfig::residual}},
+                       {"embd_pdrop", {&DropoutConfig::embedding}},
+                       {"attn_pdrop", {&DropoutConfig::attention}}},
           .huggingface_class = "GPT2LMHeadModel",
           .huggingface_prefix = "transformer.",
           .names = names()};

@@ -1,4 +1,5 @@
-// LLaMA: rotary positions, RMSNorm, a gated feed-forward with SiLU. Mistral differs by its window.
+// LLaMA: rotary positions, RMSNorm, a gated feed-forward with SiLU. Mistral differs by its window,
+// which Ministral has in the layers that its config.json names.
 #include "engine/config/arch/family.h"
 
 namespace dstrain {
@@ -41,6 +42,14 @@ Family mistral_family() {
           .window = WindowKeys::kSize,
           .huggingface_class = "MistralForCausalLM",
           .names = llama_names()};
+}
+
+Family ministral_family() {
+  Family family = mistral_family();
+  family.base.model_type = "ministral";
+  family.window = WindowKeys::kByLayer;
+  family.huggingface_class = "MinistralForCausalLM";
+  return family;
 }
 
 }  // namespace dstrain

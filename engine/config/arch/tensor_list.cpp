@@ -16,7 +16,7 @@ class List {
     TensorDecl weight = sharing;
     weight.name = name + ".weight";
     weight.shape = {width};
-    weight.mean = 1.0F;
+    weight.mean = 1.0F - weight_offset(kind);
     weight.decays = false;
     tensors_.push_back(weight);
     if (kind == NormKind::kLayerNorm) {
@@ -32,7 +32,7 @@ class List {
     weight.hidden_matrix = true;
     tensors_.push_back(weight);
     if (bias) {
-      // Of a sum over ranks, every rank sees the whole gradient.
+      // It is added to a sum over ranks, whose whole gradient every rank sees.
       tensors_.push_back({.name = name + ".bias",
                           .shape = {shape[0]},
                           .decays = false,
@@ -53,13 +53,14 @@ class List {
 const TensorDecl kOfStream{.gradient_of_copy = GradientOfCopy::kOfMyTokens};
 
 /// Each head is normalised by itself with the same weights, or all heads of a token at once.
-void add_query_key_norms(List& list, const std::string& name, const AttentionSpec& attention) {
+void add_query_key_norms(List& list, const std::string& name, const LayerSpec& layer) {
+  const AttentionSpec& attention = layer.attention;
   const auto add = [&](const char* which, std::int64_t heads) {
     if (attention.query_key_norm == QueryKeyNorm::kPerHead) {
-      list.add_norm(name + which, NormKind::kRmsNorm, attention.head_dim,
+      list.add_norm(name + which, layer.norm.kind, attention.head_dim,
                     {.gradient_of_copy = GradientOfCopy::kOfMyHeads});
     } else if (attention.query_key_norm == QueryKeyNorm::kFullWidth) {
-      list.add_norm(name + which, NormKind::kRmsNorm, heads * attention.head_dim,
+      list.add_norm(name + which, layer.norm.kind, heads * attention.head_dim,
                     {.cut = Cut::kRows, .heads = heads});
     }
   };
@@ -79,7 +80,7 @@ void add_attention(List& list,
   add_heads("query", attention.heads);
   add_heads("key", attention.key_value_heads);
   add_heads("value", attention.key_value_heads);
-  add_query_key_norms(list, name, attention);
+  add_query_key_norms(list, name, layer);
   list.add_linear(name + "output", {width, attention.query_width()}, attention.output_bias,
                   {.deviation = layer.residual_deviation, .cut = Cut::kColumns});
 }
@@ -105,9 +106,15 @@ std::vector<TensorDecl> block_tensors(const Architecture& architecture,
                                       const std::string& name) {
   const std::int64_t width = architecture.hidden_size;
   List list;
-  list.add_norm(name + "attention_norm", layer.norm.kind, width, kOfStream);
+  const auto add_norms = [&](const char* branch) {
+    list.add_norm(name + branch + "_norm", layer.norm.kind, width, kOfStream);
+    if (layer.norm_placement == NormPlacement::kAroundBranch) {
+      list.add_norm(name + branch + "_result_norm", layer.norm.kind, width, kOfStream);
+    }
+  };
+  add_norms("attention");
   add_attention(list, name + "attention.", width, layer);
-  list.add_norm(name + "mlp_norm", layer.norm.kind, width, kOfStream);
+  add_norms("mlp");
   add_feed_forward(list, name + "mlp.", width, layer);
   return list.take();
 }

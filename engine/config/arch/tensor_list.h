@@ -36,8 +36,8 @@ struct TensorDecl {
   bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
   bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
   Cut cut = Cut::kWhole;
-  /// Of Cut::kRows: heads, which are not cut. Where there are fewer of them than ranks, neighbours
-  /// hold the same one. 0: any number of rows.
+  /// Heads that the rows of a Cut::kRows are, none of which is cut. Where there are fewer of them
+  /// than ranks, neighbours hold the same one. 0: any number of rows.
   std::int64_t heads = 0;
   GradientOfCopy gradient_of_copy = GradientOfCopy::kAll;  ///< of Cut::kWhole
 

@@ -1,4 +1,5 @@
-// The objective of pretraining: every position predicts the token after it, and each counts alike.
+// The objective of pretraining: every position predicts the token after it, and each that counts
+// counts alike, on whichever rank it is.
 #pragma once
 
 #include "engine/train/objective/objective.h"
@@ -10,16 +11,16 @@ class NextTokenObjective final : public Objective {
  public:
   explicit NextTokenObjective(const RunPlan& plan);
 
-  [[nodiscard]] float gradient_scale(double loss_scale) const override;
-  [[nodiscard]] std::int64_t counted_targets(std::int64_t samples) const override;
-  [[nodiscard]] double mean_loss(double loss_sum) const override;
-  [[nodiscard]] double mean_loss(double loss_sum, std::int64_t samples) const override;
+  [[nodiscard]] float gradient_scale(double loss_scale, const StepSize& step) const override;
+  [[nodiscard]] std::int64_t targets(const StepSize& step) const override;
+  [[nodiscard]] std::int64_t targets_of(std::int64_t samples) const override;
+  [[nodiscard]] double mean_loss(double loss_sum, std::int64_t counted) const override;
 
  private:
-  std::int64_t sequence_;           ///< targets of a sample
-  std::int64_t targets_;            ///< of a step, on all ranks
-  std::int64_t targets_of_a_rank_;  ///< of a step, on one of those among which gradients are summed
-  double before_sum_;               ///< GradientAveraging::before_sum
+  std::int64_t sequence_;        ///< targets of a sample of an evaluation
+  std::int64_t at_once_;         ///< samples of one micro-batch of each rank
+  std::int64_t gradient_ranks_;  ///< among which gradients are summed
+  double before_sum_;            ///< GradientAveraging::before_sum
 };
 
 }  // namespace dstrain

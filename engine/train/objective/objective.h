@@ -7,6 +7,12 @@
 
 namespace dstrain {
 
+/// How large a step is.
+struct StepSize {
+  std::int64_t micro_batches = 1;  ///< of a rank
+  std::int64_t sequence = 1;       ///< tokens of a sequence
+};
+
 class Objective {
  public:
   Objective() = default;
@@ -16,14 +22,14 @@ class Objective {
 
   /// What the gradient of each target's loss is multiplied with on this rank, so that the sum over
   /// its micro-batches, and then over the ranks with GradientAveraging's factors, is the gradient
-  /// of `loss_scale` times the loss that mean_loss() reports.
-  [[nodiscard]] virtual float gradient_scale(double loss_scale) const = 0;
-  /// Targets of so many samples that count in an evaluation.
-  [[nodiscard]] virtual std::int64_t counted_targets(std::int64_t samples) const = 0;
-  /// Nats per counted target, from their sum over all ranks: of an optimizer step, and of an
-  /// evaluation of so many samples.
-  [[nodiscard]] virtual double mean_loss(double loss_sum) const = 0;
-  [[nodiscard]] virtual double mean_loss(double loss_sum, std::int64_t samples) const = 0;
+  /// of `loss_scale` times the mean over all of the step's targets.
+  [[nodiscard]] virtual float gradient_scale(double loss_scale, const StepSize& step) const = 0;
+  /// Targets of a step, on all ranks, whether they count or not.
+  [[nodiscard]] virtual std::int64_t targets(const StepSize& step) const = 0;
+  /// Targets of so many samples.
+  [[nodiscard]] virtual std::int64_t targets_of(std::int64_t samples) const = 0;
+  /// Nats per target that counts, from their sum and their number over all ranks.
+  [[nodiscard]] virtual double mean_loss(double loss_sum, std::int64_t counted) const = 0;
 };
 
 }  // namespace dstrain

@@ -10,8 +10,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "engine/base/amount_text.h"
-
 namespace dstrain {
 namespace {
 

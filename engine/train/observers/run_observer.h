@@ -19,6 +19,7 @@ struct EndOfRun {
   int signal = 0;                         ///< that stopped it; 0: all steps were done
   std::optional<double> validation_loss;  ///< the last there was
   std::vector<RankMemory> memory;         ///< by rank; on rank 0
+  std::vector<double> epochs;             ///< how often each source of data.train was gone through
   std::int64_t saved_step = 0;
   std::int64_t failed_saves = 0;  ///< before the last one
   std::optional<std::filesystem::path> checkpoint;

@@ -31,7 +31,7 @@ StepOutcome SynchronousSteps::step(TrainingState& state,
                                    const std::function<void()>& before_update) {
   StepOutcome outcome{.engine = {}, .params = params_of_next_step(state), .agreement = {}};
   outcome.engine = engine_.train_step(data, state.consumed_samples, outcome.params, before_update);
-  outcome.agreement = agree(outcome.engine.local_loss_sum);
+  outcome.agreement = agree(outcome.engine.local_loss_sum, outcome.engine.counted);
   const StepStats& stats = outcome.engine.stats;
   const double loss = outcome.agreement.loss;
   if (stats.updated && !std::isfinite(loss)) {
@@ -48,7 +48,7 @@ StepOutcome SynchronousSteps::step(TrainingState& state,
     skip(state, data, outcome.params, loss, stats.grad_norm);
   }
   state.step += 1;
-  state.consumed_samples += engine_.plan().batch.global_samples();
+  state.consumed_samples += engine_.plan().batch.samples_at(state.consumed_samples);
   state.loss_scale = scaler_.state().scale;
   state.scaler_iteration = scaler_.state().iteration;
   state.last_overflow = scaler_.state().last_overflow;
@@ -56,7 +56,7 @@ StepOutcome SynchronousSteps::step(TrainingState& state,
   return outcome;
 }
 
-Agreement SynchronousSteps::agree(double local_loss_sum) {
+Agreement SynchronousSteps::agree(double local_loss_sum, std::int64_t counted) {
   RankReport mine = facts_.report();
   mine.loss_sum = local_loss_sum;
   CallerStream host;
@@ -71,7 +71,7 @@ Agreement SynchronousSteps::agree(double local_loss_sum) {
     agreement.memory.push_back(report.memory);
     if (report.device) agreement.devices.push_back(*report.device);
   }
-  agreement.loss = engine_.objective().mean_loss(loss_sum);
+  agreement.loss = engine_.objective().mean_loss(loss_sum, counted);
   return agreement;
 }
 
@@ -85,7 +85,8 @@ StepParams SynchronousSteps::params_of_next_step(const TrainingState& state) con
           .update = state.optimizer_step + 1,
           .gradient_clipping = update_.gradient_clipping,
           .loss_scale = scaler_.scale(),
-          .seed = engine_.plan().seed};
+          .seed = engine_.plan().seed,
+          .sequence = engine_.plan().batch.sequence_at(state.step + 1)};
 }
 
 void SynchronousSteps::skip(TrainingState& state,

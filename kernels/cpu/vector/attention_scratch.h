@@ -22,6 +22,7 @@ struct ForwardScratch {
   float* maximum;
   float* total;
   float* factor;
+  std::int32_t* first_keys;  // that each query sees
 
   DSTRAIN_INLINE std::uintptr_t carve(void* base, std::int64_t tiles, std::int64_t depth) {
     Carver carver{reinterpret_cast<std::uintptr_t>(base)};
@@ -34,6 +35,7 @@ struct ForwardScratch {
     maximum = carver.take<float>(kTile);
     total = carver.take<float>(kTile);
     factor = carver.take<float>(kTile);
+    first_keys = carver.take<std::int32_t>(kTile);
     return carver.next;
   }
 };
@@ -59,6 +61,7 @@ struct BackwardScratch {
   float* logsumexp2;  // in units of log 2
   float* delta;
   float* factor;
+  std::int32_t* first_keys;  // that each query sees
 
   DSTRAIN_INLINE std::uintptr_t carve(void* base, std::int64_t tiles, std::int64_t depth) {
     Carver carver{reinterpret_cast<std::uintptr_t>(base)};
@@ -81,6 +84,7 @@ struct BackwardScratch {
     logsumexp2 = carver.take<float>(kTile);
     delta = carver.take<float>(kTile);
     factor = carver.take<float>(kTile);
+    first_keys = carver.take<std::int32_t>(kTile);
     return carver.next;
   }
 };

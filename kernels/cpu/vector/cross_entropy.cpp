@@ -3,6 +3,7 @@
 // earlier chunks are rescaled when the maximum grows (online softmax).
 #include "kernels/cpu/vector/parts.h"
 #include "kernels/cpu/vector/vec.h"
+#include "kernels/math/soft_cap.h"
 
 namespace dstrain::DSTRAIN_ISA {
 namespace {
@@ -63,22 +64,43 @@ template <typename T>
 }
 
 template <typename T>
-[[gnu::flatten]] void cross_entropy_gradient(
-    T* logits, std::int64_t n, std::int64_t target, float logsumexp, float gradient_scale) {
+[[gnu::flatten]] void cross_entropy_gradient(T* logits,
+                                             std::int64_t n,
+                                             std::int64_t target,
+                                             float logsumexp,
+                                             float gradient_scale,
+                                             float cap) {
   const bool has_target = 0 <= target && target < n;
   const float logit = has_target ? to_float(logits[target]) : 0.0F;
-  for_each_vec(n, [=](std::int64_t i, auto width) {
-    store(logits + i, fast_exp(load(logits + i, width) - logsumexp) * gradient_scale, width);
-  });
-  if (has_target) {
-    assign(logits + target, (fast_exp(logit - logsumexp) - 1.0F) * gradient_scale);
+  if (cap > 0.0F) {
+    for_each_vec(n, [=](std::int64_t i, auto width) {
+      const Vec capped = load(logits + i, width);
+      const Vec slope = soft_cap_slope(capped, cap) * gradient_scale;
+      store(logits + i, fast_exp(capped - logsumexp) * slope, width);
+    });
+  } else {
+    for_each_vec(n, [=](std::int64_t i, auto width) {
+      store(logits + i, fast_exp(load(logits + i, width) - logsumexp) * gradient_scale, width);
+    });
   }
+  if (has_target) {
+    const float slope = cap > 0.0F ? soft_cap_slope(logit, cap) * gradient_scale : gradient_scale;
+    assign(logits + target, (fast_exp(logit - logsumexp) - 1.0F) * slope);
+  }
+}
+
+template <typename T>
+[[gnu::flatten]] void soft_cap_of_all(T* x, float cap, std::int64_t n) {
+  for_each_vec(n, [=](std::int64_t i, auto width) {
+    store(x + i, soft_cap(load(x + i, width), cap), width);
+  });
 }
 
 template <typename T>
 void fill(TypedLoops<T>* loops) {
   loops->sum_of_exp = sum_of_exp<T>;
   loops->cross_entropy_gradient = cross_entropy_gradient<T>;
+  loops->soft_cap = soft_cap_of_all<T>;
 }
 
 }  // namespace

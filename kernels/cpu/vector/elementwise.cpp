@@ -75,9 +75,10 @@ template <typename T>
 
 template <typename T>
 [[gnu::flatten]] void rope(const RopeRows<T>& rope) {
-  const std::int64_t half = rope.head_dim / 2;
+  const std::int64_t half = rope.pairs;
   for (std::int64_t row = 0; row < rope.rows; ++row) {
-    const std::int64_t position = (rope.first_row + row) % rope.sequence;
+    const std::int64_t position =
+        rope.positions == nullptr ? (rope.first_row + row) % rope.sequence : rope.positions[row];
     const float* cosine = rope.cosine + position * half;
     const float* sine = rope.sine + position * half;
     for (std::int64_t head = 0; head < rope.heads; ++head) {

@@ -6,10 +6,14 @@
 // Tiles (FloatTiles, AmxTiles) says how an operand is packed and how two are multiplied:
 // a left operand is row-major, a right operand is in the form that Tiles::multiply wants.
 //
+// Tiles of keys that none of a tile's queries sees are left out; the tiles in which some are hidden
+// by a window or a document's border, and all where scores are capped or probabilities dropped,
+// take attention_reach.h.
+//
 // T sequence, D head dim; j tile of keys, i tile of queries (j ≤ i: causal)
 #pragma once
 
-#include "kernels/cpu/vector/attention_softmax.h"
+#include "kernels/cpu/vector/attention_reach.h"
 
 namespace dstrain::DSTRAIN_ISA {
 
@@ -62,6 +66,21 @@ DSTRAIN_INLINE void scale_columns(float* columns, const float* factors, std::int
   }
 }
 
+/// Whether all that a softmax needs to know of a score is whether its key is seen.
+template <typename T>
+DSTRAIN_INLINE bool is_plain(const AttentionTask<T>& task) {
+  return task.cap == 0.0F && task.dropout.threshold == 0;
+}
+
+template <typename T>
+DSTRAIN_INLINE TileDropout dropout_of(const AttentionTask<T>& task,
+                                      std::int64_t head,
+                                      std::int64_t first_query,
+                                      std::int64_t first_key) {
+  return {task.dropout, task.first_plane + static_cast<std::uint32_t>(head), first_query,
+          first_key};
+}
+
 template <typename Tiles, typename T>
 DSTRAIN_INLINE void flash_forward(const AttentionTask<T>& task) {
   const std::int64_t depth = task.head_dim;
@@ -88,14 +107,21 @@ DSTRAIN_INLINE void flash_forward(const AttentionTask<T>& task) {
       s.maximum[query] = -1.0e30F;
       s.total[query] = 0.0F;
     }
-    for (std::int64_t j = 0; j <= i; ++j) {
+    const FirstKeys reach = find_first_keys(task, first, queries, s.first_keys);
+    const std::int64_t first_tile = reach.earliest / kTile;
+    for (std::int64_t j = first_tile; j <= i; ++j) {
       const bool diagonal = j == i;
       keys_by_queries<Tiles>(s.k_rows + j * kTile * depth, s.q_columns, depth, diagonal, s.scores);
-      online_softmax(s, task.scale, diagonal);
-      if (j > 0) {
+      if (is_plain(task) && reach.latest <= j * kTile) {
+        online_softmax(s, task.scale, diagonal);
+      } else {
+        online_softmax_of_seen(s, ScoreBend(task.scale, task.cap),
+                               dropout_of(task, head, first, j * kTile), j * kTile, diagonal);
+      }
+      if (j > first_tile) {
         scale_columns(s.out_columns, s.factor, depth);
       }
-      sum_over_keys<Tiles>(s.v_columns + j * kTile * depth, s.p, depth, diagonal, j > 0,
+      sum_over_keys<Tiles>(s.v_columns + j * kTile * depth, s.p, depth, diagonal, j > first_tile,
                            s.out_columns);
     }
     float* logsumexp = task.logsumexp_written + head * task.sequence + first;
@@ -185,15 +211,23 @@ DSTRAIN_INLINE void flash_backward(const AttentionTask<T>& task) {
     Tiles::rows_right(q, task.query_stride, queries, depth, s.q_rows);
     Tiles::rows_right(dout, task.out_stride, queries, depth, s.dout_rows);
     load_query_sums(task, s, head, first, queries);
-    for (std::int64_t j = 0; j <= i; ++j) {
+    const FirstKeys reach = find_first_keys(task, first, queries, s.first_keys);
+    const std::int64_t first_tile = reach.earliest / kTile;
+    for (std::int64_t j = first_tile; j <= i; ++j) {
       const bool diagonal = j == i;
       const std::int64_t at = j * kTile * depth;
       keys_by_queries<Tiles>(s.k_rows + at, s.q_columns, depth, diagonal, s.scores);
       keys_by_queries<Tiles>(s.v_rows + at, s.dout_columns, depth, diagonal, s.dp);
-      probabilities(s, task.scale, diagonal);
+      if (is_plain(task) && reach.latest <= j * kTile) {
+        probabilities(s, task.scale, diagonal);
+      } else {
+        probabilities_of_seen(s, ScoreBend(task.scale, task.cap),
+                              dropout_of(task, head, first, j * kTile), j * kTile, diagonal);
+      }
       sum_over_queries<Tiles>(s.p, s.dout_rows, padded, diagonal, s.dv + j * kTile * padded);
       sum_over_queries<Tiles>(s.ds, s.q_rows, padded, diagonal, s.dk + j * kTile * padded);
-      sum_over_keys<Tiles>(s.k_columns + at, s.ds_right, depth, diagonal, j > 0, s.dq_columns);
+      sum_over_keys<Tiles>(s.k_columns + at, s.ds_right, depth, diagonal, j > first_tile,
+                           s.dq_columns);
     }
     rows_of(s.dq_columns, s.factor, queries, depth, task.dq + first * task.dq_stride + head * depth,
             task.dq_stride);

@@ -23,13 +23,15 @@ template <typename T>
 template <typename T>
 [[gnu::flatten]] void group_products(const GroupNormRows<T>& norm, float* sums) {
   const T* const weight = norm.weight;
+  const float offset = norm.weight_offset;
   for (std::int64_t row = 0; row < norm.rows; ++row) {
     for (std::int64_t group = 0; group < norm.groups; ++group) {
       const T* const x = norm.x + row * norm.x_stride + group * norm.width;
       const T* const dy = norm.dy + row * norm.dy_stride + group * norm.width;
       Vec products[2] = {};
       for_each_vec_pair(norm.width, [=, &products](std::int64_t c, auto width, int chain) {
-        products[chain] += load(dy + c, width) * load(weight + c, width) * load(x + c, width);
+        const Vec factor = load(weight + c, width) + offset;
+        products[chain] += load(dy + c, width) * factor * load(x + c, width);
       });
       sums[row * norm.groups + group] = sum_lanes(products[0] + products[1]);
     }
@@ -44,13 +46,15 @@ DSTRAIN_INLINE float inverse_root(const GroupNormRows<T>& norm, std::int64_t at)
 template <typename T>
 [[gnu::flatten]] void group_norm_forward(const GroupNormRows<T>& norm) {
   const T* const weight = norm.weight;
+  const float offset = norm.weight_offset;
   for (std::int64_t row = 0; row < norm.rows; ++row) {
     for (std::int64_t group = 0; group < norm.groups; ++group) {
       const T* const x = norm.x + row * norm.x_stride + group * norm.width;
       T* const y = norm.out + row * norm.out_stride + group * norm.width;
       const float inverse = inverse_root(norm, row * norm.groups + group);
       for_each_vec(norm.width, [=](std::int64_t c, auto width) {
-        store(y + c, load(x + c, width) * inverse * load(weight + c, width), width);
+        const Vec factor = load(weight + c, width) + offset;
+        store(y + c, load(x + c, width) * inverse * factor, width);
       });
     }
   }
@@ -61,6 +65,7 @@ template <typename T>
 template <typename T>
 [[gnu::flatten]] void group_norm_backward(const GroupNormRows<T>& norm, float* dweight) {
   const T* const weight = norm.weight;
+  const float offset = norm.weight_offset;
   for (std::int64_t row = 0; row < norm.rows; ++row) {
     for (std::int64_t group = 0; group < norm.groups; ++group) {
       const T* const x = norm.x + row * norm.x_stride + group * norm.width;
@@ -73,7 +78,8 @@ template <typename T>
         const Vec slope = load(dy + c, width);
         const Vec x_hat = load(x + c, width) * inverse;
         store(dweight + c, load(dweight + c, width) + slope * x_hat, width);
-        store(dx + c, (slope * load(weight + c, width) - x_hat * along) * inverse, width);
+        const Vec factor = load(weight + c, width) + offset;
+        store(dx + c, (slope * factor - x_hat * along) * inverse, width);
       });
     }
   }

@@ -13,6 +13,7 @@
 #include "kernels/cpu/vector/optimizer_loops.h"
 #include "kernels/group_norm_rows.h"
 #include "kernels/math/bit_sums.h"
+#include "kernels/math/dropout.h"
 
 namespace dstrain {
 
@@ -20,7 +21,8 @@ enum class ActivationKind : std::uint8_t;  // kernels/math/activation.h
 
 template <typename T>
 struct NormForwardRows {
-  bool centered;  ///< LayerNorm: subtract the mean; RMSNorm: do not
+  bool centered;        ///< LayerNorm: subtract the mean; RMSNorm: do not
+  float weight_offset;  ///< added to the weight
   float epsilon;
   std::int64_t rows;
   std::int64_t width;
@@ -36,6 +38,7 @@ struct NormForwardRows {
 template <typename T>
 struct NormBackwardRows {
   bool centered;
+  float weight_offset;
   bool add_to_dx;
   std::int64_t rows;
   std::int64_t width;
@@ -53,13 +56,27 @@ struct RopeRows {
   std::int64_t rows;
   std::int64_t first_row;  ///< position of row r: (first_row + r) mod sequence
   std::int64_t sequence;
+  const std::int32_t* positions;  ///< of the rows, in place of these; nullptr: none
   std::int64_t row_stride;
   std::int64_t heads;  ///< query and key heads, which lie side by side
   std::int64_t head_dim;
+  std::int64_t pairs;   ///< of each head, of its first 2 · pairs numbers
   float direction;      ///< 1 forward, -1 backward
-  const float* cosine;  ///< [sequence][head_dim / 2]
+  const float* cosine;  ///< [sequence][pairs]
   const float* sine;
   T* qkv;  ///< first of the rows
+};
+
+/// Rows [begin, end) of sixteen neighbours of one sample: positions 16 · block + begin, ….
+template <typename T>
+struct DropoutBlock {
+  SampleDropout dropout;
+  std::uint32_t block;
+  int begin;
+  int end;
+  std::int64_t width;
+  const T* x;  ///< first of the rows
+  T* y;        ///< may be x
 };
 
 /// One sequence and one key/value head with the query heads that read it.
@@ -74,11 +91,16 @@ struct AttentionTask {
   std::int64_t dq_stride;  ///< backward only, as the next two
   std::int64_t dk_stride;
   std::int64_t dv_stride;
-  std::int64_t out_stride;   ///< the same in out and dout
-  float scale;               ///< 1 / sqrt(head_dim)
-  std::int64_t first_block;  ///< forward: blocks of kAttentionTile queries of all `group` heads,
-  std::int64_t last_block;   ///< counted head by head, [first_block, last_block)
-  const T* q;                ///< first position of the first query head; heads side by side
+  std::int64_t out_stride;  ///< the same in out and dout
+  float scale;              ///< 1 / sqrt(head_dim)
+  float cap;                ///< AttentionReach's, as the next two
+  std::int64_t window;
+  const std::int32_t* document_positions;  ///< of this sequence; nullptr: it is one document
+  SampleDropout dropout;      ///< of probabilities: keys along, queries across, heads as planes
+  std::uint32_t first_plane;  ///< the first query head of `group`
+  std::int64_t first_block;   ///< forward: blocks of kAttentionTile queries of all `group` heads,
+  std::int64_t last_block;    ///< counted head by head, [first_block, last_block)
+  const T* q;                 ///< first position of the first query head; heads side by side
   const T* k;
   const T* v;
   T* out_written;            ///< forward only
@@ -133,6 +155,7 @@ struct ExpSum {
 template <typename T>
 struct TypedLoops {
   void (*add)(const T* a, const T* b, T* y, std::int64_t n);
+  void (*dropout)(const DropoutBlock<T>& rows);
   void (*activation_forward)(ActivationKind kind, const T* x, T* y, std::int64_t n);
   void (*activation_backward)(ActivationKind kind, const T* x, const T* dy, T* dx, std::int64_t n);
   void (*gated_forward)(
@@ -157,10 +180,15 @@ struct TypedLoops {
   /// y += x.
   void (*accumulate)(const T* x, float* y, std::int64_t n);
   ExpSum (*sum_of_exp)(const T* logits, std::int64_t n);
-  /// n logits become (exp(logit - logsumexp) - onehot) · gradient_scale; a target outside [0, n) is
-  /// none of them.
-  void (*cross_entropy_gradient)(
-      T* logits, std::int64_t n, std::int64_t target, float logsumexp, float gradient_scale);
+  /// n logits become (exp(logit - logsumexp) - onehot) · gradient_scale, where there is a cap also
+  /// times its slope; a target outside [0, n) is none of them.
+  void (*cross_entropy_gradient)(T* logits,
+                                 std::int64_t n,
+                                 std::int64_t target,
+                                 float logsumexp,
+                                 float gradient_scale,
+                                 float cap);
+  void (*soft_cap)(T* x, float cap, std::int64_t n);
   double (*sum_of_squares)(const T* x, std::int64_t n);
   /// The checksum of the bits, and of those of an f32 rounded to T.
   BitSums (*bit_sums)(const T* x, std::int64_t n);

@@ -55,8 +55,10 @@ template <typename T>
     T* y = norm.y + row * width_C;
     const T* weight = norm.weight;
     const T* bias = norm.bias;
+    const float offset = norm.weight_offset;
     for_each_vec(width_C, [=](std::int64_t c, auto width) {
-      Vec value = (load(x + c, width) - mean) * inverse_deviation * load(weight + c, width);
+      Vec value =
+          (load(x + c, width) - mean) * inverse_deviation * (load(weight + c, width) + offset);
       if (bias != nullptr) {
         value += load(bias + c, width);
       }
@@ -72,6 +74,7 @@ template <typename T>
   const std::int64_t width_C = norm.width;
   const float inverse_width = 1.0F / static_cast<float>(width_C);
   const T* weight = norm.weight;
+  const float offset = norm.weight_offset;
   float* dweight = norm.dweight;
   float* dbias = norm.dbias;
   const bool add_to_dx = norm.add_to_dx;
@@ -86,7 +89,7 @@ template <typename T>
     for_each_vec_pair(width_C, [=, &sum_g, &sum_gx](std::int64_t c, auto width, int chain) {
       const Vec dy_c = load(dy + c, width);
       const Vec x_hat = (load(x + c, width) - mean) * inverse_deviation;
-      const Vec g = dy_c * load(weight + c, width);
+      const Vec g = dy_c * (load(weight + c, width) + offset);
       sum_g[chain] += g;
       sum_gx[chain] += g * x_hat;
       store(dweight + c, load(dweight + c, width) + dy_c * x_hat, width);
@@ -98,7 +101,7 @@ template <typename T>
     const float mean_gx = sum_lanes(sum_gx[0] + sum_gx[1]) * inverse_width;
     for_each_vec(width_C, [=](std::int64_t c, auto width) {
       const Vec x_hat = (load(x + c, width) - mean) * inverse_deviation;
-      const Vec g = load(dy + c, width) * load(weight + c, width);
+      const Vec g = load(dy + c, width) * (load(weight + c, width) + offset);
       Vec value = (g - mean_g - x_hat * mean_gx) * inverse_deviation;
       if (add_to_dx) {
         value += load(dx + c, width);

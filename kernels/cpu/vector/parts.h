@@ -13,6 +13,7 @@ void fill_cross_entropy(VectorLoops* loops);
 void fill_attention(VectorLoops* loops);
 void fill_generation(VectorLoops* loops);
 void fill_fp8(VectorLoops* loops);
+void fill_dropout(VectorLoops* loops);
 /// All of them.
 void fill_loops(VectorLoops* loops);
 

@@ -12,6 +12,7 @@ void fill_loops(VectorLoops* loops) {
   fill_attention(loops);
   fill_generation(loops);
   fill_fp8(loops);
+  fill_dropout(loops);
 }
 
 }  // namespace dstrain::DSTRAIN_ISA

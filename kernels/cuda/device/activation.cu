@@ -104,12 +104,13 @@ __global__ void add_to_rows_kernel(Y* y, const T* bias, std::int64_t width) {
   }
 }
 
-/// A thread takes kWidth neighbouring pairs, whose halves lie half a head apart.
+/// A thread takes kWidth neighbouring pairs, whose halves lie rope.pairs apart.
 template <int kWidth, typename T>
 __global__ void rope_kernel(RopeRows<T> rope) {
-  const int half = rope.head_dim / 2;
+  const int half = rope.pairs;
   const int packs = half / kWidth;  // of a head
-  const std::int64_t position = std::int64_t{blockIdx.x} % rope.sequence;
+  const std::int64_t position = rope.positions == nullptr ? std::int64_t{blockIdx.x} % rope.sequence
+                                                          : rope.positions[blockIdx.x];
   const float* const cosines = rope.cosine + position * half;
   const float* const sines = rope.sine + position * half;
   T* const row = rope.qkv + std::int64_t{blockIdx.x} * rope.row_stride;
@@ -231,10 +232,10 @@ void rope(const Launch& to, const RopeRows<T>& rows) {
   if (rows.rows == 0) {
     return;
   }
-  const int half = rows.head_dim / 2;
+  const int half = rows.pairs;
   const std::int64_t pairs = std::int64_t{rows.heads} * half;
-  if (half % kPackWidth == 0 && rows.row_stride % kPackWidth == 0 &&
-      all_aligned(rows.qkv, rows.cosine, rows.sine)) {
+  if (half % kPackWidth == 0 && rows.head_dim % kPackWidth == 0 &&
+      rows.row_stride % kPackWidth == 0 && all_aligned(rows.qkv, rows.cosine, rows.sine)) {
     launch("rope", rope_kernel<kPackWidth, T>, one_a_row(rows.rows),
            dim3(threads_for_row(pairs, kPackWidth, kMostThreads)), 0, to.stream, rows);
   } else {

@@ -90,15 +90,25 @@ __device__ Score score_of(const AttentionInputs<T>& in, float product) {
   return {plain, in.scale};
 }
 
-/// The keys that query t sees: [begin, end), empty where end ≤ begin.
+/// The keys that query t of sequence b sees: [begin, end), empty where end ≤ begin.
 struct KeyRange {
   int begin;
   int end;
 };
 template <typename T>
-__device__ KeyRange keys_seen_by(const AttentionInputs<T>& in, int t) {
+__device__ KeyRange keys_seen_by(const AttentionInputs<T>& in, std::int64_t b, int t) {
   const int own = in.first_position + t;
-  return {own < in.window ? 0 : own + 1 - in.window, own + 1 < in.keys ? own + 1 : in.keys};
+  return {first_key_seen_by(in, b, t), own + 1 < in.keys ? own + 1 : in.keys};
+}
+
+/// What dropout multiplies the probability of key u and query t with.
+template <typename T>
+__device__ float kept(
+    const AttentionInputs<T>& in, const SampleDropout& dropout, int head, int t, int u) {
+  return dropout.threshold == 0
+             ? 1.0F
+             : dropout_factor(dropout, static_cast<std::uint32_t>(in.first_head + head),
+                              static_cast<std::uint32_t>(u), static_cast<std::uint32_t>(t));
 }
 
 /// A block for each query, head and sequence.
@@ -119,7 +129,8 @@ __global__ void forward_kernel(AttentionInputs<T> in, T* out, float* logsumexp) 
   Columns<kColumns> sums{};
   float largest = kLowest;
   float total = 0.0F;
-  const KeyRange seen = keys_seen_by(in, t);
+  const KeyRange seen = keys_seen_by(in, b, t);
+  const SampleDropout dropout = in.dropout.of_sample(b);
   for (int u = seen.begin + warp; u < seen.end; u += kWarps) {
     Columns<kColumns> key;
     Columns<kColumns> value;
@@ -132,7 +143,7 @@ __global__ void forward_kernel(AttentionInputs<T> in, T* out, float* logsumexp) 
     const float weight = fast_exp(score - largest);
     total = total * shrink + weight;
     sums.scale(shrink);
-    sums.add(weight, value);
+    sums.add(weight * kept(in, dropout, head, t, u), value);
   }
   if (threadIdx.x % 32 == 0) {
     largest_of_warps[warp] = largest;
@@ -178,7 +189,8 @@ __global__ void delta_kernel(AttentionBackward<T> back) {
   }
 }
 
-/// Of one query and key: p = exp(score - logsumexp), dS = p (dout · v - delta) · slope.
+/// Of one query and key, `kept` being dropout's factor: p = exp(score - logsumexp) · kept, what v
+/// was multiplied with; dS = exp(score - logsumexp) (kept dout · v - delta) · slope.
 struct Pair {
   float p;
   float ds;
@@ -190,10 +202,11 @@ __device__ Pair pair_of(const AttentionInputs<T>& in,
                         const Columns<kColumns>& v,
                         const Columns<kColumns>& dout,
                         float logsumexp,
-                        float delta) {
+                        float delta,
+                        float kept) {
   const Score score = score_of(in, q.dot(k));
   const float p = fast_exp(score.value - logsumexp);
-  return {p, p * (dout.dot(v) - delta) * score.slope};
+  return {p * kept, p * (kept * dout.dot(v) - delta) * score.slope};
 }
 
 /// dQ = Σ over keys of dS K: a block for each query, head and sequence.
@@ -214,13 +227,15 @@ __global__ void dq_kernel(AttentionBackward<T> back) {
   query.read(in.q + q_at, in.head_dim);
   dout.read(back.dout + ((b * in.queries + t) * heads + head) * in.head_dim, in.head_dim);
   Columns<kColumns> sums{};
-  const KeyRange seen = keys_seen_by(in, t);
+  const KeyRange seen = keys_seen_by(in, b, t);
+  const SampleDropout dropout = in.dropout.of_sample(b);
   for (int u = seen.begin + static_cast<int>(threadIdx.x) / 32; u < seen.end; u += kWarps) {
     Columns<kColumns> key;
     Columns<kColumns> value;
     key.read(k + u * in.key_stride, in.head_dim);
     value.read(v + u * in.value_stride, in.head_dim);
-    const Pair pair = pair_of(in, query, key, value, dout, back.logsumexp[row], back.delta[row]);
+    const Pair pair = pair_of(in, query, key, value, dout, back.logsumexp[row], back.delta[row],
+                              kept(in, dropout, head, t, u));
     sums.add(pair.ds, key);
   }
   write_sum(sums, 1.0F,
@@ -252,15 +267,20 @@ __global__ void dkv_kernel(AttentionBackward<T> back) {
   const int earliest = own > 0 ? own : 0;
   const int end = own < in.queries - in.window ? own + in.window : in.queries;
   const int count = end > earliest ? end - earliest : 0;
+  const SampleDropout dropout = in.dropout.of_sample(b);
   for (int i = static_cast<int>(threadIdx.x) / 32; i < in.group * count; i += kWarps) {
     const int head = kv_head * in.group + i / count;
     const int t = earliest + i % count;
+    if (u < first_key_seen_by(in, b, t)) {
+      continue;
+    }
     Columns<kColumns> query;
     Columns<kColumns> dout;
     query.read(in.q + (b * in.queries + t) * in.query_stride + head * in.head_dim, in.head_dim);
     dout.read(back.dout + ((b * in.queries + t) * heads + head) * in.head_dim, in.head_dim);
     const std::int64_t row = (b * heads + head) * in.queries + t;
-    const Pair pair = pair_of(in, query, key, value, dout, back.logsumexp[row], back.delta[row]);
+    const Pair pair = pair_of(in, query, key, value, dout, back.logsumexp[row], back.delta[row],
+                              kept(in, dropout, head, t, u));
     dk.add(pair.ds, query);
     dv.add(pair.p, dout);
   }

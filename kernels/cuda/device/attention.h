@@ -5,7 +5,9 @@
 
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
+#include "kernels/cuda/device/dropout.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/math/host_device.h"
 
 namespace dstrain::cuda {
 
@@ -21,14 +23,32 @@ struct AttentionInputs {
   int group;  ///< query heads that share a key/value head
   int head_dim;
   float scale;
-  float cap;   ///< scores become cap · tanh(score / cap); 0: they stay
-  const T* q;  ///< of sequence 0, position 0, head 0; heads lie side by side
+  float cap;  ///< scores become cap · tanh(score / cap); 0: they stay
+  /// [batch][queries]: tokens of its document before each query, which sees none before those;
+  /// nullptr: a sequence is one document.
+  const std::int32_t* document_positions;
+  DropoutInputs dropout;  ///< of the probabilities: keys along, queries across, heads as planes
+  int first_head;         ///< of these query heads among the planes
+  const T* q;             ///< of sequence 0, position 0, head 0; heads lie side by side
   const T* k;
   const T* v;
   std::int64_t query_stride;  ///< from one position to the next
   std::int64_t key_stride;
   std::int64_t value_stride;
 };
+
+/// The first key that query t of sequence b sees through its window and within its document. Never
+/// smaller than that of a query before it. For kernels.
+template <typename T>
+DSTRAIN_HD int first_key_seen_by(const AttentionInputs<T>& in, std::int64_t b, int t) {
+  const int own = in.first_position + t;
+  const int of_window = own < in.window ? 0 : own + 1 - in.window;
+  if (in.document_positions == nullptr) {
+    return of_window;
+  }
+  const int of_document = own - in.document_positions[b * in.queries + t];
+  return of_document > of_window ? of_document : of_window;
+}
 
 constexpr int kWidestHead = 256;
 

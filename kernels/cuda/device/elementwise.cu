@@ -1,6 +1,7 @@
 // Flat ranges: addition, conversion, scaling.
 #include "kernels/cuda/device/elementwise.cuh"
 #include "kernels/cuda/device/elementwise.h"
+#include "kernels/math/soft_cap.h"
 
 namespace dstrain::cuda {
 namespace {
@@ -69,6 +70,23 @@ struct AddScaled {
   }
 };
 
+template <typename T>
+struct SoftCap {
+  T* x;
+  float cap;
+
+  template <int kWidth>
+  __device__ void at(std::int64_t i) const {
+    float values[kWidth];
+    load(x + i, values);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      values[k] = dstrain::soft_cap(values[k], cap);
+    }
+    store(x + i, values);
+  }
+};
+
 }  // namespace
 
 template <typename T>
@@ -86,6 +104,11 @@ void add_scaled(
     const Launch& to, const From* x, const Factor& factor, To* y, bool adds, std::int64_t n) {
   launch_elementwise("add_scaled", to, n, all_aligned(x, y),
                      AddScaled<From, To>{x, factor, y, adds});
+}
+
+template <typename T>
+void soft_cap(const Launch& to, T* x, float cap, std::int64_t n) {
+  launch_elementwise("soft_cap", to, n, all_aligned(x), SoftCap<T>{x, cap});
 }
 
 template void add(const Launch&, const float*, const float*, float*, std::int64_t);
@@ -108,5 +131,9 @@ template void add_scaled(const Launch&, const BF16*, const Factor&, F16*, bool, 
 template void add_scaled(const Launch&, const F16*, const Factor&, float*, bool, std::int64_t);
 template void add_scaled(const Launch&, const F16*, const Factor&, BF16*, bool, std::int64_t);
 template void add_scaled(const Launch&, const F16*, const Factor&, F16*, bool, std::int64_t);
+
+template void soft_cap(const Launch&, float*, float, std::int64_t);
+template void soft_cap(const Launch&, BF16*, float, std::int64_t);
+template void soft_cap(const Launch&, F16*, float, std::int64_t);
 
 }  // namespace dstrain::cuda

@@ -30,6 +30,10 @@ template <typename From, typename To>
 void add_scaled(
     const Launch& to, const From* x, const Factor& factor, To* y, bool adds, std::int64_t n);
 
+/// x = cap · tanh(x / cap).
+template <typename T>
+void soft_cap(const Launch& to, T* x, float cap, std::int64_t n);
+
 /// Y: T, or float.
 template <typename Y, typename T>
 void add_to_rows(const Launch& to, Y* y, const T* bias, std::int64_t rows, std::int64_t width);
@@ -58,13 +62,15 @@ void gated_backward(const Launch& to,
 template <typename T>
 struct RopeRows {
   T* qkv;
-  const float* cosine;  ///< [sequence][head_dim / 2]
+  const float* cosine;  ///< [sequence][pairs]
   const float* sine;
   std::int64_t rows;
   std::int64_t sequence;
+  const std::int32_t* positions;  ///< of each row; nullptr: 0 … sequence - 1, in turn
   std::int64_t row_stride;
   int heads;  ///< query and key heads, which lie side by side
   int head_dim;
+  int pairs;        ///< of each head, of its first 2 · pairs numbers
   float direction;  ///< 1 forward, -1 backward
 };
 template <typename T>

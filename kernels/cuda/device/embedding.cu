@@ -47,7 +47,8 @@ __global__ void embedding_forward_kernel(EmbeddingForward<T> e, FaultPointers fa
       load(e.table + row * e.width + c, values);
       if (e.positions != nullptr) {
         float position[kWidth];
-        load(e.positions + n % e.sequence * e.width + c, position);
+        const std::int64_t place = e.position_ids == nullptr ? n % e.sequence : e.position_ids[n];
+        load(e.positions + place * e.width + c, position);
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) {
           values[k] += position[k];

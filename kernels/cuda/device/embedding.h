@@ -25,7 +25,8 @@ struct EmbeddingForward {
   const T* table;
   std::int64_t first;  ///< the entry that row 0 of the table is
   std::int64_t table_rows;
-  const T* positions;  ///< nullptr: none
+  const T* positions;                ///< nullptr: none
+  const std::int32_t* position_ids;  ///< rows of `positions`; nullptr: 0 … sequence - 1, in turn
   std::int64_t sequence;
   T* x;
 };

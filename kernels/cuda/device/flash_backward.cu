@@ -1,6 +1,7 @@
-// Flash attention (Dao 2023) on tensor cores, backward, causal, grouped queries, deterministic: one
-// kernel for dQ, where keys pass as in forward, and one for dK and dV, where a block has keys and
-// the queries of the group's heads pass, transposed:
+// Flash attention (Dao 2023) on tensor cores, backward, causal, grouped queries, through windows
+// and within documents (pairs of tiles that nobody sees are left out), deterministic: one kernel
+// for dQ, where keys pass as in forward, and one for dK and dV, where a block has keys and the
+// queries of the group's heads pass, transposed:
 //   Sᵀ = K Qᵀ     dPᵀ = V dOᵀ     dV += Pᵀ dO     dK += dSᵀ Q
 // Seven products instead of the five of one kernel that would add up dQ with atomics, in any order:
 // 14 · D · T² / 2 operations a head.
@@ -9,10 +10,10 @@
 // multiprocessor of an H100:
 //         dQ                                  dK, dV
 //   D     shared memory  registers  blocks    shared memory  registers  blocks
-//   64    72 KiB         168        3         73 KiB         246        2
-//   80    88 KiB         168        2         67 KiB         168        3
-//   96    78 KiB         236        2         53 KiB         224        2
-//   128   68 KiB         168        3         69 KiB         242        2
+//   64    72 KiB         166        3         73 KiB         242        2
+//   80    88 KiB         166        2         67 KiB         168        3
+//   96    78 KiB         230        2         53 KiB         212        2
+//   128   68 KiB         166        3         69 KiB         250        2
 // Not measured yet.
 //
 // T sequence, D head dim; S = scores, P = probabilities
@@ -37,13 +38,29 @@ __device__ void to_ds(float& score, float& dp, float scale2, float logsumexp2, f
   dp = score * (dp - delta);
 }
 
+/// The end of the tiles of kQueries queries that see one of the keys before `end_of_keys`, from
+/// tile `begin` on, whose queries come last to see less.
+template <int kQueries, typename T>
+__device__ int end_of_seeing_tiles(
+    const AttentionInputs<T>& in, std::int64_t b, int end_of_keys, int begin, int end) {
+  while (begin < end) {
+    const int middle = begin + (end - begin) / 2;
+    if (first_key_seen_by(in, b, middle * kQueries) < end_of_keys) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return end;
+}
+
 /// Shared memory of dq_kernel: Q, dO, and twice K and V.
 template <int kDepth, typename T>
 constexpr std::size_t kDqSharedBytes = (2 * kOwnRows<kQueryTiles<kDepth>> +
                                         4 * kPassing<kDepth>)*kStride<kDepth> *
                                        sizeof(T);
 
-template <int kDepth, typename T>
+template <int kDepth, bool kDrops, typename T>
 __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> back) {
   constexpr int kRowTiles = kQueryTiles<kDepth>;
   constexpr int kQueries = kOwnRows<kRowTiles>;
@@ -75,7 +92,8 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> b
   copy_tile<kDepth, kQueries>(dout_tile,
                               back.dout + first_query * out_stride + at.head * in.head_dim,
                               out_stride, rows_of_block, in.head_dim);
-  copy_keys(0);
+  const int earliest = first_keys_of(in, at.b, first_of_block, kQueries).earliest / kKeys;  // tile
+  copy_keys(earliest);
   float logsumexp2[kRowTiles][2] = {};  // zeros in rows behind the end, whose dS is then 0
   float delta[kRowTiles][2] = {};
 #pragma unroll
@@ -96,7 +114,8 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> b
   float sums[kRowTiles][kDepth / 8][4] = {};
   const int seen = rows_from(0, in.keys, first_of_block + kQueries);  // keys
   const int tiles = (seen + kKeys - 1) / kKeys;
-  for (int tile = 0; tile < tiles; ++tile) {
+  const int latest = first_keys_of(in, at.b, first, kRowTiles * 16).latest;  // of this warp
+  for (int tile = earliest; tile < tiles; ++tile) {
     wait_for_copies<0>();
     __syncthreads();  // this tile is there, and all are done with the one before
     if (tile + 1 < tiles) {
@@ -112,6 +131,10 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> b
       float dp[kRowTiles][kAtOnce / 8][4] = {};
       multiply_rows<kDepth>(scores, q_rows, k_rows);
       multiply_rows<kDepth>(dp, dout_rows, k_rows + kTile);
+      if constexpr (kDrops) {
+        drop<kAtOnce>(dp, in.dropout.of_sample(at.b), in.first_head + at.head, first,
+                      tile * kKeys + chunk);
+      }
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -124,6 +147,9 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> b
             dp[m][n][e] = key > query ? 0.0F : dp[m][n][e];
           }
         }
+      }
+      if (tile * kKeys + chunk < latest) {
+        hide_earlier_keys<kAtOnce>(dp, 0.0F, in, at.b, first, tile * kKeys + chunk);
       }
       multiply_by_rows<kDepth>(sums, dp, k_rows);
     }
@@ -177,7 +203,7 @@ __device__ void copy_queries(PassingQueries<kDepth, T>& to,
   commit_copies();
 }
 
-template <int kDepth, typename T>
+template <int kDepth, bool kDrops, typename T>
 __global__ void __launch_bounds__(kTileThreads) dkv_kernel(AttentionBackward<T> back) {
   constexpr int kRowTiles = kKeyTiles<kDepth>;
   constexpr int kKeys = kOwnRows<kRowTiles>;
@@ -194,7 +220,9 @@ __global__ void __launch_bounds__(kTileThreads) dkv_kernel(AttentionBackward<T> 
       (at.b * in.keys + first_of_block) * in.key_stride + at.head * in.head_dim;
   // Tiles with queries that see these keys, of one head after the other.
   const int earliest = first_of_block / kQueries;
-  const int later = (in.queries + kQueries - 1) / kQueries - earliest;
+  const int end = end_of_seeing_tiles<kQueries>(in, at.b, first_of_block + kKeys, earliest,
+                                                (in.queries + kQueries - 1) / kQueries);
+  const int later = end - earliest;
   const int visits = in.group * later;
   const auto copy_visit = [&](int visit) {
     copy_queries<kDepth>(passing[visit % 2], back, at.b, at.head * in.group + visit / later,
@@ -218,11 +246,12 @@ __global__ void __launch_bounds__(kTileThreads) dkv_kernel(AttentionBackward<T> 
     }
     const PassingQueries<kDepth, T>& queries = passing[visit % 2];
     for (int chunk = 0; chunk < kQueries; chunk += kAtOnce) {
-      const int ahead =
-          first - ((earliest + visit % later) * kQueries + chunk);  // of the first key
+      const int first_query = (earliest + visit % later) * kQueries + chunk;
+      const int ahead = first - first_query;  // of the first key
       if (ahead >= kAtOnce) {
         continue;  // all before this warp's keys
       }
+      const bool hides = first_keys_of(in, at.b, first_query, kAtOnce).latest > first;
       float p[kRowTiles][kAtOnce / 8][4] = {};
       float ds[kRowTiles][kAtOnce / 8][4] = {};
       multiply_rows<kDepth>(p, k_rows, queries.q + chunk * kStride<kDepth>);
@@ -234,14 +263,33 @@ __global__ void __launch_bounds__(kTileThreads) dkv_kernel(AttentionBackward<T> 
           const int query = n * 8 + 2 * lane_pair() + side;
           const float logsumexp2 = queries.logsumexp[chunk + query] * kLog2E;
           const float delta = queries.delta[chunk + query];
+          const int hidden =  // of this warp's keys, those before the first that the query sees
+              hides && first_query + query < in.queries
+                  ? first_key_seen_by(in, at.b, first_query + query) - first
+                  : 0;
 #pragma unroll
           for (int m = 0; m < kRowTiles; ++m) {
+            float kept[2] = {1.0F, 1.0F};  // of this lane's two keys: words 0 or 1, and 2 or 3
+            if constexpr (kDrops) {
+              const SampleDropout dropout = in.dropout.of_sample(at.b);
+              std::uint32_t words[4];
+              words_of_keys(words, dropout, in.first_head + at.head * in.group + visit / later,
+                            first + m * 16, lane_row() / 2, first_query + query);
+#pragma unroll
+              for (int half = 0; half < 2; ++half) {
+                const std::uint32_t word =
+                    lane_row() % 2 == 0 ? words[2 * half] : words[2 * half + 1];
+                kept[half] = word < dropout.threshold ? 0.0F : dropout.factor;
+              }
+            }
 #pragma unroll
             for (int e = side; e < 4; e += 2) {
-              const int key = ahead + m * 16 + lane_row() + 8 * (e / 2);
+              const int key = m * 16 + lane_row() + 8 * (e / 2);
+              const bool seen = ahead + key <= query && key >= hidden;
+              ds[m][n][e] *= kept[e / 2];
               to_ds(p[m][n][e], ds[m][n][e], scale2, logsumexp2, delta);
-              p[m][n][e] = key > query ? 0.0F : p[m][n][e];
-              ds[m][n][e] = key > query ? 0.0F : ds[m][n][e];
+              p[m][n][e] = seen ? p[m][n][e] * kept[e / 2] : 0.0F;
+              ds[m][n][e] = seen ? ds[m][n][e] : 0.0F;
             }
           }
         }
@@ -267,13 +315,24 @@ __global__ void __launch_bounds__(kTileThreads) dkv_kernel(AttentionBackward<T> 
 template <typename T>
 void flash_backward(const Launch& to, const AttentionBackward<T>& back) {
   const AttentionInputs<T>& in = back.inputs;
-  with_depth(in.head_dim, [&]<int kDepth>() {
-    launch("attention_backward (flash): dq", dq_kernel<kDepth, T>,
+  const auto launch_kernels = [&]<int kDepth>(auto dq, auto dkv) {
+    launch("attention_backward (flash): dq", dq,
            blocks_of(in, in.query_heads, kOwnRows<kQueryTiles<kDepth>>), dim3(kTileThreads),
            kDqSharedBytes<kDepth, T>, to.stream, back);
-    launch("attention_backward (flash): dk, dv", dkv_kernel<kDepth, T>,
+    launch("attention_backward (flash): dk, dv", dkv,
            blocks_of(in, in.query_heads / in.group, kOwnRows<kKeyTiles<kDepth>>),
            dim3(kTileThreads), kDkvSharedBytes<kDepth, T>, to.stream, back);
+  };
+  if (in.dropout.probability > 0.0F) {
+    with_depth_of_dropout(in.head_dim, [&]<int kDepth>() {
+      launch_kernels.template operator()<kDepth>(dq_kernel<kDepth, true, T>,
+                                                 dkv_kernel<kDepth, true, T>);
+    });
+    return;
+  }
+  with_depth(in.head_dim, [&]<int kDepth>() {
+    launch_kernels.template operator()<kDepth>(dq_kernel<kDepth, false, T>,
+                                               dkv_kernel<kDepth, false, T>);
   });
 }
 

@@ -1,4 +1,5 @@
-// Flash attention (Dao 2023) on tensor cores, forward, causal, grouped queries.
+// Flash attention (Dao 2023) on tensor cores, forward, causal, grouped queries, through windows and
+// within documents: tiles of keys that nobody sees are left out.
 //
 // A block has 128 queries of a head, a warp 32 of them, so that what it reads of a key serves two
 // products; keys and values pass. Probabilities stay in registers: what one product gives (C) is
@@ -11,6 +12,7 @@
 //   80    66 KiB          244         2
 //   96    52 KiB          218         2
 //   128   68 KiB          254         2
+// Where keys are hidden: 239, 250, 227, and 255 with 32 bytes spilled.
 // Not measured yet. mma.sync reaches less on Hopper than wgmma does: there cuDNN's should be
 // faster.
 //
@@ -102,7 +104,9 @@ __device__ void to_probabilities(float (&scores)[kRowTiles][kKeys / 8][4],
 template <int kDepth, typename T>
 constexpr std::size_t kSharedBytes = (kQueries + 4 * kPassing<kDepth>)*kStride<kDepth> * sizeof(T);
 
-template <int kDepth, typename T>
+/// kHides: a window or a document's border hides keys, which takes registers that heads of 128 have
+/// not got otherwise. kDrops: probabilities are dropped, which takes as much time as all else.
+template <int kDepth, bool kHides, bool kDrops, typename T>
 __global__ void __launch_bounds__(kTileThreads)
     forward_kernel(AttentionInputs<T> in, T* out, float* logsumexp) {
   constexpr int kKeys = kPassing<kDepth>;
@@ -126,13 +130,16 @@ __global__ void __launch_bounds__(kTileThreads)
   copy_tile<kDepth, kQueries>(q_tile, in.q + first_query * in.query_stride + at.head * in.head_dim,
                               in.query_stride, rows_from(first_of_block, in.queries, kQueries),
                               in.head_dim);
-  copy_keys(0);
+  const int earliest =  // tile
+      kHides ? first_keys_of(in, at.b, first_of_block, kQueries).earliest / kKeys : 0;
+  copy_keys(earliest);
   const T* const q_rows = q_tile + warp() * kRowTiles * 16 * kStride<kDepth>;
   float sums[kRowTiles][kDepth / 8][4] = {};
   Softmax softmax{{{kHidden, kHidden}, {kHidden, kHidden}}, {}};
   const int seen = rows_from(0, in.keys, first_of_block + kQueries);  // keys
   const int tiles = (seen + kKeys - 1) / kKeys;
-  for (int tile = 0; tile < tiles; ++tile) {
+  const int latest = kHides ? first_keys_of(in, at.b, first, kRowTiles * 16).latest : 0;
+  for (int tile = earliest; tile < tiles; ++tile) {
     wait_for_copies<0>();
     __syncthreads();  // this tile is there, and all are done with the one before
     if (tile + 1 < tiles) {
@@ -148,7 +155,13 @@ __global__ void __launch_bounds__(kTileThreads)
     if (ahead + kKeys > 1) {
       hide_later_keys<kKeys>(scores, ahead);
     }
+    if (kHides && tile * kKeys < latest) {
+      hide_earlier_keys<kKeys>(scores, kHidden, in, at.b, first, tile * kKeys);
+    }
     to_probabilities<kKeys, kDepth>(scores, softmax, sums, in.scale * kLog2E);
+    if constexpr (kDrops) {
+      drop<kKeys>(scores, in.dropout.of_sample(at.b), in.first_head + at.head, first, tile * kKeys);
+    }
     multiply_by_rows<kDepth>(sums, scores, k_tile + kTile);
   }
 
@@ -181,17 +194,27 @@ bool flash_takes(const AttentionInputs<T>& in, const void* out) {
   constexpr int kPerPack = 8;
   constexpr int kMostQueries = 65535 * 64;  // a grid's last dim, of tiles of 64 and more
   return in.head_dim <= 128 && in.head_dim % kPerPack == 0 && in.first_position == 0 &&
-         in.queries == in.keys && in.queries <= kMostQueries && in.window >= in.queries &&
-         in.cap == 0.0F && in.value_stride == in.key_stride && all_aligned(in.q, in.k, in.v, out) &&
+         in.queries == in.keys && in.queries <= kMostQueries && in.cap == 0.0F &&
+         in.value_stride == in.key_stride && all_aligned(in.q, in.k, in.v, out) &&
          in.query_stride % kPerPack == 0 && in.key_stride % kPerPack == 0;
 }
 
 template <typename T>
 void flash_forward(const Launch& to, const AttentionInputs<T>& in, T* out, float* logsumexp) {
+  const auto launch_kernel = [&]<int kDepth>(auto kernel) {
+    launch("attention_forward (flash)", kernel, blocks_of(in, in.query_heads, kQueries),
+           dim3(kTileThreads), kSharedBytes<kDepth, T>, to.stream, in, out, logsumexp);
+  };
+  if (in.dropout.probability > 0.0F) {
+    with_depth_of_dropout(in.head_dim, [&]<int kDepth>() {
+      launch_kernel.template operator()<kDepth>(forward_kernel<kDepth, true, true, T>);
+    });
+    return;
+  }
   with_depth(in.head_dim, [&]<int kDepth>() {
-    launch("attention_forward (flash)", forward_kernel<kDepth, T>,
-           blocks_of(in, in.query_heads, kQueries), dim3(kTileThreads), kSharedBytes<kDepth, T>,
-           to.stream, in, out, logsumexp);
+    const bool hides = in.document_positions != nullptr || in.window < in.queries;
+    launch_kernel.template operator()<kDepth>(hides ? forward_kernel<kDepth, true, false, T>
+                                                    : forward_kernel<kDepth, false, false, T>);
   });
 }
 

@@ -33,7 +33,7 @@ __global__ void group_sums_kernel(GroupNormRows<T> norm, float* sums) {
       load(norm.weight + c, weights);
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
-        sum += slopes[k] * weights[k] * values[k];
+        sum += slopes[k] * (weights[k] + norm.weight_offset) * values[k];
       }
     } else {
 #pragma unroll
@@ -72,7 +72,7 @@ __global__ void group_norm_forward_kernel(GroupNormRows<T> norm) {
     load(norm.weight + c, weights);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      values[k] = values[k] * inverse * weights[k];
+      values[k] = values[k] * inverse * (weights[k] + norm.weight_offset);
     }
     store(y + c, values);
   }
@@ -115,7 +115,8 @@ __global__ void group_norm_backward_kernel(GroupNormRows<T> norm, float* partial
       for (int k = 0; k < kWidth; ++k) {
         const float x_hat = values[k] * inverse;
         sums[k] += slopes[k] * x_hat;
-        values[k] = (slopes[k] * weights[k] - x_hat * along) * inverse;
+        const float g = slopes[k] * (weights[k] + norm.weight_offset);
+        values[k] = (g - x_hat * along) * inverse;
       }
       store(dweight + c, sums);
       store(dx + c, values);

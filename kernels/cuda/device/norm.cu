@@ -78,7 +78,7 @@ __global__ void norm_forward_kernel(NormForwardRows<T> norm) {
     load(norm.weight + c, weights);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      values[k] = (values[k] - mean) * inverse_deviation * weights[k];
+      values[k] = (values[k] - mean) * inverse_deviation * (weights[k] + norm.weight_offset);
     }
     if (norm.bias != nullptr) {
       float biases[kWidth];
@@ -129,7 +129,7 @@ __global__ void norm_backward_kernel(NormBackwardRows<T> norm, float* partials) 
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
         const float x_hat = (values[k] - mean) * inverse_deviation;
-        const float g = slopes[k] * weights[k];
+        const float g = slopes[k] * (weights[k] + norm.weight_offset);
         sums.a += g;
         sums.b += g * x_hat;
         sums_of_weight[k] += slopes[k] * x_hat;
@@ -151,7 +151,8 @@ __global__ void norm_backward_kernel(NormBackwardRows<T> norm, float* partials) 
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
         const float x_hat = (values[k] - mean) * inverse_deviation;
-        values[k] = (slopes[k] * weights[k] - mean_g - x_hat * mean_gx) * inverse_deviation;
+        const float g = slopes[k] * (weights[k] + norm.weight_offset);
+        values[k] = (g - mean_g - x_hat * mean_gx) * inverse_deviation;
       }
       if (norm.add_to_dx) {
         float earlier[kWidth];

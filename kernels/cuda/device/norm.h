@@ -11,7 +11,8 @@ namespace dstrain::cuda {
 
 template <typename T>
 struct NormForwardRows {
-  bool centered;  ///< LayerNorm: subtract the mean; RMSNorm: do not
+  bool centered;        ///< LayerNorm: subtract the mean; RMSNorm: do not
+  float weight_offset;  ///< added to the weight
   float epsilon;
   std::int64_t rows;
   std::int64_t width;
@@ -29,6 +30,7 @@ void norm_forward(const Launch& to, const NormForwardRows<T>& norm);
 template <typename T>
 struct NormBackwardRows {
   bool centered;
+  float weight_offset;
   bool add_to_dx;
   bool has_bias;
   std::int64_t rows;

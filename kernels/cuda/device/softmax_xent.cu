@@ -7,6 +7,7 @@
 #include "kernels/cuda/device/elementwise.cuh"
 #include "kernels/cuda/device/softmax_xent.h"
 #include "kernels/ignored_target.h"
+#include "kernels/math/soft_cap.h"
 #include "kernels/math/vector_math.h"
 
 namespace dstrain::cuda {
@@ -75,10 +76,11 @@ __device__ void to_gradient(T* row,
                             std::int64_t columns,
                             std::int64_t target,
                             float logsumexp,
-                            float scale) {
+                            const LogitGradient& gradient) {
   const auto slope = [&](std::int64_t c, float logit) {
     const float p = fast_exp(logit - logsumexp);
-    return c >= real ? 0.0F : (c == target ? p - 1.0F : p) * scale;
+    const float bend = gradient.cap > 0.0F ? soft_cap_slope(logit, gradient.cap) : 1.0F;
+    return c >= real ? 0.0F : (c == target ? p - 1.0F : p) * (bend * gradient.scale);
   };
   const std::int64_t whole = columns / kWidth * kWidth;
   for (std::int64_t c = threadIdx.x * kWidth; c < whole; c += blockDim.x * kWidth) {
@@ -102,8 +104,8 @@ struct Wanted {
   float* losses;           ///< nullptr: not wanted
   RowStats* stats;         ///< likewise
   const float* logsumexp;  ///< of all slices; nullptr: this row is whole
-  bool gradient;
-  float gradient_scale;
+  bool to_gradient;
+  LogitGradient gradient;
 };
 
 template <int kWidth, typename T>
@@ -131,9 +133,9 @@ __global__ void cross_entropy_kernel(LogitRows<T> rows, Wanted<T> wanted, FaultP
       wanted.stats[n] = stats;
     }
   }
-  if (wanted.gradient) {
+  if (wanted.to_gradient) {
     to_gradient<kWidth>(row, ignored ? 0 : rows.real, rows.columns, target, logsumexp,
-                        wanted.gradient_scale);
+                        wanted.gradient);
   }
 }
 
@@ -200,28 +202,28 @@ void launch_rows(const Launch& to, const LogitRows<T>& rows, const Wanted<T>& wa
 
 template <typename T>
 void cross_entropy_losses(const Launch& to, const LogitRows<T>& rows, float* losses) {
-  launch_rows(to, rows, {losses, nullptr, nullptr, false, 0.0F});
+  launch_rows(to, rows, {losses, nullptr, nullptr, false, {0.0F}});
 }
 
 template <typename T>
 void cross_entropy_losses_and_gradient(const Launch& to,
                                        const LogitRows<T>& rows,
-                                       float gradient_scale,
+                                       const LogitGradient& gradient,
                                        float* losses) {
-  launch_rows(to, rows, {losses, nullptr, nullptr, true, gradient_scale});
+  launch_rows(to, rows, {losses, nullptr, nullptr, true, gradient});
 }
 
 template <typename T>
 void cross_entropy_stats(const Launch& to, const LogitRows<T>& rows, float* stats_N3) {
-  launch_rows(to, rows, {nullptr, reinterpret_cast<RowStats*>(stats_N3), nullptr, false, 0.0F});
+  launch_rows(to, rows, {nullptr, reinterpret_cast<RowStats*>(stats_N3), nullptr, false, {0.0F}});
 }
 
 template <typename T>
 void cross_entropy_gradient(const Launch& to,
                             const LogitRows<T>& rows,
                             const float* logsumexp,
-                            float gradient_scale) {
-  launch_rows(to, rows, {nullptr, nullptr, logsumexp, true, gradient_scale});
+                            const LogitGradient& gradient) {
+  launch_rows(to, rows, {nullptr, nullptr, logsumexp, true, gradient});
 }
 
 void cross_entropy_combine(const Launch& to,
@@ -251,21 +253,30 @@ template void cross_entropy_losses(const Launch&, const LogitRows<BF16>&, float*
 template void cross_entropy_losses(const Launch&, const LogitRows<F16>&, float*);
 template void cross_entropy_losses_and_gradient(const Launch&,
                                                 const LogitRows<float>&,
-                                                float,
+                                                const LogitGradient&,
                                                 float*);
 template void cross_entropy_losses_and_gradient(const Launch&,
                                                 const LogitRows<BF16>&,
-                                                float,
+                                                const LogitGradient&,
                                                 float*);
 template void cross_entropy_losses_and_gradient(const Launch&,
                                                 const LogitRows<F16>&,
-                                                float,
+                                                const LogitGradient&,
                                                 float*);
 template void cross_entropy_stats(const Launch&, const LogitRows<float>&, float*);
 template void cross_entropy_stats(const Launch&, const LogitRows<BF16>&, float*);
 template void cross_entropy_stats(const Launch&, const LogitRows<F16>&, float*);
-template void cross_entropy_gradient(const Launch&, const LogitRows<float>&, const float*, float);
-template void cross_entropy_gradient(const Launch&, const LogitRows<BF16>&, const float*, float);
-template void cross_entropy_gradient(const Launch&, const LogitRows<F16>&, const float*, float);
+template void cross_entropy_gradient(const Launch&,
+                                     const LogitRows<float>&,
+                                     const float*,
+                                     const LogitGradient&);
+template void cross_entropy_gradient(const Launch&,
+                                     const LogitRows<BF16>&,
+                                     const float*,
+                                     const LogitGradient&);
+template void cross_entropy_gradient(const Launch&,
+                                     const LogitRows<F16>&,
+                                     const float*,
+                                     const LogitGradient&);
 
 }  // namespace dstrain::cuda

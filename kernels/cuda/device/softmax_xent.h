@@ -6,6 +6,7 @@
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/logit_gradient.h"
 
 namespace dstrain::cuda {
 
@@ -24,7 +25,7 @@ void cross_entropy_losses(const Launch& to, const LogitRows<T>& rows, float* los
 template <typename T>
 void cross_entropy_losses_and_gradient(const Launch& to,
                                        const LogitRows<T>& rows,
-                                       float gradient_scale,
+                                       const LogitGradient& gradient,
                                        float* losses);
 template <typename T>
 void cross_entropy_stats(const Launch& to, const LogitRows<T>& rows, float* stats_N3);
@@ -32,7 +33,7 @@ template <typename T>
 void cross_entropy_gradient(const Launch& to,
                             const LogitRows<T>& rows,
                             const float* logsumexp,
-                            float gradient_scale);
+                            const LogitGradient& gradient);
 void cross_entropy_combine(const Launch& to,
                            const float* stats_RN3,
                            std::int64_t ranks,

@@ -52,6 +52,30 @@ TEST_CASE("a struct comes back as it went, and from no part of its bytes", "[bas
   }
 }
 
+TEST_CASE("an enum, a time and a value that may be missing come back as they went",
+          "[base][wire]") {
+  enum class Colour : std::uint8_t { kRed, kBlue };
+  Colour colour = Colour::kBlue;
+  std::chrono::milliseconds time{-3};
+  std::optional<std::int32_t> number = 7;
+  std::optional<std::int32_t> none;
+  WireWriter writer;
+  writer(colour, time, number, none);
+  const std::string bytes = writer.take();
+  CHECK(bytes == std::string("\x01\xfd\xff\xff\xff\xff\xff\xff\xff\x01\x07\0\0\0\0", 15));
+  colour = Colour::kRed;
+  time = {};
+  number.reset();
+  none = 1;
+  WireReader reader(bytes);
+  reader(colour, time, number, none);
+  reader.end();
+  CHECK(colour == Colour::kBlue);
+  CHECK(time == std::chrono::milliseconds{-3});
+  CHECK(number == 7);
+  CHECK_FALSE(none);
+}
+
 TEST_CASE("a length that the bytes cannot hold takes no memory", "[base][wire]") {
   std::string bytes;
   put_number(bytes, std::uint32_t{0xffffffffU});

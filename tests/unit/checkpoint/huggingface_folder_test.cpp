@@ -78,16 +78,18 @@ class Copy {
 }  // namespace
 
 TEST_CASE("Hugging Face's weights are under our names, as PyTorch has them", "[checkpoint]") {
-  const std::string name = GENERATE("gpt2-f32", "mistral-bf16-sharded", "qwen2-f16",
-                                    "llama-biases-sharded", "qwen3-bf16", "olmo2-f32-sharded");
+  const std::string name =
+      GENERATE("gpt2-f32", "mistral-bf16-sharded", "qwen2-f16", "llama-biases-sharded",
+               "qwen3-bf16", "olmo2-f32-sharded", "phi3-bf16", "starcoder2-bf16", "gemma3-bf16",
+               "gpt-neox-f16-sharded", "opt-f16");
   INFO(name);
   const HuggingFaceFolder folder = open_folder(kGolden / name);
   const Weights expected = weights_in_file(kGolden / name / "expected.safetensors");
   CHECK(expected.size() > 20);
   CHECK(parameters_of(folder) == expected);
-  const DType dtype = name.find("bf16") != std::string::npos ? DType::kBF16
-                      : name == "qwen2-f16"                  ? DType::kF16
-                                                             : DType::kF32;
+  const DType dtype = name.find("bf16") != std::string::npos   ? DType::kBF16
+                      : name.find("-f16") != std::string::npos ? DType::kF16
+                                                               : DType::kF32;
   for (const TensorSource::Entry& entry : folder.entries()) {
     CHECK(entry.dtype == dtype);
   }

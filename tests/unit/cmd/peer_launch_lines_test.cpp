@@ -80,7 +80,7 @@ TEST_CASE("lines for two machines have their layout, by SSH or started by hand o
 TEST_CASE("ranks that a line starts are those of its layout, at its master", "[cmd][peers]") {
   if (testing::no_dstrain_here()) return;
   const TinyRun run;
-  const std::string port = std::to_string(launcher::pick_free_port("127.0.0.1"));
+  const std::string port = std::to_string(launcher::listen_on("127.0.0.1", 0).port);
   const Answer answer =
       line(run, "launch --nproc_per_node=2 --master_addr=127.0.0.1 --master_port=" + port +
                     " --set training.steps=3 --deepspeed config.json");
@@ -144,7 +144,7 @@ TEST_CASE("flags of other launchers are honoured, said to do nothing, or refused
   says("--nnodes 2 --num_nodes 3", 2, "--nnodes 2 and --num_nodes 3: leave one of them out");
   says("--nproc_per_node 2 --num_gpus 3", 2, "leave one of them out");
   says("--nproc_per_node=gpu", 2, "--nproc_per_node gpu: ");
-  says("--standalone --nnodes 2", 2, "--standalone is this machine alone");
+  says("--standalone --nnodes 2", 2, "--standalone uses this machine alone");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/harness/local_rendezvous.h"
 #include "tests/unit/comm/ranks.h"
 
 namespace dstrain {

@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "engine/comm/rendezvous.h"
 #include "engine/comm/staged_communicator.h"
 #include "kernels/backend.h"
 #include "tests/harness/inline_stream.h"
+#include "tests/harness/local_rendezvous.h"
 #include "tests/harness/wire_here.h"
 
 namespace dstrain {

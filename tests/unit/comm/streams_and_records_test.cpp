@@ -4,7 +4,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/comm/recording_communicator.h"
+#include "tests/harness/local_rendezvous.h"
+#include "tests/harness/recording_communicator.h"
 #include "tests/unit/comm/ranks.h"
 
 namespace dstrain {

@@ -158,11 +158,16 @@ model.rope_theta                 10000              default
 model.hidden_act                 "silu"             default
 model.attention_bias             false              default
 model.mlp_bias                   false              default
+model.attention_dropout          0                  default
 model.tie_word_embeddings        false              default
 model.initializer_range          0.02               default
 data.train                       "data/train"       run.json:9:22
 data.validation                  "data/validation"  run.json:9:50
 data.sequence_length             128                derived: the model's longest sequence
+data.document_attention          false              default
+data.mask_document_ends          false              default
+data.pack                        "none"             default
+data.weights_by                  "samples"          default
 training.steps                   10                 run.json:10:26
 training.seed                    1234               default
 training.eval_interval           0                  default

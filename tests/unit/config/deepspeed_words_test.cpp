@@ -236,8 +236,7 @@ TEST_CASE("what only Python does is told, and warned of where it would change th
   CHECK(told.warnings.empty());
   for (const char* block :
        {R"(compression_training={"x": {"shared": {"enabled": true}}})",
-        R"(data_efficiency={"enabled": true})", R"(curriculum_learning={"enabled": "true"})",
-        R"(progressive_layer_drop={"enabled": 1})",
+        R"(data_efficiency={"enabled": true})", R"(progressive_layer_drop={"enabled": 1})",
         R"(sparse_attention={"mode": "fixed", "block": 16})"}) {
     INFO(block);
     const LoadedConfig loaded = load_tiny({block});

@@ -10,6 +10,13 @@
 namespace dstrain {
 namespace {
 
+const std::string kOptModel =
+    R"(model={"model_type": "opt", "vocab_size": 256, "hidden_size": 64, "ffn_dim": 96,
+              "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 128})";
+const std::string kGptNeoxModel =
+    R"(model={"model_type": "gpt_neox", "vocab_size": 256, "hidden_size": 64,
+              "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "max_position_embeddings": 128})";
 const std::string kGpt2Model =
     R"(model={"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4,
        "n_positions": 128})";
@@ -22,6 +29,7 @@ const std::string kSgd = R"(optimizer={"type": "SGD"})";
 const std::string kLamb = R"(optimizer={"type": "Lamb"})";
 const std::string kMuon = R"(optimizer={"type": "Muon"})";
 const std::string kBf16 = "bf16.enabled=true";
+const std::string kCurriculum = "curriculum_learning.enabled=true";
 const std::string kQwen2 = "model.model_type=qwen2";
 const std::string kF16 = "fp16.enabled=true";
 const std::string kFp8 = "fp8.enabled=true";
@@ -118,6 +126,15 @@ const std::map<std::string, Flip>& flips() {
       {"scheduler.params.cycle_min_mom", {"0.7", {kOneCycle}}},
       {"scheduler.params.cycle_max_mom", {"0.95", {kOneCycle}}},
       {"scheduler.params.decay_mom_rate", {"0.1", {kOneCycle}}},
+      {"curriculum_learning.enabled", {"true"}},
+      {"curriculum_learning.min_difficulty", {"8", {kCurriculum}}},
+      {"curriculum_learning.max_difficulty", {"64", {kCurriculum}}},
+      {"curriculum_learning.schedule_type", {"fixed_root", {kCurriculum}}},
+      {"curriculum_learning.schedule_config.total_curriculum_step", {"30", {kCurriculum}}},
+      {"curriculum_learning.schedule_config.difficulty_step", {"4", {kCurriculum}}},
+      {"curriculum_learning.schedule_config.root_degree", {"2", {kCurriculum}}},
+      {"curriculum_learning.schedule_config.difficulty", {"[8, 16]", {kCurriculum}}},
+      {"curriculum_learning.schedule_config.max_step", {"[5]", {kCurriculum}}},
       {"pipeline.stages", {"2"}},
       {"pipeline.schedule", {"gpipe"}},
       {"pipeline.virtual_stages", {"2"}},
@@ -140,6 +157,29 @@ const std::map<std::string, Flip>& flips() {
       {"model.rope_scaling",
        {R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
             "original_max_position_embeddings": 64})"}},
+      {"model.partial_rotary_factor", {"0.5", {"model.model_type=phi3"}}},
+      {"model.no_rope_layers",
+       {"[0, 1]", {"model.model_type=smollm3", "model.no_rope_layers=[1, 1]"}}},
+      {"model.layer_types",
+       {R"(["full_attention", "sliding_attention"])",
+        {"model.model_type=olmo3",
+         R"(model.layer_types=["sliding_attention", "full_attention"])"}}},
+      {"model.rope_local_base_freq", {"500", {"model.model_type=gemma3_text"}}},
+      {"model.query_pre_attn_scalar", {"100", {"model.model_type=gemma2"}}},
+      {"model.attn_logit_softcapping", {"40", {"model.model_type=gemma2"}}},
+      {"model.final_logit_softcapping", {"20", {"model.model_type=gemma2"}}},
+      {"model.hidden_activation", {"silu", {"model.model_type=gemma2"}}},
+      {"model.use_parallel_residual", {"false", {kGptNeoxModel}}},
+      {"model.layer_norm_eps", {"1e-4", {kGptNeoxModel}}},
+      {"model.rotary_emb_base", {"5e5", {kGptNeoxModel}}},
+      {"model.rotary_pct", {"0.5", {kGptNeoxModel}}},
+      {"model.ffn_dim", {"100", {kOptModel}}},
+      {"model.enable_bias", {"false", {kOptModel}}},
+      {"model.init_std", {"0.3", {kOptModel}}},
+      {"model.norm_epsilon", {"1e-4", {"model.model_type=starcoder2"}}},
+      {"model.use_bias", {"false", {"model.model_type=starcoder2"}}},
+      {"model.hidden_act", {"gelu_pytorch_tanh"}},
+      {"model.activation_function", {"silu", {kGpt2Model}}},
       {"model.sliding_window", {"2048", {"model.model_type=mistral"}}},
       {"model.use_sliding_window", {"true", {kQwen2, "model.max_window_layers=1"}}},
       {"model.max_window_layers",
@@ -152,12 +192,26 @@ const std::map<std::string, Flip>& flips() {
       {"model.n_positions", {"200", {kGpt2Model}}},
       {"model.n_inner", {"100", {kGpt2Model}}},
       {"model.layer_norm_epsilon", {"1e-4", {kGpt2Model}}},
+      {"model.resid_pdrop", {"0.1", {kGpt2Model}}},
+      {"model.embd_pdrop", {"0.1", {kGpt2Model}}},
+      {"model.attn_pdrop", {"0.1", {kGpt2Model}}},
+      {"model.attention_dropout", {"0.1"}},
+      {"model.residual_dropout", {"0.1", {"model.model_type=starcoder2"}}},
+      {"model.embedding_dropout", {"0.1", {"model.model_type=starcoder2"}}},
+      {"model.hidden_dropout", {"0.1", {kGptNeoxModel, "model.use_parallel_residual=false"}}},
+      {"model.dropout", {"0.1", {kOptModel}}},
       {"model.tie_word_embeddings", {"true"}},
       {"model.initial_weights", {"elsewhere"}},
       {"model.initializer_range", {"0.5"}},
       {"data.train", {"elsewhere"}},
       {"data.validation", {"elsewhere"}},
       {"data.sequence_length", {"32"}},
+      {"data.document_attention", {"true"}},
+      {"data.mask_document_ends", {"true"}},
+      {"data.end_of_document", {"7"}},
+      {"data.pack", {"best_fit"}},
+      {"data.weights_by", {"tokens"}},
+      {"rampup_batch_size", {"[1, 1, 10]"}},
       {"training.steps", {"11"}},
       {"training.seed", {"2"}},
       {"training.eval_interval", {"5"}},

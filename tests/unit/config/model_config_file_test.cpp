@@ -199,17 +199,20 @@ TEST_CASE("what is no model says what is expected", "[spec][model]") {
 
 TEST_CASE("other architectures are told from slips of the pen", "[spec][model]") {
   const std::string trained =
-      "\"gpt2\", \"llama\", \"mistral\", \"qwen2\", \"qwen3\" and \"olmo2\"";
+      "\"gpt2\", \"llama\", \"mistral\", \"ministral\", \"qwen2\", \"qwen3\", \"olmo2\", "
+      "\"olmo3\", "
+      "\"smollm3\", \"phi3\", \"starcoder2\", \"gemma2\", \"gemma3_text\", \"gpt_neox\" and "
+      "\"opt\"";
   const ModelFolder mixtral(kMixtral);
   CHECK(estimate_error(mixtral.path) ==
         mixtral.file +
             ":3:17: model.model_type: \"mixtral\" (a mixture of experts) is not in this "
             "version, which trains " +
             trained);
-  CHECK(error_of_tiny({"model={\"model_type\": \"gemma2\", \"query_pre_attn_scalar\": 256}"}) ==
-        "--set model={\"model_type\": \"gemma2\", \"query_pre_attn_scalar\": 256}: "
-        "model.model_type: \"gemma2\" (scales its embeddings and gates its MLP with GELU) is not "
-        "in this version, which trains " +
+  CHECK(error_of_tiny({"model={\"model_type\": \"gemma3\", \"text_config\": {}}"}) ==
+        "--set model={\"model_type\": \"gemma3\", \"text_config\": {}}: "
+        "model.model_type: \"gemma3\" (reads images too; its text model is \"gemma3_text\", whose "
+        "keys are in its text_config) is not in this version, which trains " +
             trained);
   CHECK(error_of_tiny({"model.model_type=lama"}) ==
         "--set model.model_type=lama: model.model_type: \"lama\" is not in this version, which "

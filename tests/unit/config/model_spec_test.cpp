@@ -1,6 +1,7 @@
 // Parameters and FLOPs against published counts; config.json files as they are on the hub.
 #include "engine/config/model_spec.h"
 
+#include "engine/config/arch/architecture.h"
 #include "kernels/math/activation.h"
 #include "tests/unit/config/config_text.h"
 
@@ -64,6 +65,45 @@ constexpr std::string_view kMistral = R"({
   "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
   "tie_word_embeddings": false, "vocab_size": 32000})";
 
+/// As Hugging Face's files of these models are, but for keys that say nothing.
+constexpr std::string_view kGemma2 = R"({
+  "architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid",
+  "final_logit_softcapping": 30.0, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh",
+  "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2304, "initializer_range": 0.02,
+  "intermediate_size": 9216, "max_position_embeddings": 8192, "model_type": "gemma2",
+  "num_attention_heads": 8, "num_hidden_layers": 26, "num_key_value_heads": 4,
+  "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+  "sliding_window": 4096, "torch_dtype": "float32", "use_cache": true, "vocab_size": 256000})";
+
+constexpr std::string_view kGemma3 = R"({
+  "architectures": ["Gemma3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "attn_logit_softcapping": null, "cache_implementation": "hybrid",
+  "final_logit_softcapping": null, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+  "hidden_size": 1152, "initializer_range": 0.02, "intermediate_size": 6912,
+  "max_position_embeddings": 32768, "model_type": "gemma3_text", "num_attention_heads": 4,
+  "num_hidden_layers": 26, "num_key_value_heads": 1, "query_pre_attn_scalar": 256,
+  "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000, "rope_scaling": null,
+  "rope_theta": 1000000, "sliding_window": 512, "sliding_window_pattern": 6,
+  "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 262144})";
+
+constexpr std::string_view kPythia = R"({
+  "architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0, "eos_token_id": 0,
+  "hidden_act": "gelu", "hidden_size": 512, "initializer_range": 0.02, "intermediate_size": 2048,
+  "layer_norm_eps": 1e-05, "max_position_embeddings": 2048, "model_type": "gpt_neox",
+  "num_attention_heads": 8, "num_hidden_layers": 6, "rotary_emb_base": 10000, "rotary_pct": 0.25,
+  "tie_word_embeddings": false, "torch_dtype": "float16", "use_cache": true,
+  "use_parallel_residual": true, "vocab_size": 50304})";
+
+constexpr std::string_view kOpt = R"({
+  "_name_or_path": "facebook/opt-125m", "activation_dropout": 0.0, "activation_function": "relu",
+  "architectures": ["OPTForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 2,
+  "do_layer_norm_before": true, "dropout": 0.0, "eos_token_id": 2, "ffn_dim": 3072,
+  "hidden_size": 768, "init_std": 0.02, "layerdrop": 0.0, "max_position_embeddings": 2048,
+  "model_type": "opt", "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 1,
+  "prefix": "</s>", "torch_dtype": "float16", "use_cache": true, "vocab_size": 50272,
+  "word_embed_proj_dim": 768})";
+
 }  // namespace
 
 TEST_CASE("parameter counts are the published ones", "[spec][model]") {
@@ -72,6 +112,10 @@ TEST_CASE("parameter counts are the published ones", "[spec][model]") {
   CHECK(read_model(kLlama31).num_parameters() == 8'030'261'248);
   CHECK(read_model(kQwen2).num_parameters() == 494'032'768);
   CHECK(read_model(kMistral).num_parameters() == 7'241'732'096);
+  CHECK(read_model(kGemma2).num_parameters() == 2'614'341'888);
+  CHECK(read_model(kGemma3).num_parameters() == 999'885'952);
+  CHECK(read_model(kPythia).num_parameters() == 70'426'624);
+  CHECK(read_model(kOpt).num_parameters() == 125'239'296);
 }
 
 TEST_CASE("flops are six per matmul weight plus causal attention", "[spec][model]") {
@@ -158,13 +202,17 @@ TEST_CASE("GPT-2 is accepted under the common names too", "[spec][model]") {
       Catch::Contains("given twice"));
 }
 
-TEST_CASE("dropout is accepted with a notice", "[spec][model]") {
-  const LoadedConfig loaded = load_tiny({"model=" + std::string(kGpt2), "data.sequence_length=16"});
-  REQUIRE(loaded.notices.size() == 1);
-  CHECK(loaded.notices[0] ==
-        "no effect: model.resid_pdrop, model.embd_pdrop, model.attn_pdrop: dstrain trains without "
-        "dropout");
-  CHECK(load_tiny({"model.attention_dropout=0.0"}).notices.empty());
+TEST_CASE("dropout is what a family's keys say", "[spec][model]") {
+  const LoadedConfig gpt2 = load_tiny({"model=" + std::string(kGpt2), "data.sequence_length=16"});
+  CHECK(gpt2.notices.empty());
+  CHECK(gpt2.config.dropout ==
+        DropoutConfig{.embedding = 0.1F, .residual = 0.1F, .attention = 0.1F});
+  const LoadedConfig llama = load_tiny({"model.attention_dropout=0.25"});
+  CHECK(llama.config.dropout == DropoutConfig{.attention = 0.25F});
+  CHECK_FALSE(load_tiny({}).config.dropout.any());
+  CHECK_THAT(to_json(llama), Catch::Contains("\"attention_dropout\": 0.25"));
+  CHECK_THAT(error_of_tiny({"model.attention_dropout=1"}),
+             Catch::Contains("model.attention_dropout"));
 }
 
 TEST_CASE("a model that cannot be built is refused with the key", "[spec][model]") {
@@ -174,10 +222,12 @@ TEST_CASE("a model that cannot be built is refused with the key", "[spec][model]
              Catch::Contains("model.num_key_value_heads: 3 does not divide num_attention_heads 4"));
   CHECK_THAT(error_of_tiny({"model.head_dim=15"}),
              Catch::Contains("rotary positions need an even head size, this is 15"));
-  CHECK_THAT(error_of_tiny({"model.hidden_act=gelu"}),
-             Catch::Contains("model.hidden_act: \"gelu\" is refused"));
+  CHECK_THAT(error_of_tiny({"model.hidden_act=mish"}),
+             Catch::Contains("model.hidden_act: must be \"silu\", \"swish\", "));
+  CHECK_THAT(error_of_tiny({"model.rope_scaling={\"type\": \"longrope\", \"factor\": 4}"}),
+             Catch::Contains("rope_type \"longrope\" is not in this version yet"));
   CHECK_THAT(error_of_tiny({"model.rope_scaling={\"type\": \"yarn\", \"factor\": 4}"}),
-             Catch::Contains("rope_type \"yarn\" is not in this version yet"));
+             Catch::Contains("\"original_max_position_embeddings\" is missing"));
   CHECK_THAT(error_of_tiny({"model.rope_scaling={\"type\": \"llama3\", \"factor\": 4}"}),
              Catch::Contains("\"low_freq_factor\" is missing"));
   CHECK_THAT(error_of_tiny({"model.model_type=mixtral"}), Catch::Contains("model.model_type"));
@@ -195,20 +245,143 @@ TEST_CASE("a model that cannot be built is refused with the key", "[spec][model]
              Catch::Contains("model.num_key_value_heads: missing"));
 }
 
-TEST_CASE("a sliding window is refused where it would bite", "[spec][model]") {
-  CHECK(model_error(kMistral, 4096).empty());
-  CHECK_THAT(model_error(kMistral, 4097),
-             Catch::Contains("a window of 4096 positions would cut sequences of 4097"));
+TEST_CASE("a family without windows has none, however long the sequence", "[spec][model]") {
+  CHECK(load_tiny({}).config.model.attention_window == 0);
+  CHECK(load_tiny({"model.model_type=\"olmo2\""}).config.model.attention_window == 0);
+  CHECK(load_tiny({"model.model_type=\"mistral\""}).config.model.attention_window > 0);
+}
+
+TEST_CASE("layers have the windows that the keys of their family say", "[spec][model]") {
+  CHECK(read_model(kMistral).window_of_layer(0) == 4096);
   std::string qwen(kQwen2);
-  CHECK(model_error(qwen, 131072).empty());
+  CHECK(read_model(qwen).attention_window == 0);
   const std::string off = "\"use_sliding_window\": false";
   qwen.replace(qwen.find(off), off.size(), "\"use_sliding_window\": true");
-  const std::string wide = "\"sliding_window\": 131072";
-  qwen.replace(qwen.find(wide), wide.size(), "\"sliding_window\": 8");
-  CHECK(model_error(qwen).empty());  // max_window_layers 24: no layer has the window
+  CHECK(read_model(qwen).attention_window == 0);  // max_window_layers 24: no layer has it
   const std::string layers = "\"max_window_layers\": 24";
   qwen.replace(qwen.find(layers), layers.size(), "\"max_window_layers\": 12");
-  CHECK_THAT(model_error(qwen), Catch::Contains("set use_sliding_window to false"));
+  CHECK(read_model(qwen).window_of_layer(11) == 0);
+  CHECK(read_model(qwen).window_of_layer(12) == 131072);
+
+  const std::vector<std::string> olmo3 = {"model.model_type=olmo3", "model.num_hidden_layers=5",
+                                          "model.sliding_window=8"};
+  const auto windows = [](const std::vector<std::string>& overrides) {
+    const ModelSpec model = load_tiny(overrides).config.model;
+    std::vector<std::int64_t> of_layers;
+    for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+      of_layers.push_back(model.window_of_layer(layer));
+    return of_layers;
+  };
+  using Windows = std::vector<std::int64_t>;
+  CHECK(windows(olmo3) == Windows{8, 8, 8, 0, 8});
+  const auto with = [](std::vector<std::string> overrides, const std::string& more) {
+    overrides.push_back(more);
+    return overrides;
+  };
+  CHECK(windows(with(olmo3, "model.sliding_window=null")) == Windows{0, 0, 0, 0, 0});
+  const std::string types = R"(model.layer_types=["full_attention", "sliding_attention")";
+  CHECK_THAT(error_of_tiny(with(olmo3, types + "]")),
+             Catch::Contains("model.layer_types: names 2 layers, and there are 5"));
+  CHECK(windows(with(with(olmo3, "model.num_hidden_layers=2"), types + "]")) == Windows{0, 8});
+}
+
+TEST_CASE("Gemma's caps, scales, windows and rotations are those of its keys", "[spec][model]") {
+  const Architecture two(read_model(kGemma2));
+  CHECK(two.logit_cap == 30.0F);
+  CHECK(two.embedding_scale == 48.0F);
+  CHECK(two.layers[0].attention.cap == 50.0F);
+  CHECK(two.layers[0].attention.scale == 0.0F);  // the head's own
+  CHECK((two.layers[0].attention.window == 4096 && two.layers[1].attention.window == 0));
+  CHECK(two.layers[0].norm_placement == NormPlacement::kAroundBranch);
+  CHECK(two.layers[0].attention.rotary == two.layers[1].attention.rotary);
+  const std::vector<std::string> small = {"model.model_type=gemma2"};
+  const auto with = [](std::vector<std::string> overrides, const std::string& more) {
+    overrides.push_back(more);
+    return Architecture(load_tiny(overrides).config.model);
+  };
+  CHECK(with(small, "model.query_pre_attn_scalar=64").layers[0].attention.scale == 0.125F);
+  CHECK(with(small, "model.attn_logit_softcapping=null").layers[0].attention.cap == 0.0F);
+  CHECK_THAT(error_of_tiny({"model.model_type=gemma2", "model.final_logit_softcapping=true"}),
+             Catch::Contains("must be null or a number above 0 and below 1e30, found true"));
+  CHECK_THAT(error_of_tiny({"model.model_type=gemma2", "model.final_logit_softcapping=0"}),
+             Catch::Contains("must be null or a number above 0 and below 1e30, found 0"));
+
+  const Architecture three(read_model(kGemma3));
+  CHECK(three.logit_cap == 0.0F);
+  CHECK((three.layers[4].attention.window == 512 && three.layers[5].attention.window == 0));
+  CHECK(three.layers[4].attention.rotary->theta == 10000.0);
+  CHECK(three.layers[5].attention.rotary->theta == 1000000.0);
+  CHECK(three.layers[5].attention.query_key_norm == QueryKeyNorm::kPerHead);
+  const std::string three_layers = R"(model={"model_type": "gemma3_text", "num_hidden_layers": 3,
+      "sliding_window_pattern": 3, "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48,
+      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+      "max_position_embeddings": 64, "sliding_window": 8, "rope_parameters": {)";
+  const Architecture both(
+      load_tiny({three_layers + R"("full_attention": {"rope_theta": 5e5, "rope_type": "linear",
+          "factor": 8}, "sliding_attention": {"rope_theta": 700, "rope_type": "default"}}})"})
+          .config.model);
+  CHECK(both.layers[1].attention.rotary == RotarySpec{.dims = 16, .theta = 700.0});
+  CHECK(both.layers[2].attention.rotary->theta == 5e5);
+  CHECK(both.layers[2].attention.rotary->scaling.factor == 8.0);
+  CHECK_THAT(error_of_tiny({"model.model_type=gemma3_text", "model.sliding_window=null"}),
+             Catch::Contains("model.sliding_window: must be a number of positions"));
+}
+
+TEST_CASE("Pythia's halves stand side by side unless its keys say otherwise", "[spec][model]") {
+  const Architecture pythia(read_model(kPythia));
+  CHECK(pythia.layers[0].parallel_branches);
+  CHECK(pythia.layers[0].attention.rotary->dims == 16);
+  CHECK(pythia.layers[0].attention.key_value_heads == 8);
+  CHECK(pythia.layers[0].feed_forward.activation == ActivationKind::kGelu);
+  std::string other(kPythia);
+  const std::string on = "\"use_parallel_residual\": true";
+  other.replace(other.find(on), on.size(), "\"use_parallel_residual\": false");
+  CHECK_FALSE(Architecture(read_model(other)).layers[0].parallel_branches);
+  CHECK_THAT(error_of_tiny({"model.model_type=gpt_neox", "model.num_key_value_heads=1"}),
+             Catch::Contains("model.num_key_value_heads"));
+}
+
+TEST_CASE("OPT's positions begin at the third row of their table", "[spec][model]") {
+  const Architecture opt(read_model(kOpt));
+  CHECK(opt.learned_positions == 2050);
+  CHECK(opt.first_position == 2);
+  CHECK_FALSE(opt.layers[0].attention.rotary);
+  CHECK(opt.layers[0].feed_forward.activation == ActivationKind::kRelu);
+  const auto changed = [](const std::string& from, const std::string& to) {
+    std::string text(kOpt);
+    text.replace(text.find(from), from.size(), to);
+    return config_error_of([&] { (void)read_model(text); });
+  };
+  CHECK_THAT(changed("\"word_embed_proj_dim\": 768", "\"word_embed_proj_dim\": 512"),
+             Catch::Contains("model.word_embed_proj_dim: 512 is not hidden_size 768"));
+  CHECK_THAT(changed("\"do_layer_norm_before\": true", "\"do_layer_norm_before\": false"),
+             Catch::Contains("opt-350m"));
+}
+
+TEST_CASE("layers rotate as no_rope_layers says", "[spec][model]") {
+  const auto rotary = [](const std::string& override) {
+    return load_tiny({"model.model_type=smollm3", "model.num_hidden_layers=5", override})
+        .config.model.rotary_layers;
+  };
+  using Layers = std::vector<bool>;
+  CHECK(rotary("model.no_rope_layers=null") == Layers{true, true, true, false, true});
+  CHECK(rotary("model.no_rope_layer_interval=2") == Layers{true, false, true, false, true});
+  CHECK(rotary("model.no_rope_layers=[0, 1, 1, 1, 0, 0]") ==
+        Layers{false, true, true, true, false});
+  CHECK_THAT(error_of_tiny({"model.model_type=smollm3", "model.num_hidden_layers=5",
+                            "model.no_rope_layers=[0, 1]"}),
+             Catch::Contains("model.no_rope_layers: says it of 2 layers, and there are 5"));
+}
+
+TEST_CASE("a part of each head is rotated where the family has it", "[spec][model]") {
+  const std::string phi3 = "model.model_type=phi3";
+  CHECK(load_tiny({phi3, "model.partial_rotary_factor=0.75"}).config.model.rotated_dims() == 12);
+  CHECK(load_tiny({phi3, "model.rope_parameters={\"partial_rotary_factor\": 0.5}"})
+            .config.model.rotated_dims() == 8);
+  CHECK_THAT(error_of_tiny({phi3, "model.partial_rotary_factor=0.05"}),
+             Catch::Contains("0.05 of heads of 16 are 0 numbers, which must be even"));
+  CHECK_THAT(error_of_tiny({"model.rope_parameters={\"partial_rotary_factor\": 0.5}"}),
+             Catch::Contains("rotating a part of each head is not what llama does"));
 }
 
 TEST_CASE("a folder with a config.json is a model", "[spec][model]") {

@@ -42,6 +42,19 @@ const std::vector<std::vector<std::string>>& settings() {
       {"model.model_type=qwen2"},
       {"model.model_type=qwen3"},
       {"model.model_type=olmo2"},
+      {"model.model_type=olmo3"},
+      {"model.model_type=smollm3"},
+      {"model.model_type=phi3"},
+      {"model.model_type=starcoder2"},
+      {"model.model_type=gemma2"},
+      {"model.model_type=gemma2", "model.attn_logit_softcapping=null"},
+      {"model.model_type=gemma3_text", "model.sliding_window_pattern=2"},
+      {R"(model={"model_type": "gpt_neox", "vocab_size": 256, "hidden_size": 64,
+                 "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "max_position_embeddings": 128})"},
+      {R"(model={"model_type": "opt", "vocab_size": 256, "hidden_size": 64, "ffn_dim": 96,
+                 "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "max_position_embeddings": 128})"},
       {"optimizer.type=SGD"},
       {"optimizer.type=Adagrad"},
       {"optimizer.type=Lamb"},
@@ -63,9 +76,10 @@ const std::vector<std::vector<std::string>>& settings() {
 bool spans_keys(const std::string& message) {
   for (const char* part :
        {"heads do not divide", "does not divide num_attention_heads", "positions need an even",
-        "is longer than", "would cut sequences", "contradicts", "must be at most", "given twice",
-        "is true as well", "high_freq_factor must", "set bf16.enabled as well",
-        "a scheduler without type", "num_key_value_heads: missing"}) {
+        "is longer than", "layers, and there are", "which must be even", "contradicts",
+        "must be at most", "given twice", "is true as well", "high_freq_factor must",
+        "set bf16.enabled as well", "is not hidden_size", "a scheduler without type",
+        "num_key_value_heads: missing"}) {
     if (message.find(part) != std::string::npos) return true;
   }
   return false;
@@ -199,7 +213,7 @@ void add_others(Json& cases) {
                              "pipeline=null",
                              "optimizer.type=adamw",
                              "optimizer.type=OneBitAdam",
-                             "model.model_type=gemma2"}) {
+                             "model.model_type=gemma3"}) {
     const std::string text = change;
     const std::size_t equals = text.find('=');
     const std::string value = text.substr(equals + 1);

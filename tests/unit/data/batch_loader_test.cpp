@@ -24,13 +24,16 @@ void write_counting(const std::string& prefix, std::int64_t count) {
   test::write_file(prefix + ".idx", test::megatron_index_bytes(8, 2, {count - 10, 10}));
 }
 
+BatchLoader loader_of(const DataConfig& data) {
+  return {data, data.train, /*vocab_size=*/1000, /*seed=*/7};
+}
+
 TEST_CASE("targets are the inputs shifted by one, and an epoch covers the file", "[data]") {
   const ScratchFolder folder;
   write_counting(folder / "a", 41);
   constexpr std::int64_t kT = 5;
-  const BatchLoader loader({{folder / "a", 1.0}}, kT, 100, 7);
-  REQUIRE(loader.num_tokens() == 41);
-  REQUIRE(loader.windows_per_epoch() == 8);
+  const BatchLoader loader = loader_of({.train = {{folder / "a"}}, .sequence_length = kT});
+  REQUIRE(loader.sequences_per_epoch() == 8);
   std::vector<std::int32_t> inputs(4 * kT);
   std::vector<std::int32_t> targets(4 * kT);
   std::set<std::int32_t> covered;
@@ -50,7 +53,8 @@ TEST_CASE("a batch does not depend on how it is cut into micro-batches", "[data]
   write_counting(folder / "a", 1000);
   write_counting(folder / "b", 300);
   constexpr std::int64_t kT = 8;
-  const BatchLoader loader({{folder / "a", 1.0}, {folder / "b", 0.5}}, kT, 1000, 7);
+  const BatchLoader loader =
+      loader_of({.train = {{folder / "a", 1.0}, {folder / "b", 0.5}}, .sequence_length = kT});
   std::vector<std::int32_t> whole(8 * kT);
   std::vector<std::int32_t> targets(8 * kT);
   loader.load(16, whole, targets);
@@ -66,10 +70,12 @@ TEST_CASE("a batch does not depend on how it is cut into micro-batches", "[data]
 TEST_CASE("a file shorter than one sample is refused by name", "[data]") {
   const ScratchFolder folder;
   write_counting(folder / "short", 32);
-  CHECK_THROWS_WITH(BatchLoader({{folder / "short", 1.0}}, 32, 100, 1),
+  const std::vector<DataSource> sources{{folder / "short"}};
+  CHECK_THROWS_WITH(loader_of({.train = sources, .sequence_length = 32}),
                     Catch::Contains(folder / "short") && Catch::Contains("holds 32 tokens") &&
                         Catch::Contains("need 33"));
-  CHECK_NOTHROW(BatchLoader({{folder / "short", 1.0}}, 31, 100, 1));
+  CHECK(loader_of({.train = sources, .sequence_length = 31}).sequences_per_epoch() == 1);
+  CHECK(loader_of({.train = sources, .sequence_length = 16}).sequences_per_epoch() == 1);
 }
 
 }  // namespace

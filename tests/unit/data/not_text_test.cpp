@@ -9,7 +9,8 @@
 #include "engine/config/config_error.h"
 #include "engine/config/dataset_description.h"
 #include "engine/data/prepare_data.h"
-#include "engine/data/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "tests/unit/data/packed.h"
 #include "tests/unit/data/scratch_folder.h"
 
 namespace dstrain {
@@ -40,13 +41,8 @@ TEST_CASE("what is no plain text is refused by its first bytes, whatever it is c
   const std::string rest = " and more of it, long enough for any header";
   const std::string tar = std::string(257, 'n') + "ustar" + rest;
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"\x1f\x8b\x08", "gzip"},
-      {"\x28\xb5\x2f\xfd", "zstd"},
       {"BZh91AY&SY", "bzip2"},
-      {std::string("\xfd"
-                   "7zXZ\0",
-                   6),
-       "xz"},
+      {"\x04\x22\x4d\x18", "lz4"},
       {"PK\x03\x04", "zip"},
       {"PAR1", "Parquet"},
       {"ARROW1", "Arrow"},
@@ -66,46 +62,71 @@ TEST_CASE("what is no plain text is refused by its first bytes, whatever it is c
   CHECK_FALSE(std::filesystem::exists(folder / "out"));
 }
 
-TEST_CASE("what is no plain text is refused by its name, where its bytes look like text",
-          "[data][prepare]") {
-  const ScratchFolder folder;
-  for (const std::string name : {"a.jsonl", "a.json", "a.JSON", "a.gz", "a.zst", "a.bz2", "a.xz",
-                                 "a.zip", "a.parquet", "a.arrow", "a.pdf"}) {
-    INFO(name);
-    const ScratchFolder own;
-    write_file(own / name, "{\"text\": \"characters\"}\n");
-    CHECK_THAT(
-        refusal({.input = {own.path()}, .output = folder / "out"}),
-        Contains(own / name) && Contains("--exclude '*" + name.substr(name.rfind('.')) + "'"));
+TEST_CASE("what is packed twice, or packed and no text, is refused too", "[data][prepare]") {
+  const std::string tar = std::string(257, 'n') + "ustar and the rest of it";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {test::gzip(test::gzip("text")), "gzip"},
+      {test::xz(test::zstd("text")), "zstd"},
+      {test::zstd("PAR1 and so on"), "Parquet"},
+      {test::gzip(tar), "tar"}};
+  for (const auto& [bytes, what] : cases) {
+    INFO(what);
+    const ScratchFolder folder;
+    write_file(folder / "in/shard", bytes);
+    CHECK_THAT(refusal({.input = {folder / "in"}, .output = folder / "out"}),
+               Contains(folder / "in/shard") && Contains(what));
   }
 }
 
-TEST_CASE("a folder's files that are no plain text are refused together", "[data][prepare]") {
+TEST_CASE("what is no plain text is refused by its name, where its bytes look like text",
+          "[data][prepare]") {
+  for (const std::string name :
+       {"a.bz2", "a.zip", "a.parquet", "a.arrow", "a.pdf", "a.tgz", "a.parquet.gz", "a.ipynb"}) {
+    INFO(name);
+    const ScratchFolder folder;
+    write_file(folder / ("in/" + name), "{\"text\": \"characters\"}\n");
+    CHECK_THAT(refusal({.input = {folder / "in"}, .output = folder / "out"}),
+               Contains(name) && Contains("--exclude '*" + name.substr(name.find('.')) + "'"));
+  }
+}
+
+TEST_CASE("Parquet is refused with what makes JSON lines of it", "[data][prepare]") {
+  const ScratchFolder folder;
+  write_file(folder / "in/a.parquet", "PAR1");
+  CHECK_THAT(refusal({.input = {folder / "in"}, .output = folder / "out"}),
+             Contains("turn it into JSON lines first: python3 -c \"import sys, pandas;"));
+  write_file(folder / "in/b.parquet", "PAR1");
+  CHECK_THAT(refusal({.input = {folder / "in"}, .output = folder / "out"}),
+             Contains("2 files") && Contains("python3 -c"));
+}
+
+TEST_CASE("a folder's files that are neither text nor JSON lines are refused together",
+          "[data][prepare]") {
   const ScratchFolder folder;
   write_file(folder / "in/good.txt", "text\n");
   for (int i = 0; i < 4; ++i) {
-    write_file(folder / ("in/part-" + std::to_string(i) + ".jsonl"), "{\"text\": \"a\"}\n");
+    write_file(folder / ("in/part-" + std::to_string(i) + ".json"), "{\n\"text\": \"a\"}\n");
   }
-  write_file(folder / "in/z.txt.gz", "\x1f\x8b\x08 packed");
+  write_file(folder / "in/z.txt.bz2", "BZh91AY&SY packed");
   const PrepareOptions options{
       .input = {folder / "in"}, .output = folder / "out", .validation = 0.0};
-  CHECK_THAT(refusal(options), Contains("5 files are not plain text") &&
-                                   Contains(folder / "in/part-0.jsonl") && Contains("and 2 more") &&
-                                   Contains("--exclude '*.gz,*.jsonl'") &&
-                                   Contains("--as-text jsonl"));
+  CHECK_THAT(refusal(options), Contains("5 files are neither text nor JSON lines") &&
+                                   Contains(folder / "in/part-0.json") && Contains("and 2 more") &&
+                                   Contains("--exclude '*.bz2,*.json'") &&
+                                   Contains("--as-text json"));
 
   PrepareOptions without = options;
-  without.exclude = {"*.gz", "*.jsonl"};
+  without.exclude = {"*.bz2", "*.json"};
   const PrepareSummary left = prepare(without);
   CHECK(left.train.documents == 1);
   CHECK(left.excluded == 5);
 
   PrepareOptions as_text = options;
-  as_text.as_text = {"jsonl"};
+  as_text.as_text = {"json"};
   as_text.overwrite = true;
   as_text.deduplicate = false;
-  CHECK_THAT(refusal(as_text), Contains("z.txt.gz is compressed with gzip"));
-  as_text.exclude = {"*.gz"};
+  CHECK_THAT(refusal(as_text), Contains("z.txt.bz2 is compressed with bzip2"));
+  as_text.exclude = {"*.bz2"};
   CHECK(prepare(as_text).train.documents == 5);
 
   // Extensions that were asked for leave the rest alone, as ever.

@@ -74,28 +74,127 @@ TEST_CASE("prepare-data ends with 2 for wrong use and 6 for a full disk", "[data
   CHECK_FALSE(std::filesystem::exists(folder / "out"));
 }
 
-TEST_CASE("prepare-data refuses JSON, and takes it where it is told to", "[data][command]") {
+TEST_CASE("prepare-data takes JSON lines, and JSON as it is written where it is told to",
+          "[data][command]") {
   if (testing::no_dstrain_here()) return;
   const ScratchFolder folder;
-  write_file(folder / "in/a.jsonl", "{\"text\": \"one\"}\n");
-  write_file(folder / "in/b.txt", "two\n");
+  write_file(folder / "in/a.jsonl", "{\"text\": \"one\"}\n{\"body\": \"two\"}\n{\"text\": 3}\n");
   const std::string flags =
       "--validation 0 --input " + (folder / "in") + " --output " + (folder / "out");
-  const Ended refused = run(folder, flags);
-  CHECK(refused.exit_code == 2);
-  CHECK_THAT(refused.standard_error, Contains(folder / "in/a.jsonl") &&
-                                         Contains("--exclude '*.jsonl'") &&
-                                         Contains("--as-text jsonl"));
+  const Ended stopped = run(folder, flags);
+  CHECK(stopped.exit_code == 2);
+  CHECK_THAT(stopped.standard_error, Contains((folder / "in/a.jsonl") + ":2: has no field") &&
+                                         Contains("--on-bad-line skip"));
   CHECK_FALSE(std::filesystem::exists(folder / "out"));
-  const Ended left_out = run(folder, flags + " --exclude '*.jsonl,*.gz'");
-  CHECK(left_out.exit_code == 0);
-  CHECK_THAT(left_out.standard_output, Contains("1 documents") && Contains("left out (--exclude)"));
+  const Ended skipped = run(folder, flags + " --on-bad-line skip");
+  CHECK(skipped.exit_code == 0);
+  CHECK_THAT(skipped.standard_output, Contains("1 documents") && Contains("2 bad lines") &&
+                                          Contains("a.jsonl:3: field \"text\" is a number"));
+  const auto json = nlohmann::json::parse(
+      run(folder, flags + " --overwrite --field body --on-bad-line skip --json").standard_output);
+  CHECK(json["train"]["tokens"] == 3);
+  CHECK(json["skipped"]["bad_lines"] == 2);
+  CHECK(json["bad_lines"].size() == 2);
   const Ended taken = run(folder, flags + " --overwrite --as-text .jsonl,json");
   CHECK(taken.exit_code == 0);
-  CHECK_THAT(taken.standard_output, Contains("2 documents"));
+  CHECK_THAT(taken.standard_output, Contains("1 documents"));
+  const Ended left_out = run(folder, flags + " --overwrite --exclude '*.jsonl'");
+  CHECK(left_out.exit_code == 2);
+  CHECK_THAT(left_out.standard_error, Contains("no text for training in 0 files"));
   const Ended wrong = run(folder, flags + " --overwrite --as-text gz");
   CHECK(wrong.exit_code == 2);
   CHECK_THAT(wrong.standard_error, Contains("--as-text gz") && Contains("jsonl"));
+  CHECK(run(folder, flags + " --overwrite --on-bad-line maybe").exit_code == 2);
+}
+
+TEST_CASE("prepare-data learns a tokenizer, and asks for what that needs", "[data][command]") {
+  if (testing::no_dstrain_here()) return;
+  const ScratchFolder folder;
+  write_file(folder / "in/a.txt", "some words and more words, some words\n");
+  const std::string flags =
+      "--validation 0 --input " + (folder / "in") + " --output " + (folder / "out");
+  // Bytes, the end, and the merges of "words" and "some", whose pairs alone occur twice.
+  const Ended made = run(folder, flags +
+                                     " --train-tokenizer bpe --vocab-size 264 --split-pattern "
+                                     "'[a-z]+|[^a-z]' --end-token '</end>'");
+  INFO(made.standard_error);
+  REQUIRE(made.exit_code == 0);
+  CHECK_THAT(made.standard_output,
+             Contains("huggingface:" + (folder / "out/tokenizer.json") + ": vocabulary 264"));
+  CHECK_THAT(made.standard_error, Contains("learnt a tokenizer of 264 tokens from 7 distinct"));
+  const auto json = nlohmann::json::parse(test::read_file(folder / "out/tokenizer.json"));
+  CHECK(json["model"]["vocab"]["</end>"] == 0);
+  CHECK(json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] == "[a-z]+|[^a-z]");
+  CHECK(nlohmann::json::parse(test::read_file(folder / "out/dataset.json"))["append_eod"] == 0);
+  const Ended twice = run(folder, flags + " --train-tokenizer bpe --vocab-size 265");
+  CHECK(twice.exit_code == 2);
+  CHECK_THAT(twice.standard_error, Contains("--overwrite replaces it"));
+  const Ended sizeless = run(folder, flags + " --overwrite --train-tokenizer bpe");
+  CHECK(sizeless.exit_code == 2);
+  CHECK_THAT(sizeless.standard_error, Contains("expected --vocab-size N"));
+  for (const char* wrong : {" --train-tokenizer wordpiece --vocab-size 300", " --vocab-size 300",
+                            " --train-tokenizer bpe --vocab-size 300 --tokenizer bytes",
+                            " --train-tokenizer bpe --vocab-size 300 --train-sentencepiece 300"}) {
+    CHECK(run(folder, flags + " --overwrite" + wrong).exit_code == 2);
+  }
+}
+
+TEST_CASE("prepare-data --inspect prints samples with their documents' borders",
+          "[data][command]") {
+  if (testing::no_dstrain_here()) return;
+  const ScratchFolder folder;
+  write_file(folder / "in/a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"c\\n\u00e9\"}\n");
+  const std::string out = folder / "out";
+  REQUIRE(
+      run(folder, "--validation 0 --append-eod 256 --input " + (folder / "in") + " --output " + out)
+          .exit_code == 0);
+  // a b end c \n and the two bytes of é, end: 8 tokens.
+  const Ended json = run(folder, "--inspect 5 --sequence-length 6 --json " + out);
+  INFO(json.standard_error);
+  REQUIRE(json.exit_code == 0);
+  const auto told = nlohmann::json::parse(json.standard_output);
+  CHECK(told["tokens"] == 8);
+  CHECK(told["documents"] == 2);
+  REQUIRE(told["samples"].size() == 1);  // no more than an epoch has
+  const auto parts = told["samples"][0]["documents"];
+  REQUIRE(parts.size() == 2);
+  CHECK(parts[0] == nlohmann::json{{"document", 0},
+                                   {"first_token", 0},
+                                   {"ends", true},
+                                   {"ids", {97, 98, 256}},
+                                   {"text", "ab"}});
+  CHECK(parts[1]["document"] == 1);
+  CHECK(parts[1]["ends"] == false);
+  CHECK(parts[1]["ids"] == nlohmann::json{99, 10, 195});
+
+  const Ended people = run(folder, "--inspect 1 --sequence-length 6 " + out + "/train.bin");
+  CHECK(people.exit_code == 0);
+  CHECK_THAT(people.standard_output, Contains("8 tokens in 2 documents") && Contains("97 ‹a›") &&
+                                         Contains("256 ‹(document's end)›") &&
+                                         Contains("10 ‹\\n›") && Contains("195 ‹\\xc3›") &&
+                                         Contains("└ ends") && Contains("┆ goes on") &&
+                                         !Contains("\x1b["));
+  // Packed, both are cut at no place: a b end, and what the other's 5 tokens leave room for.
+  const Ended packed = run(folder, "--inspect 9 --pack --sequence-length 6 --json " + out);
+  REQUIRE(packed.exit_code == 0);
+  const auto whole = nlohmann::json::parse(packed.standard_output);
+  CHECK(whole["packing"] ==
+        nlohmann::json{{"samples", 2}, {"cut_documents", 0}, {"fill", 8.0 / 12.0}});
+  REQUIRE(whole["samples"].size() == 2);
+  for (const auto& sample : whole["samples"]) {
+    REQUIRE(sample["documents"].size() == 1);
+    CHECK(sample["documents"][0]["first_token"] == 0);
+    CHECK(sample["documents"][0]["ends"] == true);
+  }
+  CHECK_THAT(run(folder, "--inspect 1 --pack --sequence-length 8 " + out).standard_output,
+             Contains("packed into 1 sample of 8 tokens, 100.00 % full; 0 documents longer") &&
+                 Contains("sample 0: 2 documents in 8 of 8 tokens"));
+  CHECK(run(folder, "--pack --input x --output y").exit_code == 2);
+
+  CHECK(run(folder, "--inspect 1 --sequence-length 8 " + out).exit_code == 2);
+  CHECK(run(folder, "--inspect 1").exit_code == 2);
+  CHECK(run(folder, "--inspect 1 " + (folder / "absent")).exit_code == 2);
+  CHECK(run(folder, "stray --input x --output y").exit_code == 2);
 }
 
 }  // namespace

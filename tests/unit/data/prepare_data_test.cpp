@@ -13,13 +13,15 @@
 
 #include "engine/config/config_error.h"
 #include "engine/data/token_dataset.h"
-#include "engine/data/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "tests/unit/data/scratch_folder.h"
+#include "tests/unit/data/token_documents.h"
 
 namespace dstrain {
 namespace {
 
 namespace fs = std::filesystem;
+using test::documents_of;
 using test::ScratchFolder;
 using test::write_file;
 
@@ -27,28 +29,6 @@ PrepareSummary prepare(const PrepareOptions& options) {
   const auto summary = prepare_data(options, {});
   REQUIRE(summary.has_value());
   return *summary;
-}
-
-/// The documents of a pair, by a reader of the test's own.
-std::vector<std::string> documents_of(const std::string& prefix) {
-  const std::string bin = test::read_file(prefix + ".bin");
-  const std::string idx = test::read_file(prefix + ".idx");
-  const auto number = [&](std::size_t at, int bytes) {
-    std::uint64_t value = 0;
-    for (int i = bytes; i-- > 0;) {
-      value = (value << 8) | static_cast<unsigned char>(idx[at + static_cast<std::size_t>(i)]);
-    }
-    return static_cast<std::size_t>(value);
-  };
-  REQUIRE(idx[17] == 1);  // u8
-  std::vector<std::string> documents;
-  std::size_t at = 0;
-  for (std::size_t s = 0; s < number(18, 8); ++s) {
-    documents.push_back(bin.substr(at, number(34 + 4 * s, 4)));
-    at += documents.back().size();
-  }
-  CHECK(at == bin.size());
-  return documents;
 }
 
 /// 200 different files in nested folders, 60 to 460 bytes.
@@ -206,25 +186,6 @@ TEST_CASE("an earlier output is replaced on request only, and wholly", "[data][p
   CHECK(prepare(options).train.documents == 200);
   CHECK_FALSE(fs::exists(folder / "in/out/validation.bin"));
   CHECK_FALSE(fs::exists(folder / "in/out/validation.idx"));
-}
-
-TEST_CASE("stopping at any time leaves nothing behind", "[data][prepare]") {
-  const ScratchFolder folder;
-  write_tree(folder / "in");
-  write_file(folder / "in/z", std::string(std::size_t{9} << 20, 'z'));
-  for (int stop_at = 0; stop_at < 900; stop_at += 60) {
-    int asked = 0;
-    PrepareHooks hooks;
-    hooks.stop_requested = [&] { return asked++ >= stop_at; };
-    const bool finished =
-        prepare_data({.input = {folder / "in"}, .output = folder / "out"}, hooks).has_value();
-    CHECK(fs::exists(folder / "out") == finished);
-    if (finished) {
-      CHECK(asked <= stop_at);
-      return;
-    }
-  }
-  FAIL("never ran to its end");
 }
 
 TEST_CASE("the same bytes come out of any number of threads", "[data][prepare]") {

@@ -153,13 +153,13 @@ TEST_CASE("where no tokenizer is named, it says where it looked", "[generate][to
   const ScratchFolder folder;
   CHECK_THROWS_AS(find_tokenizer("", folder.path(), {}), ConfigError);
   CHECK_THROWS_WITH(find_tokenizer("", folder.path(), {.data_folders = {"data/mine"}}),
-                    Contains(folder / "tokenizer.model") && Contains("data/mine/dataset.json") &&
+                    Contains(folder / "tokenizer.json") && Contains("data/mine/dataset.json") &&
                         Contains("--tokenizer bytes"));
   write_file(folder / "tokenizer.json", "{}");
   CHECK_THROWS_WITH(find_tokenizer("", folder.path(), {}),
-                    Contains("its tokenizer.json is of a kind that is not read"));
+                    Contains(folder / "tokenizer.json") && Contains("has no \"model\""));
   CHECK_THROWS_WITH(find_tokenizer(folder / "none", folder.path(), {}),
-                    Contains(folder / "none") && Contains("no SentencePiece model"));
+                    Contains(folder / "none") && Contains("a file or model folder that is there"));
 }
 
 }  // namespace

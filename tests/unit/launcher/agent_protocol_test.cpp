@@ -41,6 +41,15 @@ std::vector<ToAgent> all_to_agent() {
           Heartbeat{}};
 }
 
+RankStatus awkward_status() {
+  return {.phase = RankPhase::kSaving,
+          .in_phase_for = std::chrono::seconds{5},
+          .num_steps = 7,
+          .waiting_for = std::chrono::seconds{4},
+          .groups = {{kAwkward, 9, "barrier (control)", std::chrono::seconds{4}}, {}},
+          .process = {'D', std::chrono::seconds{11}, kAwkward}};
+}
+
 std::vector<FromAgent> all_from_agent() {
   return {AgentHello{.version = "0.1.0",
                      .build_id = "0123456789abcdef",
@@ -65,7 +74,7 @@ std::vector<FromAgent> all_from_agent() {
                                   .files = {{.bytes = 3, .hash = ~0ULL, .error = ""}},
                                   .gpus = {{.model = "a GPU", .total_bytes = 1 << 30}},
                                   .driver = "13.0"}},
-          Heartbeat{{{.rank = 7, .status = kAwkward}}}};
+          Heartbeat{{{.rank = 7, .status = awkward_status()}}}};
 }
 
 /// The frames in these bytes, fed in pieces of `step`.

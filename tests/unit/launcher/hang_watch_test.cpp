@@ -13,9 +13,9 @@ using Catch::Matchers::Contains;
 using Time = HangWatch::TimePoint;
 
 /// Ranks in training, each after its 120th step, 10 s ago.
-class Job {
+class WatchedJob {
  public:
-  explicit Job(int size) : specs_(static_cast<std::size_t>(size)) {
+  explicit WatchedJob(int size) : specs_(static_cast<std::size_t>(size)) {
     for (int rank = 0; rank < size; ++rank) {
       ProcessSpec& spec = specs_[static_cast<std::size_t>(rank)];
       spec.host = rank < size / 2 ? "w0" : "w1";
@@ -72,7 +72,7 @@ std::vector<int> ranks_of(const Hang& hang) {
 const HangLimits kFiveSeconds{.step = 5s};
 
 TEST_CASE("whoever is not in a collective keeps the others waiting", "[launcher][hang]") {
-  Job job(4);
+  WatchedJob job(4);
   job.all_wait();
   job[2].waiting_for.reset();
   job[2].groups[0].operation.clear();
@@ -91,7 +91,7 @@ TEST_CASE("whoever is not in a collective keeps the others waiting", "[launcher]
 
 TEST_CASE("a rank that is stopped is named even where it stopped in a collective",
           "[launcher][hang]") {
-  Job job(3);
+  WatchedJob job(3);
   job.all_wait();
   job[1].process.letter = 'T';
   const auto hang = job.watched(kFiveSeconds, 5s);
@@ -102,7 +102,7 @@ TEST_CASE("a rank that is stopped is named even where it stopped in a collective
 
 TEST_CASE("a rank that is stopped while it saves ends the job at the limit of saves",
           "[launcher][hang]") {
-  Job job(2);
+  WatchedJob job(2);
   job.all_wait();
   job[1].phase = RankPhase::kSaving;
   job[1].process.letter = 'T';
@@ -115,7 +115,7 @@ TEST_CASE("a rank that is stopped while it saves ends the job at the limit of sa
 
 TEST_CASE("a rank that is stopped is told once, whatever it was doing, and when it goes on",
           "[launcher][hang]") {
-  Job job(2);
+  WatchedJob job(2);
   const auto phase = GENERATE(RankPhase::kStarting, RankPhase::kTraining, RankPhase::kEvaluating,
                               RankPhase::kSaving, RankPhase::kEnding);
   StoppedWatch watch;
@@ -140,7 +140,7 @@ TEST_CASE("a rank that is stopped is told once, whatever it was doing, and when 
 }
 
 TEST_CASE("a stop too short to matter is not told", "[launcher][hang]") {
-  Job job(2);
+  WatchedJob job(2);
   StoppedWatch watch;
   const Time start{1000s};
   for (int second = 0; second < 20; ++second) {
@@ -150,7 +150,7 @@ TEST_CASE("a stop too short to matter is not told", "[launcher][hang]") {
 }
 
 TEST_CASE("a rank that has said nothing is known to be stopped all the same", "[launcher][hang]") {
-  Job job(2);
+  WatchedJob job(2);
   job.ranks[1].status = RankStatus{.has_spoken = false, .process = {'T', 0s, ""}};
   StoppedWatch watch;
   const Time start{1000s};
@@ -164,7 +164,7 @@ TEST_CASE("a rank that has said nothing is known to be stopped all the same", "[
 }
 
 TEST_CASE("where all wait, the one that is behind, alone, or busy is named", "[launcher][hang]") {
-  Job job(4);
+  WatchedJob job(4);
   job.all_wait();
   SECTION("a collective behind") {
     job.waits(3, "world", 6);
@@ -189,7 +189,7 @@ TEST_CASE("where all wait, the one that is behind, alone, or busy is named", "[l
 }
 
 TEST_CASE("where nothing tells them apart all are named, a few by name", "[launcher][hang]") {
-  Job job(6);
+  WatchedJob job(6);
   job.all_wait();
   const auto hang = job.watched(kFiveSeconds, 5s);
   REQUIRE(hang);
@@ -199,7 +199,7 @@ TEST_CASE("where nothing tells them apart all are named, a few by name", "[launc
 }
 
 TEST_CASE("the limit of a step is learned from the longest one", "[launcher][hang]") {
-  Job job(2);
+  WatchedJob job(2);
   job.waits(0, "world");
   CHECK_FALSE(job.watched({}, 59s));
   CHECK_THAT(job.watched({}, 60s)->text, Contains("limit 60.0 s for step"));
@@ -209,7 +209,7 @@ TEST_CASE("the limit of a step is learned from the longest one", "[launcher][han
 }
 
 TEST_CASE("starting, evaluating and saving have limits of their own", "[launcher][hang]") {
-  Job job(2);
+  WatchedJob job(2);
   job.waits(0, "world");
   SECTION("starting") {
     job[1].phase = RankPhase::kStarting;
@@ -242,14 +242,14 @@ TEST_CASE("starting, evaluating and saving have limits of their own", "[launcher
 }
 
 TEST_CASE("those who wait do not lend the limit of what they wait in", "[launcher][hang]") {
-  Job job(2);
+  WatchedJob job(2);
   job.waits(0, "world");
   job[0].phase = RankPhase::kSaving;  // it went on to save; rank 1 never came
   CHECK(job.watched(kFiveSeconds, 5s));
 }
 
 TEST_CASE("ranks that go on do not hang, nor do programs that say nothing", "[launcher][hang]") {
-  Job job(2);
+  WatchedJob job(2);
   HangWatch watch(kFiveSeconds);
   for (std::chrono::seconds at{0}; at < 100s; ++at) {
     job.stand_still(at % 4);
@@ -261,7 +261,7 @@ TEST_CASE("ranks that go on do not hang, nor do programs that say nothing", "[la
 }
 
 TEST_CASE("time in which the launcher itself was stopped does not count", "[launcher][hang]") {
-  Job job(2);
+  WatchedJob job(2);
   job.waits(0, "world");
   HangWatch watch(kFiveSeconds);
   job.stand_still(0s);

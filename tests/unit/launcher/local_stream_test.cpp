@@ -10,7 +10,9 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
 
+#include "engine/base/file_descriptor.h"
 #include "tests/harness/processes.h"
 
 namespace dstrain::launcher {
@@ -196,10 +198,53 @@ TEST_CASE("a program reads the file that it is given", "[launcher][stream]") {
                     Catch::Matchers::Contains("/no/such/file"));
 }
 
-TEST_CASE("a program that does not exist is an error that names it", "[launcher][stream]") {
+TEST_CASE("a program that does not exist is named by the end of its stream", "[launcher][stream]") {
   asio::io_context loop;
-  CHECK_THROWS_WITH(LocalStream(loop, {"/no/such/program"}),
-                    Catch::Matchers::Contains("/no/such/program"));
+  LocalStream stream(loop, {"/no/such/program"});
+  Listened listened;
+  stream.listen(listened.events());
+  loop.run_for(seconds{20});
+  CHECK(listened.ends == 1);
+  CHECK(listened.end.never_began);
+  CHECK(listened.end.why == "/no/such/program: No such file or directory");
+}
+
+TEST_CASE("a program gets the variables that it is given, and no file of this process but three",
+          "[launcher][stream]") {
+  asio::io_context loop;
+  const FileDescriptor inherited(open("/dev/null", O_RDONLY));  // not closed by an exec
+  REQUIRE(inherited);
+  LocalStream stream(loop, shell("echo $DSTRAIN_TEST; ls /proc/$$/fd; true"),
+                     {.environment = {{"DSTRAIN_TEST", "a word"}}});
+  Listened listened;
+  stream.listen(listened.events());
+  stream.close_input();
+  loop.run_for(seconds{20});
+  CHECK(listened.out == "a word\n0\n1\n2\n");
+}
+
+TEST_CASE("how a program ended is known where SIGCHLD is ignored", "[launcher][stream]") {
+  asio::io_context loop;
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  LocalStream stream(loop, shell("exit 3"));
+  Listened listened;
+  stream.listen(listened.events());
+  loop.run_for(seconds{20});
+  std::signal(SIGCHLD, before);
+  CHECK(listened.end.exit_code == 3);
+}
+
+TEST_CASE("a program leads a session of its own, with every signal as a fresh program has it",
+          "[launcher][stream]") {
+  asio::io_context loop;
+  const auto before = std::signal(SIGTSTP, SIG_IGN);
+  LocalStream stream(loop, shell("cut -d' ' -f6 /proc/$$/stat; grep SigIgn /proc/$$/status; true"));
+  std::signal(SIGTSTP, before);
+  Listened listened;
+  stream.listen(listened.events());
+  stream.close_input();
+  loop.run_for(seconds{20});
+  CHECK(listened.out == std::to_string(stream.pid()) + "\nSigIgn:\t0000000000000000\n");
 }
 
 }  // namespace

@@ -230,8 +230,8 @@ TEST_CASE("a wrong line is named with its file and number", "[launcher][ssh]") {
        {"IdentityFile ~/%q", "after % only"},
        {"IdentityFile ~/%", "after % only"},
        {"IdentityFile ${DSTRAIN_NO_SUCH_VARIABLE}/x", "DSTRAIN_NO_SUCH_VARIABLE is not set"},
-       {"HostName %x", "only %h and %% are known"},
-       {"Match user", "of what?"}}));
+       {"HostName %x", "\"%x\": after % only %, h are known here"},
+       {"Match user", "Match user needs a pattern"}}));
   const Home home("\n# comment\n  " + line + "\n");
   INFO(line);
   CHECK_THROWS_WITH(home.settings("w0"),

@@ -141,6 +141,20 @@ TEST_CASE("a rank that is stopped can be read, and its state seen", "[launcher][
   CHECK(process_state(child).letter == 0);
 }
 
+std::string on_wire(RankStatus status) {
+  WireWriter wire;
+  wire(status);
+  return wire.take();
+}
+
+RankStatus from_wire(std::string_view bytes) {
+  RankStatus status;
+  WireReader wire(bytes);
+  wire(status);
+  wire.end();
+  return status;
+}
+
 TEST_CASE("a status survives the way from agent to launcher, garbage does not",
           "[launcher][status]") {
   RankStatus status;
@@ -155,28 +169,28 @@ TEST_CASE("a status survives the way from agent to launcher, garbage does not",
   status.waiting_for = 4s;
   status.groups = {{"world", 9, "barrier (control)", 4s}, {"data", 3, "", 0s}};
   status.process = {'D', 11s, "io_schedule"};
-  const std::string bytes = to_bytes(status);
-  const auto back = rank_status_from(bytes);
-  REQUIRE(back.has_value());
-  CHECK(back->phase == status.phase);
-  CHECK(back->in_phase_for == status.in_phase_for);
-  CHECK(back->step == 107);
-  CHECK(back->longest_save == 2s);
-  CHECK(back->waiting_for == status.waiting_for);
-  CHECK(back->groups == status.groups);
-  CHECK(back->has_spoken);
-  CHECK_FALSE(rank_status_from(to_bytes(RankStatus{.has_spoken = false}))->has_spoken);
-  CHECK(back->process.letter == 'D');
-  CHECK(back->process.kernel_wait == "io_schedule");
-  CHECK(to_bytes(*back) == bytes);
+  const std::string bytes = on_wire(status);
+  RankStatus back = from_wire(bytes);
+  CHECK(back.phase == status.phase);
+  CHECK(back.in_phase_for == status.in_phase_for);
+  CHECK(back.step == 107);
+  CHECK(back.longest_save == 2s);
+  CHECK(back.waiting_for == status.waiting_for);
+  CHECK(back.groups == status.groups);
+  CHECK(back.has_spoken);
+  CHECK(back.process.letter == 'D');
+  CHECK(back.process.kernel_wait == "io_schedule");
+  CHECK(on_wire(back) == bytes);
+  const RankStatus silent = from_wire(on_wire({.has_spoken = false}));
+  CHECK_FALSE(silent.has_spoken);
+  CHECK_FALSE(silent.waiting_for);
 
-  CHECK_FALSE(rank_status_from(""));
-  CHECK_FALSE(rank_status_from(bytes + "x"));
+  CHECK_THROWS_AS(from_wire(bytes + "x"), ProtocolError);
   for (std::size_t size = 0; size < bytes.size(); ++size)
-    CHECK_FALSE(rank_status_from(bytes.substr(0, size)));
-  std::string huge = bytes;
-  huge[1] = '\x7f';  // the phase
-  CHECK_FALSE(rank_status_from(huge));
+    CHECK_THROWS_AS(from_wire(bytes.substr(0, size)), ProtocolError);
+  std::string unknown = bytes;
+  unknown[1] = '\x7f';
+  CHECK_THROWS_WITH(from_wire(unknown), "a rank in no known phase");
 }
 
 }  // namespace

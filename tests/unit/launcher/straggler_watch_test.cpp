@@ -10,9 +10,9 @@ using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 
 /// Ranks that take one step a second, all together, since they wait for the slowest.
-class Job {
+class SlowJob {
  public:
-  explicit Job(std::vector<double> seconds_a_step, std::vector<int> comparable = {})
+  explicit SlowJob(std::vector<double> seconds_a_step, std::vector<int> comparable = {})
       : seconds(std::move(seconds_a_step)), specs_(seconds.size()) {
     for (std::size_t i = 0; i < seconds.size(); ++i) {
       specs_[i].host = "w" + std::to_string(i);
@@ -49,7 +49,7 @@ class Job {
 
 TEST_CASE("a rank that computes longer than the others is named once, and once when it recovers",
           "[launcher][straggler]") {
-  Job job({0.3, 0.9, 0.3, 0.35});
+  SlowJob job({0.3, 0.9, 0.3, 0.35});
   CHECK(job.run(20).empty());
   const auto told = job.run(200);
   REQUIRE(told.size() == 1);
@@ -67,17 +67,17 @@ TEST_CASE("a rank that computes longer than the others is named once, and once w
 }
 
 TEST_CASE("of two ranks the slower one is named", "[launcher][straggler]") {
-  Job job({0.2, 0.5});
+  SlowJob job({0.2, 0.5});
   const auto told = job.run(50);
   REQUIRE(told.size() == 1);
   CHECK_THAT(told[0], Contains("rank 1 ") && Contains("2.5 × the median of the one other rank"));
 }
 
 TEST_CASE("nobody is named among equals, or for other work", "[launcher][straggler]") {
-  CHECK(Job({0.3, 0.4, 0.35, 0.3}).run(200).empty());
-  CHECK(Job({0.3, 0.3, 0.9, 0.9}, {0, 0, 1, 1}).run(200).empty());  // a heavier stage
-  CHECK(Job({0.3, 0.9}, {0, 1}).run(200).empty());
-  CHECK(Job({0.3}).run(200).empty());
+  CHECK(SlowJob({0.3, 0.4, 0.35, 0.3}).run(200).empty());
+  CHECK(SlowJob({0.3, 0.3, 0.9, 0.9}, {0, 0, 1, 1}).run(200).empty());  // a heavier stage
+  CHECK(SlowJob({0.3, 0.9}, {0, 1}).run(200).empty());
+  CHECK(SlowJob({0.3}).run(200).empty());
 }
 
 }  // namespace

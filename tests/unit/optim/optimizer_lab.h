@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "engine/comm/recording_communicator.h"
 #include "engine/optim/optimizer.h"
+#include "tests/harness/recording_communicator.h"
 
 namespace dstrain::test {
 

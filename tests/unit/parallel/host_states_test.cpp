@@ -9,9 +9,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/comm/rendezvous.h"
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
+#include "tests/harness/local_rendezvous.h"
 #include "tests/ops/lab.h"
 #include "tests/unit/parallel/updating_rank.h"
 

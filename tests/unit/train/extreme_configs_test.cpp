@@ -1,5 +1,5 @@
 // Numbers from the far ends of what can be written, in every key that takes one: each is refused or
-// planned within a second and 256 MiB, as a config that somebody else wrote must not bring a login
+// planned within seconds and 256 MiB, as a config that somebody else wrote must not bring a login
 // node down.
 #include <atomic>
 #include <cstdlib>
@@ -73,7 +73,8 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-constexpr double kMostSeconds = 1.0;
+/// Of processor time: most take milliseconds, a thousand blocks half a second on a fast machine.
+constexpr double kMostSeconds = 5.0;
 
 // Integers and their neighbours where types end, what doubles can hold, and what is no number.
 const Strings kExtremes = {"0",
@@ -261,7 +262,7 @@ bool is_for(const Base& base, const Config& config, const Key& key) {
                      [&](const std::string& text) { return first_name(text) == block; });
 }
 
-TEST_CASE("extreme numbers are refused or planned within a second and 256 MiB",
+TEST_CASE("extreme numbers are refused or planned within seconds and 256 MiB",
           "[train][spec][slow]") {
   Extremes extremes;
   for (const Base& base : kBases) {

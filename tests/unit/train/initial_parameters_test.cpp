@@ -6,6 +6,7 @@
 
 #include "engine/model/init.h"
 #include "engine/train/make_run_plan.h"
+#include "tests/harness/local_rendezvous.h"
 #include "tests/harness/tiny_model.h"
 
 namespace dstrain::test {

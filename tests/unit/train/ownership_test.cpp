@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/tiny_model.h"
 
 namespace dstrain::test {

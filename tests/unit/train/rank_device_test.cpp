@@ -9,6 +9,7 @@
 
 #include "engine/config/config_error.h"
 #include "engine/train/make_run_plan.h"
+#include "tests/harness/local_rendezvous.h"
 #include "tests/harness/tiny_model.h"
 
 namespace dstrain::test {

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "engine/data/mapped_file.h"
+#include "engine/base/mapped_file.h"
 #include "engine/train/metrics.h"
 #include "engine/train/observers/end_report.h"
 
@@ -59,7 +59,7 @@ TEST_CASE("a process's own memory is what it writes, not the files it maps",
   std::ofstream(path) << std::string(static_cast<std::size_t>(kBlock), 'x');
   const std::int64_t peak_before = resident_memory().peak_bytes;
   {
-    const MappedFile file(path.string());
+    const auto file = MappedFile::open<std::runtime_error>(path.string());
     const TouchedMemory memory(MAP_PRIVATE);
     const auto bytes = file.bytes();
     const std::int64_t sum = std::accumulate(
@@ -82,6 +82,15 @@ TEST_CASE("the fullest rank speaks for all", "[train][memory]") {
       "planned 2.00 GiB + 512.0 MiB overhead, measured peak 2.25 GiB on rank 1, which holds most");
   CHECK(memory_text(std::vector{small}) ==
         "planned 1.00 GiB + 256.0 MiB overhead, measured peak 1.00 GiB");
+}
+
+TEST_CASE("the report says how often each source was gone through", "[train][data]") {
+  CHECK(epochs_text({{.prefix = "data/a"}}, {1.3}) == "1.30 epochs of data/a");
+  CHECK(epochs_text({{.prefix = "a"}, {.prefix = "b"}}, {0.5, 2.0}) ==
+        "0.50 epochs of a, 2.00 of b");
+  const std::vector<DataSource> many(10, {.prefix = "x"});
+  const std::string text = epochs_text(many, {1, 1, 1, 1, 1, 1, 1, 1, 0.25, 3});
+  CHECK_THAT(text, Catch::EndsWith("1.00 of x and 2 others; 0.25 to 3.00 of all"));
 }
 
 }  // namespace

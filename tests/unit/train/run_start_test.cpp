@@ -216,7 +216,7 @@ TEST_CASE("data, weights and model of different tokenizers are refused", "[train
     write(start / "tokenizer.model", "a model");
     describe_data(train, model_description(content_hash("another")));
     CHECK_THAT(conflict(nullptr, from_start),
-               Contains("--tokenizer sentencepiece:" + (start / "tokenizer.model").string()));
+               Contains("--tokenizer " + (start / "tokenizer.model").string()));
     describe_data(train, model_description(content_hash("a model")));
     CHECK(conflict(nullptr, from_start) == "none");
     // A tokenizer.json alone may be the same tokenizer as a SentencePiece model.

@@ -1,7 +1,7 @@
 #include "engine/checkpoint/foreign/deepspeed/deepspeed_checkpoint.h"
 
 #include <algorithm>
-#include <map>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -44,8 +44,7 @@ void DeepSpeedCheckpoint::open_model_states(const std::vector<std::filesystem::p
       throw CheckpointError(
           fmt::format("{} is of step {}, {} of step {}: the checkpoint was overwritten and not "
                       "finished",
-                      file.path().string(), steps, open_files_.front().path().string(),
-                      progress_.global_steps));
+                      file.path(), steps, open_files_.front().path(), progress_.global_steps));
     }
     // The ranks of stage 3 say the same; their descriptions are most of what would be held.
     if (!rank.empty() && !has_frozen(*rank[0])) {
@@ -76,16 +75,15 @@ void DeepSpeedCheckpoint::open_model_parallel_rank(std::size_t mp_rank) {
     optim_states.push_back(&open_files_.emplace_back(path));
   }
   const int stage = read_zero_stage(*optim_states[0]);
-  const std::string model_file = model_states[0]->path().filename().string();
+  const std::string model_file = std::filesystem::path(model_states[0]->path()).filename().string();
   if ((stage == 3) != model_file.starts_with("zero_pp_rank_")) {
     throw CheckpointError(fmt::format("{} is of ZeRO stage {}, which does not write {}",
-                                      optim_states[0]->path().string(), stage, model_file));
+                                      optim_states[0]->path(), stage, model_file));
   }
   ZeroLayout layout = lay_out_zero(*model_states[0], optim_states, values_);
   if (mp_rank > 0 && (stage != zero_stage_ || layout.optimizer_step != optimizer_step_)) {
-    throw CheckpointError(
-        fmt::format("{} is of another ZeRO stage or step than the ranks before it",
-                    optim_states[0]->path().string()));
+    throw CheckpointError(fmt::format(
+        "{} is of another ZeRO stage or step than the ranks before it", optim_states[0]->path()));
   }
   if (mp_rank == 0) {
     loss_scale_ = reading(*optim_states[0], [](const PickleValue& root) {

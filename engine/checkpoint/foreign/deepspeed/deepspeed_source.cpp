@@ -11,7 +11,6 @@
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/foreign/huggingface/names.h"
 #include "engine/config/config_error.h"
-#include "engine/config/model_json.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -35,10 +34,6 @@ StoredState state_named(const std::string& name) {
   throw CheckpointError(fmt::format("DeepSpeed's checkpoints hold no {}", name));
 }
 
-std::string shape_text(std::span<const std::int64_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
 /// The dimension that `count` slices of a shape cut to make up `whole`; -1 if each is whole.
 std::optional<int> cut_dim_of(std::span<const std::int64_t> slice,
                               const Shape& whole,
@@ -52,55 +47,6 @@ std::optional<int> cut_dim_of(std::span<const std::int64_t> slice,
     cut = dim;
   }
   return cut.value_or(-1);
-}
-
-/// A part of a matrix: rows [row, row_end), columns [column, column_end).
-struct Rectangle {
-  std::int64_t row;
-  std::int64_t row_end;
-  std::int64_t column;
-  std::int64_t column_end;
-};
-
-/// Where one of our tensors lies in one of theirs, in elements: (row, column) of ours is theirs at
-/// origin + row · row_stride + column · column_stride.
-struct Place {
-  std::int64_t origin = 0;
-  std::int64_t row_stride = 1;
-  std::int64_t column_stride = 1;
-};
-
-Place place_of(const ForeignTensor& tensor, std::size_t index) {
-  std::int64_t before = 0;  // outputs of the parts in front
-  for (std::size_t i = 0; i < index; ++i) {
-    before += tensor.parts[i].shape[0];
-  }
-  const Shape& part = tensor.parts[index].shape;
-  if (part.rank() == 1) return {.origin = before};
-  if (tensor.transposed) return {.origin = before, .column_stride = tensor.shape[1]};
-  return {.origin = before * part[1], .row_stride = part[1]};
-}
-
-/// The elements of a piece as rectangles of the whole tensor, in the piece's order. A range that
-/// begins or ends within a row has a first or a last row of its own.
-std::vector<Rectangle> rectangles_of(const Piece& piece) {
-  const bool is_vector = piece.shape.rank() == 1;
-  const std::int64_t width = is_vector ? 1 : piece.box_extent[1];
-  const std::int64_t row0 = piece.box_start[0];
-  const std::int64_t column0 = is_vector ? 0 : piece.box_start[1];
-  std::vector<Rectangle> rectangles;
-  for (std::int64_t at = piece.flat.begin; at < piece.flat.end;) {
-    const std::int64_t row = at / width;
-    const std::int64_t column = at % width;
-    const std::int64_t whole_rows = (piece.flat.end - at) / width;
-    const bool starts_row = column == 0 && whole_rows > 0;
-    const std::int64_t rows = starts_row ? whole_rows : 1;
-    const std::int64_t columns = starts_row ? width : std::min(width - column, piece.flat.end - at);
-    rectangles.push_back(
-        {row0 + row, row0 + row + rows, column0 + column, column0 + column + columns});
-    at += rows * columns;
-  }
-  return rectangles;
 }
 
 }  // namespace
@@ -134,7 +80,7 @@ void DeepSpeedSource::match(const ModelSpec& model) {
     add(stored_.back());
   }
   // A tied head may be listed as a parameter of its own, the same memory under another name.
-  if (model.tied_embeddings) left.erase(std::string(*wrapper) + std::string(kHuggingFaceHead));
+  if (model.tied_embeddings) left.erase(std::string(*wrapper) + huggingface_head(model));
   std::erase_if(left, [](const std::string& name) { return is_huggingface_buffer(name); });
   if (!left.empty()) {
     throw CheckpointError(fmt::format(
@@ -179,9 +125,10 @@ DeepSpeedSource::Stored DeepSpeedSource::find(const ForeignTensor& tensor,
       std::all_of(stored.slices.begin(), stored.slices.end(),
                   [&](const DeepSpeedTensor* slice) { return slice->shape == shape; });
   if (!cut || !equal) {
-    throw CheckpointError(fmt::format(
-        "{}: \"{}\" has shape {}{}, its config.json's model has {}", where, name, shape_text(shape),
-        ranks > 1 ? fmt::format(" on each of {} ranks", ranks) : "", tensor.shape.to_string()));
+    throw CheckpointError(fmt::format("{}: \"{}\" has shape [{}]{}, its config.json's model has {}",
+                                      where, name, fmt::join(shape, ", "),
+                                      ranks > 1 ? fmt::format(" on each of {} ranks", ranks) : "",
+                                      tensor.shape.to_string()));
   }
   if (*cut < 0) {
     stored.slices.resize(1);  // every rank has all of it
@@ -253,30 +200,37 @@ void DeepSpeedSource::read(const std::string& state, const Piece& piece, Tensor 
     throw CheckpointError(fmt::format("{} holds no {} of \"{}\"", checkpoint_.folder().string(),
                                       state, piece.tensor));
   }
-  const Place place = place_of(stored.tensor, found->second.index);
+  const PartPlace place = place_in(stored.tensor, found->second.index);
   std::vector<float> values(static_cast<std::size_t>(piece.flat.size()));
-  std::vector<float> column;
+  std::vector<float> one_column;
   float* to = values.data();
-  for (const Rectangle& part_of : rectangles_of(piece)) {
-    const std::int64_t rows = part_of.row_end - part_of.row;
-    const std::int64_t columns = part_of.column_end - part_of.column;
+  for (const auto& [row, column, rows, columns] : rectangles_of(piece)) {
     const bool by_columns = place.column_stride > 1;
-    if (!by_columns && columns == place.row_stride) {  // whole rows: one run
-      read_run(stored, stored_state, place.origin + part_of.row * place.row_stride,
+    if (place.run > 0) {
+      float* begin_of_row = to;
+      for (std::int64_t i = row; i < row + rows; ++i) {
+        for_each_run(place, i * place.row_stride + column, columns,
+                     [&](std::int64_t begin, std::int64_t size) {
+                       read_run(stored, stored_state, place.origin + begin,
+                                {begin_of_row, static_cast<std::size_t>(size)});
+                       begin_of_row += size;
+                     });
+      }
+    } else if (!by_columns && column == 0 && columns == place.row_stride) {  // whole rows: one run
+      read_run(stored, stored_state, place.origin + row * place.row_stride,
                {to, static_cast<std::size_t>(rows * columns)});
     } else if (!by_columns) {
-      for (std::int64_t row = 0; row < rows; ++row) {
-        read_run(stored, stored_state,
-                 place.origin + (part_of.row + row) * place.row_stride + part_of.column,
-                 {to + row * columns, static_cast<std::size_t>(columns)});
+      for (std::int64_t i = 0; i < rows; ++i) {
+        read_run(stored, stored_state, place.origin + (row + i) * place.row_stride + column,
+                 {to + i * columns, static_cast<std::size_t>(columns)});
       }
     } else {
-      column.resize(static_cast<std::size_t>(rows));
+      one_column.resize(static_cast<std::size_t>(rows));
       for (std::int64_t i = 0; i < columns; ++i) {
-        read_run(stored, stored_state,
-                 place.origin + part_of.row + (part_of.column + i) * place.column_stride, column);
-        for (std::int64_t row = 0; row < rows; ++row) {
-          to[row * columns + i] = column[static_cast<std::size_t>(row)];
+        read_run(stored, stored_state, place.origin + row + (column + i) * place.column_stride,
+                 one_column);
+        for (std::int64_t k = 0; k < rows; ++k) {
+          to[k * columns + i] = one_column[static_cast<std::size_t>(k)];
         }
       }
     }

@@ -55,8 +55,8 @@ void StoredValues::read(const DeepSpeedTensor& tensor,
                     out.subspan(static_cast<std::size_t>(from - first),
                                 static_cast<std::size_t>(to - from)));
       } catch (const CheckpointError& error) {
-        throw CheckpointError(fmt::format("{}: a tensor cannot be read: {}",
-                                          source.file->path().string(), error.what()));
+        throw CheckpointError(
+            fmt::format("{}: a tensor cannot be read: {}", source.file->path(), error.what()));
       }
     }
     begin += part.elements;

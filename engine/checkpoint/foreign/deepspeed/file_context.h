@@ -16,7 +16,7 @@ auto reading(const TorchFile& file, Body&& body) {
   try {
     return std::forward<Body>(body)(file.root());
   } catch (const CheckpointError& error) {
-    throw CheckpointError(fmt::format("{}: {}", file.path().string(), error.what()));
+    throw CheckpointError(fmt::format("{}: {}", file.path(), error.what()));
   }
 }
 

@@ -84,7 +84,7 @@ DeepSpeedTensor gathered_tensor(const std::string& name,
   }
   if (missing != 0) {
     throw CheckpointError(fmt::format("{}: the ranks' fragments of \"{}\" lack {} elements",
-                                      model_states[0]->path().string(), name, missing));
+                                      model_states[0]->path(), name, missing));
   }
   stored.parts[0] = std::move(parts);
   return stored;

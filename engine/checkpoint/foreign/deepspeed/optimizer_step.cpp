@@ -1,7 +1,5 @@
 #include "engine/checkpoint/foreign/deepspeed/optimizer_step.h"
 
-#include <fmt/format.h>
-
 #include "engine/checkpoint/checkpoint_error.h"
 
 namespace dstrain {

@@ -163,8 +163,8 @@ DeepSpeedTensor& add_tensor(DeepSpeedTensors& tensors,
   tensor.parts.fill(std::vector<StoredPart>{});
   const auto [at, is_new] = tensors.emplace(name, std::move(tensor));
   if (!is_new) {
-    throw CheckpointError(fmt::format("{}: \"{}\" is in two groups of param_shapes",
-                                      model_states.path().string(), name));
+    throw CheckpointError(
+        fmt::format("{}: \"{}\" is in two groups of param_shapes", model_states.path(), name));
   }
   return at->second;
 }
@@ -180,7 +180,7 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   throw CheckpointError(
       fmt::format("{}: the parameters of {} need {} elements, the optim_states have {}: files of "
                   "different runs",
-                  file.path().string(), group, wanted, given));
+                  file.path(), group, wanted, given));
 }
 
 void lay_out_split_groups(const std::vector<GroupShapes>& groups,
@@ -274,25 +274,25 @@ ZeroLayout lay_out_zero(const TorchFile& model_states,
     throw CheckpointError(fmt::format(
         "{} has no param_shapes, so where its flattened parameters lie is not known; load it with "
         "DeepSpeed and save it with a release that writes them",
-        model_states.path().string()));
+        model_states.path()));
   }
   std::vector<RankShard> shards;
   for (const TorchFile* file : optim_states) {
     if (read_zero_stage(*file) != stage) {
-      throw CheckpointError(fmt::format("{} is of another ZeRO stage than {}",
-                                        file->path().string(), optim_states[0]->path().string()));
+      throw CheckpointError(fmt::format("{} is of another ZeRO stage than {}", file->path(),
+                                        optim_states[0]->path()));
     }
     check_partition_count(*file, optim_states.size());
     shards.push_back(read_shard(*file, stage, values));
     if (shards.back().flats.size() != (stage == 3 ? shards[0].flats.size() : groups.size())) {
-      throw CheckpointError(fmt::format("{} has {} groups, expected {}", file->path().string(),
+      throw CheckpointError(fmt::format("{} has {} groups, expected {}", file->path(),
                                         shards.back().flats.size(),
                                         stage == 3 ? shards[0].flats.size() : groups.size()));
     }
     if (shards.back().optimizer_step != shards[0].optimizer_step) {
       throw CheckpointError(fmt::format(
           "{} is of another step than {}: the checkpoint was overwritten and not finished",
-          file->path().string(), optim_states[0]->path().string()));
+          file->path(), optim_states[0]->path()));
     }
   }
   ZeroLayout layout{.tensors = {}, .optimizer_step = shards[0].optimizer_step};

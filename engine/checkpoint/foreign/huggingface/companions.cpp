@@ -1,10 +1,7 @@
 #include "engine/checkpoint/foreign/huggingface/companions.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <span>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -52,11 +49,19 @@ bool is_byte_tokenizer(const std::string& tokenizer_json) {
 void add_tokenizer_of(const DatasetDescription& data, Companions& companions) {
   if (data.identity.kind == "bytes") {
     companions.add("tokenizer.json", byte_tokenizer());
-    companions.add("tokenizer_config.json", byte_tokenizer_config());
+    companions.add("tokenizer_config.json", plain_tokenizer_config());
   } else if (const auto file = data.tokenizer_file()) {
-    if (auto model = content_of(*file)) {
-      companions.add("tokenizer_config.json", sentencepiece_config(*model));
-      companions.add("tokenizer.model", std::move(*model));
+    auto content = content_of(*file);
+    if (!content) {
+      return;
+    }
+    if (data.identity.kind == "huggingface") {
+      auto config = content_of(file->parent_path() / "tokenizer_config.json");
+      companions.add("tokenizer_config.json", config ? *config : plain_tokenizer_config());
+      companions.add("tokenizer.json", std::move(*content));
+    } else {
+      companions.add("tokenizer_config.json", sentencepiece_config(*content));
+      companions.add("tokenizer.model", std::move(*content));
     }
   }
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <set>
 #include <system_error>
 
@@ -21,10 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSingle = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
-
-std::string shape_text(std::span<const std::int64_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
 
 bool is_shape(const SafetensorsEntry& entry, const Shape& shape) {
   bool equal = static_cast<int>(entry.shape.size()) == shape.rank();
@@ -95,7 +90,7 @@ void HuggingFaceFolder::open_shards(const fs::path& index) {
     const auto entry = file->tensors().find(tensor);
     if (entry == file->tensors().end()) {
       throw CheckpointError(fmt::format("{} does not hold \"{}\", which {} says lies there",
-                                        file->path().string(), tensor, index.filename().string()));
+                                        file->path(), tensor, index.filename().string()));
     }
     found_.emplace(tensor, Found{file, &entry->second});
   }
@@ -104,8 +99,7 @@ void HuggingFaceFolder::open_shards(const fs::path& index) {
       const auto listed = weight_map.find(tensor);
       if (listed == weight_map.end() || listed->second != name) {
         throw CheckpointError(fmt::format(
-            "{} holds \"{}\", which {} {}", file->path().string(), tensor,
-            index.filename().string(),
+            "{} holds \"{}\", which {} {}", file->path(), tensor, index.filename().string(),
             listed == weight_map.end() ? "does not list" : "says lies in " + listed->second));
       }
     }
@@ -120,6 +114,7 @@ void HuggingFaceFolder::match(const fs::path& folder, const ModelSpec& model) {
       left.insert(name);
     }
   }
+  const std::string head = huggingface_head(model);
   const Found* table = nullptr;
   for (const ForeignTensor& tensor : huggingface_tensors(model)) {
     std::string name = tensor.name;
@@ -134,7 +129,7 @@ void HuggingFaceFolder::match(const fs::path& folder, const ModelSpec& model) {
     if (left.erase(name) == 0) {
       throw CheckpointError(fmt::format(
           "{} holds no \"{}\", which its config.json's model has{}", folder.string(), tensor.name,
-          tensor.name == kHuggingFaceHead
+          tensor.name == head
               ? "; where the head is the embedding, \"tie_word_embeddings\": true says so"
               : ""));
     }
@@ -144,15 +139,15 @@ void HuggingFaceFolder::match(const fs::path& folder, const ModelSpec& model) {
     }
     add(tensor, found);
   }
-  if (model.tied_embeddings && left.erase(std::string(kHuggingFaceHead)) > 0) {
-    compare_tied_head(found_.at(std::string(kHuggingFaceHead)), *table);
+  if (model.tied_embeddings && left.erase(head) > 0) {
+    compare_tied_head(head, *table);
   }
   if (!left.empty()) {
     const Found& found = found_.at(*left.begin());
     throw CheckpointError(fmt::format(
         "{} holds \"{}\"{}, which a {} of this config.json does not "
         "have",
-        found.file->path().string(), *left.begin(),
+        found.file->path(), *left.begin(),
         left.size() == 1 ? "" : fmt::format(" and {} more", left.size() - 1), model.model_type));
   }
   std::sort(entries_.begin(), entries_.end(),
@@ -163,13 +158,12 @@ void HuggingFaceFolder::add(const ForeignTensor& tensor, const Found& found) {
   const auto dtype = weight_dtype(found.entry->dtype);
   if (!dtype) {
     throw CheckpointError(fmt::format("{}: \"{}\" is of {}; weights of F32, BF16 and F16 are read",
-                                      found.file->path().string(), tensor.name,
-                                      found.entry->dtype));
+                                      found.file->path(), tensor.name, found.entry->dtype));
   }
   if (!is_shape(*found.entry, tensor.shape)) {
-    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, its config.json's model has {}",
-                                      found.file->path().string(), tensor.name,
-                                      shape_text(found.entry->shape), tensor.shape.to_string()));
+    throw CheckpointError(
+        fmt::format("{}: \"{}\" has shape [{}], its config.json's model has {}", found.file->path(),
+                    tensor.name, fmt::join(found.entry->shape, ", "), tensor.shape.to_string()));
   }
   const std::byte* first = found.file->data(*found.entry).data();
   for (std::size_t i = 0; i < tensor.parts.size(); ++i) {
@@ -180,7 +174,8 @@ void HuggingFaceFolder::add(const ForeignTensor& tensor, const Found& found) {
   }
 }
 
-void HuggingFaceFolder::compare_tied_head(const Found& head, const Found& table) const {
+void HuggingFaceFolder::compare_tied_head(const std::string& name, const Found& table) const {
+  const Found& head = found_.at(name);
   constexpr std::size_t kStep = std::size_t{32} << 20;
   const auto a = head.file->data(*head.entry);
   const auto b = table.file->data(*table.entry);
@@ -195,7 +190,7 @@ void HuggingFaceFolder::compare_tied_head(const Found& head, const Found& table)
     throw CheckpointError(fmt::format(
         "{}: \"{}\" is not the embedding, though its config.json ties them: to keep both, write "
         "\"tie_word_embeddings\": false there",
-        head.file->path().string(), kHuggingFaceHead));
+        head.file->path(), name));
   }
 }
 
@@ -203,14 +198,14 @@ void HuggingFaceFolder::read(const std::string& state, const Piece& piece, Tenso
   const auto part = parts_.find(piece.tensor);
   if (part == parts_.end() || state != "parameter") {
     throw CheckpointError(fmt::format("{} holds no {} of \"{}\"",
-                                      files_.front()->path().parent_path().string(), state,
-                                      piece.tensor));
+                                      fs::path(files_.front()->path()).parent_path().string(),
+                                      state, piece.tensor));
   }
   const auto& [tensor, place, found] = part->second;
   if (piece.shape != tensor.shape) {
-    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, {} is wanted",
-                                      found.file->path().string(), piece.tensor,
-                                      tensor.shape.to_string(), piece.shape.to_string()));
+    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, {} is wanted", found.file->path(),
+                                      piece.tensor, tensor.shape.to_string(),
+                                      piece.shape.to_string()));
   }
   read_placed(place, piece, out);
   found.file->release(*found.entry);

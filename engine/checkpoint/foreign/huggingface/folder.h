@@ -41,7 +41,7 @@ class HuggingFaceFolder final : public TensorSource {
   /// The files hold the model's tensors and nothing else.
   void match(const std::filesystem::path& folder, const ModelSpec& model);
   void add(const ForeignTensor& tensor, const Found& found);
-  void compare_tied_head(const Found& head, const Found& table) const;
+  void compare_tied_head(const std::string& name, const Found& table) const;
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Found> found_;  ///< every tensor of the files, by their names

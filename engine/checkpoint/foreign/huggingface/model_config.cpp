@@ -2,13 +2,11 @@
 
 #include <string_view>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/config/arch/family.h"
 #include "engine/config/config_error.h"
 #include "engine/config/model_json.h"
-#include "kernels/core/check.h"
 
 namespace dstrain {
 namespace {
@@ -20,31 +18,42 @@ std::string_view torch_name(DType dtype) {
 }
 
 /// The rotary frequencies once more, as transformers 5 spells them.
-Json rope_parameters(const Json& keys) {
-  Json rope = keys.value("rope_scaling", Json::object());
-  if (!rope.contains("rope_type")) {
-    rope["rope_type"] = "default";
+Json rope_parameters(const Family& family, const ModelSpec& model, const Json& keys) {
+  const Json plain{{"rope_type", "default"}, {"rope_theta", model.rope_theta}};
+  Json rope = plain;
+  rope.update(keys.value("rope_scaling", Json::object()));
+  if (family.has_rotated_part_key) {
+    rope["partial_rotary_factor"] = model.rotated_part;
   }
-  rope["rope_theta"] = keys.at("rope_theta");
+  if (family.scales_full_layers_only) {
+    Json of_window = plain;
+    if (model.window_rope_theta > 0.0) {
+      of_window["rope_theta"] = model.window_rope_theta;
+    }
+    return {{"full_attention", rope}, {"sliding_attention", of_window}};
+  }
   return rope;
 }
 
 Json written_anew(const ModelSpec& model) {
-  Json keys{{"architectures", {family_of(model).huggingface_class}}};
+  const Family& family = family_of(model);
+  Json keys{{"architectures", {family.huggingface_class}}};
   keys.update(Json::parse(model_json(model)));
   if (model.position == PositionKind::kRope) {
-    keys["rope_parameters"] = rope_parameters(keys);
-    keys["attention_dropout"] = 0.0;
-  } else {
-    for (const char* dropout : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
-      keys[dropout] = 0.0;
-    }
+    keys["rope_parameters"] = rope_parameters(family, model, keys);
   }
-  if (family_of(model).window == WindowKeys::kSwitched && model.attention_window == 0) {
+  for (const DropoutKey& dropout : family.dropouts) {
+    keys[dropout.name] = 0.0;  // a run's, which weights say nothing of
+  }
+  if (is_switched(family.window) && model.attention_window == 0) {
     keys["use_sliding_window"] = false;
   }
+  if (is_by_layer(family.window) && model.attention_window == 0) {
+    keys["layer_types"] =
+        std::vector<std::string>(static_cast<std::size_t>(model.num_layers), "full_attention");
+  }
   // The families' defaults are tokens of other vocabularies.
-  for (const char* token : {"bos_token_id", "eos_token_id"}) {
+  for (const char* token : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     keys[token] = nullptr;
   }
   keys["use_cache"] = true;

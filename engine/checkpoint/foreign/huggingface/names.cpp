@@ -21,7 +21,7 @@ std::string with_index(std::string name, std::int64_t block) {
 
 class Builder {
  public:
-  explicit Builder(const ModelSpec& model) {
+  explicit Builder(const ModelSpec& model) : heads_(model.num_heads) {
     for (ModelTensor& tensor : model_tensors(model)) {
       std::string name = tensor.name;
       ours_.emplace(std::move(name), std::move(tensor));
@@ -32,7 +32,8 @@ class Builder {
     ForeignTensor tensor{.name = with_index(row.theirs, block),
                          .shape = {},
                          .transposed = row.transposed,
-                         .parts = {}};
+                         .parts = {},
+                         .heads = row.by_heads ? heads_ : 0};
     std::int64_t outputs = 0;
     for (const char* pattern : row.ours) {
       const auto found = pattern == nullptr ? ours_.end() : ours_.find(with_index(pattern, block));
@@ -60,6 +61,7 @@ class Builder {
   }
 
  private:
+  std::int64_t heads_;
   std::map<std::string, ModelTensor> ours_;  // that no row has named yet
   std::vector<ForeignTensor> tensors_;
 };
@@ -92,8 +94,19 @@ std::string_view huggingface_prefix(const ModelSpec& model) {
   return family_of(model).huggingface_prefix;
 }
 
+std::string huggingface_head(const ModelSpec& model) {
+  for (const ForeignRow& row : family_of(model).names) {
+    if (row.ours[0] == std::string_view("head.weight")) {
+      return row.theirs;
+    }
+  }
+  check(false, "{} has no name for a head", model.model_type);
+  return "";
+}
+
 bool is_huggingface_buffer(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
          name.ends_with("rotary_emb.inv_freq");
 }
 

@@ -1,6 +1,5 @@
-// Names and layouts of Hugging Face's weights, and which of our tensors they are. One table a
-// family, read in both directions: GPT-2 (matrices stored [in, out], q‖k‖v in one) and LLaMA,
-// whose names Mistral and Qwen2 share.
+// Names and layouts of Hugging Face's weights, and which of our tensors they are: the table of the
+// model's family (engine/config/arch), read in both directions.
 #pragma once
 
 #include <string>
@@ -23,6 +22,7 @@ std::string_view huggingface_prefix(const ModelSpec& model);
 /// True of what older files hold beside the weights: causal masks, rotary frequencies.
 bool is_huggingface_buffer(std::string_view name);
 
-inline constexpr std::string_view kHuggingFaceHead = "lm_head.weight";
+/// What a head of its own is called: "lm_head.weight".
+std::string huggingface_head(const ModelSpec& model);
 
 }  // namespace dstrain

@@ -1,9 +1,10 @@
 #include "engine/checkpoint/foreign/huggingface/tokenizer_files.h"
 
-#include <array>
 #include <cstdint>
 
 #include <nlohmann/json.hpp>
+
+#include "engine/tokenizer/byte_characters.h"
 
 namespace dstrain {
 namespace {
@@ -70,25 +71,6 @@ bool adds_prefix_space(std::string_view model) {
   return adds;
 }
 
-/// The characters that byte-level tokenizers write the 256 bytes as: printable ones of Latin-1
-/// stand for themselves, the rest follow from U+0100 on.
-std::array<std::string, 256> byte_characters() {
-  std::array<std::string, 256> characters;
-  unsigned next = 0x100;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) ||
-                           (byte >= 0xAE && byte <= 0xFF);
-    const unsigned code = printable ? byte : next++;
-    if (code < 0x80) {
-      characters[byte] = static_cast<char>(code);
-    } else {  // two bytes of UTF-8
-      characters[byte] = {static_cast<char>(0xC0U | code >> 6U),
-                          static_cast<char>(0x80U | (code & 0x3FU))};
-    }
-  }
-  return characters;
-}
-
 }  // namespace
 
 std::string sentencepiece_config(std::string_view model) {
@@ -107,7 +89,7 @@ std::string sentencepiece_config(std::string_view model) {
 
 std::string byte_tokenizer() {
   Json vocabulary = Json::object();
-  const auto characters = byte_characters();
+  const auto& characters = byte_characters();
   for (std::size_t byte = 0; byte < characters.size(); ++byte) {
     vocabulary[characters[byte]] = byte;
   }
@@ -136,7 +118,7 @@ std::string byte_tokenizer() {
   return tokenizer.dump(1) + "\n";
 }
 
-std::string byte_tokenizer_config() {
+std::string plain_tokenizer_config() {
   return Json{{"tokenizer_class", "PreTrainedTokenizerFast"},
               {"clean_up_tokenization_spaces", false}}
              .dump(2) +

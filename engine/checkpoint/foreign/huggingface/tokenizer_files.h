@@ -10,8 +10,9 @@ namespace dstrain {
 /// tokenizer_config.json beside a SentencePiece model.
 std::string sentencepiece_config(std::string_view model);
 
-/// tokenizer.json and tokenizer_config.json of "bytes": byte b is id b.
+/// tokenizer.json of "bytes": byte b is id b.
 std::string byte_tokenizer();
-std::string byte_tokenizer_config();
+/// tokenizer_config.json beside a tokenizer.json that says everything itself.
+std::string plain_tokenizer_config();
 
 }  // namespace dstrain

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <map>
 
 #include <fmt/format.h>
@@ -118,11 +117,11 @@ std::int64_t elements_of(const std::vector<ForeignTensor>& tensors) {
   return elements;
 }
 
-Header read_header(const MappedCheckpointFile& file) {
+Header read_header(const MappedFile& file) {
   Header header{};
   if (file.bytes().size() < static_cast<std::size_t>(kHeaderBytes)) {
     throw CheckpointError(fmt::format("{}: {} bytes are too few for the header of an llm.c model",
-                                      file.path().string(), file.bytes().size()));
+                                      file.path(), file.bytes().size()));
   }
   std::memcpy(header.data(), file.bytes().data(), kHeaderBytes);
   if (header[kMagicField] != kMagic ||
@@ -130,7 +129,7 @@ Header read_header(const MappedCheckpointFile& file) {
     throw CheckpointError(fmt::format(
         "{}: magic {} and version {} are not those of an llm.c GPT-2 model: {}, and {} (f32) or {} "
         "(bf16)",
-        file.path().string(), header[kMagicField], header[kVersionField], kMagic, kF32Version,
+        file.path(), header[kMagicField], header[kVersionField], kMagic, kF32Version,
         kBF16Version));
   }
   // Far above any model, and small enough that no product of them overflows.
@@ -139,8 +138,7 @@ Header read_header(const MappedCheckpointFile& file) {
                                 [](std::int32_t size) { return size > 0 && size <= kLargest; }) &&
                     header[kLayersField] <= 1 << 12;
   if (!sane || header[kPaddedVocabularyField] < header[kVocabularyField]) {
-    throw CheckpointError(
-        fmt::format("{}: its header's sizes make no sense", file.path().string()));
+    throw CheckpointError(fmt::format("{}: its header's sizes make no sense", file.path()));
   }
   return header;
 }
@@ -159,7 +157,9 @@ bool is_llmc_gpt2_file(const std::filesystem::path& file) {
   return has_magic && magic == kMagic;
 }
 
-LlmcGpt2File::LlmcGpt2File(const std::filesystem::path& path) : file_(path) {
+LlmcGpt2File::LlmcGpt2File(const std::filesystem::path& path)
+    : file_(MappedFile::open<CheckpointError>(path.string())) {
+  file_.expect_sequential_reads();
   const Header header = read_header(file_);
   model_ = gpt2_of(header[kPositionsField], header[kVocabularyField], header[kLayersField],
                    header[kHeadsField], header[kWidthField], path.string());
@@ -192,12 +192,12 @@ void LlmcGpt2File::read(const std::string& state, const Piece& piece, Tensor out
   });
   if (part == parts_.end() || state != "parameter") {
     throw CheckpointError(
-        fmt::format("{} holds no {} of \"{}\"", file_.path().string(), state, piece.tensor));
+        fmt::format("{} holds no {} of \"{}\"", file_.path(), state, piece.tensor));
   }
   if (part->tensor.shape != piece.shape) {
-    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, {} is wanted",
-                                      file_.path().string(), piece.tensor,
-                                      part->tensor.shape.to_string(), piece.shape.to_string()));
+    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, {} is wanted", file_.path(),
+                                      piece.tensor, part->tensor.shape.to_string(),
+                                      piece.shape.to_string()));
   }
   read_placed(part->place, piece, out);
   const auto bytes = static_cast<std::size_t>(piece.shape.numel() * size_of(part->place.dtype));

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/mapped_file.h"
 #include "engine/checkpoint/foreign_tensor.h"
-#include "engine/checkpoint/mapped_checkpoint_file.h"
 #include "engine/checkpoint/tensor_source.h"
 #include "engine/config/model_spec.h"
 
@@ -36,7 +36,7 @@ class LlmcGpt2File final : public TensorSource {
     ModelTensor tensor;
     PlacedTensor place;
   };
-  MappedCheckpointFile file_;
+  MappedFile file_;
   ModelSpec model_;
   std::vector<Part> parts_;  ///< in the order of entries_
   std::vector<Entry> entries_;

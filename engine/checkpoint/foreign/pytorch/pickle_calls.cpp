@@ -1,11 +1,9 @@
 // The functions and classes that a pickle may call, all of them by what they would give.
 
-#include <optional>
 #include <string>
 
 #include <fmt/format.h>
 
-#include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/foreign/pytorch/pickle_machine.h"
 
 namespace dstrain {

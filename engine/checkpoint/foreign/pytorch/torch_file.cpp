@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -107,20 +106,21 @@ TorchArchive parse_torch_archive(Bytes bytes, Checksums checksums) {
   return archive;
 }
 
-TorchFile::TorchFile(std::filesystem::path path) : file_(std::move(path)) {
+TorchFile::TorchFile(const std::filesystem::path& path)
+    : file_(MappedFile::open<CheckpointError>(path.string())) {
+  file_.expect_sequential_reads();
   try {
     archive_ = parse_torch_archive(file_.bytes(), Checksums::kCompared);
   } catch (const DamagedCheckpoint& error) {
-    throw DamagedCheckpoint(fmt::format("{}: {}", file_.path().string(), error.what()));
+    throw DamagedCheckpoint(fmt::format("{}: {}", file_.path(), error.what()));
   } catch (const CheckpointError& error) {
-    throw CheckpointError(fmt::format("{}: {}", file_.path().string(), error.what()));
+    throw CheckpointError(fmt::format("{}: {}", file_.path(), error.what()));
   }
 }
 
 Bytes TorchFile::storage(const TorchTensor& tensor) const {
   const auto found = archive_.storages.find(tensor.storage_key);
-  check(found != archive_.storages.end(), "{} has no storage \"{}\"", path().string(),
-        tensor.storage_key);
+  check(found != archive_.storages.end(), "{} has no storage \"{}\"", path(), tensor.storage_key);
   if (!compared_.contains(tensor.storage_key)) {
     check_crc32(file_.bytes(), found->second);
     compared_.emplace(tensor.storage_key);

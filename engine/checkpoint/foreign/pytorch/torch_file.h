@@ -17,10 +17,10 @@
 #include <span>
 #include <string>
 
+#include "engine/base/mapped_file.h"
 #include "engine/checkpoint/foreign/pytorch/pickle_value.h"
 #include "engine/checkpoint/foreign/pytorch/torch_tensor.h"
 #include "engine/checkpoint/foreign/pytorch/zip_directory.h"
-#include "engine/checkpoint/mapped_checkpoint_file.h"
 
 namespace dstrain {
 
@@ -37,11 +37,11 @@ TorchArchive parse_torch_archive(std::span<const std::byte> bytes, Checksums che
 class TorchFile {
  public:
   /// Throws CheckpointError, naming the file and what is wrong with it.
-  explicit TorchFile(std::filesystem::path path);
+  explicit TorchFile(const std::filesystem::path& path);
   TorchFile(const TorchFile&) = delete;
   TorchFile& operator=(const TorchFile&) = delete;
 
-  [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] PickleValue root() const { return archive_.document.root(); }
   /// Frees what root() gave. Tensors taken from it stay readable.
   void forget_values() { archive_.document = {}; }
@@ -51,7 +51,7 @@ class TorchFile {
   [[nodiscard]] std::span<const std::byte> storage(const TorchTensor& tensor) const;
 
  private:
-  MappedCheckpointFile file_;
+  MappedFile file_;
   TorchArchive archive_;
   mutable std::set<std::string, std::less<>> compared_;  ///< keys of storages found whole
 };

@@ -1,7 +1,6 @@
 #include "engine/checkpoint/foreign/pytorch/zip_directory.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <string_view>
 

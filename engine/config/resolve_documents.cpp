@@ -1,0 +1,106 @@
+// Completes what a run makes of the documents in its data: which token ends one, and whose kernels
+// may hide others from it. Also what may be dropped.
+#include <fmt/format.h>
+
+#include "engine/config/arch/architecture.h"
+#include "engine/config/dataset_description.h"
+#include "engine/config/json_text.h"
+#include "engine/config/resolve_parts.h"
+
+namespace dstrain {
+namespace {
+
+constexpr const char* kEnd = "data.end_of_document";
+
+/// As the descriptions beside the token files say; they must agree. What says nothing is believed.
+void find_document_end(LoadedConfig& loaded, Origins& origins) {
+  DataConfig& data = loaded.config.data;
+  for (const auto* sources : {&data.train, &data.validation}) {
+    for (const DataSource& source : *sources) {
+      const auto description = description_of_prefix(source.prefix);
+      if (!description || !description->identity.document_end) {
+        continue;
+      }
+      const std::int32_t end = *description->identity.document_end;
+      const std::string file = description->file.string();
+      if (data.end_of_document && *data.end_of_document != end) {
+        throw_config_error("", kEnd,
+                           fmt::format("documents end with token {} ({}), and with {} by {}: "
+                                       "prepare the data again with one of them",
+                                       *data.end_of_document, origins[kEnd], end, file));
+      }
+      data.end_of_document = end;
+      origins[kEnd] = fmt::format("derived: append_eod of {}", file);
+    }
+  }
+}
+
+/// Asked for by name, cuDNN's kernels are not to be left for others without a word.
+void check_attention_kernels(const Config& config, Origins& origins) {
+  if (config.training.attention != AttentionKernels::kCudnn) {
+    return;
+  }
+  const std::int64_t sequence = config.data.sequence_length;
+  bool has_window = false;
+  for (std::int64_t layer = 0; layer < config.model.num_layers; ++layer) {
+    const std::int64_t window = config.model.window_of_layer(layer);
+    has_window = has_window || (window > 0 && window < sequence);
+  }
+  const bool drops = config.dropout.attention > 0.0F;
+  if (config.data.document_attention || has_window || drops) {
+    throw_config_error(
+        origins["training.attention"], "training.attention",
+        fmt::format("cuDNN's kernels are used where causality alone hides tokens, and here {} does "
+                    "too: write \"own\" or \"auto\"",
+                    config.data.document_attention ? "data.document_attention"
+                    : has_window                   ? "the model's window"
+                                                   : "dropout"));
+  }
+  const ModelSpec& model = config.model;
+  if (model.attention_cap > 0.0F || Architecture(model).layers.front().attention.scale > 0.0F) {
+    throw_config_error(origins["training.attention"], "training.attention",
+                       "cuDNN's kernels have no cap of scores, nor another scale than the head's, "
+                       "and the model has: write \"own\" or \"auto\"");
+  }
+}
+
+void check_packing(const DataConfig& data, Origins& origins) {
+  if (data.pack != DocumentPack::kNone && data.sequence_length > kLongestPackedSequence) {
+    throw_config_error(origins["data.sequence_length"], "data.sequence_length",
+                       fmt::format("{}, of which data.pack fills up to {}: expected no more, or "
+                                   "data.pack \"none\"",
+                                   data.sequence_length, kLongestPackedSequence));
+  }
+}
+
+/// Branches side by side are summed over ranks at once, before anything could be dropped of either.
+void check_dropout(const Config& config) {
+  if (config.model.parallel_branches && config.dropout.residual > 0.0F) {
+    throw_config_error("", "model.hidden_dropout",
+                       "dropout of branches that stand side by side is not in this version: write "
+                       "0, or \"use_parallel_residual\": false");
+  }
+}
+
+}  // namespace
+
+void resolve_documents(LoadedConfig& loaded, Origins& origins) {
+  check_dropout(loaded.config);
+  check_attention_kernels(loaded.config, origins);
+  DataConfig& data = loaded.config.data;
+  check_packing(data, origins);
+  if (!data.document_attention && !data.mask_document_ends) {
+    return;
+  }
+  if (!data.end_of_document) {
+    find_document_end(loaded, origins);
+  }
+  const std::int64_t vocabulary = loaded.config.model.vocab_size;
+  if (data.end_of_document && *data.end_of_document >= vocabulary) {
+    throw_config_error(origins[kEnd], kEnd,
+                       fmt::format("token {} is outside the model's vocabulary of {}",
+                                   *data.end_of_document, vocabulary));
+  }
+}
+
+}  // namespace dstrain

@@ -1,0 +1,29 @@
+// The keys of rotary positions: "rope_scaling" of older config.json files, and "rope_parameters",
+// which also carries rope_theta, of newer ones.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/config/json_text.h"
+#include "engine/config/model_spec.h"
+
+namespace dstrain {
+
+struct RopeBlock {
+  RopeScaling scaling;
+  std::optional<double> theta{};
+  std::optional<double> rotated_part{};
+  bool by_layer = false;                 ///< it says something of both kinds of layers
+  std::optional<double> window_theta{};  ///< of layers with a window
+};
+
+/// Reads such a block. `newer`: rope_parameters. `by_layer`: of a family that gives them for layers
+/// with and without a window, of which only the latter may be scaled.
+RopeBlock read_rope_block(const std::string& path, const JsonNode& node, bool newer, bool by_layer);
+/// The values of such a key as a JSON Schema.
+std::string rope_block_shape(bool newer);
+/// As "rope_scaling"; "" where there is none.
+std::string rope_scaling_json(const RopeScaling& scaling);
+
+}  // namespace dstrain

@@ -1,0 +1,35 @@
+// DocumentIndex: which document of a Megatron pair a token belongs to, read from the .idx where it
+// lies: nothing is held, so an index of any size opens at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/base/mapped_file.h"
+#include "engine/data/megatron_index.h"
+
+namespace dstrain {
+
+class DocumentIndex {
+ public:
+  /// Of PREFIX, PREFIX.bin or PREFIX.idx. Returns nullptr if there is no PREFIX.idx. Throws
+  /// ConfigError where the pair is damaged.
+  static std::unique_ptr<DocumentIndex> open(const std::string& prefix);
+
+  /// Of the .idx.
+  [[nodiscard]] const std::string& path() const { return index_.path(); }
+  [[nodiscard]] std::int64_t num_documents() const { return facts_.num_documents; }
+  /// The document that holds a token in [0, the pair's tokens), never one without tokens.
+  [[nodiscard]] std::int64_t document_of(std::int64_t token) const;
+  /// The first token of a document; of num_documents(): behind the last one.
+  [[nodiscard]] std::int64_t first_token(std::int64_t document) const;
+
+ private:
+  DocumentIndex(const std::string& idx_path, const std::string& bin_path);
+
+  MappedFile index_;
+  MegatronIndex facts_;
+};
+
+}  // namespace dstrain

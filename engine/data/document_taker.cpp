@@ -1,0 +1,190 @@
+#include "engine/data/document_taker.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "engine/data/input/split_files.h"
+#include "kernels/core/check.h"
+
+namespace dstrain {
+
+using Kind = EncodedText::Kind;
+
+namespace {
+
+std::string place(const std::string& path, std::int64_t lines_before, const EncodedText& text) {
+  return fmt::format("{}:{}:", path, lines_before + text.line + 1);
+}
+
+}  // namespace
+
+std::string bad_line_in(const EncodedBlock& block,
+                        const std::string& path,
+                        std::int64_t lines_before) {
+  const auto bad = std::find_if(block.texts.begin(), block.texts.end(),
+                                [](const auto& text) { return text.kind == Kind::kBadLine; });
+  return bad == block.texts.end()
+             ? ""
+             : fmt::format("{} {}; --on-bad-line skip leaves such lines out and counts them",
+                           place(path, lines_before, *bad), bad->why);
+}
+
+void DocumentTaker::Release::operator()(XXH3_state_s* state) const {
+  (void)XXH3_freeState(state);
+}
+
+DocumentTaker::DocumentTaker(const PrepareOptions& options,
+                             const FoundInput& input,
+                             DocumentSink& sink,
+                             PrepareSummary& summary)
+    : options_(options),
+      input_(input),
+      sink_(sink),
+      summary_(summary),
+      open_hash_(XXH3_createState()) {
+  check(open_hash_ != nullptr, "no memory for a hash");
+  (void)XXH3_128bits_reset(open_hash_.get());
+}
+
+DocumentTaker::~DocumentTaker() = default;
+
+std::string DocumentTaker::reason_to_stop(const EncodedBlock& block) const {
+  if (options_.on_bad_line == PrepareOptions::OnBadLine::kSkip) {
+    return "";
+  }
+  return bad_line_in(block, input_.files[block.input.file].path, state_.lines);
+}
+
+bool DocumentTaker::take(const EncodedBlock& block) {
+  const InputBlock& input = block.input;
+  if (input.file == file_to_leave_) {
+    return false;
+  }
+  bool is_wanted = true;
+  if (input_.files[input.file].is_json_lines) {
+    take_lines(block);
+  } else {
+    is_wanted = take_part(block);
+  }
+  if (!input.why_unreadable.empty()) {
+    summary_.unreadable.push_back(
+        fmt::format("{}: {}", input_.files[input.file].path, input.why_unreadable));
+  }
+  if (input.ends_file || !is_wanted) {
+    state_ = {};
+  }
+  if (!is_wanted) {
+    file_to_leave_ = input.file;
+  }
+  return is_wanted;
+}
+
+bool DocumentTaker::take_part(const EncodedBlock& block) {
+  const InputBlock& input = block.input;
+  const Split split = split_of(input.file);
+  if (!input.why_unreadable.empty()) {
+    discard_open(split);
+    return true;
+  }
+  if (!block.texts.empty() && block.texts.front().kind == Kind::kBinary) {
+    discard_open(split);
+    ++summary_.binary;
+    return input.ends_file;
+  }
+  if (input.begins_file && input.ends_file) {
+    if (block.texts.empty()) {
+      ++summary_.empty;
+    } else {
+      take_document(block, block.texts.front());
+    }
+    return true;
+  }
+  for (const EncodedText& text : block.texts) {
+    sink_.append(split, block.ids_of(text));
+    (void)XXH3_128bits_update(open_hash_.get(), input.bytes.data(), input.bytes.size());
+    open_bytes_ += text.bytes;
+    state_.is_inside_document = true;
+  }
+  if (input.ends_file) {
+    const XXH128_hash_t hash = XXH3_128bits_digest(open_hash_.get());
+    summary_.duplicates +=
+        sink_.end_document(split, {hash.low64, hash.high64}, open_bytes_) ? 0 : 1;
+    (void)XXH3_128bits_reset(open_hash_.get());
+    open_bytes_ = 0;
+  }
+  return true;
+}
+
+void DocumentTaker::take_lines(const EncodedBlock& block) {
+  for (const EncodedText& text : block.texts) {
+    switch (text.kind) {
+      case Kind::kText:
+        take_document(block, text);
+        break;
+      case Kind::kEmpty:
+        ++summary_.empty;
+        break;
+      case Kind::kBinary:
+        ++summary_.binary;
+        break;
+      case Kind::kBadLine:
+        ++summary_.bad_lines;
+        if (summary_.bad_lines_named.size() < PrepareSummary::kMostNamed) {
+          summary_.bad_lines_named.push_back(fmt::format("{} {}", place_of(block, text), text.why));
+        }
+    }
+  }
+  state_.lines += block.num_lines;
+}
+
+void DocumentTaker::take_document(const EncodedBlock& block, const EncodedText& text) {
+  Split split = split_of(block.input.file);
+  if (input_.files[block.input.file].is_json_lines && options_.validation_input.empty()) {
+    split = is_for_validation(text.digest, options_.validation, options_.seed) ? Split::kValidation
+                                                                               : Split::kTrain;
+  }
+  if (!sink_.add_document(split, block.ids_of(text), text.digest, text.bytes)) {
+    ++summary_.duplicates;
+  }
+}
+
+void DocumentTaker::discard_open(Split split) {
+  if (state_.is_inside_document) {
+    sink_.discard_document(split);
+    (void)XXH3_128bits_reset(open_hash_.get());
+    open_bytes_ = 0;
+  }
+}
+
+void DocumentTaker::go_on(const State& state, InputPosition position) {
+  state_ = state;
+  if (!state.is_inside_document) {
+    return;
+  }
+  const InputFile& file = input_.files[position.file];
+  const auto stream = ByteStream::open(file.path, file.compression);
+  std::vector<char> bytes(std::size_t{1} << 20);
+  while (open_bytes_ < position.byte) {
+    const auto room = std::min<std::int64_t>(static_cast<std::int64_t>(bytes.size()),
+                                             position.byte - open_bytes_);
+    const std::size_t count = stream->read(std::span(bytes).first(static_cast<std::size_t>(room)));
+    if (count == 0) {
+      throw ReadFailure{fmt::format("{} has become shorter", file.path)};
+    }
+    (void)XXH3_128bits_update(open_hash_.get(), bytes.data(), count);
+    open_bytes_ += static_cast<std::int64_t>(count);
+  }
+}
+
+Split DocumentTaker::split_of(std::size_t file) const {
+  return input_.is_validation[file] ? Split::kValidation : Split::kTrain;
+}
+
+std::string DocumentTaker::place_of(const EncodedBlock& block, const EncodedText& text) const {
+  return place(input_.files[block.input.file].path, state_.lines, text);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,40 @@
+#include "engine/data/documents.h"
+
+#include <algorithm>
+
+#include "kernels/core/check.h"
+#include "kernels/ignored_target.h"
+
+namespace dstrain {
+
+void find_document_positions(std::span<const std::int32_t> ids,
+                             std::int64_t sequence_T,
+                             std::int32_t end,
+                             std::span<std::int32_t> positions) {
+  const auto T = static_cast<std::size_t>(sequence_T);
+  check(ids.size() == positions.size() && ids.size() % T == 0,
+        "{} ids and {} positions for sequences of {}", ids.size(), positions.size(), T);
+  std::int32_t position = 0;
+  for (std::size_t n = 0; n < ids.size(); ++n) {
+    position = n % T == 0 ? 0 : position;
+    positions[n] = position;
+    position = ids[n] == end ? 0 : position + 1;
+  }
+}
+
+void ignore_targets_behind(std::int32_t end,
+                           std::span<const std::int32_t> inputs,
+                           std::span<std::int32_t> targets) {
+  check(inputs.size() == targets.size(), "{} inputs and {} targets", inputs.size(), targets.size());
+  for (std::size_t n = 0; n < inputs.size(); ++n) {
+    if (inputs[n] == end) {
+      targets[n] = kIgnoredTarget;
+    }
+  }
+}
+
+std::int64_t count_targets(std::span<const std::int32_t> targets) {
+  return std::ssize(targets) - std::count(targets.begin(), targets.end(), kIgnoredTarget);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,37 @@
+// Documents that lie one behind the other in a sequence: where one ends, what a token's position in
+// its own is, and which targets do not count because they begin another.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace dstrain {
+
+/// How a run treats the borders between documents.
+struct DocumentRules {
+  std::int32_t end = -1;       ///< the id behind each document, its last token
+  bool attention = false;      ///< a token sees its own document alone, and has a position in it
+  bool masks_borders = false;  ///< no loss where a document's end is to predict the next one
+  bool are_packed = false;     ///< sequences are filled up with targets that are ignored
+
+  /// Whether some targets do not count.
+  [[nodiscard]] bool ignores_targets() const { return masks_borders || are_packed; }
+  bool operator==(const DocumentRules&) const = default;
+};
+
+/// ids and positions: [B, T]. A sequence begins with position 0, wherever in a document that is.
+void find_document_positions(std::span<const std::int32_t> ids,
+                             std::int64_t sequence_T,
+                             std::int32_t end,
+                             std::span<std::int32_t> positions);
+
+/// Targets behind an input that ends a document become kIgnoredTarget. Both: [B, T].
+void ignore_targets_behind(std::int32_t end,
+                           std::span<const std::int32_t> inputs,
+                           std::span<std::int32_t> targets);
+
+/// Of targets, those that are not kIgnoredTarget.
+std::int64_t count_targets(std::span<const std::int32_t> targets);
+
+}  // namespace dstrain

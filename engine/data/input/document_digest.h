@@ -1,0 +1,16 @@
+// DocumentDigest: 128 bits of XXH3 over a document's text. Not against an adversary; two different
+// documents that agree by chance: never.
+#pragma once
+
+#include <cstdint>
+
+namespace dstrain {
+
+struct DocumentDigest {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+
+  bool operator==(const DocumentDigest&) const = default;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,21 @@
+#include "engine/tokenizer/token_model.h"
+
+#include <fmt/format.h>
+
+namespace dstrain {
+
+std::unique_ptr<TokenModel> TokenModel::make(const JsonPart& part, Pieces pieces) {
+  // Old files leave the type out; which one it is shows in what there is.
+  const bool has_merges = part.find("merges").has_value();
+  const std::string type = part.text_or("type", has_merges ? "BPE" : "Unigram");
+  if (type == "BPE") {
+    return make_bpe_model(part, pieces);
+  }
+  if (type == "Unigram") {
+    return make_unigram_model(part, pieces);
+  }
+  part["type"].fail(
+      fmt::format("\"{}\" is no model that is read here; those are BPE and Unigram", type));
+}
+
+}  // namespace dstrain

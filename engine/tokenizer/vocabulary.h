@@ -1,0 +1,35 @@
+// Vocabulary: tokens' texts and their ids.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace dstrain {
+
+/// More ids than any tokenizer has: a file that claims more would take memory for nothing.
+inline constexpr std::int64_t kMostTokenIds = std::int64_t{1} << 24;
+
+class Vocabulary {
+ public:
+  /// Ids may leave gaps. False if this id has a token already; a text keeps its last id.
+  bool add(std::int32_t id, std::string text);
+  [[nodiscard]] std::optional<std::int32_t> find(std::string_view text) const;
+  /// None of an id in a gap, or beyond.
+  [[nodiscard]] const std::string* text(std::int32_t id) const;
+  /// All ids are below it.
+  [[nodiscard]] std::int32_t end() const { return static_cast<std::int32_t>(by_id_.size()); }
+  /// How many tokens there are.
+  [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(by_text_.size()); }
+
+ private:
+  std::deque<std::string> texts_;  ///< which stay where they are
+  std::vector<const std::string*> by_id_;
+  std::unordered_map<std::string_view, std::int32_t> by_text_;
+};
+
+}  // namespace dstrain

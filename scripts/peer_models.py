@@ -1,0 +1,118 @@
+"""The families that dstrain trains, as transformers makes them: tiny models of random shapes for
+the scripts that hold the two against each other. Not a program."""
+import torch
+import transformers
+
+
+def random_model(family, draw, *, attention="eager", **fixed):
+    """A model of that family in f32 with every parameter drawn, norms' factors around one. `fixed` stands for
+    what is not to be drawn: vocab_size, positions, window, layers."""
+    config = random_config(family, draw, **fixed)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).float()
+    for name, parameter in model.named_parameters():
+        is_norm = parameter.dim() == 1 and name.endswith(".weight") and "gemma" not in family
+        parameter.data = torch.randn_like(parameter) * 0.1 + (1.0 if is_norm else 0.0)
+    model.tie_weights()
+    return model.eval()
+
+
+def random_config(family, draw, *, vocab_size=None, positions=None, window=None, layers=None):
+    """Sizes that no tile divides; every key that a family has is drawn."""
+    vocab_size = vocab_size or draw.randint(50, 400)
+    layers = layers or draw.randint(1, 5)
+    positions = positions or draw.randint(33, 90)
+    window = window or draw.randint(3, 20)
+    tokens = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    if family == "gpt2":
+        heads = draw.randint(1, 5)
+        return transformers.GPT2Config(
+            vocab_size=vocab_size, n_positions=positions, n_embd=heads * draw.choice([4, 7, 10]), n_head=heads,
+            n_layer=layers, n_inner=draw.choice([None, 37, 90]), tie_word_embeddings=draw.random() < 0.7,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **tokens)
+    groups, group_size = draw.randint(1, 3), draw.randint(1, 3)
+    heads = groups * group_size
+    sizes = dict(
+        vocab_size=vocab_size, hidden_size=heads * draw.choice([4, 8, 12]), intermediate_size=draw.randint(20, 90),
+        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=groups,
+        max_position_embeddings=positions, tie_word_embeddings=draw.random() < 0.5, **tokens)
+    epsilon = dict(rms_norm_eps=draw.choice([1e-5, 1e-6]))
+    head_dim = dict(head_dim=draw.choice([4, 8, 14]))
+    some_window = draw.choice([None, window])
+    attention_bias = dict(attention_bias=draw.random() < 0.4)
+    mlp_bias = dict(mlp_bias=draw.random() < 0.4)
+    rope = dict(rope_parameters=rotation(draw, positions))
+    by_layer = [draw.choice(["sliding_attention", "full_attention"]) for _ in range(layers)]
+    match family:
+        case "llama":
+            return transformers.LlamaConfig(**sizes, **epsilon, **head_dim, **rope, **attention_bias, **mlp_bias)
+        case "mistral":
+            return transformers.MistralConfig(**sizes, **epsilon, **rope, **draw.choice([head_dim, {}]),
+                                              sliding_window=some_window)
+        case "ministral":
+            return transformers.MinistralConfig(**sizes, **epsilon, **rope, **head_dim, sliding_window=window,
+                                                layer_types=draw.choice([None, by_layer]))
+        case "qwen2":
+            return transformers.Qwen2Config(**sizes, **epsilon, **rope, use_sliding_window=some_window is not None,
+                                            sliding_window=window, max_window_layers=draw.randint(0, layers))
+        case "qwen3":
+            return transformers.Qwen3Config(**sizes, **epsilon, **rope, **head_dim, **attention_bias,
+                                            use_sliding_window=some_window is not None, sliding_window=window,
+                                            max_window_layers=draw.randint(0, layers))
+        case "olmo2":
+            return transformers.Olmo2Config(**sizes, **epsilon, **rope, **attention_bias)
+        case "olmo3":
+            both = {"full_attention": rotation(draw, positions), "sliding_attention": {"rope_type": "default"}}
+            both["sliding_attention"]["rope_theta"] = draw.choice([both["full_attention"]["rope_theta"], 777.0])
+            return transformers.Olmo3Config(**sizes, **epsilon, **attention_bias, rope_parameters=both,
+                                            sliding_window=window, layer_types=draw.choice([None, by_layer]))
+        case "smollm3":
+            rotary = [draw.choice([0, 1, 1]) for _ in range(layers)]
+            return transformers.SmolLM3Config(**sizes, **epsilon, **rope, **attention_bias, **mlp_bias,
+                                              no_rope_layers=draw.choice([None, rotary]),
+                                              use_sliding_window=some_window is not None, sliding_window=some_window)
+        case "phi3":
+            sizes["hidden_size"] = heads * 8  # of which every part below is even
+            part = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": draw.choice([0.25, 0.75, 1.0])}
+            return transformers.Phi3Config(**sizes, **epsilon, rope_parameters=part, sliding_window=some_window)
+        case "starcoder2":
+            return transformers.Starcoder2Config(**sizes, **rope, use_bias=draw.random() < 0.7,
+                                                 norm_epsilon=draw.choice([1e-5, 1e-6]), sliding_window=some_window)
+        case "gemma2" | "gemma3_text":
+            made = transformers.Gemma2Config if family == "gemma2" else transformers.Gemma3TextConfig
+            both = {"full_attention": rotation(draw, positions),
+                    "sliding_attention": {"rope_type": "default", "rope_theta": draw.choice([1e4, 777.0])}}
+            return made(**sizes, **epsilon, **head_dim, **attention_bias, sliding_window=window,
+                        rope_parameters=rope["rope_parameters"] if family == "gemma2" else both,
+                        layer_types=draw.choice([None, by_layer]), query_pre_attn_scalar=draw.choice([4, 8, 14, 37]),
+                        attn_logit_softcapping=draw.choice([None, 0.8, 5.0]) if family == "gemma2" else None,
+                        final_logit_softcapping=draw.choice([None, 1.5, 30.0]))
+        case "gpt_neox":
+            del sizes["num_key_value_heads"]
+            part = rotation(draw, positions) | {"partial_rotary_factor": draw.choice([0.25, 0.5, 1.0])}
+            return transformers.GPTNeoXConfig(
+                **(sizes | {"hidden_size": heads * draw.choice([8, 16])}), **attention_bias, rope_parameters=part,
+                layer_norm_eps=draw.choice([1e-5, 1e-6]), hidden_act=draw.choice(["gelu", "gelu", "gelu_pytorch_tanh", "relu"]),
+                use_parallel_residual=draw.random() < 0.7)
+        case "opt":
+            return transformers.OPTConfig(
+                vocab_size=vocab_size, hidden_size=sizes["hidden_size"], ffn_dim=sizes["intermediate_size"],
+                num_hidden_layers=layers, num_attention_heads=heads, max_position_embeddings=positions,
+                tie_word_embeddings=draw.random() < 0.7, enable_bias=draw.random() < 0.7, dropout=0.0,
+                activation_function=draw.choice(["relu", "relu", "gelu"]), **tokens)
+    raise KeyError(family)
+
+
+def rotation(draw, positions):
+    """Plain, or one of the ways to stretch it, over lengths at which each branch of a rule is taken."""
+    theta = draw.choice([1e4, 5e5, 12345.5])
+    return draw.choice([
+        {"rope_type": "default", "rope_theta": theta},
+        {"rope_type": "linear", "rope_theta": theta, "factor": 2.5},
+        {"rope_type": "llama3", "rope_theta": theta, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+         "original_max_position_embeddings": positions // 2},
+        {"rope_type": "yarn", "rope_theta": theta, "factor": 2.0, "beta_fast": 4.0, "beta_slow": 1.0,
+         "original_max_position_embeddings": positions // 2}])
+
+
+FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "olmo3", "smollm3", "phi3",
+            "starcoder2", "gemma2", "gemma3_text", "gpt_neox", "opt"]
