@@ -157,13 +157,17 @@ void CheckpointStore::save(const TrainingState& state,
     all_or_none(world, [&] {
       if (is_first) {
         const auto hold = hold_folder();
-        files_.make_folder(folder_);
+        if (owner_ == nullptr) {
+          files_.make_folder(folder_);
+        } else {
+          files_.make_folder_in_parent(folder_);  // the run's own folder is not made anew
+        }
         for (const StepFolder& dead : list_step_folders(folder_)) {
           if (dead.kind == StepFolder::Kind::kTemporary) {
             files_.remove_tree(dead.path);
           }
         }
-        files_.make_folder(temporary);
+        files_.make_folder_in_parent(temporary);
       }
     });
     Manifest share;

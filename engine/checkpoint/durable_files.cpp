@@ -23,6 +23,19 @@ constexpr std::size_t kWriteBytes = std::size_t{64} << 20;  // at most, in one w
   throw StorageError(describe_write_failure(what, path.string(), error));
 }
 
+/// Throws if something else has that name.
+bool is_folder(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    return false;
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    throw StorageError(
+        fmt::format("cannot create the folder {}: a file has that name", path.string()));
+  }
+  return true;
+}
+
 }  // namespace
 
 DurableFiles::DurableFiles(DiskProbe probe) : probe_(std::move(probe)) {}
@@ -36,25 +49,25 @@ void DurableFiles::about_to(DiskChange::Kind kind,
 }
 
 void DurableFiles::make_folder(const fs::path& folder) const {
-  struct stat status {};
-  if (::stat(folder.c_str(), &status) == 0) {
-    if (!S_ISDIR(status.st_mode)) {
-      throw StorageError(
-          fmt::format("cannot create the folder {}: a file has that name", folder.string()));
-    }
+  if (is_folder(folder)) {
     return;
   }
-  fs::path parent = folder.parent_path();
-  if (parent.empty()) {
-    parent = ".";
-  } else {
+  if (const fs::path parent = folder.parent_path(); !parent.empty()) {
     make_folder(parent);
+  }
+  make_folder_in_parent(folder);
+}
+
+void DurableFiles::make_folder_in_parent(const fs::path& folder) const {
+  if (is_folder(folder)) {
+    return;
   }
   about_to(DiskChange::Kind::kMakeFolder, folder);
   if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
     fail_at("create the folder", folder, errno);
   }
-  sync_folder(parent);
+  const fs::path parent = folder.parent_path();
+  sync_folder(parent.empty() ? "." : parent);
 }
 
 void DurableFiles::write_file(const fs::path& path, std::string_view content) const {

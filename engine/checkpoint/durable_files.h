@@ -41,6 +41,8 @@ class DurableFiles {
 
   /// Makes it, and its parents where they are missing; it lasts once this returns.
   void make_folder(const std::filesystem::path& folder) const;
+  /// Likewise, but throws where the parent is missing: somebody has removed it.
+  void make_folder_in_parent(const std::filesystem::path& folder) const;
   /// Creates or replaces a file, which is on disk once this returns; its name, once synced.
   void write_file(const std::filesystem::path& path, std::string_view content) const;
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) const;

@@ -393,6 +393,34 @@ TEST_CASE("an owner whose folder is taken away stops", "[checkpoint][owner]") {
   }
 }
 
+TEST_CASE("a save does not make a run's folder anew that was deleted while it began",
+          "[checkpoint][owner]") {
+  const ScratchFolder scratch;
+  const fs::path run = scratch.path() / "run";
+  const RunOwner owner(run, {}, kQuick);
+  const fs::path checkpoints = run / "checkpoints";
+  fs::create_directories(checkpoints / ".step-00000003.tmp");
+  const auto outcomes = test::thread_world(1, [&](Rendezvous& rendezvous) {
+    const auto world = rendezvous.make_group("world", std::vector<int>{0});
+    ToyState share = toy_share(0, {.dp = 1});
+    share.fill(2);
+    CheckpointStore store(checkpoints, [&](const DiskChange& change) {
+      if (change.kind == DiskChange::Kind::kRemove) {
+        fs::remove_all(run);
+      }
+    });
+    store.set_owner(&owner);
+    try {
+      store.save(training_state(6), share.tensors(), 2, *world);
+    } catch (const StorageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("saved");
+  });
+  CHECK_THAT(outcomes[0], Contains("cannot create the folder"));
+  CHECK_FALSE(fs::exists(run));
+}
+
 TEST_CASE("a checkpoint is not committed to a folder that was taken over meanwhile",
           "[checkpoint][owner]") {
   const ScratchFolder folder;
