@@ -24,7 +24,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using testing::Program;
 
 constexpr std::chrono::seconds kPatience{60};

@@ -25,7 +25,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using std::chrono::seconds;
 using testing::becomes_true;
 using testing::Program;

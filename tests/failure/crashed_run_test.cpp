@@ -16,6 +16,7 @@
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "tests/harness/resumable_run.h"
+#include "tests/harness/sweep.h"
 
 namespace dstrain::test {
 namespace {
@@ -122,7 +123,8 @@ nlohmann::json changes_of(const Scenario& scenario) {
           {"training", {{"eval_interval", 0}, {"eval_batches", 1}}}};
 }
 
-/// Meets the fault at every change until a run has fewer. Returns how many there were.
+/// Meets the fault at every change, or one in some, until a run has fewer. Returns how many there
+/// were, or a little more.
 int survive_every_fault(const Scenario& scenario) {
   constexpr int kSteps = 5;  // saves at 2 and 4, and the last one at 5
   const RunFolder folder;
@@ -133,7 +135,7 @@ int survive_every_fault(const Scenario& scenario) {
   const auto straight = metrics_of(folder, "straight");
   const auto state = state_of(folder, "straight", config("straight"));
   REQUIRE(straight.size() == kSteps);
-  for (int at = 1;; ++at) {
+  for (int at = 1;; at += testing::one_in(3)) {
     CAPTURE(at);
     fs::remove_all(folder.path() / "run");
     const Ending ending = run_in_child(config("run"), scenario.ranks, {scenario.fate, at});

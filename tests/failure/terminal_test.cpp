@@ -16,7 +16,7 @@
 namespace dstrain::testing {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using std::chrono::seconds;
 
 constexpr std::size_t kColumns = 60;

@@ -29,7 +29,7 @@ constexpr const char* kTokenizer = "all of a tokenizer's model";
 /// its ranks, the changes of which are logged). True if it died, false if the save ended before.
 bool save_and_die(const fs::path& folder,
                   std::int64_t step,
-                  Cut cut,
+                  checkpoint_test::Cut cut,
                   int salt,
                   std::int64_t keep,
                   int fatal,
@@ -136,7 +136,7 @@ struct Scenario {
 
 /// Dies at every point of saving `scenario.step` with salt 9. Returns how often it died.
 int survive_every_death(const Scenario& scenario, bool power_lost) {
-  const Cut cut{.dp = scenario.ranks};
+  const checkpoint_test::Cut cut{.dp = scenario.ranks};
   for (int fatal = 1;; ++fatal) {
     CAPTURE(fatal, power_lost, scenario.step, scenario.keep);
     const ScratchFolder scratch;

@@ -12,12 +12,15 @@
 #include "engine/train/training_state.h"
 #include "tests/harness/captured_log.h"
 #include "tests/harness/resumable_run.h"
+#include "tests/harness/sweep.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 
 namespace dstrain::test {
 namespace {
+
+using testing::one_in;
 
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
@@ -217,7 +220,8 @@ TEST_CASE("whichever byte of the newest checkpoint is damaged, resuming takes th
   const fs::path newest = folder.path() / "step-00000002";
   std::uintmax_t bytes = 0;
   for (const auto& entry : fs::directory_iterator(newest)) {
-    for (std::uintmax_t at = 0; at < entry.file_size(); ++at) {
+    for (std::uintmax_t at = 0; at < entry.file_size();
+         at += static_cast<std::uintmax_t>(one_in(7))) {
       flip_byte(entry.path(), at);
       const std::int64_t step = resumed();
       flip_byte(entry.path(), at);
@@ -226,7 +230,8 @@ TEST_CASE("whichever byte of the newest checkpoint is damaged, resuming takes th
       }
     }
     bytes += entry.file_size();
-    for (std::uintmax_t size = 0; size < entry.file_size(); size += 61) {
+    for (std::uintmax_t size = 0; size < entry.file_size();
+         size += 61 * static_cast<std::uintmax_t>(one_in(3))) {
       const fs::path whole = folder.path() / "whole";
       fs::rename(entry.path(), whole);
       fs::copy_file(whole, entry.path());

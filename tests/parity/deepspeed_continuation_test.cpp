@@ -65,7 +65,7 @@ std::map<std::string, std::vector<float>> tensors_of(const SafetensorsFile& file
 
 /// The config that the golden runs had, and what a run beside it needs here.
 LoadedConfig config_like(const RunFolder& folder, int stage, const std::string& dtype) {
-  nlohmann::json json{
+  nlohmann::json text{
       {"train_batch_size", kBatch},
       {"gradient_clipping", 1.0},
       {"optimizer",
@@ -96,13 +96,13 @@ LoadedConfig config_like(const RunFolder& folder, int stage, const std::string& 
         {"output_dir", (folder.path() / "run").string()}}},
       {"checkpoint", {{"resume", (folder.path() / "converted").string()}}}};
   if (dtype != "fp32") {
-    json[dtype] = {{"enabled", true}};
+    text[dtype] = {{"enabled", true}};
   }
   if (dtype == "fp16") {
-    json["fp16"].update({{"initial_scale_power", 6}, {"loss_scale_window", 2}, {"hysteresis", 2}});
+    text["fp16"].update({{"initial_scale_power", 6}, {"loss_scale_window", 2}, {"hysteresis", 2}});
   }
   const fs::path file = folder.path() / "run.json";
-  std::ofstream(file) << json.dump(2);
+  std::ofstream(file) << text.dump(2);
   return load_config(file.string(), {});
 }
 

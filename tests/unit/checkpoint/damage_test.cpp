@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "engine/checkpoint/safetensors.h"
+#include "tests/harness/sweep.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 #include "tests/unit/checkpoint/toy_state.h"
 
@@ -62,6 +63,7 @@ TEST_CASE("any changed byte of a checkpoint is noticed, its file and tensor name
   save_toy(folder.path(), 1, {.dp = 2}, 1);
   const auto checkpoint = folder.path() / "step-00000001";
   std::size_t changes = 0;
+  const auto step = static_cast<std::size_t>(dstrain::testing::one_in(7));
   for (const std::string name :
        {"rank-00000.safetensors", "rank-00001.safetensors", "manifest.json"}) {
     const std::string content = read_file(checkpoint / name);
@@ -71,7 +73,7 @@ TEST_CASE("any changed byte of a checkpoint is noticed, its file and tensor name
     }
     // Where a reader decides how to go on, every other value; elsewhere one bit, and all of them.
     const std::size_t decisive = file ? 8 : content.find('\n');
-    for (std::size_t at = 0; at < content.size(); ++at) {
+    for (std::size_t at = 0; at < content.size(); at += at < decisive ? 1 : step) {
       const std::string piece = file ? piece_at(*file, at) : "";
       for (int flipped = 1; flipped < 256; ++flipped) {
         if (at >= decisive && flipped != 1 << (at % 8) && flipped != 255) {
@@ -90,7 +92,7 @@ TEST_CASE("any changed byte of a checkpoint is noticed, its file and tensor name
       }
     }
   }
-  CHECK(changes > 20'000);
+  CHECK(changes > 20'000 / step);
   ToyState share = toy_share(0, {});
   CHECK(complaint(checkpoint, share).empty());
   CHECK(share.equals(1));

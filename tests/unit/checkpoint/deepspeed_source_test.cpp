@@ -23,7 +23,7 @@ namespace dstrain {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 const fs::path kGolden = DSTRAIN_UNPACKED "/deepspeed-models";
 

@@ -19,7 +19,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using testing::Program;
 
 constexpr std::chrono::milliseconds kPatience{20'000};
@@ -36,7 +36,7 @@ Answer run(std::vector<std::string> argv) {
   return {code.value_or(-1), program.out(), program.err()};
 }
 
-Answer dstrain(std::vector<std::string> arguments) {
+Answer run_dstrain(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), testing::dstrain_binary());
   return run(arguments);
 }
@@ -56,9 +56,9 @@ const std::array kCommands = {"launch",   "status",       "train",      "estimat
 TEST_CASE("help fits into 80 columns, and is the same by both ways", "[cmd][help]") {
   if (testing::no_dstrain_here()) return;
   for (const std::string command : kCommands) {
-    const Answer help = dstrain({"help", command});
+    const Answer help = run_dstrain({"help", command});
     CHECK(help.code == 0);
-    CHECK(help.out == dstrain({command, "--help"}).out);
+    CHECK(help.out == run_dstrain({command, "--help"}).out);
     CHECK_THAT(help.out, Contains("Usage: dstrain " + command) && Contains("--help"));
     std::istringstream lines(help.out);
     for (std::string line; std::getline(lines, line);) {
@@ -68,10 +68,10 @@ TEST_CASE("help fits into 80 columns, and is the same by both ways", "[cmd][help
       INFO(command << ": " << line);
       CHECK(columns <= 80);
     }
-    CHECK_THAT(dstrain({"help"}).out, Contains("\n  " + command + " "));
+    CHECK_THAT(run_dstrain({"help"}).out, Contains("\n  " + command + " "));
   }
-  CHECK_THAT(dstrain({"help"}).out, !Contains("agent"));  // which is not for use by hand
-  CHECK(dstrain({"help"}).out == dstrain({"--help"}).out);
+  CHECK_THAT(run_dstrain({"help"}).out, !Contains("agent"));  // which is not for use by hand
+  CHECK(run_dstrain({"help"}).out == run_dstrain({"--help"}).out);
 }
 
 TEST_CASE("a mistyped flag, value or command is told in one sentence, with the nearest",
@@ -104,7 +104,7 @@ TEST_CASE("a mistyped flag, value or command is told in one sentence, with the n
       {{}, "expected a command; dstrain --help lists them"},
   };
   for (const auto& [arguments, sentence] : cases) {
-    const Answer answer = dstrain(arguments);
+    const Answer answer = run_dstrain(arguments);
     CHECK(answer.code == 2);
     CHECK(answer.out.empty());
     CHECK_THAT(answer.err, Catch::StartsWith("dstrain: error: ") && Contains(sentence));
@@ -116,13 +116,13 @@ TEST_CASE("flags may be written with dashes or underscores", "[cmd][flags]") {
   if (testing::no_dstrain_here()) return;
   for (const char* spelling : {"--num_gpus=2", "--num-gpus=2", "--Num-Gpus=2"}) {
     const Answer answer =
-        dstrain({"launch", spelling, "--check", "--offline", "configs/quickstart.json"});
+        run_dstrain({"launch", spelling, "--check", "--offline", "configs/quickstart.json"});
     CHECK(answer.code == 0);
     CHECK_THAT(answer.out, Contains("ranks       2 ="));
   }
   // Behind "--" everything is an argument.
-  CHECK_THAT(dstrain({"launch", "--", "--num-gpus"}).err, Contains("--num-gpus"));
-  CHECK_THAT(dstrain({"launch", "--", "--num-gpus"}).err, !Contains("needs a value"));
+  CHECK_THAT(run_dstrain({"launch", "--", "--num-gpus"}).err, Contains("--num-gpus"));
+  CHECK_THAT(run_dstrain({"launch", "--", "--num-gpus"}).err, !Contains("needs a value"));
 }
 
 /// Completes the last of `words` in bash as its Tab key does: with what it makes of "=".
@@ -193,7 +193,7 @@ TEST_CASE("zsh takes its completions", "[cmd][completion]") {
 
 TEST_CASE("the manual page is sound roff and has every flag", "[cmd][man]") {
   if (testing::no_dstrain_here()) return;
-  const Answer page = dstrain({"man"});
+  const Answer page = run_dstrain({"man"});
   REQUIRE(page.code == 0);
   CHECK_THAT(page.out, Contains("\\-\\-max\\-restarts\\-without\\-progress"));
   if (!is_installed("mandoc")) {
@@ -229,22 +229,22 @@ TEST_CASE("no name in a message commands the terminal", "[cmd][terminal]") {
   };
   const std::string escaped = R"(\x1b]0;owned\x07)";
   SECTION("of a config's path") {
-    is_tame(dstrain({"launch", "/no/such/" + kCommandToTerminal}), escaped);
-    is_tame(dstrain({"train", "/no/such/" + kCommandToTerminal}), escaped);
+    is_tame(run_dstrain({"launch", "/no/such/" + kCommandToTerminal}), escaped);
+    is_tame(run_dstrain({"train", "/no/such/" + kCommandToTerminal}), escaped);
   }
   SECTION("of a flag") {
-    is_tame(dstrain({"launch", "--" + kCommandToTerminal}), escaped);
+    is_tame(run_dstrain({"launch", "--" + kCommandToTerminal}), escaped);
   }
   SECTION("of a host") {
     const std::string hostfile = (folder.path() / "hosts").string();
     std::ofstream(hostfile) << "w" << kCommandToTerminal << " slots=2\nlocalhost slots=x\n";
-    is_tame(dstrain({"launch", "--hostfile", hostfile, "configs/quickstart.json"}), "hosts");
+    is_tame(run_dstrain({"launch", "--hostfile", hostfile, "configs/quickstart.json"}), "hosts");
   }
   SECTION("of a key of a config") {
     const std::string config = (folder.path() / "config.json").string();
     std::ofstream(config) << R"({"a)"
                           << R"(\u001b]0;owned\u0007": 1, "model": {}})";
-    is_tame(dstrain({"launch", config}), "owned");
+    is_tame(run_dstrain({"launch", config}), "owned");
   }
   SECTION("of a tensor") {
     const std::string header =
@@ -257,11 +257,11 @@ TEST_CASE("no name in a message commands the terminal", "[cmd][terminal]") {
     weights.write(reinterpret_cast<const char*>(&size), sizeof size);
     weights << header << "0123";
     weights.close();
-    is_tame(
-        dstrain({"convert-checkpoint", folder.path().string(), (folder.path() / "out").string()}),
-        "");
-    is_tame(dstrain({"generate", "--checkpoint", folder.path().string(), "--prompt", "a",
-                     "--tokenizer", "bytes"}),
+    is_tame(run_dstrain(
+                {"convert-checkpoint", folder.path().string(), (folder.path() / "out").string()}),
+            "");
+    is_tame(run_dstrain({"generate", "--checkpoint", folder.path().string(), "--prompt", "a",
+                         "--tokenizer", "bytes"}),
             "owned");
   }
 }

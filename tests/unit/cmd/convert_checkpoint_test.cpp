@@ -17,8 +17,8 @@ namespace dstrain {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Contains;
 using Catch::StartsWith;
+using Catch::Matchers::Contains;
 using testing::Program;
 using testing::TemporaryFolder;
 

@@ -19,7 +19,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using nlohmann::json;
 using testing::Program;
 

@@ -15,7 +15,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using testing::Program;
 
 constexpr std::chrono::milliseconds kPatience{60'000};
@@ -26,7 +26,7 @@ struct Ended {
   std::string err;
 };
 
-Ended dstrain(std::vector<std::string> arguments) {
+Ended run_dstrain(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), testing::dstrain_binary());
   Program program(std::move(arguments), {{"DSTRAIN_THREADS", "1"}});
   const auto code = program.wait(kPatience);
@@ -44,8 +44,8 @@ class Run {
     }
     std::filesystem::create_directories(path("in"));
     std::ofstream(path("in/text")) << text;
-    REQUIRE(dstrain({"prepare-data", "--input", path("in"), "--output", path("data"),
-                     "--validation", "0"})
+    REQUIRE(run_dstrain({"prepare-data", "--input", path("in"), "--output", path("data"),
+                         "--validation", "0"})
                 .exit_code == 0);
     std::ofstream(path("config.json")) << R"({
   "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0,
@@ -59,7 +59,7 @@ class Run {
   "training": {"steps": 60, "device": "cpu", "output_dir": ")"
                                        << path("run") << R"("}
 })";
-    const Ended trained = dstrain({"train", path("config.json")});
+    const Ended trained = run_dstrain({"train", path("config.json")});
     INFO(trained.err);
     REQUIRE(trained.exit_code == 0);
   }
@@ -71,7 +71,7 @@ class Run {
     std::vector<std::string> arguments{"generate", "--checkpoint", path("run")};
     arguments.insert(arguments.end(), {"--threads", "1"});
     arguments.insert(arguments.end(), more.begin(), more.end());
-    return dstrain(std::move(arguments));
+    return run_dstrain(std::move(arguments));
   }
 
  private:
@@ -91,8 +91,8 @@ TEST_CASE("a run's newest checkpoint goes on as its data did", "[generate][comma
                              Contains("memory ") && Contains("tokens=21"));
   // By its folder of checkpoints, by the checkpoint itself, in another dtype.
   for (const char* folder : {"run/checkpoints", "run/checkpoints/step-00000060"}) {
-    CHECK(dstrain({"generate", "--checkpoint", run.path(folder), "--prompt", "abcdefghabc",
-                   "--temperature", "0", "--max-tokens", "21", "--dtype", "fp32"})
+    CHECK(run_dstrain({"generate", "--checkpoint", run.path(folder), "--prompt", "abcdefghabc",
+                       "--temperature", "0", "--max-tokens", "21", "--dtype", "fp32"})
               .out == greedy.out);
   }
   CHECK(run.generate({"--prompt", "abcdefghabc", "--temperature", "0", "--stop", "fg"}).out ==
@@ -136,7 +136,7 @@ TEST_CASE("what cannot be generated from is a sentence", "[generate][command]") 
   refused({"--prompt-file", run.path("none")}, 2, "cannot be read: No such file");
   refused({"--prompt", "a", "--tokenizer", run.path("none")}, 2,
           "expected bytes, or a file or model folder that is there");
-  const Ended absent = dstrain({"generate", "--checkpoint", run.path("none"), "--prompt", "a"});
+  const Ended absent = run_dstrain({"generate", "--checkpoint", run.path("none"), "--prompt", "a"});
   CHECK(absent.exit_code == 2);
   CHECK_THAT(absent.err, Contains("there is no such file or folder"));
 
@@ -164,7 +164,7 @@ TEST_CASE("what cannot be generated from is a sentence", "[generate][command]") 
   // Weights of somebody who left no word of a tokenizer.
   const std::vector<std::string> foreign{
       "generate", "--checkpoint", "tests/golden/llama-tiny", "--prompt", "a", "--max-tokens", "2"};
-  const Ended unknown = dstrain(foreign);
+  const Ended unknown = run_dstrain(foreign);
   CHECK(unknown.exit_code == 2);
   CHECK_THAT(unknown.err, Contains("does not say which tokenizer"));
 

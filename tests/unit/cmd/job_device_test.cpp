@@ -9,7 +9,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using launcher::GpuReport;
 using launcher::HostAnswer;
 

@@ -7,7 +7,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr int kRanks = 4;

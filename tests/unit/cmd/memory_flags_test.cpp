@@ -12,7 +12,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using Strings = std::vector<std::string>;
 
 EstimateFlags parsed(Strings arguments) {

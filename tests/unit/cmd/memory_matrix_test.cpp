@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 constexpr int kRanks = 4;
 constexpr EstimatedDevice kDevice{.cuda = false, .threads = 1, .ranks_per_host = kRanks};

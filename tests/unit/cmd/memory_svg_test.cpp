@@ -15,7 +15,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 MemoryTimeline timeline_of(const std::vector<std::string>& overrides, int world) {
   LoadedConfig loaded = load_config("configs/gpt2-124m.json", {.overrides = overrides});

@@ -19,7 +19,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using testing::Program;
 
 constexpr std::chrono::milliseconds kPatience{60'000};

@@ -5,7 +5,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 std::vector<launcher::Host> hosts_of(const std::vector<int>& slots) {
   std::vector<launcher::Host> hosts;

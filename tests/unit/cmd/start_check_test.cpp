@@ -18,7 +18,7 @@ namespace dstrain {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using testing::Program;
 
 constexpr std::chrono::milliseconds kPatience{60'000};
@@ -51,8 +51,8 @@ class Workplace {
   [[nodiscard]] std::string path(const std::string& name) const {
     return (folder_.path() / name).string();
   }
-  [[nodiscard]] Ended dstrain(std::vector<std::string> arguments,
-                              const std::string& from = ".") const {
+  [[nodiscard]] Ended run_dstrain(std::vector<std::string> arguments,
+                                  const std::string& from = ".") const {
     arguments.insert(arguments.begin(), fs::absolute(testing::dstrain_binary()).string());
     const std::string folder = path(from);
     Program program(std::move(arguments), {{"DSTRAIN_THREADS", "1"}}, [&] {
@@ -66,7 +66,7 @@ class Workplace {
     std::vector<std::string> arguments{"prepare-data", "--input",      "in", "--output",
                                        output,         "--validation", "0"};
     arguments.insert(arguments.end(), how.begin(), how.end());
-    REQUIRE(dstrain(std::move(arguments)).exit_code == 0);
+    REQUIRE(run_dstrain(std::move(arguments)).exit_code == 0);
   }
   [[nodiscard]] std::map<std::string, fs::file_time_type> times(const std::string& name) const {
     std::map<std::string, fs::file_time_type> found;
@@ -85,14 +85,14 @@ TEST_CASE("launch says what a run starts from, and refuses what does not belong 
   const Workplace place;
   place.prepare("pieces", {"--train-sentencepiece", "300"});
   place.prepare("bytes", {});
-  const Ended trained = place.dstrain({"launch", "config.json"});
+  const Ended trained = place.run_dstrain({"launch", "config.json"});
   INFO(trained.err);
   REQUIRE(trained.exit_code == 0);
 
   // All steps are done: nothing is, and nothing is touched, by launch or by a rank of its own.
   const auto before = place.times("run");
   for (const char* command : {"launch", "train"}) {
-    const Ended again = place.dstrain({command, "config.json"});
+    const Ended again = place.run_dstrain({command, "config.json"});
     CHECK(again.exit_code == 0);
     CHECK_THAT(again.err, Contains("nothing to do: run/checkpoints/step-00000004 has 4 of 4") &&
                               Contains("--set training.steps=8") && !Contains("error"));
@@ -105,7 +105,7 @@ TEST_CASE("launch says what a run starts from, and refuses what does not belong 
       "--set",  "training.steps=5", "--set",      "optimizer.params.lr=5e-4"};
   std::vector<std::string> check = changed;
   check.insert(check.end(), {"--check", "--offline"});
-  const Ended checked = place.dstrain(check);
+  const Ended checked = place.run_dstrain(check);
   CHECK(checked.exit_code == 0);
   CHECK_THAT(checked.err, Contains("would resume step 4 of run/checkpoints/step-00000004") &&
                               Contains("optimizer.params.lr          0.001 → 0.0005"));
@@ -117,7 +117,7 @@ TEST_CASE("launch says what a run starts from, and refuses what does not belong 
   for (const bool only_check : {true, false}) {
     std::vector<std::string> arguments = mixed;
     if (only_check) arguments.insert(arguments.end(), {"--check", "--offline"});
-    const Ended refused = place.dstrain(arguments);
+    const Ended refused = place.run_dstrain(arguments);
     CHECK(refused.exit_code == 2);
     CHECK_THAT(refused.err, Contains("bytes/dataset.json") && Contains("hash ") &&
                                 Contains("--allow-tokenizer-mismatch"));
@@ -125,11 +125,11 @@ TEST_CASE("launch says what a run starts from, and refuses what does not belong 
   }
   CHECK(place.times("run") == before);
   CHECK(place
-            .dstrain({"train", "config.json", "--set", "training.steps=5", "--set",
-                      "data.train=bytes/train"})
+            .run_dstrain({"train", "config.json", "--set", "training.steps=5", "--set",
+                          "data.train=bytes/train"})
             .exit_code == 2);
   mixed.emplace_back("--allow-tokenizer-mismatch");
-  const Ended allowed = place.dstrain(mixed);
+  const Ended allowed = place.run_dstrain(mixed);
   CHECK(allowed.exit_code == 0);
   CHECK_THAT(allowed.err, Contains("warning: data.train: the ids of bytes/train") &&
                               Contains("resumed at step 4") &&
@@ -146,25 +146,25 @@ TEST_CASE("generate and convert-checkpoint need nothing but the run's folder, fr
   for (const std::string data : {"pieces", "bytes"}) {
     INFO(data);
     REQUIRE(place
-                .dstrain({"train", "config.json", "--set", "data.train=" + data + "/train", "--set",
-                          "training.output_dir=runs/" + data})
+                .run_dstrain({"train", "config.json", "--set", "data.train=" + data + "/train",
+                              "--set", "training.output_dir=runs/" + data})
                 .exit_code == 0);
     fs::create_directories(place.path("far/away"));
     fs::rename(place.path("runs/" + data), place.path("far/" + data));
     fs::rename(place.path(data), place.path("hidden-" + data));
 
-    const Ended text = place.dstrain({"generate", "--checkpoint", "../" + data, "--prompt", "some",
-                                      "--max-tokens", "3", "--json"},
-                                     "far/away");
+    const Ended text = place.run_dstrain({"generate", "--checkpoint", "../" + data, "--prompt",
+                                          "some", "--max-tokens", "3", "--json"},
+                                         "far/away");
     INFO(text.err);
     CHECK(text.exit_code == 0);
     CHECK_THAT(text.out, Contains(data == "bytes" ? "\"tokenizer\": \"bytes\"" : "sentencepiece:"));
-    const Ended converted = place.dstrain(
+    const Ended converted = place.run_dstrain(
         {"convert-checkpoint", "--from", "../" + data, "--to", "exported-" + data}, "far/away");
     INFO(converted.err);
     CHECK(converted.exit_code == 0);
-    const Ended again = place.dstrain({"generate", "--checkpoint", "far/away/exported-" + data,
-                                       "--prompt", "some", "--max-tokens", "3"});
+    const Ended again = place.run_dstrain({"generate", "--checkpoint", "far/away/exported-" + data,
+                                           "--prompt", "some", "--max-tokens", "3"});
     INFO(again.err);
     CHECK(again.exit_code == 0);
   }
@@ -178,8 +178,8 @@ TEST_CASE("generate and convert-checkpoint need nothing but the run's folder, fr
   // Weights of pieces do not go on with bytes.
   fs::rename(place.path("hidden-bytes"), place.path("bytes"));
   const Ended refused =
-      place.dstrain({"launch", "config.json", "--set", "data.train=bytes/train", "--set",
-                     "model=far/away/exported-pieces", "--set", "training.output_dir=new"});
+      place.run_dstrain({"launch", "config.json", "--set", "data.train=bytes/train", "--set",
+                         "model=far/away/exported-pieces", "--set", "training.output_dir=new"});
   CHECK(refused.exit_code == 2);
   CHECK_THAT(refused.err, Contains("model.initial_weights") &&
                               Contains("far/away/exported-pieces/tokenizer.model") &&

@@ -6,7 +6,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 std::string error_of(const std::string& ramp, int ranks, std::vector<std::string> more = {}) {
   more.insert(more.begin(), {"train_batch_size=64", "train_micro_batch_size_per_gpu=2",

@@ -5,7 +5,7 @@
 
 namespace dstrain {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 TEST_CASE("the values of a config arrive in their fields", "[spec][config]") {
   const Config c = load_text(R"({

@@ -7,7 +7,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 constexpr std::string_view kSixMistakes = R"({
   "train_batch_size": 12,

@@ -4,7 +4,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 struct Batch {
   std::int64_t train = 0;

@@ -4,7 +4,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 /// DeepSpeed's example, with these changes.
 std::vector<std::string> curriculum(std::vector<std::string> changes = {}) {

@@ -7,7 +7,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using Strings = std::vector<std::string>;
 
 constexpr const char* kTrainer = "default (Hugging Face's Trainer)";

@@ -5,7 +5,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 /// A description of token files, as prepare-data writes it, and the overrides that use them.
 std::vector<std::string> described(const TemporaryFolder& folder, const std::string& json) {

@@ -6,7 +6,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 constexpr std::string_view kQwen = R"({"model_type": "qwen2", "vocab_size": 300, "hidden_size": 32,
   "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 4,

@@ -6,7 +6,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 ModelSpec model_of(const std::vector<std::string>& overrides) {
   return load_tiny(overrides).config.model;

@@ -4,7 +4,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 int size_of_tiny(const std::string& set) {
   return load_tiny({set}).config.tensor_parallel.size;

@@ -4,7 +4,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 LoadedConfig resolved(const std::vector<std::string>& overrides) {
   LoadedConfig loaded = load_tiny(overrides);

@@ -5,7 +5,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 std::vector<std::string> recompute(const std::string& block) {
   return {"activation_checkpointing=" + block};

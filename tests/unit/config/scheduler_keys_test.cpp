@@ -4,7 +4,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 std::vector<std::string> with(const std::string& type, const std::string& params) {
   return {R"(scheduler={"type": ")" + type + R"(", "params": )" + params + "}"};

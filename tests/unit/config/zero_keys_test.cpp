@@ -5,7 +5,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 std::vector<std::string> zero(const std::string& block) {
   return {"zero_optimization=" + block};

@@ -9,7 +9,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using Found = JsonField::Found;
 
 TEST_CASE("the text of a line is the string at the path", "[data][input]") {

@@ -16,7 +16,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using test::ScratchFolder;
 using test::write_file;
 

@@ -18,7 +18,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using test::ScratchFolder;
 using Ids = std::vector<std::int32_t>;
 using Lengths = std::vector<std::int64_t>;

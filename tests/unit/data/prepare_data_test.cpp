@@ -232,7 +232,7 @@ TEST_CASE("impossible requests are refused in a sentence", "[data][prepare]") {
     }
     return "(accepted)";
   };
-  using Catch::Contains;
+  using Catch::Matchers::Contains;
   CHECK_THAT(refusal({.input = {folder / "absent"}, .output = out}), Contains(folder / "absent"));
   CHECK_THAT(refusal({.input = {"/dev/null"}, .output = out}), Contains("pipe, socket or device"));
   CHECK_THAT(refusal({.input = {folder / "bin"}, .output = out}),

@@ -23,7 +23,7 @@ namespace dstrain {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using test::ScratchFolder;
 using test::write_file;
 

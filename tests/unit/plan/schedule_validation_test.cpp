@@ -10,7 +10,7 @@ namespace dstrain {
 namespace {
 
 using Kind = Action::Kind;
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using Direction = Message::Direction;
 using What = Message::What;
 

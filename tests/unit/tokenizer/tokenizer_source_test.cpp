@@ -13,7 +13,7 @@
 namespace dstrain {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using nlohmann::json;
 using test::golden_tokenizer_json;
 using test::ScratchFolder;

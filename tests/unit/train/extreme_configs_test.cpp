@@ -18,6 +18,7 @@
 #include "engine/train/memory_estimate.h"
 #include "engine/train/micro_batch_choice.h"
 #include "tests/harness/processes.h"
+#include "tests/harness/sweep.h"
 
 namespace {
 
@@ -180,6 +181,7 @@ class Extremes {
   }
 
   void add(const Strings& overrides) {
+    if (met_++ % testing::one_in(5) != 0) return;
     ++cases_;
     g_peak = g_bytes.load();
     const std::size_t before = g_bytes;
@@ -211,6 +213,7 @@ class Extremes {
  private:
   testing::TemporaryFolder folder_;
   std::string file_ = (folder_.path() / "run.json").string();
+  int met_ = 0;
   int cases_ = 0;
   double most_seconds_ = 0.0;
   double most_mib_ = 0.0;

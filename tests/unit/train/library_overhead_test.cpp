@@ -12,7 +12,7 @@
 namespace dstrain::test {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 
 constexpr std::int64_t kMiB = 1 << 20;
 

@@ -21,7 +21,7 @@
 namespace dstrain::test {
 namespace {
 
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using Strings = std::vector<std::string>;
 
 constexpr const char* kFixtures = "tests/golden/real-configs.jsonl";
@@ -45,11 +45,11 @@ std::vector<Fixture> real_configs() {
   std::vector<Fixture> fixtures;
   std::ifstream in(kFixtures);
   for (std::string line; std::getline(in, line);) {
-    const nlohmann::json json = nlohmann::json::parse(line);
-    fixtures.push_back({.name = json["name"],
-                        .expect = json["expect"],
-                        .ranks = json["ranks"],
-                        .text = json["config"].dump()});
+    const nlohmann::json fixture = nlohmann::json::parse(line);
+    fixtures.push_back({.name = fixture["name"],
+                        .expect = fixture["expect"],
+                        .ranks = fixture["ranks"],
+                        .text = fixture["config"].dump()});
   }
   return fixtures;
 }

@@ -20,7 +20,7 @@ namespace dstrain::test {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Contains;
+using Catch::Matchers::Contains;
 using nlohmann::json;
 
 void write(const fs::path& path, const std::string& content) {
