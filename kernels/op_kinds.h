@@ -10,7 +10,7 @@ namespace dstrain {
 /// kRmsNormFromOne: the same times (1 + weight), in f32 (Gemma 2024): its weight starts at 0.
 enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm, kRmsNormFromOne };
 
-/// What a norm adds to its weight before it multiplies with it.
+/// Gives the number that a norm adds to its weight before it multiplies by it.
 constexpr float weight_offset(NormKind kind) {
   return kind == NormKind::kRmsNormFromOne ? 1.0F : 0.0F;
 }

@@ -25,7 +25,8 @@ class BranchNorm {
                             DropoutSite branch,
                             Blueprint& blueprint);
 
-  /// Of a half that reads the same stream as `other`'s, each through a norm of its own before it.
+  /// Declares the norm of a half of the block that reads the same stream as `other`'s half, each
+  /// through a norm of its own.
   static BranchNorm declare_beside(const BranchNorm& other,
                                    const LayerShape& shape,
                                    const std::string& name,

@@ -79,8 +79,8 @@ void Embedding::forward(const LayerContext& context,
   }
 }
 
-// Of what each rank has, only the one that holds the token's row has more than zeros: to scale the
-// sum is to scale the row.
+// Only the rank that holds a token's row adds more than zeros to the sum, so scaling the sum scales
+// the row.
 void Embedding::scale(const LayerContext& context, Tensor stream) const {
   if (scale_ != 1.0F) {
     context.ops.add_scaled(stream, scale_, stream, Write::kOverwrite, context.compute);

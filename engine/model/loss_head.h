@@ -51,7 +51,7 @@ class LossHead {
   [[nodiscard]] bool tied() const { return tied_; }
 
  private:
-  /// Of so many tokens, from their final norms.
+  /// Writes the logits of as many tokens as `hidden` holds final norms.
   void compute_logits(const LayerContext& context, ConstTensor hidden, Tensor logits) const;
   /// Losses of a chunk from this rank's logits and what the others found; fills logsumexp_.
   void combine_losses(const LayerContext& context,

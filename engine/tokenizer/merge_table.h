@@ -25,7 +25,7 @@ class MergeTable {
     places_.resize(places);
   }
 
-  /// Of a pair that is there already, the new one counts.
+  /// Replaces the merge of a pair that is there already.
   void put(std::int32_t left, std::int32_t right, Merge merge) {
     if (2 * size_ >= places_.size()) {
       grow();

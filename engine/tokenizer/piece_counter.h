@@ -58,8 +58,8 @@ class PieceCounter final : public TextEncoder {
   int halvings_;
   Limits limits_;
   mutable std::mutex recent_mutex_;
-  /// What single threads have counted lately, as most pieces of a text come again soon: those
-  /// tables that no thread is using.
+  /// Tables of what single threads have counted lately, as most pieces of a text come again soon;
+  /// a thread takes one out while it counts.
   mutable std::vector<std::unique_ptr<PieceTable>> recent_;
   mutable std::array<Part, std::size_t{1} << kPartBits> parts_;
   mutable std::atomic<std::int64_t> num_pieces_{0};

@@ -257,7 +257,7 @@ class BpeTrainer::Merging {
   MergeTable numbers_{std::size_t{1} << 16U};  ///< of pairs
   std::priority_queue<Candidate, std::vector<Candidate>, ComesLater> queue_;
   std::vector<std::pair<std::int32_t, std::int32_t>> merges_;
-  // Of one merge, by the neighbour's id.
+  // What one merge makes of the pairs beside it, by the neighbour's id.
   std::vector<NewPair> left_;
   std::vector<NewPair> right_;
   std::vector<std::int32_t> left_seen_;

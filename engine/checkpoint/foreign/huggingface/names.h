@@ -22,7 +22,7 @@ std::string_view huggingface_prefix(const ModelSpec& model);
 /// True of what older files hold beside the weights: causal masks, rotary frequencies.
 bool is_huggingface_buffer(std::string_view name);
 
-/// What a head of its own is called: "lm_head.weight".
+/// The name of the output head's weight in a model that does not tie it: "lm_head.weight".
 std::string huggingface_head(const ModelSpec& model);
 
 }  // namespace dstrain
