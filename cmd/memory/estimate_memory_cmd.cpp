@@ -15,17 +15,17 @@
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
 #include "cmd/logging.h"
+#include "cmd/memory/compatible_estimates.h"
 #include "cmd/memory/memory_flags.h"
 #include "cmd/memory/memory_matrix.h"
 #include "cmd/memory/memory_report.h"
 #include "cmd/memory/memory_svg.h"
+#include "cmd/memory/published_memory.h"
 #include "cmd/rank/rank_threads.h"
 #include "engine/base/amount_text.h"
 #include "engine/base/write_failure.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/config/config_error.h"
-#include "engine/plan/compatible_estimates.h"
-#include "engine/plan/published_memory.h"
 #include "engine/train/make_run_plan.h"
 #include "engine/train/memory_estimate.h"
 
@@ -117,14 +117,13 @@ void print_others(const Flags& flags, const Config& config, const Hosts& hosts) 
   }
   if (flags.published) {
     const Mesh mesh = mesh_of(config, hosts.world_size);
-    fmt::print("{}", to_text(published_estimate(
-                         model, config.data.sequence_length,
-                         {.micro_batch_size = *config.batch.micro_batch_size,
-                          .tensor = mesh.degree(Axis::kTensor),
-                          .pipeline = mesh.degree(Axis::kPipeline),
-                          .interleave = config.pipeline.virtual_stages,
-                          .data = mesh.degree(kDataAxes),
-                          .micro_batches = *config.batch.gradient_accumulation_steps})));
+    fmt::print("{}", published_text(model, config.data.sequence_length,
+                                    {.micro_batch_size = *config.batch.micro_batch_size,
+                                     .tensor = mesh.degree(Axis::kTensor),
+                                     .pipeline = mesh.degree(Axis::kPipeline),
+                                     .interleave = config.pipeline.virtual_stages,
+                                     .data = mesh.degree(kDataAxes),
+                                     .micro_batches = *config.batch.gradient_accumulation_steps}));
   }
 }
 

@@ -1,6 +1,6 @@
 // The published tables, cell by cell. Where a paper prints rounded figures, the tolerance is half
 // of its last digit.
-#include "engine/plan/published_memory.h"
+#include "cmd/memory/published_memory.h"
 
 #include <algorithm>
 #include <cmath>
@@ -120,11 +120,6 @@ std::vector<KorthikantiRow> korthikanti() {
   };
 }
 
-const PublishedActivations& of_scheme(const PublishedEstimate& estimate, ActivationScheme scheme) {
-  return *std::find_if(estimate.activations.begin(), estimate.activations.end(),
-                       [scheme](const auto& kept) { return kept.scheme == scheme; });
-}
-
 /// Rajbhandari et al. print whole numbers cut and decimals rounded, ties up.
 bool prints_as(double figure, const std::string& printed) {
   const double number = std::stod(printed);
@@ -136,7 +131,7 @@ bool prints_as(double figure, const std::string& printed) {
 
 }  // namespace
 
-TEST_CASE("the closed form gives every model size of SC'21, Table 1", "[plan][published]") {
+TEST_CASE("the closed form gives every model size of SC'21, Table 1", "[memory][published]") {
   REQUIRE(kSc21.size() == 10);
   for (const Sc21Row& row : kSc21) {
     INFO(row.billions << " billion");
@@ -146,7 +141,7 @@ TEST_CASE("the closed form gives every model size of SC'21, Table 1", "[plan][pu
 }
 
 TEST_CASE("a GPT-2 has the closed form's parameters and the last LayerNorm's",
-          "[plan][published]") {
+          "[memory][published]") {
   for (const Sc21Row& row : kSc21) {
     const PublishedGpt gpt = gpt_of(row);
     const ModelSpec model = gpt2_model(gpt);
@@ -159,20 +154,19 @@ TEST_CASE("a GPT-2 has the closed form's parameters and the last LayerNorm's",
 }
 
 TEST_CASE("states and activations are those of Korthikanti et al. to the last digit",
-          "[plan][published]") {
+          "[memory][published]") {
   for (const KorthikantiRow& row : korthikanti()) {
     INFO(row.name);
-    const PublishedEstimate estimate = published_estimate(gpt2_model(row.gpt), 2048, row.run);
     const auto gib = [&](ActivationScheme scheme) {
-      return of_scheme(estimate, scheme).first_stage_bytes / kGiB;
+      return first_stage_activation_bytes(row.gpt, row.run, scheme) / kGiB;
     };
-    CHECK(estimate.block_state_bytes / kGiB == row.states_gib);
+    CHECK(block_state_bytes(row.gpt, row.run) / kGiB == row.states_gib);
     // 5·a·s/h/t has thirds: the sum is exact to a double's rounding.
     CHECK(gib(ActivationScheme::kTensor) == Approx(row.none_gib).epsilon(1e-13));
     CHECK(gib(ActivationScheme::kTensorSequenceSelective) ==
           Approx(row.sequence_selective_gib).epsilon(1e-13));
     const auto percent = [&](ActivationScheme scheme) {
-      return 100 * of_scheme(estimate, scheme).share_of_tensor;
+      return 100 * gib(scheme) / gib(ActivationScheme::kTensor);
     };
     // Read off the figure's bars: two of them are 0.10 and 0.14 of a point from the formula.
     CHECK(percent(ActivationScheme::kTensor) == 100.0);
@@ -186,7 +180,7 @@ TEST_CASE("states and activations are those of Korthikanti et al. to the last di
 }
 
 TEST_CASE("no parallelism is tensor parallelism over one rank, whatever the run's degree",
-          "[plan][published]") {
+          "[memory][published]") {
   const PublishedGpt gpt = korthikanti()[0].gpt;
   const double alone =
       activation_bytes_per_layer(gpt, {.micro_batch_size = 4}, ActivationScheme::kTensor);
@@ -198,7 +192,7 @@ TEST_CASE("no parallelism is tensor parallelism over one rank, whatever the run'
 }
 
 TEST_CASE("a pipeline's first stage holds a whole model's layers, more of them interleaved",
-          "[plan][published]") {
+          "[memory][published]") {
   CHECK(first_stage_share({.pipeline = 1}) == 1.0);
   CHECK(first_stage_share({.pipeline = 8}) == 1.0);
   // By hand: 4 ranks, 2 chunks: 8 virtual stages; the first rank has p·m + p − 1 = 11 of them full.
@@ -208,7 +202,7 @@ TEST_CASE("a pipeline's first stage holds a whole model's layers, more of them i
 }
 
 TEST_CASE("outside the layers the 22B model keeps 230 MiB, a pipeline only dropout masks",
-          "[plan][published]") {
+          "[memory][published]") {
   const PublishedGpt gpt = korthikanti()[0].gpt;
   // 2048·4·6144/8 = 6 MiB; 1 + 4·(1 + 51200/6144) = 38 1/3 of them.
   const PublishedRun run = {.micro_batch_size = 4, .tensor = 8};
@@ -217,7 +211,7 @@ TEST_CASE("outside the layers the 22B model keeps 230 MiB, a pipeline only dropo
   CHECK(outer_activation_bytes(gpt, piped) / kMiB == 24.0);
 }
 
-TEST_CASE("ZeRO's model states are the paper's grid, cell by cell", "[plan][published]") {
+TEST_CASE("ZeRO's model states are the paper's grid, cell by cell", "[memory][published]") {
   struct Row {
     double parameters;
     std::int64_t ranks;
@@ -250,7 +244,7 @@ TEST_CASE("ZeRO's model states are the paper's grid, cell by cell", "[plan][publ
 }
 
 TEST_CASE("sixteen bytes a parameter fill 24 GB with 1.5 billion and 80 GB with 5 billion",
-          "[plan][published]") {
+          "[memory][published]") {
   CHECK(zero_model_state_bytes(1.5e9, 0, 1) == 24e9);
   CHECK(zero_model_state_bytes(5e9, 0, 1) == 80e9);
   // DeepSpeed's tutorial: Adam's 18 GB of a GPT-2 of 1.5 billion are 2.25 GB on each of 8 ranks.
@@ -258,7 +252,7 @@ TEST_CASE("sixteen bytes a parameter fill 24 GB with 1.5 billion and 80 GB with 
 }
 
 TEST_CASE("Megatron's distributed optimizer has its guide's bytes a parameter",
-          "[plan][published]") {
+          "[memory][published]") {
   CHECK(megatron_bytes_per_parameter(MegatronPrecision::kF16, 1) == 20);
   CHECK(megatron_bytes_per_parameter(MegatronPrecision::kBF16WithF32Gradients, 1) == 18);
   CHECK(megatron_bytes_per_parameter(MegatronPrecision::kF32, 1) == 16);
@@ -268,7 +262,7 @@ TEST_CASE("Megatron's distributed optimizer has its guide's bytes a parameter",
 }
 
 TEST_CASE("LLaMA-13B holds 26 GB of weights, 156 GB of Adam and 14.5 GiB of activations",
-          "[plan][published]") {
+          "[memory][published]") {
   const ModelSpec llama = {.vocab_size = 32000,
                            .hidden_size = 5120,
                            .num_layers = 40,
@@ -291,11 +285,11 @@ TEST_CASE("LLaMA-13B holds 26 GB of weights, 156 GB of Adam and 14.5 GiB of acti
   CHECK(activations == 40.0 * 1024 * 5120 * (34 + 5 * 40 * 1024 / 5120));
 }
 
-TEST_CASE("the text gives the figures with their units", "[plan][published]") {
+TEST_CASE("the text gives the figures with their units", "[memory][published]") {
   const KorthikantiRow row = korthikanti()[1];
   PublishedRun run = row.run;
   run.data = 16;
-  const std::string text = to_text(published_estimate(gpt2_model(row.gpt), 2048, run));
+  const std::string text = published_text(gpt2_model(row.gpt), 2048, run);
   CAPTURE(text);
   for (const char* figure :
        {"96 layers × 12288, 96 heads, 51200 tokens", "8 pipeline × 16 data × 8 tensor, 3 chunks",

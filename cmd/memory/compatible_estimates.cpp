@@ -1,4 +1,4 @@
-#include "engine/plan/compatible_estimates.h"
+#include "cmd/memory/compatible_estimates.h"
 
 #include <algorithm>
 

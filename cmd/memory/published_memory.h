@@ -94,30 +94,9 @@ enum class MegatronPrecision : std::uint8_t { kF16, kBF16WithF32Gradients, kF32 
 /// the states over `data_ranks`, 1 without it. Megatron-LM's user guide, "Distributed Optimizer".
 double megatron_bytes_per_parameter(MegatronPrecision precision, std::int64_t data_ranks);
 
-struct PublishedActivations {
-  ActivationScheme scheme = ActivationScheme::kNone;
-  double bytes_per_layer = 0;
-  double first_stage_bytes = 0;
-  double share_of_tensor = 0;  ///< of kTensor's: Korthikanti et al. 2022, Figure 7
-};
-
-/// All of it for one model and run.
-struct PublishedEstimate {
-  PublishedGpt gpt;
-  PublishedRun run;
-  std::int64_t gpt_parameters = 0;  ///< the closed form
-  std::int64_t parameters = 0;      ///< the model's own, which ZeRO's states are counted from
-  double block_state_bytes = 0;
-  double outer_activation_bytes = 0;
-  std::array<PublishedActivations, kActivationSchemes.size()> activations;
-  std::array<double, 4> zero_bytes = {};      ///< by stage, after cutting the model over t·p
-  std::array<double, 3> megatron_bytes = {};  ///< a parameter, by MegatronPrecision
-};
-PublishedEstimate published_estimate(const ModelSpec& model,
-                                     std::int64_t sequence_length,
-                                     const PublishedRun& run);
-
-/// For people: one line a figure with where it is published.
-std::string to_text(const PublishedEstimate& estimate);
+/// All of it for one model and run, for people: one line a figure with where it is published.
+std::string published_text(const ModelSpec& model,
+                           std::int64_t sequence_length,
+                           const PublishedRun& run);
 
 }  // namespace dstrain

@@ -1,4 +1,4 @@
-#include "engine/plan/published_memory.h"
+#include "cmd/memory/published_memory.h"
 
 #include <fmt/format.h>
 
@@ -29,15 +29,15 @@ std::string text_of(MegatronPrecision precision) {
   return "";
 }
 
-std::string heading(const PublishedEstimate& e) {
+std::string heading(const PublishedGpt& gpt, const PublishedRun& run) {
   return fmt::format(
       "Published formulas for a 16-bit GPT with dropout and an MLP of 4 × width:\n"
       "  {} layers × {}, {} heads, {} tokens; sequences of {}, micro-batches of {}\n"
       "  {} pipeline × {} data × {} tensor, {} chunk{} a rank\n"
       "\n",
-      e.gpt.num_layers, e.gpt.hidden_size, e.gpt.num_heads, e.gpt.vocab_size, e.gpt.sequence_length,
-      e.run.micro_batch_size, e.run.pipeline, e.run.data, e.run.tensor, e.run.interleave,
-      e.run.interleave == 1 ? "" : "s");
+      gpt.num_layers, gpt.hidden_size, gpt.num_heads, gpt.vocab_size, gpt.sequence_length,
+      run.micro_batch_size, run.pipeline, run.data, run.tensor, run.interleave,
+      run.interleave == 1 ? "" : "s");
 }
 
 std::string line(const std::string& what, const std::string& figure, const std::string& note = {}) {
@@ -158,65 +158,42 @@ double megatron_bytes_per_parameter(MegatronPrecision precision, std::int64_t da
   return 0.0;
 }
 
-PublishedEstimate published_estimate(const ModelSpec& model,
-                                     std::int64_t sequence_length,
-                                     const PublishedRun& run) {
-  PublishedEstimate estimate;
-  const PublishedGpt gpt = published_gpt(model, sequence_length);
-  estimate.gpt = gpt;
-  estimate.run = run;
-  estimate.gpt_parameters = gpt_parameters(gpt);
-  estimate.parameters = model.num_parameters();
-  estimate.block_state_bytes = block_state_bytes(gpt, run);
-  estimate.outer_activation_bytes = outer_activation_bytes(gpt, run);
-  const double baseline = first_stage_activation_bytes(gpt, run, ActivationScheme::kTensor);
-  for (std::size_t i = 0; i < kActivationSchemes.size(); ++i) {
-    const ActivationScheme scheme = kActivationSchemes[i];
-    const double bytes = first_stage_activation_bytes(gpt, run, scheme);
-    estimate.activations[i] = {.scheme = scheme,
-                               .bytes_per_layer = activation_bytes_per_layer(gpt, run, scheme),
-                               .first_stage_bytes = bytes,
-                               .share_of_tensor = bytes / baseline};
-  }
-  const double held = real(estimate.parameters) / real(run.tensor * run.pipeline);
-  for (std::size_t stage = 0; stage < estimate.zero_bytes.size(); ++stage) {
-    estimate.zero_bytes[stage] = zero_model_state_bytes(held, static_cast<int>(stage), run.data);
-  }
-  for (std::size_t i = 0; i < estimate.megatron_bytes.size(); ++i) {
-    estimate.megatron_bytes[i] =
-        megatron_bytes_per_parameter(static_cast<MegatronPrecision>(i), run.data);
-  }
-  return estimate;
-}
-
 // Each source's own unit: Korthikanti et al. count GiB of 2^30, Rajbhandari et al. GB of 10^9.
-std::string to_text(const PublishedEstimate& e) {
+std::string published_text(const ModelSpec& model,
+                           std::int64_t sequence_length,
+                           const PublishedRun& run) {
   constexpr double kMiB = 1 << 20;
-  std::string text = heading(e);
-  text += line("parameters of such a GPT", fmt::format("{:.3f} B", real(e.gpt_parameters) / 1e9),
+  const PublishedGpt gpt = published_gpt(model, sequence_length);
+  const double parameters = real(model.num_parameters());
+  std::string text = heading(gpt, run);
+  text += line("parameters of such a GPT", fmt::format("{:.3f} B", real(gpt_parameters(gpt)) / 1e9),
                "Narayanan et al. 2021, §5.1");
-  text += line("parameters of this model", fmt::format("{:.3f} B", real(e.parameters) / 1e9));
-  text += line("weights and optimizer, layers only", gib_text(e.block_state_bytes),
+  text += line("parameters of this model", fmt::format("{:.3f} B", parameters / 1e9));
+  text += line("weights and optimizer, layers only", gib_text(block_state_bytes(gpt, run)),
                "18 bytes each: Korthikanti et al. 2022, Figure 1");
   text +=
       "\nactivations of the layers on the first pipeline stage: Korthikanti et al. 2022, "
       "Table 2 and Figure 7\n";
-  for (const PublishedActivations& kept : e.activations) {
-    text += line("  " + name_of(kept.scheme), gib_text(kept.first_stage_bytes),
-                 fmt::format("{:.2f} % of tensor, {:.2f} MiB a layer", 100 * kept.share_of_tensor,
-                             kept.bytes_per_layer / kMiB));
+  for (const ActivationScheme scheme : kActivationSchemes) {
+    const double bytes = activation_bytes_per_layer(gpt, run, scheme);
+    const double of_tensor = activation_bytes_per_layer(gpt, run, ActivationScheme::kTensor);
+    text += line("  " + name_of(scheme), gib_text(first_stage_activation_bytes(gpt, run, scheme)),
+                 fmt::format("{:.2f} % of tensor, {:.2f} MiB a layer", 100 * bytes / of_tensor,
+                             bytes / kMiB));
   }
-  text +=
-      line("  embedding, head and loss in addition", gib_text(e.outer_activation_bytes), "§4.3");
+  text += line("  embedding, head and loss in addition", gib_text(outer_activation_bytes(gpt, run)),
+               "§4.3");
   text += "\nmodel states with ZeRO, 16 bytes a parameter: Rajbhandari et al. 2020, Table 1\n";
-  for (std::size_t stage = 0; stage < e.zero_bytes.size(); ++stage) {
-    text +=
-        line(fmt::format("  stage {}", stage), fmt::format("{:.2f} GB", e.zero_bytes[stage] / 1e9));
+  const double held = parameters / real(run.tensor * run.pipeline);
+  for (int stage = 0; stage <= 3; ++stage) {
+    text += line(fmt::format("  stage {}", stage),
+                 fmt::format("{:.2f} GB", zero_model_state_bytes(held, stage, run.data) / 1e9));
   }
   text += "\nbytes a parameter with the distributed optimizer: Megatron-LM's user guide\n";
-  for (std::size_t i = 0; i < e.megatron_bytes.size(); ++i) {
-    text += line("  " + text_of(static_cast<MegatronPrecision>(i)),
-                 fmt::format("{:.2f}", e.megatron_bytes[i]));
+  for (const auto precision : {MegatronPrecision::kF16, MegatronPrecision::kBF16WithF32Gradients,
+                               MegatronPrecision::kF32}) {
+    text += line("  " + text_of(precision),
+                 fmt::format("{:.2f}", megatron_bytes_per_parameter(precision, run.data)));
   }
   return text;
 }

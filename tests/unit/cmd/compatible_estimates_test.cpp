@@ -1,6 +1,6 @@
 // Estimates beside those of the real tools, which wrote tests/golden/memory_estimators.json
 // (scripts/make_estimator_golden.py): every byte and every printed character.
-#include "engine/plan/compatible_estimates.h"
+#include "cmd/memory/compatible_estimates.h"
 
 #include <fstream>
 
@@ -32,7 +32,7 @@ DeepSpeedHardware hardware_of(const json& setup) {
 }  // namespace
 
 TEST_CASE("every row of DeepSpeed's ZeRO-2 and ZeRO-3 estimators is theirs to the byte",
-          "[plan][golden]") {
+          "[memory][golden]") {
   const json golden = read_golden();
   REQUIRE(golden.at("cold").size() == 8);
   for (const json& setup : golden.at("cold")) {
@@ -61,7 +61,7 @@ TEST_CASE("every row of DeepSpeed's ZeRO-2 and ZeRO-3 estimators is theirs to th
   }
 }
 
-TEST_CASE("DeepSpeed's tables come out letter for letter", "[plan][golden]") {
+TEST_CASE("DeepSpeed's tables come out letter for letter", "[memory][golden]") {
   const json golden = read_golden();
   REQUIRE_FALSE(golden.at("cold").empty());
   for (const json& setup : golden.at("cold")) {
@@ -72,7 +72,7 @@ TEST_CASE("DeepSpeed's tables come out letter for letter", "[plan][golden]") {
   }
 }
 
-TEST_CASE("the examples of DeepSpeed's documentation come out as printed there", "[plan]") {
+TEST_CASE("the examples of DeepSpeed's documentation come out as printed there", "[memory]") {
   // deepspeed.readthedocs.io, "Memory Requirements": a T5 of 2851 million on a node of 8. (Its
   // ZeRO-2 example has 15.93 GB a GPU without offload, by a formula that DeepSpeed has replaced.)
   const std::string text = deepspeed_zero3_text({2'851'000'000, 32'000'000}, {.gpus_per_node = 8});
@@ -96,7 +96,7 @@ TEST_CASE("the examples of DeepSpeed's documentation come out as printed there",
 }
 
 TEST_CASE("models have the parameters and the largest module that DeepSpeed finds in them",
-          "[plan][golden]") {
+          "[memory][golden]") {
   const json golden = read_golden();
   REQUIRE(golden.at("models").size() == 11);
   for (const json& entry : golden.at("models")) {
@@ -111,7 +111,7 @@ TEST_CASE("models have the parameters and the largest module that DeepSpeed find
   }
 }
 
-TEST_CASE("accelerate's rows are reproduced to the byte", "[plan][golden]") {
+TEST_CASE("accelerate's rows are reproduced to the byte", "[memory][golden]") {
   const json golden = read_golden();
   REQUIRE_FALSE(golden.at("models").empty());
   for (const json& entry : golden.at("models")) {
@@ -139,7 +139,7 @@ TEST_CASE("accelerate's rows are reproduced to the byte", "[plan][golden]") {
   }
 }
 
-TEST_CASE("accelerate's table comes out letter for letter", "[plan][golden]") {
+TEST_CASE("accelerate's table comes out letter for letter", "[memory][golden]") {
   const json golden = read_golden();
   REQUIRE_FALSE(golden.at("models").empty());
   for (const json& entry : golden.at("models")) {
@@ -149,7 +149,7 @@ TEST_CASE("accelerate's table comes out letter for letter", "[plan][golden]") {
   }
 }
 
-TEST_CASE("sizes are rounded and named as accelerate does", "[plan][golden]") {
+TEST_CASE("sizes are rounded and named as accelerate does", "[memory][golden]") {
   const json golden = read_golden();
   REQUIRE(golden.at("sizes").size() == 76);
   for (const json& size : golden.at("sizes")) {
@@ -158,7 +158,7 @@ TEST_CASE("sizes are rounded and named as accelerate does", "[plan][golden]") {
   }
 }
 
-TEST_CASE("estimates of no GPUs are refused", "[plan]") {
+TEST_CASE("estimates of no GPUs are refused", "[memory]") {
   CHECK_THROWS_AS(deepspeed_zero2_estimates(7, {.gpus_per_node = 0}), InternalError);
   CHECK_THROWS_AS(deepspeed_zero3_estimates({7, 3}, {.nodes = 0}), InternalError);
 }
