@@ -4,22 +4,23 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/config/model_spec.h"
 
 namespace dstrain {
 
-/// Blocks of each stage, in order, each ≥ 1. `stages` ≤ blocks. Costs are FLOPs a token; the
-/// embedding is a look-up and costs nothing.
+/// Blocks of each stage, in order, each ≥ 1. `stages` ≤ blocks. Costs are FLOPs a token, of every
+/// block its own; the embedding is a look-up and costs nothing.
 std::vector<std::int64_t> balanced_partition(const ModelSpec& model,
                                              std::int64_t sequence_length,
                                              int stages);
 
-/// The same for costs in any unit: `head` is added to the last stage.
-std::vector<std::int64_t> balanced_partition(std::int64_t blocks,
-                                             double block_cost,
-                                             double head_cost,
+/// The same for costs in any unit: `head_cost` is added to the last stage. They are whole numbers,
+/// so that stages of equal blocks cost the same to the last digit wherever they begin.
+std::vector<std::int64_t> balanced_partition(std::span<const std::int64_t> block_costs,
+                                             std::int64_t head_cost,
                                              int stages);
 
 }  // namespace dstrain
