@@ -18,6 +18,7 @@
 #include "cmd/rank/stop_signal.h"
 #include "engine/base/amount_text.h"
 #include "engine/checkpoint/conversion.h"
+#include "engine/config/arch/model_counts.h"
 #include "engine/config/config_error.h"
 
 namespace dstrain {
@@ -69,7 +70,7 @@ void print_json(const Flags& flags, const ConversionSummary& summary) {
                                        {"to", flags.to},
                                        {"to_format", name_of(summary.target_format)},
                                        {"model_type", summary.model.model_type},
-                                       {"parameters", summary.model.num_parameters()},
+                                       {"parameters", num_parameters(summary.model)},
                                        {"step", summary.step},
                                        {"tensors", summary.tensors},
                                        {"bytes", summary.bytes},
@@ -85,7 +86,7 @@ void print_json(const Flags& flags, const ConversionSummary& summary) {
 void print_summary(const Flags& flags, const ConversionSummary& summary) {
   fmt::print("{}, {}: {} with {} parameters in {}{}\n", summary.source.string(),
              describe(summary.source_format), summary.model.model_type,
-             grouped(summary.model.num_parameters()),
+             grouped(num_parameters(summary.model)),
              counted(static_cast<std::int64_t>(summary.tensors), "tensor"),
              summary.step > 0 ? fmt::format(", after step {}", summary.step) : "");
   fmt::print("  to {}, {}: {} in {}, read back and compared, in {:.1f} s\n", flags.to,

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/config/arch/architecture.h"
+#include "engine/config/arch/model_counts.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -118,7 +119,7 @@ DeepSpeedModelSize deepspeed_model_size(const ModelSpec& m) {
   const std::int64_t query = m.num_heads * m.head_dim;
   const std::int64_t key_value = m.num_key_value_heads * m.head_dim;
   const bool joined = m.model_type == "gpt2" || m.model_type == "gpt_neox";
-  return {.total_params = m.num_parameters(),
+  return {.total_params = num_parameters(m),
           .largest_layer_params = std::max({
               m.vocab_size * m.hidden_size,
               Architecture(m).learned_positions * m.hidden_size,
@@ -212,15 +213,15 @@ std::int64_t HuggingFaceTraining::peak() const {
 std::vector<HuggingFaceEstimate> huggingface_estimates(const ModelSpec& m) {
   constexpr std::int64_t kF32Bytes = 4;
   const std::int64_t table = m.vocab_size * m.hidden_size;
-  const std::int64_t outside = without_blocks(m).num_parameters();
-  const std::int64_t block = m.num_layers == 0 ? 0 : (m.num_parameters() - outside) / m.num_layers;
+  const std::int64_t outside = num_parameters(without_blocks(m));
+  const std::int64_t block = m.num_layers == 0 ? 0 : (num_parameters(m) - outside) / m.num_layers;
   const bool learned = m.position == PositionKind::kLearned;
   const std::int64_t positions = Architecture(m).learned_positions * m.hidden_size;
   // One frequency for each pair of dims, and a copy as they were before scaling.
   const std::int64_t rotary = learned ? 0 : 2 * (m.head_dim / 2);
   const std::int64_t head = m.tied_embeddings ? 0 : table;
   const std::int64_t layer = kF32Bytes * std::max({block, table, positions});
-  const std::int64_t total = kF32Bytes * (m.num_parameters() - head + rotary);
+  const std::int64_t total = kF32Bytes * (num_parameters(m) - head + rotary);
 
   // Mixed precision keeps f32 weights and averages, and gradients in both precisions.
   const HuggingFaceTraining f32 = {

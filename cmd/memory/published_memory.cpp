@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/amount_text.h"
+#include "engine/config/arch/model_counts.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -164,7 +165,7 @@ std::string published_text(const ModelSpec& model,
                            const PublishedRun& run) {
   constexpr double kMiB = 1 << 20;
   const PublishedGpt gpt = published_gpt(model, sequence_length);
-  const double parameters = real(model.num_parameters());
+  const double parameters = real(num_parameters(model));
   std::string text = heading(gpt, run);
   text += line("parameters of such a GPT", fmt::format("{:.3f} B", real(gpt_parameters(gpt)) / 1e9),
                "Narayanan et al. 2021, §5.1");

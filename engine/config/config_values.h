@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/config_json.h"
+#include "engine/config/loaded_config.h"
 
 namespace dstrain {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "engine/config/config_json.h"
 #include "engine/config/config_problems.h"
 #include "engine/config/json_text.h"
+#include "engine/config/loaded_config.h"
 
 namespace dstrain {
 

@@ -1,6 +1,5 @@
-// ModelSpec: the numbers that define one decoder-only transformer, and what follows from them in
-// closed form. Described by a Hugging Face config.json; what its families have in common stands in
-// arch/.
+// ModelSpec: the numbers that define one decoder-only transformer, as a Hugging Face config.json
+// describes them. What its families have in common, and what follows from it, stands in arch/.
 #pragma once
 
 #include <cstdint>
@@ -86,12 +85,6 @@ struct ModelSpec {
   [[nodiscard]] std::int64_t rotated_dims() const {
     return static_cast<std::int64_t>(static_cast<double>(head_dim) * rotated_part);
   }
-  /// Parameters; tied weights count once.
-  [[nodiscard]] std::int64_t num_parameters() const;
-  /// Model FLOPs of forward + backward for one token at sequence length T, recomputation not
-  /// counted: 6 × (matmul parameters) + 12·L·H·D·T / 2, attention counted causally (half).
-  [[nodiscard]] double flops_per_token(std::int64_t sequence_length) const;
-
   bool operator==(const ModelSpec&) const = default;
 };
 

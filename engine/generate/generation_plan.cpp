@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/amount_text.h"
+#include "engine/config/arch/model_counts.h"
 
 namespace dstrain {
 
@@ -35,8 +36,8 @@ std::string describe_memory(const GenerationPlan& plan) {
   return fmt::format(
       "{}: weights {} ({} × {} bytes), cache {} ({} positions), scratch {}",
       size_text(plan.memory.bytes()), size_text(bytes(RegionKind::kParameters)),
-      plan.model.num_parameters(), size_of(plan.sizes.compute),
-      size_text(bytes(RegionKind::kCache)), plan.sizes.positions,
+      num_parameters(plan.model), size_of(plan.sizes.compute), size_text(bytes(RegionKind::kCache)),
+      plan.sizes.positions,
       size_text(plan.memory.bytes() - bytes(RegionKind::kParameters) - bytes(RegionKind::kCache)));
 }
 

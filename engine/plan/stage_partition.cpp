@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/config/arch/architecture.h"
+#include "engine/config/arch/model_counts.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -71,8 +71,7 @@ std::vector<std::int64_t> balanced_partition(const ModelSpec& model,
   for (const LayerSpec& layer : architecture.layers) {
     costs.push_back(std::llround(block_flops_per_token(architecture, layer, sequence_length)));
   }
-  // Forward and backward of a matrix of n elements take 6·n FLOPs a token.
-  return balanced_partition(costs, 6 * model.vocab_size * model.hidden_size, stages);
+  return balanced_partition(costs, std::llround(head_flops_per_token(architecture)), stages);
 }
 
 std::vector<std::int64_t> balanced_partition(std::span<const std::int64_t> block_costs,

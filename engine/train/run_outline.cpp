@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/config/arch/model_counts.h"
 #include "engine/config/zero_stage.h"
 #include "engine/train/make_run_plan.h"
 
@@ -55,7 +56,7 @@ std::vector<int> ranks_that_stand_for_all(const Config& config, int world_size) 
 RunOutline outline_run(const Config& config, int world_size) {
   const Schedule schedule = schedule_of(config);
   RunOutline outline{.mesh = mesh_of(config, world_size),
-                     .parameters = config.model.num_parameters(),
+                     .parameters = num_parameters(config.model),
                      .idle_share = idle_share(schedule, /*forward_cost=*/1, /*backward_cost=*/2),
                      .stages = {}};
   for (int stage = 0; stage < config.pipeline.stages; ++stage) {

@@ -10,6 +10,7 @@
 
 #include "engine/base/amount_text.h"
 #include "engine/base/usable_cores.h"
+#include "engine/config/arch/model_counts.h"
 #include "engine/train/engine.h"
 #include "engine/train/folder_ownership.h"
 #include "engine/train/library_overhead.h"
@@ -34,7 +35,7 @@ TrainResult run_training(const LoadedConfig& config,
   }
   if (engine.world().rank() == 0) {
     spdlog::info("{} parameters, {}, {} on each; {} tokens a step; {} a rank planned",
-                 grouped(config.config.model.num_parameters()),
+                 grouped(num_parameters(config.config.model)),
                  counted(rendezvous.world_size(), "rank"),
                  on_cpu ? engine.device().description() : engine.device().model(),
                  grouped(plan.batch.global_tokens()), size_text(plan.memory.bytes()));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/config/arch/model_counts.h"
 #include "engine/train/run_plan.h"
 #include "kernels/core/check.h"
 
@@ -105,7 +106,7 @@ double price_step(const Config& config, const RunPlan& plan, const Cluster& clus
   const double tokens =
       micro_tokens * static_cast<double>(*config.batch.gradient_accumulation_steps);
   const double efficiency = kBestEfficiency * micro_tokens / (micro_tokens + kHalfEfficientTokens);
-  const double work = config.model.flops_per_token(config.data.sequence_length) * tokens /
+  const double work = flops_per_token(config.model, config.data.sequence_length) * tokens /
                       plan.mesh.degree(kModelAxes);
   const double computing = work * (1.0 + computed_again(config)) / (rates.flops * efficiency);
   const WireSeconds wire = wire_seconds(plan, rates);

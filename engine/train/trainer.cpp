@@ -12,6 +12,7 @@
 #include "engine/base/amount_text.h"
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/durable_files.h"
+#include "engine/config/arch/model_counts.h"
 #include "engine/config/config_error.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/evaluation.h"
@@ -293,7 +294,7 @@ StepMetrics Trainer::train_one() {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   replicas_->add_step(seconds);
   const double tokens_per_second = static_cast<double>(samples * sequence) / seconds;
-  const double flops_per_second = tokens_per_second * config_.model.flops_per_token(sequence);
+  const double flops_per_second = tokens_per_second * flops_per_token(config_.model, sequence);
   return {.step = state_.step,
           .batch_size = samples,
           .sequence_length = sequence,

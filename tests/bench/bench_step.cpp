@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "engine/comm/solo_communicator.h"
+#include "engine/config/arch/model_counts.h"
 #include "engine/config/arch/tensor_list.h"
 #include "engine/config/config_json.h"
 #include "engine/train/accelerators.h"
@@ -221,7 +222,7 @@ nlohmann::ordered_json result_of(const Arguments& arguments) {
   }  // the ceiling is measured with the memory free again
   std::vector<double>& steps = measured.steps;
   const double rate = arguments.tokens() / median(steps);
-  const double model_flops = rate * model.flops_per_token(arguments.sequence);
+  const double model_flops = rate * flops_per_token(model, arguments.sequence);
   const double ceiling = ceiling_flops(model, arguments, cuda);
   const auto count = static_cast<double>(steps.size());
   nlohmann::ordered_json result{

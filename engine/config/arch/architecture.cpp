@@ -1,10 +1,8 @@
 #include "engine/config/arch/architecture.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "engine/config/arch/family.h"
-#include "engine/config/arch/tensor_list.h"
 
 namespace dstrain {
 namespace {
@@ -63,25 +61,6 @@ Architecture::Architecture(const ModelSpec& model)
                       .deviation = model.initializer_range,
                       .residual_deviation = model.initializer_range * residual_scale});
   }
-}
-
-std::int64_t matmul_parameters(const Architecture& architecture, const LayerSpec& layer) {
-  std::int64_t sum = 0;
-  for (const TensorDecl& tensor : block_tensors(architecture, layer, "")) {
-    sum += tensor.hidden_matrix ? tensor.shape.numel() : 0;
-  }
-  return sum;
-}
-
-double block_flops_per_token(const Architecture& architecture,
-                             const LayerSpec& layer,
-                             std::int64_t sequence_length) {
-  const auto all = static_cast<double>(sequence_length);
-  const std::int64_t window = layer.attention.window;
-  const double most = window == 0 ? all : std::min(all, static_cast<double>(window));
-  return 6.0 * static_cast<double>(matmul_parameters(architecture, layer)) +
-         12.0 * static_cast<double>(layer.attention.query_width()) *
-             (most - most * most / (2.0 * all));
 }
 
 }  // namespace dstrain

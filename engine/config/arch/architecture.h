@@ -7,23 +7,10 @@
 #include <optional>
 #include <vector>
 
+#include "engine/config/arch/norm_places.h"
 #include "engine/config/model_spec.h"
 
 namespace dstrain {
-
-/// Where the two norms of a block stand.
-enum class NormPlacement : std::uint8_t {
-  kBeforeBranch,  ///< x + f(norm(x))
-  kAfterBranch,   ///< x + norm(f(x)): OLMo 2
-  kAroundBranch   ///< x + norm(f(norm(x))), two norms a branch: Gemma 2
-};
-
-/// The numbers that one RMS norm of queries and keys, before they are rotated, goes over.
-enum class QueryKeyNorm : std::uint8_t {
-  kNone,
-  kPerHead,   ///< each head by itself, all with one weight [D]: Qwen3
-  kFullWidth  ///< all heads of a token together, weights [H·D] and [K·D]: OLMo 2
-};
 
 struct NormSpec {
   NormKind kind = NormKind::kRmsNorm;
@@ -91,15 +78,5 @@ struct Architecture {
   NormSpec final_norm;
   std::vector<LayerSpec> layers;
 };
-
-/// Weights of a block that every token is multiplied with.
-std::int64_t matmul_parameters(const Architecture& architecture, const LayerSpec& layer);
-
-/// FLOPs of forward and backward of a block for one token of sequences of T: six for each weight
-/// (Kaplan et al. 2020, §2.1: two forward, four backward); attention's two products of T × D per
-/// head likewise, of which a causal mask leaves half, and a window of W leaves W - W² / 2T.
-double block_flops_per_token(const Architecture& architecture,
-                             const LayerSpec& layer,
-                             std::int64_t sequence_length);
 
 }  // namespace dstrain

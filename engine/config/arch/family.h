@@ -11,8 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/config/arch/architecture.h"
+#include "engine/config/arch/norm_places.h"
 #include "engine/config/dropout_config.h"
+#include "engine/config/model_spec.h"
 
 namespace dstrain {
 

@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/config/arch/model_counts.h"
 #include "kernels/core/check.h"
 #include "kernels/math/activation.h"
 
@@ -146,7 +147,7 @@ TEST_CASE("a GPT-2 has the closed form's parameters and the last LayerNorm's",
     const PublishedGpt gpt = gpt_of(row);
     const ModelSpec model = gpt2_model(gpt);
     // Weight and bias of the LayerNorm before the head: the closed form leaves out only these.
-    CHECK(model.num_parameters() - gpt_parameters(gpt) == 2 * gpt.hidden_size);
+    CHECK(num_parameters(model) - gpt_parameters(gpt) == 2 * gpt.hidden_size);
     const PublishedGpt again = published_gpt(model, gpt.sequence_length);
     CHECK(gpt_parameters(again) == gpt_parameters(gpt));
     CHECK(again.num_heads == gpt.num_heads);
@@ -271,8 +272,8 @@ TEST_CASE("LLaMA-13B holds 26 GB of weights, 156 GB of Adam and 14.5 GiB of acti
                            .head_dim = 128,
                            .intermediate_size = 13824,
                            .max_positions = 2048};
-  REQUIRE(llama.num_parameters() == 13'015'864'320);
-  const auto parameters = static_cast<double>(llama.num_parameters());
+  REQUIRE(num_parameters(llama) == 13'015'864'320);
+  const auto parameters = static_cast<double>(num_parameters(llama));
   // GB of 10^9: 2 bytes of each 16-bit weight; 12 of Adam's f32 copy and two averages, which are
   // the 16 of mixed precision without weight and gradient.
   CHECK(2 * parameters / 1e9 == Approx(26).margin(0.5));

@@ -2,6 +2,7 @@
 // where it belongs.
 #include "engine/config/model_config_file.h"
 
+#include "engine/config/arch/model_counts.h"
 #include "tests/unit/config/config_text.h"
 
 namespace dstrain {
@@ -102,7 +103,7 @@ TEST_CASE("config.json files of the hub are models to estimate", "[spec][model]"
     for (const std::string& given : {folder.path, folder.path + "/", folder.file}) {
       LoadedConfig loaded = estimate(given);
       INFO(given);
-      CHECK(loaded.config.model.num_parameters() == model.parameters);
+      CHECK(num_parameters(loaded.config.model) == model.parameters);
       CHECK(loaded.config.data.sequence_length == model.sequence_length);
       CHECK(loaded.config.precision == Precision::kBF16);
       CHECK(loaded.config.optimizer.kind == OptimizerKind::kAdamW);

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/config/arch/model_counts.h"
 #include "engine/train/make_run_plan.h"
 #include "tests/harness/tiny_model.h"
 
@@ -72,7 +73,7 @@ TEST_CASE("an outline sums up parameters, step and schedule", "[train][plan]") {
                                     8);
   const RunOutline outline = outline_run(config, 8);
   CHECK(outline.mesh.degree(kDataAxes) == 2);
-  CHECK(outline.parameters == model.num_parameters());
+  CHECK(outline.parameters == num_parameters(model));
   // (p-1)/(v·m+p-1), engine/plan/schedule.h.
   CHECK(outline.idle_share == Approx(1.0 / (2 * 6 + 1)));
   REQUIRE(outline.stages.size() == 2);
