@@ -59,48 +59,40 @@ cublasStatus_t set_description(cublasLtMatmulDesc_t description,
   return CUBLAS_STATUS_SUCCESS;
 }
 
+/// A handle is a pointer to what was described.
+template <typename Handle, typename Object>
+cublasStatus_t make(Handle* handle, Object object) {
+  *handle = reinterpret_cast<Handle>(new Object(object));
+  return CUBLAS_STATUS_SUCCESS;
+}
+template <typename Object, typename Handle>
+cublasStatus_t destroy(Handle handle) {
+  delete reinterpret_cast<Object*>(handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 }  // namespace
 
 CublasLt open_cublas_lt() {
   CublasLt lt{};
-  lt.create = [](cublasLtHandle_t* handle) {
-    *handle = reinterpret_cast<cublasLtHandle_t>(new int(0));
-    return CUBLAS_STATUS_SUCCESS;
-  };
-  lt.destroy = [](cublasLtHandle_t handle) {
-    delete reinterpret_cast<int*>(handle);
-    return CUBLAS_STATUS_SUCCESS;
-  };
+  lt.create = [](cublasLtHandle_t* handle) { return make(handle, 0); };
+  lt.destroy = destroy<int>;
   lt.version = []() -> std::size_t { return cublas_lt().version; };
   lt.status_string = [](cublasStatus_t /*status*/) { return "refused by the emulation"; };
   lt.matmul = emulated::multiply;
   lt.desc_create = [](cublasLtMatmulDesc_t* description, cublasComputeType_t compute,
                       cudaDataType_t) {
-    *description = reinterpret_cast<cublasLtMatmulDesc_t>(new Description{.compute = compute});
-    return CUBLAS_STATUS_SUCCESS;
+    return make(description, Description{.compute = compute});
   };
-  lt.desc_destroy = [](cublasLtMatmulDesc_t description) {
-    delete reinterpret_cast<Description*>(description);
-    return CUBLAS_STATUS_SUCCESS;
-  };
+  lt.desc_destroy = destroy<Description>;
   lt.desc_set = set_description;
   lt.layout_create = [](cublasLtMatrixLayout_t* layout, cudaDataType type, std::uint64_t rows,
                         std::uint64_t columns, std::int64_t leading) {
-    *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, columns, leading});
-    return CUBLAS_STATUS_SUCCESS;
+    return make(layout, Layout{type, rows, columns, leading});
   };
-  lt.layout_destroy = [](cublasLtMatrixLayout_t layout) {
-    delete reinterpret_cast<Layout*>(layout);
-    return CUBLAS_STATUS_SUCCESS;
-  };
-  lt.preference_create = [](cublasLtMatmulPreference_t* preference) {
-    *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new int(0));
-    return CUBLAS_STATUS_SUCCESS;
-  };
-  lt.preference_destroy = [](cublasLtMatmulPreference_t preference) {
-    delete reinterpret_cast<int*>(preference);
-    return CUBLAS_STATUS_SUCCESS;
-  };
+  lt.layout_destroy = destroy<Layout>;
+  lt.preference_create = [](cublasLtMatmulPreference_t* preference) { return make(preference, 0); };
+  lt.preference_destroy = destroy<int>;
   lt.preference_set = [](cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
                          const void*, std::size_t) { return CUBLAS_STATUS_SUCCESS; };
   lt.heuristic = emulated::propose;

@@ -20,6 +20,7 @@ struct CublasLtState {
   std::size_t version = 130'000;
   std::vector<std::size_t> ran;  ///< index of each product's algorithm
   std::vector<std::size_t> ran_activated;
+  bool is_in_tf32 = false;  ///< the last product
 };
 /// Of the process.
 CublasLtState& cublas_lt();

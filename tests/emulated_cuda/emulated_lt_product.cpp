@@ -18,14 +18,6 @@
 namespace dstrain::emulated {
 namespace {
 
-/// The nearest number whose mantissa has TF32's 10 bits, of an f32's 23.
-double in_tf32(double value) {
-  constexpr double kSteps = 0x1p11;  // of a fraction in [0.5, 1)
-  int exponent = 0;
-  const double fraction = std::frexp(value, &exponent);
-  return std::ldexp(std::nearbyint(fraction * kSteps) / kSteps, exponent);
-}
-
 double read(const void* data, cudaDataType type, std::int64_t i) {
   if (type == CUDA_R_16BF) return static_cast<double>(to_float(static_cast<const BF16*>(data)[i]));
   if (type == CUDA_R_16F) return static_cast<double>(to_float(static_cast<const F16*>(data)[i]));
@@ -166,7 +158,6 @@ double finish(const Product& p, std::int64_t row, std::int64_t column, double va
 void compute(const Product& p) {
   const bool a_is_transposed = p.how.transpose_a == CUBLAS_OP_T;
   const bool b_is_transposed = p.how.transpose_b == CUBLAS_OP_T;
-  const bool in_short = p.how.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   const auto scale_of = [](const float* scale) {
     return scale == nullptr ? 1.0 : static_cast<double>(*scale);
   };
@@ -183,7 +174,7 @@ void compute(const Product& p) {
         const double from_b =
             read(p.b, p.right.type,
                  b_is_transposed ? column + k * p.right.leading : k + column * p.right.leading);
-        sum += in_short ? in_tf32(from_a) * in_tf32(from_b) : from_a * from_b;
+        sum += from_a * from_b;
       }
       const std::int64_t at = row + column * p.result.leading;
       double value = static_cast<double>(static_cast<float>(sum)) * scale;
@@ -196,10 +187,11 @@ void compute(const Product& p) {
 }
 
 /// Ranks that are threads share the list.
-void note_run(std::size_t algorithm, bool activates) {
+void note_run(std::size_t algorithm, const Description& how) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  (activates ? cublas_lt().ran_activated : cublas_lt().ran).push_back(algorithm);
+  (how.has_activation() ? cublas_lt().ran_activated : cublas_lt().ran).push_back(algorithm);
+  cublas_lt().is_in_tf32 = how.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
 }
 
 }  // namespace
@@ -247,7 +239,7 @@ cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
   if (!can_read_bias(product.how)) {
     return CUBLAS_STATUS_EXECUTION_FAILED;
   }
-  note_run(*index, activates);
+  note_run(*index, product.how);
   const double microseconds =
       cublas_lt().microseconds[*index] + (activates ? cublas_lt().activation_microseconds : 0.0);
   Stream& stream = stream_of(handle);

@@ -2,7 +2,6 @@
 // that read it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include <cublasLt.h>
@@ -34,42 +33,8 @@ struct Layout {
   std::int64_t leading;
 };
 
-/// As loops, in double; cublasLtMatmul's parameters.
-cublasStatus_t multiply(cublasLtHandle_t handle,
-                        cublasLtMatmulDesc_t description,
-                        const void* alpha,
-                        const void* a,
-                        cublasLtMatrixLayout_t a_layout,
-                        const void* b,
-                        cublasLtMatrixLayout_t b_layout,
-                        const void* beta,
-                        const void* c,
-                        cublasLtMatrixLayout_t c_layout,
-                        void* d,
-                        cublasLtMatrixLayout_t d_layout,
-                        const cublasLtMatmulAlgo_t* algorithm,
-                        void* workspace,
-                        std::size_t workspace_bytes,
-                        cudaStream_t stream);
-/// cublasLtMatmulAlgoGetHeuristic.
-cublasStatus_t propose(cublasLtHandle_t handle,
-                       cublasLtMatmulDesc_t description,
-                       cublasLtMatrixLayout_t a_layout,
-                       cublasLtMatrixLayout_t b_layout,
-                       cublasLtMatrixLayout_t c_layout,
-                       cublasLtMatrixLayout_t d_layout,
-                       cublasLtMatmulPreference_t preference,
-                       int most,
-                       cublasLtMatmulHeuristicResult_t results[],
-                       int* found);
-/// cublasLtMatmulAlgoCheck.
-cublasStatus_t check_algorithm(cublasLtHandle_t handle,
-                               cublasLtMatmulDesc_t description,
-                               cublasLtMatrixLayout_t a_layout,
-                               cublasLtMatrixLayout_t b_layout,
-                               cublasLtMatrixLayout_t c_layout,
-                               cublasLtMatrixLayout_t d_layout,
-                               const cublasLtMatmulAlgo_t* algorithm,
-                               cublasLtMatmulHeuristicResult_t* result);
+decltype(cublasLtMatmul) multiply;  ///< as loops, in double
+decltype(cublasLtMatmulAlgoGetHeuristic) propose;
+decltype(cublasLtMatmulAlgoCheck) check_algorithm;
 
 }  // namespace dstrain::emulated

@@ -1,37 +1,25 @@
 // attention_test.cpp with cuDNN's kernels wanted, and what is told of choices.
 #include "kernels/cuda/cudnn_attention.h"
 
-#include <filesystem>
-#include <fstream>
 #include <regex>
-#include <sstream>
 
 #include <catch2/catch.hpp>
-#include <fmt/format.h>
-#include <unistd.h>
 
 #include "kernels/attention.h"
 #include "tests/emulated_cuda/cudnn/emulated_cudnn_graph.h"
+#include "tests/emulated_cuda/temporary_file.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
 namespace {
 
-/// A file's path that nothing is at.
-std::string scratch_file() {
-  const auto path = std::filesystem::temp_directory_path() /
-                    fmt::format("dstrain-attention-choices-{}.jsonl", getpid());
-  std::filesystem::remove(path);
-  return path.string();
-}
-
 /// Writes `kernels` into every line of a file of choices.
-void replace_algorithms(const std::string& file, const std::string& kernels) {
-  std::stringstream text;
-  text << std::ifstream(file).rdbuf();
+void replace_algorithms(const TemporaryFile& file, const std::string& kernels) {
+  std::string text;
+  for (const std::string& line : file.lines())
+    text += line + "\n";
   const std::regex chosen(R"("algorithm": *"[^"]*")");
-  std::ofstream(file) << std::regex_replace(text.str(), chosen,
-                                            "\"algorithm\":\"" + kernels + "\"");
+  file.write(std::regex_replace(text, chosen, "\"algorithm\":\"" + kernels + "\""));
 }
 
 /// Attention forward and backward, of ones, with `wanted`; what was told.
@@ -86,21 +74,20 @@ TEST_CASE("attention's kernels are chosen once per pass and shape, and told", "[
 
 TEST_CASE("a choice that the file has is made again without measuring", "[cuda][cudnn]") {
   const AttentionShape shape{2, 5, 4, 2, 16};
-  const std::string file = scratch_file();
-  CHECK(told_of(AttentionKernels::kFaster, shape, 1, file).size() == 4);
+  const TemporaryFile file;
+  CHECK(told_of(AttentionKernels::kFaster, shape, 1, file.path()).size() == 4);
   // As another rank may have chosen, whatever a measurement here would say.
   for (const std::string kernels : {"cuDNN", "dstrain"}) {
     replace_algorithms(file, kernels);
-    const auto again = told_of(AttentionKernels::kFaster, shape, 1, file);
+    const auto again = told_of(AttentionKernels::kFaster, shape, 1, file.path());
     CHECK(again.size() == 2);
     for (const std::string& line : again) {
       CHECK_THAT(line, Catch::Contains(": " + kernels + "'s kernels, "));
     }
   }
   replace_algorithms(file, "magic");
-  CHECK_THROWS_WITH(told_of(AttentionKernels::kFaster, shape, 1, file),
+  CHECK_THROWS_WITH(told_of(AttentionKernels::kFaster, shape, 1, file.path()),
                     Catch::Contains("by \"magic\": expected \"dstrain\" or \"cuDNN\""));
-  std::filesystem::remove(file);
 }
 
 TEST_CASE("what cuDNN refuses is left to dstrain's kernels, with its reason", "[cuda][cudnn]") {

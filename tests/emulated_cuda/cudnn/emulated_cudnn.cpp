@@ -1,6 +1,6 @@
-// cuDNN of the emulated GPU: descriptors with cuDNN's rules (what is set must be finalized, what is
-// finalized stays), and graphs that are interpreted operation by operation
-// (emulated_cudnn_graph.h).
+// cuDNN of the emulated GPU: descriptors that keep what is set of them, and graphs that are
+// interpreted operation by operation (emulated_cudnn_graph.h). Whether cuDNN takes such descriptors
+// is cudnn_plans_test.cpp's question, to cuDNN itself.
 #include <array>
 #include <cstring>
 
@@ -41,14 +41,12 @@ cudnnStatus_t set_attribute(cudnnBackendDescriptor_t raw,
                             std::int64_t count,
                             const void* values) {
   CudnnContent& content = *descriptor_of(raw).content;
-  if (content.is_final) return CUDNN_STATUS_NOT_INITIALIZED;
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
     std::vector<std::shared_ptr<CudnnContent>>& references = content.references[name];
     references.clear();
     for (std::int64_t i = 0; i < count; ++i) {
-      const auto& of = descriptor_of(static_cast<const cudnnBackendDescriptor_t*>(values)[i]);
-      if (!of.content->is_final) return CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED;
-      references.push_back(of.content);
+      references.push_back(
+          descriptor_of(static_cast<const cudnnBackendDescriptor_t*>(values)[i]).content);
     }
     return CUDNN_STATUS_SUCCESS;
   }
@@ -60,14 +58,13 @@ cudnnStatus_t set_attribute(cudnnBackendDescriptor_t raw,
 
 /// Refuses tensors of kRefusedDim columns.
 cudnnStatus_t finalize(cudnnBackendDescriptor_t raw) {
-  CudnnContent& content = *descriptor_of(raw).content;
+  const CudnnContent& content = *descriptor_of(raw).content;
   if (const auto dims = content.values.find(CUDNN_ATTR_TENSOR_DIMENSIONS);
       dims != content.values.end()) {
     std::array<std::int64_t, 4> values{};
     std::memcpy(values.data(), dims->second.data(), sizeof(values));
     if (values[3] == emulated::kRefusedDim) return CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
   }
-  content.is_final = true;
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -92,7 +89,6 @@ cudnnStatus_t propose(const CudnnContent& heuristics, std::int64_t* count, void*
     configuration->references[CUDNN_ATTR_ENGINECFG_ENGINE] = {engine};
     configuration->references[CUDNN_ATTR_ENGINE_OPERATION_GRAPH] =
         heuristics.references.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
-    configuration->is_final = true;
     fill(values, in_order ? 1 : 0, std::move(configuration));
   }
   *count = 2;
@@ -102,13 +98,13 @@ cudnnStatus_t propose(const CudnnContent& heuristics, std::int64_t* count, void*
 cudnnStatus_t get_attribute(cudnnBackendDescriptor_t raw,
                             cudnnBackendAttributeName_t name,
                             cudnnBackendAttributeType_t /*type*/,
-                            std::int64_t requested,
+                            std::int64_t /*requested*/,
                             std::int64_t* count,
                             void* values) {
   const CudnnContent& content = *descriptor_of(raw).content;
   switch (name) {
     case CUDNN_ATTR_ENGINEHEUR_RESULTS:
-      return requested < 2 ? CUDNN_STATUS_BAD_PARAM : propose(content, count, values);
+      return propose(content, count, values);
     case CUDNN_ATTR_ENGINECFG_ENGINE:
       *count = 1;
       fill(values, 0, content.references.at(CUDNN_ATTR_ENGINECFG_ENGINE).front());

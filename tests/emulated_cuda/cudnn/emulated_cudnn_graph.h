@@ -17,7 +17,6 @@ namespace dstrain::emulated {
 struct CudnnContent {
   explicit CudnnContent(cudnnBackendDescriptorType_t of) : type(of) {}
   cudnnBackendDescriptorType_t type;
-  bool is_final = false;
   bool adds_in_any_order = false;  ///< an engine
   std::map<cudnnBackendAttributeName_t, std::vector<std::byte>> values;
   std::map<cudnnBackendAttributeName_t, std::vector<std::shared_ptr<CudnnContent>>> references;
