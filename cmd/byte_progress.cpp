@@ -7,6 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "engine/base/amount_text.h"
+
 namespace dstrain {
 namespace {
 
@@ -44,12 +46,6 @@ std::string as_size(std::int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-std::string as_clock(double seconds) {
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
-  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
-                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
 ByteProgress::ByteProgress() : on_terminal_(isatty(STDERR_FILENO) == 1) {}
 
 void ByteProgress::show_phase(const std::string& what, Announce announce) {
@@ -74,7 +70,7 @@ void ByteProgress::show_bytes(std::int64_t bytes_done,
   const auto total = static_cast<double>(std::max<std::int64_t>(bytes_total, 1));
   const double share = std::min(done / total, 1.0);
   const double rate = seconds > 0.0 ? (done - static_cast<double>(bytes_before)) / seconds : 0.0;
-  const std::string left = rate > 0.0 ? as_clock((total - total * share) / rate) : "-:--";
+  const std::string left = rate > 0.0 ? clock_text((total - total * share) / rate) : "-:--";
   const std::string facts = fmt::format(
       "{}{:3.0f} %  {} of {}  {}/s  {} left", what.empty() ? "" : what + "  ", 100.0 * share,
       as_size(bytes_done), as_size(bytes_total), as_size(static_cast<std::int64_t>(rate)), left);

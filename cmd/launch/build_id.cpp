@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "engine/base/checksum.h"
 #include "engine/base/regular_file.h"
-#include "engine/checkpoint/checksum.h"
 
 namespace dstrain {
 

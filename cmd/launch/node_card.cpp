@@ -10,7 +10,7 @@
 
 #include "cmd/launch/build_id.h"
 #include "cmd/launch/launch_flags.h"
-#include "engine/checkpoint/checksum.h"
+#include "engine/base/checksum.h"
 #include "launcher/agent/agent_listener.h"
 #include "launcher/hosts/local_host.h"
 #include "launcher/process/errors.h"

@@ -43,6 +43,12 @@ SizeUnit unit_for(std::int64_t largest) {
   return unit;
 }
 
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
 std::string grouped(std::int64_t number) {
   std::string text = fmt::format("{}", number);
   const std::size_t sign = number < 0 ? 1 : 0;

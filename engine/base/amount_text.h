@@ -25,6 +25,9 @@ struct SizeUnit {
 };
 SizeUnit unit_for(std::int64_t largest);
 
+/// A time as a clock shows it, in minutes and seconds: "4:05", "1:02:03".
+std::string clock_text(double seconds);
+
 /// "1,008,038,758,400".
 std::string grouped(std::int64_t number);
 

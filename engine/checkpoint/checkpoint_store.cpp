@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "engine/base/checksum.h"
 #include "engine/base/regular_file.h"
 #include "engine/checkpoint/agreement.h"
-#include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/device_parts.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/safetensors.h"

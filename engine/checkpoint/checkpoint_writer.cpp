@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/checkpoint/checksum.h"
+#include "engine/base/checksum.h"
 #include "engine/checkpoint/foreign_tensor.h"
 #include "engine/checkpoint/safetensors.h"
 #include "kernels/core/check.h"

@@ -82,7 +82,6 @@ void ConversionFolder::take_up() {
         "since: remove the folder, or name another",
         folder_.string(), found));
   }
-  num_taken_up_ = done_.size();
 }
 
 bool ConversionFolder::add(const std::string& name,
@@ -96,7 +95,6 @@ bool ConversionFolder::add(const std::string& name,
       return true;
     }
     done_.erase(found);
-    --num_taken_up_;
   }
   done_.push_back(write_checked(files_, folder_ / name, progress, write));
   write_marker();

@@ -28,8 +28,6 @@ class ConversionFolder {
   ConversionFolder(std::filesystem::path folder, std::string of, const DurableFiles& files);
 
   [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
-  /// Files that an earlier, interrupted run had finished.
-  [[nodiscard]] std::size_t num_taken_up() const { return num_taken_up_; }
 
   /// Writes a file through `write` (write_checked), unless it is there already, byte for byte.
   /// Returns true if it was.
@@ -48,7 +46,6 @@ class ConversionFolder {
   std::string of_;
   const DurableFiles& files_;
   std::vector<WrittenFile> done_;
-  std::size_t num_taken_up_ = 0;
 };
 
 }  // namespace dstrain

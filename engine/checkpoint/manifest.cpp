@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/checksum.h"
 #include "engine/base/regular_file.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/training_text.h"
 #include "kernels/core/check.h"
 

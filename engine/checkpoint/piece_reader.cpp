@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include "engine/checkpoint/checksum.h"
+#include "engine/base/checksum.h"
 
 namespace dstrain {
 namespace {

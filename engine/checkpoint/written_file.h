@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "engine/checkpoint/checksum.h"
+#include "engine/base/checksum.h"
 #include "engine/checkpoint/durable_files.h"
 
 namespace dstrain {

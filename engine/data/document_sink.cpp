@@ -4,11 +4,9 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "engine/config/config_error.h"
 #include "engine/data/disk_error.h"
-#include "kernels/core/check.h"
 
 namespace dstrain {
 namespace {
@@ -55,18 +53,11 @@ void DocumentSink::Kept::forget_open() {
   for (OfSplit& split : splits) {
     split.tokens -= split.open_tokens;
     split.open_tokens = 0;
-    split.open_content = fmt::format("{:016x}", XXH3_64bits(nullptr, 0));
+    split.open_content = checksum_text(checksum(""));
   }
 }
 
-void DocumentSink::Release::operator()(XXH3_state_s* state) const {
-  (void)XXH3_freeState(state);
-}
-
-DocumentSink::DocumentSink(const Settings& settings)
-    : settings_(settings), journal_hash_(XXH3_createState()) {
-  check(journal_hash_ != nullptr, "no memory for a hash");
-  (void)XXH3_64bits_reset(journal_hash_.get());
+DocumentSink::DocumentSink(const Settings& settings) : settings_(settings) {
   for (const Split split : kBoth) {
     at(writers_, split) =
         std::make_unique<MegatronWriter>(prefix_of(settings, split), settings.type);
@@ -74,10 +65,7 @@ DocumentSink::DocumentSink(const Settings& settings)
   journal_ = std::make_unique<OutputFile>(journal_path(settings.folder));
 }
 
-DocumentSink::DocumentSink(const Settings& settings, const Kept& kept)
-    : settings_(settings), journal_hash_(XXH3_createState()) {
-  check(journal_hash_ != nullptr, "no memory for a hash");
-  (void)XXH3_64bits_reset(journal_hash_.get());
+DocumentSink::DocumentSink(const Settings& settings, const Kept& kept) : settings_(settings) {
   for (const Split split : kBoth) {
     at(text_bytes_, split) = at(kept.splits, split).text_bytes;
     at(writers_, split) = std::make_unique<MegatronWriter>(
@@ -102,12 +90,10 @@ DocumentSink::DocumentSink(const Settings& settings, const Kept& kept)
                                           prefix_of(settings, split)));
     }
   }
-  if (fmt::format("{:016x}", XXH3_64bits_digest(journal_hash_.get())) != kept.journal) {
+  if (checksum_text(journal_hash_.value()) != kept.journal) {
     refuse(settings.folder, "documents.partial is damaged");
   }
 }
-
-DocumentSink::~DocumentSink() = default;
 
 void DocumentSink::restore_documents(std::int64_t documents) {
   // Read by a descriptor of its own: the other one writes.
@@ -117,7 +103,7 @@ void DocumentSink::restore_documents(std::int64_t documents) {
     if (!read_entry(*stream, entry)) {
       refuse(settings_.folder, "documents.partial is cut short");
     }
-    (void)XXH3_64bits_update(journal_hash_.get(), &entry, sizeof entry);
+    journal_hash_.add_value(entry);
     MegatronWriter& into = *writers_[entry.tokens_and_split & 1U];
     into.restore(static_cast<std::int64_t>(entry.tokens_and_split >> 1));
     into.end_document();
@@ -170,14 +156,13 @@ void DocumentSink::close_document(Split split,
                                        static_cast<std::uint64_t>(split)};
   into.end_document();
   journal_->append_value(entry);
-  (void)XXH3_64bits_update(journal_hash_.get(), &entry, sizeof entry);
+  journal_hash_.add_value(entry);
   ++documents_;
   at(text_bytes_, split) += text_bytes;
 }
 
 DocumentSink::Kept DocumentSink::keep() {
-  Kept kept{.documents = documents_,
-            .journal = fmt::format("{:016x}", XXH3_64bits_digest(journal_hash_.get()))};
+  Kept kept{.documents = documents_, .journal = checksum_text(journal_hash_.value())};
   journal_->keep();
   for (const Split split : kBoth) {
     MegatronWriter& from = writer(split);

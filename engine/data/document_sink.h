@@ -12,12 +12,11 @@
 #include <span>
 #include <string>
 
+#include "engine/base/checksum.h"
 #include "engine/data/input/document_digest.h"
 #include "engine/data/megatron_writer.h"
 #include "engine/data/output_file.h"
 #include "engine/data/seen_documents.h"
-
-struct XXH3_state_s;  // xxhash.h
 
 namespace dstrain {
 
@@ -61,7 +60,6 @@ class DocumentSink {
   DocumentSink(const Settings& settings, const Kept& kept);
   DocumentSink(const DocumentSink&) = delete;
   DocumentSink& operator=(const DocumentSink&) = delete;
-  ~DocumentSink();
 
   /// A part of the document that is open, or that begins.
   void append(Split split, std::span<const std::int32_t> ids);
@@ -93,10 +91,7 @@ class DocumentSink {
   std::array<std::int64_t, 2> text_bytes_{};
   SeenDocuments seen_;
   std::unique_ptr<OutputFile> journal_;
-  struct Release {
-    void operator()(XXH3_state_s* state) const;
-  };
-  std::unique_ptr<XXH3_state_s, Release> journal_hash_;
+  RunningChecksum journal_hash_;
   std::int64_t documents_ = 0;
 };
 

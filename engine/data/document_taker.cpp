@@ -1,13 +1,12 @@
 #include "engine/data/document_taker.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include "engine/data/input/split_files.h"
-#include "kernels/core/check.h"
 
 namespace dstrain {
 
@@ -32,24 +31,11 @@ std::string bad_line_in(const EncodedBlock& block,
                            place(path, lines_before, *bad), bad->why);
 }
 
-void DocumentTaker::Release::operator()(XXH3_state_s* state) const {
-  (void)XXH3_freeState(state);
-}
-
 DocumentTaker::DocumentTaker(const PrepareOptions& options,
                              const FoundInput& input,
                              DocumentSink& sink,
                              PrepareSummary& summary)
-    : options_(options),
-      input_(input),
-      sink_(sink),
-      summary_(summary),
-      open_hash_(XXH3_createState()) {
-  check(open_hash_ != nullptr, "no memory for a hash");
-  (void)XXH3_128bits_reset(open_hash_.get());
-}
-
-DocumentTaker::~DocumentTaker() = default;
+    : options_(options), input_(input), sink_(sink), summary_(summary) {}
 
 std::string DocumentTaker::reason_to_stop(const EncodedBlock& block) const {
   if (options_.on_bad_line == PrepareOptions::OnBadLine::kSkip) {
@@ -104,15 +90,14 @@ bool DocumentTaker::take_part(const EncodedBlock& block) {
   }
   for (const EncodedText& text : block.texts) {
     sink_.append(split, block.ids_of(text));
-    (void)XXH3_128bits_update(open_hash_.get(), input.bytes.data(), input.bytes.size());
+    open_hash_.add(std::as_bytes(std::span(input.bytes)));
     open_bytes_ += text.bytes;
     state_.is_inside_document = true;
   }
   if (input.ends_file) {
-    const XXH128_hash_t hash = XXH3_128bits_digest(open_hash_.get());
-    summary_.duplicates +=
-        sink_.end_document(split, {hash.low64, hash.high64}, open_bytes_) ? 0 : 1;
-    (void)XXH3_128bits_reset(open_hash_.get());
+    const auto [low, high] = open_hash_.wide_value();
+    summary_.duplicates += sink_.end_document(split, {low, high}, open_bytes_) ? 0 : 1;
+    open_hash_.reset();
     open_bytes_ = 0;
   }
   return true;
@@ -154,7 +139,7 @@ void DocumentTaker::take_document(const EncodedBlock& block, const EncodedText& 
 void DocumentTaker::discard_open(Split split) {
   if (state_.is_inside_document) {
     sink_.discard_document(split);
-    (void)XXH3_128bits_reset(open_hash_.get());
+    open_hash_.reset();
     open_bytes_ = 0;
   }
 }
@@ -174,7 +159,7 @@ void DocumentTaker::go_on(const State& state, InputPosition position) {
     if (count == 0) {
       throw ReadFailure{fmt::format("{} has become shorter", file.path)};
     }
-    (void)XXH3_128bits_update(open_hash_.get(), bytes.data(), count);
+    open_hash_.add(std::as_bytes(std::span(bytes).first(count)));
     open_bytes_ += static_cast<std::int64_t>(count);
   }
 }

@@ -3,16 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
+#include "engine/base/checksum.h"
 #include "engine/data/document_sink.h"
 #include "engine/data/encoding_pipeline.h"
 #include "engine/data/found_input.h"
 #include "engine/data/prepare_options.h"
 #include "engine/data/prepare_summary.h"
-
-struct XXH3_state_s;  // xxhash.h
 
 namespace dstrain {
 
@@ -31,7 +29,6 @@ class DocumentTaker {
                 PrepareSummary& summary);
   DocumentTaker(const DocumentTaker&) = delete;
   DocumentTaker& operator=(const DocumentTaker&) = delete;
-  ~DocumentTaker();
 
   /// The sentence of the first bad line in a block that stops all of it; "" if there is none.
   [[nodiscard]] std::string reason_to_stop(const EncodedBlock& block) const;
@@ -63,10 +60,7 @@ class DocumentTaker {
   State state_;
   std::int64_t open_bytes_ = 0;  ///< of the text of the open document
   std::size_t file_to_leave_ = ~std::size_t{0};
-  struct Release {
-    void operator()(XXH3_state_s* state) const;
-  };
-  std::unique_ptr<XXH3_state_s, Release> open_hash_;
+  RunningChecksum open_hash_;
 };
 
 }  // namespace dstrain

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "kernels/core/check.h"
 
@@ -24,23 +23,12 @@ TokenType type_for_vocabulary(std::int64_t vocab_size) {
   return vocab_size < 65500 ? TokenType::kU16 : TokenType::kI32;
 }
 
-void MegatronWriter::Release::operator()(XXH3_state_s* state) const {
-  (void)XXH3_freeState(state);
-}
-
-MegatronWriter::Hash MegatronWriter::new_hash() {
-  Hash hash(XXH3_createState());
-  check(hash != nullptr, "no memory for a hash");
-  (void)XXH3_64bits_reset(hash.get());
-  return hash;
-}
-
 std::string MegatronWriter::content() const {
-  return fmt::format("{:016x}", XXH3_64bits_digest(hash_before_.get()));
+  return checksum_text(hash_before_.value());
 }
 
 std::string MegatronWriter::open_content() const {
-  return fmt::format("{:016x}", XXH3_64bits_digest(hash_open_.get()));
+  return checksum_text(hash_open_.value());
 }
 
 MegatronWriter::MegatronWriter(const std::string& prefix, TokenType type)
@@ -118,7 +106,7 @@ void MegatronWriter::append(std::span<const std::int32_t> ids) {
 }
 
 void MegatronWriter::count(std::span<const std::int32_t> ids) {
-  (void)XXH3_64bits_update(hash_open_.get(), ids.data(), ids.size_bytes());
+  hash_open_.add(std::as_bytes(ids));
   tokens_open_ += static_cast<std::int64_t>(ids.size());
 }
 
@@ -132,16 +120,15 @@ void MegatronWriter::end_document() {
     ++sequences;
   } while (left > 0);
   sequences_of_document_.push_back(sequences);
-  const std::uint64_t hash = XXH3_64bits_digest(hash_open_.get());
-  (void)XXH3_64bits_update(hash_before_.get(), &hash, sizeof hash);
-  (void)XXH3_64bits_reset(hash_open_.get());
+  hash_before_.add_value(hash_open_.value());
+  hash_open_.reset();
   stripes_.keep();
   tokens_before_ += tokens_open_;
   tokens_open_ = 0;
 }
 
 void MegatronWriter::discard_document() {
-  (void)XXH3_64bits_reset(hash_open_.get());
+  hash_open_.reset();
   tokens_open_ = 0;
   stripes_.take_back();
   bin_.shrink_to(tokens_before_ * bytes_per_token(type_));
@@ -149,10 +136,10 @@ void MegatronWriter::discard_document() {
 
 void MegatronWriter::finish() {
   check(tokens_open_ == 0, "{}: a document is still open", prefix_);
-  const Hash index_hash = new_hash();
+  RunningChecksum index_hash;
   const auto append_index = [&](std::span<const std::byte> bytes) {
     idx_.append(bytes);
-    (void)XXH3_64bits_update(index_hash.get(), bytes.data(), bytes.size());
+    index_hash.add(bytes);
   };
   const auto append_value = [&]<typename T>(const T& value) {
     append_index(std::as_bytes(std::span<const T, 1>(&value, 1)));
@@ -176,7 +163,7 @@ void MegatronWriter::finish() {
     sequence += count;
     append_value(sequence);
   }
-  hashes_.append(stripes_.file_content(idx_.num_bytes(), XXH3_64bits_digest(index_hash.get())));
+  hashes_.append(stripes_.file_content(idx_.num_bytes(), index_hash.value()));
   bin_.sync();
   idx_.sync();
   hashes_.sync();

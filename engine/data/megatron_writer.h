@@ -9,12 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/checksum.h"
 #include "engine/data/input/byte_stream.h"
 #include "engine/data/megatron_index.h"
 #include "engine/data/output_file.h"
 #include "engine/data/token_hashes.h"
-
-struct XXH3_state_s;  // xxhash.h
 
 namespace dstrain {
 
@@ -79,13 +78,8 @@ class MegatronWriter {
   std::int64_t tokens_open_ = 0;
   std::vector<std::byte> narrow_;
   std::unique_ptr<ByteStream> kept_;  ///< what restore() reads
-  struct Release {
-    void operator()(XXH3_state_s* state) const;
-  };
-  using Hash = std::unique_ptr<XXH3_state_s, Release>;
-  static Hash new_hash();
-  Hash hash_open_ = new_hash();    ///< of the document that is open: it may be discarded
-  Hash hash_before_ = new_hash();  ///< of the hashes of those before it
+  RunningChecksum hash_open_;         ///< of the document that is open: it may be discarded
+  RunningChecksum hash_before_;       ///< of the hashes of those before it
 };
 
 }  // namespace dstrain

@@ -7,7 +7,6 @@
 #include <system_error>
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include "engine/config/config_error.h"
 #include "kernels/core/check.h"
@@ -41,29 +40,16 @@ std::string hashes_path(const std::string& prefix) {
   return prefix + ".hashes";
 }
 
-void StripeHasher::Release::operator()(XXH3_state_s* state) const {
-  (void)XXH3_freeState(state);
-}
-
-StripeHasher::State StripeHasher::new_state() {
-  State state(XXH3_createState());
-  check(state != nullptr, "no memory for a hash");
-  (void)XXH3_64bits_reset(state.get());
-  return state;
-}
-
-StripeHasher::StripeHasher() = default;
-
 void StripeHasher::add(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const std::int64_t room = kHashStripeBytes - bytes_ % kHashStripeBytes;
     const auto part = bytes.first(std::min(bytes.size(), static_cast<std::size_t>(room)));
-    (void)XXH3_64bits_update(open_.get(), part.data(), part.size());
+    open_.add(part);
     bytes_ += static_cast<std::int64_t>(part.size());
     bytes = bytes.subspan(part.size());
     if (bytes_ % kHashStripeBytes == 0) {
-      stripes_.push_back(XXH3_64bits_digest(open_.get()));
-      (void)XXH3_64bits_reset(open_.get());
+      stripes_.push_back(open_.value());
+      open_.reset();
     }
   }
 }
@@ -71,13 +57,13 @@ void StripeHasher::add(std::span<const std::byte> bytes) {
 void StripeHasher::keep() {
   kept_stripes_ = stripes_.size();
   kept_bytes_ = bytes_;
-  XXH3_copyState(kept_open_.get(), open_.get());
+  kept_open_ = open_;
 }
 
 void StripeHasher::take_back() {
   stripes_.resize(kept_stripes_);
   bytes_ = kept_bytes_;
-  XXH3_copyState(open_.get(), kept_open_.get());
+  open_ = kept_open_;
 }
 
 std::string StripeHasher::file_content(std::int64_t idx_bytes, std::uint64_t idx_hash) const {
@@ -91,9 +77,9 @@ std::string StripeHasher::file_content(std::int64_t idx_bytes, std::uint64_t idx
     append_value(text, stripe);
   }
   if (bytes_ % kHashStripeBytes != 0) {
-    append_value(text, std::uint64_t{XXH3_64bits_digest(open_.get())});
+    append_value(text, open_.value());
   }
-  append_value(text, std::uint64_t{XXH3_64bits(text.data(), text.size())});
+  append_value(text, checksum(text));
   return text;
 }
 
@@ -124,7 +110,7 @@ std::unique_ptr<TokenHashes> TokenHashes::open(const std::string& prefix,
       std::memcmp(file.bytes().data(), kMagic.data(), kMagic.size()) != 0) {
     fail(path, fmt::format("its {} bytes are not the hashes of token files", size));
   }
-  const std::uint64_t own = XXH3_64bits(file.bytes().data(), static_cast<std::size_t>(size) - 8);
+  const std::uint64_t own = checksum(file.bytes().first(static_cast<std::size_t>(size) - 8));
   if (own != hashes->value_at(size - kHashBytes)) {
     fail(path, fmt::format("is damaged: its {} bytes have the hash {:016x}, it says {:016x}", size,
                            own, hashes->value_at(size - kHashBytes)));
@@ -143,8 +129,7 @@ std::unique_ptr<TokenHashes> TokenHashes::open(const std::string& prefix,
   if (size != kHeaderBytes + (hashes->num_stripes() + 1) * kHashBytes) {
     fail(path, fmt::format("has {} bytes for {} stripes", size, hashes->num_stripes()));
   }
-  const std::uint64_t index_hash =
-      XXH3_64bits(index.bytes().data(), static_cast<std::size_t>(index.num_bytes()));
+  const std::uint64_t index_hash = checksum(index.bytes());
   if (index_hash != hashes->value_at(32)) {
     throw ConfigError(fmt::format(
         "{}: is damaged: its {} bytes have the hash {:016x}, {} says {} bytes and {:016x}; if both "
@@ -176,8 +161,8 @@ void TokenHashes::check_stripe(const MappedFile& bin, std::int64_t stripe) const
   const std::int64_t begin = stripe * stripe_bytes_;
   const std::int64_t length = std::min(stripe_bytes_, bin_bytes_ - begin);
   bin.will_need(begin, length);
-  const std::uint64_t found =
-      XXH3_64bits(bin.bytes().data() + begin, static_cast<std::size_t>(length));
+  const std::uint64_t found = checksum(
+      bin.bytes().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)));
   const std::uint64_t expected = value_at(kHeaderBytes + stripe * kHashBytes);
   if (found != expected) {
     throw ConfigError(

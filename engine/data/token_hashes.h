@@ -20,9 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/checksum.h"
 #include "engine/base/mapped_file.h"
-
-struct XXH3_state_s;  // xxhash.h
 
 namespace dstrain {
 
@@ -34,7 +33,6 @@ inline constexpr std::int64_t kHashStripeBytes = std::int64_t{64} << 10;
 /// Hashes of the stripes of a .bin that grows, and from whose end some may be taken back.
 class StripeHasher {
  public:
-  StripeHasher();
   void add(std::span<const std::byte> bytes);
   /// Makes what was added so far stay.
   void keep();
@@ -44,17 +42,11 @@ class StripeHasher {
   [[nodiscard]] std::string file_content(std::int64_t idx_bytes, std::uint64_t idx_hash) const;
 
  private:
-  struct Release {
-    void operator()(XXH3_state_s* state) const;
-  };
-  using State = std::unique_ptr<XXH3_state_s, Release>;
-  static State new_state();
-
   std::vector<std::uint64_t> stripes_;  // those that are full
-  State open_ = new_state();            // of the bytes after them
+  RunningChecksum open_;                // of the bytes after them
   std::int64_t bytes_ = 0;
   std::size_t kept_stripes_ = 0;
-  State kept_open_ = new_state();
+  RunningChecksum kept_open_;
   std::int64_t kept_bytes_ = 0;
 };
 

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/checksum.h"
 #include "engine/checkpoint/agreement.h"
-#include "engine/checkpoint/checksum.h"
 #include "engine/train/host_name.h"
 #include "kernels/core/caller_stream.h"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/checksum.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/foreign/pytorch/torch_file.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/safetensors.h"

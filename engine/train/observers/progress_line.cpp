@@ -10,6 +10,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "engine/base/amount_text.h"
+
 namespace dstrain {
 namespace {
 
@@ -32,12 +34,6 @@ std::optional<std::size_t> columns() {
   const bool known =
       isatty(STDERR_FILENO) == 1 && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return known ? std::optional<std::size_t>(size.ws_col) : std::nullopt;
-}
-
-std::string clock(double seconds) {
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
-  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
-                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
 }  // namespace
@@ -73,7 +69,7 @@ void ProgressLine::on_step(const StepMetrics& metrics, bool /*is_last*/) {
     }
     line += fmt::format("  lr {:.2e}  grad norm {:.3f}  {:.0f} tokens/s  {} left",
                         metrics.learning_rate, metrics.grad_norm, metrics.tokens_per_second,
-                        clock(seconds_left(metrics.step)));
+                        clock_text(seconds_left(metrics.step)));
     spdlog::info("{}", line);
   }
   const auto now = std::chrono::steady_clock::now();
@@ -88,7 +84,7 @@ void ProgressLine::on_step(const StepMetrics& metrics, bool /*is_last*/) {
 void ProgressLine::show(const StepMetrics& metrics) {
   const std::string facts =
       fmt::format("{}/{}  loss {:.4f}  {:.0f} tokens/s  {} left", metrics.step, total_steps_,
-                  metrics.loss, metrics.tokens_per_second, clock(seconds_left(metrics.step)));
+                  metrics.loss, metrics.tokens_per_second, clock_text(seconds_left(metrics.step)));
   const std::optional<std::size_t> width = columns();
   std::string line = facts;
   if (!width || facts.size() + 2 + kBarWidth < *width) {

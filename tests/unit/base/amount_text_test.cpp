@@ -38,5 +38,12 @@ TEST_CASE("long numbers have commas, and one of a thing no plural", "[base]") {
   CHECK(counted(1, "micro-batch", "micro-batches") == "1 micro-batch");
 }
 
+TEST_CASE("times are minutes and seconds, with hours where there are some", "[base]") {
+  CHECK(clock_text(0.4) == "0:00");
+  CHECK(clock_text(244.6) == "4:05");
+  CHECK(clock_text(3599.4) == "59:59");
+  CHECK(clock_text(3723.0) == "1:02:03");
+}
+
 }  // namespace
 }  // namespace dstrain

@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/base/checksum.h"
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/checkpoint/checksum.h"
 
 using namespace dstrain;
 using Catch::Matchers::Contains;

@@ -1,5 +1,5 @@
-// The checksum of checkpoints: XXH3, 64 bits. It runs at memory speed and finds damage; it does not
-// protect against somebody who wants to fool it.
+// Checksums of checkpoints and token files: XXH3. It runs at memory speed and finds damage; it does
+// not protect against somebody who wants to fool it.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,21 @@ std::uint64_t checksum(std::string_view text);
 class RunningChecksum {
  public:
   RunningChecksum();
+  RunningChecksum& operator=(const RunningChecksum& other);
   void add(std::span<const std::byte> bytes);
+  template <typename Value>
+  void add_value(const Value& value) {
+    add(std::as_bytes(std::span<const Value, 1>(&value, 1)));
+  }
   [[nodiscard]] std::uint64_t value() const;
+  /// XXH3's 128 bits of the same bytes, of which value() is no part.
+  struct Wide {
+    std::uint64_t low;
+    std::uint64_t high;
+  };
+  [[nodiscard]] Wide wide_value() const;
+  /// Forgets what was added.
+  void reset();
 
  private:
   struct Release {

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/checksum.h"
+#include "engine/base/checksum.h"
 
 #include <charconv>
 #include <new>
@@ -24,7 +24,12 @@ RunningChecksum::RunningChecksum() : state_(XXH3_createState()) {
   if (state_ == nullptr) {
     throw std::bad_alloc();
   }
-  (void)XXH3_64bits_reset(state_.get());
+  reset();
+}
+
+RunningChecksum& RunningChecksum::operator=(const RunningChecksum& other) {
+  XXH3_copyState(state_.get(), other.state_.get());
+  return *this;
 }
 
 void RunningChecksum::add(std::span<const std::byte> bytes) {
@@ -33,6 +38,16 @@ void RunningChecksum::add(std::span<const std::byte> bytes) {
 
 std::uint64_t RunningChecksum::value() const {
   return XXH3_64bits_digest(state_.get());
+}
+
+// The two widths differ in nothing before their last step (xxhash.h).
+RunningChecksum::Wide RunningChecksum::wide_value() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+  return {hash.low64, hash.high64};
+}
+
+void RunningChecksum::reset() {
+  (void)XXH3_64bits_reset(state_.get());
 }
 
 std::string checksum_text(std::uint64_t value) {
