@@ -1,5 +1,8 @@
 #include "cmd/memory/published_memory.h"
 
+#include <array>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "engine/base/amount_text.h"
@@ -18,17 +21,17 @@ double tokens_by_width(const PublishedGpt& gpt, const PublishedRun& run) {
   return real(gpt.sequence_length * run.micro_batch_size * gpt.hidden_size);
 }
 
-std::string text_of(MegatronPrecision precision) {
-  switch (precision) {
-    case MegatronPrecision::kF16:
-      return "fp16, fp16 gradients";
-    case MegatronPrecision::kBF16WithF32Gradients:
-      return "bf16, fp32 gradients";
-    case MegatronPrecision::kF32:
-      return "fp32";
-  }
-  return "";
-}
+constexpr std::array kSchemes{
+    std::pair{ActivationScheme::kNone, "no parallelism"},
+    std::pair{ActivationScheme::kTensor, "tensor"},
+    std::pair{ActivationScheme::kTensorSequence, "tensor + sequence"},
+    std::pair{ActivationScheme::kTensorSelective, "tensor + selective"},
+    std::pair{ActivationScheme::kTensorSequenceSelective, "tensor + sequence + selective"},
+    std::pair{ActivationScheme::kFull, "full recomputation"}};
+constexpr std::array kPrecisions{
+    std::pair{MegatronPrecision::kF16, "fp16, fp16 gradients"},
+    std::pair{MegatronPrecision::kBF16WithF32Gradients, "bf16, fp32 gradients"},
+    std::pair{MegatronPrecision::kF32, "fp32"}};
 
 std::string heading(const PublishedGpt& gpt, const PublishedRun& run) {
   return fmt::format(
@@ -60,24 +63,6 @@ PublishedGpt published_gpt(const ModelSpec& model, std::int64_t sequence_length)
 std::int64_t gpt_parameters(const PublishedGpt& gpt) {
   const std::int64_t h = gpt.hidden_size;
   return gpt.num_layers * (12 * h * h + 13 * h) + (gpt.vocab_size + gpt.sequence_length) * h;
-}
-
-std::string name_of(ActivationScheme scheme) {
-  switch (scheme) {
-    case ActivationScheme::kNone:
-      return "no parallelism";
-    case ActivationScheme::kTensor:
-      return "tensor";
-    case ActivationScheme::kTensorSequence:
-      return "tensor + sequence";
-    case ActivationScheme::kTensorSelective:
-      return "tensor + selective";
-    case ActivationScheme::kTensorSequenceSelective:
-      return "tensor + sequence + selective";
-    case ActivationScheme::kFull:
-      return "full recomputation";
-  }
-  return "";
 }
 
 // Bytes an element of s·b·h: attention 11 (input of q, k, v 2; q and k 4; v 2; input of the
@@ -175,12 +160,13 @@ std::string published_text(const ModelSpec& model,
   text +=
       "\nactivations of the layers on the first pipeline stage: Korthikanti et al. 2022, "
       "Table 2 and Figure 7\n";
-  for (const ActivationScheme scheme : kActivationSchemes) {
+  for (const auto& [scheme, name] : kSchemes) {
     const double bytes = activation_bytes_per_layer(gpt, run, scheme);
     const double of_tensor = activation_bytes_per_layer(gpt, run, ActivationScheme::kTensor);
-    text += line("  " + name_of(scheme), gib_text(first_stage_activation_bytes(gpt, run, scheme)),
-                 fmt::format("{:.2f} % of tensor, {:.2f} MiB a layer", 100 * bytes / of_tensor,
-                             bytes / kMiB));
+    text +=
+        line(fmt::format("  {}", name), gib_text(first_stage_activation_bytes(gpt, run, scheme)),
+             fmt::format("{:.2f} % of tensor, {:.2f} MiB a layer", 100 * bytes / of_tensor,
+                         bytes / kMiB));
   }
   text += line("  embedding, head and loss in addition", gib_text(outer_activation_bytes(gpt, run)),
                "§4.3");
@@ -191,9 +177,8 @@ std::string published_text(const ModelSpec& model,
                  fmt::format("{:.2f} GB", zero_model_state_bytes(held, stage, run.data) / 1e9));
   }
   text += "\nbytes a parameter with the distributed optimizer: Megatron-LM's user guide\n";
-  for (const auto precision : {MegatronPrecision::kF16, MegatronPrecision::kBF16WithF32Gradients,
-                               MegatronPrecision::kF32}) {
-    text += line("  " + text_of(precision),
+  for (const auto& [precision, name] : kPrecisions) {
+    text += line(fmt::format("  {}", name),
                  fmt::format("{:.2f}", megatron_bytes_per_parameter(precision, run.data)));
   }
   return text;

@@ -5,7 +5,6 @@
 // because the papers' divisions leave fractions; none is rounded here.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -50,14 +49,6 @@ enum class ActivationScheme : std::uint8_t {
   kTensorSequenceSelective,
   kFull  ///< only each layer's input is kept, on every tensor rank
 };
-inline constexpr std::array<ActivationScheme, 6> kActivationSchemes = {
-    ActivationScheme::kNone,
-    ActivationScheme::kTensor,
-    ActivationScheme::kTensorSequence,
-    ActivationScheme::kTensorSelective,
-    ActivationScheme::kTensorSequenceSelective,
-    ActivationScheme::kFull};
-std::string name_of(ActivationScheme scheme);
 
 /// Bytes of one layer and micro-batch on one rank.
 double activation_bytes_per_layer(const PublishedGpt& gpt,
