@@ -234,7 +234,7 @@ SafetensorsWriter::Layout SafetensorsWriter::lay_out(
     check(tensor.name != kMetadataKey && names.insert(tensor.name).second,
           "two tensors are called \"{}\"", tensor.name);
     last_bits = bits;
-    text += fmt::format(",\n{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
+    text += fmt::format(",{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
                         json(tensor.name).dump(), tensor.dtype, json(tensor.shape).dump(), offset,
                         offset + *bytes);
     layout.tensor_bytes.push_back(*bytes);

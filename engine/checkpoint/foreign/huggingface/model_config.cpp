@@ -84,8 +84,14 @@ std::string huggingface_config(const ModelSpec& model,
                                const std::optional<std::string>& original) {
   Json keys = kept(model, original).value_or(written_anew(model));
   keys["architectures"] = {family_of(model).huggingface_class};
-  keys["dtype"] = torch_name(dtype);
-  keys["torch_dtype"] = torch_name(dtype);
+  // transformers says "dtype" since version 5, "torch_dtype" before: both, unless the original has
+  // one of them.
+  const bool has_either = keys.contains("dtype") || keys.contains("torch_dtype");
+  for (const char* name : {"dtype", "torch_dtype"}) {
+    if (!has_either || keys.contains(name)) {
+      keys[name] = torch_name(dtype);
+    }
+  }
   return keys.dump(2) + "\n";
 }
 

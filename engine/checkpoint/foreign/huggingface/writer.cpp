@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -55,10 +57,12 @@ std::vector<HuggingFaceShard> huggingface_shards(const ModelSpec& model,
     shards[i].name = shards.size() == 1
                          ? "model.safetensors"
                          : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    std::stable_sort(shards[i].tensors.begin(), shards[i].tensors.end(),  // wide dtypes first
-                     [](const HuggingFaceTensor& a, const HuggingFaceTensor& b) {
-                       return size_of(a.dtype) > size_of(b.dtype);
-                     });
+    // As the safetensors library writes them, so that files go there and back byte for byte.
+    std::sort(shards[i].tensors.begin(), shards[i].tensors.end(),
+              [](const HuggingFaceTensor& a, const HuggingFaceTensor& b) {
+                return std::pair(-size_of(a.dtype), std::string_view(a.tensor.name)) <
+                       std::pair(-size_of(b.dtype), std::string_view(b.tensor.name));
+              });
   }
   return shards;
 }
