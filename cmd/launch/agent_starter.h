@@ -18,7 +18,7 @@ namespace dstrain {
 /// The phase of failures that install_and_start() mends.
 constexpr const char* kBuildPhase = "build";
 constexpr const char* kBuildFix =
-    "--copy-binary sends this one there; or install it, or say where it is by --agent-path";
+    "send this one there with --copy-binary, install it there, or give its path with --agent-path";
 
 struct StartedAgent {
   std::unique_ptr<launcher::ByteStream> stream{};

@@ -250,7 +250,7 @@ std::vector<launcher::HostAnswer> Fleet::ask(const std::vector<Host>& hosts,
     all.push_back(answer
                       ? std::move(*answer)
                       : launcher::HostAnswer{
-                            .error = fmt::format("no answer within {} s; does a disk hang there?",
+                            .error = fmt::format("no answer within {} s; is a disk hanging there?",
                                                  std::chrono::duration<double>(patience).count())});
   }
   return all;

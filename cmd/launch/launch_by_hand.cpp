@@ -61,7 +61,7 @@ std::string listening_address(const LaunchFlags& flags) {
   const std::vector<std::string> own = launcher::own_addresses();
   if (own.size() == 1) return own.front();
   throw UsageError(fmt::format(
-      "--master_addr {} is none of the addresses of this machine ({}), which is node 0: --listen "
+      "--master_addr {} is not an address of this machine ({}), which is node 0: --listen "
       "ADDRESS names the one on which it listens for the others, --listen all allows any",
       flags.master_address, fmt::join(own, ", ")));
 }

@@ -120,9 +120,10 @@ void check_environment(const LaunchFlags& flags, DeviceChoice wish) {
   });
   if (has_gpus && wish != DeviceChoice::kCpu) {
     throw launcher::UsageError(
-        "CUDA_VISIBLE_DEVICES is not given to ranks by --env or a file of variables: each rank is "
-        "shown the GPU of its slot; choose slots with --include HOST:SLOT,…, or set it where the "
-        "host's own processes have it");
+        "CUDA_VISIBLE_DEVICES cannot be given to ranks by --env or a file of variables: each rank "
+        "is "
+        "shown the GPU of its slot; choose slots with --include HOST:SLOT,…, or set the variable "
+        "for all processes of that host");
   }
 }
 

@@ -39,8 +39,8 @@ void check_folders(Fleet& fleet,
     failures.push_back({.host = hosts[i].name,
                         .phase = "folders",
                         .what = answers[i].error,
-                        .fix = "ranks run in the folder in which dstrain launch does, and write "
-                               "below training.output_dir: make both there, or share them"});
+                        .fix = "ranks run in the folder that dstrain launch runs in, and write "
+                               "below training.output_dir: create both there, or share them"});
   }
 }
 
@@ -199,7 +199,8 @@ void notice(PreflightReport& report) {
     }
     if (std::abs(host.clock_ahead_s) > kClockTolerance) {
       report.notices.push_back(fmt::format(
-          "{}: its clock is {:.1f} s {} this one's; training does not depend on it, the times in "
+          "{}: its clock is {:.1f} s {} this one's; training does not depend on it, but the times "
+          "in "
           "its files do",
           host.name, std::abs(host.clock_ahead_s), host.clock_ahead_s > 0 ? "ahead of" : "behind"));
     }

@@ -211,7 +211,7 @@ RankPlace place_by_launcher(const RankEnv& env) {
 /// On one host nobody else needs to reach it.
 std::string listening_address(const RankEnv& env) {
   if (env.listen_address == kListenOnAll) {
-    spdlog::warn("rank 0 listens on all interfaces, as it was told");
+    spdlog::warn("rank 0 listens on all interfaces, as DSTRAIN_LISTEN_ADDRESS=all says");
     return "";
   }
   if (!env.listen_address.empty()) return env.listen_address;
@@ -227,7 +227,8 @@ std::string listening_address(const RankEnv& env) {
       return place.address;
   }
   throw RendezvousError(fmt::format(
-      "MASTER_ADDR {} is no address of this host that others can reach, and rank 0 is here: give "
+      "MASTER_ADDR {} is not an address of this host that others can reach, and rank 0 is here: "
+      "give "
       "one that is, or, where it is translated on the way, DSTRAIN_LISTEN_ADDRESS={} or =all",
       env.master_address,
       launcher::own_addresses().empty() ? "ADDRESS" : launcher::own_addresses().front()));
@@ -245,10 +246,11 @@ FileDescriptor inherited_listener(const RankEnv& env) {
   socklen_t size = sizeof listens;
   if (!listener || getsockopt(listener.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 ||
       listens == 0 || (env.world_size > 1 && port_of(listener) != env.master_port)) {
-    throw RendezvousError(fmt::format(
-        "{}={} in the environment is no socket that listens on port {}; unset it unless a launcher "
-        "of this build set it",
-        launcher::kListenerVariable, *text, env.master_port));
+    throw RendezvousError(
+        fmt::format("{}={} in the environment is not a socket that listens on port {}; unset it "
+                    "unless a launcher "
+                    "of this build set it",
+                    launcher::kListenerVariable, *text, env.master_port));
   }
   fcntl(listener.get(), F_SETFD, FD_CLOEXEC);
   fcntl(listener.get(), F_SETFL, fcntl(listener.get(), F_GETFL) | O_NONBLOCK);
@@ -259,7 +261,7 @@ FileDescriptor inherited_listener(const RankEnv& env) {
 RankPlace place_by_verdict(const RankSeat& seat, const Verdict& verdict, int rank) {
   if (!verdict.objection.empty()) {
     throw ConfigError(rank == 0 ? verdict.objection
-                                : "what the ranks compute on does not fit together: see rank 0");
+                                : "the devices of the ranks do not fit together: see rank 0");
   }
   return {.machine = verdict.machine,
           .gpu = std::max(0, seat.gpu_index),

@@ -44,7 +44,7 @@ std::string size_limit() {
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     return fmt::format(", files of this process may have {} bytes (ulimit -f)", limit.rlim_cur);
   }
-  return ", which is more than its file system takes";
+  return ", which is more than its file system allows";
 }
 
 }  // namespace

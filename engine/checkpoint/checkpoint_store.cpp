@@ -295,8 +295,8 @@ std::optional<fs::path> CheckpointStore::latest(Look look) const {
   const FileText pointer_text = read_regular_file(pointer.string(), kLongestPointer);
   if (has_pointer && !pointer_text.why.empty()) {
     throw CheckpointError(fmt::format(
-        "{} {}; it holds the name of the newest checkpoint's folder: remove it, and the "
-        "newest whole one is taken",
+        "{} {}; it should hold the name of the newest checkpoint's folder: remove it, and the "
+        "newest whole one is used",
         pointer.string(), pointer_text.why));
   }
   std::string name;
@@ -332,7 +332,7 @@ std::optional<fs::path> CheckpointStore::latest(Look look) const {
   }
   if (has_pointer || !faults.empty()) {
     throw CheckpointError(fmt::format(
-        "{} holds no usable checkpoint; latest {}{}; to start anew, "
+        "{} holds no usable checkpoint; latest {}{}; to start over, "
         "move the folder away",
         folder_.string(),
         has_pointer ? fmt::format("names \"{}\"", name) : std::string("is missing"), faults));

@@ -52,7 +52,7 @@ void check_request(const ConversionRequest& request, TargetFormat target) {
   std::error_code error;
   const bool is_file = target == TargetFormat::kLlmC || target == TargetFormat::kF32;
   if (is_file && fs::exists(request.to, error)) {
-    throw ConfigError(fmt::format("{}: is there already: name a new file; nothing is overwritten",
+    throw ConfigError(fmt::format("{}: already exists: name a new file; nothing is overwritten",
                                   request.to.string()));
   }
 }

@@ -99,7 +99,7 @@ StoredPiece parse_piece(const json& value,
                     .checksum = parse_checksum_of(value, "xxh3_64")};
   const BoxedRange& range = piece.range;
   expect(range.start.rank() == shape.rank() && range.extent.rank() == shape.rank(),
-         "a box has other dims than its tensor");
+         "a box and its tensor differ in their number of dims");
   for (int dim = 0; dim < shape.rank(); ++dim) {
     expect(range.start[dim] <= shape[dim] && range.extent[dim] <= shape[dim] - range.start[dim],
            "a box sticks out of its tensor");
@@ -179,7 +179,7 @@ Manifest parse_manifest(std::string_view text) {
   const std::string line(text.substr(0, std::min<std::size_t>(end_of_line, 100)));
   if (std::sscanf(line.c_str(), "{\"dstrain_checkpoint\": %d", &format) == 1 &&
       (format < kFirstFormat || format > kFormat)) {
-    throw CheckpointError(fmt::format("it is of format {}, this dstrain reads formats {} to {}",
+    throw CheckpointError(fmt::format("it has format {}, this dstrain reads formats {} to {}",
                                       format, kFirstFormat, kFormat));
   }
   if (text.substr(0, end_of_line + 1) != first_line(format, rest)) {

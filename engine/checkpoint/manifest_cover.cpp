@@ -47,7 +47,7 @@ std::optional<std::string> fault_in_box(std::vector<const StoredPiece*>& pieces)
   for (const StoredPiece* piece : pieces) {
     const Range& flat = piece->range.flat;
     if (flat.begin < end) {
-      return fmt::format("elements [{}, {}) of {} are there twice", flat.begin,
+      return fmt::format("elements [{}, {}) of {} are stored twice", flat.begin,
                          std::min(end, flat.end), box_text(box));
     }
     if (flat.begin > end) {

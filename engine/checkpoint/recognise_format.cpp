@@ -85,8 +85,8 @@ RecognisedCheckpoint recognise_file(const fs::path& file) {
           ? fmt::format(": name its folder, {}", file.parent_path().string())
           : "";
   throw ConfigError(
-      fmt::format("{}: is a file, and not a GPT-2 model of llm.c's, the only kind of checkpoint "
-                  "in one file{}",
+      fmt::format("{}: is a file, but not an llm.c GPT-2 model, the only kind of checkpoint "
+                  "that is one file{}",
                   name, advice));
 }
 

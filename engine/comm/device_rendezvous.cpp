@@ -80,8 +80,8 @@ class DeviceRendezvous final : public Rendezvous {
   void tell_what_nccl_lacks() {
     if (world_rank() == 0 && options_.security != WireSecurity::kTrusted && !told_) {
       spdlog::info(
-          "network.security={}: not of what NCCL carries between GPUs, which is neither "
-          "authenticated nor encrypted; the id that its ranks meet by is both",
+          "network.security={} does not cover what NCCL carries between GPUs, which is neither "
+          "authenticated nor encrypted; the id by which its ranks meet is both",
           name_of(options_.security));
     }
     told_ = true;

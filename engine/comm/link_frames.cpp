@@ -89,7 +89,7 @@ bool FrameReader::read_tag() {
   }
   if (!seal_.open(bytes_of(header_), {payload_, header_.bytes}, buffer_.data() + begin_)) {
     throw FrameRefused(
-        "what came from it does not bear its seal: bytes were changed, lost, repeated or added on "
+        "what it sent fails authentication: bytes were changed, lost, repeated or added on "
         "the way between the two");
   }
   begin_ += seal_.tag_bytes();

@@ -16,7 +16,7 @@ Nccl open_nccl() {
   int version = 0;
   if (nccl.get_version(&version) != ncclSuccess || version < kOldest) {
     throw CudaError(fmt::format(
-        "collectives between GPUs want NCCL 2.18.1 or later; libnccl.so.2 says it is version {}",
+        "collectives between GPUs need NCCL 2.18.1 or later; libnccl.so.2 says it is version {}",
         version));
   }
   find_function(library, "ncclGetLastError", nccl.last_error);

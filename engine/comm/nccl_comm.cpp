@@ -74,8 +74,9 @@ void NcclComm::fail_to_connect(const std::string& where,
                               fmt::join(missing, ", "), seconds));
   }
   throw Timeout(fmt::format(
-      "{}: all members came, but could not connect within {:.3g} s; NCCL_SOCKET_IFNAME names the "
-      "network interface that NCCL should use, NCCL_DEBUG=INFO has it say what it does",
+      "{}: all members arrived, but could not connect within {:.3g} s; NCCL_SOCKET_IFNAME names "
+      "the "
+      "network interface that NCCL should use, NCCL_DEBUG=INFO makes it log what it does",
       where, seconds));
 }
 

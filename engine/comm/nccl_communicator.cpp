@@ -53,7 +53,8 @@ std::size_t count(ConstTensor tensor) {
 
 CudaDevice& cuda(Device& device, const NcclGroup& group) {
   auto* const found = dynamic_cast<CudaDevice*>(&device);
-  check(found != nullptr, "group \"{}\": NCCL was given a device that is not of CUDA", group.name);
+  check(found != nullptr, "group \"{}\": NCCL was given a device that is not a CUDA device",
+        group.name);
   return *found;
 }
 
@@ -82,7 +83,7 @@ class NcclCommunicator final : public Communicator {
     }
     if (!watchdog_.is_idle()) {
       device_.fail(std::make_exception_ptr(
-          PeerLost(fmt::format("group \"{}\" was left before all was done", group_.name))));
+          PeerLost(fmt::format("group \"{}\" was left before its work was done", group_.name))));
     }
     notices_.tell_failure("it left the group");
   }

@@ -79,8 +79,8 @@ void NcclNotices::tell_failure(std::string_view words) noexcept {
       store_.set(key("failure"), fmt::format("rank {} of the job: {}", world_rank, words));
     }
   } catch (const std::exception& failure) {
-    spdlog::debug("group \"{}\" was not told why this rank gives it up reason=\"{}\"", group_.name,
-                  failure.what());
+    spdlog::debug("group \"{}\" could not be told why this rank gives up reason=\"{}\"",
+                  group_.name, failure.what());
   }
 }
 

@@ -290,7 +290,7 @@ class Meeting {
           "{}: is it the same build of dstrain on every host?",
           cannot_connect_to(dial.peer), dial.handshake->their_version(), int{kMagic.back()}));
     } else if (state != State::kGreeting && state != State::kVerdict) {
-      fall_back(dial, "what answers there does not know this job's secret");
+      fall_back(dial, "the program answering there does not know this job's secret");
     }
     return false;
   }

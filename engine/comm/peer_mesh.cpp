@@ -107,8 +107,8 @@ class PeerMesh::Link final : public FrameSink {
 
   [[noreturn]] static std::byte* refuse(const FrameHeader& header) {
     throw FrameRefused(fmt::format(
-        "{} bytes came for offset {} of channel {}, where nothing is open to them: they "
-        "were changed on the way, or its program is another build of dstrain",
+        "{} bytes arrived for offset {} of channel {}, where nothing expects them: they "
+        "were changed on the way, or it runs another build of dstrain",
         header.bytes, header.offset, header.channel));
   }
 
@@ -196,7 +196,7 @@ void PeerMesh::wait_for(int peer, const Done& done) {
       deadline = now + timeout_;
     }
     if (now >= deadline) {
-      throw Timeout("nothing came in time");
+      throw Timeout("nothing arrived in time");
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
     take_events(static_cast<int>(std::min<std::int64_t>(left, 60'000)));

@@ -40,11 +40,11 @@ void RowExchange::bring(const AllToAll& call) {
 
 std::string RowExchange::mismatch(const AllToAll& call) const {
   if (call.agreed != agreed_) {
-    return fmt::format("rank {} brings \"{}\" and who came first \"{}\"", call.rank,
+    return fmt::format("rank {} brings \"{}\" and the first rank \"{}\"", call.rank,
                        shown(call.agreed), shown(agreed_));
   }
   if (static_cast<std::size_t>(call.size) != rows_.size() || call.row.size() != row_bytes_) {
-    return fmt::format("rank {} brings {} bytes for {} ranks and who came first {} for {}",
+    return fmt::format("rank {} brings {} bytes for {} ranks and the first rank {} for {}",
                        call.rank, call.row.size(), call.size, row_bytes_, rows_.size());
   }
   if (!rows_[static_cast<std::size_t>(call.rank)].empty()) {

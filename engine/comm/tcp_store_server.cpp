@@ -221,7 +221,7 @@ class TcpStoreServer::Loop {
       std::string frame = std::exchange(connection.in, {});
       const auto request = protocol::open_frame(connection.opens, frame);
       if (!request) {
-        refuse_member(connection, "a request that was changed on the way: it bears no seal");
+        refuse_member(connection, "a request that fails authentication: it was changed on the way");
       } else if (!requests_.answer(connection, *request)) {
         refuse_member(connection, "a malformed request");
       }

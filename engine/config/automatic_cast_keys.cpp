@@ -14,7 +14,7 @@ void choose(ConfigDraft& draft,
   Config& config = draft.config;
   if (config.precision != Precision::kF32 && config.precision != precision) {
     throw_config_error(node.where, path,
-                       fmt::format("true, and {}.enabled as well: a model computes in one of them, "
+                       fmt::format("true, and {}.enabled as well: a model computes in one of them; "
                                    "set one to false",
                                    config.precision == Precision::kF16 ? "fp16" : "bf16"));
   }
@@ -32,13 +32,14 @@ Key amp_enabled() {
   key.set = [path](ConfigDraft& draft, const JsonNode& node) {
     if (!node.boolean) return;
     if (draft.amp_level == "O0") {
-      choose(draft, node, path, Precision::kF32, "Apex's O0 computes in fp32, and so here");
+      choose(draft, node, path, Precision::kF32, "Apex's O0 computes in fp32, as it does here");
       return;
     }
-    choose(draft, node, path, Precision::kF16,
-           fmt::format("Apex's {} computes in fp16 with a {} loss scale, and so here, with fp32 "
-                       "master weights (fp16.enabled)",
-                       draft.amp_level, draft.amp_static_scale ? "static" : "dynamic"));
+    choose(
+        draft, node, path, Precision::kF16,
+        fmt::format("Apex's {} computes in fp16 with a {} loss scale, as it does here, with fp32 "
+                    "master weights (fp16.enabled)",
+                    draft.amp_level, draft.amp_static_scale ? "static" : "dynamic"));
     draft.config.loss_scale.static_scale = draft.amp_static_scale.value_or(0.0);
   };
   return key;
@@ -75,7 +76,7 @@ Key autocast_enabled() {
     if (!node.boolean || draft.config.precision != Precision::kF32) return;
     const bool f16 = draft.autocasts_to_f16;
     choose(draft, node, path, f16 ? Precision::kF16 : Precision::kBF16,
-           fmt::format("autocast to {0} computes in it with fp32 weights, and so here "
+           fmt::format("autocast to {0} computes in it with fp32 weights, as it does here "
                        "({0}.enabled)",
                        f16 ? "fp16" : "bf16"));
   };

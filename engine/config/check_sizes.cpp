@@ -70,16 +70,16 @@ void check_model_size(const LoadedConfig& loaded, Origins& origins) {
   const auto path = [&](const char* gpt2, const char* others) {
     return std::string("model.") + (is_gpt2 ? gpt2 : others);
   };
-  refuse(
-      {{path("vocab_size", "vocab_size"), real(m.vocab_size)},
-       {path("n_embd", "hidden_size"), real(m.hidden_size)},
-       {"model." + feed_forward_key(m), real(m.intermediate_size)},
-       {path("n_head", "num_attention_heads"), real(m.num_heads)},
-       {path("n_embd", "head_dim"), real(m.head_dim)},
-       {path("n_positions", "max_position_embeddings"), real(m.max_positions)}},
-      origins,
-      fmt::format("makes a model of some {:.1g} parameters, more than the {:.0g} that are planned",
-                  parameters, kMostParameters));
+  refuse({{path("vocab_size", "vocab_size"), real(m.vocab_size)},
+          {path("n_embd", "hidden_size"), real(m.hidden_size)},
+          {"model." + feed_forward_key(m), real(m.intermediate_size)},
+          {path("n_head", "num_attention_heads"), real(m.num_heads)},
+          {path("n_embd", "head_dim"), real(m.head_dim)},
+          {path("n_positions", "max_position_embeddings"), real(m.max_positions)}},
+         origins,
+         fmt::format(
+             "makes a model of some {:.1g} parameters, more than the {:.0g} that can be planned",
+             parameters, kMostParameters));
 }
 
 void check_step_size(const LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins) {
@@ -98,17 +98,17 @@ void check_step_size(const LoadedConfig& loaded, std::int64_t data_parallel, Ori
   if (accumulation > most) {
     throw_config_error(
         origins["gradient_accumulation_steps"], "gradient_accumulation_steps",
-        fmt::format("{} micro-batches a step are more than the {:.0f} that are planned of a model "
-                    "of {} blocks in {}: take larger ones (train_micro_batch_size_per_gpu)",
-                    *config.batch.gradient_accumulation_steps, std::floor(most),
-                    config.model.num_layers,
-                    chunks > 1.0 ? fmt::format("{:.0f} parts", chunks) : "one part"));
+        fmt::format(
+            "{} micro-batches a step are more than the {:.0f} that can be planned for a model "
+            "of {} blocks in {}: take larger ones (train_micro_batch_size_per_gpu)",
+            *config.batch.gradient_accumulation_steps, std::floor(most), config.model.num_layers,
+            chunks > 1.0 ? fmt::format("{:.0f} parts", chunks) : "one part"));
   }
   const double tokens = micro * accumulation * sequence * real(data_parallel);
   if (tokens > kMostTokens) {
     refuse(factors, origins,
-           fmt::format("makes {:.1g} tokens a step, more than the {:.0g} that are planned", tokens,
-                       kMostTokens));
+           fmt::format("makes {:.1g} tokens a step, more than the {:.0g} that can be planned",
+                       tokens, kMostTokens));
   }
   const bool keeps_all = pipeline.schedule == ScheduleKind::kGpipe && pipeline.stages > 1;
   const double in_flight = keeps_all ? accumulation : std::min(accumulation, 2.0 * chunks);
@@ -118,7 +118,7 @@ void check_step_size(const LoadedConfig& loaded, std::int64_t data_parallel, Ori
     refuse(
         factors, origins,
         fmt::format("makes a rank hold some {:.1g} numbers of micro-batches in flight, more than "
-                    "the {:.0g} that are planned",
+                    "the {:.0g} that can be planned",
                     activations, kMostActivations));
   }
 }

@@ -266,7 +266,7 @@ void finish_adam(ConfigDraft& draft,
   if (draft.adam_w_mode_is_false && optimizer.kind == OptimizerKind::kAdamW) {
     notices.emplace_back(
         "no effect: optimizer.params.adam_w_mode: type AdamW decouples the decay whatever it says; "
-        "for decay that is added to the gradient write type Adam");
+        "for decay that is added to the gradient, write type Adam");
   }
 }
 

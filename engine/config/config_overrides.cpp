@@ -36,8 +36,8 @@ Override parse_override(const std::string& text) {
   const std::string raw = text.substr(equals + 1);
   std::optional<JsonNode> value = parse_json_value(raw, where);
   if (!value && (raw.starts_with('{') || raw.starts_with('[') || raw.starts_with('"'))) {
-    throw_config_error(where, "",
-                       "the value begins like JSON but is not: check quotes and brackets");
+    throw_config_error(
+        where, "", "the value begins like JSON but is not valid JSON: check quotes and brackets");
   }
   if (!value) {
     value = json_node(JsonNode::Kind::kString);

@@ -95,7 +95,7 @@ std::string counted(const std::vector<ConfigProblem>& problems, const std::strin
     if (!problem.mend.empty() && !is_from_command_line(problem)) ++mendable;
   }
   if (mendable > 0) {
-    text += fmt::format("\ndstrain launch {} --write-fixed FILE mends {} of them in a copy",
+    text += fmt::format("\ndstrain launch {} --write-fixed FILE corrects {} of them in a copy",
                         shell_word(file),
                         mendable == problems.size() ? "all" : std::to_string(mendable));
   }

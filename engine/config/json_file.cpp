@@ -22,7 +22,7 @@ std::string read_text(const std::string& file) {
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
   if (std::filesystem::is_directory(status)) {
-    throw_config_error(file, "", "is a directory; expected a JSON file");
+    throw_config_error(file, "", "is a folder; expected a JSON file");
   }
   // A config is read more than once, by this process and by every rank, so that a pipe does not do.
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {

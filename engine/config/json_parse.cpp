@@ -274,15 +274,15 @@ JsonNode parse_json_document(std::string_view text,
   const Positions positions(text, file);
   const CleanJson clean = clean_json(text);
   if (clean.unclosed_comment) {
-    throw_config_error(positions.at(*clean.unclosed_comment), "", "this /* comment has no end");
+    throw_config_error(positions.at(*clean.unclosed_comment), "", "this /* comment is not closed");
   }
   const std::size_t first = clean.text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) {
-    throw_config_error(file, "", "holds nothing but blanks and comments; expected {…}");
+    throw_config_error(file, "", "holds only blanks and comments; expected {…}");
   }
   if (clean.text[first] != '{') {
     throw_config_error(positions.at(first), "",
-                       "a config is one JSON object and begins with '{', this does not");
+                       "a config is one JSON object and begins with '{', but this does not");
   }
   JsonNode root;
   TreeBuilder builder(clean, positions, root, problems);

@@ -137,8 +137,8 @@ void check_value(const Key& key, const JsonNode& node) {
   if (node.is_text("auto")) {
     if (key.auto_rule == AutoRule::kValue) return;
     throw_config_error(node.where, key.path,
-                       fmt::format("\"auto\" stands for an argument of the Hugging Face trainer, "
-                                   "which is not here: write {}",
+                       fmt::format("\"auto\" stands for an argument of Hugging Face's Trainer, "
+                                   "which does not exist here: write {}",
                                    expectation(key)));
   }
   if (!has_type(key, node)) throw_wrong_value(key, node);

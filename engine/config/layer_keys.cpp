@@ -99,7 +99,7 @@ Key layer_types() {
       if (!slides && !item.is_text("full_attention")) {
         throw_config_error(
             item.where, "model.layer_types",
-            "there are \"full_attention\" and \"sliding_attention\", found " + item.describe());
+            "must be \"full_attention\" or \"sliding_attention\", found " + item.describe());
       }
       draft.layer_has_window.push_back(slides);
     }
@@ -128,7 +128,8 @@ Key no_rope_layers() {
       if (rotates != 0 && rotates != 1) {
         throw_config_error(
             item.where, "model.no_rope_layers",
-            "1 is a layer that rotates, 0 one that does not, found " + item.describe());
+            "must be 1 for a layer that rotates, or 0 for one that does not, found " +
+                item.describe());
       }
       draft.rotary_layers.push_back(rotates == 1);
     }

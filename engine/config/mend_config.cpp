@@ -66,7 +66,7 @@ class Mender {
         mended_.changes.push_back("--set: " + outcome_of(edit));
       } else if (edit.kind == ConfigEdit::Kind::kSet) {
         throw_config_error(kOverridePrefix + text, edit.path,
-                           "has no place in the text of the config: write it there by hand");
+                           "cannot be placed in the text of the config: write it there by hand");
       }
     }
   }

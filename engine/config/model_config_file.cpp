@@ -48,7 +48,7 @@ bool describes_model_alone(const JsonNode& root) {
   const std::string folder = parent.empty() ? "." : parent.string();
   throw_config_error(
       given, "",
-      fmt::format("is a model's {}, which says nothing of data, batch and steps: write a run's "
+      fmt::format("is a model's {}, which says nothing about data, batch and steps: write a run's "
                   "file with \"model\": {}, or estimate what the model takes with dstrain "
                   "estimate-memory",
                   given == file ? "config.json" : "folder", json_quote(folder)));
@@ -150,10 +150,10 @@ std::string add_stand_ins(ConfigTree& tree) {
   }
   for (const auto& [path, json] :
        {std::pair{"data.train", "\"stand-in\""}, {"training.steps", "1"}}) {
-    if (!says(root, path)) stand_ins.put(path, json, "no bearing on memory");
+    if (!says(root, path)) stand_ins.put(path, json, "no effect on memory");
   }
   return fmt::format(
-      "{}: describes a model and no run; stand-ins for what it does not say, which --set "
+      "{}: describes a model and not a run; stand-ins for the missing keys, which --set "
       "KEY=VALUE replaces: {}",
       tree.file, stand_ins.list());
 }

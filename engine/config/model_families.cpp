@@ -71,7 +71,7 @@ void check_rotated_part(const ModelSpec& m, const WrittenKeys& written) {
   if (m.rotated_part == 1.0 && m.head_dim % 2 != 0) {
     throw_config_error(
         written.where("model.head_dim"), "model.head_dim",
-        fmt::format("rotary positions need an even head size, this is {}", m.head_dim));
+        fmt::format("rotary positions need an even head size, found {}", m.head_dim));
   }
   const std::int64_t dims = m.rotated_dims();
   if (dims < 2 || dims > m.head_dim || dims % 2 != 0) {
@@ -134,7 +134,7 @@ void settle_rotary_layers(ConfigDraft& draft, const WrittenKeys& written) {
   if (draft.rotary_layers.size() < layers) {
     throw_config_error(
         written.where("model.no_rope_layers"), "model.no_rope_layers",
-        fmt::format("says it of {} layers, and there are {}", draft.rotary_layers.size(), layers));
+        fmt::format("has {} entries, but there are {} layers", draft.rotary_layers.size(), layers));
   }
   m.rotary_layers = draft.rotary_layers;
   m.rotary_layers.resize(layers);
@@ -163,7 +163,7 @@ void settle_window_by_layer(ConfigDraft& draft, const WrittenKeys& written) {
   } else {
     throw_config_error(
         written.where("model.layer_types"), "model.layer_types",
-        fmt::format("names {} layers, and there are {}", draft.layer_has_window.size(), layers));
+        fmt::format("names {} layers, but there are {}", draft.layer_has_window.size(), layers));
   }
 }
 

@@ -60,7 +60,7 @@ Key f16_enabled() {
     if (!node.boolean) return;
     if (is_bf16(config)) {
       throw_config_error(node.where, "fp16.enabled",
-                         "bf16.enabled is true as well: a model computes in one of them, set the "
+                         "bf16.enabled is true as well: a model computes in one of them; set the "
                          "other to false");
     }
     if (config.open_precision.bf16) draft.derived["bf16.enabled"] = "fp16.enabled is true";
@@ -169,7 +169,7 @@ void add_settings_of_the_other(std::vector<Key>& keys) {
   for (const char* name : {"auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window",
                            "hysteresis", "consecutive_hysteresis", "min_loss_scale", "opt_level"}) {
     keys.push_back(also_called(no_effect(fmt::format("bf16.{}", name), KeyKind::kAny,
-                                         "bf16 reaches as far as fp32 and scales no loss"),
+                                         "bf16 has the range of fp32 and needs no loss scale"),
                                {fmt::format("bfloat16.{}", name)}));
   }
   for (const char* name : {"opt_level", "fp16", "fp16_scale_tolerance"}) {
@@ -206,7 +206,7 @@ std::vector<Key> precision_keys() {
               "updates would be lost to rounding in fp16 master weights: they are fp32 (bf16 has "
               "bf16_master_weights_and_grads, with stochastic rounding)"),
       also_called(no_effect("bf16.immediate_grad_update", KeyKind::kBool,
-                            "gradients are always added up as soon as they are there"),
+                            "gradients are always added up as soon as they are computed"),
                   {"bfloat16.immediate_grad_update"}),
       also_called(no_effect("bf16.check_grad_overflow", KeyKind::kBool,
                             "every step's gradients are checked, in every stage and precision: a "

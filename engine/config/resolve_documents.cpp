@@ -50,7 +50,7 @@ void check_attention_kernels(const Config& config, Origins& origins) {
   if (config.data.document_attention || has_window || drops) {
     throw_config_error(
         origins["training.attention"], "training.attention",
-        fmt::format("cuDNN's kernels are used where causality alone hides tokens, and here {} does "
+        fmt::format("cuDNN's kernels are used where causality alone hides tokens, but here {} does "
                     "too: write \"own\" or \"auto\"",
                     config.data.document_attention ? "data.document_attention"
                     : has_window                   ? "the model's window"
@@ -58,9 +58,10 @@ void check_attention_kernels(const Config& config, Origins& origins) {
   }
   const ModelSpec& model = config.model;
   if (model.attention_cap > 0.0F || Architecture(model).layers.front().attention.scale > 0.0F) {
-    throw_config_error(origins["training.attention"], "training.attention",
-                       "cuDNN's kernels have no cap of scores, nor another scale than the head's, "
-                       "and the model has: write \"own\" or \"auto\"");
+    throw_config_error(
+        origins["training.attention"], "training.attention",
+        "cuDNN's kernels support neither a cap of scores nor a scale other than the head's, "
+        "and the model has one: write \"own\" or \"auto\"");
   }
 }
 

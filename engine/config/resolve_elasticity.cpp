@@ -29,9 +29,10 @@ void check_block(const LoadedConfig& loaded, Origins& origins) {
   const ElasticityConfig& elasticity = loaded.config.elasticity;
   for (const char* required : {kLargest, kMicroBatches}) {
     if (origins[required].empty() || origins[required].starts_with("default")) {
-      throw_config_error(origins[kEnabled], required,
-                         "is missing, and elasticity is enabled: the largest batch that will do, "
-                         "and the micro-batches, such as 2000 and [2, 4, 6]");
+      throw_config_error(
+          origins[kEnabled], required,
+          "is missing, and elasticity is enabled: write the largest acceptable batch, "
+          "and the micro-batches, such as 2000 and [2, 4, 6]");
     }
   }
   const bool has_batch = loaded.config.batch.train_batch_size ||
@@ -52,7 +53,7 @@ void check_block(const LoadedConfig& loaded, Origins& origins) {
   if (elasticity.model_parallel_size > 1 && elasticity.version == ElasticityVersion::k01) {
     throw_config_error(
         origins[kModelRanks], kModelRanks,
-        fmt::format("{} takes elasticity.version 0.2", elasticity.model_parallel_size));
+        fmt::format("{} needs elasticity.version 0.2", elasticity.model_parallel_size));
   }
   if (elasticity.model_parallel_size > 1 && elasticity.model_parallel_size != model_ranks) {
     throw_config_error(

@@ -68,7 +68,7 @@ void resolve_communication(LoadedConfig& loaded, Origins& origins) {
   const DType chosen = *formats.communication;
   if (chosen != DType::kF32 && chosen != compute) {
     throw_config_error(origins[kCommunication], kCommunication,
-                       fmt::format("\"{0}\" goes with {0} only, and the model computes in {1}: "
+                       fmt::format("\"{0}\" goes with {0} only, but the model computes in {1}: "
                                    "write \"fp32\", or leave it out",
                                    spelt(chosen), spelt(compute)));
   }
@@ -105,7 +105,7 @@ void tell_where_tf32_is_idle(LoadedConfig& loaded) {
   if (!config.training.tf32) return;
   if (config.precision != Precision::kF32) {
     loaded.notices.push_back(fmt::format(
-        "no effect: training.tf32: it is of fp32 matrices, and the model computes in {}",
+        "no effect: training.tf32: it concerns fp32 matrices, and the model computes in {}",
         spelt(dtype_of(config.precision))));
   } else if (config.training.device != DeviceChoice::kCuda) {
     loaded.notices.emplace_back(
@@ -119,12 +119,12 @@ void tell_where_cudnn_is_idle(LoadedConfig& loaded) {
   if (config.training.attention == AttentionKernels::kOwn) return;
   if (config.precision == Precision::kF32) {
     loaded.notices.emplace_back(
-        "no effect: training.attention: cuDNN's kernels are of bf16 and fp16, and the model "
+        "no effect: training.attention: cuDNN's kernels are for bf16 and fp16, and the model "
         "computes "
         "in fp32");
   } else if (config.training.device != DeviceChoice::kCuda) {
     loaded.notices.emplace_back(
-        "no effect: training.attention: cuDNN is of GPUs (training.device is not \"cuda\")");
+        "no effect: training.attention: cuDNN is for GPUs (training.device is not \"cuda\")");
   }
 }
 

@@ -64,18 +64,18 @@ void resolve_rampup(const LoadedConfig& loaded, std::int64_t data_parallel, Orig
   }
   const std::int64_t growth = whole - ramp.start;
   if (growth % ramp.increment != 0) {
-    refuse(fmt::format("from {} by {} it never is train_batch_size {}: the nearest to grow by {}",
-                       ramp.start, ramp.increment, whole,
-                       nearest_increments(ramp.increment, growth, unit)));
+    refuse(fmt::format(
+        "from {} in steps of {} it never reaches train_batch_size {}: the nearest to grow by {}",
+        ramp.start, ramp.increment, whole, nearest_increments(ramp.increment, growth, unit)));
   }
   const std::int64_t micro_batches = config.batch.gradient_accumulation_steps.value();
   const std::int64_t chunks = std::int64_t{config.pipeline.stages} * config.pipeline.virtual_stages;
   const std::int64_t most = 2 * kMostPasses / (micro_batches * chunks);  // half of them, on average
   if (ramp.increments(whole) > most) {
-    refuse(
-        fmt::format("grows {} times, to {} micro-batches a step, and {} times are planned: "
-                    "expected more to grow by",
-                    ramp.increments(whole), micro_batches, most));
+    refuse(fmt::format(
+        "grows {} times, to {} micro-batches a step, and at most {} times can be planned: "
+        "expected more to grow by",
+        ramp.increments(whole), micro_batches, most));
   }
 }
 

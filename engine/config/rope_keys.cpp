@@ -66,9 +66,9 @@ RopeScalingKind scaling_kind(const std::string& path, const JsonNode& block) {
     if (node->is_text(known.name)) return known.kind;
     list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", known.name);
   }
-  throw_config_error(
-      node->where, path,
-      fmt::format("rope_type {} is not in this version yet; there are {}", node->dump(), list));
+  throw_config_error(node->where, path,
+                     fmt::format("rope_type {} is not in this version yet; expected one of {}",
+                                 node->dump(), list));
 }
 
 /// By how much queries and keys grow with the factor (Peng et al. 2023, §3.4).
@@ -138,7 +138,7 @@ RopeBlock read_both_kinds(const std::string& path, const JsonNode& node) {
   for (const JsonMember& member : node.members) {
     if (member.key != kFull && member.key != kSliding) {
       throw_config_error(member.where, path + "." + member.key,
-                         fmt::format("unknown key; there are {} and {}", kFull, kSliding));
+                         fmt::format("unknown key; expected {} and {}", kFull, kSliding));
     }
   }
   RopeBlock full;

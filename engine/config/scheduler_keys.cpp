@@ -112,7 +112,7 @@ std::vector<Key> scheduler_keys() {
       one_cycle("decay_mom_rate", {}, &OneCycleConfig::decay_momentum_rate),
 
       refused("scheduler.params.last_batch_iteration", {"-1"},
-              "a run resumes from its checkpoint, which knows the step: leave it out"),
+              "a run resumes from its checkpoint, which records the step: leave it out"),
   };
 }
 

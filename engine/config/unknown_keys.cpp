@@ -166,8 +166,9 @@ class UnknownKeys {
       notices_.push_back(fmt::format("no effect: {}: comments", fmt::join(comments_, ", ")));
     }
     if (!neox_arguments_.empty()) {
-      notices_.push_back(fmt::format("no effect: {}: GPT-NeoX's Python reads them, not DeepSpeed",
-                                     fmt::join(neox_arguments_, ", ")));
+      notices_.push_back(
+          fmt::format("no effect: {}: GPT-NeoX's Python code reads them, not DeepSpeed",
+                      fmt::join(neox_arguments_, ", ")));
     }
   }
 

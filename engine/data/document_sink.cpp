@@ -43,10 +43,10 @@ bool read_entry(ByteStream& stream, JournalEntry& entry) {
 }
 
 [[noreturn]] void refuse(const std::string& folder, const std::string& why) {
-  throw ConfigError(fmt::format(
-      "--output {}: what an interrupted prepare-data left there cannot be gone on with: {}; "
-      "--overwrite begins anew",
-      folder, why));
+  throw ConfigError(
+      fmt::format("--output {}: what an interrupted prepare-data left there cannot be resumed: {}; "
+                  "--overwrite begins anew",
+                  folder, why));
 }
 
 }  // namespace

@@ -88,10 +88,11 @@ class Preparation {
       record_ = read_resume_record(options_.output);
       check_same_settings(*record_, settings(), options_.output);
       if (record_->files != input_.hash_before(record_->position)) {
-        throw ConfigError(fmt::format(
-            "--output {}: an interrupted prepare-data had read {} of other input files, or of ones "
-            "that have changed since; --overwrite begins anew",
-            options_.output, size_text(record_->bytes_done)));
+        throw ConfigError(
+            fmt::format("--output {}: an interrupted prepare-data had read {} of other input "
+                        "files, or of files "
+                        "that have changed since; --overwrite begins anew",
+                        options_.output, size_text(record_->bytes_done)));
       }
     } catch (const ConfigError&) {
       if (!options_.overwrite) {
@@ -172,7 +173,7 @@ class Preparation {
         .before_discard = [this] { save_without_open_document(); }};
     try {
       if (record_) {
-        spdlog::info("goes on from {} of {}, which an interrupted call had read",
+        spdlog::info("resuming after {} of {}, which an interrupted run had read",
                      size_text(record_->bytes_done), size_text(progress_.bytes_total));
         progress_.phase = PrepareProgress::Phase::kChecking;
         hooks_.on_progress(progress_);

@@ -78,7 +78,8 @@ class MappedTokens final : public TokenFile {
     }
     scanned_whole_ = false;
     spdlog::info(
-        "token ids checked of {}: {} GiB spread over {} GiB; the rest as training reads it",
+        "token ids checked of {}: {} GiB spread over {} GiB; the rest is checked as training reads "
+        "it",
         layout_.file->path(), kStripes * kStripeBytes / kGiB, num_bytes / kGiB);
     constexpr auto kStripe = kStripeBytes / static_cast<std::int64_t>(sizeof(T));
     const std::int64_t last = num_tokens() - kStripe;

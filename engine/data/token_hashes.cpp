@@ -31,7 +31,7 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) {
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw ConfigError(fmt::format(
-      "{}: {}: if token files of this name were made anew by another program, remove it", path,
+      "{}: {}: if another program has rewritten the token files of this name, remove it", path,
       what));
 }
 
@@ -134,11 +134,11 @@ std::unique_ptr<TokenHashes> TokenHashes::open(const std::string& prefix,
   hashes->stripe_bytes_ = static_cast<std::int64_t>(version_and_stripe >> 32);
   hashes->bin_bytes_ = static_cast<std::int64_t>(hashes->value_at(16));
   if (version != kVersion || hashes->stripe_bytes_ <= 0) {
-    fail(path, fmt::format("is of version {}, this program knows {}", version, kVersion));
+    fail(path, fmt::format("has version {}, this program reads {}", version, kVersion));
   }
   if (hashes->bin_bytes_ != bin_bytes) {
-    fail(path, fmt::format("is of a .bin of {} bytes, {}.bin has {}", hashes->bin_bytes_, prefix,
-                           bin_bytes));
+    fail(path, fmt::format("belongs to a .bin of {} bytes, but {}.bin has {}", hashes->bin_bytes_,
+                           prefix, bin_bytes));
   }
   if (size != kHeaderBytes + (hashes->num_stripes() + 1) * kHashBytes) {
     fail(path, fmt::format("has {} bytes for {} stripes", size, hashes->num_stripes()));

@@ -108,10 +108,10 @@ std::optional<FoundTokenizer> of_record(const fs::path& checkpoint,
   }
   const TokenizerSource source = TokenizerSource::find(file.string());
   if (source.identity().hash != identity.hash) {
-    throw ConfigError(fmt::format(
-        "{}: is another tokenizer than the one that the checkpoint was trained with, {}; "
-        "put that one there, or name one: --tokenizer FILE",
-        file.string(), describe(identity)));
+    throw ConfigError(
+        fmt::format("{}: is not the tokenizer that the checkpoint was trained with, {}; "
+                    "put that one there, or name one with --tokenizer FILE",
+                    file.string(), describe(identity)));
   }
   return of_identity(source, identity);
 }
@@ -167,7 +167,7 @@ FoundTokenizer find_tokenizer(const std::string& asked,
     return beside_weights(run.initial_weights);
   }
   throw ConfigError(
-      fmt::format("{}: does not say which tokenizer its tokens are of (looked for {}); name it: "
+      fmt::format("{}: does not say which tokenizer its tokens come from (looked for {}); name it: "
                   "--tokenizer bytes, or --tokenizer FILE of a tokenizer.json or a SentencePiece "
                   "model",
                   checkpoint.string(), looked_at(checkpoint, run)));

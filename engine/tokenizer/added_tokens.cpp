@@ -67,7 +67,7 @@ void AddedTokens::add(const JsonPart& part, const Vocabulary& model) {
   const std::int32_t expected = model.find(text).value_or(find(text).value_or(next));
   if (expected != id) {
     part.fail(fmt::format(
-        "\"{}\" has id {} here, and transformers gives it id {}, {}", text, id, expected,
+        "\"{}\" has id {} here, but transformers gives it id {}, {}", text, id, expected,
         model.find(text) ? "that of the vocabulary" : "the next after those before"));
   }
   const bool special = part.flag_or("special", false);

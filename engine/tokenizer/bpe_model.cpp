@@ -104,7 +104,7 @@ class BpeModel final : public TokenModel {
     const auto dropout = part.find("dropout");
     if (dropout && dropout->json() != 0.0) {
       dropout->fail(
-          "leaves merges out at random, so that a text has other ids each time; expected "
+          "leaves merges out at random, so that a text has different ids each time; expected "
           "null");
     }
   }

@@ -242,7 +242,7 @@ std::unique_ptr<Decoder> Decoder::make(const JsonPart& part) {
   if (type == "Fuse") return std::make_unique<Fuse>();
   if (type == "BPEDecoder") return make_bpe_decoder(part);
   part["type"].fail(
-      fmt::format("\"{}\" is no decoder that is read here; those are ByteLevel, ByteFallback, "
+      fmt::format("decoder \"{}\" is not supported; those supported are ByteLevel, ByteFallback, "
                   "Metaspace, Replace, Strip, Fuse, BPEDecoder and Sequence",
                   type));
 }

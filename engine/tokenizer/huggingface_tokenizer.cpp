@@ -221,7 +221,7 @@ std::unique_ptr<Tokenizer> make_huggingface_tokenizer(const std::string& json,
   const nlohmann::json document = parse_foreign_json(json, name);
   const JsonPart root(document, name);
   if (!document.is_object() || !document.contains("model")) {
-    root.fail("is no tokenizer.json: it has no \"model\"");
+    root.fail("is not a tokenizer.json: it has no \"model\"");
   }
   return std::make_unique<HuggingFaceTokenizer>(root, limits);
 }

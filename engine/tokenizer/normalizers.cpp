@@ -156,7 +156,7 @@ class Precompiled final : public Normalizer {
     const auto bytes = decoded_base64(charsmap.text());
     auto table = bytes ? ReplacementTable::parse(*bytes) : std::nullopt;
     if (!table) {
-      charsmap.fail("is no table of SentencePiece's normalizer in base64");
+      charsmap.fail("is not a table of SentencePiece's normalizer in base64");
     }
     table_ = std::move(*table);
   }
@@ -222,7 +222,7 @@ std::unique_ptr<Normalizer> Normalizer::make(const JsonPart& part) {
     return std::make_unique<Precompiled>(part["precompiled_charsmap"]);
   }
   part["type"].fail(
-      fmt::format("\"{}\" is no normalizer that is read here; those are NFC, NFD, NFKC, NFKD, "
+      fmt::format("normalizer \"{}\" is not supported; those supported are NFC, NFD, NFKC, NFKD, "
                   "Lowercase, StripAccents, Nmt, Strip, Prepend, Replace, ByteLevel, Precompiled "
                   "and Sequence",
                   type));

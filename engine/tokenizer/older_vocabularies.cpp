@@ -48,7 +48,7 @@ void read_merges(std::string_view text, const std::string& file, ByteLevelBpe& b
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos ||
         !is_utf8(line)) {
       throw ConfigError(
-          fmt::format("{}:{}: expected two tokens with a space between", file, number));
+          fmt::format("{}:{}: expected two tokens with a space between them", file, number));
     }
     bpe.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   });
@@ -65,7 +65,7 @@ void take_class(const std::string& name_of_class, const std::string& file, ByteL
     bpe.composes_characters = true;
   } else if (!base.empty() && base != "GPT2Tokenizer" && base != "CodeGenTokenizer") {
     throw ConfigError(
-        fmt::format("{}: how a {} splits a text is not known here; expected GPT2Tokenizer or "
+        fmt::format("{}: it is not known how a {} splits a text; expected GPT2Tokenizer or "
                     "Qwen2Tokenizer, or "
                     "a tokenizer.json, which transformers' save_pretrained writes",
                     file, name_of_class));
@@ -137,11 +137,11 @@ const PublishedRanks& published(std::size_t num_ranks, const std::string& name) 
     }
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", one.name, one.num_ranks);
   }
-  throw ConfigError(
-      fmt::format("{}: a rank file of {} tokens, and which splits and special tokens belong to it "
-                  "does not stand "
-                  "in it; known by their number are {}",
-                  name, num_ranks, known));
+  throw ConfigError(fmt::format(
+      "{}: a rank file of {} tokens, which does not say which split pattern and special tokens "
+      "belong "
+      "to it; files known by their number of tokens are {}",
+      name, num_ranks, known));
 }
 
 using Ranks = std::unordered_map<std::string, std::int32_t>;

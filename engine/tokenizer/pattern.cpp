@@ -47,7 +47,7 @@ struct Pattern::Compiled {
     const int code = onig_new(&regex, begin, begin + expression.size(), ONIG_OPTION_NONE,
                               ONIG_ENCODING_UTF8, ONIG_SYNTAX_RUBY, &info);
     if (code != ONIG_NORMAL) {
-      throw ConfigError(fmt::format("the regular expression \"{}\" is none: {}", expression,
+      throw ConfigError(fmt::format("\"{}\" is not a regular expression: {}", expression,
                                     message_of(code, &info)));
     }
   }
@@ -147,10 +147,10 @@ bool Pattern::Search::find_from(std::size_t from) {
     return false;
   }
   if (found < 0) {
-    throw ConfigError(fmt::format(
-        "the tokenizer's pattern \"{}\" does not come to an end on this text, at byte {} "
-        "of {}: {}",
-        pattern_.text_, from, text_.size(), message_of(found)));
+    throw ConfigError(
+        fmt::format("the tokenizer's pattern \"{}\" takes too many steps on this text, at byte {} "
+                    "of {}: {}",
+                    pattern_.text_, from, text_.size(), message_of(found)));
   }
   begin_ = static_cast<std::size_t>(state_->region->beg[0]);
   end_ = static_cast<std::size_t>(state_->region->end[0]);

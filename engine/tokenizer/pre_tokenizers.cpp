@@ -308,7 +308,7 @@ std::unique_ptr<PreTokenizer> PreTokenizer::make(const JsonPart& part, Position 
   if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
   if (type == "FixedLength") return std::make_unique<FixedLength>(length_of(part));
   part["type"].fail(fmt::format(
-      "\"{}\" is no pre-tokenizer that is read here; those are ByteLevel, Split, Metaspace, "
+      "pre-tokenizer \"{}\" is not supported; those supported are ByteLevel, Split, Metaspace, "
       "Digits, "
       "Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, FixedLength and Sequence",
       type));

@@ -15,7 +15,7 @@ std::unique_ptr<TokenModel> TokenModel::make(const JsonPart& part, Pieces pieces
     return make_unigram_model(part, pieces);
   }
   part["type"].fail(
-      fmt::format("\"{}\" is no model that is read here; those are BPE and Unigram", type));
+      fmt::format("model \"{}\" is not supported; those supported are BPE and Unigram", type));
 }
 
 }  // namespace dstrain

@@ -38,7 +38,7 @@ std::string content_of(const fs::path& path) {
   FileText file = read_regular_file(path.string(), kMostBytes);
   if (!file.why.empty()) {
     throw ConfigError(
-        fmt::format("{}: no tokenizer can be read there: {}", path.string(), file.why));
+        fmt::format("{}: cannot be read as a tokenizer: {}", path.string(), file.why));
   }
   return std::move(file.text);
 }
@@ -145,7 +145,7 @@ TokenizerSource TokenizerSource::find(const std::string& name) {
   std::error_code error;
   if (!fs::exists(name, error)) {
     throw ConfigError(
-        fmt::format("tokenizer \"{}\": expected bytes, or a file or model folder that is there: "
+        fmt::format("tokenizer \"{}\": expected bytes, or an existing file or model folder: "
                     "tokenizer.json, "
                     "a SentencePiece model, a rank file of tiktoken",
                     name));

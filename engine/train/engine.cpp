@@ -106,8 +106,8 @@ Engine::EndsFailedCollectives::~EndsFailedCollectives() {
   try {
     const Deadline grace(std::chrono::steady_clock::now() + kGrace, [this] {
       spdlog::warn(
-          "this rank has failed and leaves, with collectives under way that others have "
-          "not come to for {} s",
+          "this rank has failed and leaves while collectives are under way that others have "
+          "not joined for {} s",
           kGrace.count());
       engine_.groups_.abort();
     });

@@ -39,7 +39,7 @@ void choose_micro_batch(LoadedConfig& loaded, int world_size, const MachineFacts
   loaded.config.batch.micro_batch_size = micro_batch;
   const std::string why = fmt::format(
       "the largest power of two up to {}, the default of Hugging Face's Trainer, that "
-      "{} a rank hold",
+      "{} per rank can hold",
       kDefaultMicroBatch, gib_text(*facts.memory_bytes));
   loaded.values.push_back(
       {.path = kMicro, .value = std::to_string(micro_batch), .origin = "derived: " + why});

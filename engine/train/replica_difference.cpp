@@ -87,7 +87,7 @@ std::string ReplicaDifference::sentence() const {
     return fmt::format("on {} the {} are not what the masters there round to", who, of);
   }
   if (agreeing.empty()) {
-    return fmt::format("{} have different {}, and nothing tells whose are right", who, of);
+    return fmt::format("{} have different {}, and nothing shows whose are right", who, of);
   }
   std::vector<std::string> others;
   for (const int rank : agreeing) {

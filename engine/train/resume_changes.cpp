@@ -168,7 +168,7 @@ std::vector<std::string> describe_changes(const std::string& beginning,
                                           const LoadedConfig& now) {
   const auto changes = changes_since(then, now);
   if (!changes) {
-    return {beginning + "; how the run that saved it was set is not known"};
+    return {beginning + "; the settings of the run that saved it are not known"};
   }
   if (changes->empty()) {
     return {beginning + "; nothing differs from the run that saved it"};

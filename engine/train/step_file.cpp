@@ -180,7 +180,7 @@ void tell(const fs::path& path, const Kept& kept, std::int64_t last_step) {
   }
   const std::string more =
       kept.bad_lines == 1 ? "" : fmt::format(", nor are {} others", kept.bad_lines - 1);
-  spdlog::warn("{}:{}: is not the line of a step{}: cut off; all whole lines up to step {} stay",
+  spdlog::warn("{}:{}: is not the line of a step{}: removed; all whole lines up to step {} stay",
                path.string(), kept.first_bad_line, more, last_step);
 }
 

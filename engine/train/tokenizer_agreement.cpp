@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNevertheless = "--allow-tokenizer-mismatch goes on nevertheless";
+constexpr const char* kNevertheless = "--allow-tokenizer-mismatch continues nevertheless";
 
 /// Token files of this run, and what is known of them.
 struct DescribedData {
@@ -99,7 +99,7 @@ std::optional<std::string> conflict_with_checkpoint(const DescribedData& data,
     return std::nullopt;
   }
   return fmt::format(
-      "{}: the ids of {} are of {}, says {}; {}, which the run would go on from, was trained on "
+      "{}: the ids of {} are of {}, says {}; {}, which the run would resume from, was trained on "
       "ids "
       "of {}: give it data of that tokenizer, or give training.output_dir another folder; {}",
       data.key, data.prefix, describe(data.description.identity), data.description.file.string(),

@@ -58,10 +58,11 @@ void tell_of_missing_hashes(const BatchLoader& train, const BatchLoader* validat
 /// Which only the data's description may say, and that only where the files are.
 const DataConfig& require_document_end(const DataConfig& data) {
   if ((data.document_attention || data.mask_document_ends) && !data.end_of_document) {
-    throw ConfigError(fmt::format(
-        "data.end_of_document: not written, and nothing beside {} says which token ends a document "
-        "(prepare-data --append-eod leaves word of it in dataset.json): write its id",
-        data.train.front().prefix));
+    throw ConfigError(
+        fmt::format("data.end_of_document: is not given, and nothing beside {} says which token "
+                    "ends a document "
+                    "(prepare-data --append-eod records it in dataset.json): write its id",
+                    data.train.front().prefix));
   }
   return data;
 }
@@ -152,9 +153,10 @@ Trainer::Trainer(const LoadedConfig& loaded,
   replicas_.emplace(engine_, config_.training.replica_check_interval, state_.step);
   if (is_rank0_) {
     if (owner_ == nullptr) {
-      throw CheckpointError(fmt::format(
-          "{} had all steps a moment ago, and has not now: somebody else changes it; start again",
-          output_dir(config_).string()));
+      throw CheckpointError(
+          fmt::format("{} had all steps a moment ago, and no longer does: somebody else is "
+                      "changing it; start again",
+                      output_dir(config_).string()));
     }
     const RunOwner::Hold hold = owner_->hold();
     write_resolved_config(loaded);
@@ -218,7 +220,7 @@ TrainResult Trainer::evaluate_alone() {
   if (is_rank0_) {
     const bool is_untrained = state_.step == 0 && config_.initial_weights.empty();
     spdlog::info("evaluated at step {}{}, validation loss {:.4f} nats per token", state_.step,
-                 is_untrained ? ", of weights that are as they were drawn" : "", loss);
+                 is_untrained ? ", with untrained weights" : "", loss);
   }
   return {.step = state_.step};
 }

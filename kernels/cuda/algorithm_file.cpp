@@ -125,7 +125,7 @@ void AlgorithmFile::take_in(std::string_view line) {
   } catch (const json::exception&) {
     throw std::runtime_error(fmt::format(
         "{}:{}: not a line of this file, which are like {{\"device\": \"…\", \"product\": \"…\", "
-        "\"algorithm\": \"…\", \"microseconds\": 1.5}}: remove the line, and what it was of is "
+        "\"algorithm\": \"…\", \"microseconds\": 1.5}}: remove the line, and its product is "
         "timed again",
         path_, read_lines_));
   }
@@ -145,7 +145,7 @@ void AlgorithmFile::append(const std::string& product, const ChosenAlgorithm& ch
     if (bytes < 0) fail(path_, "cannot be written to");
     written += static_cast<std::size_t>(bytes);
   }
-  if (::fdatasync(fd_) != 0) fail(path_, "cannot be brought to the disk");
+  if (::fdatasync(fd_) != 0) fail(path_, "cannot be flushed to disk");
   read_bytes_ += static_cast<std::int64_t>(line.size());
   ++read_lines_;
   chosen_.emplace(product, chosen);

@@ -202,7 +202,7 @@ void Agent::write_more() {
     writing_.clear();
     if (error) {
       out_.close(error);  // nobody listens; the end of the input says so as well
-      end("the launcher does not read any more");
+      end("the launcher no longer reads");
       if (phase_ == Phase::kFlushing) phase_ = Phase::kDone;
       return;
     }

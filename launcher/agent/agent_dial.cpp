@@ -28,7 +28,7 @@ class Call : public std::enable_shared_from_this<Call> {
     done_ = std::move(done);
     asio::error_code error;
     const auto address = asio::ip::make_address(place_.address, error);
-    if (error) return end("is not an address");
+    if (error) return end("not an address");
     socket_.async_connect({address, place_.port},
                           [self = shared_from_this()](const asio::error_code& refused) {
                             if (refused) return self->end(refused.message());
@@ -79,7 +79,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   void answer() {
     if (!std::string_view(in_).starts_with(kAgentMagic.substr(0, kAgentMagic.size() - 1))) {
-      return refuse("what listens there is not a dstrain launcher");
+      return refuse("the program listening there is not a dstrain launcher");
     }
     if (in_[kAgentMagic.size() - 1] != kAgentMagic.back()) {
       return refuse("the launcher is another version of dstrain");
@@ -97,7 +97,7 @@ class Call : public std::enable_shared_from_this<Call> {
   void judge() {
     is_launcher_ = in_ == keyed_hash_(agent_challenge("launcher", listener_nonce_, nonce_, name_));
     if (is_launcher_) return end("");
-    refuse("what listens there does not know the job's secret: the tokens differ");
+    refuse("the program listening there does not know the job's secret: the tokens differ");
   }
 
   void end(std::string why) {

@@ -150,7 +150,7 @@ void AgentHost::on_data(std::string_view bytes) {
     const size_t at = before_preamble_.find(kAgentPreamble);
     if (at == std::string::npos) {
       if (before_preamble_.size() > kMaxBeforePreamble) {
-        fail_greeting({.why = "logging in prints text without end"});
+        fail_greeting({.why = "logging in prints endless text"});
       }
       return;
     }

@@ -110,7 +110,7 @@ class AgentListener::Stranger : public std::enable_shared_from_this<Stranger> {
 
   void take_head(std::string_view head) {
     if (!head.starts_with(kAgentMagic)) {
-      return refuse("it does not speak the language of dstrain's agents");
+      return refuse("it does not speak the protocol of dstrain's agents");
     }
     agent_nonce_ = head.substr(kAgentMagic.size(), kAgentNonceBytes);
     name_bytes_ = static_cast<unsigned char>(head.back());

@@ -208,7 +208,7 @@ std::string address_towards(const std::string& address) {
   if (!there) throw PreflightError(fmt::format("address {}: {}", address, there.error));
   std::string own = own_address_towards(there);
   if (own.empty()) {
-    throw PreflightError(fmt::format("no way to {}: {}", address, std::strerror(errno)));
+    throw PreflightError(fmt::format("no route to {}: {}", address, std::strerror(errno)));
   }
   return own;
 }

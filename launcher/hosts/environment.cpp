@@ -86,11 +86,11 @@ void require_own(const std::string& path) {
     throw UsageError(fmt::format("{}: {}", path, std::generic_category().message(errno)));
   }
   const std::string fix =
-      "; remove it, run elsewhere, or name it by --env-file once you have read it";
+      "; remove it, run elsewhere, or name it with --env-file once you have read it";
   if (facts.st_uid != geteuid() && facts.st_uid != 0) {
     throw UsageError(
         fmt::format("{}: belongs to another user (uid {}), who could set what your "
-                    "ranks run by it{}",
+                    "ranks execute{}",
                     path, facts.st_uid, fix));
   }
   if ((facts.st_mode & S_IWOTH) != 0) {

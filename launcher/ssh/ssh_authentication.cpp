@@ -65,7 +65,7 @@ bool SshAuthentication::ask_methods() {
   }
   methods_ = methods;
   if (methods_.find("publickey") == std::string::npos) {
-    throw SshFailure(fmt::format("the host lets nobody in by key, only by: {}", methods_),
+    throw SshFailure(fmt::format("the host accepts no keys, only: {}", methods_),
                      "set PubkeyAuthentication yes in its sshd_config", openssh_could_use());
   }
   step_ = Step::kAskAgent;

@@ -135,7 +135,8 @@ bool SshConfigEvaluation::match(const SshDirective& directive) const {
         if (!holds) return false;  // it would not be asked
         refuse_here(
             directive, "Match " + name,
-            fmt::format("Match {} is not supported; say it with Match host, user or Host", name));
+            fmt::format("Match {} is not supported; use Match host, Match user or Host instead",
+                        name));
       }
       const std::string value = name == "host"           ? host_name()
                                 : name == "originalhost" ? target_.host
@@ -161,7 +162,7 @@ void SshConfigEvaluation::refuse_unsupported(const std::string& written) const {
   if (keys != nullptr && keys->arguments[0] == "no") {
     refuse_here(*keys, "PubkeyAuthentication no",
                 fmt::format("PubkeyAuthentication no applies to host {}, but only keys can log in "
-                            "here: nobody is there to type a password",
+                            "here: there is nobody to type a password",
                             written));
   }
 }

@@ -47,7 +47,7 @@ void SshConnection::start(const std::vector<std::string>& argv, std::function<vo
                                   .what = fmt::format("{} was not started: {}", program, error),
                                   .fix =
                                       "see the host's own log (journalctl -u ssh): ForceCommand, "
-                                      "MaxSessions and limits of the user are usual reasons"};
+                                      "MaxSessions and the user's limits are the usual reasons"};
                             }
                             done(std::move(started));
                           });

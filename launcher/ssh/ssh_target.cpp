@@ -34,7 +34,7 @@ SshTarget parse_ssh_target(std::string_view written) {
   // It would be an option to every program that is given it.
   if (target.host.front() == '-') refuse(written, "a host cannot start with \"-\"");
   if (target.host.find_first_of(" \t\r\n\"'`$\\;&<>|(){}[]") != std::string::npos) {
-    refuse(written, "there are characters in it that no host has");
+    refuse(written, "it contains characters that no host name has");
   }
   return target;
 }

@@ -45,7 +45,7 @@ std::string describe(const ProcessState& process) {
     case 'R':
       return "is running (state R)";
     case 0:
-      return "is in a state that is not known";
+      return "is in an unknown state";
     default:
       return fmt::format("sleeps (state {}){}", process.letter, in_kernel);
   }

@@ -62,14 +62,14 @@ std::vector<std::string> StragglerWatch::observe(TimePoint now,
       slow_.insert(rank.spec->rank);
       told.push_back(fmt::format(
           "{}, is slow: it computes for {:.3g} s a step, {:.1f} × the median of the {} that {} the "
-          "same work, over the last {} steps; all wait for it",
+          "same work, over the last {} steps; all ranks wait for it",
           name_of(*rank.spec, rank.pid), mine, mine / usual,
           others.size() == 1 ? "one other rank" : fmt::format("{} other ranks", others.size()),
           others.size() == 1 ? "does" : "do", steps_of(rank)));
     } else if (was_slow && mine < limits_.factor_to_clear * usual) {
       slow_.erase(rank.spec->rank);
       told.push_back(
-          fmt::format("{}, is slow no more: it computes for {:.3g} s a step, {:.1f} × the median",
+          fmt::format("{}, is no longer slow: it computes for {:.3g} s a step, {:.1f} × the median",
                       name_of(*rank.spec, rank.pid), mine, mine / usual));
     }
   }

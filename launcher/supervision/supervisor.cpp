@@ -214,9 +214,9 @@ void Supervisor::wait_for_signal() {
 void Supervisor::on_signal(int number) {
   if (number == SIGTSTP) {
     log_.announce(
-        "a launcher that stood still would lose its hosts, so Ctrl-Z is not obeyed; Ctrl-C ends "
+        "a stopped launcher would lose its hosts, so Ctrl-Z is ignored; Ctrl-C ends "
         "the "
-        "run, and the same command goes on with it later");
+        "run, and the same command resumes it later");
     return;
   }
   if (interrupted_by_ != 0) {

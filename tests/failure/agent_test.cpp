@@ -223,7 +223,7 @@ TEST_CASE("what a login prints does not disturb an agent, and a host without one
   CHECK_THAT(mute.failure()->why, Contains("has said nothing"));
   LocalAgent endless(loop, "w4", {}, {"/usr/bin/yes"});
   REQUIRE(endless.failure());
-  CHECK(endless.failure()->why == "logging in prints text without end");
+  CHECK(endless.failure()->why == "logging in prints endless text");
 }
 
 TEST_CASE("a flood of output slows down no rank while nobody reads it, and what is lost is counted",

@@ -310,7 +310,7 @@ TEST_CASE("dstrain token makes a new file that its user alone can read, and over
   CHECK_THAT(made.err() + made.out(), !Contains(token.substr(0, 64)));
   Program again({testing::dstrain_binary(), "token", file});
   CHECK(again.wait(seconds{10}) == 2);
-  CHECK_THAT(again.last_line(), Contains("is there already"));
+  CHECK_THAT(again.last_line(), Contains("already exists"));
   CHECK(nodes.run().read("made.token") == token);
   std::vector<std::string> with_file = kShort;
   with_file.insert(with_file.end(), {"--token-file", file});

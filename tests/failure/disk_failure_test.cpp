@@ -108,7 +108,7 @@ TEST_CASE("where saves may fail the run goes on, and saves again once there is r
   const auto code = launch.wait(seconds{30});
   INFO(launch.err());
   CHECK(code == 130);
-  CHECK_THAT(launch.err(), Contains("the run goes on and tries again in 50 steps"));
+  CHECK_THAT(launch.err(), Contains("the run continues and tries again in 50 steps"));
 }
 
 // F14

@@ -224,7 +224,7 @@ TEST_CASE("F43: a run whose folder is deleted ends with an error", "[failure][ow
   SECTION("with one now and then, where failures of saves do not matter") {
     flags = {"--set", "checkpoint.interval=10", "--set", "checkpoint.on_save_failure=continue"};
   }
-  SECTION("and is not begun anew") {
+  SECTION("and is not created again") {
     flags = {"--max-restarts", "3"};
   }
   Program program(run.launch(flags));

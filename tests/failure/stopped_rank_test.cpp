@@ -66,7 +66,7 @@ TEST_CASE("a rank that is stopped while it starts is told, and goes on",
   if (!child.obstacle.empty()) return testing::skip(child.obstacle);
   REQUIRE(says(launch, name_of(1, child.pid) + ", is stopped"));
   kill(child.pid, SIGCONT);
-  CHECK(says(launch, name_of(1, child.pid) + ", goes on after "));
+  CHECK(says(launch, name_of(1, child.pid) + ", continues after "));
   CHECK(run.reaches_step(3));
   launch.signal(SIGTERM);
   CHECK(launch.wait(seconds{10}) == 143);
@@ -96,7 +96,7 @@ class StoppedWhileSaving {
       is_stopped = launch.err().find(sentence + "saving a checkpoint", told) != std::string::npos;
       if (is_stopped) continue;
       kill(rank, SIGCONT);
-      if (!says(launch, name_of(1, rank) + ", goes on")) return;
+      if (!says(launch, name_of(1, rank) + ", continues")) return;
     }
   }
 

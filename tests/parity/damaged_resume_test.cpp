@@ -64,7 +64,7 @@ TEST_CASE("damage that only reading shows sends all ranks to the checkpoint befo
     const CapturedLog log;
     CHECK(run(config_of(folder, "run", 10, 2, kSharded), 2).step == 10);
     CHECK_THAT(log.text(),
-               Contains("step-00000008 is skipped, it is damaged: rank 1: ") &&
+               Contains("step-00000008 is skipped because it is damaged: rank 1: ") &&
                    Contains(damaged.string()) && Contains("\"exp_avg_sq/") &&
                    Contains("resumed at step 4 from " + (checkpoints / "step-00000004").string()));
   }

@@ -318,8 +318,8 @@ TEST_CASE("a run compares at its interval alone, by one small all-gather, and st
     CHECK(message == messages.front());
     CHECK_THAT(message, Contains("step 9: rank 2 (host "));
     CHECK_THAT(message, Contains(") has other parameters of blocks.0 than ranks 0, 1 and 3; at "
-                                 "step 6 all was the same"));
-    CHECK_THAT(message, Contains("the newest checkpoint, of step 4, is from before"));
+                                 "step 6 all copies were equal"));
+    CHECK_THAT(message, Contains("the newest checkpoint, of step 4, is older"));
   }
 }
 

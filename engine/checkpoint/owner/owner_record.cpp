@@ -145,7 +145,7 @@ std::optional<OwnerFile> open_owner_file(const std::filesystem::path& path) {
   }
   if (!S_ISREG(status.st_mode)) {
     throw StorageError(
-        fmt::format("{} is not a regular file, and says nothing of whom the folder belongs to: "
+        fmt::format("{} is not a regular file, and does not say whom the folder belongs to: "
                     "remove it",
                     path.string()));
   }

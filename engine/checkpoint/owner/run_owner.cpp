@@ -173,7 +173,8 @@ FileDescriptor RunOwner::lock_guard(std::chrono::milliseconds patience) const {
     }
     if (Clock::now() > deadline) {
       throw FolderInUse(fmt::format(
-          "{} is locked for {} s now by a run that commits a checkpoint or starts: wait for it, or "
+          "{} has been locked for {} s by a run that is starting or committing a checkpoint: wait "
+          "for it, or "
           "stop it if it hangs (fuser {} names its process on this machine)",
           path.string(), std::chrono::duration_cast<std::chrono::seconds>(patience).count(),
           path.string()));
@@ -236,7 +237,7 @@ RunOwner::Step RunOwner::try_to_take(std::optional<Watch>& watch) {
   }
   if (!(watch->beat == owner->beat)) {
     throw FolderInUse(fmt::format(
-        "{} belongs to {} (its heartbeat goes on); stop that run or wait for its end, give this "
+        "{} belongs to {} (its heartbeat continues); stop that run or wait for its end, give this "
         "one a folder of its own (--set training.output_dir=DIR), or take the folder from it with "
         "--take-over",
         folder_.string(), whom(*owner)));
@@ -316,7 +317,7 @@ RunOwner::Hold RunOwner::hold() const {
   try {
     guard = lock_guard(timing_.guard);
   } catch (const FolderInUse& error) {
-    spdlog::warn("{}; this run, whose folder it is, goes on", error.what());
+    spdlog::warn("{}; this run, whose folder it is, continues", error.what());
   }
   require_anew();
   return Hold(std::move(guard));
@@ -345,7 +346,7 @@ void RunOwner::throw_loss() const {
   if (!is_there || ::fstat(folder_file_.get(), &begun) != 0 ||
       !is_same_file(now, begun.st_dev, begun.st_ino)) {
     throw FolderGone(fmt::format(
-        "{} was {} while this run used it: its metrics and checkpoints are not where the run is "
+        "{} was {} while this run used it: its metrics and checkpoints are not where the run has "
         "to leave them, so it stops",
         folder_.string(), is_there ? "replaced by another folder" : "deleted or moved away"));
   }

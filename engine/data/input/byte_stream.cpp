@@ -154,7 +154,7 @@ class DecodedBytes final : public ByteStream {
 
   [[noreturn]] void refuse(const std::string& what) const {
     throw ConfigError(
-        fmt::format("--input: {} {}; get the file anew, or leave it out: --exclude '{}'", path_,
+        fmt::format("--input: {} {}; get the file again, or leave it out: --exclude '{}'", path_,
                     what, path_.substr(path_.rfind('/') + 1)));
   }
 

@@ -107,8 +107,7 @@ class Walk {
         take_file(entry.path().string(), Chosen::kByWalking);
       }
     } else if (is_link) {  // to nothing, or round in a circle
-      found_.unreadable.push_back(
-          fmt::format("{}: a link that leads nowhere", entry.path().string()));
+      found_.unreadable.push_back(fmt::format("{}: a broken link", entry.path().string()));
     } else if (error) {
       found_.unreadable.push_back(fmt::format("{}: {}", entry.path().string(), error.message()));
     } else {

@@ -91,7 +91,7 @@ class FieldFinder final : public nlohmann::json_sax<Json> {
       words.remove_prefix(colon + 2);
     }
     syntax =
-        fmt::format("is no JSON: byte {}: {}", position, words.substr(0, words.find("; last")));
+        fmt::format("is not JSON: byte {}: {}", position, words.substr(0, words.find("; last")));
     return false;
   }
 
@@ -149,7 +149,7 @@ JsonField::Line JsonField::read(std::string_view line) const {
     return {.found = Found::kNoJson, .why = std::move(finder.syntax)};
   }
   if (!finder.is_object) {
-    return {.found = Found::kNoObject, .why = "is JSON, but no object"};
+    return {.found = Found::kNoObject, .why = "is JSON, but not an object"};
   }
   if (finder.has_text) {
     return {.found = Found::kText, .text = std::move(finder.text)};

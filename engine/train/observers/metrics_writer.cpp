@@ -23,7 +23,8 @@ void MetricsWriter::on_step(const StepMetrics& metrics, bool is_last) {
       throw;
     }
     if (!was_late) {
-      spdlog::error("{}; the run goes on, the line waits until it can", error.what());
+      spdlog::error("{}; the run continues, and the line is written once that is possible",
+                    error.what());
     }
   }
 }

@@ -219,7 +219,7 @@ TEST_CASE("pieces that do not cover every element once are never committed", "[c
     CHECK(names_in(folder.path() / "c").empty());
     return failures[0];
   };
-  CHECK_THAT(saved_with([](int) { return toy_share(0, {.dp = 2}); }), Contains("there twice"));
+  CHECK_THAT(saved_with([](int) { return toy_share(0, {.dp = 2}); }), Contains("stored twice"));
   CHECK_THAT(saved_with([](int rank) { return toy_share(rank, {.dp = 3}); }),
              Contains("in no file"));
   CHECK_THAT(saved_with([](int rank) {

@@ -198,7 +198,7 @@ TEST_CASE("nothing that is there already is overwritten", "[checkpoint]") {
   refuses({.from = kGolden / "gpt2-f32", .to = folder.path()}, "is not empty");
   refuses({.from = kGolden / "gpt2-f32", .to = folder.path() / "precious"}, "is a file");
   overwrite_file(folder.path() / "precious.bin", "text");
-  refuses({.from = kGolden / "gpt2-f32", .to = folder.path() / "precious.bin"}, "is there already");
+  refuses({.from = kGolden / "gpt2-f32", .to = folder.path() / "precious.bin"}, "already exists");
   CHECK(read_file(folder.path() / "precious.bin") == "text");
   REQUIRE(convert_checkpoint({.from = kGolden / "gpt2-f32", .to = folder.path() / "done"}, {}));
   refuses({.from = kGolden / "gpt2-f32", .to = folder.path() / "done"}, "is not empty");

@@ -69,5 +69,5 @@ TEST_CASE("what is no checkpoint says what it is instead", "[checkpoint]") {
   overwrite_file(folder.path() / "model.safetensors", "");
   refuses(folder.path(), "there are *.safetensors, but no config.json");
   refuses(folder.path() / "model.safetensors", "name its folder, " + folder.path().string());
-  refuses(folder.path() / "pytorch_model.bin", "is a file, and not a GPT-2 model of llm.c's");
+  refuses(folder.path() / "pytorch_model.bin", "is a file, but not an llm.c GPT-2 model");
 }

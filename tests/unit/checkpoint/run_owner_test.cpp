@@ -212,7 +212,7 @@ TEST_CASE("another machine's owner is judged by its heartbeat", "[checkpoint][ow
       }
     });
     CHECK_THROWS_WITH(RunOwner(folder.path(), {}, kQuick),
-                      Contains("on host elsewhere") && Contains("its heartbeat goes on"));
+                      Contains("on host elsewhere") && Contains("its heartbeat continues"));
     done = true;
     heart.join();
   }

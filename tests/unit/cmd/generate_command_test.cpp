@@ -126,16 +126,16 @@ TEST_CASE("what cannot be generated from is a sentence", "[generate][command]") 
     CHECK(ended.out.empty());
     CHECK_THAT(ended.err, Contains(words));
   };
-  refused({}, 2, "--prompt: is empty, and tokenizer bytes has no id for the beginning");
-  refused({"--prompt", std::string(64, 'a')}, 2, "has 64 tokens, and the model has 64 positions");
-  refused({"--prompt", "abc", "--max-tokens", "62"}, 2, "has room for 61");
+  refused({}, 2, "--prompt is empty, and tokenizer bytes has no token for the beginning");
+  refused({"--prompt", std::string(64, 'a')}, 2, "has 64 tokens, but the model has 64 positions");
+  refused({"--prompt", "abc", "--max-tokens", "62"}, 2, "room for 61");
   refused({"--prompt", "a", "--temperature", "-1"}, 2, "--temperature -1: expected 0");
   refused({"--prompt", "a", "--top-p", "0"}, 2, "--top-p 0: expected a probability above 0");
   refused({"--prompt", "a", "--top-k", "-2"}, 2, "--top-k -2: expected");
-  refused({"--prompt", "a", "--stop", ""}, 2, "--stop: is empty");
+  refused({"--prompt", "a", "--stop", ""}, 2, "--stop is empty");
   refused({"--prompt-file", run.path("none")}, 2, "cannot be read: No such file");
   refused({"--prompt", "a", "--tokenizer", run.path("none")}, 2,
-          "expected bytes, or a file or model folder that is there");
+          "expected bytes, or an existing file or model folder");
   const Ended absent = run_dstrain({"generate", "--checkpoint", run.path("none"), "--prompt", "a"});
   CHECK(absent.exit_code == 2);
   CHECK_THAT(absent.err, Contains("there is no such file or folder"));

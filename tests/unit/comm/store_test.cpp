@@ -128,7 +128,7 @@ void check_refusals(Store& store) {
   for (const auto& [odd, why] : {
            std::pair<AllToAll, std::string>{
                {.key = "a", .rank = 2, .size = 3, .agreed = "them", .row = "abc"},
-               "rank 2 brings \"them\" and who came first \"us\""},
+               "rank 2 brings \"them\" and the first rank \"us\""},
            {{.key = "b", .rank = 2, .size = 3, .agreed = "us", .row = "abcdef"},
             "rank 2 brings 6 bytes for 3 ranks"},
            {{.key = "c", .rank = 2, .size = 4, .agreed = "us", .row = "abcd"}, "for 4 ranks"},

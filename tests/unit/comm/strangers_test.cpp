@@ -204,7 +204,8 @@ TEST_CASE("a request that was changed on the way, or comes twice, is not answere
     }
     CHECK(closes(member, 1s));
   }
-  CHECK(log.lines_with("bears no seal") == static_cast<int>(bytes - protocol::kLengthBytes + 1));
+  CHECK(log.lines_with("fails authentication") ==
+        static_cast<int>(bytes - protocol::kLengthBytes + 1));
   CHECK(server.join() < 1.0);
 }
 

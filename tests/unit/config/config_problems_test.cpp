@@ -97,7 +97,7 @@ TEST_CASE("several problems have a line each, and a line that counts them", "[sp
   } catch (const ConfigError& error) {
     const std::string text = error.what();
     CHECK(text.starts_with(file + ": 5 errors\n  " + file + ":5:3: gradient_cliping: "));
-    CHECK_THAT(text, Catch::EndsWith("--write-fixed FILE mends 4 of them in a copy"));
+    CHECK_THAT(text, Catch::EndsWith("--write-fixed FILE corrects 4 of them in a copy"));
   }
 }
 

@@ -219,7 +219,7 @@ TEST_CASE("comments and GPT-NeoX's arguments are named as what they are", "[spec
   REQUIRE(loaded.notices.size() == 1);
   CHECK(loaded.notices.front() ==
         "no effect: pipe-parallel-size, hidden-size, train-iters, pos-emb, min_lr, launcher: "
-        "GPT-NeoX's Python reads them, not DeepSpeed");
+        "GPT-NeoX's Python code reads them, not DeepSpeed");
   // In a file of anybody else's they are slips.
   CHECK_THAT(error_of_tiny({"min_lr=1e-5"}), Contains("unknown key"));
   CHECK_THAT(error_of_tiny({"num-layers=4", "seq_length=8"}), Contains("unknown key"));

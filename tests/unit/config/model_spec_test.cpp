@@ -221,7 +221,7 @@ TEST_CASE("a model that cannot be built is refused with the key", "[spec][model]
   CHECK_THAT(error_of_tiny({"model.num_key_value_heads=3"}),
              Catch::Contains("model.num_key_value_heads: 3 does not divide num_attention_heads 4"));
   CHECK_THAT(error_of_tiny({"model.head_dim=15"}),
-             Catch::Contains("rotary positions need an even head size, this is 15"));
+             Catch::Contains("rotary positions need an even head size, found 15"));
   CHECK_THAT(error_of_tiny({"model.hidden_act=mish"}),
              Catch::Contains("model.hidden_act: must be \"silu\", \"swish\", "));
   CHECK_THAT(error_of_tiny({"model.rope_scaling={\"type\": \"longrope\", \"factor\": 4}"}),
@@ -370,7 +370,7 @@ TEST_CASE("layers rotate as no_rope_layers says", "[spec][model]") {
         Layers{false, true, true, true, false});
   CHECK_THAT(error_of_tiny({"model.model_type=smollm3", "model.num_hidden_layers=5",
                             "model.no_rope_layers=[0, 1]"}),
-             Catch::Contains("model.no_rope_layers: says it of 2 layers, and there are 5"));
+             Catch::Contains("model.no_rope_layers: has 2 entries, but there are 5 layers"));
 }
 
 TEST_CASE("a part of each head is rotated where the family has it", "[spec][model]") {

@@ -121,7 +121,7 @@ TEST_CASE("prepare-data learns a tokenizer, and asks for what that needs", "[dat
   REQUIRE(made.exit_code == 0);
   CHECK_THAT(made.standard_output,
              Contains("huggingface:" + (folder / "out/tokenizer.json") + ": vocabulary 264"));
-  CHECK_THAT(made.standard_error, Contains("learnt a tokenizer of 264 tokens from 7 distinct"));
+  CHECK_THAT(made.standard_error, Contains("learned a tokenizer of 264 tokens from 7 distinct"));
   const auto json = nlohmann::json::parse(test::read_file(folder / "out/tokenizer.json"));
   CHECK(json["model"]["vocab"]["</end>"] == 0);
   CHECK(json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] == "[a-z]+|[^a-z]");

@@ -122,7 +122,7 @@ TEST_CASE("a bad line stops with file, line and reason, or is skipped and counte
              line_of("a1") + "\n{broken\n" + line_of("a2") + "{\"id\": 3}\n{\"text\": \"\xff\"}\n");
   write_file(folder / "in/b.jsonl.gz", test::gzip("{\"text\": []}\n" + line_of("b2")));
   PrepareOptions options{.input = {folder / "in"}, .output = folder / "out", .validation = 0.0};
-  CHECK_THAT(refusal(options), Contains((folder / "in/a.jsonl") + ":3: is no JSON: byte 2") &&
+  CHECK_THAT(refusal(options), Contains((folder / "in/a.jsonl") + ":3: is not JSON: byte 2") &&
                                    Contains("--on-bad-line skip"));
   CHECK_FALSE(std::filesystem::exists(folder / "out"));
   options.on_bad_line = OnBadLine::kSkip;

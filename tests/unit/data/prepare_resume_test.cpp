@@ -241,7 +241,7 @@ TEST_CASE("what was begun on other input is not gone on with", "[data][prepare]"
   CHECK_THAT(refusal(options), Contains("a.jsonl:") && Contains("has no field"));
   write_file(before.path("in/a.jsonl"), "{\"text\": \"changed\"}\n");
   CHECK_THAT(refusal(before.options),
-             Contains("of other input files, or of ones that have changed since"));
+             Contains("of other input files, or of files that have changed since"));
 }
 
 TEST_CASE("kept files that were damaged are not gone on with", "[data][prepare]") {

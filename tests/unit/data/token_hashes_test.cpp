@@ -122,9 +122,9 @@ TEST_CASE("token files without hashes are read, those with another pair's are no
                                std::filesystem::copy_options::overwrite_existing);
   };
   copy("b.hashes", "a.hashes");
-  CHECK_THAT(
-      complaint(folder / "a"),
-      Contains((folder / "a.hashes") + ": is of a .bin of 260 bytes") && Contains("remove it"));
+  CHECK_THAT(complaint(folder / "a"),
+             Contains((folder / "a.hashes") + ": belongs to a .bin of 260 bytes") &&
+                 Contains("remove it"));
   copy("c.hashes", "a.hashes");
   CHECK_THAT(complaint(folder / "a"), Contains((folder / "a.idx") + ": is damaged") &&
                                           Contains("remove " + (folder / "a.hashes")));

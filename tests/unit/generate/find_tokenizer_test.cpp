@@ -135,7 +135,7 @@ TEST_CASE("what a checkpoint records of its tokenizer comes before all that lies
   write_file(folder / "step/tokenizer.model", model + "\n");
   CHECK_THROWS_WITH(
       find_tokenizer("", folder / "step", run),
-      Contains(folder / "step/tokenizer.model") && Contains("another tokenizer than the one"));
+      Contains(folder / "step/tokenizer.model") && Contains("is not the tokenizer that"));
   // Where it is gone, the data may still know.
   std::filesystem::remove(folder / "step/tokenizer.model");
   CHECK(find_tokenizer("", folder / "step", run).name == "bytes");
@@ -159,7 +159,7 @@ TEST_CASE("where no tokenizer is named, it says where it looked", "[generate][to
   CHECK_THROWS_WITH(find_tokenizer("", folder.path(), {}),
                     Contains(folder / "tokenizer.json") && Contains("has no \"model\""));
   CHECK_THROWS_WITH(find_tokenizer(folder / "none", folder.path(), {}),
-                    Contains(folder / "none") && Contains("a file or model folder that is there"));
+                    Contains(folder / "none") && Contains("an existing file or model folder"));
 }
 
 }  // namespace

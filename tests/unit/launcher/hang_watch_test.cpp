@@ -135,7 +135,7 @@ TEST_CASE("a rank that is stopped is told once, whatever it was doing, and when 
   job[1].process.letter = 'S';
   const auto over = watch.observe(start + 5s, job.ranks);
   REQUIRE(over.size() == 1);
-  CHECK_THAT(over[0], Contains("pid 101, goes on after 4.00 s"));
+  CHECK_THAT(over[0], Contains("pid 101, continues after 4.00 s"));
   CHECK(watch.longest() == 0s);
 }
 

@@ -203,7 +203,7 @@ TEST_CASE("a hang-up asks the ranks to end", "[launcher][supervisor]") {
 TEST_CASE("Ctrl-Z is answered and not obeyed", "[launcher][supervisor]") {
   const Outcome outcome = run(shell_job({"sleep 0.8"}), {{SIGTSTP}});
   CHECK(outcome.exit_code == 0);
-  CHECK_THAT(outcome.err, Contains("Ctrl-Z is not obeyed; Ctrl-C ends the run"));
+  CHECK_THAT(outcome.err, Contains("Ctrl-Z is ignored; Ctrl-C ends the run"));
 }
 
 TEST_CASE("a second signal kills at once", "[launcher][supervisor]") {

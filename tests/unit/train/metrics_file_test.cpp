@@ -150,7 +150,7 @@ TEST_CASE("a line that is no step's is cut out and told, and every other stays",
   {
     const Reopened middle = reopen(before + bad + "\n" + lines_of(5, 12), 10);
     CHECK(middle.content == before + lines_of(5, 10));
-    CHECK_THAT(middle.log, Catch::Contains("steps.jsonl:4: is not the line of a step: cut off"));
+    CHECK_THAT(middle.log, Catch::Contains("steps.jsonl:4: is not the line of a step: removed"));
   }
   {
     const Reopened late = reopen(lines_of(1, 12) + bad + "\n" + lines_of(13, 15), 10);

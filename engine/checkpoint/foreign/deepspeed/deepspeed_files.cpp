@@ -101,7 +101,7 @@ void insert(RankFiles& files, int mp_rank, int dp_rank, const fs::path& path) {
   const auto [at, is_new] = files.emplace(std::pair(mp_rank, dp_rank), path);
   if (!is_new) {
     throw CheckpointError(
-        fmt::format("{} and {} are of the same rank: files of two checkpoints in one folder",
+        fmt::format("{} and {} are of the same rank: files of two checkpoints are in one folder",
                     at->second.string(), path.string()));
   }
 }

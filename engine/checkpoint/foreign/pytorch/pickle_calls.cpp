@@ -110,7 +110,7 @@ void PickleMachine::load_storage(Index persistent_id) {
   if (node(persistent_id).kind != PickleKind::kTuple || id.size() != 5 ||
       node(id[0]).text != "storage" || node(id[1]).kind != PickleKind::kClass ||
       node(id[2]).kind != PickleKind::kText) {
-    fail("a persistent id that is not a storage of torch's");
+    fail("a persistent id that is not a torch storage");
   }
   const Node& type = node(id[1]);
   const bool is_untyped = type.text == "torch.storage" && type.name == "UntypedStorage";

@@ -62,7 +62,7 @@ NumpyScalar numpy_scalar(const PickleValue& value, std::string_view what) {
       return {std::string(type[0].text(what)), call[1].bytes(what)};
     }
   }
-  throw CheckpointError(fmt::format("{} is a number of numpy's that is not understood", what));
+  throw CheckpointError(fmt::format("{} is a numpy number of a kind that is not read", what));
 }
 
 std::optional<std::int64_t> integer_of(const NumpyScalar& scalar) {
