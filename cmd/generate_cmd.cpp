@@ -68,7 +68,7 @@ std::string prompt_text(const Flags& flags) {
   return std::move(file.text);
 }
 
-/// The user's, or the run's, or that of the weights.
+/// The dtype that the user asked for, else the run's, else that of the weights.
 DType compute_dtype(const Flags& flags, const RunFacts& run, const TensorSource& weights) {
   if (!flags.dtype.empty()) {
     return flags.dtype == "bf16" ? DType::kBF16 : flags.dtype == "fp16" ? DType::kF16 : DType::kF32;

@@ -28,7 +28,7 @@ double seconds_since(const timespec& time) {
   return now.count() - static_cast<double>(time.tv_sec) - static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-/// A heartbeat that comes while this looks decides.
+/// A heartbeat that arrives during this watch decides.
 void watch_beat(RunStatus& status,
                 const fs::path& path,
                 timespec before,

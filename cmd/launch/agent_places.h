@@ -11,7 +11,7 @@ namespace dstrain {
 
 class AgentPlaces {
  public:
-  /// `agent_path`: the user's word; empty: where it is here.
+  /// `agent_path` is the path that the user gave; empty: dstrain's path on this machine.
   explicit AgentPlaces(std::string agent_path) : agent_path_(std::move(agent_path)) {}
 
   [[nodiscard]] std::string path_on(const std::string& host) const;

@@ -1,6 +1,6 @@
 // Fleet: the hosts of a run as `dstrain launch` reaches them: an agent on each, which the launcher
 // talks to, started over SSH, by Slurm or by hand; on this machine an agent as well where other
-// hosts take part, so that there is one way of everything. A run on this machine alone has no
+// hosts take part, so that everything is done in one way only. A run on this machine alone has no
 // fleet: its ranks are children of the launcher.
 #pragma once
 

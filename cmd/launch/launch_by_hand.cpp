@@ -198,7 +198,7 @@ NodesByHand find_nodes_by_hand(LaunchFlags& flags,
 }
 
 int launch_by_hand(const LaunchFlags& flags, const NodesByHand& nodes, const LeadRun& lead) {
-  // A config that cannot be read is told here, before anybody waits.
+  // A config that cannot be read is reported here, before anybody waits.
   static_cast<void>(load_config(flags.run.config, options_of(flags.run)));
   const std::string token = read_job_token(flags.by_hand.token_file);
   unsetenv(kTokenVariable);  // it is not for the ranks

@@ -23,7 +23,7 @@ using launcher::HostQuestion;
 using launcher::QuestionKind;
 
 constexpr double kClockTolerance = 1.0;  // seconds; nothing depends on it, but people compare logs
-// Hashing an index of a gigabyte from a slow disk.
+// Enough to hash an index of a gigabyte on a slow disk.
 constexpr std::chrono::seconds kFilePatience{120};
 
 void check_folders(Fleet& fleet,
@@ -55,7 +55,7 @@ RunFiles files_of(const Config& config, const std::string& config_file) {
   RunFiles files{.hashed = {config_file}, .sized = {}};
   for (const auto* sources : {&config.data.train, &config.data.validation}) {
     for (const DataSource& source : *sources) {
-      // A .bin file of nanoGPT's, or a pair.
+      // A single .bin file as nanoGPT writes it, or a pair.
       if (source.prefix.ends_with(".bin")) {
         files.sized.push_back(source.prefix);
       } else {

@@ -1,5 +1,6 @@
 // StatusRecorder: writes what the engine tells of this rank into the status page that the launcher
-// reads. Here, since the engine knows no launcher and the launcher no collectives.
+// reads. It stands here because the engine does not know the launcher, nor the launcher
+// collectives.
 #pragma once
 
 #include <memory>

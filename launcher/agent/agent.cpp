@@ -171,7 +171,8 @@ void Agent::on_message(const Signal& signal) {
 }
 
 void Agent::on_message(const Sweep& /*sweep*/) {
-  // Ranks that still run are children like those left behind; the end sweeps as well.
+  // Ranks that still run are children like those left behind, so a sweep now would end them; the
+  // agent's end sweeps too.
   if (any_running()) return;
   spawner_.sweep();
   members_.clear();

@@ -17,7 +17,7 @@ namespace {
 
 using asio::ip::tcp;
 
-/// One of the addresses.
+/// A call to one of the addresses.
 class Call : public std::enable_shared_from_this<Call> {
  public:
   Call(asio::io_context& loop, const Place& place, std::string name, const KeyedHash& keyed_hash)

@@ -22,7 +22,7 @@ constexpr int kNotFound = 127;
 constexpr int kNotExecutable = 126;
 // A login that prints more than this is not going to stop.
 constexpr size_t kMaxBeforePreamble = 64 << 10;
-// Heartbeats are not queued behind so much: the channel is busy, or dead.
+// Heartbeats are not queued behind more than this: the channel is busy, or dead.
 constexpr size_t kMaxQueuedForBeat = 64 << 10;
 
 }  // namespace

@@ -34,7 +34,7 @@ class ByteStream {
   ByteStream() = default;
   ByteStream(const ByteStream&) = delete;
   ByteStream& operator=(const ByteStream&) = delete;
-  /// No callback comes any more. The program's input has ended, as after close().
+  /// No callback comes after this. The program's input ends, as after close().
   virtual ~ByteStream() = default;
 
   /// Sets who listens from now on; what came before is reported now. All three functions must be
@@ -45,7 +45,7 @@ class ByteStream {
   virtual void write(std::string_view bytes) = 0;
   /// The number of those bytes that are not handed over yet.
   [[nodiscard]] virtual std::size_t queued_bytes() const = 0;
-  /// The program's stdin ends behind what is queued.
+  /// Ends the program's stdin after what is queued.
   virtual void close_input() = 0;
   /// Gives up both directions now; on_closed follows.
   virtual void close() = 0;

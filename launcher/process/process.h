@@ -51,7 +51,7 @@ class Process {
   virtual ~Process() = default;
 
   [[nodiscard]] virtual long pid() const = 0;
-  /// The newest status that is known; nothing if it has said nothing, or has ended.
+  /// The newest status that is known; nothing if it has not reported yet, or has ended.
   [[nodiscard]] virtual std::optional<RankStatus> status() const { return std::nullopt; }
   /// Sends to the whole process group. Nothing happens if the process has ended.
   virtual void signal(int number) noexcept = 0;

@@ -35,7 +35,8 @@ struct Meaning {
   const char* phase;
   const char* fix;  ///< {}: how to log in by hand
 };
-// The first that is found counts: what went wrong on a jump host is said before its consequence.
+// The first that is found counts: ssh reports what went wrong on a jump host before its
+// consequence.
 constexpr std::array<Meaning, 12> kMeanings = {{
     {"HOST IDENTIFICATION HAS CHANGED", "host key",
      "ask who runs the host; only if its new key is right, remove the old one with ssh-keygen -R"},

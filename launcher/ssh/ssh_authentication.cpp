@@ -88,8 +88,8 @@ bool SshAuthentication::ask_agent() {
   return true;
 }
 
-/// The agent's keys before files, and of those the ones that the configuration names first: a
-/// server counts attempts, and closes after six.
+/// Tries the agent's keys before files, and among those first the ones that the configuration
+/// names, since a server counts attempts, and closes after six.
 void SshAuthentication::choose_keys() {
   std::vector<Key> files;
   for (const std::string& path : host_.identity_files) {

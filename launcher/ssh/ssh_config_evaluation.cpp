@@ -13,8 +13,8 @@
 namespace dstrain::launcher {
 namespace {
 
-/// A directive that is not honoured, without which a login would not be the login that was asked
-/// for. "none" and "no" switch each of them off.
+/// A directive that is not honoured, although ignoring it would make another login of the one that
+/// was asked for. "none" and "no" switch each of them off.
 struct Refused {
   std::string_view keyword;
   const char* name;
@@ -73,8 +73,8 @@ std::string expand_signs(const std::string& pattern,
   return expanded;
 }
 
-/// An included file stands within the block that includes it: where that does not apply, none of
-/// its own does.
+/// An included file lies within the block that includes it: where that block does not apply, none
+/// of the file's own does.
 void SshConfigEvaluation::run(const std::vector<SshDirective>& directives) {
   bool applies = true;
   for (const SshDirective& directive : directives) {

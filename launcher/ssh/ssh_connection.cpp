@@ -14,8 +14,8 @@
 namespace dstrain::launcher {
 namespace {
 
-/// Logins under way. Each takes milliseconds of this one thread and a few descriptors; with more,
-/// the last of a thousand would be late through no fault of their own.
+/// The most logins under way at a time. Each takes milliseconds of this one thread and a few
+/// descriptors; with more, the last of a thousand would be late through no fault of their own.
 constexpr size_t kMostAtOnce = 128;
 
 }  // namespace

@@ -80,7 +80,7 @@ void SshLogin::try_next_address() {
   }
   if (error) return on_connected(error);
 
-  // An address that nobody answers at must leave time for the next.
+  // An address at which nobody answers must leave time for the next.
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       deadline_.expiry() - std::chrono::steady_clock::now());
   auto limit = left / static_cast<int>(addresses_.size() - next_address_);

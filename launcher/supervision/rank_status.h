@@ -62,7 +62,7 @@ struct RankStatus {
   Duration longest_evaluation{};
   Duration longest_save{};
   int comparable = 0;                     ///< ranks with the same number do the same work
-  std::optional<Duration> waiting_for{};  ///< how long already, if it does
+  std::optional<Duration> waiting_for{};  ///< how long it has waited, if it does
   std::vector<Group> groups{};
   ProcessState process{};
 

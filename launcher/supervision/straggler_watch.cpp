@@ -25,7 +25,7 @@ void StragglerWatch::mark_all(TimePoint now, std::span<const RankObservation> ra
 
 std::vector<std::string> StragglerWatch::observe(TimePoint now,
                                                  std::span<const RankObservation> ranks) {
-  // The first step is another matter: it warms up caches.
+  // The first step is left out, since it warms up caches.
   const bool all_step = std::all_of(ranks.begin(), ranks.end(), [](const RankObservation& rank) {
     return rank.status && rank.status->num_steps > 0;
   });
