@@ -24,9 +24,9 @@ struct DeviceRendezvousOptions {
   WireSecurity security = WireSecurity::kAuthenticated;  ///< as asked for; NCCL has none of it
 };
 
-/// Of the rank that `host` is the rendezvous of, for tensors on `device`. All must outlive it and
-/// what it makes. Group names are distinct from those that `host` is asked for by others. Tells the
-/// other ranks, through `store`, which device this one has.
+/// Makes the rendezvous of the rank whose host rendezvous is `host`, for tensors on `device`. All
+/// must outlive it and what it makes. Group names must differ from those that others ask `host`
+/// for. Tells the other ranks, through `store`, which device this one has.
 std::unique_ptr<Rendezvous> make_device_rendezvous(Rendezvous& host,
                                                    Store& store,
                                                    Device& device,

@@ -1,4 +1,4 @@
-// NcclGroup: who forms one NCCL communicator, and how long its members wait for each other.
+// NcclGroup: the members of one NCCL communicator, and how long they wait for each other.
 #pragma once
 
 #include <chrono>

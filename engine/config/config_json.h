@@ -16,8 +16,9 @@ struct LoadOptions {
   std::vector<std::string> overrides;  ///< "optimizer.params.lr=1e-4", as given to --set
   bool allow_unknown_keys = false;     ///< unknown keys become notices
   bool ignore_offload = false;         ///< keys that offload become warnings
-  /// The file may be a model's config.json, or a folder that holds one: with stand-ins for what a
-  /// run needs besides, named in a notice (model_config_file.h). For estimates, not for runs.
+  /// The file may be a model's config.json, or a folder that holds one; stand-ins take the place of
+  /// what a run needs besides, and a notice names them (model_config_file.h). For estimates, not
+  /// for runs.
   bool accept_model_config = false;
 };
 
@@ -36,8 +37,8 @@ struct LoadedConfig {
   std::vector<std::string> warnings;  ///< likewise: what the file asks for and nobody does
 };
 
-/// train_micro_batch_size_per_gpu where neither it nor train_batch_size is written: that of Hugging
-/// Face's Trainer.
+/// The value of train_micro_batch_size_per_gpu where neither it nor train_batch_size is written:
+/// that of Hugging Face's Trainer.
 inline constexpr std::int64_t kDefaultMicroBatch = 8;
 
 /// Throws ConfigError with all problems that can be known without the number of ranks. Nothing that
@@ -45,8 +46,8 @@ inline constexpr std::int64_t kDefaultMicroBatch = 8;
 /// "model" is a path.
 LoadedConfig load_config(const std::string& file, const LoadOptions& options);
 
-/// Throws where the file is no JSON; other problems join `problems`, and what they spoil keeps its
-/// default, so that resolve_config() can add its own before they are thrown together.
+/// Throws where the file is not JSON; other problems join `problems`, and values that they spoil
+/// keep their defaults, so that resolve_config() can add its own before they are thrown together.
 LoadedConfig load_config(const std::string& file,
                          const LoadOptions& options,
                          ConfigProblems& problems);
@@ -57,7 +58,7 @@ LoadedConfig load_config(const std::string& file,
 /// What depends on the machines follows from `facts` alone.
 /// Throws ConfigError where values contradict each other.
 void resolve_config(LoadedConfig& loaded, int world_size, const MachineFacts& facts = {});
-/// What contradicts itself joins `problems`; if there are any, only a part is complete.
+/// Contradictions join `problems`; if there are any, only a part of the config is complete.
 void resolve_config(LoadedConfig& loaded,
                     int world_size,
                     const MachineFacts& facts,

@@ -1,5 +1,5 @@
 // Makes a byte-level BPE tokenizer of the input's text: all of it, read as a stream, is cut into
-// pieces and these are counted, then their most frequent pairs become tokens (train_bpe.h). 8 Mi
+// pieces, which are counted, then their most frequent pairs become tokens (train_bpe.h). 8 Mi
 // distinct pieces of 128 MiB together are held at once, so that memory stays below 4 GiB; if the
 // text has more, a half of its documents and MiB-long parts of them is counted instead, or a
 // quarter, and so on, and the log says so.

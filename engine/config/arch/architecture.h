@@ -18,7 +18,7 @@ enum class NormPlacement : std::uint8_t {
   kAroundBranch   ///< x + norm(f(norm(x))), two norms a branch: Gemma 2
 };
 
-/// The numbers that one RMS norm of queries and keys, before they are rotated, goes over.
+/// The numbers that one RMS norm of queries and keys covers; it comes before they are rotated.
 enum class QueryKeyNorm : std::uint8_t {
   kNone,
   kPerHead,   ///< each head by itself, all with one weight [D]: Qwen3
@@ -92,7 +92,7 @@ struct Architecture {
   std::vector<LayerSpec> layers;
 };
 
-/// Weights of a block that every token is multiplied with.
+/// The number of weights of a block that every token is multiplied by.
 std::int64_t matmul_parameters(const Architecture& architecture, const LayerSpec& layer);
 
 /// FLOPs of forward and backward of a block for one token of sequences of T: six for each weight
