@@ -31,8 +31,10 @@ class MappedFile {
   [[nodiscard]] std::int64_t num_bytes() const { return static_cast<std::int64_t>(bytes_.size()); }
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Advice, all of it: where the kernel declines, reading is slower and nothing else changes.
-  /// The file will be read once from front to back: read ahead generously.
+  // The following are advice: where the kernel declines, reading is slower and nothing else
+  // changes.
+  /// Says that the file will be read once from front to back, so that the kernel reads ahead
+  /// generously.
   void expect_sequential_reads() const noexcept;
   /// Says that small pieces from anywhere will be read: what will_need() has not named is not read
   /// ahead.

@@ -16,9 +16,9 @@
 
 namespace dstrain {
 
-/// Returns tokenizer.json's content; none if it was stopped on request. Of the options it needs the
-/// training and how the input is read. Throws ConfigError, also where the text has nothing to learn
-/// from.
+/// Returns tokenizer.json's content; nothing if it was stopped on request. It uses the options of
+/// the training and of reading the input. Throws ConfigError, also where the text has nothing to
+/// learn from.
 std::optional<std::string> train_bpe(const std::vector<InputFile>& files,
                                      const PrepareOptions& options,
                                      const PrepareHooks& hooks,

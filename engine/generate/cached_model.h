@@ -33,7 +33,7 @@ class CachedModel {
   std::span<const float> extend(
       std::span<const std::int32_t> tokens,
       const std::function<bool()>& before_chunk = [] { return true; });
-  /// Tokens read so far.
+  /// The number of tokens read so far.
   [[nodiscard]] std::int64_t position() const { return position_; }
   /// Forgets all tokens but the first `position` of them.
   void rewind(std::int64_t position);

@@ -11,7 +11,7 @@
 
 namespace dstrain {
 
-/// Host memory that the snapshot of the rank that `plan` is for takes, to the byte.
+/// The host memory that the snapshot of the rank that `plan` is for takes, to the byte.
 std::int64_t snapshot_bytes(const RunPlan& plan);
 
 class StateSnapshot {

@@ -1,5 +1,5 @@
-// RunObserver: whoever is told how a run goes. Observers change nothing of it; one that cannot do
-// its part throws, which ends the run.
+// RunObserver: is told how a run goes. Observers do not change the run; one that cannot do its part
+// throws, which ends the run.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ class RunObserver {
   virtual ~RunObserver() = default;
 
   virtual void on_phase(RunPhase /*phase*/) noexcept {}
-  /// After each step, and after an evaluation that follows it. `is_last`: no other step follows.
+  /// Called after each step, and after an evaluation that follows it. `is_last` says that no other
+  /// step follows.
   virtual void on_step(const StepMetrics& /*metrics*/, bool /*is_last*/) {}
   virtual void on_end(const EndOfRun& /*end*/) {}
 };
