@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-/// The worst token, so that the error names it; tokens come from files.
+/// Finds the worst token, so that the error names it; tokens come from files.
 void check_tokens(const ConstTensor& tokens_N, std::int64_t vocab_size, const char* what) {
   const auto tokens = tokens_N.as<std::int32_t>();
   const auto [lowest, highest] = std::minmax_element(tokens.begin(), tokens.end());

@@ -7,7 +7,7 @@
 namespace dstrain {
 
 SideStream::SideStream(const std::string& name) : thread_([this] { run_tasks(); }) {
-  // Only shown to people; a failure to set it is no reason to stop.
+  // The name is only shown to people; a failure to set it is no reason to stop.
   (void)pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
 }
 
