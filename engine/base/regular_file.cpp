@@ -28,7 +28,8 @@ std::string_view what_it_is(mode_t mode) {
 OpenedFile open_regular_file(const std::string& path, MayBePipe may_be_pipe) {
   const bool takes_pipe = may_be_pipe == MayBePipe::kYes && is_own_descriptor(path);
   OpenedFile opened;
-  // O_NONBLOCK: neither a pipe's writer nor a terminal is waited for. It means nothing to a file.
+  // With O_NONBLOCK, opening waits neither for a pipe's writer nor for a terminal. A file ignores
+  // it.
   opened.file = FileDescriptor(
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | (takes_pipe ? 0 : O_NONBLOCK)));
   struct stat facts {};

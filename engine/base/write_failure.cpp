@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-/// What a person can do about it, where that is known.
+/// What the user can do about it, where that is known.
 std::string_view advice(int error) {
   switch (error) {
     case EACCES:

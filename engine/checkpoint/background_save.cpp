@@ -13,7 +13,7 @@
 namespace dstrain {
 namespace {
 
-/// A save may take longer where all cores compute; a step should not.
+/// Where all cores compute, a save may take longer; a step should not.
 void give_way_to_computation() {
   constexpr int kLessUrgent = 10;
   // On Linux this affects the calling thread alone. If it fails, the save is merely less polite.

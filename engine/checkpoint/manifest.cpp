@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The one line that the checksum does not cover: it is compared letter by letter instead.
+/// The only line that the checksum does not cover; it is compared character by character instead.
 std::string first_line(int format, std::string_view rest) {
   return fmt::format("{{\"dstrain_checkpoint\": {}, \"xxh3_64\": \"{}\",\n", format,
                      checksum_text(checksum(rest)));
@@ -38,8 +38,8 @@ std::string piece_text(const StoredPiece& piece, const std::vector<StoredFile>& 
       stored_name(piece.dtype), checksum_text(piece.checksum));
 }
 
-// The expectations of parse_manifest, each with a sentence for when it fails. The text passed its
-// checksum by then: these catch a writer's mistake, not damage.
+// The checks of parse_manifest, each with the sentence for its failure. The text has passed its
+// checksum by then, so these catch a writer's mistake, not damage.
 
 void expect(bool condition, std::string_view what) {
   if (!condition) {

@@ -1,5 +1,6 @@
-// Each element of each tensor exactly once: within a box the flat ranges must follow each other
-// without gap, and the boxes must be disjoint and together as large as the tensor.
+// Checks that each element of each tensor is stored exactly once: within a box the flat ranges must
+// follow each other without gap, and the boxes must be disjoint and together as large as the
+// tensor.
 #include <algorithm>
 #include <array>
 #include <vector>

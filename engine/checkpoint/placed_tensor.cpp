@@ -53,7 +53,8 @@ From load(const std::byte* from, std::int64_t index) {
   return value;
 }
 
-/// Neighbours to neighbours. Apart, so that the compiler sees that the two do not overlap.
+/// Copies contiguous elements. It is a function of its own so that the compiler sees that the two
+/// do not overlap.
 template <typename From, typename To>
 void copy_run(const std::byte* __restrict from, To* __restrict to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
@@ -61,8 +62,8 @@ void copy_run(const std::byte* __restrict from, To* __restrict to, std::int64_t 
   }
 }
 
-/// Rows × columns, each of them at its own stride; `to` is dense. In tiles, so that neither side
-/// leaves the cache while the other walks along it.
+/// Copies rows × columns, each at its own stride, to a dense `to`. It goes in tiles, so that
+/// neither side leaves the cache while the other is traversed.
 template <typename From, typename To>
 void copy_strided(const std::byte* from,
                   std::int64_t row_stride,

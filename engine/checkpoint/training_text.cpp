@@ -51,7 +51,7 @@ std::string to_text(const TrainingState& training) {
       training.scaler_iteration, training.last_overflow, training.hysteresis, training.seed,
       json(training.config).dump(), text_of(training.fp8_amax),
       training.tokenizer ? to_json(*training.tokenizer).dump() : "null",
-      // Paths need not be UTF-8; what is not is replaced.
+      // Paths need not be UTF-8; invalid bytes are replaced.
       json(training.data).dump(-1, ' ', false, json::error_handler_t::replace));
 }
 

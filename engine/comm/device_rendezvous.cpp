@@ -54,8 +54,8 @@ class DeviceRendezvous final : public Rendezvous {
   }
 
  private:
-  /// Who shares a device, as a sentence; empty: nobody. The first member looks, so that a group of
-  /// n asks the store 2 n times and not n² times.
+  /// Returns a sentence that names the members that share a device; empty if none do. Only the
+  /// first member looks, so that a group of n asks the store 2 n times and not n² times.
   std::string find_shared_device(const std::string& name, std::span<const int> members) {
     const std::string key = fmt::format("shared device of/{}", name);
     if (world_rank() != members.front()) {
@@ -76,7 +76,7 @@ class DeviceRendezvous final : public Rendezvous {
     return shared;
   }
 
-  /// Once, by rank 0, unless nothing was asked for.
+  /// Reports it once, on rank 0, unless nothing was requested.
   void tell_what_nccl_lacks() {
     if (world_rank() == 0 && options_.security != WireSecurity::kTrusted && !told_) {
       spdlog::info(

@@ -11,7 +11,7 @@ Nccl open_nccl() {
   Nccl nccl{};
   find_function(library, "ncclGetVersion", nccl.get_version);
   find_function(library, "ncclGetErrorString", nccl.error_string);
-  // The oldest that has all that follows, and takes the config of a newer header.
+  // The oldest version that has all the functions below and accepts the config of a newer header.
   constexpr int kOldest = NCCL_VERSION(2, 18, 1);
   int version = 0;
   if (nccl.get_version(&version) != ncclSuccess || version < kOldest) {

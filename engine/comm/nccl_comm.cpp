@@ -39,7 +39,7 @@ NcclComm::~NcclComm() {
   abort();
 }
 
-/// The first member's NCCL makes it: an address that the others' call.
+/// The first member's NCCL makes the id: an address that the others connect to.
 ncclUniqueId NcclComm::agree_on_id(const NcclGroup& group,
                                    NcclNotices& notices,
                                    std::chrono::milliseconds timeout) const {
@@ -61,7 +61,7 @@ ncclUniqueId NcclComm::agree_on_id(const NcclGroup& group,
   return id;
 }
 
-/// Who did not come, where somebody did not; where all did, what to look at.
+/// Names the members that did not come; where all came, says what to check.
 void NcclComm::fail_to_connect(const std::string& where,
                                NcclNotices& notices,
                                std::chrono::milliseconds timeout) {
@@ -123,7 +123,8 @@ ncclResult_t NcclComm::async_error() {
   return status == ncclSuccess ? state : status;
 }
 
-// Mostly in progress for some microseconds; while peers connect, for as long as they take.
+// A call is mostly in progress for some microseconds; while peers connect, for as long as they
+// take.
 ncclResult_t NcclComm::wait(const Patience& patience) {
   constexpr int kQuickly = 1000;
   constexpr std::chrono::microseconds kPause{100};

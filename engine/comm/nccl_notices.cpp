@@ -12,7 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// For all of them together: a rank that is about to fail does not ask a thousand others.
+/// The limit is for all of them together: a rank that is about to fail does not ask a thousand
+/// others.
 constexpr std::chrono::seconds kAsking{2};
 constexpr std::chrono::seconds kFailureWords{1};
 constexpr std::size_t kMostNamed = 8;
@@ -100,7 +101,8 @@ void NcclNotices::tell_waiting(const std::optional<Waiting>& waiting) {
              waiting ? fmt::format("{} {}", waiting->number, waiting->call.describe()) : "");
 }
 
-/// What it waits in; nothing, where it has not said so. Of the call, only the description.
+/// The collective that the member waits in, of which only the description; nothing where it has not
+/// reported one.
 std::optional<NcclNotices::Said> NcclNotices::said_by(std::size_t member) {
   std::string text;
   try {

@@ -14,7 +14,8 @@ void AllToAll::validate() const {
 
 namespace {
 
-/// For a message, which travels in one answer; lists of thousands are compared by their beginnings.
+/// Shortens a text for a message, which travels in one answer; lists of thousands are compared by
+/// their beginnings.
 std::string shown(std::string_view text) {
   constexpr std::size_t kMost = 4096;
   return text.size() <= kMost ? std::string(text) : std::string(text.substr(0, kMost)) + "…";

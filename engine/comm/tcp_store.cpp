@@ -151,8 +151,9 @@ class TcpStore final : public Store {
     idle_.push_back(std::move(connection));
   }
 
-  // Ranks start in any order, so nobody listening is no reason to give up before the deadline. That
-  // is short once the server was there: then it is gone, or answers like any request.
+  // Ranks start in any order, so a refused connection is no reason to give up before the deadline.
+  // The deadline is short once the server has been reached: then it is gone, or answers like any
+  // request.
   Connection open_connection(milliseconds patience) const {
     const Clock::time_point deadline = Clock::now() + patience;
     milliseconds pause = kFirstPause;

@@ -5,7 +5,7 @@
 namespace dstrain {
 namespace {
 
-/// Another word for bf16.enabled or fp16.enabled. `means` is told.
+/// Treats the key as another name of bf16.enabled or fp16.enabled. A notice says what it `means`.
 void choose(ConfigDraft& draft,
             const JsonNode& node,
             const std::string& path,
@@ -25,7 +25,8 @@ void choose(ConfigDraft& draft,
   draft.notices.push_back(fmt::format("{}: {}", path, means));
 }
 
-/// "O1" unless amp.opt_level, which stands before it in the table, says otherwise.
+/// The level is "O1" unless amp.opt_level, which stands before this key in the table, says
+/// otherwise.
 Key amp_enabled() {
   const std::string path = "amp.enabled";
   Key key = silent(path, KeyKind::kBool);
@@ -68,7 +69,7 @@ Key amp_loss_scale() {
   return key;
 }
 
-/// Without torch_autocast.dtype to bf16, which needs no loss scale.
+/// Without torch_autocast.dtype it means bf16, which needs no loss scale.
 Key autocast_enabled() {
   const std::string path = "torch_autocast.enabled";
   Key key = silent(path, KeyKind::kBool);

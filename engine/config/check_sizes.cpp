@@ -1,5 +1,5 @@
-// Sizes that each may have, and together come to more than any machine holds: refused here, in
-// floating point, before they meet arithmetic that would overflow or loops that would not end.
+// Refuses sizes that are each allowed but together come to more than any machine holds. It does so
+// in floating point, before they reach arithmetic that would overflow or loops that would not end.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -20,9 +20,9 @@ constexpr double kMostParameters = 1e15;
 constexpr double kMostActivations = 5e16;
 constexpr double kMostTokens = 1e18;  ///< of a step, over all ranks
 /// Forwards of micro-batches through the chunks of the model, in a step of one pipeline: all are
-/// ordered, and proved not to wait for each other, before anything starts. And how often a rank
-/// comes to a block then, of which the estimate keeps the books. Two of each take about a quarter
-/// of a second and 200 MiB.
+/// ordered, and proved not to wait for each other, before anything starts. The second limit is on
+/// how often a rank visits a block in that step, which the estimate keeps track of. At both limits
+/// this takes about a quarter of a second and 200 MiB.
 constexpr double kMostPasses = 200'000;
 constexpr double kMostVisits = 400'000;
 
@@ -35,7 +35,7 @@ struct NamedSize {
   double value = 0.0;
 };
 
-/// Who is to blame for a product: the largest factor, which is named as the config has it.
+/// Refuses a product and blames its largest factor, which is named as in the config.
 [[noreturn]] void refuse(std::vector<NamedSize> factors,
                          Origins& origins,
                          const std::string& message) {
@@ -54,7 +54,7 @@ double parameters_of(const ModelSpec& m) {
   return real(m.num_layers) * block + 2.0 * width * (real(m.vocab_size) + real(m.max_positions));
 }
 
-/// What a token leaves of one block, about.
+/// About how many numbers one token leaves in one block.
 double activations_of_token(const ModelSpec& m) {
   return 6.0 * real(m.hidden_size) + 3.0 * real(m.intermediate_size) +
          2.0 * (real(m.num_heads) + 2.0 * real(m.num_key_value_heads)) * real(m.head_dim);

@@ -12,7 +12,7 @@
 namespace dstrain {
 namespace {
 
-/// As one word of a shell's line.
+/// Quotes a text as one word of a shell command.
 std::string shell_word(const std::string& text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
@@ -28,7 +28,7 @@ std::string shell_word(const std::string& text) {
   return word + "'";
 }
 
-/// --set takes a bare string where it could not be taken for other JSON.
+/// Leaves a string unquoted where --set could not take it for other JSON.
 std::string bare_if_possible(const std::string& json) {
   const auto node = parse_json_value(json, "");
   if (!node || !node->is(JsonNode::Kind::kString)) return json;

@@ -1,5 +1,5 @@
-// The rest of DeepSpeed's configuration: what has no effect here, and what is refused because it
-// would change what is trained or where it is kept.
+// The rest of DeepSpeed's configuration: keys without effect here, and keys that are refused
+// because they would change what is trained or where it is kept.
 #include <initializer_list>
 
 #include "engine/config/key_builders.h"
@@ -7,7 +7,7 @@
 namespace dstrain {
 namespace {
 
-/// Settings of a block, all without effect for the same reason.
+/// Adds settings of a block that are all without effect for the same reason.
 void add_block(std::vector<Key>& keys,
                const std::string& block,
                std::initializer_list<const char*> names,
@@ -17,7 +17,7 @@ void add_block(std::vector<Key>& keys,
   }
 }
 
-/// Settings of a feature that is off: nothing to say about them.
+/// Adds settings of a feature that is off; no notice mentions them.
 void add_silent(std::vector<Key>& keys,
                 const std::string& block,
                 std::initializer_list<const char*> names) {
@@ -94,8 +94,8 @@ void add_other(std::vector<Key>& keys) {
                          "then --set checkpoint.resume=FOLDER, and leave this key out"));
 }
 
-/// What DeepSpeed leaves to the Python script that it runs in: the script reads it, or calls a
-/// function for it, or has a model that knows of it.
+/// Adds keys that DeepSpeed leaves to the Python script that it runs in: the script reads them,
+/// calls a function for them, or has a model that knows them.
 void add_python(std::vector<Key>& keys) {
   const char* const kScript =
       "DeepSpeed does it where the Python script or its model takes part, which there is not here: "

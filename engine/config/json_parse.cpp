@@ -97,7 +97,7 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
   bool parse_error(std::size_t position,
                    const std::string& /*token*/,
                    const nlohmann::json::exception& error) override {
-    // What stands behind "last read" is the file's own text, which may say anything.
+    // The text behind "last read" is the file's own, and may hold anything.
     std::string_view message = error.what();
     message = message.substr(0, message.find("; last read"));
     const auto says = [&](std::string_view part) {
@@ -134,7 +134,7 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
                                    object ? '{' : '[', open_.back()->where, object ? '}' : ']'));
   }
 
-  /// What nlohmann's message means to a person who edits a config.
+  /// Rephrases nlohmann's message for a person who edits a config.
   [[nodiscard]] std::string explain(std::string_view message, std::string_view token) const {
     const auto says = [&](std::string_view part) {
       return message.find(part) != std::string_view::npos;

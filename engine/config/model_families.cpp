@@ -50,7 +50,8 @@ void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
   }
 }
 
-/// Takes a number that has a key of its own too from rope_parameters, which must not contradict it.
+/// Takes a number from rope_parameters that also has a key of its own; the two must not contradict
+/// each other.
 void take_from_rope_parameters(ConfigDraft& draft,
                                const WrittenKeys& written,
                                const char* name,
@@ -113,7 +114,7 @@ void finish_rope(ConfigDraft& draft, const WrittenKeys& written) {
   check_rotated_part(m, written);
 }
 
-/// Every layer but those of a number that `every` divides, counted from 1.
+/// All layers except those whose number, counted from 1, is a multiple of `every`.
 std::vector<bool> all_but_every(std::int64_t every, std::int64_t layers) {
   std::vector<bool> pattern;
   for (std::int64_t layer = 1; layer <= layers; ++layer)

@@ -1,5 +1,5 @@
-// "optimizer": which one, and the parameters that are its own, with DeepSpeed 0.19's names and
-// defaults (torch's for SGD and Adagrad, which DeepSpeed takes from there).
+// "optimizer": its type and the parameters of each type, with DeepSpeed 0.19's names and defaults
+// (torch's for SGD and Adagrad, which DeepSpeed takes from there).
 #include <algorithm>
 
 #include "engine/config/did_you_mean.h"
@@ -45,13 +45,13 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
                      [&](const char* other) { return edit_distance(name, other) == 0; });
 }
 
-/// Of a 1-bit optimizer what it is without the compression; of another "".
+/// The name of a 1-bit optimizer without its compression; "" for any other.
 std::string uncompressed(const std::string& name) {
   if (is_one_of(name, {"OneBitLamb"})) return "Lamb";
   return is_one_of(name, {"OneBitAdam", "ZeroOneAdam"}) ? "AdamW" : "";
 }
 
-/// Of those that DeepSpeed has and dstrain has not: why.
+/// The reason why dstrain lacks an optimizer that DeepSpeed has.
 std::string reason_against(const std::string& name) {
   if (const std::string other = uncompressed(name); !other.empty()) {
     return fmt::format(
@@ -86,7 +86,7 @@ Key optimizer_type() {
     key.names_in_any_case.emplace_back(optimizer.name);
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     for (const NamedOptimizer& optimizer : optimizers()) {
-      if (edit_distance(node.text, optimizer.name) != 0) continue;  // blind to letter case
+      if (edit_distance(node.text, optimizer.name) != 0) continue;  // ignores letter case
       draft.config.optimizer = optimizer.defaults;
       draft.optimizer_type = optimizer.name;
       return;
@@ -106,7 +106,7 @@ Key optimizer_type() {
   return key;
 }
 
-/// Only type "Adam" listens to it.
+/// Only type "Adam" heeds it.
 Key adam_w_mode() {
   Key key{.path = "optimizer.params.adam_w_mode", .kind = KeyKind::kBool};
   key.set = [](ConfigDraft& draft, const JsonNode& node) {

@@ -12,7 +12,7 @@
 namespace dstrain {
 namespace {
 
-/// What the best known of them have that the trained ones have not.
+/// What the best known of them have that the supported families lack.
 const std::map<std::string, std::string>& differences() {
   static const std::map<std::string, std::string> all = [] {
     std::map<std::string, std::string> names = {

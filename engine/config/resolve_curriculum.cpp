@@ -1,4 +1,4 @@
-// Checks that sequences that grow have a length at every step, and one that every layout can take.
+// Checks that growing sequences have a length at every step that every layout can process.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -56,8 +56,8 @@ void check_growth(const SequenceRamp& ramp) {
           kSchedule + "root_degree", "the root by which lengths grow, such as 2");
 }
 
-/// Every length there is: those of a list, or what all others are multiples of and the longest.
-/// None is longer than the run's sequences.
+/// All lengths to check: those of a list, or the one that all others are multiples of and the
+/// longest. None is longer than the run's sequences.
 std::vector<std::pair<std::string, std::int64_t>> lengths_of(const SequenceRamp& ramp,
                                                              std::int64_t sequence) {
   std::vector<std::pair<std::string, std::int64_t>> lengths;

@@ -17,7 +17,7 @@ constexpr const char* kIgnore = "elasticity.ignore_non_elastic_batch_info";
 constexpr const char* kBatchKeys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
                                       "gradient_accumulation_steps"};
 
-/// Up to twenty of them.
+/// Lists up to twenty of them.
 std::string list_of(const std::vector<std::int64_t>& numbers) {
   constexpr std::size_t kMost = 20;
   if (numbers.size() <= kMost) return fmt::format("{}", fmt::join(numbers, ", "));
@@ -106,7 +106,7 @@ void resolve_elasticity(LoadedConfig& loaded, std::int64_t data_parallel, Origin
       fmt::format("elasticity: a batch of {}, which {} data-parallel ranks "
                   "can share",
                   batch, list_of(found->valid_ranks)));
-  // So that the resolved config, which has the batch, can be run again.
+  // This lets the resolved config, which has the batch, be run again.
   if (!elasticity.ignore_non_elastic_batch_info) {
     elasticity.ignore_non_elastic_batch_info = true;
     origins[kIgnore] = "derived: the batch above is elasticity's";

@@ -1,4 +1,4 @@
-// What products in 8 bits ask of the model and of its layout.
+// Requirements of products in 8 bits on the model and its layout.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -27,7 +27,7 @@ struct Extent {
   std::int64_t also = 1;  ///< a divisor that the key has whatever the products are in
 };
 
-/// What the key must be a multiple of.
+/// The number that the key must be a multiple of.
 std::int64_t unit_of(const Extent& extent) {
   const std::int64_t needed = kF8Multiple * extent.ranks;
   return std::lcm(needed / std::gcd(needed, extent.factor), extent.also);

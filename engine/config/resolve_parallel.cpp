@@ -1,4 +1,4 @@
-// What tensor, sequence and pipeline parallelism ask of the batch, and what they cost.
+// Requirements of tensor, sequence and pipeline parallelism on the batch, and their costs.
 #include <numeric>
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ constexpr const char* kStages = "pipeline.stages";
 constexpr const char* kSchedule = "pipeline.schedule";
 constexpr const char* kVirtual = "pipeline.virtual_stages";
 
-/// Ends the errors that only a solved batch reveals; the nearest layout solves it anew.
+/// The advice at the end of errors that only a solved batch reveals; the nearest layout solves the
+/// batch again.
 std::string advice_on(const LoadedConfig& loaded, const BatchConfig& written, int world_size) {
   Config asked = loaded.config;
   asked.batch = written;

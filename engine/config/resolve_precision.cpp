@@ -1,4 +1,4 @@
-// Which number formats go together, and what they are where nothing is said.
+// Decides which number formats go together, and what they are by default.
 #include <cmath>
 #include <utility>
 
@@ -139,7 +139,7 @@ void check_loss_scale(const Config& config, Origins& origins) {
   }
 }
 
-/// Of an open precision the formats that go with another one.
+/// Drops the formats of an open precision that go with another one.
 void drop_other_formats(LoadedConfig& loaded) {
   Config& config = loaded.config;
   FormatConfig& formats = config.formats;

@@ -1,4 +1,4 @@
-// Checks that a batch that grows divides among the ranks at every step.
+// Checks that a growing batch divides among the ranks at every step.
 #include <algorithm>
 #include <string>
 
@@ -15,8 +15,8 @@ constexpr const char* kRampup = "rampup_batch_size";
 /// differ: the order of each is planned before the run, in a second for so many.
 constexpr std::int64_t kMostPasses = 1'000'000;
 
-/// The nearest to `increment` that divide `growth` and are multiples of `unit`, which `growth` is:
-/// "16" or "16 or 24".
+/// The numbers nearest to `increment` that divide `growth` and are multiples of `unit`, as `growth`
+/// is: "16" or "16 or 24".
 std::string nearest_increments(std::int64_t increment, std::int64_t growth, std::int64_t unit) {
   std::string text;
   for (std::int64_t low = std::min(increment, growth) / unit * unit; low > 0; low -= unit) {

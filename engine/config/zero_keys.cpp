@@ -1,7 +1,7 @@
 // "zero_optimization". dstrain's grain is the unit: a block, the embedding or the head. A unit's
 // gradient is one flat, padded buffer, reduced as soon as backward leaves the unit; its parameters
-// are gathered by one operation. What tunes another grain has no effect; what promises another
-// distribution of memory (offloading, hierarchies, quantised traffic) is refused.
+// are gathered by one operation. Keys that tune another grain have no effect; keys that promise
+// another distribution of memory (offloading, hierarchies, quantised traffic) are refused.
 #include <initializer_list>
 #include <string_view>
 

@@ -110,7 +110,7 @@ DocumentSink::DocumentSink(const Settings& settings, const Kept& kept)
 DocumentSink::~DocumentSink() = default;
 
 void DocumentSink::restore_documents(std::int64_t documents) {
-  // Read by a descriptor of its own: the other one writes.
+  // The file is read through a descriptor of its own: the other one writes.
   const auto stream =
       ByteStream::open(partial_path(journal_path(settings_.folder)), Compression::kNone);
   for (JournalEntry entry{}; documents_ < documents; ++documents_) {

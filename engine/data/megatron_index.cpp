@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int64_t>::max() / 32;
 
-/// Values of an unaligned array: copied out one by one, which compiles to plain loads.
+/// Values of an unaligned array, copied out one by one, which compiles to plain loads.
 template <typename T>
 T value_at(const MappedFile& file, std::int64_t offset) {
   T value;

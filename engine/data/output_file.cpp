@@ -44,7 +44,7 @@ OutputFile::OutputFile(std::string final_path, std::int64_t num_bytes)
   }
 }
 
-// Not truncated on opening: the file may be another writer's, which the lock tells.
+// The file is not truncated on opening: it may be another writer's, which only the lock shows.
 void OutputFile::open_locked() {
   file_ = FileDescriptor(::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
   if (!file_) {

@@ -75,7 +75,7 @@ std::optional<ResumeRecord> read_resume_record(const std::string& folder) {
     if (json.at("version") == kVersion) {
       return record_from(json);
     }
-  } catch (const nlohmann::json::exception&) {  // told below, as another version is
+  } catch (const nlohmann::json::exception&) {  // reported below, like another version
   }
   throw ConfigError(fmt::format(
       "--output {}: {}, the record of an interrupted prepare-data, {}; --overwrite begins anew",

@@ -54,7 +54,7 @@ class SampledLines final : public sentencepiece::SentenceIterator {
   std::optional<std::string> sentence_;
 };
 
-/// The library's sentence without the source line and condition that it puts in front.
+/// The library's message without the source line and condition that it puts in front.
 std::string plain_words(const std::string& message) {
   const std::size_t condition_end = message.rfind("] ");
   return condition_end == std::string::npos ? message : message.substr(condition_end + 2);

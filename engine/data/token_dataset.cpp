@@ -100,7 +100,7 @@ class MappedTokens final : public TokenFile {
       return;
     }
     const std::int64_t index = begin + found;
-    compare_hashes(index, 1);  // of a damaged file, that is the better sentence
+    compare_hashes(index, 1);  // for a damaged file, that is the better message
     throw ConfigError(fmt::format(
         "{}: token {} (at byte {}) has id {}, outside the vocabulary [0, {}); read as {} {}: was "
         "the file made with another tokenizer, or is model.vocab_size too small?",

@@ -64,7 +64,7 @@ class Zero0 final : public DataParallel {
   void refresh_parameters() override { owned_.refresh_parameters(); }
 
  private:
-  /// Without the padding, whose content is nobody's.
+  /// Leaves out the padding, whose content is undefined.
   [[nodiscard]] Tensor gradients(int unit) const {
     return parts_.context.arena.unit(RegionKind::kGradients, unit)
         .flat(0, parts_.shards.numel(unit));

@@ -38,8 +38,8 @@ std::vector<std::int64_t> balanced_partition(std::int64_t blocks,
       best_cost = cost;
     }
   }
-  // What does not come out even goes to the stages in the middle and the end: the first ones hold
-  // most micro-batches in flight.
+  // The remainder goes to the stages in the middle and at the end: the first ones hold the most
+  // micro-batches in flight.
   const std::int64_t even = (blocks - best_last) / others;
   const std::int64_t rest = (blocks - best_last) % others;
   std::vector<std::int64_t> partition;

@@ -54,7 +54,7 @@ void read_merges(std::string_view text, const std::string& file, ByteLevelBpe& b
   });
 }
 
-/// How the classes of these files split a text.
+/// Takes from the name of the tokenizer's class how these files split a text.
 void take_class(const std::string& name_of_class, const std::string& file, ByteLevelBpe& bpe) {
   std::string_view base = name_of_class;
   if (base.ends_with("Fast")) {
@@ -77,7 +77,8 @@ void add_token(const std::string& text, std::int64_t id, bool special, ByteLevel
   list.push_back({text, static_cast<std::int32_t>(id)});
 }
 
-/// Of tokenizer_config.json: {"50256": {"content": "<|endoftext|>", "special": true}, …}.
+/// Takes the added tokens of tokenizer_config.json: {"50256": {"content": "<|endoftext|>",
+/// "special": true}, …}.
 void take_added_tokens(const JsonPart& decoder, ByteLevelBpe& bpe) {
   for (const auto& [key, value] : decoder.json().items()) {
     const JsonPart token = decoder[key];
@@ -183,8 +184,8 @@ Ranks read_ranks(std::string_view text, const std::string& name) {
   return ranks;
 }
 
-/// tiktoken merges whatever makes a token, the one of the lowest rank first: every way to make a
-/// token of two is a merge.
+/// tiktoken merges any two tokens that form a token, that of the lowest rank first: so every way to
+/// form a token from two others is a merge.
 void add_merges(const Ranks& ranks, ByteLevelBpe& bpe) {
   using Way = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::string_view, std::size_t>;
   std::vector<Way> ways;

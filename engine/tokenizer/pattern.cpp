@@ -12,8 +12,9 @@
 namespace dstrain {
 namespace {
 
-// Steps back that a match may take from one place of the text, and a search from all of them
-// together: seconds. The first is the library's own; real patterns take a few on each character.
+// Backtracking steps that a match may take from one place of the text, and a search from all places
+// together, which is seconds. The first limit is the library's own; real patterns take a few steps
+// per character.
 constexpr unsigned long kMostRetriesInMatch = 10'000'000;
 constexpr unsigned long kMostRetriesInSearch = 500'000'000;
 constexpr unsigned kMostStackEntries = 16U << 20U;  ///< of a match: about half a GiB

@@ -34,7 +34,7 @@ AroundText around_template(const JsonPart& part) {
   return around;
 }
 
-/// ["</s>", 2]
+/// The id of a pair such as ["</s>", 2].
 std::int32_t id_of_pair(const JsonPart& part) {
   const std::vector<JsonPart> items = part.items();
   if (items.size() != 2) {

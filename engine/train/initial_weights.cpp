@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kParameter = "parameter";
 
-// How a rank's reading ended.
+// The ways in which a rank's reading can end.
 constexpr std::int32_t kWrongConfig = 1;
 constexpr std::int32_t kUnusable = 2;
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 
-/// With such a micro-batch, libraries included.
+/// The memory with such a micro-batch, libraries included.
 std::int64_t bytes_of(LoadedConfig loaded,
                       std::int64_t micro_batch,
                       int world_size,

@@ -13,7 +13,7 @@
 namespace dstrain {
 namespace {
 
-/// The first step or two take longer: memory is touched, kernels are chosen.
+/// The first step or two take longer, as memory is touched and kernels are chosen.
 constexpr std::int64_t kFirst = 5;
 constexpr std::int64_t kRarest = 10'000;
 
@@ -53,7 +53,7 @@ void ReplicaWatch::check(std::int64_t step, std::int64_t saved_step) {
   if (!interval_) set_pace(result, step);
 }
 
-/// From numbers that all ranks have alike, so that all go on at the same step.
+/// Uses numbers that are equal on all ranks, so that all check at the same step.
 void ReplicaWatch::set_pace(const ReplicaCheck::Result& result, std::int64_t step) {
   if (result.step_seconds <= 0.0) return;  // no step has been measured yet
   const double steps = std::ceil(result.seconds / (kShareOfTime * result.step_seconds));

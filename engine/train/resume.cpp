@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How a rank's attempt ended.
+// The ways in which a rank's attempt can end.
 constexpr std::int32_t kDamaged = 1;
 constexpr std::int32_t kUnfit = 2;
 constexpr std::int32_t kRefused = 3;
@@ -33,7 +33,7 @@ void refuse_to_start_anew(const CheckpointStore& checkpoints) {
   }
 }
 
-/// Rank 0 chooses, so that no two ranks can resume from different ones.
+/// Rank 0 chooses, so that no two ranks can resume from different checkpoints.
 std::optional<fs::path> choose(const CheckpointConfig& config,
                                const CheckpointStore& checkpoints,
                                Communicator& world) {
@@ -84,7 +84,7 @@ void refuse_foreign_tensors(const RunPlan& plan, const fs::path& checkpoint) {
   }
 }
 
-/// Rank 0's word counts: it is the one whose view of the files is told.
+/// Rank 0 decides: its view of the files is the one that is broadcast.
 void refuse_conflict(const Config& config, const ResumedFrom* from, TokenizerMismatch mismatch) {
   const auto conflict = tokenizer_conflict(config, from);
   if (conflict && mismatch == TokenizerMismatch::kRefuse) {

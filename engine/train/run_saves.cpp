@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-/// Adds the time since construction, also where an exception ends it.
+/// Adds the time since construction to the pauses, also when an exception ends it.
 class Pause {
  public:
   explicit Pause(double& seconds) : seconds_(seconds) {}

@@ -38,7 +38,7 @@ void write_resolved_config(const LoadedConfig& loaded) {
   files.rename(temporary, path);
 }
 
-/// In one line, of all files that cannot show that they are as they were written.
+/// Lists in one line all files that have no hash to show that they are unchanged.
 void tell_of_missing_hashes(const BatchLoader& train, const BatchLoader* validation) {
   std::vector<std::string> prefixes = train.without_hashes();
   if (validation != nullptr) {
@@ -55,7 +55,8 @@ void tell_of_missing_hashes(const BatchLoader& train, const BatchLoader* validat
   }
 }
 
-/// Which only the data's description may say, and that only where the files are.
+/// Requires the token that ends a document, which may be known only from the data's description,
+/// and so only where the files are.
 const DataConfig& require_document_end(const DataConfig& data) {
   if ((data.document_attention || data.mask_document_ends) && !data.end_of_document) {
     throw ConfigError(
@@ -76,7 +77,7 @@ void tell_of_packing(const BatchLoader& train, const BatchLoader* validation) {
   }
 }
 
-/// Ranks' devices being alike. Data sheets are of 16-bit products.
+/// Assumes that all ranks' devices are alike. Data sheets give 16-bit products.
 double peak_flops(const Config& config, Engine& engine) {
   const std::optional<Accelerator> one = accelerator_of_model(engine.device().model());
   return one && config.precision != Precision::kF32 ? one->flops * engine.world().size() : 0.0;
@@ -244,7 +245,7 @@ TrainResult Trainer::run() {
     }
     const std::int64_t interval = config_.checkpoint.interval;
     save_is_due_ = save_is_due_ || (interval > 0 && state_.step % interval == 0);
-    // Gradients that are not finite say nothing good of the parameters: wait for better ones.
+    // Gradients that are not finite cast doubt on the parameters: wait for better ones.
     if (save_is_due_ && state_.consecutive_skips == 0) {
       const ObservedPhase phase(observers_, RunPhase::kSaving);
       check_state();
@@ -261,7 +262,8 @@ TrainResult Trainer::run() {
   state_.fp8_amax = engine_.fp8_state();
   saves_->save_last(state_);
   if (owner_ != nullptr) {
-    static_cast<void>(owner_->hold());  // where the last save was of an earlier step's end, too
+    static_cast<void>(
+        owner_->hold());  // also where the last save was at the end of an earlier step
   }
   enter(RunPhase::kEnding);
   tell_end();
@@ -322,8 +324,8 @@ StepMetrics Trainer::train_one() {
           .devices = std::move(agreement.devices)};
 }
 
-/// Where a batch or its sequences grow: in the first step of a run or a resume, and when one of the
-/// two is another than in the step before.
+/// Logs the size of a batch and its sequences where either grows: in the first step of a run or a
+/// resume, and when one of them differs from the step before.
 void Trainer::tell_of_growth(std::int64_t samples, std::int64_t sequence) {
   const BatchPlan& batch = engine_.plan().batch;
   const std::pair now(samples, sequence);

@@ -9,7 +9,7 @@
 namespace dstrain {
 namespace {
 
-/// Machines that nobody named are all called so.
+/// Machines that were never given a name all have this one.
 bool is_named(const std::string& host) {
   return !host.empty() && host != "localhost" && !host.starts_with("localhost.") &&
          host != "(none)";

@@ -63,8 +63,8 @@ class PlainBytes final : public ByteStream {
   std::int64_t offset_ = 0;
 };
 
-/// Members, frames or streams one after the other are one text, as the compressors' own programs
-/// have it; zeros between them and behind the last are padding.
+/// Consecutive members, frames or streams form one text, as in the compressors' own programs; zeros
+/// between them and after the last are padding.
 class DecodedBytes final : public ByteStream {
  public:
   DecodedBytes(const std::string& path, Compression compression)

@@ -8,7 +8,7 @@
 namespace dstrain {
 namespace {
 
-/// xz -9 needs 65 MiB; what its format allows is 4 GiB.
+/// xz -9 needs 65 MiB; the format allows 4 GiB.
 constexpr std::uint64_t kMostMemory = std::uint64_t{2} << 30;
 
 class XzDecoder final : public Decoder {

@@ -34,7 +34,8 @@ StoredState state_named(const std::string& name) {
   throw CheckpointError(fmt::format("DeepSpeed's checkpoints hold no {}", name));
 }
 
-/// The dimension that `count` slices of a shape cut to make up `whole`; -1 if each is whole.
+/// The dimension along which `whole` is cut into `count` slices of a given shape; -1 if each slice
+/// is whole.
 std::optional<int> cut_dim_of(std::span<const std::int64_t> slice,
                               const Shape& whole,
                               std::int64_t count) {

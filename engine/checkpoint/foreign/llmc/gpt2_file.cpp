@@ -95,7 +95,7 @@ std::vector<ForeignTensor> tensors_of(const ModelSpec& model, std::int64_t padde
   return tensors;
 }
 
-/// A model of llm.c's: the sizes, and what all GPT-2s have in common.
+/// The model of an llm.c file: its sizes, and what all GPT-2s have in common.
 ModelSpec gpt2_of(std::int64_t positions,
                   std::int64_t vocabulary,
                   std::int64_t layers,
