@@ -184,8 +184,7 @@ Key soft_cap(const std::string& name, float ModelSpec::*cap, const FamilyTest& h
   };
   key.get = [cap](const Config& c) -> std::string {
     if (c.model.*cap == 0.0F) return "null";
-    const std::string number =
-        json_of(c.model.*cap);  // which transformers expects with a decimal point
+    const std::string number = json_of(c.model.*cap);  // transformers expects a decimal point
     return number.find_first_of(".e") == std::string::npos ? number + ".0" : number;
   };
   return for_families(key, has);

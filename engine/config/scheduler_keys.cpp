@@ -64,8 +64,7 @@ Key one_cycle(const char* name, NumberRange range, Member OneCycleConfig::*membe
 
 std::vector<Key> scheduler_keys() {
   const auto steps = between(1, kMostSteps);
-  const auto steps_or_none =
-      between(0, kMostSteps);  // a warm-up lasts at least two, as in DeepSpeed
+  const auto steps_or_none = between(0, kMostSteps);  // DeepSpeed's warm-up lasts at least two
   return {
       scheduler_type(),
       only_for(kScheduler.field("params.total_num_steps", steps, &SchedulerConfig::total_num_steps),

@@ -30,8 +30,7 @@ Json quoted_number() {
 }
 
 Json number_schema(const Key& key) {
-  constexpr double kNoLimitMeant =
-      1e15;  // as in value_meant(), which takes more than this for the largest
+  constexpr double kNoLimitMeant = 1e15;  // as in value_meant(), which takes more for the largest
   const NumberRange& range = key.range;
   const bool is_integer = key.kind == KeyKind::kInteger;
   Json schema = {{"type", is_integer ? "integer" : "number"}};

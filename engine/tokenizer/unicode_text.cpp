@@ -117,8 +117,7 @@ bool is_mark(char32_t character) {
 }
 
 void append_lower_case(std::string& text, char32_t character) {
-  constexpr char32_t kDottedI =
-      0x130;  // the one whose lower case is two characters (SpecialCasing.txt)
+  constexpr char32_t kDottedI = 0x130;  // its lower case is two characters (SpecialCasing.txt)
   if (character == kDottedI) {
     text += "i\xCC\x87";
     return;

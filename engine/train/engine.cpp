@@ -114,8 +114,7 @@ Engine::EndsFailedCollectives::~EndsFailedCollectives() {
     for (Stream* const stream : {engine_.communication_.get(), &engine_.context_.compute}) {
       try {
         stream->synchronize();
-      } catch (
-          const std::exception&) {  // the failure that ends the engine is already being reported
+      } catch (const std::exception&) {  // the cause of the end is already being reported
       }
     }
   } catch (const std::exception&) {  // no thread available: then without grace

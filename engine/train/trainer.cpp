@@ -262,8 +262,7 @@ TrainResult Trainer::run() {
   state_.fp8_amax = engine_.fp8_state();
   saves_->save_last(state_);
   if (owner_ != nullptr) {
-    static_cast<void>(
-        owner_->hold());  // also where the last save was at the end of an earlier step
+    static_cast<void>(owner_->hold());  // also where the last save was after an earlier step
   }
   enter(RunPhase::kEnding);
   tell_end();
