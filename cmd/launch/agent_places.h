@@ -17,7 +17,7 @@ class AgentPlaces {
   [[nodiscard]] std::string path_on(const std::string& host) const;
   /// The path that this build is to be sent to, from the user's home; path_on() from now on.
   std::string install_on(const std::string& host);
-  /// Forgets where this build was sent on hosts that may have been installed anew.
+  /// Forgets where this build was sent on hosts that may have been reinstalled.
   void forget(const std::vector<std::string>& hosts);
 
  private:

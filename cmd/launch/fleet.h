@@ -72,7 +72,7 @@ class Fleet {
   [[nodiscard]] std::string shared_secret() const { return starter_->shared_secret(); }
   [[nodiscard]] bool has_own_environment() const { return starter_->has_own_environment(); }
 
-  /// Sets how the run ended, which the agents are told when they are dismissed.
+  /// Sets how the run ended, which is sent to the agents when they are dismissed.
   void set_farewell(launcher::Bye farewell) { farewell_ = std::move(farewell); }
   /// Ends the agents, and with them what they still run; waits a little, and warns of those that
   /// did not end.

@@ -3,7 +3,7 @@
 // then on each is an agent like those over SSH.
 //
 //   wait until all have come → the hosts of the run      one that does not fit in ends the start
-//   while the run goes on: a node that comes back waits here until a restart asks for it
+//   while the run continues: a node that comes back waits here until a restart asks for it
 #pragma once
 
 #include <chrono>

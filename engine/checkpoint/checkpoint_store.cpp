@@ -160,7 +160,7 @@ void CheckpointStore::save(const TrainingState& state,
         if (owner_ == nullptr) {
           files_.make_folder(folder_);
         } else {
-          files_.make_folder_in_parent(folder_);  // the run's own folder is not made anew
+          files_.make_folder_in_parent(folder_);  // the run's own folder is never recreated
         }
         for (const StepFolder& dead : list_step_folders(folder_)) {
           if (dead.kind == StepFolder::Kind::kTemporary) {

@@ -34,7 +34,7 @@ struct ConversionRequest {
   std::filesystem::path from;
   std::filesystem::path to;
   std::filesystem::path model{};       ///< a DeepSpeed checkpoint's config.json; empty: beside it
-  std::optional<TargetFormat> format;  ///< absent: told by the target's name and the source
+  std::optional<TargetFormat> format;  ///< absent: inferred from the target's name and the source
   std::optional<DType> dtype;          ///< of the parameters; absent: as they are
   std::int64_t max_shard_bytes = 5'000'000'000;  ///< Hugging Face: of tensors in one file
   int ranks = 1;                                 ///< dstrain: files

@@ -20,7 +20,7 @@ namespace dstrain {
 struct DeviceRendezvousOptions {
   std::chrono::milliseconds timeout{600'000};         ///< deadline of a collective
   std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
-  ActivityRecorder* activity = nullptr;               ///< is told of every collective; may be none
+  ActivityRecorder* activity = nullptr;               ///< notified of every collective; may be null
   WireSecurity security = WireSecurity::kAuthenticated;  ///< as asked for; NCCL has none of it
 };
 

@@ -8,8 +8,8 @@
 namespace dstrain {
 
 /// Equal for two processes of one running kernel (boot id), one network namespace, one user
-/// namespace and one effective user. All zero where that cannot be told, or where the user is the
-/// one that the kernel shows in place of all it cannot name: then it equals nothing.
+/// namespace and one effective user. All zero where these are unknown, or where the user is the one
+/// that the kernel shows in place of all it cannot name: then it equals nothing.
 struct HostIdentity {
   std::array<std::uint8_t, 8> digest{};
 

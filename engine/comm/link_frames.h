@@ -1,6 +1,6 @@
 // The frames that two ranks of a group send each other on their link, and the two machines that
 // make a stream of bytes of them and them of a stream. Neither knows sockets: they say where the
-// next bytes are, or should go, and are told how many went. Neither allocates for a frame.
+// next bytes are, or should go, and are given how many went. Neither allocates for a frame.
 //
 //   header (16): channel, bytes, offset · payload · tag (frame_seal.h)
 //

@@ -18,7 +18,7 @@ struct NcclGroup {
 struct NcclOptions {
   std::chrono::milliseconds timeout{600'000};         ///< deadline of a collective
   std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
-  ActivityRecorder* activity = nullptr;               ///< is told of every collective; may be none
+  ActivityRecorder* activity = nullptr;               ///< notified of every collective; may be null
 };
 
 }  // namespace dstrain

@@ -6,9 +6,10 @@
 //           releases them: for heads of operations and for parts of a reduction.
 //   direct  straight into the receiver's tensor, which it has opened before it sent its head.
 //
-// There is no thread that moves bytes: whoever waits for one peer moves what there is to move on
-// every link of the group, both ways, so that no two members ever wait for each other's reading.
-// Not for several threads at once, abort() excepted. Waits throw PeerLost or Timeout.
+// No thread is dedicated to moving bytes: a caller that waits for one peer moves what there is to
+// move on every link of the group, both ways, so that no two members ever wait for each other's
+// reading. Must not be used by several threads at once, except for abort(). Waits throw PeerLost or
+// Timeout.
 #pragma once
 
 #include <atomic>

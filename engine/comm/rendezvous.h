@@ -42,7 +42,7 @@ struct ProcessOptions {
   WireOptions wire;                            ///< how the ranks reach and recognise each other
   std::chrono::milliseconds timeout{600'000};  ///< deadline of a collective
   std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
-  ActivityRecorder* activity = nullptr;               ///< is told of every collective; may be none
+  ActivityRecorder* activity = nullptr;               ///< notified of every collective; may be null
 };
 
 /// Makes the rendezvous of ranks that are processes, over sockets (peer_meeting.h). `store` must

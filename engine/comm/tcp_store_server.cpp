@@ -172,7 +172,7 @@ class TcpStoreServer::Loop {
     }
     requests_.forget(connection);
     // Closing is not enough: a process forked meanwhile may hold the same connection, which then
-    // goes on in epoll's list.
+    // stays in epoll's list.
     (void)epoll_ctl(poller_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
     connection.socket = FileDescriptor();
     connection.open = false;

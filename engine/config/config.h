@@ -144,7 +144,7 @@ struct ElasticityConfig {
   std::int64_t num_gpus_per_node = 1;
   std::int64_t model_parallel_size = 1;  ///< tensor × pipeline; version 0.2
   bool prefer_larger_batch = true;
-  bool ignore_non_elastic_batch_info = false;  ///< batch keys are no error, but do not count
+  bool ignore_non_elastic_batch_info = false;  ///< batch keys are not an error, but have no effect
   ElasticityVersion version = ElasticityVersion::k02;
 
   bool operator==(const ElasticityConfig&) const = default;

@@ -69,7 +69,7 @@ class TextEditor {
     }
     const std::size_t at = span->key_begin;
     const std::string old = text_.substr(at, span->key_end - at);
-    const std::size_t end_of_line = span->value_begin;  // a block goes on below it
+    const std::size_t end_of_line = span->value_begin;  // a block continues below it
     const std::string name = json_quote(name_of(to));
     text_.replace(at, old.size(), name);
     comment_line(end_of_line - old.size() + name.size(), fmt::format("was: {}: {}", old, why));

@@ -13,7 +13,7 @@ namespace dstrain {
 
 struct MendedConfig {
   std::string text;
-  std::vector<std::string> changes;  ///< a line each: what was wrong, and what stands there now
+  std::vector<std::string> changes;  ///< a line each: what was wrong, and the new value
   std::vector<ConfigProblem> left;   ///< what only the user can mend; then the text is not accepted
 };
 

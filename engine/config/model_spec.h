@@ -1,5 +1,5 @@
 // ModelSpec: the numbers that define one decoder-only transformer, and what follows from them in
-// closed form. Described by a Hugging Face config.json; what its families have in common stands in
+// closed form. Described by a Hugging Face config.json; what its families have in common is in
 // arch/.
 #pragma once
 

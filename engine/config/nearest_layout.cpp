@@ -85,7 +85,7 @@ bool suits_batch(const Config& config, const Layout& layout) {
 }
 
 /// A key for sorting, smallest for the nearest layout. As few as possible of ranks, size and stages
-/// change; where equally many change, preferably not the ranks (machines are harder to come by than
+/// change; where equally many change, preferably not the ranks (machines are harder to get than
 /// settings), then not the size, then not the stages; then those that change do so as little as
 /// possible (ranks by number, degrees by factor), in that order. Of two equally near layouts, the
 /// one with fewer ranks comes first, then the one with less of the model on each.

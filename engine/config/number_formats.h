@@ -44,7 +44,7 @@ struct LossScaleConfig {
   bool operator==(const LossScaleConfig&) const = default;
 };
 
-/// Number formats beside the one that the model computes in.
+/// Number formats other than the one that the model computes in.
 struct FormatConfig {
   /// data_types.grad_accum_dtype: f32, or the compute dtype. Absent: f32.
   std::optional<DType> grad_accum;

@@ -16,7 +16,7 @@ constexpr const char* kMaster = "bf16.bf16_master_weights_and_grads";
 constexpr const char* kStates = "bf16.bf16_optimizer_states";
 constexpr const char* kMostSkips = "training.max_consecutive_skips";
 
-/// As the config spells it.
+/// The name of a format in the config.
 const char* spelt(DType dtype) {
   return dtype == DType::kBF16 ? "bf16" : dtype == DType::kF16 ? "fp16" : "fp32";
 }

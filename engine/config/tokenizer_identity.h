@@ -25,8 +25,8 @@ struct TokenizerIdentity {
 /// XXH3, 128 bits, in 32 hexadecimal digits: what `xxh128sum` prints of a file with this content.
 std::string content_hash(std::string_view content);
 
-/// Whether both are the same tokenizer; nothing where that cannot be told from their kinds: a
-/// SentencePiece model may be that of a tokenizer.json.
+/// Whether both are the same tokenizer; nothing where their kinds do not show it: a SentencePiece
+/// model may be that of a tokenizer.json.
 std::optional<bool> is_same_tokenizer(const TokenizerIdentity& a, const TokenizerIdentity& b);
 
 /// "bytes (256 ids)", "sentencepiece tokenizer.model (32000 ids, hash 7f0c33a1…)".

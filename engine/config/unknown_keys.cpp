@@ -160,7 +160,7 @@ class UnknownKeys {
     }
   }
 
-  /// Reports keys that are in no table and yet are no mistakes.
+  /// Reports keys that are in no table and yet are not mistakes.
   void tell_foreign() const {
     if (!comments_.empty()) {
       notices_.push_back(fmt::format("no effect: {}: comments", fmt::join(comments_, ", ")));

@@ -1,4 +1,4 @@
-// PrepareHooks: how prepare_data reports its progress, and is told to stop.
+// PrepareHooks: how prepare_data reports its progress, and how it is stopped.
 #pragma once
 
 #include <chrono>

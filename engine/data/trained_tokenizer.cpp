@@ -15,7 +15,7 @@
 namespace dstrain {
 namespace {
 
-/// Without its files' contents.
+/// The tokenizer's source, without the contents of its files.
 TokenizerSource empty_source(const PrepareOptions& options) {
   const auto in_output = [&](const char* name) {
     return (std::filesystem::path(options.output) / name).string();

@@ -1,6 +1,6 @@
 // CachedModel: a GenerationPlan made real on one device: the weights of a TensorSource, and the
 // sequence that has been read so far, as keys and values. extend() is the only way forward; what
-// it computes for a position does not depend on how the sequence was cut into calls, but for
+// it computes for a position does not depend on how the sequence was cut into calls, except for
 // rounding (products of one token and of many add in different orders).
 #pragma once
 

@@ -37,7 +37,7 @@ class TextStream {
   std::vector<std::int32_t>
       window_;              ///< tokens given out that the next ones join, and those not yet
   std::size_t given_ = 0;   ///< of window_
-  std::string characters_;  ///< bytes that are no whole character yet
+  std::string characters_;  ///< bytes that do not form a whole character yet
   std::string held_;        ///< text that may be the beginning of a stop text
   bool stopped_ = false;
 };

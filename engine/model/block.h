@@ -13,7 +13,7 @@
 //
 // Backward first computes again what was not kept of this (LayerShape::recompute), with the same
 // operations on the same numbers: the same bits. Where it extends a cache (layer_shape.h), forward
-// is the same but for attention, and there is nothing to compute again.
+// is the same except for attention, and there is nothing to compute again.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ struct LossScalerState {
   bool operator==(const LossScalerState&) const = default;
 };
 
-/// kAtMinimum: the gradients overflow at the smallest scale allowed, the run cannot go on.
+/// kAtMinimum: the gradients overflow at the smallest scale allowed, and the run cannot continue.
 enum class ScaleOutcome : std::uint8_t { kOk, kAtMinimum };
 
 class LossScaler {

@@ -23,7 +23,7 @@ enum class GroupId : std::uint8_t {
   /// Neighbours in kTensor that hold the same key/value heads, where there are fewer heads than
   /// ranks and more than one.
   kSharedHeads,
-  /// All ranks, for checkpoints written beside training.
+  /// All ranks, for checkpoints written during training.
   kCheckpoint,
 };
 
@@ -37,7 +37,7 @@ struct GroupPlan {
   [[nodiscard]] int size() const { return static_cast<int>(members.size()); }
 };
 
-/// The facts that decide which sets there are, beside the mesh.
+/// The facts besides the mesh that decide which sets there are.
 struct GroupNeeds {
   bool tied_embeddings = false;
   std::int64_t key_value_heads = 1;  ///< of the whole model

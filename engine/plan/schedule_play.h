@@ -24,7 +24,7 @@ struct MessagePair {
 /// Throws InternalError if one rank sends another more or less than that one receives.
 std::vector<MessagePair> pair_messages(const Schedule& schedule);
 
-/// The time at which each rank comes to each of its actions, and last the time at which it has done
+/// The time at which each rank reaches each of its actions, and last the time at which it has done
 /// them all. The list of a rank that waits for ever is shorter: it ends with the action that it
 /// waits in.
 using Arrivals = std::vector<std::vector<double>>;  // [rank][action]

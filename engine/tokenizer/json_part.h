@@ -1,5 +1,5 @@
-// JsonPart: a value of a tokenizer's JSON that knows where it stands, so that whoever reads it can
-// name what is wrong with it: "tokenizer.json: /pre_tokenizer/pattern: expected …".
+// JsonPart: a value of a tokenizer's JSON that knows its place, so that its reader can name what is
+// wrong with it: "tokenizer.json: /pre_tokenizer/pattern: expected …".
 #pragma once
 
 #include <cstdint>

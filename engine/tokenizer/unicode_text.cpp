@@ -37,7 +37,7 @@ void append_mapped(std::string& out, std::string_view text, NormalForm form) {
 }
 
 // utf8proc composes a Hangul syllable with U+11A7 behind it into that syllable, so that U+11A7 is
-// lost. It is no trailing consonant (Unicode 15.0, section 3.12) and combines with nothing.
+// lost. It is not a trailing consonant (Unicode 15.0, section 3.12) and combines with nothing.
 void append_normalized(std::string& out, std::string_view text, NormalForm form) {
   constexpr std::string_view kLone = "\u11A7";
   for (std::size_t at; (at = text.find(kLone)) != std::string_view::npos;) {

@@ -54,7 +54,7 @@ double as_digits_over_power(double score) {
     digits.erase(point, 1);
   }
   constexpr int kExactPowers =
-      22;  // beyond, a double is no power of ten, and scores are none either
+      22;  // beyond, powers of ten are not exact in a double; scores do not get there
   if (e == std::string::npos || std::abs(exponent) > kExactPowers) {
     return score;
   }

@@ -58,7 +58,7 @@ struct StepMetrics {
   PhaseSeconds phases;
   double evaluation_seconds = 0.0;  ///< after the step, where there was one
   double checkpoint_seconds = 0.0;  ///< that training stood still for saves before this step
-  bool saving = false;              ///< a save was being written beside this step
+  bool saving = false;              ///< a save was being written during this step
   double tokens_per_second = 0.0;
   double model_flops_per_second = 0.0;
   /// The share of what the ranks' devices can do according to their data sheet, where that is

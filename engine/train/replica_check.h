@@ -4,7 +4,7 @@
 //
 // Each rank sums up the bits of what it has copies of (kernels/math/bit_sums.h), at the speed of
 // its memory; one all-gather of about 100 bytes a rank then shows every rank whether all agree.
-// Only where they do not, they exchange all sums, and find unit and ranks.
+// Only where they do not agree do they exchange all sums, and find unit and ranks.
 #pragma once
 
 #include <cstdint>

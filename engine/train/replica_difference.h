@@ -15,7 +15,7 @@ namespace dstrain {
 struct ReplicaDifference {
   std::string unit;                ///< "blocks.3"; empty: no unit's
   std::string what;                ///< "parameters"
-  std::vector<int> wrong;          ///< ranks, ascending; several where it cannot be told which
+  std::vector<int> wrong;          ///< ranks, ascending; several where it is unclear which
   std::vector<std::string> hosts;  ///< theirs
   std::vector<int> agreeing;       ///< the other holders, which agree
   /// True where the rank's parameters are not what its masters round to, which shows without any

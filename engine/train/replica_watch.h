@@ -36,7 +36,7 @@ class ReplicaWatch {
   std::optional<std::int64_t> interval_;  ///< none: measured
   bool is_on_;
   std::int64_t next_ = 0;     ///< step, where it is measured
-  bool has_pace_ = false;     ///< likewise: it has been told
+  bool has_pace_ = false;     ///< likewise: it has been logged
   std::int64_t last_ = -1;    ///< step of the last check
   double check_seconds_ = 0;  ///< of checks since the last step
   double step_seconds_ = 0;   ///< of the last step, without checks

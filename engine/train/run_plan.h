@@ -93,7 +93,7 @@ struct UpdatePlan {
 };
 
 /// One model chunk of this rank: a stage of the model, and its walks (indices into
-/// RunPlan::gathers, which DataParallel::begin_walk is told).
+/// RunPlan::gathers, which is passed to DataParallel::begin_walk).
 struct ChunkPlan {
   TransformerStage stage;
   int forward_walk = 0;

@@ -71,7 +71,7 @@ void RunSaves::save_last(const TrainingState& state) {
     finish();
   }
   if (saved_step_ != state.step) {
-    save_now(state);  // nothing is left to compute beside it
+    save_now(state);  // nothing is left to compute meanwhile
     saved_step_ = state.step;
   }
 }

@@ -31,7 +31,7 @@ class RunSaves {
   [[nodiscard]] std::int64_t saved_step() const { return saved_step_; }
   /// The number of saves that failed and did not stop the run.
   [[nodiscard]] std::int64_t failed_saves() const { return failed_saves_; }
-  /// Whether a save is being written beside training.
+  /// Whether a save is being written during training.
   [[nodiscard]] bool under_way() const { return background_ && background_->under_way(); }
   /// Whether this rank's part of it has ended.
   [[nodiscard]] bool has_ended() const { return background_ && background_->has_ended(); }

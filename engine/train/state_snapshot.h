@@ -1,5 +1,5 @@
 // StateSnapshot: a copy of what this rank saves, in host memory reserved once, so that training can
-// go on while the copy is written.
+// continue while the copy is written.
 #pragma once
 
 #include <cstdint>

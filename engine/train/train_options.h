@@ -1,4 +1,4 @@
-// TrainOptions: what one rank is told about a run beside its config: where it computes, who
+// TrainOptions: what one rank needs to know about a run besides its config: where it computes, who
 // watches, and what it was started for; and TrainResult, what it returns.
 #pragma once
 
@@ -36,7 +36,7 @@ struct TrainOptions {
   /// Set to a signal's number by a handler: finish the step, save, return. Polled once a step;
   /// all ranks agree on the step. May be nullptr.
   const std::atomic<int>* stop_signal = nullptr;
-  /// Records what this rank does, for whoever watches it from outside. May be nullptr.
+  /// Records what this rank does, for an observer outside the process. May be nullptr.
   ActivityRecorder* activity = nullptr;
   /// Makes data, weights and tokenizer that do not belong together a warning.
   bool allow_tokenizer_mismatch = false;

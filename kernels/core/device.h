@@ -153,7 +153,8 @@ class Device {
   virtual void copy(ConstTensor from, Tensor to, Stream& stream) = 0;
   /// The stream that computes. Owned by the device.
   [[nodiscard]] virtual Stream& compute_stream() = 0;
-  /// A stream beside it; `name` shows in traces and thread lists (≤ 15 characters).
+  /// A stream besides the compute stream; `name` shows in traces and thread lists (≤ 15
+  /// characters).
   [[nodiscard]] virtual std::unique_ptr<Stream> make_side_stream(const std::string& name) = 0;
 };
 

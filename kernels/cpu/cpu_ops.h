@@ -19,7 +19,7 @@ class CpuOps final : public Ops {
 #undef DSTRAIN_OPERATION
 
  private:
-  /// The number of threads for work on a stream. A side stream has one, as it works beside the
+  /// The number of threads for work on a stream. A side stream has one, as it works alongside the
   /// compute stream, whose threads have the cores.
   [[nodiscard]] int threads_on(const Stream& stream) const {
     return stream.is_inline() ? threads_ : 1;

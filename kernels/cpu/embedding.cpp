@@ -72,7 +72,7 @@ void CpuOps::embedding_forward(ConstTensor tokens_N,
 }
 
 // One task per slice of columns, which goes through all tokens in order: no two tasks touch the
-// same element, whatever the tokens are, and a frequent token is no bottleneck.
+// same element, whatever the tokens are, and a frequent token is not a bottleneck.
 void CpuOps::embedding_backward(ConstTensor tokens_N,
                                 ConstTensor dx_NC,
                                 const VocabSlice& slice,

@@ -1,4 +1,4 @@
-// Linear layers: products by CpuMatmul, but for those of one token, which read each weight once and
+// Linear layers: products by CpuMatmul, except those of one token, which read each weight once and
 // are as fast as memory; bias and its gradient by our own loops over rows.
 //
 // N tokens, I inputs, O outputs

@@ -32,7 +32,7 @@ Cut cut_rows(const ProductForm& form, int threads) {
   const std::int64_t row_bytes = form.k * size_of(DType::kBF16);
   const std::int64_t most =
       std::clamp(kMostBlockBytes / row_bytes / kRowUnit * kRowUnit, kRowUnit, kMostBlockRows);
-  // As many blocks as threads, or a multiple of it.
+  // Use as many blocks as threads, or a multiple of that.
   const std::int64_t blocks = ceil_div(form.m, most * threads) * threads;
   return {form.m, ceil_div(form.m, blocks), kRowUnit};
 }

@@ -85,7 +85,7 @@ bool AttentionChoice::choose_cudnn(const AttentionPass& pass,
   return chosen.name == kCudnnName;
 }
 
-/// Times both on these operands: everything that is written is written anew by each run.
+/// Times both on these operands: each run rewrites everything that is written.
 ChosenAlgorithm AttentionChoice::measure(const AttentionPass& pass,
                                          const AttentionPointers& pointers,
                                          cudaStream_t stream,

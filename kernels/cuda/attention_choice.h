@@ -19,7 +19,7 @@ class AttentionChoice {
  public:
   struct Options {
     AttentionKernels wanted = AttentionKernels::kOwn;
-    std::string file;  ///< of choices; empty: each process measures anew
+    std::string file;  ///< of choices; empty: each process measures again
     std::function<void(const std::string&)> tell;  ///< given a sentence per decision; may be empty
   };
   /// Makes the choice for the device with CUDA's number `device`.
@@ -27,8 +27,8 @@ class AttentionChoice {
 
   /// Enqueues cuDNN's kernels, or calls `own`, which enqueues ours. With kFaster the first call for
   /// a shape runs both several times on these operands, waiting for the stream: everything written
-  /// is written anew each time. The stream's device must be current. Throws CudaError where kCudnn
-  /// is wanted and the library is missing, std::runtime_error where the file cannot be used.
+  /// is rewritten each time. The stream's device must be current. Throws CudaError where kCudnn is
+  /// wanted and the library is missing, std::runtime_error where the file cannot be used.
   void run(const AttentionPass& pass,
            const AttentionPointers& pointers,
            cudaStream_t stream,

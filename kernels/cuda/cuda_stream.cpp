@@ -136,7 +136,7 @@ void CudaStream::wait(const Event& event) {
   if (other == this) {
     return;
   }
-  if (other == nullptr) {  // a thread's: the driver's thread waits for it, then the GPU goes on
+  if (other == nullptr) {  // a thread's: the driver's thread waits for it, then the GPU continues
     enqueue([event] { event.stream->wait_until(event.ticket); });
     return;
   }

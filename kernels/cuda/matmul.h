@@ -17,7 +17,7 @@
 namespace dstrain {
 
 /// Whether cuBLASLt may add this bias: its kernels read 16 bytes of it at once, and its proposals
-/// do not look at where it begins (they are told of A, B and C alone).
+/// do not look at where it begins (they are given those of A, B and C alone).
 bool can_add_bias(const CudaProduct& product);
 /// Whether cuBLASLt's rules for an activation's operands allow this one. Only bf16 is allowed: it
 /// does not say how exact its GELU is (llm.c's authors saw slightly worse losses with it, pull

@@ -11,7 +11,7 @@ namespace dstrain {
 enum class FloatFormat : std::uint8_t { kF32, kBF16, kF16 };
 
 /// Floats of a format known at run time. The loops check the format once a vector, which costs
-/// little beside the memory traffic and saves a copy of each loop for every combination.
+/// little compared with the memory traffic and saves a copy of each loop for every combination.
 struct Floats {
   void* data;  ///< nullptr: not there
   FloatFormat format;

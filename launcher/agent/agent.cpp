@@ -259,7 +259,7 @@ void Agent::end(const std::string& why) {
                                      [](const auto& entry) { return !entry.second.has_ended; });
   if (!why.empty()) spdlog::warn("{}; ending {}", why, counted(running, "rank"));
   signal_all(SIGTERM);
-  signal_all(SIGCONT);  // whoever is stopped could not hear it
+  signal_all(SIGCONT);  // a stopped process would not get the signal
   const milliseconds grace{launcher_ ? launcher_->kill_grace_ms : 0};
   end_timer_.expires_after(grace);
   end_timer_.async_wait([this](const asio::error_code& error) {

@@ -64,7 +64,7 @@ class Call : public std::enable_shared_from_this<Call> {
                      });
   }
 
-  /// Whoever is let in gets an answer: silence after the proof is a refusal.
+  /// A caller that is admitted gets an answer: silence after the proof is a refusal.
   std::string why_hung_up(const asio::error_code& error) {
     is_refused_ = !out_.empty();
     return is_refused_ ? "it does not accept this node's secret: the tokens differ"

@@ -1,5 +1,5 @@
 // ChannelSeal: what keeps the connection of an agent that came by itself secret and whole, once
-// both ends have proved that they know the job's secret: whoever sits between them sees and changes
+// both ends have proved that they know the job's secret: someone between them sees and changes
 // nothing. The caller provides it, as it does KeyedHash; a channel over SSH needs none.
 #pragma once
 

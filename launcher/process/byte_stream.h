@@ -1,9 +1,9 @@
 // ByteStream: the two-way channel of bytes to one program that runs somewhere: over SSH as its
 // exec gives it, or to a child of this process (local_stream.h).
 //
-// Nothing here waits. Writing queues; what comes back is told by callbacks, always from the event
-// loop and never from within a call of this class. How the program ended is told once, as the last
-// callback, whatever the reason was: its own end, or the channel's.
+// Nothing here waits. Writing queues; what comes back is reported by callbacks, always from the
+// event loop and never from within a call of this class. How the program ended is reported once, as
+// the last callback, whatever the reason was: its own end, or the channel's.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace dstrain::launcher {
 
 /// The end of a stream.
 struct StreamEnd {
-  std::optional<int> exit_code{};  ///< the program's, if it ended by itself and told
+  std::optional<int> exit_code{};  ///< the program's, if it ended by itself and this is known
   int signal = 0;                  ///< the signal that ended the program, or 0
   /// If neither is set: why the channel ended, as a clause, "connection reset by peer".
   std::string why{};

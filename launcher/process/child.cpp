@@ -110,7 +110,7 @@ void Child::read_when_ready(OutputStream stream) {
       });
 }
 
-/// Closes the pipe at its end. Returns how much it has told of.
+/// Closes the pipe at its end. Returns how many bytes it has delivered.
 std::size_t Child::read_some(OutputStream stream) {
   Descriptor& pipe = output(stream).pipe;
   std::array<char, kReadBytes> buffer;
@@ -135,7 +135,7 @@ void Child::write_more() {
   asio::async_write(input_, asio::buffer(writing_),
                     [self = shared_from_this()](const asio::error_code& error, std::size_t) {
                       self->writing_.clear();
-                      if (error) return self->close_input();  // why is told by the program's end
+                      if (error) return self->close_input();  // the program's end will say why
                       self->write_more();
                       if (self->input_ends_ && self->queued_bytes() == 0) self->close_input();
                     });
@@ -238,7 +238,7 @@ void Child::on_end() {
   }
   // asio may deliver what was meant for a closed descriptor that had the same number.
   if (info.si_pid == 0) return await_end();
-  if (is_starting()) learn_of_exec();  // which may not have been told yet
+  if (is_starting()) learn_of_exec();  // which may not have been reported yet
   ExitStatus status;
   (info.si_code == CLD_EXITED ? status.code : status.signal) = info.si_status;
   if (!why_not_begun_.empty()) {

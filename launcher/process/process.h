@@ -65,7 +65,7 @@ class Spawner {
   virtual ~Spawner() = default;
 
   /// Throws std::system_error where there can be no process for it. What keeps the process from
-  /// becoming the program is told by on_exit.
+  /// becoming the program is reported by on_exit.
   virtual std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) = 0;
   /// Called after all processes have ended: kills what left their process groups and lived on.
   virtual void sweep() noexcept {}

@@ -100,7 +100,8 @@ void SshLink::serve() {
   // the event loop will not report them again.
   moved = moved || session_->received_bytes() != received_before;
   if (moved && interrupted_ == nullptr) return schedule();
-  // Nobody reads for a program that nobody listens to; waiting for its bytes would not end.
+  // A program without a listener has nobody to read its output, and waiting for its bytes would not
+  // end.
   const bool anybody_reads =
       std::any_of(channels_.begin(), channels_.end(), [](const auto& channel) {
         return channel->state != State::kOver &&

@@ -12,7 +12,7 @@ std::string_view name_of(RankPhase phase) {
 }
 
 const RankStatus::Group* RankStatus::waits_in() const {
-  // While a checkpoint is written beside training, the thread that computes may wait for the one
+  // While a checkpoint is written during training, the thread that computes may wait for the one
   // that saves.
   if (!waiting_for && phase != RankPhase::kSaving) return nullptr;
   const Group* longest = nullptr;

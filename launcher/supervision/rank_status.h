@@ -1,5 +1,6 @@
-// RankStatus: what a rank was doing when somebody looked, as the launcher judges it: durations
-// only, so that it means the same on another host's clock. Travels from agent to launcher.
+// RankStatus: what a rank was doing at the moment of observation, as the launcher judges it:
+// durations only, so that it means the same on another host's clock. Travels from agent to
+// launcher.
 #pragma once
 
 #include <chrono>

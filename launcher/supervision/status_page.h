@@ -1,10 +1,11 @@
-// StatusPage: one page of memory that a rank shares with whoever started it. The rank says there
-// what it does, with plain stores; so what a rank was doing can be read even if it is stopped, or
-// loops for ever.
+// StatusPage: one page of memory that a rank shares with the process that started it. The rank says
+// there what it does, with plain stores; so what a rank was doing can be read even if it is
+// stopped, or loops for ever.
 //
-// Whoever starts a rank makes the page (a memfd), passes it on as an open file, and names its
-// number in DSTRAIN_STATUS_FD. Both ends are the same build; the page begins with a version that
-// a reader checks. Times are those of CLOCK_MONOTONIC of the one host that both ends are on.
+// The process that starts a rank creates the page (a memfd), passes it on as an open file, and
+// names its number in DSTRAIN_STATUS_FD. Both ends are the same build; the page begins with a
+// version that a reader checks. Times are those of CLOCK_MONOTONIC of the one host that both ends
+// are on.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // StoppedWatch: tells at once when a rank is stopped (SIGSTOP, a terminal, a debugger), whatever it
-// was doing. A stopped rank is no hang yet, since whoever stopped it may continue it; the limits of
+// was doing. A stopped rank is not a hang yet, since it may be continued; the limits of
 // hang_watch.h hold for it as for any other. But nobody should have to wait for them to learn why
 // the job stands still.
 #pragma once

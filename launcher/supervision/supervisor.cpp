@@ -169,7 +169,7 @@ void Supervisor::blame_then_stop() {
 void Supervisor::stop() {
   phase_ = Phase::kStopping;
   signal_all(SIGTERM);
-  signal_all(SIGCONT);  // whoever is stopped could not hear it
+  signal_all(SIGCONT);  // a stopped process would not get the signal
   timer_.expires_after(options_.kill_grace);
   timer_.async_wait(while_running([this] {
     if (phase_ == Phase::kStopping) kill_all();

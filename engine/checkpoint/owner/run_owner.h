@@ -75,7 +75,7 @@ class RunOwner {
     explicit Hold(FileDescriptor guard) : guard_(std::move(guard)) {}
     FileDescriptor guard_;
   };
-  /// Reads owner.json anew, as other hosts see it; throws as require() does, or StorageError. A
+  /// Reads owner.json again, as other hosts see it; throws as require() does, or StorageError. A
   /// process that holds the guard for longer than OwnerTiming::guard is reported, and not waited
   /// for. May be called from any thread.
   [[nodiscard]] Hold hold() const;

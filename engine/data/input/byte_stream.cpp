@@ -165,7 +165,7 @@ class DecodedBytes final : public ByteStream {
   std::vector<char> buffer_;
   std::span<const char> left_;  ///< of the buffer, not decoded yet
   bool at_end_ = false;         ///< of the file
-  bool inside_ = false;         ///< a member has begun and not ended
+  bool inside_ = false;         ///< within a member
   std::int64_t member_begin_ = 0;
 };
 

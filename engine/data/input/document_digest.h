@@ -1,4 +1,4 @@
-// DocumentDigest: 128 bits of XXH3 over a document's text. It is no protection against an
+// DocumentDigest: 128 bits of XXH3 over a document's text. It does not protect against an
 // adversary, but two different documents never agree by chance.
 #pragma once
 

@@ -63,7 +63,7 @@ class InputReader {
   const std::atomic<bool>& stop_;
   std::atomic<std::size_t> left_{kNone};
   std::size_t file_;
-  std::int64_t text_begin_;  ///< where reading of the file began, or goes on
+  std::int64_t text_begin_;  ///< where reading of the file began, or continues
   std::unique_ptr<ByteStream> stream_;
   std::unique_ptr<TextReader> text_;
   std::unique_ptr<LineReader> lines_;

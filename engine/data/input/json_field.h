@@ -20,7 +20,7 @@ class JsonField {
     kNoJson,       ///< also text that is not UTF-8, which JSON must be
     kNoObject,     ///< JSON, but a list, a number, …
     kNoField,      ///< nor anything else that is known
-    kNoString,     ///< the field is there, but is no string
+    kNoString,     ///< the field is present, but is not a string
     kConversation  ///< no such field, but a list of "messages"
   };
   struct Line {

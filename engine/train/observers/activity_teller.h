@@ -1,5 +1,5 @@
-// Reports phases and steps to the ActivityRecorder, and with it to whoever watches this rank from
-// outside.
+// Reports phases and steps to the ActivityRecorder, and with it to the process that watches this
+// rank from outside.
 #pragma once
 
 #include "engine/train/observers/run_observer.h"

@@ -1,5 +1,5 @@
-// RunObserver: is told how a run goes. Observers do not change the run; one that cannot do its part
-// throws, which ends the run.
+// RunObserver: follows the progress of a run. Observers do not change the run; one that cannot do
+// its part throws, which ends the run.
 #pragma once
 
 #include <cstdint>

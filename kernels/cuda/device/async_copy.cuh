@@ -1,6 +1,6 @@
-// Copies from global to shared memory that run beside the thread (cp.async; Ampere and later). A
-// thread begins some, commits them as a group, and waits for groups; others see what it copied
-// after that and a barrier.
+// Copies from global to shared memory that run while the thread continues (cp.async; Ampere and
+// later). A thread begins some, commits them as a group, and waits for groups; others see what it
+// copied after that and a barrier.
 #pragma once
 
 #include <cstdint>
