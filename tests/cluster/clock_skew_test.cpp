@@ -63,7 +63,7 @@ TEST_CASE("F21: a clock that is an hour off is told, and changes neither losses 
                                 Contains(offset[0] == '+' ? " ahead of " : " behind "));
   CHECK(testing::losses_in(run.tiny().read("skewed/metrics.jsonl")) == expected);
 
-  // Whoever died first is to blame, whatever the clocks of those who saw it say.
+  // The rank that died first is to blame, whatever the clocks of the observers say.
   const auto doomed =
       run.launch({"--agent-path", kAgent, "--set", "training.output_dir=" + run.path("doomed")});
   REQUIRE(testing::becomes_true(

@@ -87,7 +87,7 @@ TEST_CASE("hosts behind a jump host train together", "[cluster][launch][openssh]
   REQUIRE(check->wait(kPatience) == 0);
   CHECK_THAT(check->out(), Contains("rank 0 listens on 10.77.1.2 port ") && Contains("10.77.1.3"));
 
-  // What is wrong at the jump host is told, not what follows from it.
+  // The fault at the jump host is reported, not its consequence.
   run.host(0).write("/mnt/home/.ssh/authorized_keys", "");
   const auto refused = run.launch();
   REQUIRE(refused->wait(kPatience));

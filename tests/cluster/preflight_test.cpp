@@ -1,5 +1,5 @@
-// What `dstrain launch` finds out about its hosts before a rank starts: each thing wrong is named
-// with its host and remedy, all hosts at once, and nothing is started.
+// What `dstrain launch` finds out about its hosts before a rank starts: each problem is named with
+// its host and remedy, for all hosts at once, and nothing is started.
 #include <chrono>
 #include <cstdio>
 #include <filesystem>

@@ -34,7 +34,7 @@ struct Layout {
   std::int64_t leading;
 };
 
-/// As loops, in double; cublasLtMatmul's parameters.
+/// Multiplies with loops, in double; takes cublasLtMatmul's parameters.
 cublasStatus_t multiply(cublasLtHandle_t handle,
                         cublasLtMatmulDesc_t description,
                         const void* alpha,

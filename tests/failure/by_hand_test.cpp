@@ -60,7 +60,7 @@ class Nodes {
                     {}, kToken);
   }
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  /// As torchrun is started: who comes first leads.
+  /// Started as with torchrun: the first node to come leads.
   std::unique_ptr<Program> arrive(const std::vector<std::string>& more = {}) const {
     return start_as({"--nnodes", std::to_string(count_), "--rdzv_endpoint",
                      "127.0.0.1:" + std::to_string(port_), "--rdzv_backend", "c10d"},
@@ -346,9 +346,9 @@ class Eavesdropper {
     thread_.join();
   }
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  /// Of what passes next.
+  /// Changes a bit of the data that passes next.
   void change_a_bit() { changes_ = true; }
-  /// After the connection's end.
+  /// What was sent, after the connection's end.
   std::string heard() {
     loop_.stop();
     if (thread_.joinable()) thread_.join();

@@ -29,7 +29,7 @@ enum class Fate : std::uint8_t {
   kRefusedFromThenOn  ///< ENOSPC
 };
 
-/// What a child process says of its run, as its exit code.
+/// The result of a child process's run, as its exit code.
 enum Ending : int {
   kFinished = 0,  ///< and the fault did not come
   kOther = 1,

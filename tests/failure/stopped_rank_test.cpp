@@ -1,5 +1,6 @@
-// dstrain itself, while one of its ranks is stopped where nobody else would miss it: before it has
-// become a program, while it starts, while it saves. Told at once, and no signal is lost.
+// dstrain itself, while one of its ranks is stopped where no other rank would miss it: before it
+// has become a program, while it starts, while it saves. This is reported at once, and no signal is
+// lost.
 #include <chrono>
 #include <csignal>
 #include <filesystem>

@@ -241,7 +241,7 @@ TEST_CASE("whichever byte of the newest checkpoint is damaged, resuming takes th
     }
   }
   CHECK(bytes > 5'000);
-  // What `latest` says can only choose among whole ones.
+  // `latest` can only choose among whole ones.
   const fs::path latest = folder.path() / "latest";
   for (std::uintmax_t at = 0; at < fs::file_size(latest); ++at) {
     flip_byte(latest, at);

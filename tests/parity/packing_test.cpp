@@ -50,7 +50,7 @@ std::string write_documents(const RunFolder& folder, const std::string& name, st
   return prefix;
 }
 
-/// Of runs on packed documents that do not see each other.
+/// The config of a run on packed documents that do not see each other.
 json packed(const std::string& train) {
   return {{"data",
            {{"train", train},

@@ -58,7 +58,7 @@ struct Flip {
 const RegionKind kRegions[] = {RegionKind::kParameters, RegionKind::kMaster,
                                RegionKind::kFirstMoment, RegionKind::kSecondMoment};
 
-/// Not of the padding, which is nobody's.
+/// A random bit, but not of the padding, which belongs to no parameter.
 Flip random_flip(Engine& engine, std::mt19937_64& random) {
   const RunPlan& plan = engine.plan();
   while (true) {
@@ -175,7 +175,7 @@ std::int64_t agreed(Engine& engine, std::int64_t number, int root) {
   return std::bit_cast<std::int64_t>(halves);
 }
 
-/// By stage and region: flips, and those that were found.
+/// Numbers of flips, and of those that were found, by stage and region.
 using Table = std::map<std::pair<int, RegionKind>, std::pair<int, int>>;
 
 /// A flip a step, before its forward pass; the check before its update must find it exactly where

@@ -32,7 +32,7 @@ ToyState changed_share(Change&& change) {
   return share;
 }
 
-/// What each of `num_ranks` ranks is told when they save; "" where nothing was thrown.
+/// The error that each of `num_ranks` ranks gets when they save; "" where nothing was thrown.
 template <typename MakeShare>
 std::vector<std::string> failures_of_saving(int num_ranks,
                                             const fs::path& folder,

@@ -1,4 +1,4 @@
-// Whose checkpoint is it: by looking.
+// Recognises a checkpoint's format by its content.
 #include "engine/checkpoint/recognise_format.h"
 
 #include "engine/checkpoint/conversion.h"

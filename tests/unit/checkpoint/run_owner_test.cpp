@@ -33,7 +33,7 @@ constexpr OwnerTiming kQuick{.beat = milliseconds{20},
                              .guard = milliseconds{200}};
 constexpr OwnerClaim kTakeOver{.take_over = true};
 
-/// Of a process that has ended and been waited for.
+/// The id of a process that has ended and been waited for.
 pid_t dead_pid() {
   const pid_t pid = fork();
   if (pid == 0) _exit(0);
@@ -45,7 +45,7 @@ OwnerRecord record_of(const ProcessIdentity& process) {
   return {.token = random_name(), .job = "other", .process = process, .since = utc_now()};
 }
 
-/// As a crash, or a machine whose locks are not seen here, leaves it.
+/// Writes owner.json as a crash, or a machine whose locks are not visible here, leaves it.
 void leave_owner_file(const fs::path& folder, const std::string& text) {
   overwrite_file(folder / kOwnerFile, text);
 }

@@ -1,5 +1,5 @@
 // dstrain generate as a user meets it: from a run of a tiny model to its text, and every refusal
-// with its sentence.
+// with its message.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -89,7 +89,7 @@ TEST_CASE("a run's newest checkpoint goes on as its data did", "[generate][comma
   CHECK(greedy.out == "abcdefghabcdefghabcdefghabcdefgh\n");
   CHECK_THAT(greedy.err, Contains("compute=bf16") && Contains("tokenizer=bytes") &&
                              Contains("memory ") && Contains("tokens=21"));
-  // By its folder of checkpoints, by the checkpoint itself, in another dtype.
+  // The checkpoint is named by its folder of checkpoints, by itself, and read in another dtype.
   for (const char* folder : {"run/checkpoints", "run/checkpoints/step-00000060"}) {
     CHECK(run_dstrain({"generate", "--checkpoint", run.path(folder), "--prompt", "abcdefghabc",
                        "--temperature", "0", "--max-tokens", "21", "--dtype", "fp32"})
@@ -140,8 +140,8 @@ TEST_CASE("what cannot be generated from is a sentence", "[generate][command]") 
   CHECK(absent.exit_code == 2);
   CHECK_THAT(absent.err, Contains("there is no such file or folder"));
 
-  // What older versions left out of a checkpoint lies beside it: a window shorter than the text. At
-  // this temperature tokens follow every change of a logit.
+  // Parts that older versions left out of a checkpoint lie beside it: a window shorter than the
+  // text. At this temperature tokens follow every change of a logit.
   const std::vector<std::string> long_text{"--prompt",      "abcabcabcabcabcabcabcabc",
                                            "--max-tokens",  "40",
                                            "--temperature", "3",

@@ -58,7 +58,7 @@ TEST_CASE("a GPU that is too small for its ranks' plans is refused with what wou
                     Contains("cuda:1 of host w1, T4, has 3.00 GiB of memory, and its rank will "
                              "take ") &&
                         Contains("--no-memory-check") && Contains("--set "));
-  // What others hold of it counts.
+  // Memory that other processes hold counts.
   const launcher::GpuReport busy{
       .model = "H100", .total_bytes = 80 * kGiB, .free_bytes = 512 << 20};
   CHECK_THROWS_WITH(check_gpus({busy, large}, {large, large}),

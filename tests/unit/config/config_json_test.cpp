@@ -1,4 +1,4 @@
-// What a config may say and what it may not, with the whole sentence where it matters.
+// What a config may contain and what it may not, with the whole message where it matters.
 #include "engine/config/config_json.h"
 
 #include "tests/unit/config/config_text.h"

@@ -56,7 +56,7 @@ TEST_CASE("any two or one of the batch sizes give the others", "[spec][batch]") 
   CHECK(resolved({.micro = 8, .accumulation = 4}, 3) == whole);
   CHECK(resolved({.train = 96}, 3) == Batch{.train = 96, .micro = 32, .accumulation = 1});
   CHECK(resolved({.micro = 8}, 3) == Batch{.train = 24, .micro = 8, .accumulation = 1});
-  // None of them: the micro-batch of Hugging Face's Trainer.
+  // With none of them, the micro-batch is that of Hugging Face's Trainer.
   CHECK(resolved({.accumulation = 4}, 3) == whole);
   CHECK(resolved({}, 3) == Batch{.train = 24, .micro = 8, .accumulation = 1});
 }

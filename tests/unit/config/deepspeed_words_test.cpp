@@ -97,7 +97,7 @@ TEST_CASE("a precision that is \"auto\" is what the machine multiplies in units 
   const Strings bf16 = {"bf16.enabled=auto"};
   CHECK(precision(bf16, kAmpere) == Precision::kBF16);
   CHECK(precision(bf16, kVolta) == Precision::kF32);
-  // What is said wins over what is left open.
+  // Explicit values win over open ones.
   for (const MachineFacts& facts : {kPlainCpu, kAmpere, kVolta}) {
     CHECK(precision({"bf16.enabled=true", "fp16.enabled=auto"}, facts) == Precision::kBF16);
     CHECK(precision({"bf16.enabled=auto", "fp16.enabled=true"}, facts) == Precision::kF16);
@@ -201,7 +201,7 @@ TEST_CASE("Infinity is the largest of counts, and no rate", "[spec][words]") {
              Contains("found -Infinity"));
   CHECK_THAT(error_of_text(with_head("\"train_micro_batch_size_per_gpu\": Infinity,")),
              Contains("must be an integer"));
-  // Only where a value stands, and not within words or strings.
+  // Only in the place of a value, and not within words or strings.
   CHECK_THAT(error_of_text(with_head("\"gradient_clipping\": Infinityx,")),
              Contains("expected a value"));
   CHECK(load_text(with_head(R"("_comment": "Infinity, NaN",)")).config ==
@@ -327,7 +327,7 @@ TEST_CASE("old and borrowed names are known", "[spec][words]") {
     INFO(known);
     CHECK(error_of_tiny({known}).empty());
   }
-  // Of another scheduler, and asking for nothing.
+  // The key of another scheduler, which asks for nothing.
   CHECK(error_of_tiny({R"(scheduler={"type": "WarmupLR", "params": {"total_num_steps": "auto"}})"})
             .empty());
 }

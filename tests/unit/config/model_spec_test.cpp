@@ -65,7 +65,7 @@ constexpr std::string_view kMistral = R"({
   "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
   "tie_word_embeddings": false, "vocab_size": 32000})";
 
-/// As Hugging Face's files of these models are, but for keys that say nothing.
+/// The models' files from Hugging Face, without keys that have no effect.
 constexpr std::string_view kGemma2 = R"({
   "architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
   "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid",

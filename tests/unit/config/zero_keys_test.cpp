@@ -1,5 +1,5 @@
-// What "zero_optimization" may say: the stages and what tunes them, what has no effect on units,
-// and what would put memory elsewhere.
+// What "zero_optimization" may contain: the stages and their tuning, keys without effect on units,
+// and keys that would put memory elsewhere.
 #include "tests/unit/config/config_text.h"
 
 namespace dstrain {

@@ -110,7 +110,7 @@ TEST_CASE("a model can be trained on JSON lines, packed or not", "[data][prepare
                                          .output = folder / ("out-" + input),
                                          .train_sentencepiece = 320,
                                          .validation = 0.0});
-    // Of the text: of the JSON around it pieces would be wasted.
+    // The tokenizer is trained on the text alone: pieces of the JSON around it would be wasted.
     CHECK(made.train.tokens < made.train.text_bytes / 3);
   }
 }

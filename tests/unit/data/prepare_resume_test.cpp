@@ -184,7 +184,7 @@ TEST_CASE("killed at any moment and called again, the same files come out",
   CHECK(killed >= 3);
 }
 
-/// What is said to a second call.
+/// The error of a second call.
 std::string refusal(const PrepareOptions& options) {
   try {
     (void)prepare_data(options, {});
@@ -234,7 +234,7 @@ TEST_CASE("what was begun with other settings is not gone on with", "[data][prep
 
 TEST_CASE("what was begun on other input is not gone on with", "[data][prepare]") {
   const Interrupted before;
-  // What comes behind the place that was reached may change.
+  // Input behind the place that was reached may change.
   write_file(before.path("in/b.txt"), "a changed file");
   PrepareOptions options = before.options;
   options.on_bad_line = PrepareOptions::OnBadLine::kStop;
@@ -268,7 +268,7 @@ TEST_CASE("killed while the files get their names, the next call finishes it", "
   REQUIRE(prepare_data(whole, {}));
   REQUIRE(prepare_data(options, {}));
   const std::string out = folder / "out";
-  // As it would have been left: a record that says so, and one name given.
+  // The state that an interruption would have left: a record, and one file that has its name.
   PrepareHooks hooks{.save_interval = std::chrono::milliseconds(0)};
   fs::remove_all(out);
   bool is_enough = false;

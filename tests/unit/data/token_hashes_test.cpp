@@ -40,7 +40,7 @@ void write_pair(const std::string& prefix, const std::vector<std::int64_t>& leng
   writer.publish();
 }
 
-/// What is said when all of a pair is read; "" if it is taken for whole.
+/// The error when all of a pair is read; "" if it is taken as whole.
 std::string complaint(const std::string& prefix) {
   try {
     const auto file = TokenFile::open(prefix, 65536);

@@ -92,7 +92,7 @@ TEST_CASE("a model beside the weights comes first, with what Hugging Face says o
   CHECK(find_tokenizer("", folder / "x",
                        {.data_folders = {folder / "data"}, .initial_weights = folder / "hf"})
             .name == "bytes");
-  // What the user says counts before all.
+  // The user's choice comes first.
   CHECK(find_tokenizer("bytes", folder / "hf", run).name == "bytes");
   CHECK(find_tokenizer(folder / "hf/tokenizer.model", folder / "x", {}).name == bare.name);
 }
@@ -131,7 +131,7 @@ TEST_CASE("what a checkpoint records of its tokenizer comes before all that lies
   CHECK(found.ends.back() == 2);
   CHECK_FALSE(found.always_begins);
 
-  // Not whatever has the name.
+  // Not every file of that name is taken.
   write_file(folder / "step/tokenizer.model", model + "\n");
   CHECK_THROWS_WITH(
       find_tokenizer("", folder / "step", run),

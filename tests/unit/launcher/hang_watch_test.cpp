@@ -1,4 +1,4 @@
-// Who is said to keep a job waiting, and when. Made-up ranks, made-up time.
+// Which ranks are reported to keep a job waiting, and when. Ranks and time are made up.
 #include "launcher/supervision/hang_watch.h"
 
 #include <catch2/catch.hpp>
@@ -44,7 +44,7 @@ class WatchedJob {
     for (RankObservation& rank : ranks)
       if (rank.status) rank.status->in_phase_for = still;
   }
-  /// What is said of it in the end, by one who looked once a second all the time.
+  /// The final report about it by a watch that has looked once a second all the time.
   [[nodiscard]] std::optional<Hang> watched(const HangLimits& limits, std::chrono::seconds still) {
     HangWatch watch(limits);
     const Time start{1000s};

@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::seconds;
 
-/// What a shell script says, and how it ends.
+/// The output of a shell script, and how it ends.
 struct Listened {
   std::string out;
   std::string err;

@@ -25,7 +25,7 @@ using Catch::Matchers::StartsWith;
 
 const OpensshOptions kOptions{.program = "/usr/bin/ssh"};
 
-/// What follows the options that are always there.
+/// The arguments after the options that are always present.
 std::vector<std::string> destination(const OpensshOptions& options, const std::string& host) {
   std::vector<std::string> argv = openssh_command(options, host, {"/opt/d s/dstrain", "agent"});
   CHECK(argv.front() == "/usr/bin/ssh");

@@ -1,4 +1,4 @@
-// What a tokenizer.json may not be, each with the sentence that says so.
+// Contents that a tokenizer.json may not have, each with its error.
 #include <string>
 
 #include <catch2/catch.hpp>

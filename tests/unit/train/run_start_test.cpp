@@ -1,4 +1,4 @@
-// What a run says of its start: what has changed since its checkpoint, whether data, weights and
+// What a run logs at its start: what has changed since its checkpoint, whether data, weights and
 // tokenizer belong together, and that there is nothing left to do.
 #include <fstream>
 #include <string>
