@@ -41,7 +41,7 @@ void install_agents(FleetRun& run, const std::string& offset) {
   }
 }
 
-TEST_CASE("F21: a clock that is an hour off is told, and changes neither losses nor blame",
+TEST_CASE("F21: a clock that is an hour off is reported, and changes neither losses nor blame",
           "[cluster][failure][slow]") {
   if (testing::no_cluster_here() || no_faketime_here()) return;
   const std::string offset = GENERATE("+3600s", "-3600s");

@@ -265,7 +265,7 @@ TEST_CASE("a server that takes the connection and says nothing is given up at th
   }
 }
 
-TEST_CASE("the failures of all hosts are told in one table", "[cluster][ssh]") {
+TEST_CASE("the failures of all hosts are reported in one table", "[cluster][ssh]") {
   if (testing::no_cluster_here()) return;
   Cluster cluster(4);
   SshClient client(cluster);

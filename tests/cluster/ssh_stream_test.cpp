@@ -228,7 +228,7 @@ TEST_CASE("what is not read waits in bounded space on both sides", "[cluster][ss
   CHECK(received == kBytes);
 }
 
-TEST_CASE("closing a stream ends the program's input, and the connection goes on",
+TEST_CASE("closing a stream ends the program's input, and the connection continues",
           "[cluster][ssh]") {
   if (testing::no_cluster_here()) return;
   Connected on;

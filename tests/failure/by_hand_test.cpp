@@ -189,7 +189,7 @@ TEST_CASE("a node that was started for another run ends the start on all of them
   }
 }
 
-TEST_CASE("a node whose config is another file's content is told", "[launch][by_hand]") {
+TEST_CASE("a node whose config is another file's content is reported", "[launch][by_hand]") {
   const Nodes nodes(2);
   const auto first = nodes.start(0, kShort);
   REQUIRE(says(*first, "waits for node 1"));
@@ -200,7 +200,7 @@ TEST_CASE("a node whose config is another file's content is told", "[launch][by_
   CHECK_THAT(first->last_line(), Contains("a CONFIG that is not the same as on node 0"));
 }
 
-TEST_CASE("nodes that disagree on their number are told", "[launch][by_hand]") {
+TEST_CASE("nodes that disagree on their number are reported", "[launch][by_hand]") {
   const Nodes nodes(2);
   const auto first = nodes.start(0, kShort);
   REQUIRE(says(*first, "waits for node 1"));
@@ -416,7 +416,8 @@ TEST_CASE("who hears all that two nodes say to each other learns neither token n
   CHECK_THAT(heard, !Contains("DSTRAIN_") && !Contains("config.json"));
 }
 
-TEST_CASE("who changes a bit between two nodes ends the run, and it is told", "[launch][by_hand]") {
+TEST_CASE("who changes a bit between two nodes ends the run, and it is reported",
+          "[launch][by_hand]") {
   const Nodes nodes(2);
   Eavesdropper relay(nodes.port());
   const auto first = nodes.start(0);

@@ -166,7 +166,7 @@ int survive_every_fault(const Scenario& scenario) {
   }
 }
 
-TEST_CASE("a run that dies or fails at any change of a save goes on bit for bit",
+TEST_CASE("a run that dies or fails at any change of a save continues bit for bit",
           "[failure][checkpoint][slow]") {
   // Every child generates its kernels anew, which takes most of its time: let them be small ones.
   REQUIRE(::setenv("ONEDNN_MAX_CPU_ISA", "SSE41", /*replace=*/1) == 0);

@@ -93,8 +93,9 @@ class SlowedDown {
   std::jthread thread_;
 };
 
-TEST_CASE("a slow rank is named, those that wait for it are not, and it is told when it is over",
-          "[failure][straggler][slow]") {
+TEST_CASE(
+    "a slow rank is named, those that wait for it are not, and it is reported when it is over",
+    "[failure][straggler][slow]") {
   const TinyRun run;
   Program launch(run.launch());
   REQUIRE(run.reaches_step(3));

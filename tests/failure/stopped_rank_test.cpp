@@ -39,7 +39,7 @@ std::string name_of(int rank, pid_t pid) {
          ") on localhost, pid " + std::to_string(pid);
 }
 
-TEST_CASE("a rank stopped between fork and exec is told, and the launcher hears its signals",
+TEST_CASE("a rank stopped between fork and exec is reported, and the launcher hears its signals",
           "[failure][stopped][slow]") {
   const TinyRun run;
   Program launch(run.launch(), {}, testing::wait_to_be_traced);
@@ -59,7 +59,7 @@ TEST_CASE("a rank stopped between fork and exec is told, and the launcher hears 
   CHECK_FALSE(testing::is_alive(child.pid));
 }
 
-TEST_CASE("a rank that is stopped while it starts is told, and goes on",
+TEST_CASE("a rank that is stopped while it starts is reported, and continues",
           "[failure][stopped][slow]") {
   const TinyRun run;
   Program launch(run.launch(), {}, testing::wait_to_be_traced);
@@ -124,7 +124,7 @@ class StoppedWhileSaving {
   bool is_stopped = false;
 };
 
-TEST_CASE("a rank stopped while it saves is told at once, and ends the job at --save-timeout",
+TEST_CASE("a rank stopped while it saves is reported at once, and ends the job at --save-timeout",
           "[failure][stopped][slow]") {
   StoppedWhileSaving run({"--save-timeout", "4"});
   INFO(run.launch.err());

@@ -181,7 +181,7 @@ TEST_CASE("warnings are yellow and errors red on a terminal, and nowhere else",
   CHECK_THAT(piped.err(), !Contains("\x1b"));
 }
 
-TEST_CASE("a missing file is told once, and no rank is started for it", "[failure]") {
+TEST_CASE("a missing file is reported once, and no rank is started for it", "[failure]") {
   const TinyRun run;
   const auto [key, what] = GENERATE(table<std::string, std::string>(
       {{"data.train", "no token file"}, {"checkpoint.resume", "is not a checkpoint"}}));

@@ -207,7 +207,7 @@ std::vector<std::vector<float>> state_on_gpu(const RunFolder& folder,
   return values;
 }
 
-TEST_CASE("checkpoints go from GPU to CPU and back, bit for bit, and a run goes on from one",
+TEST_CASE("checkpoints go from GPU to CPU and back, bit for bit, and a run continues from one",
           "[parity][gpu]") {
   if (!has_gpu()) {
     return;

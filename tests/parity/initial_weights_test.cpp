@@ -135,7 +135,7 @@ fs::path trained_weights(const RunFolder& folder) {
   return exported;
 }
 
-TEST_CASE("a run goes on from its own checkpoint, not from the weights it began with",
+TEST_CASE("a run continues from its own checkpoint, not from the weights it began with",
           "[parity][resume]") {
   const RunFolder folder;
   const fs::path weights = trained_weights(folder);

@@ -41,7 +41,8 @@ TEST_CASE("resuming gives the bits of the uninterrupted run", "[parity][resume]"
   CHECK(state_of(folder, "parts", straight) == state_of(folder, "straight", straight));
 }
 
-TEST_CASE("a signal finishes the step, saves, and the run goes on from there", "[parity][resume]") {
+TEST_CASE("a signal finishes the step, saves, and the run continues from there",
+          "[parity][resume]") {
   const RunFolder folder;
   const LoadedConfig config = config_of(folder, "stopped", 8, 2);
   const std::atomic<int> signal{SIGTERM};

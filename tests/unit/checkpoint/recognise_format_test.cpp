@@ -23,7 +23,7 @@ void refuses(const fs::path& path, const std::string& reason) {
 
 }  // namespace
 
-TEST_CASE("each format is told by looking", "[checkpoint]") {
+TEST_CASE("each format is recognised by its content", "[checkpoint]") {
   const ScratchFolder folder;
   CHECK(recognise_format(kGolden / "gpt2-f32").format == CheckpointFormat::kHuggingFace);
   CHECK(recognise_format(kGolden / "gpt2.bin").format == CheckpointFormat::kLlmC);

@@ -199,7 +199,7 @@ TEST_CASE("another machine's owner is judged by its heartbeat", "[checkpoint][ow
     }
     CHECK(ms_to_take(folder.path()) >= static_cast<double>(kQuick.stale.count()));
   }
-  SECTION("that goes on: alive") {
+  SECTION("that continues: alive") {
     leave_owner_file(folder.path(), record_of(foreign));
     const timespec past[2] = {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 1, .tv_nsec = 0}};
     REQUIRE(utimensat(AT_FDCWD, path.c_str(), past, 0) == 0);
@@ -337,7 +337,7 @@ TEST_CASE("nobody takes a folder over in the midst of a commit", "[checkpoint][o
   taker.join();
   CHECK(is_taken);
 
-  SECTION("unless it stands: then it is told and taken") {
+  SECTION("unless it stands: then it is reported and taken") {
     const RunOwner third(folder.path(), {}, kQuick);
     const RunOwner::Hold hold = third.hold();
     const RunOwner fourth(folder.path(), kTakeOver, kQuick);

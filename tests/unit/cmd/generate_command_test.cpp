@@ -80,7 +80,7 @@ class Run {
 
 }  // namespace
 
-TEST_CASE("a run's newest checkpoint goes on as its data did", "[generate][command]") {
+TEST_CASE("a run's newest checkpoint continues as its data did", "[generate][command]") {
   if (testing::no_dstrain_here()) return;
   const Run run;
   const Ended greedy =

@@ -87,7 +87,7 @@ TEST_CASE("ranks that share a GPU must fit together", "[cmd][launch]") {
   CHECK_NOTHROW(check_gpus({}, {}));  // not asked
 }
 
-TEST_CASE("a GPU that holds the plan and not the libraries is told", "[cmd][launch]") {
+TEST_CASE("a GPU that holds the plan and not the libraries is reported", "[cmd][launch]") {
   std::vector<std::string> notices;
   for (std::int64_t bytes = kGiB; notices.empty() && bytes < 8 * kGiB; bytes += kGiB / 8) {
     const launcher::GpuReport gpu{.model = "A2", .total_bytes = bytes};

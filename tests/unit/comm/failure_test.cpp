@@ -52,7 +52,7 @@ std::vector<std::string> run_and_collect(Carrier carrier,
   return messages;
 }
 
-TEST_CASE("two members whose calls differ are told both calls", "[comm]") {
+TEST_CASE("two members whose calls differ get both calls in the error", "[comm]") {
   for (const Carrier carrier : kCarriers) {
     INFO(name_of(carrier));
     const auto start = Clock::now();
@@ -106,7 +106,7 @@ TEST_CASE("an exchange whose two ends differ in size is named", "[comm]") {
   }
 }
 
-TEST_CASE("members that disagree about a part of an all_to_all are told", "[comm]") {
+TEST_CASE("members that disagree about a part of an all_to_all are reported", "[comm]") {
   for (const Carrier carrier : kCarriers) {
     INFO(name_of(carrier));
     const auto messages = run_and_collect(carrier, 2, [](Communicator& group) {
@@ -305,7 +305,7 @@ TEST_CASE("a member that meets the others and is gone before it connects is name
   CHECK(seconds_since(start) < 4.0);
 }
 
-TEST_CASE("members with different ideas of a group are told", "[comm]") {
+TEST_CASE("members with different ideas of a group are reported", "[comm]") {
   const auto store = make_memory_store();
   std::array<std::string, 2> messages;
   run_threads(2, [&](int rank) {

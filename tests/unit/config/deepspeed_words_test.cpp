@@ -135,7 +135,7 @@ TEST_CASE("an open precision says what decided it, and only its own settings cou
   CHECK(tells(dropped.notices, "no effect: communication_data_type: the model computes in fp32"));
 }
 
-TEST_CASE("without an optimizer it is the Trainer's, and that is told", "[spec][words]") {
+TEST_CASE("without an optimizer it is the Trainer's, and that is reported", "[spec][words]") {
   const LoadedConfig loaded = load_text(with_head(""));
   CHECK(loaded.config.optimizer == OptimizerConfig{.learning_rate = 5e-5});
   CHECK(origin_of(loaded, "optimizer.type") == kTrainer);
@@ -148,7 +148,8 @@ TEST_CASE("without an optimizer it is the Trainer's, and that is told", "[spec][
   CHECK(load_tiny({R"(optimizer={"type": "AdamW"})"}).config.optimizer.learning_rate == 1e-3);
 }
 
-TEST_CASE("without a batch it is the Trainer's micro-batch, and that is told", "[spec][words]") {
+TEST_CASE("without a batch it is the Trainer's micro-batch, and that is reported",
+          "[spec][words]") {
   const LoadedConfig loaded = resolved({"train_batch_size=auto"});
   CHECK(loaded.config.batch.micro_batch_size == 8);
   CHECK(origin_of(loaded, "train_micro_batch_size_per_gpu") == kTrainer);
@@ -228,7 +229,7 @@ TEST_CASE("comments and GPT-NeoX's arguments are named as what they are", "[spec
              Contains("unknown key, did you mean \"gradient_clipping\"?"));
 }
 
-TEST_CASE("what only Python does is told, and warned of where it would change the training",
+TEST_CASE("what only Python does is reported, with a warning where it would change the training",
           "[spec][words]") {
   const LoadedConfig told = load_tiny({R"(compile={"disable": false})", R"(log={"level": 3})",
                                        "cuda_visible_devices=0", R"(comms_config={"x": 1})"});

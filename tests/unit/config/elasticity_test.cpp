@@ -87,7 +87,7 @@ TEST_CASE("a resolved elastic config can be run again", "[spec][elasticity]") {
   CHECK(again.config == first.config);
 }
 
-TEST_CASE("what an elastic config must not say is refused with a sentence", "[spec][elasticity]") {
+TEST_CASE("what an elastic config must not say is refused with an error", "[spec][elasticity]") {
   CHECK_THAT(refusal({kBlock}), Contains("elasticity chooses train_batch_size"));
   CHECK_THAT(refusal({kNoBatch, kBlock}, 5),
              Contains("5 data-parallel ranks are not among those that can share a batch of 96: "

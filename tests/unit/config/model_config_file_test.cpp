@@ -113,7 +113,7 @@ TEST_CASE("config.json files of the hub are models to estimate", "[spec][model]"
   }
 }
 
-TEST_CASE("what stands in is told in one notice and in the origins", "[spec][model]") {
+TEST_CASE("stand-in values are reported in one notice and in the origins", "[spec][model]") {
   const ModelFolder llama(kLlama2);
   const LoadedConfig loaded = estimate(llama.path);
   REQUIRE(loaded.notices.size() == 1);

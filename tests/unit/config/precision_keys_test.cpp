@@ -83,7 +83,7 @@ TEST_CASE("a model computes in one precision", "[spec][precision]") {
   CHECK(load_tiny({kBf16, "fp16.enabled=false"}).config.precision == Precision::kBF16);
 }
 
-TEST_CASE("gradients are accumulated in fp32 unless asked otherwise, and that is told",
+TEST_CASE("gradients are accumulated in fp32 unless asked otherwise, and that is reported",
           "[spec][precision]") {
   const LoadedConfig plain = resolved({});
   CHECK(plain.config.formats.grad_accum == DType::kF32);
@@ -135,7 +135,7 @@ TEST_CASE("bf16 master weights bring bf16 gradients", "[spec][precision]") {
       resolved({kBf16, "bfloat16.bf16_master_weights_and_grads=true"}).config.formats.bf16_master);
 }
 
-TEST_CASE("bf16 states alone go beyond DeepSpeed, and that is told", "[spec][precision]") {
+TEST_CASE("bf16 states alone go beyond DeepSpeed, and that is reported", "[spec][precision]") {
   const LoadedConfig loaded = resolved({kBf16, kStates});
   CHECK(loaded.config.formats.bf16_optimizer_states);
   CHECK_FALSE(loaded.config.formats.bf16_master);
@@ -157,7 +157,7 @@ TEST_CASE("bf16 formats need bf16, and an optimizer that has them", "[spec][prec
   CHECK(load_tiny({"bf16.bf16_optimizer_states=false"}).notices.empty());
 }
 
-TEST_CASE("what fp16 and bf16 cannot say here is refused or told", "[spec][precision]") {
+TEST_CASE("what fp16 and bf16 cannot say here is refused or reported", "[spec][precision]") {
   CHECK_THAT(error_of_tiny({kF16, "fp16.fp16_master_weights_and_grads=true"}),
              Contains("updates would be lost to rounding in fp16 master weights"));
   CHECK(tells(load_tiny({kF16, "fp16.auto_cast=true"}), "the model takes tokens"));

@@ -113,7 +113,7 @@ TEST_CASE("sequence parallelism divides a micro-batch's tokens", "[spec][paralle
   CHECK(rule_of(6, {"tensor_parallel.size=6"}) == "");
 }
 
-TEST_CASE("sequence parallelism without a group is told and off", "[spec][parallel]") {
+TEST_CASE("sequence parallelism without a group is reported and off", "[spec][parallel]") {
   const LoadedConfig loaded = resolved(2, {"tensor_parallel.sequence_parallel=true"});
   CHECK(loaded.notices == std::vector<std::string>{
                               "no effect: tensor_parallel.sequence_parallel: tensor_parallel.size "
@@ -194,7 +194,7 @@ TEST_CASE("the interleaved schedule takes whole rounds of micro-batches", "[spec
   CHECK(rule_of(2, {kTwoStages, "gradient_accumulation_steps=5"}) == "");
 }
 
-TEST_CASE("what a pipeline costs is told", "[spec][parallel]") {
+TEST_CASE("what a pipeline costs is reported", "[spec][parallel]") {
   CHECK(notices_of(3, {"pipeline.stages=3", "gradient_accumulation_steps=2"}) ==
         std::vector<std::string>{"pipeline.stages: 3 with only 2 micro-batches a step "
                                  "(gradient_accumulation_steps): a stage is idle for 50 % of it, "

@@ -140,7 +140,7 @@ TEST_CASE("a bad line stops with file, line and reason, or is skipped and counte
   CHECK(json["bad_lines"].size() == 4);
 }
 
-TEST_CASE("a line longer than the bound is told and never held", "[data][prepare]") {
+TEST_CASE("a line longer than the bound is reported and never held", "[data][prepare]") {
   const ScratchFolder folder;
   const std::string long_line = line_of(std::string(5 << 20, 'x'));
   write_file(folder / "in/a.jsonl",

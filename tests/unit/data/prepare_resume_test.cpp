@@ -211,7 +211,7 @@ class Interrupted {
   ScratchFolder folder_;
 };
 
-TEST_CASE("what was begun with other settings is not gone on with", "[data][prepare]") {
+TEST_CASE("what was begun with other settings is not continued", "[data][prepare]") {
   const Interrupted before;
   PrepareOptions other = before.options;
   other.seed = 5;
@@ -232,7 +232,7 @@ TEST_CASE("what was begun with other settings is not gone on with", "[data][prep
   check_same_output(before.path("out"), before.path("whole"));
 }
 
-TEST_CASE("what was begun on other input is not gone on with", "[data][prepare]") {
+TEST_CASE("what was begun on other input is not continued", "[data][prepare]") {
   const Interrupted before;
   // Input behind the place that was reached may change.
   write_file(before.path("in/b.txt"), "a changed file");

@@ -128,7 +128,7 @@ TEST_CASE("a mixed source too is visited epoch by epoch, every sequence once", "
   }
 }
 
-TEST_CASE("mixing goes on unbroken where its period ends", "[data][sampler]") {
+TEST_CASE("mixing continues unbroken where its period ends", "[data][sampler]") {
   // Samples 2^24 - 300 … 2^24 + 300 of two equal sources with huge epochs: no sequence twice, and
   // the shares still even.
   const Sampler sampler({std::int64_t{1} << 33, std::int64_t{1} << 33}, {1.0, 1.0}, 5);

@@ -113,7 +113,7 @@ TEST_CASE("a rank that is stopped while it saves ends the job at the limit of sa
   CHECK_FALSE(job.watched({.step = 5s, .save = 20s}, 19s));
 }
 
-TEST_CASE("a rank that is stopped is told once, whatever it was doing, and when it goes on",
+TEST_CASE("a rank that is stopped is reported once, whatever it was doing, and when it continues",
           "[launcher][hang]") {
   WatchedJob job(2);
   const auto phase = GENERATE(RankPhase::kStarting, RankPhase::kTraining, RankPhase::kEvaluating,
@@ -139,7 +139,7 @@ TEST_CASE("a rank that is stopped is told once, whatever it was doing, and when 
   CHECK(watch.longest() == 0s);
 }
 
-TEST_CASE("a stop too short to matter is not told", "[launcher][hang]") {
+TEST_CASE("a stop too short to matter is not reported", "[launcher][hang]") {
   WatchedJob job(2);
   StoppedWatch watch;
   const Time start{1000s};

@@ -84,7 +84,7 @@ TEST_CASE("what is no tokenizer is refused with line and column", "[tokenizer]")
                     Contains("/model: \"vocab\" is missing"));
 }
 
-TEST_CASE("a pattern that is none, or that explodes, is told", "[tokenizer]") {
+TEST_CASE("a pattern that is none, or that explodes, is reported", "[tokenizer]") {
   const auto split = [](const char* pattern) {
     return with("/pre_tokenizer", {{"type", "Sequence"},
                                    {"pretokenizers",
