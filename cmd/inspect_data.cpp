@@ -186,7 +186,7 @@ std::string as_text(const Shown& shown,
       }
       text += tokens_text(*found.tokenizer, stretch, request.colours);
       if (stretch.document) {
-        text += stretch.ends_document ? "  └ ends\n" : "  ┆ goes on\n";
+        text += stretch.ends_document ? "  └ ends\n" : "  ┆ continues\n";
       }
     }
   }

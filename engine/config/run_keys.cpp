@@ -194,7 +194,7 @@ std::vector<Key> run_keys() {
       also_called(kData.field("document_attention", {}, &DataConfig::document_attention),
                   {"data.reset_attention_mask"}),
       no_effect("data.reset_position_ids", KeyKind::kBool,
-                "positions begin anew with each document where data.document_attention is on"),
+                "positions restart with each document where data.document_attention is on"),
       also_called(kData.field("mask_document_ends", {}, &DataConfig::mask_document_ends),
                   {"data.eod_mask_loss"}),
       null_is_default(auto_is_default(

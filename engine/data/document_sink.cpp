@@ -45,7 +45,7 @@ bool read_entry(ByteStream& stream, JournalEntry& entry) {
 [[noreturn]] void refuse(const std::string& folder, const std::string& why) {
   throw ConfigError(
       fmt::format("--output {}: what an interrupted prepare-data left there cannot be resumed: {}; "
-                  "--overwrite begins anew",
+                  "--overwrite starts over",
                   folder, why));
 }
 

@@ -36,7 +36,7 @@ OutputFile::OutputFile(std::string final_path, std::int64_t num_bytes)
   open_locked();
   struct stat facts {};
   if (::fstat(file_.get(), &facts) != 0 || facts.st_size < num_bytes) {
-    throw DiskError(fmt::format("{}: has {} bytes, but {} were recorded; --overwrite begins anew",
+    throw DiskError(fmt::format("{}: has {} bytes, but {} were recorded; --overwrite starts over",
                                 partial_path_, facts.st_size, num_bytes));
   }
   if (::ftruncate(file_.get(), num_bytes) != 0 || ::lseek(file_.get(), num_bytes, SEEK_SET) < 0) {

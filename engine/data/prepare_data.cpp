@@ -91,7 +91,7 @@ class Preparation {
         throw ConfigError(
             fmt::format("--output {}: an interrupted prepare-data had read {} of other input "
                         "files, or of files "
-                        "that have changed since; --overwrite begins anew",
+                        "that have changed since; --overwrite starts over",
                         options_.output, size_text(record_->bytes_done)));
       }
     } catch (const ConfigError&) {
@@ -218,7 +218,7 @@ class Preparation {
     try {
       taker_->go_on({record_->lines, record_->is_inside_document}, position_);
     } catch (const ReadFailure& failure) {
-      throw ConfigError(fmt::format("--input: {}; --overwrite begins anew", failure.reason));
+      throw ConfigError(fmt::format("--input: {}; --overwrite starts over", failure.reason));
     }
   }
 

@@ -148,7 +148,7 @@ std::unique_ptr<TokenHashes> TokenHashes::open(const std::string& prefix,
   if (index_hash != hashes->value_at(32)) {
     throw ConfigError(fmt::format(
         "{}: is damaged: its {} bytes have the hash {:016x}, {} says {} bytes and {:016x}; if both "
-        "token files were made anew by another program, remove {}",
+        "token files were rewritten by another program, remove {}",
         index.path(), index.num_bytes(), index_hash, path, hashes->value_at(24),
         hashes->value_at(32), path));
   }
@@ -183,7 +183,7 @@ void TokenHashes::check_stripe(const MappedFile& bin, std::int64_t stripe) const
     throw ConfigError(
         fmt::format("{}: is damaged: stripe {} (bytes {} to {}) has the hash {:016x}, {} says "
                     "{:016x}; copy the "
-                    "token files again, or make them anew with prepare-data --overwrite",
+                    "token files again, or recreate them with prepare-data --overwrite",
                     bin.path(), stripe, begin, begin + length, found, file_.path(), expected));
   }
 }

@@ -172,7 +172,7 @@ TEST_CASE("prepare-data --inspect prints samples with their documents' borders",
   CHECK_THAT(people.standard_output, Contains("8 tokens in 2 documents") && Contains("97 ‹a›") &&
                                          Contains("256 ‹(document's end)›") &&
                                          Contains("10 ‹\\n›") && Contains("195 ‹\\xc3›") &&
-                                         Contains("└ ends") && Contains("┆ goes on") &&
+                                         Contains("└ ends") && Contains("┆ continues") &&
                                          !Contains("\x1b["));
   // Packed, both are cut at no place: a b end, and what the other's 5 tokens leave room for.
   const Ended packed = run(folder, "--inspect 9 --pack --sequence-length 6 --json " + out);

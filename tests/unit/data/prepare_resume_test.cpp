@@ -253,7 +253,7 @@ TEST_CASE("kept files that were damaged are not gone on with", "[data][prepare]"
     content[content.size() / 3] = static_cast<char>(content[content.size() / 3] ^ 1);
     if (name == "prepare.resume") content = "{\"version\": 99}";
     write_file(path, content);
-    CHECK_THAT(refusal(before.options), Contains("--overwrite begins anew"));
+    CHECK_THAT(refusal(before.options), Contains("--overwrite starts over"));
   }
 }
 
