@@ -103,7 +103,7 @@ void convert_elements(
 
 std::vector<Rectangle> rectangles_of(const Piece& piece) {
   const int rank = piece.shape.rank();
-  check(rank == 1 || rank == 2, "\"{}\" of shape {} is no matrix", piece.tensor,
+  check(rank == 1 || rank == 2, "\"{}\" of shape {} is not a matrix", piece.tensor,
         piece.shape.to_string());
   const std::int64_t width = piece.box_extent[rank - 1];
   const std::int64_t first_row = rank == 2 ? piece.box_start[0] : 0;

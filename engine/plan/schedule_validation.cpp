@@ -53,7 +53,7 @@ class RankWalk {
           pass_on(message);
         }
       } else {
-        require(action.messages.empty(), "has messages, but is no exchange");
+        require(action.messages.empty(), "has messages, but is not an exchange");
         compute(action);
       }
     }

@@ -193,7 +193,7 @@ FileDescriptor open_for_appending(const fs::path& path) {
   }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) {
-    fail("look at", path);
+    fail("inspect", path);
   }
   if (!S_ISREG(status.st_mode)) {
     throw StorageError(

@@ -141,7 +141,7 @@ std::optional<OwnerFile> open_owner_file(const std::filesystem::path& path) {
   }
   struct stat status {};
   if (::fstat(found.file.get(), &status) != 0) {
-    throw StorageError(fmt::format("cannot look at {}: {}", path.string(), strerror(errno)));
+    throw StorageError(fmt::format("cannot inspect {}: {}", path.string(), strerror(errno)));
   }
   if (!S_ISREG(status.st_mode)) {
     throw StorageError(

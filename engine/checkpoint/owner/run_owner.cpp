@@ -266,7 +266,7 @@ void RunOwner::install(bool replaces) {
     write_whole(temporary, to_json(record_).dump(2) + "\n");
     struct stat status {};
     if (::fstat(file_.get(), &status) != 0) {
-      fail_at("look at", temporary, errno);
+      fail_at("inspect", temporary, errno);
     }
     device_ = status.st_dev;
     inode_ = status.st_ino;
