@@ -22,7 +22,7 @@ std::string bar(double share) {
   return text + "  ";
 }
 
-/// 0: not known.
+/// Returns the terminal's width, or 0 where it is not known.
 std::size_t columns() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;

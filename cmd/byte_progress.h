@@ -1,5 +1,5 @@
-// ByteProgress: how far a command has come, on stderr: a bar that moves on a terminal, else a line
-// every ten seconds. And sizes and times as people read them.
+// ByteProgress: shows on stderr how far a command has come: a bar that moves on a terminal, else a
+// line every ten seconds. Also formats sizes and times for people.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ class ByteProgress {
   /// A phase without a measure: "looking for files". Shown off a terminal too if it `announces`.
   enum class Announce : std::uint8_t { kNo, kYes };
   void show_phase(const std::string& what, Announce announce = Announce::kNo);
-  /// `before`: how many of `done` were done in an earlier process, and so say nothing of the rate.
-  /// `what` is said in front: "counting words".
+  /// `before`: how many of `done` were done in an earlier process, and so do not count towards the
+  /// rate. `what` is printed in front: "counting words".
   void show_bytes(std::int64_t done,
                   std::int64_t total,
                   std::int64_t before = 0,

@@ -104,7 +104,7 @@ void print_summary(const Flags& flags, const ConversionSummary& summary) {
     fmt::print("  with {}\n", list);
   }
   if (summary.optimizer_left_out) {
-    fmt::print("  left out: the optimizer's state, for which {} has no place\n",
+    fmt::print("  left out: the optimizer's state, which {} cannot hold\n",
                describe(summary.target_format));
   }
 }
@@ -125,7 +125,8 @@ int run(Flags flags) {
                       .stop_requested = [&] { return stop.number() != 0; }});
   display.clear();
   if (!summary) {
-    spdlog::warn("interrupted; {} is not whole: the same command again finishes it", flags.to);
+    spdlog::warn("interrupted; {} is incomplete: run the same command again to finish it",
+                 flags.to);
     return kExitSignalBase + stop.number();
   }
   if (flags.json) {
@@ -193,8 +194,8 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
   command->add_flag("--json", flags->json, "Print the summary as JSON");
   command->footer(
       "Formats are recognised by what the files hold. Nothing is overwritten; what is\n"
-      "written is read back and compared; an interrupted conversion goes on where it\n"
-      "was when it is started again.\n"
+      "written is read back and compared; an interrupted conversion resumes where it\n"
+      "stopped when the same command is run again.\n"
       "Examples:\n"
       "  dstrain convert-checkpoint --from runs/quickstart --to exported\n"
       "  dstrain convert-checkpoint --from exported --to start --format dstrain \\\n"

@@ -36,7 +36,7 @@ constexpr std::array<std::pair<int, std::string_view>, 12> kMeanings = {{
     {127, "the program could not be started"},
 }};
 
-/// One line: the last words of a rank are its last line.
+/// Joins the lines into one, since only the last line of a rank is kept as its last words.
 std::string one_line(std::string text) {
   for (char& c : text) {
     if (c == '\n' || c == '\r') c = ' ';
@@ -44,8 +44,8 @@ std::string one_line(std::string text) {
   return text;
 }
 
-/// Whether writing a command's output, or a log of the launcher's, was refused. Code that reads has
-/// errors of its own.
+/// Whether writing a command's output, or a log of the launcher, was refused. Code that reads
+/// throws errors of its own.
 bool is_refused_write(const std::error_code& code) {
   using std::errc;
   return code == errc::no_space_on_device || code == errc::file_too_large ||
@@ -70,7 +70,7 @@ Failure describe_current_exception() {
   try {
     throw;
   } catch (const ConfigError& error) {
-    // Several problems have a line each.
+    // Several problems stand on a line each.
     if (error.problems().size() > 1) return {kExitUsage, error.what()};
     return failure(kExitUsage, error);
   } catch (const launcher::HostfileError& error) {

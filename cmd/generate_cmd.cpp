@@ -68,7 +68,7 @@ std::string prompt_text(const Flags& flags) {
   return std::move(file.text);
 }
 
-/// The user's, or the run's, or that of the weights.
+/// The dtype that the user asked for, else the run's, else that of the weights.
 DType compute_dtype(const Flags& flags, const RunFacts& run, const TensorSource& weights) {
   if (!flags.dtype.empty()) {
     return flags.dtype == "bf16" ? DType::kBF16 : flags.dtype == "fp16" ? DType::kF16 : DType::kF32;
@@ -89,16 +89,17 @@ std::vector<std::int32_t> prompt_tokens(const std::string& text,
   }
   found.tokenizer->encode(text, tokens);
   if (tokens.empty()) {
-    throw ConfigError(fmt::format(
-        "--prompt: is empty, and tokenizer {} has no id for the beginning of a text: give at least "
-        "a character to go on from",
-        found.name));
+    throw ConfigError(
+        fmt::format("--prompt is empty, and tokenizer {} has no token for the beginning of a text: "
+                    "give at least "
+                    "one character to continue",
+                    found.name));
   }
   for (const std::int32_t token : tokens) {
     if (token < 0 || token >= model.vocab_size) {
       throw ConfigError(fmt::format(
-          "--prompt: token {} of tokenizer {} is outside the model's vocabulary of {}: it is not "
-          "the tokenizer that the model was trained with; name that one: --tokenizer",
+          "--prompt: token {} of tokenizer {} is outside the model's vocabulary of {}: this is not "
+          "the tokenizer that the model was trained with; name that one with --tokenizer",
           token, found.name, model.vocab_size));
     }
   }
@@ -110,13 +111,13 @@ std::int64_t tokens_to_draw(const Flags& flags, std::int64_t prompt, const Model
   const std::int64_t room = model.max_positions - prompt;
   if (room < 1) {
     throw ConfigError(
-        fmt::format("--prompt: has {} tokens, and the model has {} positions, of which the text "
+        fmt::format("--prompt has {} tokens, but the model has {} positions, of which the text "
                     "that follows needs at least one: leave out {} tokens",
                     prompt, model.max_positions, 1 - room));
   }
   if (flags.max_tokens && *flags.max_tokens > room) {
     throw ConfigError(
-        fmt::format("--max-tokens {}: behind a prompt of {} tokens the model, of {} positions, has "
+        fmt::format("--max-tokens {}: after a prompt of {} tokens, the model's {} positions leave "
                     "room for {}",
                     *flags.max_tokens, prompt, model.max_positions, room));
   }
@@ -261,7 +262,7 @@ void check_flags(const Flags& flags) {
   }
   if (std::any_of(flags.stops.begin(), flags.stops.end(),
                   [](const auto& s) { return s.empty(); })) {
-    throw ConfigError("--stop: is empty, and every text begins with that");
+    throw ConfigError("--stop is empty, and every text begins with the empty string");
   }
 }
 

@@ -40,7 +40,7 @@ struct Sample {
   std::vector<Stretch> stretches{};
 };
 
-/// What is shown, and of what.
+/// The request's files, opened, with what is needed to show their samples.
 struct Shown {
   std::string prefix;
   std::unique_ptr<TokenFile> file;
@@ -80,7 +80,7 @@ std::vector<Stretch> stretches_of(std::int64_t begin,
   return stretches;
 }
 
-/// On one line, and nothing in it that a terminal would act on.
+/// Makes text fit for one line, with nothing in it that a terminal would act on.
 std::string visible(std::string_view text) {
   std::string shown;
   for (const char c : text) {
@@ -98,7 +98,7 @@ std::string visible(std::string_view text) {
   return shown;
 }
 
-/// A piece of text of its own; bytes that are no characters alone are written as such.
+/// The token's piece of text by itself; bytes that are not whole characters are written as bytes.
 std::string piece_of(const Tokenizer& tokenizer, std::int32_t id) {
   if (id >= tokenizer.vocab_size()) {
     return "(document's end)";
@@ -186,7 +186,7 @@ std::string as_text(const Shown& shown,
       }
       text += tokens_text(*found.tokenizer, stretch, request.colours);
       if (stretch.document) {
-        text += stretch.ends_document ? "  └ ends\n" : "  ┆ goes on\n";
+        text += stretch.ends_document ? "  └ ends\n" : "  ┆ continues\n";
       }
     }
   }

@@ -47,9 +47,9 @@ void show(ByteProgress& display, const PrepareProgress& progress) {
                                             grouped(progress.tokens_done),
                                             grouped(progress.tokens_total)));
     case Phase::kChecking:
-      return display.show_phase("checking what an interrupted call left");
+      return display.show_phase("checking what an interrupted run left");
     case Phase::kFinishing:
-      return display.show_phase("bringing the files to the disk");
+      return display.show_phase("flushing the files to disk");
     case Phase::kEncoding:
       return display.show_bytes(progress.bytes_done, progress.bytes_total, progress.bytes_before);
   }
@@ -136,7 +136,7 @@ int run(Flags flags) {
   }
   if (!flags.inspect.dataset.empty()) {
     throw ConfigError(
-        fmt::format("{}: expected behind --inspect N alone; text to read is named "
+        fmt::format("{}: expected only after --inspect N; name text to read "
                     "with --input",
                     flags.inspect.dataset));
   }
@@ -149,7 +149,7 @@ int run(Flags flags) {
   if (!flags.train_tokenizer.empty()) {
     if (flags.bpe.vocab_size == 0) {
       throw ConfigError(
-          "--train-tokenizer: how many tokens it is to have is missing; expected --vocab-size N");
+          "--train-tokenizer needs the number of tokens to learn; expected --vocab-size N");
     }
     flags.options.train_bpe = flags.bpe;
   }
@@ -166,11 +166,11 @@ int run(Flags flags) {
     extension = extension_of("." + extension);
     const KnownFormat* format = format_of_name("." + extension);
     if (format == nullptr || format->content != KnownFormat::Content::kJson) {
-      throw ConfigError(
-          fmt::format("--as-text {}: expected extensions of JSON: json, jsonl, ndjson, ipynb; what "
-                      "is compressed or binary cannot be taken as it is, and other files are text "
-                      "anyway",
-                      extension));
+      throw ConfigError(fmt::format(
+          "--as-text {}: expected extensions of JSON: json, jsonl, ndjson, ipynb; files "
+          "that are compressed or binary cannot be read as they are, and other files are text "
+          "anyway",
+          extension));
     }
   }
   set_up_logging("[prepare-data] ");
@@ -186,13 +186,13 @@ int run(Flags flags) {
     display.clear();
     throw StorageError(
         has_unfinished(flags.options.output)
-            ? fmt::format("{}; the same command goes on from what is there", error.what())
+            ? fmt::format("{}; the same command resumes from what is there", error.what())
             : error.what());
   }
   display.clear();
   if (!summary) {
     spdlog::warn("interrupted; {} {}",
-                 has_unfinished(flags.options.output) ? "the same command goes on from what is in"
+                 has_unfinished(flags.options.output) ? "the same command resumes from what is in"
                                                       : "nothing was written to",
                  flags.options.output);
     return kExitSignalBase + stop.number();
@@ -243,20 +243,20 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
           ->excludes(sentencepiece);
   command
       ->add_option("--vocab-size", flags->bpe.vocab_size,
-                   "Tokens that it is to have, with the 256 bytes and the end token")
+                   "Number of tokens to learn, including the 256 bytes and the end token")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->needs(train);
   command
       ->add_option("--split-pattern", flags->bpe.split,
-                   "What cuts a text into the pieces that no token goes beyond: gpt2, gpt4 "
+                   "Pattern that cuts text into the pieces that no token crosses: gpt2, gpt4 "
                    "(LLaMA 3's), gpt4o, qwen2, or a regular expression that matches a piece")
       ->capture_default_str()
       ->type_name("gpt2|gpt4|gpt4o|qwen2|REGEX")
       ->needs(train);
   command
       ->add_option("--end-token", flags->bpe.document_end,
-                   "Its token that ends a document, which is appended to each unless --append-eod "
+                   "Token that ends a document, which is appended to each unless --append-eod "
                    "names another; '': none")
       ->capture_default_str()
       ->type_name("TEXT")
@@ -295,15 +295,14 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       ->delimiter(',')
       ->type_name("PATTERN");
   command
-      ->add_option(
-          "--as-text", options.as_text,
-          "Take JSON as the text it is written in, a file a document: json, jsonl, ndjson, "
-          "ipynb")
+      ->add_option("--as-text", options.as_text,
+                   "Read JSON files as plain text, one document per file: json, jsonl, ndjson, "
+                   "ipynb")
       ->delimiter(',')
       ->type_name("LIST");
   command
       ->add_option("--field", options.field,
-                   "Field of JSON lines that holds the text, with dots where it lies deeper: "
+                   "Field of JSON lines that holds the text, with dots for nested fields: "
                    "data.text; default: text")
       ->type_name("NAME");
   command
@@ -318,14 +317,15 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       ->type_name("stop|skip");
   command
       ->add_option("--longest-line", options.longest_line,
-                   "Bytes that a JSON line may have; a longer one is a bad line. Memory grows to "
-                   "several times the longest line there is")
+                   "Largest JSON line in bytes; a longer one is a bad line. Memory use grows to "
+                   "several times the longest line")
       ->capture_default_str()
       ->type_name("BYTES")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--deduplicate,!--no-deduplicate", options.deduplicate,
-                    "Skip documents equal to an earlier one (on unless --no-deduplicate); it takes "
-                    "some tens of bytes of memory for each document");
+  command->add_flag(
+      "--deduplicate,!--no-deduplicate", options.deduplicate,
+      "Skip documents equal to an earlier one (on unless --no-deduplicate), which takes "
+      "some tens of bytes of memory for each document");
   command
       ->add_option("--threads", options.threads,
                    "Threads that parse and encode; 0: one for each core")
@@ -336,8 +336,8 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
   auto* const inspect =
       command
           ->add_option("--inspect", flags->inspect.samples,
-                       "Make nothing; print the first N samples that a run with this --seed draws "
-                       "from DATASET, as its model sees them: ids, text, where documents end")
+                       "Write nothing; print the first N samples that a run with this --seed draws "
+                       "from DATASET, as its model sees them: ids, text and document ends")
           ->type_name("N")
           ->check(CLI::PositiveNumber);
   command
@@ -356,13 +356,13 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
                    "What to inspect: a folder that prepare-data made, or the prefix of token files")
       ->type_name("DATASET");
   command->footer(
-      "A file of text is one document; of JSON lines every line is one (*.jsonl, and other files "
+      "A text file is one document; in JSON lines, every line is one (*.jsonl, and other files "
       "whose first line is an object with the field). Both may be compressed with gzip, zstd or "
       "xz. "
-      "What holds NUL bytes is not text and is skipped, and so are hidden files. Archives, "
+      "Files with NUL bytes are not text and are skipped, and so are hidden files. Archives, "
       "Parquet, "
-      "PDF and the like are refused. Interrupted, the same command goes on where it was: until it "
-      "is done, OUTPUT holds what it needs for that.\nExamples:\n"
+      "PDF and the like are refused. After an interruption the same command resumes: until it "
+      "is done, OUTPUT holds what that needs.\nExamples:\n"
       "  dstrain prepare-data --input /usr/include --output data/headers\n"
       "  dstrain prepare-data --input dolma --field text --output data/dolma \\\n"
       "    --tokenizer tokenizer.model --append-eod 2\n"

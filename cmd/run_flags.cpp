@@ -24,8 +24,9 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   command.add_flag("--allow-tokenizer-mismatch", flags.allow_tokenizer_mismatch,
                    "Warn if data, weights and model come from different tokenizers, instead of "
                    "refusing them");
-  command.add_flag("--ignore-offload", flags.ignore_offload,
-                   "Train without the offloading that the config asks for, instead of refusing it");
+  command.add_flag(
+      "--ignore-offload", flags.ignore_offload,
+      "Train without offloading if the config asks for it, instead of refusing the config");
   command.add_flag("--take-over", flags.takes_over,
                    "Take training.output_dir over from a run that is using it, which then "
                    "stops, instead of being refused");

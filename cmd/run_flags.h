@@ -17,7 +17,7 @@ struct RunFlags {
   std::vector<std::string> overrides;  ///< --set
   bool allow_unknown_keys = false;
   bool allow_tokenizer_mismatch = false;
-  bool ignore_offload = false;  ///< keys that offload warn
+  bool ignore_offload = false;  ///< keys that offload only warn
   bool evaluates = false;       ///< instead of training
   bool takes_over = false;      ///< the run's folder from a run that has it
   /// The job that the ranks belong to, and its attempts before this one (rank_env.h).
@@ -33,8 +33,8 @@ void add_run_flags(CLI::App& command, RunFlags& flags);
 /// The options with which the config is read.
 LoadOptions options_of(const RunFlags& flags);
 
-/// Reads the config and solves it for so many ranks on such machines. Throws ConfigError with all
-/// its problems.
+/// Reads the config and resolves it for that many ranks on these machines. Throws ConfigError with
+/// all its problems.
 LoadedConfig load_and_resolve(const std::string& config,
                               const LoadOptions& options,
                               int world_size,

@@ -28,7 +28,7 @@ double seconds_since(const timespec& time) {
   return now.count() - static_cast<double>(time.tv_sec) - static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-/// A heartbeat that comes while this looks decides.
+/// A heartbeat that arrives during this watch decides.
 void watch_beat(RunStatus& status,
                 const fs::path& path,
                 timespec before,
@@ -40,7 +40,7 @@ void watch_beat(RunStatus& status,
         std::min<std::chrono::milliseconds>(std::chrono::milliseconds{200}, patience));
     const auto now = open_owner_file(path);
     if (now && (now->beat.tv_sec != before.tv_sec || now->beat.tv_nsec != before.tv_nsec)) {
-      status.judgement = {OwnerState::kAlive, "its heartbeat came while this looked"};
+      status.judgement = {OwnerState::kAlive, "its heartbeat arrived during this check"};
       status.beat_age_s = 0.0;
       return;
     }
@@ -147,7 +147,7 @@ RunStatus look_at_run(const fs::path& folder, std::chrono::milliseconds patience
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     throw ConfigError(
-        fmt::format("{} is no folder: expected a run's training.output_dir", folder.string()));
+        fmt::format("{} is not a folder: expected a run's training.output_dir", folder.string()));
   }
   RunStatus status{.folder = folder, .owner = {}};
   look_at_owner(status, patience);

@@ -1,4 +1,5 @@
-// RunStatus: what a run's folder tells of the run that is there, or was, without changing anything.
+// RunStatus: what a run's folder shows about the run that is there, or was, without changing
+// anything.
 #pragma once
 
 #include <chrono>

@@ -30,7 +30,7 @@ int make_token(const std::string& file) {
   const FileDescriptor made(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!made && errno == EEXIST) {
     throw launcher::UsageError(
-        fmt::format("{}: is there already, and a job may know its token; give a new name", file));
+        fmt::format("{} already exists, and a job may use its token; give a new name", file));
   }
   if (!made || write(made.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
       fsync(made.get()) != 0) {

@@ -9,15 +9,15 @@
 
 namespace dstrain {
 
-/// Which keys a query sees, by their positions, and what its scores become before the softmax.
+/// The keys that a query sees, by their positions, and what its scores become before the softmax.
 struct AttentionReach {
   std::int64_t first_query = 0;  ///< position of the first query of each sequence
   std::int64_t first_key = 0;    ///< position of the first key of each sequence
   std::int64_t window = 0;       ///< positions that a query sees, its own the last; 0: all up to it
   float scale = 0.0F;            ///< what q · k is multiplied with; 0: 1/sqrt(D)
   float cap = 0.0F;  ///< scores become cap · tanh(score / cap) (Gemma 2, 2024, §2); 0: they stay
-  /// i32 [B·T]: how many tokens of its document stand before each query, in a sequence of several
-  /// documents, none of which sees another: 0, or one more than the query before. Empty: a
+  /// i32 [B·T]: the number of tokens of its document before each query, in a sequence of several
+  /// documents, none of which sees another: 0, or one more than for the query before. Empty: a
   /// sequence is one document.
   ConstTensor document_positions{};
 };
@@ -57,7 +57,7 @@ struct AttentionBackward {
   Columns dv;
 };
 
-/// Of rows q‖k‖v, each head-major: columns of them, dq, dk and dv likewise.
+/// The columns of q, k and v in rows q‖k‖v, each head-major; dq, dk and dv likewise.
 template <typename Matrix>
 struct PackedColumns {
   BasicColumns<Matrix> q;

@@ -1,4 +1,4 @@
-// Whose kernels compute attention of training in bf16 and f16 on a GPU.
+// The kernels that compute attention of training in bf16 and f16 on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ enum class AttentionKernels : std::uint8_t {
   kFaster  ///< per shape whichever a measurement finds to be faster, kept as algorithms of products
 };
 
-/// Bytes beside the plan that a pass through cuDNN may take. One that wants more is left to
+/// The bytes beside the plan that a pass through cuDNN may take. A pass that needs more is left to
 /// dstrain's kernels: cuDNN's backward keeps dS, of about 6 · B · H · T² bytes.
 constexpr std::int64_t kMostCudnnWorkspace = std::int64_t{1} << 30;
 

@@ -18,12 +18,12 @@ inline void check_attention_shape(const AttentionShape& shape) {
         shape.batch, shape.sequence, shape.query_heads, shape.key_value_heads, shape.head_dim);
 }
 
-/// What q · k is multiplied with, rounded once.
+/// The factor that q · k is multiplied by, rounded once.
 inline float attention_scale(std::int64_t head_dim) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
-/// Likewise, where the reach may say another.
+/// The same, unless the reach gives another.
 inline float score_scale(const AttentionReach& reach, std::int64_t head_dim) {
   return reach.scale > 0.0F ? reach.scale : attention_scale(head_dim);
 }
@@ -32,7 +32,7 @@ inline std::int64_t qkv_width(const AttentionShape& shape) {
   return (shape.query_heads + 2 * shape.key_value_heads) * shape.head_dim;
 }
 
-/// R/2.
+/// The number of pairs, R/2.
 inline std::int64_t rotated_pairs(const AttentionShape& shape, const ConstTensor& cos_TR) {
   return cos_TR.numel() / shape.sequence;
 }
@@ -55,17 +55,18 @@ inline void expect_rope(const AttentionShape& shape,
   expect(sin_TR, "rope: sin", DType::kF32, shape.sequence * pairs);
 }
 
-/// S.
+/// The number of keys of a sequence, S.
 inline std::int64_t keys_of(const AttentionOperands& in) {
   return in.k.rows() / in.shape.batch;
 }
 
-/// Where the first query stands among the keys; negative where it is before all of them.
+/// The position of the first query among the keys; negative where it is before all of them.
 inline std::int64_t first_position_of(const AttentionOperands& in) {
   return in.reach.first_query - in.reach.first_key;
 }
 
-/// Of sequence b, in memory that the host reads; nullptr where it is one document.
+/// The document positions of sequence b, in memory that the host reads; nullptr where it is one
+/// document.
 inline const std::int32_t* document_positions_of(const AttentionOperands& in, std::int64_t b) {
   const ConstTensor& positions = in.reach.document_positions;
   return positions.empty()
@@ -74,7 +75,7 @@ inline const std::int32_t* document_positions_of(const AttentionOperands& in, st
 }
 
 /// The keys that query t of a sequence sees are neighbours: [begin, end), empty where end ≤ begin.
-/// `document_positions`: of the sequence's queries, or nullptr.
+/// `document_positions` are those of the sequence's queries, or nullptr.
 struct VisibleKeys {
   std::int64_t begin;
   std::int64_t end;
@@ -91,18 +92,19 @@ inline VisibleKeys keys_seen_by(const AttentionOperands& in,
   return {.begin = begin, .end = std::min(own + 1, keys_of(in))};
 }
 
-/// Queries and keys of the same positions: what training asks for, and what tiles are made for.
+/// Whether queries and keys have the same positions, as in training, for which the tiles are made.
 inline bool is_square(const AttentionOperands& in) {
   return keys_of(in) == in.shape.sequence && first_position_of(in) == 0;
 }
 
-/// Causality alone hides keys, scores are the usual ones, and probabilities stay as they are.
+/// Whether causality alone hides keys, scores are the usual ones, and probabilities stay as they
+/// are.
 inline bool is_plain(const AttentionOperands& in) {
   return in.reach.scale == 0.0F && in.reach.cap == 0.0F && in.reach.document_positions.empty() &&
          !in.dropout.drops() && (in.reach.window == 0 || in.reach.window >= keys_of(in));
 }
 
-/// All of them lie in rows q‖k‖v of one matrix.
+/// Whether all of them lie in rows q‖k‖v of one matrix.
 template <typename Matrix>
 bool is_packed(const AttentionShape& shape,
                const BasicColumns<Matrix>& q,
@@ -174,7 +176,8 @@ inline void expect_merge(const AttentionShape& shape,
   expect(other_logsumexp_BHT, "attention: the other logsumexp", DType::kF32, rows);
 }
 
-/// Of so many positions up to a query's own, those that it sees through a window; 0: no window.
+/// The number of positions, among so many up to a query's own, that it sees through a window; 0: no
+/// window.
 inline std::int64_t keys_in_window(std::int64_t positions, std::int64_t window) {
   return window > 0 && window < positions ? window : positions;
 }

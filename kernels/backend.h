@@ -32,20 +32,22 @@ struct CudaDevices {
 CudaDevices find_cuda_devices();
 
 struct CudaOptions {
-  /// Products of f32 matrices round their operands to TF32, whose mantissa has 10 bits of 23, and
-  /// are several times as fast.
+  /// Lets products of f32 matrices round their operands to TF32, whose mantissa has 10 bits of 23,
+  /// and are several times as fast.
   bool tf32 = false;
-  /// Algorithms of matrix products are timed when a shape is first met, and kept in this file for
-  /// all who name it. Empty: nothing is timed, the library's first proposal is taken.
+  /// The file for algorithms of matrix products, which are timed when a shape is first met, and
+  /// kept for every process that names it. Empty: nothing is timed, and the library's first
+  /// proposal is taken.
   std::string matmul_algorithms_file;
   AttentionKernels attention = AttentionKernels::kOwn;
   bool graphs = false;  ///< Backend::graphs
-  /// Products in 8 bits are asked for: refused where the GPU has none, and not when the first is
-  /// met.
+  /// Whether products in 8 bits will be needed: they are refused at once where the GPU has none,
+  /// and not when the first is met.
   bool fp8 = false;
-  /// "cuda:1": how the user counts, where this process sees the GPU alone. Empty: by its index.
+  /// The name by which the user counts, "cuda:1", where this process sees only that GPU. Empty: by
+  /// its index.
   std::string name;
-  /// Told, in a sentence each, of choices that are made while running. May be empty.
+  /// Called with a sentence for each choice that is made while running. May be empty.
   std::function<void(const std::string&)> tell;
 };
 

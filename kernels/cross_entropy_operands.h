@@ -39,7 +39,7 @@ inline VocabSlice whole_vocabulary(const ConstTensor& logits_NV, std::int64_t vo
   return {.first = 0, .vocab_size = vocab_size};
 }
 
-/// One number a token, or `each`.
+/// Checks that a tensor has one number a token, or `each`.
 inline void expect_of_tokens(const ConstTensor& tensor,
                              const char* name,
                              std::int64_t tokens,
@@ -47,7 +47,7 @@ inline void expect_of_tokens(const ConstTensor& tensor,
   expect(tensor, name, DType::kF32, tokens * each);
 }
 
-/// Gives the ranks.
+/// Returns the number of ranks.
 inline std::int64_t expect_combine(const ConstTensor& stats_RN3,
                                    const ConstTensor& logsumexp_N,
                                    const ConstTensor& losses_N) {

@@ -23,8 +23,8 @@ struct Dropout {
   [[nodiscard]] bool drops() const { return probability > 0.0F; }
 };
 
-/// Rows of [N, C], token after token of one sample after the other: plane 0, positions along,
-/// columns across.
+/// Dropout of rows of [N, C], token after token of one sample after the other: plane 0, positions
+/// along, columns across.
 struct DropoutRows {
   Dropout dropout;
   std::int64_t sequence = 1;   ///< T, tokens of a sample
@@ -33,13 +33,13 @@ struct DropoutRows {
 
 constexpr std::array<std::int32_t, 2> kNothingDropped = {-1, -1};
 
-/// As the device is given it.
+/// The words in which the device is given a sample's number.
 inline std::array<std::int32_t, 2> first_sample_words(std::int64_t sample) {
   return {static_cast<std::int32_t>(static_cast<std::uint32_t>(sample)),
           static_cast<std::int32_t>(sample >> 32)};
 }
 
-/// In memory that the host reads.
+/// The dropout of a sample, read from memory that the host can read.
 inline SampleDropout sample_dropout(const Dropout& dropout, std::int64_t index) {
   return sample_dropout(dropout.key, dropout.probability,
                         static_cast<const std::int32_t*>(dropout.first_sample.data()), index);
@@ -53,7 +53,7 @@ inline void expect_dropout(const Dropout& dropout) {
   }
 }
 
-/// Gives N and C.
+/// Checks the operands and returns N and C.
 inline Matrix expect_dropout(const DropoutRows& rows,
                              const ConstTensor& x_NC,
                              const ConstTensor& y_NC) {

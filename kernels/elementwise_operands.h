@@ -1,4 +1,4 @@
-// The checks that all devices share of the operands of what goes element by element: additions,
+// The checks, shared by all devices, of the operands of elementwise operations: additions,
 // conversions, activations, and sums over all elements. Meanings: kernels/ops.h.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace dstrain {
 
-/// Gives the elements of each.
+/// Returns the number of elements of each.
 inline std::int64_t expect_add(const ConstTensor& a, const ConstTensor& b, const ConstTensor& y) {
   expect(b, "add: b", a.dtype(), a.numel());
   expect(y, "add: y", a.dtype(), a.numel());
@@ -24,7 +24,7 @@ inline std::int64_t expect_activation_backward(const ConstTensor& x_NF,
   return x_NF.numel();
 }
 
-/// As many elements, each tensor of a compute dtype of its own.
+/// Checks for the same number of elements, each tensor of a compute dtype of its own.
 inline void expect_conversion(const ConstTensor& from,
                               std::string_view from_name,
                               const ConstTensor& to,
@@ -34,7 +34,7 @@ inline void expect_conversion(const ConstTensor& from,
   expect_compute_dtype(to.dtype(), to_name);
 }
 
-/// Both tensors gate‖up, [N, 2F]; gives N and F.
+/// Checks two tensors gate‖up, [N, 2F]; returns N and F.
 inline Matrix expect_gated(const ConstTensor& gate_up,
                            const ConstTensor& d_gate_up,
                            const ConstTensor& y_NF) {
@@ -44,20 +44,20 @@ inline Matrix expect_gated(const ConstTensor& gate_up,
   return as_matrix(y_NF);
 }
 
-/// Into one number.
+/// Checks a sum into one number.
 inline void expect_sum(const ConstTensor& values, DType dtype, const ConstTensor& total) {
   expect(values, "values", dtype, values.numel());
   expect(total, "total", DType::kF64, 1);
 }
 
-/// Of the bits that the values have as `as`.
+/// Checks a sum over the bits that the values have as `as`.
 inline void expect_bit_sums(const ConstTensor& values, DType as, const ConstTensor& sums_4) {
   check(as == values.dtype() || values.dtype() == DType::kF32, "bit_sums: {} as {}",
         name_of(values.dtype()), name_of(as));
   expect(sums_4, "bit_sums: the sums", DType::kI32, 4);
 }
 
-/// [N, O], and its bias or what a bias gets, [O]; gives N and O.
+/// Checks [N, O] and its bias, or the bias's gradient, [O]; returns N and O.
 inline Matrix expect_rows_and_bias(const ConstTensor& y_NO,
                                    const ConstTensor& bias_O,
                                    DType of_bias) {

@@ -14,7 +14,7 @@ inline void expect_fp8(const ConstTensor& tensor, std::string_view name) {
         "{} is {}, expected f8e4m3 or f8e5m2", name, name_of(tensor.dtype()));
 }
 
-/// What is converted to; F8E4M3 where only amax is wanted.
+/// The dtype that is converted to; F8E4M3 where only amax is wanted.
 inline DType expect_quantization(const Quantization& quantization) {
   const auto [rows, columns] = as_matrix(quantization.x_RC);
   const Tensor& q = quantization.q_RC;

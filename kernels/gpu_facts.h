@@ -1,5 +1,5 @@
-// GPU facts: the GPUs that this process sees, told without taking memory on any of them: what a
-// launcher wants to know of a host before ranks start there.
+// GPU facts: the GPUs that this process sees, found without taking memory on any of them: what a
+// launcher wants to know about a host before ranks start there.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace dstrain {
 struct GpuFacts {
   std::string model;  ///< "NVIDIA H100 80GB HBM3"
   std::int64_t total_bytes = 0;
-  /// None where the driver's library is not there, or knows the whole of a GPU alone of which this
-  /// is a part (MIG).
+  /// Absent where the driver's library is missing, or knows only the whole GPU of which this is a
+  /// part (MIG).
   std::optional<std::int64_t> free_bytes{};
   int capability = 0;  ///< 90 for compute capability 9.0
   std::string uuid{};  ///< "GPU-8d5a…", as nvidia-smi -L prints it and CUDA_VISIBLE_DEVICES takes
@@ -26,7 +26,7 @@ struct GpusHere {
   std::string driver;          ///< "13.0": the newest CUDA that it serves
   std::string why_none;        ///< a sentence, where there is none
 };
-/// May take a second, where no process holds the driver awake.
+/// May take a second where no process keeps the driver loaded.
 GpusHere look_at_gpus();
 
 }  // namespace dstrain

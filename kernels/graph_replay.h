@@ -1,5 +1,5 @@
-// GraphReplay: stretches of work on a device that come back with the same operands, recorded once
-// and from then on enqueued as a whole (a CUDA graph). It saves the host's time of enqueueing the
+// GraphReplay: records stretches of work on a device that come back with the same operands, and
+// from then on enqueues each as a whole (a CUDA graph). It saves the host's time of enqueueing the
 // parts one by one, which counts where the device would otherwise wait: small models, small
 // batches.
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace dstrain {
 
-/// What decides the operands of a stretch of work: the same key, the same operations on the same
-/// memory with the same numbers.
+/// The facts that decide the operands of a stretch of work: the same key means the same operations
+/// on the same memory with the same numbers.
 struct GraphKey {
   const void* layer = nullptr;  ///< whose work it is
   int slot = 0;                 ///< of a layer's buffers
@@ -32,8 +32,8 @@ class GraphReplay {
   virtual ~GraphReplay() = default;
 
   /// Enqueues `work` on `stream`, which it must enqueue on alone and must not wait for. It is
-  /// called the first time, when algorithms are still chosen, and the second, when it is recorded;
-  /// after that no more.
+  /// called the first time, when algorithms are still chosen, and the second, when it is recorded,
+  /// but not after that.
   template <typename Work>
   void run(const GraphKey& key, Stream& stream, Work&& work) {
     switch (begin(key, stream)) {
@@ -57,7 +57,7 @@ class GraphReplay {
  protected:
   enum class Begun : std::uint8_t { kReplayed, kPlain, kRecording };
   virtual Begun begin(const GraphKey& key, Stream& stream) = 0;
-  /// What was recorded since begin(), kept and enqueued.
+  /// Keeps and enqueues what was recorded since begin().
   virtual void end(const GraphKey& key, Stream& stream) = 0;
   virtual void abandon(Stream& stream) noexcept = 0;
 };

@@ -1,5 +1,5 @@
-// From the operands of a norm of groups of columns to what its loops take, with the checks that all
-// devices share.
+// Turns the operands of a norm of groups of columns into what its loops take, with the checks that
+// all devices share.
 #pragma once
 
 #include "kernels/core/expect.h"
@@ -8,7 +8,7 @@
 
 namespace dstrain {
 
-/// Whole groups of `width` columns.
+/// The number of groups of `width` columns, which must be whole.
 inline std::int64_t groups_of(const ConstColumns& x, std::int64_t width) {
   expect_compute_dtype(x.dtype(), "group norm: x");
   check(width >= 1 && x.width() % width == 0, "group norm: groups of {} in {} columns", width,
@@ -59,7 +59,7 @@ GroupNormRows<T> products_rows(const ConstColumns& dy,
   return rows;
 }
 
-/// Of what forward and backward have in common.
+/// The rows that forward and backward have in common.
 template <typename T, typename Norm>
 GroupNormRows<T> normalised_rows(const Norm& norm, const Columns& out) {
   const ConstColumns& x = norm.x;

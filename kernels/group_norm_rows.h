@@ -7,7 +7,8 @@
 
 namespace dstrain {
 
-/// Rows [0, rows) of `groups` groups of `width` elements. What a loop does not need is nullptr.
+/// Rows [0, rows) of `groups` groups of `width` elements. Pointers that a loop does not need are
+/// nullptr.
 template <typename T>
 struct GroupNormRows {
   std::int64_t rows;

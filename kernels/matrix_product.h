@@ -1,5 +1,5 @@
-// MatrixProduct: the product of matrices that an operation of a linear layer is, with the checks of
-// its operands that all devices share. Letters: kernels/ops.h.
+// MatrixProduct: the matrix product that an operation of a linear layer amounts to, with the checks
+// of its operands that all devices share. Letters: kernels/ops.h.
 #pragma once
 
 #include "kernels/core/expect.h"
@@ -45,7 +45,7 @@ inline MatrixProduct backward_weight_product(ConstTensor dy_NO,
   return {.a = dy_NO, .b = x_NI, .c = dw_OI, .a_transposed = true, .write = write};
 }
 
-/// Its sizes, once its operands are checked.
+/// Checks the product's operands and returns its sizes.
 inline ProductForm form_of(const MatrixProduct& product) {
   const auto& [a, b, bias, c, a_transposed, b_transposed, write] = product;
   check(a.shape().rank() == 2 && b.shape().rank() == 2,

@@ -6,7 +6,7 @@
 
 namespace dstrain {
 
-/// Tokens and width.
+/// Returns the number of tokens and the width.
 inline Matrix expect_norm_forward(const NormForward& norm) {
   const Matrix x = as_matrix(norm.x_NC);
   const DType dtype = norm.x_NC.dtype();
@@ -21,7 +21,7 @@ inline Matrix expect_norm_forward(const NormForward& norm) {
   return x;
 }
 
-/// Likewise.
+/// Does the same for backward.
 inline Matrix expect_norm_backward(const NormBackward& norm) {
   const Matrix x = as_matrix(norm.x_NC);
   const DType dtype = norm.x_NC.dtype();

@@ -1,4 +1,4 @@
-// The enumerations that operations take, for those who name them and ask no device for anything.
+// The enumerations that operations take, for code that names them without using a device.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ enum class Write : std::uint8_t { kOverwrite, kAdd };
 
 enum class Pass : std::uint8_t { kForward, kBackward };
 
-/// Defined where its formulas are, in math/activation.h: a new one is an edit of that file alone.
-/// Its first, 0, is SiLU.
+/// It is defined where its formulas are, in math/activation.h: adding one edits only that file. Its
+/// first, 0, is SiLU.
 enum class ActivationKind : std::uint8_t;
 
 }  // namespace dstrain

@@ -21,8 +21,8 @@
 
 namespace dstrain {
 
-// What is declared here alone is defined where it is said, for those who make one or look into it:
-// a change of a formula or of an optimizer's step then compiles few files anew.
+// Types that are only declared here are defined in the files named beside them, for code that makes
+// one or looks into it: a change of a formula or of an optimizer's step then recompiles few files.
 struct AttentionForward;  // attention.h
 struct AttentionReach;
 struct AttentionBackward;
@@ -75,9 +75,9 @@ struct ScaledTensor {
   ConstTensor scale;
 };
 
-/// x_RC (compute dtype) becomes the nearest q with q · scale ≈ x (f8.h), row by row, transposed, or
-/// both; what is not wanted is empty. Where a transposed one is wanted, R and C are multiples
-/// of 16.
+/// Turns x_RC (compute dtype) into the nearest q with q · scale ≈ x (f8.h), row by row, transposed,
+/// or both; an output that is not wanted is empty. Where a transposed one is wanted, R and C are
+/// multiples of 16.
 struct Quantization {
   ConstTensor x_RC;
   ConstTensor scale;  ///< f32, one element, a power of two; unused where both q are empty
@@ -86,7 +86,7 @@ struct Quantization {
   Tensor amax;  ///< f32, one element = max(amax, max |x|), and NaN if x has one
 };
 
-/// Which entries of the vocabulary the V rows of a table, or the V columns of logits, stand for:
+/// The entries of the vocabulary that the V rows of a table, or the V columns of logits, stand for:
 /// [first, first + V). The tables of Megatron-LM (Shoeybi et al. 2019, §3) are padded to a multiple
 /// of the ranks and cut into equal slices; entries from vocab_size on are that padding. No token or
 /// target may name them. The whole vocabulary is the slice that begins at 0.

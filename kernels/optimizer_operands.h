@@ -1,4 +1,4 @@
-// From an optimizer's tensors to what its loop gets, with the checks that all devices share.
+// Turns an optimizer's tensors into what its loop gets, with the checks that all devices share.
 #pragma once
 
 #include <string_view>
@@ -21,7 +21,7 @@ inline FloatFormat format_of(const ConstTensor& tensor, std::string_view name) {
   }
 }
 
-/// Any of the formats, with `numel` elements.
+/// A tensor of any of the formats, with `numel` elements.
 inline ConstFloats floats(const ConstTensor& tensor, std::string_view name, std::int64_t numel) {
   const FloatFormat format = format_of(tensor, name);
   expect(tensor, name, tensor.dtype(), numel);
@@ -30,7 +30,7 @@ inline ConstFloats floats(const ConstTensor& tensor, std::string_view name, std:
 inline Floats floats(const Tensor& tensor, std::string_view name, std::int64_t numel) {
   return {tensor.data(), floats(ConstTensor(tensor), name, numel).format};
 }
-/// What an optimizer keeps: f16 has too small a range for it.
+/// A state that an optimizer keeps, for which f16 has too small a range.
 inline Floats state(const Tensor& tensor, std::string_view name, std::int64_t numel) {
   check(tensor.dtype() != DType::kF16, "{} is f16, expected f32 or bf16", name);
   return floats(tensor, name, numel);
@@ -52,7 +52,7 @@ inline OptimizerRange range_of(const OptimizerTensors& tensors) {
 
 enum class Moment : std::uint8_t { kNone, kFirst, kSecond, kBoth };
 
-/// Exactly the moments that the optimizer keeps are there.
+/// Checks that exactly the moments that the optimizer keeps are given.
 inline void expect_moments(const OptimizerTensors& tensors,
                            Moment kept,
                            std::string_view operation) {

@@ -8,7 +8,7 @@
 
 namespace dstrain {
 
-/// What an optimizer works on: one flat range of each.
+/// The tensors that an optimizer works on: one flat range of each.
 struct OptimizerTensors {
   ConstTensor gradient;   ///< f32, bf16 or f16
   Tensor master;          ///< f32 or bf16

@@ -22,7 +22,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-/// "N" and "FILE" stand for something; "ssh" is itself.
+/// "N" and "FILE" stand for a value; "ssh" stands for itself.
 bool is_placeholder(const std::string& word) {
   return std::none_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
 }
@@ -103,7 +103,7 @@ CommandRow describe_command(const CLI::App& command) {
                  .is_hidden = command.get_group().empty()};
   for (const CLI::Option* option : command.get_options())
     row.flags.push_back(describe_option(*option));
-  // --help comes first in CLI11, and last where people look.
+  // CLI11 lists --help first; people look for it last.
   const auto is_help = [](const FlagRow& flag) { return flag.names.back() == "--help"; };
   std::stable_partition(row.flags.begin(), row.flags.end(),
                         [&](const FlagRow& flag) { return !is_help(flag); });

@@ -11,19 +11,19 @@ class App;
 
 namespace dstrain {
 
-/// A flag, or an argument without one.
+/// A flag, or a positional argument.
 struct FlagRow {
-  /// "-H", "--hostfile"; of an argument its name alone: "CONFIG". Spellings that differ in '-' and
-  /// '_' only are one name, the first of them.
+  /// "-H", "--hostfile"; for a positional argument its name alone: "CONFIG". Spellings that differ
+  /// only in '-' and '_' count as one name, the first of them.
   std::vector<std::string> names;
   std::string value;  ///< "FILE", "N", "ssh|slurm"; empty: it is a switch
   std::string text;
   std::string group;                 ///< a headline; empty: not shown
   std::vector<std::string> choices;  ///< the words that its value may be
-  bool takes_other_values = false;   ///< other values than the choices, too: "bytes|FILE"
+  bool takes_other_values = false;   ///< values other than the choices are valid too: "bytes|FILE"
   std::string type;                  ///< CLI11's name for what it checks: "INT:INT in [1 - 65535]"
   bool is_required = false;
-  bool is_argument = false;  ///< its only name is an argument's
+  bool is_argument = false;  ///< it is positional
 };
 
 struct CommandRow {

@@ -10,8 +10,8 @@ namespace {
 constexpr std::size_t kColumns = 80;
 constexpr std::size_t kTextColumn = 26;  // explanations begin in this column
 
-/// Words of `text` in lines of at most kColumns, each behind `indent` spaces but the first, which
-/// goes on at `column`.
+/// Wraps `text` into lines of at most kColumns, each indented by `indent` spaces but the first,
+/// which continues at `column`.
 std::string wrap(const std::string& text, std::size_t column, std::size_t indent) {
   std::string wrapped;
   std::istringstream words(text);
@@ -48,7 +48,7 @@ std::string usage(const CommandRow& command) {
   return text + "\n\n" + wrap(command.summary, 0, 0) + ".\n";
 }
 
-/// Text is wrapped; an example, which is indented, goes on behind a backslash.
+/// Text is wrapped; an example, which is indented, continues after a backslash.
 std::string footer(const std::string& text) {
   std::string result;
   std::istringstream lines(text);

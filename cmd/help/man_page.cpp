@@ -6,8 +6,8 @@
 namespace dstrain {
 namespace {
 
-/// Text as roff shows it: a hyphen is a minus, a backslash itself, a dot or quote at the beginning
-/// of a line no request.
+/// Escapes text for roff: a hyphen is shown as a minus, a backslash as itself, and a dot or quote
+/// at the beginning of a line is not taken for a request.
 std::string roff(const std::string& text) {
   std::string escaped;
   for (const char c : text) {
@@ -23,7 +23,8 @@ std::string roff(const std::string& text) {
   return escaped;
 }
 
-/// Sentences at line ends, as roff wants them, and no line longer than a terminal's.
+/// Ends lines at the ends of sentences, as roff wants it, and makes no line longer than a
+/// terminal's.
 std::string paragraph(const std::string& text) {
   constexpr std::size_t kLongest = 78;
   std::string lines;

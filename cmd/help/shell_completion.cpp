@@ -241,7 +241,7 @@ std::string zsh_completion(const ProgramTable& program, const std::vector<std::s
     text += fmt::format("    {})\n      _arguments{} ;;\n", command->name,
                         zsh_specifications(*command, program));
   }
-  // Sourced it registers itself; in a folder of $fpath it is the function.
+  // When sourced, it registers itself; in a folder of $fpath, it is the function itself.
   return text +
          "  esac\n}\nif [[ $zsh_eval_context[-1] == loadautofunc ]]; then\n"
          "  _dstrain \"$@\"\nelse\n  compdef _dstrain dstrain\nfi\n";

@@ -1,5 +1,6 @@
 // Completions for shells: commands, flags, the words that a flag's value may be, files and
-// folders, and the config's keys for --set. Text to source, made of the command table.
+// folders, and the config's keys for --set. The text is to be sourced; it is made from the command
+// table.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace dstrain {
 
-/// `keys`: what --set may name, "optimizer.params.lr".
+/// `keys` are what --set may name, "optimizer.params.lr".
 std::string bash_completion(const ProgramTable& program, const std::vector<std::string>& keys);
 std::string zsh_completion(const ProgramTable& program, const std::vector<std::string>& keys);
 std::string fish_completion(const ProgramTable& program, const std::vector<std::string>& keys);

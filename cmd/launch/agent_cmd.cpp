@@ -43,7 +43,7 @@ struct Channel {
   std::string secret{};                           ///< shared with the launcher; empty over SSH
 };
 
-/// sshd's word; by other servers, which have none, the first that this host has.
+/// The address that sshd names; where another server names none, the first that this host has.
 std::string address_of_login() {
   std::istringstream words(process_environment("SSH_CONNECTION").value_or(""));
   std::string client, client_port, address;
@@ -93,7 +93,7 @@ Channel dialled_channel(asio::io_context& loop, const std::string& places) {
 
 int serve(const std::string& connect) {
   set_up_logging("[agent] ");
-  // Its parent is sshd's process for this session, or Slurm's. The end of the channel tells as well
+  // Its parent is sshd's process for this session, or Slurm's. The end of the channel also shows
   // that it is gone, unless something else holds that open.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   asio::io_context loop;

@@ -14,7 +14,7 @@ std::string AgentPlaces::path_on(const std::string& host) const {
 }
 
 std::string AgentPlaces::install_on(const std::string& host) {
-  // A folder a build, so that runs of different builds do not disturb each other.
+  // One folder per build, so that runs of different builds do not disturb each other.
   std::string path = fmt::format(".cache/dstrain/{}/dstrain", own_build_id());
   spdlog::info("{}: sending this build of dstrain to ~/{}", host, path);
   return installed_[host] = std::move(path);

@@ -11,13 +11,13 @@ namespace dstrain {
 
 class AgentPlaces {
  public:
-  /// `agent_path`: the user's word; empty: where it is here.
+  /// `agent_path` is the path that the user gave; empty: dstrain's path on this machine.
   explicit AgentPlaces(std::string agent_path) : agent_path_(std::move(agent_path)) {}
 
   [[nodiscard]] std::string path_on(const std::string& host) const;
   /// The path that this build is to be sent to, from the user's home; path_on() from now on.
   std::string install_on(const std::string& host);
-  /// Forgets where this build was sent on hosts that may have been installed anew.
+  /// Forgets where this build was sent on hosts that may have been reinstalled.
   void forget(const std::vector<std::string>& hosts);
 
  private:

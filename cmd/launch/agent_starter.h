@@ -18,7 +18,7 @@ namespace dstrain {
 /// The phase of failures that install_and_start() mends.
 constexpr const char* kBuildPhase = "build";
 constexpr const char* kBuildFix =
-    "--copy-binary sends this one there; or install it, or say where it is by --agent-path";
+    "send this one there with --copy-binary, install it there, or give its path with --agent-path";
 
 struct StartedAgent {
   std::unique_ptr<launcher::ByteStream> stream{};
@@ -48,7 +48,7 @@ class AgentStarter {
   /// A secret that agents on other hosts know and that does not depend on the way to them: the
   /// ranks' secret is derived from it there. Empty: the way to an agent keeps secrets by itself.
   [[nodiscard]] virtual std::string shared_secret() const { return {}; }
-  /// Whether ranks on other hosts have variables of their user's own, as those here do.
+  /// Whether ranks on other hosts have their user's own variables, as ranks here do.
   [[nodiscard]] virtual bool has_own_environment() const { return false; }
 };
 

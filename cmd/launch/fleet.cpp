@@ -129,7 +129,7 @@ void Fleet::start_agents(const std::vector<Member*>& members, Start start) {
     others.push_back(member);
     names.push_back(member->name);
   }
-  // First, since it may throw, and greetings refer to what lives here.
+  // This comes first, since it may throw, and greetings refer to what lives here.
   ((*starter_).*start)(names, [&](std::size_t index, StartedAgent started) {
     Member& member = *others[index];
     member.failure = std::move(started.failure);
@@ -208,7 +208,7 @@ std::vector<Host> Fleet::serving(const std::vector<Host>& hosts) const {
 std::string Fleet::address_of(const std::string& host) const {
   const Member* const member = find(host);
   if (member != nullptr && !member->is_own && !member->address().empty()) return member->address();
-  // This machine: that from which its packets to any of the others leave.
+  // The address of this machine is the one from which its packets to any of the others leave.
   for (const auto& other : members_) {
     if (other->is_own || other->address().empty()) continue;
     try {
@@ -250,7 +250,7 @@ std::vector<launcher::HostAnswer> Fleet::ask(const std::vector<Host>& hosts,
     all.push_back(answer
                       ? std::move(*answer)
                       : launcher::HostAnswer{
-                            .error = fmt::format("no answer within {} s; does a disk hang there?",
+                            .error = fmt::format("no answer within {} s; is a disk hanging there?",
                                                  std::chrono::duration<double>(patience).count())});
   }
   return all;

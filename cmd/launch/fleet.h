@@ -1,6 +1,6 @@
 // Fleet: the hosts of a run as `dstrain launch` reaches them: an agent on each, which the launcher
 // talks to, started over SSH, by Slurm or by hand; on this machine an agent as well where other
-// hosts take part, so that there is one way of everything. A run on this machine alone has no
+// hosts take part, so that everything is done in one way only. A run on this machine alone has no
 // fleet: its ranks are children of the launcher.
 #pragma once
 
@@ -72,7 +72,7 @@ class Fleet {
   [[nodiscard]] std::string shared_secret() const { return starter_->shared_secret(); }
   [[nodiscard]] bool has_own_environment() const { return starter_->has_own_environment(); }
 
-  /// Sets how the run ended, which the agents are told when they are dismissed.
+  /// Sets how the run ended, which is sent to the agents when they are dismissed.
   void set_farewell(launcher::Bye farewell) { farewell_ = std::move(farewell); }
   /// Ends the agents, and with them what they still run; waits a little, and warns of those that
   /// did not end.

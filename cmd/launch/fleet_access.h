@@ -20,16 +20,16 @@ class FleetAccess final : public HostAccess {
  public:
   /// Hosts that are reached as the options say.
   FleetAccess(const FleetOptions& options, MasterWish wish);
-  /// Hosts whose agents come by themselves: the function makes what waits for them.
+  /// Hosts whose agents connect by themselves; the function makes the starter that waits for them.
   using MakeStarter = std::function<std::unique_ptr<AgentStarter>(asio::io_context& loop)>;
   FleetAccess(const MakeStarter& make_starter, MasterWish wish);
 
   [[nodiscard]] Fleet& fleet() { return fleet_; }
   [[nodiscard]] const MasterWish& wish() const { return wish_; }
-  /// Ranks compute on GPUs: from now on hosts are asked for theirs before each attempt, and one
-  /// that has none for some of its slots is as if it did not answer.
+  /// Declares that ranks compute on GPUs: from now on hosts are asked for their GPUs before each
+  /// attempt, and a host that has none for some of its slots counts as one that does not answer.
   void use_gpus(bool may_share) { gpus_ = Gpus{.may_share = may_share, .of_machines = {}}; }
-  /// A host that the preflight found wrong: as if it did not answer, for the whole run.
+  /// Treats a host that the preflight found wrong as one that does not answer, for the whole run.
   void exclude(const std::string& host, const std::string& why) { excluded_[host] = why; }
 
   asio::io_context& loop() override { return loop_; }

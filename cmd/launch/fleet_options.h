@@ -21,7 +21,7 @@ struct FleetOptions {
   std::uint16_t ssh_port = 0;  ///< 0: the hostfile's, the SSH configuration's, 22
   std::string ssh_config{};    ///< empty: the user's and the system's
   std::chrono::seconds connect_timeout{20};
-  bool has_connect_timeout = false;  ///< somebody gave it
+  bool has_connect_timeout = false;  ///< the user gave one
   std::string agent_path{};          ///< dstrain's path on the hosts; empty: its path here
   bool copy_binary = false;
   std::string interface {};  ///< agents connect back by it; empty: by route

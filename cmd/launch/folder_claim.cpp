@@ -20,7 +20,7 @@ std::unique_ptr<RunOwner> claim_folder(const LaunchFlags& flags,
   }
   if (restart > 0 && !exists) {
     throw FolderGone(fmt::format(
-        "{} has been deleted or moved away since the attempt before: it is not begun anew",
+        "{} has been deleted or moved away since the previous attempt; it is not created again",
         folder.string()));
   }
   return std::make_unique<RunOwner>(folder,

@@ -11,8 +11,8 @@
 
 namespace dstrain {
 
-/// nullptr where the run writes nothing, or the folder is not on this machine, as far as one can
-/// tell: then rank 0 alone decides. `job`: the same in all attempts. Throws FolderInUse,
+/// Returns nullptr where the run writes nothing, or the folder is not on this machine, as far as
+/// one can tell: then rank 0 alone decides. `job` is the same in all attempts. Throws FolderInUse,
 /// StorageError, or FolderGone where the attempt before had a folder that is no longer there.
 std::unique_ptr<RunOwner> claim_folder(const LaunchFlags& flags,
                                        const Config& config,

@@ -42,7 +42,7 @@ std::string read_job_token(const std::string& file) {
     struct stat facts {};
     if (!opened || fstat(opened.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
       throw UsageError(fmt::format("--token-file {}: {}; {}", file,
-                                   opened ? "it is no file" : std::strerror(errno), kHowTo));
+                                   opened ? "it is not a file" : std::strerror(errno), kHowTo));
     }
     if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
       throw UsageError(

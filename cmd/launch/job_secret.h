@@ -18,8 +18,9 @@ std::string make_job_secret();
 /// where it can be guessed (token_strength.h), or where others may read the file; each says how to
 /// make one.
 std::string read_job_token(const std::string& file);
-/// The secret of one attempt's ranks, which agents that connect back make themselves of what they
-/// share with the launcher and of a salt: over their connection it would travel in clear.
+/// The secret of one attempt's ranks, which agents that connect back derive themselves from what
+/// they share with the launcher and from a salt: sent over their connection, it would travel in the
+/// clear.
 std::string derive_rank_secret(const std::string& shared, const std::string& salt);
 /// Returns the function that computes HMAC-SHA-256 under the secret.
 launcher::KeyedHash hash_under(std::string secret);

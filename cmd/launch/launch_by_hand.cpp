@@ -61,7 +61,7 @@ std::string listening_address(const LaunchFlags& flags) {
   const std::vector<std::string> own = launcher::own_addresses();
   if (own.size() == 1) return own.front();
   throw UsageError(fmt::format(
-      "--master_addr {} is none of the addresses of this machine ({}), which is node 0: --listen "
+      "--master_addr {} is not an address of this machine ({}), which is node 0: --listen "
       "ADDRESS names the one on which it listens for the others, --listen all allows any",
       flags.master_address, fmt::join(own, ", ")));
 }
@@ -198,7 +198,7 @@ NodesByHand find_nodes_by_hand(LaunchFlags& flags,
 }
 
 int launch_by_hand(const LaunchFlags& flags, const NodesByHand& nodes, const LeadRun& lead) {
-  // A config that cannot be read is told here, before anybody waits.
+  // A config that cannot be read is reported here, before anybody waits.
   static_cast<void>(load_config(flags.run.config, options_of(flags.run)));
   const std::string token = read_job_token(flags.by_hand.token_file);
   unsetenv(kTokenVariable);  // it is not for the ranks

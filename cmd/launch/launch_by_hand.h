@@ -29,7 +29,7 @@ NodesByHand find_nodes_by_hand(LaunchFlags& flags,
                                const std::vector<launcher::Host>& chosen,
                                bool has_hostfile);
 
-/// Leads the run, or joins it. `lead` is the run itself, over hosts that have all come; returns the
+/// Leads the run, or joins it. `lead` performs the run once all hosts have arrived; it returns the
 /// launcher's exit code, as this does.
 using LeadRun = std::function<int(const std::vector<launcher::Host>& hosts, FleetAccess& access)>;
 int launch_by_hand(const LaunchFlags& flags, const NodesByHand& nodes, const LeadRun& lead);

@@ -150,7 +150,7 @@ void check_here(const LaunchFlags& flags,
       spdlog::warn("{}", *shared);
     }
   }
-  // A plan for other machines' CPUs may be looked at on a small one.
+  // A plan for other machines' CPUs may be examined on a small machine.
   const bool is_asked = device.cuda || !flags.check;
   if (!flags.no_memory_check && is_asked) {
     for (const std::string& notice :

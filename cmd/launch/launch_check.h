@@ -32,15 +32,15 @@ void show_plan(const LaunchFlags& flags,
                const LoadedConfig& loaded,
                const std::vector<launcher::Host>& hosts);
 
-/// A run on this machine alone. Throws launcher::PreflightError where it has not the GPUs that the
-/// run asks for, or too little memory. With --check, prints which GPUs it has.
+/// Checks a run on this machine alone. Throws launcher::PreflightError where the machine lacks the
+/// GPUs that the run asks for, or has too little memory. With --check, prints which GPUs it has.
 void check_here(const LaunchFlags& flags,
                 const LoadedConfig& loaded,
                 const std::vector<launcher::Host>& hosts,
                 const MachineHere& machine);
 
-/// Connects to all hosts and asks them (preflight.h). Its result settles what the run computes on:
-/// `flags` and `loaded` are completed. Says what is wrong, in a table, and throws
+/// Connects to all hosts and asks them (preflight.h). Their answers settle what the run computes
+/// on, with which `flags` and `loaded` are completed. Reports what is wrong in a table, and throws
 /// launcher::PreflightError if something is. Where the run can do with fewer hosts, those that are
 /// wrong are left out instead. With --check, prints the plan and the hosts' reports.
 void check_fleet(LaunchFlags& flags,

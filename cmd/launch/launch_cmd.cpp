@@ -45,7 +45,7 @@ std::optional<std::string> variable_here(const std::string& name) {
   return process_environment(name.c_str());
 }
 
-/// DeepSpeed's where there is one and none is named; empty: there is none.
+/// The hostfile that the user names, else DeepSpeed's; empty where there is neither.
 std::string find_hostfile(const LaunchFlags& flags) {
   if (!flags.hostfile.empty() || flags.fleet.launcher == HostLauncher::kSlurm ||
       flags.peer.standalone || !std::filesystem::exists(kDefaultHostfile)) {
@@ -95,7 +95,7 @@ Choice choose_hosts(const LaunchFlags& flags, bool by_hand) {
     return choice;
   }
   std::vector<int> gpus;
-  // A plan alone may be of another machine.
+  // With --offline, the plan may be for another machine.
   if (choice.wish != DeviceChoice::kCpu && !flags.offline) {
     choice.gpus_here = gpus_here();
     gpus = usable_gpus(*choice.gpus_here);
@@ -106,12 +106,12 @@ Choice choose_hosts(const LaunchFlags& flags, bool by_hand) {
   return choice;
 }
 
-/// Nobody named it on the command line.
+/// Reports a file of variables that nobody named on the command line.
 void tell_of_found_file(const std::string& path, const std::vector<std::string>& names) {
   spdlog::info("variables from {}: {}", path, fmt::join(names, ", "));
 }
 
-/// Mistakes in them are reported before a host is contacted.
+/// Reports mistakes in the variables before a host is contacted.
 void check_environment(const LaunchFlags& flags, DeviceChoice wish) {
   const launcher::Variables asked =
       launcher::asked_variables(flags.environment, variable_here, tell_of_found_file);
@@ -120,9 +120,10 @@ void check_environment(const LaunchFlags& flags, DeviceChoice wish) {
   });
   if (has_gpus && wish != DeviceChoice::kCpu) {
     throw launcher::UsageError(
-        "CUDA_VISIBLE_DEVICES is not given to ranks by --env or a file of variables: each rank is "
-        "shown the GPU of its slot; choose slots with --include HOST:SLOT,…, or set it where the "
-        "host's own processes have it");
+        "CUDA_VISIBLE_DEVICES cannot be given to ranks by --env or a file of variables: each rank "
+        "is "
+        "shown the GPU of its slot; choose slots with --include HOST:SLOT,…, or set the variable "
+        "for all processes of that host");
   }
 }
 
@@ -205,8 +206,8 @@ void set_up_launch_logging(const LaunchFlags& flags) {
   if (flags.quiet) spdlog::set_level(spdlog::level::err);
 }
 
-/// The config as the flags and these hosts have it; nothing where a flag asks for no more, which
-/// has been said.
+/// The config as the flags and these hosts have it; nothing where a flag asks for no more than what
+/// has been printed by then.
 std::optional<LoadedConfig> prepare(const LaunchFlags& flags,
                                     DeviceChoice wish,
                                     const std::vector<Host>& hosts) {

@@ -240,7 +240,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       "  salloc --nodes 4 --ntasks-per-node 8 dstrain launch --launcher slurm CONFIG\n"
       "  dstrain launch -H hostfiles/48-hosts.example --check --offline \\\n"
       "    configs/llama-70b-tp8-pp8.json\n"
-      "  dstrain launch CONFIG --write-fixed mended.json\n"
+      "  dstrain launch CONFIG --write-fixed fixed.json\n"
       "Other flags of torchrun and DeepSpeed are known: when one is given, a line says why\n"
       "it has no effect, or how the same is done here.\n"
       "Ctrl-C lets the ranks finish their step, save and end; a second one ends them at once.\n"

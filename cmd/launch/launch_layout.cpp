@@ -42,7 +42,7 @@ class CoreShares {
     std::vector<int> cores{};  ///< it runs on these; empty: on any
   };
 
-  /// `threads`: of each rank, where somebody said.
+  /// `threads` is the number for each rank, where the user gave one.
   CoreShares(const std::vector<Host>& hosts, const HostAccess& access, std::optional<int> threads)
       : threads_(threads) {
     for (const Host& host : hosts) {

@@ -13,8 +13,8 @@ namespace dstrain {
 
 int count_ranks(const std::vector<launcher::Host>& hosts);
 
-/// One rank a slot, in the order of the hosts, with a secret of their own. `run` is what each of
-/// them trains, `training` what the config says of that.
+/// Makes one rank per slot, in the order of the hosts, with a secret that only they share. `run` is
+/// what each of them trains, `training` what the config says about that.
 launcher::Job make_job(const std::vector<launcher::Host>& hosts,
                        const Master& master,
                        const RunFlags& run,

@@ -71,10 +71,10 @@ std::string to_text(const NodeCard& card) {
                             card.overrides, card.job, ranges_of(card.host.slots), card.host.name))
           .dump();
   if (text.size() > launcher::kMaxAgentNameBytes) {
-    throw launcher::UsageError(
-        fmt::format("the slots of this node, {}, are too many separate ones to tell node 0 about: "
-                    "choose consecutive slots",
-                    launcher::ranges_text(card.host.slots)));
+    throw launcher::UsageError(fmt::format(
+        "the slots of this node, {}, are in too many separate ranges to report to node 0: "
+        "choose consecutive slots",
+        launcher::ranges_text(card.host.slots)));
   }
   return text;
 }

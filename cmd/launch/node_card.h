@@ -31,7 +31,7 @@ NodeCard make_node_card(const LaunchFlags& flags,
 /// One line, short enough for an agent's name. Throws launcher::UsageError where slots with too
 /// many gaps make it too long.
 std::string to_text(const NodeCard& card);
-/// Empty where it is no card.
+/// Returns nothing where the text is not a card.
 std::optional<NodeCard> parse_node_card(std::string_view text);
 
 /// The reason why a node cannot take part in the run that `leader` leads, as a sentence; empty if

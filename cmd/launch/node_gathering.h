@@ -3,7 +3,7 @@
 // then on each is an agent like those over SSH.
 //
 //   wait until all have come → the hosts of the run      one that does not fit in ends the start
-//   while the run goes on: a node that comes back waits here until a restart asks for it
+//   while the run continues: a node that comes back waits here until a restart asks for it
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@
 
 namespace dstrain {
 
-/// Somebody else listens where the nodes are to come: perhaps the node that leads.
+/// Thrown where another process already listens at the meeting place, perhaps the node that leads.
 class GatheringPlaceTaken : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -50,11 +50,11 @@ class NodeGathering final : public AgentStarter {
   /// reason.
   NodeGathering(asio::io_context& loop, GatheringOptions options);
 
-  /// Runs the loop until all are there; the hosts in the order of their ranks, this node first,
-  /// each under a name of its own. Throws RendezvousError, naming who is missing, or
-  /// launcher::UsageError, where a node was started for another run; all others hear of it.
+  /// Runs the loop until all nodes are there, and returns the hosts in the order of their ranks,
+  /// this node first, each under a name of its own. Throws RendezvousError, naming who is missing,
+  /// or launcher::UsageError, where a node was started for another run; all others hear of it.
   std::vector<launcher::Host> gather();
-  /// Nodes that have come, and that nothing has been asked of, hear that the run is over.
+  /// Tells nodes that have come, but of which nothing has been asked, that the run is over.
   void dismiss(int exit_code, const std::string& why);
 
   void start(const std::vector<std::string>& hosts, const OnStarted& each) override;

@@ -20,8 +20,9 @@ namespace {
 using launcher::HostFailure;
 using launcher::OpensshLogin;
 
-// Logins under way. Each is a process here that computes for some 10 ms. Through one jump host they
-// may be more than its sshd takes at a time (MaxStartups, 10 by default): then fewer are.
+// The most logins under way at a time. Each is a process here that computes for some 10 ms. Through
+// one jump host these may be more than its sshd accepts at a time (MaxStartups, 10 by default);
+// then fewer are under way.
 constexpr std::size_t kMostAtOnce = 64;
 constexpr std::size_t kFewestAtOnce = 8;
 constexpr int kTries = 6;

@@ -27,7 +27,7 @@ class OpensshAgents final : public AgentStarter {
  private:
   void run_agents(const std::vector<std::string>& hosts, const OnStarted& each);
   using Ended = std::function<void(bool try_again)>;
-  /// Begins so many things, not too many at once; runs the loop until all have ended.
+  /// Begins `count` tasks, not too many at once, and runs the loop until all have ended.
   void in_turns(std::size_t count,
                 const std::function<void(std::size_t index, bool is_last_try, Ended ended)>& begin);
 

@@ -7,7 +7,7 @@
 
 namespace dstrain {
 
-/// `address`: the one by which this host was reached; empty: nobody knows.
+/// `address` is the one by which this host was reached; empty: unknown.
 launcher::AgentOptions own_agent_options(std::string address);
 /// The options of an agent that shares a secret with the launcher, from which it derives the secret
 /// of its ranks.

@@ -23,7 +23,7 @@ using launcher::HostQuestion;
 using launcher::QuestionKind;
 
 constexpr double kClockTolerance = 1.0;  // seconds; nothing depends on it, but people compare logs
-// Hashing an index of a gigabyte from a slow disk.
+// Enough to hash an index of a gigabyte on a slow disk.
 constexpr std::chrono::seconds kFilePatience{120};
 
 void check_folders(Fleet& fleet,
@@ -39,8 +39,8 @@ void check_folders(Fleet& fleet,
     failures.push_back({.host = hosts[i].name,
                         .phase = "folders",
                         .what = answers[i].error,
-                        .fix = "ranks run in the folder in which dstrain launch does, and write "
-                               "below training.output_dir: make both there, or share them"});
+                        .fix = "ranks run in the folder that dstrain launch runs in, and write "
+                               "below training.output_dir: create both there, or share them"});
   }
 }
 
@@ -55,7 +55,7 @@ RunFiles files_of(const Config& config, const std::string& config_file) {
   RunFiles files{.hashed = {config_file}, .sized = {}};
   for (const auto* sources : {&config.data.train, &config.data.validation}) {
     for (const DataSource& source : *sources) {
-      // A .bin file of nanoGPT's, or a pair.
+      // A single .bin file as nanoGPT writes it, or a pair.
       if (source.prefix.ends_with(".bin")) {
         files.sized.push_back(source.prefix);
       } else {
@@ -199,7 +199,8 @@ void notice(PreflightReport& report) {
     }
     if (std::abs(host.clock_ahead_s) > kClockTolerance) {
       report.notices.push_back(fmt::format(
-          "{}: its clock is {:.1f} s {} this one's; training does not depend on it, the times in "
+          "{}: its clock is {:.1f} s {} this one's; training does not depend on it, but the times "
+          "in "
           "its files do",
           host.name, std::abs(host.clock_ahead_s), host.clock_ahead_s > 0 ? "ahead of" : "behind"));
     }

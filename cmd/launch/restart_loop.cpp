@@ -73,7 +73,7 @@ void wait_between_attempts(asio::io_context& loop, std::chrono::milliseconds del
     if (!error) signal = number;
     timer.cancel();
   });
-  // Not run(): the connections to other hosts have always something to do.
+  // loop.run() would not return: the connections to other hosts always have something to do.
   launcher::run_until(loop, [&] { return waiting == 0; });
   if (signal != 0) throw Interrupted{signal};
 }
@@ -180,7 +180,7 @@ int attempt_until_done(const LaunchFlags& flags,
   LaunchAttempt attempt{.run = flags.run};
   std::string why_again;
   while (true) {
-    // The user's own word on where to begin holds until there is something of this launch's.
+    // The user's choice of where to begin holds until this launch has a checkpoint of its own.
     const bool has_own = committed && committed != before;
     const RunFlags run = has_own ? with_override(flags.run, "checkpoint.resume=auto") : flags.run;
     const auto fitted = [&](const std::vector<Host>& hosts) {
@@ -210,7 +210,8 @@ int attempt_until_done(const LaunchFlags& flags,
     }
     pool.add_failures(outcome.failed_hosts);
     attempt.restart = decision.number;
-    // A run that came meanwhile, or took the folder from the last attempt, keeps it.
+    // A run that claimed the folder in the meantime, or took it over from the last attempt, keeps
+    // it.
     claim = claim_folder(flags, whole.config, job, attempt.restart);
     why_again =
         fmt::format("restart {} of {}: {}", decision.number, flags.max_restarts, outcome.cause);

@@ -16,7 +16,7 @@ std::vector<launcher::Host> without_standbys(const LaunchFlags& flags,
                                              std::vector<launcher::Host> hosts);
 
 /// Returns the launcher's exit code. `whole` is what the user's flags resolve to over the hosts
-/// that are no standbys.
+/// that are not standbys.
 int run_until_done(const LaunchFlags& flags,
                    const LoadedConfig& whole,
                    const std::vector<launcher::Host>& hosts,

@@ -48,7 +48,7 @@ void SshAgents::start(const std::vector<std::string>& hosts, const OnStarted& ea
 
 void SshAgents::install_and_start(const std::vector<std::string>& hosts, const OnStarted& each) {
   if (hosts.empty()) return;
-  // Shared by the uploads to all hosts.
+  // All uploads share it.
   const auto binary = std::make_shared<const std::string>(read_file("/proc/self/exe"));
   Connections connections;
   std::size_t waiting = hosts.size();

@@ -24,7 +24,7 @@ class SshAgents final : public AgentStarter {
   [[nodiscard]] std::string path_on(const std::string& host) const override;
 
  private:
-  using Connections = std::vector<launcher::SshConnection*>;  ///< nullptr: told of already
+  using Connections = std::vector<launcher::SshConnection*>;  ///< nullptr: reported already
 
   Connections log_in(const std::vector<std::string>& hosts, const OnStarted& each);
   void run_agents(const std::vector<std::string>& hosts,

@@ -19,7 +19,7 @@ void tell(const std::map<std::string, HostFailure>& refused) {
   for (const auto& [host, failure] : refused)
     hosts[failure.openssh_for].push_back(host);
   for (const auto& [reason, names] : hosts) {
-    spdlog::info("{}{}: by OpenSSH's client, for {}", names.front(),
+    spdlog::info("{}{}: logging in with OpenSSH's client, needed for {}", names.front(),
                  names.size() == 1 ? "" : fmt::format(" and {} more", names.size() - 1), reason);
   }
 }

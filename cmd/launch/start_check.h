@@ -9,7 +9,7 @@ namespace dstrain {
 
 /// Throws ConfigError where data, weights and tokenizer do not belong together. With --check, says
 /// what the run would resume, what has changed since, and whose the folder is. Returns whether
-/// anything is left to do; if not, it has told the user.
+/// anything is left to do; if not, it has informed the user.
 bool check_start(const LaunchFlags& flags, const LoadedConfig& loaded);
 
 }  // namespace dstrain

@@ -12,7 +12,7 @@ namespace dstrain {
 constexpr const char* kTokenHowTo = "dstrain token makes one";
 
 /// The reason why it can be guessed, as a clause: "has 6 characters …". Empty: it cannot, as far as
-/// its length, its alphabet and its repetitions tell; how it was chosen, nobody can see.
+/// its length, its alphabet and its repetitions tell; how it was chosen cannot be seen.
 std::string why_guessable(std::string_view token);
 
 }  // namespace dstrain

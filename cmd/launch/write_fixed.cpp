@@ -16,7 +16,7 @@ namespace dstrain {
 int write_fixed(const RunFlags& flags, int world_size, const std::string& file) {
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::symlink_status(file, error))) {
-    throw_config_error("--write-fixed", file, "is there already: name a file that is not");
+    throw_config_error("--write-fixed", file, "already exists: name a new file");
   }
   const ResolveConfig resolve = [&](LoadedConfig& loaded, ConfigProblems& problems) {
     resolve_config(loaded, world_size, flags.machine, problems);
@@ -26,8 +26,9 @@ int write_fixed(const RunFlags& flags, int world_size, const std::string& file) 
   for (const std::string& change : mended.changes)
     fmt::print("{}\n", change);
   if (!mended.left.empty()) {
-    fmt::print("{} was not written: the rest has to be mended by hand, or with --set KEY=VALUE\n",
-               file);
+    fmt::print(
+        "{} was not written: the rest has to be corrected by hand, or with --set KEY=VALUE\n",
+        file);
     throw ConfigError(mended.left, flags.config);
   }
   OutputFile output(file);
@@ -38,7 +39,7 @@ int write_fixed(const RunFlags& flags, int world_size, const std::string& file) 
   written.overrides.clear();
   static_cast<void>(load_and_resolve(written, world_size));
   output.publish();
-  fmt::print("{} is written: {} change{}\n", file, mended.changes.size(),
+  fmt::print("{} was written: {} change{}\n", file, mended.changes.size(),
              mended.changes.size() == 1 ? "" : "s");
   return kExitSuccess;
 }

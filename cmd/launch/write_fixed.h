@@ -8,7 +8,7 @@
 
 namespace dstrain {
 
-/// Writes `file`, which must not be there yet, for runs of so many ranks. Throws ConfigError that
+/// Writes `file`, which must not exist yet, for runs of `world_size` ranks. Throws ConfigError that
 /// lists what cannot be mended; then nothing is written. Returns the exit code.
 int write_fixed(const RunFlags& flags, int world_size, const std::string& file);
 

@@ -11,8 +11,8 @@
 namespace dstrain {
 namespace {
 
-// Figures are computed in doubles and cut to whole bytes where DeepSpeed's Python does, in its
-// order of operations: the last byte depends on it.
+// Figures are computed in doubles and cut to whole bytes where DeepSpeed's Python does so, and in
+// its order of operations: the last byte depends on it.
 double real(std::int64_t number) {
   return static_cast<double>(number);
 }
@@ -114,7 +114,8 @@ Widths table_widths(const std::vector<TableRow>& rows, std::string_view title) {
 
 }  // namespace
 
-// GPT-2's and GPT-NeoX's modules in transformers join q, k and v; the other families' are apart.
+// In transformers, GPT-2's and GPT-NeoX's modules join q, k and v; those of the other families keep
+// them apart.
 DeepSpeedModelSize deepspeed_model_size(const ModelSpec& m) {
   const std::int64_t query = m.num_heads * m.head_dim;
   const std::int64_t key_value = m.num_key_value_heads * m.head_dim;
@@ -131,8 +132,9 @@ DeepSpeedModelSize deepspeed_model_size(const ModelSpec& m) {
 }
 
 // Bytes a parameter: 2 its 16-bit weight, and cut over the ranks or offloaded 18: 2 + 4 its
-// gradient in 16 and 32 bits, 4 its f32 copy, 8 Adam's averages. Offloaded, a node is asked for 4
-// bytes per rank of the whole job: DeepSpeed's own arithmetic, though the figure is a node's.
+// gradient in 16 and 32 bits, 4 its f32 copy, 8 Adam's averages. When offloaded, a node needs 4
+// bytes per rank of the whole job: this is DeepSpeed's own arithmetic, although the figure is for
+// one node.
 std::vector<DeepSpeedEstimate> deepspeed_zero2_estimates(std::int64_t total_params,
                                                          const DeepSpeedHardware& hardware) {
   check_hardware(hardware);

@@ -1,7 +1,7 @@
-// The memory estimates that others' tools print, number for number and letter for letter, so that
-// plans made with them can be compared: DeepSpeed's estimate_zero{2,3}_model_states_mem_needs and
-// Hugging Face's Model Memory Calculator (accelerate estimate-memory). They count by rules of thumb
-// of their own; what a run of dstrain holds is in its MemoryPlan.
+// The memory estimates that other tools print, reproduced to the letter, so that plans made with
+// them can be compared: DeepSpeed's estimate_zero{2,3}_model_states_mem_needs and Hugging Face's
+// Model Memory Calculator (accelerate estimate-memory). They count by rules of thumb of their own;
+// what a run of dstrain holds is in its MemoryPlan.
 #pragma once
 
 #include <array>
@@ -15,7 +15,8 @@
 
 namespace dstrain {
 
-/// What DeepSpeed's estimators read off a model, cut into modules as transformers cuts it.
+/// The sizes that DeepSpeed's estimators read off a model, cut into modules as transformers cuts
+/// it.
 struct DeepSpeedModelSize {
   std::int64_t total_params = 0;          ///< shared ones once
   std::int64_t largest_layer_params = 0;  ///< a single module's own, bias included
@@ -51,7 +52,7 @@ std::vector<DeepSpeedEstimate> deepspeed_zero3_estimates(const DeepSpeedModelSiz
 std::string deepspeed_zero2_text(std::int64_t total_params, const DeepSpeedHardware& hardware);
 std::string deepspeed_zero3_text(const DeepSpeedModelSize& size, const DeepSpeedHardware& hardware);
 
-/// Memory of training with Adam at batch size 1, bytes; what is printed is the largest.
+/// The memory of training with Adam at batch size 1, in bytes; the largest is printed.
 struct HuggingFaceTraining {
   std::int64_t model = 0;
   std::int64_t gradients = 0;
@@ -62,7 +63,7 @@ struct HuggingFaceTraining {
   bool operator==(const HuggingFaceTraining&) const = default;
 };
 
-/// One row. The figures in float32 over `divisor` are the row's.
+/// One row, whose figures are those of float32 divided by `divisor`.
 struct HuggingFaceEstimate {
   std::string_view dtype;  ///< "float16" stands for bfloat16 too: same figures
   int divisor = 1;         ///< 1, 2, 4, 8
@@ -71,8 +72,8 @@ struct HuggingFaceEstimate {
   std::optional<HuggingFaceTraining> training;  ///< none: "N/A"
 };
 
-/// Rows float32, float16, int8, int4. As there, of the model without a head of its own, its rotary
-/// tables included; the largest layer is a whole block or an embedding.
+/// The rows float32, float16, int8, int4. As in that tool, they are of the model without a head of
+/// its own, its rotary tables included; the largest layer is a whole block or an embedding.
 std::vector<HuggingFaceEstimate> huggingface_estimates(const ModelSpec& model);
 
 /// "474.7 MB": of bytes / divisor, in steps of 1024, rounded to two decimals.

@@ -1,5 +1,5 @@
-// dstrain estimate-memory: what every rank of a run will hold, before there are any ranks. No
-// device, no network, no data.
+// dstrain estimate-memory: what every rank of a run will hold, before there are any ranks. It
+// touches no device, no network and no data.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>

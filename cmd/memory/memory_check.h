@@ -18,14 +18,15 @@ struct HostMemory {
   std::string name;
   int ranks = 0;                     ///< that will run there; they are numbered host by host
   std::int64_t available_bytes = 0;  ///< to new processes, the page cache given up
-  /// None: nothing is known of them, and each rank asks its own.
+  /// Empty: nothing is known of them, and each rank asks its own GPU.
   std::vector<launcher::GpuReport> gpus{};
   std::vector<int> gpu_of_rank{};  ///< among them, one a rank
 };
 
 /// Throws launcher::PreflightError for the first host whose memory is too small: on CPUs for plan
 /// and libraries, on a GPU for the plan alone, as what libraries take there is not measured. Where
-/// it is too small for both, that is a sentence of what is returned, of the first GPU of those.
+/// it is too small for plan and libraries together, what is returned has a sentence about the first
+/// such GPU.
 std::vector<std::string> check_memory(const ConfigWith& config_with,
                                       std::span<const HostMemory> hosts,
                                       const EstimatedDevice& device);

@@ -77,8 +77,9 @@ class OverrideList {
     }
   }
 
-  /// Parameters are an optimizer's own: those of the file's go with it. Its name alone stays a
-  /// name, so that for example SGD keeps the momentum that costs memory.
+  /// Parameters belong to one optimizer, so those of the file's optimizer go with it. Where the
+  /// flag names the same one, they stay, so that for example SGD keeps the momentum that costs
+  /// memory.
   void add_optimizer() {
     if (flags_.optimizer.empty()) return;
     const JsonNode* type = written(tree_.root, "optimizer.type");

@@ -36,15 +36,15 @@ void add_estimate_flags(CLI::App& command, EstimateFlags& flags);
 /// ConfigError, also where a flag and a --set give the same key.
 std::vector<std::string> to_overrides(const EstimateFlags& flags);
 
-/// Reads CONFIG with such --set's and solves it for so many ranks on such machines. Throws
+/// Reads CONFIG with these --set's and resolves it for that many ranks on these machines. Throws
 /// ConfigError.
 LoadedConfig load_and_resolve(const EstimateFlags& flags,
                               std::vector<std::string> overrides,
                               int world_size,
                               const MachineFacts& facts = {});
 
-/// The hostfile's, or --num_nodes hosts node1… of --num_gpus slots each, one of one by default.
-/// Contacts none; asks no name server. Throws HostfileError.
+/// Returns the hostfile's hosts, or --num_nodes hosts node1… of --num_gpus slots each; by default
+/// one host of one slot. Contacts none; asks no name server. Throws HostfileError.
 std::vector<launcher::Host> estimated_hosts(const EstimateFlags& flags);
 
 }  // namespace dstrain

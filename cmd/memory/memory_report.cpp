@@ -175,8 +175,9 @@ std::string fit_text(const MemoryEstimate& estimate) {
       fmt::format("Does not fit into {}: {} too much.", there, size_text(fit.bytes - limit.bytes));
   if (fit.remedies.empty()) {
     return text +
-           " Nothing that was tried makes it fit: recomputing in full, ZeRO stage 3, micro-batches "
-           "of 1, more tensor and pipeline ranks among these; use more ranks, a shorter "
+           " Nothing that was tried makes it fit, not even full recomputation, ZeRO stage 3, "
+           "micro-batches "
+           "of 1, and more tensor and pipeline ranks; use more ranks, a shorter "
            "data.sequence_length or a smaller model.\n";
   }
   text += " What would fit, cheapest first (step time predicted, relative to the present one):\n";

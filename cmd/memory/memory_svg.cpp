@@ -43,7 +43,7 @@ std::string class_of(std::string_view name) {
   return fmt::format("class=\"{}\"", name);
 }
 
-/// The longest of what may stand in a band that fits; "" if none does.
+/// The longest label of a band that fits into it; "" if none does.
 std::string label_of(const PhaseBand& band, double width) {
   std::vector<std::string> labels = {describe(band)};
   if (band.kind != PhaseBand::Kind::kUpdate) {
@@ -132,8 +132,8 @@ class MemoryPicture {
                  "share of the step's work on this rank");
   }
 
-  /// One on top of the other, the highest first: each reaches down to zero, and the next covers all
-  /// of it but what it adds.
+  /// Drawn one over the other, the highest first: each reaches down to zero, and the next covers
+  /// all of it but what it adds.
   void draw_areas() {
     canvas_.box(
         {.x = kPlot.x, .y = y_of(held_), .width = kPlot.width, .height = kBottom - y_of(held_)},
@@ -211,7 +211,7 @@ class MemoryPicture {
     }
   }
 
-  /// Above a line, in the half of the plot that the peak's mark is not in.
+  /// Draws the label above a line, in the half of the plot that the peak's mark is not in.
   void draw_line_label(double y, const std::string& words) {
     const bool left = peak_x() > x_of(0.5);
     const double width = width_of(words, kSmall) + 10.0;

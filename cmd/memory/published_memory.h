@@ -1,8 +1,8 @@
-// What papers publish about the memory of GPTs, as closed forms: parameters (Narayanan et al.
-// 2021), activations (Korthikanti et al. 2022), model states (Rajbhandari et al. 2020, Megatron).
-// They are yardsticks to hold a MemoryPlan against, not what a run of dstrain holds: they describe
-// a 16-bit GPT with dropout, stored attention scores and an MLP of 4 × width. Bytes are doubles,
-// because the papers' divisions leave fractions; none is rounded here.
+// The closed forms that papers publish for the memory of GPTs: parameters (Narayanan et al. 2021),
+// activations (Korthikanti et al. 2022), model states (Rajbhandari et al. 2020, Megatron). They are
+// yardsticks to hold a MemoryPlan against, not what a run of dstrain holds: they describe a 16-bit
+// GPT with dropout, stored attention scores and an MLP of 4 × width. Bytes are doubles, because the
+// papers' divisions leave fractions; none is rounded here.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct PublishedGpt {
 /// A GPT as wide, deep and many-headed as `model`.
 PublishedGpt published_gpt(const ModelSpec& model, std::int64_t sequence_length);
 
-/// How it is trained; all ≥ 1.
+/// How the model is trained; all ≥ 1.
 struct PublishedRun {
   std::int64_t micro_batch_size = 1;          ///< b, sequences
   std::int64_t tensor = 1;                    ///< t
@@ -50,39 +50,40 @@ enum class ActivationScheme : std::uint8_t {
   kFull  ///< only each layer's input is kept, on every tensor rank
 };
 
-/// Bytes of one layer and micro-batch on one rank.
+/// The bytes of one layer and micro-batch on one rank.
 double activation_bytes_per_layer(const PublishedGpt& gpt,
                                   const PublishedRun& run,
                                   ActivationScheme scheme);
 
-/// Micro-batches × layers that the first stage of a pipeline holds at its fullest, over l.
-/// Korthikanti et al. 2022, §4.2.3: 1, for p micro-batches of l/p layers; interleaved
-/// 1 + (p − 1)/(p·m). Fewer micro-batches than p fill less of a pipeline that is not interleaved.
+/// The micro-batches × layers that the first stage of a pipeline holds at its fullest, divided by
+/// l. Korthikanti et al. 2022, §4.2.3: 1, for p micro-batches of l/p layers; interleaved 1 + (p −
+/// 1)/(p·m). Fewer micro-batches than p fill less of a pipeline that is not interleaved.
 double first_stage_share(const PublishedRun& run);
 
-/// What the layers keep on the first stage.
+/// The bytes that the layers keep on the first stage.
 double first_stage_activation_bytes(const PublishedGpt& gpt,
                                     const PublishedRun& run,
                                     ActivationScheme scheme);
 
-/// What the first stage keeps outside the layers under tensor + sequence parallelism: the
+/// The bytes that the first stage keeps outside the layers under tensor + sequence parallelism: the
 /// embedding's dropout mask, and without a pipeline the last LayerNorm, the output layer and the
 /// loss. Korthikanti et al. 2022, §4.3: s·b·h/t·(p + [p = 1]·4·(1 + V/h)).
 double outer_activation_bytes(const PublishedGpt& gpt, const PublishedRun& run);
 
-/// Parameters and optimizer states of the layers' matrices, 18 bytes each, cut over t·p ranks; the
-/// states of Korthikanti et al. 2022, Figure 1.
+/// The bytes of parameters and optimizer states of the layers' matrices, 18 bytes each, cut over
+/// t·p ranks; the states of Korthikanti et al. 2022, Figure 1.
 double block_state_bytes(const PublishedGpt& gpt, const PublishedRun& run);
 
-/// Model states of a rank in mixed precision with Adam, stages 0 to 3: Rajbhandari et al. 2020,
+/// The model states of a rank in mixed precision with Adam, stages 0 to 3: Rajbhandari et al. 2020,
 /// §5 and Table 1.
 double zero_model_state_bytes(double parameters, int stage, std::int64_t data_ranks);
 
-/// What Megatron-LM keeps weights and gradients in.
+/// The formats in which Megatron-LM keeps weights and gradients.
 enum class MegatronPrecision : std::uint8_t { kF16, kBF16WithF32Gradients, kF32 };
 
-/// Bytes a parameter of weights, gradients and Adam in Megatron-LM; its distributed optimizer cuts
-/// the states over `data_ranks`, 1 without it. Megatron-LM's user guide, "Distributed Optimizer".
+/// The bytes per parameter of weights, gradients and Adam in Megatron-LM; its distributed optimizer
+/// cuts the states over `data_ranks`, 1 without it. Megatron-LM's user guide, "Distributed
+/// Optimizer".
 double megatron_bytes_per_parameter(MegatronPrecision precision, std::int64_t data_ranks);
 
 /// All of it for one model and run, for people: one line a figure with where it is published.

@@ -20,13 +20,13 @@ std::string_view attribute_of(Anchor anchor) {
   return "";
 }
 
-/// The rest of an element that has begun: closed, or around its tooltip.
+/// The rest of an element that has begun: its closing slash, or its tooltip and end tag.
 std::string rest_of(std::string_view name, std::string_view tooltip) {
   return tooltip.empty() ? "/>\n"
                          : fmt::format("><title>{}</title></{}>\n", escape_xml(tooltip), name);
 }
 
-/// Characters of UTF-8: all bytes but those that continue one.
+/// The number of characters in UTF-8 text: all bytes but continuation bytes.
 std::size_t characters_of(std::string_view words) {
   return static_cast<std::size_t>(std::count_if(words.begin(), words.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;

@@ -50,7 +50,7 @@ class SvgCanvas {
 std::string px(double value);
 /// The width of words in px, at most: fonts differ, so a wide one is assumed.
 double width_of(std::string_view words, double size);
-/// The font size at which words are at most so wide, and `size` at most.
+/// The largest font size, at most `size`, at which the words are at most `width` wide.
 double size_to_fit(std::string_view words, double size, double width);
 /// Escapes text for an element or an attribute's value. Characters that XML cannot hold become
 /// U+FFFD.

@@ -16,7 +16,7 @@ std::string own_address_towards(const std::string& host, std::uint16_t port) {
   std::string address = own_address_towards(there);
   if (address.empty()) {
     throw RendezvousError(
-        fmt::format("MASTER_ADDR {}: no way to it: {}", host, std::strerror(errno)));
+        fmt::format("MASTER_ADDR {}: no route to it: {}", host, std::strerror(errno)));
   }
   if (is_loopback(address)) {
     throw RendezvousError(

@@ -52,7 +52,7 @@ constexpr std::array kStarters = {
           "GROUP_WORLD_SIZE"},
     // dstrain, DeepSpeed, Horovod
     Names{nullptr, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"},
-    // srun; SLURM_NTASKS is also there in a batch script, which is no task of a step
+    // srun; SLURM_NTASKS is also set in a batch script, which is not a task of a step
     Names{nullptr, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr, "SLURM_NODEID",
           "SLURM_STEP_NUM_NODES"},
     // mpirun of Open MPI, and of MPICH and Intel MPI

@@ -36,8 +36,9 @@ using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kMeetingDeadline{60};
 
-/// This rank's place as it sees it. Which GPU it takes is torchrun's convention: of those that it
-/// sees the one of its number on the host; where it sees one alone, somebody has chosen for it.
+/// This rank's place as it sees it. Which GPU it takes follows torchrun's convention: among those
+/// that it sees, the one with the rank's number on the host; where it sees only one, somebody has
+/// chosen for it.
 RankSeat own_seat(const RankEnv& env, DeviceChoice wish) {
   const launcher::HostAnswer gpus =
       wish == DeviceChoice::kCpu ? launcher::HostAnswer{} : gpus_here();
@@ -92,7 +93,7 @@ RankSeat parse_seat(const std::string& text) {
 }
 
 /// Rank 0's message to all: the facts, how many ranks share the GPU that most share, and why the
-/// run cannot be, where it cannot.
+/// run is impossible, where it is.
 struct Verdict {
   MachineFacts machine;
   int ranks_on_gpu = 1;
@@ -130,7 +131,8 @@ Verdict parse_verdict(const std::string& text) {
           .objection = json.at("objection")};
 }
 
-/// Waits for each rank's sign in turn; says who is missing. Their messages, in their order.
+/// Waits for each rank's sign in turn, and throws with the ranks that are missing. Returns the
+/// ranks' messages, in their order.
 std::vector<std::string> wait_for_everybody(Store& store,
                                             const RankEnv& env,
                                             std::chrono::steady_clock::time_point deadline) {
@@ -158,7 +160,8 @@ std::string heard_key(int rank) {
   return fmt::format("heard/{}", rank);
 }
 
-/// Rank 0 ends with the verdict, and the store with rank 0: not before the others know why.
+/// The verdict may end rank 0, and the store with it, which must not happen before the others know
+/// why.
 void wait_until_heard(Store& store, int world_size) {
   constexpr std::chrono::seconds kPatience{5};  // one that has died meanwhile needs no reason
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -173,7 +176,7 @@ void wait_until_heard(Store& store, int world_size) {
   }
 }
 
-/// Rank 0 asks, decides and tells; the others hear. `sign` is this rank's.
+/// Rank 0 collects the signs, decides and publishes; the others read. `sign` is this rank's.
 Verdict agree(Store& store,
               const RankEnv& env,
               DeviceChoice wish,
@@ -208,10 +211,10 @@ RankPlace place_by_launcher(const RankEnv& env) {
 }
 
 /// The address that rank 0's store listens on; empty: all of them, which only the user can ask for.
-/// On one host nobody else needs to reach it.
+/// On one host, no other machine needs to reach it.
 std::string listening_address(const RankEnv& env) {
   if (env.listen_address == kListenOnAll) {
-    spdlog::warn("rank 0 listens on all interfaces, as it was told");
+    spdlog::warn("rank 0 listens on all interfaces, as DSTRAIN_LISTEN_ADDRESS=all says");
     return "";
   }
   if (!env.listen_address.empty()) return env.listen_address;
@@ -227,7 +230,8 @@ std::string listening_address(const RankEnv& env) {
       return place.address;
   }
   throw RendezvousError(fmt::format(
-      "MASTER_ADDR {} is no address of this host that others can reach, and rank 0 is here: give "
+      "MASTER_ADDR {} is not an address of this host that others can reach, and rank 0 is here: "
+      "give "
       "one that is, or, where it is translated on the way, DSTRAIN_LISTEN_ADDRESS={} or =all",
       env.master_address,
       launcher::own_addresses().empty() ? "ADDRESS" : launcher::own_addresses().front()));
@@ -245,21 +249,23 @@ FileDescriptor inherited_listener(const RankEnv& env) {
   socklen_t size = sizeof listens;
   if (!listener || getsockopt(listener.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 ||
       listens == 0 || (env.world_size > 1 && port_of(listener) != env.master_port)) {
-    throw RendezvousError(fmt::format(
-        "{}={} in the environment is no socket that listens on port {}; unset it unless a launcher "
-        "of this build set it",
-        launcher::kListenerVariable, *text, env.master_port));
+    throw RendezvousError(
+        fmt::format("{}={} in the environment is not a socket that listens on port {}; unset it "
+                    "unless a launcher "
+                    "of this build set it",
+                    launcher::kListenerVariable, *text, env.master_port));
   }
   fcntl(listener.get(), F_SETFD, FD_CLOEXEC);
   fcntl(listener.get(), F_SETFL, fcntl(listener.get(), F_GETFL) | O_NONBLOCK);
   return listener;
 }
 
-/// Throws ConfigError where the verdict is that the run cannot be: said by rank 0 alone.
+/// Throws ConfigError where the verdict is that the run is impossible; rank 0 alone gives the
+/// reason.
 RankPlace place_by_verdict(const RankSeat& seat, const Verdict& verdict, int rank) {
   if (!verdict.objection.empty()) {
     throw ConfigError(rank == 0 ? verdict.objection
-                                : "what the ranks compute on does not fit together: see rank 0");
+                                : "the devices of the ranks do not fit together: see rank 0");
   }
   return {.machine = verdict.machine,
           .gpu = std::max(0, seat.gpu_index),

@@ -59,7 +59,7 @@ RankThreads rank_threads(const RankEnv& env,
   if (env.threads > 0) {  // the launcher has said what there was to say
     return {.number = wish.config.value_or(env.threads)};
   }
-  // A quota is of all ranks of a container, whether each has cores of its own or not.
+  // A quota covers all ranks of a container, whether each has cores of its own or not.
   const auto own_cores = static_cast<int>(cores.ids.size());
   const bool is_bound = own_cores < machine_cores;
   const int ranks = env.local_size;

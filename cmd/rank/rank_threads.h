@@ -29,8 +29,8 @@ struct ThreadWish {
 };
 /// Throws ConfigError where OMP_NUM_THREADS makes no sense.
 ThreadWish thread_wish(const TrainingConfig& training, const EnvironmentLookup& lookup);
-/// The first number of OMP_NUM_THREADS; those after it are of parallel loops inside parallel loops,
-/// which there are none of. Throws ConfigError.
+/// The first number of OMP_NUM_THREADS; those after it are for parallel loops inside parallel
+/// loops, of which there are none. Throws ConfigError.
 std::optional<int> omp_num_threads(const EnvironmentLookup& lookup);
 
 /// The share of rank `index` of `ranks` in `cores` cores: as equal as possible, and at least one.
@@ -49,7 +49,7 @@ RankThreads rank_threads(const RankEnv& env,
                          const UsableCores& cores,
                          int machine_cores);
 
-/// The threads of each rank on a host like this one with so many ranks.
+/// The threads of each rank on a host like this one with `ranks_per_host` ranks.
 int estimated_threads(const Config& config, int ranks_per_host);
 
 }  // namespace dstrain

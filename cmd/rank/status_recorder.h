@@ -1,5 +1,6 @@
-// StatusRecorder: writes what the engine tells of this rank into the status page that the launcher
-// reads. Here, since the engine knows no launcher and the launcher no collectives.
+// StatusRecorder: writes what the engine reports about this rank into the status page that the
+// launcher reads. It stands here because the engine does not know the launcher, nor the launcher
+// collectives.
 #pragma once
 
 #include <memory>
@@ -35,8 +36,8 @@ class StatusRecorder final : public ActivityRecorder {
   std::vector<int> operations_;  ///< the page's numbers, by Op, then Purpose
 };
 
-/// The recorder of the page that whoever started this rank passed to it; none if nobody did. Throws
-/// std::system_error if there is no such page.
+/// The recorder of the page that this rank was given at its start; none if it was given none.
+/// Throws std::system_error if there is no such page.
 std::unique_ptr<StatusRecorder> make_status_recorder(const EnvironmentLookup& lookup);
 
 }  // namespace dstrain

@@ -63,7 +63,7 @@ StopSignal::StopSignal() {
   // that exist already there is the handler.
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;  // I/O under way goes on: this is no emergency
+  action.sa_flags = SA_RESTART;  // I/O under way continues: this is not an emergency
   sigemptyset(&action.sa_mask);
   const sigset_t set = stopping();
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {

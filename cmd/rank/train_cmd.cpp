@@ -85,7 +85,7 @@ int train(const RunFlags& flags) {
     if (security == WireSecurity::kTrusted && env.rank == 0) {
       spdlog::warn(
           "network.security=trusted: the ranks recognise each other when they connect, but what "
-          "passes between hosts after that is believed as it comes");
+          "passes between hosts after that is not checked");
     }
     rendezvous = make_process_rendezvous(
         env.rank, env.world_size, *meeting.store,

@@ -1,4 +1,4 @@
-// Amounts as people read them: sizes in the unit that fits, counts with their noun.
+// Formats amounts for people: sizes in the unit that fits, counts with their noun.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct SizeUnit {
   std::string_view name = "bytes";  ///< "GiB"
   std::int64_t bytes = 1;
 
-  /// The number alone, with three decimals: "0.382". Of bytes without.
+  /// The number alone, with three decimals, "0.382"; bytes without decimals.
   [[nodiscard]] std::string number(std::int64_t amount) const;
 };
 SizeUnit unit_for(std::int64_t largest);

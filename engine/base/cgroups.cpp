@@ -11,7 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of "cpu,cpuacct", whole names: "cpuset" is not "cpu".
+/// Whether a list such as "cpu,cpuacct" has the controller. Whole names are compared: "cpuset" is
+/// not "cpu".
 bool names(std::string_view controllers, std::string_view controller) {
   while (!controllers.empty()) {
     const std::string_view name = controllers.substr(0, controllers.find(','));
@@ -21,7 +22,7 @@ bool names(std::string_view controllers, std::string_view controller) {
   return false;
 }
 
-/// `group` and the folders around it, up to `top`.
+/// Adds `group` and the folders around it, up to `top`.
 void add_upwards(fs::path group,
                  const fs::path& top,
                  bool is_version1,

@@ -12,10 +12,9 @@ struct CgroupFolder {
   bool is_version1 = false;  ///< version 1 and 2 call their files differently
 };
 
-/// Where `controller` ("cpu", "memory") keeps the limits of this process: its own group first, then
-/// those around it, each of which limits it as well, as far as they can be seen from here. `root`
-/// is
-/// "/" except in tests. Empty where there are none.
+/// The folders in which `controller` ("cpu", "memory") keeps the limits of this process: that of
+/// its own group first, then those of the groups around it, each of which limits it as well, as far
+/// as they can be seen from here. `root` is "/" except in tests. Empty where there are none.
 std::vector<CgroupFolder> cgroup_folders(std::string_view controller,
                                          const std::filesystem::path& root = "/");
 

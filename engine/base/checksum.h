@@ -16,7 +16,7 @@ namespace dstrain {
 std::uint64_t checksum(std::span<const std::byte> bytes);
 std::uint64_t checksum(std::string_view text);
 
-/// The same of bytes that come in parts.
+/// The same for bytes that come in parts.
 class RunningChecksum {
  public:
   RunningChecksum();

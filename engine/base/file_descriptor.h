@@ -28,7 +28,7 @@ class FileDescriptor {
   explicit operator bool() const { return fd_ >= 0; }
   /// Gives up ownership: the caller closes it, and may look at what close() returns.
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-  /// Leaves errno as it is: why there is no file is often told after this.
+  /// Leaves errno as it is, since the reason why there is no file is often reported after this.
   void reset() {
     if (fd_ < 0) return;
     const int error = errno;

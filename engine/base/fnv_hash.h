@@ -1,6 +1,6 @@
 // FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv): a hash of short names that is the same everywhere
-// and for ever, since random streams and the order of messages hang on it. It is no protection
-// against anybody.
+// and for ever, since random streams and the order of messages depend on it. It protects against
+// nobody.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ void MappedFile::release(std::span<const std::byte> part) const noexcept {
   advise(part, MADV_DONTNEED);
 }
 
-/// Whole pages, from the one that `part` begins in.
+/// The advice covers whole pages, from the one that `part` begins in.
 void MappedFile::advise(std::span<const std::byte> part, int advice) const noexcept {
   static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uintptr_t>(part.data());

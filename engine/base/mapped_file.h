@@ -1,7 +1,7 @@
 // MappedFile: a whole file, read-only, in the address space. Pages come in when they are touched,
-// so a file larger than memory is fine. Whoever opened it sees the same bytes for good when the
-// file is replaced by a rename; one that is cut short in place ends this process with SIGBUS, and
-// neither data sets nor checkpoints are ever changed so by dstrain.
+// so a file larger than memory is fine. A reader keeps seeing the same bytes when the file is
+// replaced by a rename; a file that is cut short in place ends this process with SIGBUS, but
+// dstrain never changes data sets or checkpoints that way.
 #pragma once
 
 #include <cstddef>
@@ -31,14 +31,17 @@ class MappedFile {
   [[nodiscard]] std::int64_t num_bytes() const { return static_cast<std::int64_t>(bytes_.size()); }
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Advice, all of it: where the kernel declines, reading is slower and nothing else changes.
-  /// The file will be read once from front to back: read ahead generously.
+  // The following are advice: where the kernel declines, reading is slower and nothing else
+  // changes.
+  /// Says that the file will be read once from front to back, so that the kernel reads ahead
+  /// generously.
   void expect_sequential_reads() const noexcept;
-  /// Small pieces from anywhere will be read: what will_need() has not named is not read ahead.
+  /// Says that small pieces from anywhere will be read: what will_need() has not named is not read
+  /// ahead.
   void expect_random_reads() const noexcept;
   /// Starts reading [begin, begin + length) from the disk without waiting for it.
   void will_need(std::int64_t begin, std::int64_t length) const noexcept;
-  /// These bytes no longer count as this process's memory; they are read again when next touched.
+  /// Stops counting these bytes as this process's memory; they are read again when next touched.
   void release(std::span<const std::byte> part) const noexcept;
 
  private:

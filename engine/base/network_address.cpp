@@ -50,8 +50,8 @@ std::string address_text(const sockaddr* address, socklen_t size) {
   return error == 0 ? text.data() : "";
 }
 
-// Connecting a datagram socket sends nothing; it only picks the route and with it the address. It
-// takes any port but 0.
+// Connecting a datagram socket sends nothing; it only picks the route and with it the address. Any
+// port but 0 will do.
 std::string own_address_towards(const AddressLookup& towards) {
   constexpr in_port_t kDiscard = 9;
   sockaddr_storage there{};

@@ -34,7 +34,7 @@ AddressLookup look_up_addresses(const char* host,
 std::string address_text(const sockaddr* address, socklen_t size);
 
 /// The address with which packets to the first of `towards` leave this machine. Nothing is sent.
-/// Empty, with errno set, where there is no way.
+/// Empty, with errno set, where there is no route.
 std::string own_address_towards(const AddressLookup& towards);
 
 struct InterfaceAddress {
@@ -43,7 +43,7 @@ struct InterfaceAddress {
   bool is_up = false;
 
   [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-  /// Numeric.
+  /// The address as text, numeric.
   [[nodiscard]] std::string text() const;
 };
 /// The addresses of this machine's interfaces, IPv4 first; none, with errno set, where the kernel
@@ -51,7 +51,7 @@ struct InterfaceAddress {
 std::vector<InterfaceAddress> interface_addresses();
 
 bool is_loopback(const sockaddr* address);
-/// The same of a numeric address.
+/// The same for a numeric address.
 bool is_loopback(std::string_view address);
 
 /// "w0", "w0:22", "fd00::1", "[fd00::1]:22": several colons without brackets are an IPv6 address
@@ -60,12 +60,12 @@ struct HostAndPort {
   std::string host{};                   ///< without brackets
   std::optional<std::uint16_t> port{};  ///< from 1 to 65535
 };
-/// Returns nothing where the text has no host, a port that is no number, or stray brackets.
+/// Returns nothing where the text has no host, a port that is not a number, or stray brackets.
 std::optional<HostAndPort> parse_host_and_port(std::string_view text);
 std::string host_and_port(std::string_view host, std::uint16_t port);
 
-/// From now on the kernel ends the connection once its other end has been silent for so long,
-/// though it should have confirmed what was sent, or answered a probe on a quiet connection.
+/// Makes the kernel end the connection once its other end has been silent for `limit`, though it
+/// should have confirmed what was sent, or answered a probe on a quiet connection.
 void end_when_silent(int socket, std::chrono::milliseconds limit);
 
 }  // namespace dstrain

@@ -28,7 +28,8 @@ std::string_view what_it_is(mode_t mode) {
 OpenedFile open_regular_file(const std::string& path, MayBePipe may_be_pipe) {
   const bool takes_pipe = may_be_pipe == MayBePipe::kYes && is_own_descriptor(path);
   OpenedFile opened;
-  // O_NONBLOCK: neither a pipe's writer nor a terminal is waited for. It means nothing to a file.
+  // With O_NONBLOCK, opening waits neither for a pipe's writer nor for a terminal. A file ignores
+  // it.
   opened.file = FileDescriptor(
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | (takes_pipe ? 0 : O_NONBLOCK)));
   struct stat facts {};
@@ -51,8 +52,8 @@ FileText read_regular_file(const std::string& path,
   FileText read{.why = opened.why, .is_missing = opened.is_missing};
   if (!opened.file) return read;
   if (opened.bytes > most_bytes) {
-    read.why = "has " + std::to_string(opened.bytes) + " bytes, and " + std::to_string(most_bytes) +
-               " are the most it may have";
+    read.why = "has " + std::to_string(opened.bytes) + " bytes, but " + std::to_string(most_bytes) +
+               " are the most allowed";
   }
   constexpr std::size_t kStep = std::size_t{1} << 20;
   while (read.why.empty()) {
@@ -66,7 +67,7 @@ FileText read_regular_file(const std::string& path,
     if (size == 0) break;
     if (size < 0 && errno != EINTR) read.why = std::generic_category().message(errno);
     if (static_cast<std::int64_t>(read.text.size()) > most_bytes) {
-      read.why = "has more than " + std::to_string(most_bytes) + " bytes, the most it may have";
+      read.why = "has more than " + std::to_string(most_bytes) + " bytes, the most allowed";
     }
   }
   if (!read.why.empty()) read.text.clear();

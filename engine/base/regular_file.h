@@ -1,7 +1,7 @@
-// How this program opens what it reads: regular files alone. A pipe in the place of a file keeps
-// whoever opens it waiting for a writer, and a device may have no end; neither is waited for or
-// read, whoever put it there. The one exception is a pipe that the user's own shell has made for a
-// file named on the command line.
+// Opens the files that this program reads, which must be regular files. A pipe in the place of a
+// file keeps whoever opens it waiting for a writer, and a device may have no end; neither is waited
+// for or read, whoever put it there. The one exception is a pipe that the user's own shell has made
+// for a file named on the command line.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace dstrain {
 
-/// Describes what is no regular file, as a clause: "is a pipe, not a file".
+/// Describes what is not a regular file, as a clause: "is a pipe, not a file".
 std::string_view what_it_is(mode_t mode);
 
 struct OpenedFile {

@@ -45,8 +45,9 @@ std::vector<int> cores_of_mask() {
   return cores;
 }
 
-/// Microseconds that a group may use in each period, over the period. Version 2 has both in one
-/// file, the first "max" where there is no limit; version 1 has a file for each, the first -1 then.
+/// Microseconds that a group may use in each period, divided by the period. Version 2 has both in
+/// one file, where the first is "max" if there is no limit; version 1 has a file for each, and the
+/// first holds -1 then.
 std::optional<double> quota_of(const CgroupFolder& group) {
   std::int64_t quota = 0;
   std::int64_t period = 0;

@@ -10,18 +10,20 @@
 namespace dstrain {
 
 struct UsableCores {
-  /// That it may run on, neighbours together: by package, then core, then hardware thread.
+  /// The cores that it may run on, neighbours together: by package, then core, then hardware
+  /// thread.
   std::vector<int> ids;
-  /// How many of them it may keep busy, over time: the tightest of its control groups' quotas.
-  /// Absent: all.
+  /// The number of cores that it may keep busy over time: the tightest of its control groups'
+  /// quotas. Absent: all.
   std::optional<double> quota;
 
-  /// Threads that it may keep busy: at least one. A quota counts to the nearest whole number:
-  /// rounded down, 1.9 cores would leave almost half of what is paid for idle; rounded up, a quota
-  /// of 2.1 would have all three threads stopped for a third of every period to gain a twentieth.
+  /// The number of threads that it may keep busy, at least one. A quota counts to the nearest whole
+  /// number: rounded down, 1.9 cores would leave almost half of what is paid for idle; rounded up,
+  /// a quota of 2.1 would have all three threads stopped for a third of every period to gain a
+  /// twentieth.
   [[nodiscard]] int count() const;
   /// Whether the quota allows less than the cores do. Which of the cores a process then takes is
-  /// nobody's business but the kernel's: other containers have the same cores.
+  /// best left to the kernel, since other containers have the same cores.
   [[nodiscard]] bool quota_is_tighter() const;
 };
 

@@ -116,7 +116,7 @@ class WireReader {
   /// Throws ProtocolError if something is left.
   void end() const {
     if (!left_.empty()) {
-      throw ProtocolError(std::to_string(left_.size()) + " bytes behind the end of a message");
+      throw ProtocolError(std::to_string(left_.size()) + " bytes after the end of a message");
     }
   }
 

@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-/// What a person can do about it, where that is known.
+/// What the user can do about it, where that is known.
 std::string_view advice(int error) {
   switch (error) {
     case EACCES:
@@ -44,7 +44,7 @@ std::string size_limit() {
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     return fmt::format(", files of this process may have {} bytes (ulimit -f)", limit.rlim_cur);
   }
-  return ", which is more than its file system takes";
+  return ", which is more than its file system allows";
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The sentence for a write that the system refused: what, where, why, what would help, and where it
-// is about room, how much is needed and how much there is. One wording for everything that writes.
+// The sentence for a write that the system refused: what, where, why, what would help, and where
+// space is lacking, how much is needed and how much there is. It gives everything that writes the
+// same wording.
 #pragma once
 
 #include <cstdint>

@@ -22,8 +22,8 @@ struct Outcome {
   std::int32_t code = 0;  ///< 0: well; other numbers are the caller's
   std::string text;       ///< of a failure
 };
-/// Collective. The outcome of the lowest rank that did not end well, with the rank in front of its
-/// text where there are several; an outcome of code 0 if all did.
+/// Collective. Returns the outcome of the lowest rank that did not end well, with the rank in front
+/// of its text where there are several ranks; an outcome of code 0 if all did.
 Outcome first_failure(Outcome mine, Communicator& world);
 
 /// Collective. Everybody gets rank `root`'s text.

@@ -13,7 +13,7 @@
 namespace dstrain {
 namespace {
 
-/// A save may take longer where all cores compute; a step should not.
+/// Where all cores compute, a save may take longer; a step should not.
 void give_way_to_computation() {
   constexpr int kLessUrgent = 10;
   // On Linux this affects the calling thread alone. If it fails, the save is merely less polite.
@@ -39,7 +39,7 @@ BackgroundSave::~BackgroundSave() {
 void BackgroundSave::start(TrainingState state,
                            std::span<const CheckpointTensor> tensors,
                            std::int64_t keep) {
-  check(!under_way(), "step {} is to be saved while step {} is", state.step, step_);
+  check(!under_way(), "step {} is to be saved while step {} is being saved", state.step, step_);
   step_ = state.step;
   const BlockSignals block;  // they are for the thread that ends a step
   ended_ = std::async(std::launch::async, [this, state = std::move(state), tensors, keep] {

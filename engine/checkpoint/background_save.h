@@ -2,7 +2,8 @@
 //
 // The ranks' threads run CheckpointStore::save as it is, over a group that nobody else uses: its
 // collectives cannot meet those of training, and their order is that of the saves. A rank may see
-// its own part ended before others do; whoever wants all ranks to act alike asks all of them first.
+// its own part ended before others do; a caller that wants all ranks to act alike asks all of them
+// first.
 #pragma once
 
 #include <chrono>
@@ -23,14 +24,14 @@ class BackgroundSave {
   /// Lets the save under way end; if nobody collected it and it failed, the log says so.
   ~BackgroundSave();
 
-  /// Starts one; the one before must have been collected. `tensors` and their memory must stay as
-  /// they are until this one is.
+  /// Starts a save; the one before must have been collected. `tensors` and their memory must stay
+  /// as they are until this one is.
   void start(TrainingState state, std::span<const CheckpointTensor> tensors, std::int64_t keep);
   [[nodiscard]] bool under_way() const { return ended_.valid(); }
-  /// The step of the one under way, and whether this rank's part has ended, well or not.
+  /// The step of the save under way, and whether this rank's part has ended, well or not.
   [[nodiscard]] std::int64_t step() const { return step_; }
   [[nodiscard]] bool has_ended() const;
-  /// Waits for the end of the one under way; rethrows its failure.
+  /// Waits for the end of the save under way; rethrows its failure.
   void collect();
 
  private:

@@ -23,8 +23,8 @@ struct CheckpointTensor {
   /// f32 or bf16, piece.flat.size() elements; read by save, which stores them as they are, and
   /// written by load, which converts what was stored as the other (to the nearest bf16).
   Tensor data;
-  /// Whose memory `data` is: copies go by its compute stream, a bounded part at a time. nullptr:
-  /// the host's.
+  /// The device that `data` lies on: copies go by its compute stream, a bounded part at a time.
+  /// nullptr: the host.
   Device* device = nullptr;
 };
 

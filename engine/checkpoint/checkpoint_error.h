@@ -30,8 +30,8 @@ class FolderInUse : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The run's folder was deleted, moved or replaced under it. Exit code 6, and unlike a StorageError
-/// nothing that checkpoint.on_save_failure lets pass: no later save can be where it should.
+/// The run's folder was deleted, moved or replaced under it. Exit code 6; unlike a StorageError,
+/// checkpoint.on_save_failure does not let it pass: no later save can be where it should.
 class FolderGone : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,7 +1,7 @@
-// Loading: first all that can be known without reading the data is looked at (names, shapes, sizes,
-// headers); then each stored piece that is wanted is read once, in the order in which it lies on
-// the disk, verified, and copied to whoever wants a part of it. Verifying everything before
-// anything is copied would read twice what does not fit into the system's cache.
+// Loading first checks all that can be known without reading the data (names, shapes, sizes,
+// headers). Then each stored piece that is wanted is read once, in the order in which it lies on
+// the disk, verified, and copied to every tensor that wants a part of it. Verifying everything
+// before anything is copied would read twice what does not fit into the system's cache.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -72,7 +72,7 @@ const std::vector<StoredPiece>& find_pieces(const Manifest& manifest,
   return state->second;
 }
 
-/// How many elements a stored piece has of a wanted one.
+/// Number of elements that a stored piece shares with a wanted one.
 std::int64_t shared_elements(const StoredPiece& stored, const Piece& wanted) {
   std::int64_t count = 0;
   for_each_overlap(stored.range, {wanted.box_start, wanted.box_extent, wanted.flat},
@@ -105,7 +105,7 @@ std::vector<Copy> plan_copies(const Manifest& manifest,
   return copies;
 }
 
-/// Elements of a stored piece, counted from its first, to where they are wanted.
+/// Copies elements of a stored piece, counted from its first, to where they are wanted.
 void copy_part(const StoredPiece& piece,
                Range elements,
                const std::byte* from,
@@ -124,7 +124,8 @@ void copy_part(const StoredPiece& piece,
     copy_to(static_cast<std::byte*>(wanted.data.data()), 0);
     return;
   }
-  // It goes by way of the host, from the first to the last element touched, with all in between.
+  // The copy goes by way of the host, from the first to the last element touched, with all in
+  // between.
   Range touched{INT64_MAX, 0};
   for_each_overlap(part, box, [&](const OverlapRun& run) {
     touched = {std::min(touched.begin, run.wanted), std::max(touched.end, run.wanted + run.count)};
@@ -142,7 +143,7 @@ void copy_part(const StoredPiece& piece,
   stream.synchronize();
 }
 
-/// Reads the manifest and refuses what is not whole, saying what else there is.
+/// Reads the manifest. Refuses an incomplete checkpoint, and says which others there are.
 Manifest open_checkpoint(const fs::path& checkpoint) {
   std::string fault;
   try {

@@ -48,7 +48,7 @@ void CheckpointSource::read(const std::string& state, const Piece& piece, Tensor
         fmt::format("{} holds no {} of \"{}\"", folder_.string(), state, piece.tensor));
   }
   if (tensor->second.shape != piece.shape) {
-    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, {} is wanted", folder_.string(),
+    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, expected {}", folder_.string(),
                                       piece.tensor, tensor->second.shape.to_string(),
                                       piece.shape.to_string()));
   }

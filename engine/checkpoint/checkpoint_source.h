@@ -1,5 +1,5 @@
-// CheckpointSource: one of our own checkpoints as a TensorSource. Whoever wrote the pieces that a
-// read touches, they are put together; each is held against its checksum the first time.
+// CheckpointSource: one of our own checkpoints as a TensorSource. The pieces that a read touches
+// are put together, whoever wrote them; each is held against its checksum the first time.
 #pragma once
 
 #include <filesystem>
@@ -30,7 +30,7 @@ class CheckpointSource final : public TensorSource {
   std::filesystem::path folder_;
   Manifest manifest_;
   std::vector<Entry> entries_;
-  // What reading has found out so far.
+  // Keeps what reading has found out so far.
   mutable PieceReader pieces_;
   mutable std::set<const StoredPiece*> verified_;
 };

@@ -54,7 +54,7 @@ std::string key_of(const CheckpointTensor& tensor) {
                      piece.flat.end);
 }
 
-/// Gives its checksum.
+/// Returns the checksum of the tensor's data.
 std::uint64_t write_tensor(SafetensorsWriter& writer,
                            const CheckpointTensor& tensor,
                            DeviceParts& parts) {
@@ -72,7 +72,7 @@ std::uint64_t write_tensor(SafetensorsWriter& writer,
   return sum.value();
 }
 
-/// Writes one rank's file and says what is in it.
+/// Writes one rank's file and returns a manifest of its contents.
 Manifest write_share(const DurableFiles& files,
                      const fs::path& folder,
                      int rank,
@@ -121,8 +121,8 @@ Manifest write_share(const DurableFiles& files,
   return share;
 }
 
-/// The manifest of all ranks' files together. Seeing a file missing here is how a folder that the
-/// hosts do not share is found out.
+/// The manifest of all ranks' files together. A file missing here reveals a folder that the hosts
+/// do not share.
 Manifest whole_manifest(const std::vector<std::string>& shares, const fs::path& folder) {
   Manifest whole = parse_manifest(shares.front());
   for (std::size_t rank = 1; rank < shares.size(); ++rank) {
@@ -160,7 +160,7 @@ void CheckpointStore::save(const TrainingState& state,
         if (owner_ == nullptr) {
           files_.make_folder(folder_);
         } else {
-          files_.make_folder_in_parent(folder_);  // the run's own folder is not made anew
+          files_.make_folder_in_parent(folder_);  // the run's own folder is never recreated
         }
         for (const StepFolder& dead : list_step_folders(folder_)) {
           if (dead.kind == StepFolder::Kind::kTemporary) {
@@ -217,7 +217,7 @@ void CheckpointStore::commit(const std::string& name, const std::string& manifes
   files_.sync_folder(temporary);
 
   const auto hold = hold_folder();
-  // A checkpoint that is not whole goes first, so that it never replaces an older whole one.
+  // An incomplete checkpoint is removed first, so that it never replaces an older whole one.
   if (fs::exists(path) && fault_of(path)) {
     files_.remove_tree(path);
   }
@@ -242,8 +242,9 @@ void CheckpointStore::commit(const std::string& name, const std::string& manifes
   files_.sync_folder(folder_);
 }
 
-/// Failing here costs space, not the checkpoint: a warning. What is not whole does not count, so
-/// that it never displaces a good one, and stays for whoever wants to look at it.
+/// A failure here costs space, not the checkpoint, so it is only a warning. Incomplete checkpoints
+/// do not count, so that they never displace a good one, and stay for those who want to examine
+/// them.
 void CheckpointStore::remove_outdated(const std::string& newest, std::int64_t keep) const {
   try {
     const auto hold = hold_folder();
@@ -295,8 +296,8 @@ std::optional<fs::path> CheckpointStore::latest(Look look) const {
   const FileText pointer_text = read_regular_file(pointer.string(), kLongestPointer);
   if (has_pointer && !pointer_text.why.empty()) {
     throw CheckpointError(fmt::format(
-        "{} {}; it holds the name of the newest checkpoint's folder: remove it, and the "
-        "newest whole one is taken",
+        "{} {}; it should hold the name of the newest checkpoint's folder: remove it, and the "
+        "newest whole one is used",
         pointer.string(), pointer_text.why));
   }
   std::string name;
@@ -332,7 +333,7 @@ std::optional<fs::path> CheckpointStore::latest(Look look) const {
   }
   if (has_pointer || !faults.empty()) {
     throw CheckpointError(fmt::format(
-        "{} holds no usable checkpoint; latest {}{}; to start anew, "
+        "{} holds no usable checkpoint; latest {}{}; to start over, "
         "move the folder away",
         folder_.string(),
         has_pointer ? fmt::format("names \"{}\"", name) : std::string("is missing"), faults));

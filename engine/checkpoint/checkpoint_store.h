@@ -46,14 +46,14 @@ class CheckpointStore {
             Communicator& world);
 
   /// The one that `latest` names, else the newest whole one, or none if nothing was ever saved.
-  /// The log is warned of what is odd about that, unless this is a first look that another follows.
-  /// Throws CheckpointError if there is something, but nothing whole. Not collective: let one rank
-  /// ask and tell the others.
+  /// What is odd about that is logged as a warning, unless this is a first look that another
+  /// follows. Throws CheckpointError if there is something, but nothing whole. Not collective: let
+  /// one rank ask and tell the others.
   enum class Look : std::uint8_t { kAndWarn, kSilently };
   [[nodiscard]] std::optional<std::filesystem::path> latest(Look look = Look::kAndWarn) const;
 
-  /// From now on `checkpoint` counts as not whole, because of `fault`: latest() passes it over. For
-  /// damage that only reading its data shows.
+  /// Counts `checkpoint` as not whole from now on, because of `fault`: latest() passes it over. It
+  /// is meant for damage that only reading the data shows.
   void pass_over(const std::filesystem::path& checkpoint, std::string fault);
   /// The newest checkpoint by name, whole or not; none if the folder holds none.
   [[nodiscard]] std::optional<std::filesystem::path> newest_name() const;
@@ -72,7 +72,7 @@ class CheckpointStore {
   static std::vector<CheckpointEntry> contents(const std::filesystem::path& checkpoint);
 
  private:
-  /// Nothing where nobody owns the folder.
+  /// Returns nothing where the folder has no owner.
   [[nodiscard]] std::optional<RunOwner::Hold> hold_folder() const;
   void commit(const std::string& name, const std::string& manifest) const;
   void remove_outdated(const std::string& newest, std::int64_t keep) const;

@@ -29,7 +29,7 @@ DType stored_dtype(const TensorSource::Entry& entry, const CheckpointShare& shar
   return entry.dtype == DType::kF16 ? DType::kF32 : entry.dtype;
 }
 
-/// Wide dtypes first, pieces of no element left out.
+/// Returns wide dtypes first, and leaves out pieces without elements.
 std::vector<SharePiece> pieces_of(const TensorSource& source, const CheckpointShare& share) {
   std::vector<SharePiece> pieces;
   for (const TensorSource::Entry& entry : source.entries()) {

@@ -15,7 +15,8 @@ namespace dstrain {
 struct CheckpointShare {
   int rank = 0;
   int ranks = 1;
-  /// The parameters' dtype. All else, or all if absent, stays as it is, but F16 becomes F32.
+  /// The dtype of the parameters. Everything else, or everything if this is absent, keeps its
+  /// dtype, but F16 becomes F32.
   std::optional<DType> dtype;
 };
 

@@ -52,12 +52,12 @@ void check_request(const ConversionRequest& request, TargetFormat target) {
   std::error_code error;
   const bool is_file = target == TargetFormat::kLlmC || target == TargetFormat::kF32;
   if (is_file && fs::exists(request.to, error)) {
-    throw ConfigError(fmt::format("{}: is there already: name a new file; nothing is overwritten",
+    throw ConfigError(fmt::format("{}: already exists: name a new file; nothing is overwritten",
                                   request.to.string()));
   }
 }
 
-/// Tells whether a source is what it was: names, sizes and times of its files.
+/// Checksum of the names, sizes and times of a source's files, which shows whether it has changed.
 std::string state_of(const fs::path& source) {
   std::vector<fs::path> paths{source};
   if (fs::is_directory(source)) {
@@ -75,7 +75,7 @@ std::string state_of(const fs::path& source) {
   return checksum_text(checksum(text));
 }
 
-/// The dtype of the whole target, where one dtype is all it can say.
+/// The dtype of the whole target, for formats that have one dtype for all tensors.
 DType common_dtype(const TensorSource& source) {
   std::set<DType> dtypes;
   for (const TensorSource::Entry& entry : source.entries()) {
@@ -238,7 +238,7 @@ class Conversion {
     }
   }
 
-  /// A text that tells this conversion from any other.
+  /// A text that distinguishes this conversion from any other.
   [[nodiscard]] std::string identity() const {
     return fmt::format("{} as {}, {}, state {}, {} files, shards of {}",
                        fs::absolute(source_.path).lexically_normal().string(),

@@ -1,6 +1,6 @@
-// convert_checkpoint: a checkpoint of one format to another one's. Streams tensor by tensor, so
-// that memory stays below a few hundred MiB whatever the model; everything written is read back
-// from the disk before it gets its name.
+// convert_checkpoint: turns a checkpoint of one format into one of another. It streams tensor by
+// tensor, so that memory stays below a few hundred MiB whatever the model; everything written is
+// read back from the disk before it gets its name.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct ConversionRequest {
   std::filesystem::path from;
   std::filesystem::path to;
   std::filesystem::path model{};       ///< a DeepSpeed checkpoint's config.json; empty: beside it
-  std::optional<TargetFormat> format;  ///< absent: told by the target's name and the source
+  std::optional<TargetFormat> format;  ///< absent: inferred from the target's name and the source
   std::optional<DType> dtype;          ///< of the parameters; absent: as they are
   std::int64_t max_shard_bytes = 5'000'000'000;  ///< Hugging Face: of tensors in one file
   int ranks = 1;                                 ///< dstrain: files
@@ -66,7 +66,7 @@ struct ConversionSummary {
   double seconds = 0.0;
 };
 
-/// None if it was asked to stop; a folder that is not finished goes on where it was when the same
+/// Returns nothing if it was asked to stop; a folder that is not finished is resumed when the same
 /// conversion is asked for again. Throws ConfigError, CheckpointError and StorageError.
 std::optional<ConversionSummary> convert_checkpoint(const ConversionRequest& request,
                                                     const ConversionHooks& hooks);

@@ -1,6 +1,6 @@
-// ConversionFolder: the folder that a conversion fills. Until the last file is there a marker,
+// ConversionFolder: the folder that a conversion fills. Until the last file exists a marker,
 // .conversion.json, says what is being made of what and which files are done; the file by which
-// readers know the folder comes last. The same conversion, started again, goes on behind the files
+// readers know the folder comes last. The same conversion, started again, continues after the files
 // that are done.
 //
 //   .conversion.json                      {"of": "…", "done": [{name, bytes, checksum}]}
@@ -29,13 +29,13 @@ class ConversionFolder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
 
-  /// Writes a file through `write` (write_checked), unless it is there already, byte for byte.
+  /// Writes a file through `write` (write_checked), unless it already exists, byte for byte.
   /// Returns true if it was.
   bool add(const std::string& name,
            const ByteProgress& progress,
            const std::function<WrittenFile(const std::filesystem::path& part)>& write);
   void add_text(const std::string& name, std::string_view content);
-  /// The file that makes the folder whole.
+  /// Writes the file that makes the folder whole.
   void finish(const std::string& name, std::string_view content);
 
  private:

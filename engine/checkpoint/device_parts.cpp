@@ -8,7 +8,7 @@
 namespace dstrain {
 namespace {
 
-/// Memory that is copied to must not go before.
+/// Waits at the end of its scope, since memory that is being copied to must not be freed earlier.
 class WaitsForCopies {
  public:
   explicit WaitsForCopies(Stream& stream) : stream_(stream) {}
@@ -17,7 +17,7 @@ class WaitsForCopies {
   ~WaitsForCopies() {
     try {
       stream_.synchronize();
-    } catch (const std::exception&) {  // whoever waits next is told
+    } catch (const std::exception&) {  // the next wait reports it
     }
   }
 

@@ -1,6 +1,6 @@
-// DeviceParts: what lies on a device, brought to the host part by part for a file: the next part is
-// copied while the caller writes the last. In pinned memory, as a GPU copies to any other at a
-// fraction of the speed of PCIe, and by way of pinned memory of the driver's.
+// DeviceParts: brings what lies on a device to the host, part by part, for a file: the next part is
+// copied while the caller writes the last. The parts lie in pinned memory, as a GPU copies to any
+// other at a fraction of the speed of PCIe, by way of the driver's own pinned memory.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ class DeviceParts {
   /// Tensors have at most `largest_bytes`. Memory is taken with the first of them.
   explicit DeviceParts(std::int64_t largest_bytes) : largest_bytes_(largest_bytes) {}
 
-  /// visit(bytes) for every part in order, valid during the call; all of them come from one device.
-  /// Throws OutOfMemory, and what `visit` throws, with no copy left under way.
+  /// Calls visit(bytes) for every part in order, valid during the call; all of them come from one
+  /// device. Throws OutOfMemory, and what `visit` throws, with no copy left under way.
   void read(Device& device,
             ConstTensor tensor,
             const std::function<void(std::span<const std::byte>)>& visit);

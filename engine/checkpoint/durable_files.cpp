@@ -89,7 +89,7 @@ void DurableFiles::sync_folder(const fs::path& folder) const {
   if (!file) {
     fail_at("open the folder", folder, errno);
   }
-  // EINVAL: this file system has nothing to do for a folder.
+  // EINVAL means that this file system has nothing to sync for a folder.
   if (::fsync(file.get()) != 0 && errno != EINVAL) {
     fail_at("sync the folder", folder, errno);
   }

@@ -16,7 +16,7 @@
 
 namespace dstrain {
 
-/// One change, about to be made.
+/// A change that is about to be made.
 struct DiskChange {
   enum class Kind : std::uint8_t {
     kMakeFolder,
@@ -39,9 +39,9 @@ class DurableFiles {
  public:
   explicit DurableFiles(DiskProbe probe = {});
 
-  /// Makes it, and its parents where they are missing; it lasts once this returns.
+  /// Makes a folder, and its parents where they are missing; it lasts once this returns.
   void make_folder(const std::filesystem::path& folder) const;
-  /// Likewise, but throws where the parent is missing: somebody has removed it.
+  /// Does the same, but throws where the parent is missing, since somebody has removed it.
   void make_folder_in_parent(const std::filesystem::path& folder) const;
   /// Creates or replaces a file, which is on disk once this returns; its name, once synced.
   void write_file(const std::filesystem::path& path, std::string_view content) const;

@@ -44,7 +44,7 @@ void stream_rows(const TensorSource& source,
   }
 }
 
-/// A head's elements of each part, and the next's.
+/// Streams the tensor head by head: a head's elements of each part, then those of the next head.
 void stream_heads(const TensorSource& source,
                   const ForeignTensor& tensor,
                   DType dtype,
@@ -60,7 +60,8 @@ void stream_heads(const TensorSource& source,
   }
 }
 
-/// `from` [outputs, inputs] into columns [first, first + outputs) of `to`, `width` columns wide.
+/// Transposes `from` [outputs, inputs] into columns [first, first + outputs) of `to`, which is
+/// `width` columns wide.
 template <typename Element>
 void transpose_into(const std::byte* from,
                     std::int64_t outputs,

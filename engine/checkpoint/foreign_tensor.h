@@ -21,13 +21,13 @@ namespace dstrain {
 
 struct ForeignTensor {
   std::string name;
-  /// As they store it. Rows beyond those of the parts are padding, all zero; only if not
-  /// transposed.
+  /// The shape in which they store it. Rows beyond those of the parts are padding, all zero, which
+  /// only an untransposed tensor has.
   Shape shape;
   bool transposed = false;
   std::vector<ModelTensor> parts;
-  /// Stacked head by head: the first head's rows of each part, the next's, …; parts are alike, and
-  /// not transposed. 0: part by part.
+  /// The number of heads if the parts are stacked head by head: the first head's rows of each part,
+  /// the next head's, …; the parts are alike then, and not transposed. 0: part by part.
   std::int64_t heads = 0;
 };
 
@@ -41,7 +41,7 @@ struct PartPlace {
   std::int64_t run_stride = 0;
 };
 PartPlace place_in(const ForeignTensor& tensor, std::size_t index);
-/// The same of a foreign tensor that begins at `first`.
+/// The same for a foreign tensor that begins at `first`.
 PlacedTensor place_of_part(const ForeignTensor& tensor,
                            std::size_t index,
                            const std::byte* first,
@@ -55,7 +55,7 @@ void stream_foreign(const TensorSource& source,
                     DType dtype,
                     const ByteSink& sink);
 
-/// At most so many elements are held while something is copied through.
+/// The most elements that are held while a tensor is copied through.
 inline constexpr std::int64_t kChunkElements = std::int64_t{4} << 20;
 
 }  // namespace dstrain

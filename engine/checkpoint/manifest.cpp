@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The one line that the checksum does not cover: it is compared letter by letter instead.
+/// The only line that the checksum does not cover; it is compared character by character instead.
 std::string first_line(int format, std::string_view rest) {
   return fmt::format("{{\"dstrain_checkpoint\": {}, \"xxh3_64\": \"{}\",\n", format,
                      checksum_text(checksum(rest)));
@@ -38,8 +38,8 @@ std::string piece_text(const StoredPiece& piece, const std::vector<StoredFile>& 
       stored_name(piece.dtype), checksum_text(piece.checksum));
 }
 
-// The expectations of parse_manifest, each with a sentence for when it fails. The text passed its
-// checksum by then: these catch a writer's mistake, not damage.
+// The checks of parse_manifest, each with the sentence for its failure. The text has passed its
+// checksum by then, so these catch a writer's mistake, not damage.
 
 void expect(bool condition, std::string_view what) {
   if (!condition) {
@@ -99,7 +99,7 @@ StoredPiece parse_piece(const json& value,
                     .checksum = parse_checksum_of(value, "xxh3_64")};
   const BoxedRange& range = piece.range;
   expect(range.start.rank() == shape.rank() && range.extent.rank() == shape.rank(),
-         "a box has other dims than its tensor");
+         "a box and its tensor differ in their number of dims");
   for (int dim = 0; dim < shape.rank(); ++dim) {
     expect(range.start[dim] <= shape[dim] && range.extent[dim] <= shape[dim] - range.start[dim],
            "a box sticks out of its tensor");
@@ -179,7 +179,7 @@ Manifest parse_manifest(std::string_view text) {
   const std::string line(text.substr(0, std::min<std::size_t>(end_of_line, 100)));
   if (std::sscanf(line.c_str(), "{\"dstrain_checkpoint\": %d", &format) == 1 &&
       (format < kFirstFormat || format > kFormat)) {
-    throw CheckpointError(fmt::format("it is of format {}, this dstrain reads formats {} to {}",
+    throw CheckpointError(fmt::format("it has format {}, this dstrain reads formats {} to {}",
                                       format, kFirstFormat, kFormat));
   }
   if (text.substr(0, end_of_line + 1) != first_line(format, rest)) {

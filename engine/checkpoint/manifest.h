@@ -45,7 +45,8 @@ struct Manifest {
 
 /// The file's text; its first line holds the checksum of all that follows.
 std::string to_text(const Manifest& manifest);
-/// Throws CheckpointError if a byte of it is not what was written, or if it makes no sense.
+/// Throws CheckpointError if a byte of it is not the one that was written, or if it is not a
+/// manifest.
 Manifest parse_manifest(std::string_view text);
 /// Reads <checkpoint>/manifest.json; errors name it.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
@@ -55,10 +56,10 @@ std::string_view stored_name(DType dtype);
 
 /// Adds another rank's share. Throws InternalError if the two contradict each other.
 void merge(Manifest& whole, Manifest share);
-/// Why the pieces do not cover every tensor exactly once, or nothing.
+/// Returns why the pieces do not cover every tensor exactly once; nothing if they do.
 std::optional<std::string> fault_of_cover(const Manifest& manifest);
-/// Why the files beside the manifest are not the ones it speaks of, or nothing. Looks at sizes,
-/// not at bytes.
+/// Returns why the files beside the manifest are not the ones that it names; nothing if they are.
+/// Looks at sizes, not at bytes.
 std::optional<std::string> fault_of_files(const Manifest& manifest,
                                           const std::filesystem::path& checkpoint);
 

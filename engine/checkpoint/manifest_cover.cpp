@@ -1,5 +1,6 @@
-// Each element of each tensor exactly once: within a box the flat ranges must follow each other
-// without gap, and the boxes must be disjoint and together as large as the tensor.
+// Checks that each element of each tensor is stored exactly once: within a box the flat ranges must
+// follow each other without gap, and the boxes must be disjoint and together as large as the
+// tensor.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -47,7 +48,7 @@ std::optional<std::string> fault_in_box(std::vector<const StoredPiece*>& pieces)
   for (const StoredPiece* piece : pieces) {
     const Range& flat = piece->range.flat;
     if (flat.begin < end) {
-      return fmt::format("elements [{}, {}) of {} are there twice", flat.begin,
+      return fmt::format("elements [{}, {}) of {} are stored twice", flat.begin,
                          std::min(end, flat.end), box_text(box));
     }
     if (flat.begin > end) {

@@ -21,9 +21,9 @@ struct ModelTensor {
 /// In the order of the model: embedding, blocks, final norm, head. Tied weights come once.
 std::vector<ModelTensor> model_tensors(const ModelSpec& model);
 
-/// A piece that is elements `flat` of the whole tensor.
+/// The piece that consists of elements `flat` of the whole tensor.
 Piece piece_of(const ModelTensor& tensor, Range flat);
-/// A piece that is some columns of a matrix, of all its rows.
+/// The piece that consists of some columns of a matrix, in all its rows.
 Piece columns_of(const ModelTensor& tensor, Range columns);
 
 }  // namespace dstrain

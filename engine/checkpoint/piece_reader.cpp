@@ -91,7 +91,7 @@ void PieceReader::fill(const OpenFile& file,
                        const StoredPiece& piece,
                        std::int64_t at,
                        std::int64_t bytes) {
-  // Advice: a system that does not take it reads all the same.
+  // This is only advice: a system that ignores it still reads the data.
   (void)::posix_fadvise(file.data.get(), at + bytes, kAheadBytes, POSIX_FADV_WILLNEED);
   for (std::int64_t done = 0; done < bytes;) {
     const ssize_t count = ::pread(file.data.get(), buffer_.data() + done,

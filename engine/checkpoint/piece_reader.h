@@ -1,7 +1,7 @@
 // PieceReader: the bytes of a checkpoint's pieces, each read once, from front to back, and verified
-// as they pass. Read and not mapped: what the disk cannot give is then an error with a file's name
-// instead of a SIGBUS, memory stays bounded whatever a piece's size, and the disk goes on reading
-// ahead while bytes are looked at.
+// as they pass. Files are read and not mapped: what the disk cannot give is then an error with a
+// file's name instead of a SIGBUS, memory stays bounded whatever a piece's size, and the disk goes
+// on reading ahead while bytes are looked at.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class PieceReader {
   const SafetensorsFile& file_of(const StoredPiece& piece) { return *open(piece.file).header; }
   const SafetensorsEntry& entry_of(const StoredPiece& piece);
 
-  /// Where a piece lies. Throws as entry_of().
+  /// The place where a piece lies. Finding it throws as entry_of() does.
   struct Place {
     std::size_t file = 0;
     std::int64_t begin_byte = 0;  ///< in the file

@@ -53,7 +53,8 @@ From load(const std::byte* from, std::int64_t index) {
   return value;
 }
 
-/// Neighbours to neighbours. Apart, so that the compiler sees that the two do not overlap.
+/// Copies contiguous elements. It is a function of its own so that the compiler sees that the two
+/// do not overlap.
 template <typename From, typename To>
 void copy_run(const std::byte* __restrict from, To* __restrict to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
@@ -61,8 +62,8 @@ void copy_run(const std::byte* __restrict from, To* __restrict to, std::int64_t 
   }
 }
 
-/// Rows × columns, each of them at its own stride; `to` is dense. In tiles, so that neither side
-/// leaves the cache while the other walks along it.
+/// Copies rows × columns, each at its own stride, to a dense `to`. It goes in tiles, so that
+/// neither side leaves the cache while the other is traversed.
 template <typename From, typename To>
 void copy_strided(const std::byte* from,
                   std::int64_t row_stride,
@@ -102,7 +103,7 @@ void convert_elements(
 
 std::vector<Rectangle> rectangles_of(const Piece& piece) {
   const int rank = piece.shape.rank();
-  check(rank == 1 || rank == 2, "\"{}\" of shape {} is no matrix", piece.tensor,
+  check(rank == 1 || rank == 2, "\"{}\" of shape {} is not a matrix", piece.tensor,
         piece.shape.to_string());
   const std::int64_t width = piece.box_extent[rank - 1];
   const std::int64_t first_row = rank == 2 ? piece.box_start[0] : 0;

@@ -20,8 +20,8 @@ struct PlacedTensor {
   DType dtype = DType::kF32;         ///< f32, bf16 or f16
   std::int64_t row_stride = 0;       ///< elements from one row to the next; none of a vector
   std::int64_t column_stride = 1;    ///< elements from one column to the next
-  /// Where it lies in runs of so many elements, each run_stride behind the last; only where columns
-  /// are neighbours. 0: in one.
+  /// The length of the runs of elements in which it lies, each beginning run_stride after the one
+  /// before; only where columns are neighbours. 0: it lies in one run.
   std::int64_t run = 0;
   std::int64_t run_stride = 0;
 };
@@ -55,7 +55,7 @@ std::vector<Rectangle> rectangles_of(const Piece& piece);
 /// two dims; what does not fit is rounded to the nearest, ties to even.
 void read_placed(const PlacedTensor& placed, const Piece& piece, Tensor out);
 
-/// `count` neighbouring elements of one dtype as another one.
+/// Converts `count` neighbouring elements of one dtype to another one.
 void convert_elements(
     const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t count);
 

@@ -50,7 +50,8 @@ RecognisedCheckpoint newest_in(const fs::path& folder) {
   return {CheckpointFormat::kDstrain, *newest};
 }
 
-/// One step of DeepSpeed's: the states of model and optimizer, by rank, or one folder a parameter.
+/// Whether this is one step of a DeepSpeed checkpoint: model and optimizer states by rank, or one
+/// folder per parameter.
 bool is_deepspeed_step(const fs::path& folder) {
   return is_there(folder / "zero") || holds_file(folder, [](const std::string& name) {
            return name.ends_with("_model_states.pt") || name.ends_with("_optim_states.pt");
@@ -85,8 +86,8 @@ RecognisedCheckpoint recognise_file(const fs::path& file) {
           ? fmt::format(": name its folder, {}", file.parent_path().string())
           : "";
   throw ConfigError(
-      fmt::format("{}: is a file, and not a GPT-2 model of llm.c's, the only kind of checkpoint "
-                  "in one file{}",
+      fmt::format("{}: is a file, but not an llm.c GPT-2 model, the only kind of checkpoint "
+                  "that is one file{}",
                   name, advice));
 }
 

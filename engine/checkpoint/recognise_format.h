@@ -1,5 +1,5 @@
-// Whose checkpoint lies at a path: told by looking at names and first bytes, never by asking the
-// user. A run's folder, or its folder of checkpoints, stands for the newest whole one in it.
+// Recognises whose checkpoint lies at a path, by names and first bytes, without asking the user. A
+// run's folder, or its folder of checkpoints, stands for the newest whole one in it.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct RecognisedCheckpoint {
 /// without a whole checkpoint.
 RecognisedCheckpoint recognise_format(const std::filesystem::path& path);
 
-/// Throws ConfigError if checkpoint.resume names DeepSpeed's checkpoint, a step of it or the folder
-/// around: with the command that makes one of ours of it.
+/// Throws ConfigError if checkpoint.resume names a DeepSpeed checkpoint, a step of it or the folder
+/// around it; the error gives the command that makes one of ours of it.
 void refuse_to_resume_deepspeed(const std::filesystem::path& path);
 
 }  // namespace dstrain

@@ -21,7 +21,7 @@ struct RunFacts {
   std::optional<TokenizerIdentity> tokenizer{};
 };
 
-/// `run_config` is JSON. What it lacks, or has in another form than expected, stays empty.
+/// `run_config` is JSON. What it lacks, or has in a form other than expected, stays empty.
 RunFacts read_run_facts(std::string_view run_config,
                         const std::optional<TokenizerIdentity>& tokenizer = {});
 

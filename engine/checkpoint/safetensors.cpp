@@ -55,8 +55,9 @@ std::optional<std::int64_t> bytes_of(std::int64_t bits, std::span<const std::int
   return total_bits / 8;
 }
 
-/// Looks for a key that comes twice in one object. Its own pass over the text: a callback of the
-/// parser that makes the document would have it look through all earlier members after each one.
+/// Looks for a key that occurs twice in one object, in a pass of its own over the text: as a
+/// callback of the parser that builds the document, it would have to search all earlier members
+/// after each one.
 class DuplicateKey final : public nlohmann::json_sax<json> {
  public:
   [[nodiscard]] const std::string& found() const { return found_; }
@@ -96,7 +97,8 @@ class DuplicateKey final : public nlohmann::json_sax<json> {
   std::string found_;
 };
 
-/// A JSON document whose objects name no key twice; nlohmann alone would keep the last one.
+/// Parses a JSON document and refuses an object that names a key twice; nlohmann alone would keep
+/// the last one.
 json parse_without_duplicates(std::string_view text) {
   json document = json::parse(text);
   DuplicateKey duplicate;
@@ -143,7 +145,7 @@ SafetensorsEntry parse_entry(const std::string& name, const json& value) {
   }
 }
 
-/// The data must be the tensors and nothing else: no hole, no overlap, no rest.
+/// The data must consist of the tensors alone: no hole, no overlap, no remainder.
 void check_tiling(const std::map<std::string, SafetensorsEntry>& tensors, std::int64_t data_bytes) {
   std::vector<const std::pair<const std::string, SafetensorsEntry>*> order;
   for (const auto& tensor : tensors) {

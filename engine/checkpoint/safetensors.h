@@ -39,7 +39,7 @@ class SafetensorsFile {
   /// Everything before the data: length, JSON and padding.
   [[nodiscard]] std::span<const std::byte> header() const;
   [[nodiscard]] std::span<const std::byte> data(const SafetensorsEntry& entry) const;
-  /// Lets go of the memory of what has been read of data().
+  /// Releases the memory of what has been read of data().
   void release(const SafetensorsEntry& entry) const { file_.release(data(entry)); }
 
  private:
@@ -65,11 +65,12 @@ class SafetensorsWriter {
                     std::span<const SafetensorsDecl> tensors,
                     const std::map<std::string, std::string>& metadata);
 
-  /// The next tensor's bytes: all of them, in the order declared.
+  /// Writes all of the next tensor's bytes; tensors come in the order declared.
   void write(std::span<const std::byte> data);
-  /// The next bytes of the tensor that is being written, which end where it ends or before.
+  /// Writes the next bytes of the tensor that is being written, at most to its end.
   void write_part(std::span<const std::byte> data);
-  /// On disk once it returns. Every declared tensor must have been written.
+  /// Puts the file on the disk by the time it returns. Every declared tensor must have been
+  /// written.
   void finish();
 
   [[nodiscard]] std::int64_t file_bytes() const { return layout_.file_bytes; }

@@ -25,11 +25,11 @@ std::string temporary_name(const std::string& name);
 std::string old_name(const std::string& name);
 
 /// Newest first; of the same step, checkpoints before old ones. Other names are left out. Empty if
-/// `folder` is not there.
+/// `folder` does not exist.
 std::vector<StepFolder> list_step_folders(const std::filesystem::path& folder);
 
-/// Why a checkpoint cannot be used, or nothing. Reads the manifest and looks at the sizes of the
-/// files it names; their bytes are checked when they are loaded.
+/// Returns why a checkpoint cannot be used; nothing if it can. Reads the manifest and looks at the
+/// sizes of the files it names; their bytes are checked when they are loaded.
 std::optional<std::string> fault_of_checkpoint(const std::filesystem::path& checkpoint);
 
 }  // namespace dstrain

@@ -1,8 +1,7 @@
 // TensorSource: named whole tensors of a model, wherever they come from: a dstrain checkpoint, a
-// Hugging Face folder, a DeepSpeed checkpoint, an llm.c file. Under dstrain's names and in
-// dstrain's shapes, so that whoever reads (a run that starts from weights, a conversion,
-// generation) need not know which. Reading is random access by piece: no source holds the whole
-// model in memory.
+// Hugging Face folder, a DeepSpeed checkpoint, an llm.c file. They have dstrain's names and shapes,
+// so that whoever reads (a run that starts from weights, a conversion, generation) need not know
+// which. Reading is random access by piece: no source holds the whole model in memory.
 #pragma once
 
 #include <span>

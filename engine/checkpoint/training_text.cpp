@@ -51,7 +51,7 @@ std::string to_text(const TrainingState& training) {
       training.scaler_iteration, training.last_overflow, training.hysteresis, training.seed,
       json(training.config).dump(), text_of(training.fp8_amax),
       training.tokenizer ? to_json(*training.tokenizer).dump() : "null",
-      // Paths need not be UTF-8; what is not is replaced.
+      // Paths need not be UTF-8; invalid bytes are replaced.
       json(training.data).dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
@@ -68,7 +68,7 @@ TrainingState parse_training(const json& document) {
   if ((format >= kFormatWithSkips) != value.contains("skipped_steps") ||
       (format >= kFormatWithFp8) != document.contains("fp8_amax") ||
       (format >= kFormatWithTokenizer) != document.contains("tokenizer")) {
-    throw CheckpointError("its keys are of another format than it");
+    throw CheckpointError("its keys are not those of its format");
   }
   if (format >= kFormatWithSkips) {
     value.at("skipped_steps").get_to(state.skipped_steps);
@@ -87,7 +87,7 @@ TrainingState parse_training(const json& document) {
     if (const json& tokenizer = document.at("tokenizer"); !tokenizer.is_null()) {
       state.tokenizer = parse_tokenizer_identity(tokenizer);
       if (!state.tokenizer) {
-        throw CheckpointError("its tokenizer is described by no kind");
+        throw CheckpointError("its tokenizer is of no known kind");
       }
     }
     document.at("data").get_to(state.data);

@@ -19,7 +19,7 @@ inline constexpr int kFormat = kFormatWithTokenizer;
 
 /// The members of the manifest's object, each with a comma behind it.
 std::string to_text(const TrainingState& training);
-/// Throws CheckpointError, or what the library throws, where a key is missing or is another thing.
+/// Throws CheckpointError, or what the library throws, where a key is missing or of another type.
 TrainingState parse_training(const nlohmann::json& document);
 
 }  // namespace dstrain

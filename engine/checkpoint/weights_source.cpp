@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The parameters are those of the model, by name and shape.
+/// Checks that the parameters are those of the model, by name and shape.
 void check_tensors(const TensorSource& source, const ModelSpec& model, const fs::path& path) {
   std::map<std::string, Shape> expected;
   for (const ModelTensor& tensor : model_tensors(model)) {
@@ -46,7 +46,7 @@ void check_tensors(const TensorSource& source, const ModelSpec& model, const fs:
   }
 }
 
-/// The training state of weights that no run of ours has made.
+/// The training state of weights that do not come from a dstrain run.
 TrainingState untrained(const ModelSpec& model) {
   TrainingState training;
   training.config = "{\"model\": " + model_json(model) + "}\n";

@@ -15,19 +15,20 @@ struct WeightsSource {
   CheckpointFormat format = CheckpointFormat::kDstrain;
   std::filesystem::path path;  ///< of the checkpoint itself
   ModelSpec model;
-  /// How far the run of a dstrain checkpoint had come. Of other formats: only a config that names
-  /// the model.
+  /// Says how far the run of a dstrain checkpoint had come; for other formats it has only a config
+  /// that names the model.
   TrainingState training;
   std::unique_ptr<TensorSource> tensors;
 };
 
 /// Recognises what lies at `path` and opens it as the model that it says it is. A DeepSpeed
-/// checkpoint does not say: it is `model`, a config.json or its folder, or else one that lies
-/// beside it. Throws ConfigError, also where another format is given a model, and CheckpointError.
+/// checkpoint does not say, so its model is `model`, a config.json or its folder, or else a
+/// config.json that lies beside it. Throws ConfigError, also where another format is given a model,
+/// and CheckpointError.
 WeightsSource open_weights(const std::filesystem::path& path,
                            const std::filesystem::path& model = {});
 
-/// The same of a model that is known already: its tensors must be there, and no others.
+/// The same for a model that is known already: its tensors must be there, and no others.
 std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model,
                                               const std::filesystem::path& path);
 

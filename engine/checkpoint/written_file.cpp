@@ -66,9 +66,8 @@ WrittenFile write_checked(const DurableFiles& files,
     WrittenFile written = write(part);
     written.name = path.filename().string();
     if (!holds_bytes(part, written, progress)) {
-      throw StorageError(
-          fmt::format("{}: what the disk gives back are not the {} bytes that were written",
-                      part.string(), written.bytes));
+      throw StorageError(fmt::format("{}: the disk does not return the {} bytes that were written",
+                                     part.string(), written.bytes));
     }
     files.rename(part, path);
     files.sync_folder(path.parent_path().empty() ? "." : path.parent_path());

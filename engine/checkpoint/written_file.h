@@ -21,7 +21,8 @@ struct WrittenFile {
   std::uint64_t checksum = 0;  ///< of the whole file
 };
 
-/// Told of bytes as they are written or read back. May throw, which ends the conversion.
+/// Called with the number of bytes as they are written or read back. May throw, which ends the
+/// conversion.
 using ByteProgress = std::function<void(std::int64_t bytes)>;
 
 /// A progress function throws this where the user wants the conversion to stop.
@@ -46,7 +47,7 @@ class ByteTally {
   std::int64_t bytes_ = 0;
 };
 
-/// True if a file's bytes are those; they are read from the disk, as far as the system lets one ask
+/// Whether a file's bytes are those; they are read from the disk, as far as the system lets one ask
 /// for that.
 bool holds_bytes(const std::filesystem::path& path,
                  const WrittenFile& expected,

@@ -1,5 +1,5 @@
-// ActivityRecorder: told by a rank what it is doing, so that somebody outside can say it even of a
-// rank that hangs. Whoever has nobody to tell passes nullptr, at no cost.
+// ActivityRecorder: a rank reports to it what it is doing, so that an observer outside can say so
+// even of a rank that hangs. Where nobody listens, nullptr is passed, at no cost.
 //
 // Called before and after every collective, so an implementation neither allocates nor waits nor
 // calls the kernel (reading a clock is no call).
@@ -14,7 +14,7 @@
 
 namespace dstrain {
 
-/// What a rank's life consists of. It begins with the first.
+/// The phases of a rank's life, which begins with the first.
 enum class RunPhase : std::uint8_t { kStarting, kTraining, kEvaluating, kSaving, kEnding };
 
 class ActivityRecorder {
@@ -24,19 +24,20 @@ class ActivityRecorder {
   ActivityRecorder& operator=(const ActivityRecorder&) = delete;
   virtual ~ActivityRecorder() = default;
 
-  /// A group that this rank is in; the number stands for it below. Before its first collective.
+  /// Adds a group that this rank is in, before its first collective; the number returned stands for
+  /// it below.
   virtual int add_group(const std::string& name) = 0;
-  /// From the thread that carries the collective, or watches over one that a GPU carries. One at a
-  /// time in each group.
+  /// Called from the thread that carries the collective, or that watches over one that a GPU
+  /// carries. One at a time in each group.
   virtual void begin_collective(int group, Op op, Purpose purpose) noexcept = 0;
   virtual void end_collective(int group) noexcept = 0;
 
-  /// A thread stands still for a side stream: for what others send. Counts only from the thread
+  /// A thread waits for a side stream, that is for what others send. Counts only from the thread
   /// that computes, which is the one that made the recorder.
   virtual void begin_wait() noexcept = 0;
   virtual void end_wait() noexcept = 0;
 
-  // From the thread that computes.
+  // The following are called from the thread that computes.
 
   virtual void begin_phase(RunPhase phase) noexcept = 0;
   /// `step` of the run is done. What passes until the next one ends belongs to that one, as far as
@@ -64,8 +65,8 @@ class CollectiveScope {
   const int group_;
 };
 
-/// `stream`, whose waits are told to `recorder`; itself if that is nullptr. The recorder must
-/// outlive it.
+/// Returns `stream` with its waits reported to `recorder`; `stream` itself if that is nullptr. The
+/// recorder must outlive it.
 std::unique_ptr<Stream> tell_waits(std::unique_ptr<Stream> stream, ActivityRecorder* recorder);
 
 }  // namespace dstrain

@@ -146,7 +146,7 @@ AllToAllParts all_to_all_parts(ConstTensor in,
       all.kept_in = given;
       all.kept_out = taken;
     } else {
-      // A message's tensor is writable, and of one that is sent only read.
+      // A message's tensor is writable, but one that is sent is only read.
       all.messages.push_back(
           {P2p::Kind::kSend, peer,
            Tensor(const_cast<void*>(given.data()), given.dtype(), given.shape())});

@@ -3,7 +3,7 @@
 namespace dstrain {
 namespace {
 
-/// Every number as the nearest one of another dtype, or as it is.
+/// Encodes every number as the nearest one of another dtype, or leaves it as it is.
 class CastCodec final : public Codec {
  public:
   CastCodec(DType kept, DType wire) : kept_(kept), wire_(wire) {}

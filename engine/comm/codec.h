@@ -17,10 +17,10 @@ class Codec {
   Codec& operator=(const Codec&) = delete;
   virtual ~Codec() = default;
 
-  /// Whether numbers travel as they are kept: then nobody needs memory to convert them in.
+  /// Whether numbers travel as they are kept, so that no memory is needed for converting them.
   [[nodiscard]] virtual bool is_identity() const = 0;
   [[nodiscard]] virtual DType wire_dtype() const = 0;
-  /// Elements of wire_dtype() that so many numbers become.
+  /// The number of elements of wire_dtype() that `numbers` numbers become.
   [[nodiscard]] virtual std::int64_t wire_elements(std::int64_t numbers) const = 0;
   /// `wire` has wire_elements(kept.numel()) elements.
   virtual void encode(ConstTensor kept, Tensor wire, Ops& ops, Stream& stream) const = 0;
@@ -29,7 +29,8 @@ class Codec {
       ConstTensor wire, Tensor kept, Write write, Ops& ops, Stream& stream) const = 0;
 };
 
-/// For numbers that are kept in one dtype and summed over the ranks in another, or the same one.
+/// Makes the codec for numbers that are kept in one dtype and summed over the ranks in another, or
+/// the same one.
 std::unique_ptr<Codec> make_codec(DType kept, DType wire);
 
 }  // namespace dstrain

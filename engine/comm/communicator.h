@@ -49,7 +49,7 @@ class Communicator {
 
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  /// For messages: "data-parallel".
+  /// The name in messages: "data-parallel".
   [[nodiscard]] virtual const std::string& name() const = 0;
 
   /// dtypes: f32, bf16, f16, f64, i32. Elements are combined in rank order, ((r0 + r1) + r2) + …,
@@ -80,7 +80,8 @@ class Communicator {
   virtual void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) = 0;
   /// Blocks the host until every member has arrived. Not ordered with streams: synchronize first.
   virtual void barrier() = 0;
-  /// Makes every pending and later call of every member fail with PeerLost. From any thread.
+  /// Makes every pending and later call of every member fail with PeerLost. May be called from any
+  /// thread.
   virtual void abort() noexcept = 0;
 };
 

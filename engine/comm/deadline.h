@@ -1,5 +1,5 @@
-// Deadline: calls `expire` in a thread of its own if it is not destroyed before its time. For calls
-// that block without a usable timeout of their own.
+// Deadline: calls `expire` in a thread of its own if it is not destroyed before its time. It is
+// meant for calls that block without a usable timeout of their own.
 #pragma once
 
 #include <chrono>

@@ -54,8 +54,8 @@ class DeviceRendezvous final : public Rendezvous {
   }
 
  private:
-  /// Who shares a device, as a sentence; empty: nobody. The first member looks, so that a group of
-  /// n asks the store 2 n times and not n² times.
+  /// Returns a sentence that names the members that share a device; empty if none do. Only the
+  /// first member looks, so that a group of n asks the store 2 n times and not n² times.
   std::string find_shared_device(const std::string& name, std::span<const int> members) {
     const std::string key = fmt::format("shared device of/{}", name);
     if (world_rank() != members.front()) {
@@ -76,12 +76,12 @@ class DeviceRendezvous final : public Rendezvous {
     return shared;
   }
 
-  /// Once, by rank 0, unless nothing was asked for.
+  /// Reports it once, on rank 0, unless nothing was requested.
   void tell_what_nccl_lacks() {
     if (world_rank() == 0 && options_.security != WireSecurity::kTrusted && !told_) {
       spdlog::info(
-          "network.security={}: not of what NCCL carries between GPUs, which is neither "
-          "authenticated nor encrypted; the id that its ranks meet by is both",
+          "network.security={} does not cover what NCCL carries between GPUs, which is neither "
+          "authenticated nor encrypted; the id by which its ranks meet is both",
           name_of(options_.security));
     }
     told_ = true;

@@ -20,13 +20,13 @@ namespace dstrain {
 struct DeviceRendezvousOptions {
   std::chrono::milliseconds timeout{600'000};         ///< deadline of a collective
   std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
-  ActivityRecorder* activity = nullptr;               ///< is told of every collective; may be none
+  ActivityRecorder* activity = nullptr;               ///< notified of every collective; may be null
   WireSecurity security = WireSecurity::kAuthenticated;  ///< as asked for; NCCL has none of it
 };
 
-/// Of the rank that `host` is the rendezvous of, for tensors on `device`. All must outlive it and
-/// what it makes. Group names are distinct from those that `host` is asked for by others. Tells the
-/// other ranks, through `store`, which device this one has.
+/// Makes the rendezvous of the rank whose host rendezvous is `host`, for tensors on `device`. All
+/// must outlive it and what it makes. Group names must differ from those that others ask `host`
+/// for. Tells the other ranks, through `store`, which device this one has.
 std::unique_ptr<Rendezvous> make_device_rendezvous(Rendezvous& host,
                                                    Store& store,
                                                    Device& device,

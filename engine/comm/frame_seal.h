@@ -1,7 +1,7 @@
-// FrameSeal: what makes a frame believable that has crossed a network. Each frame is followed by a
-// tag over its header and its payload, by ChaCha20-Poly1305 (RFC 8439) under the key of its
-// direction, with the frame's number as the nonce. That number is never sent, both ends count, so a
-// frame that was changed, dropped, repeated, moved or cut off does not fit its tag.
+// FrameSeal: authenticates frames that have crossed a network. Each frame is followed by a tag over
+// its header and its payload, by ChaCha20-Poly1305 (RFC 8439) under the key of its direction, with
+// the frame's number as the nonce. That number is never sent, both ends count, so a frame that was
+// changed, dropped, repeated, moved or cut off does not fit its tag.
 //
 //   kAuthenticated  header and payload go as they are, the tag behind them
 //   kEncrypted      the payload is encrypted too
@@ -29,7 +29,7 @@ class FrameSeal {
   using Tag = std::array<std::byte, kMostTagBytes>;
   enum class End : std::uint8_t { kSeals, kOpens };
 
-  /// One that adds nothing and accepts everything.
+  /// Makes a seal that adds nothing and accepts everything.
   FrameSeal() = default;
   FrameSeal(Sealing sealing, const WireKey& key, End end);
 
@@ -37,8 +37,8 @@ class FrameSeal {
   [[nodiscard]] std::size_t tag_bytes() const {
     return sealing_ == Sealing::kNone ? 0 : kMostTagBytes;
   }
-  /// The next frame's tag. Encrypted, the payload is written to `sealed`, which has room for it and
-  /// may be where it came from; otherwise that is not looked at.
+  /// Computes the next frame's tag. If it encrypts, it writes the payload to `sealed`, which has
+  /// room for it and may be where it came from; otherwise `sealed` is not used.
   void seal(std::span<const std::byte> header,
             std::span<const std::byte> payload,
             std::byte* sealed,

@@ -1,5 +1,5 @@
 // How the two ends of a new connection prove to each other that they know the job's secret, before
-// either believes a byte of the other. For links between ranks and for connections to the store.
+// either believes a byte of the other. It serves links between ranks and connections to the store.
 //
 //   acceptor → dialer   greeting: magic and version (8), acceptor's nonce (32)
 //   dialer → acceptor   hello: magic and version (8), who calls (4), dialer's nonce (32), proof
@@ -7,7 +7,7 @@
 //
 // A proof is one of the keys that both derive (wire_keys.h), used for nothing else. It is bound to
 // both nonces and to the subject, so a proof that is recorded, reflected, or passed on between two
-// connections of other pairs fits nowhere. Knows nothing of sockets; memory is bounded.
+// connections of other pairs fits nowhere. It knows nothing of sockets, and its memory is bounded.
 #pragma once
 
 #include <array>
@@ -32,18 +32,19 @@ class AcceptingHandshake {
  public:
   /// `magic` has kMagicBytes and must outlive it.
   explicit AcceptingHandshake(std::string_view magic);
-  /// To be sent at once.
+  /// The bytes to send at once.
   [[nodiscard]] std::string greeting() const { return std::string(magic_).append(nonce_); }
-  /// How many bytes may still come.
+  /// The number of bytes that may still come.
   [[nodiscard]] std::size_t wanted() const { return hello_.size() - taken_; }
-  /// At most wanted(). False if it is not this protocol: the first wrong byte is enough.
+  /// Takes at most wanted() bytes. False if they are not of this protocol; the first wrong byte is
+  /// enough.
   [[nodiscard]] bool take(std::string_view bytes);
-  /// Who calls, as it says; once nothing is wanted.
+  /// The caller, as it names itself; valid once nothing is wanted.
   [[nodiscard]] std::uint32_t caller() const;
-  /// The keys, if the caller knows `secret` and means `subject`; once nothing is wanted.
+  /// The keys, if the caller knows `secret` and means `subject`; valid once nothing is wanted.
   [[nodiscard]] std::optional<WireKeys> judge(std::string_view secret,
                                               std::string_view subject) const;
-  /// To be sent to whom judge() gave keys; to others, refusal().
+  /// The bytes to send to a caller for whom judge() gave keys; others get refusal().
   [[nodiscard]] static std::string verdict(const WireKeys& keys);
   [[nodiscard]] static std::string refusal() { return std::string(kVerdictBytes, '\0'); }
 
@@ -73,7 +74,7 @@ class DialingHandshake {
     kImpostor,      ///< it does not know the secret
   };
   [[nodiscard]] std::size_t wanted() const;
-  /// At most wanted().
+  /// Takes at most wanted() bytes.
   State take(std::string_view bytes);
   [[nodiscard]] const std::string& hello() const { return hello_; }
   [[nodiscard]] int their_version() const { return their_version_; }

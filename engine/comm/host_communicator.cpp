@@ -39,7 +39,7 @@ std::span<const std::byte> bytes_of(ConstTensor tensor) {
   return {static_cast<const std::byte*>(tensor.data()), static_cast<std::size_t>(tensor.bytes())};
 }
 
-/// A buffer cut into one slice a rank, and each slice into segments.
+/// A buffer cut into one slice per rank, and each slice into segments.
 class Slices {
  public:
   Slices(std::int64_t elements, DType dtype, std::int64_t share, std::int64_t segment_bytes)
@@ -150,7 +150,8 @@ class HostCommunicator final : public Communicator {
   }
 
  private:
-  // One hop: everybody sends everything to everybody. For messages whose time is all latency.
+  // Reduces in one hop, in which each rank sends everything to all others. It is for messages whose
+  // time is all latency.
   void reduce_directly(const Call& call, Tensor inout) {
     mesh_->stage(call, bytes_of(inout));
     mesh_->send_head_to_all();
@@ -245,8 +246,9 @@ class HostCommunicator final : public Communicator {
     }
   }
 
-  // From rank to rank, each passing a segment on while the next one comes: every link carries the
-  // buffer once, at the same time. The head goes the other way: "my tensor is open".
+  // Goes from rank to rank, each passing a segment on while the next one arrives: every link
+  // carries the buffer once, all at the same time. The head goes the other way: "my tensor is
+  // open".
   void broadcast_chain(const Call& call, Tensor inout) {
     const int previous = (rank() + size() - 1) % size();
     const int next = (rank() + 1) % size();
@@ -283,7 +285,7 @@ class HostCommunicator final : public Communicator {
     }
   }
 
-  /// Where this rank's own slice has fewer segments than another's.
+  /// Sends the last segments where this rank's own slice has fewer than another's.
   void send_last_parts(PeerMesh::Outgoing& out, const Slices& slices) {
     for (std::int64_t step = slices.steps(rank()); step < slices.steps(0); ++step) {
       send_parts(out, slices, step + PeerMesh::kLookAhead);
@@ -305,7 +307,7 @@ class HostCommunicator final : public Communicator {
     }
   }
 
-  /// result = own part and everybody's, in rank order. `result` may be `own`.
+  /// result = own part and those of all others, in rank order. `result` may be `own`.
   void receive_parts(const Call& call,
                      const std::byte* own,
                      std::byte* result,
@@ -331,8 +333,9 @@ class HostCommunicator final : public Communicator {
     }
   }
 
-  // Everybody opens what it receives into and says so to the senders, by a head; then sends, to
-  // each peer once that peer's head is there. Nobody waits for anything but a peer's arrival.
+  // Each rank opens the tensors that it receives into and says so to the senders, with a head; then
+  // it sends to each peer, as soon as that peer's head has arrived. No rank waits for anything but
+  // a peer's arrival.
   void exchange_now(std::span<const P2p> messages, const Call& what) {
     Call whole{.op = what.op, .purpose = what.purpose, .root = 0};  // root counts the messages
     std::vector<Call> sends(static_cast<std::size_t>(size()), whole);
@@ -363,7 +366,7 @@ class HostCommunicator final : public Communicator {
       }
       for (const int peer : mesh_->peers()) {
         if (const Call& call = receives[static_cast<std::size_t>(peer)]; call.root > 0) {
-          mesh_->finish_heads();  // each peer is told something else
+          mesh_->finish_heads();  // each peer gets a different one
           mesh_->stage(call);
           mesh_->send_head(peer);
         }
@@ -393,7 +396,7 @@ class HostCommunicator final : public Communicator {
     });
   }
 
-  // One operation of this group at a time. Whatever fails ends the group for everybody.
+  // Runs one operation of this group at a time. Any failure ends the group for all members.
   template <typename Work>
   void guarded(const Call& call, Work&& work) {
     const std::lock_guard lock(mutex_);

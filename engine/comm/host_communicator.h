@@ -1,4 +1,5 @@
-// Ranks as processes, over sockets. Every collective is made of the mesh's segments (peer_mesh.h).
+// The communicator of ranks that are processes, over sockets. Every collective is made of the
+// mesh's segments (peer_mesh.h).
 //
 // Reductions are pairwise, not a ring: everybody sends rank r its part of slice r, and r combines
 // what came in rank order. A ring moves the same bytes, (size - 1) / size of the buffer each way,

@@ -1,5 +1,5 @@
-// Which processes share a kernel, a network and a user with this one, so that a Unix socket joins
-// them and the kernel itself vouches for who is at its other end.
+// Tells which processes share a kernel, a network and a user with this one, so that a Unix socket
+// joins them and the kernel itself vouches for who is at its other end.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 namespace dstrain {
 
 /// Equal for two processes of one running kernel (boot id), one network namespace, one user
-/// namespace and one effective user. All zero where that cannot be told, or where the user is the
-/// one that the kernel shows in place of all it cannot name: then it is nobody's equal.
+/// namespace and one effective user. All zero where these are unknown, or where the user is the one
+/// that the kernel shows in place of all it cannot name: then it equals nothing.
 struct HostIdentity {
   std::array<std::uint8_t, 8> digest{};
 

@@ -19,7 +19,8 @@ std::span<const std::byte> bytes_of(const FrameHeader& header) {
 FrameReader::FrameReader(FrameSink& sink, FrameSeal seal)
     : sink_(sink), seal_(std::move(seal)), buffer_(kBufferBytes) {}
 
-// The rest of a payload goes straight to its place, and what follows it into the buffer.
+// The rest of a payload goes straight to its place, and the bytes that follow it go into the
+// buffer.
 std::array<iovec, 2> FrameReader::room() {
   const iovec buffer{.iov_base = buffer_.data() + end_, .iov_len = buffer_.size() - end_};
   if (part_ == Part::kPayload) {
@@ -89,7 +90,7 @@ bool FrameReader::read_tag() {
   }
   if (!seal_.open(bytes_of(header_), {payload_, header_.bytes}, buffer_.data() + begin_)) {
     throw FrameRefused(
-        "what came from it does not bear its seal: bytes were changed, lost, repeated or added on "
+        "what it sent fails authentication: bytes were changed, lost, repeated or added on "
         "the way between the two");
   }
   begin_ += seal_.tag_bytes();

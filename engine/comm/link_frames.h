@@ -1,6 +1,6 @@
 // The frames that two ranks of a group send each other on their link, and the two machines that
-// make a stream of bytes of them and them of a stream. Both know no sockets: they say where the
-// next bytes are, or should go, and are told how many went. Neither allocates for a frame.
+// make a stream of bytes of them and them of a stream. Neither knows sockets: they say where the
+// next bytes are, or should go, and are given how many went. Neither allocates for a frame.
 //
 //   header (16): channel, bytes, offset · payload · tag (frame_seal.h)
 //
@@ -34,17 +34,17 @@ class FrameRefused : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Where the payload of frames goes.
+/// Receives the payload of frames.
 class FrameSink {
  public:
   FrameSink() = default;
   FrameSink(const FrameSink&) = delete;
   FrameSink& operator=(const FrameSink&) = delete;
   virtual ~FrameSink() = default;
-  /// Room for header.bytes, which may be written before the frame proves false. Throws
+  /// Returns room for header.bytes, which may be written before the frame proves false. Throws
   /// FrameRefused where there is none.
   virtual std::byte* place_for(const FrameHeader& header) = 0;
-  /// It is there and has been checked.
+  /// Called once the payload has arrived and been checked.
   virtual void arrived(const FrameHeader& header) = 0;
 };
 
@@ -54,9 +54,9 @@ class FrameReader {
 
   /// `sink` must outlive it.
   FrameReader(FrameSink& sink, FrameSeal seal);
-  /// Where the next bytes should be read to, in this order.
+  /// The places where the next bytes should be read to, in this order.
   [[nodiscard]] std::array<iovec, 2> room();
-  /// So many were. Throws FrameRefused.
+  /// Says how many bytes were read. Throws FrameRefused.
   void took(std::size_t bytes);
 
  private:
@@ -79,12 +79,13 @@ class FrameReader {
 
 class FrameWriter {
  public:
-  /// Of frames of up to `most_bytes`.
+  /// Writes frames of up to `most_bytes`.
   FrameWriter(FrameSeal seal, std::int64_t most_bytes);
-  /// Queues one. Its payload stays untouched until `*left`, if given, is counted down by one.
+  /// Queues a frame. Its payload must stay untouched until `*left`, if given, is counted down by
+  /// one.
   void add(const FrameHeader& header, const void* payload, std::int64_t* left);
   [[nodiscard]] bool empty() const { return first_ == queue_.size(); }
-  /// What to write next: the rest of the first frame. Of one that is not empty.
+  /// The bytes to write next: the rest of the first frame. The writer must not be empty.
   [[nodiscard]] std::array<iovec, 3> next();
   void sent(std::size_t bytes);
 

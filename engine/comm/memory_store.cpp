@@ -69,7 +69,7 @@ class MemoryStore final : public Store {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string, std::less<>> values_;
-  // Shared with the callers that still have to take their column when it is forgotten here.
+  // Shared with callers that have yet to take their column when the exchange is removed here.
   std::map<std::string, std::shared_ptr<RowExchange>, std::less<>> exchanges_;
 };
 

@@ -11,12 +11,12 @@ Nccl open_nccl() {
   Nccl nccl{};
   find_function(library, "ncclGetVersion", nccl.get_version);
   find_function(library, "ncclGetErrorString", nccl.error_string);
-  // The oldest that has all that follows, and takes the config of a newer header.
+  // The oldest version that has all the functions below and accepts the config of a newer header.
   constexpr int kOldest = NCCL_VERSION(2, 18, 1);
   int version = 0;
   if (nccl.get_version(&version) != ncclSuccess || version < kOldest) {
     throw CudaError(fmt::format(
-        "collectives between GPUs want NCCL 2.18.1 or later; libnccl.so.2 says it is version {}",
+        "collectives between GPUs need NCCL 2.18.1 or later; libnccl.so.2 says it is version {}",
         version));
   }
   find_function(library, "ncclGetLastError", nccl.last_error);

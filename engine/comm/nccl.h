@@ -37,8 +37,9 @@ struct Nccl {
   void check(ncclResult_t status, std::string_view call) const;
 };
 
-/// From beside the program (lib/), where the loader looks, or the toolkit that it was built with.
-/// Throws CudaError, saying where it looked, or that what it found is too old. Never closed.
+/// Opens the library beside the program (lib/), where the loader looks, or in the toolkit that the
+/// program was built with. Throws CudaError, saying where it looked, or that what it found is too
+/// old. It is never closed.
 Nccl open_nccl();
 
 }  // namespace dstrain

@@ -1,4 +1,4 @@
-// What is said of NCCL and its failures, whoever filled the table of its functions.
+// What is said about NCCL and its failures, however the table of its functions was filled.
 #include <fmt/format.h>
 
 #include "engine/comm/nccl.h"
@@ -15,7 +15,7 @@ std::string Nccl::version() const {
 
 std::string Nccl::describe(ncclResult_t status) const {
   std::string text = error_string(status);
-  // Of the process, not of a communicator: so a null one will do.
+  // The last error is the process's, not a communicator's, so a null one will do.
   if (const char* const words = last_error(nullptr); words != nullptr && *words != '\0') {
     text += fmt::format(" ({})", words);
   }

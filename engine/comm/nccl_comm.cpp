@@ -39,7 +39,7 @@ NcclComm::~NcclComm() {
   abort();
 }
 
-/// The first member's NCCL makes it: an address that the others' call.
+/// The first member's NCCL makes the id: an address that the others connect to.
 ncclUniqueId NcclComm::agree_on_id(const NcclGroup& group,
                                    NcclNotices& notices,
                                    std::chrono::milliseconds timeout) const {
@@ -61,7 +61,7 @@ ncclUniqueId NcclComm::agree_on_id(const NcclGroup& group,
   return id;
 }
 
-/// Who did not come, where somebody did not; where all did, what to look at.
+/// Names the members that did not come; where all came, says what to check.
 void NcclComm::fail_to_connect(const std::string& where,
                                NcclNotices& notices,
                                std::chrono::milliseconds timeout) {
@@ -74,8 +74,9 @@ void NcclComm::fail_to_connect(const std::string& where,
                               fmt::join(missing, ", "), seconds));
   }
   throw Timeout(fmt::format(
-      "{}: all members came, but could not connect within {:.3g} s; NCCL_SOCKET_IFNAME names the "
-      "network interface that NCCL should use, NCCL_DEBUG=INFO has it say what it does",
+      "{}: all members arrived, but could not connect within {:.3g} s; NCCL_SOCKET_IFNAME names "
+      "the "
+      "network interface that NCCL should use, NCCL_DEBUG=INFO makes it log what it does",
       where, seconds));
 }
 
@@ -122,7 +123,8 @@ ncclResult_t NcclComm::async_error() {
   return status == ncclSuccess ? state : status;
 }
 
-// Mostly in progress for some microseconds; while peers connect, for as long as they take.
+// A call is mostly in progress for some microseconds; while peers connect, for as long as they
+// take.
 ncclResult_t NcclComm::wait(const Patience& patience) {
   constexpr int kQuickly = 1000;
   constexpr std::chrono::microseconds kPause{100};

@@ -1,5 +1,5 @@
 // NcclComm: one ncclComm_t, which never blocks the host in a call of NCCL's: calls return at once
-// and are asked after. So any thread may end it, at any time, and no other is left in a call.
+// and are polled. So any thread may end it, at any time, and no other is left in a call.
 #pragma once
 
 #include <atomic>
@@ -25,30 +25,30 @@ class NcclComm {
            std::chrono::milliseconds connect_timeout);
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
-  /// Aborts, if nobody has left.
+  /// Aborts, unless leave() was called.
   ~NcclComm();
 
   [[nodiscard]] const Nccl& nccl() const { return nccl_; }
 
-  /// Has `calls(comm)` give NCCL work for streams, and returns when it is on them: the first time
-  /// that NCCL needs a connection, after the peer has come. One thread at a time. Not ncclSuccess
-  /// where NCCL refused or the communicator was aborted meanwhile.
+  /// Has `calls(comm)` give NCCL work for streams, and returns when it is on them; the first time
+  /// that NCCL needs a connection, that is after the peer has come. One thread at a time. Returns
+  /// something other than ncclSuccess where NCCL refused or the communicator was aborted meanwhile.
   template <typename Calls>
   [[nodiscard]] ncclResult_t enqueue(Calls&& calls) {
     const ncclResult_t status = begin(calls);
     return status == ncclInProgress ? wait({}) : status;
   }
 
-  /// What NCCL's own threads have met with; ncclInvalidUsage after an abort; ncclInProgress also
-  /// while another thread is in a call.
+  /// The error that NCCL's own threads have met with; ncclInvalidUsage after an abort;
+  /// ncclInProgress also while another thread is in a call.
   [[nodiscard]] ncclResult_t async_error();
 
-  /// Ends NCCL's kernels, so that streams go on, without results. Later calls do nothing. A call
+  /// Ends NCCL's kernels, so that streams continue, without results. Later calls do nothing. A call
   /// that does not come back, as where CUDA's queue is full behind a kernel that waits, is ended by
-  /// it too: waited for shortly, then aborted under its feet.
+  /// it too: it is waited for briefly, then the communicator is aborted while it runs.
   void abort() noexcept;
-  /// Together with the other members, once everything is done; where they do not come by then, or
-  /// have given up, aborts and returns false.
+  /// Leaves together with the other members, once everything is done; where they do not come in
+  /// time, or have given up, aborts and returns false.
   [[nodiscard]] bool leave(NcclNotices& notices, std::chrono::milliseconds timeout) noexcept;
 
  private:
@@ -59,7 +59,7 @@ class NcclComm {
   [[nodiscard]] ncclUniqueId agree_on_id(const NcclGroup& group,
                                          NcclNotices& notices,
                                          std::chrono::milliseconds timeout) const;
-  /// What may hold up a call that concerns all members.
+  /// Says how long to wait in a call that concerns all members, and what else ends the wait.
   struct Patience {
     TimePoint deadline = TimePoint::max();
     NcclNotices* notices = nullptr;  ///< looked into now and then
@@ -71,7 +71,8 @@ class NcclComm {
     const ncclComm_t comm = comm_;
     return comm == nullptr ? ncclInvalidUsage : calls(comm);
   }
-  /// Until what was begun is no longer in progress, or patience ends: then ncclInProgress.
+  /// Waits until what was begun is no longer in progress, or patience ends; then returns
+  /// ncclInProgress.
   [[nodiscard]] ncclResult_t wait(const Patience& patience);
 
   const Nccl nccl_;

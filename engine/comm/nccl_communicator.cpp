@@ -42,7 +42,7 @@ ncclRedOp_t op_of(ReduceOp op) {
   return op == ReduceOp::kSum ? ncclSum : ncclMax;
 }
 
-/// A call of a group may already be in progress when it returns.
+/// A call in a group may still be in progress when it returns.
 bool is_accepted(ncclResult_t status) {
   return status == ncclSuccess || status == ncclInProgress;
 }
@@ -53,7 +53,8 @@ std::size_t count(ConstTensor tensor) {
 
 CudaDevice& cuda(Device& device, const NcclGroup& group) {
   auto* const found = dynamic_cast<CudaDevice*>(&device);
-  check(found != nullptr, "group \"{}\": NCCL was given a device that is not of CUDA", group.name);
+  check(found != nullptr, "group \"{}\": NCCL was given a device that is not a CUDA device",
+        group.name);
   return *found;
 }
 
@@ -72,8 +73,8 @@ class NcclCommunicator final : public Communicator {
         comm_(open_nccl(), group, notices_, options.connect_timeout),
         watchdog_(comm_, notices_, device, group, options) {}
 
-  // Members leave together, once all is done: NCCL may still be sending what a stream has passed.
-  // Whoever fails does not wait for the others.
+  // Members leave together, once all is done: NCCL may still be sending what a stream has passed. A
+  // member that has failed does not wait for the others.
   ~NcclCommunicator() override {
     const bool is_intact = watchdog_.stop();
     const bool fails = device_.failure() != nullptr || std::uncaught_exceptions() > 0;
@@ -82,7 +83,7 @@ class NcclCommunicator final : public Communicator {
     }
     if (!watchdog_.is_idle()) {
       device_.fail(std::make_exception_ptr(
-          PeerLost(fmt::format("group \"{}\" was left before all was done", group_.name))));
+          PeerLost(fmt::format("group \"{}\" was left before its work was done", group_.name))));
     }
     notices_.tell_failure("it left the group");
   }
@@ -148,8 +149,8 @@ class NcclCommunicator final : public Communicator {
             [&](ncclComm_t comm, cudaStream_t on) { return transfer_all(messages, comm, on); });
   }
 
-  // A collective of NCCL's rather than a round through the store: it takes the same way as the
-  // collectives that it stands between, and falls under the same watch.
+  // The barrier is a collective of NCCL's rather than a round through the store: it takes the same
+  // path as the collectives around it, and the same watchdog covers it.
   void barrier() override {
     const Tensor arrived(arrived_.data(), DType::kF32, {1});
     enqueue({.op = Op::kBarrier, .dtype = DType::kF32, .elements = 1}, *control_,
@@ -172,8 +173,8 @@ class NcclCommunicator final : public Communicator {
  private:
   [[nodiscard]] const Nccl& nccl() const { return comm_.nccl(); }
 
-  /// Of an empty tensor nothing is to be moved: no member enqueues anything. An all_to_all counts
-  /// on every member, also on one that has nothing to give or take.
+  /// With an empty tensor there is nothing to move, so no member enqueues anything. An all_to_all
+  /// needs every member, even one that has nothing to send or receive.
   template <typename Calls>
   void enqueue(const Call& call, Stream& stream, Calls&& calls) {
     if (call.elements == 0 && call.op != Op::kAllToAll) {

@@ -1,4 +1,4 @@
-// NcclGroup: who forms one NCCL communicator, and how long its members wait for each other.
+// NcclGroup: the members of one NCCL communicator, and how long they wait for each other.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ struct NcclGroup {
 struct NcclOptions {
   std::chrono::milliseconds timeout{600'000};         ///< deadline of a collective
   std::chrono::milliseconds connect_timeout{60'000};  ///< deadline of forming a group
-  ActivityRecorder* activity = nullptr;               ///< is told of every collective; may be none
+  ActivityRecorder* activity = nullptr;               ///< notified of every collective; may be null
 };
 
 }  // namespace dstrain

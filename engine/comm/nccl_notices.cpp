@@ -12,7 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// For all of them together: a rank that is about to fail does not ask a thousand others.
+/// The limit is for all of them together: a rank that is about to fail does not ask a thousand
+/// others.
 constexpr std::chrono::seconds kAsking{2};
 constexpr std::chrono::seconds kFailureWords{1};
 constexpr std::size_t kMostNamed = 8;
@@ -79,8 +80,8 @@ void NcclNotices::tell_failure(std::string_view words) noexcept {
       store_.set(key("failure"), fmt::format("rank {} of the job: {}", world_rank, words));
     }
   } catch (const std::exception& failure) {
-    spdlog::debug("group \"{}\" was not told why this rank gives it up reason=\"{}\"", group_.name,
-                  failure.what());
+    spdlog::debug("group \"{}\" could not be told why this rank gives up reason=\"{}\"",
+                  group_.name, failure.what());
   }
 }
 
@@ -100,7 +101,8 @@ void NcclNotices::tell_waiting(const std::optional<Waiting>& waiting) {
              waiting ? fmt::format("{} {}", waiting->number, waiting->call.describe()) : "");
 }
 
-/// What it waits in; nothing, where it has not said so. Of the call, only the description.
+/// The collective that the member waits in, of which only the description; nothing where it has not
+/// reported one.
 std::optional<NcclNotices::Said> NcclNotices::said_by(std::size_t member) {
   std::string text;
   try {

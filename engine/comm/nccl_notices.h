@@ -1,6 +1,6 @@
-// NcclNotices: what the members of a group leave in the store for each other where NCCL itself is
-// no way: its id before they are connected, that one has given up, and what each waits in when
-// nothing moves. A running group writes and reads nothing.
+// NcclNotices: what the members of a group leave in the store for each other where NCCL itself
+// cannot carry it: its id before they are connected, that one has given up, and what each waits in
+// when nothing moves. A running group writes and reads nothing.
 #pragma once
 
 #include <chrono>
@@ -16,11 +16,11 @@
 
 namespace dstrain {
 
-/// Most throw what a Store does: PeerLost, where the rank that serves it is gone.
+/// Most functions throw what a Store throws: PeerLost, where the rank that serves it is gone.
 class NcclNotices {
  public:
-  /// A collective under way: how many the group had up to it, exchanges not counted, as members
-  /// need not have the same number of those.
+  /// A collective under way. Its number counts the group's collectives up to it, without exchanges,
+  /// of which members need not have the same number.
   struct Waiting {
     std::uint64_t number = 0;
     Call call;
@@ -33,25 +33,25 @@ class NcclNotices {
   /// `store` must outlive it.
   NcclNotices(Store& store, NcclGroup group);
 
-  /// From the first member to the others: NCCL's id, or a sentence why there is none.
+  /// The first member gives the others NCCL's id, or a sentence why there is none.
   void give_id(std::string_view id);
   void refuse_id(std::string_view why);
   /// Throws Timeout, or PeerLost with that sentence.
   [[nodiscard]] std::string take_id(std::chrono::milliseconds timeout);
 
   void tell_arrival();
-  /// World ranks that have not told their arrival.
+  /// The world ranks that have not announced their arrival.
   [[nodiscard]] std::vector<int> missing();
 
-  /// That this rank has given the group up, and why; the first one's words stay. Where the store
-  /// is gone, nobody learns of it.
+  /// Says that this rank has given the group up, and why; the words of the first rank to do so
+  /// stay. Where the store is gone, nobody learns of it.
   void tell_failure(std::string_view words) noexcept;
-  /// What the first one said, this rank or another.
+  /// What the first rank that gave up said, this rank or another.
   [[nodiscard]] std::optional<std::string> failure();
 
-  /// nullopt: in nothing any more.
+  /// Says what this rank waits in; nullopt: in nothing any more.
   void tell_waiting(const std::optional<Waiting>& waiting);
-  /// What the others say they wait in, beside what this one does.
+  /// Compares what the others say they wait in with what this rank waits in.
   [[nodiscard]] Comparison compare(const Waiting& mine);
 
  private:

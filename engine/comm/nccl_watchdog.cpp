@@ -16,8 +16,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// Between two looks; and how long a collective stands before the other members are asked, and
-/// until they are asked again.
+/// The time between two checks; also how long a collective may make no progress before the other
+/// members are asked, and until they are asked again.
 milliseconds look_interval(milliseconds timeout) {
   return std::clamp(timeout / 20, milliseconds{1}, milliseconds{100});
 }
@@ -62,7 +62,7 @@ void NcclEvent::record(cudaStream_t stream) {
 bool NcclEvent::has_passed() const {
   const cudaError_t status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) {
-    (void)cudaGetLastError();  // an answer, no error
+    (void)cudaGetLastError();  // an answer, not an error
     return false;
   }
   cuda_check(status, "cudaEventQuery, or work before it,");
@@ -203,7 +203,7 @@ std::exception_ptr NcclWatchdog::find_trouble(Lock& lock) {
   return has_begun() ? ask_others(lock, pending_.front()) : nullptr;
 }
 
-/// What this rank said it waits in has ended.
+/// The collective that this rank reported waiting in has ended.
 void NcclWatchdog::take_back_notice(Lock& lock) {
   if (!has_told_ || (has_begun() && pending_.front().asked_at != TimePoint{})) {
     return;
@@ -214,14 +214,15 @@ void NcclWatchdog::take_back_notice(Lock& lock) {
   notices_.tell_waiting(std::nullopt);
 }
 
-// Without the lock, as the store is at the other end of a network; the collective stays, since only
-// this thread takes it away.
+// Asks without the lock, as the store is at the other end of a network; the collective stays, since
+// only this thread removes it.
 std::exception_ptr NcclWatchdog::ask_others(Lock& lock, Collective& oldest) {
   const TimePoint now = Clock::now();
   const Clock::duration age = now - oldest.since;
   const milliseconds pause = patience(timeout_);
   const bool is_late = age >= timeout_;
-  // Shortly before the deadline no more: it has more to say.
+  // Shortly before the deadline it does not ask any more, since the error at the deadline says
+  // more.
   const bool is_due = age >= pause && age < timeout_ - pause && now - oldest.asked_at >= pause;
   if (!is_late && !is_due) {
     return nullptr;
@@ -250,8 +251,8 @@ std::exception_ptr NcclWatchdog::ask_others(Lock& lock, Collective& oldest) {
                              : std::make_exception_ptr(Timeout(text));
 }
 
-// The others are told first: NCCL's abort may wait for theirs. The device fails before the abort,
-// which lets its streams go on, without results.
+// The others are notified first: NCCL's abort may wait for theirs. The device fails before the
+// abort, which lets its streams continue, without results.
 void NcclWatchdog::end_group(Lock& lock, std::exception_ptr trouble) {
   trouble_ = std::move(trouble);
   changed_.notify_all();

@@ -7,7 +7,7 @@
 //                 as what is queued behind hours of work has not waited for anybody
 //
 // It alone tells the ActivityRecorder, so that beginnings and ends are in order: late by one look,
-// which is nothing to whoever looks for a rank that hangs.
+// which does not matter when looking for a rank that hangs.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@
 
 namespace dstrain {
 
-/// An event of CUDA's, on the device that is current when it is made.
+/// A CUDA event, on the device that is current when it is made.
 class NcclEvent {
  public:
   NcclEvent();
@@ -51,7 +51,7 @@ class NcclWatchdog {
                const NcclOptions& options);
   NcclWatchdog(const NcclWatchdog&) = delete;
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;
-  /// Stops.
+  /// Stops the thread.
   ~NcclWatchdog();
 
   struct Collective {
@@ -64,17 +64,17 @@ class NcclWatchdog {
     std::chrono::steady_clock::time_point asked_at{};  ///< the other members; zero: not yet
   };
 
-  /// Around the call that enqueues one. The first throws what ended the group.
+  /// Called around the call that enqueues a collective. The first throws what ended the group.
   Collective& begin(const Call& call, cudaStream_t stream);
   void finish(Collective& collective, cudaStream_t stream);
-  /// That call was refused with `status`: ends the group, and throws what ended it.
+  /// Called where that call was refused with `status`: ends the group, and throws what ended it.
   [[noreturn]] void refuse(const Collective& collective, ncclResult_t status);
 
-  /// Ends the group. From any thread.
+  /// Ends the group. May be called from any thread.
   void abort() noexcept;
   /// Lets the thread end. True if nothing has ended the group.
   bool stop() noexcept;
-  /// After that: no collective is under way.
+  /// Valid after stop(): whether no collective is under way.
   [[nodiscard]] bool is_idle() const { return pending_.empty(); }
 
  private:
@@ -83,12 +83,12 @@ class NcclWatchdog {
 
   void watch();
   void retire_done();
-  /// What ends the group now, or nullptr.
+  /// The reason to end the group now, or nullptr.
   [[nodiscard]] std::exception_ptr find_trouble(Lock& lock);
   void take_back_notice(Lock& lock);
   [[nodiscard]] std::exception_ptr ask_others(Lock& lock, Collective& oldest);
   void end_group(Lock& lock, std::exception_ptr trouble);
-  /// The oldest that is under way could begin.
+  /// Whether the oldest collective under way could begin.
   [[nodiscard]] bool has_begun() const {
     return !pending_.empty() && pending_.front().since != TimePoint{};
   }

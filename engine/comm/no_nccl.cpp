@@ -1,4 +1,4 @@
-// A program that was built without CUDA, or without NCCL's header.
+// Takes the place of NCCL in a program that was built without CUDA, or without NCCL's header.
 #include <stdexcept>
 
 #include <fmt/format.h>

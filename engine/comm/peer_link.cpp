@@ -52,8 +52,8 @@ bool PeerLink::move() {
   return moved;
 }
 
-// A socket that takes no more is no failure here: what its peer said last is still to be read, and
-// behind it is the end, or the reason.
+// A socket that takes no more data is not a failure here: what its peer sent last is still to be
+// read, and after it comes the end of the stream, or the reason.
 void PeerLink::push() {
   while (writable_ && has_pending()) {
     auto parts = writer_.next();

@@ -16,19 +16,19 @@ class PeerLink {
 
   [[nodiscard]] const FileDescriptor& socket() const { return socket_; }
   [[nodiscard]] bool has_pending() const { return !writer_.empty(); }
-  /// Whether it has ended, at either end.
+  /// Whether the connection has ended, at either end.
   [[nodiscard]] bool closed() const { return closed_; }
 
   /// Queues a frame, and sends what can be sent.
   void send(const FrameHeader& header, const void* payload, std::int64_t* left);
-  /// What epoll, edge-triggered, has told.
+  /// Takes what epoll, edge-triggered, has reported.
   void note(std::uint32_t events);
   /// Moves some bytes each way, where there are any to move. False if there were none. Throws
   /// PeerLost with the reason if the connection has failed; the end of a closed one is no failure.
   bool move();
-  /// Only outwards.
+  /// Moves bytes outwards only.
   void push();
-  /// Its peer finds it closed. From any thread.
+  /// Closes the connection for its peer. May be called from any thread.
   void shut_down() noexcept;
 
  private:

@@ -29,7 +29,7 @@ constexpr auto kPause = std::chrono::milliseconds(10);  // between two tries to 
 constexpr std::size_t kMostStrangers = 256;             // or two for each member
 constexpr std::size_t kNameBytes = 16;
 
-/// What a member tells each other one. Of N ranks the store carries N² of them.
+/// What a member tells each other member. For N ranks the store carries N² of them.
 struct Whereabouts {
   HostIdentity host;
   std::array<char, kNameBytes> unix_name{};
@@ -41,7 +41,7 @@ static_assert(sizeof(Whereabouts) == 8 + kNameBytes + sizeof(sockaddr_in6) &&
 
 enum class Path : std::uint8_t { kUnix, kTcp };
 
-/// Whoever has connected and has not proven yet which member it is.
+/// A connection whose other end has not yet proven which member it is.
 struct Stranger {
   FileDescriptor socket;
   Path path = Path::kTcp;
@@ -171,7 +171,7 @@ class Meeting {
                        name_of(options_.security), group_.name);
   }
 
-  /// Until something has come, or is due.
+  /// Waits until something arrives, or is due.
   void wait(Clock::time_point deadline) {
     std::vector<pollfd> entries;
     const auto watch = [&](const FileDescriptor& socket, short events) {
@@ -238,8 +238,9 @@ class Meeting {
     }
   }
 
-  // It listens until its group has formed, which takes this rank: where nobody listens any more the
-  // process is gone. Everything else may pass: a flood of strangers, a route that comes up.
+  // The member listens until its group has formed, which needs this rank: where nobody listens any
+  // more, the process is gone. Everything else may pass: a flood of strangers, a route that comes
+  // up.
   void fall_back(Dial& dial, int error) {
     if (error == ECONNREFUSED) {
       throw PeerLost(fmt::format("{}: {}", cannot_connect_to(dial.peer), reason(error)));
@@ -252,7 +253,7 @@ class Meeting {
     dial.reason = std::move(why);
   }
 
-  /// True once it is known to be who it should be.
+  /// Returns true once the other end has proven to be the expected member.
   bool hear(Dial& dial) {
     if (!dial.connected) {
       if (const int error = error_of(dial.socket); error != 0) {
@@ -290,7 +291,7 @@ class Meeting {
           "{}: is it the same build of dstrain on every host?",
           cannot_connect_to(dial.peer), dial.handshake->their_version(), int{kMagic.back()}));
     } else if (state != State::kGreeting && state != State::kVerdict) {
-      fall_back(dial, "what answers there does not know this job's secret");
+      fall_back(dial, "the program answering there does not know this job's secret");
     }
     return false;
   }
@@ -361,8 +362,8 @@ class Meeting {
     strangers_.erase(stranger);
   }
 
-  /// Few bytes, for which a new connection has room. If it has not, the other end closes or waits
-  /// until it may try again.
+  /// Sends a few bytes, for which a new connection has room. If it has not, the other end closes or
+  /// waits until it may try again.
   static void say(const FileDescriptor& socket, std::string_view text) {
     [[maybe_unused]] const ssize_t sent =
         send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);

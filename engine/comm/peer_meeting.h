@@ -1,5 +1,5 @@
 // How the members of a group find and recognise each other: each listens, one all-to-all of the
-// store tells every other where, and of each pair the one of higher rank connects.
+// store tells every other where, and in each pair the one of higher rank connects.
 //
 //   one host (host_identity.h)  a Unix socket under an abstract name of 128 random bits. The kernel
 //                               says whose process is at the other end, which must be this user's,
@@ -30,15 +30,15 @@ struct PeerGroup {
   [[nodiscard]] int size() const { return static_cast<int>(members.size()); }
 };
 
-/// A connection to one other member, proven at both ends, and what its frames bear.
+/// A connection to one other member, proven at both ends, and the seals of its frames.
 struct MetPeer {
   FileDescriptor socket;
   FrameSeal seals;  ///< of what goes out
   FrameSeal opens;  ///< of what comes in
 };
 
-/// By rank within the group; none for this one. Throws Timeout, naming who did not come, PeerLost,
-/// or InternalError where members have different ideas of the group.
+/// Returns the peers by rank within the group, none for this one. Throws Timeout, naming who did
+/// not come, PeerLost, or InternalError where members have different ideas of the group.
 std::vector<MetPeer> meet_peers(const PeerGroup& group,
                                 const WireOptions& options,
                                 Store& store,

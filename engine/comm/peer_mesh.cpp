@@ -25,11 +25,11 @@ constexpr std::int64_t kLargestSegment = 256 << 10;
 constexpr std::int64_t kSmallestSegment = 32 << 10;
 static_assert(PeerMesh::kHeaderBytes + PeerMesh::kPayloadBytes <= kSmallestSegment);
 
-// Beside Channel's.
+// The channel number of credits, beside those of Channel.
 constexpr std::uint32_t kCredit = 0xffff'ffff;
 constexpr std::uint32_t kGoodbye = 0xffff'fffe;
 
-/// How often a wait looks before it sleeps.
+/// How often a wait polls before it sleeps.
 constexpr int kLooks = 40;
 
 std::int64_t segment_bytes_of(int members) {
@@ -45,7 +45,7 @@ static_assert(sizeof(Head) <= PeerMesh::kHeaderBytes && std::is_trivially_copyab
 
 }  // namespace
 
-/// One peer: its window here, what is open to it, and the count of what went each way.
+/// One peer: its window here, the memory that is open to it, and counts of what went each way.
 class PeerMesh::Link final : public FrameSink {
  public:
   Link(MetPeer met, std::int64_t segment_bytes)
@@ -107,8 +107,8 @@ class PeerMesh::Link final : public FrameSink {
 
   [[noreturn]] static std::byte* refuse(const FrameHeader& header) {
     throw FrameRefused(fmt::format(
-        "{} bytes came for offset {} of channel {}, where nothing is open to them: they "
-        "were changed on the way, or its program is another build of dstrain",
+        "{} bytes arrived for offset {} of channel {}, where nothing expects them: they "
+        "were changed on the way, or it runs another build of dstrain",
         header.bytes, header.offset, header.channel));
   }
 
@@ -167,8 +167,9 @@ void PeerMesh::connect(const WireOptions& options,
   staged_ = std::make_unique<Outgoing>(*this, staging_.data(), Channel::kWindow);
 }
 
-// A member that has left is not waited for; one whose connection fails ends every wait, whoever it
-// is that is waited for: the operation cannot be completed without it, and this way it is named.
+// No wait is for a member that has left. A member whose connection fails ends every wait, whichever
+// peer the wait is for: the operation cannot be completed without that member, and so the error
+// names it.
 template <typename Done>
 void PeerMesh::wait_for(int peer, const Done& done) {
   last_peer_ = peer;
@@ -196,7 +197,7 @@ void PeerMesh::wait_for(int peer, const Done& done) {
       deadline = now + timeout_;
     }
     if (now >= deadline) {
-      throw Timeout("nothing came in time");
+      throw Timeout("nothing arrived in time");
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
     take_events(static_cast<int>(std::min<std::int64_t>(left, 60'000)));

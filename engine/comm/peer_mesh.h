@@ -1,13 +1,15 @@
-// PeerMesh: what the members of one group send each other, over a connected socket for each pair.
+// PeerMesh: carries what the members of one group send each other, over a connected socket for each
+// pair.
 //
 // Two channels lead from each member to each other one:
 //   window  a ring of segments at the receiver, who uses them in place and gives credit back as it
 //           releases them: for heads of operations and for parts of a reduction.
 //   direct  straight into the receiver's tensor, which it has opened before it sent its head.
 //
-// There is no thread that moves bytes: whoever waits for one peer moves what there is to move on
-// every link of the group, both ways, so that no two members ever wait for each other's reading.
-// Not for several threads at once, abort() excepted. Waits throw PeerLost or Timeout.
+// No thread is dedicated to moving bytes: a caller that waits for one peer moves what there is to
+// move on every link of the group, both ways, so that no two members ever wait for each other's
+// reading. Must not be used by several threads at once, except for abort(). Waits throw PeerLost or
+// Timeout.
 #pragma once
 
 #include <atomic>
@@ -27,9 +29,10 @@ namespace dstrain {
 
 class PeerMesh {
  public:
-  /// How many window segments may be sent ahead of what the peer, doing the same, has released.
+  /// The number of window segments that may be sent ahead of what the peer, doing the same, has
+  /// released.
   static constexpr std::int64_t kLookAhead = 3;
-  /// Travels at the head of each operation, alone or with a small payload behind it.
+  /// The size of the header that begins each operation, alone or with a small payload after it.
   static constexpr std::int64_t kHeaderBytes = 64;
   static constexpr std::int64_t kPayloadBytes = 16 << 10;
 
@@ -47,12 +50,12 @@ class PeerMesh {
   [[nodiscard]] int size() const { return group_.size(); }
   [[nodiscard]] const PeerGroup& group() const { return group_; }
   [[nodiscard]] std::int64_t segment_bytes() const { return segment_bytes_; }
-  /// Memory that a mesh of `members` takes on each of them, beside the tensors it works on.
+  /// The memory that a mesh of `members` takes on each of them, beside the tensors it works on.
   [[nodiscard]] static std::int64_t buffer_bytes(int members, WireSecurity security);
   /// The others, beginning with the next one: so that not everybody sends to rank 0 first.
   [[nodiscard]] const std::vector<int>& peers() const { return peers_; }
 
-  /// What a tensor is sent through: kWindow, or the n-th direct channel.
+  /// The channel that a tensor is sent through: kWindow, or the n-th direct channel.
   enum class Channel : std::uint32_t { kWindow = 0, kDirect = 1 };
   static Channel direct(int index) {
     return Channel{static_cast<std::uint32_t>(Channel::kDirect) +
@@ -65,10 +68,11 @@ class PeerMesh {
     Outgoing(PeerMesh& mesh, const void* data, Channel channel);
     Outgoing(Outgoing&&) = default;
     ~Outgoing();
-    /// Bytes [offset, offset + bytes), at most segment_bytes(), to `peer`. Waits for credit where
-    /// the channel needs it, not for delivery. On a direct channel they land at `offset` there too.
+    /// Sends bytes [offset, offset + bytes), at most segment_bytes(), to `peer`. Waits for credit
+    /// where the channel needs it, not for delivery. On a direct channel they land at `offset`
+    /// there too.
     void send(int peer, std::int64_t offset, std::int64_t bytes);
-    /// Until all of it has left.
+    /// Waits until all of it has left.
     void finish();
 
    private:
@@ -86,9 +90,9 @@ class PeerMesh {
     ~Incoming();
     /// Opens it to `peer`, who will send `messages` pieces.
     void open(int peer, std::int64_t messages);
-    /// Until the next piece from `peer` is there.
+    /// Waits until the next piece from `peer` is there.
     void wait_one(int peer);
-    /// Until everything is there.
+    /// Waits until everything is there.
     void finish();
 
    private:
@@ -99,17 +103,18 @@ class PeerMesh {
     std::vector<std::int64_t> expected_;  ///< pieces that nobody has waited for, by peer
   };
 
-  /// The head of an operation, with `payload` behind it, to one peer or to all.
+  /// Prepares the head of an operation, with `payload` after it, for one peer or for all.
   void stage(const Call& call, std::span<const std::byte> payload = {});
   void send_head(int peer);
   void send_head_to_all();
   /// Waits for the peer's head and compares it; the payload stays valid until release().
   const std::byte* receive_head(int peer, const Call& expected);
   void receive_head_from_all(const Call& expected);
-  /// Until the staged head may be overwritten, and nothing else is left to send.
+  /// Waits until the staged head may be overwritten, and nothing else is left to send.
   void finish_heads();
 
-  /// The next window segment from `peer`, valid until release(). Released in order.
+  /// Waits for the next window segment from `peer`, which is valid until release(). Segments are
+  /// released in order.
   const std::byte* receive(int peer);
   void release(int peer);
 
@@ -117,7 +122,8 @@ class PeerMesh {
   void send_goodbye();
   void await_goodbyes();
 
-  /// Closes every connection: pending and later calls of all members fail. From any thread.
+  /// Closes every connection: pending and later calls of all members fail. May be called from any
+  /// thread.
   void abort() noexcept;
   /// The peer that was waited for last, or that failed.
   [[nodiscard]] int last_peer() const { return last_peer_; }

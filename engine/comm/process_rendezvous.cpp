@@ -25,8 +25,8 @@ class ProcessRendezvous final : public Rendezvous {
           world_rank_, world_size_);
   }
 
-  // A connection that closes while its peer still sends would be reset, and take with it what the
-  // peer has not read yet. So members leave together, or after a deadline.
+  // A connection that closes while its peer still sends would be reset, and what the peer has not
+  // read yet would be lost. So members leave together, or after a deadline.
   ~ProcessRendezvous() override {
     const auto close_all = [this] {
       for (const auto& mesh : meshes_) {

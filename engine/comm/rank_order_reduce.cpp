@@ -23,7 +23,7 @@ struct Max {
   }
 };
 
-// What an element is added as, and how it gets there and back.
+// The type that an element is added in, and the conversions to it and back.
 template <typename T>
 struct Wide {
   using Type = T;
@@ -45,13 +45,13 @@ struct Wide<F16> {
 
 template <typename T, typename Combine>
 void reduce_two(const T* a, const T* b, T* out, std::int64_t elements) {
-#pragma GCC ivdep  // `out` may be `a` or `b` itself, which vectors do not mind
+#pragma GCC ivdep  // `out` may be `a` or `b` itself, which is safe to vectorize
   for (std::int64_t i = 0; i < elements; ++i) {
     out[i] = Wide<T>::store(Combine::combine(Wide<T>::load(a[i]), Wide<T>::load(b[i])));
   }
 }
 
-// Block by block through a buffer that stays in the first-level cache.
+// Works block by block, through a buffer that stays in the first-level cache.
 template <typename T, typename Combine>
 void reduce_many(std::span<const void* const> inputs, T* out, std::int64_t elements) {
   constexpr std::int64_t kBlock = 1024;

@@ -14,7 +14,8 @@ void AllToAll::validate() const {
 
 namespace {
 
-/// For a message, which travels in one answer; lists of thousands are compared by their beginnings.
+/// Shortens a text for a message, which travels in one answer; lists of thousands are compared by
+/// their beginnings.
 std::string shown(std::string_view text) {
   constexpr std::size_t kMost = 4096;
   return text.size() <= kMost ? std::string(text) : std::string(text.substr(0, kMost)) + "…";
@@ -40,11 +41,11 @@ void RowExchange::bring(const AllToAll& call) {
 
 std::string RowExchange::mismatch(const AllToAll& call) const {
   if (call.agreed != agreed_) {
-    return fmt::format("rank {} brings \"{}\" and who came first \"{}\"", call.rank,
+    return fmt::format("rank {} brings \"{}\" and the first rank \"{}\"", call.rank,
                        shown(call.agreed), shown(agreed_));
   }
   if (static_cast<std::size_t>(call.size) != rows_.size() || call.row.size() != row_bytes_) {
-    return fmt::format("rank {} brings {} bytes for {} ranks and who came first {} for {}",
+    return fmt::format("rank {} brings {} bytes for {} ranks and the first rank {} for {}",
                        call.rank, call.row.size(), call.size, row_bytes_, rows_.size());
   }
   if (!rows_[static_cast<std::size_t>(call.rank)].empty()) {

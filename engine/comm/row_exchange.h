@@ -1,5 +1,5 @@
-// RowExchange: what a store keeps of one all-to-all until its last caller has come. Both stores
-// stand on it, so that they refuse the same callers with the same words.
+// RowExchange: what a store keeps of one all-to-all until its last caller has come. Both stores are
+// built on it, so that they refuse the same callers with the same words.
 #pragma once
 
 #include <string>
@@ -11,18 +11,19 @@ namespace dstrain {
 
 class RowExchange {
  public:
-  /// What this caller brings beside its entries, the others must bring too. Takes no row yet.
+  /// Begins an all-to-all with what this caller brings beside its entries, which the others must
+  /// bring too. Takes no row yet.
   explicit RowExchange(const AllToAll& first);
 
   /// Takes the caller's row. One that does not fit the others' fails the all-to-all for good.
   void bring(const AllToAll& call);
-  /// Why it failed, the same for every caller; "" if it has not.
+  /// The reason why it failed, the same for every caller; "" if it has not.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
   [[nodiscard]] bool complete() const { return num_missing_ == 0 && failure_.empty(); }
   /// Ranks whose row is not there yet, ascending.
   [[nodiscard]] std::vector<int> missing() const;
-  /// Entry `rank` of every row, in the order of the rows. Of a complete one only.
+  /// Entry `rank` of every row, in the order of the rows. Valid only once all rows are there.
   [[nodiscard]] std::string column(int rank) const;
 
  private:

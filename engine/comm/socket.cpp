@@ -46,8 +46,8 @@ void set_option(const FileDescriptor& socket, int level, int option, int value) 
   setsockopt(socket.get(), level, option, &value, sizeof value);
 }
 
-// Small answers leave at once; and a host that is gone (power, cable), not only a process, is
-// noticed within about ten seconds.
+// Makes small answers leave at once, and lets not only a dead process but also a lost host (power,
+// cable) be noticed within about ten seconds.
 void prepare(const FileDescriptor& socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -57,7 +57,7 @@ void prepare(const FileDescriptor& socket) {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 10'000);
 }
 
-/// False at the deadline.
+/// Returns false at the deadline.
 bool wait_for(const FileDescriptor& socket, short events, Clock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -234,8 +234,8 @@ bool is_of_this_user(const FileDescriptor& socket) {
          credentials.uid == geteuid();
 }
 
-// A Unix socket's buffer is as large as it is told; TCP grows its own with what a connection needs.
-// TCP_USER_TIMEOUT would also end a connection whose peer is alive and takes nothing for ten
+// A Unix socket's buffer has the size that it is given; TCP grows its own with what a connection
+// needs. TCP_USER_TIMEOUT would also end a connection whose peer is alive and takes nothing for ten
 // seconds: a rank that computes.
 void prepare_for_bulk(const FileDescriptor& socket) {
   constexpr int kUnixBuffer = 1 << 20;

@@ -9,7 +9,7 @@
 
 namespace dstrain {
 
-/// Tensors lie on `device`, which must outlive it; nullptr: in the host's memory.
+/// The tensors lie on `device`, which must outlive it, or with nullptr in the host's memory.
 std::unique_ptr<Communicator> make_solo_communicator(std::string name, Device* device = nullptr);
 
 /// A world of one rank, whose groups are all of one.

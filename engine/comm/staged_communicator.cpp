@@ -80,7 +80,7 @@ class StagedCommunicator final : public Communicator {
     });
   }
 
-  /// As an exchange: members need not have as many rounds as each other.
+  /// Runs as an exchange, since members need not have the same number of rounds.
   void all_to_all(ConstTensor in,
                   std::span<const std::int64_t> sent,
                   Tensor out,
@@ -92,8 +92,8 @@ class StagedCommunicator final : public Communicator {
     exchange(all.messages, purpose, stream);
   }
 
-  /// In rounds: the k-th piece of every message that has so many. Two ranks cut a message between
-  /// them alike, so the k-th round of one needs the k-th of the other and no other.
+  /// Goes in rounds: round k has the k-th piece of every message that has so many. Two ranks cut a
+  /// message between them alike, so the k-th round of one needs the k-th of the other and no other.
   void exchange(std::span<const P2p> messages, Purpose purpose, Stream& stream) override {
     std::int64_t longest = 0;
     for (const P2p& message : messages) {
@@ -126,8 +126,8 @@ class StagedCommunicator final : public Communicator {
     return whole.flat(member * share + part.begin, member * share + part.end);
   }
 
-  /// visit(elements of `share`, memory for `copies` times as many), one chunk after the other; once
-  /// for no element, as the other members make the call too.
+  /// Calls visit(elements of `share`, memory for `copies` times as many) for one chunk after the
+  /// other; once if there is no element, as the other members make the call too.
   template <typename Visit>
   void for_each_chunk(ConstTensor share, int copies, Visit&& visit) {
     const std::int64_t element = size_of(share.dtype()) * copies;
@@ -138,14 +138,14 @@ class StagedCommunicator final : public Communicator {
     }
   }
 
-  /// To the host; done on return.
+  /// Copies to the host; done on return.
   void fetch(const std::vector<Copy>& copies, Stream& stream) {
     for (const Copy& copy : copies) {
       device_.copy_to_host(copy.from, copy.to.data(), stream);
     }
     stream.synchronize();
   }
-  /// To the device; done on return, as the host's memory is used again.
+  /// Copies to the device; done on return, as the host's memory is used again.
   void give(const std::vector<Copy>& copies, Stream& stream) {
     for (const Copy& copy : copies) {
       device_.copy_from_host(copy.from.data(), copy.to, stream);

@@ -1,6 +1,6 @@
-// Device memory by way of the host's: a Communicator for tensors on a device, over one for host
-// memory. It serves where ranks share a GPU, and needs nothing but the host's network. Sums are
-// those of the host's communicator, bit for bit.
+// StagedCommunicator: a Communicator for tensors on a device, by way of one for host memory. It
+// serves where ranks share a GPU, and needs nothing but the host's network. Sums are those of the
+// host's communicator, bit for bit.
 //
 // Every call is done when it returns: what the stream holds before it is waited for, copied to
 // pinned memory, sent by the caller's thread, and copied back. That cannot deadlock as long as the
@@ -26,7 +26,8 @@ namespace dstrain {
 /// A rank's pinned memory for what is on its way, shared by its staged communicators.
 class StagingMemory {
  public:
-  /// Of a collective, and of up to four messages of an exchange: large enough to keep PCIe busy.
+  /// The bytes of one piece of a collective, or of up to four messages of an exchange: large enough
+  /// to keep PCIe busy.
   static constexpr std::int64_t kChunkBytes = std::int64_t{16} << 20;
 
   /// `device` must outlive it. `chunk_bytes` is the same on all ranks: messages are cut by it.
@@ -34,9 +35,9 @@ class StagingMemory {
       : device_(device), chunk_bytes_(chunk_bytes) {}
   [[nodiscard]] Device& device() const { return device_; }
   [[nodiscard]] std::int64_t chunk_bytes() const { return chunk_bytes_; }
-  /// Of one message of an exchange, at a time.
+  /// The most bytes of one message of an exchange at a time.
   [[nodiscard]] std::int64_t piece_bytes() const { return chunk_bytes_ / 4; }
-  /// At least so many bytes; valid until the next call. Throws OutOfMemory.
+  /// Returns at least `bytes` bytes, valid until the next call. Throws OutOfMemory.
   std::byte* take(std::int64_t bytes);
 
  private:

@@ -12,7 +12,8 @@
 
 namespace dstrain {
 
-/// What one of `size` callers brings to an all-to-all: an entry for each of them, of equal bytes.
+/// The contribution of one of `size` callers to an all-to-all: an entry for each of them, of equal
+/// bytes.
 struct AllToAll {
   std::string_view key;  ///< names it; the same for all, and used once
   int rank = 0;
@@ -24,8 +25,8 @@ struct AllToAll {
   void validate() const;
 };
 
-/// What it takes home: entry `rank` of every row, in the order of the ranks; or, when the deadline
-/// has passed, nothing but the ranks that did not come.
+/// The result for one caller: entry `rank` of every row, in the order of the ranks; or, when the
+/// deadline has passed, only the ranks that did not come.
 struct Column {
   std::string entries;
   std::vector<int> missing;
@@ -44,9 +45,9 @@ class Store {
                                         std::chrono::milliseconds timeout) = 0;
   /// Adds to a decimal counter that starts at 0; returns the sum.
   virtual std::int64_t add(std::string_view key, std::int64_t amount) = 0;
-  /// Waits until all have brought their rows, which the store then forgets. One request a rank, and
-  /// over all of them as many bytes as there are entries; were each row a value that all others
-  /// get, it would be those times the number of ranks. Throws InternalError, on every caller, if
+  /// Waits until all have brought their rows, which the store then forgets. It takes one request
+  /// per rank, and in all as many bytes as there are entries; were each row a value that all others
+  /// get, it would take those times the number of ranks. Throws InternalError, on every caller, if
   /// they do not fit together.
   [[nodiscard]] virtual Column all_to_all(const AllToAll& call,
                                           std::chrono::milliseconds timeout) = 0;

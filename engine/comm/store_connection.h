@@ -15,7 +15,7 @@
 
 namespace dstrain {
 
-/// The store's server's side of one: a stranger until it has proven the job's token.
+/// The server's side of a connection: a stranger until it has proven the job's token.
 struct StoreConnection : StoreClient {
   FileDescriptor socket;
   std::string peer;
@@ -31,7 +31,8 @@ struct StoreConnection : StoreClient {
   std::string out;
   std::list<StoreConnection>::iterator place;  ///< in the list of its kind
 
-  /// How many more bytes may be read now. A client speaks when it has been answered, never before.
+  /// The number of bytes that may still be read now. A client speaks when it has been answered,
+  /// never before.
   [[nodiscard]] std::size_t wanted() const {
     if (!proven) {
       return handshake.wanted();
@@ -39,7 +40,7 @@ struct StoreConnection : StoreClient {
     constexpr std::size_t kUsualFrame = 4096;
     return in.size() < store_protocol::kLengthBytes ? kUsualFrame : whole_bytes() - in.size();
   }
-  /// Of the request that has begun; its length is there.
+  /// The size of the request that has begun; its length must have been read.
   [[nodiscard]] std::size_t request_bytes() const {
     std::string_view text = in;
     return take_number<std::uint32_t>(text);

@@ -3,7 +3,8 @@
 // length too is sealed but legible:
 //   client → server   length (4), [request (1), key's length (2), key, argument], tag (16)
 //   server → client   length (4), [status (1), value], tag (16)
-// Encrypted whatever network.security says: it is little, and what NCCL's ranks meet by is in it.
+// Encrypted whatever network.security says: there is little of it, and it holds the id by which
+// NCCL's ranks meet.
 //
 // Arguments: the value (set), the amount (8, add), the deadline in milliseconds (8, get); of an
 // all-to-all the deadline (8), rank (4), size (4), the length of what is agreed (4), that, the row.
@@ -30,7 +31,8 @@ inline constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
 inline constexpr std::size_t kTagBytes = FrameSeal::kMostTagBytes;
 inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline constexpr std::size_t kMaxValueBytes = std::size_t{1} << 20;
-/// Of an all-to-all, before what is agreed and the row, which are at most a value together.
+/// The bytes of an all-to-all's argument before what is agreed and the row, which together are at
+/// most as long as a value.
 inline constexpr std::size_t kAllToAllBytes = sizeof(std::int64_t) + 3 * sizeof(std::int32_t);
 inline constexpr std::size_t kMaxFrameBytes =
     1 + 2 + kMaxKeyBytes + kAllToAllBytes + kMaxValueBytes;
@@ -53,7 +55,7 @@ struct AllToAllRequest {
   AllToAll call;
   std::int64_t timeout_ms = 0;
 };
-/// None where it makes no sense.
+/// Returns nothing where the argument is malformed.
 inline std::optional<AllToAllRequest> parse_all_to_all(std::string_view key,
                                                        std::string_view argument) {
   if (argument.size() < kAllToAllBytes) {
@@ -75,7 +77,7 @@ inline std::optional<AllToAllRequest> parse_all_to_all(std::string_view key,
   return request;
 }
 
-/// A frame as it travels.
+/// Seals a frame for its way.
 inline std::string sealed_frame(FrameSeal& seal, std::string_view body) {
   std::string frame;
   put_number(frame, static_cast<std::uint32_t>(body.size()));
@@ -88,7 +90,7 @@ inline std::string sealed_frame(FrameSeal& seal, std::string_view body) {
   return frame;
 }
 
-/// The body of a whole frame, decrypted where it is; none if it does not bear its seal.
+/// The body of a whole frame, decrypted in place; nothing if it fails authentication.
 inline std::optional<std::string_view> open_frame(FrameSeal& seal, std::string& frame) {
   const auto bytes = std::as_writable_bytes(std::span(frame));
   const std::size_t body = frame.size() - kLengthBytes - kTagBytes;

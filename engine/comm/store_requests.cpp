@@ -114,7 +114,7 @@ bool StoreRequests::take_row(StoreClient& client,
   return true;
 }
 
-/// Who waits gets a column, or hears why there is none.
+/// Those who wait get a column, or the reason why there is none.
 void StoreRequests::answer_all(Gathering& gathering) {
   const std::string failure = gathering.rows.failure();
   for (std::size_t rank = 0; rank < gathering.waiting.size(); ++rank) {

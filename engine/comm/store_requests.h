@@ -1,6 +1,6 @@
 // StoreRequests: what the store's server keeps, and how it answers: values by key, and the clients
 // that wait, for a key that is not there yet or for an all-to-all that is not complete, until it is
-// or their time is over. Knows nothing of connections; for one thread.
+// or their time is over. It knows nothing of connections, and serves one thread.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ struct StoreWait {
   static constexpr int kNoRank = -1;
 };
 
-/// Who asks, one request at a time: while one waits, no other comes.
+/// A client, which asks one request at a time: while one waits, no other comes.
 struct StoreClient {
   std::optional<StoreWait> wait;
 };
@@ -41,14 +41,14 @@ class StoreRequests {
   /// `reply` may forget() the client that it is for.
   explicit StoreRequests(Reply reply) : reply_(std::move(reply)) {}
 
-  /// Answers one request, and whoever waited for it; or makes the client wait. False, and nothing
-  /// done, if the request makes no sense.
+  /// Answers one request, and the clients that waited for it; or makes the client wait. Returns
+  /// false, having done nothing, if the request is malformed.
   bool answer(StoreClient& client, std::string_view frame);
-  /// The client is gone: nothing is told to it any more.
+  /// Forgets a client that is gone: it gets no more answers.
   void forget(StoreClient& client);
-  /// Tells clients whose time is over.
+  /// Answers clients whose time is over.
   void pass_deadlines(std::chrono::steady_clock::time_point now);
-  /// time_point::max() where nobody waits.
+  /// The earliest deadline of a waiting client; time_point::max() where none waits.
   [[nodiscard]] std::chrono::steady_clock::time_point next_deadline() const;
 
  private:

@@ -121,7 +121,7 @@ class TcpStore final : public Store {
       answer += receive_exactly(connection.socket, bytes + protocol::kTagBytes, deadline);
       const auto body = protocol::open_frame(connection.opens, answer);
       if (!body) {
-        throw std::runtime_error("its answer was changed on the way: it bears no seal");
+        throw std::runtime_error("its answer fails authentication: it was changed on the way");
       }
       keep(std::move(connection));
       return {.status = protocol::Status{static_cast<std::uint8_t>(body->front())},
@@ -151,8 +151,9 @@ class TcpStore final : public Store {
     idle_.push_back(std::move(connection));
   }
 
-  // Ranks start in any order, so nobody listening is no reason to give up before the deadline. That
-  // is short once the server was there: then it is gone, or answers like any request.
+  // Ranks start in any order, so a refused connection is no reason to give up before the deadline.
+  // The deadline is short once the server has been reached: then it is gone, or answers like any
+  // request.
   Connection open_connection(milliseconds patience) const {
     const Clock::time_point deadline = Clock::now() + patience;
     milliseconds pause = kFirstPause;
@@ -197,11 +198,11 @@ class TcpStore final : public Store {
             address()));
       case State::kImpostor:
         throw StoreRefused(
-            fmt::format("what listens at {} does not know this job's token", address()));
+            fmt::format("the program listening at {} does not know this job's token", address()));
       case State::kDone:
         break;
       default:
-        throw std::runtime_error("what listens there is not a dstrain store");
+        throw std::runtime_error("the program listening there is not a dstrain store");
     }
     const WireKeys& keys = handshake.keys();
     return {.socket = std::move(socket),

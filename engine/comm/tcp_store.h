@@ -1,15 +1,16 @@
 // TcpStore: the Store of a job whose ranks are processes. Rank 0 serves it in a thread of its own
 // (TcpStoreServer); every rank, rank 0 too, uses it over TCP (make_tcp_store).
 //
-// Only who knows the job's token gets in, and the token itself never travels: both ends prove it by
-// keys that they make of it for this connection alone (handshake.h), so that a stranger who
-// listens, or who took the port before rank 0 did, learns nothing he can use. What follows is
-// sealed and encrypted under those keys: who sits between the two can cut it, not change or read
-// it.
+// Only a process that knows the job's token gets in, and the token itself never travels: both ends
+// prove it by keys that they make of it for this connection alone (handshake.h), so that a stranger
+// who listens, or who took the port before rank 0 did, learns nothing that helps. What follows is
+// sealed and encrypted under those keys: an attacker between the two can cut it, but neither change
+// nor read it.
 //
-// Strangers cost a fixed little: at most 4096 unproven connections at a time (a newcomer displaces
-// the oldest, so ranks always get in), 76 bytes of buffer each, 5 seconds to prove themselves. The
-// limit is that high because the ranks of a large job are strangers too, and come all at once.
+// Strangers cost little, and within bounds: at most 4096 unproven connections at a time (a newcomer
+// displaces the oldest, so ranks always get in), 76 bytes of buffer each, 5 seconds to prove
+// themselves. The limit is that high because the ranks of a large job are strangers too, and come
+// all at once.
 #pragma once
 
 #include <chrono>
@@ -44,7 +45,7 @@ class TcpStoreServer {
                  std::uint16_t port,
                  std::string token,
                  const TcpStoreLimits& limits = {});
-  /// On a socket that listens already, and does not block.
+  /// The same on a socket that listens already, and does not block.
   TcpStoreServer(FileDescriptor listener, std::string token, const TcpStoreLimits& limits = {});
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;

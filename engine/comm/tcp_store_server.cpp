@@ -1,5 +1,5 @@
 // The store's server: one thread, one epoll over every connection, so that a request costs the same
-// among ten ranks and ten thousand. A connection is first a stranger with 76 bytes of buffer and a
+// among ten ranks and ten thousand. A connection begins as a stranger with 76 bytes of buffer and a
 // deadline; once proven it sends one request at a time (store_requests.h).
 #include <algorithm>
 #include <array>
@@ -151,7 +151,8 @@ class TcpStoreServer::Loop {
     return true;
   }
 
-  // One line for each host and reason; a storm of them is counted, and told at the end.
+  // Logs one line for each host and reason; further ones are counted, and the count is logged at
+  // the end.
   void drop_stranger(StoreConnection& connection, std::string_view why) {
     const bool first =
         logged_strangers_.size() < kMaxLoggedStrangers &&
@@ -164,14 +165,14 @@ class TcpStoreServer::Loop {
     close(connection);
   }
 
-  /// It stays in closed_ until the round is over.
+  /// The connection stays in closed_ until the round is over.
   void close(StoreConnection& connection) {
     if (!connection.open) {
       return;
     }
     requests_.forget(connection);
     // Closing is not enough: a process forked meanwhile may hold the same connection, which then
-    // goes on in epoll's list.
+    // stays in epoll's list.
     (void)epoll_ctl(poller_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
     connection.socket = FileDescriptor();
     connection.open = false;
@@ -191,7 +192,7 @@ class TcpStoreServer::Loop {
     }
   }
 
-  /// As much as one message needs; epoll tells if there is more.
+  /// Reads as much as one message needs; epoll reports it if there is more.
   void read(StoreConnection& connection) {
     std::array<char, 16384> buffer;
     const ssize_t got = recv(connection.socket.get(), buffer.data(),
@@ -221,7 +222,7 @@ class TcpStoreServer::Loop {
       std::string frame = std::exchange(connection.in, {});
       const auto request = protocol::open_frame(connection.opens, frame);
       if (!request) {
-        refuse_member(connection, "a request that was changed on the way: it bears no seal");
+        refuse_member(connection, "a request that fails authentication: it was changed on the way");
       } else if (!requests_.answer(connection, *request)) {
         refuse_member(connection, "a malformed request");
       }
@@ -233,7 +234,8 @@ class TcpStoreServer::Loop {
     close(connection);
   }
 
-  // The first wrong byte of the magic is enough: nothing is awaited from who speaks HTTP.
+  // The first wrong byte of the magic is enough: there is no waiting for more from a client that
+  // speaks HTTP.
   void judge(StoreConnection& connection, std::string_view bytes) {
     if (!connection.handshake.take(bytes)) {
       drop_stranger(connection, "it does not speak this store's protocol");

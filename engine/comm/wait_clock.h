@@ -1,5 +1,5 @@
-// WaitClock: how long the thread that computes stands still for other ranks: a recorder that adds
-// it up and passes everything on to another one, if there is one.
+// WaitClock: a recorder that adds up how long the thread that computes waits for other ranks, and
+// passes everything on to another recorder, if there is one.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,9 @@ class WaitClock final : public ActivityRecorder {
   /// Made by the thread that computes. `next`, which may be nullptr, must outlive it.
   explicit WaitClock(ActivityRecorder* next) : next_(next) {}
 
-  /// Seconds since this was last asked, of waits that have ended. For the thread that computes. A
-  /// GPU carries collectives beside that thread, which then waits for the GPU alone: not counted.
+  /// Seconds of waits that have ended since this was last called. To be called by the thread that
+  /// computes. A GPU carries collectives beside that thread, which then waits for the GPU alone:
+  /// not counted.
   double take_seconds();
 
   int add_group(const std::string& name) override;

@@ -3,8 +3,8 @@
 // for and between whom. So they fit this connection, this pair and one direction of it, and nothing
 // that was recorded on another one, or is passed on from it, is worth anything here.
 //
-// The secret should have 128 bits or more: who takes part in a handshake without knowing it sees a
-// proof that he can try guesses on. The dialing end, which had the address from the job's store,
+// The secret should have 128 bits or more: whoever takes part in a handshake without knowing it
+// sees a proof to try guesses on. The dialing end, which had the address from the job's store,
 // proves itself first, so that whoever merely connects to a port learns nothing but a nonce.
 #pragma once
 
@@ -31,7 +31,7 @@ struct WireKeys {
   ~WireKeys();  ///< wipes them
 };
 
-/// Unpredictable bytes.
+/// Makes unpredictable bytes.
 std::string make_nonce(std::size_t bytes = kNonceBytes);
 
 WireKeys derive_wire_keys(std::string_view secret,

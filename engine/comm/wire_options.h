@@ -1,4 +1,4 @@
-// How the ranks of a job reach each other, and how they know that it is them.
+// How the ranks of a job reach each other, and how they recognise each other.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace dstrain {
 
-/// What frames that leave the host are sealed with; the config's network.security.
+/// How frames that leave the host are sealed: the config's network.security.
 enum class WireSecurity : std::uint8_t {
   kAuthenticated,  ///< not changed unnoticed
   kEncrypted,      ///< nor read

@@ -5,7 +5,7 @@
 namespace dstrain {
 namespace {
 
-/// Another word for bf16.enabled or fp16.enabled. `means` is told.
+/// Treats the key as another name of bf16.enabled or fp16.enabled. A notice says what it `means`.
 void choose(ConfigDraft& draft,
             const JsonNode& node,
             const std::string& path,
@@ -14,7 +14,7 @@ void choose(ConfigDraft& draft,
   Config& config = draft.config;
   if (config.precision != Precision::kF32 && config.precision != precision) {
     throw_config_error(node.where, path,
-                       fmt::format("true, and {}.enabled as well: a model computes in one of them, "
+                       fmt::format("true, and {}.enabled as well: a model computes in one of them; "
                                    "set one to false",
                                    config.precision == Precision::kF16 ? "fp16" : "bf16"));
   }
@@ -25,20 +25,22 @@ void choose(ConfigDraft& draft,
   draft.notices.push_back(fmt::format("{}: {}", path, means));
 }
 
-/// "O1" unless amp.opt_level, which stands before it in the table, says otherwise.
+/// The level is "O1" unless amp.opt_level, which stands before this key in the table, says
+/// otherwise.
 Key amp_enabled() {
   const std::string path = "amp.enabled";
   Key key = silent(path, KeyKind::kBool);
   key.set = [path](ConfigDraft& draft, const JsonNode& node) {
     if (!node.boolean) return;
     if (draft.amp_level == "O0") {
-      choose(draft, node, path, Precision::kF32, "Apex's O0 computes in fp32, and so here");
+      choose(draft, node, path, Precision::kF32, "Apex's O0 computes in fp32, as it does here");
       return;
     }
-    choose(draft, node, path, Precision::kF16,
-           fmt::format("Apex's {} computes in fp16 with a {} loss scale, and so here, with fp32 "
-                       "master weights (fp16.enabled)",
-                       draft.amp_level, draft.amp_static_scale ? "static" : "dynamic"));
+    choose(
+        draft, node, path, Precision::kF16,
+        fmt::format("Apex's {} computes in fp16 with a {} loss scale, as it does here, with fp32 "
+                    "master weights (fp16.enabled)",
+                    draft.amp_level, draft.amp_static_scale ? "static" : "dynamic"));
     draft.config.loss_scale.static_scale = draft.amp_static_scale.value_or(0.0);
   };
   return key;
@@ -67,7 +69,7 @@ Key amp_loss_scale() {
   return key;
 }
 
-/// Without torch_autocast.dtype to bf16, which needs no loss scale.
+/// Without torch_autocast.dtype it means bf16, which needs no loss scale.
 Key autocast_enabled() {
   const std::string path = "torch_autocast.enabled";
   Key key = silent(path, KeyKind::kBool);
@@ -75,7 +77,7 @@ Key autocast_enabled() {
     if (!node.boolean || draft.config.precision != Precision::kF32) return;
     const bool f16 = draft.autocasts_to_f16;
     choose(draft, node, path, f16 ? Precision::kF16 : Precision::kBF16,
-           fmt::format("autocast to {0} computes in it with fp32 weights, and so here "
+           fmt::format("autocast to {0} computes in it with fp32 weights, as it does here "
                        "({0}.enabled)",
                        f16 ? "fp16" : "bf16"));
   };

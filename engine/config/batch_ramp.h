@@ -11,12 +11,13 @@ struct BatchRamp {
   std::int64_t increment = 1;  ///< by which the batch grows, a whole number of times
   std::int64_t samples = 1;    ///< of the run, over which it grows to the whole batch
 
-  /// Times that the batch grows until it is `whole`.
+  /// The number of times that the batch grows until it is `whole`.
   [[nodiscard]] std::int64_t increments(std::int64_t whole) const {
     return (whole - start) / increment;
   }
-  /// Sequences of the step behind the first `consumed` samples of the run: an equal share of
-  /// `samples` with each batch but the whole one. Divided as Megatron-LM divides, in doubles.
+  /// The number of sequences of the step after the first `consumed` samples of the run: each batch
+  /// but the whole one gets an equal share of `samples`. Divided as Megatron-LM divides, in
+  /// doubles.
   [[nodiscard]] std::int64_t batch_at(std::int64_t consumed, std::int64_t whole) const {
     const std::int64_t growth = increments(whole);
     if (consumed > samples || growth == 0) {

@@ -1,5 +1,5 @@
-// Sizes that each may have, and together come to more than any machine holds: refused here, in
-// floating point, before they meet arithmetic that would overflow or loops that would not end.
+// Refuses sizes that are each allowed but together come to more than any machine holds. It does so
+// in floating point, before they reach arithmetic that would overflow or loops that would not end.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -20,9 +20,9 @@ constexpr double kMostParameters = 1e15;
 constexpr double kMostActivations = 5e16;
 constexpr double kMostTokens = 1e18;  ///< of a step, over all ranks
 /// Forwards of micro-batches through the chunks of the model, in a step of one pipeline: all are
-/// ordered, and proved not to wait for each other, before anything starts. And how often a rank
-/// comes to a block then, of which the estimate keeps the books. Two of each take about a quarter
-/// of a second and 200 MiB.
+/// ordered, and proved not to wait for each other, before anything starts. The second limit is on
+/// how often a rank visits a block in that step, which the estimate keeps track of. At both limits
+/// this takes about a quarter of a second and 200 MiB.
 constexpr double kMostPasses = 200'000;
 constexpr double kMostVisits = 400'000;
 
@@ -35,7 +35,7 @@ struct NamedSize {
   double value = 0.0;
 };
 
-/// Who is to blame for a product: the largest factor, which is named as the config has it.
+/// Refuses a product and blames its largest factor, which is named as in the config.
 [[noreturn]] void refuse(std::vector<NamedSize> factors,
                          Origins& origins,
                          const std::string& message) {
@@ -54,7 +54,7 @@ double parameters_of(const ModelSpec& m) {
   return real(m.num_layers) * block + 2.0 * width * (real(m.vocab_size) + real(m.max_positions));
 }
 
-/// What a token leaves of one block, about.
+/// About how many numbers one token leaves in one block.
 double activations_of_token(const ModelSpec& m) {
   return 6.0 * real(m.hidden_size) + 3.0 * real(m.intermediate_size) +
          2.0 * (real(m.num_heads) + 2.0 * real(m.num_key_value_heads)) * real(m.head_dim);
@@ -70,16 +70,16 @@ void check_model_size(const LoadedConfig& loaded, Origins& origins) {
   const auto path = [&](const char* gpt2, const char* others) {
     return std::string("model.") + (is_gpt2 ? gpt2 : others);
   };
-  refuse(
-      {{path("vocab_size", "vocab_size"), real(m.vocab_size)},
-       {path("n_embd", "hidden_size"), real(m.hidden_size)},
-       {"model." + feed_forward_key(m), real(m.intermediate_size)},
-       {path("n_head", "num_attention_heads"), real(m.num_heads)},
-       {path("n_embd", "head_dim"), real(m.head_dim)},
-       {path("n_positions", "max_position_embeddings"), real(m.max_positions)}},
-      origins,
-      fmt::format("makes a model of some {:.1g} parameters, more than the {:.0g} that are planned",
-                  parameters, kMostParameters));
+  refuse({{path("vocab_size", "vocab_size"), real(m.vocab_size)},
+          {path("n_embd", "hidden_size"), real(m.hidden_size)},
+          {"model." + feed_forward_key(m), real(m.intermediate_size)},
+          {path("n_head", "num_attention_heads"), real(m.num_heads)},
+          {path("n_embd", "head_dim"), real(m.head_dim)},
+          {path("n_positions", "max_position_embeddings"), real(m.max_positions)}},
+         origins,
+         fmt::format(
+             "makes a model of some {:.1g} parameters, more than the {:.0g} that can be planned",
+             parameters, kMostParameters));
 }
 
 void check_step_size(const LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins) {
@@ -98,17 +98,17 @@ void check_step_size(const LoadedConfig& loaded, std::int64_t data_parallel, Ori
   if (accumulation > most) {
     throw_config_error(
         origins["gradient_accumulation_steps"], "gradient_accumulation_steps",
-        fmt::format("{} micro-batches a step are more than the {:.0f} that are planned of a model "
-                    "of {} blocks in {}: take larger ones (train_micro_batch_size_per_gpu)",
-                    *config.batch.gradient_accumulation_steps, std::floor(most),
-                    config.model.num_layers,
-                    chunks > 1.0 ? fmt::format("{:.0f} parts", chunks) : "one part"));
+        fmt::format(
+            "{} micro-batches a step are more than the {:.0f} that can be planned for a model "
+            "of {} blocks in {}: take larger ones (train_micro_batch_size_per_gpu)",
+            *config.batch.gradient_accumulation_steps, std::floor(most), config.model.num_layers,
+            chunks > 1.0 ? fmt::format("{:.0f} parts", chunks) : "one part"));
   }
   const double tokens = micro * accumulation * sequence * real(data_parallel);
   if (tokens > kMostTokens) {
     refuse(factors, origins,
-           fmt::format("makes {:.1g} tokens a step, more than the {:.0g} that are planned", tokens,
-                       kMostTokens));
+           fmt::format("makes {:.1g} tokens a step, more than the {:.0g} that can be planned",
+                       tokens, kMostTokens));
   }
   const bool keeps_all = pipeline.schedule == ScheduleKind::kGpipe && pipeline.stages > 1;
   const double in_flight = keeps_all ? accumulation : std::min(accumulation, 2.0 * chunks);
@@ -118,7 +118,7 @@ void check_step_size(const LoadedConfig& loaded, std::int64_t data_parallel, Ori
     refuse(
         factors, origins,
         fmt::format("makes a rank hold some {:.1g} numbers of micro-batches in flight, more than "
-                    "the {:.0g} that are planned",
+                    "the {:.0g} that can be planned",
                     activations, kMostActivations));
   }
 }

@@ -6,7 +6,8 @@
 namespace dstrain {
 namespace {
 
-/// Just behind the string that starts at `start`, or at the line's end if it is not closed.
+/// Returns the offset just behind the string that starts at `start`, or the line's end if it is not
+/// closed.
 std::size_t skip_string(std::string_view text, std::size_t start) {
   std::size_t i = start + 1;
   while (i < text.size() && text[i] != '"' && text[i] != '\n') {
@@ -26,7 +27,7 @@ struct NamedNumber {
   double value;
 };
 
-/// The name that begins at `start` and is no part of a longer word, or nullptr.
+/// The name that begins at `start` and is not part of a longer word, or nullptr.
 const NamedNumber* number_named_at(std::string_view text, std::size_t start) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   static constexpr NamedNumber kNumbers[] = {{"Infinity", kInfinity},

@@ -1,6 +1,6 @@
-// A JSON text without the liberties that DeepSpeed's configs take and a strict parser refuses:
-// comments, trailing commas and Python's names for numbers that JSON has not. Every other character
-// keeps its place.
+// Removes from a JSON text the liberties that DeepSpeed's configs take and a strict parser refuses:
+// comments, trailing commas and Python's names for numbers that JSON does not have. Every other
+// character keeps its place.
 #pragma once
 
 #include <cstddef>

@@ -68,11 +68,11 @@ struct CheckpointConfig {
   std::int64_t keep = 2;      ///< newest ones that stay
   ResumeMode resume = ResumeMode::kAuto;
   std::string resume_path;  ///< for kPath: a folder that holds a manifest.json
-  /// kContinue: it is logged, and tried again an interval later. The last save of a run counts
-  /// always.
+  /// With kContinue a failed save is logged, and tried again an interval later. The last save of a
+  /// run must always succeed.
   SaveFailure on_save_failure = SaveFailure::kStop;
-  /// Written beside the steps that follow, from a copy in host memory. Off by default: the copy is
-  /// as large as all that the rank saves.
+  /// Checkpoints are written beside the steps that follow, from a copy in host memory. Off by
+  /// default: the copy is as large as all that the rank saves.
   bool async = false;
 
   bool operator==(const CheckpointConfig&) const = default;
@@ -94,7 +94,7 @@ struct ZeroConfig {
   std::optional<std::int64_t> prefetch_bucket_size;
   /// stage3_param_persistence_threshold: units of fewer elements stay whole on every rank.
   std::int64_t param_persistence_threshold = 100'000;
-  /// stage3_model_persistence_threshold: all those together at most so many elements.
+  /// stage3_model_persistence_threshold: the most elements that all those have together.
   std::int64_t model_persistence_threshold = std::numeric_limits<std::int64_t>::max();
   /// stage3_max_live_parameters: gathered elements that prefetching and reuse may bring about.
   std::optional<std::int64_t> max_live_parameters;
@@ -144,7 +144,7 @@ struct ElasticityConfig {
   std::int64_t num_gpus_per_node = 1;
   std::int64_t model_parallel_size = 1;  ///< tensor × pipeline; version 0.2
   bool prefer_larger_batch = true;
-  bool ignore_non_elastic_batch_info = false;  ///< batch keys are no error, but do not count
+  bool ignore_non_elastic_batch_info = false;  ///< batch keys are not an error, but have no effect
   ElasticityVersion version = ElasticityVersion::k02;
 
   bool operator==(const ElasticityConfig&) const = default;

@@ -23,7 +23,7 @@ struct ConfigEdit {
   bool operator==(const ConfigEdit&) const = default;
 };
 
-/// One mistake in a config, and what would mend it.
+/// One mistake in a config, and what would correct it.
 struct ConfigProblem {
   std::string where;  ///< "run.json:3:5", "--set a.b=1", or only the file
   std::string path;   ///< "optimizer.params.lr"
@@ -33,18 +33,18 @@ struct ConfigProblem {
 
 /// "where: path: message", parts that are empty left out.
 std::string sentence_of(const ConfigProblem& problem);
-/// The same with the arguments that mend it, as a shell takes them: "… (--set a.b=1)".
+/// The same with the arguments that correct it, as a shell takes them: "… (--set a.b=1)".
 std::string sentence_with_mend(const ConfigProblem& problem);
 
 /// what() is one sentence: where (file:line:column and JSON path, or the flag), what was found,
-/// what was expected, and the nearest fix. Of several problems it is a line that counts them, and
+/// what was expected, and the nearest fix. For several problems it is a line that counts them, and
 /// a line for each.
 class ConfigError : public std::runtime_error {
  public:
   explicit ConfigError(const std::string& message)
       : ConfigError(ConfigProblem{.where = {}, .path = {}, .message = message, .mend = {}}) {}
   explicit ConfigError(ConfigProblem problem);
-  /// At least one; `file` is what they are counted in.
+  /// Takes at least one problem; `file` is the one that they are counted in.
   ConfigError(std::vector<ConfigProblem> problems, const std::string& file);
 
   [[nodiscard]] const std::vector<ConfigProblem>& problems() const { return problems_; }

@@ -59,7 +59,7 @@ class KeyReader {
     }
     return lines;
   }
-  /// The same of what is asked for and not done.
+  /// The same for settings that are requested but not honoured.
   [[nodiscard]] std::vector<std::string> warnings() const {
     std::vector<std::string> lines;
     for (const auto& [note, paths] : not_done_) {
@@ -84,7 +84,7 @@ class KeyReader {
     return {ConfigEdit::Kind::kSet, offload.written.path, off.front()};
   }
 
-  /// Nothing can be said of a key if what decides whether it applies is spoilt.
+  /// A key cannot be judged if the value that decides whether it applies is invalid.
   [[nodiscard]] bool is_decided(const Key& key) const {
     if (!key.applies) return true;
     const std::string block = key.path.substr(0, key.path.find('.'));
@@ -127,7 +127,7 @@ class KeyReader {
     written_.add(key.path, *node);
   }
 
-  /// DeepSpeed's autotuning takes a list of values to try where there would be one.
+  /// DeepSpeed's autotuning accepts a list of values to try where a single one is expected.
   const JsonNode& first_candidate(const Key& key, const JsonNode& node) {
     const bool is_list = node.is(JsonNode::Kind::kArray) && !node.items.empty();
     if (!is_list || key.kind == KeyKind::kAny || root_.find("autotuning") == nullptr) return node;
@@ -136,7 +136,7 @@ class KeyReader {
     return node.items.front();
   }
 
-  /// One sentence for all that the file says of it.
+  /// Reports all settings of offloading in the file in one sentence.
   void refuse_offloading() {
     if (offloads_.empty()) return;
     if (!options_.ignore_offload) {
@@ -164,7 +164,7 @@ class KeyReader {
     }
   }
 
-  /// A value that would do, or that the key goes, where it is clear what absence means.
+  /// Suggests a value that would do, or to remove the key where it is clear what its absence means.
   [[nodiscard]] std::vector<ConfigEdit> mend_of(const Key& key, const Written& written) const {
     for (const JsonNode& value : nearby_values(key, *written.node)) {
       if (would_do(key, value)) {
@@ -201,7 +201,7 @@ class KeyReader {
     return found;
   }
 
-  /// A key can be a block elsewhere: "zero_optimization": false.
+  /// Some keys are also blocks: "zero_optimization": false.
   static bool is_block(const std::string& path) { return path == "zero_optimization"; }
 
   void refuse_missing(const Key& key) const {
@@ -227,7 +227,7 @@ class KeyReader {
         {{ConfigEdit::Kind::kRemove, key.path, ""}});
   }
 
-  /// What the file chose that leaves this key without meaning.
+  /// The choice in the file that leaves this key without meaning.
   [[nodiscard]] std::string chosen_kind(const Key& key) const {
     if (key.path.starts_with("model.")) {
       return "model_type " + json_quote(draft_.config.model.model_type);
@@ -252,7 +252,7 @@ class KeyReader {
 
 constexpr const char* kRecomputedLayers = "activation_checkpointing.layers";
 
-/// torch.optim.AdamW decays by default; and type AdamW is deaf to adam_w_mode, as in DeepSpeed.
+/// torch.optim.AdamW decays by default; and type AdamW ignores adam_w_mode, as in DeepSpeed.
 void finish_adam(ConfigDraft& draft,
                  const WrittenKeys& written,
                  std::vector<std::string>& notices) {
@@ -266,7 +266,7 @@ void finish_adam(ConfigDraft& draft,
   if (draft.adam_w_mode_is_false && optimizer.kind == OptimizerKind::kAdamW) {
     notices.emplace_back(
         "no effect: optimizer.params.adam_w_mode: type AdamW decouples the decay whatever it says; "
-        "for decay that is added to the gradient write type Adam");
+        "for decay that is added to the gradient, write type Adam");
   }
 }
 
@@ -290,7 +290,7 @@ void finish_optimizer(ConfigDraft& draft,
       adam.learning_rate, adam.beta1, adam.beta2, adam.epsilon, adam.weight_decay));
 }
 
-/// "auto" of what follows from other keys.
+/// Settles "auto" for keys that follow from others.
 void finish_automatic(ConfigDraft& draft) {
   constexpr double kShareOfBlock = 0.9;  // both figures as the Trainer documents them
   constexpr std::int64_t kUnits = 10;
@@ -330,7 +330,7 @@ void check_recompute(const Config& config, const WrittenKeys& written) {
   }
 }
 
-/// What follows from the file's own values, without knowing how many ranks there will be.
+/// Settles what follows from the file's own values, without knowing how many ranks there will be.
 void finish(ConfigDraft& draft,
             const WrittenKeys& written,
             const std::string& file,

@@ -11,8 +11,8 @@
 
 namespace dstrain {
 
-/// train_micro_batch_size_per_gpu where neither it nor train_batch_size is written: that of Hugging
-/// Face's Trainer.
+/// The value of train_micro_batch_size_per_gpu where neither it nor train_batch_size is written:
+/// that of Hugging Face's Trainer.
 inline constexpr std::int64_t kDefaultMicroBatch = 8;
 
 /// Throws ConfigError with all problems that can be known without the number of ranks. Nothing that
@@ -20,8 +20,8 @@ inline constexpr std::int64_t kDefaultMicroBatch = 8;
 /// "model" is a path.
 LoadedConfig load_config(const std::string& file, const LoadOptions& options);
 
-/// Throws where the file is no JSON; other problems join `problems`, and what they spoil keeps its
-/// default, so that resolve_config() can add its own before they are thrown together.
+/// Throws where the file is not JSON; other problems join `problems`, and values that they spoil
+/// keep their defaults, so that resolve_config() can add its own before they are thrown together.
 LoadedConfig load_config(const std::string& file,
                          const LoadOptions& options,
                          ConfigProblems& problems);
@@ -32,7 +32,7 @@ LoadedConfig load_config(const std::string& file,
 /// What depends on the machines follows from `facts` alone.
 /// Throws ConfigError where values contradict each other.
 void resolve_config(LoadedConfig& loaded, int world_size, const MachineFacts& facts = {});
-/// What contradicts itself joins `problems`; if there are any, only a part is complete.
+/// Contradictions join `problems`; if there are any, only a part of the config is complete.
 void resolve_config(LoadedConfig& loaded,
                     int world_size,
                     const MachineFacts& facts,

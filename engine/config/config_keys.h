@@ -43,17 +43,18 @@ struct ConfigDraft {
   std::vector<std::string> notices;            ///< what keys mean here that mean more elsewhere
 };
 
-/// Of values that a config leaves to Hugging Face's Trainer, whose documented defaults they are.
+/// The origin of values that a config leaves to Hugging Face's Trainer, whose documented defaults
+/// they are.
 inline constexpr const char* kTrainerDefault = "default (Hugging Face's Trainer)";
 
-/// What was written, key by key; aliases under their key's own path.
+/// The keys that were written; aliases stand under their key's own path.
 class WrittenKeys {
  public:
   explicit WrittenKeys(const JsonNode& root) : root_(root) {}
 
   void add(const std::string& path, const JsonNode& node) { nodes_[path] = &node; }
   [[nodiscard]] bool has(const std::string& path) const { return nodes_.contains(path); }
-  /// Also where the value is null or "auto" and so says nothing.
+  /// Whether the key is written, even if its value is null or "auto" and so says nothing.
   [[nodiscard]] bool mentions(const std::string& path) const;
   /// "x.json:3:7", or the position of the block where the key should be.
   [[nodiscard]] std::string where(const std::string& path) const;
@@ -76,7 +77,7 @@ enum class KeyStatus : std::uint8_t {
 
 enum class AutoRule : std::uint8_t {
   kError,
-  kDefault,  ///< "auto" is as if the key were absent
+  kDefault,  ///< "auto" means that the key is absent
   kValue     ///< "auto" is a value like any other
 };
 
@@ -132,7 +133,7 @@ struct Key {
   [[nodiscard]] bool applies_in(const Config& config) const { return !applies || applies(config); }
 };
 
-/// Stands in `where` of values that come from the command line.
+/// Begins `where` of values that come from the command line.
 inline constexpr const char* kOverridePrefix = "--set ";
 inline bool is_override(const JsonNode& node) {
   return node.where.starts_with(kOverridePrefix);
@@ -141,7 +142,7 @@ inline bool is_override(const JsonNode& node) {
 /// The value at a dotted path, or nullptr.
 const JsonNode* find_path(const JsonNode& root, const std::string& path);
 
-/// All of them, in the order of the contract. Keys that decide which others apply (model_type,
+/// All keys, in the order of the contract. Keys that decide which others apply (model_type,
 /// scheduler.type) have no condition of their own. DeepSpeed's may all be null or "auto", and are
 /// then as if absent where they say nothing else.
 const std::vector<Key>& all_keys();

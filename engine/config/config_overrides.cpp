@@ -19,7 +19,7 @@ struct Override {
   JsonNode value;
 };
 
-/// What stands in errors: the argument on one line, cut where it gets long.
+/// The argument as errors show it: on one line, cut where it gets long.
 std::string override_label(std::string text) {
   constexpr std::size_t kLongest = 80;
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -36,8 +36,8 @@ Override parse_override(const std::string& text) {
   const std::string raw = text.substr(equals + 1);
   std::optional<JsonNode> value = parse_json_value(raw, where);
   if (!value && (raw.starts_with('{') || raw.starts_with('[') || raw.starts_with('"'))) {
-    throw_config_error(where, "",
-                       "the value begins like JSON but is not: check quotes and brackets");
+    throw_config_error(
+        where, "", "the value begins like JSON but is not valid JSON: check quotes and brackets");
   }
   if (!value) {
     value = json_node(JsonNode::Kind::kString);
@@ -47,7 +47,7 @@ Override parse_override(const std::string& text) {
   return {.path = text.substr(0, equals), .value = *value};
 }
 
-/// The element, one more than there are counting as a new one at the end.
+/// The element of that index; an index one past the last adds an element at the end.
 JsonNode& list_element(JsonNode& list,
                        std::string_view name,
                        const std::string& where,
@@ -82,7 +82,7 @@ JsonNode& descend(JsonNode& parent,
   return parent.members.back().value;
 }
 
-/// Of a known key that is not written nothing has to go.
+/// Removes the key at `path`. Returns false if there is no such key, unless its name is known.
 bool take_away(JsonNode& root, const std::string& path) {
   const std::size_t dot = path.rfind('.');
   JsonNode* const block = dot == std::string::npos

@@ -10,7 +10,7 @@
 
 namespace dstrain {
 
-/// The value is JSON, or else a bare string; null takes away what the file says, unless null is a
+/// The value is JSON, or else a bare string; null removes what the file says, unless null is a
 /// value of the key. Missing blocks are made; a number in the path is an index of a list. Paths
 /// that mean nothing are left to the check for unknown keys.
 void apply_overrides(JsonNode& root,
@@ -18,7 +18,7 @@ void apply_overrides(JsonNode& root,
                      Weights weights,
                      ConfigProblems& problems);
 
-/// The same of one argument, as a change of the text. Throws ConfigError.
+/// The same for one argument, as a change of the text. Throws ConfigError.
 ConfigEdit edit_of_override(const std::string& text);
 
 /// Puts `value` at a dotted path. Missing blocks are made, at value.where.

@@ -12,7 +12,7 @@
 namespace dstrain {
 namespace {
 
-/// As one word of a shell's line.
+/// Quotes a text as one word of a shell command.
 std::string shell_word(const std::string& text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
@@ -28,7 +28,7 @@ std::string shell_word(const std::string& text) {
   return word + "'";
 }
 
-/// --set takes a bare string where it could not be taken for other JSON.
+/// Leaves a string unquoted where --set could not take it for other JSON.
 std::string bare_if_possible(const std::string& json) {
   const auto node = parse_json_value(json, "");
   if (!node || !node->is(JsonNode::Kind::kString)) return json;
@@ -95,7 +95,7 @@ std::string counted(const std::vector<ConfigProblem>& problems, const std::strin
     if (!problem.mend.empty() && !is_from_command_line(problem)) ++mendable;
   }
   if (mendable > 0) {
-    text += fmt::format("\ndstrain launch {} --write-fixed FILE mends {} of them in a copy",
+    text += fmt::format("\ndstrain launch {} --write-fixed FILE corrects {} of them in a copy",
                         shell_word(file),
                         mendable == problems.size() ? "all" : std::to_string(mendable));
   }

@@ -1,5 +1,6 @@
 // The problems of one config, gathered so that the user learns all of them at once. A step that
-// needs what a problem has spoilt is left out: what it would say follows from the first mistake.
+// needs a value which a problem has spoilt is left out, as its complaint would only follow from the
+// first mistake.
 #pragma once
 
 #include <initializer_list>
@@ -14,12 +15,12 @@ namespace dstrain {
 
 class ConfigProblems {
  public:
-  /// `path` of the problem is no longer to be relied on.
+  /// Adds a problem; its `path` can no longer be relied on.
   void add(ConfigProblem problem);
-  /// A key that nobody knows spoils nothing, or else the key that was meant by it.
+  /// Adds a problem of an unknown key, which spoils nothing but the key that was meant, if any.
   void add_unknown(ConfigProblem problem, std::string meant);
 
-  /// What `step` throws as ConfigError joins the list. True if it threw nothing.
+  /// Runs `step`; a ConfigError that it throws joins the list. True if it threw nothing.
   template <typename Step>
   bool attempt(const Step& step) {
     try {
@@ -37,7 +38,8 @@ class ConfigProblems {
   [[nodiscard]] bool spoil(std::string_view path) const;
   [[nodiscard]] bool spoil_any(std::initializer_list<std::string_view> paths) const;
 
-  /// In the order of `file`, then other files, the command line, and what is missing.
+  /// The problems in the order of `file`, then of other files, the command line, and what is
+  /// missing.
   [[nodiscard]] std::vector<ConfigProblem> in_order(const std::string& file) const;
   void throw_if_any(const std::string& file) const;
 

@@ -1,5 +1,5 @@
 // Completes a config for a number of ranks: how they divide into parallel groups, DeepSpeed's batch
-// identity in all its cases, then what the other blocks take from each other.
+// identity in all its cases, then the values that other blocks take from each other.
 #include <algorithm>
 #include <string>
 
@@ -40,7 +40,7 @@ std::string nearest_multiples(std::int64_t value, std::int64_t unit, const char*
   return text;
 }
 
-/// At least one unit.
+/// The nearest multiple of `unit`, at least one.
 std::int64_t nearest_multiple(std::int64_t value, std::int64_t unit) {
   return std::max(unit, (value + unit / 2) / unit * unit);
 }

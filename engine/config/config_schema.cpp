@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What is_comment_key() takes.
+/// The keys that is_comment_key() accepts.
 constexpr const char* kCommentKeyPattern = "^(_|//|#|[cC][oO][mM][mM][eE][nN][tT]|$)";
 
 std::vector<std::string> parts_of(const std::string& path) {
@@ -50,7 +50,7 @@ Json at_path(const std::string& path, Json schema) {
   return schema;
 }
 
-/// That the path is there, and so are the blocks on the way.
+/// Requires the path to be present, and the blocks on the way with it.
 Json has_path(const std::string& path) {
   const std::vector<std::string> parts = parts_of(path);
   Json schema;
@@ -118,7 +118,7 @@ class SchemaBuilder {
     return all;
   }
 
-  /// The object schema of a block, made where it is not there.
+  /// The object schema of a block, which is created where it is missing.
   Json& block(const std::vector<std::string>& parts) {
     Json* node = &root_;
     for (const std::string& part : parts) {
@@ -136,7 +136,7 @@ class SchemaBuilder {
     return any_of({schema, {{"const", Json::parse(unset->second)}}});
   }
 
-  /// Whatever decides which of its lines applies.
+  /// Adds the property of a key, with the values of all its variants, whichever applies.
   void add_property(const std::string& path) {
     std::vector<std::string> parts = parts_of(path);
     const std::string name = parts.back();
@@ -159,7 +159,8 @@ class SchemaBuilder {
     properties[name] = std::move(schema);
   }
 
-  /// Of keys that every run has; those of models and of kinds of optimizers depend on others.
+  /// Only keys that every run has get a default; those of models and of kinds of optimizers depend
+  /// on other keys.
   void add_default(const std::string& path, Json& schema) {
     const std::vector<Variant>& variants = by_path_[path];
     const Key& key = *variants.front().key;
@@ -191,7 +192,7 @@ class SchemaBuilder {
     root_["allOf"] = conditions;
   }
 
-  /// Under any of its names; of a model in a folder nothing.
+  /// Requires the key under any of its names; requires nothing of a model in a folder.
   static Json required(const Key& key) {
     std::vector<Json> places;
     for (const std::string& path : names_of(key))
@@ -203,7 +204,7 @@ class SchemaBuilder {
     return any_of(places);
   }
 
-  /// What it makes of the other keys of its block.
+  /// Adds the effect of a decision on the other keys of its block.
   void add_decision(const Decision& decision) {
     const std::string block = decision.path.substr(0, decision.path.find('.'));
     Json consequences = Json::array();

@@ -1,5 +1,5 @@
-// The key table as a JSON Schema (draft 7), so that editors complete and check configs. What spans
-// several keys (the batch identity, heads and widths) is beyond it; dstrain launch --check has the
+// The key table as a JSON Schema (draft 7), so that editors complete and check configs. Rules over
+// several keys (the batch identity, heads and widths) are beyond it; dstrain launch --check has the
 // last word.
 #pragma once
 

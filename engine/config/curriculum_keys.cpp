@@ -8,7 +8,7 @@ constexpr KeyBlock kCurriculum{"curriculum_learning.", &Config::curriculum};
 
 constexpr double kMost = 1e15;
 
-/// Only of interest where it is switched on.
+/// Shows the key only where the curriculum is switched on.
 Key shown_if_enabled(Key key) {
   key.get = [get = std::move(key.get)](const Config& config) {
     return config.curriculum.enabled ? get(config) : std::string();

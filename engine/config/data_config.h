@@ -15,27 +15,27 @@ struct DataSource {
   bool operator==(const DataSource&) const = default;
 };
 
-/// What a sequence is made of.
+/// The way in which sequences are made of documents.
 enum class DocumentPack : std::uint8_t {
   kNone,    ///< "none": the stream of all tokens, cut where a sequence is full
   kBestFit  ///< "best_fit": documents, of which only those longer than a sequence are cut
 };
 
-/// What sources share out by their weights.
+/// The unit that sources share out by their weights.
 enum class WeightUnit : std::uint8_t { kSamples, kTokens };
 
-/// Tokens of a sequence that documents can be packed into.
+/// The most tokens of a sequence that documents can be packed into.
 inline constexpr std::int64_t kLongestPackedSequence = std::int64_t{1} << 24;
 
 struct DataConfig {
   std::vector<DataSource> train;
   std::vector<DataSource> validation;  ///< may be empty: no evaluation
   std::int64_t sequence_length = 0;    ///< tokens of a sample
-  /// A token sees its own document alone, and its position is the one in there.
+  /// A token sees only its own document, and its position is the one within it.
   bool document_attention = false;
-  /// The token that ends a document is not to predict the next one's first.
+  /// The token that ends a document does not have to predict the next document's first one.
   bool mask_document_ends = false;
-  /// The id behind each document; none: what dataset.json beside the token files says.
+  /// The id after each document; absent: the one that dataset.json beside the token files names.
   std::optional<std::int32_t> end_of_document{};
   DocumentPack pack = DocumentPack::kNone;
   WeightUnit weights_by = WeightUnit::kSamples;

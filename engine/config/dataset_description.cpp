@@ -20,14 +20,14 @@ std::string content_of(const fs::path& path) {
   return read_regular_file(path.string()).text;
 }
 
-/// "train" of "data/train", "data/train.bin", "data/train.idx".
+/// Returns "train" for "data/train", "data/train.bin" and "data/train.idx".
 std::string stem_of(const fs::path& prefix) {
   const fs::path name = prefix.filename();
   return name.extension() == ".bin" || name.extension() == ".idx" ? name.stem().string()
                                                                   : name.string();
 }
 
-/// What an older dstrain's description tells of the tokenizer.
+/// The tokenizer's identity as far as the description of an older dstrain gives it.
 TokenizerIdentity identity_from_files(const DatasetDescription& description, const Json& json) {
   TokenizerIdentity identity{.kind = description.tokenizer, .hash = "", .vocab_size = 0};
   if (const Json size = json.value("vocab_size", Json()); size.is_number_integer()) {

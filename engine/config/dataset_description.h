@@ -1,5 +1,5 @@
-// DatasetDescription: what prepare-data left word of, in dataset.json beside the token files:
-// which tokenizer made them, and what is in them. Files made elsewhere have none.
+// DatasetDescription: what prepare-data recorded in dataset.json beside the token files: which
+// tokenizer made them, and what is in them. Files made elsewhere have none.
 #pragma once
 
 #include <filesystem>
@@ -23,16 +23,17 @@ struct DatasetDescription {
     return identity.kind == "bytes" || !identity.hash.empty();
   }
   /// The file or folder that the tokenizer is read from: beside the data, or where it was when they
-  /// were made. None of bytes, or if it is gone.
+  /// were made. Empty for bytes, or if it is gone.
   [[nodiscard]] std::optional<std::filesystem::path> tokenizer_file() const;
 };
 
-/// Of a folder; none if it holds no dataset.json, or one that names no tokenizer. Descriptions by
-/// an older dstrain say less: then the tokenizer's file is read to know it.
+/// The description in a folder; nothing if it holds no dataset.json, or one that names no
+/// tokenizer. Descriptions by an older dstrain say less: then the tokenizer's file is read to know
+/// it.
 std::optional<DatasetDescription> read_dataset_description(const std::filesystem::path& folder);
 
-/// Of the token files of data.train or data.validation, if these are the ones that the folder's
-/// description speaks of.
+/// The description of the token files of data.train or data.validation, if the folder's description
+/// is about these.
 std::optional<DatasetDescription> description_of_prefix(const std::string& prefix);
 
 }  // namespace dstrain

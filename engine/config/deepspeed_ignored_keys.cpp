@@ -1,5 +1,5 @@
-// The rest of DeepSpeed's configuration: what has no effect here, and what is refused because it
-// would change what is trained or where it is kept.
+// The rest of DeepSpeed's configuration: keys without effect here, and keys that are refused
+// because they would change what is trained or where it is kept.
 #include <initializer_list>
 
 #include "engine/config/key_builders.h"
@@ -7,7 +7,7 @@
 namespace dstrain {
 namespace {
 
-/// Settings of a block, all without effect for the same reason.
+/// Adds settings of a block that are all without effect for the same reason.
 void add_block(std::vector<Key>& keys,
                const std::string& block,
                std::initializer_list<const char*> names,
@@ -17,7 +17,7 @@ void add_block(std::vector<Key>& keys,
   }
 }
 
-/// Settings of a feature that is off: nothing to say about them.
+/// Adds settings of a feature that is off; no notice mentions them.
 void add_silent(std::vector<Key>& keys,
                 const std::string& block,
                 std::initializer_list<const char*> names) {
@@ -27,9 +27,10 @@ void add_silent(std::vector<Key>& keys,
 }
 
 void add_communication(std::vector<Key>& keys) {
-  keys.push_back(refused("gradient_allreduce_op", {"\"mean\""},
-                         "only \"mean\" is supported: with \"sum\" the learning rate would mean "
-                         "something else for every number of ranks"));
+  keys.push_back(
+      refused("gradient_allreduce_op", {"\"mean\""},
+              "only \"mean\" is supported: with \"sum\" the meaning of the learning rate "
+              "would depend on the number of ranks"));
   keys.push_back(no_effect("managed_gradient_accumulation", KeyKind::kBool,
                            "dstrain always drives the accumulation itself"));
   keys.push_back(no_effect("seq_parallel_communication_data_type", KeyKind::kAny,
@@ -93,12 +94,12 @@ void add_other(std::vector<Key>& keys) {
                          "then --set checkpoint.resume=FOLDER, and leave this key out"));
 }
 
-/// What DeepSpeed leaves to the Python script that it runs in: the script reads it, or calls a
-/// function for it, or has a model that knows of it.
+/// Adds keys that DeepSpeed leaves to the Python script that it runs in: the script reads them,
+/// calls a function for them, or has a model that knows them.
 void add_python(std::vector<Key>& keys) {
   const char* const kScript =
-      "DeepSpeed does it where the Python script or its model takes part, and there is none here: "
-      "the run trains without";
+      "DeepSpeed does it where the Python script or its model takes part, which there is not here: "
+      "the run trains without it";
   for (const char* block :
        {"compression_training", "data_efficiency", "progressive_layer_drop", "sparse_attention",
         "hybrid_engine", "eigenvalue", "weight_quantization", "quantize_training", "nebula",
@@ -110,10 +111,10 @@ void add_python(std::vector<Key>& keys) {
                            "a list of candidates is its first"));
   keys.back().aliases = {"autotuning_config"};  // an older spelling
   keys.push_back(no_effect("monitor_config", KeyKind::kAny,
-                           "DeepSpeed reads the monitors' blocks at the top level, and nothing of "
+                           "DeepSpeed reads the monitors' blocks at the top level, and nothing in "
                            "this one"));
   keys.push_back(no_effect("compile", KeyKind::kAny, "there is no torch to compile for"));
-  keys.push_back(no_effect("log", KeyKind::kAny, "a Python script's own"));
+  keys.push_back(no_effect("log", KeyKind::kAny, "it belongs to a Python script"));
   keys.push_back(no_effect("comms_config", KeyKind::kAny,
                            "the launcher and the layout decide how ranks talk"));
   keys.push_back(no_effect("cuda_visible_devices", KeyKind::kAny,

@@ -9,8 +9,8 @@
 
 namespace dstrain {
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; letter case
-/// and '-' against '_' cost nothing.
+/// The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into
+/// `b`; letter case and '-' against '_' cost nothing.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidate with the least distance, if that is at most `limit`; the first of equals.
@@ -18,7 +18,7 @@ std::optional<std::string> nearest_name(std::string_view name,
                                         const std::vector<std::string>& candidates,
                                         std::size_t limit);
 
-/// How far off a name of this length may be and still be taken for a typing error.
+/// The largest distance at which a name of this length still counts as a typing error.
 std::size_t typing_error_limit(std::string_view name);
 
 }  // namespace dstrain

@@ -1,5 +1,5 @@
 // How ranks are divided among pipeline stages, tensor-parallel groups and data parallelism, and
-// what the model allows. What depends on the batch is in resolve_parallel.cpp.
+// what the model allows. The checks that depend on the batch are in resolve_parallel.cpp.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -21,7 +21,7 @@ constexpr const char* kSchedule = "pipeline.schedule";
 constexpr const char* kVirtual = "pipeline.virtual_stages";
 constexpr const char* kPartition = "pipeline.partition";
 
-/// "2 or 8": the nearest to `value` on either side, in [1, most], that are right; "" if none is.
+/// "2 or 8": the nearest to `value` on either side, in [1, most], that fit; "" if none does.
 std::string nearest(std::int64_t value,
                     std::int64_t most,
                     const std::function<bool(std::int64_t)>& is_right) {
@@ -145,7 +145,7 @@ class Mesh {
   [[noreturn]] void refuse(const char* path, const std::string& message) const {
     throw_config_error(origins_[path], path, message);
   }
-  /// Where degrees or ranks are to blame.
+  /// Refuses a layout whose degrees or number of ranks are to blame.
   [[noreturn]] void refuse_layout(const char* path, const std::string& message) const {
     refuse(path, message + layout_advice(config_, world_));
   }
@@ -167,7 +167,7 @@ class Mesh {
     });
   }
 
-  /// How to have no more chunks than blocks. Several chunks a stage need two of each.
+  /// Says how to have no more chunks than blocks. Several chunks per stage need two of each.
   [[nodiscard]] std::string fewer_chunks() const {
     const std::int64_t per_stage = config_.pipeline.virtual_stages;
     const std::int64_t most_stages = layers() / per_stage;

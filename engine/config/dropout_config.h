@@ -1,5 +1,5 @@
-// DropoutConfig: what training sets to zero at random (kernels/math/dropout.h). Families spell the
-// keys of it in their own ways (arch/family.h).
+// DropoutConfig: what training sets to zero at random (kernels/math/dropout.h). Each family spells
+// its keys in its own way (arch/family.h).
 #pragma once
 
 namespace dstrain {

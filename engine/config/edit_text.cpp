@@ -21,7 +21,7 @@ std::string name_of(const std::string& path) {
   return dot == std::string::npos ? path : path.substr(dot + 1);
 }
 
-/// Fit for one line of a comment, cut where it gets long.
+/// Makes a text fit for one line of a comment, cut where it gets long.
 std::string in_comment(std::string text) {
   constexpr std::size_t kLongest = 160;
   if (text.size() > kLongest) {
@@ -69,7 +69,7 @@ class TextEditor {
     }
     const std::size_t at = span->key_begin;
     const std::string old = text_.substr(at, span->key_end - at);
-    const std::size_t end_of_line = span->value_begin;  // a block goes on below it
+    const std::size_t end_of_line = span->value_begin;  // a block continues below it
     const std::string name = json_quote(name_of(to));
     text_.replace(at, old.size(), name);
     comment_line(end_of_line - old.size() + name.size(), fmt::format("was: {}: {}", old, why));
@@ -95,14 +95,14 @@ class TextEditor {
     return found == spans_.end() ? nullptr : &*found;
   }
 
-  /// On one line and without comments.
+  /// The value on one line, without comments.
   [[nodiscard]] std::string value_of(const MemberSpan& span) const {
     const std::string raw = text_.substr(span.value_begin, span.value_end - span.value_begin);
     if (raw.front() != '{' && raw.front() != '[') return raw;
     return parse_json_document("{\"value\": " + raw + "}", "").find("value")->dump();
   }
 
-  /// With the comma that no longer separates anything.
+  /// Removes a member and the comma that no longer separates anything.
   bool remove(const MemberSpan& member, const std::string& why) {
     const MemberSpan span = member;
     const std::string old = text_.substr(span.key_begin, span.key_end - span.key_begin) +
@@ -139,7 +139,7 @@ class TextEditor {
     return found ? std::optional(comma) : std::nullopt;
   }
 
-  /// As the first of the object, on a line of its own where the others have one.
+  /// Inserts a member as the first of the object, on a line of its own where the others have one.
   void insert(const MemberSpan& object, const std::string& member, const std::string& why) {
     const std::size_t inside = object.value_begin + 1;
     const std::size_t first = skip_blanks_and_comments(text_, inside);

@@ -9,7 +9,7 @@
 
 namespace dstrain {
 
-/// Empty where the text has no place for the edit, for example inside a model's folder.
+/// Returns nothing where the text has no place for the edit, for example inside a model's folder.
 /// `text` must be one that parse_json_document() accepts, and so is the result.
 std::optional<std::string> edit_text(const std::string& text,
                                      const ConfigEdit& edit,

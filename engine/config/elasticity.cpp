@@ -23,12 +23,13 @@ struct Found {
   Sizes valid;
 };
 
-/// Each micro-batch and their least common multiple, times the largest of the table that fits.
+/// Each micro-batch and their least common multiple, times the largest number of the table that
+/// fits.
 std::set<std::int64_t> candidates(const Sizes& micro_batches, std::int64_t largest) {
   Sizes bases = micro_batches;
   std::int64_t multiple = 1;
   for (const std::int64_t micro : micro_batches) {
-    // Once beyond the largest it stays there, and is left out below.
+    // A multiple beyond the largest stays as it is, and is left out below.
     if (multiple <= largest) multiple = std::lcm(multiple, micro);
   }
   bases.push_back(multiple);
@@ -82,8 +83,8 @@ std::optional<Found> version_1(const ElasticityConfig& config,
   return best;
 }
 
-/// Version 0.2: whole nodes; and where these ranks are not among those found, the largest batch
-/// that they can do.
+/// Version 0.2: whole nodes; and where this number of ranks is not among those found, the largest
+/// batch that it can process.
 std::optional<Found> version_2(const ElasticityConfig& config, std::int64_t ranks) {
   const std::int64_t node = config.num_gpus_per_node;
   if (node % config.model_parallel_size != 0) return std::nullopt;

@@ -10,7 +10,7 @@ constexpr double kMostSequences = 1e9;
 constexpr double kMostRanks = 1e6;
 const char* const kMicroBatches = "elasticity.micro_batch_sizes";
 
-/// Only of interest where it is switched on.
+/// Shows the key only where elasticity is switched on.
 Key shown_if_enabled(Key key) {
   key.get = [get = std::move(key.get)](const Config& config) {
     return config.elasticity.enabled ? get(config) : std::string();

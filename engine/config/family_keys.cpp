@@ -30,7 +30,7 @@ std::vector<ActivationWord> activation_words(ActivationList<Formulas...> /*all*/
   return words;
 }
 
-/// The family's word for the model's activation, or the first of all.
+/// The family's word for the model's activation, or its first word.
 std::string word_for_activation(const ModelSpec& model) {
   const std::string own = family_of(model).activation_word;
   std::string first;

@@ -12,7 +12,7 @@
 namespace dstrain {
 
 using FamilyTest = std::function<bool(const Family&)>;
-/// Makes a key of its name.
+/// Makes the key of a given name.
 using MakeKey = std::function<Key(const std::string&)>;
 
 inline bool is_gpt2(const Family& family) {
@@ -27,9 +27,9 @@ inline bool is_rope_family(const Family& family) {
 
 /// "llama, mistral and qwen2": the families that pass, each with `ending` behind it.
 std::string names_of(const FamilyTest& has, const std::string& ending = "");
-/// The key, of the families that pass.
+/// The key, restricted to the families that pass.
 Key for_families(Key key, FamilyTest has);
-/// A key of the families that pass, once for each way to spell LLaMA's `name` that they have.
+/// The key of the families that pass, once for each spelling that they have of LLaMA's `name`.
 std::vector<Key> spelled(const std::string& name, const FamilyTest& has, const MakeKey& make);
 /// Keys whose names families have in lists of their own.
 std::vector<Key> listed_keys(
@@ -37,8 +37,8 @@ std::vector<Key> listed_keys(
     const MakeKey& make);
 
 inline constexpr double kLargestSize = 1e12;
-/// Blocks are planned one by one; the deepest transformer published (DeepNet, Wang et al. 2022) has
-/// so many.
+/// The most blocks, which are planned one by one; the deepest transformer published (DeepNet, Wang
+/// et al. 2022) has as many.
 inline constexpr double kMostLayers = 1000;
 
 inline constexpr KeyBlock kModel{"model.", &Config::model};

@@ -12,7 +12,7 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-/// Of its arguments those that are found in configs.
+/// GPT-NeoX's arguments that are found in configs.
 const std::set<std::string>& neox_arguments() {
   static const std::set<std::string> names = {
       // the model
@@ -77,7 +77,7 @@ bool is_comment_key(const std::string& name) {
 }
 
 bool is_neox_config(const JsonNode& root) {
-  // Names that nobody else writes, so that misplaced keys of a run's own file stay errors.
+  // Names that only these programs use, so that misplaced keys of a run's own file stay errors.
   static const std::set<std::string> tell_tales = {"pipe_parallel_size",
                                                    "model_parallel_size",
                                                    "pos_emb",

@@ -32,7 +32,7 @@ std::vector<Key> gpt2_keys() {
       for_gpt2(refused("model.scale_attn_by_inverse_layer_idx", {"false"},
                        "scaling attention by the layer's number is not in this version yet")),
       for_gpt2(
-          refused("model.add_cross_attention", {"false"}, "dstrain's models are decoders only")),
+          refused("model.add_cross_attention", {"false"}, "dstrain's models are decoder-only")),
       for_gpt2(silent("model.reorder_and_upcast_attn")),
       for_gpt2(silent("model.n_ctx")),
       for_gpt2(silent("model.output_past")),

@@ -1,4 +1,4 @@
-// Reading the file itself: everything that is not even JSON gets a sentence of its own.
+// Reads the file itself; everything that is not even JSON gets a sentence of its own.
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -22,9 +22,9 @@ std::string read_text(const std::string& file) {
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
   if (std::filesystem::is_directory(status)) {
-    throw_config_error(file, "", "is a directory; expected a JSON file");
+    throw_config_error(file, "", "is a folder; expected a JSON file");
   }
-  // A config is read more than once, by this process and by every rank, so that a pipe does not do.
+  // A config is read more than once, by this process and by every rank, so a pipe will not do.
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     throw_config_error(file, "",
                        fmt::format("{}; expected a JSON file", open_regular_file(file).why));

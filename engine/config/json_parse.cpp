@@ -97,7 +97,7 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
   bool parse_error(std::size_t position,
                    const std::string& /*token*/,
                    const nlohmann::json::exception& error) override {
-    // What stands behind "last read" is the file's own text, which may say anything.
+    // The text behind "last read" is the file's own, and may hold anything.
     std::string_view message = error.what();
     message = message.substr(0, message.find("; last read"));
     const auto says = [&](std::string_view part) {
@@ -134,7 +134,7 @@ class TreeBuilder : public nlohmann::json::json_sax_t {
                                    object ? '{' : '[', open_.back()->where, object ? '}' : ']'));
   }
 
-  /// What nlohmann's message means to a person who edits a config.
+  /// Rephrases nlohmann's message for a person who edits a config.
   [[nodiscard]] std::string explain(std::string_view message, std::string_view token) const {
     const auto says = [&](std::string_view part) {
       return message.find(part) != std::string_view::npos;
@@ -274,15 +274,15 @@ JsonNode parse_json_document(std::string_view text,
   const Positions positions(text, file);
   const CleanJson clean = clean_json(text);
   if (clean.unclosed_comment) {
-    throw_config_error(positions.at(*clean.unclosed_comment), "", "this /* comment has no end");
+    throw_config_error(positions.at(*clean.unclosed_comment), "", "this /* comment is not closed");
   }
   const std::size_t first = clean.text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) {
-    throw_config_error(file, "", "holds nothing but blanks and comments; expected {…}");
+    throw_config_error(file, "", "holds only blanks and comments; expected {…}");
   }
   if (clean.text[first] != '{') {
     throw_config_error(positions.at(first), "",
-                       "a config is one JSON object and begins with '{', this does not");
+                       "a config is one JSON object and begins with '{', but this does not");
   }
   JsonNode root;
   TreeBuilder builder(clean, positions, root, problems);

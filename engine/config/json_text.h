@@ -54,9 +54,9 @@ JsonNode json_number(double value);
 
 /// Reads a whole file that must hold one JSON object. Throws ConfigError, with one sentence each
 /// for a missing, empty, binary, YAML or oversized file and for every syntax error. A key given
-/// twice joins `problems`, where there are some to join, and reading goes on.
+/// twice joins `problems`, if that is given, and reading continues.
 JsonNode read_json_file(const std::string& file, ConfigProblems* problems = nullptr);
-/// Its text alone; the same errors but those of syntax.
+/// Reads the file's text alone, with the same errors but those of syntax.
 std::string read_json_text(const std::string& file);
 
 /// `file` is only the name used in positions. The document must be an object.

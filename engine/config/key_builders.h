@@ -64,8 +64,8 @@ using ValueOf = typename OptionalValue<Member>::type;
 template <typename Member>
 using Names = std::vector<std::pair<std::string, ValueOf<Member>>>;
 
-/// Honoured. `access` is a member of Config, or a generic lambda from one to a reference. The JSON
-/// type follows from the member's; an optional member without value is not printed.
+/// An honoured key. `access` is a member of Config, or a generic lambda from one to a reference.
+/// The JSON type follows from the member's; an optional member without value is not printed.
 template <typename Access>
 Key field(std::string path, NumberRange range, Access access) {
   using Member = MemberOf<Access>;
@@ -89,7 +89,7 @@ Key field(std::string path, NumberRange range, Access access) {
   return key;
 }
 
-/// Honoured: one of a few names, each an enumerator.
+/// An honoured key whose value is one of a few names, each an enumerator.
 template <typename Access>
 Key choice(std::string path, Names<MemberOf<Access>> names, Access access) {
   Key key{.path = std::move(path), .kind = KeyKind::kString};
@@ -151,7 +151,7 @@ inline std::optional<std::vector<std::int64_t>> positive_integers(const JsonNode
   return numbers;
 }
 
-/// The largest integer: of counts of which "never" and "all" are that many.
+/// The largest integer, for counts in which it stands for "never" or "all".
 inline constexpr auto kMostEver = static_cast<double>(std::numeric_limits<std::int64_t>::max());
 
 inline Key no_effect(std::string path, KeyKind kind, std::string note) {
@@ -163,8 +163,8 @@ inline Key no_effect(std::string path, KeyKind kind, std::string note) {
           .null_is_absent = true};
 }
 
-/// Without effect, and warned of unless its value is one of `off` (JSON texts): DeepSpeed, or the
-/// Python script that hands it the file, would do something.
+/// A key without effect, with a warning unless its value is one of `off` (JSON texts): DeepSpeed,
+/// or the Python script that hands it the file, would do something.
 inline Key not_done(std::string path, std::vector<std::string> off, std::string note) {
   Key key = no_effect(std::move(path), KeyKind::kAny, std::move(note));
   key.accepted = std::move(off);
@@ -172,7 +172,7 @@ inline Key not_done(std::string path, std::vector<std::string> off, std::string 
   return key;
 }
 
-/// The same of a block of somebody else's, which is not looked into.
+/// The same for a block of another program, which is not looked into.
 inline Key block_not_done(std::string path, std::string note) {
   Key key = not_done(std::move(path), {}, std::move(note));
   key.enabled_block = true;
@@ -195,7 +195,8 @@ inline Key shaped(Key key, std::string shape) {
   return key;
 }
 
-/// Refused unless its value is one of `accepted` (JSON texts): the feature is off.
+/// A key that is refused unless its value is one of `accepted` (JSON texts), with which the feature
+/// is off.
 inline Key refused(std::string path, std::vector<std::string> accepted, std::string reason) {
   return {.path = std::move(path),
           .kind = KeyKind::kAny,
@@ -217,7 +218,7 @@ inline Key auto_is_value(Key key) {
   key.auto_rule = AutoRule::kValue;
   return key;
 }
-/// "auto" is this JSON text, Hugging Face's Trainer's default.
+/// Makes "auto" mean this JSON text, the default of Hugging Face's Trainer.
 inline Key auto_is(Key key, std::string json) {
   key.auto_value = std::move(json);
   return key;

@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-/// Upper bounds that nobody reaches by intent are only spoken of where they are passed.
+/// Upper bounds that nobody reaches on purpose are mentioned only where they are exceeded.
 std::string bounds_text(const NumberRange& range, double found) {
   constexpr double kWorthSaying = 1e9;
   const bool has_low = std::isfinite(range.low);
@@ -73,7 +73,8 @@ bool in_range(const NumberRange& range, double value) {
   return above_low && below_high;
 }
 
-/// Anything in it says "enabled": true, or it is not empty and nothing says "enabled" at all.
+/// Whether a block is switched on: anything in it says "enabled": true, or it is not empty and
+/// nothing in it says "enabled" at all.
 struct EnabledSearch {
   bool on = false;
   bool mentioned = false;
@@ -137,8 +138,8 @@ void check_value(const Key& key, const JsonNode& node) {
   if (node.is_text("auto")) {
     if (key.auto_rule == AutoRule::kValue) return;
     throw_config_error(node.where, key.path,
-                       fmt::format("\"auto\" stands for an argument of the Hugging Face trainer, "
-                                   "which is not here: write {}",
+                       fmt::format("\"auto\" stands for an argument of Hugging Face's Trainer, "
+                                   "which does not exist here: write {}",
                                    expectation(key)));
   }
   if (!has_type(key, node)) throw_wrong_value(key, node);

@@ -8,7 +8,7 @@ namespace dstrain {
 /// Whether the value says nothing: null or "auto" where they mean the default.
 bool is_as_if_absent(const Key& key, const JsonNode& node);
 
-/// Whether the value is one that the key's status has nothing against (the feature is off).
+/// Whether the value is one that is fine whatever the key's status (the feature is off).
 bool is_accepted_value(const Key& key, const JsonNode& node);
 
 /// Throws ConfigError with the value's position and what was expected.

@@ -43,7 +43,8 @@ std::optional<JsonNode> number_in(const JsonNode& node) {
   return number;
 }
 
-/// Counts that may be as large as anything: more than that, or Infinity, is the largest.
+/// For counts whose range has no real upper limit: a number beyond the range, or Infinity, becomes
+/// the largest.
 JsonNode clamped(JsonNode number, const NumberRange& range) {
   constexpr double kNoLimitMeant = 1e15;
   if (number.integer || !(number.number > range.high) || range.high < kNoLimitMeant) return number;

@@ -1,4 +1,4 @@
-// What a value means that is written in another JSON type than its key's: "5e8" and "true" in
+// Finds what a value means that is written in a JSON type other than its key's: "5e8" and "true" in
 // quotes, 0 and 1 as a switch, Infinity as a count. DeepSpeed's users write them, and DeepSpeed's
 // Python reads them so.
 #pragma once

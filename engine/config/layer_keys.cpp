@@ -1,4 +1,4 @@
-// The keys that say what attention is layer by layer: rotation, windows and scores.
+// The keys that describe attention layer by layer: rotation, windows and scores.
 #include "engine/config/family_keys.h"
 #include "engine/config/rope_keys.h"
 
@@ -76,8 +76,8 @@ Key max_window_layers() {
   return for_families(key, has_first_window_layer);
 }
 
-/// Which layers have the window, where a family says that layer by layer; else it repeats what
-/// other keys say.
+/// Says which layers have the window, in families that say so layer by layer; in others it repeats
+/// other keys.
 Key layer_types() {
   Key key{.path = "model.layer_types",
           .kind = KeyKind::kAny,
@@ -99,7 +99,7 @@ Key layer_types() {
       if (!slides && !item.is_text("full_attention")) {
         throw_config_error(
             item.where, "model.layer_types",
-            "there are \"full_attention\" and \"sliding_attention\", found " + item.describe());
+            "must be \"full_attention\" or \"sliding_attention\", found " + item.describe());
       }
       draft.layer_has_window.push_back(slides);
     }
@@ -107,7 +107,7 @@ Key layer_types() {
   return for_families(key, is_rope_family);
 }
 
-/// Without layer_types, every layer of such a number has no window.
+/// Without layer_types, every layer whose number is a multiple of this has no window.
 Key sliding_window_pattern() {
   Key key = silent("model.sliding_window_pattern", KeyKind::kInteger);
   key.range = at_least(1);
@@ -115,7 +115,7 @@ Key sliding_window_pattern() {
   return for_families(key, has_window_pattern);
 }
 
-/// 0 for each layer that does not rotate.
+/// A list with 0 for each layer that does not rotate.
 Key no_rope_layers() {
   Key key{.path = "model.no_rope_layers",
           .kind = KeyKind::kAny,
@@ -128,7 +128,8 @@ Key no_rope_layers() {
       if (rotates != 0 && rotates != 1) {
         throw_config_error(
             item.where, "model.no_rope_layers",
-            "1 is a layer that rotates, 0 one that does not, found " + item.describe());
+            "must be 1 for a layer that rotates, or 0 for one that does not, found " +
+                item.describe());
       }
       draft.rotary_layers.push_back(rotates == 1);
     }
@@ -151,7 +152,7 @@ Key no_rope_layer_interval() {
   return for_families(key, has_unrotated_layers);
 }
 
-/// The rotation of layers with a window, where it is not the others'.
+/// The rotation of layers with a window, where it differs from that of the others.
 Key rope_local_base_freq() {
   Key key = kModel.field("rope_local_base_freq", above(0), &ModelSpec::window_rope_theta);
   key.get = [](const Config& c) {
@@ -164,7 +165,7 @@ Key rope_local_base_freq() {
   return for_families(null_is_default(key), has_window_theta);
 }
 
-/// The largest size of a score or of a logit; null: they have none.
+/// The largest size of a score or of a logit; null means no limit.
 Key soft_cap(const std::string& name, float ModelSpec::*cap, const FamilyTest& has) {
   Key key{.path = "model." + name,
           .kind = KeyKind::kAny,
@@ -183,7 +184,7 @@ Key soft_cap(const std::string& name, float ModelSpec::*cap, const FamilyTest& h
   };
   key.get = [cap](const Config& c) -> std::string {
     if (c.model.*cap == 0.0F) return "null";
-    const std::string number = json_of(c.model.*cap);  // which transformers wants with a point
+    const std::string number = json_of(c.model.*cap);  // transformers expects a decimal point
     return number.find_first_of(".e") == std::string::npos ? number + ".0" : number;
   };
   return for_families(key, has);

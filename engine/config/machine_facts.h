@@ -1,6 +1,6 @@
-// MachineFacts: what "auto" values depend on of the machines a run will use. Facts, not choices:
-// the launcher gathers them once and every rank is handed the same ones, so that all of them
-// resolve a config alike, whatever differs between their hosts.
+// MachineFacts: the facts about the machines of a run that "auto" values depend on. Facts, not
+// choices: the launcher gathers them once and every rank is handed the same ones, so that all of
+// them resolve a config alike, whatever differs between their hosts.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace dstrain {
 
-/// Of several ranks: what holds for each of them, and the least memory. The default knows nothing:
-/// a CPU without units for 16-bit products.
+/// For several ranks: what holds for each of them, and the least memory. The default assumes
+/// nothing: a CPU without units for 16-bit products.
 struct MachineFacts {
   bool cuda = false;             ///< ranks compute on GPUs
   std::string name;              ///< "NVIDIA H100 80GB HBM3"; of CPUs "AMD EPYC 9R45"; for origins

@@ -24,7 +24,7 @@ class SpanScanner {
   void skip() { at_ = skip_blanks_and_comments(text_, at_); }
   [[nodiscard]] char here() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
-  /// The span is already there: members of the value come behind it.
+  /// The span has been added already, so that members of the value come after it.
   void scan_value(std::size_t span) {
     skip();
     spans_[span].value_begin = at_;
@@ -77,7 +77,7 @@ class SpanScanner {
     } else {
       at_ = std::min(text_.find_first_of(" \t\r\n,:[]{}#/", at_), text_.size());
     }
-    at_ = std::min(std::max(at_, begin + 1), text_.size());  // always on, whatever stands there
+    at_ = std::min(std::max(at_, begin + 1), text_.size());  // always advances, whatever the text
   }
 
   std::string_view text_;

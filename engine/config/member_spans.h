@@ -1,5 +1,5 @@
-// Where each member of a JSON text stands, byte by byte: for changes that leave all else as it is,
-// comments and order included.
+// Finds the bytes of each member of a JSON text, for changes that leave all else as it is, comments
+// and order included.
 #pragma once
 
 #include <cstddef>

@@ -42,7 +42,7 @@ class Mender {
   MendedConfig mend() {
     const std::vector<ConfigProblem> first = problems();
     mended_.left = first;
-    // What is mended may bring to light what could not be judged before.
+    // A mend may bring problems to light that could not be judged before.
     for (bool changed = true; changed && !mended_.left.empty();) {
       changed = false;
       for (const ConfigProblem& problem : mended_.left) {
@@ -57,7 +57,7 @@ class Mender {
   }
 
  private:
-  /// The run that the text gives is the one that the flags ask for.
+  /// The text must give the run that the flags ask for.
   void put_overrides() {
     for (const std::string& text : std::exchange(options_.overrides, {})) {
       const ConfigEdit edit = edit_of_override(text);
@@ -66,7 +66,7 @@ class Mender {
         mended_.changes.push_back("--set: " + outcome_of(edit));
       } else if (edit.kind == ConfigEdit::Kind::kSet) {
         throw_config_error(kOverridePrefix + text, edit.path,
-                           "has no place in the text of the config: write it there by hand");
+                           "cannot be placed in the text of the config: write it there by hand");
       }
     }
   }
@@ -81,7 +81,7 @@ class Mender {
     return problems.in_order(file_);
   }
 
-  /// False where the problem stays: nothing would mend it, or what did has not helped.
+  /// Returns false if the problem stays: there is no mend for it, or the mend has not helped.
   bool apply(const ConfigProblem& problem) {
     if (problem.mend.empty() || mended_.changes.size() > kMostChanges) return false;
     std::string text = mended_.text;
@@ -101,7 +101,7 @@ class Mender {
     return true;
   }
 
-  /// Places are those of the file that the user has, and the mend was of no use.
+  /// Restores the place that the problem has in the user's file, since the mend was of no use.
   void restore_place(ConfigProblem& problem, const std::vector<ConfigProblem>& first) const {
     const auto same = std::find_if(first.begin(), first.end(), [&](const ConfigProblem& other) {
       return other.path == problem.path && other.message == problem.message;

@@ -1,5 +1,5 @@
-// A config's text with everything mended that can be without asking: `dstrain launch CONFIG
-// --write-fixed FILE`.
+// Corrects in a config's text everything that can be corrected without asking: `dstrain launch
+// CONFIG --write-fixed FILE`.
 #pragma once
 
 #include <functional>
@@ -13,15 +13,15 @@ namespace dstrain {
 
 struct MendedConfig {
   std::string text;
-  std::vector<std::string> changes;  ///< a line each: what was wrong, and what stands there now
+  std::vector<std::string> changes;  ///< a line each: what was wrong, and the new value
   std::vector<ConfigProblem> left;   ///< what only the user can mend; then the text is not accepted
 };
 
-/// Solves a loaded config for the ranks of the run; problems join the list.
+/// Resolves a loaded config for the ranks of the run; problems join the list.
 using ResolveConfig = std::function<void(LoadedConfig&, ConfigProblems&)>;
 
 /// `text` is that of `file`. Overrides go into the text first; the result needs none. Throws
-/// ConfigError where the text is no JSON or an override no KEY=VALUE.
+/// ConfigError where the text is not JSON or an override not KEY=VALUE.
 MendedConfig mend_config(const std::string& text,
                          const std::string& file,
                          const LoadOptions& options,

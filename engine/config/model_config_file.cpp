@@ -17,19 +17,19 @@ bool is_folder(const std::string& path) {
   return std::filesystem::is_directory(path, error);
 }
 
-/// Of a folder the config.json in it, otherwise the path itself.
+/// The config.json of a folder, otherwise the path itself.
 std::string file_to_read(const std::string& path, bool accept_model) {
   if (!is_folder(path)) return path;
   const std::filesystem::path inside = std::filesystem::path(path) / "config.json";
   std::error_code error;
   if (std::filesystem::exists(inside, error)) return inside.string();
-  if (!accept_model) return path;  // as any directory: not a JSON file
+  if (!accept_model) return path;  // as any folder: not a JSON file
   throw_config_error(path, "",
                      "is a folder without a config.json; expected a run's JSON file, or a Hugging "
                      "Face model's folder or config.json");
 }
 
-/// A run's file that lacks its "model" still has one of the others.
+/// A run's file that lacks its "model" still has one of the other blocks.
 bool describes_model_alone(const JsonNode& root) {
   const auto blocks = {"model",
                        "data",
@@ -48,7 +48,7 @@ bool describes_model_alone(const JsonNode& root) {
   const std::string folder = parent.empty() ? "." : parent.string();
   throw_config_error(
       given, "",
-      fmt::format("is a model's {}, which says nothing of data, batch and steps: write a run's "
+      fmt::format("is a model's {}, which says nothing about data, batch and steps: write a run's "
                   "file with \"model\": {}, or estimate what the model takes with dstrain "
                   "estimate-memory",
                   given == file ? "config.json" : "folder", json_quote(folder)));
@@ -61,7 +61,7 @@ JsonNode run_around(JsonNode model, const std::string& file) {
   return run;
 }
 
-/// Neither absent nor open.
+/// Whether the key has a value: it is neither absent nor open.
 bool says(const JsonNode& root, const std::string& path) {
   const JsonNode* node = find_path(root, path);
   return node != nullptr && !node->is(JsonNode::Kind::kNull) && !node->is_text("auto");
@@ -150,10 +150,10 @@ std::string add_stand_ins(ConfigTree& tree) {
   }
   for (const auto& [path, json] :
        {std::pair{"data.train", "\"stand-in\""}, {"training.steps", "1"}}) {
-    if (!says(root, path)) stand_ins.put(path, json, "no bearing on memory");
+    if (!says(root, path)) stand_ins.put(path, json, "no effect on memory");
   }
   return fmt::format(
-      "{}: describes a model and no run; stand-ins for what it does not say, which --set "
+      "{}: describes a model and not a run; stand-ins for the missing keys, which --set "
       "KEY=VALUE replaces: {}",
       tree.file, stand_ins.list());
 }

@@ -1,6 +1,7 @@
 // A model's own file where a run's is expected: a Hugging Face config.json, or the folder that
-// holds it. It says nothing of data, batch and steps. An estimate takes it, with stand-ins for what
-// is missing; a run refuses it and says where it belongs. Nothing else in the folder is opened.
+// holds it. It says nothing about data, batch and steps. An estimate takes it, with stand-ins for
+// what is missing; a run refuses it and says where it belongs. Nothing else in the folder is
+// opened.
 #pragma once
 
 #include <string>
@@ -19,12 +20,12 @@ struct ConfigTree {
 };
 
 /// Reads the file and applies the overrides; no key is checked yet. Throws ConfigError where the
-/// file is no JSON; other mistakes join `problems`.
+/// file is not JSON; other mistakes join `problems`.
 ConfigTree read_config_tree(const std::string& file,
                             const LoadOptions& options,
                             ConfigProblems& problems);
 
-/// The same of the text of a run's file.
+/// The same for the text of a run's file.
 ConfigTree config_tree_of(std::string_view text,
                           const std::string& file,
                           const LoadOptions& options,
@@ -35,8 +36,8 @@ LoadedConfig load_config_tree(ConfigTree tree,
                               const LoadOptions& options,
                               ConfigProblems& problems);
 
-/// Gives a model's tree what a run needs and no override says, each with an origin "stand-in: …".
-/// Returns the notice that names them.
+/// Gives a model's tree the values that a run needs and no override gives, each with an origin
+/// "stand-in: …". Returns the notice that names them.
 std::string add_stand_ins(ConfigTree& tree);
 
 }  // namespace dstrain

@@ -50,7 +50,8 @@ void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
   }
 }
 
-/// Takes a number that has a key of its own too from rope_parameters, which must not contradict it.
+/// Takes a number from rope_parameters that also has a key of its own; the two must not contradict
+/// each other.
 void take_from_rope_parameters(ConfigDraft& draft,
                                const WrittenKeys& written,
                                const char* name,
@@ -71,7 +72,7 @@ void check_rotated_part(const ModelSpec& m, const WrittenKeys& written) {
   if (m.rotated_part == 1.0 && m.head_dim % 2 != 0) {
     throw_config_error(
         written.where("model.head_dim"), "model.head_dim",
-        fmt::format("rotary positions need an even head size, this is {}", m.head_dim));
+        fmt::format("rotary positions need an even head size, found {}", m.head_dim));
   }
   const std::int64_t dims = m.rotated_dims();
   if (dims < 2 || dims > m.head_dim || dims % 2 != 0) {
@@ -113,7 +114,7 @@ void finish_rope(ConfigDraft& draft, const WrittenKeys& written) {
   check_rotated_part(m, written);
 }
 
-/// Every layer but those of a number that `every` divides, counted from 1.
+/// All layers except those whose number, counted from 1, is a multiple of `every`.
 std::vector<bool> all_but_every(std::int64_t every, std::int64_t layers) {
   std::vector<bool> pattern;
   for (std::int64_t layer = 1; layer <= layers; ++layer)
@@ -134,7 +135,7 @@ void settle_rotary_layers(ConfigDraft& draft, const WrittenKeys& written) {
   if (draft.rotary_layers.size() < layers) {
     throw_config_error(
         written.where("model.no_rope_layers"), "model.no_rope_layers",
-        fmt::format("says it of {} layers, and there are {}", draft.rotary_layers.size(), layers));
+        fmt::format("has {} entries, but there are {} layers", draft.rotary_layers.size(), layers));
   }
   m.rotary_layers = draft.rotary_layers;
   m.rotary_layers.resize(layers);
@@ -163,7 +164,7 @@ void settle_window_by_layer(ConfigDraft& draft, const WrittenKeys& written) {
   } else {
     throw_config_error(
         written.where("model.layer_types"), "model.layer_types",
-        fmt::format("names {} layers, and there are {}", draft.layer_has_window.size(), layers));
+        fmt::format("names {} layers, but there are {}", draft.layer_has_window.size(), layers));
   }
 }
 

@@ -1,4 +1,4 @@
-// What a model_type implies beyond its keys, and the checks over several keys of a model.
+// Applies what a model_type implies beyond its keys, and checks several keys of a model together.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ std::vector<std::string> model_families();
 /// defaults of its optional keys.
 void set_model_family(ConfigDraft& draft, const std::string& model_type);
 
-/// Fills what follows from other keys (head_dim, …). What does not fit together joins `problems`,
-/// as far as they leave it to be judged.
+/// Fills what follows from other keys (head_dim, …). Contradictions join `problems`, as far as the
+/// problems before leave them to be judged.
 void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems& problems);
 
 }  // namespace dstrain

@@ -33,8 +33,9 @@ Holds weights_in(const fs::path& folder) {
   return holds;
 }
 
-/// The resolved config that a checkpoint's manifest carries as text. What it says of tensors and
-/// files, nearly all of it, is skipped; its checksum is looked at by whoever reads the weights.
+/// The resolved config that a checkpoint's manifest carries as text. The rest, which is nearly all
+/// of it and describes tensors and files, is skipped; its checksum is verified when the weights are
+/// read.
 std::string config_text(const fs::path& manifest, const std::string& where) {
   using nlohmann::json;
   const json document = json::parse(

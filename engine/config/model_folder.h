@@ -9,10 +9,11 @@
 
 namespace dstrain {
 
-/// What becomes of weights in a model's folder. What a model takes does not depend on them.
+/// Whether the weights in a model's folder are used. An estimate ignores them, as memory does not
+/// depend on them.
 enum class Weights : std::uint8_t { kStartFrom, kIgnored };
 
-/// "model": "folder" becomes the keys of the model, and "initial_weights" if it holds weights.
+/// Replaces "model": "folder" by the keys of the model, and "initial_weights" if it holds weights.
 void expand_model_folder(JsonNode& root, Weights weights);
 
 }  // namespace dstrain

@@ -9,7 +9,7 @@
 namespace dstrain {
 namespace {
 
-// By itself a model has sequences of one position, which no attention window can be too short for.
+// A model by itself gets sequences of one position, for which no attention window can be too short.
 ModelSpec spec_of(JsonNode model, const std::string& file) {
   ConfigTree tree{.file = file, .root = json_node(JsonNode::Kind::kObject), .is_model = true};
   tree.root.where = file;

@@ -13,7 +13,7 @@ namespace dstrain {
 /// `path`: a Hugging Face model's folder or its config.json. Throws ConfigError.
 ModelSpec load_model_spec(const std::string& path);
 
-/// The "model" of a run's config. `where` stands in errors. Throws ConfigError.
+/// The "model" of a run's config. Errors name `where`. Throws ConfigError.
 ModelSpec parse_model_spec(std::string_view run_config, const std::string& where);
 
 /// A JSON object: the keys that the model's family has, with their values.

@@ -1,5 +1,5 @@
-// The keys of a Hugging Face config.json, old spellings and new. Which of them a model has is its
-// family's to say (engine/config/arch/family.h).
+// The keys of a Hugging Face config.json, old spellings and new. The model's family decides which
+// of them it has (engine/config/arch/family.h).
 #include <algorithm>
 #include <set>
 
@@ -53,14 +53,15 @@ Key model_type() {
   return key;
 }
 
-/// null says: as many as attention heads; absent, some families have a default that is not ours.
+/// null means as many as attention heads; where the key is absent, some families have a default
+/// other than ours.
 Key num_key_value_heads() {
   Key key = derived_size("num_key_value_heads", &ModelSpec::num_key_value_heads);
   key.null_is_value = true;
   return for_families(key, has_key_value_keys);
 }
 
-/// attention_bias of LLaMA is one switch for q, k, v and the output projection.
+/// LLaMA's attention_bias is one switch for q, k, v and the output projection.
 Key attention_bias() {
   Key key = kModel.field("attention_bias", {}, &ModelSpec::qkv_bias);
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
@@ -70,7 +71,7 @@ Key attention_bias() {
   return for_families(key, has_attention_bias);
 }
 
-/// StarCoder 2's and OPT's are one for all.
+/// StarCoder 2 and OPT have one switch for all biases.
 Key use_bias(const std::string& name) {
   Key key = kModel.field(name, {}, &ModelSpec::qkv_bias);
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
@@ -80,14 +81,14 @@ Key use_bias(const std::string& name) {
   return key;
 }
 
-/// OPT's: where it is not the width, projections stand before the blocks and behind them.
+/// OPT's key; where it differs from the width, there are projections before and after the blocks.
 Key word_embed_proj_dim() {
   Key key = silent("model.word_embed_proj_dim", KeyKind::kInteger);
   key.set = [](ConfigDraft& draft, const JsonNode& node) { draft.embedding_width = node.integer; };
   return for_families(key, [](const Family& family) { return family.model_type() == "opt"; });
 }
 
-/// Once for each name; families that have it may mean different elements.
+/// One key for each name; families that have it may mean different elements.
 std::vector<Key> dropout_keys() {
   const auto key_of = [](const Family& family, const std::string& name) -> const DropoutKey* {
     const auto found = std::find_if(family.dropouts.begin(), family.dropouts.end(),
@@ -119,7 +120,7 @@ std::vector<Key> dropout_keys() {
   return keys;
 }
 
-/// Ours: written by hand, or in place of a folder that holds weights.
+/// A key of ours, written by hand, or in place of a folder that holds weights.
 Key initial_weights() {
   Key key{.path = "model.initial_weights", .kind = KeyKind::kString};
   key.shape = kSomeText;
@@ -136,7 +137,7 @@ Key initial_weights() {
   return null_is_default(key);
 }
 
-/// A switch of other families.
+/// A switch of other families, which must be off.
 Key no_switch(const char* path, const FamilyTest& has) {
   const std::string why = fmt::format("only {} configs have this switch", names_of(has, "'s"));
   return for_families(refused(path, {"false"}, why), [has](const Family& family) {
@@ -144,7 +145,7 @@ Key no_switch(const char* path, const FamilyTest& has) {
   });
 }
 
-/// What only one family refuses.
+/// Keys that only one family refuses.
 std::vector<Key> refused_keys() {
   std::vector<Key> keys;
   for (const Family& family : families()) {

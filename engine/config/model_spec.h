@@ -19,7 +19,7 @@ enum class RopeScalingKind : std::uint8_t {
   kYarn     ///< the same by rotations within the original positions (Peng et al. 2023)
 };
 
-/// RoPE frequencies stretched beyond the positions that a model was first trained with.
+/// How RoPE frequencies are stretched beyond the positions that a model was first trained with.
 struct RopeScaling {
   RopeScalingKind kind = RopeScalingKind::kNone;
   double factor = 1.0;
@@ -52,7 +52,7 @@ struct ModelSpec {
   RopeScaling rope_scaling;
   double rotated_part = 1.0;        ///< of each head, from its first number on
   std::vector<bool> rotary_layers;  ///< of each layer, whether it rotates; empty: all do
-  /// Positions that one attends to, its own included; 0: all up to its own.
+  /// The number of positions that one attends to, its own included; 0: all up to its own.
   std::int64_t attention_window = 0;
   std::int64_t first_window_layer = 0;  ///< blocks before it have no window (Qwen2)
   /// By layer, whether it has the window; empty: all from first_window_layer on have it.
@@ -81,7 +81,7 @@ struct ModelSpec {
     return position == PositionKind::kRope &&
            (rotary_layers.empty() || rotary_layers.at(static_cast<std::size_t>(layer)));
   }
-  /// Numbers of each head that are rotated; even.
+  /// The count of numbers of each head that are rotated; even.
   [[nodiscard]] std::int64_t rotated_dims() const {
     return static_cast<std::int64_t>(static_cast<double>(head_dim) * rotated_part);
   }

@@ -20,8 +20,8 @@ Layout asked_of(const Config& config, std::int64_t ranks) {
   return {.tensor = config.tensor_parallel.size, .stages = config.pipeline.stages, .ranks = ranks};
 }
 
-/// Ranks of a copy of the model up to which the search goes: twice those that are there or asked
-/// for, and what a written partition takes.
+/// The most ranks of a copy of the model that the search considers: twice those that exist or are
+/// asked for, and as many as a written partition takes.
 std::int64_t most_ranks(const Config& config, const Layout& asked) {
   const auto entries = static_cast<std::int64_t>(config.pipeline.partition.size());
   return std::min(kMostRanks, std::max({2 * asked.ranks, 2 * asked.tensor * asked.stages,
@@ -34,12 +34,12 @@ bool contradicts_itself(const PipelineConfig& pipeline) {
 }
 
 bool suits_tensors(const Config& config, std::int64_t size) {
-  return config.model.num_heads % size == 0 &&  // told first, because it is quick to see
+  return config.model.num_heads % size == 0 &&  // checked first, because it is quick
          objection_to_size(config.model, size).empty() &&
          (size == 1 || !needs_whole_tensors(config.optimizer.kind));
 }
 
-/// A partition that does not cover the model has to be written anew anyway, and decides nothing.
+/// A partition that does not cover the model has to be rewritten anyway, and decides nothing.
 bool suits_blocks(const Config& config, std::int64_t stages) {
   const std::vector<std::int64_t>& blocks = config.pipeline.partition;
   const std::int64_t chunks = stages * config.pipeline.virtual_stages;
@@ -71,7 +71,7 @@ std::optional<MicroBatches> solve_batch(const BatchConfig& batch, std::int64_t c
   return MicroBatches{known, share / known};
 }
 
-/// Of a layout whose degrees suit the model.
+/// Whether the batch divides over a layout whose degrees suit the model.
 bool suits_batch(const Config& config, const Layout& layout) {
   const std::int64_t copies = layout.ranks / (layout.tensor * layout.stages);
   const auto micro_batches = solve_batch(config.batch, copies);
@@ -84,10 +84,11 @@ bool suits_batch(const Config& config, const Layout& layout) {
   return tokens_divide && whole_rounds;
 }
 
-/// Least where nearest. Of ranks, size and stages as few as possible change; among as many, first
-/// of all not the ranks (machines are harder to come by than settings), then not the size, then
-/// not the stages; then what changes does so by the least (ranks by number, degrees by factor), in
-/// that order. Of two as near, the one with fewer ranks, then that with less of the model on each.
+/// A key for sorting, smallest for the nearest layout. As few as possible of ranks, size and stages
+/// change; where equally many change, preferably not the ranks (machines are harder to get than
+/// settings), then not the size, then not the stages; then those that change do so as little as
+/// possible (ranks by number, degrees by factor), in that order. Of two equally near layouts, the
+/// one with fewer ranks comes first, then the one with less of the model on each.
 auto distance(const Layout& asked, const Layout& other) {
   const auto factor = [](std::int64_t a, std::int64_t b) {
     return static_cast<double>(std::max(a, b)) / static_cast<double>(std::min(a, b));

@@ -1,7 +1,7 @@
 // The layout (ranks = tensor-parallel size × pipeline stages × data-parallel size) nearest to one
-// that cannot be: it satisfies at once all that the model, the optimizer, the batch and the other
-// blocks ask, where mending one rule at a time may break the next. For errors; nothing is changed
-// behind the user's back.
+// that is impossible. It satisfies at once all that the model, the optimizer, the batch and the
+// other blocks ask, where correcting one rule at a time may break the next. It serves error
+// messages; nothing is changed behind the user's back.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,20 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// Why tensor-parallel groups of this size cannot hold the model; "" if they can.
+/// Returns why tensor-parallel groups of this size cannot hold the model; "" if they can.
 std::string objection_to_size(const ModelSpec& model, std::int64_t size);
 
-/// Muon and LAMB, which tensor parallelism would show parts of what they need whole.
+/// Whether the optimizer is Muon or LAMB, to which tensor parallelism would show parts of what they
+/// need whole.
 bool needs_whole_tensors(OptimizerKind optimizer);
 
-/// `config.batch` is as written: what resolve_config() would derive is empty. The ranks stay or go
-/// to the next multiple on either side. Empty if no such layout would do.
+/// `config.batch` is as written: what resolve_config() would derive is empty. The number of ranks
+/// stays or goes to the next multiple on either side. Returns nothing if no such layout is
+/// possible.
 std::optional<Layout> nearest_layout(const Config& config, std::int64_t ranks);
 
-/// "; nearest layout that would do: --set … on 64 ranks", to end an error with. "" where the
-/// layout that is asked for breaks no rule, or where no layout is to blame.
+/// "; nearest layout that would do: --set … on 64 ranks", to end an error with. "" where the layout
+/// that is asked for breaks no rule, or where the layout is not to blame.
 std::string layout_advice(const Config& config, std::int64_t ranks);
 
 }  // namespace dstrain

@@ -8,10 +8,11 @@
 
 namespace dstrain {
 
-/// What the model computes in. kF16 scales the loss (LossScaleConfig).
+/// The format that the model computes in. kF16 scales the loss (LossScaleConfig).
 enum class Precision : std::uint8_t { kF32, kBF16, kF16 };
 
-/// What "auto" leaves to the machine (resolve_config, which leaves neither): bf16, or else fp16.
+/// The formats that "auto" leaves to the machine: bf16, or else fp16. After resolve_config none is
+/// left open.
 struct OpenPrecision {
   bool bf16 = false;
   bool f16 = false;
@@ -43,11 +44,11 @@ struct LossScaleConfig {
   bool operator==(const LossScaleConfig&) const = default;
 };
 
-/// Number formats beside the one that the model computes in.
+/// Number formats other than the one that the model computes in.
 struct FormatConfig {
   /// data_types.grad_accum_dtype: f32, or the compute dtype. Absent: f32.
   std::optional<DType> grad_accum;
-  /// communication_data_type: what gradients are on the wire. Absent: as grad_accum.
+  /// communication_data_type: the dtype of gradients on the wire. Absent: as grad_accum.
   std::optional<DType> communication;
   /// bf16.bf16_optimizer_states: moments in bf16, rounded stochastically.
   bool bf16_optimizer_states = false;
@@ -63,7 +64,7 @@ struct FormatConfig {
 /// "fp8": the products of the blocks' linear layers in 8 bits, beside bf16 or fp32.
 struct Fp8Config {
   bool enabled = false;
-  /// amax_history_len: steps whose largest magnitudes a scale comes from.
+  /// amax_history_len: the number of steps whose largest magnitudes a scale comes from.
   std::int64_t amax_history = 1024;
   std::int64_t margin = 0;  ///< scales are 2^margin times what those ask for
 

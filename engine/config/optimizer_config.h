@@ -16,10 +16,10 @@ enum class OptimizerKind : std::uint8_t {
   kMuon      ///< "Muon": the blocks' matrices; everything else by AdamW
 };
 
-/// Which parameters weight_decay is for.
+/// The parameters that weight_decay applies to.
 enum class DecayRule : std::uint8_t {
   kMatrices,  ///< "matrices": not norms and biases, as Hugging Face's Trainer has it
-  kAll        ///< "all": as DeepSpeed and torch have it where nobody says which
+  kAll        ///< "all": the default of DeepSpeed and torch
 };
 
 /// "optimizer".

@@ -1,5 +1,5 @@
-// "optimizer": which one, and the parameters that are its own, with DeepSpeed 0.19's names and
-// defaults (torch's for SGD and Adagrad, which DeepSpeed takes from there).
+// "optimizer": its type and the parameters of each type, with DeepSpeed 0.19's names and defaults
+// (torch's for SGD and Adagrad, which DeepSpeed takes from there).
 #include <algorithm>
 
 #include "engine/config/did_you_mean.h"
@@ -45,13 +45,13 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
                      [&](const char* other) { return edit_distance(name, other) == 0; });
 }
 
-/// Of a 1-bit optimizer what it is without the compression; of another "".
+/// The name of a 1-bit optimizer without its compression; "" for any other.
 std::string uncompressed(const std::string& name) {
   if (is_one_of(name, {"OneBitLamb"})) return "Lamb";
   return is_one_of(name, {"OneBitAdam", "ZeroOneAdam"}) ? "AdamW" : "";
 }
 
-/// Of those that DeepSpeed has and dstrain has not: why.
+/// The reason why dstrain lacks an optimizer that DeepSpeed has.
 std::string reason_against(const std::string& name) {
   if (const std::string other = uncompressed(name); !other.empty()) {
     return fmt::format(
@@ -86,7 +86,7 @@ Key optimizer_type() {
     key.names_in_any_case.emplace_back(optimizer.name);
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
     for (const NamedOptimizer& optimizer : optimizers()) {
-      if (edit_distance(node.text, optimizer.name) != 0) continue;  // blind to letter case
+      if (edit_distance(node.text, optimizer.name) != 0) continue;  // ignores letter case
       draft.config.optimizer = optimizer.defaults;
       draft.optimizer_type = optimizer.name;
       return;
@@ -106,7 +106,7 @@ Key optimizer_type() {
   return key;
 }
 
-/// Only type "Adam" listens to it.
+/// Only type "Adam" heeds it.
 Key adam_w_mode() {
   Key key{.path = "optimizer.params.adam_w_mode", .kind = KeyKind::kBool};
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
@@ -132,7 +132,8 @@ Key decay() {
       kOptimizer.choice("decay", {{"matrices", DecayRule::kMatrices}, {"all", DecayRule::kAll}},
                         &OptimizerConfig::decay);
   key.note =
-      "Which parameters weight_decay is for: \"matrices\", embeddings among them, but not norms "
+      "Parameters that weight_decay applies to: \"matrices\", which includes embeddings but not "
+      "norms "
       "and "
       "biases, as in Hugging Face's Trainer; or \"all\", as DeepSpeed decays";
   key.default_origin = "default: norms and biases do not decay; DeepSpeed's rule is \"all\"";
@@ -224,24 +225,24 @@ std::vector<Key> optimizer_keys() {
                           "the \"scheduler\" block lowers the learning rate")),
       for_adagrad(refused("optimizer.params.initial_accumulator_value", {"0"},
                           "Adagrad's sums begin at 0")),
-      refused("optimizer.params.maximize", {"false"}, "a loss is made smaller"),
+      refused("optimizer.params.maximize", {"false"}, "a loss is minimised"),
       refused("optimizer.params.amsgrad", {"false"},
               "AMSGrad is not supported, nor is it by DeepSpeed's fused Adam"),
       no_effect("optimizer.legacy_fusion", KeyKind::kBool, "a switch of DeepSpeed's fused kernels"),
       no_effect("zero_allow_untested_optimizer", KeyKind::kBool,
                 "every optimizer works with every stage"),
       no_effect("zero_force_ds_cpu_optimizer", KeyKind::kBool,
-                "it is about optimizers of torch's, of which there are none here"),
+                "it concerns torch's optimizers, of which there are none here"),
   };
   for (const char* name : {"freeze_step", "cuda_aware", "comm_backend_name", "coeff_beta",
                            "factor_max", "factor_min", "factor_threshold", "var_freeze_step",
                            "var_update_scaler", "local_step_scaler", "local_step_clipper"}) {
     keys.push_back(no_effect(fmt::format("optimizer.params.{}", name), KeyKind::kAny,
-                             "it is of the 1-bit optimizers"));
+                             "it concerns the 1-bit optimizers"));
   }
   for (const char* name : {"fused", "foreach", "capturable", "differentiable", "set_grad_none"}) {
     keys.push_back(no_effect(fmt::format("optimizer.params.{}", name), KeyKind::kAny,
-                             "it says how torch computes the same"));
+                             "it only says how torch computes the same result"));
   }
   return keys;
 }

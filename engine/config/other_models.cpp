@@ -12,7 +12,7 @@
 namespace dstrain {
 namespace {
 
-/// What the best known of them have that the trained ones have not.
+/// What the best known of them have that the supported families lack.
 const std::map<std::string, std::string>& differences() {
   static const std::map<std::string, std::string> all = [] {
     std::map<std::string, std::string> names = {
@@ -31,7 +31,7 @@ const std::map<std::string, std::string>& differences() {
         {"gemma3"});
     add("computes attention and MLP side by side", {"gptj", "falcon", "phi", "cohere"});
     add("has ALiBi positions", {"bloom", "mpt"});
-    add("is not a decoder alone", {"bert", "roberta", "t5", "mt5", "bart"});
+    add("is not decoder-only", {"bert", "roberta", "t5", "mt5", "bart"});
     return names;
   }();
   return all;

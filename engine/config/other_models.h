@@ -1,5 +1,6 @@
-// Architectures of a Hugging Face config.json that dstrain does not train. Refused before the keys
-// are looked at: their unknown keys, and names that look like a slip ("mixtral"), mislead.
+// Architectures of a Hugging Face config.json that dstrain does not train. They are refused before
+// the keys are looked at, since complaints about their unknown keys, and about names that look like
+// a typing error ("mixtral"), would mislead.
 #pragma once
 
 #include "engine/config/json_text.h"

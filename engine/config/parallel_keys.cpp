@@ -49,7 +49,7 @@ Key partition() {
   return key;
 }
 
-/// With DeepSpeed's two other places for it; there 0 leaves AutoTP off.
+/// The key has two other places in DeepSpeed's config, where 0 leaves AutoTP off.
 Key tensor_parallel_size() {
   Key key = also_called(
       kTensorParallel.field("size", between(1, kMostRanks), &TensorParallelConfig::size),

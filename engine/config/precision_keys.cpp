@@ -1,5 +1,5 @@
-// Number formats: what the model computes in, how a loss is scaled, what gradients are kept and
-// sent as, and what the optimizer keeps.
+// Number formats: those that the model computes in, that gradients are kept and sent in, and that
+// the optimizer keeps, and the scaling of the loss.
 #include "engine/config/key_builders.h"
 #include "engine/config/zero_stage.h"
 
@@ -45,8 +45,8 @@ Key bf16_enabled() {
   return also_called(auto_is_value(key), {"bfloat16.enabled"});
 }
 
-/// Stands after bf16.enabled in the table. Files that leave the one to the trainer's flags and do
-/// not mention the other mean some 16-bit format, if any.
+/// This key comes after bf16.enabled in the table. Files that leave one of the two to the trainer's
+/// flags and do not mention the other mean some 16-bit format, if any.
 Key f16_enabled() {
   Key key{.path = "fp16.enabled", .kind = KeyKind::kBool};
   key.set = [](ConfigDraft& draft, const JsonNode& node) {
@@ -60,7 +60,7 @@ Key f16_enabled() {
     if (!node.boolean) return;
     if (is_bf16(config)) {
       throw_config_error(node.where, "fp16.enabled",
-                         "bf16.enabled is true as well: a model computes in one of them, set the "
+                         "bf16.enabled is true as well: a model computes in one of them; set the "
                          "other to false");
     }
     if (config.open_precision.bf16) draft.derived["bf16.enabled"] = "fp16.enabled is true";
@@ -71,7 +71,7 @@ Key f16_enabled() {
   return auto_is_value(key);
 }
 
-/// GPT-NeoX's way to say bf16. Stands after fp16.enabled in the table.
+/// GPT-NeoX's way to say bf16. The key comes after fp16.enabled in the table.
 Key f16_type() {
   Key key = silent("fp16.type", KeyKind::kString);
   key.choices = {"fp16", "bf16"};
@@ -87,8 +87,8 @@ Key f16_type() {
   return key;
 }
 
-/// Honoured where `on`; told to be without effect in other fp16 runs; silent where fp16 is off or
-/// may yet be.
+/// The key is honoured where `on`, is reported as without effect in other fp16 runs, and is silent
+/// where fp16 is off or may yet turn out to be.
 void add_loss_scale_key(std::vector<Key>& keys,
                         const Key& key,
                         const KeyCondition& on,
@@ -130,7 +130,7 @@ void add_loss_scale(std::vector<Key>& keys) {
       scales_dynamically, is_static);
 }
 
-/// Honoured with bf16; elsewhere false is all that it can say.
+/// The key is honoured with bf16; elsewhere it may only be false.
 void add_bf16_format(std::vector<Key>& keys, const std::string& name, Key key) {
   key = also_called(std::move(key), {"bfloat16." + name});
   Key elsewhere = also_called(
@@ -141,7 +141,7 @@ void add_bf16_format(std::vector<Key>& keys, const std::string& name, Key key) {
       only_for(elsewhere, "runs without bf16", [](const Config& c) { return !may_be_bf16(c); }));
 }
 
-/// Honoured with fp8; elsewhere without effect.
+/// The keys are honoured with fp8, and have no effect elsewhere.
 void add_fp8(std::vector<Key>& keys) {
   constexpr double kMostSteps = 1e9;
   constexpr double kMostMargin = 20;  // of 30 powers of two between E5M2's normal numbers
@@ -164,12 +164,12 @@ Key dtype(const std::string& path, std::optional<DType> FormatConfig::*member) {
   return key;
 }
 
-/// fp16's settings that are often copied into the other block.
+/// Adds fp16's settings that are often copied into the other block.
 void add_settings_of_the_other(std::vector<Key>& keys) {
   for (const char* name : {"auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window",
                            "hysteresis", "consecutive_hysteresis", "min_loss_scale", "opt_level"}) {
     keys.push_back(also_called(no_effect(fmt::format("bf16.{}", name), KeyKind::kAny,
-                                         "bf16 reaches as far as fp32 and scales no loss"),
+                                         "bf16 has the range of fp32 and needs no loss scale"),
                                {fmt::format("bfloat16.{}", name)}));
   }
   for (const char* name : {"opt_level", "fp16", "fp16_scale_tolerance"}) {
@@ -206,7 +206,7 @@ std::vector<Key> precision_keys() {
               "updates would be lost to rounding in fp16 master weights: they are fp32 (bf16 has "
               "bf16_master_weights_and_grads, with stochastic rounding)"),
       also_called(no_effect("bf16.immediate_grad_update", KeyKind::kBool,
-                            "gradients are always added up as soon as they are there"),
+                            "gradients are always added up as soon as they are computed"),
                   {"bfloat16.immediate_grad_update"}),
       also_called(no_effect("bf16.check_grad_overflow", KeyKind::kBool,
                             "every step's gradients are checked, in every stage and precision: a "

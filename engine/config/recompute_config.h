@@ -6,7 +6,7 @@
 
 namespace dstrain {
 
-/// What backward computes again instead of keeping it since forward.
+/// What backward computes again instead of keeping it from forward.
 enum class RecomputeGranularity : std::uint8_t {
   kNone,
   kSelective,  ///< what takes one elementwise or row-wise pass: norms, activation functions
@@ -16,7 +16,7 @@ enum class RecomputeGranularity : std::uint8_t {
 /// "activation_checkpointing".
 struct RecomputeConfig {
   RecomputeGranularity granularity = RecomputeGranularity::kNone;
-  std::optional<std::int64_t> layers;  ///< the model's first so many blocks; absent: all
+  std::optional<std::int64_t> layers;  ///< the number of blocks, from the first; absent: all
 
   [[nodiscard]] RecomputeGranularity of_block(std::int64_t block) const {
     return !layers || block < *layers ? granularity : RecomputeGranularity::kNone;

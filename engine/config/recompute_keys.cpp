@@ -35,7 +35,7 @@ std::vector<Key> recompute_keys() {
       without_effect("partition_activations", "what a block keeps stays whole on its rank"),
       without_effect("cpu_checkpointing", "what a block keeps stays on the device"),
       without_effect("contiguous_memory_optimization",
-                     "what blocks keep always lies in one region, planned at start"),
+                     "what blocks keep always lies in one region, planned before the start"),
       without_effect("number_checkpoints", "granularity and layers say what is computed again"),
       without_effect("synchronize_checkpoint_boundary", kPython),
       without_effect("profile", kPython),

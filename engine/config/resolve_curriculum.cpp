@@ -1,4 +1,4 @@
-// Checks that sequences that grow have a length at every step, and one that every layout can take.
+// Checks that growing sequences have a length at every step that every layout can process.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -29,14 +29,15 @@ void check_discrete(const SequenceRamp& ramp, Origins& origins) {
   const std::string steps = kSchedule + "max_step";
   require(!ramp.lengths.empty(), lengths, "the lengths of sequences, such as [64, 128, 256]");
   require(!ramp.last_steps.empty(), steps,
-          "up to which step each length but the last is taken, such as [100, 200]");
+          "the step until which each length but the last is used, such as [100, 200]");
   if (ramp.lengths.size() != ramp.last_steps.size() + 1) {
     throw_config_error(
         origins[lengths], lengths,
-        fmt::format("[{}] has {} lengths, and max_step [{}] {} steps: expected one length more, "
-                    "which all later steps take",
-                    fmt::join(ramp.lengths, ", "), ramp.lengths.size(),
-                    fmt::join(ramp.last_steps, ", "), ramp.last_steps.size()));
+        fmt::format(
+            "[{}] has {} lengths, and max_step [{}] has {} steps: expected one length more, "
+            "which all later steps take",
+            fmt::join(ramp.lengths, ", "), ramp.lengths.size(), fmt::join(ramp.last_steps, ", "),
+            ramp.last_steps.size()));
   }
   if (std::adjacent_find(ramp.last_steps.begin(), ramp.last_steps.end(), std::greater_equal<>()) !=
       ramp.last_steps.end()) {
@@ -50,13 +51,13 @@ void check_growth(const SequenceRamp& ramp) {
   require(ramp.total_steps > 0, kSchedule + "total_curriculum_step",
           "the number of steps until sequences have max_difficulty tokens");
   require(ramp.multiple_of > 0, kSchedule + "difficulty_step",
-          "of what number of tokens lengths are multiples, such as 8");
+          "the number of tokens that lengths are multiples of, such as 8");
   require(ramp.schedule == LengthSchedule::kFixedLinear || ramp.root_degree > 0,
-          kSchedule + "root_degree", "which root lengths grow with, such as 2");
+          kSchedule + "root_degree", "the root by which lengths grow, such as 2");
 }
 
-/// Every length there is: those of a list, or what all others are multiples of and the longest.
-/// None is longer than the run's sequences.
+/// All lengths to check: those of a list, or the one that all others are multiples of and the
+/// longest. None is longer than the run's sequences.
 std::vector<std::pair<std::string, std::int64_t>> lengths_of(const SequenceRamp& ramp,
                                                              std::int64_t sequence) {
   std::vector<std::pair<std::string, std::int64_t>> lengths;
@@ -78,9 +79,10 @@ void check_tokens(const Config& config, std::int64_t unit, const char* whose, Or
     if (length % of_length != 0) {
       throw_config_error(
           origins[path], path,
-          fmt::format("{} tokens in each of the {} sequences of a micro-batch do not divide by {}, "
-                      "as {} asks: the nearest lengths that do are {}",
-                      length, micro, unit, whose, nearest_multiples(length, of_length)));
+          fmt::format(
+              "{} tokens in each of the {} sequences of a micro-batch are not a multiple of {}, "
+              "as {} asks: the nearest lengths that do are {}",
+              length, micro, unit, whose, nearest_multiples(length, of_length)));
     }
   }
 }
@@ -95,7 +97,7 @@ void resolve_curriculum(LoadedConfig& loaded, Origins& origins) {
   }
   require(ramp.shortest > 0, kBlock + "min_difficulty", "the tokens of the shortest sequences");
   require(ramp.longest > 0, kBlock + "max_difficulty",
-          "the tokens of the longest sequences, mostly data.sequence_length");
+          "the tokens of the longest sequences, usually data.sequence_length");
   if (ramp.shortest > ramp.longest) {
     throw_config_error(origins[kBlock + "min_difficulty"], kBlock + "min_difficulty",
                        fmt::format("{} is more than max_difficulty {}: expected at most that",

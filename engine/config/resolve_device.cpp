@@ -9,7 +9,7 @@ void resolve_device(LoadedConfig& loaded, const MachineFacts& facts, Origins& or
   if (device != DeviceChoice::kAuto) return;
   device = facts.cuda ? DeviceChoice::kCuda : DeviceChoice::kCpu;
   origins["training.device"] = facts.name.empty()
-                                   ? "derived: of machines that nobody looked at"
+                                   ? "derived: for machines that were not examined"
                                    : fmt::format("derived: the ranks compute on {}", facts.name);
 }
 

@@ -1,5 +1,5 @@
-// Completes what a run makes of the documents in its data: which token ends one, and whose kernels
-// may hide others from it. Also what may be dropped.
+// Completes how a run treats the documents in its data: which token ends one, and which kernels can
+// keep attention within one. Also checks dropout.
 #include <fmt/format.h>
 
 #include "engine/config/arch/architecture.h"
@@ -12,7 +12,8 @@ namespace {
 
 constexpr const char* kEnd = "data.end_of_document";
 
-/// As the descriptions beside the token files say; they must agree. What says nothing is believed.
+/// Takes the token from the descriptions beside the token files, which must agree. Those that name
+/// none are not held against the others.
 void find_document_end(LoadedConfig& loaded, Origins& origins) {
   DataConfig& data = loaded.config.data;
   for (const auto* sources : {&data.train, &data.validation}) {
@@ -35,7 +36,7 @@ void find_document_end(LoadedConfig& loaded, Origins& origins) {
   }
 }
 
-/// Asked for by name, cuDNN's kernels are not to be left for others without a word.
+/// If cuDNN's kernels were asked for by name, they must not be replaced silently.
 void check_attention_kernels(const Config& config, Origins& origins) {
   if (config.training.attention != AttentionKernels::kCudnn) {
     return;
@@ -50,7 +51,7 @@ void check_attention_kernels(const Config& config, Origins& origins) {
   if (config.data.document_attention || has_window || drops) {
     throw_config_error(
         origins["training.attention"], "training.attention",
-        fmt::format("cuDNN's kernels are used where causality alone hides tokens, and here {} does "
+        fmt::format("cuDNN's kernels are used where causality alone hides tokens, but here {} does "
                     "too: write \"own\" or \"auto\"",
                     config.data.document_attention ? "data.document_attention"
                     : has_window                   ? "the model's window"
@@ -58,9 +59,10 @@ void check_attention_kernels(const Config& config, Origins& origins) {
   }
   const ModelSpec& model = config.model;
   if (model.attention_cap > 0.0F || Architecture(model).layers.front().attention.scale > 0.0F) {
-    throw_config_error(origins["training.attention"], "training.attention",
-                       "cuDNN's kernels have no cap of scores, nor another scale than the head's, "
-                       "and the model has: write \"own\" or \"auto\"");
+    throw_config_error(
+        origins["training.attention"], "training.attention",
+        "cuDNN's kernels support neither a cap of scores nor a scale other than the head's, "
+        "and the model has one: write \"own\" or \"auto\"");
   }
 }
 
@@ -73,7 +75,7 @@ void check_packing(const DataConfig& data, Origins& origins) {
   }
 }
 
-/// Branches side by side are summed over ranks at once, before anything could be dropped of either.
+/// Parallel branches are summed over ranks together, before dropout could be applied to either.
 void check_dropout(const Config& config) {
   if (config.model.parallel_branches && config.dropout.residual > 0.0F) {
     throw_config_error("", "model.hidden_dropout",

@@ -17,7 +17,7 @@ constexpr const char* kIgnore = "elasticity.ignore_non_elastic_batch_info";
 constexpr const char* kBatchKeys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
                                       "gradient_accumulation_steps"};
 
-/// Up to twenty of them.
+/// Lists up to twenty of them.
 std::string list_of(const std::vector<std::int64_t>& numbers) {
   constexpr std::size_t kMost = 20;
   if (numbers.size() <= kMost) return fmt::format("{}", fmt::join(numbers, ", "));
@@ -29,9 +29,10 @@ void check_block(const LoadedConfig& loaded, Origins& origins) {
   const ElasticityConfig& elasticity = loaded.config.elasticity;
   for (const char* required : {kLargest, kMicroBatches}) {
     if (origins[required].empty() || origins[required].starts_with("default")) {
-      throw_config_error(origins[kEnabled], required,
-                         "is missing, and elasticity is enabled: the largest batch that will do, "
-                         "and the micro-batches, such as 2000 and [2, 4, 6]");
+      throw_config_error(
+          origins[kEnabled], required,
+          "is missing, and elasticity is enabled: write the largest acceptable batch, "
+          "and the micro-batches, such as 2000 and [2, 4, 6]");
     }
   }
   const bool has_batch = loaded.config.batch.train_batch_size ||
@@ -52,7 +53,7 @@ void check_block(const LoadedConfig& loaded, Origins& origins) {
   if (elasticity.model_parallel_size > 1 && elasticity.version == ElasticityVersion::k01) {
     throw_config_error(
         origins[kModelRanks], kModelRanks,
-        fmt::format("{} takes elasticity.version 0.2", elasticity.model_parallel_size));
+        fmt::format("{} needs elasticity.version 0.2", elasticity.model_parallel_size));
   }
   if (elasticity.model_parallel_size > 1 && elasticity.model_parallel_size != model_ranks) {
     throw_config_error(
@@ -105,7 +106,7 @@ void resolve_elasticity(LoadedConfig& loaded, std::int64_t data_parallel, Origin
       fmt::format("elasticity: a batch of {}, which {} data-parallel ranks "
                   "can share",
                   batch, list_of(found->valid_ranks)));
-  // So that the resolved config, which has the batch, can be run again.
+  // This lets the resolved config, which has the batch, be run again.
   if (!elasticity.ignore_non_elastic_batch_info) {
     elasticity.ignore_non_elastic_batch_info = true;
     origins[kIgnore] = "derived: the batch above is elasticity's";

@@ -1,4 +1,4 @@
-// What products in 8 bits ask of the model and of its layout.
+// Requirements of products in 8 bits on the model and its layout.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -27,7 +27,7 @@ struct Extent {
   std::int64_t also = 1;  ///< a divisor that the key has whatever the products are in
 };
 
-/// What the key must be a multiple of.
+/// The number that the key must be a multiple of.
 std::int64_t unit_of(const Extent& extent) {
   const std::int64_t needed = kF8Multiple * extent.ranks;
   return std::lcm(needed / std::gcd(needed, extent.factor), extent.also);
@@ -95,14 +95,14 @@ void resolve_fp8(const LoadedConfig& loaded, Origins& origins) {
   if (!config.fp8.enabled) return;
   if (config.precision == Precision::kF16) {
     throw_config_error(origins[kEnabled], kEnabled,
-                       "true, and the model computes in fp16: 8-bit products stand beside bf16 or "
-                       "fp32, set fp16.enabled to false and bf16.enabled to true");
+                       "true, and the model computes in fp16: 8-bit products go with bf16 or "
+                       "fp32; set fp16.enabled to false and bf16.enabled to true");
   }
   for (const Extent& extent : extents_of(config)) {
     if (extent.size % kF8Multiple != 0) {
       throw_config_error(
           origins[kEnabled], kEnabled,
-          fmt::format("{} make{} {}, which is no multiple of {}, as 8-bit matrices must be: "
+          fmt::format("{} make{} {}, which is not a multiple of {}, as 8-bit matrices must be: "
                       "expected {} {}, or false",
                       extent.what, extent.what.ends_with("tokens") ? "" : "s", extent.size,
                       kF8Multiple, extent.key, nearest_multiples(extent.value, unit_of(extent))));

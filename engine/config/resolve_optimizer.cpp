@@ -1,4 +1,5 @@
-// What the optimizer and the scheduler take from each other and from the length of the run.
+// Resolves the values that the optimizer and the scheduler take from each other and from the length
+// of the run.
 #include <fmt/format.h>
 
 #include "engine/config/json_text.h"
@@ -7,7 +8,7 @@
 namespace dstrain {
 namespace {
 
-/// What torch.optim.SGD asks of Nesterov's momentum.
+/// Checks the requirements of torch.optim.SGD on Nesterov's momentum.
 void check_sgd(const OptimizerConfig& sgd, Origins& origins) {
   if (sgd.nesterov && (sgd.momentum == 0.0 || sgd.dampening != 0.0)) {
     throw_config_error(
@@ -25,7 +26,7 @@ void check_lamb(const OptimizerConfig& lamb, Origins& origins) {
   }
 }
 
-/// DeepSpeed's two rates: "lr" is for both groups; where it is not written each has its own.
+/// DeepSpeed has two rates: "lr" is for both groups; where it is not written, each has its own.
 void resolve_muon(OptimizerConfig& muon, Origins& origins) {
   constexpr double kAdamDefault = 3e-4;
   const bool has_lr = !origins["optimizer.params.lr"].starts_with("default");
@@ -89,7 +90,7 @@ void resolve_warmup(LoadedConfig& loaded, Origins& origins) {
   }
 }
 
-/// beta1 after the cycle, up to the last update of the run, is a share like before.
+/// Checks that beta1 stays in range after the cycle, up to the last update of the run.
 void check_decayed_momentum(const Config& config, Origins& origins) {
   const OneCycleConfig& cycle = config.scheduler.one_cycle;
   const std::int64_t updates =

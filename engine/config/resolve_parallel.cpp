@@ -1,4 +1,4 @@
-// What tensor, sequence and pipeline parallelism ask of the batch, and what they cost.
+// Requirements of tensor, sequence and pipeline parallelism on the batch, and their costs.
 #include <numeric>
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ constexpr const char* kStages = "pipeline.stages";
 constexpr const char* kSchedule = "pipeline.schedule";
 constexpr const char* kVirtual = "pipeline.virtual_stages";
 
-/// Ends the errors that only a solved batch reveals; the nearest layout solves it anew.
+/// The advice at the end of errors that only a solved batch reveals; the nearest layout solves the
+/// batch again.
 std::string advice_on(const LoadedConfig& loaded, const BatchConfig& written, int world_size) {
   Config asked = loaded.config;
   asked.batch = written;
@@ -33,8 +34,8 @@ void resolve_sequence_parallel(LoadedConfig& loaded,
   if (tensor.size == 1) {
     tensor.sequence_parallel = false;
     origins[kSequenceParallel] = "derived: tensor_parallel.size is 1";
-    loaded.notices.push_back(fmt::format("no effect: {}: {} is 1, there is nobody to share with",
-                                         kSequenceParallel, kSize));
+    loaded.notices.push_back(fmt::format(
+        "no effect: {}: {} is 1, so there is no rank to share with", kSequenceParallel, kSize));
     return;
   }
   const std::int64_t micro = loaded.config.batch.micro_batch_size.value();
@@ -89,7 +90,8 @@ void resolve_pipeline(LoadedConfig& loaded,
   if (cuts_of(config.zero.stage).gradients) {
     loaded.notices.push_back(fmt::format(
         "zero_optimization.stage: {} with {} {}, which DeepSpeed refuses: gradients are "
-        "reduce-scattered after every micro-batch (gradient_accumulation_steps {}), where stage 1 "
+        "reduce-scattered after every micro-batch (gradient_accumulation_steps {}), whereas stage "
+        "1 "
         "does it once a step",
         config.zero.stage, kStages, stages, micro_batches));
   }
@@ -99,11 +101,12 @@ void check_graphs(LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   if (!config.training.cuda_graphs) return;
   if (config.tensor_parallel.size > 1) {
-    throw_config_error(origins["training.cuda_graphs"], "training.cuda_graphs",
-                       fmt::format("true, with tensor_parallel.size {}, whose ranks talk within a "
-                                   "block, and a graph holds no talk: expected false, or one rank "
-                                   "for a block",
-                                   config.tensor_parallel.size));
+    throw_config_error(
+        origins["training.cuda_graphs"], "training.cuda_graphs",
+        fmt::format("true, with tensor_parallel.size {}, whose ranks communicate within a "
+                    "block, and a graph cannot hold communication: expected false, or one rank "
+                    "for a block",
+                    config.tensor_parallel.size));
   }
   if (config.training.device != DeviceChoice::kCuda) {
     loaded.notices.emplace_back(

@@ -1,4 +1,4 @@
-// Which number formats go together, and what they are where nothing is said.
+// Decides which number formats go together, and what they are by default.
 #include <cmath>
 #include <utility>
 
@@ -16,7 +16,7 @@ constexpr const char* kMaster = "bf16.bf16_master_weights_and_grads";
 constexpr const char* kStates = "bf16.bf16_optimizer_states";
 constexpr const char* kMostSkips = "training.max_consecutive_skips";
 
-/// As the config spells it.
+/// The name of a format in the config.
 const char* spelt(DType dtype) {
   return dtype == DType::kBF16 ? "bf16" : dtype == DType::kF16 ? "fp16" : "fp32";
 }
@@ -68,7 +68,7 @@ void resolve_communication(LoadedConfig& loaded, Origins& origins) {
   const DType chosen = *formats.communication;
   if (chosen != DType::kF32 && chosen != compute) {
     throw_config_error(origins[kCommunication], kCommunication,
-                       fmt::format("\"{0}\" goes with {0} only, and the model computes in {1}: "
+                       fmt::format("\"{0}\" goes with {0} only, but the model computes in {1}: "
                                    "write \"fp32\", or leave it out",
                                    spelt(chosen), spelt(compute)));
   }
@@ -105,7 +105,7 @@ void tell_where_tf32_is_idle(LoadedConfig& loaded) {
   if (!config.training.tf32) return;
   if (config.precision != Precision::kF32) {
     loaded.notices.push_back(fmt::format(
-        "no effect: training.tf32: it is of fp32 matrices, and the model computes in {}",
+        "no effect: training.tf32: it concerns fp32 matrices, and the model computes in {}",
         spelt(dtype_of(config.precision))));
   } else if (config.training.device != DeviceChoice::kCuda) {
     loaded.notices.emplace_back(
@@ -119,12 +119,12 @@ void tell_where_cudnn_is_idle(LoadedConfig& loaded) {
   if (config.training.attention == AttentionKernels::kOwn) return;
   if (config.precision == Precision::kF32) {
     loaded.notices.emplace_back(
-        "no effect: training.attention: cuDNN's kernels are of bf16 and fp16, and the model "
+        "no effect: training.attention: cuDNN's kernels are for bf16 and fp16, and the model "
         "computes "
         "in fp32");
   } else if (config.training.device != DeviceChoice::kCuda) {
     loaded.notices.emplace_back(
-        "no effect: training.attention: cuDNN is of GPUs (training.device is not \"cuda\")");
+        "no effect: training.attention: cuDNN is for GPUs (training.device is not \"cuda\")");
   }
 }
 
@@ -139,7 +139,7 @@ void check_loss_scale(const Config& config, Origins& origins) {
   }
 }
 
-/// Of an open precision the formats that go with another one.
+/// Drops the formats of an open precision that go with another one.
 void drop_other_formats(LoadedConfig& loaded) {
   Config& config = loaded.config;
   FormatConfig& formats = config.formats;

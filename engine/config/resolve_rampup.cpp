@@ -1,4 +1,4 @@
-// Checks that a batch that grows divides among the ranks at every step.
+// Checks that a growing batch divides among the ranks at every step.
 #include <algorithm>
 #include <string>
 
@@ -15,8 +15,8 @@ constexpr const char* kRampup = "rampup_batch_size";
 /// differ: the order of each is planned before the run, in a second for so many.
 constexpr std::int64_t kMostPasses = 1'000'000;
 
-/// The nearest to `increment` that divide `growth` and are multiples of `unit`, which `growth` is:
-/// "16" or "16 or 24".
+/// The numbers nearest to `increment` that divide `growth` and are multiples of `unit`, as `growth`
+/// is: "16" or "16 or 24".
 std::string nearest_increments(std::int64_t increment, std::int64_t growth, std::int64_t unit) {
   std::string text;
   for (std::int64_t low = std::min(increment, growth) / unit * unit; low > 0; low -= unit) {
@@ -64,18 +64,18 @@ void resolve_rampup(const LoadedConfig& loaded, std::int64_t data_parallel, Orig
   }
   const std::int64_t growth = whole - ramp.start;
   if (growth % ramp.increment != 0) {
-    refuse(fmt::format("from {} by {} it never is train_batch_size {}: the nearest to grow by {}",
-                       ramp.start, ramp.increment, whole,
-                       nearest_increments(ramp.increment, growth, unit)));
+    refuse(fmt::format(
+        "from {} in steps of {} it never reaches train_batch_size {}: the nearest to grow by {}",
+        ramp.start, ramp.increment, whole, nearest_increments(ramp.increment, growth, unit)));
   }
   const std::int64_t micro_batches = config.batch.gradient_accumulation_steps.value();
   const std::int64_t chunks = std::int64_t{config.pipeline.stages} * config.pipeline.virtual_stages;
   const std::int64_t most = 2 * kMostPasses / (micro_batches * chunks);  // half of them, on average
   if (ramp.increments(whole) > most) {
-    refuse(
-        fmt::format("grows {} times, to {} micro-batches a step, and {} times are planned: "
-                    "expected more to grow by",
-                    ramp.increments(whole), micro_batches, most));
+    refuse(fmt::format(
+        "grows {} times, to {} micro-batches a step, and at most {} times can be planned: "
+        "expected more to grow by",
+        ramp.increments(whole), micro_batches, most));
   }
 }
 

@@ -12,7 +12,7 @@
 namespace dstrain {
 namespace {
 
-/// Far beyond any model's, and an integer of 64 bits.
+/// Far beyond any model's value, and still an integer of 64 bits.
 constexpr double kMostOfRope = 1e12;
 
 struct ScalingName {
@@ -66,12 +66,12 @@ RopeScalingKind scaling_kind(const std::string& path, const JsonNode& block) {
     if (node->is_text(known.name)) return known.kind;
     list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", known.name);
   }
-  throw_config_error(
-      node->where, path,
-      fmt::format("rope_type {} is not in this version yet; there are {}", node->dump(), list));
+  throw_config_error(node->where, path,
+                     fmt::format("rope_type {} is not in this version yet; expected one of {}",
+                                 node->dump(), list));
 }
 
-/// By how much queries and keys grow with the factor (Peng et al. 2023, §3.4).
+/// The factor by which queries and keys grow (Peng et al. 2023, §3.4).
 double growth(double factor, double by) {
   return factor <= 1.0 ? 1.0 : 0.1 * by * std::log(factor) + 1.0;
 }
@@ -138,7 +138,7 @@ RopeBlock read_both_kinds(const std::string& path, const JsonNode& node) {
   for (const JsonMember& member : node.members) {
     if (member.key != kFull && member.key != kSliding) {
       throw_config_error(member.where, path + "." + member.key,
-                         fmt::format("unknown key; there are {} and {}", kFull, kSliding));
+                         fmt::format("unknown key; expected {} and {}", kFull, kSliding));
     }
   }
   RopeBlock full;
@@ -196,7 +196,7 @@ std::string rope_block_shape(bool newer) {
   const std::string number =
       fmt::format(R"({{"type": "number", "exclusiveMinimum": 0, "maximum": {:.0f}}})", kMostOfRope);
   std::string names;
-  std::string kinds;  // if it is this one, it needs those
+  std::string kinds;  // if the type is this one, it needs those keys
   std::string ends;
   for (const ScalingName& known : scaling_names()) {
     names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", known.name);

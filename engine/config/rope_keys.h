@@ -18,12 +18,12 @@ struct RopeBlock {
   std::optional<double> window_theta{};  ///< of layers with a window
 };
 
-/// Reads such a block. `newer`: rope_parameters. `by_layer`: of a family that gives them for layers
-/// with and without a window, of which only the latter may be scaled.
+/// Reads such a block. `newer` says that it is rope_parameters, `by_layer` that the family gives
+/// them for layers with and without a window, of which only the latter may be scaled.
 RopeBlock read_rope_block(const std::string& path, const JsonNode& node, bool newer, bool by_layer);
 /// The values of such a key as a JSON Schema.
 std::string rope_block_shape(bool newer);
-/// As "rope_scaling"; "" where there is none.
+/// The scaling as the JSON of "rope_scaling"; "" where there is none.
 std::string rope_scaling_json(const RopeScaling& scaling);
 
 }  // namespace dstrain

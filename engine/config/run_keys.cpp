@@ -71,7 +71,7 @@ std::string sources_json(const std::vector<DataSource>& sources) {
   return "[" + list + "]";
 }
 
-/// Of one source, or of a list of `fewest` or more.
+/// The shape of one source, or of a list of `fewest` or more.
 std::string sources_shape(int fewest) {
   const std::string path = R"({"type": "string", "minLength": 1})";
   const std::string weighted =
@@ -121,7 +121,7 @@ Key resume() {
   return key;
 }
 
-/// Megatron-LM's and NeMo's, a list of three.
+/// The key of Megatron-LM and NeMo, a list of three.
 Key rampup_batch_size() {
   Key key{.path = "rampup_batch_size", .kind = KeyKind::kAny};
   key.aliases = {"rampup-batch-size", "training.rampup_batch_size"};
@@ -148,7 +148,7 @@ Key rampup_batch_size() {
   return null_is_default(key);
 }
 
-/// "auto" is measured as the run goes, so it stays what it is.
+/// "auto" is measured during the run, so it is not resolved here.
 Key replica_check_interval(NumberRange steps) {
   Key key = auto_is_value(
       kTraining.field("replica_check_interval", steps, &TrainingConfig::replica_check_interval));
@@ -194,7 +194,7 @@ std::vector<Key> run_keys() {
       also_called(kData.field("document_attention", {}, &DataConfig::document_attention),
                   {"data.reset_attention_mask"}),
       no_effect("data.reset_position_ids", KeyKind::kBool,
-                "positions begin anew with each document where data.document_attention is on"),
+                "positions restart with each document where data.document_attention is on"),
       also_called(kData.field("mask_document_ends", {}, &DataConfig::mask_document_ends),
                   {"data.eod_mask_loss"}),
       null_is_default(auto_is_default(

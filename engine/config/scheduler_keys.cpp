@@ -64,7 +64,7 @@ Key one_cycle(const char* name, NumberRange range, Member OneCycleConfig::*membe
 
 std::vector<Key> scheduler_keys() {
   const auto steps = between(1, kMostSteps);
-  const auto steps_or_none = between(0, kMostSteps);  // a warm-up lasts two at least, as there
+  const auto steps_or_none = between(0, kMostSteps);  // DeepSpeed's warm-up lasts at least two
   return {
       scheduler_type(),
       only_for(kScheduler.field("params.total_num_steps", steps, &SchedulerConfig::total_num_steps),
@@ -112,7 +112,7 @@ std::vector<Key> scheduler_keys() {
       one_cycle("decay_mom_rate", {}, &OneCycleConfig::decay_momentum_rate),
 
       refused("scheduler.params.last_batch_iteration", {"-1"},
-              "a run resumes from its checkpoint, which knows the step: leave it out"),
+              "a run resumes from its checkpoint, which records the step: leave it out"),
   };
 }
 

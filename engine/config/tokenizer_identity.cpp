@@ -52,7 +52,8 @@ std::optional<TokenizerIdentity> parse_tokenizer_identity(const nlohmann::json& 
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
-  // A name, so that nothing is read but beside what says so.
+  // Only a plain name is accepted, so that files are read only beside the description that names
+  // them.
   const bool is_name = identity.file.find('/') == std::string::npos;
   return identity.kind.empty() || !is_name ? std::nullopt : std::optional(identity);
 }

@@ -1,5 +1,5 @@
-// TokenizerIdentity: which tokenizer ids are of. It goes with the ids from prepare-data into
-// checkpoints, so that data, weights and tokenizer that do not belong together are found out before
+// TokenizerIdentity: says which tokenizer made ids. It goes with the ids from prepare-data into
+// checkpoints, so that data, weights and tokenizer that do not belong together are detected before
 // a step is trained.
 #pragma once
 
@@ -25,15 +25,15 @@ struct TokenizerIdentity {
 /// XXH3, 128 bits, in 32 hexadecimal digits: what `xxh128sum` prints of a file with this content.
 std::string content_hash(std::string_view content);
 
-/// Whether both are the same tokenizer; none where their kinds cannot be told apart: a
-/// SentencePiece model may be that of a tokenizer.json.
+/// Whether both are the same tokenizer; nothing where their kinds do not show it: a SentencePiece
+/// model may be that of a tokenizer.json.
 std::optional<bool> is_same_tokenizer(const TokenizerIdentity& a, const TokenizerIdentity& b);
 
 /// "bytes (256 ids)", "sentencepiece tokenizer.model (32000 ids, hash 7f0c33a1…)".
 std::string describe(const TokenizerIdentity& identity);
 
 nlohmann::ordered_json to_json(const TokenizerIdentity& identity);
-/// None if `value` is not what to_json makes.
+/// Returns nothing if `value` is not what to_json makes.
 std::optional<TokenizerIdentity> parse_tokenizer_identity(const nlohmann::json& value);
 
 }  // namespace dstrain

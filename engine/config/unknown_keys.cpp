@@ -14,7 +14,7 @@
 namespace dstrain {
 namespace {
 
-/// Names that other programs use for what has another name here.
+/// Names in other programs of keys that are called differently here.
 const std::map<std::string, std::string>& foreign_names() {
   static const std::map<std::string, std::string> names = {
       {"learning_rate", "optimizer.params.lr"},
@@ -82,7 +82,7 @@ std::string last_name(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }
 
-/// Names that may stand directly in `block`.
+/// Names that may occur directly in `block`.
 std::vector<std::string> names_in(const std::string& block) {
   std::vector<std::string> names;
   for (const auto* paths : {&known_paths().leaves, &known_paths().blocks}) {
@@ -112,7 +112,7 @@ std::string only_place_of(const std::string& name) {
   return "";
 }
 
-/// A key's own path where this is another name of it.
+/// The key's own path where `path` is an alias.
 std::string own_path(const std::string& path) {
   for (const Key& key : all_keys()) {
     if (std::find(key.aliases.begin(), key.aliases.end(), path) != key.aliases.end()) {
@@ -122,7 +122,7 @@ std::string own_path(const std::string& path) {
   return path;
 }
 
-/// A block may be null or "auto": nothing is said in it.
+/// A block may be null or "auto", and then has no values.
 bool says_nothing(const JsonNode& node) {
   return node.is(JsonNode::Kind::kNull) || node.is_text("auto");
 }
@@ -160,14 +160,15 @@ class UnknownKeys {
     }
   }
 
-  /// Of what is in no table and yet no slip.
+  /// Reports keys that are in no table and yet are not mistakes.
   void tell_foreign() const {
     if (!comments_.empty()) {
       notices_.push_back(fmt::format("no effect: {}: comments", fmt::join(comments_, ", ")));
     }
     if (!neox_arguments_.empty()) {
-      notices_.push_back(fmt::format("no effect: {}: GPT-NeoX's Python reads them, not DeepSpeed",
-                                     fmt::join(neox_arguments_, ", ")));
+      notices_.push_back(
+          fmt::format("no effect: {}: GPT-NeoX's Python code reads them, not DeepSpeed",
+                      fmt::join(neox_arguments_, ", ")));
     }
   }
 
@@ -191,7 +192,7 @@ class UnknownKeys {
                                      meant.text.empty() ? "" : "; " + meant.text));
       return;
     }
-    // Of a model of another family all keys may be unknown.
+    // In a model of another family all keys may be unknown.
     if (problems_.spoil(path) || (block == "model" && problems_.spoil("model.model_type"))) return;
     problems_.add_unknown({.where = member.where,
                            .path = path,
@@ -200,7 +201,7 @@ class UnknownKeys {
                           own_path(meant.path));
   }
 
-  /// Its place may be taken.
+  /// The right name may already be in use.
   [[nodiscard]] std::vector<ConfigEdit> mend_of(const JsonMember& member,
                                                 const std::string& path,
                                                 const std::string& meant) const {

@@ -9,7 +9,7 @@
 
 namespace dstrain {
 
-/// Adds unknown keys, and blocks that are no objects, to `problems`. With `allow`, unknown keys
+/// Adds unknown keys, and blocks that are not objects, to `problems`. With `allow`, unknown keys
 /// become lines of `notices` instead.
 void check_known_keys(const JsonNode& root,
                       bool allow,

@@ -9,7 +9,7 @@
 namespace dstrain {
 namespace {
 
-/// What stands in quotes, if that is a value: "5", "1e-4", "True".
+/// The quoted text, if it is a value: "5", "1e-4", "True".
 std::optional<JsonNode> without_quotes(const JsonNode& node) {
   if (!node.is(JsonNode::Kind::kString)) return std::nullopt;
   std::string text = node.text;
@@ -30,7 +30,7 @@ JsonNode number_node(double value, const std::string& where) {
   return node;
 }
 
-/// Numbers move to the nearest bound that is a value itself; of integers to the nearest one.
+/// Moves numbers to the nearest bound that is a value itself, and integers to the nearest one.
 void add_numbers(const Key& key, const JsonNode& wrong, std::vector<JsonNode>& values) {
   if (!wrong.is(JsonNode::Kind::kNumber) || !std::isfinite(wrong.number)) return;
   double value = wrong.number;
@@ -60,7 +60,7 @@ void add_choice(const Key& key, const JsonNode& wrong, std::vector<JsonNode>& va
   values.push_back(value);
 }
 
-/// Each element freed of its quotes.
+/// Adds the list with the quotes of each element removed.
 void add_list(const JsonNode& wrong, std::vector<JsonNode>& values) {
   if (!wrong.is(JsonNode::Kind::kArray)) return;
   JsonNode list = wrong;

@@ -1,5 +1,5 @@
-// What a wrong value was probably meant to be: the same in another type, the nearest choice or
-// bound, or, of a feature that is refused, its being off.
+// Guesses what a wrong value was meant to be: the same in another type, the nearest choice or
+// bound, or, for a feature that is refused, the value that turns it off.
 #pragma once
 
 #include <vector>

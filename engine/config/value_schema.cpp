@@ -23,14 +23,14 @@ Json number(double value) {
   return value;
 }
 
-/// As number_meant() reads it; that it is in range is beyond a pattern.
+/// Matches what number_meant() reads; a pattern cannot check the range.
 Json quoted_number() {
   return {{"type", "string"},
           {"pattern", "^[ \\t]*-?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?[ \\t]*$"}};
 }
 
 Json number_schema(const Key& key) {
-  constexpr double kNoLimitMeant = 1e15;  // as value_meant(), which takes more for the largest
+  constexpr double kNoLimitMeant = 1e15;  // as in value_meant(), which takes more for the largest
   const NumberRange& range = key.range;
   const bool is_integer = key.kind == KeyKind::kInteger;
   Json schema = {{"type", is_integer ? "integer" : "number"}};
@@ -59,7 +59,8 @@ Json text_schema(const Key& key) {
   return {{"enum", choices}};
 }
 
-/// Off is: false, {}, or a block that says "enabled": false and nowhere anything else of it.
+/// A feature is off if its block is false, {}, or says "enabled": false and nothing else about it
+/// anywhere.
 Json switched_off() {
   return any_of({{{"const", false}},
                  {{"type", "object"}, {"maxProperties", 0}},
@@ -67,7 +68,7 @@ Json switched_off() {
                                          {{"$ref", "#/definitions/mentions_enabled"}}})}}});
 }
 
-/// As is_accepted_value().
+/// Accepts what is_accepted_value() does.
 Json refused_schema(const Key& key) {
   if (key.enabled_block) return switched_off();
   std::vector<Json> accepted;

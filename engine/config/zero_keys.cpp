@@ -1,7 +1,7 @@
 // "zero_optimization". dstrain's grain is the unit: a block, the embedding or the head. A unit's
 // gradient is one flat, padded buffer, reduced as soon as backward leaves the unit; its parameters
-// are gathered by one operation. What tunes another grain has no effect; what promises another
-// distribution of memory (offloading, hierarchies, quantised traffic) is refused.
+// are gathered by one operation. Keys that tune another grain have no effect; keys that promise
+// another distribution of memory (offloading, hierarchies, quantised traffic) are refused.
 #include <initializer_list>
 #include <string_view>
 
@@ -79,7 +79,8 @@ void add_other_grains(std::vector<Key>& keys) {
        "stage3_module_granularity_threshold", "leaf_module", "overlap_reduce_scatter"});
   add_without_effect(keys, "a unit's gradient is always one flat, padded buffer",
                      {"contiguous_gradients"});
-  add_without_effect(keys, "the stage decides: all-reduce in stage 0, reduce-scatter from 1 on",
+  add_without_effect(keys,
+                     "the stage decides: all-reduce in stage 0, reduce-scatter from stage 1 on",
                      {"reduce_scatter"});
   add_without_effect(keys, "a unit's parameters are always gathered by one all-gather",
                      {"allgather_partitions", "stage3_use_all_reduce_for_fetch_params",
@@ -95,7 +96,7 @@ void add_other_grains(std::vector<Key>& keys) {
   add_without_effect(keys, "a checkpoint holds every parameter once, whatever the stage",
                      {"stage3_gather_16bit_weights_on_model_save"});
   keys.back().aliases.push_back(kZero + "stage3_gather_fp16_weights_on_model_save");
-  add_without_effect(keys, "it is about how DeepSpeed hooks into torch's modules",
+  add_without_effect(keys, "it concerns how DeepSpeed hooks into torch's modules",
                      {"memory_efficient_linear", "override_module_apply",
                       "log_trace_cache_warnings", "enable_sanity_checks"});
   add_without_effect(keys, "Muon's momentum always stays on the device",

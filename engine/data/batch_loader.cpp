@@ -58,7 +58,7 @@ std::unique_ptr<Sequences> BatchLoader::open(const DataConfig& data,
   }
   if (file->num_tokens() <= sequence_length_) {
     throw ConfigError(fmt::format(
-        "{}: holds {} tokens, a sample of data.sequence_length {} and its targets need {}",
+        "{}: holds {} tokens, but a sample of data.sequence_length {} and its targets need {}",
         source.prefix, file->num_tokens(), sequence_length_, sequence_length_ + 1));
   }
   return cut_stream(std::move(file), sequence_length_);

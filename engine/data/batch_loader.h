@@ -21,8 +21,8 @@ class BatchLoader {
               std::int64_t vocab_size,
               std::uint64_t seed);
 
-  /// Samples first_sample … first_sample + B - 1 as [B, T] inputs and targets, B = inputs.size() /
-  /// T.
+  /// Loads samples first_sample … first_sample + B - 1 as [B, T] inputs and targets, B =
+  /// inputs.size() / T.
   void load(std::int64_t first_sample,
             std::span<std::int32_t> inputs,
             std::span<std::int32_t> targets) const;

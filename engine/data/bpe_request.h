@@ -1,5 +1,4 @@
-// BpeTraining: what is asked of a byte-level BPE tokenizer that prepare_data is to make of its
-// text.
+// BpeTraining: the byte-level BPE tokenizer that prepare_data is asked to make of its text.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,8 @@ struct BpeTraining {
   [[nodiscard]] std::vector<std::string> specials() const;
 };
 
-/// The expression of a split's name: "gpt2", "gpt4", "gpt4o", "qwen2"; of GPT-2's, which a
-/// tokenizer.json has a switch for, it is empty. Anything else must be a regular expression itself.
+/// The expression of a named split, "gpt2", "gpt4", "gpt4o" or "qwen2"; that of GPT-2's, for which
+/// a tokenizer.json has a switch, is empty. Anything else must be a regular expression itself.
 /// Throws ConfigError.
 std::string split_expression(const std::string& name);
 

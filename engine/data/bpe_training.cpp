@@ -104,7 +104,7 @@ std::optional<std::string> train_bpe(const std::vector<InputFile>& files,
     }
     spdlog::warn(
         "--train-tokenizer: the text has more distinct pieces than are held at once ({} of {} "
-        "together), so the tokenizer is learnt from 1/{} of it: documents, and parts of 1 MiB of "
+        "together), so the tokenizer is learned from 1/{} of it: documents, and parts of 1 MiB of "
         "long ones, chosen at random",
         grouped(limits.pieces), size_text(limits.bytes), std::int64_t{1} << halvings);
     counter = std::make_unique<PieceCounter>(*pre_tokenizer, halvings, limits);
@@ -122,7 +122,7 @@ std::optional<std::string> train_bpe(const std::vector<InputFile>& files,
   counter.reset();
   const ByteLevelBpe made = merge(trainer, training, hooks);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
-  spdlog::info("learnt a tokenizer of {} tokens from {} distinct pieces of text in {:.2f} s",
+  spdlog::info("learned a tokenizer of {} tokens from {} distinct pieces of text in {:.2f} s",
                grouped(std::ssize(made.vocabulary)), grouped(pieces), seconds.count());
   return hooks.stop_requested() ? std::nullopt : std::optional(to_tokenizer_json(made));
 }

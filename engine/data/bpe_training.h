@@ -1,5 +1,5 @@
 // Makes a byte-level BPE tokenizer of the input's text: all of it, read as a stream, is cut into
-// pieces and these are counted, then their most frequent pairs become tokens (train_bpe.h). 8 Mi
+// pieces, which are counted, then their most frequent pairs become tokens (train_bpe.h). 8 Mi
 // distinct pieces of 128 MiB together are held at once, so that memory stays below 4 GiB; if the
 // text has more, a half of its documents and MiB-long parts of them is counted instead, or a
 // quarter, and so on, and the log says so.
@@ -16,9 +16,9 @@
 
 namespace dstrain {
 
-/// Returns tokenizer.json's content; none if it was stopped on request. Of the options it needs the
-/// training and how the input is read. Throws ConfigError, also where the text has nothing to learn
-/// from.
+/// Returns tokenizer.json's content; nothing if it was stopped on request. It uses the options of
+/// the training and of reading the input. Throws ConfigError, also where the text has nothing to
+/// learn from.
 std::optional<std::string> train_bpe(const std::vector<InputFile>& files,
                                      const PrepareOptions& options,
                                      const PrepareHooks& hooks,

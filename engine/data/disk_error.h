@@ -5,7 +5,7 @@
 
 namespace dstrain {
 
-/// what() is one sentence: the file, what failed, how much room there is.
+/// what() is one sentence: the file, what failed, how much space there is.
 class DiskError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

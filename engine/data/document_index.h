@@ -1,5 +1,5 @@
-// DocumentIndex: which document of a Megatron pair a token belongs to, read from the .idx where it
-// lies: nothing is held, so an index of any size opens at once.
+// DocumentIndex: finds the document of a Megatron pair that a token belongs to, straight from the
+// .idx: nothing is held, so an index of any size opens at once.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace dstrain {
 
 class DocumentIndex {
  public:
-  /// Of PREFIX, PREFIX.bin or PREFIX.idx. Returns nullptr if there is no PREFIX.idx. Throws
-  /// ConfigError where the pair is damaged.
+  /// Opens the index of PREFIX, PREFIX.bin or PREFIX.idx. Returns nullptr if there is no
+  /// PREFIX.idx. Throws ConfigError where the pair is damaged.
   static std::unique_ptr<DocumentIndex> open(const std::string& prefix);
 
-  /// Of the .idx.
+  /// The path of the .idx.
   [[nodiscard]] const std::string& path() const { return index_.path(); }
   [[nodiscard]] std::int64_t num_documents() const { return facts_.num_documents; }
   /// The document that holds a token in [0, the pair's tokens), never one without tokens.
   [[nodiscard]] std::int64_t document_of(std::int64_t token) const;
-  /// The first token of a document; of num_documents(): behind the last one.
+  /// The first token of a document; for num_documents(), the end of the last one.
   [[nodiscard]] std::int64_t first_token(std::int64_t document) const;
 
  private:

@@ -67,8 +67,8 @@ class SmallNumbers {
   std::vector<std::vector<std::uint64_t>> levels_;
 };
 
-/// Sequences that are not full, by the tokens that they have room for. Of several with the same
-/// room the last to come goes first.
+/// Sequences that are not full, by the number of tokens that still fit. Among several with the same
+/// room, the last to come goes first.
 class OpenSequences {
  public:
   explicit OpenSequences(std::int64_t sequence_T)
@@ -126,7 +126,7 @@ DocumentPacking::DocumentPacking(std::unique_ptr<DocumentIndex> documents, std::
   }
 }
 
-/// Also notes, on the way, what fills sequences alone.
+/// Also notes, on the way, the documents that fill sequences alone.
 DocumentPacking::SortedItems DocumentPacking::sort_items() {
   const auto for_each_document = [&](auto&& visit) {
     std::int64_t begin = 0;

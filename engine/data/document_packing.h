@@ -1,8 +1,8 @@
-// DocumentPacking: which documents share a sequence, so that only those longer than one are cut
-// (Ding et al. 2024, "Fewer truncations improve language modeling"). A document of L tokens fills
-// floor(L / T) sequences alone; its rest, or all of a shorter one, is an item of the bin packing
-// problem, solved by best-fit decreasing: the longest item first, each into the fullest sequence
-// that has room for it.
+// DocumentPacking: decides which documents share a sequence, so that only those longer than one are
+// cut (Ding et al. 2024, "Fewer truncations improve language modeling"). A document of L tokens
+// fills floor(L / T) sequences alone; its rest, or all of a shorter one, is an item of the bin
+// packing problem, solved by best-fit decreasing: the longest item first, each into the fullest
+// sequence that has room for it.
 //
 // A pure function of the documents' lengths and T, made in time linear in the documents. It keeps
 // 4 bytes a document, 4 a sequence of several, 12 a document that fills sequences alone; while it
@@ -31,15 +31,15 @@ class DocumentPacking {
     std::int64_t size = 0;
     bool ends_document = true;
   };
-  /// Of sequence `index` in [0, num_sequences()), in order; together at most T tokens.
+  /// The pieces of sequence `index` in [0, num_sequences()), in order; together at most T tokens.
   [[nodiscard]] std::vector<Piece> pieces(std::int64_t index) const;
 
-  /// Those that have tokens.
+  /// The number of documents that have tokens.
   [[nodiscard]] std::int64_t num_documents() const { return num_documents_; }
   [[nodiscard]] std::int64_t num_tokens() const { return num_tokens_; }
-  /// Documents longer than a sequence.
+  /// The number of documents longer than a sequence.
   [[nodiscard]] std::int64_t num_cut() const { return num_cut_; }
-  /// Share of the sequences' tokens that is documents'.
+  /// The share of the sequences' tokens that belongs to documents.
   [[nodiscard]] double fill() const;
   [[nodiscard]] const DocumentIndex& documents() const { return *documents_; }
 
@@ -47,11 +47,11 @@ class DocumentPacking {
   [[nodiscard]] std::int64_t length_of(std::int64_t document) const {
     return documents_->first_token(document + 1) - documents_->first_token(document);
   }
-  /// Sequences of one piece of T tokens; they come first.
+  /// The number of sequences of one piece of T tokens; they come first.
   [[nodiscard]] std::int64_t num_alone() const {
     return alone_end_.empty() ? 0 : alone_end_.back();
   }
-  /// Documents that have a rest, the longest rests first; of one size, in the file's order.
+  /// Documents that have a rest, the longest rests first; those of one size in the file's order.
   struct SortedItems {
     std::vector<std::uint32_t> items;
     std::vector<std::uint32_t> end_of_size;  ///< behind the items whose rest has so many tokens

@@ -41,10 +41,10 @@ bool read_entry(ByteStream& stream, JournalEntry& entry) {
 }
 
 [[noreturn]] void refuse(const std::string& folder, const std::string& why) {
-  throw ConfigError(fmt::format(
-      "--output {}: what an interrupted prepare-data left there cannot be gone on with: {}; "
-      "--overwrite begins anew",
-      folder, why));
+  throw ConfigError(
+      fmt::format("--output {}: what an interrupted prepare-data left there cannot be resumed: {}; "
+                  "--overwrite starts over",
+                  folder, why));
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ DocumentSink::DocumentSink(const Settings& settings, const Kept& kept) : setting
 }
 
 void DocumentSink::restore_documents(std::int64_t documents) {
-  // Read by a descriptor of its own: the other one writes.
+  // The file is read through a descriptor of its own: the other one writes.
   const auto stream =
       ByteStream::open(partial_path(journal_path(settings_.folder)), Compression::kNone);
   for (JournalEntry entry{}; documents_ < documents; ++documents_) {

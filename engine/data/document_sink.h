@@ -1,7 +1,7 @@
-// DocumentSink: where prepare-data's documents go: into two Megatron pairs, those that were there
-// before left out. It can keep what it has at any moment, so that another process goes on from
-// there; for that it writes OUTPUT/documents.partial beside the token files, 24 bytes a document:
-// its digest, and a word of 2 × tokens + (1 if it is for validation), in the order they came.
+// DocumentSink: writes prepare-data's documents into two Megatron pairs, leaving out those that
+// came before. It can keep what it has at any moment, so that another process resumes from there;
+// for that it writes OUTPUT/documents.partial beside the token files, 24 bytes a document: its
+// digest, and a word of 2 × tokens + (1 if it is for validation), in the order they came.
 #pragma once
 
 #include <array>
@@ -51,28 +51,28 @@ class DocumentSink {
     std::int64_t documents = 0;
     std::string journal{};  ///< a hash of it
 
-    /// Leaves the documents that had ended.
+    /// Leaves only the documents that had ended.
     void forget_open();
   };
 
   explicit DocumentSink(const Settings& settings);
-  /// Goes on with what another one kept. Throws ConfigError if the files are not those.
+  /// Continues what another one kept. Throws ConfigError if the files are not those.
   DocumentSink(const Settings& settings, const Kept& kept);
   DocumentSink(const DocumentSink&) = delete;
   DocumentSink& operator=(const DocumentSink&) = delete;
 
-  /// A part of the document that is open, or that begins.
+  /// Appends a part of the document that is open, or that begins.
   void append(Split split, std::span<const std::int32_t> ids);
-  /// Ends the document that is open; false if it was there before, and then it is gone.
+  /// Ends the document that is open; returns false if it came before, and then drops it.
   bool end_document(Split split, const DocumentDigest& digest, std::int64_t text_bytes);
   void discard_document(Split split);
-  /// A whole document at once; false if it was there before.
+  /// Adds a whole document at once; returns false if it came before.
   bool add_document(Split split,
                     std::span<const std::int32_t> ids,
                     const DocumentDigest& digest,
                     std::int64_t text_bytes);
 
-  /// Everything so far is on the disk afterwards, and stays there whatever happens to this process.
+  /// Puts everything so far on the disk, where it stays whatever happens to this process.
   [[nodiscard]] Kept keep();
 
   [[nodiscard]] bool is_empty() const;

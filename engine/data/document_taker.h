@@ -35,13 +35,13 @@ class DocumentTaker {
   /// Returns whether the rest of the block's file is wanted.
   bool take(const EncodedBlock& block);
 
-  /// Where it stands between two blocks.
+  /// Its state between two blocks.
   struct State {
     std::int64_t lines = 0;           ///< of the file, so far
     bool is_inside_document = false;  ///< a part of a text file was taken, and more of it comes
   };
   [[nodiscard]] const State& state() const { return state_; }
-  /// Goes on from such a place. What there is of the open document is read once more, for its
+  /// Resumes from such a state. What there is of the open document is read once more, for its
   /// digest. Throws ReadFailure and ConfigError.
   void go_on(const State& state, InputPosition position);
 

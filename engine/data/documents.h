@@ -1,5 +1,5 @@
-// Documents that lie one behind the other in a sequence: where one ends, what a token's position in
-// its own is, and which targets do not count because they begin another.
+// Finds, in a sequence of several documents, where one ends, the position of a token in its own,
+// and which targets do not count because they begin another.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,19 @@ struct DocumentRules {
   bool operator==(const DocumentRules&) const = default;
 };
 
-/// ids and positions: [B, T]. A sequence begins with position 0, wherever in a document that is.
+/// The shape of ids and positions is [B, T]. A sequence begins with position 0, wherever in a
+/// document that is.
 void find_document_positions(std::span<const std::int32_t> ids,
                              std::int64_t sequence_T,
                              std::int32_t end,
                              std::span<std::int32_t> positions);
 
-/// Targets behind an input that ends a document become kIgnoredTarget. Both: [B, T].
+/// Sets targets after an input that ends a document to kIgnoredTarget. The shape of both is [B, T].
 void ignore_targets_behind(std::int32_t end,
                            std::span<const std::int32_t> inputs,
                            std::span<std::int32_t> targets);
 
-/// Of targets, those that are not kIgnoredTarget.
+/// Returns the number of targets that are not kIgnoredTarget.
 std::int64_t count_targets(std::span<const std::int32_t> targets);
 
 }  // namespace dstrain

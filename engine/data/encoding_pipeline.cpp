@@ -224,7 +224,7 @@ void EncodingPipeline::encode_line(std::string_view line, EncodedBlock& block) c
   encode_text(read.text, document, block);
 }
 
-/// In the pieces that a file of that text would be read in.
+/// Encodes the text in the pieces in which a file of that text would be read.
 void EncodingPipeline::encode_text(std::string_view text,
                                    EncodedText& into,
                                    EncodedBlock& block) const {

@@ -2,9 +2,9 @@
 //
 //   one thread reads and decompresses ─► several parse JSON and encode ─► the caller takes blocks
 //
-// so that parsing, encoding and writing go on side by side. A bounded number of blocks is under
-// way: memory is a few MiB a thread, or several times the longest line if that is more. What comes
-// out does not depend on the number of threads.
+// so that parsing, encoding and writing run side by side. A bounded number of blocks is under way:
+// memory is a few MiB a thread, or several times the longest line if that is more. What comes out
+// does not depend on the number of threads.
 #pragma once
 
 #include <atomic>
@@ -41,8 +41,8 @@ struct EncodedText {
 
 struct EncodedBlock {
   InputBlock input;
-  /// Of a text file: its one document, or the part of it that is in this block; none of an empty
-  /// part. Of JSON lines: one for each line that is not blank.
+  /// For a text file: its one document, or the part of it that is in this block; none for an empty
+  /// part. For JSON lines: one for each line that is not blank.
   std::vector<EncodedText> texts;
   std::vector<std::int32_t> ids;
   std::int64_t num_lines = 0;
@@ -68,8 +68,8 @@ class EncodingPipeline {
   EncodingPipeline& operator=(const EncodingPipeline&) = delete;
   ~EncodingPipeline();
 
-  /// Returns the next block, which stays until the next call; nullptr behind the last one, or when
-  /// `stop_requested` says so, which is asked now and then. Throws what reading or encoding threw.
+  /// Returns the next block, which stays until the next call; nullptr after the last one, or when
+  /// `stop_requested` says so, which is called now and then. Throws what reading or encoding threw.
   const EncodedBlock* next(const std::function<bool()>& stop_requested);
   /// Asks to leave out what is left of a file; blocks of it may still come.
   void leave(std::size_t file) { reader_.leave(file); }

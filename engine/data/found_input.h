@@ -22,8 +22,8 @@ struct FoundInput {
   std::int64_t special = 0;
   std::int64_t excluded = 0;
 
-  /// A hash of all that decides which documents come out of the files in front of a place: their
-  /// names, sizes, times of their last change, how they are read, which split they go to.
+  /// A hash of everything that decides which documents the files before a place yield: their names,
+  /// sizes, times of their last change, how they are read, which split they go to.
   [[nodiscard]] std::string hash_before(InputPosition place) const;
 };
 

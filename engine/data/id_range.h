@@ -1,4 +1,5 @@
-// Are all ids of a run of tokens inside the vocabulary? One pass at memory speed, in parallel.
+// Checks that all ids of a run of tokens are inside the vocabulary, in one pass at memory speed, in
+// parallel.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace dstrain {
 
 inline constexpr std::int64_t kAllInRange = -1;
 
-/// Can the type hold an id outside [0, vocab_size) at all?
+/// Whether the type can hold an id outside [0, vocab_size) at all.
 template <typename T>
 constexpr bool can_be_out_of_range(std::int64_t vocab_size) {
   return std::is_signed_v<T> || static_cast<std::uint64_t>(vocab_size) <=

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int64_t>::max() / 32;
 
-/// Values of an unaligned array: copied out one by one, which compiles to plain loads.
+/// Values of an unaligned array, copied out one by one, which compiles to plain loads.
 template <typename T>
 T value_at(const MappedFile& file, std::int64_t offset) {
   T value;
@@ -64,10 +64,10 @@ Header read_header(const MappedFile& index) {
   const auto sequences = value_at<std::uint64_t>(index, 18);
   const auto documents = value_at<std::uint64_t>(index, 26);
   if (sequences > static_cast<std::uint64_t>(kMaxCount)) {
-    fail(index, 18, "{} sequences cannot be: the file is damaged", sequences);
+    fail(index, 18, "{} sequences are impossible: the file is damaged", sequences);
   }
   if (documents > static_cast<std::uint64_t>(kMaxCount)) {
-    fail(index, 26, "{} documents cannot be: the file is damaged", documents);
+    fail(index, 26, "{} documents are impossible: the file is damaged", documents);
   }
   return {type, static_cast<std::int64_t>(sequences), static_cast<std::int64_t>(documents)};
 }

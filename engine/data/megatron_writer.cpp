@@ -64,7 +64,8 @@ void MegatronWriter::restore(std::int64_t num_tokens) {
     for (std::size_t have = 0; have < narrow_.size();) {
       const std::size_t got = kept_->read({bytes + have, narrow_.size() - have});
       if (got == 0) {
-        throw ReadFailure{fmt::format("{}.bin.partial has fewer tokens than were kept", prefix_)};
+        throw ReadFailure{
+            fmt::format("{}.bin.partial has fewer tokens than were recorded", prefix_)};
       }
       have += got;
     }

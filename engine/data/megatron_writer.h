@@ -1,6 +1,6 @@
-// MegatronWriter: documents of token ids, one after the other, into PREFIX.bin and PREFIX.idx, and
-// their hashes into PREFIX.hashes (token_hashes.h). The .bin streams to the disk; of each document
-// 12 bytes stay in memory until the .idx is written.
+// MegatronWriter: writes documents of token ids, one after the other, into PREFIX.bin and
+// PREFIX.idx, and their hashes into PREFIX.hashes (token_hashes.h). The .bin streams to the disk;
+// 12 bytes per document stay in memory until the .idx is written.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ namespace dstrain {
 class MegatronWriter {
  public:
   MegatronWriter(const std::string& prefix, TokenType type);
-  /// Goes on with what another one kept, `num_tokens` tokens in all. They are to be named, document
-  /// by document, with restore() before anything is appended.
+  /// Continues what another one kept, `num_tokens` tokens in all. They must be named, document by
+  /// document, with restore() before anything is appended.
   MegatronWriter(const std::string& prefix, TokenType type, std::int64_t num_tokens);
 
   /// Appends ids to the open document.
@@ -40,23 +40,23 @@ class MegatronWriter {
   }
   /// A hash of the ids of all ended documents and of their ends: 16 hexadecimal digits.
   [[nodiscard]] std::string content() const;
-  /// The same of the document that is open.
+  /// The same for the document that is open.
   [[nodiscard]] std::string open_content() const;
   [[nodiscard]] std::int64_t open_tokens() const { return tokens_open_; }
 
-  /// The tokens so far are on the disk afterwards, and stay there for another one to go on with if
-  /// this one comes to no end.
+  /// Puts the tokens so far on the disk, where they stay for another one to continue if this one
+  /// does not finish.
   void keep();
-  /// Takes keep() back.
+  /// Undoes keep().
   void let_go() { bin_.let_go(); }
   /// Reads the next tokens of the document that is open, or of a new one, back from the disk.
   /// Throws ReadFailure.
   void restore(std::int64_t num_tokens);
 
-  /// Writes the index and brings both files to the disk. Nothing has its final name yet.
+  /// Writes the index and puts both files on the disk. Nothing has its final name yet.
   void finish();
-  /// After finish(): the files get their names; older ones are replaced, and are at no moment
-  /// paired with a new one.
+  /// Called after finish(): gives the files their names. Older ones are replaced, and are at no
+  /// moment paired with a new one.
   void publish();
 
  private:
@@ -72,7 +72,7 @@ class MegatronWriter {
   OutputFile hashes_;
   StripeHasher stripes_;
   std::vector<std::int32_t> sequence_lengths_;
-  /// Each has 1, but documents of more than 2^30 tokens are cut, as lengths are i32.
+  /// Each document has 1, but those of more than 2^30 tokens are cut, as lengths are i32.
   std::vector<std::int32_t> sequences_of_document_;
   std::int64_t tokens_before_ = 0;  ///< of the documents that are ended
   std::int64_t tokens_open_ = 0;

@@ -36,7 +36,7 @@ OutputFile::OutputFile(std::string final_path, std::int64_t num_bytes)
   open_locked();
   struct stat facts {};
   if (::fstat(file_.get(), &facts) != 0 || facts.st_size < num_bytes) {
-    throw DiskError(fmt::format("{}: has {} bytes, and {} were kept there; --overwrite begins anew",
+    throw DiskError(fmt::format("{}: has {} bytes, but {} were recorded; --overwrite starts over",
                                 partial_path_, facts.st_size, num_bytes));
   }
   if (::ftruncate(file_.get(), num_bytes) != 0 || ::lseek(file_.get(), num_bytes, SEEK_SET) < 0) {
@@ -44,7 +44,7 @@ OutputFile::OutputFile(std::string final_path, std::int64_t num_bytes)
   }
 }
 
-// Not truncated on opening: the file may be another writer's, which the lock tells.
+// The file is not truncated on opening: it may be another writer's, which only the lock shows.
 void OutputFile::open_locked() {
   file_ = FileDescriptor(::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
   if (!file_) {

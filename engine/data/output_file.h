@@ -1,7 +1,7 @@
 // OutputFile: a file that appears whole or not at all. It is written as PATH.partial, which is
 // locked against a second writer, and gets its name by a rename once its bytes are on the disk.
-// Whatever ends the program before, no half file carries the final name. What was kept of a partial
-// file another process may go on with.
+// Whatever ends the program before, no half file carries the final name. Another process may
+// continue what was kept of a partial file.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class OutputFile {
  public:
   /// Throws DiskError, also if another process is writing the same file.
   explicit OutputFile(std::string final_path);
-  /// Goes on with a partial file behind its first `num_bytes` bytes, which it must have.
+  /// Continues a partial file after its first `num_bytes` bytes, which it must have.
   OutputFile(std::string final_path, std::int64_t num_bytes);
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -32,19 +32,19 @@ class OutputFile {
   void append_value(const T& value) {
     append(std::as_bytes(std::span<const T, 1>(&value, 1)));
   }
-  /// Takes back what was appended after the first `num_bytes` bytes.
+  /// Removes what was appended after the first `num_bytes` bytes.
   void shrink_to(std::int64_t num_bytes);
   [[nodiscard]] std::int64_t num_bytes() const {
     return written_ + static_cast<std::int64_t>(buffer_.size());
   }
 
-  /// Everything is on the disk afterwards, still under the partial name.
+  /// Puts everything on the disk, still under the partial name.
   void sync();
-  /// sync(), and the partial file stays if nothing more comes of it.
+  /// Does sync(), and lets the partial file stay if it is never published.
   void keep();
-  /// Takes keep() back.
+  /// Undoes keep().
   void let_go() { kept_ = false; }
-  /// After sync(): gives it its name, replacing an older file.
+  /// Called after sync(): gives the file its name, replacing an older one.
   void publish();
 
  private:
@@ -62,7 +62,7 @@ class OutputFile {
   std::vector<std::byte> buffer_;
 };
 
-/// Where an OutputFile is until it is published.
+/// The path at which an OutputFile is until it is published.
 std::string partial_path(const std::string& final_path);
 
 /// Makes renames and removals in `folder` durable.

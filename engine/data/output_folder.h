@@ -1,5 +1,5 @@
-// OutputFolder: where prepare_data's files go. One that was made for them is gone again if nothing
-// came of it.
+// OutputFolder: the folder that prepare_data's files go to. If it was made for them, it is removed
+// again when none were written.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace dstrain {
 
 class OutputFolder {
  public:
-  /// Makes it where it is missing. Throws DiskError.
+  /// Makes the folder where it is missing. Throws DiskError.
   explicit OutputFolder(const std::string& path);
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;

@@ -13,7 +13,7 @@
 namespace dstrain {
 namespace {
 
-/// Of a large file not all documents are looked at before they are read.
+/// In a large file, not all documents are checked before they are read.
 constexpr std::int64_t kEndsLookedAt = 4096;
 
 std::unique_ptr<DocumentIndex> index_of(const std::string& prefix) {
@@ -68,7 +68,8 @@ class PackedSequences final : public Sequences {
     }
     std::copy(inputs.begin() + 1, inputs.begin() + static_cast<std::ptrdiff_t>(at),
               targets.begin());
-    // The last one's is the next token of a document that goes on in another sequence.
+    // The target of the last one is the next token of a document that continues in another
+    // sequence.
     targets[at - 1] = kIgnoredTarget;
     if (const DocumentPacking::Piece& last = pieces.back(); !last.ends_document) {
       file_->read(last.begin + last.size, targets.subspan(at - 1, 1));
@@ -97,7 +98,7 @@ class PackedSequences final : public Sequences {
         prefix_, packing_.documents().document_of(token), id, *required_end_, *required_end_));
   }
 
-  /// Now rather than in the middle of a run.
+  /// Checks now rather than in the middle of a run.
   void look_at_ends() const {
     if (!required_end_) {
       return;

@@ -26,8 +26,8 @@ std::int64_t permuted(std::int64_t index, std::int64_t n, std::uint64_t key, std
   if (n == 1) {
     return 0;
   }
-  // The domain is [0, 2^bits) with 2^bits < 2n, so fewer than two walks are expected. A half may
-  // be empty (bits = 1: then the other one is XORed with a random bit, which is all there is).
+  // The domain is [0, 2^bits) with 2^bits < 2n, so fewer than two walks are expected. A half may be
+  // empty (bits = 1: then the other one is XORed with a random bit, and that is all).
   const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n - 1)));
   const int low_bits = (bits + 1) / 2;
   const std::uint64_t low_mask = (std::uint64_t{1} << low_bits) - 1;

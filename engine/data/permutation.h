@@ -7,7 +7,7 @@
 
 namespace dstrain {
 
-/// Where `index` of [0, n) goes. Different (key, stream) give unrelated permutations.
+/// Returns where `index` of [0, n) goes. Different (key, stream) give unrelated permutations.
 std::int64_t permuted(std::int64_t index, std::int64_t n, std::uint64_t key, std::uint64_t stream);
 
 }  // namespace dstrain

@@ -79,7 +79,7 @@ class Preparation {
     summary_.excluded = input_.excluded;
   }
 
-  /// What an interrupted call left, if it is to be gone on with.
+  /// Looks for what an interrupted call left, if this call is to continue it.
   void look_for_record() {
     if (!has_unfinished(options_.output)) {
       return;
@@ -88,10 +88,11 @@ class Preparation {
       record_ = read_resume_record(options_.output);
       check_same_settings(*record_, settings(), options_.output);
       if (record_->files != input_.hash_before(record_->position)) {
-        throw ConfigError(fmt::format(
-            "--output {}: an interrupted prepare-data had read {} of other input files, or of ones "
-            "that have changed since; --overwrite begins anew",
-            options_.output, size_text(record_->bytes_done)));
+        throw ConfigError(
+            fmt::format("--output {}: an interrupted prepare-data had read {} of other input "
+                        "files, or of files "
+                        "that have changed since; --overwrite starts over",
+                        options_.output, size_text(record_->bytes_done)));
       }
     } catch (const ConfigError&) {
       if (!options_.overwrite) {
@@ -102,7 +103,7 @@ class Preparation {
     }
   }
 
-  /// What the record says, or is to say, of flags and tokenizer.
+  /// Flags and tokenizer as the record has them, or is to have them.
   [[nodiscard]] std::map<std::string, std::string> settings() const {
     std::map<std::string, std::string> all = deciding_flags(options_);
     if (makes_tokenizer(options_)) {
@@ -172,7 +173,7 @@ class Preparation {
         .before_discard = [this] { save_without_open_document(); }};
     try {
       if (record_) {
-        spdlog::info("goes on from {} of {}, which an interrupted call had read",
+        spdlog::info("resuming after {} of {}, which an interrupted run had read",
                      size_text(record_->bytes_done), size_text(progress_.bytes_total));
         progress_.phase = PrepareProgress::Phase::kChecking;
         hooks_.on_progress(progress_);
@@ -217,7 +218,7 @@ class Preparation {
     try {
       taker_->go_on({record_->lines, record_->is_inside_document}, position_);
     } catch (const ReadFailure& failure) {
-      throw ConfigError(fmt::format("--input: {}; --overwrite begins anew", failure.reason));
+      throw ConfigError(fmt::format("--input: {}; --overwrite starts over", failure.reason));
     }
   }
 
@@ -257,7 +258,7 @@ class Preparation {
     progress_.files_done = progress_.files_total;
   }
 
-  /// Before what is wrong with the input is told, what is right of it is saved.
+  /// Before an error in the input is reported, the part before it is saved.
   const EncodedBlock* next_block(EncodingPipeline& pipeline) {
     try {
       return pipeline.next(hooks_.stop_requested);
@@ -267,7 +268,7 @@ class Preparation {
     }
   }
 
-  /// Leaves what another call goes on with; nothing as long as there is nothing.
+  /// Leaves what another call can continue from, once there is anything.
   enum class Stage : bool { kTaking, kPublishing };
   void save(Stage stage = Stage::kTaking) {
     saved_ = Clock::now();
@@ -296,8 +297,8 @@ class Preparation {
     saved_record_ = std::move(record);
   }
 
-  /// The record goes back to where the document that is open begins, before what there is of it
-  /// goes from the disk.
+  /// The record goes back to where the open document begins, before the part of that document on
+  /// the disk is removed.
   void save_without_open_document() {
     if (!saved_record_ || !saved_record_->is_inside_document) {
       return;
@@ -327,7 +328,7 @@ class Preparation {
             .content = writer.content()};
   }
 
-  /// Tells the user of a full disk how much more it would have taken, going by what was written.
+  /// Tells the user of a full disk how much more space was needed, estimated from what was written.
   [[nodiscard]] std::string estimate_of_need() const {
     const std::int64_t left = progress_.bytes_total - progress_.bytes_done;
     if (sink_ == nullptr || progress_.bytes_done == 0 || left <= 0) {
@@ -352,7 +353,7 @@ class Preparation {
           summary_.unreadable.size(), summary_.validation ? summary_.validation->documents : 0));
     }
     save(Stage::kPublishing);
-    // An older data set makes way first: its index would not fit the new tokens.
+    // An older data set is removed first: its index would not fit the new tokens.
     std::error_code ignored;
     const bool has_tokenizer = fs::exists(folder_ / "dataset.json", ignored);
     for (const char* name : kOutputNames) {
@@ -388,7 +389,7 @@ class Preparation {
   FoundInput input_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<std::unique_ptr<OutputFile>> tokenizer_files_;
-  std::optional<ResumeRecord> record_;  ///< of the call that this one goes on with
+  std::optional<ResumeRecord> record_;  ///< of the call that this one continues
   double seconds_before_ = 0.0;         ///< … that it took
   std::unique_ptr<DocumentSink> sink_;
   std::unique_ptr<DocumentTaker> taker_;

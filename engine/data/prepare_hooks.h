@@ -1,4 +1,4 @@
-// PrepareHooks: how prepare_data tells how far it is, and is told to stop.
+// PrepareHooks: how prepare_data reports its progress, and how it is stopped.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace dstrain {
 
-/// Tells a watcher how far it is. It is called often, and the callee decides what to show.
+/// Reports how far it is. It is called often, and the callee decides what to show.
 struct PrepareProgress {
   enum class Phase : std::uint8_t {
     kFinding,

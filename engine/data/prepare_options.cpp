@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 void check_options(const PrepareOptions& options) {
   if (options.input.empty()) {
-    throw ConfigError("--input: nothing is named; expected files or folders of text or JSON lines");
+    throw ConfigError("--input names nothing; expected files or folders of text or JSON lines");
   }
   if (options.longest_line < 1) {
     throw ConfigError(fmt::format("--longest-line {}: expected a number of bytes, 1 or more",
@@ -37,7 +37,7 @@ void check_options(const PrepareOptions& options) {
     const std::string path = (fs::path(options.output) / name).string();
     std::error_code ignored;
     if (!options.overwrite && fs::exists(path, ignored)) {
-      throw ConfigError(fmt::format("--output {}: {} is there already; --overwrite replaces it",
+      throw ConfigError(fmt::format("--output {}: {} already exists; --overwrite replaces it",
                                     options.output, path));
     }
   }

@@ -11,7 +11,7 @@
 
 namespace dstrain {
 
-/// Of the files that may be in the output folder at the end.
+/// The names of the files that may be in the output folder at the end.
 inline constexpr const char* kOutputNames[] = {"train.bin",      "train.idx",
                                                "train.hashes",   "validation.bin",
                                                "validation.idx", "validation.hashes",
@@ -40,11 +40,11 @@ struct PrepareOptions {
   int threads = 0;                                     ///< that parse and encode; 0: all cores
 };
 
-/// Throws ConfigError, also where there is an earlier output that is not to be replaced.
+/// Throws ConfigError, also where there is an earlier output that must not be replaced.
 void check_options(const PrepareOptions& options);
 
-/// The flags that decide what comes out of given files, and their values as text; a tokenizer that
-/// is named is not among them, as its file decides.
+/// The flags that decide what given files yield, and their values as text; a named tokenizer is not
+/// among them, as its file decides.
 std::map<std::string, std::string> deciding_flags(const PrepareOptions& options);
 
 }  // namespace dstrain

@@ -41,7 +41,7 @@ std::string to_json(const PrepareSummary& summary) {
   if (summary.validation) {
     json["validation"] = to_json(*summary.validation);
   }
-  // Paths need not be UTF-8; what is not is replaced.
+  // Paths need not be UTF-8; invalid bytes are replaced.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

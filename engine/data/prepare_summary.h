@@ -1,4 +1,4 @@
-// PrepareSummary: what came of prepare_data, and what was left out.
+// PrepareSummary: what prepare_data made, and what it left out.
 #pragma once
 
 #include <cstddef>

@@ -75,11 +75,11 @@ std::optional<ResumeRecord> read_resume_record(const std::string& folder) {
     if (json.at("version") == kVersion) {
       return record_from(json);
     }
-  } catch (const nlohmann::json::exception&) {  // told below, as another version is
+  } catch (const nlohmann::json::exception&) {  // reported below, like another version
   }
   throw ConfigError(fmt::format(
-      "--output {}: {}, the record of an interrupted prepare-data, {}; --overwrite begins anew",
-      folder, path, file.why.empty() ? "is none that this version writes" : file.why));
+      "--output {}: {}, the record of an interrupted prepare-data, {}; --overwrite starts over",
+      folder, path, file.why.empty() ? "is not one that this version writes" : file.why));
 }
 
 void write_resume_record(const ResumeRecord& record, const std::string& folder) {
@@ -147,7 +147,7 @@ void check_same_settings(const ResumeRecord& record,
   const auto refuse = [&](const std::string& difference) {
     throw ConfigError(fmt::format(
         "--output {}: holds what an interrupted prepare-data with other settings left ({}); start "
-        "that one again to go on with it, or give --overwrite to begin anew",
+        "that one again to resume it, or give --overwrite to start over",
         folder, difference));
   };
   for (const auto& [flag, value] : now) {

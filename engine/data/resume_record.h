@@ -1,5 +1,5 @@
-// ResumeRecord: OUTPUT/prepare.resume, which says how far an interrupted prepare-data came and of
-// which input and settings. It is replaced by a rename after what it speaks of is on the disk
+// ResumeRecord: OUTPUT/prepare.resume, which says how far an interrupted prepare-data came, and
+// with which input and settings. It is replaced by a rename after what it describes is on the disk
 // (document_sink.h), and removed once all files have their names.
 #pragma once
 
@@ -14,10 +14,10 @@
 namespace dstrain {
 
 struct ResumeRecord {
-  /// Flags that decide what comes out, and their values as text.
+  /// The flags that decide the output, and their values as text.
   std::map<std::string, std::string> settings;
   /// A hash of the files read so far (names, sizes, times of their last change, how they are read,
-  /// which split they go to). What comes behind them may change.
+  /// which split they go to). The files after them may change.
   std::string files;
   InputPosition position{};
   std::int64_t lines = 0;           ///< of the file at `position`, before it
@@ -28,15 +28,15 @@ struct ResumeRecord {
   PrepareSummary counts{};  ///< what was left out, and the seconds so far; of the rest nothing
 };
 
-/// Where it lies.
+/// The path of the record.
 std::string resume_record_path(const std::string& folder);
-/// None if there is none. Throws ConfigError if it cannot be read.
+/// Returns nothing if there is none. Throws ConfigError if it cannot be read.
 std::optional<ResumeRecord> read_resume_record(const std::string& folder);
 /// Throws DiskError.
 void write_resume_record(const ResumeRecord& record, const std::string& folder);
 void remove_resume_record(const std::string& folder);
 /// Where a call was killed while the files got their names, takes the names back, so that the next
-/// one goes on from there.
+/// one resumes from there.
 void take_back_names(const std::string& folder);
 
 /// Throws ConfigError that names the first setting in which `now` differs from the record.

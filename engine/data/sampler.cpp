@@ -1,9 +1,10 @@
-// Two questions for sample k. Which source? The period [0, 2^24) is cut into one interval per
-// source, as long as its weight; the van der Corput sequence (k's low 24 bits reversed) hits the
-// intervals in turn, so that after any number of samples each source is within a few samples of
-// its share, and after 2^24 exactly at it. Which sequence of it? The number j of earlier samples
-// that went to the same source has a closed form for this one (one term per bit of k), so sample k
-// is sequence permutation(j mod n) of epoch j / n, n sequences being in the source.
+// The sampler answers two questions about sample k. Which source does it come from? The period [0,
+// 2^24) is cut into one interval per source, as long as its weight; the van der Corput sequence
+// (k's low 24 bits reversed) hits the intervals in turn, so that after any number of samples each
+// source is within a few samples of its share, and after 2^24 exactly at it. Which sequence of the
+// source is it? The number j of earlier samples that went to the same source has a closed form for
+// this one (one term per bit of k), so sample k is sequence permutation(j mod n) of epoch j / n, n
+// sequences being in the source.
 #include "engine/data/sampler.h"
 
 #include <algorithm>
@@ -91,7 +92,7 @@ Sampler::Sampler(const std::vector<std::int64_t>& num_sequences,
   }
 }
 
-/// One source takes every sample; the general case would say the same, slower.
+/// A single source takes every sample; the general case would say the same, only slower.
 std::int64_t Sampler::taken(const Source& source, std::int64_t samples) const {
   if (sources_.size() == 1) {
     return samples;

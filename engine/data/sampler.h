@@ -1,5 +1,5 @@
-// Sampler: which sequence of which source is sample `index` of the run. A pure function of
-// (seed, index): the order does not depend on the number of ranks, and resuming needs the step
+// Sampler: finds which sequence of which source is sample `index` of the run. It is a pure function
+// of (seed, index): the order does not depend on the number of ranks, and resuming needs the step
 // only. No table, no shuffling at start: a data set of 10^12 tokens opens as fast as one of 10^3.
 #pragma once
 
@@ -24,9 +24,9 @@ class Sampler {
           std::uint64_t seed);
 
   [[nodiscard]] DrawnSequence draw(std::int64_t sample) const;
-  /// How often each source has been gone through by the first `samples` samples of the run.
+  /// How often the first `samples` samples of the run go through each source.
   [[nodiscard]] std::vector<double> epochs(std::int64_t samples) const;
-  /// Sequences of all sources: one epoch.
+  /// The number of sequences of all sources: one epoch.
   [[nodiscard]] std::int64_t sequences_per_epoch() const;
 
  private:
@@ -35,7 +35,7 @@ class Sampler {
     std::int64_t share_begin;  ///< its part of the mixing period: [share_begin, share_end)
     std::int64_t share_end;
   };
-  /// Of the first `samples` samples of the run, those that are the source's.
+  /// The number of samples among the first `samples` of the run that come from the source.
   [[nodiscard]] std::int64_t taken(const Source& source, std::int64_t samples) const;
 
   std::vector<Source> sources_;

@@ -8,7 +8,8 @@ bool SeenDocuments::insert(const DocumentDigest& digest) {
   if (4 * (num_ + 1) > 3 * table_.size()) {
     grow();
   }
-  // The digest of all zeros means a free place: that one document in 2^128 counts as another.
+  // A digest of all zeros marks a free place, so the one document in 2^128 that has it gets another
+  // digest.
   const DocumentDigest kept = digest == DocumentDigest{} ? DocumentDigest{1, 0} : digest;
   DocumentDigest& place = table_[place_of(kept)];
   if (place == kept) {

@@ -1,5 +1,5 @@
-// SeenDocuments: has a document with this text been there before? It takes 16 bytes for each, in a
-// table that is at least three eighths full once it is large.
+// SeenDocuments: remembers which documents came before, by their text. It takes 16 bytes for each,
+// in a table that is at least three eighths full once it is large.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class SeenDocuments {
 
  private:
   void grow();
-  /// Where the digest is, or the free place it would go to.
+  /// The place of the digest, or the free place that it would go to.
   [[nodiscard]] std::size_t place_of(const DocumentDigest& digest) const;
 
   std::vector<DocumentDigest> table_;  ///< a power of two of places; zero: free

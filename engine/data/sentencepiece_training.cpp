@@ -35,7 +35,7 @@ class SampledLines final : public sentencepiece::SentenceIterator {
     }
     const std::size_t line_end = std::min(block_.find('\n', next_line_), block_.size());
     std::size_t length = std::min(line_end - next_line_, kLongestSentence);
-    // A long line goes on as a sentence of its own; never cut inside a character.
+    // A long line continues as a sentence of its own; it is never cut inside a character.
     while (next_line_ + length < line_end && length > 1 &&
            (static_cast<unsigned char>(block_[next_line_ + length]) & 0xC0U) == 0x80U) {
       --length;
@@ -54,7 +54,7 @@ class SampledLines final : public sentencepiece::SentenceIterator {
   std::optional<std::string> sentence_;
 };
 
-/// The library's sentence without the source line and condition that it puts in front.
+/// The library's message without the source line and condition that it puts in front.
 std::string plain_words(const std::string& message) {
   const std::size_t condition_end = message.rfind("] ");
   return condition_end == std::string::npos ? message : message.substr(condition_end + 2);

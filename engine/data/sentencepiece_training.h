@@ -1,5 +1,5 @@
 // Makes a SentencePiece model from a bounded sample of text files. The model loses nothing: text is
-// not normalised, no space is put in front, whatever has no piece of its own (line ends, rare
+// not normalised, no space is put in front, text that has no piece of its own (line ends, rare
 // characters) becomes bytes; so decoding gives the text back, and pieces of a text can be encoded
 // one after the other.
 #pragma once

@@ -1,6 +1,6 @@
 // Sequences: the samples that one token file makes: which of its tokens are in sequence k, and what
-// each of them is to predict. Two ways to make them: the stream of tokens cut every T of them, and
-// documents packed so that they are cut no more than they must.
+// each of them should predict. There are two ways to make them: the stream of tokens cut every T of
+// them, and documents packed so that they are cut no more than necessary.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,16 @@ class Sequences {
   virtual ~Sequences() = default;
 
   [[nodiscard]] virtual std::int64_t count() const = 0;
-  /// Of the file, in a sequence on average: T, or less where sequences are filled up.
+  /// The tokens of the file in a sequence, on average: T, or less where sequences are filled up.
   [[nodiscard]] virtual double mean_tokens() const = 0;
   /// Starts fetching sequence `index` from the disk, without waiting.
   virtual void will_need(std::int64_t index) const = 0;
-  /// T inputs and as many targets of sequence `index`, in [0, count()). Throws as TokenFile::read.
+  /// Reads T inputs and as many targets of sequence `index`, in [0, count()). Throws as
+  /// TokenFile::read.
   virtual void read(std::int64_t index,
                     std::span<std::int32_t> inputs,
                     std::span<std::int32_t> targets) const = 0;
-  /// What is worth a line at a run's start; empty: nothing.
+  /// A line to log at a run's start; empty: none.
   [[nodiscard]] virtual std::string report() const { return ""; }
 };
 
@@ -37,12 +38,12 @@ class Sequences {
 /// of documents. A rest that makes no whole sequence is left out. `file` has more than T tokens.
 std::unique_ptr<Sequences> cut_stream(std::unique_ptr<TokenFile> file, std::int64_t sequence_T);
 
-/// DocumentPacking's sequences of the Megatron pair `prefix`, which `file` is the tokens of. A
-/// token's target is the one after it, in its document or, behind the end of that, in the next one
-/// of the sequence. Where nothing follows the last document its last target is ignored, and so are
-/// those of the tokens that fill the sequence up. `required_end`: the token that documents must end
-/// with, where it is what tells them apart in a sequence. Throws ConfigError where nothing says
-/// where documents begin, or one does not end as it must.
+/// DocumentPacking's sequences of the Megatron pair `prefix`, whose tokens are in `file`. A token's
+/// target is the one after it, in its document or, at the end of that, in the next one of the
+/// sequence. Where nothing follows the last document its last target is ignored, and so are those
+/// of the tokens that fill the sequence up. `required_end`: the token that documents must end with,
+/// where it is what tells them apart in a sequence. Throws ConfigError where nothing says where
+/// documents begin, or one does not end as it must.
 std::unique_ptr<Sequences> pack_documents(std::unique_ptr<TokenFile> file,
                                           const std::string& prefix,
                                           std::int64_t sequence_T,

@@ -11,20 +11,20 @@ namespace dstrain {
 namespace {
 
 constexpr std::int64_t kBlockBytes = std::int64_t{64} << 10;
-/// Text shrinks to about so small a part.
+/// The usual ratio by which text is compressed.
 constexpr std::int64_t kUsualRatio = 4;
 
 std::int64_t expected_text_bytes(const InputFile& file) {
   return file.compression == Compression::kNone ? file.bytes : kUsualRatio * file.bytes;
 }
 
-/// Removes what is in front of the first line's end, or nothing if there is none.
+/// Removes everything up to the first end of a line, or nothing if there is none.
 void drop_first_line(std::string& text) {
   const std::size_t line_end = text.find('\n');
   text.erase(0, line_end == std::string::npos ? 0 : line_end + 1);
 }
 
-/// Reads a block, which is empty if it holds what is not text.
+/// Reads a block, which is empty if it holds anything but text.
 bool read_text(ByteStream& stream, std::string& text) {
   const auto whole = [](std::string_view all) { return all.size(); };
   const bool has_text = TextReader(stream).next(text, kBlockBytes, whole);

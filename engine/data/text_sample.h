@@ -1,7 +1,7 @@
-// TextSample: a bounded sample of the input's text, to make a tokenizer of. The input is cut into
-// blocks of 64 KiB, and a block is in the sample if its hash says so: 100 GB are sampled all over,
-// and only the sample is read. Compressed files cannot be read from the middle: of those the sample
-// is the beginning of each.
+// TextSample: a bounded sample of the input's text, from which a tokenizer is made. The input is
+// cut into blocks of 64 KiB, and a block is in the sample if its hash says so: 100 GB are sampled
+// all over, and only the sample is read. Compressed files cannot be read from the middle, so the
+// sample has the beginning of each of those.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,9 @@ class TextSample {
              Settings settings,
              const std::function<bool()>& stop_requested);
 
-  /// Replaces `text` by the next block, which of plain text begins at a line's beginning and of
-  /// JSON lines is their documents, each ending a line. False at the end, or when it is stopped.
+  /// Replaces `text` by the next block: plain text from the beginning of a line on, or the
+  /// documents of JSON lines, each ending with a line end. Returns false at the end, or when it is
+  /// stopped.
   bool next(std::string& text);
 
  private:

@@ -78,7 +78,8 @@ class MappedTokens final : public TokenFile {
     }
     scanned_whole_ = false;
     spdlog::info(
-        "token ids checked of {}: {} GiB spread over {} GiB; the rest as training reads it",
+        "token ids checked of {}: {} GiB spread over {} GiB; the rest is checked as training reads "
+        "it",
         layout_.file->path(), kStripes * kStripeBytes / kGiB, num_bytes / kGiB);
     constexpr auto kStripe = kStripeBytes / static_cast<std::int64_t>(sizeof(T));
     const std::int64_t last = num_tokens() - kStripe;
@@ -99,7 +100,7 @@ class MappedTokens final : public TokenFile {
       return;
     }
     const std::int64_t index = begin + found;
-    compare_hashes(index, 1);  // of a damaged file, that is the better sentence
+    compare_hashes(index, 1);  // for a damaged file, that is the better message
     throw ConfigError(fmt::format(
         "{}: token {} (at byte {}) has id {}, outside the vocabulary [0, {}); read as {} {}: was "
         "the file made with another tokenizer, or is model.vocab_size too small?",

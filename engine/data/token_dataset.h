@@ -19,8 +19,8 @@ namespace dstrain {
 class TokenFile {
  public:
   /// `prefix` names a Megatron pair (prefix.bin + prefix.idx), or a .bin file of nanoGPT or llm.c;
-  /// which of them is found out by looking. Throws ConfigError (file, offset, what is wrong) if it
-  /// is missing, truncated, foreign, or holds an id ≥ vocab_size.
+  /// which of them is found by looking at it. Throws ConfigError (file, offset, what is wrong) if
+  /// it is missing, truncated, foreign, or holds an id ≥ vocab_size.
   static std::unique_ptr<TokenFile> open(const std::string& prefix, std::int64_t vocab_size);
   TokenFile() = default;
   TokenFile(const TokenFile&) = delete;

@@ -34,7 +34,7 @@ std::string without_suffix(const std::string& path, std::string_view suffix) {
   return path.ends_with(suffix) ? path.substr(0, path.size() - suffix.size()) : path;
 }
 
-/// Names the files in the folder of `prefix` that could have been meant, the nearest first.
+/// Names the files in the folder of `prefix` that the user may have meant, the nearest first.
 std::string describe_neighbours(const std::string& prefix) {
   fs::path folder = fs::path(prefix).parent_path();
   if (folder.empty()) {
@@ -73,8 +73,8 @@ std::string foreign_format(std::span<const std::byte> bytes) {
   if (const KnownFormat* format = format_of_content(text)) {
     return fmt::format("{}: {}", format->what, format->advice);
   }
-  // Ids in u16 that look like printable text for so long do not happen: even rare words have ids
-  // whose high byte is a control character.
+  // Ids in u16 do not look like printable text for so long: even rare words have ids whose high
+  // byte is a control character.
   const std::string_view head = text.substr(0, 16384);
   const auto printable = [](char c) {
     const auto u = static_cast<unsigned char>(c);
@@ -151,7 +151,7 @@ TokenFileLayout open_pair(const std::string& stem) {
   const auto index = MappedFile::open<ConfigError>(stem + ".idx");
   auto bin = std::make_unique<MappedFile>(MappedFile::open<ConfigError>(bin_path));
   const std::int64_t bin_bytes = bin->num_bytes();
-  // The index's own sentences first: they say more than that a hash differs.
+  // The index's own errors come first: they say more than that a hash differs.
   const MegatronIndex found = read_megatron_index(index, bin_path, bin->num_bytes());
   return {std::move(bin),   "Megatron",
           found.type,       0,

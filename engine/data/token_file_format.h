@@ -1,7 +1,7 @@
-// Which token file does a prefix name, and how are its bytes laid out? Three formats are told apart
-// by looking: Megatron's .bin/.idx pair; llm.c's .bin (a header of 1024 bytes with a magic number);
-// nanoGPT's .bin (no header, u16 ids). The last has nothing to be known by, so whatever is
-// recognisably something else (text, archives, models) is refused by name.
+// Finds which token file a prefix names, and how its bytes are laid out. Three formats are
+// distinguished apart by their content: Megatron's .bin/.idx pair; llm.c's .bin (a header of 1024
+// bytes with a magic number); nanoGPT's .bin (no header, u16 ids). The last has no mark of its own,
+// so whatever is recognisably something else (text, archives, models) is refused by name.
 #pragma once
 
 #include <cstdint>

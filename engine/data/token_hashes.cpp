@@ -30,7 +30,7 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) {
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw ConfigError(fmt::format(
-      "{}: {}: if token files of this name were made anew by another program, remove it", path,
+      "{}: {}: if another program has rewritten the token files of this name, remove it", path,
       what));
 }
 
@@ -120,11 +120,11 @@ std::unique_ptr<TokenHashes> TokenHashes::open(const std::string& prefix,
   hashes->stripe_bytes_ = static_cast<std::int64_t>(version_and_stripe >> 32);
   hashes->bin_bytes_ = static_cast<std::int64_t>(hashes->value_at(16));
   if (version != kVersion || hashes->stripe_bytes_ <= 0) {
-    fail(path, fmt::format("is of version {}, this program knows {}", version, kVersion));
+    fail(path, fmt::format("has version {}, this program reads {}", version, kVersion));
   }
   if (hashes->bin_bytes_ != bin_bytes) {
-    fail(path, fmt::format("is of a .bin of {} bytes, {}.bin has {}", hashes->bin_bytes_, prefix,
-                           bin_bytes));
+    fail(path, fmt::format("belongs to a .bin of {} bytes, but {}.bin has {}", hashes->bin_bytes_,
+                           prefix, bin_bytes));
   }
   if (size != kHeaderBytes + (hashes->num_stripes() + 1) * kHashBytes) {
     fail(path, fmt::format("has {} bytes for {} stripes", size, hashes->num_stripes()));
@@ -133,7 +133,7 @@ std::unique_ptr<TokenHashes> TokenHashes::open(const std::string& prefix,
   if (index_hash != hashes->value_at(32)) {
     throw ConfigError(fmt::format(
         "{}: is damaged: its {} bytes have the hash {:016x}, {} says {} bytes and {:016x}; if both "
-        "token files were made anew by another program, remove {}",
+        "token files were rewritten by another program, remove {}",
         index.path(), index.num_bytes(), index_hash, path, hashes->value_at(24),
         hashes->value_at(32), path));
   }
@@ -168,7 +168,7 @@ void TokenHashes::check_stripe(const MappedFile& bin, std::int64_t stripe) const
     throw ConfigError(
         fmt::format("{}: is damaged: stripe {} (bytes {} to {}) has the hash {:016x}, {} says "
                     "{:016x}; copy the "
-                    "token files again, or make them anew with prepare-data --overwrite",
+                    "token files again, or recreate them with prepare-data --overwrite",
                     bin.path(), stripe, begin, begin + length, found, file_.path(), expected));
   }
 }

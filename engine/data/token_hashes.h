@@ -1,5 +1,5 @@
-// Hashes of a pair of token files, in a file beside it: PREFIX.hashes. What Megatron reads stays as
-// Megatron writes it, and a pair without such a file is read as before.
+// Hashes of a pair of token files, in a file beside it: PREFIX.hashes. The files that Megatron
+// reads stay as Megatron writes them, and a pair without such a file is read as before.
 //
 //    0  "DSTHASH\0"   8  u32 version = 1   12  u32 bytes of a stripe
 //   16  u64 bytes of the .bin   24  u64 bytes of the .idx   32  u64 XXH3 of the .idx
@@ -30,11 +30,11 @@ inline constexpr std::int64_t kHashStripeBytes = std::int64_t{64} << 10;
 /// The name of the file that belongs to PREFIX.bin.
 [[nodiscard]] std::string hashes_path(const std::string& prefix);
 
-/// Hashes of the stripes of a .bin that grows, and from whose end some may be taken back.
+/// Hashes the stripes of a .bin that grows, and whose end may be cut off again.
 class StripeHasher {
  public:
   void add(std::span<const std::byte> bytes);
-  /// Makes what was added so far stay.
+  /// Remembers the state so far.
   void keep();
   /// Returns to the state at the last keep().
   void take_back();
@@ -53,8 +53,8 @@ class StripeHasher {
 /// The hashes of one pair. May be used by several threads at once.
 class TokenHashes {
  public:
-  /// Nothing where there is no such file. Throws ConfigError where it is damaged itself, or where
-  /// index or .bin are not those it was made of.
+  /// Returns nothing where there is no such file. Throws ConfigError where it is damaged itself, or
+  /// where index or .bin are not those that it was made from.
   static std::unique_ptr<TokenHashes> open(const std::string& prefix,
                                            const MappedFile& index,
                                            std::int64_t bin_bytes);
@@ -73,7 +73,8 @@ class TokenHashes {
   MappedFile file_;
   std::int64_t stripe_bytes_ = 0;
   std::int64_t bin_bytes_ = 0;
-  /// A bit a stripe: it was compared. Two threads may compare the same one, which does no harm.
+  /// One bit per stripe, set once it was compared. Two threads may compare the same one, which does
+  /// no harm.
   std::unique_ptr<std::atomic<std::uint64_t>[]> compared_;
 };
 

@@ -15,7 +15,7 @@
 namespace dstrain {
 namespace {
 
-/// Without its files' contents.
+/// The tokenizer's source, without the contents of its files.
 TokenizerSource empty_source(const PrepareOptions& options) {
   const auto in_output = [&](const char* name) {
     return (std::filesystem::path(options.output) / name).string();
@@ -93,7 +93,7 @@ TokenizerSource kept_tokenizer(const PrepareOptions& options) {
     const std::string path = partial_path((std::filesystem::path(options.output) / name).string());
     FileText file = read_regular_file(path);
     if (!file.why.empty()) {
-      throw ConfigError(fmt::format("--output {}: {}: {}; --overwrite begins anew", options.output,
+      throw ConfigError(fmt::format("--output {}: {}: {}; --overwrite starts over", options.output,
                                     path, file.why));
     }
     content = std::move(file.text);

@@ -1,5 +1,5 @@
-// The tokenizer that prepare_data is to make of the text itself before it encodes it: which, and
-// how an interrupted call's is found again.
+// Makes the tokenizer that prepare_data learns from the text itself before it encodes it, and finds
+// again the one of an interrupted call.
 #pragma once
 
 #include <optional>
@@ -13,20 +13,20 @@
 
 namespace dstrain {
 
-/// Whether there is such a one; else the options name a tokenizer.
+/// Whether the options ask for one; otherwise they name a tokenizer.
 bool makes_tokenizer(const PrepareOptions& options);
 
-/// The flag that asks for it, and all that decides what comes out, for the resume record.
+/// The flag that asks for it, and everything that decides the result, for the resume record.
 std::pair<std::string, std::string> training_setting(const PrepareOptions& options,
                                                      const FoundInput& input);
 
-/// Makes it of the files that are for training. None if it was stopped on request. Throws
+/// Makes it from the files for training. Returns nothing if it was stopped on request. Throws
 /// ConfigError.
 std::optional<TokenizerSource> train_tokenizer(const PrepareOptions& options,
                                                const FoundInput& input,
                                                const PrepareHooks& hooks);
 
-/// The one that an interrupted call made and kept in the output folder. Throws ConfigError.
+/// Returns the one that an interrupted call made and kept in the output folder. Throws ConfigError.
 TokenizerSource kept_tokenizer(const PrepareOptions& options);
 
 }  // namespace dstrain

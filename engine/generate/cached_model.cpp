@@ -31,7 +31,7 @@ CachedModel::CachedModel(const GenerationPlan& plan, Backend backend, const Tens
   plan_.stage.prepare(context_);
 }
 
-// Weights pass through a few MiB of host memory, part by part: no model is held twice.
+// Weights pass through a few MiB of host memory, part by part, so the model is never held twice.
 void CachedModel::load(const TensorSource& weights) {
   const auto entries = weights.entries();
   if (std::none_of(entries.begin(), entries.end(),

@@ -1,6 +1,6 @@
 // CachedModel: a GenerationPlan made real on one device: the weights of a TensorSource, and the
 // sequence that has been read so far, as keys and values. extend() is the only way forward; what
-// it computes for a position does not depend on how the sequence was cut into calls, but for
+// it computes for a position does not depend on how the sequence was cut into calls, except for
 // rounding (products of one token and of many add in different orders).
 #pragma once
 
@@ -33,7 +33,7 @@ class CachedModel {
   std::span<const float> extend(
       std::span<const std::int32_t> tokens,
       const std::function<bool()>& before_chunk = [] { return true; });
-  /// Tokens read so far.
+  /// The number of tokens read so far.
   [[nodiscard]] std::int64_t position() const { return position_; }
   /// Forgets all tokens but the first `position` of them.
   void rewind(std::int64_t position);

@@ -56,7 +56,7 @@ void take_huggingface_ids(const fs::path& folder, FoundTokenizer& found) {
   add_ids(generation.contains("eos_token_id") ? generation : config, "eos_token_id", found.ends);
 }
 
-/// A tokenizer.json that convert-checkpoint wrote for a model of bytes.
+/// Whether the folder has the tokenizer.json that convert-checkpoint writes for a model of bytes.
 bool is_of_bytes(const fs::path& folder) {
   const std::string ours = byte_tokenizer();
   std::error_code error;
@@ -74,8 +74,8 @@ FoundTokenizer beside_weights(const fs::path& folder) {
   const TokenizerSource source = TokenizerSource::find(folder.string());
   FoundTokenizer found = make(source);
   take_huggingface_ids(folder, found);
-  // A tokenizer.json says itself what it puts in front; a SentencePiece model does not, and in
-  // transformers it has its beginning of text unless the settings say otherwise.
+  // A tokenizer.json specifies what it puts in front; a SentencePiece model does not, and
+  // transformers adds its beginning-of-text token unless the settings say otherwise.
   const bool begins = source.kind == "sentencepiece" || found.tokenizer->always_begins();
   const Json settings = object_in(folder / "tokenizer_config.json");
   const Json asked = settings.value("add_bos_token", Json());
@@ -96,7 +96,7 @@ FoundTokenizer of_identity(const TokenizerSource& source, const TokenizerIdentit
   return found;
 }
 
-/// The tokenizer that the checkpoint records; none if the file that it names is not there.
+/// The tokenizer that the checkpoint records; none if the file that it names is missing.
 std::optional<FoundTokenizer> of_record(const fs::path& checkpoint,
                                         const TokenizerIdentity& identity) {
   if (identity.kind == "bytes") {
@@ -108,10 +108,10 @@ std::optional<FoundTokenizer> of_record(const fs::path& checkpoint,
   }
   const TokenizerSource source = TokenizerSource::find(file.string());
   if (source.identity().hash != identity.hash) {
-    throw ConfigError(fmt::format(
-        "{}: is another tokenizer than the one that the checkpoint was trained with, {}; "
-        "put that one there, or name one: --tokenizer FILE",
-        file.string(), describe(identity)));
+    throw ConfigError(
+        fmt::format("{}: is not the tokenizer that the checkpoint was trained with, {}; "
+                    "put that one there, or name one with --tokenizer FILE",
+                    file.string(), describe(identity)));
   }
   return of_identity(source, identity);
 }
@@ -167,7 +167,7 @@ FoundTokenizer find_tokenizer(const std::string& asked,
     return beside_weights(run.initial_weights);
   }
   throw ConfigError(
-      fmt::format("{}: does not say which tokenizer its tokens are of (looked for {}); name it: "
+      fmt::format("{}: does not say which tokenizer its tokens come from (looked for {}); name it: "
                   "--tokenizer bytes, or --tokenizer FILE of a tokenizer.json or a SentencePiece "
                   "model",
                   checkpoint.string(), looked_at(checkpoint, run)));

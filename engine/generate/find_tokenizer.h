@@ -1,7 +1,7 @@
 // Finds the tokenizer that a checkpoint's tokens belong to, where the run, prepare-data or Hugging
-// Face left word of it. It is never guessed from the size of a vocabulary.
+// Face recorded it. It is never guessed from the size of a vocabulary.
 //
-//   1 what the user says
+//   1 what the user names
 //   2 the checkpoint's own record, with the tokenizer's file beside it
 //   3 tokenizer.json (which transformers takes first), tokenizer.model, or vocab.json and
 //   merges.txt
@@ -28,7 +28,7 @@ struct FoundTokenizer {
   std::string name;  ///< as TokenizerSource has it: "bytes", "huggingface:FILE"
   std::unique_ptr<Tokenizer> tokenizer;
   /// The id in front of a text: always, as Hugging Face's LLaMA models have it, or only so that an
-  /// empty prompt is something to go on from.
+  /// empty prompt has something to continue.
   std::optional<std::int32_t> beginning;
   bool always_begins = false;
   std::vector<std::int32_t> ends;  ///< ids behind which nothing of the text follows

@@ -28,8 +28,8 @@ struct GenerationPlan {
   MemoryPlan memory;
 };
 
-/// Positions that a forward computes at once if a prompt is longer: enough for the matrix products
-/// to run at their rate, few enough that scratch stays small beside weights.
+/// The number of positions that a forward computes at once if a prompt is longer: enough for the
+/// matrix products to run at full speed, few enough that scratch stays small beside the weights.
 constexpr std::int64_t kPromptChunk = 256;
 
 GenerationPlan plan_generation(const ModelSpec& model, const GenerationSizes& sizes);

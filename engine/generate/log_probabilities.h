@@ -17,7 +17,8 @@ struct LogProbabilities {
   std::vector<TokenLikelihood> likeliest;  ///< of all tokens, likeliest first
 };
 
-/// Of softmax(logits_V), before any temperature. `count`: likeliest tokens to name, at most all.
+/// Computes them from softmax(logits_V), before any temperature. `count` is the number of likeliest
+/// tokens to name, at most all.
 LogProbabilities log_probabilities(std::span<const float> logits_V,
                                    std::int32_t chosen,
                                    std::int64_t count);

@@ -30,7 +30,7 @@ double total_of(const std::vector<Candidate>& candidates) {
   return total;
 }
 
-/// Candidates are in the order of ids if all are kept, else likeliest first.
+/// Returns candidates in the order of ids if all are kept, else the likeliest first.
 std::vector<Candidate> candidates_of(std::span<const float> logits,
                                      float largest,
                                      const SamplingRule& rule) {

@@ -15,8 +15,8 @@ struct SamplingRule {
   std::uint64_t seed = 1234;
 };
 
-/// Returns the token that comes `index`-th. Of equally likely ones the lowest id wins.
-/// Throws CheckpointError if a logit is not a number: the weights are of no use then.
+/// Returns the `index`-th token of the text. Of equally likely ones the lowest id wins. Throws
+/// CheckpointError if a logit is not a number, as the weights are useless then.
 std::int32_t choose_token(std::span<const float> logits,
                           const SamplingRule& rule,
                           std::int64_t index);

@@ -14,8 +14,8 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-/// The ids that can be drawn: those the tokenizer knows, and those that end a text, which it need
-/// not. A vocabulary may be larger than both.
+/// The ids that can be drawn: those that the tokenizer knows, and those that end a text, which it
+/// need not know. The vocabulary may be larger than both.
 class Drawable {
  public:
   Drawable(std::int64_t vocabulary,

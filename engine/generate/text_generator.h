@@ -1,5 +1,5 @@
-// generate_text: a prompt's tokens through a CachedModel, then one token after the other, as
-// text that is handed out as soon as it is certain.
+// generate_text: feeds a prompt's tokens to a CachedModel, then draws one token after the other,
+// and hands out text as soon as it is certain.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct GenerationRequest {
 
 struct GenerationHooks {
   std::function<void(std::string_view)> on_text = [](std::string_view) {};
-  /// Each token of GeneratedText::tokens, and the logits [V] that it was drawn from.
+  /// Called with each token of GeneratedText::tokens, and the logits [V] that it was drawn from.
   std::function<void(std::int32_t, std::span<const float>)> on_token =
       [](std::int32_t, std::span<const float>) {};
   std::function<bool()> stop_requested = [] { return false; };

@@ -9,7 +9,7 @@
 namespace dstrain {
 namespace {
 
-/// How much of the end of `text` is the beginning of `stop`, but not all of it.
+/// Length of the longest end of `text` that is a proper beginning of `stop`.
 std::size_t overlap(std::string_view text, std::string_view stop) {
   for (std::size_t length = std::min(text.size(), stop.size() - 1); length > 0; --length) {
     if (text.ends_with(stop.substr(0, length))) {
@@ -42,8 +42,8 @@ std::string TextStream::finish() {
   return up_to_stop(as_utf8(std::exchange(characters_, {})), /*is_last=*/true);
 }
 
-// SentencePiece decodes the byte pieces of half a character to replacements, which the next piece
-// would take back. A character has at most 4, so no more than 3 are waited with.
+// SentencePiece decodes the byte pieces of half a character to replacement characters, which the
+// next piece would take back. A character has at most 4 bytes, so at most 3 pieces are held back.
 std::string TextStream::new_bytes(bool is_last) {
   const std::span<const std::int32_t> all(window_);
   const std::size_t waiting = all.size() - given_;

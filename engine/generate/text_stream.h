@@ -1,5 +1,5 @@
-// TextStream: tokens to text, as they come. It gives out only what no later token can change: whole
-// characters, and nothing that may turn out to be the beginning of a stop text.
+// TextStream: turns tokens into text as they come. It gives out only what no later token can
+// change: whole characters, and nothing that may turn out to be the beginning of a stop text.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,16 @@ class TextStream {
              std::span<const std::int32_t> prompt,
              std::vector<std::string> stops);
 
-  /// The text that this token makes certain.
+  /// Returns the text that this token makes certain.
   std::string push(std::int32_t token);
-  /// The text that was held back, now that nothing follows.
+  /// Returns the text that was held back, now that nothing follows.
   std::string finish();
   /// Whether a stop text has come.
   [[nodiscard]] bool stopped() const { return stopped_; }
 
  private:
-  /// The bytes of tokens pushed that were not given before; none while a character is half there.
+  /// The bytes of pushed tokens that were not given out before; none while a character is
+  /// incomplete.
   std::string new_bytes(bool is_last);
   std::string up_to_stop(const std::string& text, bool is_last);
 
@@ -36,7 +37,7 @@ class TextStream {
   std::vector<std::int32_t>
       window_;              ///< tokens given out that the next ones join, and those not yet
   std::size_t given_ = 0;   ///< of window_
-  std::string characters_;  ///< bytes that are no whole character yet
+  std::string characters_;  ///< bytes that do not form a whole character yet
   std::string held_;        ///< text that may be the beginning of a stop text
   bool stopped_ = false;
 };

@@ -9,7 +9,8 @@
 namespace dstrain {
 namespace {
 
-/// Layers that rotate alike share tables. "" for those of the first that rotates.
+/// Layers that rotate alike share tables. Returns "" for layers that rotate like the first one that
+/// does.
 std::string rotation_name(const Architecture& model, const RotarySpec& rotary) {
   std::vector<RotarySpec> before;
   for (const LayerSpec& layer : model.layers) {

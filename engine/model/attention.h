@@ -26,7 +26,7 @@ class Attention {
  public:
   static Attention declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
-  /// Fills the constant tables of RoPE; once, before the first forward.
+  /// Fills the constant tables of RoPE; called once, before the first forward.
   void prepare(const LayerContext& context) const;
   void forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
   void backward(const LayerContext& context,
@@ -37,7 +37,7 @@ class Attention {
                 const GradTarget& gradients) const;
 
  private:
-  /// Of the tokens that a forward computes.
+  /// The shape of the attention of the tokens that a forward computes.
   [[nodiscard]] AttentionShape shape_of(const LayerContext& context) const;
   [[nodiscard]] AttentionReach reach_of(const LayerContext& context, int slot) const;
   [[nodiscard]] AttentionDropout dropout_of(const LayerContext& context, int slot) const;

@@ -87,7 +87,7 @@ void Block::recompute(const LayerContext& context, int slot) const {
       if (mlp_norm_.reads_result()) {
         static_cast<void>(feed_forward(context, slot));
       } else {
-        // Not the product after it: what the block hands on, no backward reads.
+        // The product after it is not computed: no backward reads the block's output.
         mlp_.expand(
             context, slot,
             context.tensor_parallel.enter(mlp_norm_.input(context, slot),
@@ -123,7 +123,7 @@ void Block::backward(const LayerContext& context,
   back_through(attention_norm_, attention_);
 }
 
-// Both branches read the gradient of their sum before what comes back through either is added.
+// Both branches read the gradient of their sum before the gradient through either is added to it.
 void Block::backward_beside(const LayerContext& context,
                             int slot,
                             Tensor d_residual,

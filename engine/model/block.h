@@ -11,9 +11,9 @@
 //
 //   r1 = x + delta;   a = attention(norm1(r1));   m = mlp(norm2(r1))          hands on (r1, a + m)
 //
-// What it does not keep of this (LayerShape::recompute), backward first computes again, with the
-// same operations on the same numbers: the same bits. Where it extends a cache (layer_shape.h),
-// forward is the same but for attention, and there is nothing to compute again.
+// Backward first computes again what was not kept of this (LayerShape::recompute), with the same
+// operations on the same numbers: the same bits. Where it extends a cache (layer_shape.h), forward
+// is the same except for attention, and there is nothing to compute again.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ namespace dstrain {
 
 class Block {
  public:
-  /// The residual stream before an addition: the next norm computes x + delta.
+  /// The residual stream before an addition, as the next norm computes x + delta.
   struct Flow {
     ConstTensor x;
     ConstTensor delta;
@@ -41,23 +41,23 @@ class Block {
     return attention_norm_.stream(context, slot);
   }
   [[nodiscard]] Flow forward(const LayerContext& context, int slot, const Flow& in) const;
-  /// What forward hands on where one rank has all of the block.
+  /// The tensors that forward hands on where one rank has all of the block.
   [[nodiscard]] Flow output(const LayerContext& context, int slot) const {
     return {mlp_norm_.stream(context, slot),
             mlp_norm_.delta(context, slot, context.activation(mlp_out_, slot))};
   }
-  /// d_residual: gradient of r2 + m on entry, of x + delta on return.
+  /// d_residual is the gradient of r2 + m on entry, of x + delta on return.
   void backward(const LayerContext& context,
                 int slot,
                 Tensor d_residual,
                 const GradTarget& gradients) const;
 
  private:
-  /// From what attention reads to what the feed-forward reads.
+  /// Computes from what attention reads to what the feed-forward reads.
   void attend(const LayerContext& context, int slot) const;
-  /// From there to what the block adds to the stream.
+  /// Computes from there to what the block adds to the stream.
   [[nodiscard]] ConstTensor feed_forward(const LayerContext& context, int slot) const;
-  /// backward() of branches that stand side by side.
+  /// The backward() of branches that stand side by side.
   void backward_beside(const LayerContext& context,
                        int slot,
                        Tensor d_residual,

@@ -1,7 +1,7 @@
 // BranchNorm: the norms of one half of a block and the residual addition in front of it, wherever
 // the architecture places them.
 //
-// Dropout, where the model has it, is of the result before it is added.
+// Dropout, where the model has it, applies to the result before it is added.
 //
 //   before the branch   stream = x + delta;  branch reads norm(stream);  adds its result
 //   after it            stream = x + delta;  branch reads stream;        adds norm(its result)
@@ -17,8 +17,9 @@ namespace dstrain {
 
 class BranchNorm {
  public:
-  /// `name`: of the half ("blocks.3.attention"), whose norm has "_norm" behind it, and a second one
-  /// "_result_norm". `stream`: how x + delta comes about. `branch`: what is dropped of the result.
+  /// `name` is that of the half ("blocks.3.attention"), to which its norm appends "_norm", and a
+  /// second one "_result_norm". `stream` says how x + delta comes about, `branch` what is dropped
+  /// of the result.
   static BranchNorm declare(const LayerShape& shape,
                             const std::string& name,
                             Origin stream,
@@ -34,28 +35,29 @@ class BranchNorm {
 
   /// x + delta: what this half adds its result to.
   [[nodiscard]] Tensor stream(const LayerContext& context, int slot) const;
-  /// Makes stream() and input(). Without a delta x is stream() itself, already filled.
+  /// Computes stream() and input(). Without a delta, x is stream() itself, already filled.
   void begin(const LayerContext& context, int slot, ConstTensor x, ConstTensor delta) const;
-  /// What the branch reads: of this rank's tokens.
+  /// The tensor that the branch reads, of this rank's tokens.
   [[nodiscard]] ConstTensor input(const LayerContext& context, int slot) const;
-  /// Where the branch writes its result, of which each rank has a part: `scratch`, or in its place.
+  /// The tensor into which the branch writes its result, of which each rank has a part: `scratch`,
+  /// or the place where it stays.
   [[nodiscard]] Tensor result(const LayerContext& context, int slot, Tensor scratch) const;
-  /// From that to what is added to stream().
+  /// Computes from that what is added to stream().
   [[nodiscard]] ConstTensor end(const LayerContext& context, int slot, Tensor result) const;
-  /// What end() returns where one rank has all of the branch.
+  /// The tensor that end() returns where one rank has all of the branch.
   [[nodiscard]] ConstTensor delta(const LayerContext& context, int slot, Tensor result) const;
 
-  /// Makes again what begin() and end() made row by row of what is kept.
+  /// Computes again what begin() and end() computed row by row from what is kept.
   void renew(const LayerContext& context, int slot) const;
   /// Whether backward reads the branch's result.
   [[nodiscard]] bool reads_result() const { return has_after_; }
 
-  /// From the gradient of stream() + what was added to it, to that of the branch's result.
+  /// Computes, from the gradient of stream() + what was added to it, that of the branch's result.
   [[nodiscard]] ConstTensor end_backward(const LayerContext& context,
                                          int slot,
                                          Tensor d_stream,
                                          const GradTarget& gradients) const;
-  /// Adds what comes back through input().
+  /// Adds the gradient that comes back through input().
   void begin_backward(const LayerContext& context,
                       int slot,
                       ConstTensor d_input,

@@ -22,11 +22,11 @@ std::uint64_t dropout_key(std::uint64_t seed, std::int64_t block, DropoutSite si
 class StreamDropout {
  public:
   StreamDropout() = default;
-  /// At a place of the block being declared, or of the embedding.
+  /// Declares dropout at a place of the block being declared, or of the embedding.
   StreamDropout(const LayerShape& shape, DropoutSite site, float probability);
 
   [[nodiscard]] bool drops() const { return probability_ > 0.0F; }
-  /// y = x with elements dropped; of this rank's tokens. y may be x. Only where drops().
+  /// y = x with elements dropped, for this rank's tokens. y may be x. Called only where drops().
   void apply(const LayerContext& context, int slot, ConstTensor x, Tensor y) const;
 
  private:

@@ -12,7 +12,7 @@ ParamDecl table_of(const LayerShape& shape) {
   return shape.param(embedding_tensors(shape.model).front());
 }
 
-/// transformers makes a number of the table's dtype of a factor.
+/// transformers rounds the factor to the table's dtype.
 float rounded(float value, DType dtype) {
   return dtype == DType::kBF16  ? to_float(to_bf16(value))
          : dtype == DType::kF16 ? to_float(to_f16(value))
@@ -113,7 +113,7 @@ void Embedding::backward(const LayerContext& context,
                                  in_documents.empty() ? d_positions : Tensor{}, table_write,
                                  positions.write, context.compute);
   if (!in_documents.empty() && !d_positions.empty()) {
-    // Rows by positions that are tokens' own are a table's rows by its ids.
+    // With positions given for each token, their rows are looked up like a table's rows by ids.
     context.ops.embedding_backward(in_documents, dx_NC,
                                    {.first = 0, .vocab_size = d_positions.dim(0)}, sequence_,
                                    d_positions, {}, positions.write, Write::kAdd, context.compute);

@@ -12,7 +12,7 @@ class Embedding {
   /// `tied_across_stages`: the head is on another pipeline stage and has a copy of the table, which
   /// is then alone in its unit, so that both stages cut it alike.
   static Embedding declare(const LayerShape& shape, bool tied_across_stages, Blueprint& blueprint);
-  /// That copy.
+  /// The declaration of that copy.
   static ParamDecl table_copy(const LayerShape& shape);
 
   /// This rank's rows of a [vocabulary, C] matrix: equal slices, the last ones padded.
@@ -20,13 +20,13 @@ class Embedding {
 
   /// The token table, which a tied head computes logits with.
   [[nodiscard]] ParamRef table() const { return table_; }
-  /// -1 without learned positions.
+  /// The unit of the learned positions; -1 without them.
   [[nodiscard]] int position_unit() const { return position_.unit; }
 
   /// tokens_N i32 → the residual stream's first values, [N, C] or this rank's tokens of it.
   void forward(const LayerContext& context, int slot, ConstTensor tokens_N, Tensor stream) const;
-  /// d_stream: their gradient, which may be overwritten. `table_write`: kAdd where a tied head has
-  /// written its part already.
+  /// d_stream is their gradient, which may be overwritten. `table_write` is kAdd where a tied head
+  /// has written its part already.
   void backward(const LayerContext& context,
                 int slot,
                 ConstTensor tokens_N,
@@ -37,7 +37,7 @@ class Embedding {
 
  private:
   void scale(const LayerContext& context, Tensor stream) const;
-  /// The rows that positions have, of a table with all.
+  /// The rows that the positions have, from a table with all rows.
   template <typename View>
   [[nodiscard]] View from_first(View positions) const {
     return positions.rows(first_position_, positions.dim(0));

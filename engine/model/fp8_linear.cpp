@@ -40,7 +40,7 @@ void Fp8Linear::forward(const ExecContext& context,
   const Tensor w = as_f8(context.buffer(weights_), DType::kF8E4M3, outputs, inputs);
   scales.quantize(input_, x_NI, x, {}, context.compute);
   scales.quantize(weight_, w_OI, w, {}, context.compute);
-  // Of an f32 result a product leaves the bias to others.
+  // A product with an f32 result does not add the bias, so it is added separately.
   const bool apart = y_NO.dtype() == DType::kF32 && !bias_O.empty();
   context.ops.scaled_product({x, scales.scale(input_)}, {w, scales.scale(weight_)},
                              apart ? ConstTensor{} : bias_O, y_NO, Write::kOverwrite,

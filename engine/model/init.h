@@ -9,7 +9,8 @@
 
 namespace dstrain {
 
-/// Elements [begin, begin + out.size()) of a parameter's initial value, with `threads` threads.
+/// Computes elements [begin, begin + out.size()) of a parameter's initial value, with `threads`
+/// threads.
 void initial_values(const ParamDecl& param,
                     std::uint64_t seed,
                     std::int64_t begin,

@@ -12,7 +12,7 @@ namespace dstrain {
 
 struct LayerContext : ExecContext {
   const TensorParallel& tensor_parallel;
-  /// Positions of the one sequence that this forward computes, for layers that extend a cache
+  /// The positions of the one sequence that this forward computes, for layers that extend a cache
   /// (LayerShape::cache_positions). Empty in training, where a forward computes a micro-batch.
   std::optional<Range> extension{};
 

@@ -33,14 +33,14 @@ struct TensorShape {
   int rank = 0;
   bool sequence_parallel = false;
 
-  /// What this rank holds of a tensor.
+  /// The part of a tensor that this rank holds.
   [[nodiscard]] TensorShare share_of(const TensorDecl& tensor) const;
-  /// Heads are shared out; where there are fewer of them than ranks, so many neighbours hold the
-  /// same one.
+  /// The number of neighbouring ranks that hold the same head: more than one where there are fewer
+  /// heads than ranks.
   [[nodiscard]] int copies_of_heads(std::int64_t heads) const;
 };
 
-/// How forward comes by a tensor that backward reads: which decides whether it is kept until then
+/// How forward computes a tensor that backward reads, which decides whether it is kept until then
 /// or computed again. "full" is activation checkpointing, block by block (Chen et al. 2016,
 /// "Training deep nets with sublinear memory cost", §4); "selective" spares the products (after
 /// Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models", §5,
@@ -60,46 +60,48 @@ struct LayerShape {
   Architecture model;
   std::int64_t batch = 1;     ///< B, sequences of a micro-batch
   std::int64_t sequence = 1;  ///< T
-  /// Of layers that compute in the buffers of longer sequences: the T of those. 0: in their own.
+  /// For layers that compute in the buffers of longer sequences, the T of those. 0: they have
+  /// buffers of their own.
   std::int64_t buffers_sequence = 0;
   DType compute = DType::kF32;
   TensorShape tensor{};
   bool fp8 = false;        ///< the blocks' products are in 8 bits
   bool documents = false;  ///< a sequence holds several, none of which sees another
-  /// P, rows of the cache: the layers extend one. `batch` is then 1, and `sequence` the number of
-  /// tokens that one forward computes at most. 0: they train.
+  /// P, the rows of the cache that the layers extend. `batch` is then 1, and `sequence` the most
+  /// tokens that one forward computes. 0: the layers train.
   std::int64_t cache_positions = 0;
   DropoutConfig dropout{};  ///< of training; what extends a cache drops nothing
   std::uint64_t seed = 0;   ///< of dropout
-  // Of the stage being declared: i32 [N], with `documents` where each token stands in its own; i32
-  // [2], with dropout the number of the micro-batch's first sample (kernels/dropout.h).
+  // Buffers of the stage being declared: with `documents`, i32 [N], the position of each token in
+  // its document; with dropout, i32 [2], the number of the micro-batch's first sample
+  // (kernels/dropout.h).
   BufferRef document_positions{};
   BufferRef first_sample{};
-  // Of the block being declared:
+  // The following are of the block being declared.
   std::int64_t block = 0;  ///< its index in the model
   LayerSpec layer{};
   RecomputeGranularity recompute = RecomputeGranularity::kNone;
   std::vector<TensorDecl> tensors{};  ///< of it, or of the embedding or head
 
   [[nodiscard]] bool extends_cache() const { return cache_positions > 0; }
-  /// Positions that a token can have.
+  /// The number of positions that a token can have.
   [[nodiscard]] std::int64_t positions() const {
     return extends_cache() ? cache_positions : sequence;
   }
   /// N = B · T.
   [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
-  /// Tokens of norms and of the residual stream on this rank: N, or N / t with sequence
-  /// parallelism.
+  /// The number of tokens of norms and of the residual stream on this rank: N, or N / t with
+  /// sequence parallelism.
   [[nodiscard]] std::int64_t stream_tokens() const {
     return tensor.sequence_parallel ? tokens() / tensor.ranks : tokens();
   }
-  /// Tokens of a micro-batch whose products are in 8 bits.
+  /// The number of tokens of a micro-batch whose products are in 8 bits.
   [[nodiscard]] std::optional<std::int64_t> fp8_tokens() const {
     return fp8 ? std::optional(tokens()) : std::nullopt;
   }
   /// The tensor of that name among `tensors`, which must have it.
   [[nodiscard]] const TensorDecl& tensor_named(const std::string& name) const;
-  /// As this rank holds it.
+  /// The declaration of a tensor as this rank holds it.
   [[nodiscard]] ParamDecl param(const TensorDecl& of) const;
   /// Declares a tensor that forward writes and backward reads: "blocks.3.mlp/hidden" where it is
   /// kept; otherwise "mlp/hidden", which all blocks that compute it again, or have no backward,

@@ -15,35 +15,35 @@ namespace dstrain {
 
 class Linear {
  public:
-  /// `names`: of the stacked parameters ("blocks.3.attention.query"); ".weight" and ".bias" are
-  /// appended. How the model's ranks share them is theirs to say: with Cut::kRows each rank has
-  /// rows of the weight and makes some of the outputs; with Cut::kColumns each reads some of the
-  /// inputs and makes a part of the sum, to which the first rank adds the bias.
+  /// `names` are those of the stacked parameters ("blocks.3.attention.query"); ".weight" and
+  /// ".bias" are appended. Their declarations say how the model's ranks share them: with Cut::kRows
+  /// each rank has rows of the weight and makes some of the outputs; with Cut::kColumns each reads
+  /// some of the inputs and makes a part of the sum, to which the first rank adds the bias.
   static Linear declare(const LayerShape& shape,
                         const std::vector<std::string>& names,
                         Blueprint& blueprint);
 
-  /// Of this rank.
+  /// The number of outputs on this rank.
   [[nodiscard]] std::int64_t outputs() const { return outputs_; }
 
   /// x [N, inputs] → y [N, outputs], as many as this rank has of them.
   void forward(const ExecContext& context, ConstTensor x, Tensor y) const;
-  /// The same as pre, and y = act(pre). Only where weights are cut by rows: no sum over ranks comes
-  /// between.
+  /// Computes the same as pre, and y = act(pre). Only where weights are cut by rows, so that no sum
+  /// over ranks comes between.
   void forward_activated(const ExecContext& context,
                          ActivationKind activation,
                          ConstTensor x,
                          Tensor pre,
                          Tensor y) const;
-  /// dx (overwritten) and the parameters' gradients from dy.
+  /// Computes dx (overwritten) and the parameters' gradients from dy.
   void backward(const ExecContext& context,
                 ConstTensor dy,
                 ConstTensor x,
                 Tensor dx,
                 const GradTarget& gradients) const;
 
-  /// The same where x = act(pre): the gradient of pre (overwritten) in the place of x's. Only where
-  /// weights are cut by columns, and dx is a rank's own.
+  /// The same where x = act(pre): computes the gradient of pre (overwritten) in place of x's. Only
+  /// where weights are cut by columns, and dx is a rank's own.
   void backward_activated(const ExecContext& context,
                           ActivationKind activation,
                           ConstTensor dy,
@@ -56,7 +56,7 @@ class Linear {
   void backward_bias(const ExecContext& context, ConstTensor dy, const GradTarget& gradients) const;
   [[nodiscard]] Tensor d_weight(const GradTarget& gradients) const;
   [[nodiscard]] ConstTensor weight(const ExecContext& context) const;
-  /// Empty where there is none, or another rank adds it.
+  /// The bias; empty where there is none, or another rank adds it.
   [[nodiscard]] ConstTensor bias(const ExecContext& context) const;
 
   std::optional<Fp8Linear> fp8_;

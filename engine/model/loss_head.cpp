@@ -7,7 +7,7 @@
 namespace dstrain {
 namespace {
 
-/// What the final norm is declared with.
+/// The shape that the final norm is declared with.
 LayerShape norm_shape(LayerShape shape) {
   if (shape.extends_cache()) {
     shape.sequence = 1;  // the last token's
@@ -15,7 +15,7 @@ LayerShape norm_shape(LayerShape shape) {
   return shape;
 }
 
-/// A forward of its last token alone.
+/// The context of a forward pass of the last token alone.
 LayerContext at_last_token(LayerContext context) {
   context.extension->begin = context.extension->end - 1;
   return context;
@@ -38,13 +38,13 @@ LossHead LossHead::declare(const LayerShape& shape,
                             : blueprint.add_param(shape.param(shape.tensor_named("head.weight")));
   const std::int64_t columns = vocabulary_rows(shape.model.vocab_size, shape.tensor.ranks);
   if (shape.extends_cache()) {
-    // In f32 whatever the blocks compute in: tokens are drawn from these.
+    // Logits are f32 whatever the blocks compute in, since tokens are drawn from them.
     head.logits_ = blueprint.add_buffer(
         {"logits", {1, columns}, DType::kF32, Lifetime::kScratch, LayerKind::kLogits});
     return head;
   }
-  // Chunks of even size: each one reads the whole weight and adds to its whole gradient.
-  // Shorter sequences have no larger ones than those that the buffers are for.
+  // Chunks are of even size: each reads the whole weight and adds to its whole gradient. Chunks of
+  // shorter sequences are no larger than the buffers.
   const std::int64_t planned = shape.batch * std::max(shape.sequence, shape.buffers_sequence);
   const std::int64_t most =
       std::clamp<std::int64_t>(kMaxChunkBytes / (columns * size_of(shape.compute)), 1, planned);

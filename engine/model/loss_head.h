@@ -2,8 +2,8 @@
 // chunk by chunk they are computed, turned into their own gradient in place, and used up by the
 // two products of backward (as Liger and llm.q do), so memory does not grow with tokens × V.
 //
-// Where the layers extend a cache there is no loss: what counts is the last of the tokens that a
-// forward computes, whose logits are asked for when they are needed.
+// Where the layers extend a cache there is no loss: only the last of the tokens that a forward
+// computes counts, and its logits are computed when they are needed.
 #pragma once
 
 #include "engine/model/layer_context.h"
@@ -17,10 +17,10 @@ class LossHead {
   /// Logits of a chunk take at most this much; at least one token, at most all of them.
   static constexpr std::int64_t kMaxChunkBytes = std::int64_t{128} << 20;
 
-  /// `embedding_table`: what a tied head multiplies with.
+  /// `embedding_table` is what a tied head multiplies by.
   static LossHead declare(const LayerShape& shape, ParamRef embedding_table, Blueprint& blueprint);
 
-  /// The final norm of residual + delta; only of the last token where a cache is extended.
+  /// Computes the final norm of residual + delta; only of the last token where a cache is extended.
   void forward(const LayerContext& context,
                int slot,
                ConstTensor residual,
@@ -28,13 +28,13 @@ class LossHead {
   /// After a forward that extends a cache: f32 [V], the logits of what follows its last token,
   /// valid until the next call.
   [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const;
-  /// Losses only: loss_sum = or += Σ losses of the first `counted_tokens` targets.
+  /// Computes losses only: loss_sum = or += Σ losses of the first `counted_tokens` targets.
   void evaluate(const LayerContext& context,
                 int slot,
                 ConstTensor targets_N,
                 std::int64_t counted_tokens,
                 Write loss_write) const;
-  /// Losses and gradients: d_residual (overwritten), the head's own, and the tied table's.
+  /// Computes losses and gradients: d_residual (overwritten), the head's own, and the tied table's.
   /// Every token's loss counts `gradient_scale` times.
   void backward(const LayerContext& context,
                 int slot,
@@ -53,7 +53,8 @@ class LossHead {
  private:
   /// Writes the logits of as many tokens as `hidden` holds final norms.
   void compute_logits(const LayerContext& context, ConstTensor hidden, Tensor logits) const;
-  /// Losses of a chunk from this rank's logits and what the others found; fills logsumexp_.
+  /// Computes the losses of a chunk from this rank's logits and what the others found; fills
+  /// logsumexp_.
   void combine_losses(const LayerContext& context,
                       ConstTensor logits,
                       ConstTensor targets,

@@ -16,12 +16,12 @@ class Mlp {
  public:
   static Mlp declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
-  /// expand(), then y = down(hidden).
+  /// Calls expand(), then computes y = down(hidden).
   void forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
-  /// All of forward that backward reads: pre = up x, and activate().
+  /// Computes all of forward that backward reads: pre = up x, and activate().
   void expand(const LayerContext& context, int slot, ConstTensor x_NC) const;
-  /// hidden = act(pre), or act(gate) · up. Of pre as it was kept: where expand() computed both in
-  /// one, hidden may differ from that by pre's rounding.
+  /// Computes hidden = act(pre), or act(gate) · up, from pre as it was kept: where expand()
+  /// computed both in one, hidden may differ from that by pre's rounding.
   void activate(const LayerContext& context, int slot) const;
   void backward(const LayerContext& context,
                 int slot,

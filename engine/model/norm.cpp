@@ -38,7 +38,7 @@ void Norm::declare_own(const LayerShape& shape,
   if (const TensorDecl* bias = find_tensor(shape.tensors, name + ".bias")) {
     bias_ = blueprint.add_param(shape.param(*bias));
   }
-  // Functions of a row of the residual.
+  // Statistics of each row of the residual.
   if (output == Output::kKept) {
     output_ = shape.add_activation(blueprint, name, "output", activations, shape.compute,
                                    Origin::kRowwise, LayerKind::kNorm);

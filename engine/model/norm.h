@@ -16,8 +16,8 @@ class Norm {
  public:
   /// Whether backward reads what the norm makes.
   enum class Output : std::uint8_t { kKept, kPassedOn };
-  /// `name`: of the parameters ("blocks.3.attention_norm") and of the buffers; `residual`: how
-  /// x + delta comes about.
+  /// `name` is that of the parameters ("blocks.3.attention_norm") and of the buffers; `residual`
+  /// says how x + delta comes about.
   static Norm declare(const LayerShape& shape,
                       const NormSpec& spec,
                       const std::string& name,
@@ -25,7 +25,7 @@ class Norm {
                       Output output,
                       Blueprint& blueprint);
 
-  /// Another norm of what `other` keeps, with weights of its own; its output is kept.
+  /// Declares another norm of what `other` keeps, with weights of its own; its output is kept.
   static Norm declare_beside(const Norm& other,
                              const LayerShape& shape,
                              const NormSpec& spec,
@@ -37,7 +37,7 @@ class Norm {
   void forward(const LayerContext& context, int slot, ConstTensor x, ConstTensor delta) const;
   [[nodiscard]] Tensor residual(const LayerContext& context, int slot) const;
   [[nodiscard]] Tensor output(const LayerContext& context, int slot) const;
-  /// dx: gradient of the residual stream; kAdd where it already holds the part that by-passes
+  /// dx is the gradient of the residual stream; kAdd where it already holds the part that bypasses
   /// the norm.
   void backward(const LayerContext& context,
                 int slot,

@@ -19,16 +19,17 @@ namespace dstrain {
 
 class QueryKeyNorms {
  public:
-  /// For packed rows q‖k‖v of this rank's heads.
+  /// Declares the norms for packed rows q‖k‖v of this rank's heads.
   static QueryKeyNorms declare(const LayerShape& shape,
                                const std::string& name,
                                std::int64_t query_width,
                                std::int64_t key_value_width,
                                Blueprint& blueprint);
 
-  /// Normalises q and k in place. Does nothing in a model without such norms, as backward.
+  /// Normalises q and k in place. In a model without such norms it does nothing, and neither does
+  /// backward.
   void forward(const LayerContext& context, int slot, Tensor packed) const;
-  /// From the gradient of what forward made to that of what it was given, in place.
+  /// Turns the gradient of what forward made into that of what it was given, in place.
   void backward(const LayerContext& context,
                 int slot,
                 Tensor d_packed,

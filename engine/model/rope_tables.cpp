@@ -22,15 +22,15 @@ double llama3_frequency(const RopeScaling& scaling, double frequency) {
   return (1.0 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-/// The pair, as a fraction, that turns so many times within the original positions.
+/// The fractional index of the pair that turns `rotations` times within the original positions.
 double pair_with_rotations(const RotarySpec& rotary, double rotations) {
   const auto original = static_cast<double>(rotary.scaling.original_max_positions);
   return static_cast<double>(rotary.dims) *
          std::log(original / (rotations * 2.0 * std::numbers::pi)) / (2.0 * std::log(rotary.theta));
 }
 
-/// Peng et al. 2023, §3.2: pairs that turn often are kept, those that turn seldom stretched, with a
-/// ramp between them.
+/// Peng et al. 2023, §3.2: pairs that turn often are kept, those that turn seldom are stretched,
+/// with a ramp between them.
 double yarn_frequency(const RotarySpec& rotary, std::int64_t pair, double frequency) {
   const RopeScaling& scaling = rotary.scaling;
   double first = pair_with_rotations(rotary, scaling.fast_rotations);

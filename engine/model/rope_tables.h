@@ -1,5 +1,5 @@
-// The tables of rotary positions (Su et al. 2021): by which angle each pair of a head is turned at
-// each position, as cosine and sine.
+// The tables of rotary positions (Su et al. 2021): the angle by which each pair of a head is
+// rotated at each position, as cosine and sine.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace dstrain {
 /// theta^(-2i/R), stretched as its scaling says.
 std::vector<double> rope_frequencies(const RotarySpec& rotary);
 
-/// [positions, R/2] each, as the rotation reads them.
+/// Two tables, [positions, R/2] each, as the rotation reads them.
 struct RopeTables {
   std::vector<float> cosine;
   std::vector<float> sine;

@@ -13,8 +13,9 @@ const char* name_of_unit(const LayerContext& context, int unit) {
   return context.blueprint.units()[static_cast<std::size_t>(unit)].name.c_str();
 }
 
-/// Enqueues `work`, of a block, at once or as a graph of what it enqueued before. Ranks that hold
-/// parts of a block talk within it, which stays out of graphs (resolve_parallel refuses both).
+/// Enqueues `work`, that of a block, directly or as a graph of what it enqueued before. Ranks that
+/// hold parts of a block communicate within it, which cannot be part of a graph (resolve_parallel
+/// refuses the combination).
 template <typename Work>
 void enqueue_block(const LayerContext& context, const GraphKey& key, Work&& work) {
   const bool measures = context.fp8 != nullptr && context.fp8->measures();  // and waits for it
@@ -99,7 +100,8 @@ void TransformerStage::declare_edges(const LayerShape& shape, Blueprint& bluepri
   if (extent_.is_last() && !shape.extends_cache()) {
     targets_ = blueprint.add_buffer({"targets", ids, DType::kI32, Lifetime::kSaved});
   }
-  // The chunks of a rank share what comes in and goes out: there is one of each at a time.
+  // The chunks of a rank share the buffers for input and output: only one of each is in use at a
+  // time.
   if (extent_.stages > 1) {
     const auto edge = [&](const char* name) {
       return blueprint.add_buffer({name, stream, shape.compute, Lifetime::kScratch});

@@ -1,7 +1,7 @@
 // TransformerStage: consecutive blocks of the model, with the embedding before them and the loss
-// head behind them where they are its first and its last; the hooks of the data-parallel strategy
-// between units. A whole model is one stage; a pipeline has several, and with virtual stages a rank
-// has several of them.
+// head after them where they are its first and its last; between units it calls the hooks of the
+// data-parallel strategy. A whole model is one stage; a pipeline has several, and with virtual
+// stages a rank has several of them.
 //
 // A whole model also extends a cache (layer_shape.h): the stage is declared with a shape that says
 // so, has no backward, and forward computes the next tokens of a sequence.
@@ -45,7 +45,7 @@ struct MicroBatch {
 
 class TransformerStage {
  public:
-  /// `recompute`: what blocks compute again; shape.recompute is set from it, block by block,
+  /// `recompute` says what blocks compute again; shape.recompute is set from it, block by block,
   /// shape.document_positions by shape.documents and shape.first_sample by shape.dropout.
   static TransformerStage declare(const LayerShape& shape,
                                   const RecomputeConfig& recompute,
@@ -55,10 +55,10 @@ class TransformerStage {
   /// The visits of a forward, a backward, an evaluation, in the order of the hooks below.
   [[nodiscard]] const UnitWalk& forward_walk() const { return forward_walk_; }
   [[nodiscard]] const UnitWalk& backward_walk() const { return backward_walk_; }
-  /// Forward, and the losses where it is the last stage.
+  /// The visits of a forward, and of the losses where it is the last stage.
   [[nodiscard]] UnitWalk evaluation_walk() const;
 
-  /// Fills constants; once, before the first forward.
+  /// Fills constants; called once, before the first forward.
   void prepare(const LayerContext& context) const;
   [[nodiscard]] const StageExtent& extent() const { return extent_; }
   /// i32 [N]: where inputs (first stage) and targets (last stage) go before forward.
@@ -71,8 +71,9 @@ class TransformerStage {
   [[nodiscard]] Tensor first_sample(const LayerContext& context, int slot) const {
     return context.optional_buffer(first_sample_, slot);
   }
-  /// Between stages, [n, C] each: what forward reads (not the first stage's) and makes (not the
-  /// last's), what backward reads (not the last's) and makes (not the first's).
+  /// The tensors that cross between stages, [n, C] each: what forward reads (not in the first
+  /// stage) and makes (not in the last), what backward reads (not in the last) and makes (not in
+  /// the first).
   enum class Edge : std::uint8_t { kInput, kOutput, kGradientOfOutput, kGradientOfInput };
   [[nodiscard]] Tensor edge(const LayerContext& context, Edge edge) const;
 
@@ -85,8 +86,8 @@ class TransformerStage {
   void backward(const LayerContext& context,
                 DataParallel& data_parallel,
                 const MicroBatch& micro_batch) const;
-  /// After forward, instead of backward: only the losses, of which those of the first
-  /// `counted_tokens` count. The last stage's.
+  /// Called after forward, instead of backward: computes only the losses, of which those of the
+  /// first `counted_tokens` count. Only for the last stage.
   void evaluate(const LayerContext& context,
                 DataParallel& data_parallel,
                 int slot,

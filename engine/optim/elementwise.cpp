@@ -1,5 +1,5 @@
-// The optimizers that update each element on its own, so that any range can be updated by anyone,
-// in one pass over each run of parameters that decay alike:
+// The optimizers that update each element on its own, so that any rank can update any range, in one
+// pass over each run of parameters that decay alike:
 //   AdamW     Loshchilov & Hutter 2019, algorithm 2
 //   Adam      Kingma & Ba 2015 with L2 decay, DeepSpeed's "Adam" with adam_w_mode false
 //   SGD       with momentum, as torch.optim.SGD has it

@@ -6,7 +6,7 @@
 
 namespace dstrain {
 
-/// What gradients are multiplied with; `limit` 0 means no clipping.
+/// The factor that gradients are multiplied by; `limit` 0 means no clipping.
 inline double clip_factor(double norm, double limit) {
   return limit > 0.0 ? 1.0 / std::max(1.0, (norm + 1e-6) / limit) : 1.0;
 }

@@ -1,8 +1,8 @@
 // LAMB (You et al. 2020): Adam's direction, scaled for each tensor by ‖tensor‖ / ‖direction‖
 // (kernels/math/lamb.h). A rank holds pieces of tensors, so the norms go round once:
 //   all units: moments, sums of squares of my pieces -> all-reduce -> all units: parameters
-// The direction is computed twice rather than kept, which would take a third moment's memory.
-// On the wire: 16 bytes a tensor and update.
+// The direction is computed twice rather than kept, since keeping it would take the memory of a
+// third moment. On the wire: 16 bytes a tensor and update.
 #include <numeric>
 
 #include "engine/optim/optimizer_kinds.h"
@@ -55,7 +55,7 @@ class Lamb final : public Optimizer {
   }
 
  private:
-  /// Group by group, of the tensors whose units are cut among its ranks.
+  /// Sums group by group, over the tensors whose units are cut among the group's ranks.
   void sum_over_slices(Tensor squares, const Site& site) const {
     for (std::size_t index = 0; index < of_groups_.size(); ++index) {
       const UnitGroup& group = parts_.groups.groups()[index];
@@ -67,7 +67,8 @@ class Lamb final : public Optimizer {
     }
   }
 
-  /// use(step, piece, index of the tensor among all) for each tensor that `unit` has a piece of.
+  /// Calls use(step, piece, index of the tensor among all) for each tensor that `unit` has a piece
+  /// of.
   template <typename Use>
   void for_each_piece(const UnitState& unit, const UpdateParams& params, const Use& use) const {
     LambStep step = step_of(params);

@@ -19,7 +19,7 @@ LossScaler::LossScaler(const LossScaleConfig& config, bool states_are_cut)
 void LossScaler::restore(const LossScalerState& state) {
   if (is_dynamic() && state.scale > 0.0) {
     state_ = state;
-    // Of a scale that knows no hysteresis: DeepSpeed's of stage 0.
+    // The state may come from a scaler without hysteresis, such as DeepSpeed's in stage 0.
     state_.hysteresis = state.hysteresis > 0 ? state.hysteresis : config_.hysteresis;
   }
 }
@@ -50,7 +50,7 @@ ScaleOutcome LossScaler::after_overflow() {
   return ScaleOutcome::kOk;
 }
 
-/// With last_overflow -1 the first doubling comes one step late, after window + 1: so in DeepSpeed.
+/// With last_overflow -1 the first doubling comes one step late, after window + 1, as in DeepSpeed.
 void LossScaler::after_clean_step() {
   if (config_.consecutive_hysteresis) {
     state_.hysteresis = config_.hysteresis;

@@ -1,10 +1,9 @@
-// LossScaler: what the loss of an fp16 run is multiplied with, so that small gradients do not
-// vanish. A dynamic scale halves where gradients overflow and doubles after a window of clean
-// steps, exactly as DeepSpeed's do; it has two. That of ZeRO stages 1 to 3 forgives its first
-// overflow (hysteresis) and gives up at the minimum; that of stage 0 does neither.
-// DeepSpeed moves the scale before it divides the gradients by it, so that the step that doubles it
-// is made with half of them. That is not followed: they are divided by what the loss was multiplied
-// with.
+// LossScaler: the factor that the loss of an fp16 run is multiplied by, so that small gradients do
+// not vanish. A dynamic scale halves where gradients overflow and doubles after a window of clean
+// steps, exactly as DeepSpeed's two scalers do. The one of ZeRO stages 1 to 3 forgives its first
+// overflow (hysteresis) and gives up at the minimum; the one of stage 0 does neither. DeepSpeed
+// moves the scale before it divides the gradients by it, so that the step that doubles it uses half
+// the gradients. That is not copied here: they are divided by what the loss was multiplied by.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@
 
 namespace dstrain {
 
-/// All that changes: what a checkpoint keeps.
+/// Everything that changes, which a checkpoint keeps.
 struct LossScalerState {
   double scale = 1.0;
   std::int64_t iteration = 0;       ///< steps seen, skipped ones too
@@ -23,20 +22,21 @@ struct LossScalerState {
   bool operator==(const LossScalerState&) const = default;
 };
 
-/// kAtMinimum: the gradients overflow at the smallest scale allowed, the run cannot go on.
+/// kAtMinimum: the gradients overflow at the smallest scale allowed, and the run cannot continue.
 enum class ScaleOutcome : std::uint8_t { kOk, kAtMinimum };
 
 class LossScaler {
  public:
-  /// `states_are_cut`: as in ZeRO stages 1 to 3.
+  /// `states_are_cut` is true in ZeRO stages 1 to 3.
   LossScaler(const LossScaleConfig& config, bool states_are_cut);
 
   [[nodiscard]] double scale() const { return state_.scale; }
-  /// After every step, skipped or not. The same on all ranks, if `overflow` is.
+  /// Called after every step, skipped or not. The result is the same on all ranks, if `overflow`
+  /// is.
   [[nodiscard]] ScaleOutcome after_step(bool overflow);
 
   [[nodiscard]] const LossScalerState& state() const { return state_; }
-  /// Goes on where a checkpoint stopped. A static scale stays the config's, and so does the first
+  /// Resumes where a checkpoint stopped. A static scale stays the config's, and so does the first
   /// scale if the checkpoint's run had none (scale 0).
   void restore(const LossScalerState& state);
 

@@ -76,7 +76,7 @@ class OneCycle {
   [[nodiscard]] CycledBetas betas(std::int64_t k) const {
     constexpr double kBeta2 = 0.99;  // DeepSpeed's, whatever the optimizer's own is
     if (k < 0) {
-      return {s_.min_momentum, kBeta2};  // DeepSpeed's constructor begins at the wrong end
+      return {s_.min_momentum, kBeta2};  // DeepSpeed's constructor starts at the wrong end
     }
     if (k < first_ + second_) {
       return {s_.max_momentum - (s_.max_momentum - s_.min_momentum) * height(k), kBeta2};
@@ -85,7 +85,7 @@ class OneCycle {
   }
 
  private:
-  /// 0 at both ends of the cycle, 1 at its peak; in stairs, the one reached.
+  /// 0 at both ends of the cycle and 1 at its peak; with stairs, the height of the stair reached.
   [[nodiscard]] double height(std::int64_t k) const {
     const std::int64_t at = (k + 1) % (first_ + second_);  // 0 again at the end of the cycle
     const bool rises = at <= first_;

@@ -10,7 +10,7 @@
 
 namespace dstrain {
 
-/// Rate at DeepSpeed's counter k (≥ -1). The scheduler config must be resolved.
+/// The rate at DeepSpeed's counter k (≥ -1). The scheduler config must be resolved.
 double learning_rate_at(const SchedulerConfig& scheduler, double optimizer_rate, std::int64_t k);
 
 /// Rate of the j-th successful optimizer update, j ≥ 1.
@@ -20,7 +20,7 @@ inline double learning_rate_of_update(const SchedulerConfig& scheduler,
   return learning_rate_at(scheduler, optimizer_rate, j - 2);
 }
 
-/// What takes the place of the optimizer's betas while OneCycle cycles the momentum.
+/// The values that take the place of the optimizer's betas while OneCycle cycles the momentum.
 struct CycledBetas {
   double beta1 = 0.0;
   double beta2 = 0.0;

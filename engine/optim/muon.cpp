@@ -3,15 +3,14 @@
 //   elements of my slice: momentum and update u (matrices), AdamW (the rest)
 //   u of all slices -> all-gather; whole matrices that my slice touches -> orthogonal; my part
 //   moves
-// A matrix is made orthogonal as a whole by every rank that holds some of it, so that the bits are
-// those of an unsharded run.
-// Gradients are clipped before their momentum, as in every optimizer here. DeepSpeed makes the
-// update orthogonal while it reduces gradients and clips what came out: then the norm is about the
-// root of all matrices' ranks, whatever the gradients were, and the limit divides muon_lr by it
-// (and fp16's loss scale does once more). That is a learning rate that depends on the size of the
-// model, so it is not followed. Per parameter: one moment of a matrix, two of the rest. Scratch: u
-// of the largest unit and what Orthogonalizer takes. On the wire: (dp-1)/dp × 4 bytes (bf16: 2) a
-// parameter of units with matrices, each update.
+// Every rank that holds a part of a matrix makes the whole matrix orthogonal, so that the bits are
+// those of an unsharded run. Gradients are clipped before their momentum, as in every optimizer
+// here. DeepSpeed makes the update orthogonal while it reduces gradients and clips the result: then
+// the norm is about the root of the sum of all matrices' ranks, whatever the gradients were, and
+// the limit divides muon_lr by it (and fp16's loss scale does so once more). That is a learning
+// rate that depends on the size of the model, so it is not followed. Per parameter: one moment of a
+// matrix, two of the rest. Scratch: u of the largest unit and what Orthogonalizer takes. On the
+// wire: (dp-1)/dp × 4 bytes (bf16: 2) a parameter of units with matrices, each update.
 #include <algorithm>
 #include <cmath>
 
@@ -47,7 +46,8 @@ class Muon final : public Optimizer {
         move_matrices(site, unit, params);
       }
     }
-    // Not before: who hears of it gathers parameters, by the same group and on another stream.
+    // Units are reported only now: the callback gathers parameters, by the same group and on
+    // another stream.
     for (std::size_t i = 0; i < units.size(); ++i) {
       updated(i);
     }
@@ -58,8 +58,8 @@ class Muon final : public Optimizer {
     return parts_.blueprint.units().at(static_cast<std::size_t>(unit.unit));
   }
 
-  /// Momentum of the matrices, and all of AdamW. The second moment holds the latter's elements
-  /// only.
+  /// Updates the momentum of the matrices, and does all of AdamW. The second moment holds only the
+  /// elements of the latter.
   void update_elements(const Site& site, const UnitState& unit, const UpdateParams& params) const {
     const OptimizerConfig& config = parts_.config;
     const MuonStep momentum{.momentum = config.momentum,
@@ -87,7 +87,7 @@ class Muon final : public Optimizer {
     }
   }
 
-  /// The update of the whole unit, from every rank's slice of it.
+  /// Gathers the update of the whole unit from every rank's slice of it.
   void gather_update(const Site& site, const UnitState& unit) const {
     const ShardMap& shards = parts_.shards;
     if (!parts_.states.cuts(shards.unit(unit.unit).replicated)) {

@@ -1,6 +1,6 @@
-// Optimizer: updates what a rank owns of every unit. The same numbers whatever the ranges, so that
-// ranks may share the work in any way; an optimizer that must see a whole tensor (LAMB's norms,
-// Muon's matrices) asks the group for what lies elsewhere.
+// Optimizer: updates what a rank owns of every unit. The results do not depend on the ranges, so
+// that ranks may share the work in any way; an optimizer that must see a whole tensor (LAMB's
+// norms, Muon's matrices) asks the group for what lies elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace dstrain {
 
-/// What an optimizer keeps beside the parameters, and what checkpoints call it.
+/// The moments that an optimizer keeps beside the parameters, and their names in checkpoints.
 struct Moments {
   MomentExtent first = MomentExtent::kNone;
   MomentExtent second = MomentExtent::kNone;
@@ -27,8 +27,8 @@ struct Moments {
 };
 Moments moments_of(const OptimizerConfig& config);
 
-/// What one rank updates of one unit. All tensors are flat and cover exactly `range`, but for a
-/// moment of extent kNotHiddenMatrices, which covers only those elements, in order.
+/// The part of one unit that one rank updates. All tensors are flat and cover exactly `range`, but
+/// for a moment of extent kNotHiddenMatrices, which covers only those elements, in order.
 struct UnitState {
   int unit = 0;
   Range range;           ///< of the unit's flat buffer, without padding; may be empty
@@ -37,7 +37,8 @@ struct UnitState {
   Tensor first_moment;   ///< f32 or bf16
   Tensor second_moment;  ///< f32 or bf16
   Tensor parameters;     ///< the compute copy; empty where master is what the model computes with
-  /// Of its random numbers: the same for a unit in every layout, whatever its index on a rank.
+  /// The key of its random numbers: the same for a unit in every layout, whatever its index on a
+  /// rank.
   std::uint32_t noise_key = 0;
 };
 
@@ -58,8 +59,8 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   /// Updates `units`, which are all units in order, the same call on every rank of their groups.
-  /// `site`: of the space that their tensors lie in.
-  /// `updated(i)` is called once the new parameters of units[i] are enqueued on the site's stream.
+  /// `site` is that of the space that their tensors lie in. `updated(i)` is called once the new
+  /// parameters of units[i] are enqueued on the site's stream.
   using UnitUpdated = std::function<void(std::size_t index)>;
   virtual void update(const Site& site,
                       std::span<const UnitState> units,

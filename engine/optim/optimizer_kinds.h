@@ -9,7 +9,7 @@
 
 namespace dstrain {
 
-/// Those that update each element on its own: all but LAMB and Muon.
+/// Makes one that updates each element on its own: all but LAMB and Muon.
 std::unique_ptr<Optimizer> make_elementwise(const OptimizerParts& parts);
 
 std::unique_ptr<Optimizer> make_lamb(const OptimizerParts& parts);
@@ -18,7 +18,8 @@ OptimizerScratch declare_lamb(Blueprint& blueprint);
 std::unique_ptr<Optimizer> make_muon(const OptimizerParts& parts);
 OptimizerScratch declare_muon(const ShardMap& shards, DType compute, Blueprint& blueprint);
 
-/// AdamW's step without its decay, at `learning_rate`; Muon takes it for what is no matrix.
+/// AdamW's step without its decay, at `learning_rate`; Muon uses it for parameters that are not
+/// matrices.
 AdamwStep adamw_step(const OptimizerConfig& config,
                      const UpdateParams& params,
                      double learning_rate);

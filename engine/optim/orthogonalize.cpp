@@ -24,7 +24,7 @@ std::vector<BufferRef> Orthogonalizer::declare(DType dtype, Blueprint& blueprint
   for (const UnitDecl& unit : blueprint.units()) {
     for (const ParamDecl& param : unit.params) {
       if (param.hidden_matrix) {
-        check(param.shape.rank() == 2, "{} of shape {} is no matrix", param.name,
+        check(param.shape.rank() == 2, "{} of shape {} is not a matrix", param.name,
               param.shape.to_string());
         const std::int64_t k = std::min(param.shape[0], param.shape[1]);
         largest = std::max(largest, param.shape.numel());

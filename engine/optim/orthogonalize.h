@@ -1,6 +1,6 @@
-// Orthogonalizer: the matrix nearest to a given one among those with singular values of about 1, by
-// Newton and Schulz's iteration with Jordan et al.'s polynomial (kernels/math/muon.h). Works in
-// scratch that is declared beforehand for the largest matrix.
+// Orthogonalizer: finds the matrix nearest to a given one among those with singular values of about
+// 1, by Newton and Schulz's iteration with Jordan et al.'s polynomial (kernels/math/muon.h). Works
+// in scratch that is declared beforehand for the largest matrix.
 //
 // R rows, C columns, K the smaller of them
 #pragma once
@@ -15,8 +15,8 @@ namespace dstrain {
 
 class Orthogonalizer {
  public:
-  /// The buffers' declaration, for all matrices of `blueprint` that are hidden; in `dtype` (f32 or
-  /// bf16), in which the products are made.
+  /// Declares the buffers, for all hidden matrices of `blueprint`, in `dtype` (f32 or bf16), in
+  /// which the products are computed.
   static std::vector<BufferRef> declare(DType dtype, Blueprint& blueprint);
 
   /// `buffers` as declared.

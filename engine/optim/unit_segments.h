@@ -1,5 +1,5 @@
-// UnitSegments: the parameters of every unit, joined where neighbours are updated alike, and what
-// of a UnitState belongs to each. Shared by all optimizers.
+// UnitSegments: the parameters of every unit, joined where neighbours are updated alike, and the
+// part of a UnitState that belongs to each. All optimizers share it.
 #pragma once
 
 #include <algorithm>
@@ -32,13 +32,13 @@ class UnitSegments {
   std::vector<std::vector<UnitSegment>> segments_;  // by unit
 };
 
-/// Empty where they do not meet.
+/// The range that both have; empty where they do not meet.
 inline Range intersection(Range a, Range b) {
   const std::int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-/// Elements `part` of a tensor that holds elements `range` of its unit; none of an empty tensor.
+/// Elements `part` of a tensor that holds elements `range` of its unit; empty for an empty tensor.
 template <typename AnyTensor>
 AnyTensor part_of(const AnyTensor& tensor, Range range, Range part) {
   return tensor.empty() ? tensor : tensor.flat(part.begin - range.begin, part.end - range.begin);
@@ -47,7 +47,7 @@ AnyTensor part_of(const AnyTensor& tensor, Range range, Range part) {
 /// Elements `part` of everything that `state` has.
 OptimizerTensors tensors_of(const UnitState& state, Range part, const UpdateParams& params);
 
-/// Where the random bits for rounding a unit come from; `key`: UnitState::noise_key.
+/// The random bits for rounding a unit; `key` is UnitState::noise_key.
 inline RoundingNoise noise_of(std::uint32_t key,
                               std::int64_t first_element,
                               const UpdateParams& params) {

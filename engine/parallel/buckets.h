@@ -1,5 +1,5 @@
-// Buckets: a region in which whole units pass through, several of them at different times in the
-// same memory, and the events that keep one from overwriting another.
+// Buckets: a region that whole units pass through, several of them at different times in the same
+// memory, and the events that keep one from overwriting another.
 #pragma once
 
 #include <vector>
@@ -11,14 +11,15 @@ namespace dstrain {
 
 class Buckets {
  public:
-  /// `kind`: kGradientBuckets or kWireBuckets. Both outlive this.
+  /// `kind` is kGradientBuckets or kWireBuckets. `arena` and `memory` outlive this.
   Buckets(const Arena& arena, const MemoryPlan& memory, RegionKind kind, int num_units)
       : arena_(arena),
         memory_(memory),
         kind_(kind),
         released_(static_cast<std::size_t>(num_units)) {}
 
-  /// A unit's bucket, padding included. `writer` first waits for all who used its memory before.
+  /// Returns a unit's bucket, padding included. `writer` first waits for all that used its memory
+  /// before.
   Tensor acquire(int unit, Stream& writer) {
     for (const int neighbour : memory_.bucket_neighbours(kind_, unit)) {
       Event& released = released_.at(static_cast<std::size_t>(neighbour));
@@ -28,7 +29,7 @@ class Buckets {
     }
     return arena_.unit(kind_, unit);
   }
-  /// Nobody reads the bucket once `reader` has got here.
+  /// Says that nothing reads the bucket once `reader` has got here.
   void release(int unit, Stream& reader) {
     released_.at(static_cast<std::size_t>(unit)) = reader.record();
   }

@@ -1,5 +1,5 @@
-// DataParallel: where parameters, gradients and optimizer states live among the ranks that see
-// different data. One implementation per file, zero0.cpp to zero3.cpp; a unit is a block, the
+// DataParallel: decides where parameters, gradients and optimizer states live among the ranks that
+// see different data. One implementation per file, zero0.cpp to zero3.cpp; a unit is a block, the
 // embedding or the head.
 #pragma once
 
@@ -36,20 +36,22 @@ struct StepStats {
 
 class DataParallel : public VisitHooks {
  public:
-  /// The visits of one of the plan's walks (`gathers`) begin; `last`: no further walk with these
-  /// parameters is known to follow.
+  /// The visits of one of the plan's walks (`gathers`) begin; `last` says that no further walk with
+  /// these parameters is known to follow.
   virtual void begin_walk(int /*walk*/, bool /*last*/) {}
-  /// Where backward of this micro-batch (0, 1, … of the step) writes a unit's gradients.
+  /// The tensor into which backward of this micro-batch (0, 1, … of the step) writes a unit's
+  /// gradients.
   virtual GradTarget grad_target(int unit, std::int64_t micro_batch) = 0;
-  /// Backward of a micro-batch has left a unit for good; `last`: of this step's micro-batches.
+  /// Backward of a micro-batch has left a unit for good; `last` says that it is this step's last
+  /// micro-batch.
   virtual void unit_grads_ready(int unit, std::int64_t micro_batch, bool last) = 0;
-  /// Norm, clipping, update. Collective: all ranks update, or none does.
+  /// Computes the norm, clips and updates. Collective: all ranks update, or none does.
   virtual StepStats step(const StepParams& params) = 0;
-  /// The masters were changed from outside: makes what the model computes with follow.
+  /// Called after the masters were changed from outside: updates what the model computes with.
   virtual void refresh_parameters() = 0;
 };
 
-/// What every strategy needs; all outlive it.
+/// The parts that every strategy needs; all outlive it.
 struct DataParallelParts {
   const ExecContext& context;
   const ShardMap& shards;
@@ -63,7 +65,8 @@ struct DataParallelParts {
   Stream& communication;             ///< stream for collectives beside the compute stream
   Tensor norm_total;                 ///< f64, one element: scratch of the norm
   Tensor replica_gradients;          ///< scratch for all gradients that copies compute parts of
-  /// What the ranks' summed gradients must be multiplied with to be those of the mean loss.
+  /// The factor by which the ranks' summed gradients must be multiplied to be those of the mean
+  /// loss.
   double mean_factor = 1.0;
 
   /// The ranks that have the same unit.
@@ -76,7 +79,7 @@ std::unique_ptr<DataParallel> make_zero0(const DataParallelParts& parts);
 std::unique_ptr<DataParallel> make_zero1(const DataParallelParts& parts);
 std::unique_ptr<DataParallel> make_zero2(const DataParallelParts& parts);
 std::unique_ptr<DataParallel> make_zero3(const DataParallelParts& parts);
-/// The one that cuts what the plan's placement cuts.
+/// Makes the strategy that cuts what the plan's placement cuts.
 std::unique_ptr<DataParallel> make_data_parallel(const DataParallelParts& parts);
 
 }  // namespace dstrain

@@ -1,4 +1,4 @@
-// GradientWire: the sum of units' gradients over the data-parallel ranks, in the form in which they
+// GradientWire: sums units' gradients over the data-parallel ranks, in the form in which they
 // travel (engine/comm/codec.h), through buckets where that is not the form in which they are kept.
 #pragma once
 
@@ -13,19 +13,18 @@ namespace dstrain {
 
 class GradientWire {
  public:
-  /// `kept`: the region that gradients leave from. Everything happens on `stream`. What `parts`
+  /// `kept` is the region that gradients leave from. Everything happens on `stream`. What `parts`
   /// refers to outlives this, and so does `stream`.
   GradientWire(const DataParallelParts& parts, RegionKind kept, Stream& stream);
 
-  /// `gradients`, of a unit without its padding, become the sum.
+  /// Replaces `gradients`, of a unit without its padding, by the sum.
   void all_reduce(int unit, Tensor gradients);
-  /// Elements `mine` of the sum of the unit's gradients, padding included, are written or added to
-  /// `sum`, which may be those elements of `gradients` themselves. The others are of no use
-  /// afterwards.
+  /// Writes or adds elements `mine` of the sum of the unit's gradients, padding included, to `sum`,
+  /// which may be those elements of `gradients` themselves. The others are undefined afterwards.
   void reduce_scatter(int unit, Tensor gradients, Range mine, Tensor sum, Write write);
 
  private:
-  /// What travels: the gradients, or a bucket.
+  /// The tensor that travels: the gradients, or a bucket.
   Tensor pack(int unit, Tensor gradients);
   void unpack(int unit, Tensor travelled, Tensor sum, Write write);
 

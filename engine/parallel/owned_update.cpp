@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-/// Of a region that holds the unit, only elements `range` of the unit.
+/// The elements `range` of the unit, in a region that holds the unit.
 Tensor part_of(const DataParallelParts& parts, RegionKind kind, int unit, Range range) {
   const Range held = parts.memory.place(kind, unit).held;
   return parts.context.arena.unit(kind, unit)
@@ -44,8 +44,8 @@ OwnedUpdate::OwnedUpdate(const DataParallelParts& parts, Stream& collectives)
   }
 }
 
-/// What the optimizer rounds this rank's part of a unit's master to, padding included; empty where
-/// that is the master itself.
+/// The tensor that receives this rank's part of a unit's master, rounded by the optimizer, padding
+/// included; empty where that is the master itself.
 Tensor OwnedUpdate::beside_master(int unit) const {
   const Arena& arena = parts_.context.arena;
   if (!parts_.memory.states_are_apart()) {
@@ -79,8 +79,8 @@ void OwnedUpdate::declare_state(int unit) {
        .noise_key = fnv_hash<std::uint32_t>(parts_.shards.unit(unit).name)});
 }
 
-/// Parameter by parameter: whether its gradient is to be summed over the ranks that hold it, and
-/// whether it is this rank that counts it. Neighbours that are counted are joined.
+/// Finds for each parameter whether its gradient is to be summed over the ranks that hold it, and
+/// whether this rank is the one that counts it. Adjacent ranges that are counted are joined.
 void OwnedUpdate::find_replicas(const UnitState& state) {
   Range counted{state.range.begin, state.range.begin};
   const auto flush = [&] {
@@ -144,7 +144,7 @@ void OwnedUpdate::sum_replicas(const Replicas& replicas) {
 }
 
 /// The root of the sum of squares over all gradients of all ranks, unscaled. Units of another group
-/// are parts of another set of ranks, so each group's sum goes round on its own.
+/// are divided among another set of ranks, so each group is summed on its own.
 double OwnedUpdate::gradient_norm() {
   const ExecContext& context = parts_.context;
   double total = 0.0;
@@ -166,7 +166,7 @@ double OwnedUpdate::gradient_norm() {
   return std::sqrt(total);
 }
 
-/// All of what this rank owns, to where the optimizer reads it.
+/// Copies all gradients that this rank owns to where the optimizer reads them.
 void OwnedUpdate::bring_gradients() {
   if (!parts_.memory.states_are_apart()) {
     return;
@@ -180,7 +180,7 @@ void OwnedUpdate::bring_gradients() {
   context.site(parts_.memory.placement().states.space).stream.wait(context.compute.record());
 }
 
-/// A unit's new parameters, from where the optimizer wrote them.
+/// Copies a unit's new parameters from where the optimizer wrote them.
 void OwnedUpdate::bring_parameters(int unit) const {
   if (!parts_.memory.states_are_apart()) {
     return;
@@ -192,7 +192,7 @@ void OwnedUpdate::bring_parameters(int unit) const {
   context.device.copy_from_host(from.data(), context.arena.owned_parameters(unit), context.compute);
 }
 
-/// The whole unit from every rank's slice, where this rank holds more than its own.
+/// Gathers the whole unit from every rank's slice, where this rank holds more than its own.
 void OwnedUpdate::gather(int unit) {
   const Range held = parts_.memory.place(RegionKind::kParameters, unit).held;
   if (held.size() == parts_.memory.owned(unit).size()) {

@@ -23,7 +23,7 @@ class OwnedUpdate {
   /// Casts the master of what this rank owns into the parameters, where the two are not the same,
   /// and gathers what this rank holds whole.
   void refresh_parameters();
-  /// Work that compute does after this finds the unit's parameters whole and new.
+  /// Makes work that compute does after this find the unit's parameters whole and new.
   void wait_for(int unit) {
     parts_.context.compute.wait(gathered_.at(static_cast<std::size_t>(unit)));
   }

@@ -25,7 +25,7 @@ class PipelineChunks {
   virtual Tensor edge(Message::What what, Message::Direction direction) = 0;
 };
 
-/// Runs one rank's actions. `pipeline`: ranks in pipeline order.
+/// Runs one rank's actions. `pipeline` has the ranks in pipeline order.
 void run_schedule(const std::vector<Action>& actions,
                   PipelineChunks& chunks,
                   Communicator& pipeline,

@@ -34,16 +34,18 @@ class TensorParallel {
   /// Whether norms and residual hold only this rank's tokens.
   [[nodiscard]] bool splits_tokens() const { return splits_tokens_; }
 
-  /// What a split layer reads: `stream` itself, or all tokens gathered into `whole_NC`.
+  /// Returns what a split layer reads: `stream` itself, or all tokens gathered into `whole_NC`.
   ConstTensor enter(ConstTensor stream, Tensor whole_NC, Stream& compute) const;
-  /// From the gradient of what it read, of which each rank has a part: that of `stream`; a view
-  /// into d_whole_NC, which is overwritten.
+  /// Computes, from the gradient of what it read, of which each rank has a part, that of `stream`:
+  /// a view into d_whole_NC, which is overwritten.
   Tensor enter_backward(Tensor d_whole_NC, Stream& compute) const;
-  /// From each rank's part of the result to the stream: a view into y_NC, which is overwritten.
+  /// Computes the stream from each rank's part of the result: a view into y_NC, which is
+  /// overwritten.
   Tensor leave(Tensor y_NC, Stream& compute) const;
   /// The same with the stream's memory elsewhere.
   void leave_into(Tensor y_NC, Tensor stream, Stream& compute) const;
-  /// Gradient of each rank's part: `d_stream` itself, or all tokens gathered into d_whole_NC.
+  /// Returns the gradient of each rank's part: `d_stream` itself, or all tokens gathered into
+  /// d_whole_NC.
   ConstTensor leave_backward(ConstTensor d_stream, Tensor d_whole_NC, Stream& compute) const;
 
  private:

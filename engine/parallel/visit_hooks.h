@@ -1,5 +1,5 @@
-// VisitHooks: what happens around each visit of a walk over the model. Nothing, where all
-// parameters are whole all the time; a data-parallel strategy has them gathered by then.
+// VisitHooks: called around each visit of a walk over the model. They do nothing where all
+// parameters are whole all the time; otherwise a data-parallel strategy has them gathered by then.
 #pragma once
 
 #include "engine/plan/unit_walk.h"
@@ -13,7 +13,7 @@ class VisitHooks {
   VisitHooks& operator=(const VisitHooks&) = delete;
   virtual ~VisitHooks() = default;
 
-  /// Before and after a visit computes; what it reads is whole in between.
+  /// Called before and after a visit computes; what it reads is whole in between.
   virtual void before_visit(const UnitVisit& /*visit*/) {}
   virtual void after_visit(const UnitVisit& /*visit*/) {}
 };

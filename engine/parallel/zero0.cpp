@@ -4,7 +4,7 @@
 //                where gradients are accumulated in fp32; 4 + 4 + 8 = 16 bytes in fp32.
 // Order of events in one step:
 //   each micro-batch adds into the gradients; in the last one,
-//   backward leaves unit u -> all-reduce of u's gradients, while backward goes on with u-1
+//   backward leaves unit u -> all-reduce of u's gradients, while backward continues with u-1
 //   wait for all of them -> global norm -> clip factor -> optimizer on everything.
 // On the wire: an all-reduce of every gradient a step, which is 2 (dp-1)/dp elements a parameter
 // for a ring, whatever the number of micro-batches.
@@ -64,7 +64,7 @@ class Zero0 final : public DataParallel {
   void refresh_parameters() override { owned_.refresh_parameters(); }
 
  private:
-  /// Without the padding, whose content is nobody's.
+  /// Leaves out the padding, whose content is undefined.
   [[nodiscard]] Tensor gradients(int unit) const {
     return parts_.context.arena.unit(RegionKind::kGradients, unit)
         .flat(0, parts_.shards.numel(unit));

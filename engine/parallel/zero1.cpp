@@ -60,7 +60,8 @@ class Zero1 final : public DataParallel {
       narrowing_->release(unit, compute_);
     }
     if (last && parts_.group(unit).size() > 1) {
-      // Afterwards this rank's slice of the gradients is the sum; the rest of it is of no use.
+      // Afterwards this rank's slice of the gradients is the sum; the rest of the gradients is of
+      // no use.
       const Range mine = parts_.memory.owned(unit);
       collectives_.wait(compute_.record());
       wire_.reduce_scatter(unit, gradients, mine, gradients.flat(mine.begin, mine.end),

@@ -5,7 +5,7 @@
 //                And f32 buckets for the units whose gradients are on their way: two blocks, one if
 //                nothing overlaps; a tied embedding's stands from the head to the end of backward.
 // Order of events in one step; per micro-batch:
-//   backward of unit u fills its bucket -> reduce-scatter, while backward goes on with u-1 in
+//   backward of unit u fills its bucket -> reduce-scatter, while backward continues with u-1 in
 //   another bucket -> what comes in is added to my slice of the gradients;
 // and once a step:
 //   global norm over the slices -> clip factor -> optimizer on my slices;

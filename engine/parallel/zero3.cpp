@@ -99,8 +99,8 @@ class Zero3 final : public DataParallel {
   void refresh_parameters() override { owned_.refresh_parameters(); }
 
  private:
-  /// Those of the plan that start before `visit` computes. What their memory held before has been
-  /// let go by an earlier visit, which is enqueued on compute already.
+  /// Starts the gathers that the plan has before `visit` computes. The previous content of their
+  /// memory was released by an earlier visit, which is already enqueued on compute.
   void start_gathers(std::int64_t visit) {
     const std::vector<int>& starting = plan_->starting(visit);
     if (starting.empty()) {

@@ -16,8 +16,8 @@ namespace dstrain {
 
 enum class Init : std::uint8_t { kNormal, kOnes, kZeros };
 
-/// How a parameter lies among the ranks of a tensor-parallel group, as one of them sees it. Every
-/// rank holds a box of the tensor; several may hold the same one.
+/// How a parameter is divided among the ranks of a tensor-parallel group, as one of them sees it.
+/// Every rank holds a box of the tensor; several may hold the same one.
 struct TensorShare {
   Shape start{};   ///< first element of this rank's box; empty: of the whole tensor
   Shape extent{};  ///< of the box in memory; empty: the whole tensor. It may reach beyond the
@@ -39,9 +39,9 @@ struct ParamDecl {
   bool tied_across_stages = false;
   bool tied_copy = false;  ///< the last stage's, which neither counts nor saves it
 
-  /// Whether it is this rank that adds the tensor (or its box) to norms and checkpoints.
+  /// Whether this rank is the one that adds the tensor (or its box) to norms and checkpoints.
   [[nodiscard]] bool counts() const { return share.copy == 0 && !tied_copy; }
-  /// What this rank holds in memory, padding included.
+  /// The shape that this rank holds in memory, padding included.
   [[nodiscard]] const Shape& local_shape() const {
     return share.extent.rank() == 0 ? shape : share.extent;
   }
@@ -50,8 +50,9 @@ struct ParamDecl {
   [[nodiscard]] Shape box_extent() const;
 };
 
-/// Where a parameter lies: unit and first element in the unit's flat buffer. Parameters of a unit
-/// lie back to back in declaration order, so neighbours may be used as one larger tensor (q‖k‖v).
+/// The place of a parameter: its unit and first element in the unit's flat buffer. Parameters of a
+/// unit lie back to back in declaration order, so neighbours may be used as one larger tensor
+/// (q‖k‖v).
 struct ParamRef {
   int unit = -1;
   int index = -1;  ///< within the unit
@@ -63,7 +64,7 @@ struct ParamRef {
 struct UnitDecl {
   std::string name;  ///< "blocks.3"
   std::vector<ParamDecl> params;
-  /// Axes along which ranks have the same unit and compute its gradient from other tokens: the
+  /// The axes along which ranks have the same unit and compute its gradient from other tokens: the
   /// gradient is summed over them, and it, the optimizer's states and the parameters may be cut
   /// over them.
   AxisSet replicated = kGradientAxes;
@@ -79,7 +80,7 @@ enum class Lifetime : std::uint8_t {
   kCache      ///< generation: what later calls read of earlier tokens
 };
 
-/// Whose activations a buffer holds, as people ask for them.
+/// The kind of layer whose activations a buffer holds, as reports group them.
 enum class LayerKind : std::uint8_t { kNorm, kAttention, kMlp, kLogits, kOther };
 
 struct BufferDecl {
@@ -88,8 +89,8 @@ struct BufferDecl {
   DType dtype = DType::kF32;
   Lifetime lifetime = Lifetime::kScratch;
   LayerKind layer = LayerKind::kOther;
-  /// Who uses it: the chunk of the model and the units that it was declared in. No unit: whatever
-  /// the chunk does. kNoChunk: the optimizer step.
+  /// The users of the buffer: the chunk of the model and the units that it was declared in. Without
+  /// a unit, everything that the chunk does; kNoChunk means the optimizer step.
   int chunk = 0;
   std::vector<int> units{};
   bool in_backward_only = false;
@@ -112,24 +113,24 @@ struct BufferRef {
 
 class Blueprint {
  public:
-  /// What is declared from here on is of the rank's next chunk of the model; without it, of one and
-  /// only chunk.
+  /// Starts the rank's next chunk of the model, to which later declarations belong; if it is never
+  /// called, there is one chunk.
   void begin_chunk();
-  /// What is declared from here on is of no chunk.
+  /// Ends the chunks: later declarations belong to none.
   void end_chunks();
   /// Starts a unit; later parameters and buffers belong to it. `replicated`: UnitDecl's.
   int begin_unit(std::string name, AxisSet replicated = kGradientAxes);
-  /// Later buffers are of no unit.
+  /// Ends the unit: later buffers belong to none.
   void end_unit();
   ParamRef add_param(ParamDecl param);
   /// Scratch of a name already declared returns the first one, grown to the larger shape in bytes.
   /// Fills BufferDecl::chunk,
   /// units and in_backward_only.
   BufferRef add_buffer(BufferDecl buffer);
-  /// The same of what forward does not touch.
+  /// The same for a buffer that forward does not touch.
   BufferRef add_backward_buffer(BufferDecl buffer);
 
-  /// Its number among this rank's.
+  /// Returns the tensor's number among this rank's.
   int add_scaled_tensor(ScaledTensorDecl tensor);
 
   [[nodiscard]] const std::vector<UnitDecl>& units() const { return units_; }
@@ -138,7 +139,7 @@ class Blueprint {
     return scaled_tensors_;
   }
   [[nodiscard]] const ParamDecl& param(ParamRef ref) const;
-  /// That this rank holds.
+  /// The number of parameters that this rank holds.
   [[nodiscard]] std::int64_t num_parameters() const;
 
  private:

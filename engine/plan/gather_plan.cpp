@@ -38,7 +38,8 @@ GatherPlan::GatherPlan(UnitWalk walk, std::vector<std::int64_t> sizes, const Gat
   }
 }
 
-/// Uses of one unit that follow each other closely enough share one gather. In order of first use.
+/// Uses of one unit that follow each other closely enough share one gather. Gathers are in order of
+/// first use.
 void GatherPlan::find_residencies(std::int64_t max_reuse_distance) {
   std::vector<int> newest(sizes_.size(), -1);              // gather of a unit
   std::vector<std::int64_t> read_up_to(walk_.size() + 1);  // elements read before a visit

@@ -16,10 +16,11 @@
 namespace dstrain {
 
 struct GatherOptions {
-  /// Elements gathered ahead of their use, at least one unit; 0: none. Absent: the next visit's.
+  /// The number of elements gathered ahead of their use, at least one unit; 0: none. Absent: those
+  /// of the next visit.
   std::optional<std::int64_t> prefetch;
-  /// Elements that may be gathered at once because of prefetching or reuse; what a visit itself
-  /// reads is always gathered. Absent: no limit.
+  /// The most elements that may be gathered at once because of prefetching or reuse; what a visit
+  /// itself reads is always gathered. Absent: no limit.
   std::optional<std::int64_t> max_live;
   /// A unit stays gathered to its next use if the visits in between read at most so many elements.
   std::int64_t max_reuse_distance = 0;
@@ -47,12 +48,12 @@ class GatherPlan {
   [[nodiscard]] const UnitWalk& walk() const { return walk_; }
   [[nodiscard]] const std::vector<Gather>& gathers() const { return gathers_; }
   /// Indices of the gathers to start before a visit computes, in the order of their first use;
-  /// visit -1: those that the first visits of a walk need and that nobody has started.
+  /// visit -1: those that the first visits of a walk need and that have not been started.
   [[nodiscard]] const std::vector<int>& starting(std::int64_t visit) const;
-  /// Gathers that a visit reads, and those that it is the last to read.
+  /// The gathers that a visit reads, and those that it is the last to read.
   [[nodiscard]] const std::vector<int>& used(std::int64_t visit) const;
   [[nodiscard]] const std::vector<int>& released(std::int64_t visit) const;
-  /// Elements of the region.
+  /// The number of elements of the region.
   [[nodiscard]] std::int64_t size() const { return size_; }
 
  private:

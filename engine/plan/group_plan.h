@@ -1,4 +1,4 @@
-// GroupPlan: a set of ranks that one rank works with, known before anybody meets. plan_groups()
+// GroupPlan: a set of ranks that one rank works with, known before any ranks meet. plan_groups()
 // makes all sets of a rank, in the one order in which every rank forms its groups
 // (engine/train/rank_groups.h).
 #pragma once
@@ -18,12 +18,12 @@ enum class GroupId : std::uint8_t {
   kTensor,    ///< same layers and tokens, other parts of the layers
   kModel,     ///< same tokens, other parts of the model
   kPipeline,  ///< same tokens and part of the layers, other layers
-  /// First and last stage of kPipeline, where a tied table lies on both.
+  /// The first and last stage of kPipeline, where a tied table lies on both.
   kTied,
   /// Neighbours in kTensor that hold the same key/value heads, where there are fewer heads than
   /// ranks and more than one.
   kSharedHeads,
-  /// All ranks, for checkpoints written beside training.
+  /// All ranks, for checkpoints written during training.
   kCheckpoint,
 };
 
@@ -37,14 +37,14 @@ struct GroupPlan {
   [[nodiscard]] int size() const { return static_cast<int>(members.size()); }
 };
 
-/// What decides which sets there are, beside the mesh.
+/// The facts besides the mesh that decide which sets there are.
 struct GroupNeeds {
   bool tied_embeddings = false;
   std::int64_t key_value_heads = 1;  ///< of the whole model
   bool background_saves = false;
 };
 
-/// Those that `rank` belongs to. A set may have one member.
+/// The sets that `rank` belongs to. A set may have one member.
 std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, int rank);
 
 /// nullptr where the rank belongs to no such set.

@@ -1,5 +1,5 @@
-// The bytes of a memory plan as people ask for them: how much is optimizer states, how much are
-// attention's activations. Every byte of the plan is in exactly one component.
+// The bytes of a memory plan by component: how many are optimizer states, how many are attention's
+// activations. Every byte of the plan is in exactly one component.
 #pragma once
 
 #include <array>
@@ -54,11 +54,12 @@ class ComponentBytes {
   std::array<std::int64_t, kMemoryComponents.size()> bytes_{};
 };
 
-/// Of a region that is one component: all but kSaved and kScratch, whose buffers are of several.
+/// The component of a region that is all one: every region but kSaved and kScratch, whose buffers
+/// belong to several.
 MemoryComponent component_of(RegionKind kind);
 MemoryComponent component_of(const BufferDecl& buffer);
 
-/// What the plan holds in a space; the sum is plan.bytes(space).
+/// The bytes that the plan holds in a space; their sum is plan.bytes(space).
 ComponentBytes component_bytes(const Blueprint& blueprint,
                                const MemoryPlan& plan,
                                Space space = Space::kDevice);

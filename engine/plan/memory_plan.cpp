@@ -154,8 +154,8 @@ void MemoryPlan::plan_gradients(const Blueprint& blueprint, const ShardMap& shar
   }
   add_units(RegionKind::kGradients, options_.gradient_dtype, held, because, place.space);
 
-  // Backward writes f32. Where whole f32 gradients are not what is kept, a unit passes through a
-  // bucket, and it stays there until the reduction has read it.
+  // Backward writes f32. Unless whole f32 gradients are kept, a unit's gradient passes through a
+  // bucket, and stays there until the reduction has read it.
   const bool through_bucket = cut || options_.gradient_dtype != DType::kF32;
   const DType leaves_as = cut ? DType::kF32 : options_.gradient_dtype;
   if (through_bucket) {
@@ -193,7 +193,7 @@ void MemoryPlan::plan_moment(RegionKind kind,
   }
 }
 
-/// What comes and goes where the optimizer runs in another space than the model.
+/// Plans what is copied where the optimizer runs in another space than the model.
 void MemoryPlan::plan_crossings(const Blueprint& blueprint, const ShardMap& shards) {
   if (!states_are_apart()) {
     return;

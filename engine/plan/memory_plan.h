@@ -46,14 +46,14 @@ struct Region {
   Space space = Space::kDevice;
 };
 
-/// Which elements have a moment (a running average that the optimizer keeps of each).
+/// The elements that have a moment (a running average that the optimizer keeps of each).
 enum class MomentExtent : std::uint8_t {
   kNone,
   kAll,
   kNotHiddenMatrices  ///< Muon's second moment: ParamDecl::hidden_matrix has none
 };
 
-/// Where a buffer of the blueprint lies.
+/// The place of a buffer of the blueprint.
 struct BufferPlacement {
   RegionKind region = RegionKind::kScratch;
   std::int64_t offset_bytes = 0;
@@ -69,11 +69,11 @@ struct MemoryOptions {
   MomentExtent second_moment = MomentExtent::kAll;
   Placement placement{};
   bool overlap = false;  ///< a unit is reduced while the next one computes
-  /// Where parameters are cut, by unit: small ones that stay whole; empty: none.
+  /// By unit, where parameters are cut, whether it is a small one that stays whole; empty: none is.
   std::vector<bool> always_whole;
   UnitWalk walk;                       ///< of one micro-batch
   std::int64_t gathered_elements = 0;  ///< GatherPlan::size(), where parameters are cut
-  /// Micro-batches in flight, by chunk of the model.
+  /// The number of micro-batches in flight, by chunk of the model.
   std::vector<int> slots = {1};
   bool training = true;  ///< false: no gradients and no optimizer states
 };
@@ -98,31 +98,31 @@ class MemoryPlan {
     return placement().states.space != placement().parameters.space;
   }
 
-  /// What this rank updates of a unit, padding included: its slice, or all of it where states are
-  /// not cut.
+  /// The part of a unit that this rank updates, padding included: its slice, or all of it where
+  /// states are not cut.
   [[nodiscard]] Range owned(int unit) const;
 
-  /// How a region holds a unit.
+  /// The place of a unit in a region.
   struct UnitPlace {
     std::int64_t offset = 0;  ///< of its first element in the region
     Range held;               ///< elements of the unit's flat buffer; counted for partial moments
   };
-  /// Regions of parameters, masters, gradients, moments and buckets.
+  /// Valid for the regions of parameters, masters, gradients, moments and buckets.
   [[nodiscard]] const UnitPlace& place(RegionKind kind, int unit) const;
   [[nodiscard]] DType dtype(RegionKind kind) const;
-  /// Units whose bucket in kGradientBuckets or kWireBuckets stands, at another time, where this
+  /// The units whose bucket in kGradientBuckets or kWireBuckets lies, at another time, where this
   /// one's does, itself included.
   [[nodiscard]] const std::vector<int>& bucket_neighbours(RegionKind kind, int unit) const;
-  /// When a unit's bucket is in use: visits of MemoryOptions::walk, and its elements.
+  /// The visits of MemoryOptions::walk during which a unit's bucket is in use, and its elements.
   [[nodiscard]] const Tenancy& bucket_tenancy(RegionKind kind, int unit) const;
 
   [[nodiscard]] const BufferPlacement& placement(BufferRef buffer) const;
-  /// Bytes between the same saved buffer of two micro-batches in flight in a chunk.
+  /// The number of bytes between the same saved buffer of two micro-batches in flight in a chunk.
   [[nodiscard]] std::int64_t saved_stride_bytes(int chunk) const;
-  /// Micro-batches for which there is such a buffer: MemoryOptions::slots of its chunk if it is
-  /// saved, else 1.
+  /// The number of micro-batches for which there is such a buffer: MemoryOptions::slots of its
+  /// chunk if it is saved, else 1.
   [[nodiscard]] int slots_of(const BufferDecl& buffer) const;
-  /// What a buffer takes in its region, once.
+  /// The bytes that one copy of a buffer takes in its region.
   [[nodiscard]] static std::int64_t bytes_of(const BufferDecl& buffer);
 
  private:

@@ -5,7 +5,7 @@
 namespace dstrain {
 namespace {
 
-// From the slowest axis to the fastest.
+// Axes from the slowest to the fastest.
 constexpr std::array kDenseFolding{Axis::kPipeline, Axis::kDataAcross, Axis::kDataInside,
                                    Axis::kContext, Axis::kTensor};
 constexpr std::array kExpertFolding{Axis::kPipeline, Axis::kExpertData, Axis::kExpert,

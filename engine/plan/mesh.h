@@ -1,6 +1,6 @@
-// Mesh: where a rank stands among the axes along which a run is divided, and with whom it shares
-// which of them. The same arithmetic on every rank; no sockets. An axis that divides nothing has
-// degree 1.
+// Mesh: the place of a rank among the axes along which a run is divided, and the ranks with which
+// it shares each of them. The same arithmetic on every rank; no sockets. An axis that divides
+// nothing has degree 1.
 //
 // The ranks of a pipeline stage are folded in two ways. Attention and all that every token passes
 // through divide them by data, context and tensor; experts divide the same ranks once more, by
@@ -55,17 +55,18 @@ class AxisSet {
   unsigned bits_ = 0;
 };
 
-/// Ranks that train on other samples.
+/// The axes along which ranks train on other samples.
 inline constexpr AxisSet kDataAxes{Axis::kDataAcross, Axis::kDataInside};
-/// Ranks that compute gradients of the same parameters from other tokens: a gradient is the sum
-/// over them, and ZeRO divides states among them.
+/// The axes along which ranks compute gradients of the same parameters from other tokens: a
+/// gradient is the sum over them, and ZeRO divides states among them.
 inline constexpr AxisSet kGradientAxes{Axis::kDataAcross, Axis::kDataInside, Axis::kContext};
-/// Ranks that hold other parts of the model.
+/// The axes along which ranks hold other parts of the model.
 inline constexpr AxisSet kModelAxes{Axis::kPipeline, Axis::kTensor};
 inline constexpr AxisSet kAllAxes{Axis::kPipeline, Axis::kDataAcross, Axis::kDataInside,
                                   Axis::kContext, Axis::kTensor};
 
-/// Ranks along each axis, all ≥ 1. Expert data is what the other two leave of a pipeline stage.
+/// The number of ranks along each axis, all ≥ 1. Expert data is what the other two leave of a
+/// pipeline stage.
 struct MeshDegrees {
   int pipeline = 1;
   int data_across = 1;
@@ -76,7 +77,7 @@ struct MeshDegrees {
   int expert_tensor = 1;
 };
 
-/// Of one rank, by axis.
+/// The coordinates of one rank, by axis.
 class Coordinates {
  public:
   [[nodiscard]] int operator[](Axis axis) const { return at_.at(static_cast<std::size_t>(axis)); }
@@ -94,12 +95,12 @@ class Mesh {
   explicit Mesh(const MeshDegrees& degrees);
 
   [[nodiscard]] int world_size() const { return degree(kAllAxes); }
-  /// Size of a group along these axes.
+  /// The size of a group along these axes.
   [[nodiscard]] int degree(AxisSet axes) const;
   [[nodiscard]] Coordinates coordinates(int rank) const;
-  /// The rank at these coordinates, of which those of experts do not count: the others say all.
+  /// The rank at these coordinates; those of experts are ignored, as the others determine the rank.
   [[nodiscard]] int rank(const Coordinates& at) const;
-  /// World ranks that differ from `rank` along `axes` and nowhere else, itself among them,
+  /// The world ranks that differ from `rank` along `axes` and nowhere else, itself among them,
   /// ascending.
   [[nodiscard]] std::vector<int> members(AxisSet axes, int rank) const;
   /// The first of members(axes, rank), and the index of `rank` among them.

@@ -1,6 +1,7 @@
-// Placement: over which axes of the mesh parameters, gradients and optimizer states are cut, and in
-// which memory they lie. ZeRO's stages 0 to 3 are four values of it, made where the config becomes
-// the plan; everything below asks what is cut and where it lies, never for the number of a stage.
+// Placement: the axes of the mesh over which parameters, gradients and optimizer states are cut,
+// and the memory in which they lie. ZeRO's stages 0 to 3 are four values of it, made where the
+// config becomes the plan; everything below asks what is cut and where it lies, never for the
+// number of a stage.
 #pragma once
 
 #include "engine/config/zero_stage.h"
@@ -24,7 +25,8 @@ struct Placement {
   Place states;      ///< masters and moments; the optimizer runs in their space
 };
 
-/// Whatever is cut is cut over all axes that its unit is replicated over, and lies on the device.
+/// Makes the placement in which whatever is cut is cut over all axes that its unit is replicated
+/// over, and everything lies on the device.
 inline Placement zero_placement(const ZeroCuts& cuts) {
   constexpr AxisSet kEveryReplica = kGradientAxes | Axis::kExpertData;
   const auto place = [&](bool is_cut) { return Place{.cut = is_cut ? kEveryReplica : AxisSet{}}; };

@@ -19,11 +19,11 @@ struct Turns {
   int warmup = 0;  ///< forwards at the start; from then on forwards and backwards alternate
 };
 
-/// How many forwards a rank is ahead of its backwards, so that neither waits where the pipeline is
-/// full. Interleaved neighbours differ by two: both then hand over activations, or gradients, at
-/// the same time, and use them after an action of the other kind. If they received right
-/// before use, as the others do, they would wait for each other for ever where nothing is buffered
-/// and m > p.
+/// Number of forwards that a rank is ahead of its backwards, so that neither waits where the
+/// pipeline is full. Interleaved neighbours differ by two: both then hand over activations, or
+/// gradients, at the same time, and use them after an action of the other kind. If they received
+/// right before use, as the others do, they would wait for each other for ever where nothing is
+/// buffered and m > p.
 int warmup_of(const Schedule& schedule, int rank) {
   const int below = schedule.pipeline_ranks - 1 - rank;
   const int all = schedule.chunks * schedule.micro_batches;
@@ -101,8 +101,9 @@ class RankWriter {
     exchange({input(0)});
     for (std::size_t i = 0; i < turns_.actions.size(); ++i) {
       if (early() && i == static_cast<std::size_t>(turns_.warmup)) {
-        // Before the forward that precedes the first backward, as for all later ones; by itself,
-        // since it comes after the activation that the exchange before has brought.
+        // The first gradient is received before the forward that precedes the first backward, as
+        // for all later ones; in an exchange by itself, since it comes after the activation that
+        // the previous exchange has brought.
         exchange({input(next_of(Kind::kBackward, i))});
       }
       written_.push_back(turns_.actions[i]);

@@ -1,6 +1,7 @@
-// Schedule: in which order each rank of a pipeline runs its micro-batches, and what crosses to its
-// neighbours when. Data, the same on every rank; no tensors and no sockets. p pipeline ranks hold v
-// chunks of the model each, and chunk c of rank r is model stage c·p + r; m micro-batches a step.
+// Schedule: the order in which each rank of a pipeline runs its micro-batches, and what crosses to
+// its neighbours when. It is data, the same on every rank; no tensors and no sockets. p pipeline
+// ranks hold v chunks of the model each, and chunk c of rank r is model stage c·p + r; m
+// micro-batches a step.
 //
 // What an order costs, where a chunk's forward takes f and its backward b:
 //               idle time a rank   idle share of a step   most micro-batches in flight on rank r
@@ -53,7 +54,7 @@ struct Action {
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-/// What every rank does, so that whoever runs it can count on it:
+/// The actions of every rank. Whoever runs them can rely on this:
 /// - All of a rank's messages of one moment are in one exchange. An output is sent before the next
 ///   of its kind is made, and an input is used before the next of its kind is received: one buffer
 ///   for each of activation in, activation out, gradient in and gradient out is enough.
@@ -75,7 +76,7 @@ struct Schedule {
   [[nodiscard]] int model_stage(int rank, int chunk) const { return chunk * pipeline_ranks + rank; }
 };
 
-/// Why there is no such schedule, in a sentence for whoever asked for it; absent: there is one.
+/// Returns why there is no such schedule, in a sentence for the user; nothing if there is one.
 std::optional<std::string> why_not(PipelineOrder order,
                                    int pipeline_ranks,
                                    int chunks,
@@ -93,10 +94,11 @@ Schedule make_schedule(PipelineOrder order, int pipeline_ranks, int chunks, int 
 ///   peers of all its messages have come to the exchanges that hold the matching ones.
 void validate(const Schedule& schedule);
 
-/// Where a rank keeps the activations of the micro-batches in flight, from the start of a
-/// micro-batch's forward through a chunk to the end of its backward. Slots of a chunk are numbered
-/// from 0; there are as many as micro-batches are ever in flight in it. In gpipe and 1f1b the slot
-/// is free already when the forward's input is received; an interleaved rank receives it earlier.
+/// The slots in which a rank keeps the activations of the micro-batches in flight, from the start
+/// of a micro-batch's forward through a chunk to the end of its backward. Slots of a chunk are
+/// numbered from 0; there are as many as micro-batches are ever in flight in it. In gpipe and 1f1b
+/// the slot is free already when the forward's input is received; an interleaved rank receives it
+/// earlier.
 class ActivationSlots {
  public:
   /// The schedule must be valid.
@@ -111,8 +113,8 @@ class ActivationSlots {
   std::vector<int> slots_;      // [chunk][micro-batch]
 };
 
-/// Idle time of all ranks together, relative to their time in a step, if a forward through any
-/// chunk and a backward cost so much (in any unit) and messages nothing. Exchanges wait as in
+/// The idle time of all ranks together, relative to their time in a step, if a forward through any
+/// chunk and a backward have these costs (in any unit) and messages none. Exchanges wait as in
 /// validate(), so this is what a transport without buffers reaches. The schedule must be valid.
 double idle_share(const Schedule& schedule, double forward_cost, double backward_cost);
 

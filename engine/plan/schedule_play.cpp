@@ -29,7 +29,8 @@ Partners partners_of(const Schedule& schedule) {
   return partners;
 }
 
-/// When an exchange that begins at `arrival` ends; absent: a partner has not come to its own yet.
+/// The time at which an exchange that begins at `arrival` ends; absent if a partner has not reached
+/// its own yet.
 std::optional<double> end_of_exchange(const Arrivals& arrivals,
                                       const std::vector<Partner>& partners,
                                       double arrival) {
@@ -76,7 +77,8 @@ std::vector<MessagePair> pair_messages(const Schedule& schedule) {
   return pairs;
 }
 
-// What has been reached stays reached, so the order in which ranks are looked at does not matter.
+// An action that has been reached stays reached, so the order in which ranks are visited does not
+// matter.
 Arrivals play(const Schedule& schedule, double forward_cost, double backward_cost) {
   const Partners partners = partners_of(schedule);
   Arrivals arrivals(schedule.ranks.size(), std::vector<double>{0});

@@ -1,5 +1,5 @@
-// The play of a schedule: which send meets which receive, and who gets how far when, over links
-// that buffer nothing and cost no time. validate() and the timings stand on it.
+// Plays a schedule: finds which send meets which receive, and how far each rank gets when, over
+// links that buffer nothing and cost no time. validate() and the timings are built on it.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace dstrain {
 
-/// Place of a message: of a rank, the action, and in it the message.
+/// The place of a message: its rank, the action there, and the message in that.
 struct MessagePlace {
   std::size_t rank = 0;
   std::size_t action = 0;
@@ -24,8 +24,9 @@ struct MessagePair {
 /// Throws InternalError if one rank sends another more or less than that one receives.
 std::vector<MessagePair> pair_messages(const Schedule& schedule);
 
-/// When each rank comes to each of its actions, and last when it is through with them all. Shorter
-/// than that where the rank waits for ever: in the last action that it has come to.
+/// The time at which each rank reaches each of its actions, and last the time at which it has done
+/// them all. The list of a rank that waits for ever is shorter: it ends with the action that it
+/// waits in.
 using Arrivals = std::vector<std::vector<double>>;  // [rank][action]
 Arrivals play(const Schedule& schedule, double forward_cost, double backward_cost);
 

@@ -1,4 +1,4 @@
-// What a schedule costs in time, and its actions as text.
+// The time that a schedule takes, and its actions as text.
 #include <algorithm>
 #include <cstddef>
 #include <string>

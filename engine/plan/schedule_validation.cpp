@@ -1,5 +1,5 @@
-// The proof that a schedule can be run: each rank by itself, then message by message between them,
-// then all together against waiting for ever.
+// Proves that a schedule can be run: checks each rank by itself, then the messages between ranks,
+// then all ranks together for deadlock.
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -23,7 +23,7 @@ std::string place(const Schedule& schedule, std::size_t rank, std::size_t action
                      to_text(schedule, schedule.ranks[rank][action]));
 }
 
-/// A micro-batch in a chunk, as a number; or nothing.
+/// A micro-batch in a chunk, as one number; or nothing.
 using Turn = std::optional<std::size_t>;
 
 /// Activations or gradients at the edge of a rank: at most one has come and is still to be used,
@@ -33,7 +33,8 @@ struct Edge {
   Turn out;
 };
 
-/// One rank by itself: it computes with what it has received, and sends what it has computed.
+/// Checks one rank by itself: it computes with what it has received, and sends what it has
+/// computed.
 class RankWalk {
  public:
   RankWalk(const Schedule& schedule, std::size_t rank)
@@ -52,7 +53,7 @@ class RankWalk {
           pass_on(message);
         }
       } else {
-        require(action.messages.empty(), "has messages, but is no exchange");
+        require(action.messages.empty(), "has messages, but is not an exchange");
         compute(action);
       }
     }
@@ -112,7 +113,8 @@ class RankWalk {
     (forward ? forward_done_ : backward_done_)[turn] = true;
   }
 
-  /// To the neighbour; a single rank is its own, and gets it without a message.
+  /// Hands the result to the neighbour; a single rank is its own neighbour, and gets it without a
+  /// message.
   void hand_over(Edge& edge, int chunk, int micro_batch, bool forward) const {
     const bool alone = schedule_.pipeline_ranks == 1;
     Turn& buffer = alone ? edge.in : edge.out;

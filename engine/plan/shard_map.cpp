@@ -43,7 +43,7 @@ std::vector<PlacedPiece> ShardMap::pieces(int unit, Range range) const {
   const std::vector<ParamDecl>& params = this->unit(unit).params;
   for (std::size_t index = 0; index < params.size(); ++index) {
     const ParamDecl& param = params[index];
-    // Padding lies behind the box, which is cut in rows.
+    // Padding lies after the box, which is cut in rows.
     const std::int64_t numel = param.box_extent().numel();
     const std::int64_t begin = std::max(range.begin, offset);
     const std::int64_t end = std::min(range.end, offset + numel);

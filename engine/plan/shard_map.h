@@ -1,7 +1,7 @@
 // ShardMap: how the flat buffer of every unit is padded and cut into slices, one for each rank that
 // has the unit, and the pieces of named tensors that a range of it holds. ZeRO stages, the
-// optimizer and checkpoints all speak of the same slices; any size works, the remainder is padding
-// at the end.
+// optimizer and checkpoints all use the same slices; any size works, the remainder is padding at
+// the end.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Piece {
   Range flat;  ///< within the box
 };
 
-/// A piece and where it lies in its unit's flat buffer.
+/// A piece and its place in its unit's flat buffer.
 struct PlacedPiece {
   Piece piece;
   int unit = 0;
@@ -45,8 +45,8 @@ class ShardMap {
   /// cache line.
   static constexpr std::int64_t kAlignment = 16;
 
-  /// As `rank` of the mesh has them: a unit has as many slices as there are ranks along the axes
-  /// that it is replicated over (UnitDecl::replicated).
+  /// Makes the map of rank `rank` of the mesh: a unit has as many slices as there are ranks along
+  /// the axes that it is replicated over (UnitDecl::replicated).
   explicit ShardMap(const Blueprint& blueprint, const Mesh& mesh = Mesh({}), int rank = 0);
 
   [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
@@ -62,7 +62,7 @@ class ShardMap {
   [[nodiscard]] std::int64_t slice_numel(int unit) const;
   /// Slice r of a unit, padding included.
   [[nodiscard]] Range slice(int unit, int slice) const;
-  /// This rank's.
+  /// The slice that belongs to this rank.
   [[nodiscard]] Range own_slice(int unit) const { return slice(unit, cut(unit).own); }
   /// The parts of named tensors that `range` of a unit holds, in order; padding belongs to none.
   [[nodiscard]] std::vector<PlacedPiece> pieces(int unit, Range range) const;

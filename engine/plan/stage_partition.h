@@ -1,6 +1,5 @@
-// How the blocks of a model are shared out over the stages of a pipeline: so that the most
-// expensive stage is as cheap as possible, the loss head counted with the last one. Pure
-// arithmetic.
+// Shares the blocks of a model out over the stages of a pipeline so that the most expensive stage
+// is as cheap as possible, the loss head counted with the last one. Pure arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +10,8 @@
 
 namespace dstrain {
 
-/// Blocks of each stage, in order, each ≥ 1. `stages` ≤ blocks. Costs are FLOPs a token, of every
-/// block its own; the embedding is a look-up and costs nothing.
+/// The number of blocks of each stage, in order, each ≥ 1. `stages` ≤ blocks. Costs are FLOPs a
+/// token, each block with its own; the embedding is a look-up and costs nothing.
 std::vector<std::int64_t> balanced_partition(const ModelSpec& model,
                                              std::int64_t sequence_length,
                                              int stages);

@@ -40,7 +40,7 @@ class Collector {
       const Range whole{placed.offset, placed.offset + placed.piece.flat.size()};
       const std::int64_t at = extent == MomentExtent::kAll ? whole.begin - range.begin : packed;
       packed += whole.size();
-      // Parameters that this rank owns have a master here; those beside them have not.
+      // Parameters that this rank owns have a master here; those next to them do not.
       const std::array<std::int64_t, 4> cuts = {
           whole.begin, std::clamp(owned.begin, whole.begin, whole.end),
           std::clamp(owned.end, whole.begin, whole.end), whole.end};
@@ -69,8 +69,8 @@ class Collector {
     const bool everywhere = declared.share.copies == tensor_ranks_;
     with(CopyHolders::kTensor) = declared.share.copies > 1 && everywhere;
     with(CopyHolders::kSharedHeads) = declared.share.copies > 1 && !everywhere;
-    // The table is a unit of its own on both pipeline stages, so its slices are the same; which
-    // units stay whole where parameters are cut is decided by each.
+    // The table is a unit of its own on both pipeline stages, so its slices are the same; where
+    // parameters are cut, each stage decides which units stay whole.
     const bool only_mine = placement.parameters.is_cut();
     with(CopyHolders::kTiedStages) = declared.tied_across_stages && (is_owned || !only_mine);
     segment.has_master = region == RegionKind::kParameters && has_masters_ && is_owned;

@@ -1,6 +1,6 @@
-// StateCopies: which parts of what a rank keeps from step to step are elsewhere too, bit for bit,
-// and with whom. A replica check compares them; nothing here is about how. Pure arithmetic over a
-// ShardMap and a MemoryPlan.
+// StateCopies: finds which parts of what a rank keeps from step to step also exist elsewhere, bit
+// for bit, and on which ranks. A replica check compares them; how it does so is not decided here.
+// Pure arithmetic over a ShardMap and a MemoryPlan.
 //
 //   parameters   whole on every rank that has the unit; where they are cut, small units only
 //   masters,     whole on every rank that has the unit; where they are cut, each has its slice
@@ -19,7 +19,7 @@
 
 namespace dstrain {
 
-/// With whom a part is compared.
+/// The ranks with which a part is compared.
 enum class CopyHolders : std::uint8_t { kData, kTensor, kSharedHeads, kTiedStages };
 constexpr int kNumCopyHolders = 4;
 
@@ -34,7 +34,8 @@ struct StateSegment {
   bool is_master = false;   ///< of masters: this rank computes with what they round to
 };
 
-/// Those that have a copy or a master, unit by unit. `tensor_ranks`: size of the group.
+/// The segments that have a copy or a master, unit by unit. `tensor_ranks` is the size of the
+/// group.
 std::vector<StateSegment> state_copies(const ShardMap& shards,
                                        const MemoryPlan& memory,
                                        int tensor_ranks);

@@ -11,9 +11,9 @@ bool covers(const Tenancy& tenancy, std::int64_t moment) {
                                       : moment >= tenancy.begin || moment <= tenancy.end;
 }
 
-/// Of the places beside or at those of other tenants that are free for all of a tenant's time: the
-/// one left last before it begins, and of equals the lowest. A place beyond all others, which grows
-/// the region, is the last resort.
+/// Chooses among the places at or next to those of other tenants that are free for all of a
+/// tenant's time: the one vacated last before the tenant begins, and of equals the lowest. A place
+/// beyond all others, which enlarges the region, is the last resort.
 std::int64_t choose_offset(std::span<const Tenancy> tenants,
                            std::size_t tenant,
                            const std::vector<std::size_t>& placed,
@@ -24,7 +24,7 @@ std::int64_t choose_offset(std::span<const Tenancy> tenants,
     places.push_back(layout.offsets[other]);
     places.push_back(layout.offsets[other] + tenants[other].size);
   }
-  // Blocks are alike, so that most of the places are the same few.
+  // Blocks are alike, so most of the places are the same few.
   std::sort(places.begin(), places.end());
   places.erase(std::unique(places.begin(), places.end()), places.end());
   constexpr std::int64_t kNever = -1;

@@ -9,7 +9,7 @@
 namespace dstrain {
 
 /// `size` elements from moment `begin` to moment `end` of a cycle, both included; begin > end means
-/// that the time runs on over the end of the cycle to its start.
+/// that the time continues past the end of the cycle from its start.
 struct Tenancy {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -22,10 +22,11 @@ struct SharedLayout {
   std::int64_t size = 0;              ///< of the region
 };
 
-/// Largest first, each in a place that is free for all of its time, after the greedy-by-size rule
-/// of Pisarchyk & Lee 2020, "Efficient memory management for deep neural net inference". Of several
-/// places that is taken which was left last: a unit that is gone for a moment comes back to where
-/// it was, and what stands beside it meanwhile need not stand beside two places.
+/// Places the largest tenant first, each where memory is free for all of its time, after the
+/// greedy-by-size rule of Pisarchyk & Lee 2020, "Efficient memory management for deep neural net
+/// inference". Of several places it takes the one that was left last: a unit that is gone for a
+/// moment returns to where it was, and tenants that lie beside it meanwhile need not avoid two
+/// places.
 SharedLayout share_memory(std::span<const Tenancy> tenants);
 
 }  // namespace dstrain

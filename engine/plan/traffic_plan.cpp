@@ -22,8 +22,8 @@ class StepTraffic {
         tensor_ranks_(size_of_group(GroupId::kTensor)),
         splits_tokens_(needs.splits_tokens && tensor_ranks_ > 1) {}
 
-  /// One pass of a micro-batch through a chunk; `started`: its first gathers are on their way
-  /// already, and on return, whether the next pass's are.
+  /// One pass of a micro-batch through a chunk. `started` says whether its first gathers are
+  /// already on their way and, on return, whether those of the next pass are.
   std::vector<TrafficPlan::Repeated> pass(Pass pass,
                                           const ChunkTraffic& chunk,
                                           bool last,
@@ -100,7 +100,7 @@ class StepTraffic {
     return group == nullptr ? 0 : group->size();
   }
 
-  /// Groups of one put nothing on the wire.
+  /// Adds an operation; groups of one put nothing on the wire.
   void add(GroupId group,
            Op op,
            std::int64_t elements,
@@ -124,11 +124,11 @@ class StepTraffic {
     add(GroupId::kTensor, op, needs_.tokens * needs_.width, options_.compute_dtype,
         Purpose::kActivation);
   }
-  /// Where a split layer's input is made whole.
+  /// A split layer's input is made whole.
   void enter() {
     if (splits_tokens_) activations(Op::kAllGather);
   }
-  /// Where the parts of its result are summed, and of its input's gradient.
+  /// The parts of its result are summed, or those of its input's gradient.
   void sum() { activations(splits_tokens_ ? Op::kReduceScatter : Op::kAllReduce); }
 
   /// What visit `i` of a pass exchanges between the ranks that share its unit.
@@ -147,7 +147,7 @@ class StepTraffic {
     }
   }
 
-  /// Attention and feed-forward, each entered and left.
+  /// Attention and feed-forward: each is entered and left.
   void cross_block_forward(const BlockTraffic& block) {
     enter();
     sum_norms(block);
@@ -161,16 +161,16 @@ class StepTraffic {
       sum_norms(block);
       if (!block.parallel) sum();
       enter();
-      if (block.norms_results) sum();  // else what leaves the feed-forward is not made again
+      if (block.norms_results) sum();  // else the output of the feed-forward is not computed again
     }
     for (const bool is_attention : {false, true}) {
-      if (!block.parallel || !is_attention) enter();  // the gradient of what leaves
+      if (!block.parallel || !is_attention) enter();  // the gradient of the output
       enter();  // the input once more, which is not kept whole
       if (is_attention) sum_norms(block);
       sum();
     }
   }
-  /// Squares, or in backward products, of a token's queries and of its keys.
+  /// Sums squares, or products in backward, of a token's queries and of its keys.
   void sum_norms(const BlockTraffic& block) {
     if (block.sums_norms) {
       add(GroupId::kTensor, Op::kAllReduce, needs_.tokens * 2, DType::kF32, Purpose::kActivation);
@@ -301,7 +301,7 @@ TrafficPlan::TrafficPlan(const TrafficNeeds& needs) {
     parts_.push_back(std::move(part));
     return parts_.size() - 1;
   };
-  // A pass issues the same as another one of the chunk that begins alike.
+  // A pass issues the same operations as another one of the chunk that begins alike.
   std::map<std::tuple<int, Action::Kind, bool, bool>, std::pair<std::size_t, bool>> passes;
   std::map<std::ptrdiff_t, std::size_t> exchanges;  // by the messages that they send
   bool started = false;

@@ -31,7 +31,7 @@ struct Transfer {
   int unit = kNoUnit;  ///< of this rank's, that it is about
   GroupId group = GroupId::kWorld;
   Op op = Op::kAllReduce;
-  /// Of the whole buffer, as CollectiveLog::Entry counts them.
+  /// The elements of the whole buffer, as CollectiveLog::Entry counts them.
   std::int64_t elements = 0;
   DType dtype = DType::kF32;  ///< on the wire
   Purpose purpose = Purpose::kActivation;
@@ -41,7 +41,7 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
-/// What a block exchanges beside what every block does.
+/// The traffic of a block beyond that of every block.
 struct BlockTraffic {
   bool computes_again = false;  ///< all of it, in backward
   bool sums_norms = false;      ///< of queries and keys, whose heads are normalised together
@@ -56,13 +56,13 @@ struct ChunkTraffic {
   UnitWalk forward;
   UnitWalk backward;
   std::vector<BlockTraffic> blocks;
-  /// Of `gathers`; the backward one is kGoesOn where backward goes on in forward's.
+  /// Indices into `gathers`; the backward one is kGoesOn where backward continues forward's walk.
   int forward_gathers = 0;
   int backward_gathers = 0;
   static constexpr int kGoesOn = -1;
 };
 
-/// What an optimizer asks of the data-parallel ranks, where each updates a slice.
+/// The traffic of an optimizer among the data-parallel ranks, where each updates a slice.
 struct OptimizerTraffic {
   std::int64_t reduced_doubles = 0;      ///< summed once an update
   std::vector<int> gathered_units = {};  ///< whose update is gathered, before any parameters are
@@ -99,9 +99,10 @@ class TrafficPlan {
   TrafficPlan() = default;
   explicit TrafficPlan(const TrafficNeeds& needs);
 
-  /// The whole step.
+  /// The transfers of the whole step, in order.
   [[nodiscard]] std::vector<Transfer> transfers() const;
-  /// visit(transfer, how many times a step issues it), without going through every micro-batch.
+  /// Calls visit(transfer, how many times a step issues it), without going through every
+  /// micro-batch.
   template <typename Visit>
   void for_each(Visit&& visit) const {
     std::vector<std::int64_t> times(parts_.size());

@@ -1,7 +1,7 @@
 // AmaxHistory: the largest magnitude that a tensor had in each of the last steps, as far as a scale
-// asks for it ("delayed scaling": the scale of a step comes from the steps before it, so that the
-// tensor is read once). What counts of a magnitude is the power of two that makes it fit, and of
-// the steps only those that no later one exceeds: a handful of numbers, however many steps.
+// needs it ("delayed scaling": the scale of a step comes from the steps before it, so that the
+// tensor is read once). Only the power of two that makes a magnitude fit counts, and only the steps
+// that no later one exceeds: a handful of numbers, however many steps.
 #pragma once
 
 #include <compare>
@@ -23,13 +23,13 @@ struct AmaxPeak {
 class AmaxHistory {
  public:
   AmaxHistory() = default;
-  /// As peaks() gave them.
+  /// Takes peaks as peaks() gave them.
   explicit AmaxHistory(std::vector<AmaxPeak> peaks) : peaks_(std::move(peaks)) {}
 
-  /// The next step, of which the last `length` (≥ 1) are kept. amax that is 0 or not finite says
-  /// nothing of a scale.
+  /// Adds a step; the last `length` (≥ 1) are kept. An amax that is 0 or not finite does not affect
+  /// the scale.
   void add_step(float amax, float largest, std::int64_t length);
-  /// Of the steps that are kept; none where none has said anything.
+  /// The exponent that fits all steps that are kept; nothing where none of them counts.
   [[nodiscard]] std::optional<std::int32_t> exponent() const;
   /// The oldest first, ages and exponents falling.
   [[nodiscard]] const std::vector<AmaxPeak>& peaks() const { return peaks_; }

@@ -15,19 +15,20 @@ namespace dstrain {
 
 class Arena {
  public:
-  /// `blueprint` and `plan` must outlive the arena. What lies in the host's memory is of the kind
+  /// `blueprint` and `plan` must outlive the arena. Regions in the host's memory are of the kind
   /// that copies to and from `device` are fastest with. Throws OutOfMemory naming the region.
   Arena(const Blueprint& blueprint, const MemoryPlan& plan, Device& device);
 
-  /// A buffer of the blueprint; `slot`: which micro-batch in flight. Each has its own of the saved
-  /// ones; the others serve all.
+  /// A buffer of the blueprint; `slot` says for which micro-batch in flight. Each micro-batch has
+  /// its own saved buffers; the others serve all.
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const;
-  /// From here on buffers have the shapes of `shapes`, which declares the same ones, none of them
-  /// larger, and may leave out the last; nullptr: their own again. It must outlive its use.
+  /// Gives buffers, from now on, the shapes of `shapes`, which declares the same ones, none of them
+  /// larger, and may leave out the last; nullptr gives them their own again. It must outlive its
+  /// use.
   void shape_buffers(const Blueprint* shapes);
-  /// What a region holds of a unit (MemoryPlan::place), flat.
+  /// The part of a unit that a region holds (MemoryPlan::place), flat.
   [[nodiscard]] Tensor unit(RegionKind region, int unit) const;
-  /// What this rank updates of a unit (MemoryPlan::owned), of the master: the f32 copy, or the
+  /// The part of a unit's master that this rank updates (MemoryPlan::owned): the f32 copy, or the
   /// parameters themselves where there is none.
   [[nodiscard]] Tensor master(int unit) const;
   /// The same elements of the parameters that the model computes with.
@@ -36,9 +37,10 @@ class Arena {
   [[nodiscard]] bool master_is_parameters() const { return !plan_.has(RegionKind::kMaster); }
   /// Elements of the region of gathered parameters.
   [[nodiscard]] Tensor gathered(std::int64_t offset, std::int64_t elements) const;
-  /// Where a region lies; of masters, also where the parameters themselves are the master.
+  /// The space in which a region lies; valid for masters also where the parameters themselves are
+  /// the master.
   [[nodiscard]] Space space(RegionKind kind) const;
-  /// Bytes allocated: equal to plan.bytes(space), and of one region.
+  /// The bytes allocated in a space, equal to plan.bytes(space), and those of one region.
   [[nodiscard]] std::int64_t bytes(Space space = Space::kDevice) const;
   [[nodiscard]] std::int64_t bytes(RegionKind kind) const { return memory(kind).bytes(); }
 

@@ -13,8 +13,8 @@
 
 namespace dstrain {
 
-/// Where the whole parameters of each unit are at the moment, which is for the data-parallel
-/// strategy to say.
+/// Says where the whole parameters of each unit are at the moment; the data-parallel strategy
+/// decides that.
 class ParameterTable {
  public:
   explicit ParameterTable(int num_units) : whole_(static_cast<std::size_t>(num_units)) {}
@@ -44,7 +44,7 @@ struct ExecContext {
   Fp8Scales* fp8 = nullptr;       ///< nullptr: no product is in 8 bits
   const Site* host = nullptr;     ///< for regions in the host's memory; nullptr: there are none
 
-  /// Where work on what lies in a space runs.
+  /// The site of work on what lies in a space.
   [[nodiscard]] Site site(Space space) const {
     if (space == Space::kDevice) {
       return {.ops = ops, .device = device, .stream = compute, .arena = arena};
@@ -52,7 +52,7 @@ struct ExecContext {
     check(host != nullptr, "work on the host's memory, of which the plan has no region");
     return *host;
   }
-  /// Of what lies in a region.
+  /// The site of work on what lies in a region.
   [[nodiscard]] Site site(RegionKind kind) const { return site(arena.space(kind)); }
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const { return arena.buffer(ref, slot); }
   /// A buffer that only some plans have; empty where it was not declared.
@@ -73,7 +73,7 @@ struct ExecContext {
   }
 };
 
-/// Where backward writes the gradients of one unit, and whether it adds to what is there.
+/// The tensor into which backward writes the gradients of one unit, and whether it adds to it.
 struct GradTarget {
   const Blueprint* blueprint = nullptr;
   Tensor unit;  ///< f32, flat

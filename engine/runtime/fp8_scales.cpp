@@ -62,14 +62,14 @@ void Fp8Scales::measure(int tensor, ConstTensor x_RC, Stream& stream) {
     const ScaledTensorDecl& decl = whole_model_[mine_[static_cast<std::size_t>(tensor)]];
     on_host = scale_of(AmaxHistory::exponent_of(seen, largest_of(decl.dtype)), 1.0);
   } else {
-    on_host = 1.0F;  // of zeros, or of what no scale helps
+    on_host = 1.0F;  // for zeros, or for numbers that no scale helps
   }
   device_.copy_from_host(&on_host, scales_.flat(tensor, tensor + 1), stream);
   stream.synchronize();
 }
 
 float Fp8Scales::scale_of(std::int32_t exponent, double factor) const {
-  // Within it every number of both formats times the scale is a normal one of bf16's.
+  // Within this range every number of both formats times the scale is a normal bf16 number.
   constexpr int kMost = 110;
   const auto powers = static_cast<int>(std::ceil(std::log2(factor)));
   return std::ldexp(1.0F, std::clamp(exponent + options_.margin + powers, -kMost, kMost));

@@ -1,8 +1,8 @@
 // Fp8Scales: the scales of all tensors that this rank converts to 8 bits, one a tensor, and where
 // they come from: the largest magnitudes of the steps before (AmaxHistory), over all micro-batches
-// and all ranks, so that no layout has other scales than a single rank. While nothing has been seen
-// of a tensor, a rank measures its own part before it is converted, so the first batch is gone
-// through once for its maxima alone (Engine::see_first_batch).
+// and all ranks, so that every layout has the scales of a single rank. As long as nothing has been
+// seen of a tensor, a rank measures its own part before it is converted, so the first batch is run
+// once for its maxima alone (Engine::see_first_batch).
 //
 // Scales are powers of two: another scale changes no digit of a number that is not near the ends of
 // the format's range, so a scale that is larger than it need be costs range and no precision.
@@ -25,12 +25,12 @@ class Fp8Scales {
   struct Options {
     std::int64_t history = 1;  ///< steps that are looked back on
     int margin = 0;            ///< every scale is 2^margin times what would just do
-    /// What this layout's gradients (E5M2) are times those of the mean over the whole batch:
-    /// histories are of the latter, so that a run may go on in another layout.
+    /// The ratio of this layout's gradients (E5M2) to those of the mean over the whole batch:
+    /// histories are of the latter, so that a run may resume in another layout.
     double gradient_factor = 1.0;
   };
-  /// `whole_model`: every rank's tensors, in the same order on each. `amax` and `scales`: f32, one
-  /// element for each of the blueprint's. All but the vector must outlive this.
+  /// `whole_model` has every rank's tensors, in the same order on each. `amax` and `scales` are
+  /// f32, one element for each of the blueprint's. All but the vector must outlive this.
   Fp8Scales(std::vector<ScaledTensorDecl> whole_model,
             const Blueprint& blueprint,
             Tensor amax,
@@ -39,8 +39,9 @@ class Fp8Scales {
             Device& device,
             const Options& options);
 
-  /// x_RC in 8 bits, by rows, transposed or both (Ops::quantize), in the stream's order; `tensor`
-  /// is the blueprint's number of it. Where it has to be measured first, waits for the stream.
+  /// Converts x_RC to 8 bits, by rows, transposed or both (Ops::quantize), in the stream's order;
+  /// `tensor` is its number in the blueprint. Where it has to be measured first, waits for the
+  /// stream.
   void quantize(int tensor, ConstTensor x_RC, Tensor q_RC, Tensor q_CR, Stream& stream);
   [[nodiscard]] ConstTensor scale(int tensor) const { return scales_.flat(tensor, tensor + 1); }
   /// Whether some tensors are still measured before they are converted.
@@ -49,24 +50,25 @@ class Fp8Scales {
   /// Whether nothing has been seen of any tensor of the whole model; the same on all ranks.
   [[nodiscard]] bool is_new() const;
 
-  /// Forgets what this step has seen.
+  /// Begins a step, forgetting the maxima of the one before.
   void begin_step(Stream& stream);
   /// The largest magnitudes that this rank saw since begin_step, of the whole model's tensors; 0 of
   /// those that it does not have, infinity for what was not finite; gradients divided by their
   /// factor. Waits for the stream.
   [[nodiscard]] std::vector<float> maxima(Stream& stream) const;
-  /// The maxima over all ranks, the same on each: what the next step's scales come from.
+  /// Ends a step with the maxima over all ranks, the same on each, from which the next step's
+  /// scales come.
   void end_step(const std::vector<float>& maxima, Stream& stream);
 
-  /// By name, of the whole model; for checkpoints.
+  /// The histories of the whole model by name, for checkpoints.
   using State = std::map<std::string, std::vector<AmaxPeak>>;
   [[nodiscard]] State state() const;
-  /// What it does not name is measured.
+  /// Restores histories; tensors that `state` does not name are measured.
   void restore(const State& state, Stream& stream);
 
  private:
   void measure(int tensor, ConstTensor x_RC, Stream& stream);
-  /// `factor`: of what is converted to what `exponent` was of.
+  /// `factor` is the ratio of what is converted to what `exponent` belongs to.
   [[nodiscard]] float scale_of(std::int32_t exponent, double factor) const;
   [[nodiscard]] double factor_of(DType dtype) const;
   void follow_histories(Stream& stream);

@@ -1,5 +1,5 @@
-// Site: where work on the tensors of one space runs: its operations, the memory's device and the
-// stream that keeps the order. A bundle of references; owns nothing.
+// Site: runs work on the tensors of one space: its operations, the memory's device and the stream
+// that keeps the order. A bundle of references; owns nothing.
 #pragma once
 
 #include "engine/runtime/arena.h"

@@ -1,5 +1,5 @@
-// UnitGroups: with whom a rank shares each unit. Units that are replicated over the same axes have
-// the same groups; attention and experts may have different ones.
+// UnitGroups: the ranks with which a rank shares each unit. Units that are replicated over the same
+// axes have the same groups; attention and experts may have different ones.
 #pragma once
 
 #include <algorithm>
@@ -11,19 +11,20 @@
 
 namespace dstrain {
 
-/// What units replicated over `axes` work with.
+/// The groups of units replicated over `axes`.
 struct UnitGroup {
   AxisSet axes;
-  /// Who has the same units: gradients are summed and slices gathered among them.
+  /// The ranks that have the same units: gradients are summed and slices gathered among them.
   Communicator* replicas;
-  /// Who holds other parts of what is updated, for numbers in host memory; nullptr: nobody.
+  /// The ranks that hold other parts of what is updated, for numbers in host memory; nullptr: there
+  /// are none.
   Communicator* norm;
 };
 
 class UnitGroups {
  public:
-  /// `groups`: the same, in the same order, on every rank of the world, whether or not it has units
-  /// of each. All outlive this.
+  /// `groups` must be the same, in the same order, on every rank of the world, whether or not it
+  /// has units of each. All outlive this.
   UnitGroups(const ShardMap& shards, std::vector<UnitGroup> groups) : groups_(std::move(groups)) {
     for (int unit = 0; unit < shards.num_units(); ++unit) {
       const UnitDecl& decl = shards.unit(unit);
@@ -39,7 +40,7 @@ class UnitGroups {
   }
 
   [[nodiscard]] const std::vector<UnitGroup>& groups() const { return groups_; }
-  /// Of a unit: an index into groups().
+  /// The index of a unit's group in groups().
   [[nodiscard]] std::size_t index_of(int unit) const {
     return of_unit_.at(static_cast<std::size_t>(unit));
   }

@@ -42,7 +42,7 @@ AddedTokens::AddedTokens(const std::optional<JsonPart>& list,
                          const Vocabulary& model,
                          const Normalizer* normalizer)
     : end_(model.end()),
-      // As UTS 18 (annex C) has it.
+      // Defined as in UTS 18 (annex C).
       word_character_(
           Pattern::regular_expression(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])")) {
   if (list) {
@@ -62,12 +62,12 @@ void AddedTokens::add(const JsonPart& part, const Vocabulary& model) {
   if (text.empty()) {
     return;
   }
-  // transformers does not take the file's id: it goes by the vocabulary, or numbers on.
+  // transformers does not take the file's id: it takes the vocabulary's, or the next free one.
   const std::int32_t next = next_ < model.count() ? model.count() : next_;
   const std::int32_t expected = model.find(text).value_or(find(text).value_or(next));
   if (expected != id) {
     part.fail(fmt::format(
-        "\"{}\" has id {} here, and transformers gives it id {}, {}", text, id, expected,
+        "\"{}\" has id {} here, but transformers gives it id {}, {}", text, id, expected,
         model.find(text) ? "that of the vocabulary" : "the next after those before"));
   }
   const bool special = part.flag_or("special", false);
@@ -110,7 +110,7 @@ void AddedTokens::split(std::string_view text, In in, std::vector<Part>& parts) 
   const StringTrie& trie = in == In::kOriginal ? original_ : normalized_;
   std::size_t done = 0;
   for (std::size_t at = 0; at < text.size();) {
-    // The longest of those that begin here.
+    // Find the longest of those that begin here.
     std::int32_t id = StringTrie::kNone;
     std::size_t behind = at;
     std::uint32_t node = StringTrie::kRoot;

@@ -1,5 +1,5 @@
 // AddedTokens: texts that have an id of their own wherever they occur, before the model sees
-// anything: "<|endoftext|>", and words that somebody added later.
+// anything: "<|endoftext|>", and words that were added later.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +31,16 @@ class AddedTokens {
     std::size_t end;
     std::optional<std::int32_t> id;
   };
-  /// Tokens are looked for in the text as it came, and some of them once more in the normalized
+  /// Tokens are searched for in the text as it came, and some of them once more in the normalized
   /// one.
   enum class In : std::uint8_t { kOriginal, kNormalized };
-  /// Replaces `parts` by those of a text, left to right; of a text without added tokens it is one.
+  /// Replaces `parts` by those of a text, left to right; a text without added tokens is one part.
   void split(std::string_view text, In in, std::vector<Part>& parts) const;
 
   [[nodiscard]] std::optional<std::int32_t> find(std::string_view text) const;
   /// The text of an added token, or nullptr.
   [[nodiscard]] const std::string* text(std::int32_t id) const;
-  /// Whether a token with this text stands for none.
+  /// Whether this is the text of a special token, which stands for no text.
   [[nodiscard]] bool is_special(const std::string& text) const;
   /// All ids are below it.
   [[nodiscard]] std::int32_t end() const { return end_; }

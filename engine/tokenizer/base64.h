@@ -7,7 +7,7 @@
 
 namespace dstrain {
 
-/// The bytes; none if the text is not base64, with its padding.
+/// Returns the bytes; nothing if the text is not base64 with its padding.
 std::optional<std::string> decoded_base64(std::string_view text);
 
 }  // namespace dstrain

@@ -1,5 +1,5 @@
-// Byte pair encoding as tokenizer.json describes it: of bytes (GPT-2 and what followed), or of
-// characters, those without a token as bytes of their own (LLaMA, Gemma) or as what is unknown.
+// Byte pair encoding as tokenizer.json describes it: of bytes (GPT-2 and its successors), or of
+// characters, where those without a token become byte tokens (LLaMA, Gemma) or the unknown token.
 #include <array>
 #include <string>
 #include <utility>
@@ -87,7 +87,7 @@ class BpeModel final : public TokenModel {
     if (!breaks_at_marks_) {
       return piece.size();
     }
-    // Up to a mark that follows something else.
+    // A word ends before a mark that follows something else.
     std::size_t at = piece.find_first_not_of(kMark);
     while (at != std::string_view::npos) {
       at = piece.find(kMark, at);
@@ -104,7 +104,7 @@ class BpeModel final : public TokenModel {
     const auto dropout = part.find("dropout");
     if (dropout && dropout->json() != 0.0) {
       dropout->fail(
-          "leaves merges out at random, so that a text has other ids each time; expected "
+          "leaves merges out at random, so that a text has different ids each time; expected "
           "null");
     }
   }
@@ -165,8 +165,8 @@ class BpeModel final : public TokenModel {
     }
   }
 
-  /// Whether no token goes from something else into a mark, so that a text without splits (LLaMA,
-  /// Gemma) can be merged word by word all the same: faster, and with the words remembered.
+  /// Whether no token continues from another character into a mark, so that a text without splits
+  /// (LLaMA, Gemma) can still be merged word by word, which is faster and lets words be remembered.
   [[nodiscard]] bool may_break_at_marks() const {
     if (pieces_ == Pieces::kBytes || whole_pieces_first_ || !prefix_.empty() || !suffix_.empty() ||
         !vocabulary_.find(kMark)) {
@@ -236,7 +236,7 @@ class BpeModel final : public TokenModel {
         continue;
       }
       if (!has_unknown_) {
-        continue;  // as the peers do: what has no token has no id
+        continue;  // as other implementations do: a symbol without a token has no id
       }
       if (unknown_ == kNoToken) {
         throw ConfigError(
@@ -254,7 +254,7 @@ class BpeModel final : public TokenModel {
     }
   }
 
-  /// False, with nothing appended, if a byte has no token.
+  /// Returns false and appends nothing if a byte has no token.
   bool append_bytes(std::string_view symbol, std::vector<std::int32_t>& ids) const {
     // Bytes of byte pieces are written as characters of up to two bytes each.
     std::string characters;

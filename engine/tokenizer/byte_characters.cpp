@@ -12,7 +12,7 @@ bool is_printable(unsigned byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-/// The byte of each character below kBehindLast; -1: of none.
+/// The byte of each character below kBehindLast; -1 for none.
 std::array<int, kBehindLast> make_bytes() {
   std::array<int, kBehindLast> bytes{};
   bytes.fill(-1);

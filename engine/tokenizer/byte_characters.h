@@ -1,4 +1,4 @@
-// The characters that byte-level tokenizers write the 256 bytes as in their files: printable ones
+// The characters as which byte-level tokenizers write the 256 bytes in their files: printable ones
 // of Latin-1 stand for themselves, the rest follow from U+0100 on (GPT-2's bytes_to_unicode).
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace dstrain {
 
-/// The character of each byte, in UTF-8: "A" of 65, "Ġ" of 32.
+/// The character of each byte, in UTF-8: "A" for 65, "Ġ" for 32.
 const std::array<std::string, 256>& byte_characters();
 
-/// The characters of some bytes, one behind the other.
+/// The characters of some bytes, one after the other.
 std::string characters_of_bytes(std::string_view bytes);
 
-/// The bytes that these characters stand for; none if one of them stands for no byte.
+/// The bytes that these characters stand for; nothing if one of them stands for no byte.
 std::optional<std::string> bytes_of_characters(std::string_view characters);
 
 }  // namespace dstrain

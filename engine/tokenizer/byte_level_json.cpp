@@ -76,7 +76,7 @@ std::string to_tokenizer_json(const ByteLevelBpe& bpe) {
   for (const auto& [left, right] : bpe.merges) {
     merges.push_back(Json::array({left, right}));
   }
-  // Added tokens stand in the vocabulary too: transformers would number them otherwise.
+  // Added tokens are in the vocabulary too: otherwise transformers would number them itself.
   std::map<std::string, std::int32_t> vocabulary = bpe.vocabulary;
   for (const auto* list : {&bpe.specials, &bpe.added}) {
     for (const auto& token : *list) {

@@ -1,5 +1,5 @@
 // Writes a tokenizer.json of byte-level BPE, for vocabularies that come in another form or have
-// just been made.
+// just been trained.
 #pragma once
 
 #include <cstdint>

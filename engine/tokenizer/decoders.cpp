@@ -16,8 +16,8 @@
 namespace dstrain {
 namespace {
 
-/// Bytes from the characters that stand for them. A token with any other character, an added one
-/// with a space, say, is text already.
+/// Turns the characters that stand for bytes back into bytes. A token with any other character,
+/// such as an added one with a space, is text already.
 class ByteLevelDecoder final : public Decoder {
  public:
   void apply(std::vector<std::string>& texts) const override {
@@ -29,7 +29,7 @@ class ByteLevelDecoder final : public Decoder {
   }
 };
 
-/// The byte of "<0xE2>".
+/// The byte of a token such as "<0xE2>".
 std::optional<char> byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') {
     return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(static_cast<unsigned char>(value));
 }
 
-/// Byte tokens in a row become their characters, or, if they are no characters, a U+FFFD each.
+/// Consecutive byte tokens become their characters or, if they form none, a U+FFFD each.
 class ByteFallback final : public Decoder {
  public:
   void apply(std::vector<std::string>& texts) const override {
@@ -137,7 +137,7 @@ class ReplaceDecoder final : public Decoder {
   std::string content_;
 };
 
-/// Takes up to so many of one character from both ends of each text.
+/// Removes up to a given number of one character from each end of every text.
 class StripDecoder final : public Decoder {
  public:
   StripDecoder(std::string character, std::int64_t start, std::int64_t stop)
@@ -173,7 +173,7 @@ class Fuse final : public Decoder {
   }
 };
 
-/// The suffix that ends words is a space, but at the end of the text.
+/// The suffix that ends words becomes a space, except at the end of the text.
 class BpeDecoder final : public Decoder {
  public:
   explicit BpeDecoder(std::string suffix) : suffix_(std::move(suffix)) {}
@@ -242,7 +242,7 @@ std::unique_ptr<Decoder> Decoder::make(const JsonPart& part) {
   if (type == "Fuse") return std::make_unique<Fuse>();
   if (type == "BPEDecoder") return make_bpe_decoder(part);
   part["type"].fail(
-      fmt::format("\"{}\" is no decoder that is read here; those are ByteLevel, ByteFallback, "
+      fmt::format("decoder \"{}\" is not supported; those supported are ByteLevel, ByteFallback, "
                   "Metaspace, Replace, Strip, Fuse, BPEDecoder and Sequence",
                   type));
 }

@@ -1,4 +1,4 @@
-// Decoders: how a tokenizer.json makes text of its tokens again.
+// Decoders: how a tokenizer.json turns its tokens back into text.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
   virtual ~Decoder() = default;
 
-  /// The texts of tokens in a row become texts that only have to be put together.
+  /// Turns the texts of consecutive tokens into texts that only have to be joined.
   virtual void apply(std::vector<std::string>& texts) const = 0;
 };
 

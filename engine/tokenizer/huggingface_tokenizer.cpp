@@ -22,7 +22,7 @@
 namespace dstrain {
 namespace {
 
-/// What one call works in.
+/// The memory that one call works in.
 struct Workspace {
   explicit Workspace(const TokenModel& model) : scratch(model.make_scratch()) {}
   WordCache words;
@@ -31,8 +31,8 @@ struct Workspace {
   std::vector<AddedTokens::Part> normalized_parts;
 };
 
-/// The workspaces that no thread is using: as many as threads were at work at once, which find the
-/// words again that came before.
+/// The workspaces that no thread is using, as many as threads have worked at the same time. They
+/// remember the words of earlier calls.
 class Workspaces {
  public:
   std::unique_ptr<Workspace> take(const TokenModel& model) {
@@ -97,7 +97,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   void encode_part(std::string_view text,
                    TextPlace place,
                    std::vector<std::int32_t>& ids) const override {
-    // What is no UTF-8 has no characters that a pattern could see.
+    // Invalid UTF-8 has no characters that a pattern could see.
     std::string mended;
     if (!is_utf8(text)) {
       mended = as_utf8(std::string(text));
@@ -221,7 +221,7 @@ std::unique_ptr<Tokenizer> make_huggingface_tokenizer(const std::string& json,
   const nlohmann::json document = parse_foreign_json(json, name);
   const JsonPart root(document, name);
   if (!document.is_object() || !document.contains("model")) {
-    root.fail("is no tokenizer.json: it has no \"model\"");
+    root.fail("is not a tokenizer.json: it has no \"model\"");
   }
   return std::make_unique<HuggingFaceTokenizer>(root, limits);
 }

@@ -20,14 +20,14 @@ std::string shown(const Json& json) {
   return text.size() <= kMostShown ? text : std::string(json.type_name());
 }
 
-/// The library's sentence has line, column and what it met, between names of its own.
+/// The library's message has line, column and what it found, between internal names.
 std::string plain_words(std::string_view message) {
   constexpr std::string_view kAt = "parse error at ";
   const std::size_t at = message.find(kAt);
   return std::string(at == std::string_view::npos ? message : message.substr(at + kAt.size()));
 }
 
-/// How deep objects and lists lie in each other.
+/// How deeply objects and lists are nested.
 int nesting_of(std::string_view text) {
   int depth = 0;
   int deepest = 0;

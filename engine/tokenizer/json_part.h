@@ -1,5 +1,5 @@
-// JsonPart: a value of a tokenizer's JSON that knows where it stands, so that whoever reads it can
-// name what is wrong with it: "tokenizer.json: /pre_tokenizer/pattern: expected …".
+// JsonPart: a value of a tokenizer's JSON that knows its place, so that its reader can name what is
+// wrong with it: "tokenizer.json: /pre_tokenizer/pattern: expected …".
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ class JsonPart {
   /// `json` must outlive the part; `file` is the name that errors begin with.
   JsonPart(const nlohmann::json& json, std::string file);
 
-  /// ConfigError: file, path and this message.
+  /// Throws ConfigError with file, path and this message.
   [[noreturn]] void fail(std::string_view message) const;
 
   [[nodiscard]] const nlohmann::json& json() const { return *json_; }
   [[nodiscard]] bool is_null() const;
   /// A member that must be there.
   [[nodiscard]] JsonPart operator[](std::string_view key) const;
-  /// None if it is missing or null.
+  /// Returns nothing if the member is missing or null.
   [[nodiscard]] std::optional<JsonPart> find(std::string_view key) const;
   /// The elements of a list.
   [[nodiscard]] std::vector<JsonPart> items() const;
@@ -35,7 +35,7 @@ class JsonPart {
   /// An integer in [0, most].
   [[nodiscard]] std::int64_t number(std::int64_t most) const;
 
-  // A member, or what stands for it where it is missing or null.
+  // A member, or a default where it is missing or null.
   [[nodiscard]] std::string text_or(std::string_view key, std::string_view otherwise) const;
   [[nodiscard]] bool flag_or(std::string_view key, bool otherwise) const;
 
@@ -46,7 +46,7 @@ class JsonPart {
 };
 
 /// Reads JSON that anybody may have written. Throws ConfigError with line and column where it is
-/// none, and where it is nested deeper than any tokenizer is.
+/// not JSON, and where it is nested deeper than any tokenizer's.
 nlohmann::json parse_foreign_json(std::string_view text, const std::string& file);
 
 }  // namespace dstrain

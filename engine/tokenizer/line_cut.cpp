@@ -11,7 +11,7 @@ bool is_good_cut(std::string_view text, std::size_t at, const EncodeInside& enco
   constexpr std::size_t kAround = 128;
   std::size_t begin = at - std::min(at, kAround);
   while (begin < at && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) {
-    ++begin;  // into no character
+    ++begin;  // not within a character
   }
   const std::string_view right = text.substr(at, kAround);
   const std::size_t right_bytes = length_of_whole_characters(right);

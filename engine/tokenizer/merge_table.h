@@ -1,4 +1,4 @@
-// MergeTable: which pairs of tokens byte pair encoding joins, into what, and which come first. The
+// MergeTable: the pairs of tokens that byte pair encoding joins, into what, and in which order. The
 // trainer numbers its pairs with it. Open addressing over one array: a look-up is mostly one line
 // of memory.
 #pragma once

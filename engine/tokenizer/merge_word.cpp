@@ -6,7 +6,7 @@
 namespace dstrain {
 namespace {
 
-// Up to here, looking through all pairs each time costs less than keeping them in order.
+// Up to this length, searching all pairs each time costs less than keeping them in order.
 constexpr std::size_t kShortWord = 48;
 constexpr std::int32_t kEnd = -1;
 constexpr std::int32_t kMergedAway = -1;
@@ -43,7 +43,7 @@ void WordMerger::merge_short(const MergeTable& table,
     }
     ids[best] = pairs_[best].id;
     std::copy(ids + best + 2, ids + length, ids + best + 1);
-    // The pair on the right goes with the one that was merged; both neighbours' are new.
+    // The pair on the right is removed with the merged one; those of both neighbours are new.
     std::copy(pairs_.data() + best + 2, pairs_.data() + length, pairs_.data() + best + 1);
     --length;
     if (best > 0) {
@@ -99,7 +99,7 @@ void WordMerger::merge_long(const MergeTable& table,
     if (left.id == kMergedAway || left.behind == kEnd) {
       continue;
     }
-    // The pair may have changed since it was put there.
+    // The pair may have changed since it was added.
     Link& right = links_[static_cast<std::size_t>(left.behind)];
     if (table.find(left.id, right.id).id != best.id) {
       continue;

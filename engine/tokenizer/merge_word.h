@@ -1,5 +1,5 @@
-// Byte pair encoding of one word: of all pairs of neighbours that may be merged the one of the
-// lowest rank is, the first of equals, until none is left (Sennrich et al. 2016, arXiv:1508.07909).
+// Byte pair encoding of one word: merges the pair of neighbours with the lowest rank, the first of
+// equals, until no pair is left that may be merged (Sennrich et al. 2016, arXiv:1508.07909).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace dstrain {
 
 class WordMerger {
  public:
-  /// Merges the ids in `word` from `begin` on, in their place.
+  /// Merges the ids in `word` from `begin` on, in place.
   void merge(const MergeTable& table, std::vector<std::int32_t>& word, std::size_t begin);
 
  private:

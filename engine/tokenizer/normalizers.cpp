@@ -55,7 +55,8 @@ class StripAccents final : public Normalizer {
   }
 };
 
-/// Takes control characters away and makes spaces of other ones, as SentencePiece's "nmt" rule.
+/// Removes some control characters and turns others into spaces, as SentencePiece's "nmt" rule
+/// does.
 class Nmt final : public Normalizer {
  public:
   void apply(SectionText& section) const override {
@@ -76,7 +77,7 @@ class Strip final : public Normalizer {
 
   void apply(SectionText& section) const override {
     const std::string& text = section.text;
-    std::size_t begin = text.size();  // of what is no space, and behind it
+    std::size_t begin = text.size();  // of the last character that is not a space, and behind it
     std::size_t end = 0;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t here = at;
@@ -151,12 +152,12 @@ class ByteLevelNormalizer final : public Normalizer {
 
 class Precompiled final : public Normalizer {
  public:
-  /// The table in base64.
+  /// Takes the table in base64.
   explicit Precompiled(const JsonPart& charsmap) {
     const auto bytes = decoded_base64(charsmap.text());
     auto table = bytes ? ReplacementTable::parse(*bytes) : std::nullopt;
     if (!table) {
-      charsmap.fail("is no table of SentencePiece's normalizer in base64");
+      charsmap.fail("is not a table of SentencePiece's normalizer in base64");
     }
     table_ = std::move(*table);
   }
@@ -222,7 +223,7 @@ std::unique_ptr<Normalizer> Normalizer::make(const JsonPart& part) {
     return std::make_unique<Precompiled>(part["precompiled_charsmap"]);
   }
   part["type"].fail(
-      fmt::format("\"{}\" is no normalizer that is read here; those are NFC, NFD, NFKC, NFKD, "
+      fmt::format("normalizer \"{}\" is not supported; those supported are NFC, NFD, NFKC, NFKD, "
                   "Lowercase, StripAccents, Nmt, Strip, Prepend, Replace, ByteLevel, Precompiled "
                   "and Sequence",
                   type));

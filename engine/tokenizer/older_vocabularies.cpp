@@ -48,13 +48,13 @@ void read_merges(std::string_view text, const std::string& file, ByteLevelBpe& b
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos ||
         !is_utf8(line)) {
       throw ConfigError(
-          fmt::format("{}:{}: expected two tokens with a space between", file, number));
+          fmt::format("{}:{}: expected two tokens with a space between them", file, number));
     }
     bpe.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   });
 }
 
-/// How the classes of these files split a text.
+/// Takes from the name of the tokenizer's class how these files split a text.
 void take_class(const std::string& name_of_class, const std::string& file, ByteLevelBpe& bpe) {
   std::string_view base = name_of_class;
   if (base.ends_with("Fast")) {
@@ -65,7 +65,7 @@ void take_class(const std::string& name_of_class, const std::string& file, ByteL
     bpe.composes_characters = true;
   } else if (!base.empty() && base != "GPT2Tokenizer" && base != "CodeGenTokenizer") {
     throw ConfigError(
-        fmt::format("{}: how a {} splits a text is not known here; expected GPT2Tokenizer or "
+        fmt::format("{}: it is not known how a {} splits a text; expected GPT2Tokenizer or "
                     "Qwen2Tokenizer, or "
                     "a tokenizer.json, which transformers' save_pretrained writes",
                     file, name_of_class));
@@ -77,7 +77,8 @@ void add_token(const std::string& text, std::int64_t id, bool special, ByteLevel
   list.push_back({text, static_cast<std::int32_t>(id)});
 }
 
-/// Of tokenizer_config.json: {"50256": {"content": "<|endoftext|>", "special": true}, …}.
+/// Takes the added tokens of tokenizer_config.json: {"50256": {"content": "<|endoftext|>",
+/// "special": true}, …}.
 void take_added_tokens(const JsonPart& decoder, ByteLevelBpe& bpe) {
   for (const auto& [key, value] : decoder.json().items()) {
     const JsonPart token = decoder[key];
@@ -137,11 +138,11 @@ const PublishedRanks& published(std::size_t num_ranks, const std::string& name) 
     }
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", one.name, one.num_ranks);
   }
-  throw ConfigError(
-      fmt::format("{}: a rank file of {} tokens, and which splits and special tokens belong to it "
-                  "does not stand "
-                  "in it; known by their number are {}",
-                  name, num_ranks, known));
+  throw ConfigError(fmt::format(
+      "{}: a rank file of {} tokens, which does not say which split pattern and special tokens "
+      "belong "
+      "to it; files known by their number of tokens are {}",
+      name, num_ranks, known));
 }
 
 using Ranks = std::unordered_map<std::string, std::int32_t>;
@@ -183,8 +184,8 @@ Ranks read_ranks(std::string_view text, const std::string& name) {
   return ranks;
 }
 
-/// tiktoken merges whatever makes a token, the one of the lowest rank first: every way to make a
-/// token of two is a merge.
+/// tiktoken merges any two tokens that form a token, that of the lowest rank first: so every way to
+/// form a token from two others is a merge.
 void add_merges(const Ranks& ranks, ByteLevelBpe& bpe) {
   using Way = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::string_view, std::size_t>;
   std::vector<Way> ways;

@@ -1,4 +1,4 @@
-// Vocabularies of byte-level BPE in the forms from before tokenizer.json, turned into one.
+// Turns vocabularies of byte-level BPE in the forms from before tokenizer.json into one.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace dstrain {
 
-/// GPT-2's two files, with what else a model folder says of the tokenizer.
+/// GPT-2's two files, with what else a model folder says about the tokenizer.
 struct VocabularyFiles {
   std::string vocab_json{};
   std::string merges_txt{};
@@ -22,8 +22,9 @@ std::string tokenizer_json_of(const VocabularyFiles& files, const std::string& n
 /// Whether a text begins like tiktoken's rank files: lines of a token in base64 and its rank.
 bool looks_like_ranks(std::string_view text);
 
-/// Of a rank file. It holds neither the splits nor the special tokens, which are known of those
-/// that were published; they differ in how many tokens they have. Throws ConfigError.
+/// Makes a tokenizer.json of a rank file. The file holds neither the split pattern nor the special
+/// tokens; those of published files are known, and recognised by their number of tokens. Throws
+/// ConfigError.
 std::string tokenizer_json_of_ranks(std::string_view ranks, const std::string& name);
 
 }  // namespace dstrain

@@ -12,8 +12,9 @@
 namespace dstrain {
 namespace {
 
-// Steps back that a match may take from one place of the text, and a search from all of them
-// together: seconds. The first is the library's own; real patterns take a few on each character.
+// Backtracking steps that a match may take from one place of the text, and a search from all places
+// together, which is seconds. The first limit is the library's own; real patterns take a few steps
+// per character.
 constexpr unsigned long kMostRetriesInMatch = 10'000'000;
 constexpr unsigned long kMostRetriesInSearch = 500'000'000;
 constexpr unsigned kMostStackEntries = 16U << 20U;  ///< of a match: about half a GiB
@@ -47,7 +48,7 @@ struct Pattern::Compiled {
     const int code = onig_new(&regex, begin, begin + expression.size(), ONIG_OPTION_NONE,
                               ONIG_ENCODING_UTF8, ONIG_SYNTAX_RUBY, &info);
     if (code != ONIG_NORMAL) {
-      throw ConfigError(fmt::format("the regular expression \"{}\" is none: {}", expression,
+      throw ConfigError(fmt::format("\"{}\" is not a regular expression: {}", expression,
                                     message_of(code, &info)));
     }
   }
@@ -147,10 +148,10 @@ bool Pattern::Search::find_from(std::size_t from) {
     return false;
   }
   if (found < 0) {
-    throw ConfigError(fmt::format(
-        "the tokenizer's pattern \"{}\" does not come to an end on this text, at byte {} "
-        "of {}: {}",
-        pattern_.text_, from, text_.size(), message_of(found)));
+    throw ConfigError(
+        fmt::format("the tokenizer's pattern \"{}\" takes too many steps on this text, at byte {} "
+                    "of {}: {}",
+                    pattern_.text_, from, text_.size(), message_of(found)));
   }
   begin_ = static_cast<std::size_t>(state_->region->beg[0]);
   end_ = static_cast<std::size_t>(state_->region->end[0]);

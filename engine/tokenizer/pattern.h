@@ -16,7 +16,7 @@ namespace dstrain {
 
 class Pattern {
  public:
-  /// Oniguruma's syntax of Ruby. Throws ConfigError if it is none.
+  /// Takes an expression in Oniguruma's Ruby syntax. Throws ConfigError if it is not one.
   static Pattern regular_expression(const std::string& expression);
   static Pattern literal(std::string text);
   /// {"Regex": "…"} or {"String": "…"}.
@@ -31,7 +31,7 @@ class Pattern {
   std::string text_;
 };
 
-/// One at a time; the pattern must outlive it.
+/// A search, to be used by one thread; the pattern must outlive it.
 class Pattern::Search {
  public:
   explicit Search(const Pattern& pattern);
@@ -39,7 +39,7 @@ class Pattern::Search {
   Search& operator=(const Search&) = delete;
   ~Search();
 
-  /// Begins in another text, which must outlive the search.
+  /// Begins to search another text, which must outlive the search.
   void start(std::string_view text);
   /// Whether there is another match, [begin, end). Throws ConfigError if the pattern takes so many
   /// steps on this text that it would not end in a reasonable time.

@@ -16,7 +16,7 @@ std::uint64_t hash_of(std::string_view text) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-/// The text in pieces, as the tokenizer will see it.
+/// Cuts the text into pieces, as the tokenizer will see it.
 SectionText cut(std::string_view text, const PreTokenizer& pre_tokenizer) {
   SectionText section{.text = is_utf8(text) ? std::string(text) : as_utf8(std::string(text))};
   section.pieces.assign(1, {0, static_cast<std::uint32_t>(section.text.size())});

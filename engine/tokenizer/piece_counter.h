@@ -1,6 +1,6 @@
-// PieceCounter: how often each piece occurs that a tokenizer's pattern cuts texts into, counted by
-// several threads. It holds a bounded number of distinct pieces; of a text that has more, a share
-// is to be counted, by another counter.
+// PieceCounter: counts, with several threads, how often each piece occurs that a tokenizer's
+// pattern cuts texts into. It holds a bounded number of distinct pieces; if a text has more,
+// another counter has to count a share of it.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ class PieceCounter final : public TextEncoder {
     std::int64_t pieces = std::int64_t{8} << 20;   ///< distinct ones
     std::int64_t bytes = std::int64_t{128} << 20;  ///< of their text
   };
-  /// `halvings`: how often the share of the texts that count is halved. Which do, their content
-  /// decides. `pieces` must outlive it.
+  /// `halvings` says how often the share of the texts that are counted is halved. Their content
+  /// decides which ones are. `pieces` must outlive it.
   PieceCounter(const PreTokenizer& pieces, int halvings, Limits limits);
   ~PieceCounter() override;
 
@@ -35,17 +35,18 @@ class PieceCounter final : public TextEncoder {
   [[nodiscard]] std::size_t length_to_cut(std::string_view text) const override;
   [[nodiscard]] std::size_t longest_text() const override { return std::size_t{1} << 20; }
 
-  /// More distinct pieces came than there is room for, and no further ones are counted. In the end
-  /// this depends on the texts alone, not on the threads.
+  /// Whether more distinct pieces came than there is room for, so that no further ones are counted.
+  /// In the end this depends on the texts alone, not on the threads.
   [[nodiscard]] bool is_full() const { return is_full_; }
-  /// Takes over what threads have counted; none may be at work.
+  /// Collects what threads have counted; none may be running.
   void finish();
   [[nodiscard]] std::int64_t num_pieces() const { return num_pieces_; }
   [[nodiscard]] std::int64_t num_bytes() const { return num_bytes_; }
   void for_each(const std::function<void(std::string_view piece, std::int64_t count)>& visit) const;
 
  private:
-  /// The table of all threads is in parts, each with its lock. A piece's hash names its part.
+  /// The table of all threads is divided into parts, each with its lock. A piece's hash selects its
+  /// part.
   static constexpr std::size_t kPartBits = 8;
   struct Part {
     std::mutex mutex;

@@ -1,5 +1,5 @@
-// PieceTable: distinct pieces of text and how often each was seen. 32 bytes a piece and its text;
-// 4 GiB of text at most.
+// PieceTable: distinct pieces of text and how often each was seen. It takes 32 bytes per piece
+// beside its text, of which it holds at most 4 GiB.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace dstrain {
 
 class PieceTable {
  public:
-  /// `hash` is the piece's, by which function is up to the caller. Returns whether it is new here.
+  /// `hash` is the piece's, by a function of the caller's choice. Returns whether the piece is new.
   bool add(std::string_view piece, std::uint64_t hash, std::int64_t count) {
     if (2 * entries_.size() >= places_.size()) {
       grow();
@@ -35,14 +35,14 @@ class PieceTable {
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] std::size_t bytes() const { return text_.size(); }
 
-  /// visit(piece, hash, count), in the order in which they came.
+  /// Calls visit(piece, hash, count) for each piece, in the order in which they came.
   template <typename Visit>
   void for_each(const Visit& visit) const {
     for (const Entry& entry : entries_) {
       visit(text_of(entry), entry.hash, entry.count);
     }
   }
-  /// Keeps the memory.
+  /// Removes all pieces, but keeps the memory.
   void clear() {
     places_.assign(places_.size(), 0);
     entries_.clear();

@@ -34,7 +34,7 @@ AroundText around_template(const JsonPart& part) {
   return around;
 }
 
-/// ["</s>", 2]
+/// The id of a pair such as ["</s>", 2].
 std::int32_t id_of_pair(const JsonPart& part) {
   const std::vector<JsonPart> items = part.items();
   if (items.size() != 2) {
@@ -68,7 +68,7 @@ AroundText around_text(const std::optional<JsonPart>& post_processor) {
     return {.before = {id_of_pair(part["cls"])}, .behind = {id_of_pair(part["sep"])}};
   }
   part["type"].fail(
-      fmt::format("\"{}\" is no post-processor that is read here; those are TemplateProcessing, "
+      fmt::format("post-processor \"{}\" is not supported; those supported are TemplateProcessing, "
                   "ByteLevel, RobertaProcessing, BertProcessing and Sequence",
                   type));
 }

@@ -1,4 +1,5 @@
-// What a tokenizer.json puts around the ids of a text: a beginning of text, an end, or neither.
+// The ids that a tokenizer.json puts around those of a text: a beginning of text, an end, or
+// neither.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ struct AroundText {
   std::vector<std::int32_t> behind;
 };
 
-/// Of a single text, as the file's "post_processor" says. Throws a ConfigError that names a kind
-/// that is not known.
+/// Reads them for a single text, as the file's "post_processor" gives them. Throws a ConfigError
+/// that names a kind that is not known.
 AroundText around_text(const std::optional<JsonPart>& post_processor);
 
 }  // namespace dstrain

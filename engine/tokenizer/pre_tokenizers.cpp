@@ -65,7 +65,7 @@ void split_by_pattern(SectionText& section,
   });
 }
 
-/// Every character that `is_match` takes is a match.
+/// Every character that `is_match` accepts is a match.
 template <typename IsMatch>
 void split_by_character(SectionText& section, SplitBehavior behavior, const IsMatch& is_match) {
   PieceMatches matches;
@@ -95,7 +95,7 @@ class Split final : public PreTokenizer {
   bool inverted_;
 };
 
-/// GPT-2's split, and a character for each byte, where a later step may want to see that.
+/// GPT-2's split, and a character for each byte, where a later step may depend on those.
 class ByteLevel final : public PreTokenizer {
  public:
   ByteLevel(bool puts_space, bool splits, Position position)
@@ -142,7 +142,7 @@ class ByteLevel final : public PreTokenizer {
   bool leaves_bytes_;
 };
 
-/// A mark (▁) for each space, and in front; words begin at marks.
+/// Puts a mark (▁) in place of each space, and in front; words begin at marks.
 class Metaspace final : public PreTokenizer {
  public:
   explicit Metaspace(const JsonPart& part)
@@ -150,7 +150,7 @@ class Metaspace final : public PreTokenizer {
     if (mark_.empty() || bytes_of_character(mark_.front()) != mark_.size()) {
       part["replacement"].fail("expected one character");
     }
-    // Older files have a switch in the place of the scheme.
+    // Older files have a switch instead of the scheme.
     scheme_ =
         part.text_or("prepend_scheme", part.flag_or("add_prefix_space", true) ? "always" : "never");
     if (scheme_ != "always" && scheme_ != "first" && scheme_ != "never") {
@@ -212,8 +212,8 @@ class WhitespaceSplit final : public PreTokenizer {
   }
 };
 
-/// Runs of word characters, and runs of what is neither that nor space. A word character is what
-/// UTS 18 (annex C) calls one.
+/// Splits into runs of word characters and runs of characters that are neither those nor spaces.
+/// Word characters are those of UTS 18 (annex C).
 class Whitespace final : public PreTokenizer {
  public:
   void apply(SectionText& section) const override {
@@ -308,7 +308,7 @@ std::unique_ptr<PreTokenizer> PreTokenizer::make(const JsonPart& part, Position 
   if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
   if (type == "FixedLength") return std::make_unique<FixedLength>(length_of(part));
   part["type"].fail(fmt::format(
-      "\"{}\" is no pre-tokenizer that is read here; those are ByteLevel, Split, Metaspace, "
+      "pre-tokenizer \"{}\" is not supported; those supported are ByteLevel, Split, Metaspace, "
       "Digits, "
       "Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, FixedLength and Sequence",
       type));

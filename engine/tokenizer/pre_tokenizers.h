@@ -10,8 +10,8 @@ namespace dstrain {
 
 class PreTokenizer {
  public:
-  /// Whether anything comes behind it. A ByteLevel that is the last leaves the bytes as they are,
-  /// instead of a character for each, and the model takes them so.
+  /// Whether another pre-tokenizer follows. A ByteLevel that is the last leaves the bytes as they
+  /// are, instead of making a character of each, and the model takes them so.
   enum class Position : std::uint8_t { kInside, kLast };
   /// Throws a ConfigError that names a kind that is not known.
   static std::unique_ptr<PreTokenizer> make(const JsonPart& part,
@@ -23,7 +23,7 @@ class PreTokenizer {
 
   /// Replaces the section's pieces, and its text where that changes.
   virtual void apply(SectionText& section) const = 0;
-  /// Whether the pieces are bytes, of which a piece may hold any, not characters.
+  /// Whether the pieces are arbitrary bytes, not characters.
   [[nodiscard]] virtual bool leaves_bytes() const { return false; }
 };
 

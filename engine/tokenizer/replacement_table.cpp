@@ -29,8 +29,8 @@ std::optional<ReplacementTable> ReplacementTable::parse(const std::string& bytes
   return table;
 }
 
-/// Of the shortest beginning of `text` that has a replacement, for all of the text: so it is with
-/// these tables in tokenizer.json.
+/// Finds the replacement of the shortest beginning of `text` that has one; it stands for the whole
+/// text, as it does with these tables in tokenizer.json.
 std::optional<std::string_view> ReplacementTable::find(std::string_view text) const {
   std::size_t node = offset_of(units_[0]);
   for (const char byte : text) {

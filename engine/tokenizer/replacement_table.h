@@ -1,6 +1,6 @@
-// ReplacementTable: what models that came from SentencePiece (T5, XLM-R) put in the place of
-// characters, as the model file holds it: the bytes of a trie (Darts, units of 32 bits,
-// little-endian), after their number; then the replacements, each with a NUL behind it, at offsets
+// ReplacementTable: the replacements that models from SentencePiece (T5, XLM-R) make for
+// characters, as the model file holds them: the bytes of a trie (Darts, units of 32 bits,
+// little-endian), after their number; then the replacements, each followed by a NUL, at offsets
 // that the trie gives.
 #pragma once
 
@@ -14,10 +14,10 @@ namespace dstrain {
 
 class ReplacementTable {
  public:
-  /// None if the bytes are no such table.
+  /// Returns nothing if the bytes are not such a table.
   static std::optional<ReplacementTable> parse(const std::string& bytes);
 
-  /// Appends what a grapheme cluster becomes, which may be nothing.
+  /// Appends the replacement of a grapheme cluster, which may be empty.
   void append_replaced(std::string_view grapheme, std::string& out) const;
 
  private:

@@ -17,10 +17,10 @@ struct TextSpan {
 struct SectionText {
   std::string text{};              ///< UTF-8
   std::vector<TextSpan> pieces{};  ///< of the text, in order; none empty
-  /// Whether it begins where the user's text does, with nothing of that taken away: what is put in
-  /// front of the "first" word goes there alone.
+  /// Whether it begins where the user's text does, with nothing of that removed: what is put in
+  /// front of the "first" word goes only there.
   bool at_start = true;
-  /// Whether it goes on in the middle of a document, so that nothing is put in front of it.
+  /// Whether it continues in the middle of a document, so that nothing is put in front of it.
   bool continues = false;
 
   [[nodiscard]] std::string_view piece(TextSpan span) const {

@@ -10,7 +10,7 @@ namespace {
 
 class SentencePiece final : public Tokenizer {
  public:
-  /// `name` is what an error calls the model.
+  /// `name` is the name of the model in errors.
   SentencePiece(const std::string& serialized, const std::string& name) {
     if (const auto status = processor_.LoadFromSerializedProto(serialized); !status.ok()) {
       throw ConfigError(

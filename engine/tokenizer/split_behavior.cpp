@@ -40,7 +40,7 @@ void PieceMatches::finish(std::uint32_t end,
   if (done_ < end) {
     parts_.push_back({{done_, end}, inverted_});
   }
-  // Behind which part the next one goes on, or, from the right, in front of which.
+  // The part that the next one is appended to or, from the right, put in front of.
   const auto joins = [&](const Part& part, const Part* last) {
     return last != nullptr &&
            (behavior == SplitBehavior::kContiguous ? part.is_match == last->is_match

@@ -1,4 +1,4 @@
-// What becomes of a piece of text that is split at its matches of something.
+// Decides what becomes of a piece of text that is split at matches.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ SplitBehavior split_behavior(const JsonPart& part);
 /// The matches in one piece, and what lies between them.
 class PieceMatches {
  public:
-  /// Begins with another piece; `inverted`: what lies between counts as match, and the reverse.
+  /// Begins another piece; `inverted` says that what lies between counts as match, and the reverse.
   void start(std::uint32_t begin, bool inverted);
-  /// A match from `begin` to `end`, behind the ones before.
+  /// Adds a match from `begin` to `end`, after the ones before.
   void add(std::uint32_t begin, std::uint32_t end);
   /// Appends the parts of the piece, which ends at `end`, that are left; none is empty.
   void finish(std::uint32_t end, SplitBehavior behavior, std::vector<TextSpan>& pieces);

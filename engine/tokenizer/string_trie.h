@@ -1,4 +1,5 @@
-// StringTrie: a fixed set of texts, each with a number, for finding all that a text begins with.
+// StringTrie: a fixed set of texts, each with a number, for finding all of them that a text begins
+// with.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ class StringTrie {
   static constexpr std::uint32_t kRoot = 0;
 
   StringTrie() : StringTrie(std::vector<std::pair<std::string, std::int32_t>>{}) {}
-  /// No text twice and none empty; numbers are not negative.
+  /// Texts must be distinct and not empty, and numbers not negative.
   explicit StringTrie(std::vector<std::pair<std::string, std::int32_t>> texts);
 
-  /// The node behind this byte; kRoot: no text goes on so.
+  /// The node after this byte; kRoot if no text continues with it.
   [[nodiscard]] std::uint32_t next(std::uint32_t node, char byte) const {
     if (node == kRoot) {
       return from_root_[static_cast<unsigned char>(byte)];

@@ -5,7 +5,7 @@
 namespace dstrain {
 
 std::unique_ptr<TokenModel> TokenModel::make(const JsonPart& part, Pieces pieces) {
-  // Old files leave the type out; which one it is shows in what there is.
+  // Old files leave the type out; the keys that are present show which one it is.
   const bool has_merges = part.find("merges").has_value();
   const std::string type = part.text_or("type", has_merges ? "BPE" : "Unigram");
   if (type == "BPE") {
@@ -15,7 +15,7 @@ std::unique_ptr<TokenModel> TokenModel::make(const JsonPart& part, Pieces pieces
     return make_unigram_model(part, pieces);
   }
   part["type"].fail(
-      fmt::format("\"{}\" is no model that is read here; those are BPE and Unigram", type));
+      fmt::format("model \"{}\" is not supported; those supported are BPE and Unigram", type));
 }
 
 }  // namespace dstrain

@@ -14,9 +14,9 @@ namespace dstrain {
 
 class TokenModel {
  public:
-  /// Pieces are UTF-8, or bytes, for each of which the vocabulary writes a character.
+  /// Whether pieces are UTF-8 or bytes, each of which the vocabulary writes as a character.
   enum class Pieces : std::uint8_t { kCharacters, kBytes };
-  /// Room that a call works in. Each thread has its own, and it keeps its buffers.
+  /// The working memory of a call. Each thread has its own, and it keeps its buffers.
   class Scratch {
    public:
     virtual ~Scratch() = default;
@@ -31,12 +31,12 @@ class TokenModel {
 
   [[nodiscard]] virtual const Vocabulary& vocabulary() const = 0;
   [[nodiscard]] virtual std::unique_ptr<Scratch> make_scratch() const = 0;
-  /// Appends the ids of a piece, which is not empty. Throws ConfigError if the tokenizer has none
-  /// for a character and no token for what is unknown.
+  /// Appends the ids of a piece, which is not empty. Throws ConfigError if the tokenizer has no
+  /// token for a character, and no token for unknown ones.
   virtual void encode(std::string_view piece,
                       Scratch& scratch,
                       std::vector<std::int32_t>& ids) const = 0;
-  /// How much of a piece, from its beginning, has the same ids alone as with the rest behind it.
+  /// The length of the beginning of a piece that has the same ids alone as with the rest after it.
   [[nodiscard]] virtual std::size_t independent_length(std::string_view piece) const {
     return piece.size();
   }

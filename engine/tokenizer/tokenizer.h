@@ -1,5 +1,5 @@
-// Tokenizer: text to ids and back, of whichever kind (tokenizer_source.h says how one is named).
-// All of them may be used by several threads at once.
+// Tokenizer: turns text into ids and back, whatever its kind (tokenizer_source.h says how one is
+// named). Any of them may be used by several threads at once.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace dstrain {
 
-/// Where in its document a text stands: some tokenizers put a space in front of a document.
+/// The place of a text in its document: some tokenizers put a space in front of a document.
 enum class TextPlace : std::uint8_t { kBegins, kContinues };
 
-/// Takes texts in parts. A tokenizer makes ids of them; piece_counter.h counts.
+/// Takes texts in parts. A tokenizer turns them into ids; piece_counter.h counts them.
 class TextEncoder {
  public:
   TextEncoder() = default;
@@ -27,11 +27,11 @@ class TextEncoder {
   virtual void encode_part(std::string_view text,
                            TextPlace place,
                            std::vector<std::int32_t>& ids) const = 0;
-  /// How much of a text that is too long for one call goes first, the rest following in another
-  /// call: all of it where tokens do not depend on their neighbours, else up to a line's end, else
-  /// whole characters. Between 1 and text.size().
+  /// The length of the part that goes first of a text that is too long for one call, the rest
+  /// following in another call: all of it where tokens do not depend on their neighbours, else up
+  /// to a line end, else whole characters. Between 1 and text.size().
   [[nodiscard]] virtual std::size_t length_to_cut(std::string_view text) const = 0;
-  /// How many bytes of text one call should have at most.
+  /// The most bytes of text that one call should have.
   [[nodiscard]] virtual std::size_t longest_text() const = 0;
 };
 
@@ -52,15 +52,15 @@ class Tokenizer : public TextEncoder {
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const {
     encode_part(text, TextPlace::kBegins, ids);
   }
-  /// The text without what stands for none. It need not be UTF-8: ids may end within a character.
-  /// Throws ConfigError if an id is not in the vocabulary.
+  /// The text of the ids, without those that stand for no text. It need not be UTF-8, as ids may
+  /// end within a character. Throws ConfigError if an id is not in the vocabulary.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 };
 
-/// 256 ids, one a byte: it needs no model and loses nothing.
+/// Makes the tokenizer of 256 ids, one per byte: it needs no model and loses nothing.
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
-/// Any model file of SentencePiece (LLaMA's, Mistral's, one of prepare-data's own); `name` is what
-/// an error calls it. Throws ConfigError.
+/// Makes the tokenizer of any SentencePiece model file (LLaMA's, Mistral's, one of prepare-data's
+/// own); `name` is what an error calls it. Throws ConfigError.
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(
     const std::string& serialized, const std::string& name = "the model just made");
 

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr const char* kJsonName = "tokenizer.json";
 constexpr const char* kModelName = "tokenizer.model";
 constexpr const char* kConfigName = "tokenizer_config.json";
-/// Many times the largest that is known.
+/// Many times the size of the largest known file.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
 enum class Wanted : std::uint8_t { kAny, kSentencePiece, kHuggingFace, kRanks };
@@ -38,12 +38,12 @@ std::string content_of(const fs::path& path) {
   FileText file = read_regular_file(path.string(), kMostBytes);
   if (!file.why.empty()) {
     throw ConfigError(
-        fmt::format("{}: no tokenizer can be read there: {}", path.string(), file.why));
+        fmt::format("{}: cannot be read as a tokenizer: {}", path.string(), file.why));
   }
   return std::move(file.text);
 }
 
-/// Of a file that may be missing.
+/// The content of a file that may be missing.
 std::string content_if_any(const fs::path& path) {
   return is_file(path) ? content_of(path) : std::string();
 }
@@ -119,7 +119,7 @@ TokenizerSource in_folder(const fs::path& folder, Wanted wanted) {
                   folder.string()));
 }
 
-/// "</s>", or {"content": "</s>", …}; empty where there is none.
+/// The text of a token given as "</s>" or {"content": "</s>", …}; empty where there is none.
 std::string token_text(const nlohmann::json& config, const char* key) {
   const nlohmann::json value = config.is_object() ? config.value(key, nlohmann::json()) : config;
   const nlohmann::json text = value.is_object() ? value.value("content", nlohmann::json()) : value;
@@ -145,7 +145,7 @@ TokenizerSource TokenizerSource::find(const std::string& name) {
   std::error_code error;
   if (!fs::exists(name, error)) {
     throw ConfigError(
-        fmt::format("tokenizer \"{}\": expected bytes, or a file or model folder that is there: "
+        fmt::format("tokenizer \"{}\": expected bytes, or an existing file or model folder: "
                     "tokenizer.json, "
                     "a SentencePiece model, a rank file of tiktoken",
                     name));

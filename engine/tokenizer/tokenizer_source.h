@@ -25,7 +25,8 @@ namespace dstrain {
 struct TokenizerSource {
   std::string name{};  ///< with its kind: "huggingface:model/tokenizer.json"
   std::string kind{};  ///< TokenizerIdentity::kind
-  /// Names and contents. The first is what makes the tokenizer; none of bytes.
+  /// The files' names and contents. The first is the one that makes the tokenizer; "bytes" has
+  /// none.
   std::vector<std::pair<std::string, std::string>> files{};
 
   /// Throws ConfigError.

@@ -26,7 +26,7 @@ struct Pair {
   bool is_merge = false;
 };
 
-/// A pair as it was when it came into the queue; its count may be lower now.
+/// A pair as it was when it entered the queue; its count may be lower now.
 struct Candidate {
   std::int64_t count;
   std::int32_t left;
@@ -126,7 +126,7 @@ class BpeTrainer::Merging {
     }
   }
 
-  /// Two pairs may make the same text, "a" + "bc" and "ab" + "c": that is one token.
+  /// Two pairs may form the same text, "a" + "bc" and "ab" + "c": that is one token.
   std::int32_t token_of(std::int32_t left, std::int32_t right) {
     std::string text =
         tokens_[static_cast<std::size_t>(left)] + tokens_[static_cast<std::size_t>(right)];
@@ -144,8 +144,8 @@ class BpeTrainer::Merging {
       return;  // it was in the queue twice
     }
     const std::int32_t token = token_of(best.left, best.right);
-    // Where a token came into being for a second time, pairs with it may, too; they are merged
-    // then, but the merge stands in its first place.
+    // Where a token is formed a second time, pairs with it may be formed again, too; they are
+    // merged then, but the merge keeps its first place in the list.
     if (!std::exchange(pair.is_merge, true)) {
       merges_.emplace_back(best.left, best.right);
     }
@@ -223,7 +223,7 @@ class BpeTrainer::Merging {
     }
   }
 
-  /// A pair that occurs too seldom is forgotten: it can only become rarer.
+  /// A pair that occurs too seldom is dropped: it can only become rarer.
   void add(std::int32_t left,
            std::int32_t right,
            std::int64_t count,
@@ -257,7 +257,7 @@ class BpeTrainer::Merging {
   MergeTable numbers_{std::size_t{1} << 16U};  ///< of pairs
   std::priority_queue<Candidate, std::vector<Candidate>, ComesLater> queue_;
   std::vector<std::pair<std::int32_t, std::int32_t>> merges_;
-  // What one merge makes of the pairs beside it, by the neighbour's id.
+  // The pairs that one merge creates beside it, by the neighbour's id.
   std::vector<NewPair> left_;
   std::vector<NewPair> right_;
   std::vector<std::int32_t> left_seen_;

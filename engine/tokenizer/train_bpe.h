@@ -34,11 +34,11 @@ class BpeTrainer {
   /// A piece must not be added twice. All of them together have less than 2^32 bytes.
   void add(std::string_view piece, std::int64_t count);
 
-  /// Pairs that occur less often become no token, so that a short text makes a smaller vocabulary
-  /// than it was asked for.
+  /// Pairs that occur less often do not become tokens, so that a short text makes a smaller
+  /// vocabulary than was asked for.
   static constexpr std::int64_t kLeastCount = 2;
-  /// `goes_on` is asked now and then, with the number of tokens so far; where it says no, the
-  /// vocabulary stays incomplete. Once only.
+  /// `goes_on` is called now and then, with the number of tokens so far; where it returns false,
+  /// the vocabulary stays incomplete. To be called once only.
   ByteLevelBpe train(std::int64_t vocab_size,
                      const std::function<bool(std::int64_t tokens)>& goes_on);
 

@@ -37,7 +37,7 @@ void append_mapped(std::string& out, std::string_view text, NormalForm form) {
 }
 
 // utf8proc composes a Hangul syllable with U+11A7 behind it into that syllable, so that U+11A7 is
-// lost. It is no trailing consonant (Unicode 15.0, section 3.12) and combines with nothing.
+// lost. It is not a trailing consonant (Unicode 15.0, section 3.12) and combines with nothing.
 void append_normalized(std::string& out, std::string_view text, NormalForm form) {
   constexpr std::string_view kLone = "\u11A7";
   for (std::size_t at; (at = text.find(kLone)) != std::string_view::npos;) {
@@ -64,8 +64,8 @@ void append_character(std::string& text, char32_t character) {
   text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(count));
 }
 
-// ASCII is every form's own. What is none is taken together with the ASCII character in front of
-// it, which it may combine with; the one behind begins anew.
+// ASCII is the same in every form. Other characters are taken together with the ASCII character in
+// front of them, which they may combine with; the ASCII character after them starts afresh.
 std::string normalized(std::string_view text, NormalForm form) {
   std::string out;
   out.reserve(text.size());
@@ -117,7 +117,7 @@ bool is_mark(char32_t character) {
 }
 
 void append_lower_case(std::string& text, char32_t character) {
-  constexpr char32_t kDottedI = 0x130;  // the one whose lower case is two (SpecialCasing.txt)
+  constexpr char32_t kDottedI = 0x130;  // its lower case is two characters (SpecialCasing.txt)
   if (character == kDottedI) {
     text += "i\xCC\x87";
     return;

@@ -1,5 +1,5 @@
-// Characters of UTF-8 and what Unicode says of them, from utf8proc. All texts here are UTF-8
-// without faults (whole_characters.h makes them so).
+// Characters of UTF-8 and their Unicode properties, from utf8proc. All texts here are UTF-8 without
+// faults (whole_characters.h makes them so).
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace dstrain {
 
-/// The character that begins at `at`, which moves behind it.
+/// The character that begins at `at`, which moves past it.
 inline char32_t next_character(std::string_view text, std::size_t& at) {
   const auto byte = [&](std::size_t i) {
     return static_cast<char32_t>(static_cast<unsigned char>(text[i]));
@@ -32,7 +32,7 @@ inline char32_t next_character(std::string_view text, std::size_t& at) {
          (byte(at - 1) & 0x3FU);
 }
 
-/// How many bytes the character that begins with this one has.
+/// The number of bytes of the character that begins with this one.
 inline std::size_t bytes_of_character(char first) {
   const auto byte = static_cast<unsigned char>(first);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
@@ -52,7 +52,7 @@ bool is_mark(char32_t character);
 /// Appends the character's lower case, which may be two characters.
 void append_lower_case(std::string& text, char32_t character);
 
-/// Behind the grapheme cluster that begins at `at` (UAX 29).
+/// The end of the grapheme cluster that begins at `at` (UAX 29).
 std::size_t end_of_grapheme(std::string_view text, std::size_t at);
 
 }  // namespace dstrain

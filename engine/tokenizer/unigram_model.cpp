@@ -25,7 +25,7 @@ namespace {
 constexpr std::int32_t kNoToken = -1;
 constexpr double kUnknownPenalty = 10.0;  ///< below the least score, as in SentencePiece
 
-/// The best way to cut what ends here: its last token and where that begins.
+/// The best way to cut the text that ends here: its last token and where that begins.
 struct BestEnd {
   double score = 0.0;
   std::int32_t token = kNoToken;
@@ -38,9 +38,9 @@ struct UnigramScratch final : TokenModel::Scratch {
   std::string characters;
 };
 
-/// A score as the `tokenizers` package reads it: its shortest digits as an integer, by a power of
-/// ten, which is the nearest double's neighbour for one number in seven. Of ways to cut a text
-/// that are equally good, such last bits choose.
+/// A score as the `tokenizers` package reads it: its shortest digits as an integer, divided or
+/// multiplied by a power of ten, which for one number in seven gives a neighbour of the nearest
+/// double. Such last bits choose among ways to cut a text that are otherwise equally good.
 double as_digits_over_power(double score) {
   char shortest[32];  // "-1.2345e+01"
   const char* const behind =
@@ -54,7 +54,7 @@ double as_digits_over_power(double score) {
     digits.erase(point, 1);
   }
   constexpr int kExactPowers =
-      22;  // beyond, a double is no power of ten, and scores are none either
+      22;  // beyond, powers of ten are not exact in a double; scores do not get there
   if (e == std::string::npos || std::abs(exponent) > kExactPowers) {
     return score;
   }
@@ -118,7 +118,7 @@ class UnigramModel final : public TokenModel {
       vocab.fail(
           fmt::format("expected a list of at most {} tokens and their scores", kMostTokenIds));
     }
-    std::map<std::string, std::int32_t> tokens;  // of a text that is there twice, the last one
+    std::map<std::string, std::int32_t> tokens;  // the last one of a text that occurs twice
     for (const nlohmann::json& entry : vocab.json()) {
       const auto id = static_cast<std::int32_t>(scores_.size());
       if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() ||

@@ -1,4 +1,4 @@
-// Vocabulary: tokens' texts and their ids.
+// Vocabulary: the texts of tokens and their ids.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,15 @@ inline constexpr std::int64_t kMostTokenIds = std::int64_t{1} << 24;
 
 class Vocabulary {
  public:
-  /// Ids may leave gaps. False if this id has a token already; a text keeps its last id.
+  /// Adds a token; ids may leave gaps. Returns false if this id has a token already; a text keeps
+  /// its last id.
   bool add(std::int32_t id, std::string text);
   [[nodiscard]] std::optional<std::int32_t> find(std::string_view text) const;
-  /// None of an id in a gap, or beyond.
+  /// The text of an id; nullptr for one in a gap, or beyond the end.
   [[nodiscard]] const std::string* text(std::int32_t id) const;
   /// All ids are below it.
   [[nodiscard]] std::int32_t end() const { return static_cast<std::int32_t>(by_id_.size()); }
-  /// How many tokens there are.
+  /// The number of tokens.
   [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(by_text_.size()); }
 
  private:

@@ -13,8 +13,8 @@ struct Character {
   std::size_t bytes;  ///< that belong to it, or that one replacement stands for
 };
 
-/// The first of a text that is not empty. The ranges of the second byte (Unicode 15, table 3-7)
-/// leave out forms that are too long, surrogates and what is beyond U+10FFFF.
+/// The first character of a text that is not empty. The ranges of the second byte (Unicode 15,
+/// table 3-7) leave out forms that are too long, surrogates and everything beyond U+10FFFF.
 Character first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);
@@ -65,7 +65,7 @@ std::string as_utf8(std::string bytes) {
 
 bool is_utf8(std::string_view bytes) {
   while (!bytes.empty()) {
-    // Most text is ASCII, eight bytes of which are known at a glance.
+    // Most text is ASCII, of which eight bytes can be recognised at once.
     std::uint64_t eight = 0;
     if (bytes.size() >= sizeof eight) {
       std::memcpy(&eight, bytes.data(), sizeof eight);
@@ -84,7 +84,8 @@ bool is_utf8(std::string_view bytes) {
 }
 
 std::size_t length_of_whole_characters(std::string_view text) {
-  // Back over the continuation bytes (10xxxxxx) of a character that may go on, and its first byte.
+  // Step back over the continuation bytes (10xxxxxx) of a character that may be incomplete, and its
+  // first byte.
   std::size_t begin = text.size();
   for (int back = 0; back < 4 && begin > 1; ++back) {
     --begin;

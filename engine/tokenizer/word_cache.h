@@ -1,6 +1,6 @@
 // WordCache: the ids of words that came before. Most text consists of a few thousand words, so that
-// a model seldom has anything to do. It has a fixed size, one thread uses it at a time, and a word
-// that is new takes the place of another: nothing is allocated.
+// a model seldom has work to do. The cache has a fixed size, one thread uses it at a time, and a
+// new word takes the place of another: nothing is allocated.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace dstrain {
 
 class WordCache {
  public:
-  /// Appends the ids of a word that is here.
+  /// Appends the ids of a word if it is in the cache.
   bool append(std::string_view word, std::vector<std::int32_t>& ids) const {
     if (word.size() > kMostBytes) {
       return false;

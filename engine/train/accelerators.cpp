@@ -16,7 +16,7 @@ constexpr std::int64_t kMiB = 1 << 20;
 constexpr double kTera = 1e12;
 constexpr double kGiga = 1e9;
 
-/// Of two names the same but for case and dashes: "A100 80GB", "a100-80gb".
+/// Makes names equal that differ only in case and dashes: "A100 80GB", "a100-80gb".
 std::string plain(std::string_view name) {
   std::string text;
   for (const char c : name) {

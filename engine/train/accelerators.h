@@ -1,5 +1,5 @@
-// Accelerators by name: how much memory an estimate may use, and what prices a step by. For those
-// who have none at hand yet; a run measures.
+// Accelerators by name: the memory that an estimate may use, and the rates that a step is priced
+// by. They serve those who have none at hand yet; a run measures.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ struct Accelerator {
   bool multiplies_bf16 = true;    ///< compute capability 8.0 and later
 };
 
-/// In the order of their memory.
+/// All accelerators, in the order of their memory.
 const std::vector<Accelerator>& accelerators();
 
-/// The one that a driver names so ("NVIDIA H100 80GB HBM3"); nothing for names that are not known,
-/// of those slower variants among them ("NVIDIA H100 PCIe").
+/// The accelerator that a driver calls by this name ("NVIDIA H100 80GB HBM3"); nothing for unknown
+/// names, which include slower variants ("NVIDIA H100 PCIe").
 std::optional<Accelerator> accelerator_of_model(std::string_view model);
 
-/// What a rank may hold.
+/// The memory that a rank may hold.
 struct MemoryLimit {
   std::int64_t bytes = 0;
   std::string name;                        ///< "80.00 GiB", "H100-80GB"

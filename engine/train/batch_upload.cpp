@@ -9,7 +9,7 @@
 namespace dstrain {
 namespace {
 
-/// The first `kept` of every `length` tokens, moved together.
+/// Moves the first `kept` of every `length` tokens together.
 std::span<std::int32_t> first_of_rows(std::span<std::int32_t> tokens,
                                       std::int64_t length,
                                       std::int64_t kept) {
@@ -42,7 +42,7 @@ BatchUpload::BatchUpload(Device& device,
 BatchUpload::~BatchUpload() {
   try {
     stream_.synchronize();
-  } catch (const std::exception&) {  // a failure that somebody else has been told of
+  } catch (const std::exception&) {  // a failure that has been reported elsewhere
   }
 }
 

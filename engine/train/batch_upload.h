@@ -1,5 +1,5 @@
-// BatchUpload: token ids on their way to the device, with what the run's rules make of the
-// documents in them. Two micro-batches' worth of the host's memory, of the kind that copies are
+// BatchUpload: copies token ids to the device, with what the run's rules derive from the documents
+// in them. It has two micro-batches' worth of the host's memory, of the kind that copies are
 // fastest from, used in turns: while the device still computes with one, the host already reads the
 // next, and waits only for the copy before the last.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace dstrain {
 
-/// What a micro-batch is for: an evaluation's drops nothing.
+/// The purpose of a micro-batch: one of an evaluation drops nothing.
 enum class BatchUse : std::uint8_t { kTraining, kEvaluation };
 
 /// Fills [B, T] inputs and targets with the samples from `first_sample` on.
@@ -24,8 +24,8 @@ using LoadBatch = std::function<void(
 
 class BatchUpload {
  public:
-  /// Of micro-batches of `sequences` of at most so many tokens, on `stream`. Device and stream must
-  /// outlive it.
+  /// Uploads micro-batches of `sequences` sequences of at most that many tokens, on `stream`.
+  /// Device and stream must outlive it.
   BatchUpload(Device& device,
               Stream& stream,
               std::int64_t sequences,
@@ -36,7 +36,7 @@ class BatchUpload {
   /// Waits for copies under way.
   ~BatchUpload();
 
-  /// i32; an empty tensor wants no copy.
+  /// The tensors to copy to, i32; an empty one gets no copy.
   struct Places {
     Tensor inputs;  ///< an element a token, as the next two
     Tensor targets;
@@ -47,15 +47,15 @@ class BatchUpload {
       return !inputs.empty() || !targets.empty() || !document_positions.empty();
     }
   };
-  /// What to read: of a micro-batch's samples, the first `sequence` tokens of each.
+  /// The samples to read: those of a micro-batch, and the first `sequence` tokens of each.
   struct Samples {
     std::int64_t first_sample;
     std::int64_t counted;  ///< of how many samples the targets count
     std::int64_t sequence;
     BatchUse use;
   };
-  /// Enqueues the copies. Returns how many targets of the samples that count do; 0 where no tokens
-  /// are wanted.
+  /// Enqueues the copies. Returns how many targets count, in the samples that count; 0 where no
+  /// tokens are wanted.
   std::int64_t upload(const LoadBatch& data, const Samples& samples, const Places& to);
 
  private:
@@ -65,7 +65,7 @@ class BatchUpload {
     Event copied;
   };
 
-  /// From inputs on: `memory` has room for them.
+  /// Uploads everything from inputs on: `memory` has room for it.
   std::int64_t upload_tokens(const LoadBatch& data,
                              const Samples& samples,
                              std::int32_t* memory,

@@ -106,24 +106,24 @@ Engine::EndsFailedCollectives::~EndsFailedCollectives() {
   try {
     const Deadline grace(std::chrono::steady_clock::now() + kGrace, [this] {
       spdlog::warn(
-          "this rank has failed and leaves, with collectives under way that others have "
-          "not come to for {} s",
+          "this rank has failed and leaves while collectives are under way that others have "
+          "not joined for {} s",
           kGrace.count());
       engine_.groups_.abort();
     });
     for (Stream* const stream : {engine_.communication_.get(), &engine_.context_.compute}) {
       try {
         stream->synchronize();
-      } catch (const std::exception&) {  // what ends the engine is being told already
+      } catch (const std::exception&) {  // the cause of the end is already being reported
       }
     }
-  } catch (const std::exception&) {  // no thread to be had: then without grace
+  } catch (const std::exception&) {  // no thread available: then without grace
     engine_.groups_.abort();
   }
 }
 
-/// In pieces: a table's values all at once would be as much again as the table, at a moment when
-/// the whole arena is resident.
+/// Works in pieces: all values of a table at once would take as much memory again as the table, at
+/// a moment when the whole arena is resident.
 void Engine::initialise_parameters(int threads) {
   constexpr std::int64_t kElementsAtATime = 1 << 20;
   std::vector<float> values;
@@ -144,7 +144,8 @@ void Engine::initialise_parameters(int threads) {
         const void* host = values.data();
         if (master.dtype() == DType::kBF16) {
           narrow.resize(values.size());
-          // A lambda: what is always inlined has no address for every compiler and optimisation.
+          // A lambda, since a function that is always inlined has no address in some compilers and
+          // optimisation levels.
           std::transform(values.begin(), values.end(), narrow.begin(),
                          [](float value) { return to_bf16(value); });
           host = narrow.data();
@@ -162,9 +163,9 @@ void Engine::refresh_parameters() {
   context_.compute.synchronize();
 }
 
-/// Ids go where they are needed: to the first and to the last stage, and what they say of documents
-/// to all, as does what dropout counts by. Returns how many targets count of which this rank has
-/// the losses.
+/// Ids go where they are needed, to the first and to the last stage; the bounds of documents that
+/// they imply go to all stages, as do the indices that dropout counts by. Returns how many targets
+/// count among those whose losses this rank has.
 std::int64_t Engine::load_batch(const LoadBatch& data,
                                 std::int64_t first_sample,
                                 std::int64_t counted_samples,
@@ -189,7 +190,7 @@ std::int64_t Engine::load_batch(const LoadBatch& data,
   return knows_losses(stage) ? counted : 0;
 }
 
-/// This rank's chunks, as both kinds of schedule see them. They share their edges.
+/// This rank's chunks, as both kinds of schedules see them. They share their edges.
 class Engine::Chunks : public PipelineChunks {
  public:
   Chunks(Engine& engine, const LoadBatch& data) : engine_(engine), data_(data) {}
@@ -219,7 +220,7 @@ class Engine::Chunks : public PipelineChunks {
   }
 
  public:
-  /// Targets that counted, of those of which this rank has the losses.
+  /// Number of targets that counted, of those whose losses this rank has.
   [[nodiscard]] std::int64_t counted() const { return counted_; }
 
  private:
@@ -303,7 +304,7 @@ class Engine::EvaluationChunks final : public Chunks {
     data_parallel.begin_walk(chunk_plan(chunk).evaluation_walk, true);
     stage.forward(engine().context_, data_parallel, kSlot);
     if (stage.extent().is_last()) {
-      // A sum over nothing is no sum that every device can take: the caller leaves that one out.
+      // Not every device can sum over nothing, so the caller leaves out that sum.
       const std::int64_t samples = std::max<std::int64_t>(counted_samples_, 1);
       stage.evaluate(engine().context_, data_parallel, kSlot,
                      engine().objective_->targets_of(samples), Write::kOverwrite);

@@ -61,7 +61,7 @@ class Engine {
 
   /// One optimizer step on the samples from `start_sample` on, of which
   /// BatchPlan::samples_at(start_sample) are the step's. `before_update` is called when all
-  /// gradients are there and the state is still what the step began with.
+  /// gradients are complete and the state is still the one that the step began with.
   EngineStep train_step(const LoadBatch& data,
                         std::int64_t start_sample,
                         const StepParams& params,
@@ -78,7 +78,8 @@ class Engine {
   Evaluation evaluate(const LoadBatch& data, std::int64_t first_sample) {
     return evaluate(data, first_sample, plan_.batch.micro_batch);
   }
-  /// After the master parameters changed from outside: makes what the model computes with follow.
+  /// Called after the master parameters were changed from outside: updates what the model computes
+  /// with.
   void refresh_parameters();
 
   /// A gradient that is not finite.
@@ -106,12 +107,12 @@ class Engine {
   [[nodiscard]] const Objective& objective() const { return *objective_; }
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] const LayerContext& context() const { return context_; }
-  /// All ranks, for host memory.
+  /// The group of all ranks, for host memory.
   [[nodiscard]] Communicator& world() { return groups_[GroupId::kWorld]; }
-  /// For tensors on the device. Nothing of the engine's is under way in this group after
-  /// wait_for_communication().
+  /// The data-parallel group, for tensors on the device. Nothing of the engine's is under way in it
+  /// after wait_for_communication().
   [[nodiscard]] Communicator& data_group() { return groups_[GroupId::kData]; }
-  /// Of a run that saves in the background, for that alone.
+  /// The group for background saves, in a run that makes them.
   [[nodiscard]] Communicator& checkpoint_group() { return groups_[GroupId::kCheckpoint]; }
   void wait_for_communication() { communication_->synchronize(); }
   [[nodiscard]] Device& device() { return *backend_.device; }
@@ -134,8 +135,8 @@ class Engine {
   };
 
   /// Where an exception ends the engine, collectives may be under way that other ranks never come
-  /// to, and streams and memory cannot go before they end. They get a moment, as mostly all ranks
-  /// fail alike and the last message of one is still wanted by another; then the groups are
+  /// to, and streams and memory cannot go before they end. They get a moment, as usually all ranks
+  /// fail alike and the last message of one is still needed by another; then the groups are
   /// aborted.
   class EndsFailedCollectives {
    public:
@@ -149,20 +150,20 @@ class Engine {
     const int exceptions_before_ = std::uncaught_exceptions();
   };
 
-  /// StepOrder of a step of so many micro-batches.
+  /// The StepOrder of a step of a given number of micro-batches.
   struct Order {
     const std::vector<Action>& actions;
     const ActivationSlots& slots;
   };
   [[nodiscard]] Order order_of(std::int64_t micro_batches) const;
-  /// Of the step that begins with a sample of the run.
+  /// The size of the step that begins with a sample of the run.
   [[nodiscard]] StepSize size_of_step(std::int64_t start_sample, const StepParams& params) const;
-  /// From here on passes are of sequences of so many tokens.
+  /// Makes passes, from here on, take sequences of that many tokens.
   void take_sequences_of(std::int64_t sequence);
   [[nodiscard]] const TransformerStage& stage_of(int chunk) const;
 
-  /// Forward and backward of a step's micro-batches under any strategy.
-  /// Returns how many targets counted of which this rank has the losses.
+  /// Runs forward and backward of a step's micro-batches under any strategy. Returns how many of
+  /// the targets whose losses this rank has counted.
   std::int64_t run_micro_batches(const LoadBatch& data,
                                  std::int64_t start_sample,
                                  const StepParams& params,
@@ -170,7 +171,7 @@ class Engine {
                                  StepTimes& times);
   double local_loss_sum();
   [[nodiscard]] bool knows_losses(const TransformerStage& stage) const;
-  /// Of the step's `targets`, those that count.
+  /// The number of the step's `targets` that count.
   std::int64_t targets_of_all_ranks(std::int64_t counted_here, std::int64_t targets);
   std::int64_t load_batch(const LoadBatch& data,
                           std::int64_t first_sample,

@@ -1,5 +1,5 @@
-// What the engine is asked when a step's gradients were not finite: whose they were, and whether
-// the parameters still are.
+// The engine's answers when a step's gradients were not finite: whose they were, and whether the
+// parameters still are.
 #include <algorithm>
 #include <array>
 #include <cmath>

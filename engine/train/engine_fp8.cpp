@@ -1,4 +1,4 @@
-// The engine's part in fp8: where its scales lie, and what all ranks have seen.
+// The engine's part in fp8: where its scales lie, and their update from what all ranks have seen.
 #include "engine/train/engine.h"
 #include "engine/train/gradient_probe.h"
 #include "kernels/core/caller_stream.h"
@@ -15,7 +15,8 @@ std::unique_ptr<Fp8Scales> Engine::make_fp8_scales() {
                                      *backend_.ops, *backend_.device, *plan_.fp8);
 }
 
-/// From what all ranks have seen: those that share a tensor have seen parts of it, or other tokens.
+/// Updates scales from what all ranks have seen: ranks that share a tensor have seen parts of it,
+/// or other tokens.
 void Engine::update_fp8_scales() {
   std::vector<float> maxima = fp8_->maxima(context_.compute);
   CallerStream host;

@@ -9,7 +9,7 @@
 
 namespace dstrain {
 
-/// Collective. Nats per token over the first `batches` times train_batch_size samples (as
+/// Collective. Returns nats per token over the first `batches` times train_batch_size samples (as
 /// Megatron's eval-iters), or over each sequence of the data once where that is fewer. Which
 /// samples these are depends on neither layout nor micro-batch: of a last micro-batch that reaches
 /// past them, only the samples before the end count.

@@ -8,7 +8,7 @@
 namespace dstrain {
 namespace {
 
-/// A folder in which all is done is not touched.
+/// A folder whose run is complete is not touched.
 bool has_steps_to_train(const Config& config) {
   const std::optional<ResumedFrom> from =
       checkpoint_to_resume(config, CheckpointStore::Look::kSilently);  // the run looks again

@@ -1,5 +1,5 @@
-// How the ranks of a run come to have its folder for themselves: rank 0 owns it (RunOwner), and the
-// others hear whether it does.
+// Claims a run's folder for its ranks: rank 0 owns it (RunOwner), and the others hear whether it
+// does.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace dstrain {
 
-/// Collective. On rank 0 of a run that has steps to train, the owner of training.output_dir;
-/// nullptr elsewhere. All ranks throw alike: FolderInUse, or StorageError.
+/// Collective. Returns, on rank 0 of a run that has steps to train, the owner of
+/// training.output_dir; nullptr elsewhere. All ranks throw alike: FolderInUse, or StorageError.
 std::unique_ptr<RunOwner> own_folder(const Config& config,
                                      const TrainOptions& options,
                                      Communicator& world);

@@ -1,6 +1,6 @@
 // GradientProbe: looks for the first gradient that is not finite, before any reduction mixes it
-// with those of other ranks. Put between the model and its data-parallel strategy to repeat a step
-// that failed: parameters are gathered as ever, but nothing is reduced and nothing updated.
+// with those of other ranks. It stands between the model and its data-parallel strategy to repeat a
+// step that failed: parameters are gathered as usual, but nothing is reduced and nothing updated.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class GradientProbe final : public DataParallel {
   void begin_walk(int walk, bool last) override { inner_.begin_walk(walk, last); }
   void before_visit(const UnitVisit& visit) override { inner_.before_visit(visit); }
   void after_visit(const UnitVisit& visit) override { inner_.after_visit(visit); }
-  /// Each micro-batch alone, as if it were the first.
+  /// Treats each micro-batch alone, as if it were the first.
   GradTarget grad_target(int unit, std::int64_t /*micro_batch*/) override;
   void unit_grads_ready(int unit, std::int64_t micro_batch, bool last) override;
   StepStats step(const StepParams& params) override;

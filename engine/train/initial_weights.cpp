@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kParameter = "parameter";
 
-// How a rank's reading ended.
+// The ways in which a rank's reading can end.
 constexpr std::int32_t kWrongConfig = 1;
 constexpr std::int32_t kUnusable = 2;
 
@@ -81,7 +81,7 @@ std::vector<CheckpointTensor> tensors_to_resume(Engine& engine,
     return state_tensors(engine, StateExtent::kEverything);
   }
   if (engine.world().rank() == 0) {
-    spdlog::info("{} holds parameters alone: the optimizer starts anew, and counts from 0",
+    spdlog::info("{} holds only parameters: the optimizer starts afresh, at step 0",
                  checkpoint.string());
   }
   return parameters_of(engine);

@@ -34,13 +34,13 @@ constexpr std::int64_t kBlocksOfAThread = 10 * kMiB;
 constexpr std::int64_t kWidenedBlocks = 12 * kMiB;
 constexpr std::int64_t kWidenedOfAThread = 2 * kMiB;
 
-// Of a checkpoint being written (engine/checkpoint): the file's buffer, and the text that lists the
-// pieces, which rank 0 gathers from all and joins.
+// While a checkpoint is being written (engine/checkpoint): the file's buffer, and the text that
+// lists the pieces, which rank 0 gathers from all and joins.
 constexpr std::int64_t kFileBuffer = kMiB;
 constexpr std::int64_t kTextOfAPiece = 610;  // bytes, measured for GPT-2's names
 constexpr std::int64_t kCopiesOfText = 2;
 
-/// Adds to a list what has any bytes.
+/// Adds a part to a list if it has any bytes.
 struct AddPart {
   std::vector<Overhead>& parts;
   void operator()(std::string what, std::int64_t bytes, std::string source) const {
@@ -50,7 +50,7 @@ struct AddPart {
   }
 };
 
-/// What the products of one precision take.
+/// Bytes that the products of one precision take.
 std::int64_t product_bytes(DType compute, int threads) {
   switch (compute) {
     case DType::kBF16:
@@ -113,8 +113,8 @@ std::int64_t operation_scratch_bytes(const RunPlan& plan, int threads) {
   return std::max({attention, norm, bias});
 }
 
-/// The operands of an 8-bit product, widened to bf16 (kernels/cpu/fp8.cpp): the largest that is
-/// first, and the largest that is second.
+/// The operands of an 8-bit product, widened to bf16 (kernels/cpu/fp8.cpp): the largest first
+/// operand and the largest second one.
 std::int64_t widened_f8_bytes(const RunPlan& plan) {
   if (!plan.fp8) {
     return 0;
@@ -138,8 +138,8 @@ std::int64_t widened_f8_bytes(const RunPlan& plan) {
   return (first + second) * size_of(DType::kBF16);
 }
 
-/// What attention's backward through cuDNN asks for: dS of every head as bf16 and as f32, in tiles
-/// of 128, and dK and dV of every query head. Forward asks for next to nothing.
+/// The workspace of attention's backward through cuDNN: dS of every head as bf16 and as f32, in
+/// tiles of 128, and dK and dV of every query head. Forward needs next to nothing.
 std::int64_t cudnn_workspace_bytes(const RunPlan& plan) {
   const bool may_be_used =
       plan.attention != AttentionKernels::kOwn && compute_of(plan) != DType::kF32;
@@ -171,7 +171,8 @@ std::int64_t checkpoint_bytes(const RunPlan& plan) {
   return kFileBuffer + kCopiesOfText * shares * pieces * kTextOfAPiece;
 }
 
-/// Sizes of the rank's groups of more than one: for tensors on the device, and for host memory.
+/// Sizes of the rank's groups that have more than one member: for tensors on the device, and for
+/// host memory.
 struct GroupSizes {
   std::vector<int> device;
   std::vector<int> host;
@@ -229,7 +230,7 @@ std::vector<Overhead> cuda_library_overhead(const RunPlan& plan) {
   constexpr std::int64_t kContext = 484 * kMiB;
   // cuBLAS's documentation recommends this much on Hopper.
   constexpr std::int64_t kMatrixWorkspace = 32 * kMiB;
-  // A channel of NCCL holds, for each neighbour, what it receives into and a smaller buffer to send
+  // A channel of NCCL holds, for each neighbour, a buffer to receive into and a smaller one to send
   // from: 10 MiB and 2 MiB as allocated on H100s (NCCL, issue 1685), of which 4 MiB are
   // NCCL_BUFFSIZE. 24 channels and two neighbours are 576 MiB; measured on 4 A100s with NVLink were
   // 544 MB and 688 MB for groups of two and four (NCCL, issue 964).

@@ -105,7 +105,7 @@ Schedule schedule_of(const PipelineConfig& pipeline, std::int64_t micro_batches)
   return schedule;
 }
 
-/// Steps of a growing batch that are not the whole one.
+/// The steps of a growing batch that are smaller than the full one.
 std::vector<StepOrder> plan_smaller_steps(const PipelineConfig& pipeline,
                                           const BatchPlan& batch,
                                           const ActivationSlots& whole,
@@ -143,7 +143,7 @@ std::int64_t partial_gradients(const Blueprint& blueprint) {
   return elements;
 }
 
-/// One micro-batch through the pipeline and no way back.
+/// One micro-batch through the pipeline, without backward.
 std::vector<Action> plan_evaluation(const PipelineConfig& pipeline, int pipeline_rank) {
   Schedule schedule = make_schedule(PipelineOrder::kForward, pipeline.stages,
                                     pipeline.virtual_stages, /*micro_batches=*/1);

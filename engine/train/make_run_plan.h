@@ -1,5 +1,5 @@
-// From a config to the RunPlan of each of its ranks. Here a run's config ends: what computes,
-// allocates or prices a step reads the plan.
+// Makes the RunPlan of each rank from a config. The config ends here: what computes, allocates or
+// prices a step reads the plan.
 #pragma once
 
 #include "engine/config/config.h"
@@ -8,8 +8,8 @@
 namespace dstrain {
 
 Mesh mesh_of(const Config& config, int world_size);
-/// True if checkpoints are written beside training, from a snapshot (state_snapshot.h). Not where
-/// only the end is saved: there is nothing to save it beside.
+/// True if checkpoints are written beside training, from a snapshot (state_snapshot.h). False where
+/// only the end is saved, as no training follows it.
 bool saves_in_background(const Config& config);
 PipelineOrder order_of(ScheduleKind kind);
 /// The order of the micro-batches on all pipeline ranks, proved to come to its end; the batch sizes
@@ -17,9 +17,9 @@ PipelineOrder order_of(ScheduleKind kind);
 Schedule schedule_of(const Config& config);
 /// `config` must be resolved for this world size.
 RunPlan make_run_plan(const Config& config, int world_size, int rank);
-/// The same for those who plan many ranks of one run: `schedule` is schedule_of(config).
+/// The same for planning many ranks of one run: `schedule` is schedule_of(config).
 RunPlan make_run_plan(const Config& config, int world_size, int rank, const Schedule& schedule);
-/// The same with another placement than that of the config's ZeRO stage.
+/// The same with a placement other than that of the config's ZeRO stage.
 RunPlan make_run_plan(const Config& config,
                       int world_size,
                       int rank,

@@ -35,7 +35,7 @@ MemoryEstimate estimate_memory(const ConfigWith& config_with,
   if (device.cuda) {
     estimate.host = cuda_host_overhead(*fullest);
     if (const std::int64_t bytes = fullest->memory.bytes(Space::kHost); bytes > 0) {
-      estimate.host.push_back({"optimizer states and what crosses to them", bytes, "planned"});
+      estimate.host.push_back({"optimizer states and what is copied to them", bytes, "planned"});
     }
   }
   estimate.timeline = memory_timeline(*fullest);

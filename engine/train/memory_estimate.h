@@ -1,6 +1,6 @@
 // MemoryEstimate: everything that is known of a run's memory before it starts: what each pipeline
 // stage's ranks hold, what libraries take beside it, when in a step how much of it is in use, and
-// whether it fits. The same for estimate-memory and for the check before a launch.
+// whether it fits. estimate-memory and the check before a launch both use it.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace dstrain {
 
-/// What the ranks will compute on.
+/// The device that the ranks will compute on.
 struct EstimatedDevice {
   bool cuda = false;
   int threads = 1;         ///< of a rank
@@ -27,7 +27,7 @@ struct MemoryEstimate {
   int rank = 0;  ///< that holds most, libraries included; what follows is its own
   std::int64_t planned_bytes = 0;
   std::vector<Overhead> overhead;  ///< on its device
-  /// With an accelerator: what the process takes of the host's memory beside. On a CPU the device's
+  /// With an accelerator: the host's memory that the process takes besides. On a CPU the device's
   /// memory is the host's.
   std::vector<Overhead> host;
   MemoryTimeline timeline;
@@ -36,7 +36,7 @@ struct MemoryEstimate {
   std::optional<MemoryFit> fit;  ///< where there is a limit
 
   [[nodiscard]] std::int64_t bytes() const { return planned_bytes + total_bytes(overhead); }
-  /// Of one host with as many ranks as this one.
+  /// The host memory of a host whose ranks all take as much as this one.
   [[nodiscard]] std::int64_t host_bytes() const {
     return device.ranks_per_host * (device.cuda ? total_bytes(host) : bytes());
   }
@@ -48,7 +48,7 @@ MemoryEstimate estimate_memory(const ConfigWith& config_with,
                                const EstimatedDevice& device,
                                const std::optional<MemoryLimit>& limit);
 
-/// What libraries take on the device of the rank that a plan is for.
+/// The memory that libraries take on the device of the rank that a plan is for.
 std::vector<Overhead> library_overhead(const RunPlan& plan, const EstimatedDevice& device);
 
 }  // namespace dstrain

@@ -15,7 +15,7 @@
 namespace dstrain {
 namespace {
 
-/// One change of the config, as one of several that a remedy may be made of.
+/// One change of the config; a remedy consists of one or several.
 struct Change {
   std::vector<std::string> overrides;
   std::string what;
@@ -37,7 +37,7 @@ Choice recompute_choice(const Config& config) {
   return choice;
 }
 
-/// Without the copy of the state that an asynchronous save is written from.
+/// Drops the copy of the state that an asynchronous save is written from.
 Choice save_choice(const Config& config) {
   return saves_in_background(config)
              ? Choice{{{"checkpoint.async=false"}, "training waits for saves"}}
@@ -94,7 +94,7 @@ Choice pipeline_choice(const Config& config, const Mesh& mesh) {
   return choice;
 }
 
-/// Of the ranks that need most of each.
+/// The needs of the ranks that need the most of each.
 struct Needs {
   std::int64_t bytes = 0;  ///< overhead included
   double seconds = 0.0;    ///< of a step
@@ -158,7 +158,7 @@ class Examiner {
   }
 
  private:
-  /// Keeps the step's batch: what is not said of the batch identity follows.
+  /// Keeps the step's batch; the unset parts of the batch identity follow from it.
   [[nodiscard]] std::vector<std::string> keeping_the_batch() const {
     return {fmt::format("train_batch_size={}", *config_.batch.train_batch_size),
             fmt::format("train_micro_batch_size_per_gpu={}", *config_.batch.micro_batch_size),
@@ -169,7 +169,7 @@ class Examiner {
     try {
       return question_.config_with(overrides).config;
     } catch (const ConfigError&) {
-      return std::nullopt;  // a layout that cannot be
+      return std::nullopt;  // an impossible layout
     }
   }
 
@@ -181,7 +181,7 @@ class Examiner {
                 micro_batch_choice(config_),
                 tensor_choice(config_, mesh, question_.cluster.ranks_per_host),
                 pipeline_choice(config_, mesh)};
-    // One change alone, then two, and so on; no more where fewer do.
+    // Try one change alone, then two, and so on; no more where fewer are enough.
     std::vector<Remedy> remedies;
     for (std::size_t changes = 1; changes <= choices_.size() && remedies.empty(); ++changes) {
       try_all(changes, 0, {}, remedies);
@@ -194,7 +194,7 @@ class Examiner {
     return remedies;
   }
 
-  /// Of each choice the first change that fits is enough: those behind it cost more.
+  /// The first change of each choice that fits is enough: those after it cost more.
   void try_all(std::size_t changes,
                std::size_t first,
                const std::vector<const Change*>& made,
@@ -228,8 +228,8 @@ class Examiner {
     const Needs needs = planner_.plan(*config);
     remedy.bytes = needs.bytes;
     if (remedy.bytes > question_.limit.bytes) return;
-    // Alone they are enough where the config resolves to the same without the batch being spelt
-    // out.
+    // They are enough by themselves where the config resolves to the same without the batch being
+    // spelt out.
     if (const std::optional<Config> alone = with(remedy.overrides);
         !alone || !(*alone == *config)) {
       remedy.overrides = effective;
@@ -239,7 +239,7 @@ class Examiner {
     remedies.push_back(std::move(remedy));
   }
 
-  /// Of two for the same key the later counts.
+  /// Of two overrides of the same key, the later counts.
   static void drop_repeated_keys(std::vector<std::string>& overrides) {
     const auto key = [](const std::string& text) { return text.substr(0, text.find('=')); };
     for (std::size_t i = 0; i < overrides.size();) {
@@ -254,7 +254,8 @@ class Examiner {
     }
   }
 
-  /// With micro-batches of that size and as many of them; none where that cannot be.
+  /// The memory with micro-batches of that size, in the present number; none where that is
+  /// impossible.
   std::optional<std::int64_t> bytes_with(std::int64_t micro_batch) {
     const auto config = with({"train_batch_size=auto",
                               fmt::format("train_micro_batch_size_per_gpu={}", micro_batch),
@@ -263,8 +264,8 @@ class Examiner {
     return config ? std::optional(planner_.most_bytes(*config)) : std::nullopt;
   }
 
-  /// Memory grows almost linearly with the micro-batch: the line through two known sizes leads to
-  /// the border in a few plans. Where it does not, halving does.
+  /// Memory grows almost linearly with the micro-batch: the line through two known sizes finds the
+  /// limit in a few plans. Where it does not, bisection does.
   std::int64_t largest_micro_batch(std::int64_t bytes_now) {
     constexpr std::int64_t kTooMany = std::int64_t{1} << 25;
     constexpr int kOnTheLine = 6;

@@ -19,7 +19,7 @@ namespace dstrain {
 /// The config, resolved, with these --set's after those that it was loaded with. Throws
 /// ConfigError.
 using ConfigWith = std::function<LoadedConfig(const std::vector<std::string>& overrides)>;
-/// What libraries take on a rank's device beside its plan, bytes.
+/// The bytes that libraries take on a rank's device beside its plan.
 using OverheadOf = std::function<std::int64_t(const RunPlan& plan)>;
 
 struct FitQuestion {
@@ -40,10 +40,10 @@ struct Remedy {
 struct MemoryFit {
   std::int64_t bytes = 0;  ///< of the rank that holds most, overhead included
   bool fits = false;
-  /// Where it does not fit: the least changes that make it fit, cheapest first. Empty: none of
-  /// those that are tried.
+  /// Where it does not fit: the smallest changes that make it fit, cheapest first. Empty: none of
+  /// those that were tried does.
   std::vector<Remedy> remedies;
-  /// Where it fits, sequences: the largest micro-batch with the accumulation as it is, and the
+  /// Where it fits: the largest micro-batch, in sequences, with the accumulation as it is, and the
   /// largest that keeps the step's batch.
   std::int64_t largest_micro_batch = 0;
   std::int64_t largest_of_this_batch = 0;
@@ -51,7 +51,7 @@ struct MemoryFit {
 
 MemoryFit examine_fit(const FitQuestion& question);
 
-/// Of the rank that holds most, overhead included: what examine_fit() compares.
+/// The bytes of the rank that holds most, overhead included, which examine_fit() compares.
 std::int64_t most_bytes(const Config& config, int world_size, const OverheadOf& overhead);
 
 }  // namespace dstrain

@@ -12,7 +12,7 @@ namespace {
 
 using Kind = MemoryMoment::Kind;
 
-/// Walks a rank's actions and keeps the books of what is in use.
+/// Walks a rank's actions and keeps track of the memory in use.
 class Bookkeeper {
  public:
   explicit Bookkeeper(const RunPlan& plan) : plan_(plan) {
@@ -52,7 +52,7 @@ class Bookkeeper {
   }
 
  private:
-  /// What lives within one visit.
+  /// Memory that lives within one visit.
   struct Scratch {
     ComponentBytes forward;
     ComponentBytes backward;
@@ -157,7 +157,7 @@ class Bookkeeper {
   /// Elements that a walk holds or that are on their way, by visit.
   struct Gathered {
     std::vector<std::int64_t> at;
-    /// At the last visit, those that the walk begins with when it comes again.
+    /// At the last visit, the elements that the walk begins with when it is repeated.
     std::int64_t early = 0;
   };
   [[nodiscard]] Gathered count_gathered(const GatherPlan& plan) const {
@@ -198,7 +198,7 @@ class Bookkeeper {
     std::int64_t visits_left = 0;
   };
 
-  /// Those whose time begins with this visit of a chunk's backward.
+  /// Adds the buckets whose time begins with this visit of a chunk's backward.
   void fill_buckets(std::size_t chunk, std::int64_t visit, bool last_micro_batch) {
     const std::int64_t here = first_visits_[chunk] + visit;
     for (const Bucket& bucket : buckets_of_visits_.at(static_cast<std::size_t>(here))) {
@@ -211,9 +211,9 @@ class Bookkeeper {
     }
   }
 
-  /// Of the memory under the buckets, once: where two share it, whoever comes later waits until the
+  /// Counts the memory under the buckets once: where two share it, the later one waits until the
   /// other has left (Buckets::acquire), as when a backward begins while the embedding's gradient of
-  /// the micro-batch before is still on its way.
+  /// the previous micro-batch is still on its way.
   [[nodiscard]] std::int64_t bytes_of_buckets() const {
     std::int64_t bytes = 0;
     for (const RegionKind kind : {RegionKind::kGradientBuckets, RegionKind::kWireBuckets}) {
@@ -237,7 +237,7 @@ class Bookkeeper {
     return bytes;
   }
 
-  /// A visit is over.
+  /// Called at the end of a visit.
   void settle_buckets() {
     for (Bucket& bucket : buckets_) {
       bucket.visits_left -= 1;
@@ -305,8 +305,8 @@ class Bookkeeper {
   }
 
   const RunPlan& plan_;
-  ComponentBytes now_;                          // but for what lives within one visit
-  ComponentBytes of_update_;                    // what the optimizer step uses beside
+  ComponentBytes now_;                          // without memory that lives within one visit
+  ComponentBytes of_update_;                    // the additional memory of the optimizer step
   std::vector<ComponentBytes> saved_;           // by unit
   std::vector<ComponentBytes> saved_of_chunk_;  // of no unit
   std::vector<Scratch> scratch_;                // by unit

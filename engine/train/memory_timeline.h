@@ -1,7 +1,7 @@
 // MemoryTimeline: what a rank has in use, from visit to visit of one step. The arena holds all of
 // the plan from start to end, so that nothing is allocated while training; what is in use of it
-// rises and falls, and where it stands highest is what a smaller plan would have to change. A
-// layer's workspace counts as in use for all of a visit, in forward and in backward.
+// rises and falls, and its highest moment is what a smaller plan would have to change. A layer's
+// workspace counts as in use for all of a visit, in forward and in backward.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// MemoryWatch: how much of the memory that it computes in a rank holds, now and at its most. The
-// kernel keeps no peak of a process's own memory, so it is looked at often.
+// MemoryWatch: measures how much a rank holds of the memory that it computes in, now and at its
+// peak. The kernel keeps no peak of a process's own memory, so it is sampled often.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace dstrain {
 
 class MemoryWatch {
  public:
-  /// `planned_bytes`: of the arena; `overhead_bytes`: expected beside it. `device` outlives it.
+  /// `planned_bytes` is the arena, `overhead_bytes` what is expected beside it. `device` outlives
+  /// it.
   MemoryWatch(Device& device, std::int64_t planned_bytes, std::int64_t overhead_bytes)
       : device_(device), planned_bytes_(planned_bytes), overhead_bytes_(overhead_bytes) {}
 

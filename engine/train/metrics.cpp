@@ -19,7 +19,7 @@ Json or_null(const std::optional<double>& number) {
   return number ? Json(*number) : Json(nullptr);
 }
 
-/// "2026-11-22T16:30:00.123Z": what readers of logs take for a time by themselves.
+/// "2026-11-22T16:30:00.123Z": which log readers recognise as a time.
 std::string text_of(std::chrono::system_clock::time_point now) {
   using std::chrono::milliseconds;
   const auto since = std::chrono::duration_cast<milliseconds>(now.time_since_epoch());
@@ -35,7 +35,7 @@ void add_phases(Json& line, const PhaseSeconds& phases) {
   line["communication_seconds"] = or_null(phases.communication);
 }
 
-/// Of the rank that holds most.
+/// The memory of the rank that holds the most.
 Json memory_summary(const std::vector<RankMemory>& by_rank) {
   const std::size_t rank = fullest_rank(by_rank);
   const RankMemory& memory = by_rank[rank];
@@ -55,7 +55,7 @@ Json slowed_by(const Slowdown& slowdown) {
   return reasons;
 }
 
-/// Of all ranks' devices: whichever holds the others up, and why.
+/// The readings of all ranks' devices: which one holds the others up, and why.
 Json device_summary(const std::vector<DeviceReadings>& by_rank) {
   std::optional<double> mhz;
   std::optional<double> watts;
@@ -85,7 +85,7 @@ Json device_summary(const std::vector<DeviceReadings>& by_rank) {
           {"slowed_by", slowed_by(reasons)}};
 }
 
-/// One member of every rank's.
+/// One member of every rank's item, as a list.
 template <typename Item, typename Member>
 Json column(const std::vector<Item>& by_rank, const Member& member) {
   Json values = Json::array();

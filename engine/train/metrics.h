@@ -1,4 +1,4 @@
-// What a run says of its steps, in <output_dir>, written by rank 0, one JSON object a line:
+// The metrics that a run writes about its steps in <output_dir>, by rank 0, one JSON object a line:
 //
 //   metrics.jsonl   a line a step: what does not grow with the ranks
 //   ranks.jsonl     memory and devices of every rank: the first step, a hundredth of the run apart,
@@ -19,10 +19,10 @@
 
 namespace dstrain {
 
-/// What a rank holds of the memory that it computes in. On a GPU, what its process holds there; on
-/// a CPU measured is the process's own memory, without the pages of files that it has
-/// mapped: those are the system's cache, which it takes back when somebody needs the room, and of a
-/// large data set they are more than everything else together.
+/// The amount that a rank holds of the memory that it computes in. On a GPU, that is what its
+/// process holds there; on a CPU, the process's own memory is measured, without the pages of files
+/// that it has mapped: those are the system's cache, which it reclaims when memory is needed, and
+/// for a large data set they are more than everything else together.
 struct RankMemory {
   std::int64_t planned_bytes = 0;   ///< the arena
   std::int64_t overhead_bytes = 0;  ///< expected beside it (library_overhead.h)
@@ -31,14 +31,15 @@ struct RankMemory {
   std::int64_t resident_peak_bytes = 0;  ///< the most ever by the kernel's count, mapped files too
 };
 
-/// Seconds of a step on rank 0's host, by what they went into. A GPU works behind the host: there
-/// they say when work was enqueued, and the wait for it is in the phase that needs a result.
+/// The seconds of a step on rank 0's host, by phase. A GPU works behind the host: there they say
+/// when work was enqueued, and the wait for it is in the phase that needs a result.
 struct PhaseSeconds {
   double data = 0.0;
   double forward = 0.0;
   double backward = 0.0;
   double optimizer = 0.0;
-  /// Of all these and of agreeing on the loss: stood still for other ranks. Absent: nobody counted.
+  /// The part of all these, and of agreeing on the loss, spent waiting for other ranks. Absent: not
+  /// counted.
   std::optional<double> communication;
 };
 
@@ -57,10 +58,11 @@ struct StepMetrics {
   PhaseSeconds phases;
   double evaluation_seconds = 0.0;  ///< after the step, where there was one
   double checkpoint_seconds = 0.0;  ///< that training stood still for saves before this step
-  bool saving = false;              ///< a save was being written beside this step
+  bool saving = false;              ///< a save was being written during this step
   double tokens_per_second = 0.0;
   double model_flops_per_second = 0.0;
-  /// Share of what the ranks' devices can do by their maker's data sheet, where that is known.
+  /// The share of what the ranks' devices can do according to their data sheet, where that is
+  /// known.
   std::optional<double> model_flops_utilization;
   std::vector<RankMemory> memory;       ///< by rank
   std::vector<DeviceReadings> devices;  ///< by rank; none where devices are hosts
@@ -69,14 +71,14 @@ struct StepMetrics {
 /// The two files.
 class MetricsFiles {
  public:
-  /// In `folder`, of a run that goes on after `resumed_step` until `last_step`. Throws
-  /// StorageError.
+  /// Opens them in `folder`, for a run that continues after `resumed_step` until `last_step`.
+  /// Throws StorageError.
   MetricsFiles(const std::filesystem::path& folder,
                std::int64_t resumed_step,
                std::int64_t last_step);
 
-  /// A step's lines; `is_last`: none follows. Throws StorageError, after which they wait for the
-  /// next call (StepLines).
+  /// Writes a step's lines; `is_last` says that no step follows. Throws StorageError, after which
+  /// the lines wait for the next call (StepLines).
   void write(const StepMetrics& metrics, bool is_last);
   [[nodiscard]] bool has_unwritten() const {
     return steps_.has_unwritten() || ranks_.has_unwritten();
@@ -97,8 +99,8 @@ std::string ranks_line(const StepMetrics& metrics, std::chrono::system_clock::ti
 /// The rank that held most at any moment. `by_rank` is not empty.
 std::size_t fullest_rank(const std::vector<RankMemory>& by_rank);
 
-/// Resident memory of this process, from /proc/self/status. The kernel keeps a high-water mark of
-/// everything together only, so whoever wants that of the process's own memory has to look often.
+/// Resident memory of this process, from /proc/self/status. The kernel keeps a high-water mark only
+/// of everything together, so that of the process's own memory has to be found by sampling often.
 struct ResidentMemory {
   std::int64_t own_bytes = 0;   ///< now: RssAnon + RssShmem
   std::int64_t peak_bytes = 0;  ///< VmHWM: the most ever, mapped files included

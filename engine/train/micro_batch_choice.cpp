@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 
-/// With such a micro-batch, libraries included.
+/// The memory with such a micro-batch, libraries included.
 std::int64_t bytes_of(LoadedConfig loaded,
                       std::int64_t micro_batch,
                       int world_size,
@@ -39,7 +39,7 @@ void choose_micro_batch(LoadedConfig& loaded, int world_size, const MachineFacts
   loaded.config.batch.micro_batch_size = micro_batch;
   const std::string why = fmt::format(
       "the largest power of two up to {}, the default of Hugging Face's Trainer, that "
-      "{} a rank hold",
+      "{} per rank can hold",
       kDefaultMicroBatch, gib_text(*facts.memory_bytes));
   loaded.values.push_back(
       {.path = kMicro, .value = std::to_string(micro_batch), .origin = "derived: " + why});

@@ -1,5 +1,5 @@
-// From the rest of a RunPlan to its TrafficPlan: what the chunks, the optimizer and the trainer ask
-// of the groups.
+// Makes the TrafficPlan of a RunPlan from the rest of it: what the chunks, the optimizer and the
+// trainer ask of the groups.
 #pragma once
 
 #include "engine/plan/traffic_plan.h"

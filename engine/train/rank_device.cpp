@@ -16,8 +16,8 @@
 namespace dstrain {
 namespace {
 
-/// Refuses what cannot be, and warns of what may not. What others on this GPU hold is only known
-/// once they are there, so each is granted its share of the whole.
+/// Refuses a plan that cannot fit, and warns about one that may not. How much other ranks on this
+/// GPU hold is known only once they run, so each is granted its share of the whole.
 void check_memory(const RunPlan& plan, const Device& device, int ranks) {
   const MemoryInfo memory = device.memory_info();
   const std::int64_t granted = ranks == 1 ? memory.available_bytes : memory.total_bytes / ranks;
@@ -38,7 +38,8 @@ void check_memory(const RunPlan& plan, const Device& device, int ranks) {
   }
 }
 
-/// Each rank its own, for its log; of many more than fit on a screen only to those who ask for it.
+/// Each rank logs its own device; with many more ranks than fit on a screen, only at a more verbose
+/// level.
 void tell_device(int rank, int world_size, const Device& device) {
   constexpr int kShown = 64;
   spdlog::log(world_size <= kShown ? spdlog::level::info : spdlog::level::debug,

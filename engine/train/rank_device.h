@@ -1,4 +1,5 @@
-// RankDevice: what one rank computes with, and by which its tensors reach the other ranks.
+// RankDevice: the device that one rank computes with, and the rendezvous by which its tensors reach
+// the other ranks.
 #pragma once
 
 #include <memory>
@@ -13,15 +14,16 @@ namespace dstrain {
 
 struct RankDevice {
   Backend backend;
-  /// For tensors on the device; nullptr: they are in host memory. Uses the backend's device.
+  /// The rendezvous for tensors on the device; nullptr: they are in host memory. It uses the
+  /// backend's device.
   std::unique_ptr<Rendezvous> rendezvous;
 };
 
-/// What a config says of computing on a GPU. Choices are told to the log.
+/// The config's settings for computing on a GPU. Choices are logged.
 CudaOptions cuda_options(const Config& config);
 
-/// The CPU, or the GPU that the options name. Throws ConfigError where there is no GPU, with host
-/// and rank, or too small a one for `plan`: before anything is allocated.
+/// Makes the CPU's device, or that of the GPU that the options name. Throws ConfigError where there
+/// is no GPU, with host and rank, or too small a one for `plan`: before anything is allocated.
 RankDevice make_rank_device(const Config& config,
                             const RunPlan& plan,
                             int threads,

@@ -18,12 +18,12 @@ class RankGroups {
 
   /// nullptr where the rank is in no such group.
   [[nodiscard]] Communicator* find(GroupId id) const;
-  /// Likewise, and where there is nobody else in it.
+  /// nullptr also where this rank is alone in it.
   [[nodiscard]] Communicator* find_others(GroupId id) const;
-  /// The plan must have it.
+  /// The group, which the plan must have.
   [[nodiscard]] Communicator& operator[](GroupId id) const;
 
-  /// All of them. From any thread.
+  /// Aborts all groups. May be called from any thread.
   void abort() noexcept;
 
  private:

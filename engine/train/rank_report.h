@@ -1,4 +1,4 @@
-// RankReport: what every rank tells all others after a step, in one collective.
+// RankReport: what every rank reports to all others after a step, in one collective.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct RankReport {
   std::optional<DeviceReadings> device;  ///< of a device that is not the host
 };
 
-/// What travels for each rank, in f64.
+/// The count of f64 numbers that travel for each rank.
 inline constexpr std::int64_t kRankReportNumbers = 19;
 
 /// The reports of all ranks, by rank. Collective; waits for all. `stream` is one of host tensors.

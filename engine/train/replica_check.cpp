@@ -26,7 +26,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// What every rank tells all others in every check.
+/// What every rank sends to all others in every check.
 struct Report {
   std::array<BitSums, kNumCopyHolders> of_holders{};
   std::uint64_t fp8 = 0;
@@ -64,7 +64,7 @@ ReplicaCheck::ReplicaCheck(Engine& engine) : engine_(engine), fetched_(RunPlan::
   has_work_ = plan.mesh.world_size() > 1 || plan.memory.has(RegionKind::kMaster);
 }
 
-/// As many at once as the scratch holds.
+/// Takes as many sums at once as the scratch memory holds.
 void ReplicaCheck::take_sums() {
   const LayerContext& context = engine_.context();
   const Tensor scratch = engine_.arena().buffer(engine_.plan().bit_sums);
@@ -131,9 +131,9 @@ std::vector<int> ReplicaCheck::broken_units() const {
   return broken;
 }
 
-/// Element by element, on the host. What is subnormal counts as zero: the instruction by which some
-/// processors round to bf16 makes it that, and whether an element went through it depends on where
-/// its vector began.
+/// Compares element by element, on the host. Subnormal numbers count as zero: the instruction by
+/// which some processors round to bf16 flushes them, and whether an element went through it depends
+/// on where its vector began.
 bool ReplicaCheck::really_differs(int unit) const {
   const LayerContext& context = engine_.context();
   const Tensor master = engine_.arena().master(unit);
@@ -207,7 +207,7 @@ ReplicaCheck::Result ReplicaCheck::run(double step_seconds) {
                 .sum_seconds = seconds_since(begin),
                 .exchange_seconds = exchange_seconds_,
                 .step_seconds = step_seconds};
-  // As if they lay one after the other, each beginning where no unit reaches.
+  // Numbers elements as if units lay one after the other, each beginning where no other reaches.
   constexpr std::int64_t kApart = std::int64_t{1} << 36;
   std::array<std::int64_t, kNumCopyHolders> begins{};
   for (const Entry& entry : mine) {
@@ -241,7 +241,7 @@ ReplicaCheck::Result ReplicaCheck::run(double step_seconds) {
   return result;
 }
 
-/// Rank 0 hears everything, decides what it means and tells everybody.
+/// Rank 0 gets all reports, decides what they mean and sends the result to all.
 ReplicaDifference ReplicaCheck::ask_around(const std::vector<Entry>& entries,
                                            const std::vector<int>& broken,
                                            std::uint64_t fp8) {

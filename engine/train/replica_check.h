@@ -1,10 +1,10 @@
-// ReplicaCheck: whether the parts of the training state that exist more than once (StateCopies) are
-// still the same, bit for bit. A bit that flipped in one rank's memory would otherwise train on and
-// be saved: no loss shows it.
+// ReplicaCheck: checks that the parts of the training state that exist more than once (StateCopies)
+// are still the same, bit for bit. A bit that flipped in one rank's memory would otherwise stay in
+// training and be saved, without the loss showing it.
 //
 // Each rank sums up the bits of what it has copies of (kernels/math/bit_sums.h), at the speed of
 // its memory; one all-gather of about 100 bytes a rank then shows every rank whether all agree.
-// Only where they do not, they tell each other all sums, and find unit and ranks.
+// Only where they do not agree do they exchange all sums, and find unit and ranks.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,13 @@ class ReplicaCheck {
   /// The same on every rank.
   struct Result {
     std::optional<ReplicaDifference> difference;
-    /// What a check takes: the slowest rank's sums, and the exchange before this one, of the rank
-    /// that had to wait least for others.
+    /// The time that a check takes: the slowest rank's sums, and the exchange of the check before,
+    /// on the rank that had to wait least for others.
     double seconds = 0.0;
     double step_seconds = 0.0;  ///< the shortest that a rank gave
   };
-  /// Collective. No update may be under way. `step_seconds`: what a step takes this rank.
+  /// Collective. No update may be under way. `step_seconds` is the time that a step takes on this
+  /// rank.
   Result run(double step_seconds);
 
  private:
@@ -44,7 +45,7 @@ class ReplicaCheck {
     bool of_cast = false;  ///< of what masters round to
     BitSums value{};
   };
-  /// The sums of what one kind of holders has of a unit in a region.
+  /// The sums over the part of a unit in a region that one kind of holders has.
   struct Entry {
     CopyHolders holders = CopyHolders::kData;
     int unit = 0;
@@ -54,11 +55,12 @@ class ReplicaCheck {
 
   void take_sums();
   [[nodiscard]] std::vector<Entry> entries() const;
-  /// Units whose parameters are not what their masters round to.
+  /// The units whose parameters are not what their masters round to.
   [[nodiscard]] std::vector<int> broken_units() const;
   [[nodiscard]] bool really_differs(int unit) const;
   [[nodiscard]] std::uint64_t fp8_sum() const;
-  /// Ranks with the same number hold the same; -1: this one has no such copies.
+  /// The number of a rank's group: ranks with the same number hold the same; -1: this one has no
+  /// such copies.
   [[nodiscard]] int group_of(CopyHolders holders, int rank) const;
   ReplicaDifference ask_around(const std::vector<Entry>& entries,
                                const std::vector<int>& broken,

@@ -26,11 +26,11 @@ std::string ranks_text(const std::vector<std::string>& ranks) {
   return fmt::format("ranks {} and {}", fmt::join(first, ", "), ranks.back());
 }
 
-/// Who may be wrong about one thing.
+/// The ranks that may be wrong about one thing.
 class Suspects {
  public:
-  /// What the members of a group have: those who differ from a majority are suspects, and without
-  /// one all are.
+  /// Adds the values of a group's members: those that differ from the majority are suspects;
+  /// without a majority all are.
   void add_group(const std::map<int, Value>& values) {
     std::map<Value, Ranks> camps;
     for (const auto& [rank, value] : values) {
@@ -49,7 +49,8 @@ class Suspects {
     narrow(wrong);
   }
 
-  /// Two findings about the same bits are most likely one fault, of ranks that both suspect.
+  /// Two findings about the same bits are most likely one fault, of ranks that are suspects in
+  /// both.
   void narrow(const Ranks& wrong) {
     Ranks both;
     std::set_intersection(ranks_.begin(), ranks_.end(), wrong.begin(), wrong.end(),
@@ -87,7 +88,7 @@ std::string ReplicaDifference::sentence() const {
     return fmt::format("on {} the {} are not what the masters there round to", who, of);
   }
   if (agreeing.empty()) {
-    return fmt::format("{} have different {}, and nothing tells whose are right", who, of);
+    return fmt::format("{} have different {}, and nothing shows whose are right", who, of);
   }
   std::vector<std::string> others;
   for (const int rank : agreeing) {

@@ -1,5 +1,5 @@
-// ReplicaDifference: which copies of the training state are not the same, and whose are likely
-// wrong, from what all ranks tell of theirs. Pure: replica_check.h does the asking.
+// ReplicaDifference: finds which copies of the training state are not the same, and whose are
+// likely wrong, from what all ranks report of theirs. Pure: replica_check.h collects the reports.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ namespace dstrain {
 struct ReplicaDifference {
   std::string unit;                ///< "blocks.3"; empty: no unit's
   std::string what;                ///< "parameters"
-  std::vector<int> wrong;          ///< ranks, ascending; several where it cannot be told which
+  std::vector<int> wrong;          ///< ranks, ascending; several where it is unclear which
   std::vector<std::string> hosts;  ///< theirs
   std::vector<int> agreeing;       ///< the other holders, which agree
-  /// The rank's parameters are not what its masters round to: no other rank is needed to see it.
+  /// True where the rank's parameters are not what its masters round to, which shows without any
+  /// other rank.
   bool is_own = false;
 
   /// "rank 5 (host b) has other parameters of blocks.3 than ranks 1, 9 and 13".
@@ -28,7 +29,7 @@ struct ReplicaDifference {
 void to_json(nlohmann::json& json, const ReplicaDifference& difference);
 void from_json(const nlohmann::json& json, ReplicaDifference& difference);
 
-/// What one rank has.
+/// The copies that one rank has.
 struct HeldCopies {
   struct Entry {
     std::string group;  ///< of ranks that must have the same of it
@@ -44,8 +45,8 @@ struct HeldCopies {
 void to_json(nlohmann::json& json, const HeldCopies& held);
 void from_json(const nlohmann::json& json, HeldCopies& held);
 
-/// By rank; something differs. Where several groups hold the same of a unit, the ranks that all of
-/// them suspect.
+/// Takes the copies by rank, of which some differ. Where several groups hold the same part of a
+/// unit, it returns the ranks that all of them suspect.
 ReplicaDifference find_difference(const std::vector<HeldCopies>& held);
 
 }  // namespace dstrain

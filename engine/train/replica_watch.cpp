@@ -13,7 +13,7 @@
 namespace dstrain {
 namespace {
 
-/// The first step or two take longer: memory is touched, kernels are chosen.
+/// The first step or two take longer, as memory is touched and kernels are chosen.
 constexpr std::int64_t kFirst = 5;
 constexpr std::int64_t kRarest = 10'000;
 
@@ -36,16 +36,16 @@ void ReplicaWatch::check(std::int64_t step, std::int64_t saved_step) {
   const ReplicaCheck::Result result = check_.run(step_seconds_);
   check_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (result.difference) {
-    const std::string before = last_ < 0 ? "this run had not compared them before"
-                                         : fmt::format("at step {} all was the same", last_);
-    const std::string checkpoint =
-        saved_step < 0 ? "there is no checkpoint yet: start again"
-                       : fmt::format(
-                             "the newest checkpoint, of step {}, is from before: start "
-                             "again, and the run goes on from there",
-                             saved_step);
+    const std::string before = last_ < 0 ? "this run had not compared copies before"
+                                         : fmt::format("at step {} all copies were equal", last_);
+    const std::string checkpoint = saved_step < 0
+                                       ? "there is no checkpoint yet: start again"
+                                       : fmt::format(
+                                             "the newest checkpoint, of step {}, is older: start "
+                                             "again, and the run resumes from there",
+                                             saved_step);
     throw StateCorrupted(fmt::format(
-        "step {}: {}; {}. Memory has changed by itself, and nothing of it is saved; {}, best "
+        "step {}: {}; {}. Memory has changed by itself, and this step is not saved; {}, best "
         "without that host",
         step, result.difference->sentence(), before, checkpoint));
   }
@@ -53,7 +53,7 @@ void ReplicaWatch::check(std::int64_t step, std::int64_t saved_step) {
   if (!interval_) set_pace(result, step);
 }
 
-/// From numbers that all ranks have alike, so that all go on at the same step.
+/// Uses numbers that are equal on all ranks, so that all check at the same step.
 void ReplicaWatch::set_pace(const ReplicaCheck::Result& result, std::int64_t step) {
   if (result.step_seconds <= 0.0) return;  // no step has been measured yet
   const double steps = std::ceil(result.seconds / (kShareOfTime * result.step_seconds));

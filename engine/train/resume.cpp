@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How a rank's attempt ended.
+// The ways in which a rank's attempt can end.
 constexpr std::int32_t kDamaged = 1;
 constexpr std::int32_t kUnfit = 2;
 constexpr std::int32_t kRefused = 3;
@@ -26,14 +26,14 @@ constexpr std::int32_t kRefused = 3;
 void refuse_to_start_anew(const CheckpointStore& checkpoints) {
   if (const auto newest = checkpoints.newest_name()) {
     throw ConfigError(fmt::format(
-        "checkpoint.resume: \"never\" would start anew in {}, which holds an earlier run's "
+        "checkpoint.resume: \"never\" would start over in {}, which holds an earlier run's "
         "checkpoints (the newest is {}), and remove them as it saves; give training.output_dir "
         "another folder, move that one away, or set checkpoint.resume to \"auto\"",
         newest->parent_path().string(), newest->filename().string()));
   }
 }
 
-/// Rank 0 chooses, so that no two ranks can resume from different ones.
+/// Rank 0 chooses, so that no two ranks can resume from different checkpoints.
 std::optional<fs::path> choose(const CheckpointConfig& config,
                                const CheckpointStore& checkpoints,
                                Communicator& world) {
@@ -84,7 +84,7 @@ void refuse_foreign_tensors(const RunPlan& plan, const fs::path& checkpoint) {
   }
 }
 
-/// Rank 0's word counts: it is the one whose view of the files is told.
+/// Rank 0 decides: its view of the files is the one that is broadcast.
 void refuse_conflict(const Config& config, const ResumedFrom* from, TokenizerMismatch mismatch) {
   const auto conflict = tokenizer_conflict(config, from);
   if (conflict && mismatch == TokenizerMismatch::kRefuse) {
@@ -104,7 +104,7 @@ bool is_done(const Config& config, const TrainingState& state) {
 std::string describe_done(const Config& config, const ResumedFrom& from) {
   const std::int64_t step = from.training.step;
   const std::int64_t steps = config.training.steps;
-  return fmt::format("nothing to do: {} has {}; to go on: --set training.steps={}",
+  return fmt::format("nothing to do: {} has {}; to train further: --set training.steps={}",
                      from.path.string(),
                      step == steps ? fmt::format("{} of {} steps", step, steps)
                                    : fmt::format("{} steps, and training.steps is {}", step, steps),
@@ -138,7 +138,7 @@ std::vector<std::string> describe_resume(const std::string& beginning,
   std::vector<std::string> lines = describe_changes(beginning, from.training, now);
   if (const std::string& start = now.config.initial_weights; !start.empty()) {
     lines.push_back(fmt::format(
-        "the weights in {} (model.initial_weights) are not read: the run goes on from its "
+        "the weights in {} (model.initial_weights) are not read: the run resumes from its "
         "checkpoint",
         start));
   }
@@ -212,7 +212,7 @@ std::optional<ResumedFrom> resume_run(const LoadedConfig& loaded,
       throw CheckpointError(failure.text);
     }
     if (world.rank() == 0) {
-      spdlog::warn("{} is skipped, it is damaged: {}", path->string(), failure.text);
+      spdlog::warn("{} is skipped because it is damaged: {}", path->string(), failure.text);
     }
     checkpoints.pass_over(*path, failure.text);
   }

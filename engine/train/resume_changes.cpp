@@ -37,7 +37,7 @@ bool has_effect(const std::string& key) {
   });
 }
 
-/// The leaves of an object, but what `whole` names is one value.
+/// Collects the leaves of an object; anything that `whole` names is one value.
 void collect(const Json& node, const std::string& path, const Values& whole, Values& values) {
   if (!node.is_object() || whole.contains(path)) {
     values.emplace(path, node);
@@ -58,7 +58,7 @@ std::string value_or_none(const Values& values, const std::string& key) {
   return found == values.end() ? std::string(kNone) : text_of(found->second);
 }
 
-/// train = micro × accumulation × data-parallel ranks; none if one of them is not there.
+/// train = micro × accumulation × data-parallel ranks; none if one of them is missing.
 std::optional<std::int64_t> ranks_of(const Values& values) {
   const auto number = [&](const char* key) -> std::int64_t {
     const auto found = values.find(key);
@@ -88,7 +88,7 @@ bool is_told_by_type(const std::string& key, const Values& then, const Values& n
   return false;
 }
 
-/// What the paths alone do not tell of the data.
+/// What the paths alone do not show about the data.
 std::string content_note(const std::map<std::string, std::string>& then, const std::string& now) {
   return std::any_of(then.begin(), then.end(),
                      [&](const auto& entry) { return entry.second == now; })
@@ -96,7 +96,7 @@ std::string content_note(const std::map<std::string, std::string>& then, const s
              : "";
 }
 
-/// Token files that have kept their names and not what is in them, and the other way round.
+/// Adds token files that have kept their names but not their contents, and vice versa.
 void add_data(const TrainingState& then, const Config& now, std::vector<ChangedSetting>& changes) {
   const std::map<std::string, std::string> contents = data_contents(now.data);
   for (const auto& [prefix, content] : contents) {
@@ -168,7 +168,7 @@ std::vector<std::string> describe_changes(const std::string& beginning,
                                           const LoadedConfig& now) {
   const auto changes = changes_since(then, now);
   if (!changes) {
-    return {beginning + "; how the run that saved it was set is not known"};
+    return {beginning + "; the settings of the run that saved it are not known"};
   }
   if (changes->empty()) {
     return {beginning + "; nothing differs from the run that saved it"};

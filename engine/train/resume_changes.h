@@ -1,5 +1,5 @@
-// What differs between the run that saved a checkpoint and the one that goes on from it? Told once,
-// where it goes on, since nothing else would show that a rate or the data are other ones.
+// Finds what differs between the run that saved a checkpoint and the one that resumes from it. It
+// is logged once, on resuming, since nothing else would show that a rate or the data have changed.
 #pragma once
 
 #include <map>
@@ -18,9 +18,9 @@ struct ChangedSetting {
   std::string now;
 };
 
-/// None if the checkpoint does not say how its run was set: an imported one. Settings that have no
-/// part in what is computed (folders, intervals, threads) do not count, nor do those that an older
-/// version had no key for, where they have their defaults now.
+/// Returns nothing if the checkpoint does not record its run's settings, as an imported one.
+/// Settings that do not affect what is computed (folders, intervals, threads) do not count, nor do
+/// those that an older version had no key for, where they have their defaults now.
 std::optional<std::vector<ChangedSetting>> changes_since(const TrainingState& then,
                                                          const LoadedConfig& now);
 

@@ -1,11 +1,11 @@
-// What ends a run from within: numbers that training cannot go on with.
+// Errors that end a run from within: numbers that training cannot continue with.
 #pragma once
 
 #include <stdexcept>
 
 namespace dstrain {
 
-/// Loss or gradients are not finite and the run cannot go on. Exit code 7.
+/// Loss or gradients are not finite and the run cannot continue. Exit code 7.
 class NumericalError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -7,8 +7,8 @@ namespace dstrain {
 
 enum class RunGoal : std::uint8_t {
   kTrain,
-  /// The loss over data.validation, of the newest checkpoint or else of the start weights: no step
-  /// is done and nothing is written.
+  /// Computes the loss over data.validation, of the newest checkpoint or else of the start weights:
+  /// no step is done and nothing is written.
   kEvaluate
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 /// The ranks of a pipeline stage that stand for all of it. A stage's tensor-parallel ranks hold
 /// equal shares, padded where they do not come out even, and so do its data-parallel ranks; but a
-/// moment that not all elements have may fall on some of their slices only.
+/// moment that only some elements have may fall on some of the slices only.
 std::vector<int> ranks_to_plan(const Config& config, const Mesh& mesh, int stage) {
   const bool slices_differ =
       cuts_of(config.zero.stage).states &&

@@ -1,6 +1,7 @@
 // RunOutline: what a run would be on all its ranks, without any of them: the layout, the step, the
-// schedule's idle share, and for every pipeline stage the bytes of the rank that holds most. From
-// the plans that the ranks themselves would make, so the numbers are those that a run allocates.
+// schedule's idle share, and for every pipeline stage the bytes of the rank that holds most. It
+// comes from the plans that the ranks themselves would make, so the numbers are those that a run
+// allocates.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,11 @@ struct RunOutline {
   std::vector<StageOutline> stages;  ///< one a pipeline rank
 };
 
-/// The one whose worst rank holds most; the first of equals.
+/// The stage whose worst rank holds most; the first of equals.
 const StageOutline& fullest(const std::vector<StageOutline>& stages);
 
-/// The ranks that are enough to plan: none holds more than one of them. `config` must be resolved
-/// for this world size.
+/// The ranks that suffice to plan: every other rank holds no more than one of them. `config` must
+/// be resolved for this world size.
 std::vector<int> ranks_that_stand_for_all(const Config& config, int world_size);
 
 /// `config` must be resolved for this world size. Thousands of ranks take a fraction of a second:

@@ -17,7 +17,7 @@ std::int64_t BatchPlan::tokens_after(std::int64_t steps, std::int64_t consumed) 
 }
 namespace {
 
-/// As one rank alone has it.
+/// The blueprint of the model on a single rank.
 Blueprint blueprint_of_model(const RunPlan& plan) {
   Blueprint whole;
   TransformerStage::declare({.model = plan.model, .fp8 = plan.fp8.has_value()}, plan.recompute,

@@ -53,14 +53,15 @@ struct BatchPlan {
   [[nodiscard]] std::int64_t accumulation_at(std::int64_t consumed) const {
     return samples_at(consumed) / (micro_batch * data_parallel);
   }
-  /// Tokens of a sequence in step 1, 2, …
+  /// The number of tokens of a sequence in step 1, 2, …
   [[nodiscard]] std::int64_t sequence_at(std::int64_t step) const {
     return sequence_ramp ? std::min(sequence_ramp->length_at(step), sequence) : sequence;
   }
-  /// Tokens that the run has seen after so many steps, which had consumed so many samples.
+  /// The number of tokens that the run has seen after `steps` steps that consumed that many
+  /// samples.
   [[nodiscard]] std::int64_t tokens_after(std::int64_t steps, std::int64_t consumed) const;
   [[nodiscard]] std::int64_t global_tokens() const { return global_samples() * sequence; }
-  /// First sample of this rank's micro-batch `index` in a step that starts at sample `start`.
+  /// The first sample of this rank's micro-batch `index` in a step that starts at sample `start`.
   /// Samples are dealt in the order (data rank, micro-batch, row), so the set of a step does not
   /// depend on how many ranks share it.
   [[nodiscard]] std::int64_t first_sample(std::int64_t start, std::int64_t index) const {
@@ -80,7 +81,7 @@ struct GradientAveraging {
         after_sum(1.0 / (before_sum * ranks)) {}
 };
 
-/// How gradients become new parameters.
+/// How gradients are turned into new parameters.
 struct UpdatePlan {
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;
@@ -92,17 +93,18 @@ struct UpdatePlan {
 };
 
 /// One model chunk of this rank: a stage of the model, and its walks (indices into
-/// RunPlan::gathers, which DataParallel::begin_walk is told).
+/// RunPlan::gathers, which is passed to DataParallel::begin_walk).
 struct ChunkPlan {
   TransformerStage stage;
   int forward_walk = 0;
-  /// kGoesOn where backward follows each forward at once and is the second part of its walk.
+  /// The value kGoesOn means that backward follows each forward at once and is the second part of
+  /// its walk.
   int backward_walk = 0;
   int evaluation_walk = 0;
   static constexpr int kGoesOn = -1;
 };
 
-/// What a step of so many micro-batches is for this rank: its part of the schedule, and where it
+/// This rank's part of the schedule of a step of a given number of micro-batches, and where it
 /// keeps those in flight.
 struct StepOrder {
   std::int64_t micro_batches = 1;
@@ -111,14 +113,14 @@ struct StepOrder {
 };
 
 struct RunPlan {
-  /// Checksums that a replica check takes before it fetches them.
+  /// The number of checksums that a replica check computes before it fetches them.
   static constexpr std::int64_t kBitSums = 64;
 
   Mesh mesh;
   int rank = 0;                   ///< in the world
   std::vector<GroupPlan> groups;  ///< of this rank, in the order in which they are formed
-  /// Over whom the squares of gradients are summed: all ranks where each owns a slice, else those
-  /// that hold other parts of the model.
+  /// The group over which the squares of gradients are summed: all ranks where each owns a slice,
+  /// else those that hold other parts of the model.
   GroupId norm_group = GroupId::kModel;
   ModelSpec model;  ///< whole, as all ranks together hold it
   RecomputeConfig recompute;
@@ -133,10 +135,10 @@ struct RunPlan {
   LayerShape shape;               ///< of the chunks' layers
   std::vector<ChunkPlan> chunks;  ///< one, or virtual_stages of them
   std::vector<Action> actions;    ///< this rank's part of the schedule
-  /// This rank's part of an evaluation's: one micro-batch, forward.
+  /// This rank's part of an evaluation's schedule: one micro-batch, forward.
   std::vector<Action> evaluation_actions;
   ActivationSlots slots;  ///< of this rank's micro-batches in flight
-  /// Likewise of steps with fewer micro-batches, while the batch grows; none of them takes more
+  /// The same for steps with fewer micro-batches, while the batch grows; none of them takes more
   /// slots of any chunk.
   std::vector<StepOrder> smaller_steps;
   BufferRef norm_total;         ///< f64 scratch of the gradient norm
@@ -156,7 +158,7 @@ struct RunPlan {
   }
 };
 
-/// Names of the parameters of the whole model, whichever ranks hold them.
+/// The names of the parameters of the whole model, whichever ranks hold them.
 std::set<std::string> parameter_names(const RunPlan& plan);
 /// The scaled tensors of the whole model, in its order; none without fp8.
 std::vector<ScaledTensorDecl> scaled_tensors(const RunPlan& plan);

@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-/// Adds the time since construction, also where an exception ends it.
+/// Adds the time since construction to the pauses, also when an exception ends it.
 class Pause {
  public:
   explicit Pause(double& seconds) : seconds_(seconds) {}
@@ -55,13 +55,13 @@ void RunSaves::save(const TrainingState& state) {
     const bool is_late = !background_->has_ended();
     finish();
     if (is_late && engine_.world().rank() == 0) {
-      spdlog::warn("step {} waited {:.2f} s to be saved until step {} was", state.step,
+      spdlog::warn("saving step {} waited {:.2f} s for the save of step {}", state.step,
                    pause.so_far(), before);
     }
   }
   background_->start(state, snapshot_->take(), config_.keep);
   if (engine_.world().rank() == 0) {
-    spdlog::info("step {} is being saved beside training; it stood still for {:.2f} s", state.step,
+    spdlog::info("step {} is being saved beside training, which paused for {:.2f} s", state.step,
                  pause.so_far());
   }
 }
@@ -71,7 +71,7 @@ void RunSaves::save_last(const TrainingState& state) {
     finish();
   }
   if (saved_step_ != state.step) {
-    save_now(state);  // nothing is left to compute beside it
+    save_now(state);  // nothing is left to compute meanwhile
     saved_step_ = state.step;
   }
 }
@@ -97,7 +97,7 @@ void RunSaves::attempt(std::int64_t step, const std::function<void()>& write) {
     ++failed_saves_;
     if (engine_.world().rank() == 0) {
       spdlog::error(
-          "step {} could not be saved: {}; the run goes on and tries again in {} steps, {}", step,
+          "step {} could not be saved: {}; the run continues and tries again in {} steps, {}", step,
           error.what(), config_.interval,
           saved_step_ < 0 ? "without any checkpoint yet"
                           : fmt::format("its newest checkpoint is of step {}", saved_step_));

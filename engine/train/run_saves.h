@@ -1,5 +1,5 @@
-// RunSaves: how a run's state goes to disk, by which thread, and what becomes of the run where it
-// does not get there (checkpoint.async, checkpoint.on_save_failure).
+// RunSaves: decides how a run's state goes to disk, by which thread, and what becomes of the run
+// where that fails (checkpoint.async, checkpoint.on_save_failure).
 //
 //   step        k          k+1        k+2        k+3
 //   training    ▓▓▓▓ copy  ▓▓▓▓▓▓▓▓▓  ▓▓▓▓▓▓▓▓▓  ▓▓▓▓      copy: the rank's slice, into host memory
@@ -21,30 +21,31 @@ struct CheckpointConfig;
 
 class RunSaves {
  public:
-  /// `resumed_step`: of the checkpoint that the run began from; -1: of none.
+  /// `resumed_step` is that of the checkpoint that the run began from; -1: none.
   RunSaves(const CheckpointConfig& config,
            Engine& engine,
            CheckpointStore& checkpoints,
            std::int64_t resumed_step);
 
-  /// Step of the newest checkpoint; -1: there is none yet.
+  /// The step of the newest checkpoint; -1: there is none yet.
   [[nodiscard]] std::int64_t saved_step() const { return saved_step_; }
-  /// Saves that failed and did not stop the run.
+  /// The number of saves that failed and did not stop the run.
   [[nodiscard]] std::int64_t failed_saves() const { return failed_saves_; }
-  /// A save is being written beside training.
+  /// Whether a save is being written during training.
   [[nodiscard]] bool under_way() const { return background_ && background_->under_way(); }
-  /// This rank's part of it has ended.
+  /// Whether this rank's part of it has ended.
   [[nodiscard]] bool has_ended() const { return background_ && background_->has_ended(); }
 
   /// Collective, all at the same step. Takes note of how the save under way ended; waits for that.
   /// Throws StorageError if it failed and failures stop the run.
   void finish();
-  /// Collective. One that is due, after the one under way; throws as finish().
+  /// Collective. Makes a save that is due, after the one under way; throws as finish() does.
   void save(const TrainingState& state);
-  /// Collective. The run's last: done once it returns. Any failure of it throws.
+  /// Collective. Makes the run's last save, which is complete once this returns. Any failure of it
+  /// throws.
   void save_last(const TrainingState& state);
 
-  /// Seconds that training stood still for saves since this was last asked.
+  /// The seconds that training stood still for saves since this was last called.
   double take_pause_seconds();
 
  private:

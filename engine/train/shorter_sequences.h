@@ -1,6 +1,6 @@
 // ShorterSequences: the layers of a plan declared once more, for sequences of fewer tokens. They
-// compute in the buffers that are there for the longest, each from its beginning: the shapes are
-// smaller, and so is the work, while nothing is allocated.
+// compute in the buffers of the longest sequences, each from its beginning: the shapes are smaller,
+// and so is the work, while nothing is allocated.
 #pragma once
 
 #include <cstdint>

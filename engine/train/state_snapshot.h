@@ -1,5 +1,5 @@
 // StateSnapshot: a copy of what this rank saves, in host memory reserved once, so that training can
-// go on while the copy is written.
+// continue while the copy is written.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dstrain {
 
-/// Host memory that the snapshot of the rank that `plan` is for takes, to the byte.
+/// The host memory that the snapshot of the rank that `plan` is for takes, to the byte.
 std::int64_t snapshot_bytes(const RunPlan& plan);
 
 class StateSnapshot {

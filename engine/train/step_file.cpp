@@ -28,10 +28,10 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kWindowBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kParsedBytes = std::int64_t{64} << 20;  // at the file's end
-/// A line that another program has written again is parsed whole to find its step, up to this size:
-/// a value of nested arrays takes a hundred times its text.
+/// A line that another program has rewritten is parsed whole to find its step, up to this size: a
+/// value of nested arrays takes a hundred times the memory of its text.
 constexpr std::size_t kLongestForeignLine = std::size_t{1} << 20;
-/// A rank has about 60 bytes in a line of ranks.jsonl: room for a million of them.
+/// A rank has about 60 bytes in a line of ranks.jsonl, so this has room for a million ranks.
 constexpr std::size_t kLongestLine = std::size_t{1} << 26;
 constexpr std::string_view kBeginning = "{\"step\":";
 
@@ -70,7 +70,7 @@ std::optional<std::int64_t> step_of_foreign_line(std::string_view line) {
                                                           : std::nullopt;
 }
 
-/// None: it is not the line of a step.
+/// The step of a line; none if it is not the line of a step.
 std::optional<std::int64_t> step_of(std::string_view line, bool parse) {
   if (const auto step = step_of_own_line(line)) {
     return parse && !nlohmann::json::accept(line) ? std::nullopt : step;
@@ -81,7 +81,7 @@ std::optional<std::int64_t> step_of(std::string_view line, bool parse) {
 struct Line {
   std::int64_t number = 0;  ///< from 1
   std::int64_t begin_byte = 0;
-  std::string_view text;  ///< without its end; of one that is too long, its beginning
+  std::string_view text;  ///< without its end; of one that is too long, only the beginning
   bool is_ended = true;   ///< by a newline, which only the last may lack
   bool is_too_long = false;
 
@@ -141,10 +141,10 @@ void for_each_line(const FileDescriptor& file,
   }
 }
 
-/// What of the file stays.
+/// The part of the file that stays.
 struct Kept {
   std::int64_t bytes = 0;
-  std::int64_t dropped_from = -1;  ///< where the first line that goes begins
+  std::int64_t dropped_from = -1;  ///< where the first line to be removed begins
   bool in_one_piece = true;        ///< nothing stays behind it
   bool last_lacks_end = false;
   std::int64_t bad_lines = 0;
@@ -180,12 +180,12 @@ void tell(const fs::path& path, const Kept& kept, std::int64_t last_step) {
   }
   const std::string more =
       kept.bad_lines == 1 ? "" : fmt::format(", nor are {} others", kept.bad_lines - 1);
-  spdlog::warn("{}:{}: is not the line of a step{}: cut off; all whole lines up to step {} stay",
+  spdlog::warn("{}:{}: is not the line of a step{}: removed; all whole lines up to step {} stay",
                path.string(), kept.first_bad_line, more, last_step);
 }
 
 FileDescriptor open_for_appending(const fs::path& path) {
-  // Of a pipe, opening without O_NONBLOCK would wait for a reader.
+  // Opening a pipe without O_NONBLOCK would wait for a reader.
   FileDescriptor file(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
   if (!file) {
@@ -193,7 +193,7 @@ FileDescriptor open_for_appending(const fs::path& path) {
   }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) {
-    fail("look at", path);
+    fail("inspect", path);
   }
   if (!S_ISREG(status.st_mode)) {
     throw StorageError(
@@ -202,7 +202,7 @@ FileDescriptor open_for_appending(const fs::path& path) {
   return file;
 }
 
-/// Lines that stay, in a new file that takes the name.
+/// Writes the lines that stay to a new file, which takes over the name.
 void rewrite(const FileDescriptor& file,
              const fs::path& path,
              std::int64_t file_bytes,

@@ -13,7 +13,7 @@
 namespace dstrain {
 namespace {
 
-/// All of it, or the errno of what did not fit.
+/// Writes all of it; returns 0, or the errno of the failure.
 int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(fd, text.data(), text.size());
@@ -40,7 +40,7 @@ void StepLines::flush() {
   }
   const auto bytes = static_cast<std::int64_t>(unwritten_.size());
   if (const int error = write_all(file_.file.get(), unwritten_); error != 0) {
-    // Half a line that cannot be taken back is cut off when the run resumes, too.
+    // If half a line cannot be removed here, it is cut off when the run resumes.
     static_cast<void>(::ftruncate(file_.file.get(), file_.bytes) == 0);
     const std::string_view last = std::string_view(unwritten_).substr(0, unwritten_.size() - 1);
     const auto begin = last.rfind('\n');

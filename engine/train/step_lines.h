@@ -1,5 +1,6 @@
 // StepLines: a file of one JSON object a line, each of a step, as far as a run has come: a run that
-// goes on from a checkpoint drops the lines of later steps, and a line that finds no room waits.
+// resumes from a checkpoint drops the lines of later steps, and a line for which there is no space
+// waits.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace dstrain {
 
 class StepLines {
  public:
-  /// Continues after `resumed_step`: later lines, of a run that went on without saving, are
+  /// Continues after `resumed_step`: later lines, from a run that continued without saving, are
   /// dropped; step 0 starts a new file (step_file.h). Throws StorageError.
   StepLines(std::filesystem::path path, std::int64_t resumed_step);
 

@@ -30,7 +30,7 @@ struct Rates {
   }
 };
 
-/// Share of a step's arithmetic that is done once more.
+/// Share of a step's arithmetic that is done a second time.
 double computed_again(const Config& config) {
   const RecomputeConfig& recompute = config.recompute;
   const std::int64_t blocks = config.model.num_layers;
@@ -47,7 +47,7 @@ double computed_again(const Config& config) {
   return 0.0;
 }
 
-/// engine/plan/schedule.h.
+/// The idle share of a pipeline, as in engine/plan/schedule.h.
 double idle_share_of(const Config& config) {
   const double others = config.pipeline.stages - 1;
   const double work = static_cast<double>(*config.batch.gradient_accumulation_steps) *
@@ -55,7 +55,7 @@ double idle_share_of(const Config& config) {
   return others / (work + others);
 }
 
-/// Over a ring of n ranks every rank sends each byte of a buffer so many times.
+/// How many times every rank of a ring of n sends each byte of a buffer.
 double times_sent(Op op, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   switch (op) {

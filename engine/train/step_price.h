@@ -1,6 +1,7 @@
-// What a step would roughly take, from arithmetic, bytes on the wire and the schedule's idle time:
-// to put ways of saving memory in the order of what they cost. Not a forecast: the constants are
-// those of an accelerator's data sheet and of habit, and only ratios of two prices mean something.
+// Estimates roughly how long a step would take, from arithmetic, bytes on the wire and the
+// schedule's idle time, to order ways of saving memory by their cost. It is not a forecast: the
+// constants are those of an accelerator's data sheet and of experience, and only ratios of two
+// prices are meaningful.
 #pragma once
 
 #include "engine/config/config.h"
@@ -16,8 +17,8 @@ struct Cluster {
   double network_bytes = 25.0e9;  ///< of one rank to other hosts, a second, each way: 200 Gbit/s
 };
 
-/// Seconds of a step of `config`, as the rank has it that `plan` is of: what it sends is the plan's
-/// list of transfers.
+/// The seconds of a step of `config` on the rank that `plan` is for, which sends what the plan's
+/// list of transfers says.
 double price_step(const Config& config, const RunPlan& plan, const Cluster& cluster);
 
 }  // namespace dstrain

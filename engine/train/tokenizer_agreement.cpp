@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNevertheless = "--allow-tokenizer-mismatch goes on nevertheless";
+constexpr const char* kNevertheless = "--allow-tokenizer-mismatch continues nevertheless";
 
 /// Token files of this run, and what is known of them.
 struct DescribedData {
@@ -38,13 +38,13 @@ std::vector<DescribedData> described_data(const DataConfig& data) {
   return found;
 }
 
-/// Those of weights that lie in `folder`; `record`: what their checkpoint says itself.
+/// The tokenizers of weights that lie in `folder`; `record` is what their checkpoint records.
 std::vector<TokenizerIdentity> tokenizers_of_weights(
     const fs::path& folder, const std::optional<TokenizerIdentity>& record) {
   return record ? std::vector{*record} : companions_of_folder(folder).tokenizers();
 }
 
-/// The one that contradicts the data's; none if any is the same, or none can be compared.
+/// The tokenizer that contradicts the data's; none if any is the same, or none can be compared.
 std::optional<TokenizerIdentity> contradicting(const std::vector<TokenizerIdentity>& weights,
                                                const TokenizerIdentity& data) {
   std::optional<TokenizerIdentity> other;
@@ -99,7 +99,7 @@ std::optional<std::string> conflict_with_checkpoint(const DescribedData& data,
     return std::nullopt;
   }
   return fmt::format(
-      "{}: the ids of {} are of {}, says {}; {}, which the run would go on from, was trained on "
+      "{}: the ids of {} are of {}, says {}; {}, which the run would resume from, was trained on "
       "ids "
       "of {}: give it data of that tokenizer, or give training.output_dir another folder; {}",
       data.key, data.prefix, describe(data.description.identity), data.description.file.string(),
@@ -116,7 +116,7 @@ std::optional<std::string> conflict_with_start(const DescribedData& data, const 
       record = CheckpointStore::training(folder).tokenizer;
     }
   } catch (const std::runtime_error&) {
-    return std::nullopt;  // reading the weights says more of it
+    return std::nullopt;  // reading the weights gives a better error
   }
   const auto other =
       contradicting(tokenizers_of_weights(folder, record), data.description.identity);
@@ -142,13 +142,13 @@ std::optional<DatasetDescription> first_described(const DataConfig& data) {
   return std::nullopt;
 }
 
-/// Of the weights that a run which begins at step 0 starts from: where their companions lie.
+/// Where the companions of the weights lie that a run at step 0 starts from.
 fs::path companions_of_start(const Config& config) {
   try {
     return config.initial_weights.empty() ? fs::path()
                                           : recognise_format(config.initial_weights).path;
   } catch (const std::runtime_error&) {
-    return {};  // gone since, which a run that resumes does not mind
+    return {};  // removed since, which does not matter to a run that resumes
   }
 }
 
@@ -162,7 +162,7 @@ std::optional<std::string> tokenizer_conflict(const Config& config, const Resume
   if (auto conflict = conflict_in_data(data)) {
     return conflict;
   }
-  // The start says most of where a wrong vocabulary comes from.
+  // The start of the run says the most about the origin of a wrong vocabulary.
   if (from != nullptr) {
     if (auto conflict = conflict_with_checkpoint(data.front(), *from)) {
       return conflict;

@@ -1,5 +1,6 @@
-// Do a run's data, the weights it begins from and its model belong together? Each says, where it
-// can, which tokenizer its ids are of; what says nothing (token files made elsewhere) is believed.
+// Checks that a run's data, the weights it begins from and its model belong together. Each says,
+// where it can, which tokenizer its ids come from; those that say nothing (token files made
+// elsewhere) are trusted.
 #pragma once
 
 #include <filesystem>
@@ -13,17 +14,17 @@
 
 namespace dstrain {
 
-/// A checkpoint that a run goes on from.
+/// A checkpoint that a run resumes from.
 struct ResumedFrom {
   std::filesystem::path path;
   TrainingState training;
 };
 
-/// A sentence that says who contradicts whom, with the way on; none where nothing does, as far as
-/// this machine sees the files. `from`: nullptr where the run begins at step 0.
+/// Returns a sentence that says which two contradict each other, and what to do; nothing where none
+/// do, as far as this machine sees the files. `from` is nullptr where the run begins at step 0.
 std::optional<std::string> tokenizer_conflict(const Config& config, const ResumedFrom* from);
 
-/// What a run's checkpoints say of its tokens, and the files that they take along.
+/// The record of a run's tokenizer in its checkpoints, and the files that they take along.
 struct RunTokenizer {
   std::optional<TokenizerIdentity> identity;  ///< of the training data, else of `from`
   std::map<std::string, std::string> data;    ///< TrainingState::data
@@ -31,7 +32,7 @@ struct RunTokenizer {
 };
 RunTokenizer tokenizer_of_run(const Config& config, const ResumedFrom* from);
 
-/// Of the first of the training data's token files that says it.
+/// The tokenizer of the first of the training data's token files that names one.
 std::optional<TokenizerIdentity> tokenizer_of_data(const DataConfig& data);
 
 /// TrainingState::data of this run's files.

@@ -1,5 +1,5 @@
-// TrainOptions: what one rank is told of a run beside its config: where it computes, who watches,
-// and what it was started for; and TrainResult, what it answers.
+// TrainOptions: what one rank needs to know about a run besides its config: where it computes, who
+// watches, and what it was started for; and TrainResult, what it returns.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ struct TrainOptions {
   int gpu = 0;      ///< of those that this process sees, where it computes on one
   std::string gpu_name = "";  ///< "cuda:1", as its host counts; empty: as this process does
   int ranks_on_gpu = 1;       ///< that take turns on it
-  /// By which ranks on GPUs find each other; may be nullptr in a world of one.
+  /// The store by which ranks on GPUs find each other; may be nullptr in a world of one.
   Store* store = nullptr;
   /// Deadline of a collective between GPUs.
   std::chrono::milliseconds collective_timeout{600'000};
@@ -36,14 +36,14 @@ struct TrainOptions {
   /// Set to a signal's number by a handler: finish the step, save, return. Polled once a step;
   /// all ranks agree on the step. May be nullptr.
   const std::atomic<int>* stop_signal = nullptr;
-  /// Is told what this rank does, for whoever watches it from outside. May be nullptr.
+  /// Records what this rank does, for an observer outside the process. May be nullptr.
   ActivityRecorder* activity = nullptr;
-  /// Data, weights and tokenizer that do not belong together are a warning.
+  /// Makes data, weights and tokenizer that do not belong together a warning.
   bool allow_tokenizer_mismatch = false;
-  /// What rank 0 says to have the run's folder for itself. nullptr: that it is a job of its own.
+  /// The claim with which rank 0 takes the run's folder; nullptr: that of a job of its own.
   const OwnerClaim* owner = nullptr;
   RunGoal goal = RunGoal::kTrain;
-  /// Has counted the waits of this rank's collectives. May be nullptr.
+  /// Counts the waits of this rank's collectives. May be nullptr.
   WaitClock* waits = nullptr;
   /// Sees each change of the disk that a save is about to make (tests).
   DiskProbe disk_probe = {};
@@ -52,8 +52,8 @@ struct TrainOptions {
 struct TrainResult {
   std::int64_t step = 0;  ///< optimizer steps done, resumed ones included
   int stopped_by = 0;     ///< signal number, or 0 if all steps were done
-  /// Checkpoints that could not be written (checkpoint.on_save_failure: "continue"). The last one
-  /// of the run was: else it would have thrown.
+  /// The number of checkpoints that could not be written (checkpoint.on_save_failure: "continue").
+  /// The last one of the run was written, or the run would have thrown.
   std::int64_t failed_saves = 0;
 };
 

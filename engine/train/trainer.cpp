@@ -39,7 +39,7 @@ void write_resolved_config(const LoadedConfig& loaded) {
   files.rename(temporary, path);
 }
 
-/// In one line, of all files that cannot show that they are as they were written.
+/// Lists in one line all files that have no hash to show that they are unchanged.
 void tell_of_missing_hashes(const BatchLoader& train, const BatchLoader* validation) {
   std::vector<std::string> prefixes = train.without_hashes();
   if (validation != nullptr) {
@@ -56,13 +56,15 @@ void tell_of_missing_hashes(const BatchLoader& train, const BatchLoader* validat
   }
 }
 
-/// Which only the data's description may say, and that only where the files are.
+/// Requires the token that ends a document, which may be known only from the data's description,
+/// and so only where the files are.
 const DataConfig& require_document_end(const DataConfig& data) {
   if ((data.document_attention || data.mask_document_ends) && !data.end_of_document) {
-    throw ConfigError(fmt::format(
-        "data.end_of_document: not written, and nothing beside {} says which token ends a document "
-        "(prepare-data --append-eod leaves word of it in dataset.json): write its id",
-        data.train.front().prefix));
+    throw ConfigError(
+        fmt::format("data.end_of_document: is not given, and nothing beside {} says which token "
+                    "ends a document "
+                    "(prepare-data --append-eod records it in dataset.json): write its id",
+                    data.train.front().prefix));
   }
   return data;
 }
@@ -76,7 +78,7 @@ void tell_of_packing(const BatchLoader& train, const BatchLoader* validation) {
   }
 }
 
-/// Ranks' devices being alike. Data sheets are of 16-bit products.
+/// Assumes that all ranks' devices are alike. Data sheets give 16-bit products.
 double peak_flops(const Config& config, Engine& engine) {
   const std::optional<Accelerator> one = accelerator_of_model(engine.device().model());
   return one && config.precision != Precision::kF32 ? one->flops * engine.world().size() : 0.0;
@@ -153,9 +155,10 @@ Trainer::Trainer(const LoadedConfig& loaded,
   replicas_.emplace(engine_, config_.training.replica_check_interval, state_.step);
   if (is_rank0_) {
     if (owner_ == nullptr) {
-      throw CheckpointError(fmt::format(
-          "{} had all steps a moment ago, and has not now: somebody else changes it; start again",
-          output_dir(config_).string()));
+      throw CheckpointError(
+          fmt::format("{} had all steps a moment ago, and no longer does: somebody else is "
+                      "changing it; start again",
+                      output_dir(config_).string()));
     }
     const RunOwner::Hold hold = owner_->hold();
     write_resolved_config(loaded);
@@ -219,7 +222,7 @@ TrainResult Trainer::evaluate_alone() {
   if (is_rank0_) {
     const bool is_untrained = state_.step == 0 && config_.initial_weights.empty();
     spdlog::info("evaluated at step {}{}, validation loss {:.4f} nats per token", state_.step,
-                 is_untrained ? ", of weights that are as they were drawn" : "", loss);
+                 is_untrained ? ", with untrained weights" : "", loss);
   }
   return {.step = state_.step};
 }
@@ -243,7 +246,7 @@ TrainResult Trainer::run() {
     }
     const std::int64_t interval = config_.checkpoint.interval;
     save_is_due_ = save_is_due_ || (interval > 0 && state_.step % interval == 0);
-    // Gradients that are not finite say nothing good of the parameters: wait for better ones.
+    // Gradients that are not finite cast doubt on the parameters: wait for better ones.
     if (save_is_due_ && state_.consecutive_skips == 0) {
       const ObservedPhase phase(observers_, RunPhase::kSaving);
       check_state();
@@ -260,7 +263,7 @@ TrainResult Trainer::run() {
   state_.fp8_amax = engine_.fp8_state();
   saves_->save_last(state_);
   if (owner_ != nullptr) {
-    static_cast<void>(owner_->hold());  // where the last save was of an earlier step's end, too
+    static_cast<void>(owner_->hold());  // also where the last save was after an earlier step
   }
   enter(RunPhase::kEnding);
   tell_end();
@@ -321,8 +324,8 @@ StepMetrics Trainer::train_one() {
           .devices = std::move(agreement.devices)};
 }
 
-/// Where a batch or its sequences grow: in the first step of a run or a resume, and when one of the
-/// two is another than in the step before.
+/// Logs the size of a batch and its sequences where either grows: in the first step of a run or a
+/// resume, and when one of them differs from the step before.
 void Trainer::tell_of_growth(std::int64_t samples, std::int64_t sequence) {
   const BatchPlan& batch = engine_.plan().batch;
   const std::pair now(samples, sequence);

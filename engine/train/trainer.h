@@ -24,37 +24,38 @@ namespace dstrain {
 class Trainer {
  public:
   /// Opens and checks the data, resumes where the config says so. `loaded` must outlive it.
-  /// `owner`: on rank 0 of a run that trains, what its folder belongs to it by; nullptr where
-  /// nothing will be written. `overhead_bytes`: memory expected beside the engine's arena.
+  /// `owner` is, on rank 0 of a run that trains, its ownership of the folder; nullptr where nothing
+  /// will be written. `overhead_bytes` is the memory expected beside the engine's arena.
   Trainer(const LoadedConfig& loaded,
           Engine& engine,
           const TrainOptions& options,
           const RunOwner* owner,
           std::int64_t overhead_bytes);
 
-  /// Until training.steps, or until a signal: the last step is saved either way. Where a checkpoint
-  /// has all of them, nothing is done, nor has anything been written.
+  /// Trains until training.steps, or until a signal; the last step is saved either way. Where a
+  /// checkpoint has all steps, nothing is done or written.
   TrainResult run();
 
  private:
-  /// Instead of training. Collective.
+  /// Evaluates instead of training. Collective.
   TrainResult evaluate_alone();
-  /// Takes up what a checkpoint has of the run but its tensors, which are loaded.
+  /// Takes up the state of the run from a checkpoint; its tensors are loaded already.
   void take_up(const TrainingState& resumed);
   /// Collective. Lets the checkpoints take the tokenizer of the run's data along.
   void remember_tokenizer(const std::optional<ResumedFrom>& from);
   StepMetrics train_one();
   void tell_of_growth(std::int64_t samples, std::int64_t sequence);
-  /// What this rank reports of itself after a step.
+  /// The report of this rank after a step.
   RankReport report();
   void evaluate_if_due(StepMetrics& metrics);
   void enter(RunPhase phase) const;
-  /// On rank 0 of a run that trains, those that show how it goes; on every rank, those that watch
-  /// it from outside.
+  /// Adds, on rank 0 of a run that trains, the observers that show how it goes; on every rank,
+  /// those that watch it from outside.
   void add_observers();
   void tell_step(const StepMetrics& metrics) const;
   void tell_end() const;
-  /// Before a save: never of parameters that are not finite, nor of copies that differ.
+  /// Called before a save, which must not happen with parameters that are not finite, nor with
+  /// copies that differ.
   void check_state();
 
   const LoadedConfig& loaded_;

@@ -26,8 +26,8 @@ void for_each_state_part(const RunPlan& plan,
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
     const Range owned = plan.memory.owned(unit);
     const Range wanted = extent == StateExtent::kMySlice ? plan.shards.own_slice(unit) : owned;
-    // A region holds all of `owned`, padding included, or only those elements of it that have this
-    // state, one after the other.
+    // A region holds all of `owned`, padding included, or only the elements that have this state,
+    // one after the other.
     const auto add = [&](const std::string& state, RegionKind region, MomentExtent elements) {
       std::int64_t packed = 0;
       for (const PlacedPiece& whole : pieces_with_moment(plan.shards, unit, owned, elements)) {

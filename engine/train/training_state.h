@@ -18,7 +18,8 @@ enum class StateExtent : std::uint8_t { kMySlice, kEverything };
 std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent extent);
 
 /// One of those tensors, before there is any memory: elements [begin, end) of what this rank
-/// updates of a unit. Region kMaster: the parameters themselves where there is no other master.
+/// updates of a unit. Region kMaster means the parameters themselves where there is no other
+/// master.
 struct StatePart {
   std::string state;
   Piece piece;

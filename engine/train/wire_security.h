@@ -1,4 +1,4 @@
-// The config's word for what protects bytes between hosts, as the communicators take it.
+// Converts the config's choice of what protects bytes between hosts to the communicators' type.
 #pragma once
 
 #include "engine/comm/wire_options.h"

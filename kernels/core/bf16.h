@@ -1,5 +1,6 @@
-// BF16 on the host: the upper half of an IEEE float. Apart from dtype.h, with no function that a
-// compiler could leave out of line, because the CPU kernels include it once per instruction set.
+// BF16 on the host: the upper half of an IEEE float. It stands apart from dtype.h, with no function
+// that a compiler could leave out of line, because the CPU kernels include it once per instruction
+// set.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct BF16 {
   return __builtin_bit_cast(float, static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-/// Round to nearest, ties to even; NaN stays NaN.
+/// Rounds to nearest, ties to even; NaN stays NaN.
 [[gnu::always_inline]] inline BF16 to_bf16(float value) {
   const auto bits = __builtin_bit_cast(std::uint32_t, value);
   const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;

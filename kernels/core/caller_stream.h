@@ -1,5 +1,6 @@
-// CallerStream: runs every task at once in the caller's thread. For collectives on host memory,
-// which is nothing for a device's streams: on a GPU's, host work would hold up the driver's thread.
+// CallerStream: runs every task at once in the caller's thread. It is meant for collectives on host
+// memory, which do not belong on a device's streams: on a GPU's, host work would hold up the
+// driver's thread.
 #pragma once
 
 #include "kernels/core/device.h"

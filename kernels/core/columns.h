@@ -32,7 +32,7 @@ class BasicColumns {
   [[nodiscard]] const Matrix& matrix() const { return matrix_; }
   [[nodiscard]] std::int64_t first() const { return first_; }
   [[nodiscard]] std::int64_t width() const { return width_; }
-  /// Elements from one row to the next.
+  /// The number of elements from one row to the next.
   [[nodiscard]] std::int64_t stride() const { return matrix_.dim(matrix_.shape().rank() - 1); }
   [[nodiscard]] std::int64_t rows() const { return stride() == 0 ? 0 : matrix_.numel() / stride(); }
   [[nodiscard]] DType dtype() const { return matrix_.dtype(); }

@@ -37,7 +37,7 @@ class Stream {
 
   /// True if tasks run in the caller's thread before enqueue returns.
   [[nodiscard]] virtual bool is_inline() const = 0;
-  /// Host work, in stream order.
+  /// Enqueues host work, in stream order.
   virtual void enqueue(std::function<void()> task) = 0;
   /// The point after everything enqueued so far.
   [[nodiscard]] virtual Event record() = 0;
@@ -96,14 +96,14 @@ struct MemoryInfo {
   std::int64_t available_bytes = 0;
 };
 
-/// Why a device runs below its clocks; all false: it does not, or does not say.
+/// The reasons why a device runs below its clocks; all false: it does not, or does not say.
 struct Slowdown {
   bool power = false;
   bool temperature = false;
   bool hardware = false;  ///< its own protection, for either reason
 };
 
-/// What a device tells of itself at a moment. Absent: its driver does not tell.
+/// The readings of a device at one moment. Absent: its driver does not report them.
 struct DeviceReadings {
   std::int64_t used_bytes = 0;  ///< of its memory, by this process
   std::int64_t peak_bytes = 0;  ///< the most of it at any of the moments when it was looked at
@@ -136,23 +136,25 @@ class Device {
   /// The same in every process that computes on this very device, and on no other in the world.
   [[nodiscard]] virtual std::string identity() const = 0;
   [[nodiscard]] virtual MemoryInfo memory_info() const = 0;
-  /// At most a second old; nothing of a device that is the host itself.
+  /// Readings that are at most a second old; nothing for a device that is the host itself.
   [[nodiscard]] virtual std::optional<DeviceReadings> readings() = 0;
   /// Zeroed memory, aligned to at least 64 bytes, every page already touched. `what` names the
   /// region in an OutOfMemory message.
   [[nodiscard]] virtual DeviceMemory allocate(std::int64_t bytes, const std::string& what) = 0;
-  /// The same of the host's memory, of the kind that copies to and from this device are fastest
+  /// The same in the host's memory, of the kind that copies to and from this device are fastest
   /// with: pinned, where the device is not the host.
   [[nodiscard]] virtual DeviceMemory allocate_host(std::int64_t bytes, const std::string& what) = 0;
-  /// Bytes between host memory and a device tensor, in stream order. `host` must stay valid until
-  /// the stream has passed the copy.
+  /// Copy bytes between host memory and a device tensor, in stream order. `host` must stay valid
+  /// until the stream has passed the copy.
   virtual void copy_from_host(const void* host, Tensor device, Stream& stream) = 0;
   virtual void copy_to_host(ConstTensor device, void* host, Stream& stream) = 0;
-  /// Between two tensors of the device, of as many bytes each, that are one or do not overlap.
+  /// Copies between two tensors of the device, of the same number of bytes, that are identical or
+  /// do not overlap.
   virtual void copy(ConstTensor from, Tensor to, Stream& stream) = 0;
   /// The stream that computes. Owned by the device.
   [[nodiscard]] virtual Stream& compute_stream() = 0;
-  /// A stream beside it; `name` shows in traces and thread lists (≤ 15 characters).
+  /// A stream besides the compute stream; `name` shows in traces and thread lists (≤ 15
+  /// characters).
   [[nodiscard]] virtual std::unique_ptr<Stream> make_side_stream(const std::string& name) = 0;
 };
 

@@ -1,4 +1,5 @@
-// What every operation looks at before it touches memory: dtypes, sizes, whether a tensor is there.
+// The checks that every operation makes before it touches memory: dtypes, sizes, whether a tensor
+// is given.
 #pragma once
 
 #include <string_view>
@@ -22,7 +23,7 @@ const T* pointer(const ConstTensor& tensor) {
   return static_cast<const T*>(tensor.data());
 }
 
-/// The tensor is there, of this dtype, with this many elements.
+/// Checks that the tensor is given, of this dtype, with this many elements.
 inline void expect(const ConstTensor& tensor,
                    std::string_view name,
                    DType dtype,
@@ -33,7 +34,7 @@ inline void expect(const ConstTensor& tensor,
   check(!tensor.empty() || numel == 0, "{} has no memory", name);
 }
 
-/// As expect(), or no tensor at all.
+/// Does the same as expect(), but allows no tensor at all.
 inline void expect_optional(const ConstTensor& tensor,
                             std::string_view name,
                             DType dtype,
@@ -43,7 +44,7 @@ inline void expect_optional(const ConstTensor& tensor,
   }
 }
 
-/// Elements of all dims but the last, and of the last.
+/// The number of elements of all dims but the last, and of the last.
 struct Matrix {
   std::int64_t rows;
   std::int64_t width;

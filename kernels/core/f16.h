@@ -1,5 +1,5 @@
-// F16 on the host: IEEE 754 binary16. Apart from dtype.h, with no function that a compiler could
-// leave out of line, because the CPU kernels include it once per instruction set.
+// F16 on the host: IEEE 754 binary16. It stands apart from dtype.h, with no function that a
+// compiler could leave out of line, because the CPU kernels include it once per instruction set.
 //
 // The formulas serve a float, or a vector of floats, on processors without conversion
 // instructions, and give what those instructions give, bit for bit. They hold in the default
@@ -54,7 +54,7 @@ template <typename Bits, typename Float>
   return f16_values<float>(std::uint32_t{value.bits});
 }
 
-/// Round to nearest, ties to even, also among subnormals; overflow gives infinity.
+/// Rounds to nearest, ties to even, also among subnormals; overflow gives infinity.
 [[gnu::always_inline]] inline F16 to_f16(float value) {
   return F16{static_cast<std::uint16_t>(f16_bits<std::uint32_t>(value))};
 }

@@ -1,8 +1,8 @@
 // The 8-bit floats of Micikevicius et al. 2022, "FP8 formats for deep learning" (table 1), on the
-// host. Apart from dtype.h, with no function that a compiler could leave out of line, because the
-// CPU kernels include it once per instruction set.
+// host. It stands apart from dtype.h, with no function that a compiler could leave out of line,
+// because the CPU kernels include it once per instruction set.
 //
-// A tensor of them stands for numbers q · scale, with one f32 scale for all of it.
+// A tensor of these represents numbers q · scale, with one f32 scale for all of it.
 #pragma once
 
 #include <cstdint>
@@ -45,10 +45,10 @@ template <typename F8>
 constexpr std::uint32_t kF8Beside =
     static_cast<std::uint32_t>(127 + 24 - F8Format<F8>::kMantissa - F8Format<F8>::kBias) << 23;
 
-/// What x · factor is in F8, in the low 8 bits of each element: the nearest, ties to even; beyond
-/// the largest number that number, as sums go on with it. What is not finite becomes NaN, so that a
-/// run that diverges is seen to. factor > 0. Float: float or a vector of them; Bits: std::uint32_t
-/// likewise.
+/// x · factor in F8, in the low 8 bits of each element: the nearest, ties to even; beyond the
+/// largest number, that number, so that sums stay finite. A value that is not finite becomes NaN,
+/// so that a run that diverges is seen to. factor > 0. Float: float or a vector of them; Bits:
+/// std::uint32_t likewise.
 template <typename F8, typename Bits, typename Float>
 [[gnu::always_inline]] inline Bits f8_bits(Float x, float factor) {
   using Format = F8Format<F8>;

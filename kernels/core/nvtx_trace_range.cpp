@@ -5,7 +5,7 @@
 namespace dstrain {
 namespace {
 
-/// A domain of our own: profilers can show it alone.
+/// The domain is our own, so that profilers can show it alone.
 nvtxDomainHandle_t domain() {
   static const nvtxDomainHandle_t ours = nvtxDomainCreateA("dstrain");
   return ours;

@@ -27,7 +27,7 @@ class Shape {
     check(dim >= 0 && dim < rank_, "dim {} of a shape with {} dims", dim, rank_);
     return extents_[static_cast<std::size_t>(dim)];
   }
-  /// Number of elements; 1 for a scalar (rank 0).
+  /// The number of elements; 1 for a scalar (rank 0).
   [[nodiscard]] std::int64_t numel() const {
     std::int64_t product = 1;
     for (int dim = 0; dim < rank_; ++dim) {

@@ -1,4 +1,4 @@
-// StreamDecorator: a stream that passes everything on to another and does something beside it. A
+// StreamDecorator: a stream that passes everything on to another and does something in addition. A
 // backend that enqueues its work on streams of its own kind finds its own through innermost().
 #pragma once
 

@@ -12,7 +12,7 @@
 namespace dstrain {
 namespace {
 
-/// What forward and backward share: where sequence b, key/value head kv lies.
+/// The part that forward and backward share: the place of sequence b, key/value head kv.
 template <typename T>
 AttentionTask<T> task_at(const AttentionOperands& in, std::int64_t b, std::int64_t kv) {
   const AttentionShape& shape = in.shape;

@@ -14,7 +14,7 @@
 namespace dstrain {
 namespace {
 
-/// Where query t of sequence b and the keys that it sees lie, for the heads of kv.
+/// The place of query t of sequence b, and of the keys that it sees, for the heads of kv.
 template <typename T>
 QueryAttention<T> query_at(const AttentionOperands& in,
                            std::int64_t b,
@@ -40,7 +40,7 @@ QueryAttention<T> query_at(const AttentionOperands& in,
   return task;
 }
 
-/// Of (b, first head of kv, t) in [B·T, H·D] and in [B, H, T].
+/// Offsets of (b, first head of kv, t) in [B·T, H·D] and in [B, H, T].
 struct Offsets {
   std::int64_t out;
   std::int64_t sums;
@@ -62,7 +62,7 @@ void round_to(float value, F16& to) {
   to = to_f16(value);
 }
 
-/// Rows of `width` from sums to columns of a matrix.
+/// Copies rows of `width` from sums to columns of a matrix.
 template <typename T>
 void write_rows(
     const float* sums, std::int64_t rows, std::int64_t width, T* to, std::int64_t stride) {

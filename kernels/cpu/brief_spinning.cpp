@@ -10,10 +10,10 @@
 namespace dstrain {
 namespace {
 
-/// Looks, each with a pause instruction: 28 µs together on a Zen 5, about 60 on a Xeon. To sleep at
-/// once costs a tiny model a third of its speed on a calm machine; a third of these looks, and a
-/// tenth, brought quickstart's model to three quarters of its fair share on a busy one, ten times
-/// as many cost a tiny one most of what these leave it.
+/// The number of spins, each with a pause instruction: 28 µs in all on a Zen 5, about 60 on a Xeon.
+/// Sleeping at once costs a tiny model a third of its speed on an idle machine; with a third or a
+/// tenth of these spins, quickstart's model got three quarters of its fair share on a busy one, and
+/// ten times as many cost a tiny model most of what these leave it.
 constexpr const char* kLooks = "1000";
 
 }  // namespace

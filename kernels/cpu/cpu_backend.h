@@ -1,4 +1,4 @@
-// The CPU backend with the instruction set named, for tests and benchmarks that go through all of
+// The CPU backend for a given instruction set, for tests and benchmarks that go through all of
 // them. Everyone else calls make_cpu_backend(threads) of kernels/backend.h.
 #pragma once
 

@@ -41,7 +41,7 @@ void* map_zeros(std::int64_t bytes) {
   if (slack == 0) {
     return mapped;
   }
-  // Give back what lies before the first huge page boundary and after the end.
+  // Unmaps what lies before the first huge page boundary and after the end.
   auto* const begin = static_cast<std::byte*>(mapped);
   const auto address = reinterpret_cast<std::uintptr_t>(mapped);
   const std::int64_t head =
@@ -52,12 +52,13 @@ void* map_zeros(std::int64_t bytes) {
   if (slack > head) {
     munmap(begin + head + bytes, static_cast<std::size_t>(slack - head));
   }
-  // Advice: where huge pages are switched off, small ones do.
+  // This is advice: where huge pages are switched off, small ones will do.
   (void)madvise(begin + head, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
   return begin + head;
 }
 
-/// First touch: the slow part of fresh memory happens here, not in the first training step.
+/// Touches every page, so that the slow part of fresh memory happens here, not in the first
+/// training step.
 void touch(void* data, std::int64_t bytes, int threads) {
   auto* const begin = static_cast<volatile char*>(data);
   parallel_pieces(threads, bytes, kHugePage, [=](std::int64_t from, std::int64_t to) {

@@ -17,7 +17,7 @@ class CpuDevice final : public Device {
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCpu; }
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] std::string model() const override { return "cpu"; }
-  /// Of the whole host.
+  /// The identity of the whole host.
   [[nodiscard]] std::string identity() const override;
   [[nodiscard]] MemoryInfo memory_info() const override;
   [[nodiscard]] std::optional<DeviceReadings> readings() override { return std::nullopt; }

@@ -19,7 +19,8 @@ class CpuOps final : public Ops {
 #undef DSTRAIN_OPERATION
 
  private:
-  /// A side stream works beside the compute stream, whose threads have the cores: it has one.
+  /// The number of threads for work on a stream. A side stream has one, as it works alongside the
+  /// compute stream, whose threads have the cores.
   [[nodiscard]] int threads_on(const Stream& stream) const {
     return stream.is_inline() ? threads_ : 1;
   }
@@ -35,10 +36,11 @@ class CpuOps final : public Ops {
                     std::int64_t width,
                     Write write,
                     float* total);
-  /// attention_forward and _backward of what is not plain (attention_operands.h).
+  /// Implement attention_forward and attention_backward where attention is not plain
+  /// (attention_operands.h).
   void attention_by_queries(const AttentionForward& attention, Stream& stream);
   void attention_by_queries_backward(const AttentionBackward& attention, Stream& stream);
-  /// linear_forward of one token.
+  /// Implements linear_forward for one token.
   void linear_one_token(
       ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream);
   /// y = or += scale · x.

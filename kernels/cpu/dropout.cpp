@@ -22,7 +22,7 @@ void CpuOps::dropout(const DropoutRows& rows, ConstTensor x_NC, Tensor y_NC, Str
                    [&](std::int64_t task, int /*worker*/) {
                      const std::int64_t sample = first_sample + task / blocks;
                      const std::int64_t block = task % blocks;
-                     // Of the batch's rows:
+                     // The following are among the batch's rows.
                      const std::int64_t origin = sample * rows.sequence + block * kDropoutAlong;
                      const std::int64_t begin = std::max(origin, rows.first_row);
                      const std::int64_t end =

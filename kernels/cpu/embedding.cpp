@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-/// The worst token, so that the error names it; tokens come from files.
+/// Finds the worst token, so that the error names it; tokens come from files.
 void check_tokens(const ConstTensor& tokens_N, std::int64_t vocab_size, const char* what) {
   const auto tokens = tokens_N.as<std::int32_t>();
   const auto [lowest, highest] = std::minmax_element(tokens.begin(), tokens.end());
@@ -72,7 +72,7 @@ void CpuOps::embedding_forward(ConstTensor tokens_N,
 }
 
 // One task per slice of columns, which goes through all tokens in order: no two tasks touch the
-// same element, whatever the tokens are, and a frequent token is no bottleneck.
+// same element, whatever the tokens are, and a frequent token is not a bottleneck.
 void CpuOps::embedding_backward(ConstTensor tokens_N,
                                 ConstTensor dx_NC,
                                 const VocabSlice& slice,

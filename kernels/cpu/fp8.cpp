@@ -22,7 +22,7 @@ void CpuOps::quantize(const Quantization& quantization, Stream& stream) {
     constexpr std::int64_t kTile = 64;
     const float factor = converts ? 1.0F / *pointer<float>(quantization.scale) : 1.0F;
     const std::int64_t tasks = (rows + kTile - 1) / kTile;
-    // Of each task, and what was there.
+    // The maxima of each task, and the one from before.
     const auto maxima = scratch_.lease((tasks + 1) * size_of(DType::kF32));
     with_loops(loops_, quantization.x_RC.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       const auto convert = dtype == DType::kF8E4M3 ? loops.to_f8e4m3 : loops.to_f8e5m2;

@@ -19,14 +19,15 @@ enum class CpuIsa : std::uint8_t {
 
 std::string_view name_of(CpuIsa isa);
 
-/// Those that this processor and kernel run, the fastest last. Asks the kernel for the tile
+/// The sets that this processor and kernel run, the fastest last. Asks the kernel for the tile
 /// registers, once for the process.
 std::vector<CpuIsa> supported_isas();
 
-/// Whether it has units for products of bf16: AMX tiles, or AVX-512's bf16 instructions.
+/// Whether this processor has units for products of bf16: AMX tiles, or AVX-512's bf16
+/// instructions.
 bool multiplies_bf16();
 
-/// What the processor calls itself: "AMD EPYC 9R45"; "a CPU" where it does not say.
+/// The processor's own name, "AMD EPYC 9R45"; "a CPU" where it gives none.
 std::string processor_name();
 
 /// The loops compiled for `isa`.

@@ -1,4 +1,4 @@
-// Linear layers: products by CpuMatmul, but for those of one token, which read each weight once and
+// Linear layers: products by CpuMatmul, except those of one token, which read each weight once and
 // are as fast as memory; bias and its gradient by our own loops over rows.
 //
 // N tokens, I inputs, O outputs
@@ -64,7 +64,7 @@ void CpuOps::linear_backward_input(ConstTensor dy_NO,
   stream.run([=, this] { matmul_.run(backward_input_product(dy_NO, w_OI, dx_NI)); });
 }
 
-// The two passes that linear_forward and activation_forward are, and so their bits.
+// Runs linear_forward and activation_forward as two passes, and so gives their bits.
 void CpuOps::linear_activation_forward(ActivationKind kind,
                                        ConstTensor x_NI,
                                        ConstTensor w_OI,

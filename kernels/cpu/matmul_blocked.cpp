@@ -32,7 +32,7 @@ Cut cut_rows(const ProductForm& form, int threads) {
   const std::int64_t row_bytes = form.k * size_of(DType::kBF16);
   const std::int64_t most =
       std::clamp(kMostBlockBytes / row_bytes / kRowUnit * kRowUnit, kRowUnit, kMostBlockRows);
-  // As many blocks as threads, or a multiple of it.
+  // Use as many blocks as threads, or a multiple of that.
   const std::int64_t blocks = ceil_div(form.m, most * threads) * threads;
   return {form.m, ceil_div(form.m, blocks), kRowUnit};
 }
@@ -118,7 +118,8 @@ bool BlockedMatmul::run(const Bf16Product& product) {
   return n >= k ? run_slabs_of_columns(product, strides) : run_slabs_of_terms(product, strides);
 }
 
-// A thread packs a slab for itself and multiplies all rows by it: nobody waits for anybody.
+// A thread packs a slab for itself and multiplies all rows by it, so that no thread waits for
+// another.
 bool BlockedMatmul::run_slabs_of_columns(const Bf16Product& product, const Strides& strides) {
   const Cut columns(
       product.form.n,
@@ -219,7 +220,7 @@ bool BlockedMatmul::run_slab(const Bf16Product& product, const Strides& strides)
   return true;
 }
 
-/// Everything that may allocate or fail: the calls of oneDNN and the scratch memory.
+/// Does everything that may allocate or fail: the calls of oneDNN and the scratch memory.
 bool BlockedMatmul::prepare(Plan& plan) {
   const Bf16Product& product = plan.product;
   for (const std::int64_t block : {std::int64_t{0}, plan.rows.parts - 1}) {
@@ -253,7 +254,7 @@ bool BlockedMatmul::prepare(Plan& plan) {
   return true;
 }
 
-/// A few panels in one chunk of k.
+/// Packs a few panels in one chunk of k.
 void BlockedMatmul::pack(const Plan& plan, std::int64_t task) const {
   const ProductForm& form = plan.product.form;
   const std::int64_t groups = pack_groups(form);
@@ -271,7 +272,7 @@ void BlockedMatmul::pack(const Plan& plan, std::int64_t task) const {
               plan.packed + first * plan.columns.total + column * terms, terms * kPanelColumns);
 }
 
-/// A[the rows, a chunk of terms] as dense rows, filled up with zeros.
+/// Copies A[the rows, a chunk of terms] to dense rows, filled up with zeros.
 void BlockedMatmul::make_dense(
     const Plan& plan, std::int64_t row, std::int64_t rows, std::int64_t chunk, BF16* out) {
   const std::int64_t first = plan.terms.begin(chunk);

@@ -21,7 +21,7 @@ class BlockedMatmul {
  public:
   explicit BlockedMatmul(int threads);
 
-  /// False, with nothing done, for the shapes and processors that this way is not for.
+  /// Returns false, having done nothing, for shapes and processors that it does not suit.
   [[nodiscard]] bool run(const Bf16Product& product);
 
  private:
@@ -30,7 +30,7 @@ class BlockedMatmul {
     GrowingBuffer dense_a;   ///< the rows of a block, chunk after chunk
     GrowingBuffer sums;      ///< f32, of a block of rows and columns
   };
-  /// Elements from one row of what is stored to the next.
+  /// The number of elements from one stored row to the next.
   struct Strides {
     std::int64_t a, b, c;
   };

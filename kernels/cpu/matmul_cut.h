@@ -14,7 +14,8 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) {
   return ceil_div(a, b) * b;
 }
 
-/// `total` in the fewest parts of at most `most`, all of one size but the last; nothing is no part.
+/// Divides `total` into the fewest parts of at most `most`, all of one size but the last; 0 gives
+/// no part.
 struct Cut {
   Cut(std::int64_t total_size, std::int64_t most, std::int64_t unit) : total(total_size) {
     const std::int64_t fewest = std::max<std::int64_t>(1, ceil_div(total, most));

@@ -11,8 +11,8 @@ namespace {
 
 using dnnl::memory;
 
-/// Rows and columns of a part of C, where it is cut here: large for oneDNN's sake, smaller where
-/// there would be few of them.
+/// The number of rows and columns of a part of C, where it is cut here: large for oneDNN's sake,
+/// smaller where there would be few of them.
 std::int64_t part_size(const ProductForm& form) {
   constexpr std::int64_t kLarge = 256;
   constexpr std::int64_t kSmall = 128;
@@ -32,8 +32,8 @@ memory::desc matrix(std::int64_t rows,
   return {{rows, columns}, type, tag};
 }
 
-/// Rows [row, row + m) and columns [column, column + n) of the product, by as many threads as
-/// oneDNN may take.
+/// Computes rows [row, row + m) and columns [column, column + n) of the product, with as many
+/// threads as oneDNN may take.
 void sgemm_part(const F32Product& product,
                 std::int64_t row,
                 std::int64_t m,

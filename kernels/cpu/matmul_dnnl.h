@@ -1,6 +1,6 @@
-// What oneDNN multiplies: f32 by its sgemm, and bf16 by its matmul primitives, which are made once
-// for each kind of call and kept with their memory objects, so that a call is a look-up and an
-// execution and allocates nothing.
+// The products that oneDNN computes: f32 by its sgemm, and bf16 by its matmul primitives, which are
+// made once for each kind of call and kept with their memory objects, so that a call is a look-up
+// and an execution and allocates nothing.
 #pragma once
 
 #include <compare>
@@ -18,10 +18,10 @@
 
 namespace dstrain {
 
-/// With `threads` OpenMP threads. A product without terms leaves C as it is.
+/// Multiplies with `threads` OpenMP threads. A product without terms leaves C as it is.
 void sgemm(const F32Product& product, int threads);
 
-/// How an operand lies in memory: as it is read, transposed, or packed (matmul_pack.h).
+/// The layout of an operand in memory: as it is read, transposed, or packed (matmul_pack.h).
 enum class MatmulLayout : std::uint8_t { kRows, kTransposed, kPacked };
 
 /// C[m, n] = or += A[m, k] · B[k, n] + bias[n]; A, B and bias bf16, C bf16 or f32.

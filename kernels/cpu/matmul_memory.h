@@ -1,4 +1,5 @@
-// What the matrix products share: their scratch memory, and how many threads the library takes.
+// Shared by the matrix products: their scratch memory, and the number of threads that a library
+// takes.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace dstrain {
 /// addresses of small ones costs a product up to a fifth.
 class GrowingBuffer {
  public:
-  /// At least this much; what was in it may be lost.
+  /// Returns at least this much memory, whose contents may be lost.
   template <typename T>
   T* grow(std::int64_t elements) {
     const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(T));
@@ -46,8 +47,8 @@ class GrowingBuffer {
   std::int64_t bytes_ = 0;
 };
 
-/// How many OpenMP threads a library takes inside a scope. OpenMP keeps this number for each
-/// thread that calls, so ranks that are threads of one process do not disturb one another.
+/// Sets how many OpenMP threads a library takes inside a scope. OpenMP keeps this number for each
+/// calling thread, so ranks that are threads of one process do not disturb one another.
 class OpenMpTeam {
  public:
   explicit OpenMpTeam(int threads) : before_(omp_get_max_threads()) {

@@ -1,4 +1,4 @@
-// Rearranging bf16 matrices into what oneDNN's tile (AMX) kernels read fastest, with AVX-512:
+// Rearranges bf16 matrices into what oneDNN's tile (AMX) kernels read fastest, with AVX-512, at
 // several times the speed of its own reorders. Only for processors that have AVX-512 BW.
 #pragma once
 
@@ -34,7 +34,7 @@ void transpose(const BF16* in,
                BF16* out,
                std::int64_t out_stride);
 
-/// Where a block of C lies: rows `stride` elements apart, bf16 (rounded to nearest even) or f32.
+/// The place of a block of C: rows `stride` elements apart, bf16 (rounded to nearest even) or f32.
 struct FinishedBlock {
   void* c;
   DType dtype;

@@ -1,4 +1,5 @@
-// One product of two dense matrices, as the ways to compute it hand it on to one another.
+// One product of two dense matrices, in the form that the ways to compute it pass on to one
+// another.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace dstrain {
 
-/// T: BF16 or F16.
+/// T is BF16 or F16.
 template <typename T>
 struct NarrowProduct {
   ProductForm form;
@@ -20,7 +21,7 @@ struct NarrowProduct {
 };
 using Bf16Product = NarrowProduct<BF16>;
 
-/// In f32; C's rows are `c_stride` elements apart, A and B are dense.
+/// A product in f32; C's rows are `c_stride` elements apart, A and B are dense.
 struct F32Product {
   ProductForm form;
   const float* a = nullptr;

@@ -89,7 +89,7 @@ struct Blocks {
   }
 
   NarrowProduct<T> product;
-  bool rounds;  ///< C is no f32: its blocks are summed in scratch memory
+  bool rounds;  ///< C is not f32: its blocks are summed in scratch memory
   Cut rows;
   Cut columns;
   Cut terms;

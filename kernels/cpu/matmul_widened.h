@@ -1,5 +1,5 @@
 // Products of 16-bit matrices by f32 ones, where there is no kernel for the matrices as they are:
-// of f16 everywhere (oneDNN 2.6 has none for CPUs), of bf16 before AVX-512.
+// for f16 everywhere (oneDNN 2.6 has none for CPUs), for bf16 before AVX-512.
 //
 //   C[a block] = or += Σ over chunks of k: f32(A[the rows, a chunk]) · f32(B[the chunk, …])
 //

@@ -1,5 +1,5 @@
-// How much memory this process may still use: what the machine has, or less where a control group
-// (container, batch job) allows less.
+// Finds how much memory this process may still use: what the machine has, or less where a control
+// group (container, batch job) allows less.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 
 namespace dstrain {
 
-/// body(task, worker) for task = 0 … tasks - 1, each as soon as a thread is free.
+/// Calls body(task, worker) for task = 0 … tasks - 1, each as soon as a thread is free.
 template <typename Body>
 void parallel_for(int threads, std::int64_t tasks, Body&& body) {
   if (threads <= 1 || tasks <= 1) {
@@ -25,7 +25,7 @@ void parallel_for(int threads, std::int64_t tasks, Body&& body) {
   }
 }
 
-/// body(begin, end) over pieces of at most `piece` elements that cover [0, n).
+/// Calls body(begin, end) for pieces of at most `piece` elements that cover [0, n).
 template <typename Body>
 void parallel_pieces(int threads, std::int64_t n, std::int64_t piece, Body&& body) {
   parallel_for(threads, (n + piece - 1) / piece, [&](std::int64_t task, int /*worker*/) {

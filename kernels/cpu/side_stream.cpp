@@ -7,7 +7,7 @@
 namespace dstrain {
 
 SideStream::SideStream(const std::string& name) : thread_([this] { run_tasks(); }) {
-  // Only shown to people; a failure to set it is no reason to stop.
+  // The name is only for people to read; a failure to set it is no reason to stop.
   (void)pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
 }
 
@@ -67,10 +67,10 @@ void SideStream::run_tasks() {
       lock.unlock();
       try {
         task();
-      } catch (...) {  // carried to whoever waits
+      } catch (...) {  // rethrown where it is waited for
         failure = std::current_exception();
       }
-      task = nullptr;  // what it captured goes before anyone is told that it is done
+      task = nullptr;  // its captures are destroyed before it is reported as done
       lock.lock();
       if (failure != nullptr) {
         failure_ = failure;

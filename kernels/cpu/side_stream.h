@@ -1,4 +1,4 @@
-// SideStream: a thread that runs tasks one after another, beside the thread that computes.
+// SideStream: a thread that runs tasks one after another, alongside the thread that computes.
 //
 // A task that throws breaks the stream: the tasks after it are dropped (they may rest on what it
 // did not do), and every wait for it or for a later point rethrows its exception, here and on

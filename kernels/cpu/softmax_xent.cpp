@@ -24,7 +24,7 @@ struct LogitRows {
   const std::int32_t* targets;
 
   [[nodiscard]] bool is_ignored(std::int64_t n) const { return targets[n] == kIgnoredTarget; }
-  /// Outside [0, real) where another slice has the target.
+  /// The target's column; outside [0, real) where another slice has the target.
   [[nodiscard]] std::int64_t target_column(std::int64_t n) const {
     return targets[n] - slice.first;
   }
@@ -41,7 +41,7 @@ LogitRows rows_of(const ConstTensor& logits_NV,
           .targets = pointer<std::int32_t>(targets_N)};
 }
 
-/// Targets come from files.
+/// Checks the targets, which come from files.
 void check_targets(const LogitRows& rows) {
   std::int64_t lowest = 0;
   std::int64_t highest = -1;
@@ -68,7 +68,7 @@ void for_each_row(int threads, const LogitRows& rows, Body&& body) {
                   });
 }
 
-/// Of a row of one slice, or of the whole vocabulary; three numbers of stats_N3.
+/// The statistics of a row of one slice, or of the whole vocabulary; three numbers of stats_N3.
 struct RowStats {
   float largest;
   float total;         ///< Σ exp(logit - largest)
@@ -84,7 +84,7 @@ struct RowLoss {
 template <typename T>
 RowStats stats_of(const TypedLoops<T>& loops, const LogitRows& rows, const T* row, std::int64_t n) {
   if (rows.is_ignored(n)) {
-    // One slice with a sum of 1 makes a loss of log(1) of whatever slices there are.
+    // One slice with a sum of 1 makes the loss over all slices log(1).
     return {.largest = 0.0F, .total = rows.slice.first == 0 ? 1.0F : 0.0F, .target_logit = 0.0F};
   }
   const ExpSum sum = loops.sum_of_exp(row, rows.real);
@@ -95,8 +95,8 @@ RowStats stats_of(const TypedLoops<T>& loops, const LogitRows& rows, const T* ro
           .target_logit = has_target ? to_float(row[target]) : 0.0F};
 }
 
-/// Of the slices' rows, which lie `stride` apart, in rank order. A slice of padding adds 0 times
-/// exp(-infinity), a number in fast_exp.
+/// Combines the slices' rows, which lie `stride` apart, in rank order. A slice of padding adds 0
+/// times exp(-infinity), a number in fast_exp.
 RowStats combined(const RowStats* slices, std::int64_t ranks, std::int64_t stride) {
   RowStats whole{slices[0].largest, 0.0F, 0.0F};
   for (std::int64_t rank = 1; rank < ranks; ++rank) {

@@ -20,7 +20,7 @@ namespace {
                                        path, what, std::strerror(errno)));
 }
 
-/// Others wait for it while this exists.
+/// Holds the lock, for which others wait while this exists.
 class Lock {
  public:
   Lock(int fd, const std::string& path) : fd_(fd) {
@@ -108,7 +108,7 @@ void AlgorithmFile::read_on() {
     begin = end + 1;
   }
   read_bytes_ += static_cast<std::int64_t>(begin);
-  // Nobody else is appending now: what has no end never gets one.
+  // No other process is appending now, so a line without an end never gets one.
   if (begin < text.size() && ::ftruncate(fd_, read_bytes_) != 0) fail(path_, "cannot be shortened");
 }
 
@@ -125,14 +125,14 @@ void AlgorithmFile::take_in(std::string_view line) {
   } catch (const json::exception&) {
     throw std::runtime_error(fmt::format(
         "{}:{}: not a line of this file, which are like {{\"device\": \"…\", \"product\": \"…\", "
-        "\"algorithm\": \"…\", \"microseconds\": 1.5}}: remove the line, and what it was of is "
+        "\"algorithm\": \"…\", \"microseconds\": 1.5}}: remove the line, and its product is "
         "timed again",
         path_, read_lines_));
   }
 }
 
 void AlgorithmFile::append(const std::string& product, const ChosenAlgorithm& chosen) {
-  // In this order, which is easier to read than the alphabet's.
+  // The keys have this order, which is easier to read than the alphabetical one.
   const nlohmann::ordered_json entry{{"device", device_},
                                      {"product", product},
                                      {"algorithm", chosen.name},
@@ -145,7 +145,7 @@ void AlgorithmFile::append(const std::string& product, const ChosenAlgorithm& ch
     if (bytes < 0) fail(path_, "cannot be written to");
     written += static_cast<std::size_t>(bytes);
   }
-  if (::fdatasync(fd_) != 0) fail(path_, "cannot be brought to the disk");
+  if (::fdatasync(fd_) != 0) fail(path_, "cannot be flushed to disk");
   read_bytes_ += static_cast<std::int64_t>(line.size());
   ++read_lines_;
   chosen_.emplace(product, chosen);

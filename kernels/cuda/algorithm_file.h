@@ -1,12 +1,12 @@
-// AlgorithmFile: which algorithm each matrix product takes, kept in a file so that all ranks and
+// AlgorithmFile: the algorithm that each matrix product takes, kept in a file so that all ranks and
 // all restarts of a run take the same one and so get the same bits, and only the first has to find
-// out.
+// it.
 //
-// A line of JSON for each product of each kind of GPU, only ever appended to, under a lock (flock);
-// of two lines for the same, the first counts. Whoever misses one decides, and appends it unless
-// another was faster to: then the other's counts. Nobody decides under the lock: a decision waits
-// for a GPU, which may wait for a rank that wants the lock. A process that dies while appending
-// leaves a line without its end, which the next one removes.
+// The file has a line of JSON for each product of each kind of GPU, and is only ever appended to,
+// under a lock (flock); of two lines for the same product, the first counts. A process that misses
+// one decides, and appends it unless another was faster: then the other's counts. No decision is
+// made under the lock, since it waits for a GPU, which may wait for a rank that wants the lock. A
+// process that dies while appending leaves a line without its end, which the next one removes.
 #pragma once
 
 #include <cstdint>
@@ -26,25 +26,26 @@ struct ChosenAlgorithm {
 
 class AlgorithmFile {
  public:
-  /// Makes the file, with its folder, where there is none. `device`: all that an algorithm depends
-  /// on beside the product: "NVIDIA H100 80GB HBM3, sm_90, …". Throws std::runtime_error that names
-  /// the file where it cannot be used or is damaged.
+  /// Makes the file, with its folder, where there is none. `device` is all that an algorithm
+  /// depends on beside the product: "NVIDIA H100 80GB HBM3, sm_90, …". Throws std::runtime_error
+  /// that names the file where it cannot be used or is damaged.
   AlgorithmFile(std::string path, std::string device);
   AlgorithmFile(const AlgorithmFile&) = delete;
   AlgorithmFile& operator=(const AlgorithmFile&) = delete;
   ~AlgorithmFile();
 
-  /// What the file says of `product`. Where it says nothing, what `decide` returns, which then is
-  /// in the file, or what another process put there meanwhile. `decide` may call choose.
+  /// Returns what the file says about `product`. Where it says nothing, returns what `decide`
+  /// returns, which then is in the file, or what another process put there meanwhile. `decide` may
+  /// call choose.
   ChosenAlgorithm choose(const std::string& product,
                          const std::function<ChosenAlgorithm()>& decide);
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
   void open();
-  /// nullptr: not there, as far as it was read.
+  /// nullptr if it is not in the part of the file that was read.
   [[nodiscard]] const ChosenAlgorithm* find(const std::string& product) const;
-  /// Takes in what others have appended. Under the lock, as append.
+  /// Reads what others have appended. Called under the lock, as append.
   void read_on();
   void take_in(std::string_view line);
   void append(const std::string& product, const ChosenAlgorithm& chosen);

@@ -59,7 +59,7 @@ cuda::AttentionInputs<T> inputs_of(const AttentionOperands& in) {
           .value_stride = in.v.stride()};
 }
 
-/// As cuda::flash_takes, of all that a backward reads and writes.
+/// Whether cuda::flash_takes holds for everything that a backward reads and writes.
 template <typename T>
 bool flash_takes(const cuda::AttentionBackward<T>& back) {
   const cuda::AttentionInputs<T>& in = back.inputs;

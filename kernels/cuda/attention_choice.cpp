@@ -22,7 +22,7 @@ std::string describe(const AttentionPass& p) {
                      s.head_dim, name_of(p.dtype));
 }
 
-/// In the file.
+/// The name for our kernels in the file.
 constexpr const char* kOwnName = "dstrain";
 constexpr const char* kCudnnName = "cuDNN";
 
@@ -85,7 +85,7 @@ bool AttentionChoice::choose_cudnn(const AttentionPass& pass,
   return chosen.name == kCudnnName;
 }
 
-/// On these operands: everything that is written is written anew by each run.
+/// Times both on these operands: each run rewrites everything that is written.
 ChosenAlgorithm AttentionChoice::measure(const AttentionPass& pass,
                                          const AttentionPointers& pointers,
                                          cudaStream_t stream,

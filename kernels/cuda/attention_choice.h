@@ -1,4 +1,4 @@
-// Whose kernels compute attention, dstrain's or cuDNN's: per pass and shape, decided once. Where a
+// Decides whose kernels compute attention, dstrain's or cuDNN's, once per pass and shape. Where a
 // measurement decides, the choice is kept in the file of matrix products' algorithms, so that all
 // ranks and restarts of a run make the same.
 #pragma once
@@ -19,16 +19,16 @@ class AttentionChoice {
  public:
   struct Options {
     AttentionKernels wanted = AttentionKernels::kOwn;
-    std::string file;  ///< of choices; empty: each process measures anew
+    std::string file;  ///< of choices; empty: each process measures again
     std::function<void(const std::string&)> tell;  ///< given a sentence per decision; may be empty
   };
-  /// For the device of CUDA's number.
+  /// Makes the choice for the device with CUDA's number `device`.
   AttentionChoice(int device, Options options) : device_(device), options_(std::move(options)) {}
 
   /// Enqueues cuDNN's kernels, or calls `own`, which enqueues ours. With kFaster the first call for
   /// a shape runs both several times on these operands, waiting for the stream: everything written
-  /// is written anew each time. The stream's device must be current. Throws CudaError where kCudnn
-  /// is wanted and the library is not there, std::runtime_error where the file cannot be used.
+  /// is rewritten each time. The stream's device must be current. Throws CudaError where kCudnn is
+  /// wanted and the library is missing, std::runtime_error where the file cannot be used.
   void run(const AttentionPass& pass,
            const AttentionPointers& pointers,
            cudaStream_t stream,

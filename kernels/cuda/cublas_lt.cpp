@@ -7,7 +7,7 @@
 namespace dstrain {
 
 CublasLt open_cublas_lt() {
-  // Its major version, with the toolkit's headers that this was compiled with.
+  // The library's major version must go with the toolkit's headers that this was compiled with.
   void* const library =
       open_library(fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR), "matrix products on a GPU");
   CublasLt lt{};

@@ -31,8 +31,8 @@ struct CublasLt {
   void check(cublasStatus_t status, std::string_view call) const;
 };
 
-/// From beside the program (lib/), where the loader looks, or the toolkit that it was built with.
-/// Throws CudaError, saying where it looked. Never closed.
+/// Opens the library beside the program (lib/), where the loader looks, or in the toolkit that the
+/// program was built with. Throws CudaError, saying where it looked. It is never closed.
 CublasLt open_cublas_lt();
 
 }  // namespace dstrain

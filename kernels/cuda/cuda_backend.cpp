@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-/// Ada and Hopper brought them.
+/// Ada and Hopper introduced them.
 void expect_fp8(const CudaDevice& device) {
   constexpr int kFirst = 89;
   if (device.compute_capability() < kFirst) {

@@ -154,7 +154,7 @@ DeviceMemory CudaDevice::allocate(std::int64_t bytes, const std::string& what) {
   std::int64_t peak = peak_region_bytes_;
   while (now > peak && !peak_region_bytes_.compare_exchange_weak(peak, now)) {
   }
-  // Zeros before any stream can look.
+  // Writes zeros before any stream can read the memory.
   const cudaStream_t stream = compute_->use();
   cuda_check(cudaMemsetAsync(data, 0, static_cast<std::size_t>(bytes), stream), "cudaMemsetAsync");
   cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize, or work before it,");

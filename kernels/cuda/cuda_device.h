@@ -22,7 +22,8 @@
 
 namespace dstrain {
 
-/// What this process holds of a GPU through its CudaDevice, beside what CUDA itself takes.
+/// The memory that this process holds on a GPU through its CudaDevice, beside what CUDA itself
+/// takes.
 struct CudaMemoryUse {
   std::int64_t region_bytes = 0;
   std::int64_t peak_region_bytes = 0;
@@ -31,7 +32,8 @@ struct CudaMemoryUse {
 
 class CudaDevice final : public Device {
  public:
-  /// `name` is for people: "cuda:1" of its host, where this process sees it alone; empty: by index.
+  /// `name` is for people: "cuda:1" on its host, where this process sees only that GPU; empty: by
+  /// index.
   explicit CudaDevice(int index, std::string name = {});
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
@@ -41,8 +43,8 @@ class CudaDevice final : public Device {
   /// "GPU-8d5a…", as nvidia-smi -L prints it: also of a part of a GPU (MIG).
   [[nodiscard]] std::string identity() const override;
   [[nodiscard]] MemoryInfo memory_info() const override;
-  /// Where the driver does not tell what this process holds: regions and scratch, without what CUDA
-  /// and its libraries take for themselves.
+  /// Where the driver does not report what this process holds, they count regions and scratch,
+  /// without what CUDA and its libraries take for themselves.
   [[nodiscard]] std::optional<DeviceReadings> readings() override;
   [[nodiscard]] DeviceMemory allocate(std::int64_t bytes, const std::string& what) override;
   [[nodiscard]] DeviceMemory allocate_host(std::int64_t bytes, const std::string& what) override;
@@ -55,13 +57,13 @@ class CudaDevice final : public Device {
   [[nodiscard]] CudaMemoryUse memory_use() const;
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int multiprocessors() const { return multiprocessors_; }
-  /// 90 for 9.0.
+  /// The compute capability, 90 for 9.0.
   [[nodiscard]] int compute_capability() const;
   [[nodiscard]] FaultPointers faults() const { return faults_->pointers(); }
   /// Gives the device up: from now on every wait for any of its streams throws `failure`, also one
-  /// that has begun, once it comes back. The first one stays. From any thread.
+  /// that has begun, once it comes back. The first one stays. May be called from any thread.
   void fail(std::exception_ptr failure) noexcept { faults_->fail(std::move(failure)); }
-  /// What `fail` was given, or nullptr.
+  /// The exception that `fail` was given, or nullptr.
   [[nodiscard]] std::exception_ptr failure() const { return faults_->failure(); }
 
  private:
@@ -83,7 +85,7 @@ class CudaDevice final : public Device {
   std::optional<Clock::time_point> read_at_;
 };
 
-/// The stream's handle, its device being made current. Throws where the stream is not a GPU's.
+/// The stream's handle; makes its device current. Throws where the stream is not a GPU's.
 cudaStream_t handle_of(Stream& stream);
 
 }  // namespace dstrain

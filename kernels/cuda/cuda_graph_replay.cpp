@@ -38,7 +38,7 @@ GraphReplay::Begun CudaGraphReplay::begin(const GraphKey& key, Stream& stream) {
     cuda_check(cudaGraphLaunch(found->second, cuda.use()), "cudaGraphLaunch");
     return Begun::kReplayed;
   }
-  // Of this thread alone: others allocate and copy meanwhile, as they may.
+  // Captures only this thread's calls: others may allocate and copy meanwhile.
   cuda_check(cudaStreamBeginCapture(cuda.use(), cudaStreamCaptureModeThreadLocal),
              "cudaStreamBeginCapture");
   cuda.set_recording(true);

@@ -11,14 +11,14 @@ namespace dstrain {
 
 class CudaGraphReplay final : public GraphReplay {
  public:
-  /// What is beyond is enqueued part by part: a run whose operands never come back must not collect
-  /// graphs for ever.
+  /// The most graphs that are kept; work beyond them is enqueued part by part: a run whose operands
+  /// never come back must not collect graphs for ever.
   static constexpr std::size_t kMostGraphs = 4096;
 
   explicit CudaGraphReplay(int device) : device_(device) {}
   ~CudaGraphReplay() override;
 
-  /// How many are kept.
+  /// The number of graphs that are kept.
   [[nodiscard]] std::size_t num_graphs() const { return num_graphs_; }
 
  protected:

@@ -35,9 +35,10 @@ class CudaOps final : public Ops {
   [[nodiscard]] Launch on(Stream& stream) const {
     return {handle_of(stream), multiprocessors_, faults_};
   }
-  /// A product with checked shapes; empty ones too.
+  /// Computes a product with checked shapes, which may be empty.
   void multiply(const CudaProduct& product, Stream& stream);
-  /// A product with an activation if cuBLASLt has it and it is the faster, else `separately`.
+  /// Computes a product with an activation if cuBLASLt has it and it is faster, else calls
+  /// `separately`.
   void multiply_activated(ActivationKind kind,
                           const CudaProduct& product,
                           const std::function<void()>& separately,

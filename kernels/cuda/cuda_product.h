@@ -7,7 +7,7 @@
 
 namespace dstrain {
 
-/// What becomes of a product before it is C. Of the GELU in its tanh form, which is cuBLASLt's.
+/// What becomes of a product before it is C. The GELU is that of cuBLASLt, in its tanh form.
 enum class ProductActivation : std::uint8_t {
   kNone,
   kGelu,         ///< aux = the product (+ bias), C = gelu(aux)
@@ -29,8 +29,9 @@ struct CudaProduct {
   void* c;
   ProductActivation activation = ProductActivation::kNone;  ///< else not with `adds`
   const void* aux = nullptr;                                ///< [m][n] of `out`; kGelu writes it
-  /// Operands of 8 bits: what each is to be multiplied by, one element on the device; B has a dtype
-  /// of its own. Only without transposing A and with B transposed: what Hopper's tensor cores read.
+  /// For operands of 8 bits: the factor of each, one element on the device; B has a dtype of its
+  /// own. Only without transposing A and with B transposed, which is what Hopper's tensor cores
+  /// read.
   const float* a_scale = nullptr;
   const float* b_scale = nullptr;
   DType b_in = DType::kF32;  ///< unused without scales

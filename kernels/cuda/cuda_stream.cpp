@@ -11,7 +11,8 @@ namespace dstrain {
 class CudaStream::Point {
  public:
   Point() {
-    // The host sleeps while it waits for one, which the device's flags do not say of events.
+    // Makes the host sleep while it waits for the event, which the device's flags do not do for
+    // events.
     cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync),
                "cudaEventCreateWithFlags");
   }
@@ -31,7 +32,7 @@ struct CudaStream::Task {
 
 CudaStream::CudaStream(int device, FaultBox& faults) : device_(device), faults_(faults) {
   cuda_check(cudaSetDevice(device_), "cudaSetDevice");
-  // Non-blocking: ordered by events alone, never by CUDA's default stream.
+  // The stream is non-blocking: ordered by events alone, never by CUDA's default stream.
   cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
              "cudaStreamCreateWithFlags");
 }
@@ -99,8 +100,8 @@ Event CudaStream::record() {
   return {.stream = this, .ticket = last_ticket_};
 }
 
-/// From the oldest on, as the GPU passes them in order. A point that a thread still waits for is
-/// not used again.
+/// Forgets points from the oldest on, as the GPU passes them in order. A point that a thread still
+/// waits for is not reused.
 void CudaStream::forget_passed() {
   while (!recorded_.empty()) {
     const cudaError_t status = cudaEventQuery(recorded_.front().point->get());
@@ -135,7 +136,7 @@ void CudaStream::wait(const Event& event) {
   if (other == this) {
     return;
   }
-  if (other == nullptr) {  // a thread's: the driver's thread waits for it, then the GPU goes on
+  if (other == nullptr) {  // a thread's: the driver's thread waits for it, then the GPU continues
     enqueue([event] { event.stream->wait_until(event.ticket); });
     return;
   }

@@ -26,7 +26,7 @@ class CudaStream final : public Stream {
 
   [[nodiscard]] bool is_inline() const override { return false; }
   /// A task that throws breaks the stream for the host's tasks: later ones are dropped, and waits
-  /// rethrow. Work already on the GPU's queue goes on.
+  /// rethrow. Work already on the GPU's queue continues.
   void enqueue(std::function<void()> task) override;
   [[nodiscard]] Event record() override;
   void wait(const Event& event) override;
@@ -47,13 +47,13 @@ class CudaStream final : public Stream {
     std::shared_ptr<Point> point;  // shared with threads that wait for it just now
   };
   void refuse_while_recording(const char* what) const;
-  /// nullptr: passed.
+  /// The point of a ticket; nullptr if it has passed.
   [[nodiscard]] std::shared_ptr<Point> find(std::uint64_t ticket);
   void forget_passed();
   void run(const std::function<void()>& task) noexcept;
   void check_wait(cudaError_t status, const char* call);
   void rethrow_failures();
-  /// Of a task alone: a task may ask for it too, which must not use the device.
+  /// Rethrows only a task's failure: a task may call it too, which must not use the device.
   void rethrow_task_failure();
 
   int device_;

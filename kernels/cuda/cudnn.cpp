@@ -7,9 +7,10 @@
 namespace dstrain {
 namespace {
 
-/// Of cudnn_graph.h and of the library: minor versions are compatible.
+/// The library's major version is that of cudnn_graph.h; minor versions are compatible.
 const std::string kLibrary = "libcudnn.so.9";
-/// Masks with -∞ (9.10) and plans made from a description of the device (9.8).
+/// The oldest version that has masks with -∞ (9.10) and plans made from a description of the device
+/// (9.8).
 constexpr std::size_t kOldest = 91000;
 
 }  // namespace

@@ -32,8 +32,9 @@ struct Cudnn {
   void check(cudnnStatus_t status, std::string_view call) const;
 };
 
-/// From beside the program (lib/), where the loader looks, or the toolkit that it was built with.
-/// Throws CudaError, saying where it looked, or that the version is older than what is used of it.
+/// Opens the library beside the program (lib/), where the loader looks, or in the toolkit that the
+/// program was built with. Throws CudaError, saying where it looked, or that the version is older
+/// than what is used of it.
 Cudnn open_cudnn();
 
 }  // namespace dstrain

@@ -23,9 +23,9 @@ struct AttentionPass {
   friend auto operator<=>(const AttentionPass&, const AttentionPass&) = default;
 };
 
-/// What a pass reads and writes, with the shapes of kernels/ops.h; all at multiples of 16 bytes.
-/// Forward: qkv → out, logsumexp. Backward: qkv, out, logsumexp, dout → delta, dqkv. Const, as
-/// cuDNN takes what it writes and what it reads alike.
+/// The tensors that a pass reads and writes, with the shapes of kernels/ops.h; all at multiples of
+/// 16 bytes. Forward: qkv → out, logsumexp. Backward: qkv, out, logsumexp, dout → delta, dqkv.
+/// They are const, as cuDNN takes what it writes in the same way as what it reads.
 struct AttentionPointers {
   const void* qkv;
   const void* out;
@@ -47,10 +47,10 @@ class CudnnAttention {
   /// "cuDNN 9.19.0".
   [[nodiscard]] std::string name() const;
   /// Empty where cuDNN has a plan whose sums are the same in every run and whose workspace is at
-  /// most kMostCudnnWorkspace; else why not. Makes the plan when first asked, which takes about
-  /// half a second.
+  /// most kMostCudnnWorkspace; otherwise the reason why it has none. Makes the plan when first
+  /// asked, which takes about half a second.
   const std::string& why_not(const AttentionPass& pass);
-  /// Only where why_not is empty.
+  /// To be called only where why_not is empty.
   void run(const AttentionPass& pass, const AttentionPointers& pointers, cudaStream_t stream);
 
  private:

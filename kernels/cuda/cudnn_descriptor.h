@@ -1,5 +1,5 @@
-// cuDNN's descriptors, of which its graphs are made: attributes are set, then they are finalized
-// and can be named by others.
+// cuDNN's descriptors, from which its graphs are made: attributes are set, then they are finalized
+// and can be used by others.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +43,12 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t raw_ = nullptr;
 };
 
-/// The device that plans are made for: one that is there, by CUDA's number, or one described by
-/// what cuDNN says of it (JSON), which need not be there.
+/// The device that plans are made for: one that exists, by CUDA's number, or one given by cuDNN's
+/// description of it (JSON), which need not exist here.
 CudnnDescriptor describe_device(const Cudnn& cudnn, std::int32_t index);
 CudnnDescriptor describe_device(const Cudnn& cudnn, const std::string& json);
 
-/// Descriptors that cuDNN fills, at most `most`: an engine's, configurations.
+/// Returns descriptors that cuDNN fills, at most `most`: of engines or configurations.
 std::vector<CudnnDescriptor> get_descriptors(const Cudnn& cudnn,
                                              const CudnnDescriptor& from,
                                              cudnnBackendAttributeName_t name,

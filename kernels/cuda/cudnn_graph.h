@@ -46,9 +46,9 @@ class CudnnGraph {
   explicit CudnnGraph(const Cudnn& cudnn) : cudnn_(cudnn) {}
 
   Tensor memory(std::int64_t id, DType dtype, const Dims& dims, const Dims& strides);
-  /// A number of f32.
+  /// Adds an f32 scalar.
   Tensor scalar(std::int64_t id);
-  /// Dense, the last dim fastest.
+  /// Adds an intermediate tensor: dense, the last dim fastest.
   Tensor intermediate(cudnnDataType_t type, const Dims& dims);
   Tensor intermediate(cudnnDataType_t type, const Dims& dims, const Dims& strides);
 
@@ -63,13 +63,14 @@ class CudnnGraph {
   void index(Tensor x, std::int64_t axis, Tensor y);
   /// y = where ? x : otherwise.
   void select(Tensor x, Tensor otherwise, Tensor where, Tensor y);
-  /// Over the dims that are shorter in y than in x.
+  /// Reduces over the dims that are shorter in y than in x.
   void reduce(cudnnReduceTensorOp_t kind, Tensor x, Tensor y);
-  /// The same elements, seen with y's dims and strides.
+  /// Makes y the same elements as x, seen with y's dims and strides.
   void reshape(Tensor x, Tensor y);
 
-  /// The first plan that cuDNN's heuristics propose, that adds in the same order in every run, and
-  /// whose workspace is not larger than asked. nullptr: none, and `why_none` says why.
+  /// Returns the first plan that cuDNN's heuristics propose which adds in the same order in every
+  /// run and whose workspace is not larger than allowed; nullptr if there is none, and `why_none`
+  /// says why.
   std::unique_ptr<CudnnPlan> plan(const CudnnDescriptor& device,
                                   std::int64_t most_workspace_bytes,
                                   std::string& why_none);

@@ -10,7 +10,7 @@ namespace {
 using Tensor = CudnnGraph::Tensor;
 using Dims = CudnnGraph::Dims;
 
-/// The tensors' dims and strides, which are many times the same.
+/// The tensors' dims and strides, most of which recur.
 struct Form {
   AttentionShape s;
   DType dtype;
@@ -70,7 +70,7 @@ Tensor apply(CudnnGraph& graph, cudnnPointwiseMode_t mode, Tensor x, const Dims&
   return y;
 }
 
-/// Scores of keys after the query are -∞.
+/// Sets scores of keys after the query to -∞.
 Tensor hide_later_keys(CudnnGraph& graph, const Form& form, Tensor scores) {
   const Tensor query = graph.intermediate(CUDNN_DATA_INT32, form.scores());
   const Tensor key = graph.intermediate(CUDNN_DATA_INT32, form.scores());

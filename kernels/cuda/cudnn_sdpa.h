@@ -9,7 +9,8 @@
 
 namespace dstrain::sdpa {
 
-/// What a plan is given when it runs. A name of memory is where its first element lies.
+/// The arguments that a plan is given when it runs. For memory, that is the address of its first
+/// element.
 enum Id : std::int64_t {
   kQ = 1,  ///< q, k, v: parts of packed rows q ‖ k ‖ v, [B·T][(H + 2K)·D]
   kK,

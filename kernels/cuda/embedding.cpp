@@ -1,5 +1,5 @@
-// Embedding tables: rows gathered, and gradients of rows added. Tokens are looked at on the GPU:
-// one outside the vocabulary leaves the outputs untouched, and the next wait throws (fault_box.h).
+// Embedding tables: rows gathered, and gradients of rows added. Tokens are checked on the GPU: one
+// outside the vocabulary leaves the outputs untouched, and the next wait throws (fault_box.h).
 //
 // N tokens, T sequence, C width, V vocabulary or a slice of it, P positions
 #include "kernels/cuda/device/embedding.h"

@@ -24,8 +24,8 @@ const char* name_of(FaultSource source) {
   return "number";
 }
 
-/// A memset is done when the host goes on only if that is waited for, and kernels' streams do not
-/// wait for the default one.
+/// A memset has only finished when the host continues if that is waited for, and kernels' streams
+/// do not wait for the default one.
 void clear(int* raised) {
   cuda_check(cudaMemset(raised, 0, sizeof(int)), "cudaMemset of a flag");
   cuda_check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize, or work before it,");

@@ -17,21 +17,21 @@ namespace dstrain {
 
 class FaultBox {
  public:
-  /// Of the current device.
+  /// Makes one for the current device.
   FaultBox();
   FaultBox(const FaultBox&) = delete;
   FaultBox& operator=(const FaultBox&) = delete;
   ~FaultBox();
 
-  /// What kernels write to.
+  /// The memory that kernels write to.
   [[nodiscard]] FaultPointers pointers() const { return {raised_, seen_}; }
-  /// Throws InternalError where a kernel has found a fault, once; and what `fail` was given.
+  /// Throws InternalError once where a kernel has found a fault; throws what `fail` was given.
   void rethrow();
 
-  /// From now on every wait throws `failure`: what is on the device is no longer to be trusted. The
-  /// first one stays. From any thread; calls nothing of CUDA.
+  /// Makes every wait from now on throw `failure`: the contents of the device can no longer be
+  /// trusted. The first one stays. May be called from any thread; calls nothing of CUDA.
   void fail(std::exception_ptr failure) noexcept;
-  /// What `fail` was given, or nullptr.
+  /// The exception that `fail` was given, or nullptr.
   [[nodiscard]] std::exception_ptr failure() const;
 
  private:

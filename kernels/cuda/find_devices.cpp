@@ -35,7 +35,7 @@ GpuFacts facts_of(int index) {
                  .uuid = unique_cuda_name(index),
                  .bus_id = bus_id.data()};
   facts.unusable = why_unusable(facts.capability);
-  // Not CUDA, which would make a context first.
+  // NVML is asked and not CUDA, which would make a context first.
   if (const auto memory = Nvml(bus_id.data()).memory()) {
     const bool is_part_of_it = facts.total_bytes < memory->total_bytes / 10 * 9;
     if (!is_part_of_it) facts.free_bytes = memory->available_bytes;

@@ -20,9 +20,9 @@
 namespace dstrain {
 namespace {
 
-/// What NVIDIA recommends for Hopper; a few MiB would do on Ampere.
+/// The size that NVIDIA recommends for Hopper; a few MiB would do on Ampere.
 constexpr std::size_t kMostWorkspace = std::size_t{32} << 20;
-/// Of what an epilogue reads and writes beside C: cuBLASLt's vector accesses.
+/// The alignment of what an epilogue reads and writes beside C, for cuBLASLt's vector accesses.
 constexpr std::uint32_t kEpilogueAlignment = 16;
 constexpr std::int64_t kAuxColumns = 8;
 
@@ -38,7 +38,7 @@ DType dtype_of_b(const CudaProduct& product) {
   return product.b_scale == nullptr ? product.in : product.b_in;
 }
 
-/// Of an address, as far as algorithms care.
+/// The alignment of an address, as far as algorithms care.
 std::uint32_t alignment_of(const void* data) {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   constexpr std::uintptr_t kMost = 256;
@@ -149,7 +149,7 @@ Owned<cublasLtMatmulDesc_t> LtProduct::describe(const CudaProduct& p, bool tf32)
   set(raw, CUBLASLT_MATMUL_DESC_TRANSB, p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, "transpose B");
   set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p), "epilogue");
   set_scales(raw, p);
-  // Now too: proposals look at how the addresses are aligned.
+  // Set here too, since proposals depend on how the addresses are aligned.
   if (p.bias != nullptr) {
     set(raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias, "bias");
   }
@@ -180,7 +180,7 @@ void LtProduct::set_scales(cublasLtMatmulDesc_t description, const CudaProduct& 
   }
 }
 
-/// Column-major, without gaps.
+/// A layout that is column-major, without gaps.
 Owned<cublasLtMatrixLayout_t> LtProduct::layout(DType dtype,
                                                 std::int64_t rows,
                                                 std::int64_t columns) const {
@@ -216,8 +216,8 @@ std::vector<LtAlgorithm> LtProduct::proposals(int most) const {
   const cublasStatus_t status =
       lt_.heuristic(handle_, description_.get(), first_.get(), second_.get(), result_.get(),
                     result_.get(), preferred.get(), most, results.data(), &found);
-  // What it says to an activation that it does not have for these dtypes is either, by its
-  // documentation.
+  // Its documentation allows either status for an activation that it does not have for these
+  // dtypes.
   const bool activates = key_.activation != ProductActivation::kNone;
   if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
       (activates && status == CUBLAS_STATUS_INVALID_VALUE)) {

@@ -14,7 +14,8 @@
 
 namespace dstrain {
 
-/// What an algorithm is chosen for. Not whether C is added to: that changes no choice.
+/// The facts that an algorithm is chosen by. Whether C is added to is not among them, as it changes
+/// no choice.
 struct ProductKey {
   std::int64_t m, n, k;
   bool a_transposed, b_transposed, bias;
@@ -24,8 +25,8 @@ struct ProductKey {
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
 ProductKey key_of(const CudaProduct& product);
-/// "8192 × 3072 × 768 nt bf16 → bf16 bias gelu, aligned to 256 256 256 256 256": what stands in a
-/// file for it, so it must not change.
+/// "8192 × 3072 × 768 nt bf16 → bf16 bias gelu, aligned to 256 256 256 256 256": the name for it in
+/// files, so it must not change.
 std::string name_of(const ProductKey& key);
 
 struct LtAlgorithm {
@@ -62,13 +63,13 @@ class LtProduct {
   /// The library and the handle must outlive it.
   LtProduct(const CublasLt& lt, cublasLtHandle_t handle, const CudaProduct& product, bool tf32);
 
-  /// cuBLASLt's best guesses, the best first, at most `most`. Empty where it cannot compute this.
-  /// Sums that are split over blocks are added in f32 in the workspace, in a fixed order: never in
-  /// the result, whose dtype may be short.
+  /// cuBLASLt's best guesses, the best first, at most `most`. Empty where it cannot compute this
+  /// product. Sums that are split over blocks are added in f32 in the workspace, in a fixed order,
+  /// never in the result, whose dtype may be short.
   [[nodiscard]] std::vector<LtAlgorithm> proposals(int most) const;
-  /// An algorithm that was written down; nothing where it is none that computes this.
+  /// An algorithm that was written down; nothing where it does not compute this product.
   [[nodiscard]] std::optional<LtAlgorithm> accepted(const cublasLtMatmulAlgo_t& algorithm) const;
-  /// With the product's addresses; its shape is that of the constructor's.
+  /// Runs with the product's addresses; its shape must be the constructor's.
   void run(const CudaProduct& product, const LtAlgorithm& algorithm, cudaStream_t stream) const;
 
  private:

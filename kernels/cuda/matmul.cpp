@@ -15,12 +15,13 @@
 namespace dstrain {
 namespace {
 
-/// Proposals that are timed. cuBLASLt sorts them by what it expects, and is rarely far off.
+/// The number of proposals that are timed. cuBLASLt sorts them by what it expects, and is rarely
+/// far off.
 constexpr int kProposals = 8;
-/// An algorithm has to be so much faster than one proposed before it: less is noise, which would
-/// let two runs of the same config differ for nothing.
+/// An algorithm has to be this much faster than one proposed before it: a smaller gain is noise,
+/// which would let two runs of the same config differ for no reason.
 constexpr double kWorthIt = 0.98;
-/// Stands in the file where an activation is computed after its product.
+/// The word in the file for an activation that is computed after its product.
 constexpr const char* kSeparately = "separately";
 
 /// Device memory for a moment, straight from the driver and back: the pool would keep it.
@@ -76,8 +77,8 @@ struct CudaMatmul::Impl {
 
   int device;
   CudaMatmulOptions options;
-  /// Of all below: two streams may be two threads. Recursive, as what is computed separately has
-  /// products of its own.
+  /// Guards all below, since two streams may be two threads. It is recursive, as what is computed
+  /// separately has products of its own.
   std::recursive_mutex mutex;
   std::optional<CublasLt> lt;  // opened by the first product
   cublasLtHandle_t handle = nullptr;
@@ -142,7 +143,7 @@ const Planned& CudaMatmul::Impl::planned(const CudaProduct& product,
   return plans.emplace(key, Planned{std::move(described), algorithm}).first->second;
 }
 
-/// So that the same shape always gives the same bits.
+/// Takes the first proposal always, so that the same shape gives the same bits.
 std::optional<LtAlgorithm> CudaMatmul::Impl::first_proposal(const CudaProduct& product,
                                                             const LtProduct& described) {
   if (product.activation != ProductActivation::kNone) {
@@ -156,7 +157,7 @@ std::optional<LtAlgorithm> CudaMatmul::Impl::kept(const CudaProduct& product,
                                                   const LtProduct& described,
                                                   const std::function<void()>& separately,
                                                   cudaStream_t stream) {
-  // What else the result depends on: the options, which are the same for all of a process.
+  // The result also depends on the options, which are the same throughout a process.
   const std::string name =
       name_of(key_of(product)) + (options.tf32 && product.in == DType::kF32 ? ", tf32" : "");
   const ChosenAlgorithm chosen =
@@ -175,8 +176,8 @@ std::optional<LtAlgorithm> CudaMatmul::Impl::kept(const CudaProduct& product,
   return accepted;
 }
 
-/// Timed into C where that is overwritten anyway; where it is added to, into memory lent for the
-/// time. If there is none, untimed, as the run would not have that memory either.
+/// Times products into C where that is overwritten anyway; where it is added to, into borrowed
+/// memory. If there is none, nothing is timed, as the run would not have that memory either.
 ChosenAlgorithm CudaMatmul::Impl::fastest(const CudaProduct& product,
                                           const LtProduct& described,
                                           const std::function<void()>& separately,

@@ -17,11 +17,11 @@
 namespace dstrain {
 
 /// Whether cuBLASLt may add this bias: its kernels read 16 bytes of it at once, and its proposals
-/// do not look at where it begins (they are told of A, B and C alone).
+/// do not look at where it begins (they are given those of A, B and C alone).
 bool can_add_bias(const CudaProduct& product);
-/// Whether cuBLASLt's rules for an activation's operands allow this one. bf16 alone: how exact its
-/// GELU is, it does not say (llm.c's authors saw losses a little worse by it, pull request 653),
-/// and GPUs' own tanh has 11 bits, fewer than f16 and f32.
+/// Whether cuBLASLt's rules for an activation's operands allow this one. Only bf16 is allowed: it
+/// does not say how exact its GELU is (llm.c's authors saw slightly worse losses with it, pull
+/// request 653), and GPUs' own tanh has 11 bits, fewer than f16 and f32.
 bool can_be_activated(const CudaProduct& product);
 
 struct CudaMatmulOptions {
@@ -40,9 +40,10 @@ class CudaMatmul {
   /// computed several times (elsewhere, where it is added to), and the host waits. Throws
   /// std::runtime_error where the file cannot be used.
   void run(const CudaProduct& product, cudaStream_t stream);
-  /// A product with an activation, or `separately`, which computes the same with products of its
-  /// own: whichever is the faster. Where nothing is timed, separately: whether fusing gains
-  /// anything depends on shape and GPU, and llm.c leaves it off for that reason.
+  /// Computes a product with an activation, or calls `separately`, which computes the same with
+  /// products of its own, whichever is faster. Where nothing is timed, it is done separately:
+  /// whether fusing gains anything depends on shape and GPU, and llm.c leaves it off for that
+  /// reason.
   void run_activated(const CudaProduct& product,
                      const std::function<void()>& separately,
                      cudaStream_t stream);

@@ -20,7 +20,7 @@ struct Utilization {
 };
 struct ProcessInfo {
   unsigned pid;
-  unsigned long long used_bytes;  // all ones: not told
+  unsigned long long used_bytes;  // all ones: unknown
   unsigned gpu_instance;
   unsigned compute_instance;
 };

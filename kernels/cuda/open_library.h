@@ -11,9 +11,9 @@
 
 namespace dstrain {
 
-/// From beside the program (lib/), where the loader looks, or the toolkit that it was built with.
-/// Throws CudaError, saying where it looked and that `who` ("matrix products on a GPU") wants it.
-/// Never closed.
+/// Opens a library beside the program (lib/), where the loader looks, or in the toolkit that the
+/// program was built with. Throws CudaError, saying where it looked and that `who` ("matrix
+/// products on a GPU") needs it. It is never closed.
 void* open_library(const std::string& name, std::string_view who);
 
 [[noreturn]] void fail_without_function(void* library, const char* name);

@@ -14,7 +14,8 @@
 namespace dstrain {
 namespace {
 
-/// Checks, and has the targets looked at. T may be const in what is only read.
+/// Checks the operands, and has the targets checked on the GPU. T may be const for operands that
+/// are only read.
 template <typename T, typename AnyTensor>
 cuda::LogitRows<T> rows_of(const Launch& to,
                            const AnyTensor& logits_NV,

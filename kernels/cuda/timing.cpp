@@ -8,7 +8,7 @@
 namespace dstrain {
 namespace {
 
-/// A point of a stream that the GPU notes the time at.
+/// A point of a stream at which the GPU notes the time.
 class TimedPoint {
  public:
   TimedPoint() {
@@ -21,7 +21,7 @@ class TimedPoint {
   void record(cudaStream_t stream) {
     cuda_check(cudaEventRecord(event_, stream), "cudaEventRecord of a timing");
   }
-  /// Waits for it.
+  /// Waits for this point.
   [[nodiscard]] double microseconds_since(const TimedPoint& start) const {
     constexpr double kOfAMillisecond = 1000.0;
     float milliseconds = 0.0F;

@@ -1,4 +1,4 @@
-// Which of several ways to compute the same is the fastest on this GPU.
+// Finds which of several ways to compute the same is the fastest on this GPU.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace dstrain {
 
-/// Microseconds that each takes of the stream: the best of a few bursts, all taking turns, so that
-/// a clock that changes meanwhile does not favour one. Each runs about ten times; what it computes
-/// must not depend on how often. The stream has passed all of it on return.
+/// The microseconds of the stream that each takes: the best of a few bursts, all taking turns, so
+/// that a clock that changes meanwhile does not favour one. Each runs about ten times; what it
+/// computes must not depend on how often. The stream has passed all of it on return.
 std::vector<double> microseconds_of(const std::vector<std::function<void()>>& ways,
                                     cudaStream_t stream);
 

@@ -5,7 +5,7 @@
 
 namespace dstrain {
 
-/// Calls f.operator()<float>(), <BF16>() or <F16>().
+/// Calls f.operator()<float>(), <BF16>() or <F16>() by dtype.
 template <typename F>
 void with_dtype(DType dtype, F&& f) {
   expect_compute_dtype(dtype, "compute dtype");

@@ -11,7 +11,7 @@
 
 namespace dstrain {
 
-/// Where a kind is only passed on, it is declared without its enumerators (ops.h).
+/// Code that only passes a kind on declares it without its enumerators (ops.h).
 enum class ActivationKind : std::uint8_t { kSilu, kGeluTanh, kGelu, kRelu };
 
 /// Hendrycks & Gimpel 2016, the tanh form that GPT-2 uses ("gelu_new"):
@@ -75,7 +75,7 @@ struct Relu {
   DSTRAIN_HD static F value(F x) {
     return FloatTraits<F>::larger(F{}, x);
   }
-  /// All normal numbers above 0, times so much, are above 1.
+  /// This factor brings all normal numbers above 0 above 1.
   template <typename F>
   DSTRAIN_HD static F derivative(F x) {
     return FloatTraits<F>::smaller(F{} + 1.0F, FloatTraits<F>::larger(F{}, x * 3.0e38F));
@@ -97,7 +97,7 @@ struct Silu {
   }
 };
 
-/// All of them.
+/// The list of all activations.
 template <typename... Formulas>
 struct ActivationList {};
 using Activations = ActivationList<Silu, GeluTanh, Gelu, Relu>;

@@ -8,12 +8,12 @@
 
 namespace dstrain {
 
-/// The step is what its loop needs already.
+/// The loop needs nothing but the step.
 DSTRAIN_HD AdagradStep factors_of(const AdagradStep& step) {
   return step;
 }
 
-/// The sum of squares and the master parameter in place. F: float, or a vector of floats.
+/// Updates the sum of squares and the master parameter in place. F is float, or a vector of floats.
 template <typename F>
 DSTRAIN_HD void update_element(
     const AdagradStep& step, F gradient, F& master, F& /*first*/, F& sum) {

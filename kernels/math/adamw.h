@@ -33,7 +33,7 @@ DSTRAIN_HD AdamwFactors factors_of(const AdamwStep& step) {
           static_cast<float>(step.learning_rate * step.weight_decay)};
 }
 
-/// m, v and the master parameter in place. F: float, or a vector of floats.
+/// Updates m, v and the master parameter in place. F is float, or a vector of floats.
 template <typename F>
 DSTRAIN_HD void update_element(const AdamwFactors& step, F gradient, F& master, F& m, F& v) {
   const F g = gradient * step.gradient_scale + step.gradient_decay * master;

@@ -4,7 +4,7 @@
 // so wide that nothing is reduced.
 //
 // A changed bit changes `plain`; so do two, but for one set and one cleared of the same weight,
-// which change `weighted`, since they are not at the same place. Parts can be put together.
+// which change `weighted`, since they are not at the same place. Sums of parts can be combined.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@
 
 namespace dstrain {
 
-/// Of one sample at one place in the model.
+/// The dropout of one sample at one place in the model.
 struct SampleDropout {
   std::uint64_t key;        ///< of the place, drawn from the run's seed
   std::uint64_t sample;     ///< its number in the run
@@ -24,13 +24,13 @@ struct SampleDropout {
   float factor;             ///< what the others are multiplied by
 };
 
-/// Probabilities as words are compared with them, to 2⁻³².
+/// A probability in the form that words are compared with, to 2⁻³².
 DSTRAIN_HD std::uint32_t dropout_threshold(float probability) {
   return static_cast<std::uint32_t>(static_cast<double>(probability) * 4294967296.0);
 }
 
-/// Of sample `index` of a batch. first_sample: the number of its first one, low word and high word;
-/// a negative high word: nothing of the batch is dropped.
+/// The dropout of sample `index` of a batch. first_sample is the number of its first one, low word
+/// and high word; a negative high word means that nothing of the batch is dropped.
 DSTRAIN_HD SampleDropout sample_dropout(std::uint64_t key,
                                         float probability,
                                         const std::int32_t* first_sample,
@@ -48,7 +48,7 @@ DSTRAIN_HD SampleDropout sample_dropout(std::uint64_t key,
 /// Consecutive counters cover 16 elements along.
 constexpr int kDropoutCounters = 4;
 constexpr int kDropoutAlong = 16;
-/// Of word `word` of counter `counter` among those four.
+/// The offset along of word `word` of counter `counter` among those four.
 DSTRAIN_HD constexpr int dropout_along(int counter, int word) {
   return 2 * counter + word % 2 + 8 * (word / 2);
 }
@@ -67,7 +67,7 @@ DSTRAIN_HD void dropout_words(
   philox_rounds(dropout.key, words);
 }
 
-/// One element's factor, 0 or dropout.factor: for references and for what is not hot.
+/// One element's factor, 0 or dropout.factor, for references and for code that is not hot.
 DSTRAIN_HD float dropout_factor(const SampleDropout& dropout,
                                 std::uint32_t plane,
                                 std::uint32_t along,

@@ -33,7 +33,7 @@ DSTRAIN_HD LambFactors lamb_factors(const LambStep& step) {
                              step.bias_correction1)};
 }
 
-/// m and v in place. F: float, or a vector of floats.
+/// Updates m and v in place. F is float, or a vector of floats.
 template <typename F>
 DSTRAIN_HD void lamb_moments_element(const LambFactors& step, F gradient, F& m, F& v) {
   const F g = gradient * step.gradient_scale;
@@ -41,7 +41,7 @@ DSTRAIN_HD void lamb_moments_element(const LambFactors& step, F gradient, F& m, 
   v = running_mean_of_squares(step.second, v, g);
 }
 
-/// What the parameter moves along, before the trust ratio.
+/// The direction that the parameter moves along, before the trust ratio.
 template <typename F>
 DSTRAIN_HD F lamb_direction(const LambFactors& step, F master, F m, F v) {
   const F deviation = FloatTraits<F>::square_root(v + step.epsilon_inside) + step.epsilon_outside;

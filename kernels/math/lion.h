@@ -23,7 +23,7 @@ DSTRAIN_HD LionFactors factors_of(const LionStep& step) {
           static_cast<float>(step.learning_rate * step.weight_decay)};
 }
 
-/// m and the master parameter in place. F: float, or a vector of floats.
+/// Updates m and the master parameter in place. F is float, or a vector of floats.
 template <typename F>
 DSTRAIN_HD void update_element(
     const LionFactors& step, F gradient, F& master, F& m, F& /*second*/) {

@@ -1,5 +1,5 @@
-// How two softmax-weighted sums over different keys become the one over all of them, from the
-// logarithms of the sums of their exponentials (Dao et al. 2022, §3.1; Liu et al. 2023).
+// Weights with which two softmax-weighted sums over different keys become the one over all of them,
+// from the logarithms of the sums of their exponentials (Dao et al. 2022, §3.1; Liu et al. 2023).
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ struct MergeWeights {
   float logsumexp;
 };
 
-/// -infinity is that of no key.
+/// An argument of -infinity means no key.
 DSTRAIN_HD MergeWeights merge_weights(float mine, float others) {
   const float largest = mine > others ? mine : others;
   if (largest == -INFINITY) {

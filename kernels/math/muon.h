@@ -1,5 +1,5 @@
-// Muon's momentum (Jordan et al. 2024): one element of what is orthogonalised, and the polynomial
-// that orthogonalises.
+// Muon's momentum (Jordan et al. 2024) for one element of the matrix to orthogonalise, and the
+// polynomial that does it.
 #pragma once
 
 #include "kernels/math/host_device.h"
@@ -19,7 +19,8 @@ DSTRAIN_HD MuonFactors muon_factors(const MuonStep& step) {
   return {static_cast<float>(step.gradient_scale), mean_weights(step.momentum), step.nesterov};
 }
 
-/// The buffer in place; gives the element of the update. F: float, or a vector of floats.
+/// Updates the buffer in place; returns the element of the update. F is float, or a vector of
+/// floats.
 template <typename F>
 DSTRAIN_HD F muon_element(const MuonFactors& step, F gradient, F& buffer) {
   const F g = gradient * step.gradient_scale;
@@ -28,7 +29,7 @@ DSTRAIN_HD F muon_element(const MuonFactors& step, F gradient, F& buffer) {
 }
 
 /// X ← a X + (b A + c A²) X with A = X·Xᵀ, five times: singular values of at most 1 go to within
-/// about 0.3 of 1, the fastest for the smallest.
+/// about 0.3 of 1, and the smallest go fastest.
 struct NewtonSchulz {
   static constexpr int kSteps = 5;
   static constexpr float kA = 3.4445F;

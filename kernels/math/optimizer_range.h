@@ -1,5 +1,5 @@
-// What the optimizers' loops get: floats of formats known at run time. Plain structs without
-// initialisers: this is compiled for every instruction set and for GPUs.
+// The arguments of the optimizers' loops: floats of formats known at run time. Plain structs
+// without initialisers: this is compiled for every instruction set and for GPUs.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace dstrain {
 
 enum class FloatFormat : std::uint8_t { kF32, kBF16, kF16 };
 
-/// Floats of a format known at run time. The loops look at it once a vector, which costs little
-/// beside the memory traffic and saves a copy of each loop for every combination.
+/// Floats of a format known at run time. The loops check the format once a vector, which costs
+/// little compared with the memory traffic and saves a copy of each loop for every combination.
 struct Floats {
   void* data;  ///< nullptr: not there
   FloatFormat format;

@@ -1,5 +1,5 @@
-// What one step of each optimizer needs beside the tensors. The formulas are in the files of the
-// optimizers' names, which the loops alone include.
+// The numbers that one step of each optimizer needs beside the tensors. The formulas are in the
+// files of the optimizers' names, which the loops alone include.
 #pragma once
 
 #include <cstdint>
@@ -63,9 +63,9 @@ struct MuonStep {
   double gradient_scale = 1.0;
 };
 
-/// Where the random bits of a range come from when bf16 is rounded stochastically: Philox with
-/// `seed` as key and (element, stream) as counter. No initialisers: this is compiled for every
-/// instruction set.
+/// The source of a range's random bits when bf16 is rounded stochastically: Philox with `seed` as
+/// key and (element, stream) as counter. No initialisers: this is compiled for every instruction
+/// set.
 struct RoundingNoise {
   std::uint64_t seed;
   std::uint64_t stream;        ///< what is rounded: unit and update

@@ -1,5 +1,5 @@
 // The rounds of Philox-4x32-10 (Salmon et al. 2011), written once for one counter and for a vector
-// of them. WordTraits says what a word needs beside + and ^; a vector type specialises it.
+// of them. WordTraits has what a word needs beside + and ^; a vector type specialises it.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct WordTraits<std::uint32_t> {
   }
 };
 
-/// The counter becomes four random words. W: std::uint32_t, or a vector of them.
+/// Turns the counter into four random words. W is std::uint32_t, or a vector of them.
 template <typename W>
 DSTRAIN_HD void philox_rounds(std::uint64_t key, W (&counter)[4]) {
   constexpr std::uint32_t kMultiplier0 = 0xD2511F53U;

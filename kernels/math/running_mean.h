@@ -1,7 +1,7 @@
 // A running mean, mean ← beta · mean + (1 - beta) · fresh, whose weights are as exact as a float
 // allows. beta as a float is off by up to 3e-8: of 1 - beta that is 3e-5 at 0.999, and again as
 // much of a mean that has gathered 1 / (1 - beta) steps. So 1 - beta is taken in double, and what
-// the rounding takes from beta is a weight of its own.
+// rounding removes from beta becomes a weight of its own.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ DSTRAIN_HD SgdFactors factors_of(const SgdStep& step) {
           static_cast<float>(step.learning_rate)};
 }
 
-/// The buffer and the master parameter in place. F: float, or a vector of floats.
+/// Updates the buffer and the master parameter in place. F is float, or a vector of floats.
 template <typename F>
 DSTRAIN_HD void update_element(
     const SgdFactors& step, F gradient, F& master, F& buffer, F& /*second*/) {

@@ -11,9 +11,9 @@
 
 namespace dstrain {
 
-/// The upper half of the result is the bf16 number, the lower half is zero. `random`: of its bits
-/// the lower 16 count. They are added below bf16's last bit and what remains there is cut off:
-/// away from zero with the probability of the part cut off. Infinities and NaN stay what they are.
+/// The upper half of the result is the bf16 number, the lower half is zero. Only the lower 16 bits
+/// of `random` count. They are added below bf16's last bit and what remains there is cut off: away
+/// from zero with the probability of the part cut off. Infinities and NaN stay what they are.
 template <typename F>
 DSTRAIN_HD typename FloatTraits<F>::Bits stochastic_bf16(F value,
                                                          typename FloatTraits<F>::Bits random) {

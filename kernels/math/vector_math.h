@@ -1,6 +1,6 @@
 // exp, tanh, the normal distribution and square root for F = float or a vector of floats: short
 // branch-free formulas, so that one text serves a scalar, a vector register and (F = float) a CUDA
-// thread. FloatTraits says what F needs beside + - * ; a vector type specialises it.
+// thread. FloatTraits has what F needs beside + - * ; a vector type specialises it.
 #pragma once
 
 #include <cstdint>
@@ -85,7 +85,7 @@ template <typename F>
 DSTRAIN_HD F sigmoid(F x) {
   return FloatTraits<F>::reciprocal(1.0F + fast_exp(-x));
 }
-/// As good as a double can be: for references.
+/// As exact as a double can be, for references.
 DSTRAIN_HD double sigmoid(double x) {
   return 1.0 / (1.0 + __builtin_exp(-x));
 }

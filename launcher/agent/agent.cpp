@@ -171,7 +171,8 @@ void Agent::on_message(const Signal& signal) {
 }
 
 void Agent::on_message(const Sweep& /*sweep*/) {
-  // Ranks that still run are children like those left behind; the end sweeps as well.
+  // Ranks that still run are children like those left behind, so a sweep now would end them; the
+  // agent's end sweeps too.
   if (any_running()) return;
   spawner_.sweep();
   members_.clear();
@@ -202,7 +203,7 @@ void Agent::write_more() {
     writing_.clear();
     if (error) {
       out_.close(error);  // nobody listens; the end of the input says so as well
-      end("the launcher does not read any more");
+      end("the launcher no longer reads");
       if (phase_ == Phase::kFlushing) phase_ = Phase::kDone;
       return;
     }
@@ -258,7 +259,7 @@ void Agent::end(const std::string& why) {
                                      [](const auto& entry) { return !entry.second.has_ended; });
   if (!why.empty()) spdlog::warn("{}; ending {}", why, counted(running, "rank"));
   signal_all(SIGTERM);
-  signal_all(SIGCONT);  // whoever is stopped could not hear it
+  signal_all(SIGCONT);  // a stopped process would not get the signal
   const milliseconds grace{launcher_ ? launcher_->kill_grace_ms : 0};
   end_timer_.expires_after(grace);
   end_timer_.async_wait([this](const asio::error_code& error) {

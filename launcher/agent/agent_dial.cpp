@@ -17,7 +17,7 @@ namespace {
 
 using asio::ip::tcp;
 
-/// One of the addresses.
+/// A call to one of the addresses.
 class Call : public std::enable_shared_from_this<Call> {
  public:
   Call(asio::io_context& loop, const Place& place, std::string name, const KeyedHash& keyed_hash)
@@ -28,7 +28,7 @@ class Call : public std::enable_shared_from_this<Call> {
     done_ = std::move(done);
     asio::error_code error;
     const auto address = asio::ip::make_address(place_.address, error);
-    if (error) return end("is not an address");
+    if (error) return end("not an address");
     socket_.async_connect({address, place_.port},
                           [self = shared_from_this()](const asio::error_code& refused) {
                             if (refused) return self->end(refused.message());
@@ -64,7 +64,7 @@ class Call : public std::enable_shared_from_this<Call> {
                      });
   }
 
-  /// Whoever is let in gets an answer: silence after the proof is a refusal.
+  /// A caller that is admitted gets an answer: silence after the proof is a refusal.
   std::string why_hung_up(const asio::error_code& error) {
     is_refused_ = !out_.empty();
     return is_refused_ ? "it does not accept this node's secret: the tokens differ"
@@ -79,7 +79,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   void answer() {
     if (!std::string_view(in_).starts_with(kAgentMagic.substr(0, kAgentMagic.size() - 1))) {
-      return refuse("what listens there is not a dstrain launcher");
+      return refuse("the program listening there is not a dstrain launcher");
     }
     if (in_[kAgentMagic.size() - 1] != kAgentMagic.back()) {
       return refuse("the launcher is another version of dstrain");
@@ -97,7 +97,7 @@ class Call : public std::enable_shared_from_this<Call> {
   void judge() {
     is_launcher_ = in_ == keyed_hash_(agent_challenge("launcher", listener_nonce_, nonce_, name_));
     if (is_launcher_) return end("");
-    refuse("what listens there does not know the job's secret: the tokens differ");
+    refuse("the program listening there does not know the job's secret: the tokens differ");
   }
 
   void end(std::string why) {

@@ -22,7 +22,8 @@ struct Place {
 std::vector<Place> parse_places(std::string_view text);
 std::string to_text(const std::vector<Place>& places);
 
-/// Thrown where somebody answers who is not this job's launcher, so that trying again is in vain.
+/// Thrown where the answer comes from something other than this job's launcher, so that trying
+/// again is in vain.
 class DialRefused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -22,7 +22,7 @@ constexpr int kNotFound = 127;
 constexpr int kNotExecutable = 126;
 // A login that prints more than this is not going to stop.
 constexpr size_t kMaxBeforePreamble = 64 << 10;
-// Heartbeats are not queued behind so much: the channel is busy, or dead.
+// Heartbeats are not queued behind more than this: the channel is busy, or dead.
 constexpr size_t kMaxQueuedForBeat = 64 << 10;
 
 }  // namespace
@@ -150,7 +150,7 @@ void AgentHost::on_data(std::string_view bytes) {
     const size_t at = before_preamble_.find(kAgentPreamble);
     if (at == std::string::npos) {
       if (before_preamble_.size() > kMaxBeforePreamble) {
-        fail_greeting({.why = "logging in prints text without end"});
+        fail_greeting({.why = "logging in prints endless text"});
       }
       return;
     }

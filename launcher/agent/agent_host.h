@@ -63,13 +63,13 @@ class AgentHost {
   /// travelled.
   [[nodiscard]] std::chrono::microseconds clock_offset() const { return clock_offset_; }
 
-  /// The answer's `error` is set if the host is lost before. Called from the event loop.
+  /// The answer's `error` is set if the host is lost before it answers. Called from the event loop.
   void ask(const HostQuestion& question, std::function<void(HostAnswer)> done);
-  /// The process must not outlive this object. Its pid is 0 until the host has told it.
+  /// The process must not outlive this object. Its pid is 0 until the host has reported it.
   std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events);
   /// Called after all processes have ended.
   void sweep();
-  /// The agent ends what still runs, and itself; has_closed() is true once it has.
+  /// Tells the agent to end what still runs, and itself; has_closed() is true once it has.
   void say_bye(const Bye& bye = {});
 
   [[nodiscard]] bool has_closed() const { return phase_ == Phase::kClosed; }
@@ -94,7 +94,7 @@ class AgentHost {
   void lose(const std::string& why);
   void close_stream();
   [[nodiscard]] std::string describe(const StreamEnd& end) const;
-  /// nullptr: it is not there any more.
+  /// nullptr if it has ended.
   RemoteProcess* process_of(std::int32_t rank);
 
   asio::io_context& loop_;

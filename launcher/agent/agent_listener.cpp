@@ -81,7 +81,7 @@ class AgentListener::Stranger : public std::enable_shared_from_this<Stranger> {
                       [self = shared_from_this()](const asio::error_code& error, std::size_t) {
                         if (error) self->refuse("it left without a word");
                       });
-    // The longest thing that may still come is known at every point; no more is read.
+    // The most that may still come is known at every point, and no more is read.
     read(kAgentMagic.size() + kAgentNonceBytes + 1, &Stranger::take_head);
   }
 
@@ -110,7 +110,7 @@ class AgentListener::Stranger : public std::enable_shared_from_this<Stranger> {
 
   void take_head(std::string_view head) {
     if (!head.starts_with(kAgentMagic)) {
-      return refuse("it does not speak the language of dstrain's agents");
+      return refuse("it does not speak the protocol of dstrain's agents");
     }
     agent_nonce_ = head.substr(kAgentMagic.size(), kAgentNonceBytes);
     name_bytes_ = static_cast<unsigned char>(head.back());

@@ -79,7 +79,7 @@ FromAgent decode_from_agent(const Frame& frame) {
 
 void FrameReader::feed(std::string_view bytes, const std::function<void(const Frame&)>& on_frame) {
   while (!bytes.empty()) {
-    // The header first, then as much as it asks for.
+    // Reads the header first, then as much as it asks for.
     std::size_t wanted = kHeaderBytes;
     if (partial_.size() >= kHeaderBytes) wanted += length_in(partial_);
     const std::size_t taken = std::min(wanted - partial_.size(), bytes.size());

@@ -88,8 +88,8 @@ struct AskHost {
   }
 };
 
-/// The agent ends what still runs, and itself. Where people have started the agent they see how the
-/// run ended there, too.
+/// The agent ends what still runs, and itself. An agent that a person started shows there how the
+/// run ended.
 struct Bye {
   static constexpr std::uint8_t kType = 6;
   std::int32_t exit_code = 0;  ///< the launcher's

@@ -1,6 +1,6 @@
 // ChannelSeal: what keeps the connection of an agent that came by itself secret and whole, once
-// both ends have proved that they know the job's secret: whoever sits between them sees and changes
-// nothing. Given from outside, as KeyedHash is; over SSH the channel has it already.
+// both ends have proved that they know the job's secret: someone between them sees and changes
+// nothing. The caller provides it, as it does KeyedHash; a channel over SSH needs none.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ class ChannelSeal {
 using MakeChannelSeal = std::function<std::unique_ptr<ChannelSeal>(const std::string& key_out,
                                                                    const std::string& key_in)>;
 
-/// The stream whose bytes the seal makes of `inner`'s.
+/// Returns a stream that seals what it writes to `inner`, and opens what comes from it.
 std::unique_ptr<ByteStream> sealed_stream(std::unique_ptr<ByteStream> inner,
                                           std::unique_ptr<ChannelSeal> seal);
 

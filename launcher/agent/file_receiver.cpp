@@ -60,11 +60,12 @@ void await_receipt(std::unique_ptr<ByteStream> stream,
              while (why.ends_with('\n') || why.ends_with('\r'))
                why.pop_back();
              if (!end.why.empty()) why = end.why + (why.empty() ? "" : "; " + why);
-             done(HostFailure{.host = host,
-                              .phase = "copy",
-                              .what = fmt::format("{} could not be written: {}", path,
-                                                  why.empty() ? "the host does not say why" : why),
-                              .fix = "make room, or name a folder in which the user may write"});
+             done(HostFailure{
+                 .host = host,
+                 .phase = "copy",
+                 .what = fmt::format("{} could not be written: {}", path,
+                                     why.empty() ? "the host does not say why" : why),
+                 .fix = "free some space, or name a folder that the user may write to"});
            }});
 }
 

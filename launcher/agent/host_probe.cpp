@@ -125,7 +125,7 @@ FileDescriptor HostProbe::release_listener() {
   return FileDescriptor(listener_.is_open() ? listener_.release() : -1);
 }
 
-/// A peer that connects has learned all that it wanted to know: that it can.
+/// A peer that connects has learned all that it wanted to know, so the connection is dropped.
 void HostProbe::accept_more() {
   listener_.async_wait(
       asio::posix::stream_descriptor::wait_read,
@@ -185,9 +185,9 @@ void HostProbe::connect(const HostQuestion& question, std::function<void(HostAns
 }
 
 void HostProbe::in_thread(std::function<HostAnswer()> work, std::function<void(HostAnswer)> done) {
-  // Detached: one that waits for a dead disk for good must not keep the agent from ending. It
-  // touches nothing but what it owns, and the loop, which the agent leaves only by ending the
-  // program.
+  // The thread is detached: one that waits for ever for a dead disk must not keep the agent from
+  // ending. It touches nothing but what it owns, and the loop, which the agent leaves only by
+  // ending the program.
   std::thread([work = std::move(work), done = std::move(done), &loop = loop_,
                keep = asio::make_work_guard(loop_),
                alive = std::weak_ptr<const int>(alive_)]() mutable {
@@ -208,7 +208,7 @@ std::string address_towards(const std::string& address) {
   if (!there) throw PreflightError(fmt::format("address {}: {}", address, there.error));
   std::string own = own_address_towards(there);
   if (own.empty()) {
-    throw PreflightError(fmt::format("no way to {}: {}", address, std::strerror(errno)));
+    throw PreflightError(fmt::format("no route to {}: {}", address, std::strerror(errno)));
   }
   return own;
 }

@@ -79,7 +79,7 @@ std::string OutputQueue::take() {
   constexpr std::size_t kBatchBytes = 256 << 10;
   std::string frames = std::exchange(urgent_, {});
   while (frames.size() < kBatchBytes) {
-    // The next rank behind the one whose turn was last that has something.
+    // Finds the next rank, after the one whose turn was last, that has something queued.
     const auto has_something = [](const auto& entry) { return !entry.second.empty(); };
     auto next = std::find_if(ranks_.upper_bound(last_turn_), ranks_.end(), has_something);
     if (next == ranks_.end()) next = std::find_if(ranks_.begin(), ranks_.end(), has_something);

@@ -1,9 +1,9 @@
 // OutputQueue: what an agent has to say and could not say yet, over a channel that may be slower
-// than its ranks. No rank ever waits: of each stream of each rank so much is kept, and what comes
-// while that is full is dropped in whole lines, which are counted and reported in their place.
+// than its ranks. No rank ever waits: each stream of each rank has a bounded buffer, and what comes
+// while it is full is dropped in whole lines, which are counted and reported in their place.
 //
 // The agent's own words (heartbeats, answers) go before output; the ranks take turns; what is said
-// of one rank keeps its order, so that its end comes behind its last output.
+// of one rank keeps its order, so that its end comes after its last output.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ class OutputQueue {
   /// The next frames, about 256 KiB at most; empty if there is nothing to say.
   std::string take();
   [[nodiscard]] bool empty() const;
-  /// Something that say() was given waits.
+  /// Whether something that say() was given still waits.
   [[nodiscard]] bool has_urgent() const { return !urgent_.empty(); }
 
  private:

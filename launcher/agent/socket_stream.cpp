@@ -31,7 +31,7 @@ class SocketStream::Connection : public std::enable_shared_from_this<Connection>
 
   void close() {
     asio::post(socket_.get_executor(),
-               [self = shared_from_this()] { self->end("it was given up"); });
+               [self = shared_from_this()] { self->end("it was abandoned"); });
   }
 
   /// No event is reported after it.

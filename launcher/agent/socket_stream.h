@@ -1,5 +1,5 @@
-// SocketStream: a ByteStream over a TCP connection that is there already. The program at its other
-// end is not known by more than that: how it ended stays unsaid.
+// SocketStream: a ByteStream over a TCP connection that already exists. Nothing else is known of
+// the program at its other end, so how it ended is not reported.
 #pragma once
 
 #include <memory>

@@ -50,13 +50,13 @@ std::string_view without_quotes(std::string_view value) {
   return quoted ? value.substr(1, value.size() - 2) : value;
 }
 
-/// Later ones win.
+/// Sets a variable, replacing an earlier value.
 void set(Variables& variables, std::string_view name, std::string_view value) {
   std::erase_if(variables, [&](const auto& known) { return known.first == name; });
   variables.emplace_back(name, value);
 }
 
-/// The names that it sets.
+/// Returns the names that the file sets.
 std::vector<std::string> read_file(const std::string& path, Variables& variables) {
   const FileText file = read_regular_file(path, kMostHandWrittenBytes);
   if (!file.why.empty()) throw UsageError(fmt::format("{}: {}", path, file.why));
@@ -78,19 +78,19 @@ std::vector<std::string> read_file(const std::string& path, Variables& variables
   return names;
 }
 
-/// A file that nobody named changes what ranks do: it has to be the user's own. Root's word holds
-/// anyway.
+/// A file that nobody named changes what ranks do: it has to be the user's own. Root's files are
+/// trusted anyway.
 void require_own(const std::string& path) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) {
     throw UsageError(fmt::format("{}: {}", path, std::generic_category().message(errno)));
   }
   const std::string fix =
-      "; remove it, run elsewhere, or name it by --env-file once you have read it";
+      "; remove it, run elsewhere, or name it with --env-file once you have read it";
   if (facts.st_uid != geteuid() && facts.st_uid != 0) {
     throw UsageError(
         fmt::format("{}: belongs to another user (uid {}), who could set what your "
-                    "ranks run by it{}",
+                    "ranks execute{}",
                     path, facts.st_uid, fix));
   }
   if ((facts.st_mode & S_IWOTH) != 0) {

@@ -143,7 +143,7 @@ Selection parse_selection(std::string_view text,
         std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return h.name == name; }) -
         hosts.begin());
   };
-  // The whole text first: names may hold colons (IPv6, host:port).
+  // Tries the whole text first, since names may hold colons (IPv6, host:port).
   if (const size_t whole = find(text); whole < hosts.size()) return {whole, hosts[whole].slots};
 
   const size_t colon = text.rfind(':');

@@ -40,7 +40,7 @@ Hostfile parse_hostfile(std::string_view text, const std::string& path);
 struct HostFilter {
   std::string include{};           ///< "w0@w1:0,2": these hosts, all slots or the listed ones
   std::string exclude{};           ///< in the same grammar; all hosts but these
-  std::optional<int> num_nodes{};  ///< the first so many hosts
+  std::optional<int> num_nodes{};  ///< the number of hosts, from the first
   std::optional<int> num_gpus{};   ///< slots 0…N-1 of every host
 
   [[nodiscard]] bool empty() const {
@@ -59,7 +59,7 @@ std::vector<Host> hosts_without_hostfile(const HostFilter& filter,
                                          const std::vector<int>& gpus,
                                          bool may_share = false);
 
-/// Hosts to reckon with, which need not exist, named "node1", "node2", …: --num_nodes of them with
+/// Hosts to plan with, which need not exist, named "node1", "node2", …: --num_nodes of them with
 /// --num_gpus slots each, one of either unless it is given.
 std::vector<Host> imagined_hosts(const HostFilter& filter);
 

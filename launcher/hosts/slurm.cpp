@@ -29,9 +29,9 @@ std::vector<std::string_view> split_list(std::string_view text) {
     } else if (text[i] == ']') {
       --depth;
     }
-    if (depth < 0 || depth > 1) fail(text, "brackets that do not pair");
+    if (depth < 0 || depth > 1) fail(text, "unbalanced brackets");
   }
-  if (depth != 0) fail(text, "a bracket that does not end");
+  if (depth != 0) fail(text, "a bracket that is not closed");
   return parts;
 }
 
@@ -110,7 +110,7 @@ std::vector<int> expand_counts(std::string_view text) {
     int repeats = 1;
     const size_t open = part.find("(x");
     if (open != std::string_view::npos) {
-      if (part.back() != ')') fail(text, "a repetition that does not end");
+      if (part.back() != ')') fail(text, "a repetition that is not closed");
       repeats = to_number(part.substr(open + 2, part.size() - open - 3), text);
       part = part.substr(0, open);
     }

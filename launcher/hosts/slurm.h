@@ -19,7 +19,7 @@ namespace dstrain::launcher {
 /// Throws HostfileError, naming the text, if it is malformed or has more than 65536 hosts.
 std::vector<std::string> expand_hostlist(std::string_view text);
 
-/// "2(x3),1" → 2 2 2 1: how Slurm says a number for each host. Throws likewise.
+/// "2(x3),1" → 2 2 2 1: how Slurm writes one number for each host. Throws likewise.
 std::vector<int> expand_counts(std::string_view text);
 
 /// The allocation's hosts in its own order, with a slot for each task that was asked for: from

@@ -1,9 +1,9 @@
 // ByteStream: the two-way channel of bytes to one program that runs somewhere: over SSH as its
 // exec gives it, or to a child of this process (local_stream.h).
 //
-// Nothing here waits. Writing queues; what comes back is told by callbacks, always from the event
-// loop and never from within a call of this class. How the program ended is told once, as the last
-// callback, whatever the reason was: its own end, or the channel's.
+// Nothing here waits. Writing queues; what comes back is reported by callbacks, always from the
+// event loop and never from within a call of this class. How the program ended is reported once, as
+// the last callback, whatever the reason was: its own end, or the channel's.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace dstrain::launcher {
 
 /// The end of a stream.
 struct StreamEnd {
-  std::optional<int> exit_code{};  ///< the program's, if it ended by itself and told
+  std::optional<int> exit_code{};  ///< the program's, if it ended by itself and this is known
   int signal = 0;                  ///< the signal that ended the program, or 0
   /// If neither is set: why the channel ended, as a clause, "connection reset by peer".
   std::string why{};
@@ -34,7 +34,7 @@ class ByteStream {
   ByteStream() = default;
   ByteStream(const ByteStream&) = delete;
   ByteStream& operator=(const ByteStream&) = delete;
-  /// No callback comes any more. The program's input has ended, as after close().
+  /// No callback comes after this. The program's input ends, as after close().
   virtual ~ByteStream() = default;
 
   /// Sets who listens from now on; what came before is reported now. All three functions must be
@@ -45,7 +45,7 @@ class ByteStream {
   virtual void write(std::string_view bytes) = 0;
   /// The number of those bytes that are not handed over yet.
   [[nodiscard]] virtual std::size_t queued_bytes() const = 0;
-  /// The program's stdin ends behind what is queued.
+  /// Ends the program's stdin after what is queued.
   virtual void close_input() = 0;
   /// Gives up both directions now; on_closed follows.
   virtual void close() = 0;

@@ -94,7 +94,8 @@ void Child::await_output(OutputStream stream, std::function<void()> then) {
     pollfd state{self->output(stream).pipe.native_handle(), POLLIN, 0};
     poll(&state, 1, 0);
     if ((state.revents & POLLIN) != 0) return then();
-    // This is neither output nor its end: asio may have woken the wrong one, as in on_end().
+    // This is neither output nor the end of output: asio may have woken the wrong one, as in
+    // on_end().
     if (state.revents == 0) self->await_output(stream, then);
   });
 }
@@ -109,7 +110,7 @@ void Child::read_when_ready(OutputStream stream) {
       });
 }
 
-/// Closes the pipe at its end. Returns how much it has told of.
+/// Closes the pipe at its end. Returns how many bytes it has delivered.
 std::size_t Child::read_some(OutputStream stream) {
   Descriptor& pipe = output(stream).pipe;
   std::array<char, kReadBytes> buffer;
@@ -134,7 +135,7 @@ void Child::write_more() {
   asio::async_write(input_, asio::buffer(writing_),
                     [self = shared_from_this()](const asio::error_code& error, std::size_t) {
                       self->writing_.clear();
-                      if (error) return self->close_input();  // why is told by the program's end
+                      if (error) return self->close_input();  // the program's end will say why
                       self->write_more();
                       if (self->input_ends_ && self->queued_bytes() == 0) self->close_input();
                     });
@@ -159,9 +160,9 @@ void Child::close() {
 
 void Child::signal(int number) noexcept {
   if (has_ended_) return;
-  // Until it leads its group there is no such group.
+  // Until the child leads its group there is no such group.
   if (kill(-pid_, number) != 0) kill(pid_, number);
-  // The signal stays pending as long as the child cannot go on; nothing of it is worth a wait.
+  // The signal stays pending as long as the child cannot run; it is not worth waiting for.
   if (is_starting() && (number == SIGTERM || number == SIGINT)) {
     give_up_starting_after(kEndPatience);
   }
@@ -235,9 +236,9 @@ void Child::on_end() {
   while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 &&
          errno == EINTR) {
   }
-  // asio may hand on what was meant for a closed descriptor of which this one has the place.
+  // asio may deliver what was meant for a closed descriptor that had the same number.
   if (info.si_pid == 0) return await_end();
-  if (is_starting()) learn_of_exec();  // which may not have been told yet
+  if (is_starting()) learn_of_exec();  // which may not have been reported yet
   ExitStatus status;
   (info.si_code == CLD_EXITED ? status.code : status.signal) = info.si_status;
   if (!why_not_begun_.empty()) {

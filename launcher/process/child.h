@@ -46,8 +46,8 @@ class Child : public std::enable_shared_from_this<Child> {
   [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] bool has_ended() const { return has_ended_; }
 
-  /// Sets who listens from now on, in place of who did. Output comes once it is asked for by
-  /// read(), or when the program ends.
+  /// Sets who listens from now on, in place of the listener before. Output comes once it is asked
+  /// for by read(), or when the program ends.
   void listen(ChildEvents events);
   /// Reads that stream until its end.
   void read(OutputStream stream);
@@ -57,13 +57,13 @@ class Child : public std::enable_shared_from_this<Child> {
   void write(std::string_view bytes);
   /// The number of those bytes that are not handed over yet.
   [[nodiscard]] std::size_t queued_bytes() const { return waiting_.size() + writing_.size(); }
-  /// Its stdin ends behind what is queued.
+  /// Ends its stdin after what is queued.
   void end_input();
-  /// Its stdin ends now, and nothing more is read.
+  /// Ends its stdin now, and reads nothing more.
   void close();
   /// Sends to the whole process group. Nothing happens if the program has ended.
   void signal(int number) noexcept;
-  /// Kills the program with its process group if it still runs. No event comes any more.
+  /// Kills the program with its process group if it still runs. No event comes after this.
   void abandon() noexcept;
 
  private:

@@ -22,7 +22,7 @@ struct ProcessSpec {
   std::vector<int> cores{};          ///< it runs on these only; empty: wherever the launcher may
   std::string working_folder{};      ///< empty: the launcher's own
   /// It inherits the socket that listens for it (LocalSpawner::hold_listener). A port that was only
-  /// looked for, and freed, could be somebody else's by the time the program wants it.
+  /// looked for, and freed, could be taken by the time the program wants it.
   bool takes_listener = false;
 };
 

@@ -27,7 +27,7 @@ LocalStream::~LocalStream() {
   child_->abandon();
 }
 
-/// stderr and the end; stdout is listen()'s.
+/// Reports stderr and the end; stdout is left to listen().
 void LocalStream::hear(StreamEvents events) {
   child_->listen(
       {.on_output =

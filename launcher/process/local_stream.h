@@ -29,7 +29,7 @@ class LocalStream final : public ByteStream {
   /// `argv[0]` is the program's path. It leads a session of its own: a terminal's Ctrl-C is the
   /// launcher's alone, and neither it nor what it starts can ask for anything at the terminal.
   /// Throws std::system_error if there can be no child. What keeps the child from becoming the
-  /// program is told by on_closed.
+  /// program is reported by on_closed.
   LocalStream(asio::io_context& loop,
               const std::vector<std::string>& argv,
               const LocalStreamOptions& options = {});

@@ -51,7 +51,7 @@ class Process {
   virtual ~Process() = default;
 
   [[nodiscard]] virtual long pid() const = 0;
-  /// The newest status that is known; nothing if it has said nothing, or has ended.
+  /// The newest status that is known; nothing if it has not reported yet, or has ended.
   [[nodiscard]] virtual std::optional<RankStatus> status() const { return std::nullopt; }
   /// Sends to the whole process group. Nothing happens if the process has ended.
   virtual void signal(int number) noexcept = 0;
@@ -65,7 +65,7 @@ class Spawner {
   virtual ~Spawner() = default;
 
   /// Throws std::system_error where there can be no process for it. What keeps the process from
-  /// becoming the program is told by on_exit.
+  /// becoming the program is reported by on_exit.
   virtual std::unique_ptr<Process> start(const ProcessSpec& spec, ProcessEvents events) = 0;
   /// Called after all processes have ended: kills what left their process groups and lived on.
   virtual void sweep() noexcept {}

@@ -36,7 +36,7 @@ ProcessState process_state(pid_t pid) {
     const std::int64_t ticks_per_second = sysconf(_SC_CLK_TCK);
     state.cpu_time = std::chrono::nanoseconds{(user + system) * (1'000'000'000 / ticks_per_second)};
   }
-  // "0" for a process that runs, and where the kernel does not tell.
+  // The file holds "0" for a process that runs, and where the kernel does not say.
   state.kernel_wait = read_file(fmt::format("/proc/{}/wchan", pid));
   if (state.kernel_wait == "0") state.kernel_wait.clear();
   return state;

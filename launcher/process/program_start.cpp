@@ -190,7 +190,7 @@ StartedProgram start_program(const ProcessSpec& spec, const ProgramTies& ties) {
     const int error = errno;
     fail("fork" + (error == EAGAIN ? describe_task_limits() : std::string()), error);
   }
-  // Here as well as in the child: whoever is first, the group exists when this returns.
+  // Set here as well as in the child: whichever is first, the group exists when this returns.
   if (!ties.leads_session) setpgid(pid, pid);
   return {.pid = pid,
           .in = std::move(in.ours),

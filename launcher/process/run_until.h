@@ -1,4 +1,4 @@
-// Running an event loop until something has come about.
+// Runs an event loop until a condition holds.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace dstrain::launcher {
 
-/// Runs the loop until `done()`, for so long at most. Returns whether it is.
+/// Runs the loop until `done()` holds, at most for the time given. Returns whether it holds.
 template <typename Condition>
 bool run_until(asio::io_context& loop,
                const Condition& done,

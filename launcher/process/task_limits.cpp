@@ -66,7 +66,7 @@ std::vector<TaskLimit> limits_of_cgroups(const fs::path& root) {
 std::string describe_task_limits(const fs::path& root) {
   std::vector<TaskLimit> limits = limits_of_cgroups(root);
   rlimit own{};
-  // Root is not held to it, but a user of a namespace who only looks like root is.
+  // The limit does not bind root, but a user of a namespace who only looks like root is.
   if (getrlimit(RLIMIT_NPROC, &own) == 0 && own.rlim_cur != RLIM_INFINITY) {
     limits.push_back({"RLIMIT_NPROC (ulimit -u) of this user",
                       static_cast<std::int64_t>(own.rlim_cur), tasks_of_user(root, getuid())});

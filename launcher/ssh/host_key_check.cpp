@@ -69,7 +69,7 @@ std::string file_of(const std::string& where) {
   }
   throw SshFailure(
       fmt::format("its key HAS CHANGED: it shows {}, but {} has another one: the host was "
-                  "installed anew, or somebody else answers in its place",
+                  "reinstalled, or another machine answers in its place",
                   shown, old.where),
       fmt::format("ask who runs the host; only if the new fingerprint is right: ssh-keygen -R {} "
                   "-f {}",

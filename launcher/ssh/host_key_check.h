@@ -1,4 +1,4 @@
-// Whether the host at the other end of a session is the one that is known, by its key.
+// Checks by its key whether the host at the other end of a session is the one that is known.
 #pragma once
 
 #include <libssh2.h>

@@ -179,7 +179,7 @@ std::vector<std::string> KnownHosts::key_types(const std::string& name) const {
 
 namespace {
 
-/// Appends a line of its own, and has it on the disk. Throws std::system_error.
+/// Appends a line of its own, and syncs it to the disk. Throws std::system_error.
 void append_line(const std::string& path, const std::string& line) {
   const auto fail = [&] { throw std::system_error(errno, std::generic_category(), path); };
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();

@@ -35,10 +35,11 @@ struct Meaning {
   const char* phase;
   const char* fix;  ///< {}: how to log in by hand
 };
-// The first that is found counts: what went wrong on a jump host is said before its consequence.
+// The first that is found counts: ssh reports what went wrong on a jump host before its
+// consequence.
 constexpr std::array<Meaning, 12> kMeanings = {{
     {"HOST IDENTIFICATION HAS CHANGED", "host key",
-     "ask who runs the host; only if its new key is right, take the old one out by ssh-keygen -R"},
+     "ask who runs the host; only if its new key is right, remove the old one with ssh-keygen -R"},
     {"Host key verification failed", "host key",
      "compare the host's fingerprint; if it is right: --accept-new-host-keys, or log in once by "
      "hand: {}"},

@@ -28,14 +28,14 @@ std::vector<std::string> openssh_command(const OpensshOptions& options,
                                          const std::string& host,
                                          const std::vector<std::string>& remote_argv);
 
-/// `words`: its stderr. `why`: what happened where it has said nothing, a clause.
+/// `words` is its stderr; `why`, a clause, says what happened where its stderr is empty.
 HostFailure explain_openssh(const OpensshOptions& options,
                             const std::string& host,
                             const std::string& words,
                             const std::string& why);
 
-/// Whether somebody on the way took the connection and closed it before the login: an sshd does so
-/// when too many log in at the same time (MaxStartups), such as all through one jump host.
+/// Whether a host on the way accepted the connection and closed it before the login, as an sshd
+/// does when too many log in at the same time (MaxStartups), all through one jump host for example.
 bool was_turned_away(const std::string& words);
 
 }  // namespace dstrain::launcher

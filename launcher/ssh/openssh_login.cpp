@@ -50,7 +50,7 @@ OpensshLogin::OpensshLogin(asio::io_context& loop,
                      });
   deadline_.async_wait([this, alive = std::weak_ptr(alive_)](const asio::error_code& error) {
     if (error || alive.expired()) return;
-    fail(fmt::format("nothing was heard of it within {} s", options_.connect_timeout.count()));
+    fail(fmt::format("nothing was heard from it within {} s", options_.connect_timeout.count()));
   });
 }
 
@@ -66,7 +66,7 @@ void OpensshLogin::on_end(const StreamEnd& end) {
     return finish({.failure = HostFailure{.host = host_}, .is_program_missing = true});
   }
   if (end.exit_code) {
-    return fail(fmt::format("the program there ended with exit code {} before its first word",
+    return fail(fmt::format("the program there ended with exit code {} before its first message",
                             *end.exit_code));
   }
   if (end.signal != 0) return fail(fmt::format("ssh was killed by signal {}", end.signal));

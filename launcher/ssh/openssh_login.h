@@ -1,6 +1,6 @@
 // OpensshLogin: one `ssh HOST PROGRAM` of OpenSSH's client, from its start until the program there
-// says its first word. ssh itself tells only its end; that it has got in shows by what the program
-// writes.
+// says its first word. ssh itself reports only its end; that it has logged in is seen from what the
+// program writes.
 #pragma once
 
 #include <functional>

@@ -24,7 +24,7 @@ class SshAgentClient {
   SshAgentClient(asio::io_context& loop, std::string socket_path);
   SshAgentClient(const SshAgentClient&) = delete;
   SshAgentClient& operator=(const SshAgentClient&) = delete;
-  /// No callback comes any more.
+  /// No callback comes after this.
   ~SshAgentClient();
 
   /// `error` is empty, or a clause why there are no keys. One request at a time.

@@ -65,7 +65,7 @@ bool SshAuthentication::ask_methods() {
   }
   methods_ = methods;
   if (methods_.find("publickey") == std::string::npos) {
-    throw SshFailure(fmt::format("the host lets nobody in by key, only by: {}", methods_),
+    throw SshFailure(fmt::format("the host accepts no keys, only: {}", methods_),
                      "set PubkeyAuthentication yes in its sshd_config", openssh_could_use());
   }
   step_ = Step::kAskAgent;
@@ -88,8 +88,8 @@ bool SshAuthentication::ask_agent() {
   return true;
 }
 
-/// The agent's keys before files, and of those the ones that the configuration names first: a
-/// server counts attempts, and closes after six.
+/// Tries the agent's keys before files, and among those first the ones that the configuration
+/// names, since a server counts attempts, and closes after six.
 void SshAuthentication::choose_keys() {
   std::vector<Key> files;
   for (const std::string& path : host_.identity_files) {

@@ -1,6 +1,6 @@
 // SshConfig: how to log in to a host, from what the hostfile says and from the user's own
-// ~/.ssh/config and /etc/ssh/ssh_config, read as OpenSSH reads them: of each directive the first
-// value that applies to the host.
+// ~/.ssh/config and /etc/ssh/ssh_config, read as OpenSSH reads them: the first value of a directive
+// that applies to the host counts.
 //
 // Honoured: Host, Match (all, host, originalhost, user, localuser), Include, HostName, Port, User,
 // IdentityFile, IdentitiesOnly, IdentityAgent, UserKnownHostsFile, GlobalKnownHostsFile,

@@ -13,8 +13,8 @@
 namespace dstrain::launcher {
 namespace {
 
-/// A directive that is not honoured, without which a login would not be the login that was asked
-/// for. "none" and "no" switch each of them off.
+/// A directive that is not honoured, although ignoring it would make another login of the one that
+/// was asked for. "none" and "no" switch each of them off.
 struct Refused {
   std::string_view keyword;
   const char* name;
@@ -73,8 +73,8 @@ std::string expand_signs(const std::string& pattern,
   return expanded;
 }
 
-/// An included file stands within the block that includes it: where that does not apply, none of
-/// its own does.
+/// An included file lies within the block that includes it: where that block does not apply, none
+/// of the file's own does.
 void SshConfigEvaluation::run(const std::vector<SshDirective>& directives) {
   bool applies = true;
   for (const SshDirective& directive : directives) {
@@ -135,7 +135,8 @@ bool SshConfigEvaluation::match(const SshDirective& directive) const {
         if (!holds) return false;  // it would not be asked
         refuse_here(
             directive, "Match " + name,
-            fmt::format("Match {} is not supported; say it with Match host, user or Host", name));
+            fmt::format("Match {} is not supported; use Match host, Match user or Host instead",
+                        name));
       }
       const std::string value = name == "host"           ? host_name()
                                 : name == "originalhost" ? target_.host
@@ -161,7 +162,7 @@ void SshConfigEvaluation::refuse_unsupported(const std::string& written) const {
   if (keys != nullptr && keys->arguments[0] == "no") {
     refuse_here(*keys, "PubkeyAuthentication no",
                 fmt::format("PubkeyAuthentication no applies to host {}, but only keys can log in "
-                            "here: nobody is there to type a password",
+                            "here: there is nobody to type a password",
                             written));
   }
 }

@@ -34,7 +34,7 @@ class SshConfigEvaluation {
   /// Takes a file's directives; called in the order of precedence. Throws SshConfigError for what
   /// cannot be decided here.
   void run(const std::vector<SshDirective>& directives);
-  /// Throws SshConfigError if a directive applies without which this would be another login.
+  /// Throws SshConfigError if a directive applies that is not supported and would change the login.
   void refuse_unsupported(const std::string& written) const;
 
   /// The directive that counts; nullptr if there is none.

@@ -10,8 +10,8 @@
 
 namespace dstrain::launcher {
 
-/// An OpenSSH client configuration says what cannot be understood or done. what() is one sentence
-/// that starts with file:line. Exit code 3: hosts.
+/// Thrown for an OpenSSH client configuration that cannot be understood or followed. what() is one
+/// sentence that starts with file:line. Exit code 3: hosts.
 class SshConfigError : public std::runtime_error {
  public:
   explicit SshConfigError(const std::string& what, std::string openssh_for = {})

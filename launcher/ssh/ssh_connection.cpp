@@ -14,8 +14,8 @@
 namespace dstrain::launcher {
 namespace {
 
-/// Logins under way. Each takes milliseconds of this one thread and a few descriptors; with more,
-/// the last of a thousand would be late through no fault of their own.
+/// The most logins under way at a time. Each takes milliseconds of this one thread and a few
+/// descriptors; with more, the last of a thousand would be late through no fault of their own.
 constexpr size_t kMostAtOnce = 128;
 
 }  // namespace
@@ -47,7 +47,7 @@ void SshConnection::start(const std::vector<std::string>& argv, std::function<vo
                                   .what = fmt::format("{} was not started: {}", program, error),
                                   .fix =
                                       "see the host's own log (journalctl -u ssh): ForceCommand, "
-                                      "MaxSessions and limits of the user are usual reasons"};
+                                      "MaxSessions and the user's limits are the usual reasons"};
                             }
                             done(std::move(started));
                           });

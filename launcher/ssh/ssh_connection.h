@@ -29,7 +29,7 @@ class SshConnection {
                 std::chrono::milliseconds start_deadline);
   SshConnection(const SshConnection&) = delete;
   SshConnection& operator=(const SshConnection&) = delete;
-  /// Streams go on; the connection ends with the last of them.
+  /// Streams continue; the connection ends with the last of them.
   ~SshConnection();
 
   [[nodiscard]] const std::string& host() const { return host_; }

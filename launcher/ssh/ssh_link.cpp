@@ -21,7 +21,7 @@ constexpr std::size_t kBytesPerRead = 1 << 16;
 /// time for the others.
 constexpr int kCallsPerTurn = 16;
 
-/// "TERM" of an SSH message as a number; 0 if it is none of this system's.
+/// "TERM" of an SSH message as a number; 0 if this system has no such signal.
 int signal_number(const char* name) {
   for (int number = 1; number < NSIG; ++number) {
     const char* const own = sigabbrev_np(number);
@@ -100,7 +100,8 @@ void SshLink::serve() {
   // the event loop will not report them again.
   moved = moved || session_->received_bytes() != received_before;
   if (moved && interrupted_ == nullptr) return schedule();
-  // Nobody reads for a program that nobody listens to; waiting for its bytes would not end.
+  // A program without a listener has nobody to read its output, and waiting for its bytes would not
+  // end.
   const bool anybody_reads =
       std::any_of(channels_.begin(), channels_.end(), [](const auto& channel) {
         return channel->state != State::kOver &&
@@ -202,8 +203,8 @@ SshLink::Turn SshLink::make(Channel& channel, Call call) {
   return Turn::kIdle;
 }
 
-/// Decides from the return value of a libssh2 call how the turn goes on. Anything but success and
-/// "again" is the end of the connection; errors of one channel alone are seen to before.
+/// Decides from the return value of a libssh2 call how the turn continues. Anything but success and
+/// "again" is the end of the connection; errors of one channel alone are handled before.
 SshLink::Turn SshLink::judge(long result) {
   if (result == LIBSSH2_ERROR_EAGAIN) {
     return session_->wants_to_send() ? Turn::kInterrupted : Turn::kIdle;
@@ -293,7 +294,7 @@ SshLink::Turn SshLink::close(Channel& channel) {
   channel.state = State::kClosing;
   const Turn judged = judge(libssh2_channel_free(channel.handle));
   if (judged == Turn::kInterrupted) return judged;
-  // "Again" now means that the host has not closed its side yet, which nobody has to wait for.
+  // "Again" now means that the host has not closed its side yet, which need not be waited for.
   if (!channel.end) channel.end = StreamEnd{.why = "closed by the launcher"};
   if (judged == Turn::kMoved) channel.state = State::kOver;
   return judged;

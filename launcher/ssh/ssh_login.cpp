@@ -80,7 +80,7 @@ void SshLogin::try_next_address() {
   }
   if (error) return on_connected(error);
 
-  // An address that nobody answers at must leave time for the next.
+  // An address at which nobody answers must leave time for the next.
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       deadline_.expiry() - std::chrono::steady_clock::now());
   auto limit = left / static_cast<int>(addresses_.size() - next_address_);
@@ -145,7 +145,7 @@ bool SshLogin::shake_hands() {
   if (result == LIBSSH2_ERROR_KEX_FAILURE || result == LIBSSH2_ERROR_METHOD_NONE ||
       result == LIBSSH2_ERROR_KEY_EXCHANGE_FAILURE) {
     throw SshFailure(
-        fmt::format("{} and this client agree on no way to encrypt: {}", peer(), session_->why()),
+        fmt::format("{} and this client have no algorithms in common: {}", peer(), session_->why()),
         "allow one of curve25519-sha256 with ssh-ed25519 or ecdsa-sha2-nistp256 keys "
         "in its sshd_config",
         "the host's ciphers");
@@ -167,8 +167,8 @@ void SshLogin::on_deadline() {
     case Phase::kGreeting:
     case Phase::kHostKey:
       return fail(
-          fmt::format("{} took the connection and {} for {:.3g} s", peer(),
-                      session_->has_received() ? "did not finish its greeting" : "said nothing",
+          fmt::format("{} accepted the connection and {} for {:.3g} s", peer(),
+                      session_->has_received() ? "did not finish its greeting" : "sent nothing",
                       limit),
           "is that port an SSH server's, and is the host overloaded?");
     case Phase::kAuthentication:

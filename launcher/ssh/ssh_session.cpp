@@ -27,7 +27,7 @@ SshSession::SshSession(asio::ip::tcp::socket socket) : socket_(std::move(socket)
 
 SshSession::~SshSession() {
   // Once there is no connection, freeing does not try to say goodbye to each channel, and cannot be
-  // told to come again.
+  // told to try again.
   ::shutdown(socket_.native_handle(), SHUT_RDWR);
   constexpr int kTries = 1000;
   for (int i = 0; i < kTries && libssh2_session_free(session_) == LIBSSH2_ERROR_EAGAIN; ++i) {

@@ -21,7 +21,7 @@ namespace {
 SshTarget parse_ssh_target(std::string_view written) {
   SshTarget target;
   std::string_view rest = written;
-  // The last one: user names may hold an "@", hosts may not.
+  // The last "@" counts: user names may hold one, hosts may not.
   if (const size_t at = rest.rfind('@'); at != std::string_view::npos) {
     target.user = rest.substr(0, at);
     if (target.user.empty()) refuse(written, "there is no user before the \"@\"");
@@ -31,10 +31,10 @@ SshTarget parse_ssh_target(std::string_view written) {
   if (!place) refuse(written, "there is no host, or its brackets or its port are wrong");
   target.host = place->host;
   target.port = place->port.value_or(0);
-  // It would be an option to every program that is given it.
+  // Every program that is given such a name would take it for an option.
   if (target.host.front() == '-') refuse(written, "a host cannot start with \"-\"");
   if (target.host.find_first_of(" \t\r\n\"'`$\\;&<>|(){}[]") != std::string::npos) {
-    refuse(written, "there are characters in it that no host has");
+    refuse(written, "it contains characters that no host name has");
   }
   return target;
 }

@@ -27,7 +27,7 @@ class BackgroundWriter {
   /// The same for a file that stays open by itself (stderr).
   size_t add_borrowed(int fd);
 
-  /// False if too much is waiting already; nothing of `bytes` is written then.
+  /// Returns false if too much is waiting already; then nothing of `bytes` is written.
   bool write(size_t file, std::string bytes);
   [[nodiscard]] bool idle() const;
   /// errno of the write that failed, after which the file gets nothing more; or 0.

@@ -94,7 +94,7 @@ const RankEnd* find_cause(std::span<const RankEnd> ends, const BlameRules& rules
                        [&](const RankEnd& a, const RankEnd& b) { return place(a) < place(b); });
   if (first == ends.end() || suspicion(*first, rules) == kInnocent) return nullptr;
   if (suspicion(*first, rules) != kLostPeer) return &*first;
-  // Somebody was lost: whoever left before.
+  // A peer was lost: the one that had left before.
   const RankEnd* left = &*first;
   for (const RankEnd& end : ends) {
     if (is_success(end) && !end.was_told && end.order < left->order) left = &end;

@@ -38,7 +38,7 @@ struct BlameRules {
   std::function<std::string(int)> describe_exit_code = [](int) { return std::string(); };
 };
 
-/// Success, or what a process does that was asked to end.
+/// Whether a process ended with success, or as one does that was asked to end.
 bool is_orderly(const RankEnd& end, const BlameRules& rules);
 
 /// nullptr if all is in order.

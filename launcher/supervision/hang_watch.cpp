@@ -66,7 +66,7 @@ Ranks alone(std::span<const RankObservation> ranks) {
 
 using CpuShare = std::function<double(const RankObservation&)>;
 
-/// Where all wait: the ranks that compute meanwhile. Whoever waits for a message sleeps.
+/// Where all wait: the ranks that nevertheless compute. A rank that waits for a message sleeps.
 Ranks spinning(std::span<const RankObservation> ranks, const CpuShare& share_of) {
   constexpr double kBusy = 0.5;  // of one core
   Ranks found;
@@ -110,7 +110,8 @@ std::optional<Hang> HangWatch::observe(TimePoint now, std::span<const RankObserv
   const Duration still = standing_still(ranks, now - *first_);
   for (const RankObservation& rank : ranks) {
     CpuMark& mark = cpu_marks_[rank.spec->rank];
-    // Up to a moment after the last sign of life: what it uses from then on is part of the hang.
+    // The mark moves until a moment after the last sign of life: CPU time used from then on is part
+    // of the hang.
     constexpr std::chrono::milliseconds kMoment{1500};
     if (still < kMoment || mark.at == TimePoint{}) {
       mark = {now, rank.status ? rank.status->process.cpu_time : Duration{}};

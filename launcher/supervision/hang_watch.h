@@ -53,7 +53,7 @@ class HangWatch {
     Duration duration{};
     std::string why;
   };
-  /// A rank's CPU time when the job was last seen to go on.
+  /// A rank's CPU time when the job was last seen to make progress.
   struct CpuMark {
     TimePoint at{};
     Duration cpu{};

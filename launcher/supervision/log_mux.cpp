@@ -46,7 +46,7 @@ bool refuses_colour() {
   return refusal != nullptr && *refusal != '\0';
 }
 
-/// 0: not known. Asked each time, since windows change their size.
+/// Returns 0 where the width is not known. Asked each time, since windows change their size.
 size_t columns_of(int fd) {
   winsize size{};
   return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
@@ -144,7 +144,8 @@ void LogMux::add_line(
   if (kind == LineKind::kLog && line == screen.status) screen.status.clear();  // it was no status
   if (stream == OutputStream::kStdout || !is_said_already(rank_number, line)) {
     batch.screen += screen.is_coloured ? rank.prefix_colour : rank.prefix_plain;
-    // A terminal is not to obey what a rank passes on of others; files and pipes have every byte.
+    // A terminal must not obey control characters in what a rank passes on; files and pipes get
+    // every byte.
     const std::string shown = screen.is_terminal ? without_controls(line) : std::string(line);
     batch.screen +=
         screen.is_coloured && stream == OutputStream::kStderr ? with_coloured_level(shown) : shown;
@@ -204,7 +205,7 @@ void LogMux::show(Screen& screen, std::string text, std::int64_t num_lines) {
   }
   whole += text;
   if (!screen.status.empty()) {
-    // One column stays free: a terminal's last one is where it would begin to wrap.
+    // One column stays free, since a terminal begins to wrap in its last one.
     const size_t columns = columns_of(screen.fd);
     whole += kWrapOff;
     whole += columns > 1 ? fit_into_columns(screen.status, columns - 1) : screen.status;

@@ -4,8 +4,8 @@
 // The kernel counts its kills per memory cgroup (version 2: memory.events, version 1:
 // memory.oom_control), whichever limit was hit, the cgroup's or the machine's. A kill is explained
 // by the counter of the dead process's cgroup having grown; one count explains one death, so that a
-// process that somebody else killed later is not explained by it. Where that counter is not to be
-// had, the machine's (/proc/vmstat) is asked, which says less.
+// process that somebody else killed later is not explained by it. Where that counter is not
+// available, the machine's (/proc/vmstat) is asked, which says less.
 #pragma once
 
 #include <cstdint>

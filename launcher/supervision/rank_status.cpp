@@ -12,7 +12,7 @@ std::string_view name_of(RankPhase phase) {
 }
 
 const RankStatus::Group* RankStatus::waits_in() const {
-  // While a checkpoint is written beside training, the thread that computes may wait for the one
+  // While a checkpoint is written during training, the thread that computes may wait for the one
   // that saves.
   if (!waiting_for && phase != RankPhase::kSaving) return nullptr;
   const Group* longest = nullptr;
@@ -45,7 +45,7 @@ std::string describe(const ProcessState& process) {
     case 'R':
       return "is running (state R)";
     case 0:
-      return "is in a state that is not known";
+      return "is in an unknown state";
     default:
       return fmt::format("sleeps (state {}){}", process.letter, in_kernel);
   }

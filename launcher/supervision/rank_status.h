@@ -1,5 +1,6 @@
-// RankStatus: what a rank was doing when somebody looked, as the launcher judges it: durations
-// only, so that it means the same on another host's clock. Travels from agent to launcher.
+// RankStatus: what a rank was doing at the moment of observation, as the launcher judges it:
+// durations only, so that it means the same on another host's clock. Travels from agent to
+// launcher.
 #pragma once
 
 #include <chrono>
@@ -62,7 +63,7 @@ struct RankStatus {
   Duration longest_evaluation{};
   Duration longest_save{};
   int comparable = 0;                     ///< ranks with the same number do the same work
-  std::optional<Duration> waiting_for{};  ///< how long already, if it does
+  std::optional<Duration> waiting_for{};  ///< how long it has waited, if it does
   std::vector<Group> groups{};
   ProcessState process{};
 

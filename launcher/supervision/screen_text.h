@@ -13,8 +13,8 @@ namespace dstrain::launcher {
 /// the program's name.
 std::string with_coloured_level(std::string_view line);
 
-/// The part of a status line that fits into so many columns: parts, two spaces apart, are left out
-/// from the left (the bar first); what is left of a last one that is too long is its beginning.
+/// Returns the part of a status line that fits into so many columns. Its parts, two spaces apart,
+/// are left out from the left (the bar first); a last one that is still too long is cut at its end.
 std::string_view fit_into_columns(std::string_view status, std::size_t columns);
 
 /// The same text with each control character but tab and the end of a line in hexadecimal, "\x1b":

@@ -22,9 +22,10 @@ using Word = std::atomic<std::int64_t>;
 constexpr std::size_t kPageBytes = 4096;
 }  // namespace
 
-// Words that only one thread writes, and any process reads. The computing thread's are under a
-// sequence number, odd while they change (a seqlock), so that a reader can tell a mixture; it is
-// no mutex: whoever is stopped in the middle of a change keeps nobody waiting.
+// Words that only one thread writes, and any process reads. Those of the computing thread are
+// guarded by a sequence number, odd while they change (a seqlock), so that a reader can tell a
+// mixture; it is not a mutex: a rank that is stopped in the middle of a change keeps nobody
+// waiting.
 struct StatusLayout {
   static constexpr std::int64_t kMagic = 0x3130'5441'5453'5344;  // "DSSTAT01"
   static constexpr std::size_t kNameBytes = 88;
@@ -146,7 +147,7 @@ std::optional<RankStatus> StatusPage::read() const {
   if (get(page.magic) != StatusLayout::kMagic) return std::nullopt;
   RankStatus status;
   // A rank that was stopped in the middle of a change never completes it: then a mixture of two
-  // neighbouring moments has to do.
+  // neighbouring moments must suffice.
   constexpr int kAttempts = 1000;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const std::int64_t before = get(page.sequence);
@@ -217,7 +218,7 @@ void StatusPage::begin_phase(RankPhase phase) noexcept {
   const auto before = static_cast<std::size_t>(get(page_->phase));
   const std::int64_t lasted = time - get(page_->phase_since);
   if (before == static_cast<std::size_t>(RankPhase::kTraining)) {
-    // The step that is under way stands still; its clock does too.
+    // The step under way stands still, and so does its clock.
     step_began_ = step_began_ - time;
   } else {
     put(page_->longest[before], std::max(get(page_->longest[before]), lasted));

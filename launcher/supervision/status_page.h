@@ -1,10 +1,11 @@
-// StatusPage: one page of memory that a rank shares with whoever started it. The rank says there
-// what it does, with plain stores; so even of a rank that is stopped, or loops for ever, it can be
-// read what it was doing.
+// StatusPage: one page of memory that a rank shares with the process that started it. The rank says
+// there what it does, with plain stores; so what a rank was doing can be read even if it is
+// stopped, or loops for ever.
 //
-// Whoever starts a rank makes the page (a memfd), passes it on as an open file, and names its
-// number in DSTRAIN_STATUS_FD. Both ends are the same build; the page begins with a version that
-// a reader checks. Times are those of CLOCK_MONOTONIC of the one host that both ends are on.
+// The process that starts a rank creates the page (a memfd), passes it on as an open file, and
+// names its number in DSTRAIN_STATUS_FD. Both ends are the same build; the page begins with a
+// version that a reader checks. Times are those of CLOCK_MONOTONIC of the one host that both ends
+// are on.
 #pragma once
 
 #include <chrono>
@@ -24,10 +25,10 @@ struct StatusLayout;
 
 class StatusPage {
  public:
-  /// A new one, empty: no rank has attached to it. Throws std::system_error.
+  /// Makes a new, empty page, to which no rank has attached. Throws std::system_error.
   static StatusPage make();
-  /// The one behind a descriptor, which it takes over and keeps from being inherited further.
-  /// Throws std::system_error, naming the descriptor, if that is none.
+  /// Opens the page behind a descriptor, which it takes over and keeps from being inherited
+  /// further. Throws std::system_error, naming the descriptor, if there is no page behind it.
   static StatusPage open(FileDescriptor file);
   StatusPage(StatusPage&& other) noexcept;
   StatusPage& operator=(StatusPage&&) = delete;
@@ -40,7 +41,8 @@ class StatusPage {
   /// Everything but RankStatus::process; nothing as long as no rank has attached.
   [[nodiscard]] std::optional<RankStatus> read() const;
 
-  // The rank's side. All but the two below from one thread, the one that computes.
+  // The rank's side. All of these but the two below are called by one thread, the one that
+  // computes.
 
   /// Makes the page readable from now on. It begins with RankPhase::kStarting.
   void attach();

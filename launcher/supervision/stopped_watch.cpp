@@ -15,7 +15,7 @@ std::vector<std::string> StoppedWatch::observe(TimePoint now,
     const auto known = stops_.find(rank.spec->rank);
     if (!rank.status || !rank.status->process.is_stopped()) {
       if (known != stops_.end() && known->second.is_told) {
-        told.push_back(fmt::format("{}, goes on after {}", name_of(*rank.spec, rank.pid),
+        told.push_back(fmt::format("{}, continues after {}", name_of(*rank.spec, rank.pid),
                                    text_of(now - known->second.since)));
       }
       continue;
@@ -29,7 +29,8 @@ std::vector<std::string> StoppedWatch::observe(TimePoint now,
                                                  name_of(rank.status->phase), rank.status->step)
                                    : "and has said nothing since it was started";
       told.push_back(fmt::format(
-          "{}, {} {}; all wait for it until somebody there continues it (kill -CONT {}), or the "
+          "{}, {} {}; all ranks wait for it until somebody there continues it (kill -CONT {}), or "
+          "the "
           "job's limit ends it",
           name_of(*rank.spec, rank.pid), describe(rank.status->process), when, rank.pid));
     }

@@ -1,7 +1,7 @@
 // StoppedWatch: tells at once when a rank is stopped (SIGSTOP, a terminal, a debugger), whatever it
-// was doing. A stopped rank is no hang yet, since whoever stopped it may let it go on; the limits
-// of hang_watch.h hold for it as for any other. But nobody should have to wait for them to learn
-// why the job stands still.
+// was doing. A stopped rank is not a hang yet, since it may be continued; the limits of
+// hang_watch.h hold for it as for any other. But nobody should have to wait for them to learn why
+// the job stands still.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class StoppedWatch {
   static constexpr std::chrono::seconds kTold{2};
 
   /// Call about once a second with all ranks that run. A sentence for each rank that has been
-  /// stopped for kTold, and one when such a rank goes on; each once.
+  /// stopped for kTold, and one when such a rank continues; each once.
   std::vector<std::string> observe(TimePoint now, std::span<const RankObservation> ranks);
 
   /// The time for which the rank that has been stopped for longest was seen so at the last look; 0

@@ -25,7 +25,7 @@ void StragglerWatch::mark_all(TimePoint now, std::span<const RankObservation> ra
 
 std::vector<std::string> StragglerWatch::observe(TimePoint now,
                                                  std::span<const RankObservation> ranks) {
-  // The first step is another matter: it warms up caches.
+  // The first step is left out, since it warms up caches.
   const bool all_step = std::all_of(ranks.begin(), ranks.end(), [](const RankObservation& rank) {
     return rank.status && rank.status->num_steps > 0;
   });
@@ -62,14 +62,14 @@ std::vector<std::string> StragglerWatch::observe(TimePoint now,
       slow_.insert(rank.spec->rank);
       told.push_back(fmt::format(
           "{}, is slow: it computes for {:.3g} s a step, {:.1f} × the median of the {} that {} the "
-          "same work, over the last {} steps; all wait for it",
+          "same work, over the last {} steps; all ranks wait for it",
           name_of(*rank.spec, rank.pid), mine, mine / usual,
           others.size() == 1 ? "one other rank" : fmt::format("{} other ranks", others.size()),
           others.size() == 1 ? "does" : "do", steps_of(rank)));
     } else if (was_slow && mine < limits_.factor_to_clear * usual) {
       slow_.erase(rank.spec->rank);
       told.push_back(
-          fmt::format("{}, is slow no more: it computes for {:.3g} s a step, {:.1f} × the median",
+          fmt::format("{}, is no longer slow: it computes for {:.3g} s a step, {:.1f} × the median",
                       name_of(*rank.spec, rank.pid), mine, mine / usual));
     }
   }

@@ -1,6 +1,6 @@
 // StragglerWatch: names the ranks that the others wait for step after step: those that compute
 // longer than 1.5 × the median of the other ranks that do the same work (one pipeline stage). Time
-// spent waiting for others does not count, so whoever waits for a slow rank is never named.
+// spent waiting for others does not count, so a rank that waits for a slow one is never named.
 #pragma once
 
 #include <chrono>

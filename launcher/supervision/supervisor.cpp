@@ -38,8 +38,8 @@ Supervisor::Supervisor(asio::io_context& loop,
   if (hang_up.sa_handler != SIG_IGN) signals_.add(SIGHUP);  // else: nohup
 }
 
-/// A timer that has expired calls its handler though it is cancelled: when this object, whose loop
-/// goes on, may be no more.
+/// A timer that has expired calls its handler even if it is then cancelled, when this object may be
+/// gone while its loop runs on.
 std::function<void(const asio::error_code&)> Supervisor::while_running(std::function<void()> act) {
   return [act = std::move(act),
           running = std::weak_ptr<const int>(running_)](const asio::error_code& error) {
@@ -103,8 +103,8 @@ void Supervisor::on_end(Member& member, RankEnd end) {
   end.was_told = phase_ == Phase::kStopping || phase_ == Phase::kKilling;
   member.end = std::move(end);
   if (all_ended() || phase_ != Phase::kRunning) return;
-  // One that the passed-on signal itself ended was not so far that it could end in order: the
-  // others will wait for it in vain.
+  // A rank that the passed-on signal itself ended could not end in order yet: the others will wait
+  // for it in vain.
   const bool died_of_it = interrupted_by_ != 0 && member.end->status.signal != 0;
   if (!is_orderly(*member.end, rules()) || died_of_it) {
     phase_ = Phase::kBlaming;
@@ -169,7 +169,7 @@ void Supervisor::blame_then_stop() {
 void Supervisor::stop() {
   phase_ = Phase::kStopping;
   signal_all(SIGTERM);
-  signal_all(SIGCONT);  // whoever is stopped could not hear it
+  signal_all(SIGCONT);  // a stopped process would not get the signal
   timer_.expires_after(options_.kill_grace);
   timer_.async_wait(while_running([this] {
     if (phase_ == Phase::kStopping) kill_all();
@@ -183,7 +183,7 @@ void Supervisor::kill_all() {
   timer_.async_wait(while_running([this] { give_up_the_unkillable(); }));
 }
 
-/// The kernel ends a process only where it is not in the middle of what cannot be interrupted.
+/// The kernel ends a process only where it is not inside a call that cannot be interrupted.
 void Supervisor::give_up_the_unkillable() {
   for (Member& member : members_) {
     if (member.end || !member.process) continue;
@@ -214,9 +214,9 @@ void Supervisor::wait_for_signal() {
 void Supervisor::on_signal(int number) {
   if (number == SIGTSTP) {
     log_.announce(
-        "a launcher that stood still would lose its hosts, so Ctrl-Z is not obeyed; Ctrl-C ends "
+        "a stopped launcher would lose its hosts, so Ctrl-Z is ignored; Ctrl-C ends "
         "the "
-        "run, and the same command goes on with it later");
+        "run, and the same command resumes it later");
     return;
   }
   if (interrupted_by_ != 0) {
@@ -290,7 +290,7 @@ JobOutcome Supervisor::verdict() {
             .description = description,
             .failed_hosts = {cause->spec->host}};
   }
-  // Everybody ended in order; those that were interrupted say by what.
+  // All ended in order; the exit codes of those that were interrupted tell the signal.
   int highest = 0;
   for (const RankEnd& end : all) {
     highest = std::max(highest,

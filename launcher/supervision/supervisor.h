@@ -3,7 +3,7 @@
 //   a process fails  -> wait blame_window for others that failed at the same moment
 //                    -> SIGTERM to the rest -> kill_grace -> SIGKILL -> say who was to blame
 //   a process is lost with its host          -> the same
-//   a process ends early with success -> the same, if the others go on for early_exit_grace
+//   a process ends early with success -> the same, if the others continue for early_exit_grace
 //   the job stands still (hang_watch.h)      -> say who did not arrive; then the same
 //   SIGINT, SIGTERM, SIGHUP to the launcher  -> passed on once (they finish the step and save);
 //                    the second one is SIGKILL; a rank that is stopped (state T) is continued, and

@@ -1,8 +1,8 @@
-// bench_checkpoint: how fast the training state of a config's model goes to disk and comes back,
-// as one rank of one would do it. scripts/bench_checkpoint runs it beside dd.
+// bench_checkpoint: measures how fast the training state of a config's model is written to disk and
+// read back by a single rank. scripts/bench_checkpoint compares it with dd.
 //
 // The bytes come from a file in memory that is smaller than the state and is used over and over:
-// what is measured is the way to the disk, and a machine need not hold a whole state twice.
+// only the path to the disk is measured, and a machine need not hold a whole state twice.
 #include <chrono>
 #include <filesystem>
 #include <numeric>

@@ -1,7 +1,7 @@
-// What an all-reduce between processes of this host costs, by size, ranks and what carries it: Unix
-// sockets, as ranks of a host use, and TCP with each of network.security's values, as ranks of
-// different hosts do. All ways take turns, so that a machine that others use as well is as slow for
-// one as for the other.
+// Measures the cost of an all-reduce between processes of this host, by size, ranks and transport:
+// Unix sockets, as ranks of a host use, and TCP with each of network.security's values, as ranks of
+// different hosts do. The transports take turns, so that a machine that others use as well is
+// equally slow for all.
 //
 //   bench_collectives [RANKS [SECONDS]]
 //

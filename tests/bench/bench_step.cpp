@@ -1,5 +1,5 @@
-// bench_step: how fast one rank trains a config's model on random tokens: tokens/s, model FLOP/s,
-// the share of what this machine's matrix products reach on the same shapes, peak memory.
+// bench_step: measures how fast one rank trains a config's model on random tokens: tokens/s, model
+// FLOP/s, the share of what this machine's matrix products reach on the same shapes, peak memory.
 // scripts/bench_step and scripts/bench_gpu run it beside PyTorch.
 #include <algorithm>
 #include <chrono>
@@ -111,8 +111,8 @@ std::vector<LinearShape> linear_layers(const ModelSpec& model, std::int64_t toke
           {tokens, model.hidden_size, vocabulary_rows(model.vocab_size, 1), 1}};
 }
 
-/// What the linear layers of a micro-batch reach by themselves. On a CPU by the fastest of several
-/// ways, on a GPU by this program's own, with nothing else in between.
+/// The speed that the linear layers of a micro-batch reach by themselves: on a CPU with the fastest
+/// of several ways, on a GPU with this program's own, with nothing else in between.
 double ceiling_flops(const ModelSpec& model, const Arguments& arguments, const CudaOptions& cuda) {
   const std::vector<LinearShape> layers =
       linear_layers(model, arguments.batch * arguments.sequence);
@@ -141,7 +141,8 @@ Memory memory_of(Engine& engine, int threads) {
   const auto readings = engine.device().readings();
   if (readings) {
     const MemoryInfo info = engine.device().memory_info();
-    // Nobody else is on the GPU: what is not free is this process's, its context included.
+    // Nothing else runs on the GPU, so all memory that is not free is this process's, its context
+    // included.
     return {.planned = planned,
             .expected = planned + total_bytes(cuda_library_overhead(engine.plan())),
             .peak = std::max(readings->peak_bytes, info.total_bytes - info.available_bytes)};

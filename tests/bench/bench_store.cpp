@@ -1,8 +1,8 @@
-// bench_store: what it costs rank 0 that thousands of ranks meet in its store. Simulated ranks, all
-// of them in one other process, do what real ones do: connect, prove that they know the token, say
-// that they have arrived, wait until everybody has, then exchange the addresses of a group of all
-// of them. Prints seconds by phase and the processor time of the store's process, in all and a
-// rank, and what the exchange carried.
+// bench_store: measures what it costs rank 0 when thousands of ranks meet in its store. Simulated
+// ranks, all of them in one other process, do what real ones do: connect, prove that they know the
+// token, say that they have arrived, wait until everybody has, then exchange the addresses of a
+// group of all of them. Prints seconds by phase and the processor time of the store's process, in
+// total and per rank, and the bytes of the exchange.
 //
 //   bench_store [ranks, default 256, 1000 and 4000 in turn]
 #include <algorithm>
@@ -90,7 +90,7 @@ class SimulatedRank {
   [[nodiscard]] bool met() const { return answered_ >= 2; }
   [[nodiscard]] bool done() const { return answered_ == 3; }
 
-  /// False if the store has closed the connection.
+  /// Returns false if the store has closed the connection.
   bool advance() {
     std::array<char, 65536> buffer;
     for (;;) {

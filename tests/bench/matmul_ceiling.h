@@ -1,7 +1,6 @@
-// The measured ceiling of a linear layer's matrix products on this machine: the fastest that
-// oneDNN does on exactly these shapes, with operands already packed the way it likes best (which
-// a training step has to pay for, so that no step reaches the ceiling), or CpuMatmul where that
-// is faster still.
+// The measured ceiling of a linear layer's matrix products on this machine: the best that oneDNN
+// reaches on exactly these shapes, with operands already packed the way it likes best (which costs
+// a training step time, so no step reaches the ceiling), or CpuMatmul where that is faster still.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ struct VariantTime {
 };
 
 /// The best time of each way to compute a product, CpuMatmul first. Operands in `dtype`; the
-/// weight's gradient in f32. The ways take turns, so that what disturbs the machine disturbs all.
+/// weight's gradient in f32. The ways take turns, so that disturbances of the machine affect all.
 std::vector<VariantTime> time_variants(const LinearShape& shape,
                                        LinearProduct product,
                                        DType dtype,

@@ -46,7 +46,7 @@ class Matrix {
   Tensor tensor_;
 };
 
-/// Of one call: the fastest of several rounds, each long enough for the clock.
+/// The time of one call: the fastest of several rounds, each long enough for the clock.
 double seconds_of(Stream& stream, const std::function<void()>& enqueue) {
   using Clock = std::chrono::steady_clock;
   const auto time = [&](int calls) {

@@ -1,6 +1,6 @@
-// How long a backend's own products take on the shapes of a model's linear layers: what remains of
-// a step if everything else were free. The measured ceiling on a GPU, where no second library is at
-// hand to ask.
+// The time that a backend's own products take on the shapes of a model's linear layers, which is
+// what would remain of a step if everything else were free. It is the measured ceiling on a GPU,
+// where there is no second library to compare with.
 #pragma once
 
 #include <span>

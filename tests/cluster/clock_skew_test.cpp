@@ -41,7 +41,7 @@ void install_agents(FleetRun& run, const std::string& offset) {
   }
 }
 
-TEST_CASE("F21: a clock that is an hour off is told, and changes neither losses nor blame",
+TEST_CASE("F21: a clock that is an hour off is reported, and changes neither losses nor blame",
           "[cluster][failure][slow]") {
   if (testing::no_cluster_here() || no_faketime_here()) return;
   const std::string offset = GENERATE("+3600s", "-3600s");
@@ -63,7 +63,7 @@ TEST_CASE("F21: a clock that is an hour off is told, and changes neither losses 
                                 Contains(offset[0] == '+' ? " ahead of " : " behind "));
   CHECK(testing::losses_in(run.tiny().read("skewed/metrics.jsonl")) == expected);
 
-  // Whoever died first is to blame, whatever the clocks of those who saw it say.
+  // The rank that died first is to blame, whatever the clocks of the observers say.
   const auto doomed =
       run.launch({"--agent-path", kAgent, "--set", "training.output_dir=" + run.path("doomed")});
   REQUIRE(testing::becomes_true(

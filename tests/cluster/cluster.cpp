@@ -68,7 +68,7 @@ void make_key(const std::string& path) {
   run_tool({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", path});
 }
 
-/// What both a host and the launcher's machine need.
+/// The set-up that both a host and the launcher's machine need.
 void furnish(const std::string& name, const std::string& hosts_file) {
   if (sethostname(name.data(), name.size()) != 0) throw std::runtime_error("sethostname");
   mount_memory("/mnt", "mode=755");

@@ -1,5 +1,5 @@
 // Cluster: several hosts and a launcher's machine on this one, joined by a switch, each with a
-// real sshd. For tests and measurements of everything that goes over SSH.
+// real sshd. It serves tests and measurements of everything that goes over SSH.
 //
 //     launcher ── switch ── w0   sshd on ports 22 and 2222, root's home in /mnt/home
 //     10.77.0.1      │      10.77.1.1  fd77::1:1
@@ -7,7 +7,7 @@
 //
 // Each has one core, its own network, host name, process ids (the launcher's machine: the test's),
 // /mnt (in memory), /run, /etc/hosts and root's home; programs and /tmp are those of the machine,
-// as on a cluster with shared storage. Everything goes away with the test, however it ends.
+// as on a cluster with shared storage. Everything disappears with the test, however it ends.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace dstrain::testing {
 
-/// Why no cluster can be made here (not root, no sshd installed), or empty.
+/// The reason why no cluster can be created here (not root, no sshd installed), or empty.
 std::optional<std::string> why_no_cluster();
 
 struct HostProcess {
@@ -44,13 +44,14 @@ class ClusterHost {
   /// "ssh-ed25519 AAAA…"
   [[nodiscard]] std::string host_key() const;
 
-  /// Runs a shell command on it; throws if it fails. Its output.
+  /// Runs a shell command on it and returns its output; throws if it fails.
   std::string run(const std::string& shell_command) const;
-  /// All but what keeps the host itself up: its sshd's listener and first process.
+  /// All processes except those that keep the host itself up: its sshd's listener and first
+  /// process.
   [[nodiscard]] std::vector<HostProcess> processes() const;
 
-  /// Of programs of that name in this network: also of the launcher's machine, whose process ids
-  /// are the test's.
+  /// Processes of programs of that name in this network; also for the launcher's machine, whose
+  /// process ids are the test's.
   [[nodiscard]] std::vector<pid_t> processes_named(const std::string& name) const;
 
   void kill_sshd();   ///< the listener and every session
@@ -58,10 +59,10 @@ class ClusterHost {
   void change_host_key();
   /// An empty disk of `bytes` at `folder`.
   void mount_small_disk(const std::string& folder, std::int64_t bytes);
-  /// Everything that runs on it is gone at once, sshd included; its disks stay. Unplugged before,
-  /// this is a crash after which start_sshd() and reconnect() are its coming back.
+  /// Ends everything that runs on it at once, sshd included; its disks stay. After unplug(), this
+  /// is a crash, and start_sshd() and reconnect() bring the host back.
   void kill_everything();
-  /// The host, and all that runs on it, is gone at once, for good; nobody says goodbye.
+  /// Ends the host and all that runs on it at once, for good, without any goodbye.
   void power_off() { holder_->kill(); }
 
   [[nodiscard]] NamespaceHolder& holder() { return *holder_; }
@@ -84,9 +85,10 @@ class Cluster {
   [[nodiscard]] int size() const { return static_cast<int>(hosts_.size()); }
   [[nodiscard]] ClusterHost& launcher() { return *launcher_; }
 
-  /// Carrier lost: the host's own cable is pulled.
+  /// Pulls the host's own cable: the carrier is lost.
   void unplug(const ClusterHost& host);
-  /// Packets vanish in the switch, both ways; both ends see a healthy link. Half-open connections.
+  /// Drops packets in the switch, both ways, while both ends see a healthy link: connections become
+  /// half-open.
   void drop_packets(const ClusterHost& host);
   /// Undoes both.
   void reconnect(const ClusterHost& host);

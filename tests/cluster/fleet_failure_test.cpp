@@ -25,7 +25,7 @@ using testing::HostProcess;
 using testing::is_alive;
 using testing::Program;
 
-// What is promised; a loaded machine gets as much again.
+// The promised limit; a loaded machine gets the same again.
 constexpr seconds kStopLimit{10};
 constexpr seconds kSlack{10};
 
@@ -39,7 +39,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// By this program's own SSH client, and by OpenSSH's.
+/// The flags for this program's own SSH client, or OpenSSH's.
 std::vector<std::string> by(const std::string& launcher) {
   return {"--launcher", launcher};
 }

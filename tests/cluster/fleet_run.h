@@ -41,8 +41,9 @@ class FleetRun {
     return cluster_.launch(arguments(more), environment);
   }
 
-  /// On all hosts: agents, ranks and what they started. Not sshd's processes of a session: on a
-  /// host that is cut off they stay until the administrator's ClientAliveInterval, if there is one.
+  /// The agents, ranks and what they started, on all hosts. sshd's processes of a session are left
+  /// out: on a host that is cut off they stay until the administrator's ClientAliveInterval, if
+  /// there is one.
   [[nodiscard]] std::vector<HostProcess> processes() {
     std::vector<HostProcess> all;
     for (int i = 0; i < cluster_.size(); ++i) {
@@ -52,7 +53,7 @@ class FleetRun {
     }
     return all;
   }
-  /// Those of ranks on one host.
+  /// The processes of ranks on one host.
   [[nodiscard]] std::vector<HostProcess> ranks_on(int index) {
     std::vector<HostProcess> ranks = host(index).processes();
     std::erase_if(ranks, [](const HostProcess& process) {
@@ -66,7 +67,7 @@ class FleetRun {
     }
     throw std::runtime_error("no agent on " + host(index).name());
   }
-  /// Nor an ssh on the launcher's machine.
+  /// Whether no process is left, not even an ssh on the launcher's machine.
   [[nodiscard]] bool nothing_is_left(std::chrono::milliseconds patience) {
     return becomes_true(
         [&] { return processes().empty() && cluster_.launcher().processes_named("ssh").empty(); },

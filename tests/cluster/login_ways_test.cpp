@@ -46,7 +46,7 @@ void check_that_it_trains(FleetRun& run, const std::string& reason, const std::s
   REQUIRE(launch->wait(kPatience));
   INFO(launch->err());
   CHECK(launch->wait(seconds{0}) == 0);
-  const std::string line = " and 1 more: by OpenSSH's client, for " + reason;
+  const std::string line = " and 1 more: logging in with OpenSSH's client, needed for " + reason;
   CHECK_THAT(launch->err(), Contains(line));
   CHECK(launch->err().find("OpenSSH's client") == launch->err().rfind("OpenSSH's client"));
   INFO(run.left());
@@ -87,7 +87,7 @@ TEST_CASE("hosts behind a jump host train together", "[cluster][launch][openssh]
   REQUIRE(check->wait(kPatience) == 0);
   CHECK_THAT(check->out(), Contains("rank 0 listens on 10.77.1.2 port ") && Contains("10.77.1.3"));
 
-  // What is wrong at the jump host is told, not what follows from it.
+  // The fault at the jump host is reported, not its consequence.
   run.host(0).write("/mnt/home/.ssh/authorized_keys", "");
   const auto refused = run.launch();
   REQUIRE(refused->wait(kPatience));
@@ -193,9 +193,9 @@ TEST_CASE("hosts of which some need OpenSSH's client train with the others",
   REQUIRE(launch->wait(kPatience));
   INFO(launch->err());
   CHECK(launch->wait(seconds{0}) == 0);
-  CHECK_THAT(launch->err(), Contains("w1: by OpenSSH's client, for ProxyJump") &&
-                                Contains("w0: sending this build") &&
-                                Contains("w1: sending this build"));
+  CHECK_THAT(launch->err(),
+             Contains("w1: logging in with OpenSSH's client, needed for ProxyJump") &&
+                 Contains("w0: sending this build") && Contains("w1: sending this build"));
   CHECK(run.nothing_is_left(seconds{5}));
 
   // Where there is no such client, what was said without it is said, and what to install.

@@ -18,10 +18,10 @@
 
 namespace dstrain::testing {
 
-/// Why this process may not make namespaces, or empty.
+/// The reason why this process may not create namespaces, or empty.
 std::optional<std::string> why_no_namespaces();
 
-/// Runs a program to its end; `input` is its stdin. Throws std::runtime_error with what it said if
+/// Runs a program to its end; `input` is its stdin. Throws std::runtime_error with its output if
 /// its exit code is not 0. Returns its stdout.
 std::string run_tool(std::vector<std::string> argv, const std::string& input = {});
 
@@ -34,8 +34,8 @@ enum class Isolation {
 class NamespaceHolder {
  public:
   /// Starts the process. Inside its namespaces it runs `prepare` at once, and `start` when go() is
-  /// called; then it waits for children that end, until it is killed. All of this goes on beside
-  /// the caller.
+  /// called; then it waits for children that end, until it is killed. All of this happens while the
+  /// caller continues.
   NamespaceHolder(Isolation isolation, std::function<void()> prepare, std::function<void()> start);
   NamespaceHolder(const NamespaceHolder&) = delete;
   NamespaceHolder& operator=(const NamespaceHolder&) = delete;
@@ -49,11 +49,11 @@ class NamespaceHolder {
   void await_started();
 
   [[nodiscard]] pid_t pid() const { return pid_; }
-  /// Of "net", "mnt", "uts", "pid": the link under /proc.
+  /// The link under /proc of "net", "mnt", "uts" or "pid".
   [[nodiscard]] std::string link(const std::string& kind) const;
   /// Moves the calling thread into the network; the rest of the process stays where it is.
   void enter_network() const;
-  /// For a child between fork and exec: into all namespaces but that of process ids.
+  /// Enters all namespaces except that of process ids, for a child between fork and exec.
   void enter() const;
   void kill();
 

@@ -1,5 +1,5 @@
-// What `dstrain launch` finds out about its hosts before a rank starts: each thing wrong is named
-// with its host and remedy, all hosts at once, and nothing is started.
+// What `dstrain launch` finds out about its hosts before a rank starts: each problem is named with
+// its host and remedy, for all hosts at once, and nothing is started.
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -77,7 +77,7 @@ TEST_CASE("--check prints the plan and one line a host, and starts no rank",
   CHECK_THAT(offline.err, Contains("none of them was contacted"));
 }
 
-TEST_CASE("F16: a port that is taken on rank 0's host is told with who holds it",
+TEST_CASE("F16: a port that is taken on rank 0's host is reported with who holds it",
           "[cluster][preflight][slow]") {
   if (testing::no_cluster_here()) return;
   FleetRun run(2, 1);
@@ -133,7 +133,7 @@ TEST_CASE("F26: more slots than cores are warned of", "[cluster][preflight][slow
   CHECK_THAT(ended.err, Contains("w0: ") && Contains("ranks will take turns on "));
 }
 
-TEST_CASE("F31: a host that does not answer is told within the time to connect",
+TEST_CASE("F31: a host that does not answer is reported within the time to connect",
           "[cluster][preflight][slow]") {
   if (testing::no_cluster_here()) return;
   const std::string launcher = GENERATE("libssh2", "openssh");
@@ -153,7 +153,7 @@ void move_to_own_disks(FleetRun& run) {
     run.host(i).run("cp -r " + run.path("") + " /mnt/own");
 }
 
-TEST_CASE("F15: data and config that differ between hosts are told with the odd host",
+TEST_CASE("F15: data and config that differ between hosts are reported with the odd host",
           "[cluster][preflight][slow]") {
   if (testing::no_cluster_here()) return;
   FleetRun run(3, 1);
@@ -179,7 +179,7 @@ TEST_CASE("F15: data and config that differ between hosts are told with the odd 
   std::printf("F15 other data: told after %.1f s\n", ended.seconds);
 }
 
-TEST_CASE("a host without the working folder, or where nothing can be written, is told",
+TEST_CASE("a host without the working folder, or where nothing can be written, is reported",
           "[cluster][preflight][slow]") {
   if (testing::no_cluster_here()) return;
   FleetRun run(2, 1);
@@ -203,7 +203,7 @@ TEST_CASE("a host without the working folder, or where nothing can be written, i
                                 Contains("working folder /mnt/only-here: "));
 }
 
-TEST_CASE("ranks use the interface that is asked for; one that a host lacks is told",
+TEST_CASE("ranks use the interface that is asked for; one that a host lacks is reported",
           "[cluster][preflight][slow]") {
   if (testing::no_cluster_here()) return;
   FleetRun run(2, 1);

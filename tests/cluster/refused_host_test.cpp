@@ -42,8 +42,9 @@ void refuse_each(FleetRun& run) {
   run.host(2).write("/mnt/home/.ssh/authorized_keys", "");
 }
 
-TEST_CASE("F17 F18 F19: hosts that may not be logged in to are told in one table, nothing starts",
-          "[cluster][launch]") {
+TEST_CASE(
+    "F17 F18 F19: hosts that may not be logged in to are reported in one table, nothing starts",
+    "[cluster][launch]") {
   if (testing::no_cluster_here()) return;
   FleetRun run(4, 1);
   refuse_each(run);
@@ -73,7 +74,7 @@ TEST_CASE("F17 F18 F19: hosts that may not be logged in to are told in one table
              Contains("\nw0 ssh-ed25519 "));
 }
 
-TEST_CASE("F17 F18 F19: what OpenSSH's client is refused is told in the same table",
+TEST_CASE("F17 F18 F19: what OpenSSH's client is refused is reported in the same table",
           "[cluster][launch][openssh]") {
   if (testing::no_cluster_here()) return;
   FleetRun run(4, 1);

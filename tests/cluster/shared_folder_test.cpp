@@ -44,7 +44,7 @@ std::string output_of(FleetRun& run, const std::string& name) {
   return run.tiny().read(name);
 }
 
-/// Not the shells that started them.
+/// The shells that started them do not count.
 std::vector<testing::HostProcess> ranks_on(FleetRun& run, int host) {
   std::vector<testing::HostProcess> ranks = run.ranks_on(host);
   std::erase_if(ranks, [](const testing::HostProcess& process) {

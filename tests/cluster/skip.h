@@ -1,4 +1,4 @@
-// What a test of several hosts says that cannot run here, as the first line of its body:
+// Skips a test of several hosts that cannot run here; the first line of its body is:
 //     if (no_cluster_here()) return;
 #pragma once
 

@@ -1,5 +1,5 @@
 // SshClient: the launcher's side of SSH in a test: this thread on the launcher's machine of a
-// cluster, its event loop, its keys; and calls that wait for what is told by callbacks.
+// cluster, its event loop, its keys; and calls that wait for what callbacks report.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace dstrain::testing {
 
-/// What a program said, and how it ended.
+/// A program's output, and how it ended.
 struct Outcome {
   std::string out{};
   std::string err{};
@@ -33,7 +33,8 @@ class SshClient {
   [[nodiscard]] const std::string& home() const { return home_; }
   void use_agent(const std::string& socket) { agent_ = socket; }
 
-  /// Runs the event loop until `done()`, or for so long; whether it became true.
+  /// Runs the event loop until `done()`, at most for the given time; returns whether it became
+  /// true.
   bool run_until(const std::function<bool()>& done, std::chrono::milliseconds patience) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     while (!done()) {
@@ -70,7 +71,7 @@ class SshClient {
     return std::move(started->stream);
   }
 
-  /// Listens; `outcome` fills as the loop runs.
+  /// Listens to the stream; `outcome` fills as the loop runs.
   static void record(launcher::ByteStream& stream, Outcome& outcome) {
     stream.listen({.on_data = [&](std::string_view bytes) { outcome.out += bytes; },
                    .on_error_data = [&](std::string_view bytes) { outcome.err += bytes; },

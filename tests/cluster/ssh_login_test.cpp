@@ -252,7 +252,7 @@ TEST_CASE("a server that takes the connection and says nothing is given up at th
   CHECK(watch.seconds() >= 1.9);
   CHECK(watch.seconds() < 10);
   CHECK(failure.phase == "greeting");
-  CHECK_THAT(failure.what, Contains("said nothing for 2 s"));
+  CHECK_THAT(failure.what, Contains("sent nothing for 2 s"));
 
   // One that speaks something else, and one that hangs up.
   for (const std::string words : {"HTTP/1.1 400 Bad Request\r\n\r\n", ""}) {
@@ -265,7 +265,7 @@ TEST_CASE("a server that takes the connection and says nothing is given up at th
   }
 }
 
-TEST_CASE("the failures of all hosts are told in one table", "[cluster][ssh]") {
+TEST_CASE("the failures of all hosts are reported in one table", "[cluster][ssh]") {
   if (testing::no_cluster_here()) return;
   Cluster cluster(4);
   SshClient client(cluster);

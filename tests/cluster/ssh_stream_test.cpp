@@ -228,7 +228,7 @@ TEST_CASE("what is not read waits in bounded space on both sides", "[cluster][ss
   CHECK(received == kBytes);
 }
 
-TEST_CASE("closing a stream ends the program's input, and the connection goes on",
+TEST_CASE("closing a stream ends the program's input, and the connection continues",
           "[cluster][ssh]") {
   if (testing::no_cluster_here()) return;
   Connected on;
@@ -256,7 +256,7 @@ TEST_CASE("closing a stream ends the program's input, and the connection goes on
   CHECK(on.client.run_until([&] { return on.host().processes().empty(); }, seconds{10}));
 }
 
-/// What a stream is told, and when, after `what` was done to the host.
+/// What a stream reports, and when, after `what` was done to the host.
 double time_until_told(Connected& on, Outcome& outcome, const std::function<void()>& what) {
   const auto stream = on.client.start(*on.connection, {"cat"});
   SshClient::record(*stream, outcome);

@@ -38,7 +38,7 @@ const char* name_of(WireAttacker::Manner manner) {
   return manner == WireAttacker::Manner::kRelay ? "relays" : "anything";
 }
 
-/// What came of the starts.
+/// The outcomes of the starts.
 struct Outcomes {
   int undisturbed = 0;
   int ended_with_an_error = 0;

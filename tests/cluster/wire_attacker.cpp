@@ -182,8 +182,8 @@ class Attack {
                 MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
-  // Whoever stops listening once it has a connection, ours, leaves its port to us: its peer, which
-  // comes a moment later, then talks to it through us.
+  // A process that stops listening once it has a connection, ours, leaves its port to us: its peer,
+  // which comes a moment later, then talks to it through us.
   void take_places() {
     std::erase_if(places_, [this](Place& place) {
       if (place.listener < 0) {
@@ -217,7 +217,8 @@ class Attack {
     ++counts_.relays;
   }
 
-  // Who greets is made to talk to another that greets, and who waits for a word to one that waits.
+  // Connects an end that greets with another that greets, and one that waits with another that
+  // waits.
   void make_relays() {
     const Clock::time_point now = Clock::now();
     for (std::size_t i = 0; i < waiting_.size(); ++i) {

@@ -1,10 +1,10 @@
 // WireAttacker: another user of a host who tries to get between the ranks that run there.
 //
-// It connects to whatever begins to listen in the network, TCP ports and abstract Unix sockets, as
-// soon as it shows up in /proc/net, and listens itself where they stop. Two connections become a
-// relay, which passes on what one end says to the other and turns the signs of long messages over.
-// The others stay silent, send garbage, or repeat what they have heard elsewhere, whole or cut
-// short. All stay open.
+// It connects to everything that begins to listen in the network, TCP ports and abstract Unix
+// sockets, as soon as it shows up in /proc/net, and listens itself where they stop. Two connections
+// become a relay, which passes on the data of one end to the other and flips the signs in long
+// messages. The others stay silent, send garbage, or replay what they have received elsewhere,
+// whole or truncated. All stay open.
 #pragma once
 
 #include <atomic>

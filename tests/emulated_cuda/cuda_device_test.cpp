@@ -169,7 +169,8 @@ std::uint8_t byte_of(const DeviceMemory& region, Device& device) {
   return byte;
 }
 
-TEST_CASE("a stream goes on beside another, and behind it where it waits for its event", "[cuda]") {
+TEST_CASE("a stream continues beside another, and behind it where it waits for its event",
+          "[cuda]") {
   const Backend backend = make_cuda_backend(0);
   Device& device = *backend.device;
   Stream& compute = device.compute_stream();

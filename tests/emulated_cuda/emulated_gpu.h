@@ -7,8 +7,8 @@
 // wrong formulas, wrong layouts, missing barriers that a switch exposes, missing waits between
 // streams or of the host, reads of memory that nobody wrote (it is filled with NaN), writes outside
 // an allocation (guarded), the host's memory given to the GPU and the other way round
-// (emulated_memory.h), and vector accesses that are not aligned (UBSan). What it does not: races
-// between threads of a kernel, what the hardware refuses, and speed.
+// (emulated_memory.h), and vector accesses that are not aligned (UBSan). It does not find races
+// between threads of a kernel, what the hardware refuses, or slowness.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@
 
 namespace dstrain::emulated {
 
-/// A copy into shared memory that a thread has begun and not waited for. It is made at the last
-/// moment, so that what reads too early finds what was there before.
+/// A copy into shared memory that a thread has begun and not waited for. The copy is made at the
+/// last moment, so that a read that comes too early finds the old content.
 struct AsyncCopy {
   void* to;
   const void* from;  ///< nullptr: zeros
@@ -39,7 +39,7 @@ struct BlockState {
   dim3 grid_dim;
 };
 
-/// Of the thread that runs now.
+/// The state of the thread that runs now.
 ThreadState& thread();
 const BlockState& block();
 int lane();
@@ -49,13 +49,14 @@ void synchronize_warp();
 
 /// What a lane hands to the others of its warp: up to eight registers of 32 bits.
 using Handed = std::array<std::byte, 32>;
-/// Hands over `bytes`, waits for all lanes, gives what each handed over: valid until the lanes have
-/// met once more, as then comes the turn of another buffer and only later this one's again.
+/// Hands over `bytes`, waits for all lanes, and returns what each handed over. It is valid until
+/// the lanes have met once more: the next exchange uses another buffer, and only a later one this
+/// buffer again.
 const std::array<Handed, 32>& exchange(const void* data, std::size_t bytes);
 
 void* shared_memory();
 
-/// On its stream's clock (emulated_stream.h), whatever it does.
+/// The time of a kernel on its stream's clock (emulated_stream.h), whatever it does.
 inline constexpr double kKernelMicroseconds = 2.0;
 
 /// Enqueues a kernel.

@@ -61,7 +61,7 @@ void write(void* data, cudaDataType type, std::int64_t i, float value) {
   }
 }
 
-/// Of a product's shape, as far as algorithms differ by it.
+/// The part of a product's shape that algorithms depend on.
 std::uint64_t fingerprint(const Description& how, const Layout& a, const Layout& b) {
   std::uint64_t print = how.epilogue;
   for (const std::uint64_t part : {std::uint64_t{how.transpose_a}, std::uint64_t{how.transpose_b},
@@ -115,7 +115,7 @@ double gelu_slope(double x) {
   return (gelu(x + kStep) - gelu(x - kStep)) / (2.0 * kStep);
 }
 
-/// As described when the call was made: descriptions and scalars are the host's.
+/// The product as described when the call was made: descriptions and scalars are the host's.
 struct Product {
   Description how;
   float alpha;
@@ -140,7 +140,7 @@ bool fits(const Product& p) {
          p.depth() == (b_is_transposed ? p.right.columns : p.right.rows);
 }
 
-/// What becomes of Σ a·b (and β·c) on its way to d.
+/// The steps from Σ a·b (and β·c) to d.
 double finish(const Product& p, std::int64_t row, std::int64_t column, double value) {
   const std::int64_t at_aux = row + column * p.how.aux_leading;
   if (p.how.has_bias()) {

@@ -31,7 +31,7 @@ struct Blocks {
   std::map<int, std::size_t> used;
 };
 
-/// Not destroyed: streams that end late still free.
+/// It is never destroyed, since streams that end late still free memory.
 Blocks& blocks() {
   static Blocks& all = *new Blocks;
   return all;

@@ -25,7 +25,7 @@ struct Member : Place {
   std::uint64_t rounds = 0;
   std::atomic<ncclResult_t> error{ncclSuccess};
   std::atomic<bool> calls_block{false};
-  // Of the call that is in progress: how often it must be asked after, what else it waits for, and
+  // The call that is in progress: how often its state must be queried, what else it waits for, and
   // what it then does.
   int questions = 0;
   std::function<bool()> may_end;

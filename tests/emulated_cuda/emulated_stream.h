@@ -17,27 +17,28 @@
 
 namespace dstrain::emulated {
 
-/// How many GPUs this process sees: of DSTRAIN_EMULATED_GPUS, or 1, those that CUDA_VISIBLE_DEVICES
-/// names by number or UUID, in its order and up to the first that there is not.
+/// Number of GPUs that this process sees: of DSTRAIN_EMULATED_GPUS, or 1, those that
+/// CUDA_VISIBLE_DEVICES names by number or UUID, in its order and up to the first that does not
+/// exist.
 int num_devices();
 /// The machine's number of the GPU that this process calls `device`.
 int physical_device(int device);
-/// Of a GPU by the machine's number: different on every host.
+/// The UUID of a GPU by the machine's number; it differs on every host.
 std::array<unsigned char, 16> uuid_of(int physical_device);
-/// Of each: DSTRAIN_EMULATED_CAPABILITY, or 90 for 9.0.
+/// The capability of every GPU: DSTRAIN_EMULATED_CAPABILITY, or 90 for 9.0.
 int compute_capability();
-/// The thread's, which cudaSetDevice chooses.
+/// The thread's current device, which cudaSetDevice chooses.
 int& current_device();
 
-/// The clock of the stream that this thread is: what its work would take of a GPU's time. Nothing
-/// measures it, but those who emulate the work say it.
+/// The clock of the stream that this thread is: the time that its work would take on a GPU. It is
+/// not measured; the emulation of each kind of work adds to it.
 double& stream_microseconds();
 
 /// A place in a stream's order.
 class Point {
  public:
   [[nodiscard]] bool has_passed() const { return passed_; }
-  /// When it was passed, on the stream's clock.
+  /// The time at which it was passed, on the stream's clock.
   [[nodiscard]] double microseconds() const { return microseconds_; }
   void pass() {
     microseconds_ = stream_microseconds();
@@ -53,20 +54,20 @@ class Point {
 
 class Stream {
  public:
-  /// On the current device.
+  /// Creates a stream on the current device.
   Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
-  /// When all is done.
+  /// Waits until all work is done.
   ~Stream();
 
   [[nodiscard]] int device() const { return device_; }
-  /// Work of the host, which must not touch a GPU's memory.
+  /// Enqueues work of the host, which must not touch a GPU's memory.
   void enqueue_host(std::function<void()> work);
-  /// Work of the GPU.
+  /// Enqueues work of the GPU.
   void enqueue(std::function<void()> work);
-  /// From now on work is kept for a graph, not done; the host waits for nothing meanwhile. By the
-  /// thread that calls, which is told of by recorded_stream().
+  /// From now on work is kept for a graph, not done; the host waits for nothing meanwhile. The
+  /// calling thread records the graph, which recorded_stream() shows.
   void begin_capture();
   [[nodiscard]] bool is_capturing() const { return capture_ != nullptr; }
   /// What a graph does each time, and what it holds until it is destroyed.
@@ -78,14 +79,14 @@ class Stream {
     Graph& operator=(const Graph&) = delete;
     ~Graph();
   };
-  /// nullptr: it was broken off.
+  /// Returns nullptr if the capture was broken off.
   std::shared_ptr<Graph> end_capture();
-  /// What was recorded is lost; the end of the capture says so.
+  /// Discards what was recorded; the end of the capture reports it.
   void break_capture() { is_broken_ = true; }
   /// Memory that a graph takes while it runs, filled with NaN each time.
   void* allocate_in_capture(std::size_t bytes);
 
-  /// Shared by the stream and whoever waits.
+  /// The point is shared by the stream and those who wait for it.
   std::shared_ptr<Point> record();
   void synchronize() { record()->wait(); }
 
@@ -102,16 +103,16 @@ class Stream {
   std::thread thread_;
 };
 
-/// That this thread records a graph from; nullptr: none.
+/// The stream that this thread records a graph from; nullptr: none.
 Stream*& recorded_stream();
 
 /// nullptr is the current device's default stream; ours are all of the kind that does not wait for
 /// it.
 Stream& stream_of(cudaStream_t handle);
-/// Every stream of the device, as cudaFree and cudaDeviceSynchronize do.
+/// Waits for every stream of the device, as cudaFree and cudaDeviceSynchronize do.
 void synchronize_device(int device);
 
-/// Of a cudaEvent_t.
+/// The content of a cudaEvent_t.
 struct Event {
   std::shared_ptr<Point> last;  ///< recorded; nullptr: never
   bool is_waited_for_asleep = false;

@@ -1,5 +1,5 @@
-// As tests/failure/failed_step_test.cpp, with a GPU for each rank: what does not end is a kernel of
-// NCCL's, for which the stream and every release of memory wait.
+// Like tests/failure/failed_step_test.cpp, with a GPU for each rank: here a kernel of NCCL's does
+// not end, and the stream and every release of memory wait for it.
 #include <cstdlib>
 
 #include <catch2/catch.hpp>

@@ -1,6 +1,6 @@
-// What emulated_dstrain links in NCCL's place: the emulated NCCL (emulated_nccl.h) joins threads,
-// and the ranks of a launched job are processes. Their groups talk through the host, as those of
-// ranks that share a GPU do.
+// The part that emulated_dstrain links in NCCL's place: the emulated NCCL (emulated_nccl.h) joins
+// threads, and the ranks of a launched job are processes. Their groups talk through the host, as
+// those of ranks that share a GPU do.
 #include <memory>
 #include <vector>
 

@@ -30,7 +30,7 @@ using testing::Program;
 constexpr std::chrono::seconds kPatience{60};
 const std::string kOnGpus = "training.device=cuda";
 
-/// As on a machine with so many GPUs of 1 GiB.
+/// Launches as on a machine with `gpus` GPUs of 1 GiB.
 Program launch_with(int gpus, std::vector<std::string> arguments) {
   setenv("DSTRAIN_EMULATED_GPUS", std::to_string(gpus).c_str(), 1);
   std::vector<std::string> argv = {EMULATED_DSTRAIN, "launch"};
@@ -38,7 +38,7 @@ Program launch_with(int gpus, std::vector<std::string> arguments) {
   return Program(argv);
 }
 
-/// What lets a shipped config start: the data of a tiny run.
+/// Adds what lets a shipped config start: the data of a tiny run.
 std::vector<std::string> with_data(std::vector<std::string> arguments,
                                    const testing::TinyRun& tiny) {
   for (const std::string& set :
@@ -114,7 +114,7 @@ class RecordedRun {
   RecordedRun() { setenv("DSTRAIN_BINARY", EMULATED_DSTRAIN, 1); }
 
   /// "0:cuda:1/GPU-02 1:cuda:2/GPU-03": rank, the name that it gives its GPU, and the beginning of
-  /// the GPU's UUID, whose second figure counts from 1; then what the run ended with.
+  /// the GPU's UUID, whose second figure counts from 1; then the end of the run.
   std::string launch(int gpus,
                      std::vector<std::string> flags,
                      const Program::Environment& environment = {}) {
@@ -207,7 +207,7 @@ class TorchRun {
  public:
   TorchRun() { setenv("DSTRAIN_BINARY", EMULATED_DSTRAIN, 1); }
 
-  /// Of two ranks on one host, each with variables of its own besides.
+  /// Runs two ranks on one host, each with additional variables of its own.
   std::string run(const std::string& device,
                   const Program::Environment& first,
                   const Program::Environment& second) {
@@ -261,7 +261,7 @@ TEST_CASE("ranks that nobody gave a GPU agree on what they compute on when they 
   TorchRun run;
   CHECK(run.run("auto", gpus(2), gpus(2)) == "0:cuda:0/GPU-01 ended 0 1:cuda:1/GPU-02 ended 0 ");
   CHECK_THAT(run.err, Contains("device=cuda ranks=2 gpus=\"2 × emulated GPU\""));
-  // As with srun --gpus-per-task=1: each sees one, and somebody has chosen.
+  // As with srun --gpus-per-task=1, each rank sees one GPU, which was chosen for it.
   CHECK(run.run("auto", {{"DSTRAIN_EMULATED_GPUS", "2"}, {"CUDA_VISIBLE_DEVICES", "1"}},
                 {{"DSTRAIN_EMULATED_GPUS", "2"}, {"CUDA_VISIBLE_DEVICES", "0"}}) ==
         "0:cuda:0/GPU-02 ended 0 1:cuda:0/GPU-01 ended 0 ");
@@ -304,7 +304,7 @@ TEST_CASE("--check tells the GPUs of every host", "[launch][cuda][cluster][slow]
   CHECK_FALSE(host["driver"].get<std::string>().empty());
 }
 
-/// What a login gives the host's agent, from now on.
+/// Sets what a login gives the host's agent from now on.
 void set_on_host(testing::ClusterHost& host, const std::string& lines) {
   host.write(std::string(testing::Cluster::kHome) + "/.ssh/environment", lines);
 }

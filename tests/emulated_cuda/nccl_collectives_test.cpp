@@ -19,7 +19,7 @@ namespace {
 
 std::mutex catch_mutex;  // Catch's assertions are not for several threads at once
 
-// What is checked may wait for other ranks, so it is computed without the lock.
+// The checked expression may wait for other ranks, so it is computed without the lock.
 #define CHECK_LOCKED(...)                          \
   do {                                             \
     const bool holds = (__VA_ARGS__);              \
@@ -47,7 +47,7 @@ int int_of(T element) {
   }
 }
 
-/// Of both signs, not symmetric in the ranks.
+/// Values of both signs, not symmetric in the ranks.
 int number(int rank, std::int64_t i) {
   return static_cast<int>((i * 7919 + rank * 104729) % 17) - 8 + rank;
 }

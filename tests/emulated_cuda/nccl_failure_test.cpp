@@ -124,7 +124,7 @@ TEST_CASE("a call of NCCL's that does not come back is a Timeout too", "[nccl]")
   CHECK(emulated::num_live_nccl_comms() == 0);
 }
 
-TEST_CASE("members whose calls differ over NCCL are told both at the deadline", "[nccl]") {
+TEST_CASE("members whose calls differ over NCCL get both in the error at the deadline", "[nccl]") {
   std::array<std::string, 2> told;
   run_nccl_ranks(
       2, [](int) { return with_timeout(kTimeout); },

@@ -138,7 +138,7 @@ TEST_CASE("the end of one group ends a rank's others", "[nccl]") {
   CHECK(emulated::num_live_nccl_comms() == 0);
 }
 
-/// What the launcher would see of a rank.
+/// The state of a rank as the launcher would see it.
 class Seen final : public ActivityRecorder {
  public:
   int add_group(const std::string& name) override {

@@ -58,7 +58,7 @@ std::vector<std::byte> reduce(const std::vector<std::vector<std::byte>>& inputs,
   return result;
 }
 
-/// By the last to come, for all.
+/// Done by the last to arrive, for all.
 void complete(const Round& round) {
   const Part& like = round.parts.begin()->second;
   const std::size_t bytes = like.count * size_of(like.type);

@@ -1,6 +1,6 @@
 // What emulated NCCL's kernels do on their streams: the members of a communicator meet, and the
-// last to come works for all. Whoever waits goes on when its own communicator is aborted, and only
-// then.
+// last to arrive does the work for all. A waiting member continues early only when its own
+// communicator is aborted.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ std::size_t size_of(ncclDataType_t type);
 
 enum class Kind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
 
-/// What a rank gives to a collective; `count` is of its `send`.
+/// What a rank contributes to a collective; `count` is that of its `send`.
 struct Part {
   Kind kind = Kind::kAllReduce;
   const void* send = nullptr;
@@ -57,7 +57,7 @@ struct Posted {
   bool taken = false;
 };
 
-/// What the members of one communicator share.
+/// The state that the members of one communicator share.
 struct Meeting {
   std::mutex mutex;
   std::condition_variable changed;
@@ -78,9 +78,9 @@ struct Place {
   bool aborted = false;  // under the meeting's mutex
 };
 
-/// The `number`-th collective. Calls that do not match never end.
+/// Takes part in the `number`-th collective. Calls that do not match never end.
 void take_part(Place& place, std::uint64_t number, const Part& part);
-/// Everything is posted before anything is waited for. Sizes that differ never end.
+/// Posts everything before it waits for anything. Sizes that differ never end.
 void transfer(Place& place, const std::vector<Message>& messages);
 
 }  // namespace dstrain::emulated

@@ -39,7 +39,7 @@ inline std::string outcome(const std::function<void()>& body) {
   return "nothing";
 }
 
-/// Until the others have reached `count`.
+/// Waits until the others have reached `count`.
 inline void wait_for(const std::atomic<int>& done, int count) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
   while (done < count && std::chrono::steady_clock::now() < deadline) {

@@ -1,5 +1,5 @@
 // Ranks as threads, each with a GPU of its own, in one group over NCCL: four emulated GPUs and an
-// emulated NCCL, or what there is of real ones.
+// emulated NCCL, or the real ones that exist.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,7 @@ inline int num_gpus() {
   return static_cast<int>(find_cuda_devices().names.size());
 }
 
-/// False, and says so, where the machine has fewer GPUs than ranks.
+/// Returns false, and says so, where the machine has fewer GPUs than ranks.
 inline bool has_gpus(int ranks) {
   if (num_gpus() >= ranks) {
     return true;
@@ -50,8 +50,8 @@ inline bool has_gpus(int ranks) {
   return false;
 }
 
-/// Runs `body` in one thread a rank; `options_of(rank)` may differ. A group that has no trouble is
-/// left together.
+/// Runs `body` in one thread a rank; `options_of(rank)` may differ. Members leave a group that
+/// works together.
 inline void run_nccl_ranks(int size,
                            const std::function<NcclOptions(int)>& options_of,
                            const std::function<void(NcclRank)>& body) {

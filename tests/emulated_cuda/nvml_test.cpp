@@ -19,7 +19,7 @@ TEST_CASE("a GPU's clocks, power, temperature and this process's memory are read
   CHECK(readings.slowdown.hardware);
 }
 
-TEST_CASE("a GPU's memory is told, whoever holds it", "[nvml]") {
+TEST_CASE("a GPU's memory is reported, whoever holds it", "[nvml]") {
   const auto memory = Nvml("0000:3b:00.0").memory();
   REQUIRE(memory.has_value());
   CHECK(memory->total_bytes == 85'520'809'984);

@@ -1,4 +1,4 @@
-// A file's name that nothing else has, in a folder that does not exist yet; gone with the test.
+// A unique file name in a folder that does not exist yet; both are removed with the test.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// What a profiler is told of a step. The test runs itself once more with a recorder in place, as
-// NVTX looks for a profiler only once in a process.
+// What a profiler sees of a step. The test runs itself once more with a recorder in place, as NVTX
+// looks for a profiler only once in a process.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -51,7 +51,7 @@ TEST_CASE("a profiler sees the step, its passes, and every unit in them", "[trac
     return std::find(lines.begin(), lines.end(), line) != lines.end();
   };
   CHECK(has("1 backward 1"));
-  // Of two micro-batches, forward and backward each.
+  // Two micro-batches, with forward and backward each.
   CHECK(std::count(lines.begin(), lines.end(), "2 blocks.0 0") == 4);
 }
 

@@ -119,7 +119,7 @@ TEST_CASE("an agent that is stopped loses its ranks after the patience", "[failu
   REQUIRE(run_until(loop, [&] { return rank.has_ended(); }));
   CHECK_THAT(*rank.lost, Contains("no word from its host w1 for 2."));
   std::printf("agent stopped: seen after %.2f s of patience 2 s\n", since(start));
-  // Whoever lets it go on sees it end its ranks: its channel is closed.
+  // Once it continues it ends its ranks, as its channel is closed.
   kill(agent.pid(), SIGCONT);
   CHECK(becomes_true([&] { return !is_alive(rank.pid()); }, kSoon));
 }
@@ -223,7 +223,7 @@ TEST_CASE("what a login prints does not disturb an agent, and a host without one
   CHECK_THAT(mute.failure()->why, Contains("has said nothing"));
   LocalAgent endless(loop, "w4", {}, {"/usr/bin/yes"});
   REQUIRE(endless.failure());
-  CHECK(endless.failure()->why == "logging in prints text without end");
+  CHECK(endless.failure()->why == "logging in prints endless text");
 }
 
 TEST_CASE("a flood of output slows down no rank while nobody reads it, and what is lost is counted",

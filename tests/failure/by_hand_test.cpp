@@ -60,7 +60,7 @@ class Nodes {
                     {}, kToken);
   }
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  /// As torchrun is started: who comes first leads.
+  /// Started as with torchrun: the first node to come leads.
   std::unique_ptr<Program> arrive(const std::vector<std::string>& more = {}) const {
     return start_as({"--nnodes", std::to_string(count_), "--rdzv_endpoint",
                      "127.0.0.1:" + std::to_string(port_), "--rdzv_backend", "c10d"},
@@ -189,7 +189,7 @@ TEST_CASE("a node that was started for another run ends the start on all of them
   }
 }
 
-TEST_CASE("a node whose config is another file's content is told", "[launch][by_hand]") {
+TEST_CASE("a node whose config is another file's content is reported", "[launch][by_hand]") {
   const Nodes nodes(2);
   const auto first = nodes.start(0, kShort);
   REQUIRE(says(*first, "waits for node 1"));
@@ -200,7 +200,7 @@ TEST_CASE("a node whose config is another file's content is told", "[launch][by_
   CHECK_THAT(first->last_line(), Contains("a CONFIG that is not the same as on node 0"));
 }
 
-TEST_CASE("nodes that disagree on their number are told", "[launch][by_hand]") {
+TEST_CASE("nodes that disagree on their number are reported", "[launch][by_hand]") {
   const Nodes nodes(2);
   const auto first = nodes.start(0, kShort);
   REQUIRE(says(*first, "waits for node 1"));
@@ -310,7 +310,7 @@ TEST_CASE("dstrain token makes a new file that its user alone can read, and over
   CHECK_THAT(made.err() + made.out(), !Contains(token.substr(0, 64)));
   Program again({testing::dstrain_binary(), "token", file});
   CHECK(again.wait(seconds{10}) == 2);
-  CHECK_THAT(again.last_line(), Contains("is there already"));
+  CHECK_THAT(again.last_line(), Contains("already exists"));
   CHECK(nodes.run().read("made.token") == token);
   std::vector<std::string> with_file = kShort;
   with_file.insert(with_file.end(), {"--token-file", file});
@@ -346,9 +346,9 @@ class Eavesdropper {
     thread_.join();
   }
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  /// Of what passes next.
+  /// Changes a bit of the data that passes next.
   void change_a_bit() { changes_ = true; }
-  /// After the connection's end.
+  /// What was sent, after the connection's end.
   std::string heard() {
     loop_.stop();
     if (thread_.joinable()) thread_.join();
@@ -416,7 +416,8 @@ TEST_CASE("who hears all that two nodes say to each other learns neither token n
   CHECK_THAT(heard, !Contains("DSTRAIN_") && !Contains("config.json"));
 }
 
-TEST_CASE("who changes a bit between two nodes ends the run, and it is told", "[launch][by_hand]") {
+TEST_CASE("who changes a bit between two nodes ends the run, and it is reported",
+          "[launch][by_hand]") {
   const Nodes nodes(2);
   Eavesdropper relay(nodes.port());
   const auto first = nodes.start(0);

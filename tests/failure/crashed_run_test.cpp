@@ -29,7 +29,7 @@ enum class Fate : std::uint8_t {
   kRefusedFromThenOn  ///< ENOSPC
 };
 
-/// What a child process says of its run, as its exit code.
+/// The result of a child process's run, as its exit code.
 enum Ending : int {
   kFinished = 0,  ///< and the fault did not come
   kOther = 1,
@@ -166,7 +166,7 @@ int survive_every_fault(const Scenario& scenario) {
   }
 }
 
-TEST_CASE("a run that dies or fails at any change of a save goes on bit for bit",
+TEST_CASE("a run that dies or fails at any change of a save continues bit for bit",
           "[failure][checkpoint][slow]") {
   // Every child generates its kernels anew, which takes most of its time: let them be small ones.
   REQUIRE(::setenv("ONEDNN_MAX_CPU_ISA", "SSE41", /*replace=*/1) == 0);

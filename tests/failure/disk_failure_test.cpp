@@ -66,7 +66,7 @@ std::vector<std::string> checkpoints_of(const TinyRun& run) {
 }
 
 // F8
-TEST_CASE("a disk that fills ends the run with 6, and a larger one goes on from the last save",
+TEST_CASE("a disk that fills ends the run with 6, and a larger one continues from the last save",
           "[failure][checkpoint][slow]") {
   const TinyRun run;
   const SmallDisk disk(run, kSmall);
@@ -92,7 +92,7 @@ TEST_CASE("a disk that fills ends the run with 6, and a larger one goes on from 
   CHECK_THAT(again.err(), Contains("resumed at step ") && Contains(newest));
 }
 
-TEST_CASE("where saves may fail the run goes on, and saves again once there is room",
+TEST_CASE("where saves may fail the run continues, and saves again once there is room",
           "[failure][checkpoint][slow]") {
   const TinyRun run;
   const SmallDisk disk(run, kSmall);
@@ -108,11 +108,11 @@ TEST_CASE("where saves may fail the run goes on, and saves again once there is r
   const auto code = launch.wait(seconds{30});
   INFO(launch.err());
   CHECK(code == 130);
-  CHECK_THAT(launch.err(), Contains("the run goes on and tries again in 50 steps"));
+  CHECK_THAT(launch.err(), Contains("the run continues and tries again in 50 steps"));
 }
 
 // F14
-TEST_CASE("data that are cut short under a rank end the run with a sentence about it",
+TEST_CASE("data that are cut short under a rank end the run with an error about it",
           "[failure][slow]") {
   const TinyRun run;
   Program launch(run.launch());

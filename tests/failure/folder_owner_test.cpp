@@ -52,7 +52,7 @@ Strings limited(const Strings& more = {}) {
   return flags;
 }
 
-/// What a run has to show: its losses as they were printed, and the bytes of its last checkpoint.
+/// The results of a run: its losses as they were printed, and the bytes of its last checkpoint.
 struct Digits {
   Strings losses;
   Strings files;
@@ -75,7 +75,7 @@ Digits digits_of(const TinyRun& run, const std::string& folder) {
   return digits;
 }
 
-/// Of a run that has a folder of its own.
+/// The digits of a run that has a folder of its own.
 Digits undisturbed(const TinyRun& run) {
   Program alone(run.launch(limited({"--set", "training.output_dir=" + run.path("alone")})));
   REQUIRE(alone.wait(kPatience) == 0);
@@ -167,7 +167,7 @@ TEST_CASE("F41: one rank after another's start is refused, readers are not", "[f
                      "--prompt", "line ", "--max-tokens", "3"});
   CHECK(generated.wait(kPatience) == 0);
 
-  // dstrain status: while it runs, stopped by its user, killed.
+  // dstrain status of a run that runs, was stopped by its user, or was killed.
   const auto status = [&](const Strings& more = {}) {
     Strings argv{testing::dstrain_binary(), "status", run.path("run")};
     argv.insert(argv.end(), more.begin(), more.end());
@@ -224,7 +224,7 @@ TEST_CASE("F43: a run whose folder is deleted ends with an error", "[failure][ow
   SECTION("with one now and then, where failures of saves do not matter") {
     flags = {"--set", "checkpoint.interval=10", "--set", "checkpoint.on_save_failure=continue"};
   }
-  SECTION("and is not begun anew") {
+  SECTION("and is not created again") {
     flags = {"--max-restarts", "3"};
   }
   Program program(run.launch(flags));

@@ -93,8 +93,9 @@ class SlowedDown {
   std::jthread thread_;
 };
 
-TEST_CASE("a slow rank is named, those that wait for it are not, and it is told when it is over",
-          "[failure][straggler][slow]") {
+TEST_CASE(
+    "a slow rank is named, those that wait for it are not, and it is reported when it is over",
+    "[failure][straggler][slow]") {
   const TinyRun run;
   Program launch(run.launch());
   REQUIRE(run.reaches_step(3));
@@ -112,7 +113,7 @@ TEST_CASE("a slow rank is named, those that wait for it are not, and it is told 
     std::cout << "slow rank: named after " << seconds_since(start) << " s\n";
   }
   CHECK(says("rank 1 (local rank 1) on localhost, pid " + std::to_string(ranks[1]) +
-             ", is slow no more"));
+             ", is no longer slow"));
   launch.signal(SIGINT);
   CHECK(launch.wait(seconds{10}) == 130);
   INFO(launch.err());

@@ -1,7 +1,7 @@
 // dstrain launch with 2 to 4 ranks, of which a random one is killed or stopped at a random moment
-// of a random phase: starting, the first step, a step, a save, the end. Each is told within its
-// limit, nothing is left, and the run that is started again ends with the digits of an undisturbed
-// one.
+// of a random phase: starting, the first step, a step, a save, the end. Each fault is reported
+// within its limit, no process is left, and the run that is started again ends with the digits of
+// an undisturbed one.
 //
 //   DSTRAIN_RANDOM_FAULTS="KILLS STOPS SEED"   how many; a few unless given
 #include <algorithm>
@@ -85,7 +85,7 @@ std::set<std::string> unfinished_in(const fs::path& folder) {
   return names;
 }
 
-/// What a trial came to, for the figures.
+/// The outcome of a trial, for the figures.
 struct Figures {
   int done = 0;
   int too_late = 0;  ///< the run had ended by itself
@@ -103,7 +103,7 @@ class Trials {
  public:
   explicit Trials(unsigned seed) : random_(seed) {}
 
-  /// False if the run was over before the fault.
+  /// Returns false if the run was over before the fault.
   bool kill_one(Figures& ended) {
     const Trial trial = begin();
     const Clock::time_point start = Clock::now();
@@ -291,7 +291,8 @@ class Trials {
     return false;
   }
 
-  /// Nothing is left; started again, it ends with the reference's digits.
+  /// Checks that no process is left and that the run, started again, ends with the reference's
+  /// digits.
   void finish(const Trial& trial) {
     for (const pid_t rank : trial.ranks)
       CHECK_FALSE(testing::is_alive(rank));

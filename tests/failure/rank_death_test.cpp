@@ -125,7 +125,7 @@ TEST_CASE("a rank that is stopped does not keep a job from being ended", "[failu
   CHECK(all_gone(ranks, milliseconds{0}));
 }
 
-TEST_CASE("a signal to the launcher saves a checkpoint, from which the run goes on",
+TEST_CASE("a signal to the launcher saves a checkpoint, from which the run continues",
           "[failure][slow]") {
   const TinyRun run;
   const auto [signal, code] = GENERATE(table<int, int>({{SIGINT, 130}, {SIGTERM, 143}}));

@@ -1,5 +1,5 @@
 // dstrain itself, training, while ranks are killed again and again: it starts again from the newest
-// checkpoint, and ends with the numbers of a run that nothing happened to.
+// checkpoint, and ends with the numbers of an undisturbed run.
 #include <array>
 #include <chrono>
 #include <csignal>

@@ -1,5 +1,6 @@
-// dstrain itself, while one of its ranks is stopped where nobody else would miss it: before it has
-// become a program, while it starts, while it saves. Told at once, and no signal is lost.
+// dstrain itself, while one of its ranks is stopped where no other rank would miss it: before it
+// has become a program, while it starts, while it saves. This is reported at once, and no signal is
+// lost.
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -38,7 +39,7 @@ std::string name_of(int rank, pid_t pid) {
          ") on localhost, pid " + std::to_string(pid);
 }
 
-TEST_CASE("a rank stopped between fork and exec is told, and the launcher hears its signals",
+TEST_CASE("a rank stopped between fork and exec is reported, and the launcher hears its signals",
           "[failure][stopped][slow]") {
   const TinyRun run;
   Program launch(run.launch(), {}, testing::wait_to_be_traced);
@@ -58,7 +59,7 @@ TEST_CASE("a rank stopped between fork and exec is told, and the launcher hears 
   CHECK_FALSE(testing::is_alive(child.pid));
 }
 
-TEST_CASE("a rank that is stopped while it starts is told, and goes on",
+TEST_CASE("a rank that is stopped while it starts is reported, and continues",
           "[failure][stopped][slow]") {
   const TinyRun run;
   Program launch(run.launch(), {}, testing::wait_to_be_traced);
@@ -66,7 +67,7 @@ TEST_CASE("a rank that is stopped while it starts is told, and goes on",
   if (!child.obstacle.empty()) return testing::skip(child.obstacle);
   REQUIRE(says(launch, name_of(1, child.pid) + ", is stopped"));
   kill(child.pid, SIGCONT);
-  CHECK(says(launch, name_of(1, child.pid) + ", goes on after "));
+  CHECK(says(launch, name_of(1, child.pid) + ", continues after "));
   CHECK(run.reaches_step(3));
   launch.signal(SIGTERM);
   CHECK(launch.wait(seconds{10}) == 143);
@@ -96,7 +97,7 @@ class StoppedWhileSaving {
       is_stopped = launch.err().find(sentence + "saving a checkpoint", told) != std::string::npos;
       if (is_stopped) continue;
       kill(rank, SIGCONT);
-      if (!says(launch, name_of(1, rank) + ", goes on")) return;
+      if (!says(launch, name_of(1, rank) + ", continues")) return;
     }
   }
 
@@ -123,7 +124,7 @@ class StoppedWhileSaving {
   bool is_stopped = false;
 };
 
-TEST_CASE("a rank stopped while it saves is told at once, and ends the job at --save-timeout",
+TEST_CASE("a rank stopped while it saves is reported at once, and ends the job at --save-timeout",
           "[failure][stopped][slow]") {
   StoppedWhileSaving run({"--save-timeout", "4"});
   INFO(run.launch.err());

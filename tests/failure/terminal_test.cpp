@@ -1,5 +1,5 @@
-// dstrain as it looks to somebody who sits at a terminal of 60 columns: a live line that never
-// wraps, colours, Ctrl-C, and a window that is closed.
+// dstrain as it looks to a user at a terminal of 60 columns: a live line that never wraps, colours,
+// Ctrl-C, and a window that is closed.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -86,8 +86,8 @@ class Terminal {
   std::optional<int> status_;
 };
 
-/// What stands in each line of a screen at last, and how far the widest line without a log line's
-/// end has come: enough of a terminal for '\r', '\n', "erase to the end" and colours.
+/// The final content of each line of a screen, and the width of the widest line that is not a log
+/// line: enough of a terminal for '\r', '\n', "erase to the end" and colours.
 struct Picture {
   std::vector<std::string> lines{""};
   std::size_t widest_status = 0;
@@ -181,7 +181,7 @@ TEST_CASE("warnings are yellow and errors red on a terminal, and nowhere else",
   CHECK_THAT(piped.err(), !Contains("\x1b"));
 }
 
-TEST_CASE("a missing file is told once, and no rank is started for it", "[failure]") {
+TEST_CASE("a missing file is reported once, and no rank is started for it", "[failure]") {
   const TinyRun run;
   const auto [key, what] = GENERATE(table<std::string, std::string>(
       {{"data.train", "no token file"}, {"checkpoint.resume", "is not a checkpoint"}}));

@@ -1,5 +1,5 @@
 // TinyRun: a config and data for a model so small that steps take a millisecond, and `dstrain` on
-// it. Long enough that it never ends by itself.
+// it. The run is so long that it never ends by itself.
 #pragma once
 
 #include <chrono>

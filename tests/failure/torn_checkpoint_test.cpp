@@ -75,9 +75,9 @@ bool save_and_die(const fs::path& folder,
   return WEXITSTATUS(status) == kDied;
 }
 
-/// What a file system without any ordering of its own may do to the changes in the log: files that
-/// were not synced lose their second half, renames whose folder was not synced did not happen.
-/// `latest` had the content given before.
+/// Applies what a file system without any ordering of its own may do to the changes in the log:
+/// files that were not synced lose their second half, renames whose folder was not synced did not
+/// happen. `latest` had the content given before.
 void lose_power(const fs::path& log, const std::string& old_latest) {
   std::set<std::string> unsynced;
   std::vector<std::pair<fs::path, fs::path>> renames;

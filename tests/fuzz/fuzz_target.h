@@ -1,7 +1,8 @@
-// A fuzz target: what reads files that anybody may hand us, fed with any bytes. It may refuse them
-// with the error that its header promises; anything else (another exception, a fault that a
-// sanitizer sees, memory or time beyond the limits) is a finding. libFuzzer drives one target at a
-// time (fuzz_main.cpp, scripts/fuzz); replay_test.cpp drives all of them with every build.
+// A fuzz target: a reader of files that may come from anybody, fed with arbitrary bytes. It may
+// refuse them with the error that its header promises; anything else (another exception, a fault
+// that a sanitizer sees, memory or time beyond the limits) is a finding. libFuzzer drives one
+// target at a time (fuzz_main.cpp, scripts/fuzz); replay_test.cpp drives all of them with every
+// build.
 #pragma once
 
 #include <cstddef>

@@ -65,7 +65,7 @@ void manifest(Bytes bytes) {
     try {
       const Manifest read = parse_manifest(whole);
       if (fault_of_cover(read)) continue;
-      // What was understood can be written and understood again.
+      // Whatever was parsed can be written and parsed again.
       if (to_text(parse_manifest(to_text(read))) != to_text(read)) {
         throw std::logic_error("a manifest that changes when it is written");
       }
@@ -104,7 +104,7 @@ void idx(Bytes bytes) {
   const BytesAsFile file(bytes);
   try {
     const auto mapped = MappedFile::open<ConfigError>(file.path());
-    // Of the .bin file: none, a few tokens, the seed's.
+    // The .bin file: none, a few tokens, or the seed's.
     for (const std::int64_t bin_bytes : {std::int64_t{0}, std::int64_t{24}, std::int64_t{3000}}) {
       try {
         read_megatron_index(mapped, "seed.bin", bin_bytes);
@@ -129,7 +129,7 @@ void config(Bytes bytes) {
   }
 }
 
-/// What --write-fixed takes for mended is accepted, and has nothing left to mend.
+/// A text that --write-fixed takes as mended is accepted, and has nothing left to mend.
 void mended(Bytes bytes) {
   const ResolveConfig resolve = [](LoadedConfig& loaded, ConfigProblems& problems) {
     resolve_config(loaded, 8, {}, problems);
@@ -158,7 +158,8 @@ void mended(Bytes bytes) {
   }
 }
 
-/// What is taken for a tokenizer encodes any text, or says why it cannot, and its ids are its own.
+/// Whatever is accepted as a tokenizer encodes any text, or says why it cannot, and its ids are its
+/// own.
 void tokenizer(Bytes bytes) {
   try {
     const auto made = make_huggingface_tokenizer(std::string(text_of(bytes)), "tokenizer.json");
@@ -215,7 +216,7 @@ void read_frames(Bytes bytes, const Decode& decode) {
     reader.feed(text_of(bytes), [&](const launcher::Frame& frame) {
       try {
         const auto message = decode(frame);
-        // What was understood can be said again.
+        // Whatever was parsed can be written again.
         const std::string again = launcher::encode(message);
         launcher::FrameReader().feed(again, [&](const launcher::Frame& same) {
           if (launcher::encode(decode(same)) != again) {
@@ -253,7 +254,7 @@ void known_hosts(Bytes bytes) {
   for (const char* const name : {"w0", "[w0]:2222", "w3.example"}) {
     const launcher::HostKeyVerdict verdict = known.judge(name, key);
     const bool has_types = !known.key_types(name).empty();
-    // What is changed was known: a host without any key is never more than unknown.
+    // A changed key requires a known one: a host without any key is never more than unknown.
     if (verdict.kind == launcher::HostKeyVerdict::Kind::kChanged && !has_types) {
       throw std::logic_error("a changed key of a host without keys");
     }

@@ -7,7 +7,7 @@ namespace dstrain::fuzz {
 
 /// The accepting end of a handshake, and the dialing one.
 void handshake(Bytes bytes);
-/// The reader of frames, sealed and not. The first byte says in what pieces they come.
+/// The reader of frames, sealed and not. The first byte decides in what pieces they arrive.
 void frames(Bytes bytes);
 /// The requests that the store answers.
 void store(Bytes bytes);

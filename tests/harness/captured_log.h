@@ -1,4 +1,4 @@
-// CapturedLog: what is logged while it lives, instead of on the terminal.
+// CapturedLog: captures what is logged while it lives, instead of showing it on the terminal.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// A step that fails on one rank while a collective of it is under way to which the other one never
-// comes: how long the failing rank takes to be gone.
+// Measures how long a rank takes to end whose step fails while one of its collectives is under way
+// that the other rank never joins.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace dstrain::test {
 
-/// What no trainer throws.
+/// An exception that no trainer throws.
 class InjectedFailure : public std::runtime_error {
  public:
   InjectedFailure() : std::runtime_error("injected behind a collective") {}
@@ -65,7 +65,7 @@ class FailingCommunicator final : public Communicator {
   const std::unique_ptr<Communicator> inner_;
 };
 
-/// Makes those, out of what `by_device` makes, or `host` where there is none.
+/// Makes such communicators around those that `by_device` makes, or `host` where there is none.
 class FailingRendezvous final : public Rendezvous {
  public:
   FailingRendezvous(Rendezvous& host, std::unique_ptr<Rendezvous> by_device)
@@ -84,12 +84,12 @@ class FailingRendezvous final : public Rendezvous {
 
 struct RankDevices {
   std::function<Backend(int rank)> backend;
-  /// May give nullptr: the host's rendezvous serves the device too.
+  /// May return nullptr: the host's rendezvous serves the device too.
   std::function<std::unique_ptr<Rendezvous>(Rendezvous& host, Device&)> rendezvous;
 };
 
-/// Of two ranks of ZeRO-2, rank 0 trains and fails, and rank 1 never trains: seconds from the
-/// failure to the end of rank 0's engine.
+/// Of two ranks with ZeRO-2, rank 0 trains and fails, and rank 1 never trains. Returns the seconds
+/// from the failure to the end of rank 0's engine.
 inline double seconds_to_end_failed_step(std::vector<std::unique_ptr<Rendezvous>> world,
                                          const RankDevices& devices) {
   using Clock = std::chrono::steady_clock;

@@ -20,14 +20,15 @@ class GoldenModel {
 
   /// Config and weights, as Hugging Face's save_pretrained wrote them.
   [[nodiscard]] const std::string& folder() const { return folder_; }
-  /// AdamW, clipping and batch as tests/golden/README.md says; `changes` are merged into it.
+  /// A config with AdamW, clipping and batch as in tests/golden/README.md; `changes` are merged
+  /// into it.
   [[nodiscard]] LoadedConfig config(const std::string& precision,
                                     int ranks = 1,
                                     const nlohmann::json& changes = nlohmann::json::object()) const;
   [[nodiscard]] std::vector<float> weight(const ParamDecl& param) const;
-  /// Of step 0, before clipping.
+  /// The gradient of step 0, before clipping.
   [[nodiscard]] std::vector<float> gradient(const ParamDecl& param) const;
-  /// The same of the run in 8 bits, which only fp8-tiny has, as fp8_losses.
+  /// The same for the run in 8 bits, which only fp8-tiny has; fp8_losses likewise.
   [[nodiscard]] std::vector<float> fp8_gradient(const ParamDecl& param) const;
   [[nodiscard]] std::vector<double> fp8_losses() const;  ///< 11
   [[nodiscard]] std::vector<double> losses() const;      ///< 11

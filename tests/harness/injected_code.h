@@ -1,5 +1,5 @@
 // Changes what a running program does next, as a debugger would: its main thread loops for ever, or
-// ends the program with success. Nothing of the program has to know.
+// ends the program with success. The program needs no support for this.
 #pragma once
 
 #include <fstream>
@@ -17,7 +17,8 @@ namespace dstrain::testing {
 
 #if defined(__x86_64__)
 
-/// Where a program began: code that none of its threads will run again. 0 if the kernel hides it.
+/// The entry point of a program, which none of its threads will run again. 0 if the kernel hides
+/// it.
 inline unsigned long long entry_of(pid_t pid) {
   std::ifstream vector("/proc/" + std::to_string(pid) + "/auxv", std::ios::binary);
   Elf64_auxv_t entry{};
@@ -27,9 +28,9 @@ inline unsigned long long entry_of(pid_t pid) {
   return 0;
 }
 
-/// The main thread of a descendant goes on with two bytes of code, and these registers. They are
-/// put where the program began: where the thread is, other threads may be, or come by. Why it was
-/// not possible, or nothing.
+/// Makes the main thread of a descendant continue with two bytes of code, and these registers. The
+/// code is put at the program's entry point, since other threads may run where the thread is now.
+/// Returns why it was not possible, or nothing.
 template <typename Change>
 std::optional<std::string> inject(pid_t pid, long code, const Change& change_registers) {
   const unsigned long long entry = entry_of(pid);

@@ -1,5 +1,5 @@
 // LocalAgents: hosts of a job that are agents of this machine, reached through pipes: everything
-// that a job over SSH does, but SSH.
+// that a job over SSH does, without SSH.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@
 
 namespace dstrain::testing {
 
-/// Runs the loop until `done()`, at most so long.
+/// Runs the loop until `done()`, at most for the given time.
 template <typename Condition>
 bool run_until(asio::io_context& loop,
                const Condition& done,
@@ -28,7 +28,7 @@ bool run_until(asio::io_context& loop,
   return launcher::run_until(loop, done, patience);
 }
 
-/// One agent, greeted.
+/// One agent that has been greeted.
 class LocalAgent {
  public:
   explicit LocalAgent(asio::io_context& loop,
@@ -60,7 +60,7 @@ class LocalAgent {
   std::optional<launcher::GreetingFailure> failure_;
 };
 
-/// A rank that is a shell script, and what has been heard of it.
+/// A rank that is a shell script, and what it has reported.
 struct ShellRank {
   ShellRank(launcher::AgentHost& host, const std::string& script, int rank = 0)
       : ShellRank(host,

@@ -1,4 +1,4 @@
-// LocalGroup: where the members of one group meet, when ranks are threads of one process.
+// LocalGroup: the place where the members of one group meet, when ranks are threads of one process.
 //
 // A collective is two meetings with work between them: at the first every member has published its
 // buffers, so each may read all of them; after the second nobody reads them any more. Used by
@@ -35,13 +35,13 @@ class LocalGroup {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::vector<int>& members() const { return members_; }
 
-  /// Each member takes its seat once, and leaves it when its communicator goes.
+  /// Each member joins once, and leaves when its communicator is destroyed.
   void join(int rank);
   void leave(int rank) noexcept;
   void abort() noexcept;
 
-  /// Meets, does this member's share of the work, meets again. `work` sees everybody's buffers, by
-  /// rank, and must not block.
+  /// Meets, does this member's share of the work, meets again. `work` sees the buffers of all
+  /// members, by rank, and must not block.
   void collective(int rank,
                   const Call& call,
                   Buffers buffers,

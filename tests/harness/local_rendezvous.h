@@ -1,4 +1,4 @@
-// Ranks as threads of one process: what most tests of several ranks run on.
+// Ranks as threads of one process, which most tests of several ranks use.
 #pragma once
 
 #include <chrono>

@@ -30,7 +30,7 @@ class MemoryCgroup {
     std::ofstream file(folder_ / limit);
     file << limit_bytes;
     if (!file.flush()) obstacle_ = (folder_ / limit).string() + ": cannot be written";
-    // No way out of the limit, where there is one.
+    // Closes the way out of the limit through swap, where there is one.
     std::ofstream(folder_ / (is_version_2 ? "memory.swap.max" : "memory.swappiness")) << 0;
   }
   MemoryCgroup(const MemoryCgroup&) = delete;
@@ -40,13 +40,13 @@ class MemoryCgroup {
     if (!folder_.empty()) std::filesystem::remove(folder_, ignored);
   }
 
-  /// Why there is none, or empty.
+  /// The reason why there is none, or empty.
   [[nodiscard]] const std::string& obstacle() const { return obstacle_; }
-  /// A shell's words for: I am in it from now on.
+  /// The shell command by which a process enters it.
   [[nodiscard]] std::string enter() const {
     return "echo $$ > " + (folder_ / "cgroup.procs").string() + " && ";
   }
-  /// A process that takes so much memory within the limit and keeps it, until it is killed.
+  /// Starts a process that takes this much memory within the limit and keeps it until it is killed.
   [[nodiscard]] pid_t start_eater(std::size_t bytes) const {
     const pid_t child = fork();
     if (child != 0) return child;

@@ -1,5 +1,5 @@
-// What tests of processes share: a folder that goes away, shell programs as ranks, and whether a
-// process is still there.
+// What tests of processes share: a temporary folder, shell programs as ranks, and whether a process
+// still exists.
 #pragma once
 
 #include <chrono>
@@ -38,7 +38,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// One rank a script, all on "w0".
+/// One rank per script, all on "w0".
 inline launcher::Job shell_job(const std::vector<std::string>& scripts) {
   launcher::Job job;
   for (const std::string& script : scripts) {
@@ -52,7 +52,7 @@ inline launcher::Job shell_job(const std::vector<std::string>& scripts) {
   return job;
 }
 
-/// Neither gone nor a zombie.
+/// Whether the process exists and is not a zombie.
 inline bool is_alive(pid_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
@@ -61,7 +61,7 @@ inline bool is_alive(pid_t pid) {
   return state != 'Z' && state != 'X';
 }
 
-/// Waits for `done()`, at most so long.
+/// Waits for `done()`, at most for the given time.
 template <typename Condition>
 bool becomes_true(const Condition& done, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;

@@ -29,7 +29,7 @@ class Program {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
 
-  /// `in_child` runs in the new process, before anything else of it.
+  /// `in_child` runs in the new process, before anything else.
   explicit Program(std::vector<std::string> argv,
                    const Environment& environment = {},
                    const std::function<void()>& in_child = {}) {
@@ -63,7 +63,7 @@ class Program {
   [[nodiscard]] pid_t pid() const { return pid_; }
   void signal(int number) const { kill(pid_, number); }
 
-  /// As a shell would say it: 128 + n for a signal. Empty if it still runs after `patience`.
+  /// The exit code as in a shell: 128 + n for a signal. Empty if it still runs after `patience`.
   std::optional<int> wait(std::chrono::milliseconds patience) {
     becomes_true([&] { return ended(); }, patience);
     return status_;

@@ -1,4 +1,4 @@
-// What a rank was recorded to issue in a step, against what its plan lists.
+// Compares the operations that a rank issued in a step with those in its plan.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace dstrain::test {
 
-/// The first entry that is not as planned, in a sentence; empty: all are, in the order in which
+/// The first entry that is not as planned, as a sentence; empty if all are, in the order in which
 /// they were issued.
 std::string difference(const RunPlan& plan, const std::vector<CollectiveLog::Entry>& recorded);
 

@@ -16,7 +16,7 @@
 
 namespace dstrain {
 
-/// What one rank asked for, in order. Safe to read while other threads write.
+/// The operations of one rank, in order. It may be read while other threads write.
 class CollectiveLog {
  public:
   struct Entry {
@@ -24,7 +24,7 @@ class CollectiveLog {
     std::string group;
     Purpose purpose = Purpose::kControl;
     DType dtype = DType::kU8;
-    /// Of the whole buffer: the tensor of an all_reduce or broadcast, the input of a
+    /// Elements of the whole buffer: the tensor of an all_reduce or broadcast, the input of a
     /// reduce_scatter or all_to_all, the output of an all_gather, everything sent in an exchange.
     std::int64_t elements = 0;
     [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }

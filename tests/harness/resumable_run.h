@@ -1,5 +1,5 @@
-// Whole runs of a tiny model, from a config file to checkpoints and metrics, in a folder that goes
-// away: what tests of resuming and of skipped steps compare.
+// Whole runs of a tiny model, from a config file to checkpoints and metrics, in a temporary folder,
+// for tests of resuming and of skipped steps.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Stops a child of a program between fork and exec, as a debugger would: the kernel halts it before
-// its first instruction. Nothing of the program has to know.
+// its first instruction. The program needs no support for this.
 #pragma once
 
 #include <csignal>
@@ -12,7 +12,7 @@
 
 namespace dstrain::testing {
 
-/// For Program's `in_child`: stops itself for whoever started it.
+/// For Program's `in_child`: stops itself for the process that started it.
 inline void wait_to_be_traced() {
   ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
   raise(SIGSTOP);
@@ -23,8 +23,8 @@ struct StoppedAtBirth {
   std::string obstacle{};  ///< why there is none, or empty
 };
 
-/// Of a program that waits to be traced: it goes on until it has made its `number`-th child, from
-/// 1, which stays stopped; then nobody is traced any more.
+/// Continues a program that waits to be traced until it has made its `number`-th child, from 1,
+/// which stays stopped; then nothing is traced any more.
 inline StoppedAtBirth stop_child_at_birth(pid_t program, int number) {
   int status = 0;
   if (waitpid(program, &status, 0) != program || !WIFSTOPPED(status)) {

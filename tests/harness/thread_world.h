@@ -1,5 +1,5 @@
 // thread_world(n, f): n ranks as n threads of this process, each with its own Rendezvous. Returns
-// f's results by rank. Also the proof that the engine keeps nothing in globals.
+// f's results by rank. It also proves that the engine keeps nothing in globals.
 #pragma once
 
 #include <exception>
@@ -29,8 +29,8 @@ auto thread_world(std::vector<std::unique_ptr<Rendezvous>> world, F&& f) {
         } catch (...) {
           failures[rank] = std::current_exception();
         }
-        // In the rank's own thread, as a process would leave: some leave-takings wait for the
-        // peers.
+        // Done in the rank's own thread, as a process would leave: some rendezvous wait for the
+        // peers then.
         world[rank].reset();
       });
     }

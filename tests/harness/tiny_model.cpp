@@ -199,8 +199,8 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
          gather_reports({.loss_sum = result.local_loss_sum}, engine.world(), host)) {
       loss_sum += report.loss_sum;
     }
-    // fp8 sees its first batch twice; a step without an update is shorter; and what groups of GPUs
-    // issue is not recorded.
+    // fp8 sees its first batch twice; a step without an update is shorter; and the traffic of
+    // groups of GPUs is not recorded.
     const bool is_ordinary =
         (step > 0 || !options.fp8.enabled) && result.stats.updated && options.gpu_store == nullptr;
     if (run.unplanned_traffic.empty() && is_ordinary) {

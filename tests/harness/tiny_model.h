@@ -19,9 +19,10 @@ namespace dstrain::test {
 
 enum class Family { kGpt2, kLlama };
 
-/// Awkward on purpose: odd vocabulary, grouped heads, sequence no multiple of a tile.
+/// A model that is awkward on purpose: odd vocabulary, grouped heads, a sequence that is not a
+/// multiple of a tile.
 ModelSpec tiny_model(Family family);
-/// The same with matrices that may be multiplied in 8 bits, also by halves, where the tokens of a
+/// The same with matrices that may be multiplied in 8 bits, also when halved, where the tokens of a
 /// micro-batch are a multiple of 16.
 ModelSpec tiny_model_in_16s(Family family);
 
@@ -50,7 +51,8 @@ struct TinyOptions {
   double loss_scale = 1.0;
   int steps = 10;
   bool cuda_graphs = false;
-  /// By which ranks that compute on GPUs find each other; nullptr: they compute on the CPU.
+  /// The store by which ranks that compute on GPUs find each other; nullptr: they compute on the
+  /// CPU.
   Store* gpu_store = nullptr;
 };
 
@@ -73,21 +75,21 @@ struct TinyRun {
   std::vector<std::int64_t> unit_padded;
   int num_units = 0;
   std::vector<CollectiveLog::Entry> traffic;  ///< of the last step, this rank
-  /// Where what a step was recorded to issue is not what the plan lists: the first such place in
-  /// the first such step; empty: nowhere, entry by entry.
+  /// The first entry, in the first such step, where the recorded operations differ from the plan;
+  /// empty if there is none.
   std::string unplanned_traffic;
   std::vector<HeldPiece> held;  ///< after the last step
 };
 
-/// What this rank updates.
+/// The state that this rank updates.
 std::vector<HeldPiece> held_state(const Engine& engine);
-/// On the CPU, or on the GPUs by turns where there is a store. `config` and `rendezvous` must
-/// outlive it.
+/// An engine on the CPU, or on the GPUs in turn where there is a store. `config` and `rendezvous`
+/// must outlive it.
 std::unique_ptr<Engine> make_tiny_engine(const Config& config,
                                          Rendezvous& rendezvous,
                                          Store* gpu_store,
                                          Space states = Space::kDevice);
-/// One step on the synthetic stream, from step 0 on.
+/// Trains one step on the synthetic stream, from step 0 on.
 EngineStep train_tiny_step(Engine& engine,
                            const TinyOptions& options,
                            int step,
@@ -100,7 +102,7 @@ Config tiny_config(const TinyOptions& options, int world_size);
 TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options);
 /// The same with one rank.
 TinyRun train_tiny(const TinyOptions& options);
-/// With so many ranks, as threads.
+/// The same with several ranks, as threads.
 std::vector<TinyRun> train_ranks(int ranks, const TinyOptions& options);
 /// The largest |a / b - 1|. Throws InternalError if the two differ in length.
 double worst_relative(const std::vector<double>& a, const std::vector<double>& b);

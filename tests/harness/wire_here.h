@@ -5,7 +5,7 @@
 
 namespace dstrain {
 
-/// By Unix sockets, as the ranks of a host do; or by TCP, as ranks of different hosts.
+/// Uses Unix sockets, as the ranks of a host do; or TCP, as ranks of different hosts.
 inline WireOptions wire_here(bool always_tcp = false,
                              WireSecurity security = WireSecurity::kAuthenticated) {
   return {.interface_address = "127.0.0.1",

@@ -1,7 +1,6 @@
 // The activation functions in fp64: all that kernels/math/activation.h lists, so that a new one is
-// tested as soon as it is there. Those that are known here are written from their papers; of
-// another it is the loops, the precision and the derivative that are tested, against its own
-// formula.
+// tested as soon as it exists. Those that are known here are written from their papers; for any
+// other, the loops, the precision and the derivative are tested against its own formula.
 #pragma once
 
 #include <array>

@@ -448,7 +448,7 @@ TEST_CASE("a document that begins at a tile's border has the bits of the documen
   }
 }
 
-// As another rank sends them: the tiles and tensor cores that take packed rows take these too.
+// Rows as another rank sends them: the tiles and tensor cores that take packed rows take these too.
 TEST_CASE("keys and values in a matrix of their own give the bits of packed rows",
           "[ops][attention]") {
   const AttentionShape shape{2, 70, 4, 2, 64};
@@ -511,8 +511,8 @@ TEST_CASE("keys and values in a matrix of their own give the bits of packed rows
   }
 }
 
-// What ring attention does: each block of keys by itself, the results merged by their logsumexp,
-// and backward block by block with what was merged.
+// Computes as ring attention does: each block of keys by itself, the results merged by their
+// logsumexp, and backward block by block with the merged values.
 TEST_CASE("attention over two blocks of keys, merged, is attention over all of them",
           "[ops][attention]") {
   const Problem whole{{2, 24, 4, 2, 32}, 40, {.first_query = 10}};

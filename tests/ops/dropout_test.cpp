@@ -202,9 +202,9 @@ TEST_CASE("a batch that nothing is dropped of stays as it is", "[ops][dropout]")
   });
 }
 
-// Of n elements n · p are dropped, with deviation sqrt(n p (1 - p)); neighbours along, across, in
-// other samples and in other planes are independent, so that the products of their deviations
-// average to zero likewise.
+// About n · p of n elements are dropped, with deviation sqrt(n p (1 - p)); neighbours along,
+// across, in other samples and in other planes are independent, so that the products of their
+// deviations average to zero likewise.
 TEST_CASE("as many elements are dropped as asked, independently of each other", "[ops][dropout]") {
   constexpr float kProbability = 0.3F;
   constexpr std::int64_t kSize = 64;

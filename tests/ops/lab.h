@@ -17,7 +17,7 @@ using Values = std::vector<double>;
 
 /// `n` numbers uniform in [-scale, scale], the same for the same seed.
 Values random_values(std::int64_t n, std::uint64_t seed, double scale = 1.0);
-/// The nearest numbers that a tensor of this dtype holds: what the reference computes from, so
+/// The nearest numbers that a tensor of this dtype holds. The reference computes from these, so
 /// that only the operation's own arithmetic is judged.
 Values rounded_to(DType dtype, Values values);
 
@@ -50,7 +50,8 @@ struct BackendUnderTest {
 /// tests on an emulated GPU have another list (tests/emulated_cuda).
 std::vector<BackendUnderTest> backends_under_test();
 
-/// An output right if |actual - expected| ≤ relative · |expected| + absolute, for every element.
+/// An output that is right if |actual - expected| ≤ relative · |expected| + absolute, for every
+/// element.
 struct Expected {
   std::string_view name;
   Values values;
@@ -59,10 +60,10 @@ struct Expected {
 };
 enum class AcrossThreads : std::uint8_t { kSameBits, kWithinTolerance };
 
-/// Those that have products in 8 bits; says which have not.
+/// The backends that have products in 8 bits; reports those that have not.
 std::vector<BackendUnderTest> backends_with_fp8();
 
-/// `run` gives its outputs in the order of `expected`.
+/// `run` returns its outputs in the order of `expected`.
 void conforms(const std::vector<Expected>& expected,
               const std::function<std::vector<Values>(Lab&)>& run,
               AcrossThreads across_threads = AcrossThreads::kSameBits,
@@ -78,7 +79,7 @@ constexpr double relative_error_of(DType dtype) {
   return dtype == DType::kBF16 ? 0x1.02p-8 : dtype == DType::kF16 ? 0x1.02p-11 : 2e-6;
 }
 /// Half of the step between f16's subnormals, which are the multiples of 2⁻²⁴ below 2⁻¹⁴. The
-/// subnormals of the others are beyond all that is tested.
+/// subnormals of the other dtypes are below everything that is tested.
 constexpr double absolute_error_of(DType dtype) {
   return dtype == DType::kF16 ? 0x1p-25 : 0.0;
 }

@@ -32,9 +32,9 @@ double dot(
   return total;
 }
 
-/// Of a tanh in GELU. Where algorithms are timed (scripts/gpu_check), a GPU's product in bf16 may
-/// be activated by cuBLASLt, which does not say how: the instruction that GPUs have for it is right
-/// to 2⁻¹¹ (PTX ISA, tanh.approx).
+/// The error of a tanh in GELU. Where algorithms are timed (scripts/gpu_check), a GPU's product in
+/// bf16 may be activated by cuBLASLt, which does not say how: the instruction that GPUs have for it
+/// is right to 2⁻¹¹ (PTX ISA, tanh.approx).
 double error_of_tanh(DType dtype, ActivationKind kind) {
   const bool may_be_cublaslt = std::getenv("DSTRAIN_TEST_ALGORITHMS") != nullptr &&
                                dtype == DType::kBF16 && kind == ActivationKind::kGeluTanh;

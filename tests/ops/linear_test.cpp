@@ -94,7 +94,7 @@ TEST_CASE("the three products of a linear layer agree with fp64", "[ops][linear]
   }
 }
 
-// As parameters of odd sizes do that lie side by side.
+// This is how parameters of odd sizes lie side by side.
 TEST_CASE("a bias may begin anywhere", "[ops][linear]") {
   constexpr Sizes kSize{5, 64, 24};
   for (const DType dtype : kComputeDtypes) {

@@ -95,7 +95,7 @@ void follows_its_formula(const Kind& kind, std::int64_t n, const Formats& format
   });
 }
 
-/// f32 state with all formats of gradient and copy; and one step in which the state is bf16.
+/// Tests f32 state with all formats of gradient and copy, and one step in which the state is bf16.
 void follows_its_formula(const Kind& kind) {
   follows_its_formula(kind, kTwoTasks, {}, kSteps);
   follows_its_formula(kind, kTwoTasks, {.master = DType::kBF16, .moments = DType::kBF16}, 1);

@@ -162,7 +162,8 @@ TEST_CASE("attention keeps an overflow of queries, keys, values and gradients vi
   const Shape out_rows{70, 2 * 32};
   for (const BackendUnderTest& backend : backends_under_test()) {
     for (const DType dtype : kComputeDtypes) {
-      // Of q, k and v, in a position that later ones see; an infinity times zero is a NaN.
+      // Puts it into q, k and v, in a position that later ones see; an infinity times zero is a
+      // NaN.
       for (const std::int64_t column : {5, 64 + 5, 96 + 5}) {
         INFO(backend.name << ", " << name_of(dtype) << ", column " << column);
         Lab lab(backend.make(1));

@@ -1,4 +1,4 @@
-// What is estimated is what is allocated: for every way of sharing a step, the arenas of all ranks,
+// The estimate equals the allocation: for every way of sharing a step, the arenas of all ranks,
 // measured by component through their own tensors, against the outline that estimate-memory prints.
 #include <algorithm>
 #include <map>
@@ -32,7 +32,7 @@ Extent extent_of(Tensor tensor) {
   return {static_cast<const std::byte*>(tensor.data()), (tensor.bytes() + 63) / 64 * 64};
 }
 
-/// By what the arena hands out: flat units where a region holds units, buffers where it holds
+/// Counts what the arena hands out: flat units where a region holds units, buffers where it holds
 /// those.
 Allocation measure(const Engine& engine) {
   const RunPlan& plan = engine.plan();

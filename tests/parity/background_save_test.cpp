@@ -96,7 +96,7 @@ TEST_CASE("checkpoints written beside training are those written in its way, byt
   }
 }
 
-TEST_CASE("training goes on while a save is written, and the next one waits for it",
+TEST_CASE("training continues while a save is written, and the next one waits for it",
           "[parity][resume]") {
   const int ranks = GENERATE(1, 2);
   const RunFolder folder;
@@ -156,7 +156,7 @@ TEST_CASE("a save that fails beside training stops the run at a step's end, on a
   CHECK((steps >= 5 && steps <= 6));  // at the latest before the save that would follow
 }
 
-TEST_CASE("a run that goes on after failed saves counts them and ends well", "[resume]") {
+TEST_CASE("a run that continues after failed saves counts them and ends well", "[resume]") {
   const bool async = GENERATE(false, true);
   const RunFolder folder;
   json changes = saving_every(2, async);

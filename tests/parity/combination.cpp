@@ -165,7 +165,7 @@ void add_cubes(Combinations& all) {
   }
 }
 
-/// What is computed again in backward repeats some of tensor parallelism's traffic.
+/// Recomputation in backward repeats some of tensor parallelism's traffic.
 void add_recomputation(Combinations& all) {
   const RecomputeConfig configs[] = {{RecomputeGranularity::kSelective},
                                      {RecomputeGranularity::kFull},

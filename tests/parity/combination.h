@@ -1,6 +1,6 @@
 // Combination: one way of sharing a training step over ranks, and how close to the single-rank run
 // of the same global batch it must come. all_combinations() is the parity matrix, which
-// parity_matrix prints and combinations_test demands.
+// parity_matrix prints and combinations_test requires.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace dstrain::test {
 
 enum class Carrier : std::uint8_t { kThreads, kProcesses };
 
-/// Where losses and norms may differ from the single-rank run's, relative, at any of the steps.
+/// The relative difference of losses and norms from the single-rank run's that is allowed in any
+/// step.
 struct Bound {
   double loss = 0.0;
   double norm = 0.0;

@@ -44,7 +44,7 @@ TEST_CASE("and so do all others", "[.][slow][parity][tensor][pipeline][zero][tra
   check_combinations(false);
 }
 
-TEST_CASE("a step that does not issue what its plan lists is told", "[parity][traffic]") {
+TEST_CASE("a step that does not issue what its plan lists is reported", "[parity][traffic]") {
   const TinyOptions options{.accumulation = 2, .zero_stage = 2, .tensor_parallel = {.size = 2}};
   const RunPlan plan = make_run_plan(tiny_config(options, 4), 4, 1);
   std::vector<CollectiveLog::Entry> entries;

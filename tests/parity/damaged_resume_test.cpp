@@ -64,7 +64,7 @@ TEST_CASE("damage that only reading shows sends all ranks to the checkpoint befo
     const CapturedLog log;
     CHECK(run(config_of(folder, "run", 10, 2, kSharded), 2).step == 10);
     CHECK_THAT(log.text(),
-               Contains("step-00000008 is skipped, it is damaged: rank 1: ") &&
+               Contains("step-00000008 is skipped because it is damaged: rank 1: ") &&
                    Contains(damaged.string()) && Contains("\"exp_avg_sq/") &&
                    Contains("resumed at step 4 from " + (checkpoints / "step-00000004").string()));
   }
@@ -241,7 +241,7 @@ TEST_CASE("whichever byte of the newest checkpoint is damaged, resuming takes th
     }
   }
   CHECK(bytes > 5'000);
-  // What `latest` says can only choose among whole ones.
+  // `latest` can only choose among whole ones.
   const fs::path latest = folder.path() / "latest";
   for (std::uintmax_t at = 0; at < fs::file_size(latest); ++at) {
     flip_byte(latest, at);

@@ -168,7 +168,7 @@ void check_near(const FlatState& found, const FlatState& expected) {
 
 }  // namespace
 
-TEST_CASE("a run of DeepSpeed's goes on with DeepSpeed's losses in every ZeRO stage",
+TEST_CASE("a run of DeepSpeed's continues with DeepSpeed's losses in every ZeRO stage",
           "[parity][deepspeed]") {
   const int stage = GENERATE(0, 1, 2, 3);
   const int ranks = GENERATE(1, 2);
@@ -198,7 +198,7 @@ TEST_CASE("a run of DeepSpeed's goes on with DeepSpeed's losses in every ZeRO st
 
 // 16-bit products round where a program happens to round, so that losses differ by more; what the
 // optimizer, the schedule and the loss scale make of DeepSpeed's own gradients does not.
-TEST_CASE("a 16-bit run of DeepSpeed's goes on with its state, schedule and loss scale",
+TEST_CASE("a 16-bit run of DeepSpeed's continues with its state, schedule and loss scale",
           "[parity][deepspeed]") {
   const int stage = GENERATE(0, 1, 2, 3);
   const std::string dtype = GENERATE("bf16", "fp16");

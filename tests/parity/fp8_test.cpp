@@ -150,7 +150,7 @@ TEST_CASE("histories of scales are those of one rank in every layout", "[parity]
   }
 }
 
-TEST_CASE("a run in 8 bits goes on after a stop as if there had been none",
+TEST_CASE("a run in 8 bits continues after a stop as if there had been none",
           "[parity][fp8][resume]") {
   using nlohmann::json;
   const RunFolder folder;

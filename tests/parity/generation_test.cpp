@@ -111,7 +111,7 @@ double mean_loss(Lab& lab) {
   return sum / static_cast<double>(inputs.size());
 }
 
-/// Of batch 0, by the forward that trains: [B·T, V].
+/// Logits of batch 0, from the forward that trains: [B·T, V].
 std::vector<float> training_logits(const Lab& lab) {
   const auto world = make_local_rendezvous(1);
   Engine engine(make_run_plan(lab.config, 1, 0), *world[0], make_cpu_backend(1), 1);

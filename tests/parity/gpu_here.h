@@ -1,4 +1,4 @@
-// Whether there is a GPU to test, and what it can. Says what is left out, and why.
+// Whether there is a GPU to test, and what it can do. Says what is left out, and why.
 #pragma once
 
 #include <stdexcept>

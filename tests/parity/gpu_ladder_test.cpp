@@ -188,7 +188,7 @@ TEST_CASE("8 bits on a GPU follow 8 bits on the CPU, in every ZeRO stage and fro
   }
 }
 
-/// What the newest checkpoint of a run gives one rank on a GPU.
+/// The state that one rank on a GPU gets from the newest checkpoint of a run.
 std::vector<std::vector<float>> state_on_gpu(const RunFolder& folder,
                                              const std::string& output,
                                              const LoadedConfig& config) {
@@ -207,13 +207,14 @@ std::vector<std::vector<float>> state_on_gpu(const RunFolder& folder,
   return values;
 }
 
-TEST_CASE("checkpoints go from GPU to CPU and back, bit for bit, and a run goes on from one",
+TEST_CASE("checkpoints go from GPU to CPU and back, bit for bit, and a run continues from one",
           "[parity][gpu]") {
   if (!has_gpu()) {
     return;
   }
   const RunFolder folder;
-  // Of all runs: each would time algorithms anew in a folder of its own, and may choose others.
+  // One file for all runs: each would time algorithms again in a folder of its own, and might
+  // choose others.
   const std::string algorithms = (folder.path() / "algorithms.jsonl").string();
   const auto config = [&](const char* output, int steps, const char* device) {
     return config_of(folder, output, steps, 2,

@@ -135,7 +135,7 @@ fs::path trained_weights(const RunFolder& folder) {
   return exported;
 }
 
-TEST_CASE("a run goes on from its own checkpoint, not from the weights it began with",
+TEST_CASE("a run continues from its own checkpoint, not from the weights it began with",
           "[parity][resume]") {
   const RunFolder folder;
   const fs::path weights = trained_weights(folder);
@@ -143,7 +143,7 @@ TEST_CASE("a run goes on from its own checkpoint, not from the weights it began 
   run(config_of(folder, "whole", 8, 2, from_weights), 2);
 
   run(config_of(folder, "halves", 4, 2, from_weights), 2);
-  // What the run leaves behind describes it; the weights themselves may be gone.
+  // The run's output describes the model; the weights themselves may be gone.
   const fs::path resolved = folder.path() / "halves" / "config.resolved.json";
   LoadedConfig again = load_config(resolved.string(), {.overrides = {"training.steps=8"}});
   CHECK(again.config.initial_weights == weights.string());

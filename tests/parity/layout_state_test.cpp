@@ -1,5 +1,5 @@
-// What a checkpoint holds of every tensor, bit by bit, whatever the layouts that saved and load it.
-// layout_resume_test goes on training; here nothing may change at all.
+// A checkpoint's tensors, bit by bit, whatever the layouts that saved and load it.
+// layout_resume_test continues training; here nothing may change at all.
 #include <iterator>
 
 #include <catch2/catch.hpp>
@@ -46,7 +46,7 @@ TinyOptions options_of(const Layout& layout, const Model& model) {
   return options;
 }
 
-/// What `work` leaves in the engines of a layout's ranks.
+/// The state that `work` leaves in the engines of a layout's ranks.
 template <typename Work>
 WholeState state_after(const Layout& layout, const TinyOptions& options, const Work& work) {
   const Config config = tiny_config(options, layout.ranks());

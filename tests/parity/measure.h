@@ -10,7 +10,7 @@
 
 namespace dstrain::test {
 
-/// Single-rank runs, each made once. For one thread.
+/// Single-rank runs, each made once. Must be used by one thread only.
 class ReferenceRuns {
  public:
   const TinyRun& of(const Combination& combination);
@@ -23,8 +23,8 @@ struct Measurement {
   double loss_difference = 0.0;  ///< relative, the worst of all steps and ranks
   double norm_difference = 0.0;
   bool learns = false;  ///< the last loss is below the first
-  /// What is not as planned: bytes of memory, slots, traffic; copies that differ; elements that
-  /// nobody holds. Empty: all is exact.
+  /// Deviations from the plan: bytes of memory, slots, traffic; copies that differ; elements that
+  /// no rank holds. Empty if all is exact.
   std::vector<std::string> faults;
 
   [[nodiscard]] bool good(const Bound& bound) const {

@@ -50,7 +50,7 @@ std::string write_documents(const RunFolder& folder, const std::string& name, st
   return prefix;
 }
 
-/// Of runs on packed documents that do not see each other.
+/// The config of a run on packed documents that do not see each other.
 json packed(const std::string& train) {
   return {{"data",
            {{"train", train},
@@ -174,7 +174,7 @@ TEST_CASE("packed documents give one rank's losses in every layout", "[parity][p
   }
 }
 
-TEST_CASE("a run of packed documents goes on with the same sequences", "[parity][packing]") {
+TEST_CASE("a run of packed documents continues with the same sequences", "[parity][packing]") {
   const RunFolder folder;
   const json changes = packed(write_documents(folder, "tail", 90));
   const LoadedConfig straight = config_of(folder, "straight", 7, 1, changes);

@@ -58,7 +58,7 @@ struct Flip {
 const RegionKind kRegions[] = {RegionKind::kParameters, RegionKind::kMaster,
                                RegionKind::kFirstMoment, RegionKind::kSecondMoment};
 
-/// Not of the padding, which is nobody's.
+/// A random bit, but not of the padding, which belongs to no parameter.
 Flip random_flip(Engine& engine, std::mt19937_64& random) {
   const RunPlan& plan = engine.plan();
   while (true) {
@@ -175,7 +175,7 @@ std::int64_t agreed(Engine& engine, std::int64_t number, int root) {
   return std::bit_cast<std::int64_t>(halves);
 }
 
-/// By stage and region: flips, and those that were found.
+/// Numbers of flips, and of those that were found, by stage and region.
 using Table = std::map<std::pair<int, RegionKind>, std::pair<int, int>>;
 
 /// A flip a step, before its forward pass; the check before its update must find it exactly where
@@ -318,8 +318,8 @@ TEST_CASE("a run compares at its interval alone, by one small all-gather, and st
     CHECK(message == messages.front());
     CHECK_THAT(message, Contains("step 9: rank 2 (host "));
     CHECK_THAT(message, Contains(") has other parameters of blocks.0 than ranks 0, 1 and 3; at "
-                                 "step 6 all was the same"));
-    CHECK_THAT(message, Contains("the newest checkpoint, of step 4, is from before"));
+                                 "step 6 all copies were equal"));
+    CHECK_THAT(message, Contains("the newest checkpoint, of step 4, is older"));
   }
 }
 

@@ -41,7 +41,8 @@ TEST_CASE("resuming gives the bits of the uninterrupted run", "[parity][resume]"
   CHECK(state_of(folder, "parts", straight) == state_of(folder, "straight", straight));
 }
 
-TEST_CASE("a signal finishes the step, saves, and the run goes on from there", "[parity][resume]") {
+TEST_CASE("a signal finishes the step, saves, and the run continues from there",
+          "[parity][resume]") {
   const RunFolder folder;
   const LoadedConfig config = config_of(folder, "stopped", 8, 2);
   const std::atomic<int> signal{SIGTERM};
@@ -62,7 +63,7 @@ TEST_CASE("a run that lost steps after its last checkpoint repeats them and says
   const LoadedConfig config = config_of(folder, "crashed", 8, 1);
   CHECK(run(config, 1).step == 8);
   const auto before = metrics_of(folder, "crashed");
-  // As after a crash at step 8: the newest checkpoint is step 4's.
+  // Same state as after a crash at step 8: the newest checkpoint is step 4's.
   fs::remove_all(folder.path() / "crashed" / "checkpoints" / "step-00000008");
   CHECK(run(config, 1).step == 8);
   CHECK(metrics_of(folder, "crashed") == before);

@@ -126,7 +126,7 @@ TEST_CASE("after so many skips in a row the run stops, names the tensor, and sav
   CHECK_FALSE(fs::exists(folder.path() / "stuck" / "checkpoints"));
 }
 
-TEST_CASE("stages 1 to 3 stop at the smallest scale, stage 0 goes on below no scale", "[fp16]") {
+TEST_CASE("stages 1 to 3 stop at the smallest scale, stage 0 continues below no scale", "[fp16]") {
   const RunFolder folder;
   const json fp16{
       {"initial_scale_power", 41}, {"min_loss_scale", 1099511627776}, {"hysteresis", 1}};

@@ -50,7 +50,7 @@ TEST_CASE("a vocabulary that is padded for alignment trains as one that is not",
   const std::vector<TinyRun> halves = train_ranks(2, options);
   CHECK(worst_relative(padded.losses, halves.front().losses) < 1e-5);
   CHECK(worst_relative(padded.grad_norms, halves.front().grad_norms) < 1e-4);
-  // What is saved has no padding, and there is some.
+  // Checkpoints have no padding, although the memory has some.
   int tables = 0;
   for (const HeldPiece& held : padded.held) {
     if (held.piece.shape.rank() == 2 && held.piece.shape[0] == kVocabulary) {

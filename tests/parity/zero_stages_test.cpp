@@ -285,7 +285,7 @@ struct Count {
   friend bool operator==(const Count&, const Count&) = default;
 };
 
-/// By operation and purpose; the norm's 8 bytes are checked here.
+/// Counts by operation and purpose; the norm's 8 bytes are checked here.
 std::map<std::pair<Op, Purpose>, Count> counted(const TinyRun& run) {
   std::map<std::pair<Op, Purpose>, Count> counts;
   for (const CollectiveLog::Entry& entry : run.traffic) {

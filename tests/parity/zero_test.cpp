@@ -95,7 +95,7 @@ TEST_CASE("Sockets between 4 ranks follow threads within the order of addition",
   }
 }
 
-TEST_CASE("reducing while backward goes on changes no bit", "[parity][zero]") {
+TEST_CASE("reducing while backward continues changes no bit", "[parity][zero]") {
   const std::vector<TinyRun> overlapped = train_ranks(2, {.overlap_comm = true});
   const std::vector<TinyRun> inline_runs = train_ranks(2, {.overlap_comm = false});
   CHECK(overlapped[0].parameters == inline_runs[0].parameters);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kMostBytes = 64 << 10;  // ours have some hundred
 
-/// "2026-11-22 16:30:00 UTC" of "2026-11-22T16:30:00Z"; anything else as it is.
+/// Turns "2026-11-22T16:30:00Z" into "2026-11-22 16:30:00 UTC"; leaves anything else as it is.
 std::string readable(std::string time) {
   if (time.size() == 20 && time[10] == 'T' && time.back() == 'Z') {
     time[10] = ' ';
@@ -47,7 +47,7 @@ std::string read_all(int fd, std::int64_t bytes) {
   return text;
 }
 
-/// Whoever wrote it, no control character reaches a terminal.
+/// Removes control characters, which must not reach a terminal whoever wrote the file.
 std::string printable(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
@@ -131,7 +131,7 @@ std::string random_name() {
 
 std::optional<OwnerFile> open_owner_file(const std::filesystem::path& path) {
   OwnerFile found;
-  // Not blocking: the open of a FIFO waits for its other end.
+  // O_NONBLOCK, since a blocking open of a FIFO waits for its other end.
   found.file = FileDescriptor(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!found.file) {
     if (errno == ENOENT || errno == ENOTDIR) {
@@ -141,11 +141,11 @@ std::optional<OwnerFile> open_owner_file(const std::filesystem::path& path) {
   }
   struct stat status {};
   if (::fstat(found.file.get(), &status) != 0) {
-    throw StorageError(fmt::format("cannot look at {}: {}", path.string(), strerror(errno)));
+    throw StorageError(fmt::format("cannot inspect {}: {}", path.string(), strerror(errno)));
   }
   if (!S_ISREG(status.st_mode)) {
     throw StorageError(
-        fmt::format("{} is not a regular file, and says nothing of whom the folder belongs to: "
+        fmt::format("{} is not a regular file, and does not say whom the folder belongs to: "
                     "remove it",
                     path.string()));
   }

@@ -45,7 +45,7 @@ struct OwnerRecord {
 };
 
 nlohmann::ordered_json to_json(const OwnerRecord& record);
-/// None where the text is not such a record.
+/// Returns nothing where the text is not such a record.
 std::optional<OwnerRecord> parse_owner_record(const std::string& text);
 
 /// "pid 812 on host w0 (user ada), there since 2026-11-22 16:30:00 UTC".
@@ -64,8 +64,8 @@ struct OwnerFile {
   ino_t inode = 0;
   timespec beat{};  ///< when it was last renewed, by the clock that the file system goes by
 };
-/// None where there is no such file. Throws StorageError where it is no regular file or cannot be
-/// read: a FIFO would be waited for.
+/// Returns nothing where there is no such file. Throws StorageError where it is not a regular file,
+/// as a FIFO would be waited for, or cannot be read.
 std::optional<OwnerFile> open_owner_file(const std::filesystem::path& path);
 
 }  // namespace dstrain

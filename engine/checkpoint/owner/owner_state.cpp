@@ -9,7 +9,7 @@
 namespace dstrain {
 namespace {
 
-/// Machines that nobody named are all called so.
+/// Machines that were never given a name all have this one.
 bool is_named(const std::string& host) {
   return !host.empty() && host != "localhost" && !host.starts_with("localhost.") &&
          host != "(none)";
@@ -31,7 +31,7 @@ OwnerJudgement judge_process(const ProcessIdentity& process) {
   }
   if (*ticks != process.start_ticks) {
     return {OwnerState::kDead,
-            fmt::format("process {} of this machine is another one by now", process.pid)};
+            fmt::format("process {} of this machine is another process by now", process.pid)};
   }
   return {OwnerState::kAlive, fmt::format("process {} of this machine runs", process.pid)};
 }
@@ -60,10 +60,10 @@ OwnerJudgement judge_owner(const OwnerFile& owner, const ProcessIdentity& here) 
     return {OwnerState::kUnknown, "it is in another container of this machine"};
   }
   if (process.host == here.host && is_named(here.host)) {
-    return {OwnerState::kDead, "this machine has been started again since"};
+    return {OwnerState::kDead, "this machine has been rebooted since"};
   }
   return {OwnerState::kUnknown,
-          fmt::format("no lock of it is seen from here, on host {}", here.host)};
+          fmt::format("its lock cannot be seen from here, host {}", here.host)};
 }
 
 }  // namespace dstrain

@@ -1,5 +1,5 @@
-// Whether the run that owner.json names still lives, as far as one look can tell, and how that was
-// found out. No clock is compared: those of two hosts disagree.
+// Judges whether the run that owner.json names still lives, as far as one look can tell, and says
+// how that was found out. No clock is compared: those of two hosts disagree.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct OwnerJudgement {
   std::string because;  ///< "it holds the kernel's lock on owner.json"
 };
 
-/// `here`: the process that looks.
+/// `here` is the process that looks.
 OwnerJudgement judge_owner(const OwnerFile& owner, const ProcessIdentity& here);
 
 }  // namespace dstrain

@@ -38,7 +38,7 @@ bool operator==(const timespec& a, const timespec& b) {
   return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-/// Other hosts see it once this returns: NFS sends a file off when it is closed.
+/// Other hosts see it once this returns: NFS sends a file to the server when it is closed.
 void write_whole(const fs::path& path, std::string_view text) {
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file) {
@@ -64,8 +64,8 @@ std::string whom(const OwnerFile& owner) {
                       : std::string("a run that its owner.json, which is damaged, does not name");
 }
 
-/// An attempt before this one, or the launcher of this one: their job knows that they have ended,
-/// or waits for this.
+/// Whether the owner is an earlier attempt of the same job, which the job knows has ended, or the
+/// launcher of this attempt, which waits for it.
 bool is_predecessor(const OwnerRecord& owner, const OwnerRecord& mine) {
   return owner.job == mine.job &&
          (owner.restart < mine.restart ||
@@ -125,7 +125,7 @@ RunOwner::~RunOwner() {
   }
 }
 
-/// Before anything is locked or written, so that a start that has no chance disturbs nobody.
+/// Called before anything is locked or written, so that a start that has no chance disturbs nobody.
 void RunOwner::refuse_living() const {
   const auto deadline = Clock::now() + timing_.guard;
   while (true) {
@@ -149,7 +149,7 @@ void RunOwner::refuse_living() const {
   }
 }
 
-/// Not open: this file system has no locks.
+/// Returns a descriptor that is not open if this file system has no locks.
 FileDescriptor RunOwner::lock_guard(std::chrono::milliseconds patience) const {
   const fs::path path = folder_ / kGuardFile;
   FileDescriptor guard(
@@ -173,7 +173,8 @@ FileDescriptor RunOwner::lock_guard(std::chrono::milliseconds patience) const {
     }
     if (Clock::now() > deadline) {
       throw FolderInUse(fmt::format(
-          "{} is locked for {} s now by a run that commits a checkpoint or starts: wait for it, or "
+          "{} has been locked for {} s by a run that is starting or committing a checkpoint: wait "
+          "for it, or "
           "stop it if it hangs (fuser {} names its process on this machine)",
           path.string(), std::chrono::duration_cast<std::chrono::seconds>(patience).count(),
           path.string()));
@@ -236,7 +237,7 @@ RunOwner::Step RunOwner::try_to_take(std::optional<Watch>& watch) {
   }
   if (!(watch->beat == owner->beat)) {
     throw FolderInUse(fmt::format(
-        "{} belongs to {} (its heartbeat goes on); stop that run or wait for its end, give this "
+        "{} belongs to {} (its heartbeat continues); stop that run or wait for its end, give this "
         "one a folder of its own (--set training.output_dir=DIR), or take the folder from it with "
         "--take-over",
         folder_.string(), whom(*owner)));
@@ -252,8 +253,8 @@ RunOwner::Step RunOwner::try_to_take(std::optional<Watch>& watch) {
   return Step::kTaken;
 }
 
-/// The record in a file of its own, whole and locked, then under its name. The caller holds
-/// the guard, where there are locks; without them link() decides between several.
+/// Writes the whole record to a locked file of its own, which then gets the record's name. Where
+/// there are locks, the caller holds the guard; without them link() decides between several starts.
 void RunOwner::install(bool replaces) {
   const fs::path temporary = folder_ / fmt::format(".owner.{}.tmp", record_.token);
   file_ = FileDescriptor(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
@@ -265,7 +266,7 @@ void RunOwner::install(bool replaces) {
     write_whole(temporary, to_json(record_).dump(2) + "\n");
     struct stat status {};
     if (::fstat(file_.get(), &status) != 0) {
-      fail_at("look at", temporary, errno);
+      fail_at("inspect", temporary, errno);
     }
     device_ = status.st_dev;
     inode_ = status.st_ino;
@@ -273,7 +274,7 @@ void RunOwner::install(bool replaces) {
     if (!replaces) {
       is_linked = ::link(temporary.c_str(), path_.c_str()) == 0;
       const int error = errno;
-      // Over NFS the answer may get lost, and the second try finds what the first one made.
+      // Over NFS the reply may get lost, and the second try then finds what the first one made.
       if (!is_linked && ::fstat(file_.get(), &status) == 0 && status.st_nlink > 1) {
         is_linked = true;
       }
@@ -293,7 +294,7 @@ void RunOwner::install(bool replaces) {
   }
 }
 
-/// Whoever else replaced the same owner without seeing this run's lock has done so by then.
+/// Any other start that replaced the same owner without seeing this run's lock has done so by then.
 void RunOwner::settle() const {
   std::this_thread::sleep_for(timing_.settle);
   require_anew();
@@ -304,7 +305,7 @@ void RunOwner::require() const {
   if (!is_lost_.load(std::memory_order_relaxed)) {
     if (::stat(path_.c_str(), &status) == 0 ? is_same_file(status, device_, inode_)
                                             : errno != ENOENT && errno != ENOTDIR) {
-      return;  // what a stat cannot tell, a write will
+      return;  // a write will report what stat cannot
     }
   }
   throw_loss();
@@ -316,7 +317,7 @@ RunOwner::Hold RunOwner::hold() const {
   try {
     guard = lock_guard(timing_.guard);
   } catch (const FolderInUse& error) {
-    spdlog::warn("{}; this run, whose folder it is, goes on", error.what());
+    spdlog::warn("{}; this run, whose folder it is, continues", error.what());
   }
   require_anew();
   return Hold(std::move(guard));
@@ -345,7 +346,7 @@ void RunOwner::throw_loss() const {
   if (!is_there || ::fstat(folder_file_.get(), &begun) != 0 ||
       !is_same_file(now, begun.st_dev, begun.st_ino)) {
     throw FolderGone(fmt::format(
-        "{} was {} while this run used it: its metrics and checkpoints are not where the run is "
+        "{} was {} while this run used it: its metrics and checkpoints are not where the run has "
         "to leave them, so it stops",
         folder_.string(), is_there ? "replaced by another folder" : "deleted or moved away"));
   }
@@ -360,7 +361,7 @@ void RunOwner::throw_loss() const {
                                 folder_.string(), whom(*owner)));
 }
 
-/// In a thread of its own, since a step may take minutes.
+/// Runs in a thread of its own, since a step may take minutes.
 void RunOwner::beat() {
   bool is_synced = false;
   std::unique_lock lock(mutex_);

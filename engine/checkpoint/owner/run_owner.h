@@ -2,9 +2,10 @@
 // refused; one that takes the folder over makes this one stop before its next change.
 //
 //   owner.json     who it is (owner_record.h); it holds the kernel's lock on this file, and renews
-//                  its time every few seconds. There while a run has the folder, and after a crash
-//   .owner.lock    empty, and stays: locked for the moment in which the owner changes, and in which
-//                  the owner commits, so neither comes into the midst of the other
+//                  its time every few seconds. It exists while a run has the folder, and after a
+//                  crash
+//   .owner.lock empty, and stays: locked for the moment in which the owner changes, and in which
+//                  the owner commits, so that neither interrupts the other
 //   last-run.json  the owner before, and how it ended, where it ended in an orderly way
 //
 // Where locks work, on one machine and over NFS, all of this is exact. Where they do not,
@@ -59,10 +60,11 @@ class RunOwner {
   ~RunOwner();
 
   /// Throws FolderInUse or FolderGone if the folder is no longer this run's, as far as one look at
-  /// the name tells: for every step; allocates nothing where all is well. From any thread.
+  /// the name tells. Meant to be called in every step: it allocates nothing where all is well. May
+  /// be called from any thread.
   void require() const;
 
-  /// While one lives nobody takes the folder over, where locks work.
+  /// While a Hold exists nobody takes the folder over, where locks work.
   class Hold {
    public:
     Hold(Hold&&) = default;
@@ -73,14 +75,14 @@ class RunOwner {
     explicit Hold(FileDescriptor guard) : guard_(std::move(guard)) {}
     FileDescriptor guard_;
   };
-  /// Reads owner.json anew, as other hosts see it; throws as require() does, or StorageError.
-  /// Whoever holds the guard for longer than OwnerTiming::guard is told, and not waited for. From
-  /// any thread.
+  /// Reads owner.json again, as other hosts see it; throws as require() does, or StorageError. A
+  /// process that holds the guard for longer than OwnerTiming::guard is reported, and not waited
+  /// for. May be called from any thread.
   [[nodiscard]] Hold hold() const;
   /// Whether it is still this run's; false also where nobody can tell.
   [[nodiscard]] bool is_mine() const noexcept;
 
-  /// For last-run.json, once the folder is given back.
+  /// Notes how the run ended, for last-run.json once the folder is given back.
   void note_end(std::string how) { end_ = std::move(how); }
   [[nodiscard]] const OwnerRecord& record() const { return record_; }
 

@@ -22,7 +22,7 @@ enum class KeyNames : std::uint8_t {
   kLlama  ///< hidden_size, num_attention_heads, num_hidden_layers, …
 };
 
-/// Keys of an attention window.
+/// How a family's keys describe attention windows.
 enum class WindowKeys : std::uint8_t {
   kNone,
   kSize,            ///< sliding_window; null: none
@@ -37,23 +37,24 @@ inline bool is_by_layer(WindowKeys keys) {
   return keys == WindowKeys::kByLayer || keys == WindowKeys::kSwitchedByLayer;
 }
 
-/// One tensor of Hugging Face's, and ours that lie in it.
+/// A tensor of Hugging Face's, and those of ours that lie in it.
 struct ForeignRow {
   std::string theirs;  ///< {} is the block's index
   bool transposed = false;
-  /// Stacked by their rows; nullptr: fewer. A row of which a model has none is left out.
+  /// Our tensors, stacked by their rows; nullptr where there are fewer. A ForeignRow of which a
+  /// model has none is left out.
   std::array<const char*, 3> ours{};
   bool by_heads = false;  ///< stacked head by head: the first head's rows of each, the next's, …
 };
 
-/// A key of this family's config.json with which it would be another model.
+/// A key of this family's config.json that would make it another model.
 struct RefusedKey {
   std::string name;
   std::vector<std::string> accepted;  ///< as JSON: values with which it is off
   std::string why;
 };
 
-/// A key of a probability of dropout, and what it is for.
+/// A key with a probability of dropout, and what it is for.
 struct DropoutKey {
   std::string name;
   std::vector<float DropoutConfig::*> sites;
@@ -66,21 +67,24 @@ struct Family {
   NormPlacement norm_placement = NormPlacement::kBeforeBranch;
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   KeyNames keys = KeyNames::kLlama;
-  /// Its word for base.activation, where that has several (kernels/math/activation.h) and the first
-  /// is not the family's.
+  /// The family's word for base.activation, where there are several (kernels/math/activation.h) and
+  /// the first is not the family's.
   const char* activation_word = "";
   bool has_attention_bias_key = false;  ///< for q, k, v and the output projection together
   bool has_mlp_bias_key = false;
   bool has_use_bias_key = false;  ///< for all of them
-  /// Absent, transformers would take some number of key/value heads, whatever the number of heads.
+  /// Set where transformers, if the key is absent, would take some fixed number of key/value heads,
+  /// whatever the number of heads.
   bool needs_key_value_heads = false;
   WindowKeys window = WindowKeys::kNone;
   std::optional<std::int64_t> default_window = 4096;
   std::optional<std::int64_t> default_first_window_layer{};
-  /// Without layer_types every layer of such a number, counted from 1, has no window. 0: all have.
+  /// Without layer_types, every layer whose number, counted from 1, is a multiple of this has no
+  /// window. 0: all have one.
   std::int64_t full_layer_every = 0;
-  /// Without no_rope_layers every layer of such a number, counted from 1, has no rotation; a family
-  /// with windows by layer then has them there. 0: all rotate, and there is no such key.
+  /// Without no_rope_layers, every layer whose number, counted from 1, is a multiple of this has no
+  /// rotation; a family with windows by layer then has them there. 0: all rotate, and there is no
+  /// such key.
   std::int64_t unrotated_layer_every = 0;
   bool has_window_pattern_key = false;  ///< sliding_window_pattern: full_layer_every
   bool has_cap_keys = false;  ///< those of Gemma: caps of scores and logits, query_pre_attn_scalar
@@ -89,10 +93,11 @@ struct Family {
   bool has_key_value_keys = true;  ///< num_key_value_heads and head_dim: else heads share the width
   bool scales_embeddings = false;  ///< by the square root of hidden_size
   bool has_rotated_part_key = false;  ///< partial_rotary_factor
-  /// rope_scaling is not for layers with a window; rope_parameters are given for both kinds, each
-  /// with a rope_theta, for which there is rope_local_base_freq too.
+  /// Layers with a window are not subject to rope_scaling; rope_parameters are given for both
+  /// kinds, each with a rope_theta, for which there is rope_local_base_freq too.
   bool scales_full_layers_only = false;
-  /// Keys that it calls otherwise than LLaMA does, by LLaMA's names. "": it has no such key.
+  /// The family's names of keys that LLaMA calls otherwise, by LLaMA's names. "": it has no such
+  /// key.
   std::map<std::string, std::string> spellings{};
   std::vector<DropoutKey> dropouts = {{"attention_dropout", {&DropoutConfig::attention}}};
   std::vector<std::string> silent{};  ///< keys that say nothing here
@@ -112,9 +117,9 @@ struct Family {
   }
 };
 
-/// All that can be trained.
+/// All families that can be trained.
 const std::vector<Family>& families();
-/// `model_type` is one of theirs.
+/// The family of `model_type`, which must be the name of one.
 const Family& family_of(const std::string& model_type);
 inline const Family& family_of(const ModelSpec& model) {
   return family_of(model.model_type);

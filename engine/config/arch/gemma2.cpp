@@ -47,7 +47,7 @@ Family gemma2_family() {
           .has_cap_keys = true,
           .scales_embeddings = true,
           .spellings = {{"hidden_act", "hidden_activation"}},
-          // The first models' files say hidden_act too, of which hidden_activation counts.
+          // The first models' files also have hidden_act; hidden_activation is the one that counts.
           .silent = {"hidden_act", "cache_implementation"},
           .refused = {{"use_bidirectional_attention",
                        {"false"},

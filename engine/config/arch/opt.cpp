@@ -1,4 +1,4 @@
-// OPT: GPT-2 with ReLU and LLaMA's names of keys; of its table of positions the first two rows were
+// OPT: GPT-2 with ReLU and LLaMA's names of keys; the first two rows of its table of positions were
 // once for padding.
 #include "engine/config/arch/family.h"
 #include "kernels/math/activation.h"

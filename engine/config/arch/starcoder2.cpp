@@ -51,7 +51,8 @@ Family starcoder2_family() {
           .dropouts = {{"attention_dropout", {&DropoutConfig::attention}},
                        {"residual_dropout", {&DropoutConfig::residual}},
                        {"embedding_dropout", {&DropoutConfig::embedding}}},
-          // The first models' files say these beside hidden_act and norm_epsilon, which count.
+          // The first models' files have these beside hidden_act and norm_epsilon, which are the
+          // ones that count.
           .silent = {"activation_function", "layer_norm_epsilon", "mlp_type", "norm_type",
                      "scale_attn_weights", "attention_softmax_in_fp32",
                      "scale_attention_softmax_in_fp32"},

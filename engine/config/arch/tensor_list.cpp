@@ -32,7 +32,7 @@ class List {
     weight.hidden_matrix = true;
     tensors_.push_back(weight);
     if (bias) {
-      // It is added to a sum over ranks, whose whole gradient every rank sees.
+      // The bias is added to a sum over ranks, whose whole gradient every rank sees.
       tensors_.push_back({.name = name + ".bias",
                           .shape = {shape[0]},
                           .decays = false,

@@ -20,7 +20,7 @@ enum class Cut : std::uint8_t {
   kVocabulary  ///< rows, of which the last ranks may have fewer: vocabulary_rows()
 };
 
-/// Which part of the gradient of a tensor that all ranks hold whole each of them computes.
+/// The part that each rank computes of the gradient of a tensor that all ranks hold whole.
 enum class GradientOfCopy : std::uint8_t {
   kAll,         ///< every rank computes all of it
   kOfMyTokens,  ///< the part of the tokens of its residual stream, under sequence parallelism
@@ -30,37 +30,39 @@ enum class GradientOfCopy : std::uint8_t {
 struct TensorDecl {
   std::string name{};  ///< global and topology-free: "blocks.3.attention.query.weight"
   Shape shape{};       ///< of a matrix [outputs, inputs]
-  /// Initial values: normally distributed around it, or all of them it where the deviation is 0.
+  /// Initial values are normally distributed around it, or all equal to it where the deviation is
+  /// 0.
   float mean = 0.0F;
   float deviation = 0.0F;
   bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
   bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
   Cut cut = Cut::kWhole;
-  /// Heads that the rows of a Cut::kRows are, none of which is cut. Where there are fewer of them
-  /// than ranks, neighbours hold the same one. 0: any number of rows.
+  /// The number of heads into which the rows of a Cut::kRows divide; no head is cut. Where there
+  /// are fewer heads than ranks, neighbours hold the same one. 0: any number of rows.
   std::int64_t heads = 0;
   GradientOfCopy gradient_of_copy = GradientOfCopy::kAll;  ///< of Cut::kWhole
 
   friend bool operator==(const TensorDecl&, const TensorDecl&) = default;
 };
 
-/// Those of one block; `name` is put in front of theirs ("blocks.3.").
+/// The tensors of one block; `name` is put in front of theirs ("blocks.3.").
 std::vector<TensorDecl> block_tensors(const Architecture& architecture,
                                       const LayerSpec& layer,
                                       const std::string& name);
-/// Those before the blocks, and those behind them.
+/// The tensors before the blocks, and those after them.
 std::vector<TensorDecl> embedding_tensors(const Architecture& architecture);
 std::vector<TensorDecl> head_tensors(const Architecture& architecture);
 
-/// All, in the order of the model: embedding, blocks, final norm, head. Tied weights come once.
+/// All tensors, in the order of the model: embedding, blocks, final norm, head. Tied weights come
+/// once.
 std::vector<TensorDecl> architecture_tensors(const Architecture& architecture);
 
 /// The tensor of that name, or nullptr.
 const TensorDecl* find_tensor(const std::vector<TensorDecl>& tensors, const std::string& name);
 
-/// Rows of the vocabulary that each of so many ranks has memory for: a multiple of 8 where there
-/// are many, so that rows of logits (GPT-2 has 50257 in each) begin at multiples of 16 bytes,
-/// without which a GPU's matrix products and copies take a fraction of their speed.
+/// The number of rows of the vocabulary that each of `ranks` ranks has memory for: a multiple of 8
+/// where there are many, so that rows of logits (GPT-2 has 50257 in each) begin at multiples of 16
+/// bytes, without which a GPU's matrix products and copies take a fraction of their speed.
 std::int64_t vocabulary_rows(std::int64_t vocab_size, std::int64_t ranks);
 
 }  // namespace dstrain

@@ -63,8 +63,8 @@ class PlainBytes final : public ByteStream {
   std::int64_t offset_ = 0;
 };
 
-/// Members, frames or streams one after the other are one text, as the compressors' own programs
-/// have it; zeros between them and behind the last are padding.
+/// Consecutive members, frames or streams form one text, as in the compressors' own programs; zeros
+/// between them and after the last are padding.
 class DecodedBytes final : public ByteStream {
  public:
   DecodedBytes(const std::string& path, Compression compression)
@@ -154,7 +154,7 @@ class DecodedBytes final : public ByteStream {
 
   [[noreturn]] void refuse(const std::string& what) const {
     throw ConfigError(
-        fmt::format("--input: {} {}; get the file anew, or leave it out: --exclude '{}'", path_,
+        fmt::format("--input: {} {}; get the file again, or leave it out: --exclude '{}'", path_,
                     what, path_.substr(path_.rfind('/') + 1)));
   }
 
@@ -165,7 +165,7 @@ class DecodedBytes final : public ByteStream {
   std::vector<char> buffer_;
   std::span<const char> left_;  ///< of the buffer, not decoded yet
   bool at_end_ = false;         ///< of the file
-  bool inside_ = false;         ///< a member has begun and not ended
+  bool inside_ = false;         ///< within a member
   std::int64_t member_begin_ = 0;
 };
 

@@ -12,7 +12,7 @@
 
 namespace dstrain {
 
-/// Why a file ended up not being read. Caught where the file is counted as unreadable.
+/// The reason why a file was not read. It is caught where the file is counted as unreadable.
 struct ReadFailure {
   std::string reason;
 };
@@ -30,12 +30,12 @@ class ByteStream {
   /// ReadFailure, and ConfigError, which names file and offset, where compressed data are cut short
   /// or damaged.
   virtual std::size_t read(std::span<char> out) = 0;
-  /// Passes over `bytes` bytes, or to the end.
+  /// Skips `bytes` bytes, or to the end.
   virtual void skip(std::int64_t bytes) = 0;
-  /// How far into the file on the disk it has come.
+  /// How far it has come in the file on the disk, in bytes.
   [[nodiscard]] virtual std::int64_t file_offset() const = 0;
-  /// About how many bytes are still to come: exact for a file that is not compressed and does not
-  /// change.
+  /// The approximate number of bytes still to come: exact for a file that is not compressed and
+  /// does not change.
   [[nodiscard]] virtual std::int64_t expected_bytes() const = 0;
 };
 

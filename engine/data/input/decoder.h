@@ -1,6 +1,6 @@
-// Decoder: one compression's way from packed to plain bytes, by its own library. Each checks the
-// sums that its format has. The libraries are used directly: libarchive's filters, which would
-// cover all of them, compare no sum of gzip's and drop without a word what follows its data.
+// Decoder: decompresses bytes, by the library of one compression. Each checks the sums that its
+// format has. The libraries are used directly: libarchive's filters, which would cover all of them,
+// do not compare gzip's checksum and silently drop what follows its data.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace dstrain {
 
-/// Why packed bytes cannot be decoded.
+/// The reason why packed bytes cannot be decoded.
 struct DamagedData {
   std::string reason;     ///< a clause: "incorrect data check"
   std::size_t taken = 0;  ///< how much of them was sound, as far as the library tells
@@ -32,7 +32,7 @@ class Decoder {
     std::size_t made = 0;   ///< at the front of `plain`
     bool ended = false;     ///< the member is complete; the next byte begins another one
   };
-  /// Throws DamagedData. Takes or makes something unless it needs more bytes or more room.
+  /// Throws DamagedData. Takes or makes at least one byte unless it needs more input or more room.
   virtual Step decode(std::span<const char> packed, std::span<char> plain) = 0;
 };
 

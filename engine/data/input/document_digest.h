@@ -1,5 +1,5 @@
-// DocumentDigest: 128 bits of XXH3 over a document's text. Not against an adversary; two different
-// documents that agree by chance: never.
+// DocumentDigest: 128 bits of XXH3 over a document's text. It does not protect against an
+// adversary, but two different documents never agree by chance.
 #pragma once
 
 #include <cstdint>

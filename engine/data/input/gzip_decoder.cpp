@@ -26,10 +26,10 @@ class GzipDecoder final : public Decoder {
     const uInt room = stream_.avail_out;
     const int status = inflate(&stream_, Z_NO_FLUSH);
     if (status == Z_MEM_ERROR) {
-      throw DamagedData{"it needs more memory than there is"};
+      throw DamagedData{"it needs more memory than is available"};
     }
     if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR) {
-      throw DamagedData{stream_.msg != nullptr ? stream_.msg : "it is no gzip",
+      throw DamagedData{stream_.msg != nullptr ? stream_.msg : "it is not gzip",
                         had - stream_.avail_in};
     }
     const Step step{.taken = had - stream_.avail_in,

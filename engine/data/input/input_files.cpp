@@ -56,7 +56,7 @@ class Walk {
       const fs::path folder = std::move(waiting.back());
       waiting.pop_back();
       std::vector<fs::path> inner = list(folder);
-      // The one to enter first is the last: the vector is a stack.
+      // The folder to enter first comes last: the vector is a stack.
       waiting.insert(waiting.end(), std::make_move_iterator(inner.rbegin()),
                      std::make_move_iterator(inner.rend()));
     }
@@ -106,9 +106,8 @@ class Walk {
       if (has_wanted_extension(entry.path().native())) {
         take_file(entry.path().string(), Chosen::kByWalking);
       }
-    } else if (is_link) {  // to nothing, or round in a circle
-      found_.unreadable.push_back(
-          fmt::format("{}: a link that leads nowhere", entry.path().string()));
+    } else if (is_link) {  // dangling or circular
+      found_.unreadable.push_back(fmt::format("{}: a broken link", entry.path().string()));
     } else if (error) {
       found_.unreadable.push_back(fmt::format("{}: {}", entry.path().string(), error.message()));
     } else {
@@ -146,7 +145,7 @@ class Walk {
     }
     const InputKind kind =
         facts.st_size == 0 ? InputKind{} : find_input_kind(path, selection_.kind);
-    // Programs and images lie in any folder; what they hold is found binary and counted.
+    // Programs and images lie in any folder; they are recognised as binary and counted.
     const bool is_foreign =
         kind.refused != nullptr && kind.refused->content == KnownFormat::Content::kOther;
     if (kind.refused != nullptr && !(is_foreign && chosen == Chosen::kByWalking)) {

@@ -1,5 +1,5 @@
-// Which files does prepare-data read? Those that are named and those in the folders that are named,
-// in an order that depends on their names only.
+// Finds the files that prepare-data reads: those that are named and those in the folders that are
+// named, in an order that depends on their names only.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ struct InputFile {
 struct InputSelection {
   std::vector<std::string> extensions;  ///< with their dot; empty: every file
   std::string left_out_folder;          ///< not entered: where the output goes
-  /// Files and folders to pass over, named ones too: shell patterns, of a name, or, where they hold
-  /// a slash, of the path below the folder that was named.
+  /// Files and folders to skip, named ones too: shell patterns for a name, or, where they hold a
+  /// slash, for the path below the folder that was named.
   std::vector<std::string> exclude{};
   KindQuestion kind{};
 };
 
-/// A file that is no plain text but holds some, so that leaving it out in silence would be wrong;
-/// or one that holds no text at all but was named.
+/// A file that is not plain text but holds some, so that leaving it out silently would be wrong; or
+/// one that holds no text at all but was named.
 struct NotTextFile {
   std::string path;
   const KnownFormat* format = nullptr;

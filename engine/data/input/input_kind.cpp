@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kSpace = " \t\r\n";
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-/// Reads until `head` has `bytes` bytes or the stream ends, and returns whether it has.
+/// Reads until `head` has `bytes` bytes or the stream ends; returns whether `head` has them.
 bool fill(std::string& head, std::size_t bytes, ByteStream& stream) {
   while (head.size() < bytes) {
     const std::size_t had = head.size();
@@ -25,8 +25,8 @@ bool fill(std::string& head, std::size_t bytes, ByteStream& stream) {
   return true;
 }
 
-/// The first line that is not blank, if what is in front of its end is no more than `most` bytes;
-/// "" if it is longer or cannot be an object.
+/// The first line that is not blank, if it ends within the first `most` bytes; "" if it is longer
+/// or cannot be an object.
 std::string first_object_line(std::string& head, std::int64_t most, ByteStream& stream) {
   constexpr std::size_t kFirst = std::size_t{64} << 10;
   for (std::size_t size = kFirst;; size *= 2) {
@@ -54,7 +54,7 @@ class Question {
         name_(name_without_compression(path)),
         extension_(extension_of(name_)) {}
 
-  /// What is in the stream, behind the compression if there is one.
+  /// The kind of the stream's content, after decompression if it is compressed.
   InputKind answer(ByteStream& stream) {
     std::string head;
     fill(head, kSignatureBytes, stream);
@@ -83,8 +83,8 @@ class Question {
     return std::find(asked.begin(), asked.end(), extension_) != asked.end();
   }
 
-  /// Whether the file begins with an object on a line of its own, in a file of any name one that
-  /// has what is looked for.
+  /// Whether the file begins with an object on a line of its own; unless the file's name says JSON
+  /// or the field was named by the user, the object must also have the field.
   bool first_line_is_record(std::string& head, ByteStream& stream, bool is_json) const {
     const std::string line = first_object_line(head, question_.longest_line, stream);
     if (line.empty()) {

@@ -1,5 +1,6 @@
-// How is a file of the input read: unpacked or as it is, as one text or line by line? The
-// compression is told by the first bytes whatever the name says, JSON lines by name and content:
+// Decides how a file of the input is read: unpacked or as it is, as one text or line by line. The
+// compression is recognised by the first bytes whatever the name says, JSON lines by name and
+// content:
 //
 //   *.jsonl, *.ndjson    JSON lines
 //   *.json               JSON lines if its first line is an object of its own, as in many corpora

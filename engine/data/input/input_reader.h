@@ -1,5 +1,5 @@
-// InputReader: all input files, one after the other, as blocks: whole lines of JSON lines, pieces
-// of a text that the tokenizer takes one by one.
+// InputReader: reads all input files, one after the other, as blocks: whole lines of JSON lines, or
+// pieces of a text that the tokenizer takes one by one.
 #pragma once
 
 #include <atomic>
@@ -40,15 +40,16 @@ class InputReader {
     std::int64_t longest_line;
     InputPosition begin;
   };
-  /// `files` and `stop` must outlive it. Set, `stop` ends a long skip.
+  /// `files` and `stop` must outlive it. Setting `stop` ends a long skip.
   InputReader(const std::vector<InputFile>& files,
               Settings settings,
               const std::atomic<bool>& stop);
 
-  /// Fills the next block; false behind the last one. Throws ConfigError where compressed data are
-  /// damaged.
+  /// Fills the next block; returns false after the last one. Throws ConfigError where compressed
+  /// data are damaged.
   bool next(InputBlock& block);
-  /// Asks to leave out what is left of a file. From any thread; blocks of it may still come.
+  /// Asks to leave out what is left of a file. May be called from any thread; blocks of the file
+  /// may still come.
   void leave(std::size_t file) { left_ = file; }
 
  private:
@@ -62,7 +63,7 @@ class InputReader {
   const std::atomic<bool>& stop_;
   std::atomic<std::size_t> left_{kNone};
   std::size_t file_;
-  std::int64_t text_begin_;  ///< where reading of the file began, or goes on
+  std::int64_t text_begin_;  ///< where reading of the file began, or continues
   std::unique_ptr<ByteStream> stream_;
   std::unique_ptr<TextReader> text_;
   std::unique_ptr<LineReader> lines_;

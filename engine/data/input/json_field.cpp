@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 /// Follows nlohmann's events down the path. `depth_` counts the objects and lists that are open,
-/// `matched_` those of them that the path led into.
+/// `matched_` the number of those that lie on the path.
 class FieldFinder final : public nlohmann::json_sax<Json> {
  public:
   explicit FieldFinder(const std::vector<std::string>& keys) : keys_(keys) {}
@@ -83,7 +83,7 @@ class FieldFinder final : public nlohmann::json_sax<Json> {
                    const std::string& /*last_token*/,
                    const nlohmann::detail::exception& error) override {
     // "[json.exception.parse_error.101] parse error at …: syntax error while … - invalid literal;
-    // last read: '…'; expected …": the middle says it.
+    // last read: '…'; expected …": only the middle is useful.
     std::string_view words = error.what();
     if (const std::size_t dash = words.find(" - "); dash != std::string_view::npos) {
       words.remove_prefix(dash + 3);
@@ -91,21 +91,21 @@ class FieldFinder final : public nlohmann::json_sax<Json> {
       words.remove_prefix(colon + 2);
     }
     syntax =
-        fmt::format("is no JSON: byte {}: {}", position, words.substr(0, words.find("; last")));
+        fmt::format("is not JSON: byte {}: {}", position, words.substr(0, words.find("; last")));
     return false;
   }
 
   static constexpr std::size_t kShownKeys = 5;
   std::string text;
   bool has_text = false;
-  const char* other_kind = nullptr;  ///< of the field, where it is no string
+  const char* other_kind = nullptr;  ///< of the field, where it is not a string
   bool is_object = false;
   bool has_messages = false;
   std::vector<std::string> outer_keys;
   std::string syntax;
 
  private:
-  /// A value that is no string comes.
+  /// Takes a value that is not a string.
   bool take(const char* kind) {
     if (is_wanted_) {
       other_kind = kind;
@@ -149,7 +149,7 @@ JsonField::Line JsonField::read(std::string_view line) const {
     return {.found = Found::kNoJson, .why = std::move(finder.syntax)};
   }
   if (!finder.is_object) {
-    return {.found = Found::kNoObject, .why = "is JSON, but no object"};
+    return {.found = Found::kNoObject, .why = "is JSON, but not an object"};
   }
   if (finder.has_text) {
     return {.found = Found::kText, .text = std::move(finder.text)};

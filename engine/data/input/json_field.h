@@ -1,5 +1,5 @@
-// JsonField: the text of one JSON line. The line is parsed on its own and to its end, but only the
-// field that was asked for is kept.
+// JsonField: reads the text of one JSON line. The line is parsed on its own and to its end, but
+// only the field that was asked for is kept.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace dstrain {
 
 class JsonField {
  public:
-  /// `path`: keys from the outside in, dots between them: "data.text". Throws ConfigError if a key
-  /// is empty.
+  /// `path` holds keys from the outside in, separated by dots: "data.text". Throws ConfigError if a
+  /// key is empty.
   explicit JsonField(const std::string& path);
 
   enum class Found : std::uint8_t {
     kText,
-    kNoJson,       ///< also what is no UTF-8, which JSON has to be
+    kNoJson,       ///< also text that is not UTF-8, which JSON must be
     kNoObject,     ///< JSON, but a list, a number, …
     kNoField,      ///< nor anything else that is known
-    kNoString,     ///< the field is there, but is no string
+    kNoString,     ///< the field is present, but is not a string
     kConversation  ///< no such field, but a list of "messages"
   };
   struct Line {
@@ -28,7 +28,7 @@ class JsonField {
     std::string text{};  ///< of kText
     std::string why{};   ///< of all others, as a clause: "has no field \"text\" (but \"content\")"
   };
-  /// Where a key is there twice the last one counts, as in Python.
+  /// Where a key is given twice the last one counts, as in Python.
   [[nodiscard]] Line read(std::string_view line) const;
 
  private:

@@ -1,5 +1,5 @@
-// What is a file, if it is neither plain text nor token ids? Told by its first bytes, or by its
-// name. Both prepare-data and a run's data ask: each is given such files by mistake.
+// Recognises the format of a file that is neither plain text nor token ids, by its first bytes or
+// by its name. Both prepare-data and a run's data use it, as each is given such files by mistake.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct KnownFormat {
   Content content;
 };
 
-/// How many bytes of a file's beginning it takes to know all of them.
+/// The number of bytes of a file's beginning that suffices to recognise all of them.
 inline constexpr std::size_t kSignatureBytes = 264;
 
 /// Returns nullptr if it is none of them. `head` holds the first kSignatureBytes bytes, or all.

@@ -26,7 +26,7 @@ LineReader::Next LineReader::next(std::string& block, std::size_t bytes) {
   }
 }
 
-/// Whether there may be more behind what the block has now.
+/// Returns whether there may be more after the block's present content.
 bool LineReader::fill(std::string& block, std::size_t bytes) {
   while (block.size() < bytes) {
     const std::size_t had = block.size();

@@ -1,5 +1,5 @@
-// LineReader: a stream of any length as blocks of whole lines. A line that is longer than a bound
-// is passed over, never held.
+// LineReader: reads a stream of any length as blocks of whole lines. A line that is longer than a
+// bound is skipped, never held.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ namespace dstrain {
 
 class LineReader {
  public:
-  /// `longest_line`: bytes without the line's end. A line that is a little longer may still come.
+  /// `longest_line` is in bytes without the line's end. A line that is a little longer may still
+  /// come.
   LineReader(ByteStream& stream, std::int64_t longest_line)
       : stream_(stream), longest_line_(static_cast<std::size_t>(longest_line)) {}
 
@@ -24,7 +25,7 @@ class LineReader {
   /// Replaces `block` by about `bytes` bytes of lines, more where one line is longer. Throws what
   /// the stream throws.
   Next next(std::string& block, std::size_t bytes);
-  /// How many bytes of the stream were in the blocks so far and in lines that were passed over.
+  /// The number of bytes of the stream in the blocks so far and in skipped lines.
   [[nodiscard]] std::int64_t position() const { return position_; }
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 using Content = KnownFormat::Content;
 
-/// The --exclude that leaves these files out, by their extension where that tells them.
+/// The --exclude patterns that leave these files out, by extension where that is enough.
 std::string exclude_patterns(const std::vector<NotTextFile>& files) {
   constexpr std::size_t kMost = 6;
   std::set<std::string> patterns;
@@ -30,7 +30,7 @@ std::string exclude_patterns(const std::vector<NotTextFile>& files) {
                      end == patterns.end() ? "" : ",…");
 }
 
-/// Says how to take JSON as it is; "" where there is none.
+/// Says how to take JSON as it is; "" where there is no JSON.
 std::string json_advice(const std::vector<NotTextFile>& files) {
   std::set<std::string> extensions;
   for (const NotTextFile& file : files) {

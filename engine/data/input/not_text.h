@@ -1,5 +1,5 @@
-// Input that is no plain text is refused in one sentence that names it and the ways on, rather than
-// trained on as if it were, or left out in silence.
+// Refuses input that is not plain text, in one sentence that names it and what can be done, rather
+// than training on it as if it were, or silently leaving it out.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Chooses what is for validation, at random: whole files of text, the same for the same (seed,
-// names), and of JSON lines single documents, the same for the same (seed, text).
+// Chooses at random what is for validation: whole text files, the same for the same (seed, names),
+// and single documents of JSON lines, the same for the same (seed, text).
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,8 @@ bool TextReader::next(std::string& text, std::size_t longest, const Cut& cut) {
   text = kept_;  // copied, so that both keep their buffers
   kept_.clear();
   std::size_t have = text.size();
-  // Only as much room as will be filled, and a byte to see the end: most files are small.
+  // Allocates only as much room as will be filled, and one byte to see the end: most files are
+  // small.
   text.resize(std::min(longest, have + static_cast<std::size_t>(stream_.expected_bytes()) + 1));
   bool at_end = false;
   while (have < longest && !at_end) {

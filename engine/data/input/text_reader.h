@@ -1,5 +1,5 @@
-// TextReader: a stream of any length as a row of texts of bounded size, cut where the tokenizer
-// allows.
+// TextReader: reads a stream of any length as a row of texts of bounded size, cut where the
+// tokenizer allows.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace dstrain {
 
 class TextReader {
  public:
-  /// Where a text that fills the buffer is cut (Tokenizer::length_to_cut).
+  /// Says where a text that fills the buffer is cut (Tokenizer::length_to_cut).
   using Cut = std::function<std::size_t(std::string_view)>;
 
   explicit TextReader(ByteStream& stream) : stream_(stream) {}

@@ -8,7 +8,7 @@
 namespace dstrain {
 namespace {
 
-/// xz -9 needs 65 MiB; what its format allows is 4 GiB.
+/// xz -9 needs 65 MiB; the format allows 4 GiB.
 constexpr std::uint64_t kMostMemory = std::uint64_t{2} << 30;
 
 class XzDecoder final : public Decoder {
@@ -42,11 +42,11 @@ class XzDecoder final : public Decoder {
   static const char* reason_of(lzma_ret status) {
     switch (status) {
       case LZMA_FORMAT_ERROR:
-        return "it is no xz";
+        return "it is not xz";
       case LZMA_OPTIONS_ERROR:
-        return "it asks for filters that are not known";
+        return "it needs unknown filters";
       case LZMA_MEM_ERROR:
-        return "it needs more memory than there is";
+        return "it needs more memory than is available";
       case LZMA_MEMLIMIT_ERROR:
         return "it needs more than 2 GiB of memory";
       default:

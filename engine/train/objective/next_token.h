@@ -1,5 +1,5 @@
-// The objective of pretraining: every position predicts the token after it, and each that counts
-// counts alike, on whichever rank it is.
+// The objective of pretraining: every position predicts the token after it, and each one that
+// counts has the same weight, whatever rank it is on.
 #pragma once
 
 #include "engine/train/objective/objective.h"

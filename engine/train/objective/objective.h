@@ -7,7 +7,7 @@
 
 namespace dstrain {
 
-/// How large a step is.
+/// The size of a step.
 struct StepSize {
   std::int64_t micro_batches = 1;  ///< of a rank
   std::int64_t sequence = 1;       ///< tokens of a sequence
@@ -20,13 +20,13 @@ class Objective {
   Objective& operator=(const Objective&) = delete;
   virtual ~Objective() = default;
 
-  /// What the gradient of each target's loss is multiplied with on this rank, so that the sum over
-  /// its micro-batches, and then over the ranks with GradientAveraging's factors, is the gradient
-  /// of `loss_scale` times the mean over all of the step's targets.
+  /// The factor by which the gradient of each target's loss is multiplied on this rank, so that the
+  /// sum over its micro-batches, and then over the ranks with GradientAveraging's factors, is the
+  /// gradient of `loss_scale` times the mean over all of the step's targets.
   [[nodiscard]] virtual float gradient_scale(double loss_scale, const StepSize& step) const = 0;
-  /// Targets of a step, on all ranks, whether they count or not.
+  /// The number of targets of a step, on all ranks, whether they count or not.
   [[nodiscard]] virtual std::int64_t targets(const StepSize& step) const = 0;
-  /// Targets of so many samples.
+  /// The number of targets of that many samples.
   [[nodiscard]] virtual std::int64_t targets_of(std::int64_t samples) const = 0;
   /// Nats per target that counts, from their sum and their number over all ranks.
   [[nodiscard]] virtual double mean_loss(double loss_sum, std::int64_t counted) const = 0;

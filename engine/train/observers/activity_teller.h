@@ -1,4 +1,5 @@
-// Tells the ActivityRecorder, and with it whoever watches this rank from outside, phases and steps.
+// Reports phases and steps to the ActivityRecorder, and with it to the process that watches this
+// rank from outside.
 #pragma once
 
 #include "engine/train/observers/run_observer.h"

@@ -21,8 +21,8 @@ void EndReport::on_end(const EndOfRun& end) {
   spdlog::info("data        {}", epochs_text(sources_, end.epochs));
   spdlog::info("memory      {}", memory_text(end.memory));
   if (end.failed_saves > 0) {
-    spdlog::warn("{} saves failed on the way; the last one, of step {}, did not", end.failed_saves,
-                 end.saved_step);
+    spdlog::warn("{} saves failed during the run; the last one, of step {}, did not",
+                 end.failed_saves, end.saved_step);
   }
   spdlog::info("metrics     {}", (folder_ / "metrics.jsonl").string());
   spdlog::info("checkpoint  {}", end.checkpoint.value_or("none").string());

@@ -1,4 +1,4 @@
-// Logs how a run has ended, and where what it leaves behind is.
+// Logs how a run has ended, and where to find what it leaves behind.
 #pragma once
 
 #include <filesystem>
@@ -21,8 +21,8 @@ class EndReport final : public RunObserver {
   std::vector<DataSource> sources_;
 };
 
-/// "1.31 epochs of data/web, 0.20 of data/code"; of many sources the first, and the extremes of
-/// all.
+/// "1.31 epochs of data/web, 0.20 of data/code"; for many sources, the first ones and the extremes
+/// of all.
 std::string epochs_text(const std::vector<DataSource>& sources, const std::vector<double>& epochs);
 
 /// "planned 2.06 GiB + 0.06 GiB overhead, measured peak 2.11 GiB on rank 3, which holds most".

@@ -14,7 +14,7 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& folder,
     : files_(folder, resumed_step, last_step), on_failure_(on_failure), owner_(owner) {}
 
 void MetricsWriter::on_step(const StepMetrics& metrics, bool is_last) {
-  owner_.require();  // not only where a line is written: a save may be far
+  owner_.require();  // not only where a line is written: the next save may be far off
   const bool was_late = files_.has_unwritten();
   try {
     files_.write(metrics, is_last);
@@ -23,7 +23,8 @@ void MetricsWriter::on_step(const StepMetrics& metrics, bool is_last) {
       throw;
     }
     if (!was_late) {
-      spdlog::error("{}; the run goes on, the line waits until it can", error.what());
+      spdlog::error("{}; the run continues, and the line is written once that is possible",
+                    error.what());
     }
   }
 }

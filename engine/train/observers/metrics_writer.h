@@ -13,8 +13,8 @@ namespace dstrain {
 
 class MetricsWriter final : public RunObserver {
  public:
-  /// As MetricsFiles. A line that cannot be written is treated as a save that cannot be: it stops
-  /// the run, or waits. `owner` outlives it.
+  /// Takes what MetricsFiles takes. A line that cannot be written is treated like a save that
+  /// cannot be written: it stops the run, or waits. `owner` outlives it.
   MetricsWriter(const std::filesystem::path& folder,
                 std::int64_t resumed_step,
                 std::int64_t last_step,

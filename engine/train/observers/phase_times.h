@@ -1,4 +1,4 @@
-// Logs what a step's time went into, every few steps (wall_clock_breakdown).
+// Logs how a step's time was spent, every few steps (wall_clock_breakdown).
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ std::string bar(std::int64_t step, std::int64_t total) {
   return text;
 }
 
-/// Of the terminal that stderr is; none where it is none, or does not know.
+/// The width of the terminal on stderr; none where it is not a terminal, or the width is unknown.
 std::optional<std::size_t> columns() {
   winsize size{};
   const bool known =
@@ -79,8 +79,8 @@ void ProgressLine::on_step(const StepMetrics& metrics, bool /*is_last*/) {
   }
 }
 
-/// Nothing may wrap: what has wrapped cannot be drawn over. Through a pipe it is the launcher that
-/// knows the width, and leaves out what does not fit.
+/// The line must not wrap: a wrapped one cannot be drawn over. Where the output is a pipe, the
+/// launcher knows the width and leaves out what does not fit.
 void ProgressLine::show(const StepMetrics& metrics) {
   const std::string facts =
       fmt::format("{}/{}  loss {:.4f}  {:.0f} tokens/s  {} left", metrics.step, total_steps_,

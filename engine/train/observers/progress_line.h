@@ -1,6 +1,6 @@
-// ProgressLine: how a run looks to the person who started it. On a terminal a live line at every
-// step (it ends in '\r', which the launcher keeps at the bottom of the screen; two spaces between
-// what may be left out); elsewhere a plain line every few steps.
+// ProgressLine: shows the progress of a run to the person who started it. On a terminal it is a
+// live line at every step (it ends in '\r', which the launcher keeps at the bottom of the screen;
+// two spaces between what may be left out); elsewhere a plain line every few steps.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// RunObserver: whoever is told how a run goes. Observers change nothing of it; one that cannot do
+// RunObserver: follows the progress of a run. Observers do not change the run; one that cannot do
 // its part throws, which ends the run.
 #pragma once
 
@@ -33,7 +33,8 @@ class RunObserver {
   virtual ~RunObserver() = default;
 
   virtual void on_phase(RunPhase /*phase*/) noexcept {}
-  /// After each step, and after an evaluation that follows it. `is_last`: no other step follows.
+  /// Called after each step, and after an evaluation that follows it. `is_last` says that no other
+  /// step follows.
   virtual void on_step(const StepMetrics& /*metrics*/, bool /*is_last*/) {}
   virtual void on_end(const EndOfRun& /*end*/) {}
 };

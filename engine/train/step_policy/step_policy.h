@@ -1,5 +1,5 @@
-// StepPolicy: how the ranks of a run go from one step to the next: who waits for whom, what they
-// agree on, and what becomes of a step whose gradients cannot be used. The loop around it
+// StepPolicy: decides how the ranks of a run go from one step to the next: who waits for whom, what
+// they agree on, and what becomes of a step whose gradients cannot be used. The loop around it
 // (trainer.h) knows none of that.
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace dstrain {
 
-/// What follows from what all ranks have reported.
+/// The result of what all ranks have reported.
 struct Agreement {
   double loss = 0.0;            ///< mean over the step's counted targets, nats
   int signal = 0;               ///< that asks some rank to stop; 0: none
   bool save_has_ended = false;  ///< the one under way, on every rank
-  // On rank 0, by rank.
+  // Only on rank 0, by rank.
   std::vector<RankMemory> memory;
   std::vector<DeviceReadings> devices;  ///< none where devices are hosts
 };
@@ -36,22 +36,23 @@ class StepPolicy {
   StepPolicy& operator=(const StepPolicy&) = delete;
   virtual ~StepPolicy() = default;
 
-  /// Goes on where a checkpoint's run stopped.
+  /// Resumes where a checkpoint's run stopped.
   virtual void take_up(const TrainingState& state) = 0;
-  /// One step on the samples from state.consumed_samples on, by which `state` goes forward.
-  /// `before_update` as Engine::train_step's. Throws NumericalError where the run cannot go on.
+  /// Does one step on the samples from state.consumed_samples on, and advances `state` by it.
+  /// `before_update` is that of Engine::train_step. Throws NumericalError where the run cannot
+  /// continue.
   virtual StepOutcome step(TrainingState& state,
                            const LoadBatch& data,
                            const std::function<void()>& before_update) = 0;
-  /// Without a step: what the ranks report at the end of a run.
+  /// Agrees without a step on what the ranks report at the end of a run.
   virtual Agreement agree() = 0;
 };
 
-/// What a policy is told of this rank.
+/// The facts about this rank that a policy is given.
 struct OwnRank {
-  /// Everything that it reports but the loss; asked once a step, when the step is done.
+  /// Everything that it reports but the loss; called once a step, when the step is done.
   std::function<RankReport()> report;
-  /// Step of the newest checkpoint; -1: there is none yet.
+  /// The step of the newest checkpoint; -1: there is none yet.
   std::function<std::int64_t()> saved_step;
 };
 

@@ -117,7 +117,8 @@ void SynchronousSteps::skip(TrainingState& state,
                      what, culprit(state, data, params), state.consecutive_skips),
          "Lower the learning rate, clip gradients, or look at the data of this step");
   }
-  // With a dynamic scale an overflow is how the scale is found: no reason to look for a culprit.
+  // With a dynamic scale, overflows are how the scale is found, and no reason to look for a
+  // culprit.
   const bool expected = update_.loss_scale.static_scale == 0.0;
   const std::string found = expected ? "" : ", " + culprit(state, data, params);
   if (engine_.world().rank() == 0) {

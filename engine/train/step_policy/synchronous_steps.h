@@ -1,6 +1,6 @@
 // Synchronous training: every rank takes part in every step, sums gradients with the others and
 // hears of all of them before the next. A step whose gradients are not finite is skipped, as
-// DeepSpeed does it: the data goes on, optimizer and schedule do not.
+// DeepSpeed does it: the data advances, optimizer and schedule do not.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Attention through windows, within documents, with capped scores and with dropout: which keys a
 // tile's queries see, and the element-wise part of the tiles in which some key is hidden from a
-// query that comes after it, scores are bent or probabilities dropped. Other tiles take
-// attention_softmax.h, which need not look.
+// query that comes after it, scores are bent or probabilities dropped. Other tiles use
+// attention_softmax.h, which needs no such checks.
 #pragma once
 
 #include "kernels/cpu/vector/attention_softmax.h"
@@ -38,7 +38,7 @@ DSTRAIN_INLINE FirstKeys find_first_keys(const AttentionTask<T>& task,
   return {first_keys[0], first_keys[kTile - 1]};
 }
 
-/// Lanes of the queries first_query … that see `key` of the tile that begins at `first_key`.
+/// The lanes of queries first_query … that see `key` of the tile that begins at `first_key`.
 DSTRAIN_INLINE VecBits sees(const std::int32_t* first_keys,
                             std::int64_t first_query,
                             std::int64_t first_key,
@@ -61,14 +61,14 @@ struct ScoreBend {
   [[nodiscard]] DSTRAIN_INLINE Vec value(Vec product) const {
     return largest > 0.0F ? fast_tanh(product * scale) * largest : product * scale;
   }
-  /// How fast a score moves with its product, relative to one without a cap.
+  /// The derivative of a score by its product, relative to one without a cap.
   [[nodiscard]] DSTRAIN_INLINE Vec slope(Vec value) const {
     const Vec bent = value * (largest > 0.0F ? 1.0F / largest : 0.0F);
     return 1.0F - bent * bent;
   }
 };
 
-/// What dropout makes of a tile's probabilities, key by key, from its first key on.
+/// The dropout of a tile's probabilities, key by key, from its first key on.
 class TileDropout {
  public:
   DSTRAIN_INLINE TileDropout(const SampleDropout& dropout,
@@ -80,7 +80,7 @@ class TileDropout {
         first_query_(static_cast<std::uint32_t>(first_query)),
         first_block_(static_cast<std::uint32_t>(first_key / kDropoutAlong)) {}
 
-  /// Before `key` of the queries from `query` on.
+  /// Called before `key` of the queries from `query` on.
   DSTRAIN_INLINE void come_to(std::int64_t key, std::int64_t query) {
     if (drops() && key % kDropoutAlong == 0) {
       factors_.fill(dropout_, plane_,
@@ -102,7 +102,7 @@ class TileDropout {
   DropoutFactors factors_;
 };
 
-/// As online_softmax.
+/// Does what online_softmax does.
 template <typename Tiles>
 DSTRAIN_INLINE void online_softmax_of_seen(const ForwardScratch<Tiles>& s,
                                            const ScoreBend& bend,
@@ -138,7 +138,7 @@ DSTRAIN_INLINE void online_softmax_of_seen(const ForwardScratch<Tiles>& s,
   }
 }
 
-/// As probabilities.
+/// Does what probabilities does.
 template <typename Tiles>
 DSTRAIN_INLINE void probabilities_of_seen(const BackwardScratch<Tiles>& s,
                                           const ScoreBend& bend,

@@ -1,5 +1,5 @@
-// What one attention task keeps in its scratch memory. Tiles says how operands are stored
-// (flash_attention.h); a left operand is row-major, a right one in the form of Tiles::multiply.
+// The scratch memory of one attention task. Tiles says how operands are stored (flash_attention.h);
+// a left operand is row-major, a right one in the form of Tiles::multiply.
 #pragma once
 
 #include "kernels/cpu/vector/carver.h"

@@ -11,7 +11,7 @@ namespace dstrain::DSTRAIN_ISA {
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr float kLn2 = 0.6931471805599453F;
 
-/// Lanes of the queries first_query … that may see `key`.
+/// The lanes of queries first_query … that may see `key`.
 DSTRAIN_INLINE VecBits visible(std::int64_t key, std::int64_t first_query) {
   LaneIndex queries{};
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -25,7 +25,7 @@ DSTRAIN_INLINE Vec keep_where(VecBits mask, Vec value) {
 }
 
 /// The keys of a tile, as the kLanes queries from first_query on see them: below `all_seen` all
-/// queries see them, below `some_seen` some, below `read` none, and beyond nobody looks.
+/// queries see them, below `some_seen` some, below `read` none, and keys beyond are not read.
 struct KeyRange {
   std::int64_t all_seen;
   std::int64_t some_seen;
@@ -38,8 +38,8 @@ DSTRAIN_INLINE KeyRange key_range(bool diagonal, std::int64_t first_query) {
   return {kTile, kTile, kTile};
 }
 
-/// Scores become probabilities relative to the running maximum (in units of log 2); factor = what
-/// earlier sums must be multiplied with.
+/// Turns scores into probabilities relative to the running maximum (in units of log 2); factor is
+/// what earlier sums must be multiplied by.
 template <typename Tiles>
 DSTRAIN_INLINE void online_softmax(const ForwardScratch<Tiles>& s, float scale, bool diagonal) {
   const float scale2 = scale * kLog2E;
@@ -84,7 +84,7 @@ DSTRAIN_INLINE void online_softmax(const ForwardScratch<Tiles>& s, float scale, 
   }
 }
 
-/// From scores and dp: P and dS = P · (dP - delta), transposed, as operands.
+/// Computes, from scores and dp, P and dS = P · (dP - delta), transposed, as operands.
 template <typename Tiles>
 DSTRAIN_INLINE void probabilities(const BackwardScratch<Tiles>& s, float scale, bool diagonal) {
   const float scale2 = scale * kLog2E;

@@ -183,7 +183,7 @@ DSTRAIN_INLINE VecBits bits_of(const float* x, F16 /*as*/) {
   return widened(round_to_f16(load(x)));
 }
 
-/// The same of one element.
+/// The same for one element.
 template <typename From, typename As>
 DSTRAIN_INLINE std::uint64_t bits_of_one(From x) {
   As as{};

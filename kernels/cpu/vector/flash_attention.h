@@ -66,7 +66,7 @@ DSTRAIN_INLINE void scale_columns(float* columns, const float* factors, std::int
   }
 }
 
-/// Whether all that a softmax needs to know of a score is whether its key is seen.
+/// Whether the softmax needs to know only whether a score's key is seen.
 template <typename T>
 DSTRAIN_INLINE bool is_plain(const AttentionTask<T>& task) {
   return task.cap == 0.0F && task.dropout.threshold == 0;

@@ -9,7 +9,7 @@ namespace {
 using VecByte = std::uint8_t __attribute__((vector_size(kLanes)));
 using MemoryByte = std::uint8_t __attribute__((vector_size(kLanes), aligned(1), may_alias));
 
-/// Positive floats are in the order of their bits, and NaN behind infinity.
+/// Positive floats are ordered as their bits are, with NaN after infinity.
 template <typename T>
 [[gnu::flatten]] float largest_magnitude(const T* x, std::int64_t n) {
   VecBits largest{};

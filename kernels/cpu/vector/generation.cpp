@@ -1,5 +1,5 @@
-// What takes one token at a time: the products and the attention of generation, and attention where
-// the tiles of flash_attention.h do not fit (keys of other positions). The loops of
+// Operations on one token at a time: the products and the attention of generation, and attention
+// where the tiles of flash_attention.h do not fit (keys of other positions). The loops of
 // generation read each weight and each cached key and value once and do little with them, so memory
 // sets their pace; sums are added in an order that depends on sizes alone.
 #include "kernels/cpu/vector/attention_softmax.h"

@@ -1,6 +1,6 @@
 // VectorLoops: the innermost loops of the CPU backend, as one table of function pointers for each
 // instruction set (available_loops in kernels/cpu/isa.h chooses). Each works on raw pointers in
-// one thread; checks, partition over threads and scratch memory are kernels/cpu/*.cpp's.
+// one thread; checks, partition over threads and scratch memory are left to kernels/cpu/*.cpp.
 // Plain structs without initialisers: this header is compiled for every instruction set (vec.h).
 //
 // N rows, C width, D head dim, F feed-forward width, V vocabulary; T: float, BF16 or F16
@@ -67,7 +67,7 @@ struct RopeRows {
   T* qkv;  ///< first of the rows
 };
 
-/// Rows [begin, end) of sixteen neighbours of one sample: positions 16 · block + begin, ….
+/// Rows [begin, end) among sixteen neighbours of one sample: positions 16 · block + begin, ….
 template <typename T>
 struct DropoutBlock {
   SampleDropout dropout;
@@ -180,8 +180,8 @@ struct TypedLoops {
   /// y += x.
   void (*accumulate)(const T* x, float* y, std::int64_t n);
   ExpSum (*sum_of_exp)(const T* logits, std::int64_t n);
-  /// n logits become (exp(logit - logsumexp) - onehot) · gradient_scale, where there is a cap also
-  /// times its slope; a target outside [0, n) is none of them.
+  /// Replaces n logits by (exp(logit - logsumexp) - onehot) · gradient_scale, where there is a cap
+  /// also times its slope; a target outside [0, n) is none of them.
   void (*cross_entropy_gradient)(T* logits,
                                  std::int64_t n,
                                  std::int64_t target,

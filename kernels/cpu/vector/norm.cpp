@@ -27,7 +27,7 @@ DSTRAIN_INLINE float sum_row(const T* x, std::int64_t width_C) {
 }
 
 /// Two passes (mean, then squared distance from it): one pass over x and x² loses digits where
-/// the mean is large beside the deviation.
+/// the mean is large compared with the deviation.
 template <typename T>
 [[gnu::flatten]] void norm_forward(const NormForwardRows<T>& norm) {
   const std::int64_t width_C = norm.width;

@@ -32,7 +32,8 @@ struct OptimizerLoops {
   [[nodiscard]] typename UpdateLoop<Factors>::Loop update_with(const Factors& /*factors*/) const {
     return static_cast<const UpdateLoop<Factors>&>(updates).update;
   }
-  /// Moments; the sums are those of the old parameters and the direction. All but the gradient f32.
+  /// Updates the moments; the sums are those of the old parameters and the direction. All but the
+  /// gradient are f32.
   LambSquares (*lamb_moments)(const LambFactors& step,
                               const OptimizerRange& range,
                               std::int64_t begin,

@@ -24,7 +24,7 @@ DSTRAIN_INLINE Vec load(ConstFloats x, std::int64_t i, Width width) {
   }
   return Vec{};
 }
-/// Zeros where there is no such tensor.
+/// Loads zeros where there is no such tensor.
 template <typename Width>
 DSTRAIN_INLINE Vec load(Floats x, std::int64_t i, Width width) {
   return x.data == nullptr ? Vec{} : load(ConstFloats{x.data, x.format}, i, width);
@@ -73,7 +73,7 @@ DSTRAIN_INLINE void store_upper_halves(BF16* p, VecBits bits, Partial width) {
   }
 }
 
-/// Gives the value as it was stored. Nothing happens where there is no such tensor.
+/// Returns the value as it was stored. Does nothing where there is no such tensor.
 template <typename Width>
 DSTRAIN_INLINE Vec store_state(Floats x, std::int64_t i, Vec value, VecBits random, Width width) {
   if (x.data == nullptr) {

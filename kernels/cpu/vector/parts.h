@@ -1,4 +1,4 @@
-// What the files of this folder put together: each fills its part of the table.
+// The functions of this folder's files, each of which fills its part of the table.
 #pragma once
 
 #include "kernels/cpu/vector/loops.h"
@@ -14,7 +14,7 @@ void fill_attention(VectorLoops* loops);
 void fill_generation(VectorLoops* loops);
 void fill_fp8(VectorLoops* loops);
 void fill_dropout(VectorLoops* loops);
-/// All of them.
+/// Fills all parts.
 void fill_loops(VectorLoops* loops);
 
 }  // namespace dstrain::DSTRAIN_ISA

@@ -35,7 +35,7 @@ using Vec = float __attribute__((vector_size(4 * kLanes)));
 using VecBits = std::uint32_t __attribute__((vector_size(4 * kLanes)));
 using VecPairs = std::uint64_t __attribute__((vector_size(4 * kLanes)));
 using VecHalf = std::uint16_t __attribute__((vector_size(2 * kLanes)));
-// The same types in memory, where they may stand on any element and alias anything.
+// The same types in memory, where they may begin at any element and alias anything.
 using MemoryVec = float __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
 using MemoryHalf = std::uint16_t __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
 
@@ -168,8 +168,8 @@ DSTRAIN_INLINE float max_lanes(Vec value) {
   return largest;
 }
 
-/// How much of a vector a step of a loop covers: all of it, or the first `count` elements. Lanes
-/// beyond are read as `fill` and not written.
+/// The part of a vector that a step of a loop covers: all of it, or the first `count` elements.
+/// Lanes beyond are read as `fill` and not written.
 struct Whole {};
 struct Partial {
   int count;
@@ -221,7 +221,7 @@ DSTRAIN_INLINE void for_each_vec(std::int64_t n, Step&& step, float fill = 0.0F)
   }
 }
 
-/// The same with two vectors a time; the third argument of step is 0 for the first and 1 for the
+/// The same with two vectors at a time; the third argument of step is 0 for the first and 1 for the
 /// second, so that sums need not wait for each other.
 template <typename Step>
 DSTRAIN_INLINE void for_each_vec_pair(std::int64_t n, Step&& step) {

@@ -1,4 +1,4 @@
-// Philox in vectors: what its rounds ask of one (kernels/math/philox_rounds.h).
+// Philox in vectors: what its rounds need of one (kernels/math/philox_rounds.h).
 #pragma once
 
 #include "kernels/cpu/vector/vec.h"

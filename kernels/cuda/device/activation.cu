@@ -1,4 +1,4 @@
-// Activations, gated or not, and what else goes row by row: biases and rotation. One block a row,
+// Activations, gated or not, and other operations row by row: biases and rotation. One block a row,
 // packs of neighbours side by side in threads; floor: the bytes read and written.
 #include "kernels/cuda/device/elementwise.cuh"
 #include "kernels/cuda/device/elementwise.h"

@@ -1,6 +1,6 @@
-// Copies from global to shared memory that go on beside the thread (cp.async; Ampere and later).
-// A thread begins some, commits them as a group, and waits for groups; others see what it copied
-// after that and a barrier.
+// Copies from global to shared memory that run while the thread continues (cp.async; Ampere and
+// later). A thread begins some, commits them as a group, and waits for groups; others see what it
+// copied after that and a barrier.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ __device__ inline void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/// Until all groups but the newest `kGroups` have arrived.
+/// Waits until all groups but the newest `kGroups` have arrived.
 template <int kGroups>
 __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");

@@ -30,7 +30,7 @@ struct Columns {
       values[k] = d < head_dim ? widen(from[d]) : 0.0F;
     }
   }
-  /// In all lanes.
+  /// The result is in all lanes.
   __device__ float dot(const Columns& other) const {
     float total = 0.0F;
 #pragma unroll
@@ -75,7 +75,7 @@ __device__ void write_sum(const Columns<kColumns>& mine, float factor, T* to, in
   }
 }
 
-/// A score after its cap, and how fast it moves with q · k.
+/// A score after its cap, and its derivative by q · k.
 struct Score {
   float value;
   float slope;
@@ -101,7 +101,7 @@ __device__ KeyRange keys_seen_by(const AttentionInputs<T>& in, std::int64_t b, i
   return {first_key_seen_by(in, b, t), own + 1 < in.keys ? own + 1 : in.keys};
 }
 
-/// What dropout multiplies the probability of key u and query t with.
+/// The factor by which dropout multiplies the probability of key u and query t.
 template <typename T>
 __device__ float kept(
     const AttentionInputs<T>& in, const SampleDropout& dropout, int head, int t, int u) {
@@ -189,7 +189,7 @@ __global__ void delta_kernel(AttentionBackward<T> back) {
   }
 }
 
-/// Of one query and key, `kept` being dropout's factor: p = exp(score - logsumexp) · kept, what v
+/// For one query and key, `kept` being dropout's factor: p = exp(score - logsumexp) · kept, what v
 /// was multiplied with; dS = exp(score - logsumexp) (kept dout · v - delta) · slope.
 struct Pair {
   float p;

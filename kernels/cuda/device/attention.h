@@ -11,7 +11,7 @@
 
 namespace dstrain::cuda {
 
-/// Where queries, keys and values of one or more sequences lie, in elements.
+/// The place of queries, keys and values of one or more sequences, in elements.
 template <typename T>
 struct AttentionInputs {
   int batch;
@@ -24,8 +24,8 @@ struct AttentionInputs {
   int head_dim;
   float scale;
   float cap;  ///< scores become cap · tanh(score / cap); 0: they stay
-  /// [batch][queries]: tokens of its document before each query, which sees none before those;
-  /// nullptr: a sequence is one document.
+  /// [batch][queries]: the number of tokens of its document before each query, which sees none
+  /// before those; nullptr: a sequence is one document.
   const std::int32_t* document_positions;
   DropoutInputs dropout;  ///< of the probabilities: keys along, queries across, heads as planes
   int first_head;         ///< of these query heads among the planes
@@ -74,13 +74,13 @@ struct AttentionBackward {
   std::int64_t dk_stride;
   std::int64_t dv_stride;
 };
-/// delta = dout · out, which attention_backward and flash_backward begin with.
+/// Computes delta = dout · out, with which attention_backward and flash_backward begin.
 template <typename T>
 void attention_delta(const Launch& to, const AttentionBackward<T>& backward);
 template <typename T>
 void attention_backward(const Launch& to, const AttentionBackward<T>& backward);
 
-/// Partial results over other keys are added to out and logsumexp, which are as attention_forward
+/// Merges partial results over other keys into out and logsumexp, which are as attention_forward
 /// writes them.
 template <typename T>
 void merge_attention(const Launch& to,
@@ -93,7 +93,7 @@ void merge_attention(const Launch& to,
                      T* out,
                      float* logsumexp);
 
-/// Keys and values of new positions go to their rows of a cache.
+/// Copies keys and values of new positions to their rows of a cache.
 template <typename T>
 void append_to_cache(const Launch& to,
                      const T* rows,

@@ -1,4 +1,4 @@
-// Dropout of rows of T (float, BF16 or F16), and what attention's kernels are given of it.
+// Dropout of rows of T (float, BF16 or F16), and the part of it that attention's kernels are given.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct DropoutInputs {
   float probability = 0.0F;                    ///< 0: there is none
   const std::int32_t* first_sample = nullptr;  ///< two words in the device's memory
 
-  /// For kernels. Nothing is read where there is none.
+  /// For kernels. Reads nothing where there is no dropout.
   [[nodiscard]] DSTRAIN_HD SampleDropout of_sample(std::int64_t index) const {
     if (probability == 0.0F) {
       return {key, 0, 0, 1.0F};

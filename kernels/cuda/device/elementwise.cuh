@@ -48,8 +48,8 @@ void launch_elementwise(
   }
 }
 
-/// Threads of a block that goes over one row of `width` in packs: whole warps, no more than the row
-/// has work for.
+/// The number of threads of a block that goes over one row of `width` in packs: whole warps, no
+/// more than the row has work for.
 inline unsigned threads_for_row(std::int64_t width, int pack, unsigned most) {
   const std::int64_t wanted = (width + pack - 1) / pack;
   return static_cast<unsigned>(std::min<std::int64_t>(most, (wanted + 31) / 32 * 32));

@@ -20,7 +20,7 @@ void add(const Launch& to, const T* a, const T* b, T* y, std::int64_t n);
 template <typename From, typename To>
 void convert(const Launch& to, const From* x, To* y, std::int64_t n);
 
-/// A factor known to the host, or 1 / (sqrt(*squares) + epsilon) of what only the device knows.
+/// A factor known to the host, or 1 / (sqrt(*squares) + epsilon), which only the device knows.
 struct Factor {
   float known = 1.0F;
   const double* squares = nullptr;
@@ -34,7 +34,7 @@ void add_scaled(
 template <typename T>
 void soft_cap(const Launch& to, T* x, float cap, std::int64_t n);
 
-/// Y: T, or float.
+/// Y is T or float.
 template <typename Y, typename T>
 void add_to_rows(const Launch& to, Y* y, const T* bias, std::int64_t rows, std::int64_t width);
 

@@ -24,7 +24,7 @@ __global__ void check_ids_kernel(FaultPointers faults,
       (source == FaultSource::kTargets && ids[i] == kIgnoredTarget)) {
     return;
   }
-  if (atomicCAS(faults.raised, 0, 1) == 0) {  // which one is told matters little
+  if (atomicCAS(faults.raised, 0, 1) == 0) {  // which one is reported matters little
     faults.seen->id = ids[i];
     faults.seen->vocab_size = static_cast<int>(vocab_size);
     __threadfence_system();

@@ -45,13 +45,13 @@ struct EmbeddingBackward {
   float* dtable;      ///< added to
   float* dpositions;  ///< added to; nullptr: not wanted
 };
-/// Keys of scratch that embedding_backward wants.
+/// The number of keys of scratch that embedding_backward needs.
 std::int64_t embedding_keys(std::int64_t tokens);
 template <typename T>
 void embedding_backward(const Launch& to,
                         const EmbeddingBackward<T>& embedding,
                         std::uint64_t* keys);
-/// Zeros, unless a fault was raised.
+/// Sets to zero, unless a fault was raised.
 void zero_unless_fault(const Launch& to, float* x, std::int64_t n);
 
 }  // namespace dstrain::cuda

@@ -1,9 +1,9 @@
-// What a kernel says of a number that it refuses (fault_box.h). Plain structs, for host and device.
+// How a kernel reports a number that it refuses (fault_box.h). Plain structs, for host and device.
 #pragma once
 
 namespace dstrain {
 
-/// Which numbers were looked at.
+/// The numbers that were checked.
 enum class FaultSource : int { kNone, kTokens, kTokensOfGradient, kTargets };
 
 struct Fault {

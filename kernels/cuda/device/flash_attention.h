@@ -7,15 +7,14 @@ namespace dstrain::cuda {
 
 /// Whether the kernels below take these operands: heads of up to 128 columns in multiples of 8,
 /// everything at multiples of 16 bytes, as many queries as keys and of their positions, no cap, and
-/// k and v with one stride. The backward wants the strides of dq, dk and dv to be
-/// those.
+/// k and v with one stride. The backward needs the strides of dq, dk and dv to be the same.
 template <typename T>
 bool flash_takes(const AttentionInputs<T>& inputs, const void* out);
 
 template <typename T>
 void flash_forward(const Launch& to, const AttentionInputs<T>& inputs, T* out, float* logsumexp);
 
-/// Wants delta filled (attention_delta).
+/// Needs delta to be filled (attention_delta).
 template <typename T>
 void flash_backward(const Launch& to, const AttentionBackward<T>& backward);
 

@@ -22,17 +22,17 @@
 namespace dstrain::cuda {
 namespace {
 
-/// Rows of a warp, in sixteens: what its sums leave room for in 255 registers.
+/// The number of rows of a warp, in sixteens: as many as its sums leave room for in 255 registers.
 template <int kDepth>
 constexpr int kQueryTiles = kDepth <= 96 ? 2 : 1;
 template <int kDepth>
 constexpr int kKeyTiles = kDepth <= 64 ? 2 : 1;
-/// Of the tile that passes, how many rows are multiplied at once, so that P and dS are 32 numbers a
-/// lane.
+/// The number of rows of the passing tile that are multiplied at once, so that P and dS are 32
+/// numbers a lane.
 template <int kRowTiles>
 constexpr int kRowsAtOnce = 32 / kRowTiles;
 
-/// p from scores, and dS / scale from dP.
+/// Computes p from scores, and dS / scale from dP.
 __device__ void to_ds(float& score, float& dp, float scale2, float logsumexp2, float delta) {
   score = exp2_to_zero(score * scale2 - logsumexp2);
   dp = score * (dp - delta);
@@ -195,7 +195,7 @@ __device__ void copy_queries(PassingQueries<kDepth, T>& to,
                               out_stride, rows, in.head_dim);
   const std::int64_t sums = (b * in.query_heads + head) * in.queries + first;
   if (const int row = static_cast<int>(threadIdx.x); row < kQueries) {
-    // Zeros behind the end: q and dout are zero there, so dS and dV are.
+    // Rows after the end are zero: q and dout are zero there, so dS and dV are too.
     const std::int64_t at = row < rows ? sums + row : sums;
     copy_async<4>(to.logsumexp + row, back.logsumexp + at, row < rows);
     copy_async<4>(to.delta + row, back.delta + at, row < rows);
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kTileThreads) dkv_kernel(AttentionBackward<T> 
   const int first = first_of_block + warp() * kRowTiles * 16;  // this warp's first key
   const std::int64_t kv_at =
       (at.b * in.keys + first_of_block) * in.key_stride + at.head * in.head_dim;
-  // Tiles with queries that see these keys, of one head after the other.
+  // The tiles with queries that see these keys, of one head after the other.
   const int earliest = first_of_block / kQueries;
   const int end = end_of_seeing_tiles<kQueries>(in, at.b, first_of_block + kKeys, earliest,
                                                 (in.queries + kQueries - 1) / kQueries);

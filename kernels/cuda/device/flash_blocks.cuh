@@ -1,4 +1,4 @@
-// What flash attention's kernels share: the sizes for a head's depth, a block's place, and the
+// Shared by flash attention's kernels: the sizes for a head's depth, a block's place, and the
 // launch.
 #pragma once
 
@@ -11,12 +11,12 @@ namespace dstrain::cuda {
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr float kLn2 = 0.6931471805599453F;
 
-/// Rows of a tile that passes. Chosen so that a block's shared memory stays below 99 KiB, which is
-/// all that GPUs of compute capability 8.6 and 8.9 have.
+/// The number of rows of a passing tile, chosen so that a block's shared memory stays below 99 KiB,
+/// which is all that GPUs of compute capability 8.6 and 8.9 have.
 template <int kDepth>
 constexpr int kPassing = kDepth <= 80 ? 64 : 32;
 
-/// Rows of a block's own tile.
+/// The number of rows of a block's own tile.
 template <int kRowTiles>
 constexpr int kOwnRows = kRowTiles * 16 * kTileWarps;
 
@@ -37,12 +37,12 @@ dim3 blocks_of(const AttentionInputs<T>& in, int heads, int rows) {
               static_cast<unsigned>((in.queries + rows - 1) / rows));
 }
 
-/// How many of `count` rows lie behind `first`, at most `most`; may be negative.
+/// The number of `count` rows from `first` on, at most `most`; may be negative.
 __device__ inline int rows_from(int first, int count, int most) {
   return count - first < most ? count - first : most;
 }
 
-/// Of `rows` queries from `first` on: the first keys that the first and the last of them see.
+/// The first keys that the first and the last of `rows` queries from `first` on see.
 struct FirstKeys {
   int earliest;
   int latest;
@@ -56,7 +56,7 @@ first_keys_of(const AttentionInputs<T>& in, std::int64_t b, int first, int rows)
           first_key_seen_by(in, b, end < last ? end : last)};
 }
 
-/// What belongs to keys before the first that a query sees becomes `hidden`. The rows are queries
+/// Sets what belongs to keys before the first that a query sees to `hidden`. The rows are queries
 /// from `first` on, the columns keys from `first_key` on.
 template <int kKeys, int kRowTiles, typename T>
 __device__ void hide_earlier_keys(float (&values)[kRowTiles][kKeys / 8][4],
@@ -86,7 +86,7 @@ __device__ void hide_earlier_keys(float (&values)[kRowTiles][kKeys / 8][4],
   }
 }
 
-/// Words of a counter of dropout: of 16 keys from `first_key` on, a multiple of 16, those that
+/// The words of a counter of dropout: for 16 keys from `first_key` on, a multiple of 16, those that
 /// differ from 2 · pair by 0, 1, 8 and 9.
 __device__ inline void words_of_keys(std::uint32_t (&words)[4],
                                      const SampleDropout& dropout,
@@ -99,7 +99,7 @@ __device__ inline void words_of_keys(std::uint32_t (&words)[4],
                 static_cast<std::uint32_t>(query), words);
 }
 
-/// Each value times dropout's factor. Rows are queries from `first` on, columns keys from
+/// Multiplies each value by dropout's factor. Rows are queries from `first` on, columns keys from
 /// `first_key` on, a multiple of 16: of each 16, a lane's four of a row are one counter's.
 template <int kKeys, int kRowTiles>
 __device__ void drop(float (&values)[kRowTiles][kKeys / 8][4],
@@ -140,7 +140,7 @@ void with_depth(int head_dim, F&& f) {
   }
 }
 
-/// The same of kernels with dropout, which are made for fewer.
+/// The same for kernels with dropout, which are made for fewer.
 template <typename F>
 void with_depth_of_dropout(int head_dim, F&& f) {
   if (head_dim <= 64) {

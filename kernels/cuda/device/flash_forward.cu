@@ -26,21 +26,20 @@ constexpr int kRowTiles = 2;
 constexpr int kQueries = kOwnRows<kRowTiles>;
 constexpr float kHidden = -3.0e38F;
 
-/// The softmax of a row so far, in powers of two; of the two rows of each C that a lane has.
+/// The softmax of a row so far, in powers of two, for the two rows of each C that a lane has.
 struct Softmax {
   float largest[kRowTiles][2];
   float totals[kRowTiles][2];
 };
 
-/// Over the four lanes that share rows of a C.
+/// Combines over the four lanes that share rows of a C.
 template <typename Combine>
 __device__ float row_reduce(float value, Combine combine) {
   value = combine(value, __shfl_xor_sync(kWholeWarp, value, 1));
   return combine(value, __shfl_xor_sync(kWholeWarp, value, 2));
 }
 
-/// Scores of keys after the query are hidden; `ahead` is how far the first key is after the first
-/// query.
+/// Hides scores of keys after the query; `ahead` is how far the first key is after the first query.
 template <int kKeys>
 __device__ void hide_later_keys(float (&scores)[kRowTiles][kKeys / 8][4], int ahead) {
 #pragma unroll
@@ -57,8 +56,7 @@ __device__ void hide_later_keys(float (&scores)[kRowTiles][kKeys / 8][4], int ah
   }
 }
 
-/// Scores become exp2(scale2 · score - largest); what was summed before is shrunk to the new
-/// largest.
+/// Turns scores into exp2(scale2 · score - largest); earlier sums are scaled to the new largest.
 template <int kKeys, int kDepth>
 __device__ void to_probabilities(float (&scores)[kRowTiles][kKeys / 8][4],
                                  Softmax& softmax,
@@ -104,8 +102,8 @@ __device__ void to_probabilities(float (&scores)[kRowTiles][kKeys / 8][4],
 template <int kDepth, typename T>
 constexpr std::size_t kSharedBytes = (kQueries + 4 * kPassing<kDepth>)*kStride<kDepth> * sizeof(T);
 
-/// kHides: a window or a document's border hides keys, which takes registers that heads of 128 have
-/// not got otherwise. kDrops: probabilities are dropped, which takes as much time as all else.
+/// kHides: a window or a document's border hides keys, which takes registers that heads of 128 do
+/// not have to spare. kDrops: probabilities are dropped, which takes as much time as all else.
 template <int kDepth, bool kHides, bool kDrops, typename T>
 __global__ void __launch_bounds__(kTileThreads)
     forward_kernel(AttentionInputs<T> in, T* out, float* logsumexp) {

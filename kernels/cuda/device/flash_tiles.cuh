@@ -16,9 +16,9 @@ namespace dstrain::cuda {
 constexpr int kTileWarps = 4;
 constexpr int kTileThreads = 32 * kTileWarps;
 
-/// Elements from a row of a tile to the next: kDepth, a head's columns rounded up to 16, and 16
-/// bytes, with which eight neighbouring rows lie in different banks for every kDepth (72, 88, 104
-/// and 136 are odd multiples of 8). So nothing need be swizzled.
+/// The number of elements from a row of a tile to the next: kDepth, a head's columns rounded up to
+/// 16, and 16 bytes, with which eight neighbouring rows lie in different banks for every kDepth
+/// (72, 88, 104 and 136 are odd multiples of 8). So nothing need be swizzled.
 template <int kDepth>
 constexpr int kStride = kDepth + 8;
 
@@ -42,7 +42,7 @@ __device__ inline int lane() {
 __device__ inline int warp() {
   return static_cast<int>(threadIdx.x) / 32;
 }
-/// Of a C: this lane's rows are lane_row() and 8 more, its columns 2 · lane_pair() and 1 more.
+/// In a C, this lane's rows are lane_row() and that + 8, its columns 2 · lane_pair() and that + 1.
 __device__ inline int lane_row() {
   return lane() / 4;
 }
@@ -56,7 +56,7 @@ __device__ std::uint32_t pair_of(float low, float high) {
          static_cast<std::uint32_t>(narrow<T>(high).bits) << 16;
 }
 
-/// Two C's side by side, 16 × 16, rounded to T: an A.
+/// Rounds two C's side by side, 16 × 16, to T, which makes an A.
 template <typename T>
 __device__ void as_a(std::uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
   a[0] = pair_of<T>(left[0], left[1]);
@@ -124,8 +124,8 @@ __device__ void multiply_by_rows(float (&sums)[kRowTiles][kDepth / 8][4],
   }
 }
 
-/// C's side by side, 16 rows, each of a lane's two by its factor; those of [0, rows) and columns
-/// of [0, columns) are written.
+/// Writes C's side by side, 16 rows, each of a lane's two multiplied by its factor; only rows of
+/// [0, rows) and columns of [0, columns) are written.
 template <int kDepth, typename T>
 __device__ void write_rows(const float (&sums)[kDepth / 8][4],
                            const float (&factors)[2],

@@ -11,8 +11,8 @@
 
 namespace dstrain {
 
-/// By a product, which keeps every NaN: those that a GPU computes have all payload bits set, which
-/// the addition to the exponent makes a number of.
+/// Done by a product, which keeps every NaN: those that a GPU computes have all payload bits set,
+/// which the addition to the exponent would turn into a number.
 template <>
 DSTRAIN_HD float times_power_of_two<float>(float p, float shifted) {
   const std::uint32_t power = (__builtin_bit_cast(std::uint32_t, shifted) << 23) + 0x3f800000U;
@@ -29,7 +29,7 @@ __device__ inline float widen(F16 x) {
   return __half2float(__builtin_bit_cast(__half, x.bits));
 }
 
-/// Round to nearest, ties to even.
+/// Rounds to nearest, ties to even.
 template <typename T>
 __device__ T narrow(float x);
 template <>

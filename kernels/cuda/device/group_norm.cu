@@ -133,7 +133,7 @@ __global__ void group_norm_backward_kernel(GroupNormRows<T> norm, float* partial
   }
 }
 
-/// Rows and groups begin on whole packs.
+/// Whether rows and groups begin on whole packs.
 template <typename T>
 bool in_packs(const GroupNormRows<T>& norm) {
   return norm.width % kPackWidth == 0 && norm.x_stride % kPackWidth == 0 &&

@@ -17,7 +17,7 @@ void group_products(const Launch& to, const GroupNormRows<T>& norm, float* produ
 template <typename T>
 void group_norm_forward(const Launch& to, const GroupNormRows<T>& norm);
 
-/// How many partial sums of the weight's gradient group_norm_backward makes.
+/// The number of partial sums of the weight's gradient that group_norm_backward makes.
 template <typename T>
 std::int64_t group_norm_backward_blocks(const Launch& to, const GroupNormRows<T>& norm);
 /// The widest group whose sums fit a block's shared memory.

@@ -21,8 +21,8 @@ __device__ T* dynamic_shared() {
   return reinterpret_cast<T*>(dynamic_shared_memory);
 }
 
-/// 2ˣ by the hardware's instruction alone: what is below 2⁻¹²⁶ becomes 0, where exp2f scales before
-/// and after, three instructions more.
+/// 2ˣ by the hardware's instruction alone: results below 2⁻¹²⁶ become 0, whereas exp2f scales
+/// before and after, which takes three more instructions.
 __device__ inline float exp2_to_zero(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
@@ -30,8 +30,8 @@ __device__ inline float exp2_to_zero(float x) {
 }
 
 /// Enqueues a kernel; `name` is what an error calls it. More than 48 KiB of shared memory has to be
-/// asked for, kernel by kernel. What a kernel declares itself (__shared__) counts too, so that the
-/// launch asks from a little less on.
+/// asked for, kernel by kernel. Memory that a kernel declares itself (__shared__) counts too, so
+/// that the launch asks from a little less on.
 template <typename... Parameters, typename... Arguments>
 void launch(const char* name,
             void (*kernel)(Parameters...),

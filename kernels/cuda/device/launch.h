@@ -1,4 +1,4 @@
-// What every launcher of this folder is given beside its operands.
+// The argument that every launcher of this folder takes beside its operands.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -9,7 +9,7 @@
 namespace dstrain::cuda {
 namespace {
 
-/// The sum and the sum of something else, reduced together.
+/// Two sums, reduced together.
 struct TwoSums {
   float a;
   float b;

@@ -41,11 +41,11 @@ struct NormBackwardRows {
   const float* stats;
   T* dx;
 };
-/// How many partial sums norm_backward makes: blocks, each with some of the rows.
+/// The number of partial sums that norm_backward makes: one per block, each over some of the rows.
 std::int64_t norm_backward_blocks(const Launch& to, std::int64_t rows);
 /// The widest row whose sums fit a block's shared memory.
 constexpr std::int64_t kWidestNorm = (std::int64_t{160} << 10) / 8;
-/// partials: [blocks][2 · width], a row the gradient of the weight and of the bias (has_bias).
+/// partials: [blocks][2 · width], each row the gradient of the weight and of the bias (has_bias).
 template <typename T>
 void norm_backward(const Launch& to, const NormBackwardRows<T>& norm, float* partials);
 

@@ -29,7 +29,7 @@ __device__ void load_floats(ConstFloats from, std::int64_t i, float (&to)[kWidth
       return;
   }
 }
-/// Zeros where there is no such tensor.
+/// Loads zeros where there is no such tensor.
 template <int kWidth>
 __device__ void load_floats(Floats from, std::int64_t i, float (&to)[kWidth]) {
   if (from.data != nullptr) {
@@ -42,7 +42,7 @@ __device__ void load_floats(Floats from, std::int64_t i, float (&to)[kWidth]) {
   }
 }
 
-/// Nothing where there is no such tensor.
+/// Stores nothing where there is no such tensor.
 template <int kWidth>
 __device__ void store_floats(Floats to, std::int64_t i, const float (&from)[kWidth]) {
   if (to.data == nullptr) {
@@ -83,7 +83,7 @@ __device__ bool is_rounded(Floats x) {
   return x.data != nullptr && x.format == FloatFormat::kBF16;
 }
 
-/// Values of a bf16 state become what stochastic rounding makes of them.
+/// Rounds the values of a bf16 state stochastically.
 template <int kWidth>
 __device__ void round_state(Floats to,
                             const std::uint32_t (&random)[kWidth],
@@ -208,7 +208,7 @@ struct LambApply {
   }
 };
 
-/// As Update, without writing the moments.
+/// Like Update, but does not write the moments.
 struct LambStepBody {
   OptimizerRange range;
   LambApply element;

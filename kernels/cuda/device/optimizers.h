@@ -8,7 +8,7 @@
 
 namespace dstrain::cuda {
 
-/// Step: any that an ElementwiseStep may hold; `name` is what an error calls it.
+/// Step is any that an ElementwiseStep may hold; `name` is what an error calls it.
 template <typename Step>
 void update(const Launch& to,
             const char* name,
@@ -16,7 +16,7 @@ void update(const Launch& to,
             const OptimizerRange& range,
             std::int64_t n);
 
-/// Doubles of scratch that lamb_moments wants.
+/// The number of doubles of scratch that lamb_moments needs.
 std::int64_t lamb_partials(std::int64_t n);
 void lamb_moments(const Launch& to,
                   const LambStep& step,

@@ -22,8 +22,8 @@ struct LargerBits {
   }
 };
 
-/// Positive floats are in the order of their bits, with NaN behind infinity. What a block has is
-/// compared first: after the first few, hardly any has more.
+/// Positive floats are ordered as their bits are, with NaN after infinity. A block first compares
+/// its own value: after the first few, hardly any has a larger one.
 __device__ void keep_largest(std::uint32_t of_thread, float* amax) {
   const std::uint32_t largest = block_reduce(of_thread, 0U, LargerBits{});
   auto* const bits = reinterpret_cast<std::uint32_t*>(amax);
@@ -32,15 +32,15 @@ __device__ void keep_largest(std::uint32_t of_thread, float* amax) {
   }
 }
 
-/// As f8_bits() of kernels/core/f8.h, two at a time: the first in the low byte. One instruction
-/// from sm_89 on.
+/// Does what f8_bits() of kernels/core/f8.h does, two at a time: the first in the low byte. One
+/// instruction from sm_89 on.
 template <typename F8>
 __device__ std::uint32_t pair_of(float first, float second) {
   constexpr auto kFormat = std::is_same_v<F8, F8E4M3> ? __NV_E4M3 : __NV_E5M2;
   return __nv_cvt_float2_to_fp8x2(float2{first, second}, __NV_SATFINITE, kFormat);
 }
 
-/// What is converted for x, and x's part in the largest: infinity becomes NaN.
+/// The value to convert for x, and x's part in the largest: infinity becomes NaN.
 __device__ float scaled(float x, float factor, std::uint32_t& largest) {
   const std::uint32_t magnitude = __builtin_bit_cast(std::uint32_t, x) & kMagnitude;
   largest = magnitude > largest ? magnitude : largest;
@@ -99,10 +99,10 @@ constexpr int kTileWords = kTile / 4 + 1;         // of one column in shared mem
 constexpr int kRowGroups = kTileThreads / kPack;  // of four rows each
 static_assert(kRowGroups * 4 == kTile && kPack * kPack == kTile);
 
-// A block turns a tile of 64 × 64. A thread reads four rows of eight columns, so that it has whole
-// words of four rows for the transposed tile in shared memory; a word more a column keeps both the
-// writes and the reads of it to two accesses of a bank. Rows and columns are multiples of 16, so
-// what a thread moves at a time is all inside or all outside.
+// A block transposes a tile of 64 × 64. A thread reads four rows of eight columns, so that it has
+// whole words of four rows for the transposed tile in shared memory; a word more a column keeps
+// both the writes and the reads of it to two accesses of a bank. Rows and columns are multiples of
+// 16, so what a thread moves at a time is all inside or all outside.
 template <typename T, typename F8>
 __global__ void transpose_kernel(Quantize<T, F8> work) {
   __shared__ std::uint32_t columns_of_words[kTile][kTileWords];

@@ -1,4 +1,4 @@
-// Into 8-bit floats (kernels/core/f8.h). T: float, BF16 or F16; F8: F8E4M3 or F8E5M2.
+// Converts to 8-bit floats (kernels/core/f8.h). T: float, BF16 or F16; F8: F8E4M3 or F8E5M2.
 #pragma once
 
 #include <cstdint>

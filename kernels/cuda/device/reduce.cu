@@ -61,7 +61,7 @@ __device__ std::uint64_t bits_as(From x) {
   }
 }
 
-// As sum_kernel. partials[block]: Σ x and Σ i · x. Floor: the bytes of x.
+// Works as sum_kernel does. partials[block]: Σ x and Σ i · x. Floor: the bytes of x.
 template <bool kAligned, typename As, typename From>
 __global__ void sum_bits_kernel(const From* x, std::int64_t n, std::uint64_t* partials) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;

@@ -11,7 +11,7 @@ namespace dstrain::cuda {
 
 enum class Of : std::uint8_t { kValues, kSquares };
 
-/// Doubles of scratch that sum_elements wants.
+/// The number of doubles of scratch that sum_elements needs.
 std::int64_t sum_blocks(std::int64_t n);
 /// *total = or += the sum of the elements, or of their squares.
 template <typename T>
@@ -39,7 +39,8 @@ void sum_bits(const Launch& to,
               std::uint64_t* partials,
               std::uint64_t* totals);
 
-/// Chunks of rows that column_sums sums apart: floats of scratch wanted are this · width.
+/// The number of chunks of rows that column_sums sums apart; it needs this · width floats of
+/// scratch.
 std::int64_t column_chunks(std::int64_t rows);
 /// sums[width] = or += the sums over the rows of x.
 template <typename T>

@@ -33,8 +33,8 @@ __device__ RowLoss loss_of(const RowStats& row) {
   return {row.largest + log_of_total, log_of_total - (row.target_logit - row.largest)};
 }
 
-/// Of one row, by the whole block; all threads get the same bits. No number of the row is written
-/// before all threads have left.
+/// The statistics of one row, computed by the whole block; all threads get the same bits. No number
+/// of the row is written before all threads have left.
 template <int kWidth, typename T>
 __device__ RowStats stats_of(const T* row, std::int64_t real, std::int64_t target) {
   const float target_logit = 0 <= target && target < real ? widen(row[target]) : 0.0F;
@@ -98,7 +98,7 @@ __device__ void to_gradient(T* row,
   }
 }
 
-/// What a kernel does with its row.
+/// The outputs that a kernel writes for its row.
 template <typename T>
 struct Wanted {
   float* losses;           ///< nullptr: not wanted
@@ -121,7 +121,7 @@ __global__ void cross_entropy_kernel(LogitRows<T> rows, Wanted<T> wanted, FaultP
   if (wanted.logsumexp != nullptr) {
     logsumexp = wanted.logsumexp[n];
   } else {
-    // One slice with a sum of 1 makes a loss of log(1) of whatever slices there are.
+    // One slice with a sum of 1 makes the loss over all slices log(1).
     const RowStats stats = ignored ? RowStats{0.0F, rows.first == 0 ? 1.0F : 0.0F, 0.0F}
                                    : stats_of<kWidth>(row, rows.real, target);
     const RowLoss loss = loss_of(stats);

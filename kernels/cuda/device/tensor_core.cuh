@@ -1,5 +1,5 @@
 // Tensor cores through mma.sync: 16 × 8 outputs a warp at a time, over 16 terms; Ampere and later.
-// What each lane holds (PTX ISA, "Matrix Fragments for mma.m16n8k16"), g = lane / 4, t = lane % 4:
+// Each lane holds (PTX ISA, "Matrix Fragments for mma.m16n8k16"), g = lane / 4, t = lane % 4:
 //   A, 16 × 16: {A[g][2t..], A[g+8][2t..], A[g][2t+8..], A[g+8][2t+8..]}, pairs of neighbours
 //   B, 16 × 8:  {B[2t..][g], B[2t+8..][g]}, pairs of neighbours in the column
 //   C, 16 × 8:  {C[g][2t], C[g][2t+1], C[g+8][2t], C[g+8][2t+1]}, f32
@@ -35,7 +35,7 @@ __device__ void multiply_add(float (&c)[4],
 }
 
 /// Four 8 × 8 matrices of 16-bit elements from shared memory. Lane l gives the address of row l % 8
-/// of matrix l / 8, a multiple of 16 bytes, and gets of each matrix the pair M[g][2t], M[g][2t+1].
+/// of matrix l / 8, a multiple of 16 bytes, and gets the pair M[g][2t], M[g][2t+1] of each matrix.
 __device__ inline void load_matrices(std::uint32_t (&pairs)[4], const void* row) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -44,7 +44,7 @@ __device__ inline void load_matrices(std::uint32_t (&pairs)[4], const void* row)
                : "memory");
 }
 
-/// The same, of each matrix the pair M[2t][g], M[2t+1][g].
+/// The same, but gets the pair M[2t][g], M[2t+1][g] of each matrix.
 __device__ inline void load_matrices_transposed(std::uint32_t (&pairs)[4], const void* row) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"

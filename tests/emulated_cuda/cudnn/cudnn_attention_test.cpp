@@ -1,4 +1,4 @@
-// attention_test.cpp with cuDNN's kernels wanted, and what is told of choices.
+// attention_test.cpp with cuDNN's kernels requested, and the log lines about choices.
 #include "kernels/cuda/cudnn_attention.h"
 
 #include <regex>
@@ -76,7 +76,7 @@ TEST_CASE("a choice that the file has is made again without measuring", "[cuda][
   const AttentionShape shape{2, 5, 4, 2, 16};
   const TemporaryFile file;
   CHECK(told_of(AttentionKernels::kFaster, shape, 1, file.path()).size() == 4);
-  // As another rank may have chosen, whatever a measurement here would say.
+  // This is a choice that another rank may have made, whatever a measurement here would show.
   for (const std::string kernels : {"cuDNN", "dstrain"}) {
     replace_algorithms(file, kernels);
     const auto again = told_of(AttentionKernels::kFaster, shape, 1, file.path());

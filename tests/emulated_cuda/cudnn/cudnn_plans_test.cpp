@@ -78,8 +78,8 @@ TEST_CASE("cuDNN has plans for attention of training on an H100", "[cudnn]") {
       CHECK(forward.why_none.empty());
       CHECK(forward.workspace_bytes >= 0);
       CHECK(forward.workspace_bytes <= 4096);
-      // What kernels/backend.h and the memory estimate say of backward: dS as bf16 and f32, and dK
-      // and dV of every query head where heads share them.
+      // The workspace of backward according to kernels/backend.h and the memory estimate: dS as
+      // bf16 and f32, and dK and dV of every query head where heads share them.
       const Found backward = plan_of(*cudnn, Pass::kBackward, shape, dtype);
       CHECK(backward.why_none.empty());
       const std::int64_t rows =

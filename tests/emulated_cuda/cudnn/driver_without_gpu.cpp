@@ -38,7 +38,7 @@ int cuGetErrorString(int /*error*/, const char** text) {
   return kSuccess;
 }
 
-// What cuDNN sets of a kernel.
+// The attributes of a kernel that cuDNN sets.
 #define SUCCEEDS(name) \
   int name() {         \
     return kSuccess;   \
@@ -48,7 +48,7 @@ SUCCEEDS(cuKernelSetAttribute)
 SUCCEEDS(cuKernelGetAttribute)
 SUCCEEDS(cuFuncSetAttribute)
 
-// What it looks for, and needs not for a plan.
+// Functions that it looks up but does not need for a plan.
 #define FAILS(name)      \
   int name() {           \
     return kStubLibrary; \

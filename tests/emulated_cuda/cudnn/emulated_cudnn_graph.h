@@ -1,5 +1,5 @@
 // Graphs of the emulated cuDNN, computed on the processor in f32 from the descriptors alone: dims,
-// strides, types, ids. So what a test sees is what the graph says, not what its maker meant.
+// strides, types, ids. So a test sees what the graph says, not what its author meant.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace dstrain::emulated {
 
-/// What was set of a descriptor. Shared by what refers to it, as in cuDNN, whose descriptors may be
-/// destroyed once others have been made of them.
+/// The attributes set in a descriptor. They are shared with descriptors that refer to it, as in
+/// cuDNN, whose descriptors may be destroyed once others have been made of them.
 struct CudnnContent {
   explicit CudnnContent(cudnnBackendDescriptorType_t of) : type(of) {}
   cudnnBackendDescriptorType_t type;
@@ -22,9 +22,9 @@ struct CudnnContent {
   std::map<cudnnBackendAttributeName_t, std::vector<std::shared_ptr<CudnnContent>>> references;
 };
 
-/// A last dim that this cuDNN does not take.
+/// A last dim that this cuDNN does not support.
 constexpr std::int64_t kRefusedDim = 104;
-/// Bytes that a plan asks for, and looks for when it runs.
+/// Bytes that a plan asks for, and checks when it runs.
 constexpr std::int64_t kCudnnWorkspace = 4096;
 
 /// Enqueues the work of a graph on the tensors of a variant pack, whose scalars it reads now.

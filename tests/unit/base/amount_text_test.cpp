@@ -5,7 +5,7 @@
 namespace dstrain {
 namespace {
 
-TEST_CASE("sizes are told in the unit that fits", "[base]") {
+TEST_CASE("sizes are printed in the unit that fits", "[base]") {
   CHECK(size_text(0) == "0 bytes");
   CHECK(size_text(1023) == "1023 bytes");
   CHECK(size_text(1024) == "1.0 KiB");

@@ -39,7 +39,7 @@ TEST_CASE("a regular file is read to its last byte, and not beyond the bound", "
   CHECK(open_regular_file(folder.path("file")).bytes == 3 << 20);
   const FileText bounded = read_regular_file(folder.path("file"), 100);
   CHECK(bounded.text.empty());
-  CHECK(bounded.why == "has 3145728 bytes, and 100 are the most it may have");
+  CHECK(bounded.why == "has 3145728 bytes, but 100 are the most allowed");
   CHECK_FALSE(read_regular_file("/proc/self/status").text.empty());  // whose size is 0
 }
 

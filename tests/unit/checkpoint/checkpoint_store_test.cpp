@@ -32,7 +32,7 @@ ToyState changed_share(Change&& change) {
   return share;
 }
 
-/// What each of `num_ranks` ranks is told when they save; "" where nothing was thrown.
+/// The error that each of `num_ranks` ranks gets when they save; "" where nothing was thrown.
 template <typename MakeShare>
 std::vector<std::string> failures_of_saving(int num_ranks,
                                             const fs::path& folder,
@@ -219,7 +219,7 @@ TEST_CASE("pieces that do not cover every element once are never committed", "[c
     CHECK(names_in(folder.path() / "c").empty());
     return failures[0];
   };
-  CHECK_THAT(saved_with([](int) { return toy_share(0, {.dp = 2}); }), Contains("there twice"));
+  CHECK_THAT(saved_with([](int) { return toy_share(0, {.dp = 2}); }), Contains("stored twice"));
   CHECK_THAT(saved_with([](int rank) { return toy_share(rank, {.dp = 3}); }),
              Contains("in no file"));
   CHECK_THAT(saved_with([](int rank) {

@@ -198,7 +198,7 @@ TEST_CASE("nothing that is there already is overwritten", "[checkpoint]") {
   refuses({.from = kGolden / "gpt2-f32", .to = folder.path()}, "is not empty");
   refuses({.from = kGolden / "gpt2-f32", .to = folder.path() / "precious"}, "is a file");
   overwrite_file(folder.path() / "precious.bin", "text");
-  refuses({.from = kGolden / "gpt2-f32", .to = folder.path() / "precious.bin"}, "is there already");
+  refuses({.from = kGolden / "gpt2-f32", .to = folder.path() / "precious.bin"}, "already exists");
   CHECK(read_file(folder.path() / "precious.bin") == "text");
   REQUIRE(convert_checkpoint({.from = kGolden / "gpt2-f32", .to = folder.path() / "done"}, {}));
   refuses({.from = kGolden / "gpt2-f32", .to = folder.path() / "done"}, "is not empty");
@@ -218,7 +218,7 @@ TEST_CASE("requests that contradict themselves are refused before anything is wr
   CHECK(fs::is_empty(folder.path()));
 }
 
-TEST_CASE("a conversion that fails anywhere is never taken for whole, and goes on",
+TEST_CASE("a conversion that fails anywhere is never taken for whole, and can continue",
           "[checkpoint]") {
   struct Case {
     TargetFormat format;
@@ -280,7 +280,7 @@ TEST_CASE("a conversion that fails anywhere is never taken for whole, and goes o
   CHECK(most_taken_up == (format == TargetFormat::kDstrain ? 3 : is_folder ? 4 : 0));
 }
 
-TEST_CASE("an interrupted conversion goes on only with the same source and choices",
+TEST_CASE("an interrupted conversion continues only with the same source and choices",
           "[checkpoint]") {
   const ScratchFolder folder;
   const fs::path from = folder.path() / "from";

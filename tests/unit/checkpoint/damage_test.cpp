@@ -12,7 +12,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// What loading everything says; "" if it loads.
+/// The error of loading everything; "" if it loads.
 std::string complaint(const std::filesystem::path& checkpoint, ToyState& share) {
   try {
     CheckpointStore::load(checkpoint, share.tensors());

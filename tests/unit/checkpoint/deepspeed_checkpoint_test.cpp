@@ -194,7 +194,7 @@ TEST_CASE("a universal checkpoint of two tensor-parallel ranks has whole paramet
   CHECK(checkpoint.num_mp_ranks() == 2);
   const SafetensorsFile first(kGolden / "zero1-tp2/expected-0.safetensors");
   const SafetensorsFile second(kGolden / "zero1-tp2/expected-1.safetensors");
-  // ds_to_universal was told nothing about the model, so it joined all slices along dim 0.
+  // ds_to_universal had no information about the model, so it joined all slices along dim 0.
   int num_compared = 0;
   for (const auto& [key, entry] : first.tensors()) {
     const std::string name = key.substr(key.find('/') + 1);
@@ -213,7 +213,7 @@ TEST_CASE("a universal checkpoint of two tensor-parallel ranks has whole paramet
     ++num_compared;
   }
   CHECK(num_compared == 25);  // 8 parameters with 3 states, and the tied head
-  // What is not trained is not under `zero`: each rank has its own.
+  // Parameters that are not trained are not under `zero`: each rank has its own.
   const DeepSpeedTensors& others = checkpoint.tensors(1);
   CHECK(others.size() == 3);
   CHECK_FALSE(

@@ -83,7 +83,7 @@ TEST_CASE("a rank's file that is missing or of another run is refused by name",
   }
   SECTION("the last rank's: only the other files can tell") {
     fs::remove(checkpoint.file(kOptim1));
-    checkpoint.refuses("split over 2 ranks, but 1 optim_states files are there");
+    checkpoint.refuses("split over 2 ranks, but there are 1 optim_states files");
   }
   SECTION("of the same rank twice") {
     fs::copy(checkpoint.file(kOptim0), checkpoint.file(kOptim0.substr(5)));

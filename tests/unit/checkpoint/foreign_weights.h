@@ -1,4 +1,4 @@
-// What tests of foreign formats share: whole tensors out of a source, and a source made of a
+// What tests of foreign formats share: whole tensors out of a source, and a source made from a
 // formula.
 #pragma once
 

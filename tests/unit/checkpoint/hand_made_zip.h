@@ -1,5 +1,5 @@
 // A zip archive made byte by byte after the application note, so that each field can be given a
-// wrong value. What a test does not touch is as torch.save writes it.
+// wrong value. Fields that a test does not change are as torch.save writes them.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::string number(T value) {
   return bytes;
 }
 
-/// CRC-32 bit by bit, after ISO 3309: not the library's that the reader uses.
+/// CRC-32 bit by bit, after ISO 3309: independent of the library that the reader uses.
 inline std::uint32_t crc32_of(const std::string& content) {
   std::uint32_t crc = ~0U;
   for (const char c : content) {
@@ -55,7 +55,7 @@ struct ZipEnds {
   std::string comment;
 };
 
-/// A local header and its content, as it stands at `begin`.
+/// A local header and its content, as at `begin`.
 inline std::string local_part(const ZipMember& member) {
   const std::string& name = member.local_name.empty() ? member.name : member.local_name;
   return "PK\x03\x04" + number<std::uint16_t>(0) + number(member.flags) + number(member.method) +

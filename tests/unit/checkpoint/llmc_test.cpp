@@ -68,10 +68,10 @@ TEST_CASE("a damaged llm.c file is refused", "[checkpoint]") {
     CHECK_THROWS_WITH(LlmcGpt2File(path), Contains(path.string()) && Contains(reason));
   };
   refuses(1, 4, "magic 20240326 and version 4 are not those of an llm.c GPT-2 model");
-  refuses(2, 0, "its header's sizes make no sense");
-  refuses(4, 1 << 30, "its header's sizes make no sense");
-  refuses(7, 60, "its header's sizes make no sense");
-  refuses(7, 256, "has 73216 bytes, its header's sizes make 85504");
+  refuses(2, 0, "the sizes in its header are impossible");
+  refuses(4, 1 << 30, "the sizes in its header are impossible");
+  refuses(7, 60, "the sizes in its header are impossible");
+  refuses(7, 256, "has 73216 bytes, the sizes in its header make 85504");
   refuses(5, 5, "5 heads do not divide");
   overwrite_file(folder.path() / "short", read_file(kFile).substr(0, 1000));
   CHECK_THROWS_WITH(LlmcGpt2File(folder.path() / "short"), Contains("too few for the header"));

@@ -101,7 +101,7 @@ TEST_CASE("a manifest of format 3 is read: the tokenizer is not known", "[checkp
   REQUIRE(rest.find(added) != std::string::npos);
   rest.erase(rest.find(added), added.size());
   CHECK(parse_manifest(as_format(3, rest)).training == manifest.training);
-  CHECK_THROWS_WITH(parse_manifest(as_format(4, rest)), Contains("of another format"));
+  CHECK_THROWS_WITH(parse_manifest(as_format(4, rest)), Contains("not those of its format"));
 }
 
 TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[checkpoint]") {
@@ -165,8 +165,8 @@ TEST_CASE("a manifest of format 1 is read: nothing was skipped, no loss was scal
           "last_overflow": 1, "hysteresis": 1)";
   CHECK(parse_manifest(manifest(2, skips)).training.loss_scale == 2.5);
   // The first line is not under the checksum: a format that its keys deny is damage.
-  CHECK_THROWS_WITH(parse_manifest(manifest(1, skips)), Contains("of another format"));
-  CHECK_THROWS_WITH(parse_manifest(manifest(2, "")), Contains("of another format"));
+  CHECK_THROWS_WITH(parse_manifest(manifest(1, skips)), Contains("not those of its format"));
+  CHECK_THROWS_WITH(parse_manifest(manifest(2, "")), Contains("not those of its format"));
 }
 
 TEST_CASE("the checksum is XXH3 with 64 bits", "[checkpoint]") {

@@ -110,7 +110,7 @@ TEST_CASE("opcodes that are unknown, unread or misused are refused", "[checkpoin
   refuses(program("NNb"), "BUILD: gives attributes to None");
   refuses(program("N)R"), "calls None, expected a class");
   refuses(program("cos\nsystem\nNR"), "arguments are None, expected a tuple");
-  refuses(program("N(NQ"), "BINPERSID: a persistent id that is not a storage");
+  refuses(program("N(NQ"), "BINPERSID: a persistent id that is not a torch storage");
   refuses(program("NN\x93"), "a class's name is None");
   refuses(program("}(" + text("a") + "N" + text("a") + "Nu"), "the key \"a\" comes twice");
   refuses(program("}(K\x03NK\x03Nu"), "the key 3 comes twice");

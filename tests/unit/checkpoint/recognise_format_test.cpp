@@ -1,4 +1,4 @@
-// Whose checkpoint is it: by looking.
+// Recognises a checkpoint's format by its content.
 #include "engine/checkpoint/recognise_format.h"
 
 #include "engine/checkpoint/conversion.h"
@@ -23,7 +23,7 @@ void refuses(const fs::path& path, const std::string& reason) {
 
 }  // namespace
 
-TEST_CASE("each format is told by looking", "[checkpoint]") {
+TEST_CASE("each format is recognised by its content", "[checkpoint]") {
   const ScratchFolder folder;
   CHECK(recognise_format(kGolden / "gpt2-f32").format == CheckpointFormat::kHuggingFace);
   CHECK(recognise_format(kGolden / "gpt2.bin").format == CheckpointFormat::kLlmC);
@@ -69,5 +69,5 @@ TEST_CASE("what is no checkpoint says what it is instead", "[checkpoint]") {
   overwrite_file(folder.path() / "model.safetensors", "");
   refuses(folder.path(), "there are *.safetensors, but no config.json");
   refuses(folder.path() / "model.safetensors", "name its folder, " + folder.path().string());
-  refuses(folder.path() / "pytorch_model.bin", "is a file, and not a GPT-2 model of llm.c's");
+  refuses(folder.path() / "pytorch_model.bin", "is a file, but not an llm.c GPT-2 model");
 }

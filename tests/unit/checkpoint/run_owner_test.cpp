@@ -33,7 +33,7 @@ constexpr OwnerTiming kQuick{.beat = milliseconds{20},
                              .guard = milliseconds{200}};
 constexpr OwnerClaim kTakeOver{.take_over = true};
 
-/// Of a process that has ended and been waited for.
+/// The id of a process that has ended and been waited for.
 pid_t dead_pid() {
   const pid_t pid = fork();
   if (pid == 0) _exit(0);
@@ -45,7 +45,7 @@ OwnerRecord record_of(const ProcessIdentity& process) {
   return {.token = random_name(), .job = "other", .process = process, .since = utc_now()};
 }
 
-/// As a crash, or a machine whose locks are not seen here, leaves it.
+/// Writes owner.json as a crash, or a machine whose locks are not visible here, leaves it.
 void leave_owner_file(const fs::path& folder, const std::string& text) {
   overwrite_file(folder / kOwnerFile, text);
 }
@@ -199,7 +199,7 @@ TEST_CASE("another machine's owner is judged by its heartbeat", "[checkpoint][ow
     }
     CHECK(ms_to_take(folder.path()) >= static_cast<double>(kQuick.stale.count()));
   }
-  SECTION("that goes on: alive") {
+  SECTION("that continues: alive") {
     leave_owner_file(folder.path(), record_of(foreign));
     const timespec past[2] = {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 1, .tv_nsec = 0}};
     REQUIRE(utimensat(AT_FDCWD, path.c_str(), past, 0) == 0);
@@ -212,7 +212,7 @@ TEST_CASE("another machine's owner is judged by its heartbeat", "[checkpoint][ow
       }
     });
     CHECK_THROWS_WITH(RunOwner(folder.path(), {}, kQuick),
-                      Contains("on host elsewhere") && Contains("its heartbeat goes on"));
+                      Contains("on host elsewhere") && Contains("its heartbeat continues"));
     done = true;
     heart.join();
   }
@@ -337,7 +337,7 @@ TEST_CASE("nobody takes a folder over in the midst of a commit", "[checkpoint][o
   taker.join();
   CHECK(is_taken);
 
-  SECTION("unless it stands: then it is told and taken") {
+  SECTION("unless it stands: then it is reported and taken") {
     const RunOwner third(folder.path(), {}, kQuick);
     const RunOwner::Hold hold = third.hold();
     const RunOwner fourth(folder.path(), kTakeOver, kQuick);

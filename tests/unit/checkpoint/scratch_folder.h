@@ -1,6 +1,6 @@
-// ScratchFolder: an empty folder, removed with all it holds. In memory where there is /dev/shm:
-// these tests sync thousands of times, which would make them as slow as the disk they happen to run
-// on.
+// ScratchFolder: an empty folder, removed with its content. It is in memory where there is
+// /dev/shm: these tests sync thousands of times, which would make them as slow as the disk they
+// happen to run on.
 #pragma once
 
 #include <filesystem>

@@ -200,7 +200,7 @@ TEST_CASE("a file of more than 4 GiB is opened without reading its tensors",
   const TorchFile file(path);
   const TorchTensor tensor = file.root().at("w").tensor("w");
   CHECK(tensor.num_elements() == kElements);
-  // Not through storage(), which reads all of it to compare its checksum.
+  // Does not use storage(), which reads all of it to compare its checksum.
   const auto mapped = MappedFile::open<CheckpointError>(path);
   const ZipEntry entry = read_zip_directory(mapped.bytes()).front();
   CHECK(entry.name == "a/data/0");

@@ -1,6 +1,6 @@
 // A training state of a few small tensors, cut over ranks in every way a run may cut it. The value
-// of each element is a formula of (tensor, state, index, salt), so that whoever loads knows what
-// must come back without asking whoever saved.
+// of each element is a formula of (tensor, state, index, salt), so that the loading side knows the
+// expected values without asking the saving side.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@ inline const std::vector<ToyTensor>& toy_tensors() {
   return tensors;
 }
 
-/// Exactly representable and different for every element, state and salt.
+/// A value that is exactly representable and different for every element, state and salt.
 inline float value_of(std::size_t tensor, const std::string& state, std::int64_t index, int salt) {
   const auto state_number = static_cast<std::int64_t>(state.size());
   return static_cast<float>(

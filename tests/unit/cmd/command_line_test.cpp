@@ -74,7 +74,7 @@ TEST_CASE("help fits into 80 columns, and is the same by both ways", "[cmd][help
   CHECK(run_dstrain({"help"}).out == run_dstrain({"--help"}).out);
 }
 
-TEST_CASE("a mistyped flag, value or command is told in one sentence, with the nearest",
+TEST_CASE("a mistyped flag, value or command is reported in one sentence, with the nearest",
           "[cmd][flags]") {
   if (testing::no_dstrain_here()) return;
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {

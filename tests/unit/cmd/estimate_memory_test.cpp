@@ -96,7 +96,7 @@ TEST_CASE("components, planned bytes and what is beside them add up", "[cmd][est
                              Contains("highest after"));
 }
 
-TEST_CASE("a run that does not fit is told what would, and that fits", "[cmd][estimate]") {
+TEST_CASE("a run that does not fit gets changes that make it fit, and they do", "[cmd][estimate]") {
   if (testing::no_dstrain_here()) return;
   const std::vector<std::string> run = {"configs/gpt2-xl-zero2.json",
                                         "--num_gpus",

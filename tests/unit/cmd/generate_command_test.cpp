@@ -1,5 +1,5 @@
 // dstrain generate as a user meets it: from a run of a tiny model to its text, and every refusal
-// with its sentence.
+// with its message.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -80,7 +80,7 @@ class Run {
 
 }  // namespace
 
-TEST_CASE("a run's newest checkpoint goes on as its data did", "[generate][command]") {
+TEST_CASE("a run's newest checkpoint continues as its data did", "[generate][command]") {
   if (testing::no_dstrain_here()) return;
   const Run run;
   const Ended greedy =
@@ -89,7 +89,7 @@ TEST_CASE("a run's newest checkpoint goes on as its data did", "[generate][comma
   CHECK(greedy.out == "abcdefghabcdefghabcdefghabcdefgh\n");
   CHECK_THAT(greedy.err, Contains("compute=bf16") && Contains("tokenizer=bytes") &&
                              Contains("memory ") && Contains("tokens=21"));
-  // By its folder of checkpoints, by the checkpoint itself, in another dtype.
+  // The checkpoint is named by its folder of checkpoints, by itself, and read in another dtype.
   for (const char* folder : {"run/checkpoints", "run/checkpoints/step-00000060"}) {
     CHECK(run_dstrain({"generate", "--checkpoint", run.path(folder), "--prompt", "abcdefghabc",
                        "--temperature", "0", "--max-tokens", "21", "--dtype", "fp32"})
@@ -126,22 +126,22 @@ TEST_CASE("what cannot be generated from is a sentence", "[generate][command]") 
     CHECK(ended.out.empty());
     CHECK_THAT(ended.err, Contains(words));
   };
-  refused({}, 2, "--prompt: is empty, and tokenizer bytes has no id for the beginning");
-  refused({"--prompt", std::string(64, 'a')}, 2, "has 64 tokens, and the model has 64 positions");
-  refused({"--prompt", "abc", "--max-tokens", "62"}, 2, "has room for 61");
+  refused({}, 2, "--prompt is empty, and tokenizer bytes has no token for the beginning");
+  refused({"--prompt", std::string(64, 'a')}, 2, "has 64 tokens, but the model has 64 positions");
+  refused({"--prompt", "abc", "--max-tokens", "62"}, 2, "room for 61");
   refused({"--prompt", "a", "--temperature", "-1"}, 2, "--temperature -1: expected 0");
   refused({"--prompt", "a", "--top-p", "0"}, 2, "--top-p 0: expected a probability above 0");
   refused({"--prompt", "a", "--top-k", "-2"}, 2, "--top-k -2: expected");
-  refused({"--prompt", "a", "--stop", ""}, 2, "--stop: is empty");
+  refused({"--prompt", "a", "--stop", ""}, 2, "--stop is empty");
   refused({"--prompt-file", run.path("none")}, 2, "cannot be read: No such file");
   refused({"--prompt", "a", "--tokenizer", run.path("none")}, 2,
-          "expected bytes, or a file or model folder that is there");
+          "expected bytes, or an existing file or model folder");
   const Ended absent = run_dstrain({"generate", "--checkpoint", run.path("none"), "--prompt", "a"});
   CHECK(absent.exit_code == 2);
   CHECK_THAT(absent.err, Contains("there is no such file or folder"));
 
-  // What older versions left out of a checkpoint lies beside it: a window shorter than the text. At
-  // this temperature tokens follow every change of a logit.
+  // Parts that older versions left out of a checkpoint lie beside it: a window shorter than the
+  // text. At this temperature tokens follow every change of a logit.
   const std::vector<std::string> long_text{"--prompt",      "abcabcabcabcabcabcabcabc",
                                            "--max-tokens",  "40",
                                            "--temperature", "3",

@@ -19,7 +19,7 @@ using testing::Program;
 
 constexpr std::chrono::milliseconds kPatience{20'000};
 
-/// What ended children have computed; a busy machine does not count.
+/// The processor time of ended children, which a busy machine does not change.
 double seconds_of_children() {
   rusage usage{};
   getrusage(RUSAGE_CHILDREN, &usage);

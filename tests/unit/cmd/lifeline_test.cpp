@@ -48,7 +48,7 @@ class Rank {
     if (lifeline >= 0) close(lifeline);
     lifeline = -1;
   }
-  /// As a shell would say it; -1 if it does not end within two seconds.
+  /// The exit code as in a shell; -1 if the process does not end within two seconds.
   int wait() const {
     int status = 0;
     const bool ended = testing::becomes_true([&] { return waitpid(pid, &status, WNOHANG) == pid; },

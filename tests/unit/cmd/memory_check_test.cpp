@@ -58,7 +58,7 @@ TEST_CASE("a GPU that is too small for its ranks' plans is refused with what wou
                     Contains("cuda:1 of host w1, T4, has 3.00 GiB of memory, and its rank will "
                              "take ") &&
                         Contains("--no-memory-check") && Contains("--set "));
-  // What others hold of it counts.
+  // Memory that other processes hold counts.
   const launcher::GpuReport busy{
       .model = "H100", .total_bytes = 80 * kGiB, .free_bytes = 512 << 20};
   CHECK_THROWS_WITH(check_gpus({busy, large}, {large, large}),
@@ -87,7 +87,7 @@ TEST_CASE("ranks that share a GPU must fit together", "[cmd][launch]") {
   CHECK_NOTHROW(check_gpus({}, {}));  // not asked
 }
 
-TEST_CASE("a GPU that holds the plan and not the libraries is told", "[cmd][launch]") {
+TEST_CASE("a GPU that holds the plan and not the libraries is reported", "[cmd][launch]") {
   std::vector<std::string> notices;
   for (std::int64_t bytes = kGiB; notices.empty() && bytes < 8 * kGiB; bytes += kGiB / 8) {
     const launcher::GpuReport gpu{.model = "A2", .total_bytes = bytes};

@@ -169,8 +169,8 @@ TEST_CASE("the flags say of a model's folder what its stand-ins would", "[cmd][m
   CHECK(loaded.config.precision == Precision::kF32);
   CHECK(loaded.config.optimizer.kind == OptimizerKind::kLion);
   CHECK_THAT(loaded.notices.at(0),
-             Catch::EndsWith("replaces: data.train=\"stand-in\" (no bearing on memory), "
-                             "training.steps=1 (no bearing on memory)"));
+             Catch::EndsWith("replaces: data.train=\"stand-in\" (no effect on memory), "
+                             "training.steps=1 (no effect on memory)"));
 }
 
 TEST_CASE("hosts are counted, not contacted", "[cmd][memory]") {

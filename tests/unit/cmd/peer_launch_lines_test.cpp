@@ -106,8 +106,7 @@ TEST_CASE("a line that evaluates alone tells the loss of the trained weights and
   const Answer untrained = line(run, evaluate);
   INFO(untrained.err);
   CHECK(untrained.code == 0);
-  CHECK_THAT(untrained.err,
-             Contains("evaluated at step 0, of weights that are as they were drawn"));
+  CHECK_THAT(untrained.err, Contains("evaluated at step 0, with untrained weights"));
   CHECK_FALSE(std::filesystem::exists(run.path("run/metrics.jsonl")));
   CHECK_FALSE(std::filesystem::exists(run.path("run/checkpoints")));
 

@@ -1,5 +1,6 @@
-// What a run of dstrain takes is what it planned: the arena and the library overhead, held against
-// what the run and the kernel measure. scripts/check_memory does the same for GPT-2 124M.
+// A run of dstrain takes the memory that it planned: the arena and the library overhead are
+// compared with what the run and the kernel measure. scripts/check_memory does the same for GPT-2
+// 124M.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

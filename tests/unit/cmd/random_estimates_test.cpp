@@ -143,9 +143,9 @@ void check_books(const MemoryEstimate& estimate, int chunks) {
   }
   CHECK(std::all_of(timeline.moments.begin(), timeline.moments.end(),
                     [&](const MemoryMoment& moment) { return moment.in_use.total() <= peak; }));
-  // What comes and goes fills what is held for it at some time, and is gone at the end. A rank's
-  // chunks of the model need not have all their micro-batches in flight at the same time, and
-  // buckets and gathered units leave gaps where units of several sizes share memory.
+  // Temporary memory fills the space reserved for it at some time, and is released at the end. A
+  // rank's chunks of the model need not have all their micro-batches in flight at the same time,
+  // and buckets and gathered units leave gaps where units of several sizes share memory.
   for (const MemoryComponent component :
        {MemoryComponent::kAttentionActivations, MemoryComponent::kMlpActivations,
         MemoryComponent::kNormActivations, MemoryComponent::kOtherActivations,

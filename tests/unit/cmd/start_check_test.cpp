@@ -1,5 +1,5 @@
-// What a run starts from, as a user meets it: what has changed since its checkpoint, nothing left
-// to do, tokenizers that do not belong together; and a run's folder that is used far from its data.
+// The start of a run, as a user sees it: what has changed since its checkpoint, nothing left to do,
+// tokenizers that do not belong together; and a run's folder that is used far from its data.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>

@@ -24,10 +24,10 @@ std::string environment_of(pid_t pid) {
   return '\0' + content_of("/proc/" + std::to_string(pid) + "/environ");
 }
 
-/// Of a rank on its own, which waits for another one, once it has decided how its threads wait.
+/// The environment of a rank that waits for another one, once it has decided how its threads wait.
 std::string environment_of_rank(const Program::Environment& changes) {
   const TemporaryFolder folder;
-  // By its name in lists of processes one sees how far it is: it takes its own after that.
+  // Its name in lists of processes shows how far it is: it takes its own name after that.
   const std::string link = (folder.path() / "started").string();
   std::filesystem::create_symlink(std::filesystem::absolute(dstrain_binary()), link);
   Program::Environment environment = {{"RANK", "1"},

@@ -78,11 +78,11 @@ TEST_CASE("a mended copy is accepted, and the config stays as it is", "[cmd][lau
                                 Contains("(--set train_batch_size=8)") &&
                                 Contains("run.json:3:3: gradient_cliping: unknown key") &&
                                 Contains("(--set zero_optimization.mics_shard_size=-1)") &&
-                                Contains("--write-fixed FILE mends all of them in a copy"));
+                                Contains("--write-fixed FILE corrects all of them in a copy"));
   Program mended = launch({config, "--write-fixed", copy});
   CHECK(mended.wait(kPatience) == 0);
   CHECK_THAT(mended.out(), Contains("gradient_cliping is now gradient_clipping") &&
-                               Contains("mended.json is written: 3 changes"));
+                               Contains("mended.json was written: 3 changes"));
   CHECK(folder.read("run.json") == mistaken("10"));
   CHECK_THAT(folder.read("mended.json"),
              Contains("\"train_batch_size\": 8,                      // of 2 ranks // was: 7: "));
@@ -91,7 +91,7 @@ TEST_CASE("a mended copy is accepted, and the config stays as it is", "[cmd][lau
 
   Program again = launch({config, "--write-fixed", copy});
   CHECK(again.wait(kPatience) == 2);
-  CHECK_THAT(again.err(), Contains("mended.json: is there already"));
+  CHECK_THAT(again.err(), Contains("mended.json: already exists"));
   Program itself = launch({config, "--write-fixed", config});
   CHECK(itself.wait(kPatience) == 2);
   CHECK(folder.read("run.json") == mistaken("10"));

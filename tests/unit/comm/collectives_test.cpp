@@ -166,7 +166,7 @@ void check_movement(Communicator& group, std::int64_t elements) {
   CHECK_LOCKED(mismatches(second_received, input<T>(previous + 100, elements + 1)) == 0);
 }
 
-/// What member `from` gives member `to`: of a size of its own, for some nothing.
+/// What member `from` sends to member `to`: a size of its own for each pair, for some nothing.
 template <typename T>
 std::vector<T> part(int from, int to, std::int64_t most) {
   return input<T>(16 * from + to, (from * 7 + to * 3) % 5 * most / 4);

@@ -36,7 +36,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// What each rank's `body` threw, whatever it was.
+/// The text of what each rank's `body` threw, whatever it was.
 std::vector<std::string> run_and_collect(Carrier carrier,
                                          int size,
                                          const std::function<void(Communicator&)>& body,
@@ -52,7 +52,7 @@ std::vector<std::string> run_and_collect(Carrier carrier,
   return messages;
 }
 
-TEST_CASE("two members whose calls differ are told both calls", "[comm]") {
+TEST_CASE("two members whose calls differ get both calls in the error", "[comm]") {
   for (const Carrier carrier : kCarriers) {
     INFO(name_of(carrier));
     const auto start = Clock::now();
@@ -106,7 +106,7 @@ TEST_CASE("an exchange whose two ends differ in size is named", "[comm]") {
   }
 }
 
-TEST_CASE("members that disagree about a part of an all_to_all are told", "[comm]") {
+TEST_CASE("members that disagree about a part of an all_to_all are reported", "[comm]") {
   for (const Carrier carrier : kCarriers) {
     INFO(name_of(carrier));
     const auto messages = run_and_collect(carrier, 2, [](Communicator& group) {
@@ -284,8 +284,8 @@ TEST_CASE("a member that meets the others and is gone before it connects is name
           thrown<std::runtime_error>([&] { (void)rendezvous->make_group("world", everyone(2)); });
       return;
     }
-    // As engine/comm/peer_meeting.cpp writes it: nothing of a host that is shared, and an address
-    // where nobody listens. Rank 1 is the one that would connect, and does not come.
+    // Written as in engine/comm/peer_meeting.cpp: no shared host, and an address where nobody
+    // listens. Rank 1 is the one that would connect, and does not come.
     sockaddr_in6 address{};
     auto& ipv4 = reinterpret_cast<sockaddr_in&>(address);
     ipv4.sin_family = AF_INET;
@@ -305,7 +305,7 @@ TEST_CASE("a member that meets the others and is gone before it connects is name
   CHECK(seconds_since(start) < 4.0);
 }
 
-TEST_CASE("members with different ideas of a group are told", "[comm]") {
+TEST_CASE("members with different ideas of a group are reported", "[comm]") {
   const auto store = make_memory_store();
   std::array<std::string, 2> messages;
   run_threads(2, [&](int rank) {
@@ -356,7 +356,7 @@ class Processes {
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
-  /// Until every rank has said so in the store.
+  /// Waits until every rank has reported in the store.
   void wait_until_all(std::string_view key, int count) const {
     const auto store = make_tcp_store("127.0.0.1", server_.port(), "token", 5s);
     const auto deadline = Clock::now() + 10s;

@@ -1,5 +1,5 @@
-// What it costs the store that the ranks of a group find each other: it is one process's memory,
-// one thread and one network card for the whole job.
+// The cost for the store when the ranks of a group find each other: it is one process's memory, one
+// thread and one network card for the whole job.
 #include <atomic>
 #include <chrono>
 
@@ -50,7 +50,7 @@ class CountingStore final : public Store {
   std::atomic<int> requests_{0};
 };
 
-/// Of this process, all threads.
+/// Processor time of this process, all threads.
 double processor_seconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -70,12 +70,12 @@ TEST_CASE("a group of processes costs the store one request a rank and bytes by 
       group->barrier();  // they have found each other
     });
     CHECK(store.requests() == size);
-    // 52 bytes each way for a pair, and the numbers of the members. Whole lists to everybody would
-    // take as many for each of size³.
+    // 52 bytes each way for a pair, and the numbers of the members. Whole lists for all would take
+    // as many for each of size³.
     CHECK(store.bytes() <= 110 * size * size + 64 * size);
 #ifdef NDEBUG
-    // Who is connected sends at once. That nobody's thread spins until he has a place for it: 1.5 s
-    // of 64 ranks, and 30 s where they do.
+    // A connected rank sends at once. This checks that no thread spins until the receiver has a
+    // place for the data: 64 ranks take 1.5 s, and 30 s where threads spin.
     CHECK(processor_seconds() - before < 8.0);
 #endif
   }

@@ -38,7 +38,7 @@ inline const char* name_of(Carrier carrier) {
   return "?";
 }
 
-/// Of the carriers that are sockets.
+/// The options of the carriers that are sockets.
 inline WireOptions wire_of(Carrier carrier) {
   return wire_here(carrier != Carrier::kUnix, carrier == Carrier::kEncryptedTcp
                                                   ? WireSecurity::kEncrypted
@@ -103,7 +103,7 @@ inline void run_ranks(Carrier carrier,
   });
 }
 
-/// What `body` threw, as text; "" if nothing of that type.
+/// The text of the exception that `body` threw; "" if it threw none of that type.
 template <typename Exception, typename Body>
 std::string thrown(Body&& body) {
   try {

@@ -106,7 +106,7 @@ TEST_CASE("an all-to-all hands each caller its entry of every row", "[store]") {
   });
 }
 
-/// What each of three callers threw: the last one's call is as given.
+/// The error of each of three callers; the last one's call is as given.
 std::array<std::string, 3> all_to_all_with_odd_one(Store& store, const AllToAll& odd) {
   std::array<std::string, 3> told;
   run_threads(3, [&](int rank) {
@@ -128,7 +128,7 @@ void check_refusals(Store& store) {
   for (const auto& [odd, why] : {
            std::pair<AllToAll, std::string>{
                {.key = "a", .rank = 2, .size = 3, .agreed = "them", .row = "abc"},
-               "rank 2 brings \"them\" and who came first \"us\""},
+               "rank 2 brings \"them\" and the first rank \"us\""},
            {{.key = "b", .rank = 2, .size = 3, .agreed = "us", .row = "abcdef"},
             "rank 2 brings 6 bytes for 3 ranks"},
            {{.key = "c", .rank = 2, .size = 4, .agreed = "us", .row = "abcd"}, "for 4 ranks"},
@@ -186,7 +186,7 @@ TEST_CASE("an all-to-all says at its deadline who has not come", "[store]") {
       CHECK(column.entries.empty());
       CHECK(column.missing == std::vector<int>{1, 3});
     });
-    // Who has given up waiting has still come: the others go on without him.
+    // A caller that has given up waiting has still arrived: the others continue without it.
     run_threads(2, [&](int thread) {
       const int rank = 1 + 2 * thread;
       const Column column = store->all_to_all(

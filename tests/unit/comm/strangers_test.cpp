@@ -1,4 +1,5 @@
-// Who does not know the job's token: silent, slow, loud, numerous, or clever. Ranks join meanwhile.
+// Callers that do not know the job's token: silent, slow, loud, numerous, or clever. Ranks join
+// meanwhile.
 #include <chrono>
 #include <thread>
 
@@ -37,7 +38,7 @@ struct Server {
   }
 };
 
-/// True if the other end closes within `patience`.
+/// Returns true if the other end closes within `patience`.
 bool closes(const FileDescriptor& socket, std::chrono::milliseconds patience) {
   const auto deadline = Clock::now() + patience;
   try {
@@ -88,7 +89,7 @@ TEST_CASE("a wrong token is refused in a sentence, not at a deadline", "[store]"
   CHECK(server.join() < 1.0);
 }
 
-/// What a rank does once it is connected: it seals its requests with what this gives.
+/// Does what a rank does once it is connected: it seals its requests with the result.
 FrameSeal prove(const FileDescriptor& socket) {
   const auto deadline = Clock::now() + 5s;
   DialingHandshake handshake(protocol::kMagic, kToken, protocol::kSubject, 0);
@@ -204,7 +205,8 @@ TEST_CASE("a request that was changed on the way, or comes twice, is not answere
     }
     CHECK(closes(member, 1s));
   }
-  CHECK(log.lines_with("bears no seal") == static_cast<int>(bytes - protocol::kLengthBytes + 1));
+  CHECK(log.lines_with("fails authentication") ==
+        static_cast<int>(bytes - protocol::kLengthBytes + 1));
   CHECK(server.join() < 1.0);
 }
 

@@ -1,5 +1,5 @@
-// Who sits between two ranks, or comes to their ports: changes, drops, repeats, moves, reflects and
-// passes on what is said, or says anything at all. A group gives the right digits or none.
+// An attacker between two ranks, or at their ports, changes, drops, repeats, moves, reflects and
+// relays messages, or sends arbitrary ones. A group gives the right digits or none.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -29,7 +29,8 @@ using State = DialingHandshake::State;
 
 constexpr std::string_view kMagic = "testing\x01";
 
-/// What the dialing end, who means `dialed`, and the accepting end, who means `accepted`, come to.
+/// The results of the dialing end, which means `dialed`, and the accepting end, which means
+/// `accepted`.
 State shake_hands(const std::string& dialer_secret,
                   const std::string& dialed,
                   const std::string& acceptor_secret,
@@ -344,7 +345,7 @@ TEST_CASE("a byte changed between two ranks ends the group or nothing, never as 
         const std::string told = outcome.failures[0] + outcome.failures[1];
         CHECK((at != kNothing || told.empty()));
         ended += !told.empty();
-        named += told.find("does not bear its seal") != std::string::npos;
+        named += told.find("fails authentication") != std::string::npos;
       }
       // One frame carries the operation, its head and its payload: 16 + 64 + 12 + 16 bytes.
       CHECK(passed >= handshake + 108);
@@ -399,7 +400,7 @@ TEST_CASE("a rank with another secret, or other security, does not join", "[comm
   });
   if (differs_in_secret) {
     CHECK_THAT(failures[0], Contains("rank 1 of the job") && Contains("did not connect"));
-    // By then rank 0 may have given up, and listens no more.
+    // By then rank 0 may have given up and stopped listening.
     CHECK_THAT(failures[1], Contains("cannot connect to rank 0"));
     CHECK(log.lines_with("wrong secret") == 1);
   } else {

@@ -56,7 +56,7 @@ TEST_CASE("every batch of a ramp divides among the ranks, or the nearest that do
                  Contains("train_micro_batch_size_per_gpu 2 × 4 data-parallel ranks = 8") &&
                  Contains("the nearest are 8 or 16 to begin with, and 8 to grow by"));
   CHECK_THAT(error_of("[16, 40, 1000]", 4),
-             Contains("from 16 by 40 it never is train_batch_size 64") &&
+             Contains("from 16 in steps of 40 it never reaches train_batch_size 64") &&
                  Contains("the nearest to grow by 24 or 48"));
   CHECK_THAT(error_of("[16, 32, 1000]", 4), Contains("the nearest to grow by 24 or 48"));
   CHECK_THAT(error_of("[16, 56, 1000]", 4), Contains("the nearest to grow by 48"));

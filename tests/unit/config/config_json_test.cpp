@@ -1,4 +1,4 @@
-// What a config may say and what it may not, with the whole sentence where it matters.
+// What a config may contain and what it may not, with the whole message where it matters.
 #include "engine/config/config_json.h"
 
 #include "tests/unit/config/config_text.h"
@@ -149,7 +149,7 @@ TEST_CASE("features that are off may be mentioned", "[spec][config]") {
   CHECK(loaded.config == load_tiny({}).config);
 }
 
-TEST_CASE("keys without effect are told once, by reason", "[spec][config]") {
+TEST_CASE("keys without effect are reported once, by reason", "[spec][config]") {
   const LoadedConfig loaded =
       load_tiny({"zero_optimization={\"reduce_bucket_size\": 5e8, \"allgather_bucket_size\": 5e8, "
                  "\"stage3_prefetch_bucket_size\": \"auto\"}",

@@ -173,7 +173,7 @@ training.steps                   10                 run.json:10:26
 training.seed                    1234               default
 training.eval_interval           0                  default
 training.eval_batches            16                 default
-training.device                  "cpu"              derived: of machines that nobody looked at
+training.device                  "cpu"              derived: for machines that were not examined
 training.tf32                    false              default
 training.attention               "own"              default
 training.matmul_algorithms       "auto"             default

@@ -40,7 +40,7 @@ std::vector<std::string> told(std::string_view text, const std::vector<std::stri
   return lines;
 }
 
-TEST_CASE("all problems of a config are told at once, in its order", "[spec][config]") {
+TEST_CASE("all problems of a config are reported at once, in its order", "[spec][config]") {
   const std::vector<std::string> lines = told(kSixMistakes, {"steps_per_print=often"});
   REQUIRE(lines.size() == 7);
   CHECK_THAT(lines[0], Contains(":2:23: train_batch_size: 12 contradicts") &&
@@ -58,7 +58,7 @@ TEST_CASE("all problems of a config are told at once, in its order", "[spec][con
         "string \"often\"");
 }
 
-TEST_CASE("what follows from a mistake is not told", "[spec][config]") {
+TEST_CASE("what follows from a mistake is not reported", "[spec][config]") {
   const auto alone = [](const std::vector<std::string>& sets, const std::string& what) {
     const std::vector<std::string> lines = told(kTinyConfig, sets);
     INFO(sets.front());
@@ -77,7 +77,8 @@ TEST_CASE("what follows from a mistake is not told", "[spec][config]") {
   alone({"pipeline.virtual_stages=2"}, "pipeline.virtual_stages: 2");
 }
 
-TEST_CASE("independent mistakes of loading and of solving are told together", "[spec][config]") {
+TEST_CASE("independent mistakes of loading and of solving are reported together",
+          "[spec][config]") {
   const std::vector<std::string> lines =
       told(kTinyConfig, {"train_batch_size=7", "data_types.grad_accum_dtype=bf16",
                          "training.eval_batches=0", "data.sequence_length=4096", "nonsense=1"});
@@ -97,7 +98,7 @@ TEST_CASE("several problems have a line each, and a line that counts them", "[sp
   } catch (const ConfigError& error) {
     const std::string text = error.what();
     CHECK(text.starts_with(file + ": 5 errors\n  " + file + ":5:3: gradient_cliping: "));
-    CHECK_THAT(text, Catch::EndsWith("--write-fixed FILE mends 4 of them in a copy"));
+    CHECK_THAT(text, Catch::EndsWith("--write-fixed FILE corrects 4 of them in a copy"));
   }
 }
 

@@ -56,7 +56,7 @@ TEST_CASE("any two or one of the batch sizes give the others", "[spec][batch]") 
   CHECK(resolved({.micro = 8, .accumulation = 4}, 3) == whole);
   CHECK(resolved({.train = 96}, 3) == Batch{.train = 96, .micro = 32, .accumulation = 1});
   CHECK(resolved({.micro = 8}, 3) == Batch{.train = 24, .micro = 8, .accumulation = 1});
-  // None of them: the micro-batch of Hugging Face's Trainer.
+  // With none of them, the micro-batch is that of Hugging Face's Trainer.
   CHECK(resolved({.accumulation = 4}, 3) == whole);
   CHECK(resolved({}, 3) == Batch{.train = 24, .micro = 8, .accumulation = 1});
 }
@@ -132,13 +132,13 @@ TEST_CASE("WarmupLR peaks at the optimizer's lr, WarmupDecayLR at 0.001", "[spec
       Contains("warmup_min_lr: 1 is greater than warmup_max_lr 0.001"));
 }
 
-TEST_CASE("a warm-up longer than the run is told", "[spec][resolve]") {
+TEST_CASE("a warm-up longer than the run is reported", "[spec][resolve]") {
   const LoadedConfig loaded = resolved_with({"scheduler.type=WarmupCosineLR"});
   CHECK_THAT(loaded.notices.at(0),
              Contains("total_num_steps 10 is less than warmup_num_steps 1000"));
 }
 
-TEST_CASE("the clipping that nobody asked for is told", "[spec][resolve]") {
+TEST_CASE("the clipping that nobody asked for is reported", "[spec][resolve]") {
   CHECK(resolved_with({}).notices ==
         std::vector<std::string>{
             "gradient_clipping: 1, DeepSpeed 0.19's default (0, off, in older releases)"});

@@ -17,7 +17,7 @@
 
 namespace dstrain {
 
-/// A folder that goes away with the test; the working directory stays.
+/// A folder that is removed with the test; the working folder stays as it is.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -85,7 +85,8 @@ inline std::vector<ConfigProblem> problems_of_text(std::string_view text,
   return problems;
 }
 
-/// The sentence of the first of them: a text that is only a part of a config lacks other things.
+/// The sentence of the first of them, since a text that is only a part of a config lacks other
+/// things.
 inline std::string error_of_text(std::string_view text, const LoadOptions& options = {}) {
   const std::vector<ConfigProblem> problems = problems_of_text(text, options);
   return problems.empty() ? "" : sentence_of(problems.front());

@@ -93,10 +93,11 @@ TEST_CASE("lengths that do not divide among the ranks are refused", "[spec][ramp
     return error_of(all, 2);
   };
   CHECK(error_of(parallel, 2).empty());
-  CHECK_THAT(with("curriculum_learning.schedule_config.difficulty_step=7"),
-             Contains("7 tokens in each of the 1 sequences of a micro-batch do not divide by 2, as "
-                      "tensor_parallel.sequence_parallel asks") &&
-                 Contains("the nearest lengths that do are 6 or 8"));
+  CHECK_THAT(
+      with("curriculum_learning.schedule_config.difficulty_step=7"),
+      Contains("7 tokens in each of the 1 sequences of a micro-batch are not a multiple of 2, as "
+               "tensor_parallel.sequence_parallel asks") &&
+          Contains("the nearest lengths that do are 6 or 8"));
   CHECK_THAT(with("curriculum_learning.max_difficulty=127"),
              Contains("curriculum_learning.max_difficulty: 127 tokens"));
   CHECK(with("train_micro_batch_size_per_gpu=2").empty());

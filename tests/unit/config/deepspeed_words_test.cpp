@@ -97,7 +97,7 @@ TEST_CASE("a precision that is \"auto\" is what the machine multiplies in units 
   const Strings bf16 = {"bf16.enabled=auto"};
   CHECK(precision(bf16, kAmpere) == Precision::kBF16);
   CHECK(precision(bf16, kVolta) == Precision::kF32);
-  // What is said wins over what is left open.
+  // Explicit values win over open ones.
   for (const MachineFacts& facts : {kPlainCpu, kAmpere, kVolta}) {
     CHECK(precision({"bf16.enabled=true", "fp16.enabled=auto"}, facts) == Precision::kBF16);
     CHECK(precision({"bf16.enabled=auto", "fp16.enabled=true"}, facts) == Precision::kF16);
@@ -135,7 +135,7 @@ TEST_CASE("an open precision says what decided it, and only its own settings cou
   CHECK(tells(dropped.notices, "no effect: communication_data_type: the model computes in fp32"));
 }
 
-TEST_CASE("without an optimizer it is the Trainer's, and that is told", "[spec][words]") {
+TEST_CASE("without an optimizer it is the Trainer's, and that is reported", "[spec][words]") {
   const LoadedConfig loaded = load_text(with_head(""));
   CHECK(loaded.config.optimizer == OptimizerConfig{.learning_rate = 5e-5});
   CHECK(origin_of(loaded, "optimizer.type") == kTrainer);
@@ -148,7 +148,8 @@ TEST_CASE("without an optimizer it is the Trainer's, and that is told", "[spec][
   CHECK(load_tiny({R"(optimizer={"type": "AdamW"})"}).config.optimizer.learning_rate == 1e-3);
 }
 
-TEST_CASE("without a batch it is the Trainer's micro-batch, and that is told", "[spec][words]") {
+TEST_CASE("without a batch it is the Trainer's micro-batch, and that is reported",
+          "[spec][words]") {
   const LoadedConfig loaded = resolved({"train_batch_size=auto"});
   CHECK(loaded.config.batch.micro_batch_size == 8);
   CHECK(origin_of(loaded, "train_micro_batch_size_per_gpu") == kTrainer);
@@ -201,7 +202,7 @@ TEST_CASE("Infinity is the largest of counts, and no rate", "[spec][words]") {
              Contains("found -Infinity"));
   CHECK_THAT(error_of_text(with_head("\"train_micro_batch_size_per_gpu\": Infinity,")),
              Contains("must be an integer"));
-  // Only where a value stands, and not within words or strings.
+  // Only in the place of a value, and not within words or strings.
   CHECK_THAT(error_of_text(with_head("\"gradient_clipping\": Infinityx,")),
              Contains("expected a value"));
   CHECK(load_text(with_head(R"("_comment": "Infinity, NaN",)")).config ==
@@ -219,7 +220,7 @@ TEST_CASE("comments and GPT-NeoX's arguments are named as what they are", "[spec
   REQUIRE(loaded.notices.size() == 1);
   CHECK(loaded.notices.front() ==
         "no effect: pipe-parallel-size, hidden-size, train-iters, pos-emb, min_lr, launcher: "
-        "GPT-NeoX's Python reads them, not DeepSpeed");
+        "GPT-NeoX's Python code reads them, not DeepSpeed");
   // In a file of anybody else's they are slips.
   CHECK_THAT(error_of_tiny({"min_lr=1e-5"}), Contains("unknown key"));
   CHECK_THAT(error_of_tiny({"num-layers=4", "seq_length=8"}), Contains("unknown key"));
@@ -228,7 +229,7 @@ TEST_CASE("comments and GPT-NeoX's arguments are named as what they are", "[spec
              Contains("unknown key, did you mean \"gradient_clipping\"?"));
 }
 
-TEST_CASE("what only Python does is told, and warned of where it would change the training",
+TEST_CASE("what only Python does is reported, with a warning where it would change the training",
           "[spec][words]") {
   const LoadedConfig told = load_tiny({R"(compile={"disable": false})", R"(log={"level": 3})",
                                        "cuda_visible_devices=0", R"(comms_config={"x": 1})"});
@@ -327,7 +328,7 @@ TEST_CASE("old and borrowed names are known", "[spec][words]") {
     INFO(known);
     CHECK(error_of_tiny({known}).empty());
   }
-  // Of another scheduler, and asking for nothing.
+  // The key of another scheduler, which asks for nothing.
   CHECK(error_of_tiny({R"(scheduler={"type": "WarmupLR", "params": {"total_num_steps": "auto"}})"})
             .empty());
 }

@@ -1,5 +1,5 @@
-// What "data" says of documents: dstrain's keys, Megatron's names for them, and which token ends
-// one.
+// The keys of "data" about documents: dstrain's keys, Megatron's names for them, and which token
+// ends one.
 #include "tests/unit/config/config_text.h"
 
 namespace dstrain {

@@ -87,7 +87,7 @@ TEST_CASE("a resolved elastic config can be run again", "[spec][elasticity]") {
   CHECK(again.config == first.config);
 }
 
-TEST_CASE("what an elastic config must not say is refused with a sentence", "[spec][elasticity]") {
+TEST_CASE("what an elastic config must not say is refused with an error", "[spec][elasticity]") {
   CHECK_THAT(refusal({kBlock}), Contains("elasticity chooses train_batch_size"));
   CHECK_THAT(refusal({kNoBatch, kBlock}, 5),
              Contains("5 data-parallel ranks are not among those that can share a batch of 96: "
@@ -97,7 +97,7 @@ TEST_CASE("what an elastic config must not say is refused with a sentence", "[sp
   CHECK_THAT(refusal({kNoBatch, kBlock, "elasticity.micro_batch_sizes=[2, 200]"}),
              Contains("each must be at most elasticity.max_train_batch_size 100"));
   CHECK_THAT(refusal({kNoBatch, kBlock, "elasticity.model_parallel_size=2"}),
-             Contains("takes elasticity.version 0.2"));
+             Contains("needs elasticity.version 0.2"));
   CHECK_THAT(refusal({kNoBatch, kBlock, "elasticity.min_gpus=9", "elasticity.max_gpus=8"}),
              Contains("is more than elasticity.max_gpus 8"));
   CHECK_THAT(error_of_tiny({"elasticity.version=0.3"}), Contains("must be 0.1 or 0.2"));

@@ -82,7 +82,7 @@ TEST_CASE("a syntax error says where it is and what was expected", "[spec][json]
   CHECK(syntax_error("{\"a\": \"x\n\"}") ==
         "x.json:1:7: a string is not closed by '\"' before the end of its line");
   CHECK(syntax_error("{} {}") == "x.json:1:4: expected the end of the file, found '{'");
-  CHECK(syntax_error("{\"a\": 1 /* }") == "x.json:1:9: this /* comment has no end");
+  CHECK(syntax_error("{\"a\": 1 /* }") == "x.json:1:9: this /* comment is not closed");
 }
 
 TEST_CASE("a key given twice is an error that names both places", "[spec][json]") {
@@ -97,17 +97,16 @@ TEST_CASE("nesting beyond reason is refused, not a stack overflow", "[spec][json
 
 TEST_CASE("what is not JSON at all gets a sentence of its own", "[spec][json]") {
   CHECK(file_error("a.json", "") == ": is empty; expected a JSON object {…}");
-  CHECK(file_error("a.json", " // nothing\n") ==
-        ": holds nothing but blanks and comments; expected {…}");
+  CHECK(file_error("a.json", " // nothing\n") == ": holds only blanks and comments; expected {…}");
   CHECK(file_error("a.yaml", "train_batch_size: 8\n") ==
         ": looks like YAML; a config is JSON: {\"key\": value, …}");
   CHECK(file_error("a.json", "[1, 2]") ==
-        ":1:1: a config is one JSON object and begins with '{', this does not");
+        ":1:1: a config is one JSON object and begins with '{', but this does not");
   CHECK(file_error("a.json", std::string_view("\x7f"
                                               "ELF\x02\x00\x00",
                                               7)) ==
         ": is not a text file (byte 0x02 at offset 4); expected JSON");
-  CHECK(config_error_of([] { read_json_file("/"); }) == "/: is a directory; expected a JSON file");
+  CHECK(config_error_of([] { read_json_file("/"); }) == "/: is a folder; expected a JSON file");
   CHECK(config_error_of([] { read_json_file("/nowhere/x.json"); }) ==
         "/nowhere/x.json: cannot open: No such file or directory");
 }

@@ -114,17 +114,17 @@ TEST_CASE("config.json files of the hub are models to estimate", "[spec][model]"
   }
 }
 
-TEST_CASE("what stands in is told in one notice and in the origins", "[spec][model]") {
+TEST_CASE("stand-in values are reported in one notice and in the origins", "[spec][model]") {
   const ModelFolder llama(kLlama2);
   const LoadedConfig loaded = estimate(llama.path);
   REQUIRE(loaded.notices.size() == 1);
   CHECK(loaded.notices[0] ==
         llama.file +
-            ": describes a model and no run; stand-ins for what it does not say, which --set "
+            ": describes a model and not a run; stand-ins for the missing keys, which --set "
             "KEY=VALUE replaces: train_micro_batch_size_per_gpu=1 (the smallest), "
             "data.sequence_length=2048 (the model has 4096 positions), bf16.enabled=true (the "
             "usual precision), optimizer.type=\"AdamW\" (the usual optimizer), "
-            "data.train=\"stand-in\" (no bearing on memory), training.steps=1 (no bearing on "
+            "data.train=\"stand-in\" (no effect on memory), training.steps=1 (no effect on "
             "memory)");
   CHECK(origin_of(loaded, "data.sequence_length") == "stand-in: the model has 4096 positions");
   CHECK(origin_of(loaded, "optimizer.type") == "stand-in: the usual optimizer");
@@ -168,7 +168,7 @@ TEST_CASE("a run is not started from a model's config.json", "[spec][model]") {
     return config_error_of([&] { load_config(file, {}); });
   };
   const std::string fix =
-      ", which says nothing of data, batch and steps: write a run's file with "
+      ", which says nothing about data, batch and steps: write a run's file with "
       "\"model\": \"" +
       llama.path +
       "\", or estimate what the model takes with "
@@ -180,7 +180,7 @@ TEST_CASE("a run is not started from a model's config.json", "[spec][model]") {
              Contains("model_type: unknown key, it belongs at \"model.model_type\""));
   const TemporaryFolder folder;
   folder.write("config.json", kTinyConfig);
-  CHECK(launch_error(folder.path()) == folder.path() + ": is a directory; expected a JSON file");
+  CHECK(launch_error(folder.path()) == folder.path() + ": is a folder; expected a JSON file");
   CHECK(estimate(folder.path()).config.model.hidden_size == 64);
 }
 

@@ -12,7 +12,7 @@ constexpr std::string_view kQwen = R"({"model_type": "qwen2", "vocab_size": 300,
   "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 4,
   "num_key_value_heads": 2, "max_position_embeddings": 64, "tie_word_embeddings": true})";
 
-/// As a run saves it: one line a block, tensors by the thousand behind.
+/// A manifest as a run saves it: one line per block, followed by thousands of tensors.
 std::string manifest_with(const std::string& config) {
   return "{\"dstrain_checkpoint\": 2, \"xxh3_64\": \"0123456789abcdef\",\n\"training\": {\"step\": "
          "4},\n\"config\": " +

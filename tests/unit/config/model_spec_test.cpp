@@ -66,7 +66,7 @@ constexpr std::string_view kMistral = R"({
   "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
   "tie_word_embeddings": false, "vocab_size": 32000})";
 
-/// As Hugging Face's files of these models are, but for keys that say nothing.
+/// The models' files from Hugging Face, without keys that have no effect.
 constexpr std::string_view kGemma2 = R"({
   "architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
   "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid",
@@ -222,7 +222,7 @@ TEST_CASE("a model that cannot be built is refused with the key", "[spec][model]
   CHECK_THAT(error_of_tiny({"model.num_key_value_heads=3"}),
              Catch::Contains("model.num_key_value_heads: 3 does not divide num_attention_heads 4"));
   CHECK_THAT(error_of_tiny({"model.head_dim=15"}),
-             Catch::Contains("rotary positions need an even head size, this is 15"));
+             Catch::Contains("rotary positions need an even head size, found 15"));
   CHECK_THAT(error_of_tiny({"model.hidden_act=mish"}),
              Catch::Contains("model.hidden_act: must be \"silu\", \"swish\", "));
   CHECK_THAT(error_of_tiny({"model.rope_scaling={\"type\": \"longrope\", \"factor\": 4}"}),
@@ -371,7 +371,7 @@ TEST_CASE("layers rotate as no_rope_layers says", "[spec][model]") {
         Layers{false, true, true, true, false});
   CHECK_THAT(error_of_tiny({"model.model_type=smollm3", "model.num_hidden_layers=5",
                             "model.no_rope_layers=[0, 1]"}),
-             Catch::Contains("model.no_rope_layers: says it of 2 layers, and there are 5"));
+             Catch::Contains("model.no_rope_layers: has 2 entries, but there are 5 layers"));
 }
 
 TEST_CASE("a part of each head is rotated where the family has it", "[spec][model]") {

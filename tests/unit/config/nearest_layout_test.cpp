@@ -44,7 +44,7 @@ TEST_CASE("one broken rule is mended by one change, of the degrees first", "[spe
         "1 x 3 on 3");
   // A written partition.
   CHECK(advice_of(4, {kTwoStages, "pipeline.partition=[3,1,1,1]"}) == "1 x 4 on 4");
-  // What a micro-batch's tokens divide among; 2 sequences of 128.
+  // Numbers of ranks that a micro-batch's tokens divide among; 2 sequences of 128.
   CHECK(advice_of(6, {"tensor_parallel={\"size\": 6, \"sequence_parallel\": true}"}) ==
         "2 x 1 on 6");
   CHECK(advice_of(2, {kTwoStages, "pipeline.partition=[2,2,2]"}) == "1 x 3 on 3");
@@ -57,7 +57,8 @@ TEST_CASE("ranks change where that keeps both degrees", "[spec][parallel]") {
   CHECK(advice_of(7, {"tensor_parallel.size=2", kTwoStages}) == "2 x 2 on 8");
   CHECK(advice_of(6, {"tensor_parallel.size=2", "pipeline.stages=4"}) == "2 x 3 on 6");
   CHECK(advice_of(1, {"tensor_parallel.size=3", "pipeline.stages=6"}) == "3 x 6 on 18");
-  // Of 6 and 8, as far from 7, that which can be had; unless the batch is against it.
+  // 6 and 8 are equally far from 7: 6 wins, as that many ranks exist, unless the batch rules it
+  // out.
   CHECK(advice_of(7, {kInterleaved}) == "1 x 2 on 6");
   CHECK(advice_of(7, {kInterleaved, "train_batch_size=32", "gradient_accumulation_steps=auto"}) ==
         "1 x 2 on 8");

@@ -162,7 +162,7 @@ TEST_CASE("what no optimizer here does is refused with the reason", "[spec][opti
                "\"standard\""));
   CHECK_THAT(error_of("Adagrad", R"({"lr_decay": 0.1})"), Contains("\"scheduler\" block"));
   CHECK_THAT(error_of("Adagrad", R"({"initial_accumulator_value": 0.1})"), Contains("begin at 0"));
-  CHECK_THAT(error_of("SGD", R"({"maximize": true})"), Contains("made smaller"));
+  CHECK_THAT(error_of("SGD", R"({"maximize": true})"), Contains("is minimised"));
   CHECK(error_of("Adagrad", R"({"lr_decay": 0.0, "initial_accumulator_value": 0})").empty());
 }
 

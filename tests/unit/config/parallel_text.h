@@ -1,5 +1,5 @@
-// A model whose sizes many layouts do not suit, runs of it, and the two parts of their errors: the
-// rule that is broken, and the layout that would do.
+// A model whose sizes do not suit many layouts, runs of it, and the two parts of their errors: the
+// rule that is broken, and the layout that would work.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ inline std::string rule_of(int ranks, const std::vector<std::string>& sets) {
 }
 
 /// "2 x 3 on 12": tensor_parallel.size, pipeline.stages and ranks of the layout at the end of the
-/// error; what else is there instead of it; "" if there is none.
+/// error; or the text in its place; "" if there is none.
 inline std::string advice_in(const std::string& error) {
   const auto at = error.find(kAdvice);
   if (at == std::string::npos) {

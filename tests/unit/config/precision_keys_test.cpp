@@ -77,13 +77,13 @@ TEST_CASE("settings of a loss scale that does not move say that they have no eff
 TEST_CASE("a model computes in one precision", "[spec][precision]") {
   CHECK(error_of_tiny({kBf16, kF16}) ==
         "--set fp16.enabled=true: fp16.enabled: bf16.enabled is true as well: a model computes in "
-        "one of them, set the other to false");
+        "one of them; set the other to false");
   CHECK_THAT(error_of_tiny({"bfloat16.enabled=true", kF16}), Contains("bf16.enabled is true"));
   CHECK(load_tiny({"bf16.enabled=false", kF16}).config.precision == Precision::kF16);
   CHECK(load_tiny({kBf16, "fp16.enabled=false"}).config.precision == Precision::kBF16);
 }
 
-TEST_CASE("gradients are accumulated in fp32 unless asked otherwise, and that is told",
+TEST_CASE("gradients are accumulated in fp32 unless asked otherwise, and that is reported",
           "[spec][precision]") {
   const LoadedConfig plain = resolved({});
   CHECK(plain.config.formats.grad_accum == DType::kF32);
@@ -112,7 +112,7 @@ TEST_CASE("gradients are fp32 or what the model computes in", "[spec][precision]
   CHECK_THAT(error_of({accumulate + "fp8"}),
              Contains("must be \"fp32\", \"fp16\" or \"bf16\", found the string \"fp8\""));
   CHECK(error_of({kF16, "communication_data_type=bf16"}) ==
-        "--set: communication_data_type: \"bf16\" goes with bf16 only, and the model computes in "
+        "--set: communication_data_type: \"bf16\" goes with bf16 only, but the model computes in "
         "fp16: write \"fp32\", or leave it out");
   CHECK_THAT(error_of({kBf16, "communication_data_type=fp16"}), Contains("goes with fp16 only"));
   CHECK(resolved({kBf16, "communication_data_type=bf16"}).config.formats.communication ==
@@ -135,7 +135,7 @@ TEST_CASE("bf16 master weights bring bf16 gradients", "[spec][precision]") {
       resolved({kBf16, "bfloat16.bf16_master_weights_and_grads=true"}).config.formats.bf16_master);
 }
 
-TEST_CASE("bf16 states alone go beyond DeepSpeed, and that is told", "[spec][precision]") {
+TEST_CASE("bf16 states alone go beyond DeepSpeed, and that is reported", "[spec][precision]") {
   const LoadedConfig loaded = resolved({kBf16, kStates});
   CHECK(loaded.config.formats.bf16_optimizer_states);
   CHECK_FALSE(loaded.config.formats.bf16_master);
@@ -157,7 +157,7 @@ TEST_CASE("bf16 formats need bf16, and an optimizer that has them", "[spec][prec
   CHECK(load_tiny({"bf16.bf16_optimizer_states=false"}).notices.empty());
 }
 
-TEST_CASE("what fp16 and bf16 cannot say here is refused or told", "[spec][precision]") {
+TEST_CASE("what fp16 and bf16 cannot say here is refused or reported", "[spec][precision]") {
   CHECK_THAT(error_of_tiny({kF16, "fp16.fp16_master_weights_and_grads=true"}),
              Contains("updates would be lost to rounding in fp16 master weights"));
   CHECK(tells(load_tiny({kF16, "fp16.auto_cast=true"}), "the model takes tokens"));
@@ -165,7 +165,7 @@ TEST_CASE("what fp16 and bf16 cannot say here is refused or told", "[spec][preci
               "no effect: bf16.check_grad_overflow: every step's gradients are checked, in every "
               "stage and precision"));
   CHECK(tells(load_tiny({kBf16, "bf16.immediate_grad_update=true"}),
-              "gradients are always added up as soon as they are there"));
+              "gradients are always added up as soon as they are computed"));
   CHECK_THAT(error_of_tiny({"gradient_predivide_factor=0"}), Contains("greater than 0, found 0"));
   CHECK(tells(resolved({"prescale_gradients=true", "gradient_predivide_factor=2"}),
               "no effect: gradient_predivide_factor: prescale_gradients divides by all ranks"));
@@ -226,7 +226,7 @@ TEST_CASE("attention is dstrain's own unless asked for, and says where cuDNN has
   CHECK(resolved({cuda, kBf16, "training.attention=auto"}).config.training.attention ==
         AttentionKernels::kFaster);
   CHECK_FALSE(tells(resolved({cuda, kBf16, cudnn}), "training.attention"));
-  CHECK(tells(resolved({kBf16, cudnn}), "no effect: training.attention: cuDNN is of GPUs"));
+  CHECK(tells(resolved({kBf16, cudnn}), "no effect: training.attention: cuDNN is for GPUs"));
   CHECK(tells(resolved({cuda, cudnn}), "and the model computes in fp32"));
 }
 

@@ -1,5 +1,5 @@
-// What "activation_checkpointing" may say: dstrain's two keys, and DeepSpeed's, which turn nothing
-// on.
+// What "activation_checkpointing" may contain: dstrain's two keys, and DeepSpeed's, which turn
+// nothing on.
 #include "tests/unit/config/config_text.h"
 
 namespace dstrain {

@@ -113,11 +113,11 @@ TEST_CASE("sequence parallelism divides a micro-batch's tokens", "[spec][paralle
   CHECK(rule_of(6, {"tensor_parallel.size=6"}) == "");
 }
 
-TEST_CASE("sequence parallelism without a group is told and off", "[spec][parallel]") {
+TEST_CASE("sequence parallelism without a group is reported and off", "[spec][parallel]") {
   const LoadedConfig loaded = resolved(2, {"tensor_parallel.sequence_parallel=true"});
   CHECK(loaded.notices == std::vector<std::string>{
                               "no effect: tensor_parallel.sequence_parallel: tensor_parallel.size "
-                              "is 1, there is nobody to share with"});
+                              "is 1, so there is no rank to share with"});
   CHECK_FALSE(loaded.config.tensor_parallel.sequence_parallel);
   CHECK(origin_of(loaded, "tensor_parallel.sequence_parallel") ==
         "derived: tensor_parallel.size is 1");
@@ -194,7 +194,7 @@ TEST_CASE("the interleaved schedule takes whole rounds of micro-batches", "[spec
   CHECK(rule_of(2, {kTwoStages, "gradient_accumulation_steps=5"}) == "");
 }
 
-TEST_CASE("what a pipeline costs is told", "[spec][parallel]") {
+TEST_CASE("what a pipeline costs is reported", "[spec][parallel]") {
   CHECK(notices_of(3, {"pipeline.stages=3", "gradient_accumulation_steps=2"}) ==
         std::vector<std::string>{"pipeline.stages: 3 with only 2 micro-batches a step "
                                  "(gradient_accumulation_steps): a stage is idle for 50 % of it, "
@@ -210,7 +210,7 @@ TEST_CASE("what a pipeline costs is told", "[spec][parallel]") {
           std::vector<std::string>{fmt::format(
               "zero_optimization.stage: {} with pipeline.stages 2, which DeepSpeed refuses: "
               "gradients are reduce-scattered after every micro-batch (gradient_accumulation_steps "
-              "4), where stage 1 does it once a step",
+              "4), whereas stage 1 does it once a step",
               stage)});
     CHECK(notices_of(4, {zero, "tensor_parallel.size=2"}).empty());
   }
@@ -245,8 +245,9 @@ TEST_CASE("graphs hold no talk between ranks, and a CPU has none", "[spec][paral
   const std::string graphs = "training.cuda_graphs=true";
   const std::string cuda = "training.device=cuda";
   CHECK(rule_of(8, {graphs, cuda, "tensor_parallel.size=2"}) ==
-        "--set: training.cuda_graphs: true, with tensor_parallel.size 2, whose ranks talk within a "
-        "block, and a graph holds no talk: expected false, or one rank for a block");
+        "--set: training.cuda_graphs: true, with tensor_parallel.size 2, whose ranks communicate "
+        "within a "
+        "block, and a graph cannot hold communication: expected false, or one rank for a block");
   const auto tells = [](const std::vector<std::string>& notices) {
     return std::count(notices.begin(), notices.end(),
                       "no effect: training.cuda_graphs: a CPU has none (training.device is not "

@@ -32,7 +32,7 @@ constexpr const char* kSmall = R"({
   "training": {"steps": 10, "output_dir": "runs/small"}
 })";
 
-/// What makes one key or another apply.
+/// Settings that make one key or another apply.
 const std::vector<std::vector<std::string>>& settings() {
   static const std::vector<std::vector<std::string>> all = {
       {},
@@ -72,7 +72,7 @@ const std::vector<std::vector<std::string>>& settings() {
   return all;
 }
 
-/// Of several keys at once, which no schema of one key expresses.
+/// Whether a message is about several keys at once, which no schema of one key expresses.
 bool spans_keys(const std::string& message) {
   for (const char* part :
        {"heads do not divide", "does not divide num_attention_heads", "positions need an even",
@@ -192,7 +192,7 @@ void add_mutations(Json& cases) {
   }
 }
 
-/// What is wrong, or right, with the keys themselves.
+/// Adds cases of wrong and right keys.
 void add_others(Json& cases) {
   for (const char* change : {"stpes=1",
                              "training.stpes=1",

@@ -1,5 +1,5 @@
-// What "zero_optimization" may say: the stages and what tunes them, what has no effect on units,
-// and what would put memory elsewhere.
+// What "zero_optimization" may contain: the stages and their tuning, keys without effect on units,
+// and keys that would put memory elsewhere.
 #include "tests/unit/config/config_text.h"
 
 namespace dstrain {
@@ -69,7 +69,7 @@ TEST_CASE("stage 3's sizes say that they have no effect in a lower stage", "[spe
         "stage is lower");
 }
 
-TEST_CASE("every key of another grain is taken and told to have no effect", "[spec][zero]") {
+TEST_CASE("every key of another grain is taken and reported to have no effect", "[spec][zero]") {
   for (const char* key :
        {"contiguous_gradients", "reduce_scatter", "reduce_bucket_size", "allgather_bucket_size",
         "allgather_partitions", "use_multi_rank_bucket_allreduce", "sub_group_size",

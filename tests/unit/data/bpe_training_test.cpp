@@ -105,7 +105,7 @@ TEST_CASE("data of a tokenizer made for it end with its token and decode to the 
   REQUIRE(without);
   CHECK_FALSE(without->append_eod);
   CHECK(Tokenizer::make(folder / "other")->vocab_size() == 261);
-  CHECK_THAT(refusal(options), Contains("is there already; --overwrite replaces it"));
+  CHECK_THAT(refusal(options), Contains("already exists; --overwrite replaces it"));
 }
 
 TEST_CASE("of a text with too many distinct pieces a share is counted, and the log says so",
@@ -131,7 +131,7 @@ TEST_CASE("of a text with too many distinct pieces a share is counted, and the l
   CHECK(train(3, 4000) == whole);
   const auto share = train(1, 1000);
   CHECK(log.lines_with("more distinct pieces than are held at once (1,000") == 2);
-  CHECK(log.lines_with("learnt from 1/4 of it") == 1);
+  CHECK(log.lines_with("learned from 1/4 of it") == 1);
   CHECK(share != whole);
   CHECK(train(3, 1000) == share);
 }
@@ -152,7 +152,7 @@ TEST_CASE("a tokenizer that cannot be made is a sentence", "[data][train_bpe]") 
   CHECK_THAT(refused({.vocab_size = 300, .split = "gpt5"}),
              Contains("--split-pattern \"gpt5\": expected gpt2, gpt4, gpt4o, qwen2, or a regular"));
   CHECK_THAT(refused({.vocab_size = 300, .split = "(a"}),
-             Contains("--split-pattern: the regular expression \"(a\" is none"));
+             Contains("--split-pattern: \"(a\" is not a regular expression"));
   CHECK_THAT(refused({.vocab_size = 300, .document_end = "\u00e9"}),
              Contains("--end-token \"\u00e9\": expected a text of two characters or more"));
   write_file(folder / "in/a.txt", "");

@@ -108,7 +108,7 @@ TEST_CASE("a changed byte of packed data does not go unnoticed", "[data][input]"
   const std::string text = some_text();
   for (const Packing& packing : packings()) {
     const std::string packed = packing.pack(text);
-    // Not within a gzip header, whose time and system nothing depends on.
+    // The gzip header is left out, since nothing depends on its time and system.
     for (std::size_t at = 10; at < packed.size(); at += packed.size() / 50) {
       INFO(packing.name << " " << at);
       std::string changed = packed;
@@ -142,7 +142,7 @@ TEST_CASE("lines come whole, in blocks of any size, and one too long is passed o
       lines += block;
       too_long += got == LineReader::Next::kLineTooLong ? 1 : 0;
       CHECK((block.empty() || block.back() == '\n' || block.ends_with("four")));
-      // What is passed over counts as well.
+      // Bytes that are skipped count as well.
       CHECK(reader.position() == static_cast<std::int64_t>(lines.size()) + too_long * 3'000'001);
     }
     CHECK(too_long == 1);

@@ -50,15 +50,15 @@ TEST_CASE("a line without such a text says why", "[data][input]") {
     const char* why;
   };
   const Case cases[] = {
-      {"text", "{\"text\": \"a\"", Found::kNoJson, "is no JSON: byte 13: unexpected end of input"},
-      {"text", "{\"text\": \"a\"} {}", Found::kNoJson, "is no JSON"},
-      {"text", "{'text': 'a'}", Found::kNoJson, "is no JSON: byte 2: invalid literal"},
+      {"text", "{\"text\": \"a\"", Found::kNoJson, "is not JSON: byte 13: unexpected end of input"},
+      {"text", "{\"text\": \"a\"} {}", Found::kNoJson, "is not JSON"},
+      {"text", "{'text': 'a'}", Found::kNoJson, "is not JSON: byte 2: invalid literal"},
       {"text", "{\"text\": \"\xff\xfe\"}", Found::kNoJson, "ill-formed UTF-8"},
       {"text", R"({"text": "\ud83d alone"})", Found::kNoJson, "surrogate"},
       {"text", "{\"text\": 1e999}", Found::kNoJson, "number overflow"},
-      {"text", "[1, 2]", Found::kNoObject, "is JSON, but no object"},
-      {"text", "[{\"text\": \"a\"}]", Found::kNoObject, "is JSON, but no object"},
-      {"text", "\"text\"", Found::kNoObject, "is JSON, but no object"},
+      {"text", "[1, 2]", Found::kNoObject, "is JSON, but not an object"},
+      {"text", "[{\"text\": \"a\"}]", Found::kNoObject, "is JSON, but not an object"},
+      {"text", "\"text\"", Found::kNoObject, "is JSON, but not an object"},
       {"text", "{\"content\": \"a\", \"id\": 1}", Found::kNoField,
        "has no field \"text\"; there are \"content\", \"id\""},
       {"text", "{}", Found::kNoField, "has no field \"text\": it is empty"},

@@ -1,4 +1,4 @@
-// Texts packed by the compressors' own libraries, for tests to unpack.
+// Texts compressed by the compressors' own libraries, for tests to decompress.
 #pragma once
 
 #include <cstdint>

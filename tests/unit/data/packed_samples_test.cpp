@@ -1,5 +1,4 @@
-// What a run is given of packed documents: inputs, what they are to predict, and how several
-// sources share a run.
+// Samples of packed documents: inputs, their targets, and how several sources share a run.
 #include <algorithm>
 #include <cstdint>
 #include <map>

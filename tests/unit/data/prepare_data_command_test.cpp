@@ -121,7 +121,7 @@ TEST_CASE("prepare-data learns a tokenizer, and asks for what that needs", "[dat
   REQUIRE(made.exit_code == 0);
   CHECK_THAT(made.standard_output,
              Contains("huggingface:" + (folder / "out/tokenizer.json") + ": vocabulary 264"));
-  CHECK_THAT(made.standard_error, Contains("learnt a tokenizer of 264 tokens from 7 distinct"));
+  CHECK_THAT(made.standard_error, Contains("learned a tokenizer of 264 tokens from 7 distinct"));
   const auto json = nlohmann::json::parse(test::read_file(folder / "out/tokenizer.json"));
   CHECK(json["model"]["vocab"]["</end>"] == 0);
   CHECK(json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] == "[a-z]+|[^a-z]");
@@ -172,7 +172,7 @@ TEST_CASE("prepare-data --inspect prints samples with their documents' borders",
   CHECK_THAT(people.standard_output, Contains("8 tokens in 2 documents") && Contains("97 ‹a›") &&
                                          Contains("256 ‹(document's end)›") &&
                                          Contains("10 ‹\\n›") && Contains("195 ‹\\xc3›") &&
-                                         Contains("└ ends") && Contains("┆ goes on") &&
+                                         Contains("└ ends") && Contains("┆ continues") &&
                                          !Contains("\x1b["));
   // Packed, both are cut at no place: a b end, and what the other's 5 tokens leave room for.
   const Ended packed = run(folder, "--inspect 9 --pack --sequence-length 6 --json " + out);

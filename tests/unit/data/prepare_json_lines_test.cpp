@@ -110,7 +110,7 @@ TEST_CASE("a model can be trained on JSON lines, packed or not", "[data][prepare
                                          .output = folder / ("out-" + input),
                                          .train_sentencepiece = 320,
                                          .validation = 0.0});
-    // Of the text: of the JSON around it pieces would be wasted.
+    // The tokenizer is trained on the text alone: pieces of the JSON around it would be wasted.
     CHECK(made.train.tokens < made.train.text_bytes / 3);
   }
 }
@@ -122,7 +122,7 @@ TEST_CASE("a bad line stops with file, line and reason, or is skipped and counte
              line_of("a1") + "\n{broken\n" + line_of("a2") + "{\"id\": 3}\n{\"text\": \"\xff\"}\n");
   write_file(folder / "in/b.jsonl.gz", test::gzip("{\"text\": []}\n" + line_of("b2")));
   PrepareOptions options{.input = {folder / "in"}, .output = folder / "out", .validation = 0.0};
-  CHECK_THAT(refusal(options), Contains((folder / "in/a.jsonl") + ":3: is no JSON: byte 2") &&
+  CHECK_THAT(refusal(options), Contains((folder / "in/a.jsonl") + ":3: is not JSON: byte 2") &&
                                    Contains("--on-bad-line skip"));
   CHECK_FALSE(std::filesystem::exists(folder / "out"));
   options.on_bad_line = OnBadLine::kSkip;
@@ -140,7 +140,7 @@ TEST_CASE("a bad line stops with file, line and reason, or is skipped and counte
   CHECK(json["bad_lines"].size() == 4);
 }
 
-TEST_CASE("a line longer than the bound is told and never held", "[data][prepare]") {
+TEST_CASE("a line longer than the bound is reported and never held", "[data][prepare]") {
   const ScratchFolder folder;
   const std::string long_line = line_of(std::string(5 << 20, 'x'));
   write_file(folder / "in/a.jsonl",

@@ -184,7 +184,7 @@ TEST_CASE("killed at any moment and called again, the same files come out",
   CHECK(killed >= 3);
 }
 
-/// What is said to a second call.
+/// The error of a second call.
 std::string refusal(const PrepareOptions& options) {
   try {
     (void)prepare_data(options, {});
@@ -211,7 +211,7 @@ class Interrupted {
   ScratchFolder folder_;
 };
 
-TEST_CASE("what was begun with other settings is not gone on with", "[data][prepare]") {
+TEST_CASE("what was begun with other settings is not continued", "[data][prepare]") {
   const Interrupted before;
   PrepareOptions other = before.options;
   other.seed = 5;
@@ -232,16 +232,16 @@ TEST_CASE("what was begun with other settings is not gone on with", "[data][prep
   check_same_output(before.path("out"), before.path("whole"));
 }
 
-TEST_CASE("what was begun on other input is not gone on with", "[data][prepare]") {
+TEST_CASE("what was begun on other input is not continued", "[data][prepare]") {
   const Interrupted before;
-  // What comes behind the place that was reached may change.
+  // Input behind the place that was reached may change.
   write_file(before.path("in/b.txt"), "a changed file");
   PrepareOptions options = before.options;
   options.on_bad_line = PrepareOptions::OnBadLine::kStop;
   CHECK_THAT(refusal(options), Contains("a.jsonl:") && Contains("has no field"));
   write_file(before.path("in/a.jsonl"), "{\"text\": \"changed\"}\n");
   CHECK_THAT(refusal(before.options),
-             Contains("of other input files, or of ones that have changed since"));
+             Contains("of other input files, or of files that have changed since"));
 }
 
 TEST_CASE("kept files that were damaged are not gone on with", "[data][prepare]") {
@@ -253,7 +253,7 @@ TEST_CASE("kept files that were damaged are not gone on with", "[data][prepare]"
     content[content.size() / 3] = static_cast<char>(content[content.size() / 3] ^ 1);
     if (name == "prepare.resume") content = "{\"version\": 99}";
     write_file(path, content);
-    CHECK_THAT(refusal(before.options), Contains("--overwrite begins anew"));
+    CHECK_THAT(refusal(before.options), Contains("--overwrite starts over"));
   }
 }
 
@@ -268,7 +268,7 @@ TEST_CASE("killed while the files get their names, the next call finishes it", "
   REQUIRE(prepare_data(whole, {}));
   REQUIRE(prepare_data(options, {}));
   const std::string out = folder / "out";
-  // As it would have been left: a record that says so, and one name given.
+  // The state that an interruption would have left: a record, and one file that has its name.
   PrepareHooks hooks{.save_interval = std::chrono::milliseconds(0)};
   fs::remove_all(out);
   bool is_enough = false;

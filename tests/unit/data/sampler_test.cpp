@@ -68,8 +68,8 @@ TEST_CASE("epochs, seeds and sources have orders of their own", "[data][sampler]
 }
 
 TEST_CASE("the run's order does not depend on the number of ranks", "[data][sampler]") {
-  // dp ranks take the samples of a step side by side; what the ranks take together, in order, is
-  // the sequence of one rank.
+  // dp ranks take the samples of a step side by side; their samples together, in order, are the
+  // sequence of one rank.
   const Sampler sampler({156, 24}, {3.0, 1.0}, 9);
   constexpr std::int64_t kGlobalBatch = 8;
   std::vector<std::pair<int, std::int64_t>> alone;
@@ -128,7 +128,7 @@ TEST_CASE("a mixed source too is visited epoch by epoch, every sequence once", "
   }
 }
 
-TEST_CASE("mixing goes on unbroken where its period ends", "[data][sampler]") {
+TEST_CASE("mixing continues unbroken where its period ends", "[data][sampler]") {
   // Samples 2^24 - 300 … 2^24 + 300 of two equal sources with huge epochs: no sequence twice, and
   // the shares still even.
   const Sampler sampler({std::int64_t{1} << 33, std::int64_t{1} << 33}, {1.0, 1.0}, 5);

@@ -1,5 +1,5 @@
-// A folder of its own for a test, gone with it, and bytes written by hand: the tests' own writers
-// of token files, which share no code with dstrain's.
+// A folder for a test, removed with it, and bytes written by hand: the tests' own writers of token
+// files, which share no code with dstrain's.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ void write_pair(const std::string& prefix, const std::vector<std::int64_t>& leng
   writer.publish();
 }
 
-/// What is said when all of a pair is read; "" if it is taken for whole.
+/// The error when all of a pair is read; "" if it is taken as whole.
 std::string complaint(const std::string& prefix) {
   try {
     const auto file = TokenFile::open(prefix, 65536);
@@ -122,9 +122,9 @@ TEST_CASE("token files without hashes are read, those with another pair's are no
                                std::filesystem::copy_options::overwrite_existing);
   };
   copy("b.hashes", "a.hashes");
-  CHECK_THAT(
-      complaint(folder / "a"),
-      Contains((folder / "a.hashes") + ": is of a .bin of 260 bytes") && Contains("remove it"));
+  CHECK_THAT(complaint(folder / "a"),
+             Contains((folder / "a.hashes") + ": belongs to a .bin of 260 bytes") &&
+                 Contains("remove it"));
   copy("c.hashes", "a.hashes");
   CHECK_THAT(complaint(folder / "a"), Contains((folder / "a.idx") + ": is damaged") &&
                                           Contains("remove " + (folder / "a.hashes")));

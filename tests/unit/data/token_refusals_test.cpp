@@ -1,4 +1,5 @@
-// What cannot be read is refused before step 1, with a sentence that says which file, where, why.
+// Files that cannot be read are refused before step 1, with an error that says which file, where,
+// and why.
 #include <string>
 
 #include <catch2/catch.hpp>

@@ -68,7 +68,8 @@ TEST_CASE("a trained SentencePiece model gives every text back", "[data][tokeniz
   const auto ids = encoded(*tokenizer, text);
   CHECK(tokenizer->decode(ids) == text);
   CHECK(ids.size() < text.size() / 2);  // it has learnt something
-  // What it has never seen: other scripts, runs of spaces and line ends, a leading space, controls.
+  // Text that it has never seen: other scripts, runs of spaces and line ends, a leading space,
+  // controls.
   for (const std::string strange :
        {"Ж漢字🙂 é\n\n\n   x\t\ty  \r\n", " leading", "\n", "\x01\x7f"}) {
     CHECK(tokenizer->decode(encoded(*tokenizer, strange)) == strange);

@@ -92,7 +92,7 @@ TEST_CASE("a model beside the weights comes first, with what Hugging Face says o
   CHECK(find_tokenizer("", folder / "x",
                        {.data_folders = {folder / "data"}, .initial_weights = folder / "hf"})
             .name == "bytes");
-  // What the user says counts before all.
+  // The user's choice comes first.
   CHECK(find_tokenizer("bytes", folder / "hf", run).name == "bytes");
   CHECK(find_tokenizer(folder / "hf/tokenizer.model", folder / "x", {}).name == bare.name);
 }
@@ -131,11 +131,11 @@ TEST_CASE("what a checkpoint records of its tokenizer comes before all that lies
   CHECK(found.ends.back() == 2);
   CHECK_FALSE(found.always_begins);
 
-  // Not whatever has the name.
+  // Not every file of that name is taken.
   write_file(folder / "step/tokenizer.model", model + "\n");
   CHECK_THROWS_WITH(
       find_tokenizer("", folder / "step", run),
-      Contains(folder / "step/tokenizer.model") && Contains("another tokenizer than the one"));
+      Contains(folder / "step/tokenizer.model") && Contains("is not the tokenizer that"));
   // Where it is gone, the data may still know.
   std::filesystem::remove(folder / "step/tokenizer.model");
   CHECK(find_tokenizer("", folder / "step", run).name == "bytes");
@@ -159,7 +159,7 @@ TEST_CASE("where no tokenizer is named, it says where it looked", "[generate][to
   CHECK_THROWS_WITH(find_tokenizer("", folder.path(), {}),
                     Contains(folder / "tokenizer.json") && Contains("has no \"model\""));
   CHECK_THROWS_WITH(find_tokenizer(folder / "none", folder.path(), {}),
-                    Contains(folder / "none") && Contains("a file or model folder that is there"));
+                    Contains(folder / "none") && Contains("an existing file or model folder"));
 }
 
 }  // namespace

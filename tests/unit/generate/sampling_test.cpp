@@ -17,7 +17,7 @@ namespace {
 
 const std::vector<float> kLogits{0.3F, 2.0F, -1.0F, 1.1F, 2.0F, -4.0F, 0.9F, 1.6F};
 
-/// By definition: of a token the share of those as likely or likelier decides.
+/// The probabilities by definition: a token is kept by the share of those as likely or likelier.
 std::vector<double> probabilities(const SamplingRule& rule) {
   std::vector<double> p;
   for (const float logit : kLogits) {

@@ -24,7 +24,7 @@ std::vector<std::int32_t> encoded(const Tokenizer& tokenizer, const std::string&
   return ids;
 }
 
-/// What comes out for each token of `text`, and at the end.
+/// The output for each token of `text`, and at the end.
 Pieces streamed(const Tokenizer& tokenizer,
                 const std::string& text,
                 const std::vector<std::string>& stops = {},

@@ -1,4 +1,4 @@
-// A folder that looks like / to whoever reads the kernel's files under it, removed at the end.
+// A folder that looks like / to code that reads the kernel's files under it; removed at the end.
 #pragma once
 
 #include <filesystem>

@@ -16,7 +16,7 @@ std::optional<double> quota_in(const FakeRoot& root) {
   return usable_cores(root.path()).quota;
 }
 
-/// Of a machine of so many cores.
+/// The files of a machine with a given number of cores.
 int count_of(int cores, std::optional<double> quota) {
   UsableCores usable{.ids = std::vector<int>(static_cast<std::size_t>(cores)), .quota = quota};
   std::iota(usable.ids.begin(), usable.ids.end(), 0);

@@ -180,7 +180,7 @@ TEST_CASE("strangers are gone in time, and agents come in past them", "[slurm]")
       return is_closed;
     }));
   }
-  CHECK_THAT(log.text(), Contains("does not speak the language") &&
+  CHECK_THAT(log.text(), Contains("does not speak the protocol") &&
                              Contains("did not prove in time") && Contains("displaced"));
 }
 

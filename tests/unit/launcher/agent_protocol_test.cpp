@@ -132,7 +132,7 @@ TEST_CASE("a message that ends too early or too late is refused", "[launcher][ag
     for (std::size_t size = 1; size < frame.size(); ++size)
       CHECK_THROWS_AS(decode_from_agent(frame_of(frame.substr(0, size))), ProtocolError);
     CHECK_THROWS_WITH(decode_from_agent(frame_of(frame + "x")),
-                      "1 bytes behind the end of a message");
+                      "1 bytes after the end of a message");
   }
   for (const ToAgent& message : all_to_agent()) {
     const std::string frame = frames_in(encode(message), 1).at(0);

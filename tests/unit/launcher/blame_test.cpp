@@ -1,5 +1,5 @@
-// Who is to blame for the end of a job, and in which words. Made-up ends; real ones are in
-// supervisor_test.cpp.
+// Which rank is blamed for the end of a job, and in which words. The ends are made up; real ones
+// are in supervisor_test.cpp.
 #include "launcher/supervision/blame.h"
 
 #include <csignal>

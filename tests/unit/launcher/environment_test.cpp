@@ -78,7 +78,7 @@ TEST_CASE("DS_ENV_FILE names another file, also by its whole path", "[launcher][
   CHECK(home.asked({}, {{"DS_ENV_FILE", home.path("mine")}}) == Variables{{"A", "this"}});
 }
 
-TEST_CASE("a file that nobody named has to be the user's own, and is told with what it sets",
+TEST_CASE("a file that nobody named has to be the user's own, and is reported with what it sets",
           "[launcher][environment]") {
   const Home home;
   home.write(".deepspeed_env", "LD_PRELOAD=/tmp/x.so\nB=1\n");

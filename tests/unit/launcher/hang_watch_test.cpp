@@ -1,4 +1,4 @@
-// Who is said to keep a job waiting, and when. Made-up ranks, made-up time.
+// Which ranks are reported to keep a job waiting, and when. Ranks and time are made up.
 #include "launcher/supervision/hang_watch.h"
 
 #include <catch2/catch.hpp>
@@ -44,7 +44,7 @@ class WatchedJob {
     for (RankObservation& rank : ranks)
       if (rank.status) rank.status->in_phase_for = still;
   }
-  /// What is said of it in the end, by one who looked once a second all the time.
+  /// The final report about it by a watch that has looked once a second all the time.
   [[nodiscard]] std::optional<Hang> watched(const HangLimits& limits, std::chrono::seconds still) {
     HangWatch watch(limits);
     const Time start{1000s};
@@ -113,7 +113,7 @@ TEST_CASE("a rank that is stopped while it saves ends the job at the limit of sa
   CHECK_FALSE(job.watched({.step = 5s, .save = 20s}, 19s));
 }
 
-TEST_CASE("a rank that is stopped is told once, whatever it was doing, and when it goes on",
+TEST_CASE("a rank that is stopped is reported once, whatever it was doing, and when it continues",
           "[launcher][hang]") {
   WatchedJob job(2);
   const auto phase = GENERATE(RankPhase::kStarting, RankPhase::kTraining, RankPhase::kEvaluating,
@@ -135,11 +135,11 @@ TEST_CASE("a rank that is stopped is told once, whatever it was doing, and when 
   job[1].process.letter = 'S';
   const auto over = watch.observe(start + 5s, job.ranks);
   REQUIRE(over.size() == 1);
-  CHECK_THAT(over[0], Contains("pid 101, goes on after 4.00 s"));
+  CHECK_THAT(over[0], Contains("pid 101, continues after 4.00 s"));
   CHECK(watch.longest() == 0s);
 }
 
-TEST_CASE("a stop too short to matter is not told", "[launcher][hang]") {
+TEST_CASE("a stop too short to matter is not reported", "[launcher][hang]") {
   WatchedJob job(2);
   StoppedWatch watch;
   const Time start{1000s};

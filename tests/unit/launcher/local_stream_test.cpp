@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::seconds;
 
-/// What a shell script says, and how it ends.
+/// The output of a shell script, and how it ends.
 struct Listened {
   std::string out;
   std::string err;
@@ -82,7 +82,7 @@ TEST_CASE("ten mebibytes pass both ways at once", "[launcher][stream]") {
   CHECK(listened.end.exit_code == 0);
 }
 
-TEST_CASE("a program that a signal ends is told with that signal", "[launcher][stream]") {
+TEST_CASE("a program that a signal ends is reported with that signal", "[launcher][stream]") {
   asio::io_context loop;
   LocalStream stream(loop, shell("echo words; kill -9 $$"));
   Listened listened;

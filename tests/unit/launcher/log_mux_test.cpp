@@ -51,7 +51,7 @@ class Setup {
     std::ifstream file(folder / name);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  /// Of a rank's log, without the heading.
+  /// The text of a rank's log, without the heading.
   [[nodiscard]] std::string log(const char* name) const {
     const std::string text = read(name);
     CHECK(text.starts_with("==== started "));

@@ -25,7 +25,7 @@ using Catch::Matchers::StartsWith;
 
 const OpensshOptions kOptions{.program = "/usr/bin/ssh"};
 
-/// What follows the options that are always there.
+/// The arguments after the options that are always present.
 std::vector<std::string> destination(const OpensshOptions& options, const std::string& host) {
   std::vector<std::string> argv = openssh_command(options, host, {"/opt/d s/dstrain", "agent"});
   CHECK(argv.front() == "/usr/bin/ssh");
@@ -179,7 +179,7 @@ TEST_CASE("a login is what the program there says first, or ssh's end, or the de
 
   result = log_in(loop, options_with(folder, "echo waiting for you >&2; sleep 100"));
   REQUIRE(result.failure);
-  CHECK(result.failure->what == "nothing was heard of it within 1 s: waiting for you");
+  CHECK(result.failure->what == "nothing was heard from it within 1 s: waiting for you");
   loop.run_for(std::chrono::milliseconds{50});  // nothing comes any more
 }
 

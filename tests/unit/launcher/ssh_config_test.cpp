@@ -1,5 +1,4 @@
-// What an OpenSSH configuration says of a host, against what its manual (ssh_config(5)) says that
-// it means.
+// What an OpenSSH configuration means for a host, according to its manual (ssh_config(5)).
 #include "launcher/ssh/ssh_config.h"
 
 #include <cstdlib>

@@ -98,7 +98,7 @@ TEST_CASE("time spent waiting, evaluating and saving is not computing", "[launch
   CHECK(status.longest_save >= 50ms);
 }
 
-TEST_CASE("a page that is full goes on with what it has, and cuts long names",
+TEST_CASE("a page that is full continues with what it has, and cuts long names",
           "[launcher][status]") {
   const StatusPage page = StatusPage::make();
   StatusPage rank = rank_side(page);

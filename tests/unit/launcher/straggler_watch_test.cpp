@@ -1,4 +1,4 @@
-// Who is called slow. Made-up ranks, made-up time.
+// Which ranks are reported as slow. Ranks and time are made up.
 #include "launcher/supervision/straggler_watch.h"
 
 #include <catch2/catch.hpp>
@@ -22,7 +22,7 @@ class SlowJob {
       ranks_.push_back({.spec = &specs_[i], .pid = 100, .status = status});
     }
   }
-  /// So many steps later.
+  /// Lets `steps` steps pass.
   std::vector<std::string> run(int steps) {
     std::vector<std::string> told;
     for (int step = 0; step < steps; ++step) {
@@ -63,7 +63,7 @@ TEST_CASE("a rank that computes longer than the others is named once, and once w
   job.seconds[1] = 0.3;
   const auto recovered = job.run(100);
   REQUIRE(recovered.size() == 1);
-  CHECK_THAT(recovered[0], Contains("rank 1") && Contains("slow no more"));
+  CHECK_THAT(recovered[0], Contains("rank 1") && Contains("no longer slow"));
 }
 
 TEST_CASE("of two ranks the slower one is named", "[launcher][straggler]") {

@@ -1,4 +1,4 @@
-// What is left in the event loop when a job has ended: the loop goes on, the supervisor does not.
+// Events left in the loop when a job has ended: the loop continues, the supervisor does not.
 #include <chrono>
 #include <memory>
 #include <thread>

@@ -104,7 +104,7 @@ TEST_CASE("a rank that fails gives its exit code, its name and its last words",
                           ", ended with exit code 7 (sevenfold); its last words: too bad"));
 }
 
-TEST_CASE("a cause that several ranks tell is told once", "[launcher][supervisor]") {
+TEST_CASE("a cause that several ranks report is shown once", "[launcher][supervisor]") {
   const std::string fail = "echo app: error: no such file >&2; exit 7";
   const Outcome outcome = run(shell_job({fail, fail, fail}));
   CHECK(outcome.exit_code == 7);
@@ -203,7 +203,7 @@ TEST_CASE("a hang-up asks the ranks to end", "[launcher][supervisor]") {
 TEST_CASE("Ctrl-Z is answered and not obeyed", "[launcher][supervisor]") {
   const Outcome outcome = run(shell_job({"sleep 0.8"}), {{SIGTSTP}});
   CHECK(outcome.exit_code == 0);
-  CHECK_THAT(outcome.err, Contains("Ctrl-Z is not obeyed; Ctrl-C ends the run"));
+  CHECK_THAT(outcome.err, Contains("Ctrl-Z is ignored; Ctrl-C ends the run"));
 }
 
 TEST_CASE("a second signal kills at once", "[launcher][supervisor]") {
@@ -214,7 +214,8 @@ TEST_CASE("a second signal kills at once", "[launcher][supervisor]") {
   CHECK(outcome.took < milliseconds{3000});
 }
 
-TEST_CASE("an error while saving after a signal is told, not hidden", "[launcher][supervisor]") {
+TEST_CASE("an error while saving after a signal is reported, not hidden",
+          "[launcher][supervisor]") {
   const Outcome outcome =
       run(shell_job({"trap 'echo disk full >&2; exit 6' TERM; while true; do sleep 0.02; done"}),
           {{SIGTERM}});

@@ -1,5 +1,5 @@
-// What a model declares that extends a cache of keys and values: the parameters of the model that
-// trains, the cache as counted by hand, and nothing that only a backward would read.
+// The declarations of a model that extends a cache of keys and values: the parameters of the model
+// that trains, the cache as counted by hand, and nothing that only a backward would read.
 //
 // N tokens of a forward, P positions of the cache, L blocks, C width, H query heads, K key/value
 // heads, D head dim, F feed-forward width, V vocabulary, e bytes of the compute dtype

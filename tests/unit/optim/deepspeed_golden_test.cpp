@@ -1,4 +1,4 @@
-// dstrain's schedules and loss scale beside DeepSpeed's own, which wrote
+// dstrain's schedules and loss scale compared with DeepSpeed's own, which wrote
 // tests/golden/deepspeed.json (scripts/make_deepspeed_golden.py), from the config's JSON to the
 // figures.
 #include <fstream>

@@ -148,7 +148,7 @@ TEST_CASE("any sequence of overflows scales as the rules say", "[optim]") {
   }
 }
 
-TEST_CASE("a scaler restored from its state goes on as if never stopped", "[optim]") {
+TEST_CASE("a scaler restored from its state continues as if never stopped", "[optim]") {
   const LossScaleConfig config{.initial_scale_power = 10, .window = 3};
   LossScaler straight(config, true);
   scales_after(straight, "x..x.xx....");

@@ -64,7 +64,7 @@ std::int64_t extent(const UnitDecl& unit, Range range, MomentExtent moment) {
   return count;
 }
 
-/// What one rank holds of one unit.
+/// One rank's part of one unit.
 struct OwnUnit {
   OwnUnit(const LabRun& run, const UnitDecl& unit, int index_, Range range_)
       : index(index_),

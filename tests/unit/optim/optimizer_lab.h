@@ -1,5 +1,5 @@
 // What the tests of optimizers share: a small model whose state lies whole on one rank or in slices
-// on several, and is updated a few times from gradients that are the same however it lies.
+// on several, and is updated a few times from gradients that are the same in either case.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct LabModel {
   std::function<double(int unit, std::int64_t element)> start;
   std::function<double(std::int64_t update, int unit, std::int64_t element)> gradient;
 };
-/// A table, a block with matrices of every shape beside vectors, and a unit of seven parameters.
+/// A table, a block with vectors and matrices of every shape, and a unit of seven parameters.
 LabModel small_model();
 
 struct LabRun {
@@ -31,10 +31,10 @@ struct LabRun {
   DType master = DType::kF32;
   std::function<UpdateParams(std::int64_t update)> params;
 };
-/// A rate that changes, a scale, and betas of the schedule's in the second update.
+/// A changing rate, a scale, and betas from the schedule in the second update.
 UpdateParams changing_params(std::int64_t update);
 
-/// Whole units, put together from the ranks' slices. Empty: there is no such state.
+/// Whole units, put together from the ranks' slices. Empty if there is no such state.
 struct LabState {
   std::vector<Values> master;
   std::vector<Values> first_moment;
@@ -42,7 +42,7 @@ struct LabState {
   std::vector<Values> parameters;
   friend bool operator==(const LabState&, const LabState&) = default;
 };
-/// `log`: what rank 0 sends.
+/// `log` gets the traffic of rank 0.
 LabState after_updates(const LabModel& model, const LabRun& run, CollectiveLog* log = nullptr);
 
 /// One parameter in fp64, whole.

@@ -32,7 +32,7 @@ float start_of(int rank, int unit, std::int64_t i) {
   return std::cos(static_cast<float>(7 * i + 3 * unit + 5 * experts));
 }
 
-/// Of the sum, which every rank's part is of.
+/// The parts of all ranks are those of the sum.
 float gradient_of(int rank, int unit, std::int64_t i) {
   return 0.01F * std::sin(static_cast<float>(i * i + 11 * unit + 2 * rank));
 }

@@ -1,5 +1,5 @@
 // UpdatingRank: a rank without a model: a few units of parameters and a strategy that sums, updates
-// and gathers them from gradients that a test gives.
+// and gathers them from gradients given by a test.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ class UpdatingRank {
   UpdatingRank(const UpdatingRank&) = delete;
   UpdatingRank& operator=(const UpdatingRank&) = delete;
 
-  /// Backward of one micro-batch leaves these gradients, then comes the update.
+  /// Does backward of one micro-batch, which leaves these gradients, and then the update.
   StepStats step(const ValueOf& gradient, const StepParams& params);
-  /// What a region holds of a unit, in its own dtype.
+  /// The bytes of a unit in a region, in its own dtype.
   [[nodiscard]] std::vector<std::byte> bytes_of(RegionKind kind, int unit) const;
   /// The parameters of a unit that a region holds whole, in f32.
   [[nodiscard]] std::vector<float> parameters(int unit) const;

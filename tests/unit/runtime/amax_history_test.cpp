@@ -48,7 +48,7 @@ TEST_CASE("a history holds the largest of the last steps", "[runtime][fp8]") {
         steps.pop_front();
       }
       REQUIRE(history.exponent() == *std::max_element(steps.begin(), steps.end()));
-      // As a checkpoint keeps it.
+      // The history in the form that a checkpoint keeps.
       REQUIRE(AmaxHistory(history.peaks()).exponent() == history.exponent());
     }
     CHECK(history.peaks().size() < 32);

@@ -128,7 +128,7 @@ TEST_CASE("what is not finite changes no scale", "[runtime][fp8]") {
   CHECK(rank.scales->measures());  // the one step that is remembered has said nothing
 }
 
-TEST_CASE("a state goes on where it was taken", "[runtime][fp8]") {
+TEST_CASE("a state continues where it was taken", "[runtime][fp8]") {
   Rank first({.history = 3, .margin = 0});
   first.scales->begin_step(first.stream());
   first.quantize(1, {5.0F});

@@ -1,5 +1,5 @@
-// Small tokenizers of every kind in use, with what the `tokenizers` package makes of some texts
-// (scripts/make_tokenizer_golden.py).
+// Small tokenizers of every kind in use, with the ids that the `tokenizers` package gives for some
+// texts (scripts/make_tokenizer_golden.py).
 #pragma once
 
 #include <algorithm>

@@ -67,7 +67,7 @@ TEST_CASE("a text that offers no place to cut is cut between characters", "[toke
 
 TEST_CASE("a Hangul syllable keeps what stands behind it and is no consonant of it",
           "[tokenizer]") {
-  // As Python's unicodedata.normalize, release 14.
+  // The results of Python's unicodedata.normalize, release 14.
   CHECK(normalized("\u1110\u116e\u11a7", NormalForm::kNfc) == "\ud22c\u11a7");
   CHECK(normalized("\ud22c\u11a7\u0301x", NormalForm::kNfkc) == "\ud22c\u11a7\u0301x");
   CHECK(normalized("\u1110\u116e\u11a8", NormalForm::kNfc) == "\ud22d");

@@ -74,7 +74,8 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-/// Of processor time: most take milliseconds, a thousand blocks half a second on a fast machine.
+/// The limit of processor time: most take milliseconds, a thousand blocks half a second on a fast
+/// machine.
 constexpr double kMostSeconds = 5.0;
 
 // Integers and their neighbours where types end, what doubles can hold, and what is no number.

@@ -1,5 +1,5 @@
-// What a rank is expected to hold beside its arena, where arithmetic says it; that runs agree is
-// tests/unit/cmd/planned_memory_test.cpp.
+// The memory that a rank is expected to hold beside its arena, where arithmetic gives it;
+// tests/unit/cmd/planned_memory_test.cpp checks that runs agree.
 #include "engine/train/library_overhead.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using Catch::Matchers::Contains;
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-/// Of the part whose name begins so; 0 if there is none.
+/// The bytes of the part whose name begins like this; 0 if there is none.
 std::int64_t bytes_of(const std::vector<Overhead>& parts, const std::string& what) {
   for (const Overhead& part : parts) {
     if (part.what.starts_with(what)) {

@@ -1,5 +1,4 @@
-// metrics.jsonl and ranks.jsonl: on a disk that has no room for a while, and how many lines there
-// are.
+// metrics.jsonl and ranks.jsonl: on a disk that is full for a while, and the number of their lines.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -107,7 +106,7 @@ std::string log_of(const std::function<void()>& work) {
   return log.text();
 }
 
-/// What a file with this content holds, and what the log says, once a run goes on after `step`.
+/// The content of such a file, and the log, after a run has continued after `step`.
 struct Reopened {
   std::string content;
   std::string log;
@@ -150,7 +149,7 @@ TEST_CASE("a line that is no step's is cut out and told, and every other stays",
   {
     const Reopened middle = reopen(before + bad + "\n" + lines_of(5, 12), 10);
     CHECK(middle.content == before + lines_of(5, 10));
-    CHECK_THAT(middle.log, Catch::Contains("steps.jsonl:4: is not the line of a step: cut off"));
+    CHECK_THAT(middle.log, Catch::Contains("steps.jsonl:4: is not the line of a step: removed"));
   }
   {
     const Reopened late = reopen(lines_of(1, 12) + bad + "\n" + lines_of(13, 15), 10);
@@ -178,7 +177,7 @@ TEST_CASE("lines of steps are kept as they are", "[train]") {
   CHECK(reopen(whole.substr(0, whole.size() - 1), 10).content == whole);  // the last has no end
   const std::string foreign = "{ \"loss\" : 1, \"step\" : 3 }\n";
   CHECK(reopen(foreign + whole, 4).content == foreign + lines_of(1, 4));
-  // Of a run whose folder was mixed with another's: later steps in the middle.
+  // The file of a run whose folder was mixed with another's: later steps in the middle.
   CHECK(reopen(whole + whole, 7).content == lines_of(1, 7) + lines_of(1, 7));
 }
 

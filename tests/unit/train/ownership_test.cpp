@@ -1,5 +1,5 @@
-// What the plans of all ranks own together is the model: every element of every tensor once,
-// however pipeline, data and tensor parallelism cut it.
+// The plans of all ranks together own the model: every element of every tensor once, however
+// pipeline, data and tensor parallelism cut it.
 #include <map>
 #include <string>
 #include <vector>

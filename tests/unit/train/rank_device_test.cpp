@@ -1,4 +1,4 @@
-// What a rank computes with, where there is no GPU: on emulated ones the ladder shows it
+// The device of a rank where there is no GPU; with emulated ones the ladder shows it
 // (tests/parity/gpu_ladder_test.cpp).
 #include "engine/train/rank_device.h"
 

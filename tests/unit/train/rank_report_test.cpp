@@ -1,5 +1,5 @@
-// What ranks tell each other after a step, and what of it the lines of metrics.jsonl and
-// ranks.jsonl say.
+// What ranks tell each other after a step, and which of it appears in metrics.jsonl and
+// ranks.jsonl.
 #include "engine/train/rank_report.h"
 
 #include <chrono>

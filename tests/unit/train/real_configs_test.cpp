@@ -54,7 +54,7 @@ std::vector<Fixture> real_configs() {
   return fixtures;
 }
 
-/// As printed, separated by lines "---".
+/// The blocks as printed, separated by lines "---".
 std::vector<Fixture> documented_blocks() {
   std::vector<Fixture> blocks;
   std::ifstream in(kBlocks);
@@ -71,7 +71,7 @@ std::vector<Fixture> documented_blocks() {
   return blocks;
 }
 
-/// What a Python script would bring.
+/// The settings that a Python script would bring.
 Strings overlay(const RunFolder& folder, const std::string& name) {
   return {R"(model={"model_type": "llama", "vocab_size": 67, "hidden_size": 16,
                     "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -192,7 +192,7 @@ TEST_CASE("a batch that is left open is the largest that the memory holds", "[tr
     all.insert(all.end(), overrides.begin(), overrides.end());
     return load_config("configs/gpt2-124m.json", {.overrides = all});
   };
-  // As the estimator sees it.
+  // The config as the estimator sees it.
   const auto bytes_with = [&](int micro_batch) {
     const ConfigWith config_with = [&](const Strings&) {
       LoadedConfig loaded = load({"train_micro_batch_size_per_gpu=" + std::to_string(micro_batch)});

@@ -32,7 +32,7 @@ TEST_CASE("a majority tells which rank is wrong", "[train][replicas]") {
 
 TEST_CASE("of two copies neither is known to be wrong, and both are named", "[train][replicas]") {
   CHECK(find_difference(ranks_with({7, 8})).sentence() ==
-        "ranks 0 (host a) and 1 (host b) have different parameters of blocks.3, and nothing tells "
+        "ranks 0 (host a) and 1 (host b) have different parameters of blocks.3, and nothing shows "
         "whose are right");
 }
 

@@ -1,4 +1,4 @@
-// What a process says that it holds, and how the end of a run tells it.
+// The memory that a process reports, and how it appears at the end of a run.
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>

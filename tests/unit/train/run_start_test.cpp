@@ -1,4 +1,4 @@
-// What a run says of its start: what has changed since its checkpoint, whether data, weights and
+// What a run logs at its start: what has changed since its checkpoint, whether data, weights and
 // tokenizer belong together, and that there is nothing left to do.
 #include <fstream>
 #include <string>
@@ -109,7 +109,7 @@ TEST_CASE("a checkpoint that does not say how its run was set, says so", "[train
     state.config = config;
     CHECK_FALSE(changes_since(state, now));
     CHECK(describe_changes("resumed", state, now) ==
-          Rows{"resumed; how the run that saved it was set is not known"});
+          Rows{"resumed; the settings of the run that saved it are not known"});
   }
   // A key that an older version did not have is no change while it has its default.
   TrainingState older;

@@ -34,27 +34,28 @@ class DeepSpeedCheckpoint {
 
   [[nodiscard]] const std::filesystem::path& folder() const { return files_.folder; }
   [[nodiscard]] bool is_universal() const { return files_.is_universal; }
-  /// 0 without ZeRO; nothing for a universal checkpoint.
+  /// The stage, 0 without ZeRO; nothing for a universal checkpoint.
   [[nodiscard]] std::optional<int> zero_stage() const { return zero_stage_; }
   [[nodiscard]] int num_dp_ranks() const { return num_dp_ranks_; }
   /// Tensor-parallel ranks, and for each of them the stages of a pipeline.
   [[nodiscard]] int num_mp_ranks() const { return static_cast<int>(tensors_.size()); }
 
   [[nodiscard]] const RunProgress& progress() const { return progress_; }
-  /// Updates that the optimizer counts; nothing where it saved no moments.
+  /// The number of updates that the optimizer has counted; nothing where it saved no moments.
   [[nodiscard]] std::optional<std::int64_t> optimizer_step() const { return optimizer_step_; }
   /// The dynamic scale of an fp16 run; nothing in a universal checkpoint, which leaves it out.
   [[nodiscard]] const std::optional<StoredLossScale>& loss_scale() const { return loss_scale_; }
   /// The dtype the model computed in, by its safetensors name: "BF16", "F16", "F32"; "": unknown.
   [[nodiscard]] std::string_view working_dtype() const { return working_dtype_; }
-  /// False: a 16-bit run without ZeRO, of whose fp32 weights and moments it is not certain which
-  /// parameters they are of (whole_states.h). Its kFp32 are the 16-bit weights.
+  /// False for a 16-bit run without ZeRO whose fp32 weights and moments cannot be attributed to
+  /// parameters with certainty (whole_states.h). Its kFp32 are the 16-bit weights.
   [[nodiscard]] bool has_masters() const;
 
   /// The tensors of a model-parallel rank. Each rank has slices of its own, which are not merged
   /// here; a universal checkpoint's parameters are whole and all of rank 0.
   [[nodiscard]] const DeepSpeedTensors& tensors(int mp_rank) const;
-  /// Elements [first, first + out.size()) of a tensor of this checkpoint, which must have `state`.
+  /// Reads elements [first, first + out.size()) of a tensor of this checkpoint, which must have
+  /// `state`.
   void read(const DeepSpeedTensor& tensor,
             StoredState state,
             std::int64_t first,

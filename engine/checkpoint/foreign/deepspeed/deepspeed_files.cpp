@@ -24,18 +24,18 @@ constexpr std::size_t kMaxTagBytes = 255;
 /// (mp rank, dp rank) → file.
 using RankFiles = std::map<std::pair<int, int>, fs::path>;
 
-/// A text being taken apart from the front.
+/// A file name that is parsed from the front.
 class Name {
  public:
   explicit Name(std::string_view text) : rest_(text) {}
 
-  /// Takes `part` off if the name goes on with it.
+  /// Removes `part` and returns true if the rest of the name begins with it.
   bool take(std::string_view part) {
     const bool here = rest_.starts_with(part);
     rest_.remove_prefix(here ? part.size() : 0);
     return here;
   }
-  /// Takes digits off.
+  /// Moves the leading digits to `digits`; returns false if there are none.
   bool take_digits(std::string_view& digits) {
     const std::size_t count = std::min(rest_.find_first_not_of("0123456789"), rest_.size());
     digits = rest_.substr(0, count);
@@ -101,7 +101,7 @@ void insert(RankFiles& files, int mp_rank, int dp_rank, const fs::path& path) {
   const auto [at, is_new] = files.emplace(std::pair(mp_rank, dp_rank), path);
   if (!is_new) {
     throw CheckpointError(
-        fmt::format("{} and {} are of the same rank: files of two checkpoints in one folder",
+        fmt::format("{} and {} are of the same rank: files of two checkpoints are in one folder",
                     at->second.string(), path.string()));
   }
 }

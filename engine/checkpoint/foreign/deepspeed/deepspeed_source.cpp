@@ -34,7 +34,8 @@ StoredState state_named(const std::string& name) {
   throw CheckpointError(fmt::format("DeepSpeed's checkpoints hold no {}", name));
 }
 
-/// The dimension that `count` slices of a shape cut to make up `whole`; -1 if each is whole.
+/// The dimension along which `whole` is cut into `count` slices of a given shape; -1 if each slice
+/// is whole.
 std::optional<int> cut_dim_of(std::span<const std::int64_t> slice,
                               const Shape& whole,
                               std::int64_t count) {
@@ -191,7 +192,7 @@ void DeepSpeedSource::read(const std::string& state, const Piece& piece, Tensor 
   const Stored& stored = *found->second.stored;
   const ModelTensor& part = stored.tensor.parts[found->second.index];
   if (piece.shape != part.shape) {
-    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, {} is wanted",
+    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, expected {}",
                                       checkpoint_.folder().string(), piece.tensor,
                                       part.shape.to_string(), piece.shape.to_string()));
   }
@@ -264,7 +265,7 @@ fs::path model_beside(const fs::path& step_folder) {
     if (fs::exists(folder / "config.json", error)) return folder / "config.json";
   }
   throw ConfigError(
-      fmt::format("{}: is a DeepSpeed checkpoint, which does not say of what model: put the "
+      fmt::format("{}: is a DeepSpeed checkpoint, which does not say which model it is of: put the "
                   "model's config.json "
                   "beside it, or name it with --model",
                   step_folder.string()));

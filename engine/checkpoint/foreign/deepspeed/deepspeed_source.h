@@ -27,11 +27,12 @@ class DeepSpeedSource final : public TensorSource {
   [[nodiscard]] std::span<const Entry> entries() const override { return entries_; }
   void read(const std::string& state, const Piece& piece, Tensor out) const override;
 
-  /// How far the run had come. Its config and the state of its data are DeepSpeed's own.
+  /// Says how far the run had come. Its config and the state of its data are DeepSpeed's own, and
+  /// are left out.
   [[nodiscard]] TrainingState training() const;
 
  private:
-  /// One of theirs: whole, or a slice from each tensor-parallel rank.
+  /// A tensor of DeepSpeed's: whole, or a slice from each tensor-parallel rank.
   struct Stored {
     ForeignTensor tensor;
     std::vector<const DeepSpeedTensor*> slices;
@@ -46,7 +47,8 @@ class DeepSpeedSource final : public TensorSource {
   [[nodiscard]] std::string stored_name(const ForeignTensor& tensor, std::string_view prefix) const;
   [[nodiscard]] Stored find(const ForeignTensor& tensor, const std::string& name) const;
   void add(const Stored& stored);
-  /// Elements [first, first + out.size()) of theirs, put together from the slices.
+  /// Reads elements [first, first + out.size()) of a tensor of theirs, put together from the
+  /// slices.
   void read_run(const Stored& stored,
                 StoredState state,
                 std::int64_t first,

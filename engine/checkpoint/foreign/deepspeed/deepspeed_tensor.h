@@ -45,13 +45,13 @@ struct DeepSpeedTensor {
 
 class StoredValues {
  public:
-  /// A tensor of a file that lives as long as this.
+  /// Adds a tensor of a file that lives as long as this, and returns its number.
   std::size_t add(const TorchFile& file, TorchTensor tensor);
   [[nodiscard]] const TorchTensor& tensor(std::size_t source) const {
     return sources_[source].tensor;
   }
 
-  /// Elements [first, first + out.size()) of a tensor that has the state.
+  /// Reads elements [first, first + out.size()) of a tensor that has the state.
   void read(const DeepSpeedTensor& tensor,
             StoredState state,
             std::int64_t first,

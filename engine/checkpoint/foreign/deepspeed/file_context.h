@@ -1,4 +1,4 @@
-// Sentences about a value in a file begin with the file's name.
+// Puts a file's name in front of errors about a value in it.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace dstrain {
 
-/// What `body` gives for the file's root.
+/// Returns what `body` gives for the file's root.
 template <typename Body>
 auto reading(const TorchFile& file, Body&& body) {
   try {

@@ -109,7 +109,7 @@ void add_frozen(DeepSpeedTensors& tensors,
   }
 }
 
-/// Names of one and the same tensor: the rank that writes down which says so; within one file, the
+/// Adds the names that share one tensor. The rank that records them says so; within one file, the
 /// same place in the same storage does too.
 void add_shared(DeepSpeedTensors& tensors,
                 const PickleValue& root,

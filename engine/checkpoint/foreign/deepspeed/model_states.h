@@ -27,7 +27,7 @@ std::vector<GroupShapes> read_param_shapes(const TorchFile& model_states);
 /// Whether there are parameters that were not trained, written down apart.
 bool has_frozen(const TorchFile& model_states);
 
-/// Elements of a shape from a file. Throws CheckpointError if they cannot be counted.
+/// The number of elements of a shape from a file. Throws CheckpointError if they cannot be counted.
 std::int64_t count_elements(std::span<const std::int64_t> shape);
 
 /// Adds what training did not change: frozen parameters, buffers, and the second names of shared

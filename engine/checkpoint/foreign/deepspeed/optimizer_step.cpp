@@ -13,7 +13,7 @@ std::int64_t read_optimizer_step(const PickleValue& step, const TorchFile& file)
   if (tensor.num_elements() == 1) {
     read_floats(tensor, file.storage(tensor), 0, {&value, 1});
   }
-  // fp32 counts up to 2²⁴; what lies far beyond is not a step.
+  // fp32 counts exactly up to 2²⁴; a value far beyond that is not a step.
   if (!(value >= 0 && value < 0x1p62F)) {
     throw CheckpointError("the optimizer's step is not one number that counts steps");
   }

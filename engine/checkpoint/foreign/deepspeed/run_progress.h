@@ -22,16 +22,18 @@ struct RunProgress {
   std::int64_t global_steps = 0;    ///< skipped ones too
   std::int64_t global_samples = 0;  ///< sequences that all ranks have been given
   std::int64_t skipped_steps = 0;
-  /// Updates that the learning rate's schedule has seen; nothing where it was none of DeepSpeed's
-  /// or torch's.
+  /// The number of updates that the learning rate's schedule has seen; nothing where the schedule
+  /// was neither DeepSpeed's nor torch's.
   std::optional<std::int64_t> scheduler_step;
 };
 
-/// Reads a *_model_states.pt. Throws CheckpointError, naming the file, if a counter is none.
+/// Reads a *_model_states.pt. Throws CheckpointError, naming the file, if a counter is not a
+/// number.
 RunProgress read_progress(const TorchFile& model_states);
 
 /// Reads what DeepSpeed's optimizer saved: "optimizer" of stage 0, "optimizer_state_dict" of the
-/// others. Nothing where the scale does not change or there is none. Throws CheckpointError.
+/// others. Returns nothing where the scale does not change or there is none. Throws
+/// CheckpointError.
 std::optional<StoredLossScale> read_loss_scale(const PickleValue& optimizer);
 
 }  // namespace dstrain

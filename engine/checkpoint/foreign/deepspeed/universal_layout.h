@@ -1,5 +1,5 @@
 // DeepSpeed's universal checkpoints: a folder for each parameter, a file for each of its states,
-// nothing split over ranks any more.
+// with nothing split over ranks.
 //
 //   zero/wte.weight/fp32.pt  exp_avg.pt  exp_avg_sq.pt  step.pt
 #pragma once

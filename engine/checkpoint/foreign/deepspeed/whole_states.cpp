@@ -19,7 +19,7 @@ namespace {
 
 using Shape64 = std::vector<std::int64_t>;
 
-/// A tensor of the optimizer's, by StoredState: of one parameter, or of a whole group.
+/// The optimizer's tensors by StoredState, for one parameter or for a whole group.
 struct Item {
   std::array<std::optional<std::size_t>, kStoredStates.size()> sources;
 };
@@ -160,7 +160,7 @@ class Namer {
       return group.is_flat ? name_flat(group.items.at(0)) : name_each(group);
     });
   }
-  /// Of what is named, gives each parameter its states.
+  /// Gives each parameter its states, where the file names them.
   void give_states() {
     for (const auto& [tensor, parts] : given_) {
       for (std::size_t s = 0; s < kStoredStates.size(); ++s) {
@@ -170,7 +170,7 @@ class Namer {
       }
     }
   }
-  /// Of states without masters: whether all parameters of a shape have one, in one group. Then
+  /// For states without masters: whether all parameters of a shape have one, in one group. If so,
   /// their order says which is which.
   [[nodiscard]] bool shapes_tell(const std::vector<Group>& groups) const {
     struct Seen {
@@ -248,7 +248,7 @@ class Namer {
     given_.emplace_back(parameter.tensor, parts);
   }
 
-  /// Looks at the first elements, which tell any two trained matrices apart.
+  /// Compares the first elements, which distinguish any two trained matrices.
   bool rounds_to(std::size_t source, std::int64_t offset, const Named& parameter) {
     constexpr std::int64_t kCompared = 4096;
     const std::int64_t count = std::min(kCompared, parameter.tensor->num_elements());
@@ -287,7 +287,7 @@ WholeStates add_whole_states(DeepSpeedTensors& tensors,
     }
     const auto inner = optimizer->find("optimizer_state_dict");
     if (!(inner ? *inner : *optimizer).find("param_groups")) {
-      return {};  // an optimizer of somebody's own
+      return {};  // a custom optimizer
     }
     Reader reader(model_states, values);
     const std::vector<Group> groups = reader.groups(*optimizer);

@@ -1,5 +1,5 @@
-// Where an optimizer without ZeRO put the masters and moments. It knows parameters by number, in
-// the order of its groups, and each group has them in the model's order:
+// Finds where an optimizer without ZeRO put the masters and moments. It knows parameters by number,
+// in the order of its groups, and each group has them in the model's order:
 //
 //   fp32            {state: {0: {exp_avg, …}, …}, param_groups: [{params: [0, 1, …]}, …]}
 //   16 bits         the same as optimizer_state_dict, and fp32_groups: [[master, …], …]

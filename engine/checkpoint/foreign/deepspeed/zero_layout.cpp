@@ -105,7 +105,7 @@ void check_partition_count(const TorchFile& file, std::size_t num_ranks) {
     for (const PickleValue& ranks : counts) {
       if (ranks.integer("partition_count") != static_cast<std::int64_t>(num_ranks)) {
         throw CheckpointError(
-            fmt::format("split over {} ranks, but {} optim_states files are there",
+            fmt::format("split over {} ranks, but there are {} optim_states files",
                         ranks.integer("partition_count"), num_ranks));
       }
     }

@@ -1,5 +1,5 @@
 // Where ZeRO put each parameter. DeepSpeed flattens the parameters of a group and splits them over
-// the data-parallel ranks; what it writes down is the order and the shapes, so this counts.
+// the data-parallel ranks; it writes down only their order and shapes, so this counts elements.
 //
 //   stages 1, 2   | a a a a b b|b b b c c c| c c c d d pad|   the group split into equal ranges
 //   stage 3       | a a b b c c| a a b b c c| a pad b pad c c| each parameter split, padded

@@ -41,7 +41,7 @@ std::optional<std::string> content_of(const fs::path& path) {
 bool is_byte_tokenizer(const std::string& tokenizer_json) {
   const std::string ours = byte_tokenizer();
   return tokenizer_json == ours ||
-         // Saved again by somebody else; but nobody's is parsed that is far too large.
+         // Another program may have saved it again; but one that is far too large is not parsed.
          (tokenizer_json.size() < 4 * ours.size() &&
           Json::parse(tokenizer_json, nullptr, false) == Json::parse(ours));
 }

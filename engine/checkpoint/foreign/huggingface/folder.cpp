@@ -203,7 +203,7 @@ void HuggingFaceFolder::read(const std::string& state, const Piece& piece, Tenso
   }
   const auto& [tensor, place, found] = part->second;
   if (piece.shape != tensor.shape) {
-    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, {} is wanted", found.file->path(),
+    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, expected {}", found.file->path(),
                                       piece.tensor, tensor.shape.to_string(),
                                       piece.shape.to_string()));
   }

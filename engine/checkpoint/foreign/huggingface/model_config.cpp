@@ -60,7 +60,7 @@ Json written_anew(const ModelSpec& model) {
   return keys;
 }
 
-/// The original, if it is of this model.
+/// The original config.json, if it describes this model.
 std::optional<Json> kept(const ModelSpec& model, const std::optional<std::string>& original) {
   if (!original) {
     return std::nullopt;

@@ -56,7 +56,7 @@ void for_each_field(std::string_view message, Visit&& visit) {
 }
 
 /// Whether a SentencePiece model puts a space in front of every text (LLaMA's does, ours do not):
-/// NormalizerSpec.add_dummy_prefix, true where it is not said.
+/// NormalizerSpec.add_dummy_prefix, true if absent.
 bool adds_prefix_space(std::string_view model) {
   constexpr std::uint64_t kNormalizerSpec = 3;
   constexpr std::uint64_t kAddDummyPrefix = 3;

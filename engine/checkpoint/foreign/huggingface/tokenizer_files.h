@@ -1,5 +1,5 @@
-// The tokenizers that our token files are made with, as transformers loads them: it must make the
-// same ids of a text.
+// Writes the tokenizers that our token files are made with as transformers loads them, so that it
+// makes the same ids of a text.
 #pragma once
 
 #include <string>

@@ -25,7 +25,7 @@ DTypes dtypes_of(const TensorSource& source) {
   return dtypes;
 }
 
-/// Of parts that differ the one that holds them all.
+/// The dtype of the parts; where they differ, one that holds the values of all.
 DType common_dtype(const std::vector<ModelTensor>& parts, const DTypes& dtypes) {
   const DType first = dtypes.at(parts.front().name);
   const bool same = std::all_of(parts.begin(), parts.end(), [&](const ModelTensor& part) {

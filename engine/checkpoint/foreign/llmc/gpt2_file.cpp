@@ -95,7 +95,7 @@ std::vector<ForeignTensor> tensors_of(const ModelSpec& model, std::int64_t padde
   return tensors;
 }
 
-/// A model of llm.c's: the sizes, and what all GPT-2s have in common.
+/// The model of an llm.c file: its sizes, and what all GPT-2s have in common.
 ModelSpec gpt2_of(std::int64_t positions,
                   std::int64_t vocabulary,
                   std::int64_t layers,
@@ -138,7 +138,7 @@ Header read_header(const MappedFile& file) {
                                 [](std::int32_t size) { return size > 0 && size <= kLargest; }) &&
                     header[kLayersField] <= 1 << 12;
   if (!sane || header[kPaddedVocabularyField] < header[kVocabularyField]) {
-    throw CheckpointError(fmt::format("{}: its header's sizes make no sense", file.path()));
+    throw CheckpointError(fmt::format("{}: the sizes in its header are impossible", file.path()));
   }
   return header;
 }
@@ -150,9 +150,9 @@ bool is_llmc_gpt2_file(const std::filesystem::path& file) {
   const FileDescriptor in = open_regular_file(file.string()).file;
   const bool has_magic = in && ::read(in.get(), &magic, sizeof(magic)) == ssize_t{sizeof(magic)};
   if (has_magic && magic == kLlama3Magic) {
-    throw ConfigError(fmt::format(
-        "{}: is a Llama 3 model of llm.c's; of llm.c's files only GPT-2 models are read",
-        file.string()));
+    throw ConfigError(
+        fmt::format("{}: is an llm.c Llama 3 model; of llm.c's files, only GPT-2 models are read",
+                    file.string()));
   }
   return has_magic && magic == kMagic;
 }
@@ -167,8 +167,8 @@ LlmcGpt2File::LlmcGpt2File(const std::filesystem::path& path)
   const std::vector<ForeignTensor> tensors = tensors_of(model_, header[kPaddedVocabularyField]);
   const std::int64_t expected = kHeaderBytes + elements_of(tensors) * size_of(dtype);
   if (static_cast<std::int64_t>(file_.bytes().size()) != expected) {
-    throw CheckpointError(fmt::format("{}: has {} bytes, its header's sizes make {}", path.string(),
-                                      file_.bytes().size(), expected));
+    throw CheckpointError(fmt::format("{}: has {} bytes, the sizes in its header make {}",
+                                      path.string(), file_.bytes().size(), expected));
   }
   std::map<std::string, Part> by_name;
   const std::byte* first = file_.bytes().data() + kHeaderBytes;
@@ -195,7 +195,7 @@ void LlmcGpt2File::read(const std::string& state, const Piece& piece, Tensor out
         fmt::format("{} holds no {} of \"{}\"", file_.path(), state, piece.tensor));
   }
   if (part->tensor.shape != piece.shape) {
-    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, {} is wanted", file_.path(),
+    throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, expected {}", file_.path(),
                                       piece.tensor, part->tensor.shape.to_string(),
                                       piece.shape.to_string()));
   }

@@ -23,10 +23,11 @@ bool is_llmc_gpt2_file(const std::filesystem::path& file);
 
 class LlmcGpt2File final : public TensorSource {
  public:
-  /// Throws CheckpointError if the header makes no sense or the size is not what follows from it.
+  /// Throws CheckpointError if the header is impossible, or the size is not the one that follows
+  /// from it.
   explicit LlmcGpt2File(const std::filesystem::path& path);
 
-  /// What the header says, the rest as GPT-2 has it.
+  /// The model that the header describes; what it does not say is as in GPT-2.
   [[nodiscard]] const ModelSpec& model() const { return model_; }
   [[nodiscard]] std::span<const Entry> entries() const override { return entries_; }
   void read(const std::string& state, const Piece& piece, Tensor out) const override;

@@ -1,4 +1,4 @@
-// Numbers in a file that may lie anywhere, aligned or not, all of them little-endian.
+// Reads numbers in a file: little-endian, at any place, aligned or not.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,5 @@
-// The functions and classes that a pickle may call, all of them by what they would give.
+// The functions and classes that a pickle may call. None is called: each is replaced by what it
+// would return.
 
 #include <string>
 
@@ -50,7 +51,8 @@ void PickleMachine::make_object(Index callee, Index arguments) {
   push(Node{.kind = PickleKind::kObject, .children = {callee, arguments}});
 }
 
-/// Does what a known function would do. False: it is not known, or not with such arguments.
+/// Does what a known function would do. Returns false if the function is not known, or not with
+/// such arguments.
 bool PickleMachine::call_known(std::string_view function, Index arguments) {
   const std::vector<Index>& given = node(arguments).children;
   if (function == "torch._utils._rebuild_tensor_v2") {
@@ -110,7 +112,7 @@ void PickleMachine::load_storage(Index persistent_id) {
   if (node(persistent_id).kind != PickleKind::kTuple || id.size() != 5 ||
       node(id[0]).text != "storage" || node(id[1]).kind != PickleKind::kClass ||
       node(id[2]).kind != PickleKind::kText) {
-    fail("a persistent id that is not a storage of torch's");
+    fail("a persistent id that is not a torch storage");
   }
   const Node& type = node(id[1]);
   const bool is_untyped = type.text == "torch.storage" && type.name == "UntypedStorage";

@@ -31,7 +31,7 @@ class PickleMachine {
   void step(std::uint8_t opcode);
   void check_keys() const;
 
-  // What follows an opcode.
+  // Take what follows an opcode.
   std::string_view take(std::uint64_t size);
   template <typename T>
   T take_number();
@@ -47,7 +47,7 @@ class PickleMachine {
   void remember(std::uint64_t key);
   void recall(std::uint64_t key);
 
-  // What an opcode does to them.
+  // Each does to the stack and the values what an opcode says.
   void push_integer(std::int64_t value);
   void push_text(PickleKind kind, std::string_view text);
   void push_long(std::string_view little_endian);

@@ -11,8 +11,8 @@
 namespace dstrain {
 namespace {
 
-/// Characters U+0000 … U+00FF of UTF-8 text as one byte each: how Python 3 puts bytes into a pickle
-/// of protocol 2.
+/// Returns characters U+0000 … U+00FF of UTF-8 text as one byte each, which is how Python 3 puts
+/// bytes into a pickle of protocol 2.
 std::string latin1_bytes(std::string_view text, std::string_view what) {
   std::string bytes;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -62,7 +62,7 @@ NumpyScalar numpy_scalar(const PickleValue& value, std::string_view what) {
       return {std::string(type[0].text(what)), call[1].bytes(what)};
     }
   }
-  throw CheckpointError(fmt::format("{} is a number of numpy's that is not understood", what));
+  throw CheckpointError(fmt::format("{} is a numpy number of a kind that is not read", what));
 }
 
 std::optional<std::int64_t> integer_of(const NumpyScalar& scalar) {

@@ -51,7 +51,7 @@ class PickleValue {
 
   [[nodiscard]] PickleKind kind() const;
   [[nodiscard]] bool is_none() const { return kind() == PickleKind::kNone; }
-  /// The same value, not an equal one.
+  /// Whether both are the very same value, not only equal ones.
   [[nodiscard]] bool is(const PickleValue& other) const { return index_ == other.index_; }
 
   // Each throws CheckpointError if the value is something else; `what` names it in the sentence.
@@ -133,7 +133,7 @@ class PickleDocument {
 
 /// Reads one pickle of protocols 2 to 5. Throws CheckpointError with the byte and the opcode: for
 /// anything that torch.save does not write, for damage, and for what would take more memory than
-/// its own size explains. Depth costs nothing: there is no recursion.
+/// its own size explains. Depth costs no stack, as there is no recursion.
 PickleDocument parse_pickle(std::span<const std::byte> bytes);
 
 }  // namespace dstrain

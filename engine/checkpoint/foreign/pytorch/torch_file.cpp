@@ -39,7 +39,7 @@ const ZipEntry* find_entry(const std::vector<ZipEntry>& entries, std::string_vie
   return found == entries.end() ? nullptr : &*found;
 }
 
-/// All entries lie in one folder, named after the file as it was called when it was written.
+/// All entries lie in one folder, named after the file's name at the time it was written.
 std::string archive_folder(const std::vector<ZipEntry>& entries) {
   std::optional<std::string> folder;
   for (const ZipEntry& entry : entries) {

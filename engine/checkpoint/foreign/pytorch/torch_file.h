@@ -45,9 +45,10 @@ class TorchFile {
   [[nodiscard]] PickleValue root() const { return archive_.document.root(); }
   /// Frees what root() gave. Tensors taken from it stay readable.
   void forget_values() { archive_.document = {}; }
-  /// All of the storage that a tensor of this file is a view of. The first call for a storage reads
-  /// it once to compare its CRC-32, which leaves it in the system's cache for whoever reads it
-  /// next. Throws DamagedCheckpoint without the file's name. By one thread at a time.
+  /// Returns the whole storage that a tensor of this file is a view of. The first call for a
+  /// storage reads it once to compare its CRC-32, which leaves it in the system's cache for whoever
+  /// reads it next. Throws DamagedCheckpoint without the file's name. May be called by one thread
+  /// at a time.
   [[nodiscard]] std::span<const std::byte> storage(const TorchTensor& tensor) const;
 
  private:

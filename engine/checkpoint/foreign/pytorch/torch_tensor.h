@@ -32,18 +32,18 @@ struct TorchTensor {
   std::int64_t storage_bytes = 0;
 
   [[nodiscard]] std::int64_t num_elements() const;
-  /// Row-major without gaps.
+  /// Whether the elements lie in row-major order without gaps.
   [[nodiscard]] bool is_contiguous() const;
 };
 
-/// Elements [first, first + count) in the dtype as stored.
+/// Copies elements [first, first + count) in the dtype in which they are stored.
 void copy_elements(const TorchTensor& tensor,
                    std::span<const std::byte> storage,
                    std::int64_t first,
                    std::int64_t count,
                    std::span<std::byte> out);
 
-/// The same as fp32, as torch's float() gives it: exact for the 16-bit types, rounded for wider
+/// Copies them as fp32, as torch's float() gives it: exact for the 16-bit types, rounded for wider
 /// ones. Throws CheckpointError for complex and 8-bit floating-point types.
 void read_floats(const TorchTensor& tensor,
                  std::span<const std::byte> storage,

@@ -43,7 +43,7 @@ struct Directory {
   throw CheckpointError("damaged zip archive: " + what);
 }
 
-/// A part of `bytes`, or the sentence that it is not there.
+/// Returns a part of `bytes`; throws if they end before it.
 Bytes part(Bytes bytes, std::uint64_t begin, std::uint64_t size, std::string_view what) {
   if (begin > bytes.size() || size > bytes.size() - begin) {
     fail(fmt::format("{} of {} bytes at byte {} reaches past the end at {}", what, size, begin,
@@ -151,7 +151,8 @@ std::string text_of(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Reads one entry of the directory at `at` and moves past it; gives the local header's place.
+/// Reads one entry of the directory at `at` and moves past it; sets `local_begin` to the local
+/// header's place.
 ZipEntry read_entry(Bytes directory, std::size_t& at, std::uint64_t& local_begin) {
   const Bytes header = part(directory, at, kCentralHeaderBytes, "a directory entry");
   if (load_at<std::uint32_t>(header, 0) != kCentralHeader) {

@@ -1,5 +1,5 @@
-// Where the entries of a zip file lie. torch.save writes its files as zip archives with nothing
-// compressed, so an entry's bytes can be used where they are, in the mapped file.
+// Finds where the entries of a zip file lie. torch.save writes its files as zip archives with
+// nothing compressed, so an entry's bytes can be used where they are, in the mapped file.
 //
 // Only such archives are read: compressed, encrypted or split ones, names given twice and entries
 // that overlap are refused. zip64 (more than 4 GiB, more than 65535 entries) is understood.
