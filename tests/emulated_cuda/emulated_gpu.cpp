@@ -1,5 +1,6 @@
 #include "tests/emulated_cuda/emulated_gpu.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -71,6 +72,12 @@ struct Fiber {
   ThreadState state;
   void* stack_pointer = nullptr;
   bool done = false;
+  const Barrier* waits_at = nullptr;
+  std::uint64_t since = 0;  ///< the barrier's generation when the wait began
+
+  [[nodiscard]] bool can_run() const {
+    return !done && (waits_at == nullptr || waits_at->generation != since);
+  }
 };
 
 /// All of a running launch. One at a time: kernels of two streams wait for each other.
@@ -87,27 +94,47 @@ struct Machine {
   std::vector<Warp> warps;
   Barrier barrier;
   BlockState block;
-  void* scheduler_stack = nullptr;
+  void* launching_stack = nullptr;  ///< what the block's last thread returns to
   std::size_t current = 0;
+  std::size_t left = 0;  ///< threads of the block that are not done
   const std::function<void()>* kernel = nullptr;
+  const char* name = nullptr;
 };
 
+// Not a static of a function, whose guard every access would look at.
+Machine the_machine;  // NOLINT(cert-err58-cpp)
+
 Machine& machine() {
-  static Machine only;
-  return only;
+  return the_machine;
 }
 
+/// Takes up the next thread of the block that has nothing to wait for: in turns, so that a barrier
+/// that is missing lets others run in between.
 void yield() {
   Machine& m = machine();
-  dstrain_switch_stack(&m.fibers[m.current].stack_pointer, m.scheduler_stack);
+  const std::size_t self = m.current;
+  do {
+    m.current = m.current + 1 == m.fibers.size() ? 0 : m.current + 1;
+    if (m.current == self && !m.fibers[self].can_run()) {
+      std::fprintf(stderr, "emulated GPU: %s waits forever\n", m.name);
+      std::abort();
+    }
+  } while (!m.fibers[m.current].can_run());
+  if (m.current != self) {
+    dstrain_switch_stack(&m.fibers[self].stack_pointer, m.fibers[m.current].stack_pointer);
+  }
 }
 
 void wait_at(Barrier& barrier) {
-  const std::uint64_t generation = barrier.generation;
+  Machine& m = machine();
+  Fiber& fiber = m.fibers[m.current];
+  fiber.since = barrier.generation;
   ++barrier.arrived;
   barrier.release_if_complete();
-  while (barrier.generation == generation) {
+  if (barrier.generation == fiber.since) {
+    fiber.waits_at = &barrier;
     yield();
+    fiber.waits_at = nullptr;
   }
 }
 
@@ -121,7 +148,11 @@ void wait_at(Barrier& barrier) {
   m.fibers[m.current].done = true;
   m.warps[m.current / kWarpSize].barrier.leave();
   m.barrier.leave();
-  yield();
+  if (--m.left == 0) {
+    dstrain_switch_stack(&m.fibers[m.current].stack_pointer, m.launching_stack);
+  } else {
+    yield();
+  }
   std::abort();  // a fiber that is done is not taken up again
 }
 
@@ -132,6 +163,7 @@ void prepare_fiber(std::size_t thread) {
   const auto at = static_cast<unsigned>(thread);
   fiber.state.index = {at % dims.x, at / dims.x % dims.y, at / dims.x / dims.y};
   fiber.done = false;
+  fiber.waits_at = nullptr;
   // A stack as dstrain_switch_stack leaves one: six registers, then where to return to; above them
   // what is there in place of a caller. So the stack is aligned as after a call.
   auto* top = reinterpret_cast<void**>(m.stacks + (thread + 1) * kStackBytes) - 1;
@@ -143,51 +175,41 @@ void prepare_fiber(std::size_t thread) {
   fiber.stack_pointer = top;
 }
 
-void run_block(const char* name) {
+void run_block() {
   Machine& m = machine();
-  const std::size_t threads = m.fibers.size();
-  m.barrier = {.members = static_cast<int>(threads)};
+  m.left = m.fibers.size();
+  m.barrier = {.members = static_cast<int>(m.left)};
   for (Warp& warp : m.warps) {
     warp.barrier = {.members = kWarpSize};
   }
-  for (std::size_t thread = 0; thread < threads; ++thread) {
+  for (std::size_t thread = 0; thread < m.left; ++thread) {
     prepare_fiber(thread);
   }
-  std::size_t left = threads;
-  std::size_t rounds_without_end = 0;
-  while (left > 0) {
-    const std::size_t before = left;
-    for (m.current = 0; m.current < threads; ++m.current) {
-      Fiber& fiber = m.fibers[m.current];
-      if (!fiber.done) {
-        dstrain_switch_stack(&m.scheduler_stack, fiber.stack_pointer);
-        left -= fiber.done ? 1 : 0;
-      }
-    }
-    rounds_without_end = left == before ? rounds_without_end + 1 : 0;
-    constexpr std::size_t kTooMany = 100'000'000;
-    if (rounds_without_end > kTooMany) {
-      std::fprintf(stderr, "emulated GPU: %s waits forever\n", name);
-      std::abort();
-    }
-  }
+  m.current = 0;
+  dstrain_switch_stack(&m.launching_stack, m.fibers.front().stack_pointer);
 }
 
-void run(const char* name, dim3 grid, dim3 block, const std::function<void()>& kernel) {
+void run(const char* name,
+         dim3 grid,
+         dim3 block,
+         std::size_t shared_bytes,
+         const std::function<void()>& kernel) {
   const std::size_t threads = std::size_t{block.x} * block.y * block.z;
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
   m.fibers.assign(threads, Fiber{});
   m.warps.resize(threads / kWarpSize);
   m.kernel = &kernel;
+  m.name = name;
   m.block.block_dim = block;
   m.block.grid_dim = grid;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         m.block.index = {x, y, z};
-        std::memset(m.shared.data(), 0xff, m.shared.size());  // NaN: nobody has written it
-        run_block(name);
+        // NaN: nobody has written it, nor what lies behind it.
+        std::memset(m.shared.data(), 0xff, std::min(m.shared.size(), shared_bytes + 1024));
+        run_block();
       }
     }
   }
@@ -247,8 +269,8 @@ void launch(cudaStream_t stream,
                  grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes);
     std::abort();
   }
-  stream_of(stream).enqueue([name, grid, block, kernel = std::move(kernel)] {
-    run(name, grid, block, kernel);
+  stream_of(stream).enqueue([name, grid, block, shared_bytes, kernel = std::move(kernel)] {
+    run(name, grid, block, shared_bytes, kernel);
     stream_microseconds() += kKernelMicroseconds;
   });
 }
