@@ -20,7 +20,7 @@ OWN = re.compile(
     r"[\w:<>,*&\s\[\]().]*?[\s*&>](?P<value>\w+)(?=\(|\{|\[| = |;))")
 # What may stand in several files, if it says the same in all of them.
 ALIAS = re.compile(r"^(?:using |namespace )(?P<name>\w+) = .*|^using (?P<scope>[\w:]+)::(?P<import>\w+);")
-INCLUDE = re.compile(r'^#include [<"].*', re.M)
+INCLUDE = re.compile(r'^#include (?:<.*|".*\.(?!inc").*)', re.M)
 NOT_CODE = re.compile(r'//[^\n]*|^\s*#include[^\n]*|"(?:\\.|[^"\\\n])*"|R"(\w*)\(.*?\)\1"', re.M | re.S)
 # A name behind a dot, an arrow or a scope is somebody else's.
 WORD = re.compile(r"(?<![\w.:>])\w+|(?<=[^-]>)\w+|(?<=[^:]:)\w+")
