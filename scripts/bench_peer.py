@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train a dstrain config's model with PyTorch, tuned for this CPU, and print how fast that goes.
+"""Train a dstrain config's model with PyTorch, tuned for this CPU, and print the speed.
 
 The peer of dstrain's own step benchmark: the same shapes, batch, precision and threads; forward,
 cross-entropy, backward and AdamW on random tokens. It is meant to be as strong as PyTorch gets
@@ -190,7 +190,7 @@ def build_model(spec, sequence, recompute):
                 shared = {"enable_gqa": True} if G > 1 else {}
                 y = F.scaled_dot_product_attention(q, k, v, is_causal=True, **shared)
             else:
-                # The queries that share a key head stack up in one matmul; the mask rides along.
+                # The queries that share a key head are stacked in one matmul, and the mask with them.
                 q = q.reshape(B * K, G * T, D)
                 k, v = k.reshape(B * K, T, D), v.reshape(B * K, T, D)
                 scores = torch.baddbmm(mask.to(q.dtype), q, k.transpose(1, 2), alpha=1 / math.sqrt(D))
@@ -339,7 +339,7 @@ def measure(arguments, spec):
 
 
 def cpu_seconds_of_others():
-    """User, nice and system time of the machine without this process: who else was running."""
+    """User, nice and system time of the machine without this process: how busy others kept it."""
     user, nice, system = map(int, pathlib.Path("/proc/stat").read_text().split()[1:4])
     return (user + nice + system) / os.sysconf("SC_CLK_TCK") - time.process_time()
 

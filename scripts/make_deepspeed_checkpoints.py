@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the files of tests/golden/deepspeed-checkpoints.tar.xz: what DeepSpeed and torch.save themselves write.
+"""Write the files of tests/golden/deepspeed-checkpoints.tar.xz: written by DeepSpeed and torch.save themselves.
 
 Each folder holds a checkpoint of a tiny model after two steps, as DeepSpeed saved it from several
 processes on the CPU, and expected.safetensors: the fp32 weights that DeepSpeed's own zero_to_fp32
@@ -73,7 +73,7 @@ def make_model(case, tp_rank):
 
 
 class ModelParallelUnit:
-    """Which ranks hold one replica, told to DeepSpeed the way Megatron does: tp is innermost."""
+    """Which ranks hold one replica, passed to DeepSpeed the way Megatron does: tp is innermost."""
 
     def __init__(self, rank, world, tp):
         import torch.distributed as dist
@@ -134,10 +134,10 @@ def train_one_rank(case, folder):
     moments = {}
     if stage in (1, 2):
         # DeepSpeed links parameters to their moments after the first group's first step, which
-        # leaves the other groups without: let it do so once more.
+        # leaves the other groups without them: let it do so once more.
         engine.optimizer._hp_optimizer_states_linked = False
         engine.optimizer._lazy_init_hp_params_optimizer_state()
-    # With round_robin_gradients DeepSpeed's link to the moments assumes the order without: it
+    # With round_robin_gradients DeepSpeed's link to the moments assumes the order without it: it
     # gives other parameters' moments, and is no reference there.
     if stage > 0 and not zero.get("round_robin_gradients"):
         for name, param in engine.module.named_parameters():

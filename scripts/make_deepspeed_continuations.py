@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the files of tests/golden/deepspeed-continuations.tar.xz: runs that DeepSpeed interrupts and goes on with itself.
+"""Write the files of tests/golden/deepspeed-continuations.tar.xz: runs that DeepSpeed interrupts and continues itself.
 
 Each folder holds the config.json of a tiny GPT-2, the checkpoint that DeepSpeed saved of it after
 SAVED_AT steps on the CPU, and expected.safetensors: what a second process made of that checkpoint

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write tests/golden/deepspeed.json: what DeepSpeed's own schedulers and loss scalers do.
+"""Write tests/golden/deepspeed.json: results of DeepSpeed's own schedulers and loss scalers.
 
 Runs the classes of a DeepSpeed source tree, without torch and without installing it:
 

@@ -46,8 +46,8 @@ def cut_dim(name):
 
 
 def cut(model, tp, tp_rank):
-    """Leaves of every parameter what one tensor-parallel rank holds. The slices alone cannot compute
-    the model, so what is trained is a loss of each parameter for itself."""
+    """Cuts every parameter down to the part of one tensor-parallel rank. The slices alone cannot compute
+    the model, so each parameter is trained with a loss of its own."""
     import torch
     for name, parameter in list(model.named_parameters()):
         dim = cut_dim(name)
@@ -103,7 +103,7 @@ def train_one_rank(case, folder):
     if rank < tp:
         save_file(moments, f"{folder}/moments-{rank}.safetensors")
     if rank == 0:
-        # As Hugging Face writes it, less what names the machine's packages.
+        # As Hugging Face writes it, without the names of the machine's packages.
         text = {k: v for k, v in config.to_dict().items() if v is not None}
         text.pop("transformers_version", None)
         pathlib.Path(folder, "config.json").write_text(json.dumps(text, indent=2) + "\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write tests/golden/deepspeed_elasticity.json: what DeepSpeed's own compute_elastic_config gives.
+"""Write tests/golden/deepspeed_elasticity.json: results of DeepSpeed's own compute_elastic_config.
 
 Takes the folder of DeepSpeed's source (pip download --no-deps deepspeed==0.19.6, unpacked) and runs
 deepspeed/elasticity from there, with stand-ins for its logger and version; numpy and packaging are

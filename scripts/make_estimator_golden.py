@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write tests/golden/memory_estimators.json: what DeepSpeed's and Hugging Face's own estimators say.
+"""Write tests/golden/memory_estimators.json: output of DeepSpeed's and Hugging Face's own estimators.
 
 Runs DeepSpeed's ZeRO-2 and ZeRO-3 estimators from its source tree, accelerate's estimate-memory
 from the installed package, both on transformers' own models, which stay on the meta device:
@@ -26,7 +26,7 @@ import transformers
 from accelerate.commands import estimate
 from accelerate.utils import calculate_maximum_sizes, convert_bytes
 
-# As in the config.json on the hub, what sets no size left out; the last two are made up so that
+# As in the config.json on the hub, without keys that set no size; the last two are made up so that
 # the largest module is not the usual one.
 MODELS = {
     "gpt2": {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768,
@@ -71,7 +71,7 @@ MODELS = {
         "tie_word_embeddings": True},
 }
 
-# Parameters, the largest layer's, GPUs a node, nodes, additional_buffer_factor.
+# Parameters, those of the largest layer, GPUs per node, nodes, additional_buffer_factor.
 SETUPS = [
     (2851000000, 32000000, 1, 1, 1.5),
     (2851000000, 32000000, 8, 1, 1.5),
@@ -131,12 +131,12 @@ def cold(zero2, zero3):
 
 
 def models(zero2, zero3):
-    # A meta tensor has no address; its identity tells shared weights apart as well.
+    # A meta tensor has no address; its identity shows shared weights as well.
     torch.Tensor.data_ptr = lambda tensor: id(tensor)
     for name, settings in MODELS.items():
         rest = {key: value for key, value in settings.items() if key != "model_type"}
         config = transformers.AutoConfig.for_model(settings["model_type"], **rest)
-        # estimate-memory as it runs, but for the hub: the same call makes the model.
+        # estimate-memory as it runs, except for the hub: the same call makes the model.
         with accelerate.init_empty_weights():
             base = transformers.AutoModel.from_config(config, dtype=torch.float32)
         estimate.create_empty_model = lambda *args, **kwargs: base

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the fixtures in tests/golden: what PyTorch and Hugging Face's own model classes compute.
+"""Write the fixtures in tests/golden: results of PyTorch with Hugging Face's own model classes.
 
 For each small model: weights from a fixed seed, batches of tokens, the gradients of step 0 and the
 losses of ten AdamW steps. dstrain's parity tests start from the same weights and must arrive at the
@@ -67,7 +67,7 @@ def llama3_rope_tiny():
 
 
 def fp8_tiny():
-    # All that is multiplied in 8 bits is a multiple of 16.
+    # All sizes that are multiplied in 8 bits are multiples of 16.
     return transformers.LlamaConfig(
         vocab_size=101, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=64,
@@ -306,8 +306,8 @@ def rotary_in_double(self, hidden, position_ids, layer_type=None):
 
 
 class Quantizer:
-    """x as q * 2^e with q an 8-bit float of PyTorch's: e makes the largest magnitude of the steps
-    before fit, or of x itself in the first step."""
+    """x as q * 2^e with q an 8-bit float of PyTorch's: e makes the largest magnitude of the previous
+    steps fit, or that of x itself in the first step."""
 
     def __init__(self, dtype):
         self.dtype, self.largest = dtype, torch.finfo(dtype).max
@@ -399,7 +399,7 @@ def mean_cross_entropy(model, inputs, targets):
 def compare(single, double):
     """How far rounding alone carries an fp32 implementation: the least a test can tolerate."""
     gradients = {}
-    # Of a key's bias without rotation the gradient is rounding noise: it moves all scores of a query alike.
+    # The gradient of a key's bias without rotation is rounding noise: it moves all scores of a query alike.
     noise = 1e-9 * max(gradient.norm() for gradient in double["gradients"].values())
     for name, exact in double["gradients"].items():
         if exact.norm() < noise:
@@ -412,7 +412,7 @@ def compare(single, double):
         "grad_norms": max(abs(s / d - 1.0) for s, d in zip(single["grad_norms"], double["grad_norms"])),
         "worst_gradient": gradients[worst], "worst_gradient_name": worst,
     }
-    # A wrong formula in the fp64 run would show here, and such a fixture is worth nothing.
+    # A wrong formula in the fp64 run would show here, and such a fixture would be worthless.
     assert result["losses"] < 2e-6 and result["worst_gradient"] < 1e-5, result
     return result
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write the fixtures in tests/golden/huggingface: folders as transformers writes them, and what each
-of their weights is called and how it lies in dstrain, worked out here in PyTorch and not there.
+"""Write the fixtures in tests/golden/huggingface: folders as transformers writes them, with the name
+and layout in dstrain of each of their weights, worked out here in PyTorch, independently of dstrain.
 
 For each folder expected.safetensors holds every parameter in f32 under dstrain's names, matrices as
 [outputs, inputs]. gpt2.bin is the GPT-2 of one of them as llm.c lays it out. tests/golden/README.md
@@ -222,7 +222,7 @@ def starcoder2_names(model):
 
 
 def gpt_neox_names(model):
-    """Of each head the rows of its queries, its keys, its values; then the next head's."""
+    """For each head the rows of its queries, its keys, its values; then those of the next head."""
     base, config = model.gpt_neox, model.config
     depth = config.hidden_size // config.num_attention_heads
     named = {"embedding.token.weight": base.embed_in.weight, "head.weight": model.get_output_embeddings().weight}
@@ -277,7 +277,7 @@ def write_as_of_old(model, folder):
 
 
 def write_llmc(config, named, path):
-    """256 int32, then f32 tensors; those of all layers one after the other."""
+    """256 int32, then f32 tensors, with those of all layers one after the other."""
     padded = (config.vocab_size + 127) // 128 * 128
     header = [20240326, 3, config.n_positions, config.vocab_size, config.n_layer, config.n_head,
               config.n_embd, padded]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write tests/golden/ramps.json: what DeepSpeed and Megatron-LM make of schedules that change the length of
+"""Write tests/golden/ramps.json: results of DeepSpeed and Megatron-LM for schedules that change the length of
 sequences and the batch.
 
 Needs the sources of deepspeed and megatron-core, and nothing that they need:
@@ -38,7 +38,7 @@ BATCHES = [  # whole batch, start, increment, samples
 
 
 def schedulers(folder):
-    """The module alone, with as much around it as it imports."""
+    """The module alone, with only what it imports."""
     for name in ("deepspeed", "deepspeed.utils", "deepspeed.runtime", "deepspeed.runtime.data_pipeline"):
         sys.modules[name] = types.ModuleType(name)
     sys.modules["deepspeed.utils"].logger = logging.getLogger("deepspeed")

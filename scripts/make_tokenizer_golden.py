@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/tokenizers.tar.xz: a small tokenizer.json of every kind in scripts/peer_tokenizers.py, and beside each the ids
-that the `tokenizers` package makes of some texts, and what it decodes them to; and tests/golden/trained_bpe.tar.xz: a text, and the
+"""Makes tests/golden/tokenizers.tar.xz: a small tokenizer.json of every kind in scripts/peer_tokenizers.py, and for each the ids
+that the `tokenizers` package gives for some texts, and the texts that it decodes them to; and tests/golden/trained_bpe.tar.xz: a text, and the
 merges that the package learns from it with several split patterns. Needs what scripts/check_tokenizers needs:
 
     /tmp/venv/bin/python scripts/make_tokenizer_golden.py [tokenizers] [trained_bpe]
@@ -49,7 +49,7 @@ def tokenizers(made_text):
 
 
 def trained_bpe(made_text):
-    """Words, runs of one character, lines as pieces (which make one token in two ways), and what nobody would write."""
+    """Words, runs of one character, lines as pieces (which make one token in two ways), and text that nobody would write."""
     rng = random.Random(4)
     words = ["".join(rng.choice("abcde") for _ in range(rng.randrange(1, 9))) for _ in range(300)]
     lines = [" ".join(rng.choice(words[:rng.choice((20, 100, 300))]) for _ in range(rng.randrange(1, 14))) for _ in range(150)]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write tests/golden/attention-windows.json: what transformers computes past an attention window.
+"""Write tests/golden/attention-windows.json: results of transformers past an attention window.
 
-Of two models in tests/golden/huggingface: the logits after the last of 40 tokens, in fp32, once with
+For two models in tests/golden/huggingface: the logits after the last of 40 tokens, in fp32, once with
 the window and once without. Mistral has its own window; Qwen2 is given one that begins at its second
 layer. Set up as for make_huggingface_folders.py; run from the top of the tree.
 """

@@ -1,12 +1,12 @@
 """The families that dstrain trains, as transformers makes them: tiny models of random shapes for
-the scripts that hold the two against each other. Not a program."""
+the scripts that compare the two. Not a program."""
 import torch
 import transformers
 
 
 def random_model(family, draw, *, attention="eager", **fixed):
-    """A model of that family in f32 with every parameter drawn, norms' factors around one. `fixed` stands for
-    what is not to be drawn: vocab_size, positions, window, layers."""
+    """A model of that family in f32 with every parameter drawn, norms' factors around one. `fixed` gives the
+    values that are not to be drawn: vocab_size, positions, window, layers."""
     config = random_config(family, draw, **fixed)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).float()
     for name, parameter in model.named_parameters():
@@ -103,7 +103,7 @@ def random_config(family, draw, *, vocab_size=None, positions=None, window=None,
 
 
 def rotation(draw, positions):
-    """Plain, or one of the ways to stretch it, over lengths at which each branch of a rule is taken."""
+    """Plain rotation, or one of the ways to stretch it, over lengths at which each branch of a rule is taken."""
     theta = draw.choice([1e4, 5e5, 12345.5])
     return draw.choice([
         {"rope_type": "default", "rope_theta": theta},

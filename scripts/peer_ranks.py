@@ -1,5 +1,5 @@
-"""tiktoken's own encoders of rank files, for scripts/check_tokenizers. The published ranks are not at hand, so these are made: tokens
-that were learnt, and as many more as the published file has, each of two others, at ranks that training would not give them."""
+"""tiktoken's own encoders of rank files, for scripts/check_tokenizers. The published ranks are not available, so these are made up: tokens
+that were learnt, and as many more as the published file has, each made of two others, at ranks that training would not give them."""
 import base64, functools, json
 from types import SimpleNamespace
 
@@ -38,7 +38,7 @@ def learnt(texts):
 
 
 class Ranks:
-    """Has of a `tokenizers.Tokenizer` what the script asks for."""
+    """The part of a `tokenizers.Tokenizer` that the script uses."""
 
     def __init__(self, name, texts, rng, path):
         count, self.specials, pattern = published(name)

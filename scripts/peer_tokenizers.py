@@ -1,4 +1,4 @@
-"""Tokenizers of every kind that tokenizer.json is met with in the field, made with the `tokenizers` package: the split
+"""Tokenizers of every kind of tokenizer.json in use, made with the `tokenizers` package: the split
 patterns, normalizers, decoders and switches are those that were published, the vocabularies are trained on the text given.
 For scripts/check_tokenizers and scripts/make_tokenizer_golden.py."""
 import io, json
@@ -46,7 +46,7 @@ def splits(*steps, byte_level=pre_tokenizers.ByteLevel(add_prefix_space=False, u
 
 
 def trained(texts, split_name, size, specials):
-    """What `dstrain prepare-data --train-tokenizer bpe --split-pattern split_name` learns."""
+    """The tokenizer that `dstrain prepare-data --train-tokenizer bpe --split-pattern split_name` learns."""
     pattern = {"gpt4": GPT4, "gpt4o": GPT4O, "qwen2": QWEN2}.get(split_name, split_name)
     pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False) if pattern == "gpt2" else splits(split(Regex(pattern)))
     return byte_level(texts, pre_tokenizer, size, specials=specials, least=2)
@@ -123,7 +123,7 @@ def byte_normalizer(texts, size):
 
 
 def byte_fallback(texts, size, normalizer, pre_tokenizer, decoder, behaves=None, added=("<unk>", "<s>", "</s>")):
-    """BPE of characters, trained on words that begin with the mark, those that are rare left to the bytes."""
+    """BPE of characters, trained on words that begin with the mark, with rare characters left to the bytes."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     trained.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, limit_alphabet=min(200, size // 4), show_progress=False))

@@ -1,10 +1,11 @@
 # Whether the CUDA backend is built. AUTO: where nvcc and the toolkit's headers are found. Sanitizer
-# and fuzz builds are for the code of the host, and leave it out unless asked.
+# and fuzz builds are for host code, and leave it out unless asked.
 #
 # Only the CUDA runtime is linked, statically; cuBLASLt (0.5 GB) is opened when the first product
-# wants it (kernels/cuda/cublas_lt.h), NCCL when the first group does (engine/comm/nccl.h), and the
-# driver by the runtime. So the program starts where there is none of them. Of NCCL only the header
-# is wanted here; it comes apart from the toolkit, and without it ranks with a GPU each cannot talk.
+# needs it (kernels/cuda/cublas_lt.h), NCCL when the first group does (engine/comm/nccl.h), and the
+# driver by the runtime. So the program starts where none of them is installed. Only NCCL's header
+# is needed here; it is separate from the toolkit, and without it ranks with a GPU each cannot
+# communicate.
 set(DSTRAIN_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE DSTRAIN_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT DSTRAIN_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -31,7 +32,7 @@ if(DSTRAIN_HAS_CUDA)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
   endif()
-  # The oldest of them, which the program asks GPUs for; for "native" and the like Ampere.
+  # The oldest of them, which the program requires of GPUs; for "native" and the like, Ampere.
   set(DSTRAIN_OLDEST_CAPABILITY 80)
   if(CMAKE_CUDA_ARCHITECTURES MATCHES "^[0-9]")
     string(REGEX MATCHALL "[0-9]+" oldest "${CMAKE_CUDA_ARCHITECTURES}")

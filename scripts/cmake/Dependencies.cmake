@@ -1,4 +1,4 @@
-# Everything dstrain stands on, found once and printed as a table. All of it comes from Debian's
+# Everything dstrain depends on, found once and printed as a table. All of it comes from Debian's
 # packages (scripts/install-deps).
 list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/scripts/cmake)
 find_package(Threads REQUIRED)
