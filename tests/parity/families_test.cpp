@@ -10,9 +10,9 @@
 namespace dstrain::test {
 namespace {
 
-const std::vector<std::string> kFamilies{"qwen3",       "olmo2",    "mistral",    "olmo3",
-                                         "smollm3",     "phi3",     "starcoder2", "gemma2",
-                                         "gemma3_text", "gpt_neox", "opt"};
+const std::vector<std::string> kFamilies{
+    "qwen3",  "olmo2",       "mistral",  "olmo3", "smollm3", "phi3",    "starcoder2",
+    "gemma2", "gemma3_text", "gpt_neox", "opt",   "bloom",   "baichuan"};
 
 /// Two key/value heads, so that of four ranks two share one. Windows are shorter than sequences.
 TinyOptions tiny_family(const std::string& model_type) {
@@ -45,6 +45,10 @@ TinyOptions tiny_family(const std::string& model_type) {
   }
   if (family.scales_full_layers_only) {
     model.rope_scaling = {.kind = RopeScalingKind::kLinear, .factor = 2.0};
+  }
+  if (family.has_unit_head_key) {  // Baichuan 2 of 13 B
+    model.position = PositionKind::kAlibi;
+    model.unit_head = true;
   }
   return {.model = model, .micro_batch = 4, .gradient_clipping = 0.5, .steps = 10};
 }

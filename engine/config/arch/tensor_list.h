@@ -48,7 +48,9 @@ struct TensorDecl {
 std::vector<TensorDecl> block_tensors(const Architecture& architecture,
                                       const LayerSpec& layer,
                                       const std::string& name);
-/// Those before the blocks, and those behind them.
+/// Those before the blocks, and those behind them. Of the former the first is the table of tokens,
+/// and the names of its norm's begin with kEmbeddingNorm.
+inline constexpr const char* kEmbeddingNorm = "embedding.norm";
 std::vector<TensorDecl> embedding_tensors(const Architecture& architecture);
 std::vector<TensorDecl> head_tensors(const Architecture& architecture);
 
