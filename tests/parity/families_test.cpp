@@ -85,6 +85,29 @@ TEST_CASE("families in a pipeline give the bits of one rank", "[parity][families
   }
 }
 
+// The table is then alone in its unit on both stages, and backward reads the norm without it.
+TEST_CASE("a norm of the embedding beside a tied table follows one rank to rounding",
+          "[parity][families]") {
+  TinyOptions options = tiny_family("bloom");
+  options.tied = true;
+  options.gradient_clipping = 0.0;
+  options.micro_batch = 1;
+  options.accumulation = 4;
+  const TinyRun reference = train_tiny(options);
+  options.pipeline = {.stages = 2};
+  for (const TinyRun& run : train_ranks(2, options)) {
+    CHECK(worst_relative(run.losses, reference.losses) < 1e-6);
+    CHECK(run.unplanned_traffic.empty());
+  }
+  options.accumulation = 2;
+  options.zero_stage = 3;
+  for (const TinyRun& run : train_ranks(4, options)) {
+    CHECK(worst_relative(run.losses, reference.losses) < 1e-6);
+    CHECK(run.arena_bytes == run.plan_bytes);
+    CHECK(run.unplanned_traffic.empty());
+  }
+}
+
 TEST_CASE("families with all states cut give the bits of whole ones", "[parity][families]") {
   TinyOptions options = tiny_family(GENERATE(from_range(kFamilies)));
   CAPTURE(options.model->model_type);
