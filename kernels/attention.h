@@ -20,6 +20,9 @@ struct AttentionReach {
   /// documents, none of which sees another: 0, or one more than for the query before. Empty: a
   /// sequence is one document.
   ConstTensor document_positions{};
+  /// f32 [H]: scores lose so much for each position that a key is before its query (ALiBi, Press et
+  /// al. 2022). Not together with a cap. Empty: they lose nothing.
+  ConstTensor slopes_H{};
 };
 
 /// Dropout of the probabilities, which are not made to sum to one again: keys along, queries

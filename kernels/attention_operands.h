@@ -100,8 +100,9 @@ inline bool is_square(const AttentionOperands& in) {
 /// Whether causality alone hides keys, scores are the usual ones, and probabilities stay as they
 /// are.
 inline bool is_plain(const AttentionOperands& in) {
-  return in.reach.scale == 0.0F && in.reach.cap == 0.0F && in.reach.document_positions.empty() &&
-         !in.dropout.drops() && (in.reach.window == 0 || in.reach.window >= keys_of(in));
+  return in.reach.scale == 0.0F && in.reach.cap == 0.0F && in.reach.slopes_H.empty() &&
+         in.reach.document_positions.empty() && !in.dropout.drops() &&
+         (in.reach.window == 0 || in.reach.window >= keys_of(in));
 }
 
 /// Whether all of them lie in rows q‖k‖v of one matrix.
@@ -125,10 +126,22 @@ inline void expect_columns(const ConstColumns& columns,
         columns.width(), name_of(columns.dtype()), rows, width, name_of(dtype));
 }
 
-inline void expect_reach(const AttentionReach& reach) {
+inline void expect_reach(const AttentionReach& reach, const AttentionShape& shape) {
   check(reach.window >= 0 && reach.cap >= 0.0F && reach.scale >= 0.0F,
         "attention: a window of {}, a cap of {} and scores of {} q · k", reach.window, reach.cap,
         reach.scale);
+  expect_optional(reach.slopes_H, "attention: slopes", DType::kF32, shape.query_heads);
+  check(reach.cap == 0.0F || reach.slopes_H.empty(), "attention: slopes of scores with a cap");
+}
+
+/// Of the query heads of key/value head kv, in memory that the host reads; nullptr where there are
+/// none.
+inline const float* slopes_of(const AttentionReach& reach,
+                              const AttentionShape& shape,
+                              std::int64_t kv) {
+  return reach.slopes_H.empty()
+             ? nullptr
+             : pointer<float>(reach.slopes_H) + kv * (shape.query_heads / shape.key_value_heads);
 }
 
 inline void expect_attention(const AttentionOperands& in,
@@ -139,7 +152,7 @@ inline void expect_attention(const AttentionOperands& in,
   const DType dtype = in.q.dtype();
   const std::int64_t tokens = shape.batch * shape.sequence;
   const std::int64_t keys = keys_of(in) * shape.batch;
-  expect_reach(in.reach);
+  expect_reach(in.reach, shape);
   expect_dropout(in.dropout);
   check(!in.dropout.drops() || is_square(in), "attention: dropout with keys of other positions");
   expect_columns(in.q, "q", dtype, tokens, shape.query_heads * shape.head_dim);
@@ -191,7 +204,7 @@ inline void expect_attention_cached(const AttentionShape& shape,
   const std::int64_t added = shape.sequence;
   const std::int64_t kv_heads = shape.key_value_heads;
   const std::int64_t depth = shape.head_dim;
-  expect_reach(reach);
+  expect_reach(reach, shape);
   check(shape.batch == 1 && added >= 1 && kv_heads >= 1 && depth >= 1 && first_position >= 0 &&
             shape.query_heads >= 1 && shape.query_heads % kv_heads == 0,
         "cached attention: batch {}, {} positions from {} on, {} query heads over "

@@ -62,7 +62,7 @@ struct NormBackward {
   ConstTensor x_NC;  ///< what was normalised: NormForward::residual (or x without delta)
   ConstTensor weight_C;
   ConstTensor stats_N2;
-  Tensor dx_NC;
+  Tensor dx_NC;      ///< may be dy
   Write dx_write;    ///< kAdd: dx already holds the gradient that bypasses the norm
   Tensor dweight_C;  ///< f32
   Tensor dbias_C;    ///< f32, optional

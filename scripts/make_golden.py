@@ -20,6 +20,8 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import save_file
 
+from peer_baichuan import BaichuanConfig, BaichuanForCausalLM
+
 NUM_STEPS = 10  # AdamW steps; the loss is taken before each and after the last
 LEARNING_RATE = 1e-3
 BETAS = (0.9, 0.95)
@@ -150,6 +152,20 @@ def opt_tiny():
         max_position_embeddings=48, dropout=0.0, bos_token_id=0, eos_token_id=0, pad_token_id=None)
 
 
+def bloom_tiny():
+    # Three heads, of which the third's slope is one of four heads'.
+    return transformers.BloomConfig(
+        vocab_size=59, hidden_size=36, n_layer=2, n_head=3, hidden_dropout=0.0, attention_dropout=0.0,
+        bos_token_id=0, eos_token_id=0, pad_token_id=None)
+
+
+def baichuan2_tiny():
+    # As the one of 13 B: ALiBi, and a head whose rows count with length one.
+    return BaichuanConfig(
+        vocab_size=53, hidden_size=40, intermediate_size=56, num_hidden_layers=2, num_attention_heads=5,
+        model_max_length=64, norm_head=True, bos_token_id=0, eos_token_id=0, pad_token_id=None)
+
+
 # name: (config, class, B, T, seed). With these, the gradient norm of gpt2-tiny lies on both sides of
 # the clipping threshold, and above it in the others.
 CASES = {
@@ -167,6 +183,8 @@ CASES = {
     "gemma2-tiny": (gemma2_tiny, transformers.Gemma2ForCausalLM, 2, 23, 1013),
     "gpt-neox-tiny": (gpt_neox_tiny, transformers.GPTNeoXForCausalLM, 2, 25, 1015),
     "opt-tiny": (opt_tiny, transformers.OPTForCausalLM, 2, 25, 1016),
+    "bloom-tiny": (bloom_tiny, transformers.BloomForCausalLM, 2, 25, 1017),
+    "baichuan2-tiny": (baichuan2_tiny, BaichuanForCausalLM, 2, 25, 1018),
     "gemma3-tiny": (gemma3_tiny, transformers.Gemma3ForCausalLM, 2, 27, 1014),
     "fp8-tiny": (fp8_tiny, transformers.LlamaForCausalLM, 4, 32, 1005),
 }
@@ -197,8 +215,9 @@ def write_case(name, folder):
     inputs, targets = make_batches(config.vocab_size, batch, sequence, generator)
 
     # "eager" is the plain formula; its softmax is pinned to fp32, so the fp64 run takes "sdpa", which
-    # knows no caps.
-    other = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
+    # knows no caps, nor BLOOM.
+    has_eager_alone = getattr(config, "attn_logit_softcapping", None) or config.model_type == "bloom"
+    other = "eager" if has_eager_alone else "sdpa"
     single = train(make_model(model_class, config, initial, torch.float32, "eager"), inputs, targets)
     double = train(make_model(model_class, config, initial, torch.float64, other), inputs, targets)
     conditioning = compare(single, double)

@@ -13,6 +13,8 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
+from peer_baichuan import BaichuanConfig, BaichuanForCausalLM
+
 
 def gpt2():
     return transformers.GPT2Config(vocab_size=61, n_positions=20, n_embd=24, n_head=3, n_layer=2,
@@ -79,6 +81,15 @@ def opt():
         max_position_embeddings=30, pad_token_id=None)
 
 
+def bloom():
+    return transformers.BloomConfig(vocab_size=29, hidden_size=24, n_layer=2, n_head=3)
+
+
+def baichuan():
+    return BaichuanConfig(vocab_size=29, hidden_size=24, intermediate_size=36, num_hidden_layers=2,
+                          num_attention_heads=3, max_position_embeddings=30)
+
+
 def starcoder2():
     return transformers.Starcoder2Config(
         vocab_size=37, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
@@ -97,6 +108,8 @@ CASES = {
     "gemma3-bf16": (gemma3, transformers.Gemma3ForCausalLM, torch.bfloat16, "1GB"),
     "gpt-neox-f16-sharded": (gpt_neox, transformers.GPTNeoXForCausalLM, torch.float16, "6KB"),
     "opt-f16": (opt, transformers.OPTForCausalLM, torch.float16, "1GB"),
+    "bloom-bf16": (bloom, transformers.BloomForCausalLM, torch.bfloat16, "1GB"),
+    "baichuan-f32-sharded": (baichuan, BaichuanForCausalLM, torch.float32, "15KB"),
     "llama-biases-sharded": (llama_with_biases, transformers.LlamaForCausalLM, torch.float32, "20KB"),
 }
 
@@ -128,7 +141,7 @@ def main():
 def ours(model):
     """The parameters under dstrain's names."""
     return {"gpt2": gpt2_names, "phi3": phi3_names, "starcoder2": starcoder2_names,
-            "gpt_neox": gpt_neox_names, "opt": opt_names}.get(
+            "gpt_neox": gpt_neox_names, "opt": opt_names, "bloom": bloom_names, "baichuan": baichuan_names}.get(
         model.config.model_type, llama_names)(model)
 
 
@@ -240,6 +253,42 @@ def gpt_neox_names(model):
             modules[f"{block}{what}"] = module
     for name, module in modules.items():
         named[f"{name}.weight"], named[f"{name}.bias"] = module.weight, module.bias
+    return {key: value.detach().clone() for key, value in named.items()}
+
+
+def bloom_names(model):
+    """As GPT-NeoX's: of each head the rows of its queries, its keys, its values."""
+    base, config = model.transformer, model.config
+    depth = config.hidden_size // config.n_head
+    named = {"embedding.token.weight": base.word_embeddings.weight}
+    modules = {"embedding.norm": base.word_embeddings_layernorm, "final_norm": base.ln_f}
+    for index, layer in enumerate(base.h):
+        block, fused = f"blocks.{index}.", layer.self_attention.query_key_value
+        for part, what in enumerate(("query", "key", "value")):
+            rows = [3 * depth * head + depth * part + row for head in range(config.n_head) for row in range(depth)]
+            named[f"{block}attention.{what}.weight"], named[f"{block}attention.{what}.bias"] = (
+                fused.weight[rows], fused.bias[rows])
+        for what, module in (("attention_norm", layer.input_layernorm), ("mlp_norm", layer.post_attention_layernorm),
+                             ("attention.output", layer.self_attention.dense), ("mlp.up", layer.mlp.dense_h_to_4h),
+                             ("mlp.down", layer.mlp.dense_4h_to_h)):
+            modules[f"{block}{what}"] = module
+    for name, module in modules.items():
+        named[f"{name}.weight"], named[f"{name}.bias"] = module.weight, module.bias
+    return {key: value.detach().clone() for key, value in named.items()}
+
+
+def baichuan_names(model):
+    named = {"embedding.token.weight": model.model.embed_tokens.weight,
+             "final_norm.weight": model.model.norm.weight, "head.weight": model.lm_head.weight}
+    for index, layer in enumerate(model.model.layers):
+        block, attention, mlp = f"blocks.{index}.", layer.self_attn, layer.mlp
+        query, key, value = attention.W_pack.weight.chunk(3)
+        for what, weight in (("attention.query", query), ("attention.key", key), ("attention.value", value),
+                             ("attention.output", attention.o_proj.weight), ("mlp.gate", mlp.gate_proj.weight),
+                             ("mlp.up", mlp.up_proj.weight), ("mlp.down", mlp.down_proj.weight),
+                             ("attention_norm", layer.input_layernorm.weight),
+                             ("mlp_norm", layer.post_attention_layernorm.weight)):
+            named[f"{block}{what}.weight"] = weight
     return {key: value.detach().clone() for key, value in named.items()}
 
 

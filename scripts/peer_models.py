@@ -1,7 +1,9 @@
-"""The families that dstrain trains, as transformers makes them: tiny models of random shapes for
-the scripts that compare the two. Not a program."""
+"""The families that dstrain trains, as transformers makes them (Baichuan as peer_baichuan.py does): tiny models of
+random shapes for the scripts that hold the two against each other. Not a program."""
 import torch
 import transformers
+
+from peer_baichuan import BaichuanConfig
 
 
 def random_model(family, draw, *, attention="eager", **fixed):
@@ -99,6 +101,19 @@ def random_config(family, draw, *, vocab_size=None, positions=None, window=None,
                 num_hidden_layers=layers, num_attention_heads=heads, max_position_embeddings=positions,
                 tie_word_embeddings=draw.random() < 0.7, enable_bias=draw.random() < 0.7, dropout=0.0,
                 activation_function=draw.choice(["relu", "relu", "gelu"]), **tokens)
+        case "bloom":  # of any number of heads, each of which has a slope of its own
+            heads = draw.randint(1, 9)
+            return transformers.BloomConfig(
+                vocab_size=vocab_size, hidden_size=heads * draw.choice([4, 7, 12]), n_layer=layers, n_head=heads,
+                layer_norm_epsilon=draw.choice([1e-5, 1e-6]), tie_word_embeddings=draw.random() < 0.7,
+                hidden_dropout=0.0, attention_dropout=0.0, seq_length=positions, **tokens)
+        case "baichuan":
+            heads = draw.randint(1, 9)
+            length = draw.choice(["max_position_embeddings", "model_max_length"])
+            return BaichuanConfig(
+                vocab_size=vocab_size, hidden_size=heads * draw.choice([4, 8, 12]), num_hidden_layers=layers,
+                intermediate_size=sizes["intermediate_size"], num_attention_heads=heads, **epsilon, **{length: positions},
+                norm_head=draw.random() < 0.5, **tokens)
     raise KeyError(family)
 
 
@@ -115,4 +130,4 @@ def rotation(draw, positions):
 
 
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "olmo3", "smollm3", "phi3",
-            "starcoder2", "gemma2", "gemma3_text", "gpt_neox", "opt"]
+            "starcoder2", "gemma2", "gemma3_text", "gpt_neox", "opt", "bloom", "baichuan"]

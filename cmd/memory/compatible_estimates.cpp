@@ -1,6 +1,8 @@
 #include "cmd/memory/compatible_estimates.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -114,12 +116,12 @@ Widths table_widths(const std::vector<TableRow>& rows, std::string_view title) {
 
 }  // namespace
 
-// In transformers, GPT-2's and GPT-NeoX's modules join q, k and v; those of the other families keep
-// them apart.
+// Some families' modules join q, k and v, the others' are apart.
 DeepSpeedModelSize deepspeed_model_size(const ModelSpec& m) {
   const std::int64_t query = m.num_heads * m.head_dim;
   const std::int64_t key_value = m.num_key_value_heads * m.head_dim;
-  const bool joined = m.model_type == "gpt2" || m.model_type == "gpt_neox";
+  constexpr std::array<std::string_view, 4> kJoined = {"gpt2", "gpt_neox", "bloom", "baichuan"};
+  const bool joined = std::find(kJoined.begin(), kJoined.end(), m.model_type) != kJoined.end();
   return {.total_params = num_parameters(m),
           .largest_layer_params = std::max({
               m.vocab_size * m.hidden_size,
@@ -217,10 +219,9 @@ std::vector<HuggingFaceEstimate> huggingface_estimates(const ModelSpec& m) {
   const std::int64_t table = m.vocab_size * m.hidden_size;
   const std::int64_t outside = num_parameters(without_blocks(m));
   const std::int64_t block = m.num_layers == 0 ? 0 : (num_parameters(m) - outside) / m.num_layers;
-  const bool learned = m.position == PositionKind::kLearned;
   const std::int64_t positions = Architecture(m).learned_positions * m.hidden_size;
   // One frequency for each pair of dims, and a copy as they were before scaling.
-  const std::int64_t rotary = learned ? 0 : 2 * (m.head_dim / 2);
+  const std::int64_t rotary = m.position == PositionKind::kRope ? 2 * (m.head_dim / 2) : 0;
   const std::int64_t head = m.tied_embeddings ? 0 : table;
   const std::int64_t layer = kF32Bytes * std::max({block, table, positions});
   const std::int64_t total = kF32Bytes * (num_parameters(m) - head + rotary);

@@ -187,8 +187,8 @@ class Mesh {
   }
 
   [[nodiscard]] std::int64_t layers() const { return config_.model.num_layers; }
-  [[nodiscard]] const char* layers_key() const {
-    return has_gpt2_keys(config_.model) ? "model.n_layer" : "model.num_hidden_layers";
+  [[nodiscard]] std::string layers_key() const {
+    return key_path(config_.model, "num_hidden_layers");
   }
   [[nodiscard]] std::int64_t chunks() const { return stages_ * config_.pipeline.virtual_stages; }
   /// "2", or "2 × pipeline.virtual_stages 3 = 6"; stands after "pipeline.stages".

@@ -63,14 +63,25 @@ Key for_families(Key key, FamilyTest has) {
 }
 
 std::vector<Key> spelled(const std::string& name, const FamilyTest& has, const MakeKey& make) {
-  std::vector<std::string> spellings;
+  // A key of families that call it alike, and by the same second name.
+  const auto names_in = [name](const Family& family) {
+    const auto second = family.second_spellings.find(name);
+    std::vector<std::string> names = {family.key(name)};
+    if (second != family.second_spellings.end()) names.push_back(second->second);
+    return names;
+  };
+  std::vector<std::vector<std::string>> spellings;
   for (const Family& family : families()) {
-    if (has(family) && !family.key(name).empty()) add_once(spellings, family.key(name));
+    const std::vector<std::string> names = names_in(family);
+    const bool is_new = std::find(spellings.begin(), spellings.end(), names) == spellings.end();
+    if (has(family) && !names.front().empty() && is_new) spellings.push_back(names);
   }
   std::vector<Key> keys;
-  for (const std::string& spelling : spellings) {
-    keys.push_back(for_families(make(spelling), [has, name, spelling](const Family& family) {
-      return has(family) && family.key(name) == spelling;
+  for (const std::vector<std::string>& names : spellings) {
+    Key key = make(names.front());
+    if (names.size() > 1) key.aliases.push_back("model." + names.back());
+    keys.push_back(for_families(std::move(key), [has, names_in, names](const Family& family) {
+      return has(family) && names_in(family) == names;
     }));
   }
   return keys;

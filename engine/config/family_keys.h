@@ -25,6 +25,11 @@ inline bool is_rope_family(const Family& family) {
   return family.base.position == PositionKind::kRope;
 }
 
+/// Rotates as its keys say.
+inline bool has_rope_keys(const Family& family) {
+  return is_rope_family(family) && family.has_rope_keys;
+}
+
 /// "llama, mistral and qwen2": the families that pass, each with `ending` behind it.
 std::string names_of(const FamilyTest& has, const std::string& ending = "");
 /// The key, restricted to the families that pass.
@@ -61,6 +66,7 @@ Key activation_key(const std::string& path);
 
 // Parts of model_keys().
 std::vector<Key> gpt2_keys();    ///< of the families with GPT-2's names
+std::vector<Key> length_keys();  ///< of the longest sequence
 std::vector<Key> rope_keys();    ///< how frequencies are stretched, and which layers rotate
 std::vector<Key> score_keys();   ///< how scores are scaled, and caps of scores and logits
 std::vector<Key> window_keys();  ///< attention windows, and which layers have them

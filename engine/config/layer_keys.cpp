@@ -1,4 +1,5 @@
-// The keys that describe attention layer by layer: rotation, windows and scores.
+// The keys that say what attention is: how far it reaches, and layer by layer rotation, windows and
+// scores.
 #include "engine/config/family_keys.h"
 #include "engine/config/rope_keys.h"
 
@@ -28,6 +29,23 @@ bool has_window_theta(const Family& family) {
 }
 bool has_unrotated_layers(const Family& family) {
   return family.unrotated_layer_every > 0;
+}
+
+bool says_positions_by_length(const Family& family) {
+  return !family.alibi_length_key.empty();
+}
+
+/// A longest sequence by whose key positions are of that kind.
+Key length_with(const std::string& name, PositionKind kind) {
+  Key key = derived_size(name.c_str(), &ModelSpec::max_positions);
+  key.set = [kind](ConfigDraft& draft, const JsonNode& node) {
+    draft.config.model.max_positions = node.integer.value();
+    draft.config.model.position = kind;
+  };
+  key.get = [kind](const Config& c) {
+    return c.model.position == kind ? json_of(c.model.max_positions) : "";
+  };
+  return key;
 }
 
 Key sliding_window() {
@@ -198,7 +216,7 @@ Key rope_scaling() {
         read_rope_block("model.rope_scaling", node, /*newer=*/false, /*by_layer=*/false);
   };
   key.get = [](const Config& c) { return rope_scaling_json(c.model.rope_scaling); };
-  return for_families(null_is_default(key), is_rope_family);
+  return for_families(null_is_default(key), has_rope_keys);
 }
 
 Key rope_parameters() {
@@ -208,10 +226,42 @@ Key rope_parameters() {
     draft.rope_parameters = read_rope_block("model.rope_parameters", node, /*newer=*/true,
                                             family_of(draft.config.model).scales_full_layers_only);
   };
-  return for_families(key, is_rope_family);
+  return for_families(key, has_rope_keys);
 }
 
 }  // namespace
+
+std::vector<Key> length_keys() {
+  std::vector<Key> keys = spelled(
+      "max_position_embeddings",
+      [](const Family& family) {
+        return has_llama_keys(family) && family.base.max_positions == 0 &&
+               !says_positions_by_length(family);
+      },
+      [](const std::string& name) {
+        return model_size(name, &ModelSpec::max_positions,
+                          "the longest sequence, for example 4096");
+      });
+  for (Key& key : spelled(
+           "max_position_embeddings",
+           [](const Family& family) { return family.base.max_positions > 0; },
+           [](const std::string& name) {
+             return derived_size(name.c_str(), &ModelSpec::max_positions);
+           })) {
+    keys.push_back(std::move(key));
+  }
+  for (const Family& family : families()) {
+    if (!says_positions_by_length(family)) continue;
+    keys.push_back(for_families(length_with(family.alibi_length_key, PositionKind::kAlibi),
+                                [name = family.alibi_length_key](const Family& one) {
+                                  return one.alibi_length_key == name;
+                                }));
+  }
+  // Read last, it counts where both are written.
+  keys.push_back(for_families(length_with("max_position_embeddings", PositionKind::kRope),
+                              says_positions_by_length));
+  return keys;
+}
 
 std::vector<Key> rope_keys() {
   return {rope_scaling(), rope_parameters(), rope_local_base_freq(), no_rope_layers(),

@@ -68,7 +68,8 @@ bool says(const JsonNode& root, const std::string& path) {
 }
 
 std::int64_t positions_of(const JsonNode& root) {
-  for (const char* path : {"model.max_position_embeddings", "model.n_positions"}) {
+  for (const char* path : {"model.max_position_embeddings", "model.n_positions", "model.seq_length",
+                           "model.model_max_length"}) {
     const JsonNode* node = find_path(root, path);
     if (node != nullptr && node->integer.value_or(0) >= 1) return *node->integer;
   }

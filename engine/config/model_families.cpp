@@ -19,14 +19,12 @@ void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
                     "opt-350m has, are not in this version",
                     *draft.embedding_width, m.hidden_size));
   }
-  const bool gpt2 = has_gpt2_keys(m);
-  const std::string heads_key = gpt2 ? "model.n_head" : "model.num_attention_heads";
-  const std::string width_key = gpt2 ? "n_embd" : "hidden_size";
+  const std::string heads_key = key_path(m, "num_attention_heads");
   if (m.head_dim == 0) {
     if (m.hidden_size % m.num_heads != 0) {
-      throw_config_error(
-          written.where(heads_key), heads_key,
-          fmt::format("{} heads do not divide {} {}", m.num_heads, width_key, m.hidden_size));
+      throw_config_error(written.where(heads_key), heads_key,
+                         fmt::format("{} heads do not divide {} {}", m.num_heads,
+                                     family_of(m).key("hidden_size"), m.hidden_size));
     }
     m.head_dim = m.hidden_size / m.num_heads;
     draft.derived["model.head_dim"] = "hidden_size / num_attention_heads";
@@ -45,7 +43,7 @@ void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
                                    m.num_key_value_heads, m.num_heads));
   }
   if (m.intermediate_size == 0) {
-    m.intermediate_size = 4 * m.hidden_size;
+    m.intermediate_size = kFeedForwardTimes * m.hidden_size;
     draft.derived["model.n_inner"] = "4 × n_embd";
   }
 }
@@ -168,6 +166,24 @@ void settle_window_by_layer(ConfigDraft& draft, const WrittenKeys& written) {
   }
 }
 
+/// Of the models that have a key for it, the published ones do not write it: those with the second
+/// generation's vocabulary or its weight of another loss have unit rows.
+void settle_head(ConfigDraft& draft, const WrittenKeys& written) {
+  constexpr std::int64_t kVocabularyOfBaichuan2 = 125696;
+  ModelSpec& m = draft.config.model;
+  if (!family_of(m).has_unit_head_key) return;
+  if (!written.has("model.norm_head")) {
+    m.unit_head = m.vocab_size == kVocabularyOfBaichuan2 || written.mentions("model.z_loss_weight");
+    draft.derived["model.norm_head"] = "vocab_size and z_loss_weight";
+  }
+  if (m.unit_head && m.tied_embeddings) {
+    throw_config_error(
+        written.where("model.tie_word_embeddings"), "model.tie_word_embeddings",
+        "true is refused: a table whose rows count with length one as a head, and as they are as "
+        "an embedding (model.norm_head), is not in this version");
+  }
+}
+
 /// The window that the model has, from the keys of its family.
 void settle_window(ConfigDraft& draft, const WrittenKeys& written) {
   ModelSpec& m = draft.config.model;
@@ -194,18 +210,25 @@ void settle_window(ConfigDraft& draft, const WrittenKeys& written) {
 }
 
 void check_sequence_length(ConfigDraft& draft, const WrittenKeys& written) {
-  const std::int64_t longest = draft.config.model.max_positions;
+  const ModelSpec& m = draft.config.model;
+  const std::int64_t longest = m.max_positions;
+  const std::string key = key_path(m, "max_position_embeddings");
+  if (longest == 0) {
+    throw_config_error(
+        written.where(key), key,
+        fmt::format("missing: write the longest sequence, or write it as {} where positions are "
+                    "ALiBi's (13 B)",
+                    family_of(m).alibi_length_key));
+  }
   std::int64_t& sequence = draft.config.data.sequence_length;
   if (sequence == 0) {
     sequence = longest;
     draft.derived["data.sequence_length"] = "the model's longest sequence";
   }
   if (sequence > longest) {
-    throw_config_error(
-        written.where("data.sequence_length"), "data.sequence_length",
-        fmt::format("{} is longer than the {} positions of the model ({})", sequence, longest,
-                    has_gpt2_keys(draft.config.model) ? "model.n_positions"
-                                                      : "model.max_position_embeddings"));
+    throw_config_error(written.where("data.sequence_length"), "data.sequence_length",
+                       fmt::format("{} is longer than the {} positions of the model ({})", sequence,
+                                   longest, key));
   }
 }
 
@@ -232,6 +255,9 @@ void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems
       !problems.spoil_any({"model.hidden_size", "model.n_embd", "model.num_attention_heads",
                            "model.n_head", "model.num_key_value_heads", "model.head_dim",
                            "model.intermediate_size", "model.n_inner", "model.ffn_dim"});
+  if (!problems.spoil_any({"model.vocab_size", "model.norm_head", "model.tie_word_embeddings"})) {
+    problems.attempt([&] { settle_head(draft, written); });
+  }
   const bool derived = has_sizes && problems.attempt([&] { derive_sizes(draft, written); });
   if (derived &&
       !problems.spoil_any({"model.rope_scaling", "model.rope_parameters", "model.rope_theta",
@@ -239,8 +265,8 @@ void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems
     problems.attempt([&] { finish_rope(draft, written); });
   }
   const bool has_lengths =
-      !problems.spoil_any(
-          {"data.sequence_length", "model.max_position_embeddings", "model.n_positions"}) &&
+      !problems.spoil_any({"data.sequence_length", "model.max_position_embeddings",
+                           "model.n_positions", "model.seq_length", "model.model_max_length"}) &&
       problems.attempt([&] { check_sequence_length(draft, written); });
   if (has_lengths &&
       !problems.spoil_any({"model.sliding_window", "model.use_sliding_window",

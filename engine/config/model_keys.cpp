@@ -24,6 +24,9 @@ bool has_parallel_residual(const Family& family) {
 bool is_rope_without_part(const Family& family) {
   return is_rope_family(family) && !has_rotated_part(family);
 }
+bool has_unit_head(const Family& family) {
+  return family.has_unit_head_key;
+}
 bool has_attention_bias(const Family& family) {
   return family.has_attention_bias_key;
 }
@@ -165,35 +168,33 @@ std::vector<Key> refused_keys() {
 }
 
 std::vector<Key> llama_keys() {
-  std::vector<Key> keys = {
-      for_families(
-          model_size("hidden_size", &ModelSpec::hidden_size, "the model's width, for example 4096"),
-          has_llama_keys),
-  };
+  std::vector<Key> keys;
   const auto add = [&](const std::vector<Key>& more) {
     keys.insert(keys.end(), more.begin(), more.end());
   };
+  add(spelled("hidden_size", has_llama_keys, [](const std::string& name) {
+    return model_size(name, &ModelSpec::hidden_size, "the model's width, for example 4096");
+  }));
   add(spelled("intermediate_size", has_llama_keys, [](const std::string& name) {
     return model_size(name, &ModelSpec::intermediate_size,
                       "the width inside the MLP, for example 11008");
   }));
+  add(spelled("num_hidden_layers", has_llama_keys, [](const std::string& name) {
+    return model_size(name, &ModelSpec::num_layers, "the number of blocks, for example 32",
+                      kMostLayers);
+  }));
+  add(spelled("num_attention_heads", has_llama_keys, [](const std::string& name) {
+    return model_size(name, &ModelSpec::num_heads, "the number of attention heads, for example 32");
+  }));
   add({
-      for_families(model_size("num_hidden_layers", &ModelSpec::num_layers,
-                              "the number of blocks, for example 32", kMostLayers),
-                   has_llama_keys),
-      for_families(model_size("num_attention_heads", &ModelSpec::num_heads,
-                              "the number of attention heads, for example 32"),
-                   has_llama_keys),
       num_key_value_heads(),
       for_families(derived_size("head_dim", &ModelSpec::head_dim), has_key_value_keys),
-      for_families(model_size("max_position_embeddings", &ModelSpec::max_positions,
-                              "the longest sequence, for example 4096"),
-                   has_llama_keys),
   });
+  add(length_keys());
   add(spelled("rms_norm_eps", has_llama_keys, [](const std::string& name) {
     return kModel.field(name, above(0), &ModelSpec::norm_epsilon);
   }));
-  add(spelled("rope_theta", is_rope_family, [](const std::string& name) {
+  add(spelled("rope_theta", has_rope_keys, [](const std::string& name) {
     return kModel.field(name, above(0), &ModelSpec::rope_theta);
   }));
   add(spelled("partial_rotary_factor", has_rotated_part, [](const std::string& name) {
@@ -243,6 +244,7 @@ std::vector<Key> model_keys() {
     keys.insert(keys.end(), part.begin(), part.end());
   }
   keys.push_back(kModel.field("tie_word_embeddings", {}, &ModelSpec::tied_embeddings));
+  keys.push_back(for_families(kModel.field("norm_head", {}, &ModelSpec::unit_head), has_unit_head));
   for (Key& key : spelled(
            "initializer_range", [](const Family&) { return true; },
            [](const std::string& name) {

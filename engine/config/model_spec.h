@@ -10,7 +10,11 @@
 
 namespace dstrain {
 
-enum class PositionKind : std::uint8_t { kLearned, kRope };
+enum class PositionKind : std::uint8_t {
+  kLearned,
+  kRope,
+  kAlibi  ///< scores fall with distance, in each head by another slope (Press et al. 2022)
+};
 
 enum class RopeScalingKind : std::uint8_t {
   kNone,
@@ -33,6 +37,9 @@ struct RopeScaling {
 
   bool operator==(const RopeScaling&) const = default;
 };
+
+/// The width of a feed-forward of which nothing is said, in widths of the model.
+inline constexpr std::int64_t kFeedForwardTimes = 4;
 
 struct ModelSpec {
   std::string model_type = "llama";      ///< one of families() in arch/family.h
@@ -67,6 +74,7 @@ struct ModelSpec {
   bool attention_output_bias = false;
   bool mlp_bias = false;
   bool tied_embeddings = false;
+  bool unit_head = false;             ///< the head's rows count with length one (Baichuan 2)
   float initializer_range = 0.02F;    ///< deviation of initial weights
   bool scaled_residual_init = false;  ///< GPT-2: residual projections × 1/sqrt(2L)
 

@@ -104,11 +104,10 @@ auto distance(const Layout& asked, const Layout& other) {
 }  // namespace
 
 std::string objection_to_size(const ModelSpec& model, std::int64_t size) {
-  const bool gpt2 = has_gpt2_keys(model);  // whose keys have other names
   const std::int64_t shared = model.num_key_value_heads;
   if (model.num_heads % size != 0) {
-    return fmt::format("{} does not divide model.{} {}, and a rank holds whole heads", size,
-                       gpt2 ? "n_head" : "num_attention_heads", model.num_heads);
+    return fmt::format("{} does not divide {} {}, and a rank holds whole heads", size,
+                       key_path(model, "num_attention_heads"), model.num_heads);
   }
   if (shared % size != 0 && size % shared != 0) {
     return fmt::format(
@@ -117,8 +116,9 @@ std::string objection_to_size(const ModelSpec& model, std::int64_t size) {
         size, shared);
   }
   if (model.intermediate_size % size != 0) {
-    return fmt::format("{} does not divide model.{} {}, of which a rank holds an equal share", size,
-                       feed_forward_key(model), model.intermediate_size);
+    const WidthKey key = feed_forward_key(model);
+    return fmt::format("{} does not divide {} {}{}, of which a rank holds an equal share", size,
+                       key.path, key.value, key.times == 1 ? "" : fmt::format(" × {}", key.times));
   }
   return "";
 }

@@ -30,8 +30,8 @@ const std::map<std::string, std::string>& differences() {
     add("reads images too; its text model is \"gemma3_text\", whose keys are in its text_config",
         {"gemma3"});
     add("computes attention and MLP side by side", {"gptj", "falcon", "phi", "cohere"});
-    add("has ALiBi positions", {"bloom", "mpt"});
-    add("is not decoder-only", {"bert", "roberta", "t5", "mt5", "bart"});
+    add("has LayerNorms without biases", {"mpt"});
+    add("is not a decoder alone", {"bert", "roberta", "t5", "mt5", "bart"});
     return names;
   }();
   return all;

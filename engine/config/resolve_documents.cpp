@@ -58,11 +58,14 @@ void check_attention_kernels(const Config& config, Origins& origins) {
                                                    : "dropout"));
   }
   const ModelSpec& model = config.model;
-  if (model.attention_cap > 0.0F || Architecture(model).layers.front().attention.scale > 0.0F) {
+  const bool is_alibi = model.position == PositionKind::kAlibi;
+  if (is_alibi || model.attention_cap > 0.0F ||
+      Architecture(model).layers.front().attention.scale > 0.0F) {
     throw_config_error(
         origins["training.attention"], "training.attention",
-        "cuDNN's kernels support neither a cap of scores nor a scale other than the head's, "
-        "and the model has one: write \"own\" or \"auto\"");
+        fmt::format("cuDNN's kernels have {}, and the model has: write \"own\" or \"auto\"",
+                    is_alibi ? "no scores that fall with distance"
+                             : "no cap of scores, nor another scale than the head's"));
   }
 }
 

@@ -35,7 +35,8 @@ std::int64_t unit_of(const Extent& extent) {
 
 std::vector<Extent> extents_of(const Config& config) {
   const ModelSpec& model = config.model;
-  const bool gpt2 = has_gpt2_keys(model);
+  const std::string width_key = key_path(model, "hidden_size");
+  const WidthKey feed_forward = feed_forward_key(model);
   const std::int64_t ranks = config.tensor_parallel.size;
   const std::string share = ranks == 1 ? "" : fmt::format(" / tensor_parallel.size {}", ranks);
   // Neighbours share a key/value head where there are fewer than ranks.
@@ -49,9 +50,9 @@ std::vector<Extent> extents_of(const Config& config) {
                .factor = model.num_heads,
                .ranks = ranks,
                .also = 2};  // RoPE turns pairs
-  const bool share_width = gpt2 || !family_of(model).has_key_value_keys;
+  const bool share_width = !family_of(model).has_key_value_keys;
   if (share_width) {
-    heads.key = gpt2 ? "model.n_embd" : "model.hidden_size";
+    heads.key = width_key;
     heads.value = model.hidden_size;
     heads.factor = 1;
     heads.also = model.num_heads;
@@ -68,7 +69,7 @@ std::vector<Extent> extents_of(const Config& config) {
   }
   return {{.what = fmt::format("the hidden size {}", model.hidden_size),
            .size = model.hidden_size,
-           .key = gpt2 ? "model.n_embd" : "model.hidden_size",
+           .key = width_key,
            .value = model.hidden_size,
            .factor = 1,
            .also = model.num_heads},
@@ -76,10 +77,11 @@ std::vector<Extent> extents_of(const Config& config) {
           keys,
           {.what = fmt::format("the feed-forward width {}{}", model.intermediate_size, share),
            .size = model.intermediate_size / ranks,
-           .key = "model." + feed_forward_key(model),
-           .value = model.intermediate_size,
-           .factor = 1,
-           .ranks = ranks},
+           .key = feed_forward.path,
+           .value = feed_forward.value,
+           .factor = feed_forward.times,
+           .ranks = ranks,
+           .also = feed_forward.times == 1 ? 1 : model.num_heads},
           {.what = fmt::format("train_micro_batch_size_per_gpu {} × data.sequence_length {} tokens",
                                *config.batch.micro_batch_size, config.data.sequence_length),
            .size = tokens,

@@ -101,12 +101,12 @@ std::vector<std::string> names_in(const std::string& block) {
 /// Keys that do something come before those without effect.
 std::string only_place_of(const std::string& name) {
   for (const bool honoured : {true, false}) {
-    std::vector<std::string> places;
+    std::set<std::string> places;  // families may have a key each at one place
     for (const Key& key : all_keys()) {
       const bool wanted = honoured == (key.status == KeyStatus::kHonoured);
-      if (wanted && last_name(key.path) == name) places.push_back(key.path);
+      if (wanted && last_name(key.path) == name) places.insert(key.path);
     }
-    if (places.size() == 1) return places.front();
+    if (places.size() == 1) return *places.begin();
     if (places.size() > 1) return "";
   }
   return "";

@@ -40,12 +40,13 @@ Attention Attention::declare(const LayerShape& shape,
   const std::int64_t kv_width = kv_heads * head_dim;
   Attention attention;
   attention.spec_ = spec;
+  attention.first_head_ = shape.tensor.rank * query_heads;
   attention.document_positions_ = shape.document_positions;
   attention.first_sample_ = shape.first_sample;
   if (!shape.extends_cache()) {
     attention.dropout_.probability = shape.dropout.attention;
     attention.dropout_.key = dropout_key(shape.seed, shape.block, DropoutSite::kAttention);
-    attention.dropout_.first_head = shape.tensor.rank * query_heads;
+    attention.dropout_.first_head = attention.first_head_;
   }
   attention.shape_ = {.batch = shape.batch,
                       .sequence = shape.sequence,
@@ -90,10 +91,23 @@ Attention Attention::declare(const LayerShape& shape,
     attention.sine_ =
         blueprint.add_buffer({"rope_sine" + which, table, DType::kF32, Lifetime::kConstant});
   }
+  if (spec.falls) {
+    attention.slopes_ =
+        blueprint.add_buffer({"alibi_slopes", {query_heads}, DType::kF32, Lifetime::kConstant});
+  }
   return attention;
 }
 
 void Attention::prepare(const LayerContext& context) const {
+  if (spec_.falls) {
+    const Tensor slopes = context.buffer(slopes_);
+    std::vector<float> values;
+    for (std::int64_t head = 0; head < slopes.numel(); ++head) {
+      values.push_back(alibi_slope(spec_.heads, first_head_ + head));
+    }
+    context.device.copy_from_host(values.data(), slopes, context.compute);
+    context.compute.synchronize();
+  }
   if (!spec_.rotary) {
     return;
   }
@@ -137,7 +151,8 @@ AttentionReach Attention::reach_of(const LayerContext& context, int slot) const 
   return {.window = spec_.window,
           .scale = spec_.scale,
           .cap = spec_.cap,
-          .document_positions = context.optional_buffer(document_positions_, slot)};
+          .document_positions = context.optional_buffer(document_positions_, slot),
+          .slopes_H = context.optional_buffer(slopes_)};
 }
 
 AttentionDropout Attention::dropout_of(const LayerContext& context, int slot) const {

@@ -1,4 +1,5 @@
-// Attention: causal multi-head attention with grouped key/value heads, RoPE or learned positions.
+// Attention: causal multi-head attention with grouped key/value heads, RoPE, learned positions or
+// scores that fall with distance (ALiBi).
 //
 //   qkv = x · [query; key; value]ᵀ + bias        [N, (H + 2K)·D]
 //   normalise q and k, where the model does
@@ -26,7 +27,7 @@ class Attention {
  public:
   static Attention declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
-  /// Fills the constant tables of RoPE; called once, before the first forward.
+  /// Fills the constant tables of RoPE and the slopes of ALiBi; once, before the first forward.
   void prepare(const LayerContext& context) const;
   void forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
   void backward(const LayerContext& context,
@@ -43,6 +44,7 @@ class Attention {
   [[nodiscard]] AttentionDropout dropout_of(const LayerContext& context, int slot) const;
 
   AttentionSpec spec_;
+  std::int64_t first_head_ = 0;  // of this rank's query heads among the model's
   AttentionShape shape_;
   Linear qkv_;
   QueryKeyNorms norms_;
@@ -56,6 +58,7 @@ class Attention {
   BufferRef cache_;      // [P, 2K·D], a position a row k‖v; only where it is extended
   BufferRef cosine_;     // constant
   BufferRef sine_;       // constant
+  BufferRef slopes_;     // constant [H], of this rank's heads
   BufferRef d_packed_;   // scratch
   BufferRef d_heads_;    // scratch
   BufferRef delta_;      // scratch

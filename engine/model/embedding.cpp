@@ -49,14 +49,38 @@ Embedding Embedding::declare(const LayerShape& shape,
     embedding.gathered_ = blueprint.add_buffer(
         {"gathered", {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   }
-  if (const auto tensors = embedding_tensors(shape.model); tensors.size() > 1) {
+  const std::vector<TensorDecl> tensors = embedding_tensors(shape.model);
+  if (shape.model.learned_positions > 0) {
     if (tied_across_stages) {
       blueprint.begin_unit("position");
     }
-    embedding.position_ = blueprint.add_param(shape.param(tensors.back()));
+    embedding.position_ = blueprint.add_param(shape.param(tensors.at(1)));
     embedding.first_position_ = shape.model.first_position;
   }
+  if (shape.model.embedding_norm) {
+    blueprint.begin_unit("embedding_norm");
+    LayerShape of_norm = shape;
+    of_norm.tensors = tensors;
+    embedding.norm_ = Norm::declare(of_norm, shape.model.final_norm, kEmbeddingNorm, Origin::kInput,
+                                    Norm::Output::kElsewhere, blueprint);
+  }
   return embedding;
+}
+
+std::vector<int> Embedding::units() const {
+  std::vector<int> all{table_.unit};
+  if (position_.unit > table_.unit) {
+    all.push_back(position_.unit);
+  }
+  for (const int unit : units_of_backward()) {
+    all.push_back(unit);
+  }
+  return all;
+}
+
+// The gradient of a table look-up needs no table.
+std::vector<int> Embedding::units_of_backward() const {
+  return norm_ ? std::vector<int>{norm_->unit()} : std::vector<int>{};
 }
 
 void Embedding::forward(const LayerContext& context,
@@ -64,7 +88,8 @@ void Embedding::forward(const LayerContext& context,
                         ConstTensor tokens_N,
                         Tensor stream) const {
   const TensorParallel& tensor = context.tensor_parallel;
-  const Tensor x_NC = tensor.splits_tokens() ? context.buffer(gathered_) : stream;
+  const Tensor rows = norm_ ? norm_->residual(context, slot) : stream;
+  const Tensor x_NC = tensor.splits_tokens() ? context.buffer(gathered_) : rows;
   const ConstTensor positions = position_.index < 0
                                     ? ConstTensor{}
                                     : context.at_positions(from_first(context.param(position_)));
@@ -72,8 +97,11 @@ void Embedding::forward(const LayerContext& context,
                                 context.optional_buffer(document_positions_, slot),
                                 context.extension ? context.extension->size() : sequence_, x_NC,
                                 context.compute);
-  tensor.leave_into(x_NC, stream, context.compute);
-  scale(context, stream);
+  tensor.leave_into(x_NC, rows, context.compute);
+  scale(context, rows);
+  if (norm_) {
+    norm_->forward_into(context, slot, rows, {}, stream);
+  }
   if (dropout_.drops()) {
     dropout_.apply(context, slot, stream, stream);
   }
@@ -91,32 +119,33 @@ void Embedding::backward(const LayerContext& context,
                          int slot,
                          ConstTensor tokens_N,
                          Tensor d_stream,
-                         Write table_write,
-                         const GradTarget& table,
-                         const GradTarget& positions) const {
+                         const Gradients& gradients) const {
   if (dropout_.drops()) {
     dropout_.apply(context, slot, d_stream, d_stream);
+  }
+  if (norm_) {
+    norm_->backward(context, slot, d_stream, d_stream, Write::kOverwrite, gradients.norm);
   }
   scale(context, d_stream);
   const ConstTensor dx_NC = context.tensor_parallel.leave_backward(
       d_stream, context.optional_buffer(gathered_), context.compute);
   Tensor d_positions;
   if (position_.index >= 0) {
-    const Tensor whole = positions.param(position_);
+    const Tensor whole = gradients.positions.param(position_);
     d_positions = from_first(whole);
-    if (first_position_ > 0 && positions.write == Write::kOverwrite) {
+    if (first_position_ > 0 && gradients.positions.write == Write::kOverwrite) {
       context.ops.zero(whole.rows(0, first_position_), context.compute);
     }
   }
   const ConstTensor in_documents = context.optional_buffer(document_positions_, slot);
-  context.ops.embedding_backward(tokens_N, dx_NC, slice_, sequence_, table.param(table_),
-                                 in_documents.empty() ? d_positions : Tensor{}, table_write,
-                                 positions.write, context.compute);
+  context.ops.embedding_backward(tokens_N, dx_NC, slice_, sequence_, gradients.table.param(table_),
+                                 in_documents.empty() ? d_positions : Tensor{},
+                                 gradients.table_write, gradients.positions.write, context.compute);
   if (!in_documents.empty() && !d_positions.empty()) {
-    // With positions given for each token, their rows are looked up like a table's rows by ids.
-    context.ops.embedding_backward(in_documents, dx_NC,
-                                   {.first = 0, .vocab_size = d_positions.dim(0)}, sequence_,
-                                   d_positions, {}, positions.write, Write::kAdd, context.compute);
+    // Rows by positions that are tokens' own are a table's rows by its ids.
+    context.ops.embedding_backward(
+        in_documents, dx_NC, {.first = 0, .vocab_size = d_positions.dim(0)}, sequence_, d_positions,
+        {}, gradients.positions.write, Write::kAdd, context.compute);
   }
 }
 

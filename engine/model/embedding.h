@@ -1,16 +1,22 @@
-// Embedding: token rows, scaled where the model does, and learned position rows where it has them.
+// Embedding: token rows, scaled or normalised where the model does, and learned position rows where
+// it has them.
 #pragma once
+
+#include <optional>
+#include <vector>
 
 #include "engine/model/dropout.h"
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
+#include "engine/model/norm.h"
 
 namespace dstrain {
 
 class Embedding {
  public:
   /// `tied_across_stages`: the head is on another pipeline stage and has a copy of the table, which
-  /// is then alone in its unit, so that both stages cut it alike.
+  /// is then alone in its unit, so that both stages cut it alike. The norm is in a unit of its own,
+  /// as backward reads it and not the table.
   static Embedding declare(const LayerShape& shape, bool tied_across_stages, Blueprint& blueprint);
   /// The declaration of that copy.
   static ParamDecl table_copy(const LayerShape& shape);
@@ -20,20 +26,40 @@ class Embedding {
 
   /// The token table, which a tied head computes logits with.
   [[nodiscard]] ParamRef table() const { return table_; }
-  /// The unit of the learned positions; -1 without them.
-  [[nodiscard]] int position_unit() const { return position_.unit; }
+  /// The table's first; that of the positions, where it is another; that of the norm.
+  [[nodiscard]] std::vector<int> units() const;
+  /// Of these, those that backward reads.
+  [[nodiscard]] std::vector<int> units_of_backward() const;
 
   /// tokens_N i32 → the residual stream's first values, [N, C] or this rank's tokens of it.
   void forward(const LayerContext& context, int slot, ConstTensor tokens_N, Tensor stream) const;
-  /// d_stream is their gradient, which may be overwritten. `table_write` is kAdd where a tied head
-  /// has written its part already.
+  /// What gradients are written to; of what the model has not, nothing.
+  struct Gradients {
+    Write table_write;  ///< kAdd where a tied head has written its part already
+    GradTarget table;
+    GradTarget positions;
+    GradTarget norm;
+  };
+  /// d_stream: the gradient of the stream's first values, which may be overwritten.
   void backward(const LayerContext& context,
                 int slot,
                 ConstTensor tokens_N,
                 Tensor d_stream,
-                Write table_write,
-                const GradTarget& table,
-                const GradTarget& positions) const;
+                const Gradients& gradients) const;
+  /// Of `units()`, by a function from a unit to where its gradients go.
+  template <typename Target>
+  [[nodiscard]] Gradients gradients(Target&& of_unit) const {
+    Gradients to{};
+    to.table = of_unit(table_.unit);
+    to.table_write = to.table.write;
+    if (position_.index >= 0) {
+      to.positions = position_.unit == table_.unit ? to.table : of_unit(position_.unit);
+    }
+    if (norm_) {
+      to.norm = of_unit(norm_->unit());
+    }
+    return to;
+  }
 
  private:
   void scale(const LayerContext& context, Tensor stream) const;
@@ -48,6 +74,7 @@ class Embedding {
   VocabSlice slice_;    // of the vocabulary: this rank's rows of the table
   ParamRef table_;
   ParamRef position_;
+  std::optional<Norm> norm_;
   StreamDropout dropout_;
   std::int64_t first_position_ = 0;  // row of position_
   BufferRef document_positions_;

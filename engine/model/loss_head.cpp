@@ -37,6 +37,10 @@ LossHead LossHead::declare(const LayerShape& shape,
   head.weight_ = head.tied_ ? embedding_table
                             : blueprint.add_param(shape.param(shape.tensor_named("head.weight")));
   const std::int64_t columns = vocabulary_rows(shape.model.vocab_size, shape.tensor.ranks);
+  if (shape.model.unit_head) {
+    head.squares_ = blueprint.add_buffer(
+        {"head_squares", {columns}, DType::kF32, Lifetime::kScratch, LayerKind::kLogits});
+  }
   if (shape.extends_cache()) {
     // Logits are f32 whatever the blocks compute in, since tokens are drawn from them.
     head.logits_ = blueprint.add_buffer(
@@ -91,14 +95,25 @@ void LossHead::forward(const LayerContext& context,
 
 ConstTensor LossHead::next_logits(const LayerContext& context) const {
   const Tensor logits_1V = context.buffer(logits_);
+  measure_rows(context);
   compute_logits(context, norm_.output(at_last_token(context), 0), logits_1V);
   return logits_1V.flat(0, slice_.vocab_size);
+}
+
+void LossHead::measure_rows(const LayerContext& context) const {
+  if (squares_.index >= 0) {
+    const ConstTensor weight = context.param(weight_);
+    context.ops.group_squares(weight, weight.dim(1), context.buffer(squares_), context.compute);
+  }
 }
 
 void LossHead::compute_logits(const LayerContext& context,
                               ConstTensor hidden,
                               Tensor logits) const {
   context.ops.linear_forward(hidden, context.param(weight_), {}, logits, context.compute);
+  if (squares_.index >= 0) {
+    context.ops.divide_columns(logits, context.buffer(squares_), context.compute);
+  }
   if (logit_cap_ > 0.0F) {
     context.ops.soft_cap(logits, logit_cap_, context.compute);
   }
@@ -127,6 +142,7 @@ void LossHead::evaluate(const LayerContext& context,
   const ConstTensor hidden = context.tensor_parallel.enter(
       norm_.output(context, slot), context.optional_buffer(gathered_), context.compute);
   const Tensor losses = context.buffer(losses_);
+  measure_rows(context);
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
     const Tensor logits = context.buffer(logits_).rows(0, end - begin);
@@ -158,6 +174,8 @@ void LossHead::backward(const LayerContext& context,
   const Tensor d_weight = weight_target.param(weight_);
   const Tensor losses = context.buffer(losses_);
   const Tensor d_norm = context.buffer(d_norm_);
+  const bool unit_rows = squares_.index >= 0;
+  measure_rows(context);
   const LogitGradient gradient{.scale = gradient_scale, .cap = logit_cap_};
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
@@ -173,10 +191,16 @@ void LossHead::backward(const LayerContext& context,
       context.ops.cross_entropy_forward_backward(logits, targets, slice_.vocab_size, gradient,
                                                  losses.flat(begin, end), context.compute);
     }
+    if (unit_rows) {
+      context.ops.divide_columns(logits, context.buffer(squares_), context.compute);
+    }
     context.ops.linear_backward_input(logits, weight, d_norm.rows(begin, end), context.compute);
     context.ops.linear_backward_weight(logits, hidden.rows(begin, end), d_weight,
                                        begin == 0 ? weight_target.write : Write::kAdd,
                                        context.compute);
+  }
+  if (unit_rows) {
+    context.ops.project_rows(weight, context.buffer(squares_), d_weight, context.compute);
   }
   context.ops.sum(losses, loss_sum(context), loss_write, context.compute);
   norm_.backward(context, slot, tensor.enter_backward(d_norm, context.compute), d_residual,

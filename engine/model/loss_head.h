@@ -2,8 +2,11 @@
 // chunk by chunk they are computed, turned into their own gradient in place, and used up by the
 // two products of backward (as Liger and llm.q do), so memory does not grow with tokens × V.
 //
-// Where the layers extend a cache there is no loss: only the last of the tokens that a forward
-// computes counts, and its logits are computed when they are needed.
+// Where the head's rows count with length one, logits are divided by the lengths of the rows, and
+// so are their gradients; what is left along the rows of the weight's gradient is taken out of it.
+//
+// Where the layers extend a cache there is no loss: what counts is the last of the tokens that a
+// forward computes, whose logits are asked for when they are needed.
 #pragma once
 
 #include "engine/model/layer_context.h"
@@ -51,6 +54,8 @@ class LossHead {
   [[nodiscard]] bool tied() const { return tied_; }
 
  private:
+  /// For those of unit rows, before logits of the same weight are computed.
+  void measure_rows(const LayerContext& context) const;
   /// Writes the logits of as many tokens as `hidden` holds final norms.
   void compute_logits(const LayerContext& context, ConstTensor hidden, Tensor logits) const;
   /// Computes the losses of a chunk from this rank's logits and what the others found; fills
@@ -71,6 +76,7 @@ class LossHead {
   BufferRef losses_;  // scratch [N]
   BufferRef d_norm_;  // scratch [N, C]
   BufferRef loss_sum_;
+  BufferRef squares_;  // scratch [V]: of the rows' lengths, where they count with length one
   // Where the vocabulary is shared out, per chunk:
   BufferRef stats_;      // scratch [ranks, chunk, 3]: maxima, sums and targets of all ranks
   BufferRef logsumexp_;  // scratch [chunk]

@@ -42,7 +42,7 @@ void Norm::declare_own(const LayerShape& shape,
   if (output == Output::kKept) {
     output_ = shape.add_activation(blueprint, name, "output", activations, shape.compute,
                                    Origin::kRowwise, LayerKind::kNorm);
-  } else {
+  } else if (output == Output::kPassedOn) {
     output_ = blueprint.add_buffer({name.substr(name.rfind('.') + 1) + "/output", activations,
                                     shape.compute, Lifetime::kScratch, LayerKind::kNorm});
   }
@@ -51,6 +51,11 @@ void Norm::declare_own(const LayerShape& shape,
 }
 
 void Norm::forward(const LayerContext& context, int slot, ConstTensor x, ConstTensor delta) const {
+  forward_into(context, slot, x, delta, output(context, slot));
+}
+
+void Norm::forward_into(
+    const LayerContext& context, int slot, ConstTensor x, ConstTensor delta, Tensor y) const {
   const Tensor kept = residual(context, slot);
   check(!delta.empty() || x.data() == kept.data(), "without a delta, x is the residual itself");
   context.ops.norm_forward({.kind = spec_.kind,
@@ -60,7 +65,7 @@ void Norm::forward(const LayerContext& context, int slot, ConstTensor x, ConstTe
                             .weight_C = context.param(weight_),
                             .bias_C = bias_.index < 0 ? ConstTensor{} : context.param(bias_),
                             .residual_NC = kept,
-                            .y_NC = output(context, slot),
+                            .y_NC = y,
                             .stats_N2 = context.activation(stats_, slot)},
                            context.compute);
 }

@@ -15,9 +15,13 @@ namespace dstrain {
 class Norm {
  public:
   /// Whether backward reads what the norm makes.
-  enum class Output : std::uint8_t { kKept, kPassedOn };
-  /// `name` is that of the parameters ("blocks.3.attention_norm") and of the buffers; `residual`
-  /// says how x + delta comes about.
+  enum class Output : std::uint8_t {
+    kKept,
+    kPassedOn,
+    kElsewhere  ///< forward_into() says where it goes
+  };
+  /// `name`: of the parameters ("blocks.3.attention_norm") and of the buffers; `residual`: how
+  /// x + delta comes about.
   static Norm declare(const LayerShape& shape,
                       const NormSpec& spec,
                       const std::string& name,
@@ -35,9 +39,13 @@ class Norm {
   /// x, delta [N, C]. Without a delta x must be residual() itself, already filled; if a forward
   /// with a delta filled it, this one gives the same bits.
   void forward(const LayerContext& context, int slot, ConstTensor x, ConstTensor delta) const;
+  void forward_into(
+      const LayerContext& context, int slot, ConstTensor x, ConstTensor delta, Tensor y) const;
   [[nodiscard]] Tensor residual(const LayerContext& context, int slot) const;
   [[nodiscard]] Tensor output(const LayerContext& context, int slot) const;
-  /// dx is the gradient of the residual stream; kAdd where it already holds the part that bypasses
+  /// Of its parameters.
+  [[nodiscard]] int unit() const { return weight_.unit; }
+  /// dx: gradient of the residual stream; kAdd where it already holds the part that by-passes
   /// the norm.
   void backward(const LayerContext& context,
                 int slot,

@@ -70,11 +70,9 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
 
 void TransformerStage::declare_embedding(const LayerShape& shape, Blueprint& blueprint) {
   const bool tied_across = shape.model.tied_embeddings && !extent_.is_last();
-  embedding_units_ = {blueprint.begin_unit("embedding")};
+  blueprint.begin_unit("embedding");
   embedding_ = Embedding::declare(shape, tied_across, blueprint);
-  if (const int unit = embedding_.position_unit(); unit > embedding_units_.front()) {
-    embedding_units_.push_back(unit);
-  }
+  embedding_units_ = embedding_.units();
   table_unit_ = embedding_units_.front();
 }
 
@@ -139,8 +137,8 @@ void TransformerStage::declare_walks() {
     visit(backward_walk_, Pass::kBackward, {block_unit(i)}, {block_unit(i)}, block_unit(i));
   }
   if (extent_.is_first()) {
-    // The gradient of a table look-up needs no table.
-    visit(backward_walk_, Pass::kBackward, {}, embedding_units_, embedding_units_.front());
+    visit(backward_walk_, Pass::kBackward, embedding_.units_of_backward(), embedding_units_,
+          embedding_units_.front());
   }
 }
 
@@ -269,12 +267,11 @@ void TransformerStage::backward(const LayerContext& context,
   if (extent_.is_first()) {
     within_next([&] {
       const bool head_wrote = extent_.is_last() && head_.tied();
-      const GradTarget table =
-          head_wrote ? table_gradients : gradients_of(embedding_units_.front());
-      const GradTarget positions =
-          embedding_units_.size() > 1 ? gradients_of(embedding_units_.back()) : table;
-      embedding_.backward(context, slot, tokens(context, slot), d_residual,
-                          head_wrote ? Write::kAdd : table.write, table, positions);
+      Embedding::Gradients gradients = embedding_.gradients([&](int unit) {
+        return head_wrote && unit == table_unit_ ? table_gradients : gradients_of(unit);
+      });
+      gradients.table_write = head_wrote ? Write::kAdd : gradients.table_write;
+      embedding_.backward(context, slot, tokens(context, slot), d_residual, gradients);
     });
     for (const int unit : embedding_units_) {
       ready(unit);

@@ -109,7 +109,7 @@ class TransformerStage {
 
   StageExtent extent_;
   Embedding embedding_;
-  std::vector<int> embedding_units_;  // the table's, and the positions' if that is another
+  std::vector<int> embedding_units_;  // the table's first
   std::vector<Block> blocks_;
   int first_block_unit_ = 0;
   LossHead head_;

@@ -29,6 +29,7 @@ AttentionTask<T> task_at(const AttentionOperands& in, std::int64_t b, std::int64
   task.out_stride = shape.query_heads * depth;
   task.scale = score_scale(in.reach, depth);
   task.cap = in.reach.cap;
+  task.slopes = slopes_of(in.reach, shape, kv);
   task.window = in.reach.window;
   task.document_positions = document_positions_of(in, b);
   if (in.dropout.drops()) {

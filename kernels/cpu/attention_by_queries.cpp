@@ -33,6 +33,8 @@ QueryAttention<T> query_at(const AttentionOperands& in,
   task.value_stride = in.v.stride();
   task.scale = score_scale(in.reach, depth);
   task.cap = in.reach.cap;
+  task.slopes = slopes_of(in.reach, shape, kv);
+  task.distance = first_position_of(in) + t - seen.begin;
   task.q = in.q.template begin<T>() + (b * shape.sequence + t) * in.q.stride() + kv * group * depth;
   task.k = in.k.template begin<T>() + key * task.key_stride + kv * depth;
   task.v = in.v.template begin<T>() + key * task.value_stride + kv * depth;

@@ -53,6 +53,8 @@ void CpuOps::attention_cached(const AttentionShape& shape,
           task.value_stride = cached_width;
           task.scale = score_scale(reach, depth);
           task.cap = reach.cap;
+          task.slopes = slopes_of(reach, shape, kv);
+          task.distance = seen - 1;
           task.q = pointer<T>(qkv) + t * qkv_width + kv * group * depth;
           task.k = stored + oldest * cached_width + kv * depth;
           task.v = stored + oldest * cached_width + (kv_heads + kv) * depth;

@@ -1,6 +1,7 @@
 // Attention whose queries and keys lie apart, have positions of their own, are hidden by a window
-// or a document's border or bent by a cap, against fp64; documents packed into one sequence against
-// each of them alone; and partial results over blocks of keys, merged, against the whole.
+// or a document's border, or whose scores are bent by a cap or fall with distance, against fp64;
+// documents packed into one sequence against each of them alone; and partial results over blocks of
+// keys, merged, against the whole.
 //
 // B batch, T queries, S keys, H query heads, K key/value heads, D head dim
 #include <algorithm>
@@ -24,6 +25,7 @@ struct Problem {
   std::int64_t keys;
   AttentionReach reach;
   std::vector<std::vector<std::int64_t>> documents{};  ///< of each sequence, their lengths
+  Values slopes{};                                     ///< of the query heads
 
   [[nodiscard]] std::int64_t queries_numel() const {
     return shape.batch * shape.sequence * shape.query_heads * shape.head_dim;
@@ -149,7 +151,11 @@ class Reference {
     const double scale = p_.reach.scale > 0.0F
                              ? static_cast<double>(p_.reach.scale)
                              : 1.0 / std::sqrt(static_cast<double>(p_.shape.head_dim));
-    const double plain = dot(q_, q_at(b, t, h), k_, k_at(b, u, h)) * scale;
+    double plain = dot(q_, q_at(b, t, h), k_, k_at(b, u, h)) * scale;
+    if (!p_.slopes.empty()) {
+      const std::int64_t distance = p_.reach.first_query + t - p_.reach.first_key - u;
+      plain -= p_.slopes[at(h)] * static_cast<double>(distance);
+    }
     const double cap = static_cast<double>(p_.reach.cap);
     if (cap == 0.0) {
       return {plain, scale};
@@ -229,12 +235,18 @@ const Problem kProblems[] = {
     {{2, 17, 4, 2, 12}, 9, {.first_key = 6, .window = 7, .cap = 2.0F}},  // some queries see no key
     {{2, 33, 4, 2, 32}, 33, {}, {{5, 1, 27}, {32, 1}}},                  // documents
     {{1, 20, 4, 1, 12}, 20, {.first_query = 4, .first_key = 4}, {{7, 13}}},
+    {{2, 33, 4, 2, 32}, 33, {}, {}, {0.5, 0.25, 0.125, 0.0625}},  // ALiBi
+    {{1, 33, 4, 1, 12}, 33, {.window = 9}, {{20, 13}}, {1.0, 0.25, 0.0625, 0.0}},
+    {{2, 17, 4, 2, 12}, 25, {.first_query = 11, .first_key = 3}, {}, {0.8, 0.4, 0.2, 0.1}},
+    {{2, 17, 2, 2, 32}, 9, {.first_key = 6, .window = 7}, {}, {0.3, 0.6}},  // some see no key
 };
 /// Several tiles: tiles that nobody sees, and borders within tiles and between them.
 const Problem kTiled[] = {
     {{2, 137, 2, 1, 64}, 137, {}, {{64, 40, 33}, {1, 126, 10}}},
     {{1, 150, 2, 1, 32}, 150, {.window = 70}},
     {{1, 140, 1, 1, 80}, 140, {.window = 33, .cap = 4.0F}, {{75, 65}}},
+    {{2, 137, 3, 1, 64}, 137, {}, {}, {0.25, 0.01, 0.7}},
+    {{1, 150, 2, 2, 32}, 150, {.window = 70}, {{64, 86}}, {0.03, 0.5}},
 };
 
 /// Where training has them: in rows q‖k‖v.
@@ -256,11 +268,14 @@ Values packed_rows(const AttentionShape& shape, const Values& q, const Values& k
   return rows;
 }
 
-/// The reach with its documents in the lab's memory.
+/// The reach with its documents and slopes in the lab's memory.
 AttentionReach reach_of(const Problem& problem, Lab& lab) {
   AttentionReach reach = problem.reach;
   if (!problem.documents.empty()) {
     reach.document_positions = lab.put_ids(problem.document_positions());
+  }
+  if (!problem.slopes.empty()) {
+    reach.slopes_H = lab.put(problem.slopes, DType::kF32, {problem.shape.query_heads});
   }
   return reach;
 }
@@ -287,7 +302,9 @@ struct Tolerance {
 
 TEST_CASE("the fp64 gradient of bent and hidden scores equals finite differences",
           "[ops][attention]") {
-  const Problem problem{{1, 4, 2, 1, 3}, 5, {.first_query = 3, .window = 3, .cap = 1.5F}};
+  const Problem problem =
+      GENERATE(Problem{{1, 4, 2, 1, 3}, 5, {.first_query = 3, .window = 3, .cap = 1.5F}},
+               Problem{{1, 4, 2, 1, 3}, 5, {.first_query = 3, .window = 3}, {}, {0.5, 0.2}});
   const Operands in(problem, DType::kF32);
   const auto weighted = [&](const Values& q, const Values& k, const Values& v) {
     const Reference reference(problem, q, k, v);
@@ -313,7 +330,7 @@ TEST_CASE("attention of separate operands with positions, window and cap agrees 
     for (const Problem& problem : kProblems) {
       const AttentionShape& shape = problem.shape;
       CAPTURE(name_of(dtype), shape.sequence, problem.keys, shape.head_dim, problem.reach.window,
-              problem.reach.cap);
+              problem.reach.cap, problem.slopes.size());
       const Operands in(problem, dtype);
       Reference reference(problem, in.q, in.k, in.v);
       const Gradients expected = reference.backward(in.dout);
@@ -370,7 +387,7 @@ TEST_CASE("attention of packed rows through windows and within documents agrees 
     for (const Problem& problem : problems) {
       const AttentionShape& shape = problem.shape;
       CAPTURE(name_of(dtype), shape.sequence, shape.head_dim, problem.reach.window,
-              problem.reach.cap, problem.documents.size());
+              problem.reach.cap, problem.documents.size(), problem.slopes.size());
       const Operands in(problem, dtype);
       const Reference reference(problem, in.q, in.k, in.v);
       const Gradients expected = reference.backward(in.dout);
@@ -515,7 +532,9 @@ TEST_CASE("keys and values in a matrix of their own give the bits of packed rows
 // logsumexp, and backward block by block with the merged values.
 TEST_CASE("attention over two blocks of keys, merged, is attention over all of them",
           "[ops][attention]") {
-  const Problem whole{{2, 24, 4, 2, 32}, 40, {.first_query = 10}};
+  const Problem whole =
+      GENERATE(Problem{{2, 24, 4, 2, 32}, 40, {.first_query = 10}},
+               Problem{{2, 24, 4, 2, 32}, 40, {.first_query = 10}, {}, {0.5, 0.1, 0.2, 0.05}});
   const AttentionShape& shape = whole.shape;
   constexpr std::int64_t kFirst = 18;  // the second block begins behind some of the queries
   const Operands in(whole, DType::kF32);
@@ -545,8 +564,10 @@ TEST_CASE("attention over two blocks of keys, merged, is attention over all of t
     const Tensor q = lab.put(in.q, DType::kF32, {tokens, width});
     const auto operands = [&](std::int64_t begin, std::int64_t end) -> AttentionOperands {
       const Shape rows{shape.batch * (end - begin), kv_width};
+      AttentionReach reach = reach_of(whole, lab);
+      reach.first_key = begin;
       return {.shape = shape,
-              .reach = {.first_query = whole.reach.first_query, .first_key = begin},
+              .reach = reach,
               .q = q,
               .k = lab.put(block_of(in.k, begin, end), DType::kF32, rows),
               .v = lab.put(block_of(in.v, begin, end), DType::kF32, rows)};
@@ -606,7 +627,13 @@ TEST_CASE("attention refuses operands that do not fit together", "[ops][attentio
     no_cap.reach.cap = -1.0F;
     AttentionOperands no_scale = right;
     no_scale.reach.scale = -1.0F;
-    for (const AttentionOperands& wrong : {fewer_values, other_dtype, no_cap, no_scale}) {
+    AttentionOperands a_slope_too_few = right;
+    a_slope_too_few.reach.slopes_H = lab.unset(DType::kF32, {1});
+    AttentionOperands two_bends = right;
+    two_bends.reach.slopes_H = lab.unset(DType::kF32, {2});
+    two_bends.reach.cap = 1.0F;
+    for (const AttentionOperands& wrong :
+         {fewer_values, other_dtype, no_cap, no_scale, a_slope_too_few, two_bends}) {
       CHECK_THROWS_AS(lab.ops().attention_forward({wrong, out, sums}, lab.stream()), InternalError);
     }
   }

@@ -25,6 +25,7 @@ struct Heads {
 Values all_attention(const Heads& heads,
                      std::int64_t positions,
                      const AttentionReach& reach,
+                     const Values& slopes,
                      const Values& qkv) {
   const auto at = [&](std::int64_t t, std::int64_t head, std::int64_t d) {
     return qkv[static_cast<std::size_t>(t * heads.width() + head * heads.depth + d)];
@@ -45,7 +46,9 @@ Values all_attention(const Heads& heads,
           score += at(t, h, d) * at(u, key, d);
         }
         score *= scale;
-        weights.push_back(std::exp(cap > 0.0 ? cap * std::tanh(score / cap) : score));
+        const double fall =
+            slopes.empty() ? 0.0 : slopes[static_cast<std::size_t>(h)] * static_cast<double>(t - u);
+        weights.push_back(std::exp(cap > 0.0 ? cap * std::tanh(score / cap) : score - fall));
       }
       const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
       for (std::int64_t d = 0; d < heads.depth; ++d) {
@@ -73,14 +76,18 @@ TEST_CASE("cached attention agrees with fp64 whatever parts a sequence comes in"
                                   : heads.depth == 128 ? 1
                                                        : 70;
       // Gemma's scores are scaled by another number than the head's size, and capped.
-      const AttentionReach reach{.window = window,
-                                 .scale = heads.depth == 64 ? 0.2F : 0.0F,
-                                 .cap = heads.depth >= 64 && heads.depth < 128 ? 6.0F : 0.0F};
+      AttentionReach reach{.window = window,
+                           .scale = heads.depth == 64 ? 0.2F : 0.0F,
+                           .cap = heads.depth == 64 ? 6.0F : 0.0F};
+      // BLOOM's fall with distance.
+      const Values slopes = heads.depth == 80  ? Values{0.5, 0.25, 0.1, 0.7, 0.3, 0.05}
+                            : heads.depth == 8 ? Values{0.5, 0.125, 0.03, 1.0}
+                                               : Values{};
       CAPTURE(name_of(dtype), heads.query, heads.key_value, heads.depth, window, reach.cap);
       constexpr std::int64_t kPositions = 70;
       constexpr std::int64_t kRows = 77;  // more than are used
       const Values qkv = rounded_to(dtype, random_values(kPositions * heads.width(), 1, 2.0));
-      const Values expected = all_attention(heads, kPositions, reach, qkv);
+      const Values expected = all_attention(heads, kPositions, reach, slopes, qkv);
       // Scores are of order 8, of which f32 keeps 1e-6; they go through exp.
       const double relative = relative_error_of(dtype);
       conforms(
@@ -89,6 +96,9 @@ TEST_CASE("cached attention agrees with fp64 whatever parts a sequence comes in"
            {"one by one", expected, relative, 1e-5}},
           [&](Lab& lab) {
             const Tensor in = lab.put(qkv, dtype, {kPositions, heads.width()});
+            if (!slopes.empty()) {
+              reach.slopes_H = lab.put(slopes, DType::kF32, {heads.query});
+            }
             const auto attend_in = [&](const std::vector<std::int64_t>& parts) {
               const Tensor cache = lab.unset(dtype, {kRows, 2 * heads.key_value * heads.depth});
               const Tensor out = lab.unset(dtype, {kPositions, heads.query * heads.depth});

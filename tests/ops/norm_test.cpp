@@ -187,7 +187,8 @@ TEST_CASE("norm_backward is the gradient of norm_forward", "[ops][norm]") {
           {"dx", dx, relative_error_of(dtype), 1e-5},
           {"dx added", sum_of(dx, earlier_dx), relative_error_of(dtype), 1e-5},
           {"dweight", dweight, 5e-6, 1e-5},
-          {"dweight added", sum_of(dweight, earlier_dweight), 5e-6, 1e-5}};
+          {"dweight added", sum_of(dweight, earlier_dweight), 5e-6, 1e-5},
+          {"dx in place of dy", dx, relative_error_of(dtype), 1e-5}};
       if (c.with_bias) {
         expected.push_back({"dbias", dbias, 5e-6, 1e-5});
       }
@@ -214,6 +215,10 @@ TEST_CASE("norm_backward is the gradient of norm_forward", "[ops][norm]") {
         lab.ops().norm_backward(norm, lab.stream());
         std::vector<Values> outputs{dx_out, lab.get(norm.dx_NC), dweight_out,
                                     lab.get(norm.dweight_C)};
+        norm.dy_NC = norm.dx_NC = lab.put(dy, dtype, shape);
+        norm.dx_write = Write::kOverwrite;
+        lab.ops().norm_backward(norm, lab.stream());
+        outputs.push_back(lab.get(norm.dx_NC));
         if (c.with_bias) {
           outputs.push_back(dbias_out);
         }

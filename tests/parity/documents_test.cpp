@@ -61,11 +61,14 @@ Steps train_documents(const TinyOptions& options, std::size_t length) {
 
 TEST_CASE("documents in one sequence train as documents in sequences of their own",
           "[parity][documents]") {
-  for (const Family family : {Family::kGpt2, Family::kLlama}) {
+  ModelSpec falling = tiny_model(Family::kLlama);
+  falling.position = PositionKind::kAlibi;
+  for (ModelSpec model : {tiny_model(Family::kGpt2), tiny_model(Family::kLlama), falling}) {
     for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
       for (const std::int64_t length : {19, 64}) {
-        CAPTURE(static_cast<int>(family), static_cast<int>(precision), length);
-        const TinyOptions alone{.model = model_for(family, 3 * length),
+        CAPTURE(static_cast<int>(model.position), static_cast<int>(precision), length);
+        model.max_positions = 3 * length;
+        const TinyOptions alone{.model = model,
                                 .precision = precision,
                                 .sequence = length,
                                 .micro_batch = 6,

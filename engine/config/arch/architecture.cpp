@@ -1,5 +1,6 @@
 #include "engine/config/arch/architecture.h"
 
+#include <bit>
 #include <cmath>
 
 #include "engine/config/arch/family.h"
@@ -14,6 +15,7 @@ AttentionSpec attention_of(const ModelSpec& model, std::int64_t layer) {
                           .qkv_bias = model.qkv_bias,
                           .output_bias = model.attention_output_bias,
                           .query_key_norm = family_of(model).query_key_norm,
+                          .falls = model.position == PositionKind::kAlibi,
                           .window = model.window_of_layer(layer),
                           .cap = model.attention_cap};
   if (model.query_scalar > 0.0 && model.query_scalar != static_cast<double>(model.head_dim)) {
@@ -39,7 +41,9 @@ Architecture::Architecture(const ModelSpec& model)
                             ? model.max_positions + family_of(model).first_position_row
                             : 0),
       first_position(family_of(model).first_position_row),
+      embedding_norm(family_of(model).normalizes_embeddings),
       tied_embeddings(model.tied_embeddings),
+      unit_head(model.unit_head),
       embedding_scale(family_of(model).scales_embeddings
                           ? static_cast<float>(std::sqrt(static_cast<double>(model.hidden_size)))
                           : 1.0F),
@@ -61,6 +65,15 @@ Architecture::Architecture(const ModelSpec& model)
                       .deviation = model.initializer_range,
                       .residual_deviation = model.initializer_range * residual_scale});
   }
+}
+
+float alibi_slope(std::int64_t heads, std::int64_t head) {
+  const auto of_power = [](std::int64_t power, std::int64_t index) {
+    return std::exp2(-8.0 * static_cast<double>(index + 1) / static_cast<double>(power));
+  };
+  const auto power = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
+  return static_cast<float>(head < power ? of_power(power, head)
+                                         : of_power(2 * power, 2 * (head - power)));
 }
 
 }  // namespace dstrain

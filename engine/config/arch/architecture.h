@@ -34,6 +34,7 @@ struct AttentionSpec {
   bool output_bias = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   std::optional<RotarySpec> rotary{};
+  bool falls = false;       ///< scores fall with distance by the heads' slopes: alibi_slope()
   std::int64_t window = 0;  ///< positions that a query attends to; 0: all up to its own
   float scale = 0.0F;       ///< what q · k is multiplied with; 0: 1/sqrt(D)
   float cap = 0.0F;         ///< scores become cap · tanh(score / cap); 0: they stay
@@ -42,6 +43,11 @@ struct AttentionSpec {
   [[nodiscard]] std::int64_t key_value_width() const { return key_value_heads * head_dim; }
   bool operator==(const AttentionSpec&) const = default;
 };
+
+/// What the scores of one of `heads` heads lose for each position that a key is before its query:
+/// 2^(-8/n) to the powers 1 … n, where n is the largest power of two of heads that there are; those
+/// behind take every other one of twice as many (Press et al. 2022, and their code for any number).
+float alibi_slope(std::int64_t heads, std::int64_t head);
 
 struct FeedForwardSpec {
   std::int64_t width = 0;  ///< F
@@ -71,11 +77,13 @@ struct Architecture {
   std::int64_t hidden_size = 0;        ///< C
   std::int64_t learned_positions = 0;  ///< rows of the table of positions; 0: there is none
   std::int64_t first_position = 0;     ///< the row of position 0; those before it have no token
+  bool embedding_norm = false;         ///< of a token's row: BLOOM
   bool tied_embeddings = false;        ///< the head is the table of tokens
+  bool unit_head = false;              ///< the head's rows count with length one: Baichuan 2
   float embedding_scale = 1.0F;        ///< of a token's row, without positions
   float logit_cap = 0.0F;              ///< logits become cap · tanh(logit / cap); 0: they stay
   float deviation = 0.02F;             ///< of initial embeddings and head
-  NormSpec final_norm;
+  NormSpec final_norm;                 ///< and that of the embedding
   std::vector<LayerSpec> layers;
 };
 

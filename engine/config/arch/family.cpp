@@ -23,4 +23,21 @@ const Family& family_of(const std::string& model_type) {
   return *found;
 }
 
+std::string key_path(const ModelSpec& model, const std::string& of_llama) {
+  const Family& family = family_of(model);
+  const bool of_alibi = model.position == PositionKind::kAlibi &&
+                        !family.alibi_length_key.empty() && of_llama == "max_position_embeddings";
+  return "model." + (of_alibi ? family.alibi_length_key : family.key(of_llama));
+}
+
+WidthKey feed_forward_key(const ModelSpec& model) {
+  if (family_of(model).key("intermediate_size").empty()) {
+    return {.path = key_path(model, "hidden_size"),
+            .value = model.hidden_size,
+            .times = kFeedForwardTimes};
+  }
+  return {
+      .path = key_path(model, "intermediate_size"), .value = model.intermediate_size, .times = 1};
+}
+
 }  // namespace dstrain

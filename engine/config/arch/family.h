@@ -92,6 +92,8 @@ struct Family {
   bool has_parallel_residual_key = false;  ///< use_parallel_residual
   bool has_key_value_keys = true;  ///< num_key_value_heads and head_dim: else heads share the width
   bool scales_embeddings = false;  ///< by the square root of hidden_size
+  bool normalizes_embeddings = false;
+  bool has_rope_keys = true;  ///< where it rotates: rope_theta, rope_scaling, rope_parameters
   bool has_rotated_part_key = false;  ///< partial_rotary_factor
   /// Layers with a window are not subject to rope_scaling; rope_parameters are given for both
   /// kinds, each with a rope_theta, for which there is rope_local_base_freq too.
@@ -99,6 +101,11 @@ struct Family {
   /// The family's names of keys that LLaMA calls otherwise, by LLaMA's names. "": it has no such
   /// key.
   std::map<std::string, std::string> spellings{};
+  std::map<std::string, std::string> second_spellings{};  ///< of what it has two names for
+  /// Written in place of max_position_embeddings, it says that positions are ALiBi's. "": there is
+  /// no such key.
+  std::string alibi_length_key{};
+  bool has_unit_head_key = false;  ///< norm_head
   std::vector<DropoutKey> dropouts = {{"attention_dropout", {&DropoutConfig::attention}}};
   std::vector<std::string> silent{};  ///< keys that say nothing here
   std::vector<RefusedKey> refused{};
@@ -124,15 +131,15 @@ const Family& family_of(const std::string& model_type);
 inline const Family& family_of(const ModelSpec& model) {
   return family_of(model.model_type);
 }
-/// "n_inner", "intermediate_size" or what else its config.json calls the feed-forward's width.
-inline std::string feed_forward_key(const ModelSpec& model) {
-  const Family& family = family_of(model);
-  return family.keys == KeyNames::kGpt2 ? "n_inner" : family.key("intermediate_size");
-}
-/// Whether its config.json has GPT-2's names of keys.
-inline bool has_gpt2_keys(const ModelSpec& model) {
-  return family_of(model).keys == KeyNames::kGpt2;
-}
+/// "model.n_head": where a run's config says what LLaMA's key says of LLaMA.
+std::string key_path(const ModelSpec& model, const std::string& of_llama);
+/// Of the feed-forward's width; where that is always four times the model's, of the model's.
+struct WidthKey {
+  std::string path;
+  std::int64_t value;
+  std::int64_t times;
+};
+WidthKey feed_forward_key(const ModelSpec& model);
 
 #define DSTRAIN_FAMILY(name) Family name##_family();
 #include "engine/config/arch/families.inc"

@@ -128,6 +128,9 @@ std::vector<TensorDecl> embedding_tensors(const Architecture& architecture) {
     list.add_table("embedding.position.weight", {architecture.learned_positions, width},
                    architecture.deviation, Cut::kWhole);
   }
+  if (architecture.embedding_norm) {
+    list.add_norm(kEmbeddingNorm, architecture.final_norm.kind, width, kOfStream);
+  }
   return list.take();
 }
 

@@ -49,7 +49,9 @@ struct TensorDecl {
 std::vector<TensorDecl> block_tensors(const Architecture& architecture,
                                       const LayerSpec& layer,
                                       const std::string& name);
-/// The tensors before the blocks, and those after them.
+/// The tensors before the blocks, and those after them. Of the former the first is the table of
+/// tokens, and the names of its norm begin with kEmbeddingNorm.
+inline constexpr const char* kEmbeddingNorm = "embedding.norm";
 std::vector<TensorDecl> embedding_tensors(const Architecture& architecture);
 std::vector<TensorDecl> head_tensors(const Architecture& architecture);
 

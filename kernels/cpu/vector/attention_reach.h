@@ -1,7 +1,7 @@
-// Attention through windows, within documents, with capped scores and with dropout: which keys a
-// tile's queries see, and the element-wise part of the tiles in which some key is hidden from a
-// query that comes after it, scores are bent or probabilities dropped. Other tiles use
-// attention_softmax.h, which needs no such checks.
+// Attention through windows, within documents, with scores that are capped or fall with distance,
+// and with dropout: which keys a tile's queries see, and the element-wise part of the tiles in
+// which some key is hidden from a query that comes after it, scores are bent or probabilities
+// dropped. Other tiles take attention_softmax.h, which need not look.
 #pragma once
 
 #include "kernels/cpu/vector/attention_softmax.h"
@@ -51,15 +51,32 @@ DSTRAIN_INLINE VecBits sees(const std::int32_t* first_keys,
   return diagonal ? seen & visible(key, first_query) : seen;
 }
 
-/// Scores as the softmax takes them, in units of log 2, after their cap.
+/// Scores of a tile as the softmax takes them, in units of log 2: after their cap, or less what
+/// they lose with distance.
 struct ScoreBend {
-  float scale;    ///< of q · k, in units of the cap or of log 2
-  float largest;  ///< the cap, in units of log 2; 0: none
+  float scale;         ///< of q · k, in units of the cap or of log 2
+  float largest;       ///< the cap, in units of log 2; 0: none
+  float fall;          ///< from one position to the one before, in units of log 2
+  std::int64_t ahead;  ///< how far the tile's first key is after its first query
 
-  DSTRAIN_INLINE ScoreBend(float of_product, float cap)
-      : scale(cap > 0.0F ? of_product / cap : of_product * kLog2E), largest(cap * kLog2E) {}
-  [[nodiscard]] DSTRAIN_INLINE Vec value(Vec product) const {
-    return largest > 0.0F ? fast_tanh(product * scale) * largest : product * scale;
+  DSTRAIN_INLINE ScoreBend(float of_product, float cap, float slope, std::int64_t first_ahead)
+      : scale(cap > 0.0F ? of_product / cap : of_product * kLog2E),
+        largest(cap * kLog2E),
+        fall(slope * kLog2E),
+        ahead(first_ahead) {}
+  /// Of the queries from `query` on and one key.
+  [[nodiscard]] DSTRAIN_INLINE Vec value(Vec product, std::int64_t key, std::int64_t query) const {
+    if (largest > 0.0F) {
+      return fast_tanh(product * scale) * largest;
+    }
+    if (fall == 0.0F) {
+      return product * scale;
+    }
+    Vec lanes{};
+    for (int lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] = static_cast<float>(lane);
+    }
+    return product * scale + (static_cast<float>(ahead + key - query) - lanes) * fall;
   }
   /// The derivative of a score by its product, relative to one without a cap.
   [[nodiscard]] DSTRAIN_INLINE Vec slope(Vec value) const {
@@ -114,7 +131,7 @@ DSTRAIN_INLINE void online_softmax_of_seen(const ForwardScratch<Tiles>& s,
     const std::int64_t keys = diagonal && query < kHalf ? kHalf : kTile;  // beyond, nobody looks
     Vec largest = broadcast(-1.0e30F);
     for (std::int64_t key = 0; key < keys; ++key) {
-      const Vec score = bend.value(load(column + key * kTile));
+      const Vec score = bend.value(load(column + key * kTile), key, query);
       store(column + key * kTile, score);
       const VecBits seen = sees(s.first_keys, query, first_key, key, diagonal);
       largest = maximum(largest, seen != 0U ? score : largest);
@@ -153,7 +170,7 @@ DSTRAIN_INLINE void probabilities_of_seen(const BackwardScratch<Tiles>& s,
     const std::int64_t keys = diagonal && query < kHalf ? kHalf : kTile;
     const auto pair = [&](std::int64_t key, Vec& p, Vec& ds) {
       const VecBits seen = sees(s.first_keys, query, first_key, key, diagonal);
-      const Vec score = bend.value(load(column + key * kTile));
+      const Vec score = bend.value(load(column + key * kTile), key, query);
       p = keep_where(seen, fast_exp2(score - logsumexp2));
       ds = p * (dropout.kept(load(dp + key * kTile), key) - delta) * bend.slope(score);
       ds = keep_where(seen, ds);

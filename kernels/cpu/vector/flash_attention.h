@@ -7,8 +7,8 @@
 // a left operand is row-major, a right operand is in the form that Tiles::multiply wants.
 //
 // Tiles of keys that none of a tile's queries sees are left out; the tiles in which some are hidden
-// by a window or a document's border, and all where scores are capped or probabilities dropped,
-// take attention_reach.h.
+// by a window or a document's border, and all where scores are capped or fall with distance or
+// probabilities are dropped, take attention_reach.h.
 //
 // T sequence, D head dim; j tile of keys, i tile of queries (j ≤ i: causal)
 #pragma once
@@ -69,7 +69,16 @@ DSTRAIN_INLINE void scale_columns(float* columns, const float* factors, std::int
 /// Whether the softmax needs to know only whether a score's key is seen.
 template <typename T>
 DSTRAIN_INLINE bool is_plain(const AttentionTask<T>& task) {
-  return task.cap == 0.0F && task.dropout.threshold == 0;
+  return task.cap == 0.0F && task.slopes == nullptr && task.dropout.threshold == 0;
+}
+
+template <typename T>
+DSTRAIN_INLINE ScoreBend bend_of(const AttentionTask<T>& task,
+                                 std::int64_t head,
+                                 std::int64_t first_query,
+                                 std::int64_t first_key) {
+  const float slope = task.slopes == nullptr ? 0.0F : task.slopes[head];
+  return {task.scale, task.cap, slope, first_key - first_query};
 }
 
 template <typename T>
@@ -115,7 +124,7 @@ DSTRAIN_INLINE void flash_forward(const AttentionTask<T>& task) {
       if (is_plain(task) && reach.latest <= j * kTile) {
         online_softmax(s, task.scale, diagonal);
       } else {
-        online_softmax_of_seen(s, ScoreBend(task.scale, task.cap),
+        online_softmax_of_seen(s, bend_of(task, head, first, j * kTile),
                                dropout_of(task, head, first, j * kTile), j * kTile, diagonal);
       }
       if (j > first_tile) {
@@ -221,7 +230,7 @@ DSTRAIN_INLINE void flash_backward(const AttentionTask<T>& task) {
       if (is_plain(task) && reach.latest <= j * kTile) {
         probabilities(s, task.scale, diagonal);
       } else {
-        probabilities_of_seen(s, ScoreBend(task.scale, task.cap),
+        probabilities_of_seen(s, bend_of(task, head, first, j * kTile),
                               dropout_of(task, head, first, j * kTile), j * kTile, diagonal);
       }
       sum_over_queries<Tiles>(s.p, s.dout_rows, padded, diagonal, s.dv + j * kTile * padded);

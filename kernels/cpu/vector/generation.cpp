@@ -56,23 +56,32 @@ DSTRAIN_INLINE float dot(const T* a, const T* b, std::int64_t n) {
   return sum_lanes(sums[0] + sums[1]);
 }
 
+/// What the scores of a head lose from one position to the one before.
+template <typename T>
+DSTRAIN_INLINE float slope_of(const QueryAttention<T>& task, std::int64_t head) {
+  return task.slopes == nullptr ? 0.0F : task.slopes[head];
+}
+
 /// scores[p] = exp(score - largest), with the score of q · k[p].
 struct Exponentials {
   float largest2;  ///< in units of log 2
   float total;
 };
 template <typename T>
-DSTRAIN_INLINE Exponentials exponentials(const QueryAttention<T>& task, const T* q) {
+DSTRAIN_INLINE Exponentials exponentials(const QueryAttention<T>& task, const T* q, float slope) {
+  const bool is_bent = task.cap > 0.0F || slope != 0.0F;
   float largest = -1.0e30F;
   for (std::int64_t p = 0; p < task.keys; ++p) {
     float score = dot(q, task.k + p * task.key_stride, task.head_dim);
     if (task.cap > 0.0F) {
       score = task.cap * fast_tanh(score * task.scale / task.cap);
+    } else if (slope != 0.0F) {
+      score = score * task.scale - slope * static_cast<float>(task.distance - p);
     }
     task.scores[p] = score;
     largest = score > largest ? score : largest;
   }
-  const float scale2 = (task.cap > 0.0F ? 1.0F : task.scale) * kLog2E;
+  const float scale2 = (is_bent ? 1.0F : task.scale) * kLog2E;
   const float largest2 = largest * scale2;
   float* const scores = task.scores;
   Vec total{};
@@ -106,7 +115,8 @@ template <typename T>
 [[gnu::flatten]] void query_attention(const QueryAttention<T>& task) {
   constexpr int kVecs = 4;
   for (std::int64_t head = 0; head < task.group; ++head) {
-    const Exponentials of_keys = exponentials(task, task.q + head * task.head_dim);
+    const Exponentials of_keys =
+        exponentials(task, task.q + head * task.head_dim, slope_of(task, head));
     const float factor = task.keys > 0 ? 1.0F / of_keys.total : 0.0F;
     T* const out = task.out_written + head * task.head_dim;
     std::int64_t d = 0;
@@ -135,13 +145,14 @@ template <typename T>
     const T* const dout = task.dout + head * depth;
     const float logsumexp = task.logsumexp[head * task.sums_stride];
     const float delta = dot(dout, task.out + head * depth, depth);
+    const float fall = slope_of(task, head);
     task.delta[head * task.sums_stride] = delta;
     float* const dq = task.dq_sums;
     for_each_vec(depth, [=](std::int64_t d, auto width) { store(dq + d, Vec{}, width); });
     for (std::int64_t p = 0; p < task.keys; ++p) {
       const T* const k = task.k + p * task.key_stride;
       const T* const v = task.v + p * task.value_stride;
-      float score = dot(q, k, depth) * task.scale;
+      float score = dot(q, k, depth) * task.scale - fall * static_cast<float>(task.distance - p);
       float slope = task.scale;
       if (task.cap > 0.0F) {
         const float bent = fast_tanh(score / task.cap);

@@ -93,7 +93,8 @@ struct AttentionTask {
   std::int64_t dv_stride;
   std::int64_t out_stride;  ///< the same in out and dout
   float scale;              ///< 1 / sqrt(head_dim)
-  float cap;                ///< AttentionReach's, as the next two
+  float cap;                ///< AttentionReach's, as the next three
+  const float* slopes;      ///< [group]; nullptr: none
   std::int64_t window;
   const std::int32_t* document_positions;  ///< of this sequence; nullptr: it is one document
   SampleDropout dropout;      ///< of probabilities: keys along, queries across, heads as planes
@@ -123,10 +124,12 @@ struct QueryAttention {
   std::int64_t group;       ///< query heads of this key/value head
   std::int64_t key_stride;  ///< elements from one key to the next
   std::int64_t value_stride;
-  float scale;  ///< 1 / sqrt(head_dim)
-  float cap;    ///< AttentionReach's
-  const T* q;   ///< heads side by side
-  const T* k;   ///< first key that the query sees
+  float scale;            ///< 1 / sqrt(head_dim)
+  float cap;              ///< AttentionReach's, as the next
+  const float* slopes;    ///< [group]; nullptr: none
+  std::int64_t distance;  ///< of the first key, before the query
+  const T* q;             ///< heads side by side
+  const T* k;             ///< first key that the query sees
   const T* v;
   std::int64_t sums_stride;  ///< from one head to the next in logsumexp and delta
   float* scores;             ///< scratch [keys]; forward only, as the next two
@@ -189,6 +192,10 @@ struct TypedLoops {
                                  float gradient_scale,
                                  float cap);
   void (*soft_cap)(T* x, float cap, std::int64_t n);
+  /// x = x · factors.
+  void (*multiply)(T* x, const float* factors, std::int64_t n);
+  /// dw loses what lies along w.
+  void (*project_row)(const T* w, float inverse_length, float* dw, std::int64_t width);
   double (*sum_of_squares)(const T* x, std::int64_t n);
   /// The checksum of the bits, and of those of an f32 rounded to T.
   BitSums (*bit_sums)(const T* x, std::int64_t n);

@@ -14,7 +14,8 @@ void fill_attention(VectorLoops* loops);
 void fill_generation(VectorLoops* loops);
 void fill_fp8(VectorLoops* loops);
 void fill_dropout(VectorLoops* loops);
-/// Fills all parts.
+void fill_unit_rows(VectorLoops* loops);
+/// All of them.
 void fill_loops(VectorLoops* loops);
 
 }  // namespace dstrain::DSTRAIN_ISA

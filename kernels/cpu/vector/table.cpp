@@ -13,6 +13,7 @@ void fill_loops(VectorLoops* loops) {
   fill_generation(loops);
   fill_fp8(loops);
   fill_dropout(loops);
+  fill_unit_rows(loops);
 }
 
 }  // namespace dstrain::DSTRAIN_ISA

@@ -75,14 +75,17 @@ __device__ void write_sum(const Columns<kColumns>& mine, float factor, T* to, in
   }
 }
 
-/// A score after its cap, and its derivative by q · k.
+/// A score after its cap or less what it loses with distance, and how fast it moves with q · k.
 struct Score {
   float value;
   float slope;
 };
 template <typename T>
-__device__ Score score_of(const AttentionInputs<T>& in, float product) {
+__device__ Score score_of(const AttentionInputs<T>& in, float product, int head, int t, int u) {
   const float plain = product * in.scale;
+  if (in.slopes != nullptr) {
+    return {plain - in.slopes[head] * static_cast<float>(in.first_position + t - u), in.scale};
+  }
   if (in.cap > 0.0F) {
     const float bent = fast_tanh(plain / in.cap);
     return {in.cap * bent, in.scale * (1.0F - bent * bent)};
@@ -136,7 +139,7 @@ __global__ void forward_kernel(AttentionInputs<T> in, T* out, float* logsumexp) 
     Columns<kColumns> value;
     key.read(k + u * in.key_stride, in.head_dim);
     value.read(v + u * in.value_stride, in.head_dim);
-    const float score = score_of(in, query.dot(key)).value;
+    const float score = score_of(in, query.dot(key), head, t, u).value;
     const float before = largest;
     largest = fmaxf(largest, score);
     const float shrink = fast_exp(before - largest);
@@ -197,6 +200,9 @@ struct Pair {
 };
 template <int kColumns, typename T>
 __device__ Pair pair_of(const AttentionInputs<T>& in,
+                        int head,
+                        int t,
+                        int u,
                         const Columns<kColumns>& q,
                         const Columns<kColumns>& k,
                         const Columns<kColumns>& v,
@@ -204,7 +210,7 @@ __device__ Pair pair_of(const AttentionInputs<T>& in,
                         float logsumexp,
                         float delta,
                         float kept) {
-  const Score score = score_of(in, q.dot(k));
+  const Score score = score_of(in, q.dot(k), head, t, u);
   const float p = fast_exp(score.value - logsumexp);
   return {p * kept, p * (kept * dout.dot(v) - delta) * score.slope};
 }
@@ -234,8 +240,8 @@ __global__ void dq_kernel(AttentionBackward<T> back) {
     Columns<kColumns> value;
     key.read(k + u * in.key_stride, in.head_dim);
     value.read(v + u * in.value_stride, in.head_dim);
-    const Pair pair = pair_of(in, query, key, value, dout, back.logsumexp[row], back.delta[row],
-                              kept(in, dropout, head, t, u));
+    const Pair pair = pair_of(in, head, t, u, query, key, value, dout, back.logsumexp[row],
+                              back.delta[row], kept(in, dropout, head, t, u));
     sums.add(pair.ds, key);
   }
   write_sum(sums, 1.0F,
@@ -279,8 +285,8 @@ __global__ void dkv_kernel(AttentionBackward<T> back) {
     query.read(in.q + (b * in.queries + t) * in.query_stride + head * in.head_dim, in.head_dim);
     dout.read(back.dout + ((b * in.queries + t) * heads + head) * in.head_dim, in.head_dim);
     const std::int64_t row = (b * heads + head) * in.queries + t;
-    const Pair pair = pair_of(in, query, key, value, dout, back.logsumexp[row], back.delta[row],
-                              kept(in, dropout, head, t, u));
+    const Pair pair = pair_of(in, head, t, u, query, key, value, dout, back.logsumexp[row],
+                              back.delta[row], kept(in, dropout, head, t, u));
     dk.add(pair.ds, query);
     dv.add(pair.p, dout);
   }

@@ -24,8 +24,11 @@ struct AttentionInputs {
   int head_dim;
   float scale;
   float cap;  ///< scores become cap · tanh(score / cap); 0: they stay
-  /// [batch][queries]: the number of tokens of its document before each query, which sees none
-  /// before those; nullptr: a sequence is one document.
+  /// [query_heads]: scores lose so much for each position that a key is before its query; nullptr:
+  /// nothing.
+  const float* slopes;
+  /// [batch][queries]: tokens of its document before each query, which sees none before those;
+  /// nullptr: a sequence is one document.
   const std::int32_t* document_positions;
   DropoutInputs dropout;  ///< of the probabilities: keys along, queries across, heads as planes
   int first_head;         ///< of these query heads among the planes

@@ -193,8 +193,9 @@ bool flash_takes(const AttentionInputs<T>& in, const void* out) {
   constexpr int kMostQueries = 65535 * 64;  // a grid's last dim, of tiles of 64 and more
   return in.head_dim <= 128 && in.head_dim % kPerPack == 0 && in.first_position == 0 &&
          in.queries == in.keys && in.queries <= kMostQueries && in.cap == 0.0F &&
-         in.value_stride == in.key_stride && all_aligned(in.q, in.k, in.v, out) &&
-         in.query_stride % kPerPack == 0 && in.key_stride % kPerPack == 0;
+         in.slopes == nullptr && in.value_stride == in.key_stride &&
+         all_aligned(in.q, in.k, in.v, out) && in.query_stride % kPerPack == 0 &&
+         in.key_stride % kPerPack == 0;
 }
 
 template <typename T>

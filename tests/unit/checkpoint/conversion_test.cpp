@@ -48,7 +48,7 @@ TEST_CASE("Hugging Face to dstrain and back is the same, bit for bit", "[checkpo
   const std::string name =
       GENERATE("gpt2-f32", "mistral-bf16-sharded", "qwen2-f16", "llama-biases-sharded",
                "qwen3-bf16", "olmo2-f32-sharded", "phi3-bf16", "starcoder2-bf16", "gemma3-bf16",
-               "gpt-neox-f16-sharded", "opt-f16");
+               "gpt-neox-f16-sharded", "opt-f16", "bloom-bf16", "baichuan-f32-sharded");
   const int ranks = GENERATE(1, 3);
   INFO(name << " over " << ranks);
   const ScratchFolder folder;
@@ -128,7 +128,8 @@ TEST_CASE("one file of fp32 is what the weights are", "[checkpoint]") {
 
 TEST_CASE("a config.json is written for a model that never had one", "[checkpoint]") {
   const ScratchFolder folder;
-  for (const char* name : {"gpt2-tiny", "llama-tiny", "qwen2-tiny", "llama3-rope-tiny"}) {
+  for (const char* name : {"gpt2-tiny", "llama-tiny", "qwen2-tiny", "llama3-rope-tiny",
+                           "bloom-tiny", "baichuan2-tiny"}) {
     INFO(name);
     const ModelSpec model = load_model_spec(std::string("tests/golden/") + name);
     // A checkpoint whose stored config alone says what it is of.

@@ -80,6 +80,9 @@ TEST_CASE("kernels that know neither documents nor windows are refused, not left
   CHECK(error_of({cudnn, "model.model_type=\"mistral\"", "model.sliding_window=128"}).empty());
   CHECK_THAT(error_of({cudnn, "model.model_type=gemma2", "model.sliding_window=null"}),
              Contains("no cap of scores"));
+  CHECK_THAT(error_of({cudnn, R"(model={"model_type": "bloom", "vocab_size": 256,
+                                        "hidden_size": 64, "n_layer": 2, "n_head": 4})"}),
+             Contains("no scores that fall with distance"));
   CHECK(error_of({cudnn}).empty());
   CHECK(error_of({"data.document_attention=true", "data.end_of_document=2"}).empty());
 }

@@ -17,6 +17,13 @@ const std::string kGptNeoxModel =
     R"(model={"model_type": "gpt_neox", "vocab_size": 256, "hidden_size": 64,
               "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
               "max_position_embeddings": 128})";
+const std::string kBloomModel =
+    R"(model={"model_type": "bloom", "vocab_size": 256, "hidden_size": 64, "n_layer": 2,
+              "n_head": 4})";
+const std::string kBaichuanModel =
+    R"(model={"model_type": "baichuan", "vocab_size": 256, "hidden_size": 64,
+              "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "model_max_length": 128})";
 const std::string kGpt2Model =
     R"(model={"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4,
        "n_positions": 128})";
@@ -176,6 +183,9 @@ const std::map<std::string, Flip>& flips() {
       {"model.ffn_dim", {"100", {kOptModel}}},
       {"model.enable_bias", {"false", {kOptModel}}},
       {"model.init_std", {"0.3", {kOptModel}}},
+      {"model.seq_length", {"200", {kBloomModel}}},
+      {"model.model_max_length", {"200", {kBaichuanModel}}},
+      {"model.norm_head", {"true", {kBaichuanModel}}},
       {"model.norm_epsilon", {"1e-4", {"model.model_type=starcoder2"}}},
       {"model.use_bias", {"false", {"model.model_type=starcoder2"}}},
       {"model.hidden_act", {"gelu_pytorch_tanh"}},

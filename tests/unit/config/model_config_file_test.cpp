@@ -202,8 +202,8 @@ TEST_CASE("other architectures are told from slips of the pen", "[spec][model]")
   const std::string trained =
       "\"gpt2\", \"llama\", \"mistral\", \"ministral\", \"qwen2\", \"qwen3\", \"olmo2\", "
       "\"olmo3\", "
-      "\"smollm3\", \"phi3\", \"starcoder2\", \"gemma2\", \"gemma3_text\", \"gpt_neox\" and "
-      "\"opt\"";
+      "\"smollm3\", \"phi3\", \"starcoder2\", \"gemma2\", \"gemma3_text\", \"gpt_neox\", "
+      "\"opt\", \"bloom\" and \"baichuan\"";
   const ModelFolder mixtral(kMixtral);
   CHECK(estimate_error(mixtral.path) ==
         mixtral.file +

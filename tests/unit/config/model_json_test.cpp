@@ -29,6 +29,14 @@ TEST_CASE("a model's JSON describes that model", "[spec][model]") {
       {"model.model_type=mistral", "model.initializer_range=0.01"},
       {R"(model={"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4,
           "n_positions": 128, "n_inner": 100, "tie_word_embeddings": false})"},
+      {R"(model={"model_type": "bloom", "vocab_size": 256, "hidden_size": 64, "n_layer": 2,
+          "n_head": 4, "seq_length": 100, "tie_word_embeddings": false})"},
+      {R"(model={"model_type": "baichuan", "vocab_size": 256, "hidden_size": 64,
+          "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "model_max_length": 128, "norm_head": true})"},
+      {R"(model={"model_type": "baichuan", "vocab_size": 125696, "hidden_size": 64,
+          "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "max_position_embeddings": 128, "norm_head": false})"},
   };
   for (const auto& overrides : variants) {
     const ModelSpec model = model_of(overrides);

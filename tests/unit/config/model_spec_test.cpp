@@ -105,6 +105,34 @@ constexpr std::string_view kOpt = R"({
   "prefix": "</s>", "torch_dtype": "float16", "use_cache": true, "vocab_size": 50272,
   "word_embed_proj_dim": 768})";
 
+constexpr std::string_view kBloom = R"({
+  "apply_residual_connection_post_layernorm": false, "attention_dropout": 0.0,
+  "architectures": ["BloomForCausalLM"], "attention_softmax_in_fp32": true,
+  "bias_dropout_fusion": true, "bos_token_id": 1, "eos_token_id": 2, "hidden_dropout": 0.0,
+  "hidden_size": 1024, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05,
+  "masked_softmax_fusion": true, "model_type": "bloom", "n_head": 16, "n_inner": null,
+  "n_layer": 24, "offset_alibi": 100, "pad_token_id": 3, "pretraining_tp": 1,
+  "skip_bias_add": true, "skip_bias_add_qkv": false, "slow_but_exact": false,
+  "unk_token_id": 0, "use_cache": true, "vocab_size": 250880})";
+
+constexpr std::string_view kBaichuan7B = R"({
+  "architectures": ["BaiChuanForCausalLM"],
+  "auto_map": {"AutoConfig": "configuration_baichuan.BaiChuanConfig",
+               "AutoModelForCausalLM": "modeling_baichuan.BaiChuanForCausalLM"},
+  "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+  "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 4096,
+  "model_type": "baichuan", "num_attention_heads": 32, "num_hidden_layers": 32,
+  "pad_token_id": 0, "rms_norm_eps": 1e-06, "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 64000})";
+
+constexpr std::string_view kBaichuan13B = R"({
+  "_from_model_config": true, "architectures": ["BaichuanForCausalLM"], "bos_token_id": 1,
+  "eos_token_id": 2, "gradient_checkpointing": false, "hidden_act": "silu", "hidden_size": 5120,
+  "initializer_range": 0.02, "intermediate_size": 13696, "model_max_length": 4096,
+  "model_type": "baichuan", "num_attention_heads": 40, "num_hidden_layers": 40,
+  "pad_token_id": 0, "rms_norm_eps": 1e-06, "torch_dtype": "bfloat16", "use_cache": true,
+  "vocab_size": 64000})";
+
 }  // namespace
 
 TEST_CASE("parameter counts are the published ones", "[spec][model]") {
@@ -117,6 +145,9 @@ TEST_CASE("parameter counts are the published ones", "[spec][model]") {
   CHECK(num_parameters(read_model(kGemma3)) == 999'885'952);
   CHECK(num_parameters(read_model(kPythia)) == 70'426'624);
   CHECK(num_parameters(read_model(kOpt)) == 125'239'296);
+  CHECK(num_parameters(read_model(kBloom)) == 559'214'592);
+  CHECK(num_parameters(read_model(kBaichuan7B)) == 7'000'559'616);
+  CHECK(num_parameters(read_model(kBaichuan13B)) == 13'264'901'120);
 }
 
 TEST_CASE("flops are six per matmul weight plus causal attention", "[spec][model]") {
@@ -357,6 +388,91 @@ TEST_CASE("OPT's positions begin at the third row of their table", "[spec][model
              Catch::Contains("model.word_embed_proj_dim: 512 is not hidden_size 768"));
   CHECK_THAT(changed("\"do_layer_norm_before\": true", "\"do_layer_norm_before\": false"),
              Catch::Contains("opt-350m"));
+}
+
+TEST_CASE("BLOOM's scores fall with distance and its embedding is normalised", "[spec][model]") {
+  const Architecture bloom(read_model(kBloom));
+  CHECK(bloom.layers[0].attention.falls);
+  CHECK_FALSE(bloom.layers[0].attention.rotary);
+  CHECK(bloom.embedding_norm);
+  CHECK(bloom.learned_positions == 0);
+  CHECK(bloom.layers[0].feed_forward.width == 4096);
+  CHECK(read_model(kBloom).max_positions == 2048);
+  std::string older(kBloom);
+  for (const auto& [from, to] : {std::pair("\"hidden_size\"", "\"n_embed\""),
+                                 {"\"n_head\"", "\"num_attention_heads\""},
+                                 {"\"n_layer\"", "\"num_hidden_layers\""}}) {
+    older.replace(older.find(from), std::string_view(from).size(), to);
+  }
+  CHECK(read_model(older) == read_model(kBloom));
+  std::string other(kBloom);
+  const std::string off = "\"apply_residual_connection_post_layernorm\": false";
+  other.replace(other.find(off), off.size(), "\"apply_residual_connection_post_layernorm\": true");
+  CHECK_THAT(model_error(other), Catch::Contains("residual additions to what the norms make"));
+  std::string narrow(kBloom);
+  const std::string usual = "\"n_inner\": null";
+  narrow.replace(narrow.find(usual), usual.size(), "\"n_inner\": 100");
+  CHECK_THAT(model_error(narrow), Catch::Contains("model.n_inner: 100 is refused"));
+}
+
+TEST_CASE("slopes are those of any number of heads", "[spec][model]") {
+  const auto slopes = [](std::int64_t heads) {
+    std::vector<float> all;
+    for (std::int64_t head = 0; head < heads; ++head)
+      all.push_back(alibi_slope(heads, head));
+    return all;
+  };
+  using Slopes = std::vector<float>;
+  CHECK(slopes(1) == Slopes{0x1p-8F});
+  CHECK(slopes(2) == Slopes{0x1p-4F, 0x1p-8F});
+  // Those of 2 heads, and of those of 4 the first; of 4 heads, and of those of 8 the first and the
+  // third.
+  CHECK(slopes(3) == Slopes{0x1p-4F, 0x1p-8F, 0x1p-2F});
+  CHECK(slopes(6) == Slopes{0x1p-2F, 0x1p-4F, 0x1p-6F, 0x1p-8F, 0x1p-1F, 0x1p-3F});
+  CHECK(alibi_slope(40, 0) == Approx(std::pow(2.0, -0.25)));
+  CHECK(alibi_slope(40, 39) == Approx(std::pow(2.0, -0.125 * 15)));
+}
+
+TEST_CASE("Baichuan's positions and head are those of its keys", "[spec][model]") {
+  const Architecture seven(read_model(kBaichuan7B));
+  CHECK(seven.layers[0].attention.rotary == RotarySpec{.dims = 128, .theta = 10000.0});
+  CHECK_FALSE(seven.layers[0].attention.falls);
+  CHECK_FALSE(seven.unit_head);
+  const Architecture thirteen(read_model(kBaichuan13B));
+  CHECK_FALSE(thirteen.layers[0].attention.rotary);
+  CHECK(thirteen.layers[0].attention.falls);
+  CHECK_FALSE(thirteen.unit_head);
+  const auto changed = [](std::string_view config, const std::string& from, const std::string& to) {
+    std::string text(config);
+    REQUIRE(text.find(from) != std::string::npos);
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const std::string vocabulary = "\"vocab_size\": 64000";
+  const ModelSpec second =
+      read_model(changed(kBaichuan13B, vocabulary, "\"vocab_size\": 125696, \"z_loss_weight\": 0"));
+  CHECK(second.unit_head);
+  CHECK(second.num_parameters() == 13'896'668'160);
+  CHECK(read_model(changed(kBaichuan7B, vocabulary, "\"vocab_size\": 64000, \"norm_head\": true"))
+            .unit_head);
+  CHECK_FALSE(
+      read_model(changed(kBaichuan7B, vocabulary, "\"vocab_size\": 125696, \"norm_head\": false"))
+          .unit_head);
+  // The second generation of 7 B says both lengths, and rotates.
+  CHECK(read_model(
+            changed(kBaichuan7B, "\"model_type\"", "\"model_max_length\": 4096, \"model_type\"")) ==
+        read_model(kBaichuan7B));
+  CHECK_THAT(model_error(changed(kBaichuan7B, "\"max_position_embeddings\": 4096,", "")),
+             Catch::Contains("model.max_position_embeddings: missing: write the longest sequence, "
+                             "or write it as model_max_length"));
+  CHECK_THAT(model_error(changed(kBaichuan13B, vocabulary,
+                                 "\"vocab_size\": 125696, \"z_loss_weight\": 0.1")),
+             Catch::Contains("model.z_loss_weight: 0.1 is refused"));
+  CHECK_THAT(model_error(changed(kBaichuan13B, vocabulary,
+                                 "\"vocab_size\": 125696, \"tie_word_embeddings\": true")),
+             Catch::Contains("model.tie_word_embeddings: true is refused"));
+  CHECK_THAT(
+      model_error(changed(kBaichuan7B, "\"model_type\"", "\"rope_theta\": 5, \"model_type\"")),
+      Catch::Contains("model.rope_theta"));
 }
 
 TEST_CASE("layers rotate as no_rope_layers says", "[spec][model]") {

@@ -55,6 +55,14 @@ const std::vector<std::vector<std::string>>& settings() {
       {R"(model={"model_type": "opt", "vocab_size": 256, "hidden_size": 64, "ffn_dim": 96,
                  "num_hidden_layers": 2, "num_attention_heads": 4,
                  "max_position_embeddings": 128})"},
+      {R"(model={"model_type": "bloom", "vocab_size": 256, "hidden_size": 64, "n_layer": 2,
+                 "n_head": 4})"},
+      {R"(model={"model_type": "baichuan", "vocab_size": 256, "hidden_size": 64,
+                 "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "max_position_embeddings": 128})"},
+      {R"(model={"model_type": "baichuan", "vocab_size": 256, "hidden_size": 64,
+                 "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "model_max_length": 128, "norm_head": true})"},
       {"optimizer.type=SGD"},
       {"optimizer.type=Adagrad"},
       {"optimizer.type=Lamb"},
@@ -79,7 +87,8 @@ bool spans_keys(const std::string& message) {
         "is longer than", "layers, and there are", "which must be even", "contradicts",
         "must be at most", "given twice", "is true as well", "high_freq_factor must",
         "set bf16.enabled as well", "is not hidden_size", "a scheduler without type",
-        "num_key_value_heads: missing"}) {
+        "num_key_value_heads: missing", "missing: write the longest sequence, or",
+        "whose rows count with length one"}) {
     if (message.find(part) != std::string::npos) return true;
   }
   return false;

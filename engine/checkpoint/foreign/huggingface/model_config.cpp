@@ -39,7 +39,7 @@ Json written_anew(const ModelSpec& model) {
   const Family& family = family_of(model);
   Json keys{{"architectures", {family.huggingface_class}}};
   keys.update(Json::parse(model_json(model)));
-  if (model.position == PositionKind::kRope) {
+  if (model.position == PositionKind::kRope && family.has_rope_keys) {
     keys["rope_parameters"] = rope_parameters(family, model, keys);
   }
   for (const DropoutKey& dropout : family.dropouts) {
