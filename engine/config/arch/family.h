@@ -88,6 +88,9 @@ struct Family {
   bool has_key_value_keys = true;  ///< num_key_value_heads and head_dim: else heads share the width
   bool scales_embeddings = false;  ///< by the square root of hidden_size
   bool has_rotated_part_key = false;  ///< partial_rotary_factor
+  /// Of original_max_position_embeddings, which stands beside rope_scaling and is LongRoPE's. 0:
+  /// there is no such key.
+  std::int64_t default_original_positions = 0;
   /// rope_scaling is not for layers with a window; rope_parameters are given for both kinds, each
   /// with a rope_theta, for which there is rope_local_base_freq too.
   bool scales_full_layers_only = false;

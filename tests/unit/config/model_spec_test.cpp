@@ -20,7 +20,7 @@ std::string model_error(std::string_view config_json, int sequence_length = 16) 
                         "data.sequence_length=" + std::to_string(sequence_length)});
 }
 
-constexpr std::string_view kGpt2 = R"({
+constexpr std::string_view kGpt2Small = R"({
   "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
   "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
   "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12,
@@ -107,7 +107,7 @@ constexpr std::string_view kOpt = R"({
 }  // namespace
 
 TEST_CASE("parameter counts are the published ones", "[spec][model]") {
-  CHECK(read_model(kGpt2).num_parameters() == 124'439'808);
+  CHECK(read_model(kGpt2Small).num_parameters() == 124'439'808);
   CHECK(read_model(kLlama2).num_parameters() == 6'738'415'616);
   CHECK(read_model(kLlama31).num_parameters() == 8'030'261'248);
   CHECK(read_model(kQwen2).num_parameters() == 494'032'768);
@@ -119,7 +119,7 @@ TEST_CASE("parameter counts are the published ones", "[spec][model]") {
 }
 
 TEST_CASE("flops are six per matmul weight plus causal attention", "[spec][model]") {
-  const ModelSpec gpt2 = read_model(kGpt2);
+  const ModelSpec gpt2 = read_model(kGpt2Small);
   // 12 blocks of 12·768² weights and the head, by hand; embeddings, norms and biases not counted.
   const double weights = 12.0 * 12 * 768 * 768 + 50257.0 * 768;
   const double attention = 12.0 * 12 * 12 * 64 * 1024 / 2;
@@ -127,7 +127,7 @@ TEST_CASE("flops are six per matmul weight plus causal attention", "[spec][model
 }
 
 TEST_CASE("a GPT-2 config sets the architecture of GPT-2", "[spec][model]") {
-  const ModelSpec m = read_model(kGpt2);
+  const ModelSpec m = read_model(kGpt2Small);
   CHECK(m.norm == NormKind::kLayerNorm);
   CHECK(m.position == PositionKind::kLearned);
   CHECK(m.activation == ActivationKind::kGeluTanh);
@@ -203,7 +203,8 @@ TEST_CASE("GPT-2 is accepted under the common names too", "[spec][model]") {
 }
 
 TEST_CASE("dropout is what a family's keys say", "[spec][model]") {
-  const LoadedConfig gpt2 = load_tiny({"model=" + std::string(kGpt2), "data.sequence_length=16"});
+  const LoadedConfig gpt2 =
+      load_tiny({"model=" + std::string(kGpt2Small), "data.sequence_length=16"});
   CHECK(gpt2.notices.empty());
   CHECK(gpt2.config.dropout ==
         DropoutConfig{.embedding = 0.1F, .residual = 0.1F, .attention = 0.1F});
@@ -224,8 +225,8 @@ TEST_CASE("a model that cannot be built is refused with the key", "[spec][model]
              Catch::Contains("rotary positions need an even head size, this is 15"));
   CHECK_THAT(error_of_tiny({"model.hidden_act=mish"}),
              Catch::Contains("model.hidden_act: must be \"silu\", \"swish\", "));
-  CHECK_THAT(error_of_tiny({"model.rope_scaling={\"type\": \"longrope\", \"factor\": 4}"}),
-             Catch::Contains("rope_type \"longrope\" is not in this version yet"));
+  CHECK_THAT(error_of_tiny({"model.rope_scaling={\"type\": \"dynamic\", \"factor\": 4}"}),
+             Catch::Contains("rope_type \"dynamic\" is not in this version yet"));
   CHECK_THAT(error_of_tiny({"model.rope_scaling={\"type\": \"yarn\", \"factor\": 4}"}),
              Catch::Contains("\"original_max_position_embeddings\" is missing"));
   CHECK_THAT(error_of_tiny({"model.rope_scaling={\"type\": \"llama3\", \"factor\": 4}"}),
@@ -235,7 +236,7 @@ TEST_CASE("a model that cannot be built is refused with the key", "[spec][model]
              Catch::Contains("129 is longer than the 128 positions of the model"));
   CHECK_THAT(error_of_tiny({"model.n_embd=64"}),
              Catch::Contains("has no meaning for model_type \"llama\": it belongs to gpt2"));
-  std::string gpt2(kGpt2);
+  std::string gpt2(kGpt2Small);
   gpt2.insert(1, "\"scale_attn_by_inverse_layer_idx\": true, ");
   CHECK_THAT(model_error(gpt2),
              Catch::Contains("scale_attn_by_inverse_layer_idx: true is refused"));
