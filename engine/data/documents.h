@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "engine/config/data_config.h"
+
 namespace dstrain {
 
 /// How a run treats the borders between documents.
@@ -19,6 +21,11 @@ struct DocumentRules {
   [[nodiscard]] bool ignores_targets() const { return masks_borders || are_packed; }
   bool operator==(const DocumentRules&) const = default;
 };
+
+DocumentRules document_rules(const DataConfig& data);
+/// Throws ConfigError where the rules need to know a document's end and nothing says it: which only
+/// the data's description may, and that only where the files are.
+const DataConfig& require_document_end(const DataConfig& data);
 
 /// ids and positions: [B, T]. A sequence begins with position 0, wherever in a document that is.
 void find_document_positions(std::span<const std::int32_t> ids,
