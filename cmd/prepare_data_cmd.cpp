@@ -19,7 +19,7 @@
 #include "cmd/byte_progress.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
-#include "cmd/inspect_data.h"
+#include "cmd/inspect/inspect_data.h"
 #include "cmd/logging.h"
 #include "cmd/rank/stop_signal.h"
 #include "engine/base/amount_text.h"
@@ -118,10 +118,10 @@ struct Flags {
 };
 
 int inspect(Flags flags) {
-  if (flags.inspect.dataset.empty()) {
+  if (flags.inspect.dataset.empty() && flags.inspect.config.empty()) {
     throw ConfigError(
         "--inspect: no data set is named; expected a folder that prepare-data made, or the prefix "
-        "of token files: --inspect 3 data/mine");
+        "of token files: --inspect 3 data/mine; or the config of a run: --config RUN.json");
   }
   flags.inspect.seed = flags.options.seed;
   flags.inspect.json = flags.json;
@@ -277,10 +277,10 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       ->type_name("PATH")
       ->expected(1, CLI::detail::expected_max_vector_size)
       ->excludes(validation);
-  command
-      ->add_option("--seed", options.seed,
-                   "Seed of the random numbers that choose validation files")
-      ->capture_default_str();
+  auto* const seed = command
+                         ->add_option("--seed", options.seed,
+                                      "Seed of the random numbers that choose validation files")
+                         ->capture_default_str();
   command
       ->add_option("--extensions", flags->extensions,
                    "Read only files whose names end in one of these, for example .h,.hpp; "
@@ -340,17 +340,30 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
                        "from DATASET, as its model sees them: ids, text and document ends")
           ->type_name("N")
           ->check(CLI::PositiveNumber);
+  auto* const sequence =
+      command
+          ->add_option("--sequence-length", flags->inspect.sequence,
+                       "Tokens of a sample to inspect: the run's data.sequence_length")
+          ->capture_default_str()
+          ->type_name("N")
+          ->check(CLI::PositiveNumber)
+          ->needs(inspect);
+  auto* const pack =
+      command
+          ->add_flag(
+              "--pack", flags->inspect.packed,
+              "Inspect samples of a run with data.pack \"best_fit\": documents packed so that "
+              "only those longer than a sample are cut")
+          ->needs(inspect);
   command
-      ->add_option("--sequence-length", flags->inspect.sequence,
-                   "Tokens of a sample to inspect: the run's training.sequence_length")
-      ->capture_default_str()
-      ->type_name("N")
-      ->needs(inspect);
-  command
-      ->add_flag("--pack", flags->inspect.packed,
-                 "Inspect samples of a run with data.pack \"best_fit\": documents packed so that "
-                 "only those longer than a sample are cut")
-      ->needs(inspect);
+      ->add_option("--config", flags->inspect.config,
+                   "Inspect the samples of the run with this config: its sequences, packing, "
+                   "positions and masked targets, from DATASET or, without one, its data.train")
+      ->type_name("FILE")
+      ->needs(inspect)
+      ->excludes(sequence)
+      ->excludes(pack)
+      ->excludes(seed);
   command
       ->add_option("DATASET", flags->inspect.dataset,
                    "What to inspect: a folder that prepare-data made, or the prefix of token files")
@@ -374,7 +387,8 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       "    --as-text json\n"
       "  dstrain prepare-data --input train.txt --validation-input valid.txt \\\n"
       "    --output data/stories --tokenizer models/Qwen3-0.6B --append-eod 151643\n"
-      "  dstrain prepare-data --inspect 3 data/stories --sequence-length 64");
+      "  dstrain prepare-data --inspect 3 data/stories --sequence-length 64\n"
+      "  dstrain prepare-data --inspect 3 --config configs/stories.json");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from safetensors.torch import save_file
+from transformers.modeling_rope_utils import dynamic_rope_update
 
 from peer_baichuan import BaichuanConfig, BaichuanForCausalLM
 
@@ -121,6 +122,13 @@ phi3_tiny = family_tiny(
     transformers.Phi3Config, vocab_size=79, num_hidden_layers=2, hidden_size=48, rms_norm_eps=1e-5,
     tie_word_embeddings=False,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})
+# 23 tokens are more than the original positions, so the long factors count.
+longrope_tiny = family_tiny(
+    transformers.Phi3Config, vocab_size=79, num_hidden_layers=2, hidden_size=48, rms_norm_eps=1e-5,
+    tie_word_embeddings=False, original_max_position_embeddings=16,
+    rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                     "short_factor": [1.0, 1.1, 1.4], "long_factor": [1.1, 2.0, 7.5],
+                     "original_max_position_embeddings": 16})
 starcoder2_tiny = family_tiny(transformers.Starcoder2Config, vocab_size=71, num_hidden_layers=2, sliding_window=11,
                               norm_epsilon=1e-5, tie_word_embeddings=True, residual_dropout=0.0, embedding_dropout=0.0)
 
@@ -179,6 +187,7 @@ CASES = {
     "olmo3-tiny": (olmo3_tiny, transformers.Olmo3ForCausalLM, 2, 29, 1009),
     "smollm3-tiny": (smollm3_tiny, transformers.SmolLM3ForCausalLM, 2, 23, 1010),
     "phi3-tiny": (phi3_tiny, transformers.Phi3ForCausalLM, 2, 23, 1011),
+    "longrope-tiny": (longrope_tiny, transformers.Phi3ForCausalLM, 2, 23, 1017),
     "starcoder2-tiny": (starcoder2_tiny, transformers.Starcoder2ForCausalLM, 2, 27, 1012),
     "gemma2-tiny": (gemma2_tiny, transformers.Gemma2ForCausalLM, 2, 23, 1013),
     "gpt-neox-tiny": (gpt_neox_tiny, transformers.GPTNeoXForCausalLM, 2, 25, 1015),
@@ -316,6 +325,7 @@ def softmax_in_double(x, *arguments, dtype=None, **keys):
 F.softmax = softmax_in_double
 
 
+@dynamic_rope_update  # which takes LongRoPE's frequencies for the length
 def rotary_in_double(self, hidden, position_ids, layer_type=None):
     prefix = "" if layer_type is None else layer_type + "_"
     angle = position_ids[:, :, None].double() * getattr(self, prefix + "inv_freq").double()

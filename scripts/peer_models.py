@@ -7,8 +7,8 @@ from peer_baichuan import BaichuanConfig
 
 
 def random_model(family, draw, *, attention="eager", **fixed):
-    """A model of that family in f32 with every parameter drawn, norms' factors around one. `fixed` gives the
-    values that are not to be drawn: vocab_size, positions, window, layers."""
+    """A model of that family in f32 with every parameter drawn, norms' factors around one. `fixed` stands for
+    what is not to be drawn: vocab_size, positions, window, layers; ranks share heads and widths: shared_by."""
     config = random_config(family, draw, **fixed)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).float()
     for name, parameter in model.named_parameters():
@@ -18,7 +18,7 @@ def random_model(family, draw, *, attention="eager", **fixed):
     return model.eval()
 
 
-def random_config(family, draw, *, vocab_size=None, positions=None, window=None, layers=None):
+def random_config(family, draw, *, vocab_size=None, positions=None, window=None, layers=None, shared_by=1):
     """Sizes that no tile divides; every key that a family has is drawn."""
     vocab_size = vocab_size or draw.randint(50, 400)
     layers = layers or draw.randint(1, 5)
@@ -26,15 +26,16 @@ def random_config(family, draw, *, vocab_size=None, positions=None, window=None,
     window = window or draw.randint(3, 20)
     tokens = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
     if family == "gpt2":
-        heads = draw.randint(1, 5)
+        heads = draw.randint(1, 5) * shared_by
         return transformers.GPT2Config(
             vocab_size=vocab_size, n_positions=positions, n_embd=heads * draw.choice([4, 7, 10]), n_head=heads,
-            n_layer=layers, n_inner=draw.choice([None, 37, 90]), tie_word_embeddings=draw.random() < 0.7,
+            n_layer=layers, n_inner=draw.choice([None, 37 * shared_by, 90]), tie_word_embeddings=draw.random() < 0.7,
             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **tokens)
-    groups, group_size = draw.randint(1, 3), draw.randint(1, 3)
+    groups = draw.choice([1, shared_by]) if shared_by > 1 else draw.randint(1, 3)
+    group_size = draw.randint(1, 3) * shared_by
     heads = groups * group_size
     sizes = dict(
-        vocab_size=vocab_size, hidden_size=heads * draw.choice([4, 8, 12]), intermediate_size=draw.randint(20, 90),
+        vocab_size=vocab_size, hidden_size=heads * draw.choice([4, 8, 12]), intermediate_size=draw.randint(20, 90) * shared_by,
         num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=groups,
         max_position_embeddings=positions, tie_word_embeddings=draw.random() < 0.5, **tokens)
     epsilon = dict(rms_norm_eps=draw.choice([1e-5, 1e-6]))
@@ -74,8 +75,14 @@ def random_config(family, draw, *, vocab_size=None, positions=None, window=None,
                                               use_sliding_window=some_window is not None, sliding_window=some_window)
         case "phi3":
             sizes["hidden_size"] = heads * 8  # of which every part below is even
-            part = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": draw.choice([0.25, 0.75, 1.0])}
-            return transformers.Phi3Config(**sizes, **epsilon, rope_parameters=part, sliding_window=some_window)
+            share = draw.choice([0.25, 0.75, 1.0])
+            part = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share}
+            factors = lambda most: [draw.uniform(1, most) for _ in range(int(8 * share) // 2)]
+            original = positions // 2
+            long = part | {"rope_type": "longrope", "short_factor": factors(2), "long_factor": factors(40),
+                           "original_max_position_embeddings": original}
+            return transformers.Phi3Config(**sizes, **epsilon, rope_parameters=draw.choice([part, long, long]),
+                                           original_max_position_embeddings=original, sliding_window=some_window)
         case "starcoder2":
             return transformers.Starcoder2Config(**sizes, **rope, use_bias=draw.random() < 0.7,
                                                  norm_epsilon=draw.choice([1e-5, 1e-6]), sliding_window=some_window)
@@ -131,3 +138,9 @@ def rotation(draw, positions):
 
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "olmo3", "smollm3", "phi3",
             "starcoder2", "gemma2", "gemma3_text", "gpt_neox", "opt", "bloom", "baichuan"]
+
+
+
+def add_family_option(parser):
+    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=FAMILIES, metavar="NAME",
+                        help=f"these alone, of {', '.join(FAMILIES)}")

@@ -68,16 +68,16 @@ void check_model_size(const LoadedConfig& loaded, Origins& origins) {
   if (parameters <= kMostParameters) return;
   const bool has_head_dim = family_of(m).has_key_value_keys;
   const WidthKey feed_forward = feed_forward_key(m);
-  refuse(
-      {{"model.vocab_size", real(m.vocab_size)},
-       {key_path(m, "hidden_size"), real(m.hidden_size)},
-       {feed_forward.path, real(feed_forward.value)},
-       {key_path(m, "num_attention_heads"), real(m.num_heads)},
-       {key_path(m, has_head_dim ? "head_dim" : "hidden_size"), real(m.head_dim)},
-       {key_path(m, "max_position_embeddings"), real(m.max_positions)}},
-      origins,
-      fmt::format("makes a model of some {:.1g} parameters, more than the {:.0g} that can be planned",
-                  parameters, kMostParameters));
+  refuse({{"model.vocab_size", real(m.vocab_size)},
+          {key_path(m, "hidden_size"), real(m.hidden_size)},
+          {feed_forward.path, real(feed_forward.value)},
+          {key_path(m, "num_attention_heads"), real(m.num_heads)},
+          {key_path(m, has_head_dim ? "head_dim" : "hidden_size"), real(m.head_dim)},
+          {key_path(m, "max_position_embeddings"), real(m.max_positions)}},
+         origins,
+         fmt::format(
+             "makes a model of some {:.1g} parameters, more than the {:.0g} that can be planned",
+             parameters, kMostParameters));
 }
 
 void check_step_size(const LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins) {

@@ -38,6 +38,9 @@ void resolve_config(LoadedConfig& loaded,
                     const MachineFacts& facts,
                     ConfigProblems& problems);
 
+/// Completes the "data" block alone, as resolve_config() does, for those who have no ranks.
+void resolve_data(LoadedConfig& loaded);
+
 /// The resolved config as JSON text that can be run again as it is.
 std::string to_json(const LoadedConfig& loaded);
 /// The same for people: one line a key, with its origin.

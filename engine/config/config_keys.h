@@ -14,7 +14,7 @@
 
 #include "engine/config/config.h"
 #include "engine/config/json_text.h"
-#include "engine/config/rope_keys.h"
+#include "engine/config/rope_block.h"
 
 namespace dstrain {
 
@@ -35,6 +35,7 @@ struct ConfigDraft {
   std::vector<bool> layer_has_window;              ///< from "layer_types"; empty: not written
   std::optional<RopeBlock> rope_scaling;           ///< from "rope_scaling"
   std::optional<RopeBlock> rope_parameters;        ///< from "rope_parameters", the newer spelling
+  std::optional<std::int64_t> original_positions;  ///< from "original_max_position_embeddings"
   std::vector<bool> rotary_layers;                 ///< from "no_rope_layers"; empty: not written
   std::optional<std::int64_t> embedding_width;     ///< from "word_embed_proj_dim"
   std::optional<std::int64_t> full_layer_every;    ///< from "sliding_window_pattern"

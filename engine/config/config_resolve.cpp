@@ -142,7 +142,20 @@ class BatchSolver {
   Origins& origins_;
 };
 
+Origins origins_of(const LoadedConfig& loaded) {
+  Origins origins;
+  for (const ConfigValue& value : loaded.values) {
+    origins[value.path] = value.origin;
+  }
+  return origins;
+}
+
 }  // namespace
+
+void resolve_data(LoadedConfig& loaded) {
+  Origins origins = origins_of(loaded);
+  resolve_documents(loaded, origins);
+}
 
 void resolve_config(LoadedConfig& loaded, int world_size, const MachineFacts& facts) {
   ConfigProblems problems;
@@ -155,10 +168,7 @@ void resolve_config(LoadedConfig& loaded,
                     const MachineFacts& facts,
                     ConfigProblems& problems) {
   check(world_size >= 1, "world_size {} < 1", world_size);
-  Origins origins;
-  for (const ConfigValue& value : loaded.values) {
-    origins[value.path] = value.origin;
-  }
+  Origins origins = origins_of(loaded);
   resolve_device(loaded, facts, origins);
   resolve_open_precision(loaded, facts, origins);
   const bool is_model_sane =

@@ -101,11 +101,17 @@ void add_python(std::vector<Key>& keys) {
       "DeepSpeed does it where the Python script or its model takes part, which there is not here: "
       "the run trains without it";
   for (const char* block :
-       {"compression_training", "data_efficiency", "progressive_layer_drop", "sparse_attention",
-        "hybrid_engine", "eigenvalue", "weight_quantization", "quantize_training", "nebula",
-        "expert_parallel"}) {
+       {"compression_training", "progressive_layer_drop", "sparse_attention", "hybrid_engine",
+        "eigenvalue", "weight_quantization", "quantize_training", "nebula", "expert_parallel"}) {
     keys.push_back(block_not_done(block, kScript));
   }
+  // Of its metrics DeepSpeed samples by, and cuts no sequence: that is the script's function for a
+  // batch, which for "seqlen_truncate" takes the first tokens, and for others something else.
+  keys.push_back(block_not_done(
+      "data_efficiency",
+      "DeepSpeed does it where the Python script takes part, and there is none here: the run "
+      "trains without; the schedule of a curriculum by length, \"seqlen_truncate\", has its place "
+      "in curriculum_learning"));
   keys.push_back(no_effect("autotuning", KeyKind::kAny,
                            "nothing is tuned: estimate-memory says what fits, and a value that is "
                            "a list of candidates is its first"));

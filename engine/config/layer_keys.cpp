@@ -27,6 +27,9 @@ bool has_score_cap(const Family& family) {
 bool has_window_theta(const Family& family) {
   return family.scales_full_layers_only;
 }
+bool has_original_positions(const Family& family) {
+  return family.default_original_positions > 0;
+}
 bool has_unrotated_layers(const Family& family) {
   return family.unrotated_layer_every > 0;
 }
@@ -229,6 +232,22 @@ Key rope_parameters() {
   return for_families(key, has_rope_keys);
 }
 
+/// LongRoPE's; elsewhere it says nothing.
+Key original_max_position_embeddings() {
+  Key key{.path = "model.original_max_position_embeddings",
+          .kind = KeyKind::kInteger,
+          .range = between(1, kLargestSize)};
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    draft.original_positions = node.integer;
+  };
+  key.get = [](const Config& c) {
+    const RopeScaling& scaling = c.model.rope_scaling;
+    return scaling.kind == RopeScalingKind::kLongRope ? json_of(scaling.original_max_positions)
+                                                      : "";
+  };
+  return for_families(null_is_default(key), has_original_positions);
+}
+
 }  // namespace
 
 std::vector<Key> length_keys() {
@@ -264,8 +283,8 @@ std::vector<Key> length_keys() {
 }
 
 std::vector<Key> rope_keys() {
-  return {rope_scaling(), rope_parameters(), rope_local_base_freq(), no_rope_layers(),
-          no_rope_layer_interval()};
+  return {rope_scaling(),         rope_parameters(), original_max_position_embeddings(),
+          rope_local_base_freq(), no_rope_layers(),  no_rope_layer_interval()};
 }
 
 std::vector<Key> window_keys() {

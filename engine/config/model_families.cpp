@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "engine/config/arch/family.h"
+#include "engine/config/longrope_keys.h"
 
 namespace dstrain {
 namespace {
@@ -110,6 +111,9 @@ void finish_rope(ConfigDraft& draft, const WrittenKeys& written) {
   }
   if (m.window_rope_theta == m.rope_theta) m.window_rope_theta = 0.0;
   check_rotated_part(m, written);
+  if (m.rope_scaling.kind == RopeScalingKind::kLongRope) {
+    finish_longrope(draft, written, newer ? "model.rope_parameters" : "model.rope_scaling");
+  }
 }
 
 /// All layers except those whose number, counted from 1, is a multiple of `every`.
@@ -259,9 +263,10 @@ void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems
     problems.attempt([&] { settle_head(draft, written); });
   }
   const bool derived = has_sizes && problems.attempt([&] { derive_sizes(draft, written); });
-  if (derived &&
-      !problems.spoil_any({"model.rope_scaling", "model.rope_parameters", "model.rope_theta",
-                           "model.rope_local_base_freq", "model.partial_rotary_factor"})) {
+  if (derived && !problems.spoil_any(
+                     {"model.rope_scaling", "model.rope_parameters", "model.rope_theta",
+                      "model.rope_local_base_freq", "model.partial_rotary_factor",
+                      "model.max_position_embeddings", "model.original_max_position_embeddings"})) {
     problems.attempt([&] { finish_rope(draft, written); });
   }
   const bool has_lengths =

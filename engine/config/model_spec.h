@@ -18,9 +18,10 @@ enum class PositionKind : std::uint8_t {
 
 enum class RopeScalingKind : std::uint8_t {
   kNone,
-  kLinear,  ///< every frequency divided by `factor` (Chen et al. 2023)
-  kLlama3,  ///< long wavelengths divided, short ones kept, those between blended (Llama 3.1)
-  kYarn     ///< the same by rotations within the original positions (Peng et al. 2023)
+  kLinear,   ///< every frequency divided by `factor` (Chen et al. 2023)
+  kLlama3,   ///< long wavelengths divided, short ones kept, those between blended (Llama 3.1)
+  kYarn,     ///< the same by rotations within the original positions (Peng et al. 2023)
+  kLongRope  ///< each divided by a number of its own, of two lists (Ding et al. 2024)
 };
 
 /// How RoPE frequencies are stretched beyond the positions that a model was first trained with.
@@ -29,12 +30,18 @@ struct RopeScaling {
   double factor = 1.0;
   double low_frequency_factor = 1.0;  ///< of kLlama3, as high_frequency_factor
   double high_frequency_factor = 4.0;
-  std::int64_t original_max_positions = 8192;  ///< of kLlama3 and kYarn
+  std::int64_t original_max_positions = 8192;  ///< of kLlama3, kYarn and kLongRope
   double fast_rotations = 32.0;   ///< of kYarn: frequencies with more of them are kept,
   double slow_rotations = 1.0;    ///< those with fewer divided
   bool whole_pairs = true;        ///< of kYarn: the border between the two is rounded outwards
-  double attention_factor = 1.0;  ///< of kYarn: queries and keys grow by it
+  double attention_factor = 1.0;  ///< of kYarn and kLongRope: queries and keys grow by it
+  std::vector<double> short_factors{};  ///< of kLongRope, a number a pair: of texts within the
+  std::vector<double> long_factors{};   ///< original positions, and of longer ones
 
+  /// Whether texts of so many tokens are longer than the original positions, of kLongRope.
+  [[nodiscard]] bool is_long(std::int64_t tokens) const {
+    return kind == RopeScalingKind::kLongRope && tokens > original_max_positions;
+  }
   bool operator==(const RopeScaling&) const = default;
 };
 

@@ -8,53 +8,30 @@
 #include <fmt/format.h>
 
 #include "engine/config/config_error.h"
+#include "engine/config/longrope_keys.h"
+#include "engine/config/rope_block.h"
 
 namespace dstrain {
 namespace {
 
-/// Far beyond any model's value, and still an integer of 64 bits.
-constexpr double kMostOfRope = 1e12;
-
 struct ScalingName {
   const char* name;
   RopeScalingKind kind;
-  std::vector<const char*> required;
+  std::vector<const char*> required;        ///< numbers
+  std::vector<const char*> required_lists;  ///< of numbers
 };
 const std::vector<ScalingName>& scaling_names() {
   static const std::vector<ScalingName> names = {
-      {"default", RopeScalingKind::kNone, {}},
-      {"linear", RopeScalingKind::kLinear, {"factor"}},
+      {"default", RopeScalingKind::kNone, {}, {}},
+      {"linear", RopeScalingKind::kLinear, {"factor"}, {}},
       {"llama3",
        RopeScalingKind::kLlama3,
-       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}},
-      {"yarn", RopeScalingKind::kYarn, {"factor", "original_max_position_embeddings"}}};
+       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
+       {}},
+      {"yarn", RopeScalingKind::kYarn, {"factor", "original_max_position_embeddings"}, {}},
+      {"longrope", RopeScalingKind::kLongRope, {}, {"short_factor", "long_factor"}},
+      {"su", RopeScalingKind::kLongRope, {}, {"short_factor", "long_factor"}}};  // its first name
   return names;
-}
-
-double positive(const std::string& path, const JsonNode& block, const char* name) {
-  const JsonNode* node = block.find(name);
-  if (node == nullptr) {
-    throw_config_error(block.where, path, fmt::format("\"{}\" is missing", name));
-  }
-  // Written so that a NaN is refused too.
-  if (!node->is(JsonNode::Kind::kNumber) || !(node->number > 0.0 && node->number <= kMostOfRope)) {
-    throw_config_error(node->where, path + "." + name,
-                       fmt::format("must be a number greater than 0 and at most {:g}, found {}",
-                                   kMostOfRope, node->describe()));
-  }
-  return node->number;
-}
-
-bool says(const JsonNode& block, const char* name) {
-  const JsonNode* node = block.find(name);
-  return node != nullptr && !node->is(JsonNode::Kind::kNull);
-}
-
-double positive_or(const std::string& path,
-                   const JsonNode& block,
-                   const char* name,
-                   double otherwise) {
-  return says(block, name) ? positive(path, block, name) : otherwise;
 }
 
 RopeScalingKind scaling_kind(const std::string& path, const JsonNode& block) {
@@ -127,6 +104,8 @@ RopeScaling read_scaling(const std::string& path, const JsonNode& node) {
         throw_config_error(node.where, path, "beta_fast must be greater than beta_slow");
       }
       return scaling;
+    case RopeScalingKind::kLongRope:
+      return read_longrope(path, node);
   }
   return scaling;
 }
@@ -175,7 +154,8 @@ RopeBlock read_rope_block(const std::string& path,
                                  "high_freq_factor", "original_max_position_embeddings",
                                  "beta_fast",        "beta_slow",
                                  "truncate",         "attention_factor",
-                                 "mscale",           "mscale_all_dim"};
+                                 "mscale",           "mscale_all_dim",
+                                 "short_factor",     "long_factor"};
   for (const JsonMember& member : node.members) {
     const bool is_newer = member.key == "rope_theta" || member.key == "partial_rotary_factor";
     const bool is_known = std::find(kKnown.begin(), kKnown.end(), member.key) != kKnown.end();
@@ -202,10 +182,14 @@ std::string rope_block_shape(bool newer) {
     names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", known.name);
     std::string required;
     std::string properties;
-    for (const char* name : known.required) {
+    const auto require = [&](const char* name, const std::string& shape) {
       required += fmt::format("{}\"{}\"", required.empty() ? "" : ", ", name);
-      properties += fmt::format("{}\"{}\": {}", properties.empty() ? "" : ", ", name, number);
-    }
+      properties += fmt::format("{}\"{}\": {}", properties.empty() ? "" : ", ", name, shape);
+    };
+    for (const char* name : known.required)
+      require(name, number);
+    for (const char* name : known.required_lists)
+      require(name, fmt::format(R"({{"type": "array", "items": {}}})", number));
     if (required.empty()) continue;
     kinds += fmt::format(
         R"({{"if": {{"properties": {{"@": {{"const": "{}"}}}}}},
@@ -226,7 +210,8 @@ std::string rope_block_shape(bool newer) {
                            "low_freq_factor": true, "high_freq_factor": true,
                            "original_max_position_embeddings": true, "beta_fast": true,
                            "beta_slow": true, "truncate": true, "attention_factor": true,
-                           "mscale": true, "mscale_all_dim": true{1}}},
+                           "mscale": true, "mscale_all_dim": true, "short_factor": true,
+                           "long_factor": true{1}}},
            "if": {{"required": ["rope_type"]}},
            "then": {2},
            "else": {{"properties": {{"type": {{"enum": [{0}]}}}},
@@ -256,6 +241,8 @@ std::string rope_scaling_json(const RopeScaling& scaling) {
           R"("beta_fast": {}, "beta_slow": {}, "truncate": {}, "attention_factor": {}}})",
           scaling.factor, scaling.original_max_positions, scaling.fast_rotations,
           scaling.slow_rotations, scaling.whole_pairs, scaling.attention_factor);
+    case RopeScalingKind::kLongRope:
+      return longrope_json(scaling);
   }
   return "";
 }

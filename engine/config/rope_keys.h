@@ -2,21 +2,13 @@
 // which also carries rope_theta, of newer ones.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "engine/config/json_text.h"
 #include "engine/config/model_spec.h"
+#include "engine/config/rope_block.h"
 
 namespace dstrain {
-
-struct RopeBlock {
-  RopeScaling scaling;
-  std::optional<double> theta{};
-  std::optional<double> rotated_part{};
-  bool by_layer = false;                 ///< it says something of both kinds of layers
-  std::optional<double> window_theta{};  ///< of layers with a window
-};
 
 /// Reads such a block. `newer` says that it is rope_parameters, `by_layer` that the family gives
 /// them for layers with and without a window, of which only the latter may be scaled.

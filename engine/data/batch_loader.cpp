@@ -74,12 +74,12 @@ void BatchLoader::load(std::int64_t first_sample,
   // All sequences are asked for before the first is waited for: B reads in flight on a cold disk.
   for (std::int64_t b = 0; b < B; ++b) {
     const DrawnSequence drawn = sampler_.draw(first_sample + b);
-    source_of(drawn).will_need(drawn.index);
+    sequences(drawn.source).will_need(drawn.index);
   }
   for (std::int64_t b = 0; b < B; ++b) {
     const DrawnSequence drawn = sampler_.draw(first_sample + b);
     const auto row = static_cast<std::size_t>(b) * T;
-    source_of(drawn).read(drawn.index, inputs.subspan(row, T), targets.subspan(row, T));
+    sequences(drawn.source).read(drawn.index, inputs.subspan(row, T), targets.subspan(row, T));
   }
 }
 

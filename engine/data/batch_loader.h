@@ -35,14 +35,16 @@ class BatchLoader {
   /// Sequences::report of the sources that have one.
   [[nodiscard]] std::vector<std::string> reports() const;
   [[nodiscard]] std::int64_t sequences_per_epoch() const { return sampler_.sequences_per_epoch(); }
+  /// Where a sample is from.
+  [[nodiscard]] DrawnSequence draw(std::int64_t sample) const { return sampler_.draw(sample); }
+  [[nodiscard]] const Sequences& sequences(int source) const {
+    return *sources_.at(static_cast<std::size_t>(source));
+  }
 
  private:
   [[nodiscard]] std::unique_ptr<Sequences> open(const DataConfig& data,
                                                 const DataSource& source,
                                                 std::int64_t vocab_size);
-  [[nodiscard]] const Sequences& source_of(const DrawnSequence& drawn) const {
-    return *sources_[static_cast<std::size_t>(drawn.source)];
-  }
 
   std::int64_t sequence_length_;
   std::vector<std::string> without_hashes_;

@@ -2,10 +2,30 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "engine/config/config_error.h"
 #include "kernels/core/check.h"
 #include "kernels/ignored_target.h"
 
 namespace dstrain {
+
+DocumentRules document_rules(const DataConfig& data) {
+  return {.end = data.end_of_document.value_or(-1),
+          .attention = data.document_attention,
+          .masks_borders = data.mask_document_ends,
+          .are_packed = data.pack != DocumentPack::kNone};
+}
+
+const DataConfig& require_document_end(const DataConfig& data) {
+  if ((data.document_attention || data.mask_document_ends) && !data.end_of_document) {
+    throw ConfigError(fmt::format(
+        "data.end_of_document: not written, and nothing beside {} says which token ends a document "
+        "(prepare-data --append-eod leaves word of it in dataset.json): write its id",
+        data.train.front().prefix));
+  }
+  return data;
+}
 
 void find_document_positions(std::span<const std::int32_t> ids,
                              std::int64_t sequence_T,

@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "engine/config/data_config.h"
+
 namespace dstrain {
 
 /// How a run treats the borders between documents.
@@ -20,8 +22,12 @@ struct DocumentRules {
   bool operator==(const DocumentRules&) const = default;
 };
 
-/// The shape of ids and positions is [B, T]. A sequence begins with position 0, wherever in a
-/// document that is.
+DocumentRules document_rules(const DataConfig& data);
+/// Throws ConfigError where the rules need to know a document's end and nothing says it: which only
+/// the data's description may, and that only where the files are.
+const DataConfig& require_document_end(const DataConfig& data);
+
+/// ids and positions: [B, T]. A sequence begins with position 0, wherever in a document that is.
 void find_document_positions(std::span<const std::int32_t> ids,
                              std::int64_t sequence_T,
                              std::int32_t end,

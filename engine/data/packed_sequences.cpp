@@ -43,6 +43,8 @@ class PackedSequences final : public Sequences {
   }
 
   [[nodiscard]] std::int64_t count() const override { return packing_.num_sequences(); }
+  [[nodiscard]] std::int64_t tokens() const override { return file_->num_tokens(); }
+  [[nodiscard]] const DocumentPacking* packing() const override { return &packing_; }
   [[nodiscard]] double mean_tokens() const override {
     return packing_.fill() * static_cast<double>(sequence_T_);
   }

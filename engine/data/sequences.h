@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "engine/data/document_packing.h"
 #include "engine/data/token_dataset.h"
 
 namespace dstrain {
@@ -21,7 +22,9 @@ class Sequences {
   virtual ~Sequences() = default;
 
   [[nodiscard]] virtual std::int64_t count() const = 0;
-  /// The tokens of the file in a sequence, on average: T, or less where sequences are filled up.
+  /// All of the file's.
+  [[nodiscard]] virtual std::int64_t tokens() const = 0;
+  /// Of the file, in a sequence on average: T, or less where sequences are filled up.
   [[nodiscard]] virtual double mean_tokens() const = 0;
   /// Starts fetching sequence `index` from the disk, without waiting.
   virtual void will_need(std::int64_t index) const = 0;
@@ -30,7 +33,9 @@ class Sequences {
   virtual void read(std::int64_t index,
                     std::span<std::int32_t> inputs,
                     std::span<std::int32_t> targets) const = 0;
-  /// A line to log at a run's start; empty: none.
+  /// nullptr: the stream of tokens is cut.
+  [[nodiscard]] virtual const DocumentPacking* packing() const { return nullptr; }
+  /// What is worth a line at a run's start; empty: nothing.
   [[nodiscard]] virtual std::string report() const { return ""; }
 };
 

@@ -16,6 +16,7 @@ class StreamSequences final : public Sequences {
   [[nodiscard]] std::int64_t count() const override {
     return (file_->num_tokens() - 1) / sequence_T_;
   }
+  [[nodiscard]] std::int64_t tokens() const override { return file_->num_tokens(); }
   [[nodiscard]] double mean_tokens() const override { return static_cast<double>(sequence_T_); }
   void will_need(std::int64_t index) const override {
     file_->will_need(index * sequence_T_, sequence_T_ + 1);

@@ -23,7 +23,9 @@ CachedModel::CachedModel(const GenerationPlan& plan, Backend backend, const Tens
                 .arena = arena_,
                 .parameters = parameters_},
                tensor_parallel_},
-      logits_(static_cast<std::size_t>(plan.model.vocab_size)) {
+      logits_(static_cast<std::size_t>(plan.model.vocab_size)),
+      rotates_as_long_(plan.model.rope_scaling.is_long(plan.sizes.positions)) {
+  text_.reserve(static_cast<std::size_t>(plan.sizes.positions));
   load(weights);
   for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
     parameters_.set(unit, arena_.unit(RegionKind::kParameters, unit));
@@ -64,17 +66,33 @@ std::span<const float> CachedModel::extend(std::span<const std::int32_t> tokens,
   const auto count = static_cast<std::int64_t>(tokens.size());
   check(count >= 1 && position_ + count <= sizes.positions,
         "{} tokens behind {} of at most {} positions", count, position_, sizes.positions);
-  for (std::int64_t begin = 0; begin < count; begin += sizes.chunk_tokens) {
+  const std::int64_t end = position_ + count;
+  text_.resize(static_cast<std::size_t>(position_));
+  text_.insert(text_.end(), tokens.begin(), tokens.end());
+  rotate_as(end);
+  while (position_ < end) {
     if (!before_chunk()) {
       return {};
     }
-    const std::int64_t size = std::min(sizes.chunk_tokens, count - begin);
-    forward(tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size)));
+    const std::int64_t size = std::min(sizes.chunk_tokens, end - position_);
+    forward(std::span(text_).subspan(static_cast<std::size_t>(position_),
+                                     static_cast<std::size_t>(size)));
   }
   const ConstTensor logits_V = plan_.stage.next_logits(context_);
   context_.device.copy_to_host(logits_V, logits_.data(), context_.compute);
   context_.compute.synchronize();
   return logits_;
+}
+
+void CachedModel::rotate_as(std::int64_t text_tokens) {
+  const bool is_long = plan_.model.rope_scaling.is_long(text_tokens);
+  if (is_long == rotates_as_long_) {
+    return;
+  }
+  context_.extension = {0, text_tokens};
+  plan_.stage.prepare(context_);
+  rotates_as_long_ = is_long;
+  position_ = 0;
 }
 
 void CachedModel::forward(std::span<const std::int32_t> tokens) {

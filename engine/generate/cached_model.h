@@ -2,6 +2,10 @@
 // sequence that has been read so far, as keys and values. extend() is the only way forward; what
 // it computes for a position does not depend on how the sequence was cut into calls, except for
 // rounding (products of one token and of many add in different orders).
+//
+// A model with LongRoPE rotates a text that is longer than its original positions otherwise, from
+// the first token on. The extension that gets there reads the whole text once more, as transformers
+// does, and one behind a rewind() that goes back to before it does so again.
 #pragma once
 
 #include <functional>
@@ -45,6 +49,9 @@ class CachedModel {
 
  private:
   void load(const TensorSource& weights);
+  /// Before texts of so many tokens: fills in their rotation where another one stands, and then
+  /// forgets what was read with that.
+  void rotate_as(std::int64_t text_tokens);
   /// Runs one forward of at most chunk_tokens tokens.
   void forward(std::span<const std::int32_t> tokens);
 
@@ -56,7 +63,9 @@ class CachedModel {
   TensorParallel tensor_parallel_;
   LayerContext context_;
   std::vector<float> logits_;
+  std::vector<std::int32_t> text_;  // the tokens read so far, and those being read
   std::int64_t position_ = 0;
+  bool rotates_as_long_;  // the tables' RopeScaling::is_long
 };
 
 }  // namespace dstrain

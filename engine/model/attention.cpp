@@ -113,7 +113,8 @@ void Attention::prepare(const LayerContext& context) const {
   }
   const Tensor cosine = context.buffer(cosine_);
   const Tensor sine = context.buffer(sine_);
-  const RopeTables tables = rope_tables(*spec_.rotary, cosine.dim(0));
+  const std::int64_t text_tokens = context.extension ? context.extension->end : cosine.dim(0);
+  const RopeTables tables = rope_tables(*spec_.rotary, cosine.dim(0), text_tokens);
   context.device.copy_from_host(tables.cosine.data(), cosine, context.compute);
   context.device.copy_from_host(tables.sine.data(), sine, context.compute);
   context.compute.synchronize();

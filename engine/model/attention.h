@@ -27,7 +27,10 @@ class Attention {
  public:
   static Attention declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
-  /// Fills the constant tables of RoPE and the slopes of ALiBi; once, before the first forward.
+  /// Fills the constant tables of RoPE and the slopes of ALiBi, before the first forward. With
+  /// LongRoPE training rotates as texts of a whole sequence are, also where documents in it or a
+  /// step's sequences (a ramp's) are shorter, so that a model is the same function throughout a
+  /// run; what extends a cache, as texts up to the extension's end are.
   void prepare(const LayerContext& context) const;
   void forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
   void backward(const LayerContext& context,

@@ -47,7 +47,20 @@ double yarn_frequency(const RotarySpec& rotary, std::int64_t pair, double freque
   return frequency * (1.0 - stretched) + frequency / scaling.factor * stretched;
 }
 
-double stretched_frequency(const RotarySpec& rotary, std::int64_t pair, double frequency) {
+/// Ding et al. 2024, "LongRoPE", eq. 4. Each step is rounded to f32 where Hugging Face rounds it:
+/// 100,000 positions from the first the angle is that much larger, and so is what rounding did.
+double longrope_frequency(const RotarySpec& rotary, std::int64_t pair, std::int64_t text_tokens) {
+  const RopeScaling& scaling = rotary.scaling;
+  const auto& factors = scaling.is_long(text_tokens) ? scaling.long_factors : scaling.short_factors;
+  const float exponent = static_cast<float>(2 * pair) / static_cast<float>(rotary.dims);
+  const auto wavelength = static_cast<float>(std::pow(rotary.theta, exponent));
+  return 1.0F / (static_cast<float>(factors.at(static_cast<std::size_t>(pair))) * wavelength);
+}
+
+double stretched_frequency(const RotarySpec& rotary,
+                           std::int64_t pair,
+                           std::int64_t text_tokens,
+                           double frequency) {
   switch (rotary.scaling.kind) {
     case RopeScalingKind::kNone:
       return frequency;
@@ -57,25 +70,27 @@ double stretched_frequency(const RotarySpec& rotary, std::int64_t pair, double f
       return llama3_frequency(rotary.scaling, frequency);
     case RopeScalingKind::kYarn:
       return yarn_frequency(rotary, pair, frequency);
+    case RopeScalingKind::kLongRope:
+      return longrope_frequency(rotary, pair, text_tokens);
   }
   return frequency;
 }
 
 }  // namespace
 
-std::vector<double> rope_frequencies(const RotarySpec& rotary) {
+std::vector<double> rope_frequencies(const RotarySpec& rotary, std::int64_t text_tokens) {
   std::vector<double> frequencies;
   for (std::int64_t pair = 0; pair < rotary.dims / 2; ++pair) {
     const double frequency =
         std::pow(rotary.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(rotary.dims));
-    frequencies.push_back(stretched_frequency(rotary, pair, frequency));
+    frequencies.push_back(stretched_frequency(rotary, pair, text_tokens, frequency));
   }
   return frequencies;
 }
 
-RopeTables rope_tables(const RotarySpec& rotary, std::int64_t positions) {
+RopeTables rope_tables(const RotarySpec& rotary, std::int64_t positions, std::int64_t text_tokens) {
   RopeTables tables;
-  const std::vector<double> frequencies = rope_frequencies(rotary);
+  const std::vector<double> frequencies = rope_frequencies(rotary, text_tokens);
   const auto size = static_cast<float>(rotary.scaling.attention_factor);
   for (std::int64_t position = 0; position < positions; ++position) {
     for (const double frequency : frequencies) {

@@ -10,14 +10,15 @@
 namespace dstrain {
 
 /// Radians from one position to the next for each of the R/2 pairs of a rotation of R numbers:
-/// theta^(-2i/R), stretched as its scaling says.
-std::vector<double> rope_frequencies(const RotarySpec& rotary);
+/// theta^(-2i/R), stretched as its scaling says for texts of so many tokens, which only LongRoPE
+/// asks after.
+std::vector<double> rope_frequencies(const RotarySpec& rotary, std::int64_t text_tokens);
 
 /// Two tables, [positions, R/2] each, as the rotation reads them.
 struct RopeTables {
   std::vector<float> cosine;
   std::vector<float> sine;
 };
-RopeTables rope_tables(const RotarySpec& rotary, std::int64_t positions);
+RopeTables rope_tables(const RotarySpec& rotary, std::int64_t positions, std::int64_t text_tokens);
 
 }  // namespace dstrain

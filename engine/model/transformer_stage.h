@@ -58,7 +58,8 @@ class TransformerStage {
   /// The visits of a forward, and of the losses where it is the last stage.
   [[nodiscard]] UnitWalk evaluation_walk() const;
 
-  /// Fills constants; called once, before the first forward.
+  /// Fills constants; before the first forward, and again where Attention::prepare would fill in
+  /// others.
   void prepare(const LayerContext& context) const;
   [[nodiscard]] const StageExtent& extent() const { return extent_; }
   /// i32 [N]: where inputs (first stage) and targets (last stage) go before forward.

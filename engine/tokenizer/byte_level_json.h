@@ -29,8 +29,11 @@ struct ByteLevelBpe {
 std::string to_tokenizer_json(const ByteLevelBpe& bpe);
 
 /// Split patterns as they were published.
-extern const char* const kGpt4Split;   ///< cl100k, which LLaMA 3 took over
-extern const char* const kQwen2Split;  ///< the same with digits one by one
+extern const char* const kGpt4Split;  ///< cl100k as it was, which LLaMA 3 took over
+/// The same as tiktoken itself has it now: white space at the end of a text is one piece, whatever
+/// lines end in it.
+extern const char* const kCl100kSplit;
+extern const char* const kQwen2Split;  ///< GPT-4's with digits one by one
 extern const char* const kGpt4oSplit;  ///< o200k
 
 }  // namespace dstrain

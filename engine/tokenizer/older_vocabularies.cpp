@@ -105,7 +105,7 @@ const std::vector<PublishedRanks>& published_ranks() {
       {50280, "p50k_base", nullptr, {{"<|endoftext|>", 50256}}, ""},
       {100256,
        "cl100k_base",
-       kGpt4Split,
+       kCl100kSplit,
        {{"<|endoftext|>", 100257},
         {"<|fim_prefix|>", 100258},
         {"<|fim_middle|>", 100259},

@@ -210,10 +210,7 @@ RunPlan make_run_plan(const Config& config,
       .sequence = config.data.sequence_length,
       .sequence_ramp = config.curriculum.enabled ? std::optional(config.curriculum) : std::nullopt,
       .data_rank = mesh.index(kDataAxes, rank),
-      .documents = {.end = config.data.end_of_document.value_or(-1),
-                    .attention = config.data.document_attention,
-                    .masks_borders = config.data.mask_document_ends,
-                    .are_packed = config.data.pack != DocumentPack::kNone}};
+      .documents = document_rules(config.data)};
 
   const bool sequence_parallel =
       config.tensor_parallel.size > 1 && config.tensor_parallel.sequence_parallel;

@@ -56,19 +56,6 @@ void tell_of_missing_hashes(const BatchLoader& train, const BatchLoader* validat
   }
 }
 
-/// Requires the token that ends a document, which may be known only from the data's description,
-/// and so only where the files are.
-const DataConfig& require_document_end(const DataConfig& data) {
-  if ((data.document_attention || data.mask_document_ends) && !data.end_of_document) {
-    throw ConfigError(
-        fmt::format("data.end_of_document: is not given, and nothing beside {} says which token "
-                    "ends a document "
-                    "(prepare-data --append-eod records it in dataset.json): write its id",
-                    data.train.front().prefix));
-  }
-  return data;
-}
-
 void tell_of_packing(const BatchLoader& train, const BatchLoader* validation) {
   for (const BatchLoader* const data : {&train, validation}) {
     if (data == nullptr) continue;

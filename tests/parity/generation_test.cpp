@@ -249,6 +249,44 @@ TEST_CASE("the logits of every position are those of the training forward", "[pa
   CHECK(worst_by_chunk < 1e-5);
 }
 
+TEST_CASE("a text that grows beyond LongRoPE's original positions is read again",
+          "[parity][generate]") {
+  Lab lab("longrope-tiny");
+  const std::int64_t original = lab.config.model.rope_scaling.original_max_positions;
+  const std::vector<std::int32_t> sequence = lab.sequence(0);
+  REQUIRE(original == 16);
+  REQUIRE(sequence.size() > 20);
+  ModelSpec never_long = lab.config.model;
+  never_long.rope_scaling.long_factors = never_long.rope_scaling.short_factors;
+  const GenerationPlan short_plan = plan_generation(never_long, lab.plan.sizes);
+  CachedModel short_model(short_plan, make_cpu_backend(1),
+                          GoldenSource(lab.golden, short_plan.blueprint));
+  const std::vector<float> all_long = training_logits(lab);
+  const auto vocabulary = static_cast<std::size_t>(lab.config.model.vocab_size);
+  double worst = 0.0;
+  double apart = 0.0;  // how far the two rotations are
+  for (std::size_t t = 0; t < sequence.size(); ++t) {
+    const auto logits = lab.model.extend({&sequence[t], 1});
+    const auto of_short = short_model.extend({&sequence[t], 1});
+    const auto of_long = std::span(all_long).subspan(t * vocabulary, vocabulary);
+    const bool is_long = static_cast<std::int64_t>(t) >= original;
+    worst = std::max(worst, distance(logits, is_long ? of_long : of_short));
+    apart = std::max(apart, distance(of_short, of_long));
+  }
+  CHECK(worst < 1e-5);
+  CHECK(apart > 1e-2);
+  CHECK(lab.model.position() == std::ssize(sequence));
+  lab.model.rewind(5);
+  short_model.rewind(5);
+  CHECK(distance(lab.model.extend({&sequence[5], 1}), short_model.extend({&sequence[5], 1})) <
+        1e-5);
+  // A prompt that is longer at once is read once.
+  lab.model.rewind(0);
+  CHECK(distance(lab.model.extend(sequence),
+                 std::span(all_long).subspan((sequence.size() - 1) * vocabulary, vocabulary)) <
+        1e-5);
+}
+
 TEST_CASE("greedy text with the cache is greedy text without", "[parity][generate]") {
   const std::string name = GENERATE(from_range(kModels));
   const DType compute = GENERATE(DType::kF32, DType::kBF16);

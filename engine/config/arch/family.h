@@ -95,6 +95,9 @@ struct Family {
   bool normalizes_embeddings = false;
   bool has_rope_keys = true;  ///< where it rotates: rope_theta, rope_scaling, rope_parameters
   bool has_rotated_part_key = false;  ///< partial_rotary_factor
+  /// Of original_max_position_embeddings, which stands beside rope_scaling and is LongRoPE's. 0:
+  /// there is no such key.
+  std::int64_t default_original_positions = 0;
   /// Layers with a window are not subject to rope_scaling; rope_parameters are given for both
   /// kinds, each with a rope_theta, for which there is rope_local_base_freq too.
   bool scales_full_layers_only = false;

@@ -1,5 +1,5 @@
 // Phi-3 and Phi-4: LLaMA whose files hold q‖k‖v and gate‖up as one matrix each; some models rotate
-// a part of each head.
+// a part of each head. Those with 128k positions scale them by LongRoPE.
 #include "engine/config/arch/family.h"
 
 namespace dstrain {
@@ -31,10 +31,11 @@ Family phi3_family() {
           .window = WindowKeys::kSize,
           .default_window = std::nullopt,
           .has_rotated_part_key = true,
+          .default_original_positions = 4096,
           .dropouts = {{"resid_pdrop", {&DropoutConfig::residual}},
                        {"embd_pdrop", {&DropoutConfig::embedding}},
                        {"attention_dropout", {&DropoutConfig::attention}}},
-          .silent = {"original_max_position_embeddings", "interpolate_factor", "full_attn_mod"},
+          .silent = {"interpolate_factor", "full_attn_mod"},
           .refused = {{"lm_head_bias", {"false"}, "a head with biases is not in this version"}},
           .huggingface_class = "Phi3ForCausalLM",
           .names = names()};

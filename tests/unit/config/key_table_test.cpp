@@ -32,6 +32,9 @@ const std::string kCosine = R"(scheduler={"type": "WarmupCosineLR"})";
 const std::string kRangeTest = R"(scheduler={"type": "LRRangeTest"})";
 const std::string kOneCycle =
     R"(scheduler={"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}})";
+const std::string kLongRope =
+    R"(model.rope_scaling={"type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+                           "long_factor": [1, 2, 3, 4, 5, 6, 7, 8]})";
 const std::string kSgd = R"(optimizer={"type": "SGD"})";
 const std::string kLamb = R"(optimizer={"type": "Lamb"})";
 const std::string kMuon = R"(optimizer={"type": "Muon"})";
@@ -165,6 +168,7 @@ const std::map<std::string, Flip>& flips() {
        {R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
             "original_max_position_embeddings": 64})"}},
       {"model.partial_rotary_factor", {"0.5", {"model.model_type=phi3"}}},
+      {"model.original_max_position_embeddings", {"64", {"model.model_type=phi3", kLongRope}}},
       {"model.no_rope_layers",
        {"[0, 1]", {"model.model_type=smollm3", "model.no_rope_layers=[1, 1]"}}},
       {"model.layer_types",

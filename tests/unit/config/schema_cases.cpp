@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/config/config_json.h"
 #include "engine/config/config_keys.h"
 #include "engine/config/config_overrides.h"
 #include "engine/config/config_schema.h"

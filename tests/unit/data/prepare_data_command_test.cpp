@@ -153,8 +153,8 @@ TEST_CASE("prepare-data --inspect prints samples with their documents' borders",
   INFO(json.standard_error);
   REQUIRE(json.exit_code == 0);
   const auto told = nlohmann::json::parse(json.standard_output);
-  CHECK(told["tokens"] == 8);
-  CHECK(told["documents"] == 2);
+  CHECK(told["sources"] ==
+        nlohmann::json{{{"prefix", out + "/train"}, {"tokens", 8}, {"documents", 2}}});
   REQUIRE(told["samples"].size() == 1);  // no more than an epoch has
   const auto parts = told["samples"][0]["documents"];
   REQUIRE(parts.size() == 2);
@@ -162,6 +162,8 @@ TEST_CASE("prepare-data --inspect prints samples with their documents' borders",
                                    {"first_token", 0},
                                    {"ends", true},
                                    {"ids", {97, 98, 256}},
+                                   {"positions", {0, 1, 2}},
+                                   {"loss_mask", {1, 1, 1}},
                                    {"text", "ab"}});
   CHECK(parts[1]["document"] == 1);
   CHECK(parts[1]["ends"] == false);
@@ -178,13 +180,20 @@ TEST_CASE("prepare-data --inspect prints samples with their documents' borders",
   const Ended packed = run(folder, "--inspect 9 --pack --sequence-length 6 --json " + out);
   REQUIRE(packed.exit_code == 0);
   const auto whole = nlohmann::json::parse(packed.standard_output);
-  CHECK(whole["packing"] ==
+  CHECK(whole["sources"][0]["packing"] ==
         nlohmann::json{{"samples", 2}, {"cut_documents", 0}, {"fill", 8.0 / 12.0}});
   REQUIRE(whole["samples"].size() == 2);
   for (const auto& sample : whole["samples"]) {
-    REQUIRE(sample["documents"].size() == 1);
-    CHECK(sample["documents"][0]["first_token"] == 0);
-    CHECK(sample["documents"][0]["ends"] == true);
+    REQUIRE(sample["documents"].size() == 2);
+    const auto& document = sample["documents"][0];
+    CHECK(document["first_token"] == 0);
+    CHECK(document["ends"] == true);
+    CHECK(document["loss_mask"].back() == 0);  // nothing is behind it
+    const auto& filling = sample["documents"][1];
+    CHECK(filling["document"].is_null());
+    CHECK(filling["fills_up"] == true);
+    CHECK(document["ids"].size() + filling["ids"].size() == 6);
+    CHECK(filling["loss_mask"].back() == 0);
   }
   CHECK_THAT(run(folder, "--inspect 1 --pack --sequence-length 8 " + out).standard_output,
              Contains("packed into 1 sample of 8 tokens, 100.00 % full; 0 documents longer") &&
@@ -195,6 +204,76 @@ TEST_CASE("prepare-data --inspect prints samples with their documents' borders",
   CHECK(run(folder, "--inspect 1").exit_code == 2);
   CHECK(run(folder, "--inspect 1 " + (folder / "absent")).exit_code == 2);
   CHECK(run(folder, "stray --input x --output y").exit_code == 2);
+}
+
+/// A run on documents that see themselves alone and whose ends predict nothing.
+std::string write_run(const ScratchFolder& folder, const std::string& more_of_data) {
+  write_file(folder / "run.json", R"({
+    "train_batch_size": 64, "optimizer": {"type": "AdamW"}, "tensor_parallel": {"size": 2},
+    "model": {"model_type": "llama", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 96,
+              "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+              "max_position_embeddings": 128},
+    "data": {"document_attention": true, "mask_document_ends": true, )" +
+                                      more_of_data + R"(},
+    "training": {"steps": 10, "output_dir": "run"}})");
+  return folder / "run.json";
+}
+
+TEST_CASE("prepare-data --inspect --config prints what that run's model is given",
+          "[data][command]") {
+  if (testing::no_dstrain_here()) return;
+  const ScratchFolder folder;
+  write_file(folder / "in/a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"c\\n\u00e9\"}\n");
+  const std::string out = folder / "out";
+  REQUIRE(
+      run(folder, "--validation 0 --append-eod 256 --input " + (folder / "in") + " --output " + out)
+          .exit_code == 0);
+
+  const std::string stream = write_run(folder, R"("train": "elsewhere", "sequence_length": 6)");
+  const Ended text = run(folder, "--inspect 3 --config " + stream + " " + out);
+  INFO(text.standard_error);
+  CHECK(text.exit_code == 0);
+  CHECK(
+      text.standard_output ==
+      out + "/train: 8 tokens in 2 documents; tokenizer bytes\n" + stream +
+          R"(: samples of 6 tokens; a token sees its own document alone, and positions begin anew in each; token 256, which ends a document, predicts nothing
+✗ behind tokens that predict nothing
+
+sample 0: tokens 0 to 5; 1 of 6 predict nothing
+  ┌ document 0, from its beginning; positions 0 to 2
+  │ 97 ‹a›  98 ‹b›  256 ‹(document's end)›✗
+  └ ends
+  ┌ document 1, from its beginning; positions 0 to 2
+  │ 99 ‹c›  10 ‹\n›  195 ‹\xc3›
+  ┆ goes on
+)");
+
+  const std::string packed = write_run(
+      folder, R"("train": ")" + out + R"(/train", "sequence_length": 10, "pack": "best_fit")");
+  CHECK_THAT(run(folder, "--inspect 1 --config " + packed).standard_output,
+             Contains("sample 0: 2 documents in 8 of 10 tokens; 4 of 10 predict nothing") &&
+                 Contains("  ┌ filled up\n  │ 256 ‹(document's end)›✗  256 ‹(document's end)›✗\n"));
+  const Ended json = run(folder, "--inspect 1 --json --config " + packed);
+  REQUIRE(json.exit_code == 0);
+  CHECK(nlohmann::json::parse(json.standard_output) == nlohmann::json::parse(R"({
+    "tokenizer": "bytes", "sequence_length": 10,
+    "document_attention": true, "mask_document_ends": true,
+    "sources": [{"prefix": ")" + out + R"(/train", "tokens": 8, "documents": 2,
+                 "packing": {"samples": 1, "cut_documents": 0, "fill": 0.8}}],
+    "samples": [{"source": 0, "begin": 3, "documents": [
+      {"document": 1, "first_token": 0, "ends": true, "ids": [99, 10, 195, 169, 256],
+       "positions": [0, 1, 2, 3, 4], "loss_mask": [1, 1, 1, 1, 0], "text": "c\né"},
+      {"document": 0, "first_token": 0, "ends": true, "ids": [97, 98, 256],
+       "positions": [0, 1, 2], "loss_mask": [1, 1, 0], "text": "ab"},
+      {"document": null, "fills_up": true, "ids": [256, 256],
+       "positions": [0, 0], "loss_mask": [0, 0], "text": ""}]}]})"));
+
+  // What the config says is not said twice; and ids that its model has not are refused.
+  CHECK(run(folder, "--inspect 1 --pack --config " + packed).exit_code == 2);
+  CHECK(run(folder, "--inspect 1 --seed 3 --config " + packed).exit_code == 2);
+  CHECK(run(folder, "--config " + packed + " --input x --output y").exit_code == 2);
+  const std::string missing = write_run(folder, R"("train": "elsewhere")");
+  CHECK(run(folder, "--inspect 1 --config " + missing).exit_code == 2);
 }
 
 }  // namespace

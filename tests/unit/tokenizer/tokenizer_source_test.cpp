@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/tokenizer/byte_characters.h"
+#include "engine/tokenizer/byte_level_json.h"
 #include "engine/tokenizer/huggingface_tokenizer.h"
 #include "engine/tokenizer/older_vocabularies.h"
+#include "engine/tokenizer/pattern.h"
 #include "tests/unit/data/scratch_folder.h"
 #include "tests/unit/tokenizer/golden_tokenizers.h"
 
@@ -128,6 +130,27 @@ TEST_CASE("a rank file becomes the tokenizer that has so many tokens", "[tokeniz
   write_file(folder / "short", "YQ== 1\nYg=");
   CHECK_THROWS_WITH(TokenizerSource::find("tiktoken:" + (folder / "short")),
                     Contains("short:2: expected a token in base64 and its rank"));
+}
+
+TEST_CASE("white space at the end of a text is one piece for cl100k", "[tokenizer]") {
+  using Pieces = std::vector<std::string>;
+  const auto pieces = [](const char* expression, const std::string& text) {
+    const Pattern pattern = Pattern::regular_expression(expression);
+    Pattern::Search search(pattern);
+    Pieces found;
+    search.start(text);
+    while (search.next()) {
+      found.push_back(text.substr(search.begin(), search.end() - search.begin()));
+    }
+    return found;
+  };
+  // As the pattern in tiktoken 0.14's cl100k_base gives them.
+  CHECK(pieces(kCl100kSplit, "a \n  ") == Pieces{"a", " \n  "});
+  CHECK(pieces(kCl100kSplit, "a \n  b") == Pieces{"a", " \n", " ", " b"});
+  CHECK(pieces(kCl100kSplit, "a!\n\n ") == Pieces{"a", "!\n\n", " "});
+  CHECK(pieces(kCl100kSplit, "  \n\n  x  \n y \n\n\t") ==
+        Pieces{"  \n\n", " ", " x", "  \n", " y", " \n\n\t"});
+  CHECK(pieces(kGpt4Split, "a \n  ") == Pieces{"a", " \n", "  "});  // LLaMA 3's own
 }
 
 }  // namespace

@@ -238,7 +238,10 @@ const Strings kObjects = {
     R"(model.rope_scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": @,
        "high_freq_factor": @, "original_max_position_embeddings": 32})",
     R"(model.rope_scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
-       "high_freq_factor": 4.0, "original_max_position_embeddings": @})"};
+       "high_freq_factor": 4.0, "original_max_position_embeddings": @})",
+    R"(model.rope_scaling={"rope_type": "longrope", "factor": @,
+       "original_max_position_embeddings": @, "short_factor": [@, 1, 1, 1, 1, 1, 1, 1],
+       "long_factor": [1, 1, @, 1, 1, 1, 1, 1]})"};
 
 std::string with(std::string text, const std::string& value) {
   for (std::size_t at = text.find('@'); at != std::string::npos; at = text.find('@')) {

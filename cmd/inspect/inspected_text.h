@@ -1,0 +1,18 @@
+// The samples of --inspect for people: tokens with their text, in colours on a terminal.
+#pragma once
+
+#include <string>
+
+#include "cmd/inspect/inspected_run.h"
+
+namespace dstrain {
+
+struct InspectedTextOptions {
+  std::string config{};  ///< the run's file; empty: there is none
+  /// Tokens that predict nothing are dim; without colours they have a mark.
+  bool colours = false;
+};
+
+std::string inspected_text(const InspectedRun& run, const InspectedTextOptions& options);
+
+}  // namespace dstrain
