@@ -17,7 +17,7 @@ OWN = re.compile(
     r"^(?:template <.*> ?)?(?:\[\[\w+\]\] )?(?:"
     r"(?:class|struct|enum class|enum|using(?! namespace)) (?P<type>\w+)(?!::)\b"
     r"|(?:(?:constexpr|const|inline|static|thread_local|extern|volatile|std|fmt|nlohmann|auto|void|bool|unsigned)\b|[A-Za-z_])"
-    r"[\w:<>,*&\s\[\]().]*?[\s*&>](?P<value>\w+)(?=\(|\{|\[| = |;))")
+    r"[\w:<>,*&\s\[\]().]*?[\s*&>](?P<value>[A-Za-z_]\w*)(?=\(|\{|\[| = |;))")
 # What may stand in several files, if it says the same in all of them.
 ALIAS = re.compile(r"^(?:using |namespace )(?P<name>\w+) = .*|^using (?P<scope>[\w:]+)::(?P<import>\w+);")
 INCLUDE = re.compile(r'^#include (?:<.*|".*\.(?!inc").*)', re.M)
