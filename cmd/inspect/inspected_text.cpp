@@ -101,7 +101,7 @@ std::string stretch_text(const InspectedStretch& stretch,
   std::string text = title.empty() ? "" : fmt::format("  ┌ {}\n", title);
   text += tokens_text(*run.tokenizer.tokenizer, stretch, options.colours);
   if (stretch.document) {
-    text += stretch.ends_document ? "  └ ends\n" : "  ┆ goes on\n";
+    text += stretch.ends_document ? "  └ ends\n" : "  ┆ continues\n";
   }
   return text;
 }

@@ -73,7 +73,7 @@ TEST_CASE("a curriculum without all that it needs is refused", "[spec][ramp]") {
   const std::string discrete = type + "\"fixed_discrete\"";
   CHECK_THAT(error_of({discrete}), Contains(schedule + ".difficulty: is missing"));
   CHECK_THAT(error_of({discrete, schedule + ".difficulty=[8, 16]", schedule + ".max_step=[1, 2]"}),
-             Contains("[8, 16] has 2 lengths, and max_step [1, 2] 2 steps: expected one length "
+             Contains("[8, 16] has 2 lengths, and max_step [1, 2] has 2 steps: expected one length "
                       "more"));
   CHECK_THAT(
       error_of({discrete, schedule + ".difficulty=[8, 16, 32]", schedule + ".max_step=[5, 2]"}),

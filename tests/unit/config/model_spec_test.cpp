@@ -314,7 +314,7 @@ TEST_CASE("layers have the windows that the keys of their family say", "[spec][m
   CHECK(windows(with(olmo3, "model.sliding_window=null")) == Windows{0, 0, 0, 0, 0});
   const std::string types = R"(model.layer_types=["full_attention", "sliding_attention")";
   CHECK_THAT(error_of_tiny(with(olmo3, types + "]")),
-             Catch::Contains("model.layer_types: names 2 layers, and there are 5"));
+             Catch::Contains("model.layer_types: names 2 layers, but there are 5"));
   CHECK(windows(with(with(olmo3, "model.num_hidden_layers=2"), types + "]")) == Windows{0, 8});
 }
 

@@ -245,7 +245,7 @@ sample 0: tokens 0 to 5; 1 of 6 predict nothing
   └ ends
   ┌ document 1, from its beginning; positions 0 to 2
   │ 99 ‹c›  10 ‹\n›  195 ‹\xc3›
-  ┆ goes on
+  ┆ continues
 )");
 
   const std::string packed = write_run(
