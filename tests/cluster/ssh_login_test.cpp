@@ -6,6 +6,8 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "tests/cluster/skip.h"
 #include "tests/cluster/ssh_client.h"
@@ -70,7 +72,7 @@ class Agent {
   Agent(SshClient& client, bool with_key)
       : socket_((folder_.path() / "agent").string()),
         program_({"/usr/bin/ssh-agent", "-D", "-a", socket_}) {
-    testing::becomes_true([&] { return fs::exists(socket_); }, seconds{10});
+    testing::becomes_true([&] { return listens(); }, seconds{10});
     const std::string key = client.home() + "/.ssh/id_ed25519";
     if (with_key) testing::run_tool({"env", "SSH_AUTH_SOCK=" + socket_, "ssh-add", "-q", key});
     fs::rename(key, key + ".away");
@@ -79,6 +81,18 @@ class Agent {
   [[nodiscard]] const testing::Program& program() const { return program_; }
 
  private:
+  /// The socket's file is there a moment before anybody can connect to it.
+  [[nodiscard]] bool listens() const {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socket_.copy(address.sun_path, sizeof address.sun_path - 1);
+    const int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool connected =
+        connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    close(descriptor);
+    return connected;
+  }
+
   testing::TemporaryFolder folder_;
   std::string socket_;
   testing::Program program_;
