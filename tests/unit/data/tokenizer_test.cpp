@@ -121,7 +121,8 @@ TEST_CASE("training samples a large input and needs only that", "[data][tokenize
 
 TEST_CASE("impossible tokenizers are refused", "[data][tokenizer]") {
   const ScratchFolder folder;
-  CHECK_THROWS_WITH(Tokenizer::make("byte"), Catch::Contains("expected bytes, or an existing file"));
+  CHECK_THROWS_WITH(Tokenizer::make("byte"),
+                    Catch::Contains("expected bytes, or an existing file"));
   CHECK_THROWS_WITH(Tokenizer::make("sentencepiece:" + (folder / "absent")),
                     Catch::Contains(folder / "absent"));
   test::write_file(folder / "text", "not a model");

@@ -67,7 +67,8 @@ TEST_CASE("a file or a folder is known by what it holds", "[tokenizer]") {
         TokenizerIdentity{.kind = "bytes", .hash = ""});
   CHECK_THROWS_WITH(TokenizerSource::find(folder.path()),
                     Contains("holds no tokenizer; expected tokenizer.json"));
-  CHECK_THROWS_WITH(TokenizerSource::find("no/such"), Contains("expected bytes, or an existing file"));
+  CHECK_THROWS_WITH(TokenizerSource::find("no/such"),
+                    Contains("expected bytes, or an existing file"));
 }
 
 TEST_CASE("vocab.json and merges.txt make the tokenizer.json of their class", "[tokenizer]") {
