@@ -13,7 +13,7 @@
 
 namespace dstrain {
 
-/// What decides a run's samples.
+/// The settings that decide a run's samples.
 struct SampleRules {
   DataConfig data;
   std::int64_t vocab_size = 0;

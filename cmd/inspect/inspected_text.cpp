@@ -138,7 +138,7 @@ std::string title_of(const InspectedSample& sample, const InspectedRun& run) {
   return title;
 }
 
-/// What the config asks for, in one line.
+/// One line that says what the config asks for.
 std::string rules_text(const SampleRules& rules, const std::string& config) {
   const DataConfig& data = rules.data;
   std::string text = fmt::format("{}: samples of {} tokens", config, grouped(data.sequence_length));

@@ -11,7 +11,7 @@
 namespace dstrain {
 namespace {
 
-/// What the user can do about it, where that is known.
+/// The remedy that the user has, where one is known.
 std::string_view advice(int error) {
   switch (error) {
     case EACCES:

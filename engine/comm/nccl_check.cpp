@@ -1,4 +1,4 @@
-// What is said about NCCL and its failures, however the table of its functions was filled.
+// Messages about NCCL and its failures, however the table of its functions was filled.
 #include <fmt/format.h>
 
 #include "engine/comm/nccl.h"

@@ -46,7 +46,7 @@ class NcclNotices {
   /// Says that this rank has given the group up, and why; the words of the first rank to do so
   /// stay. Where the store is gone, nobody learns of it.
   void tell_failure(std::string_view words) noexcept;
-  /// What the first rank that gave up said, this rank or another.
+  /// The message of the first rank that gave up, this rank or another.
   [[nodiscard]] std::optional<std::string> failure();
 
   /// Says what this rank waits in; nullopt: in nothing any more.

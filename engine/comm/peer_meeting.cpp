@@ -29,7 +29,7 @@ constexpr auto kPause = std::chrono::milliseconds(10);  // between two tries to 
 constexpr std::size_t kMostStrangers = 256;             // or two for each member
 constexpr std::size_t kNameBytes = 16;
 
-/// What a member tells each other member. For N ranks the store carries N² of them.
+/// The message from one member to each other member. For N ranks the store carries N² of them.
 struct Whereabouts {
   HostIdentity host;
   std::array<char, kNameBytes> unix_name{};

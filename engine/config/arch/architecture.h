@@ -44,7 +44,7 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
-/// What the scores of one of `heads` heads lose for each position that a key is before its query:
+/// The amount that scores of one of `heads` heads lose per position of a key before its query:
 /// 2^(-8/n) to the powers 1 … n, where n is the largest power of two of heads that there are; those
 /// behind take every other one of twice as many (Press et al. 2022, and their code for any number).
 float alibi_slope(std::int64_t heads, std::int64_t head);
