@@ -46,7 +46,7 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
   const std::int64_t n = in.numel();
   expect(out, "cast: out", out.dtype(), n);
   if (in.dtype() == out.dtype()) {
-    stream.run([=, this, threads = threads_on(stream)] {
+    stream.run([=, threads = threads_on(stream)] {
       const std::int64_t size = size_of(in.dtype());
       parallel_pieces(threads, n * size, kPiece * size, [&](std::int64_t begin, std::int64_t end) {
         std::memmove(pointer<std::byte>(out) + begin, pointer<std::byte>(in) + begin,

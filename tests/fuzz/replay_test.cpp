@@ -14,6 +14,7 @@
 
 #include "kernels/math/philox.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/harness/sweep.h"
 
 namespace dstrain::fuzz {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLargest = 64 << 10;
-constexpr int kChanges = 400;  // of each seed
+constexpr std::uint32_t kChanges = 400;  // of each seed
 
 std::vector<std::vector<std::byte>> seeds_of(const FuzzTarget& target) {
   std::vector<std::vector<std::byte>> seeds;
@@ -76,6 +77,7 @@ std::vector<std::byte> changed(std::vector<std::byte> bytes, std::uint32_t chang
 }
 
 TEST_CASE("no change of a real file makes its reader do more than refuse it", "[fuzz]") {
+  const auto step = static_cast<std::uint32_t>(testing::one_in_if_sanitized(7));
   const spdlog::level::level_enum level = spdlog::get_level();
   spdlog::set_level(spdlog::level::off);
   for (const FuzzTarget& target : all_targets()) {
@@ -86,7 +88,7 @@ TEST_CASE("no change of a real file makes its reader do more than refuse it", "[
     for (std::size_t seed = 0; seed < seeds.size(); ++seed) {
       CAPTURE(seed);
       CHECK_NOTHROW(target.run(seeds[seed]));
-      for (std::uint32_t change = 0; change < kChanges; ++change) {
+      for (std::uint32_t change = 0; change < kChanges; change += step) {
         CAPTURE(change);
         const std::vector<std::byte> bytes = changed(seeds[seed], change);
         try {

@@ -13,4 +13,13 @@ inline int one_in(int step) {
   return std::getenv("DSTRAIN_WHOLE_SWEEPS") == nullptr ? step : 1;
 }
 
+/// The same for a sweep that sanitizers alone cut, as a case takes them ten times as long.
+inline int one_in_if_sanitized([[maybe_unused]] int step) {
+#ifdef DSTRAIN_SANITIZED
+  return one_in(step);
+#else
+  return 1;
+#endif
+}
+
 }  // namespace dstrain::testing

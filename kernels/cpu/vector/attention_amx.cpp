@@ -90,7 +90,7 @@ struct TileRegisters {
   __asm__ volatile("" ::: "memory");
 }
 
-using MemoryBits = std::uint32_t __attribute__((vector_size(64), aligned(2), may_alias));
+using MemoryBits [[gnu::aligned(2), gnu::may_alias]] = VecBits;
 
 /// Row `first` in the low halves, row `second` in the high ones.
 DSTRAIN_INLINE VecBits interleaved(VecHalf first, VecHalf second) {

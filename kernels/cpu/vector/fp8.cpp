@@ -7,7 +7,7 @@ namespace dstrain::DSTRAIN_ISA {
 namespace {
 
 using VecByte = std::uint8_t __attribute__((vector_size(kLanes)));
-using MemoryByte = std::uint8_t __attribute__((vector_size(kLanes), aligned(1), may_alias));
+using MemoryByte [[gnu::aligned(1), gnu::may_alias]] = VecByte;
 
 /// Positive floats are ordered as their bits are, with NaN after infinity.
 template <typename T>

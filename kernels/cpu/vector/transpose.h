@@ -10,24 +10,24 @@ namespace dstrain::DSTRAIN_ISA {
 constexpr std::int64_t kTile = kAttentionTile;
 
 /// One butterfly: exchanges the off-diagonal kStep × kStep squares of every pair of rows.
-template <int kStep>
-DSTRAIN_INLINE void exchange_squares(Vec* rows) {
-  LaneIndex low{};
-  LaneIndex high{};
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const bool upper = (lane & kStep) != 0;
-    low[lane] = upper ? kLanes + lane - kStep : lane;
-    high[lane] = upper ? kLanes + lane : lane + kStep;
-  }
+template <int kStep, int... kLane>
+DSTRAIN_INLINE void exchange_squares(Vec* rows,
+                                     std::integer_sequence<int, kLane...> /*all lanes*/) {
 #pragma GCC unroll 16
   for (int row = 0; row < kLanes; ++row) {
     if ((row & kStep) == 0) {
       const Vec a = rows[row];
       const Vec b = rows[row + kStep];
-      rows[row] = __builtin_shuffle(a, b, low);
-      rows[row + kStep] = __builtin_shuffle(a, b, high);
+      rows[row] =
+          __builtin_shufflevector(a, b, ((kLane & kStep) != 0 ? kLanes + kLane - kStep : kLane)...);
+      rows[row + kStep] =
+          __builtin_shufflevector(a, b, ((kLane & kStep) != 0 ? kLanes + kLane : kLane + kStep)...);
     }
   }
+}
+template <int kStep>
+DSTRAIN_INLINE void exchange_squares(Vec* rows) {
+  exchange_squares<kStep>(rows, std::make_integer_sequence<int, kLanes>{});
 }
 
 /// rows[r][c] ↔ rows[c][r].

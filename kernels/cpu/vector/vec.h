@@ -14,6 +14,7 @@
 #endif
 
 #include <cstdint>
+#include <utility>
 
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
@@ -36,8 +37,8 @@ using VecBits = std::uint32_t __attribute__((vector_size(4 * kLanes)));
 using VecPairs = std::uint64_t __attribute__((vector_size(4 * kLanes)));
 using VecHalf = std::uint16_t __attribute__((vector_size(2 * kLanes)));
 // The same types in memory, where they may begin at any element and alias anything.
-using MemoryVec = float __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
-using MemoryHalf = std::uint16_t __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
+using MemoryVec [[gnu::aligned(4), gnu::may_alias]] = Vec;
+using MemoryHalf [[gnu::aligned(2), gnu::may_alias]] = VecHalf;
 
 DSTRAIN_INLINE Vec broadcast(float value) {
   return value - Vec{};
@@ -139,13 +140,13 @@ DSTRAIN_INLINE void assign(F16* p, float value) {
 using LaneIndex = std::int32_t __attribute__((vector_size(4 * kLanes)));
 
 /// Lane l of the result is lane l xor kStep.
+template <int kStep, int... kLane>
+DSTRAIN_INLINE Vec exchanged(Vec value, std::integer_sequence<int, kLane...> /*all lanes*/) {
+  return __builtin_shufflevector(value, value, (kLane ^ kStep)...);
+}
 template <int kStep>
 DSTRAIN_INLINE Vec exchanged(Vec value) {
-  LaneIndex from{};
-  for (int lane = 0; lane < kLanes; ++lane) {
-    from[lane] = lane ^ kStep;
-  }
-  return __builtin_shuffle(value, from);
+  return exchanged<kStep>(value, std::make_integer_sequence<int, kLanes>{});
 }
 
 DSTRAIN_INLINE float sum_lanes(Vec value) {

@@ -31,7 +31,7 @@ constexpr OwnerTiming kQuick{.beat = milliseconds{20},
                              .stale = milliseconds{300},
                              .settle = milliseconds{10},
                              .guard = milliseconds{200}};
-constexpr OwnerClaim kTakeOver{.take_over = true};
+const OwnerClaim kTakeOver{.take_over = true};
 
 /// The id of a process that has ended and been waited for.
 pid_t dead_pid() {

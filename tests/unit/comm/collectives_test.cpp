@@ -29,6 +29,8 @@ T make(double value) {
     return to_bf16(static_cast<float>(value));
   } else if constexpr (std::is_same_v<T, F16>) {
     return to_f16(static_cast<float>(value));
+  } else if constexpr (std::is_unsigned_v<T>) {
+    return static_cast<T>(static_cast<std::int64_t>(value));
   } else {
     return static_cast<T>(value);
   }
