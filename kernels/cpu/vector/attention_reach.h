@@ -44,7 +44,7 @@ DSTRAIN_INLINE VecBits sees(const std::int32_t* first_keys,
                             std::int64_t first_key,
                             std::int64_t key,
                             bool diagonal) {
-  using LoadedIndex = std::int32_t __attribute__((vector_size(4 * kLanes), may_alias));
+  using LoadedIndex [[gnu::may_alias]] = LaneIndex;
   const auto earliest = *reinterpret_cast<const LoadedIndex*>(first_keys + first_query);
   const auto seen =
       reinterpret_cast<VecBits>(earliest <= static_cast<std::int32_t>(first_key + key));

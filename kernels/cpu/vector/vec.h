@@ -3,7 +3,8 @@
 // The files of this folder are compiled once per instruction set, in the namespace that
 // DSTRAIN_ISA names. An inline function with external linkage (anything of std::) would be kept
 // once by the linker, perhaps in its AVX-512 copy, and crash an older processor. So: raw pointers,
-// always_inline formulas and names inside the namespace only; no standard library.
+// always_inline formulas and names inside the namespace only; of the standard library types,
+// no functions.
 #pragma once
 
 #ifndef DSTRAIN_ISA
