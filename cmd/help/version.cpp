@@ -9,7 +9,12 @@ namespace dstrain {
 
 std::string version_text() {
   const CudaDevices cuda = find_cuda_devices();
-  std::string text = fmt::format("dstrain {}\nbuilt with GCC {}, {}", DSTRAIN_VERSION, __VERSION__,
+#ifdef __clang__
+  constexpr const char* kCompiler = __VERSION__;  // begins with its name
+#else
+  constexpr const char* kCompiler = "GCC " __VERSION__;
+#endif
+  std::string text = fmt::format("dstrain {}\nbuilt with {}, {}", DSTRAIN_VERSION, kCompiler,
                                  cuda.built_with.empty() ? "without CUDA" : cuda.built_with);
   text += fmt::format("\ncpu: {}", make_cpu_backend(0).device->description());
   for (std::size_t index = 0; index < cuda.names.size(); ++index) {

@@ -91,7 +91,7 @@ TEST_CASE("any layout loads the bits that any other saved", "[parity][resume]") 
           .save({.step = 1}, state_tensors(engine, StateExtent::kMySlice), 1, engine.world());
     });
     for (const Layout& to : kLayouts) {
-      if (met++ % testing::one_in_if_sanitized(3) != 0) continue;
+      if (met++ % testing::one_in_if_sanitized(7) != 0) continue;
       CAPTURE(from.data, from.tensor, from.pipeline, to.data, to.tensor, to.pipeline);
       const WholeState loaded = state_after(to, options_of(to, model), [&](Engine& engine) {
         CheckpointStore::load(*store.latest(), state_tensors(engine, StateExtent::kEverything));

@@ -183,15 +183,15 @@ TEST_CASE("lines of steps are kept as they are", "[train]") {
 
 TEST_CASE("lines may lie across the window, and one is longer than all of it", "[train]") {
   std::string text;
-  std::string kept;
+  std::size_t kept = 0;
   for (std::int64_t step = 1; text.size() < (std::size_t{12} << 20); ++step) {
     StepMetrics metrics{.step = step};
     metrics.memory.resize(step == 500 ? 200'000 : static_cast<std::size_t>(step % 97 + 1));
     text += ranks_line(metrics, {}) + "\n";
-    if (step <= 5000) kept = text;
+    if (step <= 5000) kept = text.size();
   }
-  REQUIRE(kept.size() < text.size());
-  CHECK(reopen(text, 5000).content == kept);
+  REQUIRE(kept < text.size());
+  CHECK(reopen(text, 5000).content == text.substr(0, kept));
 }
 
 TEST_CASE("zeros of any length are read past without holding them", "[train]") {
