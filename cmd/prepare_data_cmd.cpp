@@ -97,7 +97,7 @@ void print_summary(const PrepareSummary& summary) {
       {summary.hidden, "hidden (names begin with a dot)"},
       {summary.special, "special (pipes, sockets, devices)"},
       {summary.excluded, "left out (--exclude)"},
-      {summary.bad_lines, "bad lines of JSON lines"},
+      {summary.bad_lines, "bad (lines of JSON lines)"},
       {summary.folder_links, "links to folders (name their targets with --input)"}};
   for (const auto& [count, what] : skipped) {
     if (count > 0) {
@@ -307,7 +307,9 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       ->type_name("NAME");
   command
       ->add_option("--on-bad-line", options.on_bad_line,
-                   "What to do about a JSON line without such a text: stop, or skip and count it")
+                   "What to do about a JSON line without such a text, or with one that the "
+                   "tokenizer refuses: "
+                   "stop, or skip and count it")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, PrepareOptions::OnBadLine>{
               {"stop", PrepareOptions::OnBadLine::kStop},

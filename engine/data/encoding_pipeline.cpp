@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "engine/config/config_error.h"
+
 namespace dstrain {
 namespace {
 
@@ -161,8 +163,13 @@ void EncodingPipeline::encode(EncodedBlock& block) const {
   block.texts.clear();
   empty(block.ids);
   block.num_lines = 0;
-  if (!files_[input.file].is_json_lines) {
-    return encode_part(block);
+  const InputFile& file = files_[input.file];
+  if (!file.is_json_lines) {
+    try {
+      return encode_part(block);
+    } catch (const ConfigError& error) {  // the tokenizer's, which does not know whose text it is
+      throw ConfigError(fmt::format("--input: {}: {}", file.path, error.what()));
+    }
   }
   if (input.is_line_too_long) {
     block.num_lines = 1;
@@ -221,7 +228,14 @@ void EncodingPipeline::encode_line(std::string_view line, EncodedBlock& block) c
     document.why = std::move(read.why);
     return;
   }
-  encode_text(read.text, document, block);
+  const std::size_t ids_before = block.ids.size();
+  try {
+    encode_text(read.text, document, block);
+  } catch (const ConfigError& error) {
+    document.kind = EncodedText::Kind::kBadLine;
+    document.why = error.what();
+    block.ids.resize(ids_before);
+  }
 }
 
 /// Encodes the text in the pieces in which a file of that text would be read.

@@ -36,7 +36,7 @@ struct EncodedText {
   std::int64_t bytes = 0;
   DocumentDigest digest{};  ///< of a text that is a whole document
   std::int64_t line = 0;    ///< of the block, from 0; of JSON lines
-  std::string why{};        ///< of a bad line, as a clause
+  std::string why{};        ///< of a bad line, as a clause; what the tokenizer refuses is one too
 };
 
 struct EncodedBlock {

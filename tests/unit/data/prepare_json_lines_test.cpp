@@ -140,6 +140,50 @@ TEST_CASE("a bad line stops with file, line and reason, or is skipped and counte
   CHECK(json["bad_lines"].size() == 4);
 }
 
+TEST_CASE("a text that the tokenizer refuses is named by its file and line", "[data][prepare]") {
+  const ScratchFolder folder;
+  const nlohmann::json byte_level = {{"type", "ByteLevel"},
+                                     {"add_prefix_space", false},
+                                     {"trim_offsets", true},
+                                     {"use_regex", false}};
+  const nlohmann::json explodes = {{"type", "Split"},
+                                   {"pattern", {{"Regex", "(a|aa|a?a)+$"}}},
+                                   {"behavior", "Isolated"},
+                                   {"invert", false}};
+  write_file(
+      folder / "tokenizer.json",
+      nlohmann::json{
+          {"added_tokens", nlohmann::json::array()},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {explodes, byte_level}}}},
+          {"post_processor", nullptr},
+          {"decoder", byte_level},
+          {"model",
+           {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", nlohmann::json::array()}}}}
+          .dump());
+  const std::string text = std::string(4000, 'a') + "b";
+  write_file(folder / "in/a.jsonl", line_of("ab") + line_of(text) + line_of("ba"));
+  PrepareOptions options{.input = {folder / "in"},
+                         .output = folder / "out",
+                         .tokenizer = folder / "tokenizer.json",
+                         .validation = 0.0};
+  const auto says = [](const std::string& where) {
+    return Contains(where + " the tokenizer's pattern \"(a|aa|a?a)+$\" takes too many steps");
+  };
+  CHECK_THAT(refusal(options),
+             says((folder / "in/a.jsonl") + ":2:") && Contains("--on-bad-line skip"));
+  options.on_bad_line = OnBadLine::kSkip;
+  const PrepareSummary summary = prepare(options);
+  CHECK(summary.train.documents == 2);
+  CHECK(summary.train.tokens == 4);
+  REQUIRE(summary.bad_lines_named.size() == 1);
+  CHECK_THAT(summary.bad_lines_named[0], says("a.jsonl:2:"));
+  write_file(folder / "text/b.txt", text);
+  options.input = {folder / "text"};
+  options.overwrite = true;
+  CHECK_THAT(refusal(options), says((folder / "text/b.txt") + ":"));
+}
+
 TEST_CASE("a line longer than the bound is reported and never held", "[data][prepare]") {
   const ScratchFolder folder;
   const std::string long_line = line_of(std::string(5 << 20, 'x'));
