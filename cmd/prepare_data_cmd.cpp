@@ -97,7 +97,8 @@ void print_summary(const PrepareSummary& summary) {
       {summary.hidden, "hidden (names begin with a dot)"},
       {summary.special, "special (pipes, sockets, devices)"},
       {summary.excluded, "left out (--exclude)"},
-      {summary.bad_lines, "bad (lines of JSON lines)"},
+      {summary.bad_lines,
+       summary.bad_lines == 1 ? "bad line of JSON lines" : "bad lines of JSON lines"},
       {summary.folder_links, "links to folders (name their targets with --input)"}};
   for (const auto& [count, what] : skipped) {
     if (count > 0) {
