@@ -309,8 +309,7 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
   command
       ->add_option("--on-bad-line", options.on_bad_line,
                    "What to do about a JSON line without such a text, or with one that the "
-                   "tokenizer refuses: "
-                   "stop, or skip and count it")
+                   "tokenizer refuses: stop, or skip and count it")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, PrepareOptions::OnBadLine>{
               {"stop", PrepareOptions::OnBadLine::kStop},

@@ -72,7 +72,7 @@ TEST_CASE("any changed byte of a checkpoint is noticed, its file and tensor name
       file.emplace(checkpoint / name);
     }
     // Where a reader decides how to go on, every other value; elsewhere one bit, and all of them.
-    // In steps they begin elsewhere at each byte.
+    // Where one value in `step` is tried, the first differs from byte to byte.
     const std::size_t decisive = file ? 8 : content.find('\n');
     for (std::size_t at = 0; at < content.size(); at += at < decisive ? 1 : step) {
       const std::string piece = file ? piece_at(*file, at) : "";
