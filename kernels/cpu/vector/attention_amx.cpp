@@ -131,7 +131,7 @@ struct AmxTiles {
                reinterpret_cast<float*>(packed));
   }
   /// The same, and then the pairs taken apart.
-  DSTRAIN_INLINE static void columns_left(
+  [[gnu::noinline]] static void columns_left(
       const BF16* x, std::int64_t stride, std::int64_t rows, std::int64_t depth, BF16* packed) {
     for (std::int64_t d = 0; d < depth; d += 2 * kLanes) {
       for (std::int64_t row = 0; row < kTile; row += kLanes) {

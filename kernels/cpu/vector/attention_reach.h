@@ -121,11 +121,11 @@ class TileDropout {
 
 /// Does what online_softmax does.
 template <typename Tiles>
-DSTRAIN_INLINE void online_softmax_of_seen(const ForwardScratch<Tiles>& s,
-                                           const ScoreBend& bend,
-                                           TileDropout dropout,
-                                           std::int64_t first_key,
-                                           bool diagonal) {
+[[gnu::noinline]] void online_softmax_of_seen(const ForwardScratch<Tiles>& s,
+                                              const ScoreBend& bend,
+                                              TileDropout dropout,
+                                              std::int64_t first_key,
+                                              bool diagonal) {
   for (std::int64_t query = 0; query < kTile; query += kLanes) {
     float* column = s.scores + query;
     const std::int64_t keys = diagonal && query < kHalf ? kHalf : kTile;  // beyond, nobody looks
@@ -157,11 +157,11 @@ DSTRAIN_INLINE void online_softmax_of_seen(const ForwardScratch<Tiles>& s,
 
 /// Does what probabilities does.
 template <typename Tiles>
-DSTRAIN_INLINE void probabilities_of_seen(const BackwardScratch<Tiles>& s,
-                                          const ScoreBend& bend,
-                                          TileDropout dropout,
-                                          std::int64_t first_key,
-                                          bool diagonal) {
+[[gnu::noinline]] void probabilities_of_seen(const BackwardScratch<Tiles>& s,
+                                             const ScoreBend& bend,
+                                             TileDropout dropout,
+                                             std::int64_t first_key,
+                                             bool diagonal) {
   for (std::int64_t query = 0; query < kTile; query += kLanes) {
     const float* column = s.scores + query;
     const float* dp = s.dp + query;

@@ -1,7 +1,7 @@
 // The element-wise part of attention: from a tile of scores to probabilities (forward, with the
 // running maximum of the online softmax) and to the gradient of scores (backward). Scores are
 // transposed, a key a row and queries side by side in vectors; keys go in pairs, because that is
-// how right operands of bf16 are stored.
+// how right operands of bf16 are stored. Compiled once for tensors of every type, not inlined.
 #pragma once
 
 #include "kernels/cpu/vector/attention_scratch.h"
@@ -41,7 +41,7 @@ DSTRAIN_INLINE KeyRange key_range(bool diagonal, std::int64_t first_query) {
 /// Turns scores into probabilities relative to the running maximum (in units of log 2); factor is
 /// what earlier sums must be multiplied by.
 template <typename Tiles>
-DSTRAIN_INLINE void online_softmax(const ForwardScratch<Tiles>& s, float scale, bool diagonal) {
+[[gnu::noinline]] void online_softmax(const ForwardScratch<Tiles>& s, float scale, bool diagonal) {
   const float scale2 = scale * kLog2E;
   for (std::int64_t query = 0; query < kTile; query += kLanes) {
     const float* column = s.scores + query;
@@ -86,7 +86,7 @@ DSTRAIN_INLINE void online_softmax(const ForwardScratch<Tiles>& s, float scale, 
 
 /// Computes, from scores and dp, P and dS = P · (dP - delta), transposed, as operands.
 template <typename Tiles>
-DSTRAIN_INLINE void probabilities(const BackwardScratch<Tiles>& s, float scale, bool diagonal) {
+[[gnu::noinline]] void probabilities(const BackwardScratch<Tiles>& s, float scale, bool diagonal) {
   const float scale2 = scale * kLog2E;
   for (std::int64_t query = 0; query < kTile; query += kLanes) {
     const float* column = s.scores + query;

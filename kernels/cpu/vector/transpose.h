@@ -1,5 +1,6 @@
 // Transposition between a tile of tensor rows (positions) and its columns (positions side by
-// side in a vector), kLanes × kLanes elements at a time in registers.
+// side in a vector), kLanes × kLanes elements at a time in registers. What takes a whole tile is
+// not inlined: its callers are many, and its code, unrolled, is long to compile.
 #pragma once
 
 #include "kernels/cpu/vector/loops.h"
@@ -44,7 +45,7 @@ DSTRAIN_INLINE void transpose_square(Vec* rows) {
 
 /// columns[d][r] = x[r][d] for kTile positions, of which the first `rows` exist; the others are 0.
 template <typename T>
-DSTRAIN_INLINE void columns_of(
+[[gnu::noinline]] void columns_of(
     const T* x, std::int64_t stride, std::int64_t rows, std::int64_t depth, float* columns) {
   for (std::int64_t d = 0; d < depth; d += kLanes) {
     const std::int64_t count = depth - d < kLanes ? depth - d : kLanes;
@@ -71,12 +72,12 @@ DSTRAIN_INLINE void columns_of(
 
 /// x[r][d] = columns[d][r] · factors[r], for the first `rows` positions.
 template <typename T>
-DSTRAIN_INLINE void rows_of(const float* columns,
-                            const float* factors,
-                            std::int64_t rows,
-                            std::int64_t depth,
-                            T* x,
-                            std::int64_t stride) {
+[[gnu::noinline]] void rows_of(const float* columns,
+                               const float* factors,
+                               std::int64_t rows,
+                               std::int64_t depth,
+                               T* x,
+                               std::int64_t stride) {
   for (std::int64_t r = 0; r < rows; r += kLanes) {
     const Vec factor = load(factors + r);
     for (std::int64_t d = 0; d < depth; d += kLanes) {
