@@ -109,13 +109,13 @@ def random_config(family, draw, *, vocab_size=None, positions=None, window=None,
                 tie_word_embeddings=draw.random() < 0.7, enable_bias=draw.random() < 0.7, dropout=0.0,
                 activation_function=draw.choice(["relu", "relu", "gelu"]), **tokens)
         case "bloom":  # of any number of heads, each of which has a slope of its own
-            heads = draw.randint(1, 9)
+            heads = draw.randint(1, 9 // shared_by) * shared_by
             return transformers.BloomConfig(
                 vocab_size=vocab_size, hidden_size=heads * draw.choice([4, 7, 12]), n_layer=layers, n_head=heads,
                 layer_norm_epsilon=draw.choice([1e-5, 1e-6]), tie_word_embeddings=draw.random() < 0.7,
                 hidden_dropout=0.0, attention_dropout=0.0, seq_length=positions, **tokens)
         case "baichuan":
-            heads = draw.randint(1, 9)
+            heads = draw.randint(1, 9 // shared_by) * shared_by
             length = draw.choice(["max_position_embeddings", "model_max_length"])
             return BaichuanConfig(
                 vocab_size=vocab_size, hidden_size=heads * draw.choice([4, 8, 12]), num_hidden_layers=layers,
@@ -138,7 +138,6 @@ def rotation(draw, positions):
 
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "olmo3", "smollm3", "phi3",
             "starcoder2", "gemma2", "gemma3_text", "gpt_neox", "opt", "bloom", "baichuan"]
-
 
 
 def add_family_option(parser):
