@@ -239,11 +239,11 @@ void synchronize_warp() {
   wait_at(m.warps[m.current / kWarpSize].barrier);
 }
 
-const std::array<Handed, 32>& exchange(const void* data, std::size_t bytes) {
+const std::array<Handed, 32>& exchange(const Handed& mine) {
   Machine& m = machine();
   Warp& warp = m.warps[m.current / kWarpSize];
   auto& handed = warp.handed[warp.barrier.generation % 2];
-  std::memcpy(handed[m.current % kWarpSize].data(), data, bytes);
+  handed[m.current % kWarpSize] = mine;
   wait_at(warp.barrier);
   return handed;
 }

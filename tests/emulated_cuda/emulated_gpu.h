@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -49,10 +50,16 @@ void synchronize_warp();
 
 /// What a lane hands to the others of its warp: up to eight registers of 32 bits.
 using Handed = std::array<std::byte, 32>;
-/// Hands over `bytes`, waits for all lanes, and returns what each handed over. It is valid until
-/// the lanes have met once more: the next exchange uses another buffer, and only a later one this
-/// buffer again.
-const std::array<Handed, 32>& exchange(const void* data, std::size_t bytes);
+/// Waits for all lanes, and returns what each handed over. It is valid until the lanes have met
+/// once more: the next exchange uses another buffer, and only a later one this buffer again.
+const std::array<Handed, 32>& exchange(const Handed& mine);
+template <typename T>
+const std::array<Handed, 32>& exchange(const T& mine) {
+  static_assert(sizeof(T) <= sizeof(Handed));
+  Handed handed{};
+  std::memcpy(handed.data(), &mine, sizeof(T));
+  return exchange(handed);
+}
 
 void* shared_memory();
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <numbers>
 #include <optional>
+#include <vector>
 
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
@@ -155,6 +156,24 @@ double finish(const Product& p, std::int64_t row, std::int64_t column, double va
   return value;
 }
 
+/// `lines` rows of a or columns of b, each of `depth` terms that lie side by side, in memory too
+/// where they are `contiguous`.
+std::vector<double> widened(const void* data,
+                            const Layout& layout,
+                            std::int64_t lines,
+                            std::int64_t depth,
+                            bool contiguous) {
+  std::vector<double> values;
+  values.reserve(static_cast<std::size_t>(lines * depth));
+  for (std::int64_t line = 0; line < lines; ++line) {
+    for (std::int64_t k = 0; k < depth; ++k) {
+      values.push_back(read(data, layout.type,
+                            contiguous ? k + line * layout.leading : line + k * layout.leading));
+    }
+  }
+  return values;
+}
+
 void compute(const Product& p) {
   const bool a_is_transposed = p.how.transpose_a == CUBLAS_OP_T;
   const bool b_is_transposed = p.how.transpose_b == CUBLAS_OP_T;
@@ -164,17 +183,16 @@ void compute(const Product& p) {
   const double scale = scale_of(p.how.a_scale) * scale_of(p.how.b_scale) * p.alpha;
   const auto rows = static_cast<std::int64_t>(p.result.rows);
   const auto columns = static_cast<std::int64_t>(p.result.columns);
+  const auto depth = static_cast<std::int64_t>(p.depth());
+  const std::vector<double> a = widened(p.a, p.left, rows, depth, a_is_transposed);
+  const std::vector<double> b = widened(p.b, p.right, columns, depth, !b_is_transposed);
   for (std::int64_t column = 0; column < columns; ++column) {
+    const double* const from_b = b.data() + column * depth;
     for (std::int64_t row = 0; row < rows; ++row) {
+      const double* const from_a = a.data() + row * depth;
       double sum = 0.0;
-      for (std::int64_t k = 0; k < static_cast<std::int64_t>(p.depth()); ++k) {
-        const double from_a =
-            read(p.a, p.left.type,
-                 a_is_transposed ? k + row * p.left.leading : row + k * p.left.leading);
-        const double from_b =
-            read(p.b, p.right.type,
-                 b_is_transposed ? column + k * p.right.leading : k + column * p.right.leading);
-        sum += from_a * from_b;
+      for (std::int64_t k = 0; k < depth; ++k) {
+        sum += from_a[k] * from_b[k];
       }
       const std::int64_t at = row + column * p.result.leading;
       double value = static_cast<double>(static_cast<float>(sum)) * scale;

@@ -46,7 +46,7 @@ F __shfl_xor_sync(unsigned /*mask*/, F value, int lanes) {
   static_assert(sizeof(F) <= sizeof(std::uint64_t));
   std::uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(F));
-  const auto& of_warp = dstrain::emulated::exchange(&bits, sizeof(bits));
+  const auto& of_warp = dstrain::emulated::exchange(bits);
   std::memcpy(&value, of_warp[static_cast<std::size_t>(dstrain::emulated::lane() ^ lanes)].data(),
               sizeof(F));
   return value;

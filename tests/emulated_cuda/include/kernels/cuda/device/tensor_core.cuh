@@ -22,7 +22,7 @@ float half_of(std::uint32_t pair, int which) {
 template <typename T>
 void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   std::uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
-  const auto& of_warp = emulated::exchange(mine, sizeof(mine));
+  const auto& of_warp = emulated::exchange(mine);
   const auto registers_of = [&](int lane, std::uint32_t(&registers)[6]) {
     std::memcpy(registers, of_warp[static_cast<std::size_t>(lane)].data(), sizeof(registers));
   };
@@ -52,7 +52,7 @@ class MatrixRows {
     if (reinterpret_cast<std::uintptr_t>(mine) % 16 != 0) {
       __builtin_trap();
     }
-    of_warp_ = &emulated::exchange(&mine, sizeof(mine));
+    of_warp_ = &emulated::exchange(mine);
   }
   [[nodiscard]] std::uint32_t at(int matrix, int row, int column) const {
     const std::uint16_t* elements = nullptr;
