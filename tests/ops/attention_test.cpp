@@ -1,152 +1,21 @@
-// Attention and RoPE against fp64 loops that hold all scores. The fp64 gradient is itself checked
-// against finite differences, and then serves at sizes where those would take minutes.
-//
-// T sequence, H query heads, K key/value heads, D head dim
+// Attention as training has it, queries, keys and values in one matrix, and RoPE against fp64.
 #include "kernels/attention.h"
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <random>
 
 #include <catch2/catch.hpp>
 
+#include "tests/ops/attention_reference.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
 namespace {
 
-/// All of attention in fp64: forward keeps the probabilities, backward uses them.
-class Reference {
- public:
-  explicit Reference(const AttentionShape& shape)
-      : s_(shape), width_((shape.query_heads + 2 * shape.key_value_heads) * shape.head_dim) {}
-
-  void forward(const Values& qkv) {
-    const std::int64_t tokens = s_.batch * s_.sequence;
-    out.assign(static_cast<std::size_t>(tokens * s_.query_heads * s_.head_dim), 0.0);
-    logsumexp.assign(static_cast<std::size_t>(tokens * s_.query_heads), 0.0);
-    for_each_query([&](std::int64_t b, std::int64_t h, std::int64_t t) {
-      const Values p = probabilities(qkv, b, h, t);
-      for (std::int64_t u = 0; u <= t; ++u) {
-        for (std::int64_t d = 0; d < s_.head_dim; ++d) {
-          out[out_at(b, h, t, d)] += p[static_cast<std::size_t>(u)] * qkv[v_at(b, h, u, d)];
-        }
-      }
-    });
-  }
-
-  [[nodiscard]] Values backward(const Values& qkv, const Values& dout) {
-    forward(qkv);
-    Values dqkv(qkv.size(), 0.0);
-    for_each_query([&](std::int64_t b, std::int64_t h, std::int64_t t) {
-      const Values p = probabilities(qkv, b, h, t);
-      Values dp(p.size(), 0.0);
-      double weighted = 0.0;
-      for (std::int64_t u = 0; u <= t; ++u) {
-        const auto index = static_cast<std::size_t>(u);
-        for (std::int64_t d = 0; d < s_.head_dim; ++d) {
-          const double slope = dout[out_at(b, h, t, d)];
-          dp[index] += slope * qkv[v_at(b, h, u, d)];
-          dqkv[v_at(b, h, u, d)] += p[index] * slope;
-        }
-        weighted += p[index] * dp[index];
-      }
-      for (std::int64_t u = 0; u <= t; ++u) {
-        const auto index = static_cast<std::size_t>(u);
-        const double ds = p[index] * (dp[index] - weighted) * scale();
-        for (std::int64_t d = 0; d < s_.head_dim; ++d) {
-          dqkv[q_at(b, h, t, d)] += ds * qkv[k_at(b, h, u, d)];
-          dqkv[k_at(b, h, u, d)] += ds * qkv[q_at(b, h, t, d)];
-        }
-      }
-    });
-    return dqkv;
-  }
-
-  Values out;
-  Values logsumexp;
-
- private:
-  template <typename F>
-  void for_each_query(F&& f) const {
-    for (std::int64_t b = 0; b < s_.batch; ++b) {
-      for (std::int64_t h = 0; h < s_.query_heads; ++h) {
-        for (std::int64_t t = 0; t < s_.sequence; ++t) {
-          f(b, h, t);
-        }
-      }
-    }
-  }
-  Values probabilities(const Values& qkv, std::int64_t b, std::int64_t h, std::int64_t t) {
-    Values p(static_cast<std::size_t>(t + 1), 0.0);
-    for (std::int64_t u = 0; u <= t; ++u) {
-      for (std::int64_t d = 0; d < s_.head_dim; ++d) {
-        p[static_cast<std::size_t>(u)] += qkv[q_at(b, h, t, d)] * qkv[k_at(b, h, u, d)] * scale();
-      }
-    }
-    const double largest = *std::max_element(p.begin(), p.end());
-    double total = 0.0;
-    for (const double score : p) {
-      total += std::exp(score - largest);
-    }
-    const double log_total = largest + std::log(total);
-    for (double& score : p) {
-      score = std::exp(score - log_total);
-    }
-    logsumexp[static_cast<std::size_t>((b * s_.query_heads + h) * s_.sequence + t)] = log_total;
-    return p;
-  }
-  [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(s_.head_dim)); }
-  [[nodiscard]] std::size_t row(std::int64_t b,
-                                std::int64_t t,
-                                std::int64_t head,
-                                std::int64_t d) const {
-    return static_cast<std::size_t>((b * s_.sequence + t) * width_ + head * s_.head_dim + d);
-  }
-  [[nodiscard]] std::int64_t kv_of(std::int64_t h) const {
-    return h / (s_.query_heads / s_.key_value_heads);
-  }
-  [[nodiscard]] std::size_t q_at(std::int64_t b,
-                                 std::int64_t h,
-                                 std::int64_t t,
-                                 std::int64_t d) const {
-    return row(b, t, h, d);
-  }
-  [[nodiscard]] std::size_t k_at(std::int64_t b,
-                                 std::int64_t h,
-                                 std::int64_t t,
-                                 std::int64_t d) const {
-    return row(b, t, s_.query_heads + kv_of(h), d);
-  }
-  [[nodiscard]] std::size_t v_at(std::int64_t b,
-                                 std::int64_t h,
-                                 std::int64_t t,
-                                 std::int64_t d) const {
-    return row(b, t, s_.query_heads + s_.key_value_heads + kv_of(h), d);
-  }
-  [[nodiscard]] std::size_t out_at(std::int64_t b,
-                                   std::int64_t h,
-                                   std::int64_t t,
-                                   std::int64_t d) const {
-    return static_cast<std::size_t>(((b * s_.sequence + t) * s_.query_heads + h) * s_.head_dim + d);
-  }
-
-  AttentionShape s_;
-  std::int64_t width_;
-};
-
 const AttentionShape kShapes[] = {{1, 1, 4, 1, 8},    {2, 33, 4, 1, 8},   {1, 65, 6, 2, 80},
                                   {1, 257, 2, 1, 64}, {1, 64, 2, 2, 128}, {3, 5, 6, 2, 64},
                                   {1, 130, 4, 4, 32}};
-
-double largest(const Values& values) {
-  double most = 0.0;
-  for (const double value : values) {
-    most = std::max(most, std::abs(value));
-  }
-  return most;
-}
 
 /// Compares forward and backward at one shape, on every backend under test.
 void expect_conforming_attention(DType dtype, const AttentionShape& shape) {
@@ -155,11 +24,12 @@ void expect_conforming_attention(DType dtype, const AttentionShape& shape) {
   const std::int64_t tokens = shape.batch * shape.sequence;
   const std::int64_t width = (shape.query_heads + 2 * shape.key_value_heads) * shape.head_dim;
   const std::int64_t out_width = shape.query_heads * shape.head_dim;
-  // Scores up to about ±8, so that some probabilities are near one and others tiny.
-  const Values qkv = rounded_to(dtype, random_values(tokens * width, 1, 2.0));
-  const Values dout = rounded_to(dtype, random_values(tokens * out_width, 2));
-  Reference reference(shape);
-  const Values dqkv = reference.backward(qkv, dout);
+  const AttentionProblem problem{shape, shape.sequence, {}};
+  const AttentionInputs in(problem, dtype);
+  const AttentionReference reference(problem, in.q, in.k, in.v);
+  const AttentionGradients gradients = reference.backward(in.dout);
+  const Values qkv = packed_rows(shape, in.q, in.k, in.v);
+  const Values dqkv = packed_rows(shape, gradients.dq, gradients.dk, gradients.dv);
   const Values rounded_out = rounded_to(dtype, reference.out);
 
   // f32: scores of order 8 with an error of 1e-6. With matrix tiles (bf16 on a CPU, bf16 and
@@ -174,46 +44,29 @@ void expect_conforming_attention(DType dtype, const AttentionShape& shape) {
   // √136 halves add up, of which the scale leaves 1/√128: some 2e-6, and in the worst of all scores
   // a few times that.
   const double logsumexp_error = bf16 || f16 ? 2e-5 : 5e-6;
-  conforms(
-      {{"out", reference.out, relative_error_of(dtype), out_error},
-       {"logsumexp", reference.logsumexp, 1e-6, logsumexp_error},
-       {"dqkv", dqkv, relative_error_of(dtype), gradient_error}},
-      [&](Lab& lab) -> std::vector<Values> {
-        const Tensor qkv_in = lab.put(qkv, dtype, {tokens, width});
-        const Tensor out = lab.unset(dtype, {tokens, out_width});
-        const Tensor logsumexp =
-            lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
-        const Tensor delta =
-            lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
-        const Tensor dqkv_out = lab.unset(dtype, {tokens, width});
-        lab.ops().attention_forward({packed_attention(shape, qkv_in), out, logsumexp},
-                                    lab.stream());
-        lab.ops().attention_backward(
-            packed_attention_backward(shape, qkv_in, out, logsumexp,
-                                      lab.put(dout, dtype, {tokens, out_width}), delta, dqkv_out),
-            lab.stream());
-        return {lab.get(out), lab.get(logsumexp), lab.get(dqkv_out)};
-      });
+  conforms({{"out", reference.out, relative_error_of(dtype), out_error},
+            {"logsumexp", reference.logsumexp, 1e-6, logsumexp_error},
+            {"dqkv", dqkv, relative_error_of(dtype), gradient_error}},
+           [&](Lab& lab) -> std::vector<Values> {
+             const Tensor qkv_in = lab.put(qkv, dtype, {tokens, width});
+             const Tensor out = lab.unset(dtype, {tokens, out_width});
+             const Tensor logsumexp =
+                 lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
+             const Tensor delta =
+                 lab.unset(DType::kF32, {shape.batch, shape.query_heads, shape.sequence});
+             const Tensor dqkv_out = lab.unset(dtype, {tokens, width});
+             lab.ops().attention_forward({packed_attention(shape, qkv_in), out, logsumexp},
+                                         lab.stream());
+             lab.ops().attention_backward(
+                 packed_attention_backward(shape, qkv_in, out, logsumexp,
+                                           lab.put(in.dout, dtype, {tokens, out_width}), delta,
+                                           dqkv_out),
+                 lab.stream());
+             return {lab.get(out), lab.get(logsumexp), lab.get(dqkv_out)};
+           });
 }
 
 }  // namespace
-
-TEST_CASE("the fp64 attention gradient equals finite differences", "[ops][attention]") {
-  const AttentionShape shape{2, 5, 4, 2, 3};
-  const Values qkv = random_values(2 * 5 * 8 * 3, 1);
-  const Values dout = random_values(2 * 5 * 4 * 3, 2);
-  const Values slope = finite_difference(
-      [&](const Values& moved) {
-        Reference reference(shape);
-        reference.forward(moved);
-        return std::inner_product(dout.begin(), dout.end(), reference.out.begin(), 0.0);
-      },
-      qkv);
-  const Values gradient = Reference(shape).backward(qkv, dout);
-  for (std::size_t i = 0; i < slope.size(); ++i) {
-    CHECK(gradient[i] == Approx(slope[i]).margin(1e-8));
-  }
-}
 
 TEST_CASE("attention and its gradient agree with fp64 loops over all scores", "[ops][attention]") {
   for (const DType dtype : kComputeDtypes) {
