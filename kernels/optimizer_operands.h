@@ -79,6 +79,11 @@ inline Kept kept_by(const SgdStep& step) {
 inline Kept kept_by(const AdagradStep& /*step*/) {
   return {"adagrad", Moment::kSecond};
 }
+/// The first moment is the buffer, or where centered the mean gradient; the second one is the mean
+/// of squares.
+inline Kept kept_by(const RmspropStep& step) {
+  return {"rmsprop", step.momentum == 0.0 && !step.centered ? Moment::kSecond : Moment::kBoth};
+}
 inline Kept kept_by(const LionStep& /*step*/) {
   return {"lion", Moment::kFirst};
 }

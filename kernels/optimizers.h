@@ -20,7 +20,7 @@ struct OptimizerTensors {
 
 /// A step of an optimizer that updates each element alone. Adam is an AdamwStep too
 /// (AdamwStep::gradient_decay). Which moments each of them keeps: kept_by(), optimizer_operands.h.
-struct ElementwiseStep : std::variant<AdamwStep, SgdStep, AdagradStep, LionStep> {
+struct ElementwiseStep : std::variant<AdamwStep, SgdStep, AdagradStep, RmspropStep, LionStep> {
   using variant::variant;
 };
 

@@ -86,8 +86,8 @@ class Mesh {
     if (size_ > 1 && needs_whole_tensors(optimizer)) {
       refuse_layout(
           "optimizer.type",
-          fmt::format("{}, which {} {} splits: use \"AdamW\", \"Adam\", \"Lion\", \"SGD\" or "
-                      "\"Adagrad\", or set {} to 1",
+          fmt::format("{}, which {} {} splits: use \"AdamW\", \"Adam\", \"Lion\", \"SGD\", "
+                      "\"Adagrad\" or \"RMSprop\", or set {} to 1",
                       optimizer == OptimizerKind::kMuon ? "\"Muon\" needs whole matrices"
                                                         : "\"Lamb\" needs whole tensors' norms",
                       kSize, size_, kSize));

@@ -11,6 +11,7 @@ enum class OptimizerKind : std::uint8_t {
   kAdam,     ///< "Adam" with adam_w_mode false: the decay is added to the gradient
   kSgd,      ///< "SGD", with momentum and Nesterov
   kAdagrad,  ///< "Adagrad"
+  kRmsprop,  ///< "RMSprop", with momentum or centered
   kLion,     ///< "Lion"
   kLamb,     ///< "Lamb"
   kMuon      ///< "Muon": the blocks' matrices; everything else by AdamW
@@ -32,9 +33,11 @@ struct OptimizerConfig {
   double weight_decay = 0.0;               ///< params.weight_decay
   DecayRule decay = DecayRule::kMatrices;  ///< params.decay
   bool bias_correction = true;
-  double momentum = 0.0;          ///< SGD, Muon
+  double momentum = 0.0;          ///< SGD, RMSprop, Muon
   double dampening = 0.0;         ///< SGD
   bool nesterov = false;          ///< SGD, Muon
+  double alpha = 0.99;            ///< RMSprop: of the running mean of squares
+  bool centered = false;          ///< RMSprop
   double max_coeff = 10.0;        ///< LAMB: largest trust ratio
   double min_coeff = 0.01;        ///< LAMB: smallest
   bool eps_inside_sqrt = false;   ///< LAMB

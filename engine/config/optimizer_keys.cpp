@@ -1,5 +1,5 @@
 // "optimizer": its type and the parameters of each type, with DeepSpeed 0.19's names and defaults
-// (torch's for SGD and Adagrad, which DeepSpeed takes from there).
+// (torch's for SGD, Adagrad and RMSprop, which DeepSpeed takes from there).
 #include <algorithm>
 
 #include "engine/config/did_you_mean.h"
@@ -14,7 +14,7 @@ constexpr KeyBlock kOptimizer{"optimizer.params.", &Config::optimizer};
 using enum OptimizerKind;
 
 const char* const kWorking =
-    "write \"AdamW\", \"Adam\", \"SGD\", \"Adagrad\", \"Lion\", \"Lamb\" or \"Muon\"";
+    "write \"AdamW\", \"Adam\", \"SGD\", \"Adagrad\", \"RMSprop\", \"Lion\", \"Lamb\" or \"Muon\"";
 
 struct NamedOptimizer {
   const char* name;
@@ -28,6 +28,7 @@ const std::vector<NamedOptimizer>& optimizers() {
       {"Adam", {.kind = kAdamW}},
       {"SGD", {.kind = kSgd}},
       {"Adagrad", {.kind = kAdagrad, .learning_rate = 1e-2, .epsilon = 1e-10}},
+      {"RMSprop", {.kind = kRmsprop, .learning_rate = 1e-2}},
       {"Lion", {.kind = kLion}},
       {"Lamb", {.kind = kLamb}},
       {"Muon",
@@ -175,6 +176,9 @@ Key for_adams(Key key) {
 Key for_sgd(Key key) {
   return only_for(std::move(key), "SGD", any_of({kSgd}));
 }
+Key for_rmsprop(Key key) {
+  return only_for(std::move(key), "RMSprop", any_of({kRmsprop}));
+}
 Key for_sgd_and_muon(Key key) {
   return only_for(std::move(key), "SGD and Muon", any_of({kSgd, kMuon}));
 }
@@ -198,16 +202,18 @@ std::vector<Key> optimizer_keys() {
       only_for(auto_is(betas(), "[0.9, 0.999]"), "Adam, AdamW, Lion, Lamb and Muon",
                any_of({kAdamW, kAdam, kLion, kLamb, kMuon})),
       only_for(auto_is(kOptimizer.field("eps", above(0), &OptimizerConfig::epsilon), "1e-8"),
-               "Adam, AdamW, Adagrad, Lamb and Muon",
-               any_of({kAdamW, kAdam, kAdagrad, kLamb, kMuon})),
+               "Adam, AdamW, Adagrad, RMSprop, Lamb and Muon",
+               any_of({kAdamW, kAdam, kAdagrad, kRmsprop, kLamb, kMuon})),
       auto_is(kOptimizer.field("weight_decay", at_least(0), &OptimizerConfig::weight_decay), "0"),
       decay(),
       only_for(
           also_called(kOptimizer.field("bias_correction", {}, &OptimizerConfig::bias_correction),
                       {"optimizer.params.correct_bias"}),
           "Adam, AdamW and Lamb", any_of({kAdamW, kAdam, kLamb})),
-      for_sgd_and_muon(
-          kOptimizer.field("momentum", fraction_below_one(), &OptimizerConfig::momentum)),
+      only_for(kOptimizer.field("momentum", fraction_below_one(), &OptimizerConfig::momentum),
+               "SGD, RMSprop and Muon", any_of({kSgd, kRmsprop, kMuon})),
+      for_rmsprop(kOptimizer.field("alpha", fraction_below_one(), &OptimizerConfig::alpha)),
+      for_rmsprop(kOptimizer.field("centered", {}, &OptimizerConfig::centered)),
       for_sgd(kOptimizer.field("dampening", {}, &OptimizerConfig::dampening)),
       for_sgd_and_muon(kOptimizer.field("nesterov", {}, &OptimizerConfig::nesterov)),
       for_lamb(kOptimizer.field("max_coeff", above(0), &OptimizerConfig::max_coeff)),

@@ -18,6 +18,17 @@ void check_sgd(const OptimizerConfig& sgd, Origins& origins) {
   }
 }
 
+void check_rmsprop(const OptimizerConfig& rmsprop, Origins& origins) {
+  if (rmsprop.centered && rmsprop.momentum != 0.0) {
+    throw_config_error(
+        origins["optimizer.params.centered"], "optimizer.params.centered",
+        fmt::format(
+            "with a momentum of {} RMSprop would keep a third state for every parameter: leave one "
+            "of the two out",
+            rmsprop.momentum));
+  }
+}
+
 void check_lamb(const OptimizerConfig& lamb, Origins& origins) {
   if (lamb.min_coeff > lamb.max_coeff) {
     throw_config_error(
@@ -139,6 +150,7 @@ void resolve_one_cycle(LoadedConfig& loaded, Origins& origins) {
 void resolve_optimizer(LoadedConfig& loaded, Origins& origins) {
   OptimizerConfig& optimizer = loaded.config.optimizer;
   if (optimizer.kind == OptimizerKind::kSgd) check_sgd(optimizer, origins);
+  if (optimizer.kind == OptimizerKind::kRmsprop) check_rmsprop(optimizer, origins);
   if (optimizer.kind == OptimizerKind::kLamb) check_lamb(optimizer, origins);
   if (optimizer.kind == OptimizerKind::kMuon) resolve_muon(optimizer, origins);
 }

@@ -4,6 +4,7 @@
 //   Adam      Kingma & Ba 2015 with L2 decay, DeepSpeed's "Adam" with adam_w_mode false
 //   SGD       with momentum, as torch.optim.SGD has it
 //   Adagrad   Duchi et al. 2011, as torch.optim.Adagrad has it
+//   RMSprop   Tieleman & Hinton 2012, as torch.optim.RMSprop has it
 //   Lion      Chen et al. 2023, algorithm 2
 // Their formulas are in kernels/math, in the files of their names.
 #include <cmath>
@@ -39,6 +40,14 @@ ElementwiseStep step_of(const OptimizerConfig& config,
       return AdagradStep{.learning_rate = static_cast<float>(params.learning_rate),
                          .epsilon = static_cast<float>(config.epsilon),
                          .weight_decay = static_cast<float>(weight_decay),
+                         .gradient_scale = params.gradient_scale};
+    case OptimizerKind::kRmsprop:
+      return RmspropStep{.learning_rate = params.learning_rate,
+                         .alpha = config.alpha,
+                         .epsilon = config.epsilon,
+                         .momentum = config.momentum,
+                         .centered = config.centered,
+                         .weight_decay = weight_decay,
                          .gradient_scale = params.gradient_scale};
     case OptimizerKind::kLion:
       return LionStep{.learning_rate = params.learning_rate,

@@ -13,6 +13,10 @@ Moments moments_of(const OptimizerConfig& config) {
       return config.momentum == 0.0 ? Moments{} : Moments{kAll, kNone, "momentum_buffer", ""};
     case OptimizerKind::kAdagrad:
       return {kNone, kAll, "", "sum"};
+    case OptimizerKind::kRmsprop:
+      if (config.centered) return {kAll, kAll, "grad_avg", "square_avg"};
+      return config.momentum == 0.0 ? Moments{kNone, kAll, "", "square_avg"}
+                                    : Moments{kAll, kAll, "momentum_buffer", "square_avg"};
     case OptimizerKind::kLion:
       return {kAll, kNone, "exp_avg", ""};
     case OptimizerKind::kMuon:
@@ -30,6 +34,7 @@ OptimizerScratch declare_optimizer(const OptimizerConfig& config,
     case OptimizerKind::kAdam:
     case OptimizerKind::kSgd:
     case OptimizerKind::kAdagrad:
+    case OptimizerKind::kRmsprop:
     case OptimizerKind::kLion:
       return {};
     case OptimizerKind::kLamb:
@@ -46,6 +51,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerParts& parts) {
     case OptimizerKind::kAdam:
     case OptimizerKind::kSgd:
     case OptimizerKind::kAdagrad:
+    case OptimizerKind::kRmsprop:
     case OptimizerKind::kLion:
       return make_elementwise(parts);
     case OptimizerKind::kLamb:

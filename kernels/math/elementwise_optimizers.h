@@ -12,4 +12,5 @@
 #include "kernels/math/adagrad.h"
 #include "kernels/math/adamw.h"
 #include "kernels/math/lion.h"
+#include "kernels/math/rmsprop.h"
 #include "kernels/math/sgd.h"

@@ -35,6 +35,16 @@ struct AdagradStep {
   float gradient_scale = 1.0F;
 };
 
+struct RmspropStep {
+  double learning_rate = 0.0;
+  double alpha = 0.99;  ///< of the running mean of squares
+  double epsilon = 1e-8;
+  double momentum = 0.0;  ///< 0: there is no buffer
+  bool centered = false;  ///< squares less the square of the mean, which takes the buffer's place
+  double weight_decay = 0.0;
+  double gradient_scale = 1.0;
+};
+
 struct LionStep {
   double learning_rate = 0.0;
   double beta1 = 0.9;

@@ -18,6 +18,8 @@ std::vector<TinyOptions> all_optimizers() {
       options_for({.kind = kAdam, .weight_decay = 0.1}, 3e-3),
       options_for({.kind = kSgd, .weight_decay = 0.1, .momentum = 0.9, .nesterov = true}, 0.05),
       options_for({.kind = kAdagrad, .weight_decay = 0.1}, 0.02),
+      options_for({.kind = kRmsprop, .weight_decay = 0.1, .momentum = 0.5}, 1e-3),
+      options_for({.kind = kRmsprop, .weight_decay = 0.1, .centered = true}, 1e-3),
       options_for({.kind = kLion, .weight_decay = 0.1}, 1e-3),
       options_for({.kind = kLamb, .weight_decay = 0.1}, 0.02),
       options_for({.kind = kMuon, .weight_decay = 0.1, .momentum = 0.95, .nesterov = true}, 0.01)};

@@ -53,7 +53,7 @@ TEST_CASE("resuming gives the bits of the uninterrupted run in every stage and f
 }
 
 TEST_CASE("resuming is exact with every optimizer under sharding", "[parity][zero][resume]") {
-  for (const char* type : {"Adam", "SGD", "Adagrad", "Lion", "Lamb", "Muon"}) {
+  for (const char* type : {"Adam", "SGD", "Adagrad", "RMSprop", "Lion", "Lamb", "Muon"}) {
     CAPTURE(type);
     json params{{"lr", 3e-3}, {"weight_decay", 0.1}};
     if (std::string(type) == "SGD") {

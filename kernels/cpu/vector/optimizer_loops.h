@@ -10,6 +10,7 @@ namespace dstrain {
 
 struct AdamwFactors;  // kernels/math
 struct SgdFactors;
+struct RmspropFactors;
 struct LionFactors;
 struct LambFactors;
 struct MuonFactors;
@@ -27,7 +28,7 @@ template <typename... Factors>
 struct UpdateLoops : UpdateLoop<Factors>... {};
 
 struct OptimizerLoops {
-  UpdateLoops<AdamwFactors, SgdFactors, AdagradStep, LionFactors> updates;
+  UpdateLoops<AdamwFactors, SgdFactors, AdagradStep, RmspropFactors, LionFactors> updates;
   template <typename Factors>
   [[nodiscard]] typename UpdateLoop<Factors>::Loop update_with(const Factors& /*factors*/) const {
     return static_cast<const UpdateLoop<Factors>&>(updates).update;

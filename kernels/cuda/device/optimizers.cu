@@ -271,6 +271,8 @@ template void update(
 template void update(
     const Launch&, const char*, const AdagradStep&, const OptimizerRange&, std::int64_t);
 template void update(
+    const Launch&, const char*, const RmspropStep&, const OptimizerRange&, std::int64_t);
+template void update(
     const Launch&, const char*, const LionStep&, const OptimizerRange&, std::int64_t);
 
 std::int64_t lamb_partials(std::int64_t n) {

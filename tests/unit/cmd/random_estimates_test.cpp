@@ -110,7 +110,7 @@ Setting draw(Dice& dice) {
   if (dice.one_in(4)) {
     const bool whole = tensor == 1 || any;
     set("optimizer.type", whole ? dice.pick(std::array{"Muon", "Lamb", "SGD"})
-                                : dice.pick(std::array{"Lion", "SGD", "Adagrad"}));
+                                : dice.pick(std::array{"Lion", "SGD", "Adagrad", "RMSprop"}));
   }
   setting.device = {
       .cuda = dice.one_in(2), .threads = 2, .ranks_per_host = std::min(8, setting.world)};

@@ -54,6 +54,7 @@ TEST_CASE("the resolved file loads to an equal config, every value from the file
       {"optimizer={\"type\": \"adam\", \"params\": {\"lr\": 0.1, \"weight_decay\": 0.1}}"},
       {"optimizer={\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"nesterov\": true}}"},
       {"optimizer.type=Adagrad"},
+      {"optimizer={\"type\": \"RMSprop\", \"params\": {\"alpha\": 0.9, \"centered\": true}}"},
       {"optimizer={\"type\": \"Lion\", \"params\": {\"betas\": [0.95, 0.98]}}"},
       {"optimizer={\"type\": \"Lamb\", \"params\": {\"max_coeff\": 5, \"eps_inside_sqrt\": true}}"},
       {"optimizer={\"type\": \"Muon\"}"},

@@ -144,7 +144,7 @@ TEST_CASE("a mended config keeps its text and says what changed", "[spec][config
   "gradient_accumulation_steps": 3, // was: 4: 12 contradicts train_micro_batch_size_per_gpu 2 × gradient_accumulation_steps 4 × 2 data-parallel ranks = 16: set train_batch_size to 16, or gradient_…
   "gradient_clipping": 1.0, // was: "gradient_cliping": unknown key, did you mean "gradient_clipping"?
   "zero_optimization": { "stage": 3, "mics_shard_size": -1 }, // was: 4: must be an integer in [0, 3], found 4 // was: 8: 8 is refused: sharding within groups of ranks (MiCS) is not in this version yet: write -1
-  "optimizer": { "type": "AdamW", "params": { "lr": 0.001 } }, // was: -1: --set // was: "momentum": 0.9: has no meaning for optimizer.type "AdamW": it belongs to SGD and Muon
+  "optimizer": { "type": "AdamW", "params": { "lr": 0.001 } }, // was: -1: --set // was: "momentum": 0.9: has no meaning for optimizer.type "AdamW": it belongs to SGD, RMSprop and Muon
   "model": {
     "model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -36,6 +36,7 @@ const std::string kLongRope =
     R"(model.rope_scaling={"type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
                            "long_factor": [1, 2, 3, 4, 5, 6, 7, 8]})";
 const std::string kSgd = R"(optimizer={"type": "SGD"})";
+const std::string kRmsprop = R"(optimizer={"type": "RMSprop"})";
 const std::string kLamb = R"(optimizer={"type": "Lamb"})";
 const std::string kMuon = R"(optimizer={"type": "Muon"})";
 const std::string kBf16 = "bf16.enabled=true";
@@ -107,6 +108,8 @@ const std::map<std::string, Flip>& flips() {
       {"optimizer.params.momentum", {"0.8", {kSgd}}},
       {"optimizer.params.dampening", {"0.1", {kSgd}}},
       {"optimizer.params.nesterov", {"true", {kSgd}}},
+      {"optimizer.params.alpha", {"0.9", {kRmsprop}}},
+      {"optimizer.params.centered", {"true", {kRmsprop}}},
       {"optimizer.params.max_coeff", {"9", {kLamb}}},
       {"optimizer.params.min_coeff", {"0.1", {kLamb}}},
       {"optimizer.params.eps_inside_sqrt", {"true", {kLamb}}},
@@ -293,8 +296,9 @@ TEST_CASE("no path of the table means two things at once", "[spec][keys]") {
         SchedulerKind::kWarmupCosine, SchedulerKind::kRangeTest, SchedulerKind::kOneCycle}) {
     configs.emplace_back().scheduler.kind = scheduler;
   }
-  for (const auto optimizer : {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
-                               OptimizerKind::kLion, OptimizerKind::kLamb, OptimizerKind::kMuon}) {
+  for (const auto optimizer :
+       {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad, OptimizerKind::kRmsprop,
+        OptimizerKind::kLion, OptimizerKind::kLamb, OptimizerKind::kMuon}) {
     configs.emplace_back().optimizer.kind = optimizer;
   }
   for (const auto open : {OpenPrecision{.bf16 = true}, OpenPrecision{.f16 = true},

@@ -45,6 +45,12 @@ TEST_CASE("each optimizer begins with its own defaults", "[spec][optimizer]") {
   CHECK(adagrad.kind == OptimizerKind::kAdagrad);
   CHECK(adagrad.learning_rate == 1e-2);
   CHECK(adagrad.epsilon == 1e-10);
+  const OptimizerConfig rmsprop = optimizer_of("rmsprop");
+  CHECK(rmsprop.kind == OptimizerKind::kRmsprop);
+  CHECK(rmsprop.learning_rate == 1e-2);
+  CHECK(rmsprop.alpha == 0.99);
+  CHECK(rmsprop.epsilon == 1e-8);
+  CHECK_FALSE(rmsprop.centered);
   const OptimizerConfig lion = optimizer_of("Lion");
   CHECK(lion.kind == OptimizerKind::kLion);
   CHECK(lion.beta2 == 0.999);
@@ -124,9 +130,10 @@ TEST_CASE("a parameter of another optimizer is an error that says whose it is",
   CHECK_THAT(error_of("SGD", R"({"betas": [0.9, 0.95]})"),
              Contains("optimizer.params.betas: has no meaning for optimizer.type \"SGD\": it "
                       "belongs to Adam, AdamW, Lion, Lamb and Muon"));
-  CHECK_THAT(error_of("AdamW", R"({"momentum": 0.9})"), Contains("it belongs to SGD and Muon"));
+  CHECK_THAT(error_of("AdamW", R"({"momentum": 0.9})"),
+             Contains("it belongs to SGD, RMSprop and Muon"));
   CHECK_THAT(error_of("Lion", R"({"eps": 1e-8})"),
-             Contains("it belongs to Adam, AdamW, Adagrad, Lamb and Muon"));
+             Contains("it belongs to Adam, AdamW, Adagrad, RMSprop, Lamb and Muon"));
   CHECK_THAT(error_of("Muon", R"({"bias_correction": true})"),
              Contains("it belongs to Adam, AdamW and Lamb"));
   CHECK_THAT(error_of("Muon", R"({"dampening": 0})"), Contains("it belongs to SGD"));
@@ -139,7 +146,8 @@ TEST_CASE("a parameter of another optimizer is an error that says whose it is",
 
 TEST_CASE("an optimizer that is not here is refused with those that are", "[spec][optimizer]") {
   const std::string working =
-      "; write \"AdamW\", \"Adam\", \"SGD\", \"Adagrad\", \"Lion\", \"Lamb\" or \"Muon\"";
+      "; write \"AdamW\", \"Adam\", \"SGD\", \"Adagrad\", \"RMSprop\", \"Lion\", \"Lamb\" or "
+      "\"Muon\"";
   for (const char* type : {"OneBitAdam", "zerooneadam", "OneBitLamb"}) {
     CHECK_THAT(error_of(type), Contains("is refused: 1-bit optimizers, which compress what the "
                                         "ranks exchange, are not in dstrain; ") &&
@@ -172,6 +180,10 @@ TEST_CASE("parameters that contradict each other are refused", "[spec][optimizer
                       "of 0; they are 0 and 0"));
   CHECK_THAT(error_of("SGD", R"({"nesterov": true, "momentum": 0.9, "dampening": 0.5})"),
              Contains("they are 0.9 and 0.5"));
+  CHECK_THAT(
+      error_of("RMSprop", R"({"centered": true, "momentum": 0.9})"),
+      Contains("optimizer.params.centered: with a momentum of 0.9 RMSprop would keep a third "
+               "state for every parameter"));
   CHECK_THAT(error_of("Lamb", R"({"min_coeff": 11})"),
              Contains("min_coeff: 11 is greater than max_coeff 10"));
   CHECK_THAT(error_of("SGD", R"({"momentum": 1})"), Contains("in [0, 1), found 1"));

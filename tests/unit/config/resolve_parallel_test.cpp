@@ -83,13 +83,14 @@ TEST_CASE("optimizers that look at whole tensors refuse to see parts", "[spec][p
   CHECK(
       rule_of(2, {"optimizer={\"type\": \"Muon\"}", "tensor_parallel.size=2"}) ==
       "--set: optimizer.type: \"Muon\" needs whole matrices, which tensor_parallel.size 2 splits: "
-      "use \"AdamW\", \"Adam\", \"Lion\", \"SGD\" or \"Adagrad\", or set tensor_parallel.size to "
+      "use \"AdamW\", \"Adam\", \"Lion\", \"SGD\", \"Adagrad\" or \"RMSprop\", or set "
+      "tensor_parallel.size to "
       "1");
   CHECK(rule_of(2, {"optimizer={\"type\": \"Lamb\"}", "tensor_parallel.size=2"}) ==
         "--set: optimizer.type: \"Lamb\" needs whole tensors' norms, which tensor_parallel.size 2 "
-        "splits: use \"AdamW\", \"Adam\", \"Lion\", \"SGD\" or \"Adagrad\", or set "
+        "splits: use \"AdamW\", \"Adam\", \"Lion\", \"SGD\", \"Adagrad\" or \"RMSprop\", or set "
         "tensor_parallel.size to 1");
-  for (const char* type : {"AdamW", "Adam", "Lion", "SGD", "Adagrad"}) {
+  for (const char* type : {"AdamW", "Adam", "Lion", "SGD", "Adagrad", "RMSprop"}) {
     CHECK(rule_of(2, {fmt::format("optimizer={{\"type\": \"{}\"}}", type),
                       "tensor_parallel.size=2"}) == "");
   }

@@ -66,6 +66,7 @@ const std::vector<std::vector<std::string>>& settings() {
                  "model_max_length": 128, "norm_head": true})"},
       {"optimizer.type=SGD"},
       {"optimizer.type=Adagrad"},
+      {"optimizer.type=RMSprop"},
       {"optimizer.type=Lamb"},
       {"optimizer.type=Muon"},
       {"scheduler.type=WarmupLR"},

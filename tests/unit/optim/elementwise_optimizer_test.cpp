@@ -1,6 +1,7 @@
-// AdamW, Adam, SGD, Adagrad and Lion: against the published formulas in fp64 on whole tensors, and
-// against PyTorch's figures.
+// AdamW, Adam, SGD, Adagrad, RMSprop and Lion: against the published formulas in fp64 on whole
+// tensors, and against PyTorch's figures.
 #include <cmath>
+#include <utility>
 
 #include <catch2/catch.hpp>
 
@@ -104,6 +105,30 @@ TEST_CASE("Adagrad sums squares", "[optim]") {
   });
 }
 
+TEST_CASE("RMSprop takes a mean of squares, a buffer or a mean to be centered by", "[optim]") {
+  for (const auto& [momentum, centered] :
+       {std::pair{0.0, false}, std::pair{0.9, false}, std::pair{0.0, true}}) {
+    const OptimizerConfig config{.kind = OptimizerKind::kRmsprop,
+                                 .epsilon = 1e-3,
+                                 .weight_decay = 0.5,
+                                 .momentum = momentum,
+                                 .alpha = 0.8,
+                                 .centered = centered};
+    follows(config, [&](const UpdateParams& params, double decay, double g, double& p, double& m,
+                        double& v) {
+      g += decay * p;
+      v = config.alpha * v + (1.0 - config.alpha) * g * g;
+      if (config.centered) {
+        m = config.alpha * m + (1.0 - config.alpha) * g;
+        p -= params.learning_rate * g / (std::sqrt(v - m * m) + config.epsilon);
+      } else {
+        m = config.momentum * m + g / (std::sqrt(v) + config.epsilon);
+        p -= params.learning_rate * m;
+      }
+    });
+  }
+}
+
 TEST_CASE("Lion moves by signs", "[optim]") {
   const OptimizerConfig config{
       .kind = OptimizerKind::kLion, .beta1 = 0.8, .beta2 = 0.9, .weight_decay = 0.5};
@@ -149,7 +174,16 @@ TEST_CASE("three steps give PyTorch's figures", "[optim]") {
        {0.3166019115, -0.0720113672, 1.2221312345, 0.0071835295}},
       // Adagrad(eps=1e-3)
       {{.kind = OptimizerKind::kAdagrad, .epsilon = 1e-3},
-       {0.2402707596, -0.0261256935, 1.3060797798, 0.0050481997}}};
+       {0.2402707596, -0.0261256935, 1.3060797798, 0.0050481997}},
+      // RMSprop(alpha=0.9, eps=1e-3), of PyTorch 2.9 as those that follow
+      {{.kind = OptimizerKind::kRmsprop, .epsilon = 1e-3, .alpha = 0.9},
+       {-0.3111271433, 0.4393712199, 0.8964525783, -0.0957673600}},
+      // RMSprop(alpha=0.9, eps=1e-3, momentum=0.8)
+      {{.kind = OptimizerKind::kRmsprop, .epsilon = 1e-3, .momentum = 0.8, .alpha = 0.9},
+       {-0.9574881658, 1.0382408407, 0.3236584701, 0.1771481449}},
+      // RMSprop(alpha=0.9, eps=1e-3, centered=True)
+      {{.kind = OptimizerKind::kRmsprop, .epsilon = 1e-3, .alpha = 0.9, .centered = true},
+       {-0.3909174429, 0.5030049078, 0.8471051817, -0.0914740906}}};
   for (const Row& row : rows) {
     OptimizerConfig config = row.config;
     config.weight_decay = 0.1;
@@ -176,6 +210,10 @@ TEST_CASE("each optimizer says what it keeps", "[optim]") {
   CHECK(moments(OptimizerKind::kSgd, 0.9).second == kNone);
   CHECK(moments(OptimizerKind::kAdagrad).first == kNone);
   CHECK(moments(OptimizerKind::kAdagrad).second == kAll);
+  CHECK(moments(OptimizerKind::kRmsprop).first == kNone);
+  CHECK(moments(OptimizerKind::kRmsprop).second == kAll);
+  CHECK(moments(OptimizerKind::kRmsprop, 0.9).first == kAll);
+  CHECK(moments_of({.kind = OptimizerKind::kRmsprop, .centered = true}).first == kAll);
   CHECK(moments(OptimizerKind::kLion).second == kNone);
   CHECK(moments(OptimizerKind::kMuon, 0.95).second == kNotHiddenMatrices);
 }

@@ -13,6 +13,8 @@ std::vector<OptimizerConfig> exact_optimizers() {
           {.kind = OptimizerKind::kSgd, .weight_decay = 0.5},
           {.kind = OptimizerKind::kSgd, .weight_decay = 0.5, .momentum = 0.9, .nesterov = true},
           {.kind = OptimizerKind::kAdagrad, .epsilon = 1e-3, .weight_decay = 0.5},
+          {.kind = OptimizerKind::kRmsprop, .weight_decay = 0.5, .momentum = 0.9},
+          {.kind = OptimizerKind::kRmsprop, .weight_decay = 0.5, .centered = true},
           {.kind = OptimizerKind::kLion, .weight_decay = 0.5},
           {.kind = OptimizerKind::kMuon, .weight_decay = 0.5, .momentum = 0.9, .nesterov = true}};
 }

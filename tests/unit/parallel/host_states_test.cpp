@@ -112,7 +112,7 @@ TEST_CASE("states in the host's memory become what states on the device become",
   for (const BackendUnderTest& backend : backends_under_test()) {
     for (const OptimizerKind kind :
          {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
-          OptimizerKind::kLion}) {
+          OptimizerKind::kRmsprop, OptimizerKind::kLion}) {
       for (const DType compute : {DType::kF32, DType::kBF16, DType::kF16}) {
         for (const int stage : kZeroStages) {
           INFO(backend.name << ", optimizer " << static_cast<int>(kind) << ", " << name_of(compute)
