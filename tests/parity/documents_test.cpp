@@ -6,8 +6,10 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/ignored_target.h"
+#include "tests/harness/sweep.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
+#include "tests/parity/tiny_family.h"
 
 namespace dstrain::test {
 namespace {
@@ -91,6 +93,40 @@ TEST_CASE("documents in one sequence train as documents in sequences of their ow
         }
         packed.documents.attention = false;
         CHECK(train_documents(packed, tokens).losses != steps.losses);
+      }
+    }
+  }
+}
+
+/// 64: attention's tiles, so that the same is summed in the same order; 19: borders within them.
+TEST_CASE("documents in one sequence are documents alone, in every family",
+          "[parity][documents][families]") {
+  int met = 0;
+  for (const std::string& name : kFamilies) {
+    for (const std::int64_t length : {19, 64}) {
+      if (met++ % testing::one_in_if_sanitized(5) != 0) continue;
+      CAPTURE(name, length);
+      TinyOptions alone = tiny_family(name);
+      alone.model->max_positions = 3 * length;
+      alone.sequence = length;
+      alone.micro_batch = 6;
+      alone.steps = 5;
+      TinyOptions packed = alone;
+      packed.sequence = 3 * length;
+      packed.micro_batch = 2;
+      packed.documents = {.end = kEnd, .attention = true};
+      const auto tokens = static_cast<std::size_t>(length);
+      const Steps expected = train_documents(alone, tokens);
+      const Steps steps = train_documents(packed, tokens);
+      CHECK(expected.losses.back() < expected.losses.front());
+      if (length == 64) {
+        CHECK(steps.losses == expected.losses);
+        CHECK(steps.parameters == expected.parameters);
+      } else {
+        CHECK(steps.losses[0] == Approx(expected.losses[0]).epsilon(1e-6));
+        CHECK(steps.grad_norms[0] == Approx(expected.grad_norms[0]).epsilon(1e-6));
+        // From there on AdamW divides gradients that are almost nothing by themselves.
+        CHECK(worst_relative(steps.losses, expected.losses) < 1e-5);
       }
     }
   }

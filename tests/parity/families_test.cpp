@@ -3,55 +3,12 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/config/arch/family.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
+#include "tests/parity/tiny_family.h"
 
 namespace dstrain::test {
 namespace {
-
-const std::vector<std::string> kFamilies{
-    "qwen3",  "olmo2",       "mistral",  "olmo3", "smollm3", "phi3",    "starcoder2",
-    "gemma2", "gemma3_text", "gpt_neox", "opt",   "bloom",   "baichuan"};
-
-/// Two key/value heads, so that of four ranks two share one. Windows are shorter than sequences.
-TinyOptions tiny_family(const std::string& model_type) {
-  const dstrain::Family& family = family_of(model_type);
-  const ModelSpec sizes = tiny_model(Family::kLlama);
-  ModelSpec model = family.base;
-  model.vocab_size = sizes.vocab_size;
-  model.hidden_size = sizes.hidden_size;
-  model.num_layers = sizes.num_layers;
-  model.num_heads = sizes.num_heads;
-  model.num_key_value_heads =
-      family.has_key_value_keys ? sizes.num_key_value_heads : sizes.num_heads;
-  model.head_dim = sizes.head_dim;
-  model.intermediate_size = sizes.intermediate_size;
-  model.max_positions = sizes.max_positions;
-  model.attention_window = family.window == WindowKeys::kNone ? 0 : 5;
-  if (is_by_layer(family.window)) {
-    model.windowed_layers = {true, false};
-  }
-  if (family.unrotated_layer_every > 0) {
-    model.rotary_layers = {false, true};
-  }
-  if (family.has_rotated_part_key) {
-    model.rotated_part = 0.4;
-  }
-  if (family.has_cap_keys) {  // so low that they bend what such a small model makes
-    model.attention_cap = 0.7F;
-    model.logit_cap = 1.5F;
-    model.query_scalar = 3.0;
-  }
-  if (family.scales_full_layers_only) {
-    model.rope_scaling = {.kind = RopeScalingKind::kLinear, .factor = 2.0};
-  }
-  if (family.has_unit_head_key) {  // Baichuan 2 of 13 B
-    model.position = PositionKind::kAlibi;
-    model.unit_head = true;
-  }
-  return {.model = model, .micro_batch = 4, .gradient_clipping = 0.5, .steps = 10};
-}
 
 TEST_CASE("families over tensor-parallel ranks follow one rank", "[parity][families]") {
   TinyOptions options = tiny_family(GENERATE(from_range(kFamilies)));
