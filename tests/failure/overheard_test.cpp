@@ -1,5 +1,5 @@
-// What others see of a run whose nodes are started by hand: who hears their connection, who changes
-// it on its way, and where a run can be called.
+// A run whose nodes are started by hand, seen from outside: somebody hears the nodes' connection,
+// changes what is on its way, or calls the run where it can be called.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -51,7 +51,7 @@ class Eavesdropper {
   [[nodiscard]] std::uint16_t port() const { return port_; }
   /// Changes a bit of the data that passes next.
   void change_a_bit() { changes_ = true; }
-  /// What was sent, after the connection's end.
+  /// Returns what was sent; call it after the connection has ended.
   std::string heard() {
     loop_.stop();
     if (thread_.joinable()) thread_.join();

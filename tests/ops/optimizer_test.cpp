@@ -257,7 +257,8 @@ TEST_CASE("rmsprop divides by the root of a mean of squares", "[ops][optimizer]"
   }
 }
 
-// One gradient for ever: rounding leaves of its variance a little more than nothing, or less.
+// The gradient never changes, so rounding leaves a little more than nothing of its variance, or
+// less.
 TEST_CASE("rmsprop that is centered stays finite where nothing varies", "[ops][optimizer]") {
   for (const BackendUnderTest& backend : backends_under_test()) {
     Lab lab(backend.make(1));

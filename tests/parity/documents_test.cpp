@@ -61,6 +61,15 @@ Steps train_documents(const TinyOptions& options, std::size_t length) {
   return steps;
 }
 
+/// The same documents, three in each sequence.
+TinyOptions packed_of(const TinyOptions& alone) {
+  TinyOptions packed = alone;
+  packed.sequence = 3 * alone.sequence;
+  packed.micro_batch = alone.micro_batch / 3;
+  packed.documents = {.end = kEnd, .attention = true};
+  return packed;
+}
+
 TEST_CASE("documents in one sequence train as documents in sequences of their own",
           "[parity][documents]") {
   ModelSpec falling = tiny_model(Family::kLlama);
@@ -75,10 +84,7 @@ TEST_CASE("documents in one sequence train as documents in sequences of their ow
                                 .sequence = length,
                                 .micro_batch = 6,
                                 .steps = 5};
-        TinyOptions packed = alone;
-        packed.sequence = 3 * length;
-        packed.micro_batch = 2;
-        packed.documents = {.end = kEnd, .attention = true};
+        TinyOptions packed = packed_of(alone);
         const auto tokens = static_cast<std::size_t>(length);
         const Steps expected = train_documents(alone, tokens);
         const Steps steps = train_documents(packed, tokens);
@@ -111,10 +117,7 @@ TEST_CASE("documents in one sequence are documents alone, in every family",
       alone.sequence = length;
       alone.micro_batch = 6;
       alone.steps = 5;
-      TinyOptions packed = alone;
-      packed.sequence = 3 * length;
-      packed.micro_batch = 2;
-      packed.documents = {.end = kEnd, .attention = true};
+      const TinyOptions packed = packed_of(alone);
       const auto tokens = static_cast<std::size_t>(length);
       const Steps expected = train_documents(alone, tokens);
       const Steps steps = train_documents(packed, tokens);
