@@ -30,7 +30,8 @@ std::vector<RankBytes> bytes_by_stage(const Config& config,
     const RunPlan plan = make_run_plan(config, world_size, stage.worst_rank, schedule);
     RankBytes rank{.planned = stage.total_bytes(),
                    .libraries = total_bytes(library_overhead(plan, device))};
-    rank.host = device.cuda ? total_bytes(cuda_host_overhead(plan)) : rank.planned + rank.libraries;
+    rank.host =
+        device.cuda ? total_bytes(host_memory_beside_gpu(plan)) : rank.planned + rank.libraries;
     bytes.push_back(rank);
   }
   return bytes;

@@ -88,6 +88,16 @@ std::string host_text(const MemoryEstimate& estimate) {
                      overhead_text(estimate.host));
 }
 
+std::string disk_text(const MemoryEstimate& estimate) {
+  if (estimate.disk_bytes == 0) {
+    return "";
+  }
+  const int ranks = estimate.device.ranks_per_host;
+  return fmt::format("On the disk of {}: {} of optimizer states{}\n", estimate.disk_folder,
+                     size_text(estimate.host_disk_bytes()),
+                     ranks == 1 ? "" : fmt::format(" for {} such ranks on a host", ranks));
+}
+
 /// "--set a=1 --set b=2".
 std::string to_flags(const std::vector<std::string>& overrides) {
   std::string text;
@@ -198,7 +208,7 @@ std::string to_text(const MemoryEstimate& estimate, const Config& config) {
   text += fmt::format("Beside the plan, on the {} of rank {}:\n{}\n",
                       estimate.device.cuda ? "GPU" : "host", estimate.rank,
                       overhead_text(estimate.overhead));
-  text += host_text(estimate) + "\n" + timeline_text(estimate);
+  text += host_text(estimate) + disk_text(estimate) + "\n" + timeline_text(estimate);
   if (estimate.fit) {
     text += "\n" + fit_text(estimate);
   }
@@ -215,6 +225,7 @@ std::string to_json(const MemoryEstimate& estimate, const Config& config) {
                     {"overhead", json_of(estimate.overhead)},
                     {"host", json_of(estimate.host)},
                     {"host_bytes", estimate.host_bytes()},
+                    {"disk_bytes", estimate.host_disk_bytes()},
                     {"ranks_per_host", estimate.device.ranks_per_host}};
   json["peak_in_use"] = {
       {"where", estimate.peak}, {"share_of_step", peak.begin}, {"bytes", json_of(peak.in_use)}};

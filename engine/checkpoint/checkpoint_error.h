@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "engine/base/storage_error.h"
+
 namespace dstrain {
 
 /// A checkpoint that was asked for cannot be used. Exit code 5.
@@ -16,12 +18,6 @@ class CheckpointError : public std::runtime_error {
 class DamagedCheckpoint : public CheckpointError {
  public:
   using CheckpointError::CheckpointError;
-};
-
-/// Writing failed: path, cause, needed and free bytes. Exit code 6.
-class StorageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
 };
 
 /// The run's folder belongs to another run: since before this one, or taken over. Exit code 3.

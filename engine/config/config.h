@@ -14,6 +14,7 @@
 #include "engine/config/dropout_config.h"
 #include "engine/config/model_spec.h"
 #include "engine/config/number_formats.h"
+#include "engine/config/offload_config.h"
 #include "engine/config/optimizer_config.h"
 #include "engine/config/recompute_config.h"
 #include "engine/config/scheduler_config.h"
@@ -161,6 +162,7 @@ struct Config {
   FormatConfig formats;
   Fp8Config fp8;
   ZeroConfig zero;
+  OffloadConfig offload;
   PipelineConfig pipeline;
   TensorParallelConfig tensor_parallel;
   RecomputeConfig recompute;

@@ -42,7 +42,6 @@ class KeyReader {
         problems_.attempt([&] { refuse_misplaced(key); });
       }
     }
-    problems_.attempt([&] { refuse_offloading(); });
   }
 
   ConfigDraft& draft() { return draft_; }
@@ -73,17 +72,6 @@ class KeyReader {
     const JsonNode* node = nullptr;
     std::string path;  ///< the key's own, or an alias
   };
-  struct Offload {
-    const Key* key = nullptr;
-    Written written;
-  };
-
-  static ConfigEdit switched_off(const Offload& offload) {
-    const std::vector<std::string>& off = offload.key->accepted;
-    if (off.empty()) return {ConfigEdit::Kind::kRemove, offload.written.path, ""};
-    return {ConfigEdit::Kind::kSet, offload.written.path, off.front()};
-  }
-
   /// A key cannot be judged if the value that decides whether it applies is invalid.
   [[nodiscard]] bool is_decided(const Key& key) const {
     if (!key.applies) return true;
@@ -105,8 +93,9 @@ class KeyReader {
       if (!key.missing.empty()) refuse_missing(key);
       return;
     }
-    if (key.offloads && !is_accepted_value(key, *node)) {
-      offloads_.push_back({&key, written});
+    if (key.offloads && options_.ignore_offload && !is_accepted_value(key, *node)) {
+      not_done_["--ignore-offload: parameters, gradients and optimizer stay on the device"]
+          .push_back(fmt::format("{}={}", written.path, node->dump()));
       return;
     }
     const JsonNode value = value_meant(key, first_candidate(key, *node));
@@ -134,23 +123,6 @@ class KeyReader {
     choices_.push_back(fmt::format("{}: {}, the first of the candidates {} for autotuning",
                                    key.path, node.items.front().dump(), node.dump()));
     return node.items.front();
-  }
-
-  /// Reports all settings of offloading in the file in one sentence.
-  void refuse_offloading() {
-    if (offloads_.empty()) return;
-    if (!options_.ignore_offload) {
-      const auto& [key, first] = offloads_.front();
-      std::vector<ConfigEdit> mend;
-      for (const Offload& offload : offloads_)
-        mend.push_back(switched_off(offload));
-      throw_config_error(first.node->where, key->path,
-                         fmt::format("{} is refused: {}", first.node->dump(), key->note), mend);
-    }
-    for (const auto& [key, written] : offloads_) {
-      not_done_["--ignore-offload: parameters, gradients and optimizer stay on the device"]
-          .push_back(fmt::format("{}={}", written.path, written.node->dump()));
-    }
   }
 
   [[nodiscard]] bool would_do(const Key& key, const JsonNode& value) const {
@@ -247,7 +219,6 @@ class KeyReader {
   std::map<std::string, std::vector<std::string>> without_effect_;
   std::map<std::string, std::vector<std::string>> not_done_;
   std::vector<std::string> choices_;
-  std::vector<Offload> offloads_;
 };
 
 constexpr const char* kRecomputedLayers = "activation_checkpointing.layers";

@@ -115,7 +115,7 @@ struct Key {
   std::string shape{};         ///< JSON Schema of the values, where the type does not say it all
   bool enabled_block = false;  ///< accepted unless it says "enabled": true, at any depth
   bool warns = false;          ///< kNoEffect: the file asks for more than nothing
-  bool offloads = false;       ///< kRefused: a warning where offloading is ignored
+  bool offloads = false;       ///< a warning where offloading is ignored, but for `accepted`
   std::string note{};     ///< why it is refused or has no effect; of an honoured key what its name
                           ///< does not say
   std::string missing{};  ///< what to write if it is absent; empty: it may be

@@ -206,6 +206,9 @@ void resolve_config(LoadedConfig& loaded,
   if (!problems.spoil("optimizer")) {
     problems.attempt([&] { resolve_optimizer(loaded, origins); });
   }
+  if (!problems.spoil_any({"optimizer.type", "zero_optimization", "aio", "checkpoint.async"})) {
+    problems.attempt([&] { resolve_offload(loaded, origins); });
+  }
   if (!problems.spoil_any({"scheduler", "optimizer", "training.steps"})) {
     problems.attempt([&] { resolve_scheduler(loaded, origins); });
   }

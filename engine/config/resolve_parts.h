@@ -52,6 +52,8 @@ void resolve_documents(LoadedConfig& loaded, Origins& origins);
 /// Checks fp8, once formats and batch are complete.
 void resolve_fp8(const LoadedConfig& loaded, Origins& origins);
 void resolve_optimizer(LoadedConfig& loaded, Origins& origins);
+/// Checks what is kept outside the device's memory, once device and optimizer are settled.
+void resolve_offload(LoadedConfig& loaded, Origins& origins);
 void resolve_scheduler(LoadedConfig& loaded, Origins& origins);
 
 }  // namespace dstrain

@@ -1,7 +1,7 @@
 // "zero_optimization". dstrain's grain is the unit: a block, the embedding or the head. A unit's
 // gradient is one flat, padded buffer, reduced as soon as backward leaves the unit; its parameters
 // are gathered by one operation. Keys that tune another grain have no effect; keys that promise
-// another distribution of memory (offloading, hierarchies, quantised traffic) are refused.
+// another distribution of memory (hierarchies, quantised traffic) are refused.
 #include <initializer_list>
 #include <string_view>
 
@@ -14,12 +14,12 @@ namespace {
 constexpr KeyBlock kZeroBlock{"zero_optimization.", &Config::zero};
 
 const std::string kZero = "zero_optimization.";
-const char* const kNoOffload =
-    "offloading is not in this version yet: --ignore-offload trains without it";
 
 bool is_stage3(const Config& c) {
   return cuts_of(c.zero.stage).parameters;
 }
+
+constexpr double kDiskBlock = 4096;
 
 Key refused_unless(const std::string& name, std::vector<std::string> off, std::string reason) {
   return refused(kZero + name, std::move(off), std::move(reason));
@@ -85,7 +85,6 @@ void add_other_grains(std::vector<Key>& keys) {
   add_without_effect(keys, "a unit's parameters are always gathered by one all-gather",
                      {"allgather_partitions", "stage3_use_all_reduce_for_fetch_params",
                       "stage3_allgather_sequential"});
-  add_without_effect(keys, "the optimizer updates a rank's slice unit by unit", {"sub_group_size"});
   add_without_effect(keys, "every rank owns an equal slice of every unit: there is no round",
                      {"round_robin_gradients"});
   add_without_effect(keys, "every parameter has a gradient in every step",
@@ -125,33 +124,103 @@ void add_other_distributions(std::vector<Key>& keys) {
   keys.push_back(refused_unless("legacy_stage1", {"false"}, "DeepSpeed has removed it as well"));
 }
 
+/// DeepSpeed's old way to say "cpu".
+Key old_offload(const std::string& name, OffloadTo OffloadConfig::*member) {
+  Key key = silent(kZero + name, KeyKind::kBool);
+  key.set = [member](ConfigDraft& draft, const JsonNode& node) {
+    if (node.boolean) draft.config.offload.*member = OffloadTo::kHost;
+  };
+  key.accepted = {"false"};
+  key.offloads = true;
+  return key;
+}
+
+bool offloads_states(const Config& c) {
+  return c.offload.states != OffloadTo::kNone;
+}
+bool keeps_states(const Config& c) {
+  return !offloads_states(c);
+}
+
+/// Where nothing is offloaded, `key` and its like in files from elsewhere are only settings of a
+/// feature that is off.
+void add_for_offloading(std::vector<Key>& keys, Key key) {
+  Key off = silent(key.path);
+  keys.push_back(only_for(std::move(key), "offloaded states", offloads_states));
+  keys.push_back(only_for(std::move(off), "states on the device", keeps_states));
+}
+
+void add_devices(std::vector<Key>& keys) {
+  const Names<OffloadTo> places = {
+      {"none", OffloadTo::kNone}, {"cpu", OffloadTo::kHost}, {"nvme", OffloadTo::kDisk}};
+  for (const auto& [name, member] : {std::pair{"offload_optimizer", &OffloadConfig::states},
+                                     std::pair{"offload_param", &OffloadConfig::parameters}}) {
+    const auto access = KeyBlock{"", &Config::offload}.to(member);
+    Key key = auto_is_default(
+        null_is_default(choice(fmt::format("{}{}.device", kZero, name), places, access)));
+    key.offloads = true;
+    key.accepted = {"\"none\""};
+    keys.push_back(std::move(key));
+  }
+  keys.push_back(old_offload("cpu_offload", &OffloadConfig::states));
+  keys.push_back(old_offload("cpu_offload_param", &OffloadConfig::parameters));
+  keys.back().aliases = {kZero + "cpu_offload_params"};
+}
+
 void add_offloading(std::vector<Key>& keys) {
-  const auto add_silent = [&](const std::string& block, std::initializer_list<const char*> names) {
+  constexpr KeyBlock kStates{"zero_optimization.offload_optimizer.", &Config::offload};
+  constexpr KeyBlock kAio{"aio.", &Config::offload};
+  constexpr double kMostBuffers = 1024;
+  constexpr double kMostDepth = 4096;
+  constexpr double kMostBlock = 1 << 30;
+  const auto add = [&](Key key) {
+    add_for_offloading(keys, auto_is_default(null_is_default(std::move(key))));
+  };
+  const auto add_others = [&](const std::string& block, const char* note,
+                              std::initializer_list<const char*> names) {
     for (const char* name : names) {
-      keys.push_back(silent(block + "." + name));
+      add_for_offloading(keys, no_effect(block + name, KeyKind::kAny, note));
     }
   };
-  const auto add = [&](Key key) {
-    key.offloads = true;
-    keys.push_back(std::move(key));
-  };
-  for (const char* name : {"offload_param.device", "offload_optimizer.device"}) {
-    add(refused_unless(name, {"\"none\""}, kNoOffload));
+  add_devices(keys);
+  add(kStates.field("nvme_path", {}, &OffloadConfig::states_path));
+  Key buffers =
+      kStates.field("buffer_count", between(1, kMostBuffers), &OffloadConfig::state_buffers);
+  buffers.note = "windows of masters and moments in memory at once";
+  add(std::move(buffers));
+  add_for_offloading(
+      keys, refused(kStates.prefix + std::string("ratio"), {"1", "1.0"},
+                    "a part of the optimizer states is not offloaded in this version yet: write "
+                    "1.0 for all of them"));
+  add_others(kStates.prefix, "reads are always ahead, and writes behind",
+             {"pipeline", "pipeline_read", "pipeline_write"});
+  add_others(kStates.prefix, "it is always so", {"pin_memory", "fp32_optimizer_states"});
+  add_others(kStates.prefix, "windows have the size that is planned",
+             {"buffer_size", "max_in_cpu", "fast_init"});
+  add_others(kStates.prefix, "the update runs beside the next forward, on all cores of a rank",
+             {"super_offload", "cpuadam_cores_perc"});
+  for (const char* name : {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory",
+                           "fast_init", "ratio"}) {
+    keys.push_back(silent(kZero + "offload_param." + name));
   }
-  for (const char* name : {"cpu_offload", "cpu_offload_param"}) {
-    add(refused_unless(name, {"false"}, kNoOffload));
-  }
-  keys.back().aliases = {kZero + "cpu_offload_params"};
-  add(refused_unless("zenflow", {}, kNoOffload));
-  add_without_effect(keys, "nothing is offloaded", {"cpu_offload_use_pin_memory"});
-  add_silent(kZero + "offload_param", {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu",
-                                       "pin_memory", "fast_init", "ratio"});
-  add_silent(kZero + "offload_optimizer",
-             {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory", "pipeline",
-              "pipeline_read", "pipeline_write", "fast_init", "ratio", "super_offload",
-              "cpuadam_cores_perc", "fp32_optimizer_states"});
-  add_silent("aio", {"block_size", "queue_depth", "intra_op_parallelism", "single_submit",
-                     "overlap_events", "use_gds", "thread_count"});
+  add_without_effect(keys, "memory that is offloaded to is always pinned",
+                     {"cpu_offload_use_pin_memory"});
+  const std::string sub_group = kZero + "sub_group_size";
+  Key size = field(sub_group, between(0, kMostEver),
+                   KeyBlock{"", &Config::offload}.to(&OffloadConfig::sub_group_size));
+  size.note = "elements of a window of offloaded states, at most; 0: as many as are planned";
+  keys.push_back(only_for(auto_is_default(null_is_default(std::move(size))), "offloaded states",
+                          offloads_states));
+  keys.push_back(only_for(
+      no_effect(sub_group, KeyKind::kAny, "the optimizer updates a rank's slice unit by unit"),
+      "states on the device", keeps_states));
+  keys.push_back(
+      refused_unless("zenflow", {}, "it delays a part of the gradients, which changes results"));
+  add(kAio.field("block_size", between(kDiskBlock, kMostBlock), &OffloadConfig::block_size));
+  add(kAio.field("queue_depth", between(1, kMostDepth), &OffloadConfig::queue_depth));
+  add_others(
+      "aio.", "a rank asks the disk by io_uring, with many blocks at once",
+      {"intra_op_parallelism", "single_submit", "overlap_events", "use_gds", "thread_count"});
 }
 
 }  // namespace

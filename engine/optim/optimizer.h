@@ -58,7 +58,8 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer() = default;
 
-  /// Updates `units`, which are all units in order, the same call on every rank of their groups.
+  /// Updates `units`, which are all units in order, the same call on every rank of their groups; an
+  /// optimizer that looks at single elements also takes parts of units, in any order.
   /// `site` is that of the space that their tensors lie in. `updated(i)` is called once the new
   /// parameters of units[i] are enqueued on the site's stream.
   using UnitUpdated = std::function<void(std::size_t index)>;

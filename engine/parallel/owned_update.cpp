@@ -42,18 +42,13 @@ OwnedUpdate::OwnedUpdate(const DataParallelParts& parts, Stream& collectives)
     declare_state(unit);
     find_replicas(states_.back());
   }
-}
-
-/// The tensor that receives this rank's part of a unit's master, rounded by the optimizer, padding
-/// included; empty where that is the master itself.
-Tensor OwnedUpdate::beside_master(int unit) const {
-  const Arena& arena = parts_.context.arena;
-  if (!parts_.memory.states_are_apart()) {
-    return arena.master_is_parameters() ? Tensor{} : arena.owned_parameters(unit);
+  if (parts.memory.states_are_apart()) {
+    std::vector<OwnedRange> owned;
+    for (const UnitState& state : states_) {
+      owned.push_back({.range = state.range, .noise_key = state.noise_key});
+    }
+    streamed_ = std::make_unique<StreamedUpdate>(parts, std::move(owned));
   }
-  return parts_.memory.has(RegionKind::kOptimizerParameters)
-             ? arena.unit(RegionKind::kOptimizerParameters, unit)
-             : Tensor{};
 }
 
 void OwnedUpdate::declare_state(int unit) {
@@ -62,21 +57,22 @@ void OwnedUpdate::declare_state(int unit) {
   const Range owned = parts_.memory.owned(unit);
   const std::int64_t numel = parts_.shards.numel(unit);
   const Range range{owned.begin, std::max(owned.begin, std::min(owned.end, numel))};
-  const std::int64_t size = range.size();
-  const bool apart = parts_.memory.states_are_apart();
-  const Tensor rounded = beside_master(unit);
-  states_.push_back(
-      {.unit = unit,
-       .range = range,
-       .gradient = part_of(parts_, apart ? RegionKind::kOptimizerGradients : RegionKind::kGradients,
-                           unit, range),
-       .master = arena.master(unit).flat(0, size),
-       .first_moment =
-           moment_of(parts_, RegionKind::kFirstMoment, options.first_moment, unit, range),
-       .second_moment =
-           moment_of(parts_, RegionKind::kSecondMoment, options.second_moment, unit, range),
-       .parameters = rounded.empty() ? rounded : rounded.flat(0, size),
-       .noise_key = fnv_hash<std::uint32_t>(parts_.shards.unit(unit).name)});
+  UnitState& state = states_.emplace_back(
+      UnitState{.unit = unit,
+                .range = range,
+                .noise_key = fnv_hash<std::uint32_t>(parts_.shards.unit(unit).name)});
+  if (parts_.memory.states_are_apart()) {
+    return;
+  }
+  state.gradient = part_of(parts_, RegionKind::kGradients, unit, range);
+  state.master = arena.master(unit).flat(0, range.size());
+  state.first_moment =
+      moment_of(parts_, RegionKind::kFirstMoment, options.first_moment, unit, range);
+  state.second_moment =
+      moment_of(parts_, RegionKind::kSecondMoment, options.second_moment, unit, range);
+  if (!arena.master_is_parameters()) {
+    state.parameters = arena.owned_parameters(unit).flat(0, range.size());
+  }
 }
 
 /// Finds for each parameter whether its gradient is to be summed over the ranks that hold it, and
@@ -166,32 +162,6 @@ double OwnedUpdate::gradient_norm() {
   return std::sqrt(total);
 }
 
-/// Copies all gradients that this rank owns to where the optimizer reads them.
-void OwnedUpdate::bring_gradients() {
-  if (!parts_.memory.states_are_apart()) {
-    return;
-  }
-  const ExecContext& context = parts_.context;
-  for (const UnitState& state : states_) {
-    const Tensor to = part_of(parts_, RegionKind::kOptimizerGradients, state.unit, state.range);
-    context.device.copy_to_host(part_of(parts_, RegionKind::kGradients, state.unit, state.range),
-                                to.data(), context.compute);
-  }
-  context.site(parts_.memory.placement().states.space).stream.wait(context.compute.record());
-}
-
-/// Copies a unit's new parameters from where the optimizer wrote them.
-void OwnedUpdate::bring_parameters(int unit) const {
-  if (!parts_.memory.states_are_apart()) {
-    return;
-  }
-  const ExecContext& context = parts_.context;
-  const ConstTensor from =
-      beside_master(unit).empty() ? context.arena.master(unit) : beside_master(unit);
-  context.compute.wait(context.site(parts_.memory.placement().states.space).stream.record());
-  context.device.copy_from_host(from.data(), context.arena.owned_parameters(unit), context.compute);
-}
-
 /// Gathers the whole unit from every rank's slice, where this rank holds more than its own.
 void OwnedUpdate::gather(int unit) {
   const Range held = parts_.memory.place(RegionKind::kParameters, unit).held;
@@ -200,10 +170,24 @@ void OwnedUpdate::gather(int unit) {
   }
   const Arena& arena = parts_.context.arena;
   collectives_.wait(parts_.context.compute.record());
+  order_after(unit, collectives_);
   parts_.group(unit).all_gather(arena.owned_parameters(unit),
                                 arena.unit(RegionKind::kParameters, unit), Purpose::kParameter,
                                 collectives_);
   gathered_[static_cast<std::size_t>(unit)] = collectives_.record();
+}
+
+void OwnedUpdate::order_after(int unit, Stream& stream) {
+  if (streamed_ != nullptr) streamed_->order_after(unit, stream);
+}
+
+void OwnedUpdate::wait_for(int unit) {
+  const Event& gathered = gathered_.at(static_cast<std::size_t>(unit));
+  if (streamed_ != nullptr && gathered.stream == nullptr) {
+    streamed_->order_after(unit, parts_.context.compute);
+  } else {
+    parts_.context.compute.wait(gathered);
+  }
 }
 
 StepStats OwnedUpdate::step(const StepParams& params) {
@@ -216,29 +200,36 @@ StepStats OwnedUpdate::step(const StepParams& params) {
     return {.grad_norm = norm, .updated = false};
   }
   const double scale = factor * clip_factor(norm, params.gradient_clipping);
-  bring_gradients();
-  parts_.optimizer.update(parts_.context.site(parts_.memory.placement().states.space), states_,
-                          {.learning_rate = params.learning_rate,
-                           .beta1 = params.beta1,
-                           .beta2 = params.beta2,
-                           .update = params.update,
-                           .gradient_scale = static_cast<float>(scale),
-                           .seed = params.seed},
-                          [&](std::size_t index) {
-                            bring_parameters(states_[index].unit);
-                            gather(states_[index].unit);
-                          });
+  const UpdateParams update{.learning_rate = params.learning_rate,
+                            .beta1 = params.beta1,
+                            .beta2 = params.beta2,
+                            .update = params.update,
+                            .gradient_scale = static_cast<float>(scale),
+                            .seed = params.seed};
+  if (streamed_ != nullptr) {
+    streamed_->update(update);
+    gather_all();
+  } else {
+    parts_.optimizer.update(parts_.context.site(Space::kDevice), states_, update,
+                            [&](std::size_t index) { gather(states_[index].unit); });
+  }
   return {.grad_norm = norm, .updated = true};
 }
 
 void OwnedUpdate::refresh_parameters() {
-  const Site site = parts_.context.site(parts_.memory.placement().states.space);
-  for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
-    if (const Tensor rounded = beside_master(unit); !rounded.empty()) {
-      site.ops.cast(parts_.context.arena.master(unit), rounded, site.stream);
+  const ExecContext& context = parts_.context;
+  if (streamed_ != nullptr) {
+    streamed_->refresh_parameters();
+  } else if (!context.arena.master_is_parameters()) {
+    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
+      context.ops.cast(context.arena.master(unit), context.arena.owned_parameters(unit),
+                       context.compute);
     }
-    bring_parameters(unit);
   }
+  gather_all();
+}
+
+void OwnedUpdate::gather_all() {
   for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
     gather(unit);
   }

@@ -2,13 +2,15 @@
 // that several tensor-parallel ranks computed parts of are summed; the norm over all ranks;
 // clipping; the optimizer; and where this rank holds a whole unit of which it owns a slice, the
 // all-gather of its new parameters, while the next unit is updated. Where masters and moments lie
-// in another space than the parameters, gradients are brought there once their norm is known, the
-// optimizer runs there, and each unit's new parameters are brought back before they travel.
+// in another space than the parameters, a StreamedUpdate does the optimizer's part, and goes on
+// with it after step() has returned.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "engine/parallel/data_parallel.h"
+#include "engine/parallel/streamed_update.h"
 
 namespace dstrain {
 
@@ -23,10 +25,12 @@ class OwnedUpdate {
   /// Casts the master of what this rank owns into the parameters, where the two are not the same,
   /// and gathers what this rank holds whole.
   void refresh_parameters();
-  /// Makes work that compute does after this find the unit's parameters whole and new.
-  void wait_for(int unit) {
-    parts_.context.compute.wait(gathered_.at(static_cast<std::size_t>(unit)));
-  }
+  /// Makes work that compute does after this find the unit's parameters new, and whole where this
+  /// rank holds them whole.
+  void wait_for(int unit);
+  /// Makes work on `stream` after this find what this rank owns of the unit's parameters new, where
+  /// they are updated beside the compute stream.
+  void order_after(int unit, Stream& stream);
 
  private:
   /// Gradients to be summed over one group.
@@ -35,11 +39,9 @@ class OwnedUpdate {
     std::vector<Tensor> gradients;
     std::int64_t elements = 0;
   };
-  [[nodiscard]] Tensor beside_master(int unit) const;
   void declare_state(int unit);
-  void bring_gradients();
-  void bring_parameters(int unit) const;
   void gather(int unit);
+  void gather_all();
   void find_replicas(const UnitState& state);
   Replicas& replicas_of(Communicator* group);
   void sum_replicas(const Replicas& replicas);
@@ -47,8 +49,9 @@ class OwnedUpdate {
 
   DataParallelParts parts_;
   Stream& collectives_;
-  std::vector<Event> gathered_;    // by unit
-  std::vector<UnitState> states_;  // of all units, in order
+  std::vector<Event> gathered_;               // by unit
+  std::vector<UnitState> states_;             // of all units, in order
+  std::unique_ptr<StreamedUpdate> streamed_;  // nullptr: states lie beside the parameters
   /// Gradients whose squares this rank adds to the norm, by group of their units.
   std::vector<std::vector<ConstTensor>> counted_;
   std::vector<Replicas> replicas_;

@@ -34,6 +34,12 @@ class Zero0 final : public DataParallel {
     }
   }
 
+  void before_visit(const UnitVisit& visit) override {
+    for (const int unit : visit.reads) {
+      owned_.wait_for(unit);
+    }
+  }
+
   GradTarget grad_target(int unit, std::int64_t micro_batch) override {
     if (narrowing_) {
       return {&parts_.context.blueprint, narrowing_->acquire(unit, compute_), Write::kOverwrite};

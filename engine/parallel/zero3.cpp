@@ -109,6 +109,7 @@ class Zero3 final : public DataParallel {
     collectives_.wait(compute_.record());
     for (const int index : starting) {
       const Gather& gather = plan_->gathers()[static_cast<std::size_t>(index)];
+      owned_.order_after(gather.unit, collectives_);
       parts_.group(gather.unit)
           .all_gather(parts_.context.arena.unit(RegionKind::kParameters, gather.unit),
                       memory_of(gather), Purpose::kParameter, collectives_);

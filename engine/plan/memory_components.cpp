@@ -84,8 +84,7 @@ MemoryComponent component_of(RegionKind kind) {
     case RegionKind::kMaster:
     case RegionKind::kFirstMoment:
     case RegionKind::kSecondMoment:
-    case RegionKind::kOptimizerGradients:
-    case RegionKind::kOptimizerParameters:
+    case RegionKind::kStateWindows:
       return MemoryComponent::kOptimizer;
     case RegionKind::kGradientBuckets:
     case RegionKind::kWireBuckets:

@@ -58,10 +58,8 @@ std::string name_of(RegionKind kind) {
       return "optimizer first moment";
     case RegionKind::kSecondMoment:
       return "optimizer second moment";
-    case RegionKind::kOptimizerGradients:
-      return "gradients at the optimizer";
-    case RegionKind::kOptimizerParameters:
-      return "parameters at the optimizer";
+    case RegionKind::kStateWindows:
+      return "optimizer windows";
     case RegionKind::kSaved:
       return "saved activations";
     case RegionKind::kScratch:
@@ -107,7 +105,7 @@ MemoryPlan::MemoryPlan(const Blueprint& blueprint,
     plan_gradients(blueprint, shards);
     plan_moment(RegionKind::kFirstMoment, options.first_moment, blueprint, shards);
     plan_moment(RegionKind::kSecondMoment, options.second_moment, blueprint, shards);
-    plan_crossings(blueprint, shards);
+    plan_windows();
   }
   plan_buffers(blueprint);
 }
@@ -131,7 +129,8 @@ void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& sha
                                     options_.gathered_elements, size)});
   }
   const DType master = options_.f32_master ? DType::kF32 : options_.compute_dtype;
-  if (options_.training && (master != options_.compute_dtype || states_are_apart())) {
+  const bool is_beyond_reach = states_are_apart() && !options_.device_is_host;
+  if (options_.training && (master != options_.compute_dtype || is_beyond_reach)) {
     add_units(RegionKind::kMaster, master, owned_,
               share_text(parameters, placement().states, shards), placement().states.space);
   }
@@ -193,17 +192,36 @@ void MemoryPlan::plan_moment(RegionKind kind,
   }
 }
 
-/// Plans what is copied where the optimizer runs in another space than the model.
-void MemoryPlan::plan_crossings(const Blueprint& blueprint, const ShardMap& shards) {
+/// Plans what passes through memory where masters and moments lie in another space.
+void MemoryPlan::plan_windows() {
   if (!states_are_apart()) {
     return;
   }
-  const Place& place = placement().states;
-  const std::string share = share_text(blueprint.num_parameters(), place, shards);
-  add_units(RegionKind::kOptimizerGradients, options_.gradient_dtype, owned_, share, place.space);
-  if (dtype(RegionKind::kMaster) != options_.compute_dtype) {
-    add_units(RegionKind::kOptimizerParameters, options_.compute_dtype, owned_, share, place.space);
+  StateWindows::Passing passing{};
+  const auto pass = [&](WindowTensor tensor, DType dtype) {
+    passing.at(static_cast<std::size_t>(tensor)) = dtype;
+  };
+  const auto pass_state = [&](WindowTensor tensor, RegionKind kind) {
+    if (has(kind) && region(kind).space == Space::kDisk) pass(tensor, dtype(kind));
+  };
+  if (!options_.device_is_host) {
+    pass(WindowTensor::kGradient, options_.gradient_dtype);
+    if (dtype(RegionKind::kMaster) != options_.compute_dtype) {
+      pass(WindowTensor::kParameters, options_.compute_dtype);
+    }
   }
+  pass_state(WindowTensor::kMaster, RegionKind::kMaster);
+  pass_state(WindowTensor::kFirstMoment, RegionKind::kFirstMoment);
+  pass_state(WindowTensor::kSecondMoment, RegionKind::kSecondMoment);
+  std::int64_t elements = 0;
+  for (const Range& owned : owned_) {
+    elements += owned.size();
+  }
+  windows_ = StateWindows(elements, passing, options_.windows);
+  regions_.push_back({RegionKind::kStateWindows, windows_.bytes(),
+                      fmt::format("{} of the {} windows of {} elements", windows_.slots(),
+                                  windows_.count(), windows_.size()),
+                      options_.device_is_host ? Space::kDevice : Space::kHost});
 }
 
 void MemoryPlan::add_units(RegionKind kind,
@@ -217,8 +235,12 @@ void MemoryPlan::add_units(RegionKind kind,
     region.places.push_back({elements, range});
     elements += range.size();
   }
-  regions_.push_back({kind, elements * size_of(dtype),
-                      fmt::format("{} × {} bytes: {}", elements, size_of(dtype), because), space});
+  std::int64_t bytes = elements * size_of(dtype);
+  if (space == Space::kDisk) {
+    bytes = (bytes + kDiskBlockBytes - 1) / kDiskBlockBytes * kDiskBlockBytes;
+  }
+  regions_.push_back(
+      {kind, bytes, fmt::format("{} × {} bytes: {}", elements, size_of(dtype), because), space});
   unit_regions_.push_back(std::move(region));
 }
 

@@ -12,6 +12,7 @@
 #include "engine/plan/gather_plan.h"
 #include "engine/plan/placement.h"
 #include "engine/plan/shard_map.h"
+#include "engine/plan/state_windows.h"
 #include "engine/plan/time_sharing.h"
 #include "engine/plan/unit_walk.h"
 
@@ -28,8 +29,7 @@ enum class RegionKind : std::uint8_t {
   kWireBuckets,      ///< a whole unit's gradient in the dtype that it travels in
   kFirstMoment,      ///< running averages of the optimizer
   kSecondMoment,
-  kOptimizerGradients,   ///< what the optimizer reads, brought to the space that it runs in
-  kOptimizerParameters,  ///< what it rounds masters to there, on its way to kParameters
+  kStateWindows,  ///< what passes where masters and moments lie elsewhere (StateWindows)
   kSaved,      ///< activations kept from forward to backward, chunk by chunk: one set of a chunk's
                ///< for each of its micro-batches in flight
   kScratch,    ///< buffers that live within one call
@@ -75,7 +75,9 @@ struct MemoryOptions {
   std::int64_t gathered_elements = 0;  ///< GatherPlan::size(), where parameters are cut
   /// The number of micro-batches in flight, by chunk of the model.
   std::vector<int> slots = {1};
-  bool training = true;  ///< false: no gradients and no optimizer states
+  bool training = true;         ///< false: no gradients and no optimizer states
+  bool device_is_host = false;  ///< the optimizer that runs on the host reaches what the model has
+  WindowOptions windows{};
 };
 
 class MemoryPlan {
@@ -97,6 +99,9 @@ class MemoryPlan {
   [[nodiscard]] bool states_are_apart() const {
     return placement().states.space != placement().parameters.space;
   }
+
+  /// How the optimizer goes over them then.
+  [[nodiscard]] const StateWindows& windows() const { return windows_; }
 
   /// The part of a unit that this rank updates, padding included: its slice, or all of it where
   /// states are not cut.
@@ -139,7 +144,7 @@ class MemoryPlan {
                    MomentExtent extent,
                    const Blueprint& blueprint,
                    const ShardMap& shards);
-  void plan_crossings(const Blueprint& blueprint, const ShardMap& shards);
+  void plan_windows();
   void plan_buffers(const Blueprint& blueprint);
   void add_units(RegionKind kind,
                  DType dtype,
@@ -156,6 +161,7 @@ class MemoryPlan {
 
   MemoryOptions options_;
   std::vector<Range> owned_;  // by unit
+  StateWindows windows_;
   std::vector<Region> regions_;
   std::vector<UnitRegion> unit_regions_;
   std::vector<BufferPlacement> placements_;

@@ -8,6 +8,10 @@ namespace dstrain {
 enum class Space : std::uint8_t {
   kDevice,  ///< where the rank computes: a GPU's memory, or the host's where that is the device
   kHost,    ///< the host's, whatever the rank computes on
+  kDisk,    ///< a disk of the host's
 };
+
+/// What is on a disk begins at a multiple of this and is read and written in multiples of it.
+inline constexpr std::int64_t kDiskBlockBytes = 4096;
 
 }  // namespace dstrain

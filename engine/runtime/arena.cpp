@@ -7,12 +7,22 @@
 
 namespace dstrain {
 
-Arena::Arena(const Blueprint& blueprint, const MemoryPlan& plan, Device& device)
+Arena::Arena(const Blueprint& blueprint, const MemoryPlan& plan, Device& device, Device* disk)
     : blueprint_(blueprint), plan_(plan) {
   for (const Region& region : plan.regions()) {
     const std::string name = name_of(region.kind);
-    regions_.push_back(region.space == Space::kHost ? device.allocate_host(region.bytes, name)
-                                                    : device.allocate(region.bytes, name));
+    switch (region.space) {
+      case Space::kDevice:
+        regions_.push_back(device.allocate(region.bytes, name));
+        break;
+      case Space::kHost:
+        regions_.push_back(device.allocate_host(region.bytes, name));
+        break;
+      case Space::kDisk:
+        check(disk != nullptr, "{} on a disk that there is not", name);
+        regions_.push_back(disk->allocate(region.bytes, name));
+        break;
+    }
   }
 }
 
@@ -77,6 +87,11 @@ Tensor Arena::gathered(std::int64_t offset, std::int64_t elements) const {
         "elements [{}, {}) of {} bytes of gathered parameters", offset, offset + elements,
         region.bytes());
   return {static_cast<std::byte*>(region.data()) + offset * size_of(dtype), dtype, Shape{elements}};
+}
+
+Tensor Arena::state_windows() const {
+  const DeviceMemory& region = memory(RegionKind::kStateWindows);
+  return {region.data(), DType::kU8, Shape{region.bytes()}};
 }
 
 Space Arena::space(RegionKind kind) const {

@@ -16,8 +16,9 @@ namespace dstrain {
 class Arena {
  public:
   /// `blueprint` and `plan` must outlive the arena. Regions in the host's memory are of the kind
-  /// that copies to and from `device` are fastest with. Throws OutOfMemory naming the region.
-  Arena(const Blueprint& blueprint, const MemoryPlan& plan, Device& device);
+  /// that copies to and from `device` are fastest with; those on a disk are of `disk`, which may be
+  /// nullptr where there are none. Throws OutOfMemory naming the region.
+  Arena(const Blueprint& blueprint, const MemoryPlan& plan, Device& device, Device* disk = nullptr);
 
   /// A buffer of the blueprint; `slot` says for which micro-batch in flight. Each micro-batch has
   /// its own saved buffers; the others serve all.
@@ -37,6 +38,8 @@ class Arena {
   [[nodiscard]] bool master_is_parameters() const { return !plan_.has(RegionKind::kMaster); }
   /// Elements of the region of gathered parameters.
   [[nodiscard]] Tensor gathered(std::int64_t offset, std::int64_t elements) const;
+  /// All bytes of the windows that states pass in.
+  [[nodiscard]] Tensor state_windows() const;
   /// The space in which a region lies; valid for masters also where the parameters themselves are
   /// the master.
   [[nodiscard]] Space space(RegionKind kind) const;

@@ -43,14 +43,16 @@ struct ExecContext {
   GraphReplay* graphs = nullptr;  ///< of the backend; nullptr: it has none
   Fp8Scales* fp8 = nullptr;       ///< nullptr: no product is in 8 bits
   const Site* host = nullptr;     ///< for regions in the host's memory; nullptr: there are none
+  const Site* disk = nullptr;     ///< likewise for regions on a disk
 
   /// The site of work on what lies in a space.
   [[nodiscard]] Site site(Space space) const {
     if (space == Space::kDevice) {
       return {.ops = ops, .device = device, .stream = compute, .arena = arena};
     }
-    check(host != nullptr, "work on the host's memory, of which the plan has no region");
-    return *host;
+    const Site* const site = space == Space::kHost ? host : disk;
+    check(site != nullptr, "work on memory of which the plan has no region");
+    return *site;
   }
   /// The site of work on what lies in a region.
   [[nodiscard]] Site site(RegionKind kind) const { return site(arena.space(kind)); }

@@ -43,7 +43,9 @@ Engine::Engine(RunPlan plan,
       objective_(std::make_unique<NextTokenObjective>(plan_)),
       backend_(std::move(backend)),
       device_rendezvous_(std::move(device_rendezvous)),
-      arena_(plan_.blueprint, plan_.memory, *backend_.device),
+      disk_(plan_.memory.bytes(Space::kDisk) > 0 ? std::make_unique<DiskDevice>(plan_.disk)
+                                                 : nullptr),
+      arena_(plan_.blueprint, plan_.memory, *backend_.device, disk_.get()),
       parameters_(plan_.shards.num_units()),
       groups_(rendezvous,
               device_rendezvous_ != nullptr ? *device_rendezvous_ : rendezvous,
@@ -53,8 +55,9 @@ Engine::Engine(RunPlan plan,
                      .replicas = groups_.find(GroupId::kData),
                      .norm = groups_.find_others(plan_.norm_group)}}),
       tensor_parallel_(groups_[GroupId::kTensor], plan_.sequence_parallel),
-      host_(plan_.memory.bytes(Space::kHost) > 0 ? std::make_unique<HostSite>(threads, arena_)
-                                                 : nullptr),
+      host_(plan_.memory.states_are_apart()
+                ? std::make_unique<HostSite>(threads, arena_, disk_.get())
+                : nullptr),
       fp8_(make_fp8_scales()),
       context_{{.ops = *backend_.ops,
                 .device = *backend_.device,
@@ -64,7 +67,8 @@ Engine::Engine(RunPlan plan,
                 .parameters = parameters_,
                 .graphs = backend_.graphs.get(),
                 .fp8 = fp8_.get(),
-                .host = host_ ? &host_->site : nullptr},
+                .host = host_ ? &host_->memory : nullptr,
+                .disk = host_ && host_->disk ? &*host_->disk : nullptr},
                tensor_parallel_},
       communication_(tell_waits(backend_.device->make_side_stream("communication"), activity)),
       optimizer_(make_optimizer({.config = plan_.update.optimizer,
@@ -96,6 +100,27 @@ Engine::Engine(RunPlan plan,
   for (const ChunkPlan& chunk : plan_.chunks) {
     chunk.stage.prepare(context_);
   }
+}
+
+Engine::HostSite::HostSite(int threads, const Arena& arena, DiskDevice* disk_device)
+    : backend(make_cpu_backend(threads)),
+      stream(backend.device->make_side_stream("states")),
+      memory{.ops = *backend.ops, .device = *backend.device, .stream = *stream, .arena = arena} {
+  if (disk_device != nullptr) {
+    const Tensor windows = arena.state_windows();
+    disk_device->serve(*stream, {static_cast<std::byte*>(windows.data()),
+                                 static_cast<std::size_t>(windows.bytes())});
+    disk.emplace(Site{.ops = *backend.ops,
+                      .device = *disk_device,
+                      .stream = *stream,
+                      .arena = arena,
+                      .disk = disk_device});
+  }
+}
+
+void Engine::settle() {
+  communication_->synchronize();
+  if (host_ != nullptr) host_->stream->synchronize();
 }
 
 Engine::EndsFailedCollectives::~EndsFailedCollectives() {
@@ -160,6 +185,7 @@ void Engine::initialise_parameters(int threads) {
 
 void Engine::refresh_parameters() {
   data_parallel_->refresh_parameters();
+  settle();
   context_.compute.synchronize();
 }
 

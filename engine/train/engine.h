@@ -115,6 +115,9 @@ class Engine {
   /// The group for background saves, in a run that makes them.
   [[nodiscard]] Communicator& checkpoint_group() { return groups_[GroupId::kCheckpoint]; }
   void wait_for_communication() { communication_->synchronize(); }
+  /// Waits until nothing of the last step is under way: neither communication nor updates beside
+  /// the model. Until the next step all states are then at rest where they lie.
+  void settle();
   [[nodiscard]] Device& device() { return *backend_.device; }
 
  private:
@@ -122,16 +125,13 @@ class Engine {
   class StepChunks;
   class EvaluationChunks;
 
-  /// The processor, for what lies in the host's memory beside the device's.
+  /// The processor, for states that lie in the host's memory or on a disk, on a thread of its own.
   struct HostSite {
-    HostSite(int threads, const Arena& arena)
-        : backend(make_cpu_backend(threads)),
-          site{.ops = *backend.ops,
-               .device = *backend.device,
-               .stream = backend.device->compute_stream(),
-               .arena = arena} {}
+    HostSite(int threads, const Arena& arena, DiskDevice* disk_device);
     Backend backend;
-    Site site;
+    std::unique_ptr<Stream> stream;
+    Site memory;
+    std::optional<Site> disk;
   };
 
   /// Where an exception ends the engine, collectives may be under way that other ranks never come
@@ -188,12 +188,13 @@ class Engine {
   std::unique_ptr<Objective> objective_;
   Backend backend_;
   std::unique_ptr<Rendezvous> device_rendezvous_;
+  std::unique_ptr<DiskDevice> disk_;  // nullptr: no region lies on a disk
   Arena arena_;
   ParameterTable parameters_;
   RankGroups groups_;
   UnitGroups unit_groups_;
   TensorParallel tensor_parallel_;
-  std::unique_ptr<HostSite> host_;  // nullptr: no region lies in the host's memory
+  std::unique_ptr<HostSite> host_;  // nullptr: all states lie beside what the model computes with
   std::unique_ptr<Fp8Scales> fp8_;  // nullptr: nothing is computed in 8 bits
   LayerContext context_;
   std::unique_ptr<Stream> communication_;

@@ -47,9 +47,10 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
 }
 
 bool Engine::parameters_are_finite() {
+  settle();
   const Site site = context_.site(RegionKind::kMaster);
   double sum_of_squares = 0.0;
-  const bool on_host = arena_.space(RegionKind::kMaster) == Space::kHost;
+  const bool on_host = arena_.space(RegionKind::kMaster) != Space::kDevice;
   const Tensor total =
       on_host ? Tensor{&sum_of_squares, DType::kF64, Shape{1}} : arena_.buffer(plan_.norm_total);
   site.ops.zero(total, site.stream);
@@ -57,7 +58,10 @@ bool Engine::parameters_are_finite() {
     const Range owned = plan_.memory.owned(unit);
     const std::int64_t numel = plan_.shards.numel(unit);
     const std::int64_t valid = std::max<std::int64_t>(0, std::min(owned.end, numel) - owned.begin);
-    site.ops.sum_of_squares(arena_.master(unit).flat(0, valid), total, Write::kAdd, site.stream);
+    site.visit_parts(arena_.master(unit).flat(0, valid),
+                     [&](ConstTensor part, std::int64_t /*first*/, Stream& stream) {
+                       site.ops.sum_of_squares(part, total, Write::kAdd, stream);
+                     });
   }
   if (!on_host) {
     site.device.copy_to_host(total, &sum_of_squares, site.stream);

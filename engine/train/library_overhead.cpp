@@ -215,7 +215,10 @@ std::vector<Overhead> cpu_library_overhead(const RunPlan& plan, int threads) {
   add(fmt::format("messages of {} group{}", groups, groups == 1 ? "" : "s"),
       message_bytes(sizes.device, plan) + message_bytes(sizes.host, plan),
       "formula: engine/comm/peer_mesh.cpp");
-  add("writing checkpoints", checkpoint_bytes(plan), "formula: engine/checkpoint");
+  const bool reads_disk = plan.memory.bytes(Space::kDisk) > 0;
+  add("writing checkpoints",
+      checkpoint_bytes(plan) + (reads_disk ? 2 * DeviceParts::kPartBytes : 0),
+      "formula: engine/checkpoint");
   add("copy that checkpoints are written from",
       plan.saves_in_background() ? snapshot_bytes(plan) : 0,
       "checkpoint.async: engine/train/state_snapshot.h");

@@ -131,6 +131,14 @@ std::vector<StepOrder> plan_smaller_steps(const PipelineConfig& pipeline,
   return steps;
 }
 
+WindowOptions windows_of(const OffloadConfig& offload) {
+  const WindowOptions defaults;
+  const std::int64_t most = offload.sub_group_size;
+  return {
+      .most_elements = most > 0 ? std::min(defaults.most_elements, most) : defaults.most_elements,
+      .slots = static_cast<int>(offload.state_buffers)};
+}
+
 /// Elements whose gradients are sums over copies.
 std::int64_t partial_gradients(const Blueprint& blueprint) {
   std::int64_t elements = 0;
@@ -165,6 +173,17 @@ PipelineOrder order_of(ScheduleKind kind) {
   return PipelineOrder::kOneForwardOneBackward;
 }
 
+Placement placement_of(const Config& config) {
+  Placement placement = zero_placement(cuts_of(config.zero.stage));
+  if (config.offload.states == OffloadTo::kDisk) {
+    placement.states.space = Space::kDisk;
+  } else if (config.offload.states == OffloadTo::kHost &&
+             config.training.device == DeviceChoice::kCuda) {
+    placement.states.space = Space::kHost;
+  }
+  return placement;
+}
+
 Mesh mesh_of(const Config& config, int world_size) {
   const int tensor = config.tensor_parallel.size;
   const int pipeline = config.pipeline.stages;
@@ -189,8 +208,7 @@ RunPlan make_run_plan(const Config& config, int world_size, int rank) {
 }
 
 RunPlan make_run_plan(const Config& config, int world_size, int rank, const Schedule& schedule) {
-  return make_run_plan(config, world_size, rank, schedule,
-                       zero_placement(cuts_of(config.zero.stage)));
+  return make_run_plan(config, world_size, rank, schedule, placement_of(config));
 }
 
 RunPlan make_run_plan(const Config& config,
@@ -283,7 +301,10 @@ RunPlan make_run_plan(const Config& config,
                        .walk = std::move(all_backward),
                        .gathered_elements = 0,
                        .slots = std::move(slots_of_chunks),
-                       .training = true};
+                       .training = true,
+                       .device_is_host = placement.states.space == Space::kDisk &&
+                                         config.training.device != DeviceChoice::kCuda,
+                       .windows = windows_of(config.offload)};
   memory.always_whole = always_whole_units(config.zero, shards);
   std::vector<GatherPlan> gathers =
       plan_gathers(config, placement, shards, memory.always_whole, chunks);
@@ -332,7 +353,11 @@ RunPlan make_run_plan(const Config& config,
               .optimizer_scratch = scratch,
               .moments = moments,
               .memory = std::move(plan),
-              .traffic = {}};
+              .traffic = {},
+              .disk = {.folder = config.offload.states_path,
+                       .key = "zero_optimization.offload_optimizer.nvme_path",
+                       .block_bytes = config.offload.block_size,
+                       .depth = config.offload.queue_depth}};
   run.traffic = plan_traffic(run);
   return run;
 }

@@ -10,6 +10,16 @@ std::vector<Overhead> library_overhead(const RunPlan& plan, const EstimatedDevic
   return device.cuda ? cuda_library_overhead(plan) : cpu_library_overhead(plan, device.threads);
 }
 
+std::vector<Overhead> host_memory_beside_gpu(const RunPlan& plan) {
+  std::vector<Overhead> parts = cuda_host_overhead(plan);
+  for (const Region& region : plan.memory.regions()) {
+    if (region.space == Space::kHost && region.bytes > 0) {
+      parts.push_back({name_of(region.kind), region.bytes, "planned: " + region.because});
+    }
+  }
+  return parts;
+}
+
 MemoryEstimate estimate_memory(const ConfigWith& config_with,
                                int world_size,
                                const EstimatedDevice& device,
@@ -22,9 +32,7 @@ MemoryEstimate estimate_memory(const ConfigWith& config_with,
   for (const StageOutline& stage : estimate.outline.stages) {
     RunPlan plan = make_run_plan(config, world_size, stage.worst_rank, schedule);
     std::vector<Overhead> overhead = library_overhead(plan, device);
-    // On a CPU the device's memory is the host's.
-    const std::int64_t planned =
-        plan.memory.bytes() + (device.cuda ? 0 : plan.memory.bytes(Space::kHost));
+    const std::int64_t planned = plan.memory.bytes();
     if (!fullest || planned + total_bytes(overhead) > estimate.bytes()) {
       estimate.rank = stage.worst_rank;
       estimate.planned_bytes = planned;
@@ -33,11 +41,10 @@ MemoryEstimate estimate_memory(const ConfigWith& config_with,
     }
   }
   if (device.cuda) {
-    estimate.host = cuda_host_overhead(*fullest);
-    if (const std::int64_t bytes = fullest->memory.bytes(Space::kHost); bytes > 0) {
-      estimate.host.push_back({"optimizer states and what is copied to them", bytes, "planned"});
-    }
+    estimate.host = host_memory_beside_gpu(*fullest);
   }
+  estimate.disk_bytes = fullest->memory.bytes(Space::kDisk);
+  estimate.disk_folder = fullest->disk.folder;
   estimate.timeline = memory_timeline(*fullest);
   estimate.peak = describe(estimate.timeline.highest(), fullest->blueprint);
   if (limit) {

@@ -30,6 +30,8 @@ struct MemoryEstimate {
   /// With an accelerator: the host's memory that the process takes besides. On a CPU the device's
   /// memory is the host's.
   std::vector<Overhead> host;
+  std::int64_t disk_bytes = 0;  ///< that the rank keeps on its host's disk
+  std::string disk_folder;
   MemoryTimeline timeline;
   std::string peak;  ///< where the timeline stands highest
   std::optional<MemoryLimit> limit;
@@ -40,6 +42,7 @@ struct MemoryEstimate {
   [[nodiscard]] std::int64_t host_bytes() const {
     return device.ranks_per_host * (device.cuda ? total_bytes(host) : bytes());
   }
+  [[nodiscard]] std::int64_t host_disk_bytes() const { return device.ranks_per_host * disk_bytes; }
 };
 
 /// `config_with({})` is the config to estimate, for `world_size` ranks.
@@ -47,6 +50,10 @@ MemoryEstimate estimate_memory(const ConfigWith& config_with,
                                int world_size,
                                const EstimatedDevice& device,
                                const std::optional<MemoryLimit>& limit);
+
+/// What the rank that a plan is for takes of its host's memory beside a GPU: what is planned there,
+/// and libraries.
+std::vector<Overhead> host_memory_beside_gpu(const RunPlan& plan);
 
 /// The memory that libraries take on the device of the rank that a plan is for.
 std::vector<Overhead> library_overhead(const RunPlan& plan, const EstimatedDevice& device);

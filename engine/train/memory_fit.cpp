@@ -54,6 +54,26 @@ Choice zero_choice(const Config& config, const Mesh& mesh) {
   return choice;
 }
 
+/// Moves what the optimizer alone needs out of the device's memory, by a folder that every Linux
+/// has on a disk.
+Choice offload_choice(const Config& config) {
+  Choice choice;
+  const OptimizerKind optimizer = config.optimizer.kind;
+  const bool looks_at_tensors =
+      optimizer == OptimizerKind::kLamb || optimizer == OptimizerKind::kMuon;
+  const std::string key = "zero_optimization.offload_optimizer.";
+  const bool on_gpu = config.training.device == DeviceChoice::kCuda;
+  const bool on_device = config.offload.states == OffloadTo::kNone ||
+                         (config.offload.states == OffloadTo::kHost && !on_gpu);
+  if (!on_device || looks_at_tensors) return choice;
+  if (on_gpu) {
+    choice.push_back({{key + "device=cpu"}, "optimizer states in the host's memory"});
+  }
+  choice.push_back({{key + "device=nvme", key + "nvme_path=/var/tmp"},
+                    "optimizer states on the disk of /var/tmp"});
+  return choice;
+}
+
 Choice micro_batch_choice(const Config& config) {
   Choice choice;
   for (std::int64_t micro = *config.batch.micro_batch_size / 2; micro >= 1; micro /= 2) {
@@ -178,6 +198,7 @@ class Examiner {
     choices_ = {save_choice(config_),
                 recompute_choice(config_),
                 zero_choice(config_, mesh),
+                offload_choice(config_),
                 micro_batch_choice(config_),
                 tensor_choice(config_, mesh, question_.cluster.ranks_per_host),
                 pipeline_choice(config_, mesh)};

@@ -78,11 +78,18 @@ void ReplicaCheck::take_sums() {
                                 .flat(segment.at, segment.at + segment.range.size());
       const auto at = static_cast<std::int64_t>(4 * i);
       const Site site = context.site(segment.region);
-      const bool on_host = engine_.arena().space(segment.region) == Space::kHost;
-      site.ops.bit_sums(
-          values, sum.of_cast ? engine_.plan().memory.options().compute_dtype : values.dtype(),
-          on_host ? Tensor{&sum.value, DType::kI32, Shape{4}} : scratch.flat(at, at + 4),
-          site.stream);
+      const DType as = sum.of_cast ? engine_.plan().memory.options().compute_dtype : values.dtype();
+      if (engine_.arena().space(segment.region) == Space::kDevice) {
+        site.ops.bit_sums(values, as, scratch.flat(at, at + 4), site.stream);
+        continue;
+      }
+      sum.value = {};
+      site.visit_parts(values, [&](ConstTensor part, std::int64_t first, Stream& stream) {
+        BitSums of_part;
+        site.ops.bit_sums(part, as, {&of_part, DType::kI32, Shape{4}}, stream);
+        stream.synchronize();
+        sum.value.add(of_part, first);
+      });
     }
     context.device.copy_to_host(scratch.flat(0, static_cast<std::int64_t>(4 * count)),
                                 fetched_.data(), context.compute);
@@ -143,6 +150,7 @@ bool ReplicaCheck::really_differs(int unit) const {
   std::vector<std::uint16_t> narrow(wide.size());
   const Site site = context.site(RegionKind::kMaster);
   site.device.copy_to_host(master, wide.data(), site.stream);
+  site.stream.synchronize();
   context.device.copy_to_host(parameters, narrow.data(), context.compute);
   context.compute.synchronize();
   const Range owned = engine_.plan().memory.owned(unit);
@@ -197,7 +205,7 @@ int ReplicaCheck::group_of(CopyHolders holders, int rank) const {
 
 ReplicaCheck::Result ReplicaCheck::run(double step_seconds) {
   const auto begin = Clock::now();
-  engine_.wait_for_communication();
+  engine_.settle();
   take_sums();
   const std::vector<Entry> mine = entries();
   const std::vector<int> broken = broken_units();

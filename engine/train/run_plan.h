@@ -27,6 +27,7 @@
 #include "engine/plan/schedule.h"
 #include "engine/plan/shard_map.h"
 #include "engine/plan/traffic_plan.h"
+#include "engine/runtime/disk/disk_device.h"
 #include "engine/runtime/fp8_scales.h"
 #include "kernels/attention_kernels.h"
 
@@ -152,6 +153,7 @@ struct RunPlan {
   Moments moments;
   MemoryPlan memory;
   TrafficPlan traffic;
+  DiskOptions disk;  ///< what lies on a disk lies there
 
   [[nodiscard]] bool saves_in_background() const {
     return find_group(groups, GroupId::kCheckpoint) != nullptr;

@@ -46,6 +46,7 @@ void RunSaves::finish() {
 
 void RunSaves::save(const TrainingState& state) {
   const Pause pause(pause_seconds_);
+  engine_.settle();
   if (!background_) {
     attempt(state.step, [&] { save_now(state); });
     return;
@@ -67,6 +68,7 @@ void RunSaves::save(const TrainingState& state) {
 }
 
 void RunSaves::save_last(const TrainingState& state) {
+  engine_.settle();
   if (under_way()) {
     finish();
   }

@@ -34,11 +34,18 @@ TrainResult run_training(const LoadedConfig& config,
     options.activity->set_comparable(plan.mesh.index(Axis::kPipeline, plan.rank));
   }
   if (engine.world().rank() == 0) {
-    spdlog::info("{} parameters, {}, {} on each; {} tokens a step; {} a rank planned",
+    std::string planned_bytes = size_text(plan.memory.bytes()) + " a rank planned";
+    for (const auto& [space, where] :
+         {std::pair{Space::kHost, "beside it in the host's memory"}, {Space::kDisk, "on disk"}}) {
+      if (const std::int64_t bytes = plan.memory.bytes(space); bytes > 0) {
+        planned_bytes += fmt::format(", {} {}", size_text(bytes), where);
+      }
+    }
+    spdlog::info("{} parameters, {}, {} on each; {} tokens a step; {}",
                  grouped(num_parameters(config.config.model)),
                  counted(rendezvous.world_size(), "rank"),
                  on_cpu ? engine.device().description() : engine.device().model(),
-                 grouped(plan.batch.global_tokens()), size_text(plan.memory.bytes()));
+                 grouped(plan.batch.global_tokens()), planned_bytes);
     for (const std::string& notice : config.notices) {
       spdlog::info("{}", notice);
     }

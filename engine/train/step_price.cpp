@@ -91,6 +91,28 @@ WireSeconds wire_seconds(const RunPlan& plan, const Rates& rates) {
   return seconds;
 }
 
+/// Seconds in which states that lie elsewhere pass by the optimizer: what the disk is slower with
+/// than the way from the device, or the other way round.
+double offload_seconds(const RunPlan& plan, const Cluster& cluster) {
+  if (!plan.memory.states_are_apart()) {
+    return 0.0;
+  }
+  const StateWindows& windows = plan.memory.windows();
+  const auto elements = static_cast<double>(windows.end(windows.count() - 1));
+  double crossing = 0.0;  // bytes an element
+  double on_disk = 0.0;
+  for (const WindowTensor tensor : {WindowTensor::kGradient, WindowTensor::kParameters}) {
+    const auto dtype = windows.passing(tensor);
+    crossing += dtype ? static_cast<double>(size_of(*dtype)) : 0.0;
+  }
+  for (const WindowTensor tensor :
+       {WindowTensor::kMaster, WindowTensor::kFirstMoment, WindowTensor::kSecondMoment}) {
+    const auto dtype = windows.passing(tensor);
+    on_disk += dtype ? 2.0 * static_cast<double>(size_of(*dtype)) : 0.0;
+  }
+  return elements * std::max(crossing / cluster.host_bytes, on_disk / cluster.disk_bytes);
+}
+
 }  // namespace
 
 double price_step(const Config& config, const RunPlan& plan, const Cluster& cluster) {
@@ -112,7 +134,12 @@ double price_step(const Config& config, const RunPlan& plan, const Cluster& clus
   const WireSeconds wire = wire_seconds(plan, rates);
   const double busy = computing + wire.waited_for;
   const double hidden = config.zero.overlap_comm ? kHiddenShare * computing : 0.0;
-  return busy / (1.0 - idle_share_of(config)) + std::max(wire.beside - hidden, 0.1 * wire.beside);
+  // The update goes on while the next step's first micro-batch is on its way forward.
+  const double first_forward =
+      computing / (3.0 * static_cast<double>(*config.batch.gradient_accumulation_steps));
+  const double offload = offload_seconds(plan, cluster);
+  return busy / (1.0 - idle_share_of(config)) + std::max(wire.beside - hidden, 0.1 * wire.beside) +
+         std::max(offload - first_forward, 0.1 * offload);
 }
 
 }  // namespace dstrain

@@ -15,6 +15,8 @@ struct Cluster {
   Accelerator accelerator{};      ///< without flops: an A100's rates
   int ranks_per_host = 1;         ///< beyond them the network carries what is exchanged
   double network_bytes = 25.0e9;  ///< of one rank to other hosts, a second, each way: 200 Gbit/s
+  double host_bytes = 25.0e9;  ///< of one rank to its host's memory, a second: PCIe 4.0, 16 lanes
+  double disk_bytes = 2.0e9;   ///< of one rank to its host's disk, a second, reads and writes
 };
 
 /// The seconds of a step of `config` on the rank that `plan` is for, which sends what the plan's

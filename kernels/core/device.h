@@ -18,7 +18,7 @@
 
 namespace dstrain {
 
-enum class DeviceKind : std::uint8_t { kCpu, kCuda };
+enum class DeviceKind : std::uint8_t { kCpu, kCuda, kDisk /* keeps bytes, computes nothing */ };
 
 class Stream;
 

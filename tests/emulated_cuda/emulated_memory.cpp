@@ -22,7 +22,8 @@ struct Block {
   std::size_t bytes;
   std::size_t mapped;
   Memory where;
-  [[nodiscard]] unsigned char* base() const { return data - kGuard; }
+  std::size_t lead;  ///< from the mapping's begin to data, the guard included
+  [[nodiscard]] unsigned char* base() const { return data - lead; }
 };
 
 struct Blocks {
@@ -45,7 +46,7 @@ int protection_key() {
 
 void check_guards(const Block& block) {
   for (std::size_t i = 0; i < kGuard; ++i) {
-    if (block.base()[i] != kGuardByte || block.data[block.bytes + i] != kGuardByte) {
+    if ((block.data - kGuard)[i] != kGuardByte || block.data[block.bytes + i] != kGuardByte) {
       std::fprintf(stderr, "emulated GPU: a write outside an allocation of %zu bytes\n",
                    block.bytes);
       std::abort();
@@ -63,7 +64,8 @@ DeviceAccess::~DeviceAccess() {
 }
 
 void* allocate(std::size_t bytes, Memory where) {
-  const std::size_t mapped = (2 * kGuard + bytes + kPage - 1) / kPage * kPage;
+  const std::size_t lead = where.device == Memory::kPinned ? kPage : kGuard;  // as cudaHostAlloc
+  const std::size_t mapped = (lead + kGuard + bytes + kPage - 1) / kPage * kPage;
   Blocks& all = blocks();
   {
     const std::lock_guard lock(all.mutex);
@@ -82,10 +84,10 @@ void* allocate(std::size_t bytes, Memory where) {
   if (where.device != Memory::kPinned && protection_key() >= 0) {
     pkey_mprotect(memory, mapped, PROT_READ | PROT_WRITE, protection_key());
   }
-  const Block block{static_cast<unsigned char*>(memory) + kGuard, bytes, mapped, where};
+  const Block block{static_cast<unsigned char*>(memory) + lead, bytes, mapped, where, lead};
   {
     const DeviceAccess access;
-    std::memset(block.base(), kGuardByte, kGuard);
+    std::memset(block.data - kGuard, kGuardByte, kGuard);
     std::memset(block.data, 0xff, bytes);
     std::memset(block.data + bytes, kGuardByte, kGuard);
   }
@@ -102,8 +104,8 @@ void release(void* data) {
   Block block{};
   {
     const std::lock_guard lock(all.mutex);
-    const auto found = all.by_base.find(static_cast<unsigned char*>(data) - kGuard);
-    if (found == all.by_base.end()) {
+    auto found = all.by_base.upper_bound(static_cast<unsigned char*>(data));
+    if (found == all.by_base.begin() || (--found)->second.data != data) {
       std::fprintf(stderr, "emulated GPU: %p is freed, which was not allocated\n", data);
       std::abort();
     }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "engine/checkpoint/placed_tensor.h"
 #include "engine/comm/device_rendezvous.h"
@@ -78,6 +79,9 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.dropout = options.dropout;
   config.training.steps = options.steps;
   config.training.cuda_graphs = options.cuda_graphs;
+  config.training.device = options.gpu_store != nullptr ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+  config.offload = options.offload;
+  config.offload.states_path = std::filesystem::current_path().string();
   return config;
 }
 
@@ -101,9 +105,15 @@ void synthetic_sample(std::int64_t index,
 std::vector<float> whole_master(Engine& engine, int unit) {
   const RunPlan& plan = engine.plan();
   Stream& compute = engine.context().compute;
+  engine.settle();
   const Tensor mine = engine.arena().master(unit);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(mine.bytes()));
+  const Site site = engine.context().site(RegionKind::kMaster);
+  site.device.copy_to_host(mine, bytes.data(), site.stream);
+  site.stream.synchronize();
   std::vector<float> values(static_cast<std::size_t>(mine.numel()));
-  engine.context().ops.cast(mine, {values.data(), DType::kF32, mine.shape()}, compute);
+  convert_elements(bytes.data(), mine.dtype(), reinterpret_cast<std::byte*>(values.data()),
+                   DType::kF32, mine.numel());
   if (plan.memory.placement().states.is_cut()) {
     std::vector<float> whole(static_cast<std::size_t>(plan.shards.padded_numel(unit)));
     engine.wait_for_communication();
@@ -218,10 +228,15 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
     run.unit_numel.push_back(plan.shards.numel(unit));
     run.unit_padded.push_back(plan.shards.padded_numel(unit));
   }
+  engine.settle();
   run.held = held_state(engine);
   run.regions = plan.memory.regions();
   run.arena_bytes = engine.arena().bytes();
   run.plan_bytes = plan.memory.bytes();
+  for (const Space space : {Space::kDevice, Space::kHost, Space::kDisk}) {
+    run.arena_spaces.push_back(engine.arena().bytes(space));
+    run.plan_spaces.push_back(plan.memory.bytes(space));
+  }
   return run;
 }
 

@@ -38,7 +38,9 @@ struct TinyOptions {
   double learning_rate = 3e-3;
   bool overlap_comm = true;
   int zero_stage = 0;
-  Space states = Space::kDevice;                      ///< where masters and moments lie
+  Space states = Space::kDevice;  ///< where masters and moments lie
+  /// How they pass where they lie elsewhere; a disk is that of the folder that tests run in.
+  OffloadConfig offload{.sub_group_size = 4096};
   ZeroConfig zero{.param_persistence_threshold = 0};  ///< stage and overlap_comm are the above
   RecomputeConfig recompute{};
   FormatConfig formats{};
@@ -70,6 +72,8 @@ struct TinyRun {
   std::vector<float> parameters;
   std::int64_t arena_bytes = 0;
   std::int64_t plan_bytes = 0;
+  std::vector<std::int64_t> arena_spaces;  ///< bytes by Space
+  std::vector<std::int64_t> plan_spaces;
   std::vector<Region> regions;  ///< of the plan
   std::vector<std::int64_t> unit_numel;
   std::vector<std::int64_t> unit_padded;

@@ -100,11 +100,10 @@ TEST_CASE("the same in every number format", "[parity][zero]") {
   }
 }
 
-TEST_CASE("states in the host's memory give the bits of states beside the parameters",
-          "[parity][zero]") {
+TEST_CASE("states in the host's memory or on a disk give the bits of states beside the parameters",
+          "[parity][zero][offload]") {
   for (const Formats& formats : kFormats) {
     for (const int stage : {0, 1, 2, 3}) {
-      CAPTURE(formats.name, stage);
       TinyOptions options{.precision = formats.precision,
                           .micro_batch = 2,
                           .accumulation = 2,
@@ -112,12 +111,18 @@ TEST_CASE("states in the host's memory give the bits of states beside the parame
                           .formats = formats.formats,
                           .steps = 3};
       const std::vector<TinyRun> beside = train_ranks(2, with_stage(options, stage));
-      options.states = Space::kHost;
-      const std::vector<TinyRun> apart = train_ranks(2, with_stage(options, stage));
-      check_same_bits(apart, beside);
-      CHECK(apart[0].grad_norms == beside[0].grad_norms);
-      CHECK(apart[0].arena_bytes == apart[0].plan_bytes);
-      CHECK(apart[0].plan_bytes < beside[0].plan_bytes);
+      for (const Space space : {Space::kHost, Space::kDisk}) {
+        for (const int slots : {1, 2, 4}) {
+          CAPTURE(formats.name, stage, static_cast<int>(space), slots);
+          options.states = space;
+          options.offload.state_buffers = slots;
+          const std::vector<TinyRun> apart = train_ranks(2, with_stage(options, stage));
+          check_same_bits(apart, beside);
+          CHECK(apart[0].grad_norms == beside[0].grad_norms);
+          CHECK(apart[0].arena_spaces == apart[0].plan_spaces);
+          CHECK(apart[0].plan_spaces[static_cast<std::size_t>(space)] > 0);
+        }
+      }
     }
   }
 }

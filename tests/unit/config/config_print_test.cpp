@@ -131,6 +131,8 @@ prescale_gradients               false              default
 gradient_predivide_factor        1                  default
 zero_optimization.stage          0                  default
 zero_optimization.overlap_comm   true               default
+zero_optimization.offload_optimizer.device "none"    default
+zero_optimization.offload_param.device "none"        default
 activation_checkpointing.granularity "none"         default
 optimizer.type                   "AdamW"            run.json:3:26
 optimizer.params.lr              0.0001             --set

@@ -265,26 +265,6 @@ TEST_CASE("of autotuning's candidates the first is taken", "[spec][words]") {
   CHECK_THAT(error_of_tiny({list}), Contains("must be an integer in [0, 3], found a list"));
 }
 
-TEST_CASE("offloading is refused in one sentence, and ignored where that is asked",
-          "[spec][words]") {
-  const Strings offloads = {
-      R"(zero_optimization={"stage": 3, "offload_param": {"device": "cpu", "pin_memory": true},
-                            "offload_optimizer": {"device": "nvme", "buffer_size": "auto"},
-                            "cpu_offload": true})"};
-  CHECK_THAT(error_of_tiny(offloads),
-             Catch::EndsWith("zero_optimization.offload_param.device: \"cpu\" is refused: "
-                             "offloading is not in this version yet: --ignore-offload trains "
-                             "without it"));
-  const LoadedConfig loaded =
-      load_text(kTinyConfig, {.overrides = offloads, .ignore_offload = true});
-  CHECK(loaded.config.zero == ZeroConfig{.stage = 3});
-  REQUIRE(loaded.warnings.size() == 1);
-  CHECK_THAT(loaded.warnings.front(),
-             Contains("zero_optimization.offload_param.device=\"cpu\", "
-                      "zero_optimization.offload_optimizer.device=\"nvme\", "
-                      "zero_optimization.cpu_offload=true"));
-}
-
 TEST_CASE("Apex and autocast are other words for fp16 and bf16", "[spec][words]") {
   const auto precision = [](const Strings& sets) { return load_tiny(sets).config.precision; };
   CHECK(precision({R"(amp={"enabled": true})"}) == Precision::kF16);

@@ -46,6 +46,7 @@ const std::string kF16 = "fp16.enabled=true";
 const std::string kFp8 = "fp8.enabled=true";
 const std::string kStage1 = "zero_optimization.stage=1";
 const std::string kStage3 = "zero_optimization.stage=3";
+const std::string kOnDisk = "zero_optimization.offload_optimizer.device=nvme";
 const std::string kElastic = R"(elasticity={"enabled": true})";
 const std::string kSelective = R"(activation_checkpointing={"granularity": "selective"})";
 
@@ -95,6 +96,13 @@ const std::map<std::string, Flip>& flips() {
       {"zero_optimization.stage3_model_persistence_threshold", {"18", {kStage3}}},
       {"zero_optimization.stage3_max_live_parameters", {"1e9", {kStage3}}},
       {"zero_optimization.stage3_max_reuse_distance", {"1e9", {kStage3}}},
+      {"zero_optimization.offload_optimizer.device", {"cpu"}},
+      {"zero_optimization.offload_optimizer.nvme_path", {"/scratch", {kOnDisk}}},
+      {"zero_optimization.offload_optimizer.buffer_count", {"7", {kOnDisk}}},
+      {"zero_optimization.offload_param.device", {"cpu"}},
+      {"zero_optimization.sub_group_size", {"1e6", {kOnDisk}}},
+      {"aio.block_size", {"8192", {kOnDisk}}},
+      {"aio.queue_depth", {"3", {kOnDisk}}},
       {"activation_checkpointing.granularity", {"full"}},
       {"activation_checkpointing.layers", {"1", {kSelective}}},
       {"optimizer.type", {"lion"}},
@@ -319,6 +327,7 @@ TEST_CASE("no path of the table means two things at once", "[spec][keys]") {
       }
     }
   }
+  configs.emplace_back().offload.states = OffloadTo::kDisk;
   for (const auto granularity : {RecomputeGranularity::kSelective, RecomputeGranularity::kFull}) {
     configs.emplace_back().recompute.granularity = granularity;
   }

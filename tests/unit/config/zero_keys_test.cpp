@@ -105,10 +105,8 @@ TEST_CASE("what would put memory or traffic elsewhere is refused unless it is of
   refused("zeropp_loco_param={\"err_beta\": 0.8}", "it corrects quantised gradients");
   refused("mics_shard_size=4", "sharding within groups of ranks (MiCS)");
   refused("mics_hierarchical_params_gather=true", "sharding within groups of ranks (MiCS)");
-  refused("zenflow={\"topk_ratio\": 0.1}", "offloading is not in this version yet");
-  refused("offload_param.device=cpu", "offloading is not in this version yet");
-  refused("offload_optimizer.device=nvme", "offloading is not in this version yet");
-  refused("cpu_offload=true", "offloading is not in this version yet");
+  refused("zenflow={\"topk_ratio\": 0.1}", "it delays a part of the gradients");
+  refused("offload_optimizer={\"device\": \"cpu\", \"ratio\": 0.5}", "write 1.0 for all of them");
   refused("legacy_stage1=true", "DeepSpeed has removed it as well");
   const LoadedConfig off =
       load_tiny(zero(R"({"zero_hpz_partition_size": 1, "zero_quantized_weights": false,

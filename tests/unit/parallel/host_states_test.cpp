@@ -1,6 +1,6 @@
-// Masters and moments in the host's memory, updated by the processor, against the same on the
-// device. Built for the CPU, and for the emulated GPU (tests/emulated_cuda), which ends a process
-// that touches the memory of one as if it were the other's.
+// Masters and moments in the host's memory or on a disk, updated by the processor, against the same
+// on the device. Built for the CPU, and for the emulated GPU (tests/emulated_cuda), which ends a
+// process that touches the memory of one as if it were the other's.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -38,6 +38,7 @@ struct Outcome {
   std::vector<DType> dtypes;                   ///< likewise
   std::int64_t on_device = 0;
   std::int64_t on_host = 0;
+  std::int64_t on_disk = 0;
 };
 
 Outcome train(const BackendUnderTest& under_test, UpdatingOptions options, Space states) {
@@ -70,6 +71,8 @@ Outcome train(const BackendUnderTest& under_test, UpdatingOptions options, Space
   outcome.on_host = rank.arena().bytes(Space::kHost);
   CHECK(outcome.on_device == rank.memory().bytes(Space::kDevice));
   CHECK(outcome.on_host == rank.memory().bytes(Space::kHost));
+  outcome.on_disk = rank.arena().bytes(Space::kDisk);
+  CHECK(outcome.on_disk == rank.memory().bytes(Space::kDisk));
   return outcome;
 }
 
@@ -108,7 +111,8 @@ void check_close(const Outcome& a, const Outcome& b) {
   }
 }
 
-TEST_CASE("states in the host's memory become what states on the device become", "[zero]") {
+TEST_CASE("states in the host's memory or on a disk become what states on the device become",
+          "[zero][offload]") {
   for (const BackendUnderTest& backend : backends_under_test()) {
     for (const OptimizerKind kind :
          {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
@@ -132,6 +136,12 @@ TEST_CASE("states in the host's memory become what states on the device become",
           }
           CHECK(device.on_host == 0);
           CHECK(host.on_device < device.on_device);
+          const Outcome disk = train(backend, options, Space::kDisk);
+          CHECK(disk.norms == host.norms);
+          CHECK(disk.states == host.states);
+          CHECK(disk.on_device == host.on_device);
+          CHECK(device.on_disk == 0);
+          CHECK(disk.on_disk > 0);
         }
       }
     }

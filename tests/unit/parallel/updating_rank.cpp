@@ -1,5 +1,6 @@
 #include "tests/unit/parallel/updating_rank.h"
 
+#include <filesystem>
 #include <utility>
 
 namespace dstrain::test {
@@ -11,12 +12,29 @@ MemoryOptions memory_of(const UpdatingOptions& options, const ShardMap& shards) 
                        .first_moment = moments.first,
                        .second_moment = moments.second,
                        .placement = options.placement,
-                       .overlap = shards.has_replicas()};
+                       .overlap = shards.has_replicas(),
+                       .windows = {.most_elements = 4096, .slots = options.slots}};
   for (int unit = shards.num_units() - 1; unit >= 0; --unit) {
     memory.walk.push_back(
         {.pass = Pass::kBackward, .unit = unit, .reads = {unit}, .writes = {unit}});
   }
   return memory;
+}
+
+std::unique_ptr<DiskDevice> make_disk(const MemoryPlan& memory) {
+  const std::string folder = std::filesystem::current_path().string();
+  return memory.bytes(Space::kDisk) > 0
+             ? std::make_unique<DiskDevice>(DiskOptions{.folder = folder, .key = "key"})
+             : nullptr;
+}
+
+/// Before the first work of it.
+void serve(DiskDevice* disk, Stream& stream, const Arena& arena) {
+  if (disk != nullptr) {
+    const Tensor windows = arena.state_windows();
+    disk->serve(stream, {static_cast<std::byte*>(windows.data()),
+                         static_cast<std::size_t>(windows.bytes())});
+  }
 }
 
 }  // namespace
@@ -32,12 +50,19 @@ UpdatingRank::UpdatingRank(const UpdatingOptions& options,
       optimizer_config_(options.optimizer),
       scratch_(declare_optimizer(optimizer_config_, shards_, options.compute, blueprint_)),
       memory_(blueprint_, shards_, memory_of(options, shards_)),
-      arena_(blueprint_, memory_, *backend.device),
+      disk_(make_disk(memory_)),
+      arena_(blueprint_, memory_, *backend.device, disk_.get()),
       host_backend_(make_cpu_backend(1)),
+      host_stream_(host_backend_.device->make_side_stream("states")),
       host_{.ops = *host_backend_.ops,
             .device = *host_backend_.device,
-            .stream = host_backend_.device->compute_stream(),
+            .stream = *host_stream_,
             .arena = arena_},
+      on_disk_{.ops = host_.ops,
+               .device = disk_ ? static_cast<Device&>(*disk_) : host_.device,
+               .stream = *host_stream_,
+               .arena = arena_,
+               .disk = disk_.get()},
       parameters_(shards_.num_units()),
       context_{.ops = *backend.ops,
                .device = *backend.device,
@@ -45,7 +70,8 @@ UpdatingRank::UpdatingRank(const UpdatingOptions& options,
                .blueprint = blueprint_,
                .arena = arena_,
                .parameters = parameters_,
-               .host = &host_},
+               .host = &host_,
+               .disk = &on_disk_},
       communication_(backend.device->make_side_stream("communication")),
       groups_(shards_, std::move(groups)),
       optimizer_(make_optimizer({.config = optimizer_config_,
@@ -66,11 +92,13 @@ UpdatingRank::UpdatingRank(const UpdatingOptions& options,
                                          .communication = *communication_,
                                          .norm_total = arena_.buffer(norm_total_),
                                          .replica_gradients = {}})) {
+  serve(disk_.get(), *host_stream_, arena_);
   const Site site = context_.site(RegionKind::kMaster);
   for (int unit = 0; unit < shards_.num_units(); ++unit) {
     set(site, arena_.master(unit), memory_.owned(unit).begin, unit, start);
   }
   data_parallel_->refresh_parameters();
+  host_stream_->synchronize();
   communication_->synchronize();
   context_.compute.synchronize();
 }
@@ -94,6 +122,7 @@ StepStats UpdatingRank::step(const ValueOf& gradient, const StepParams& params) 
     data_parallel_->unit_grads_ready(unit, 0, /*last=*/true);
   }
   const StepStats stats = data_parallel_->step(params);
+  host_stream_->synchronize();
   context_.compute.synchronize();
   communication_->synchronize();
   return stats;

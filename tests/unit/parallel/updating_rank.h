@@ -20,6 +20,7 @@ struct UpdatingOptions {
   Placement placement{};
   DType compute = DType::kF32;
   OptimizerConfig optimizer{};
+  int slots = 4;  ///< windows in memory where states lie elsewhere
 };
 
 class UpdatingRank {
@@ -54,9 +55,12 @@ class UpdatingRank {
   OptimizerConfig optimizer_config_;
   OptimizerScratch scratch_;
   MemoryPlan memory_;
+  std::unique_ptr<DiskDevice> disk_;  // nullptr: nothing lies on a disk
   Arena arena_;
   Backend host_backend_;
+  std::unique_ptr<Stream> host_stream_;
   Site host_;
+  Site on_disk_;
   ParameterTable parameters_;
   ExecContext context_;
   std::unique_ptr<Stream> communication_;

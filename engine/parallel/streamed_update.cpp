@@ -1,0 +1,270 @@
+#include "engine/parallel/streamed_update.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <utility>
+
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+struct StateRegion {
+  RegionKind kind;
+  WindowTensor passing;
+};
+constexpr std::array kStateRegions = {
+    StateRegion{RegionKind::kMaster, WindowTensor::kMaster},
+    StateRegion{RegionKind::kFirstMoment, WindowTensor::kFirstMoment},
+    StateRegion{RegionKind::kSecondMoment, WindowTensor::kSecondMoment}};
+
+}  // namespace
+
+StreamedUpdate::StreamedUpdate(const DataParallelParts& parts, std::vector<OwnedRange> owned)
+    : parts_(parts),
+      windows_(parts.memory.windows()),
+      owned_(std::move(owned)),
+      site_(parts.context.site(parts.memory.placement().states.space)),
+      disk_(site_.disk),
+      of_windows_(static_cast<std::size_t>(windows_.count())),
+      slots_(static_cast<std::size_t>(windows_.slots())),
+      updated_(owned_.size()),
+      brought_up_(owned_.size()) {
+  if (windows_.passing(WindowTensor::kGradient)) {
+    down_ = parts.context.device.make_side_stream("gradients down");
+    up_ = parts.context.device.make_side_stream("parameters up");
+  }
+  std::int64_t row = 0;  // of all units
+  for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
+    const std::int64_t numel = owned_[static_cast<std::size_t>(unit)].range.size();
+    const Range owns = parts.memory.owned(unit);
+    std::int64_t last = -1;
+    for (std::int64_t done = 0; done < numel;) {
+      const std::int64_t window = (row + done) / windows_.size();
+      const std::int64_t until = std::min(numel, windows_.end(window) - row);
+      of_windows_[static_cast<std::size_t>(window)].push_back(
+          {.unit = unit,
+           .of_unit = {owns.begin + done, owns.begin + until},
+           .begin = row + done - windows_.begin(window)});
+      done = until;
+      last = window;
+    }
+    last_window_.push_back(last);
+    row += owns.size();
+  }
+}
+
+/// What is still under way uses what is about to go. A failure of it is reported elsewhere, or
+/// comes too late to matter.
+StreamedUpdate::~StreamedUpdate() {
+  for (Stream* const stream : {&site_.stream, down_.get(), up_.get()}) {
+    try {
+      if (stream != nullptr) stream->synchronize();
+    } catch (const std::exception&) {
+      continue;
+    }
+  }
+  if (disk_ != nullptr) {
+    disk_->queue().drain();
+  }
+}
+
+void StreamedUpdate::update(const UpdateParams& params) {
+  go_over_windows(Pass::kUpdate, params);
+}
+
+void StreamedUpdate::refresh_parameters() {
+  if (parts_.memory.has(RegionKind::kMaster)) {
+    go_over_windows(Pass::kRefresh, {});
+  }
+}
+
+void StreamedUpdate::order_after(int unit, Stream& stream) const {
+  const Event& updated = updated_[static_cast<std::size_t>(unit)];
+  if (updated.stream == nullptr) {
+    return;
+  }
+  if (up_ == nullptr) {
+    stream.wait(updated);
+    return;
+  }
+  updated.stream->wait_until(updated.ticket);
+  stream.wait(brought_up_[static_cast<std::size_t>(unit)]);
+}
+
+void StreamedUpdate::go_over_windows(Pass pass, const UpdateParams& params) {
+  if (down_ != nullptr) {
+    down_->wait(parts_.context.compute.record());
+    up_->wait(parts_.context.compute.record());
+  }
+  for (std::int64_t window = 0; window < windows_.count(); ++window) {
+    site_.stream.enqueue([this, window, pass, params] { work_on(window, pass, params); });
+    for (const Part& part : of_windows_[static_cast<std::size_t>(window)]) {
+      const auto unit = static_cast<std::size_t>(part.unit);
+      if (last_window_[unit] == window) {
+        updated_[unit] = site_.stream.record();
+      }
+    }
+  }
+}
+
+/// With 4 slots two windows are read ahead, and two may still be written.
+void StreamedUpdate::work_on(std::int64_t window, Pass pass, const UpdateParams& params) {
+  const std::int64_t ahead = windows_.slots() / 2;
+  for (std::int64_t first = 0; window == 0 && first < std::min(ahead, windows_.count()); ++first) {
+    fetch(first, pass);
+  }
+  if (window + ahead < windows_.count()) {
+    fetch(window + ahead, pass);
+  }
+  wait_until_fetched(window);
+  for (const Part& part : of_windows_[static_cast<std::size_t>(window)]) {
+    const Tensor master = parts_.memory.has(RegionKind::kMaster)
+                              ? state(RegionKind::kMaster, WindowTensor::kMaster, window, part)
+                              : parameters(part);
+    const bool rounds = master.dtype() != parts_.memory.options().compute_dtype;
+    Tensor rounded;
+    if (rounds) {
+      rounded = windows_.passing(WindowTensor::kParameters)
+                    ? of_window(window, WindowTensor::kParameters)
+                          .flat(part.begin, part.begin + part.of_unit.size())
+                    : parameters(part);
+    }
+    if (pass == Pass::kRefresh) {
+      if (rounds) site_.ops.cast(master, rounded, here_);
+    } else {
+      const UnitState unit{
+          .unit = part.unit,
+          .range = part.of_unit,
+          .gradient = windows_.passing(WindowTensor::kGradient)
+                          ? of_window(window, WindowTensor::kGradient)
+                                .flat(part.begin, part.begin + part.of_unit.size())
+                          : gradient(part),
+          .master = master,
+          .first_moment = state(RegionKind::kFirstMoment, WindowTensor::kFirstMoment, window, part),
+          .second_moment =
+              state(RegionKind::kSecondMoment, WindowTensor::kSecondMoment, window, part),
+          .parameters = rounded,
+          .noise_key = owned_[static_cast<std::size_t>(part.unit)].noise_key};
+      const Site here{
+          .ops = site_.ops, .device = site_.device, .stream = here_, .arena = site_.arena};
+      parts_.optimizer.update(here, {&unit, 1}, params, [](std::size_t) {});
+    }
+    if (up_ != nullptr) {
+      const ConstTensor from = rounds ? rounded : master;
+      parts_.context.device.copy_from_host(from.data(), parameters(part), *up_);
+      brought_up_[static_cast<std::size_t>(part.unit)] = up_->record();
+    }
+  }
+  put_back(window, pass);
+}
+
+/// Calls visit(region's part of the window, the window's memory) for what is on the disk.
+template <typename Visit>
+void StreamedUpdate::for_each_on_disk(std::int64_t window, Pass pass, Visit&& visit) const {
+  const std::int64_t count = windows_.end(window) - windows_.begin(window);
+  for (const StateRegion& region : kStateRegions) {
+    if (!windows_.passing(region.passing)) continue;
+    if (pass == Pass::kRefresh && region.kind != RegionKind::kMaster) continue;
+    const Tensor memory = of_window(window, region.passing);
+    const std::int64_t element = size_of(memory.dtype());
+    // All of a region's units lie one after the other, from its beginning on.
+    const std::int64_t begin = disk_->offset_of(parts_.context.arena.unit(region.kind, 0).data());
+    visit(begin + windows_.begin(window) * element, memory.data(),
+          (count * element + kDiskBlockBytes - 1) / kDiskBlockBytes * kDiskBlockBytes);
+  }
+}
+
+void StreamedUpdate::fetch(std::int64_t window, Pass pass) {
+  Slot& slot = slots_[static_cast<std::size_t>(window % windows_.slots())];
+  if (disk_ != nullptr) {
+    for (const DiskQueue::Ticket written : slot.transfers) {
+      disk_->queue().wait(written);
+    }
+    slot.transfers.clear();
+    for_each_on_disk(window, pass, [&](std::int64_t offset, void* memory, std::int64_t bytes) {
+      slot.transfers.push_back(disk_->queue().read(offset, memory, bytes));
+    });
+  }
+  if (down_ != nullptr) {
+    if (slot.up.stream != nullptr) up_->wait_until(slot.up.ticket);
+    if (pass == Pass::kUpdate) {
+      const Tensor memory = of_window(window, WindowTensor::kGradient);
+      for (const Part& part : of_windows_[static_cast<std::size_t>(window)]) {
+        parts_.context.device.copy_to_host(
+            gradient(part), memory.flat(part.begin, part.begin + part.of_unit.size()).data(),
+            *down_);
+      }
+    }
+    slot.down = down_->record();
+  }
+}
+
+void StreamedUpdate::wait_until_fetched(std::int64_t window) {
+  Slot& slot = slots_[static_cast<std::size_t>(window % windows_.slots())];
+  if (disk_ != nullptr) {
+    for (const DiskQueue::Ticket read : slot.transfers) {
+      disk_->queue().wait(read);
+    }
+    slot.transfers.clear();
+  }
+  if (down_ != nullptr) {
+    down_->wait_until(slot.down.ticket);
+  }
+}
+
+/// After the last window nothing is under way any more, so that what follows on the stream may use
+/// the slots' memory, and finds parameters where they belong.
+void StreamedUpdate::put_back(std::int64_t window, Pass pass) {
+  Slot& slot = slots_[static_cast<std::size_t>(window % windows_.slots())];
+  if (disk_ != nullptr && pass == Pass::kUpdate) {
+    for_each_on_disk(window, pass, [&](std::int64_t offset, void* memory, std::int64_t bytes) {
+      slot.transfers.push_back(disk_->queue().write(offset, memory, bytes));
+    });
+  }
+  if (up_ != nullptr) {
+    slot.up = up_->record();
+  }
+  if (window + 1 == windows_.count()) {
+    if (disk_ != nullptr) disk_->queue().wait_for_all();
+    if (up_ != nullptr) up_->wait_until(slot.up.ticket);
+  }
+}
+
+/// The bytes beyond the last element are the region's own padding, which goes to the disk and back.
+Tensor StreamedUpdate::of_window(std::int64_t window, WindowTensor tensor) const {
+  auto* const memory = static_cast<std::byte*>(parts_.context.arena.state_windows().data());
+  return {memory + windows_.offset_bytes(window, tensor), *windows_.passing(tensor),
+          Shape{windows_.size()}};
+}
+
+/// Part of a state, in the window's memory or in place; empty where there is no such state.
+Tensor StreamedUpdate::state(RegionKind kind,
+                             WindowTensor passing,
+                             std::int64_t window,
+                             const Part& part) const {
+  if (!parts_.memory.has(kind)) {
+    return {};
+  }
+  if (windows_.passing(passing)) {
+    return of_window(window, passing).flat(part.begin, part.begin + part.of_unit.size());
+  }
+  const std::int64_t first = parts_.memory.place(kind, part.unit).held.begin;
+  return parts_.context.arena.unit(kind, part.unit)
+      .flat(part.of_unit.begin - first, part.of_unit.end - first);
+}
+
+Tensor StreamedUpdate::gradient(const Part& part) const {
+  const std::int64_t first = parts_.memory.place(RegionKind::kGradients, part.unit).held.begin;
+  return parts_.context.arena.unit(RegionKind::kGradients, part.unit)
+      .flat(part.of_unit.begin - first, part.of_unit.end - first);
+}
+
+Tensor StreamedUpdate::parameters(const Part& part) const {
+  const std::int64_t first = parts_.memory.owned(part.unit).begin;
+  return parts_.context.arena.owned_parameters(part.unit).flat(part.of_unit.begin - first,
+                                                               part.of_unit.end - first);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,85 @@
+// StreamedUpdate: the optimizer's work where masters and moments lie in the host's memory or on a
+// disk, and the model computes elsewhere. It goes window by window (StateWindows), on a thread of
+// its own: while one is updated, the next are read or brought down and the last are written or
+// brought up, and the model's next forward is already on its way: it waits for a unit only when it
+// comes to it. Each element is updated from the same numbers as without, so not a bit differs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/parallel/data_parallel.h"
+#include "engine/runtime/disk/disk_queue.h"
+
+namespace dstrain {
+
+/// What this rank updates of one unit.
+struct OwnedRange {
+  Range range;  ///< as UnitState's
+  std::uint32_t noise_key = 0;
+};
+
+class StreamedUpdate {
+ public:
+  /// `owned`: by unit. What `parts` refers to outlives this.
+  StreamedUpdate(const DataParallelParts& parts, std::vector<OwnedRange> owned);
+  StreamedUpdate(const StreamedUpdate&) = delete;
+  StreamedUpdate& operator=(const StreamedUpdate&) = delete;
+  ~StreamedUpdate();
+
+  /// Begins the update of all units, whose gradients are complete and stay as they are until their
+  /// units are.
+  void update(const UpdateParams& params);
+  /// The same for parameters that are to become what their masters round to.
+  void refresh_parameters();
+  /// Makes later work on `stream` find what this rank owns of the unit's parameters updated.
+  void order_after(int unit, Stream& stream) const;
+
+ private:
+  /// What a window has of one unit: elements of the unit and of the window.
+  struct Part {
+    int unit = 0;
+    Range of_unit;
+    std::int64_t begin = 0;  ///< in the window
+  };
+  enum class Pass : std::uint8_t { kUpdate, kRefresh };
+
+  void go_over_windows(Pass pass, const UpdateParams& params);
+  void work_on(std::int64_t window, Pass pass, const UpdateParams& params);
+  void fetch(std::int64_t window, Pass pass);
+  void wait_until_fetched(std::int64_t window);
+  void put_back(std::int64_t window, Pass pass);
+  [[nodiscard]] Tensor of_window(std::int64_t window, WindowTensor tensor) const;
+  [[nodiscard]] Tensor state(RegionKind kind,
+                             WindowTensor passing,
+                             std::int64_t window,
+                             const Part& part) const;
+  [[nodiscard]] Tensor gradient(const Part& part) const;
+  [[nodiscard]] Tensor parameters(const Part& part) const;
+  template <typename Visit>
+  void for_each_on_disk(std::int64_t window, Pass pass, Visit&& visit) const;
+
+  /// What is under way in one slot.
+  struct Slot {
+    std::vector<DiskQueue::Ticket> transfers;  ///< reads, later writes
+    Event down;
+    Event up;
+  };
+
+  DataParallelParts parts_;
+  const StateWindows& windows_;
+  std::vector<OwnedRange> owned_;
+  Site site_;                     // whose stream all windows are worked on
+  CallerStream here_;             // for operations of such work
+  DiskDevice* disk_;              // nullptr: nothing is on a disk
+  std::unique_ptr<Stream> down_;  // nullptr, as the next: nothing crosses to a device
+  std::unique_ptr<Stream> up_;
+  std::vector<std::vector<Part>> of_windows_;
+  std::vector<std::int64_t> last_window_;  // by unit; -1: this rank owns nothing of it
+  std::vector<Slot> slots_;
+  std::vector<Event> updated_;     // by unit, on the site's stream
+  std::vector<Event> brought_up_;  // by unit, valid once `updated_` has passed
+};
+
+}  // namespace dstrain

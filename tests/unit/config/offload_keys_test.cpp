@@ -1,0 +1,99 @@
+// "offload_optimizer", "offload_param" and "aio": what is read, what is refused on which device,
+// and what a run then plans is in tests/unit/train.
+#include <catch2/catch.hpp>
+
+#include "tests/unit/config/config_text.h"
+
+namespace dstrain {
+namespace {
+
+using Catch::Contains;
+using Strings = std::vector<std::string>;
+
+LoadedConfig resolved(const Strings& overrides, bool on_gpu = false) {
+  LoadedConfig loaded = load_tiny(overrides);
+  resolve_config(loaded, 1, {.cuda = on_gpu});
+  return loaded;
+}
+
+std::string refusal_of(const Strings& overrides, bool on_gpu = false) {
+  return config_error_of([&] { (void)resolved(overrides, on_gpu); });
+}
+
+std::string notices_of(const LoadedConfig& loaded) {
+  std::string all;
+  for (const std::string& notice : loaded.notices)
+    all += notice + "\n";
+  return all;
+}
+
+const std::string kDevice = "zero_optimization.offload_optimizer.device=";
+const std::string kPath = "zero_optimization.offload_optimizer.nvme_path=/scratch";
+
+TEST_CASE("offloaded states are read with all that belongs to them", "[spec][offload]") {
+  const OffloadConfig read =
+      load_tiny({kDevice + "nvme", kPath, "zero_optimization.offload_optimizer.buffer_count=6",
+                 "zero_optimization.sub_group_size=1e6", "aio.block_size=1048576",
+                 "aio.queue_depth=16"})
+          .config.offload;
+  CHECK(read == OffloadConfig{.states = OffloadTo::kDisk,
+                              .states_path = "/scratch",
+                              .state_buffers = 6,
+                              .sub_group_size = 1'000'000,
+                              .block_size = 1'048'576,
+                              .queue_depth = 16});
+  CHECK(load_tiny({"zero_optimization.cpu_offload=true"}).config.offload.states ==
+        OffloadTo::kHost);
+  CHECK(load_tiny({"zero_optimization.cpu_offload=false"}).config.offload == OffloadConfig{});
+  CHECK(load_tiny({kDevice + "none", kPath, "aio.queue_depth=16"}).config.offload ==
+        OffloadConfig{});
+}
+
+TEST_CASE("settings of offloading that mean nothing here say so", "[spec][offload]") {
+  const std::string told = notices_of(
+      load_tiny({kDevice + "cpu", "zero_optimization.offload_optimizer.pipeline_read=true",
+                 "zero_optimization.offload_optimizer.pin_memory=true", "aio.use_gds=true"}));
+  CHECK_THAT(told, Contains("offload_optimizer.pipeline_read: reads are always ahead"));
+  CHECK_THAT(told, Contains("offload_optimizer.pin_memory: it is always so"));
+  CHECK_THAT(told, Contains("aio.use_gds"));
+}
+
+TEST_CASE("states offloaded to \"cpu\" leave a GPU, and have nowhere to go from a CPU",
+          "[spec][offload]") {
+  CHECK_THAT(
+      notices_of(resolved({kDevice + "cpu"})),
+      Contains("no effect: zero_optimization.offload_optimizer.device: \"cpu\" is where CPUs "
+               "compute"));
+  CHECK_THAT(notices_of(resolved({kDevice + "cpu"}, true)), !Contains("offload_optimizer"));
+}
+
+TEST_CASE("states on a disk need a folder, an optimizer of single elements, and saves that wait",
+          "[spec][offload]") {
+  for (const bool on_gpu : {false, true}) {
+    CHECK_THAT(refusal_of({kDevice + "nvme"}, on_gpu),
+               Contains("zero_optimization.offload_optimizer.nvme_path: missing: name a folder"));
+    CHECK_THAT(refusal_of({kDevice + "nvme", kPath, "optimizer.type=Muon"}, on_gpu),
+               Contains("Muon looks at whole tensors at once"));
+    CHECK_THAT(refusal_of({kDevice + "nvme", kPath, "checkpoint.async=true"}, on_gpu),
+               Contains("checkpoint.async: copies all states to memory"));
+    CHECK(refusal_of({kDevice + "nvme", kPath}, on_gpu).empty());
+  }
+  CHECK_THAT(refusal_of({kDevice + "cpu", "optimizer.type=Lamb"}, true),
+             Contains("Lamb looks at whole tensors at once"));
+  CHECK(refusal_of({kDevice + "cpu", "optimizer.type=Lamb"}).empty());
+}
+
+TEST_CASE("--ignore-offload keeps everything on the device, and says so", "[spec][offload]") {
+  LoadOptions options{.overrides = {kDevice + "nvme", "zero_optimization.cpu_offload_param=true",
+                                    "zero_optimization.stage=3"},
+                      .ignore_offload = true};
+  const LoadedConfig loaded = load_text(kTinyConfig, options);
+  CHECK(loaded.config.offload == OffloadConfig{});
+  REQUIRE(loaded.warnings.size() == 1);
+  CHECK_THAT(loaded.warnings.front(),
+             Contains("zero_optimization.offload_optimizer.device=\"nvme\", "
+                      "zero_optimization.cpu_offload_param=true"));
+}
+
+}  // namespace
+}  // namespace dstrain
