@@ -3,6 +3,7 @@
 
 #include "engine/config/json_text.h"
 #include "engine/config/resolve_parts.h"
+#include "engine/config/zero_stage.h"
 
 namespace dstrain {
 namespace {
@@ -30,19 +31,45 @@ void check_states_on_disk(const Config& config, const Origins& origins) {
   }
 }
 
+void tell_no_effect(LoadedConfig& loaded, const std::string& block) {
+  loaded.notices.push_back(
+      fmt::format("no effect: {}device: \"cpu\" is where CPUs compute: there is no other memory to "
+                  "offload to but a disk (\"nvme\")",
+                  block));
+}
+
+/// DeepSpeed takes it below stage 3 too, where it has no effect.
+void check_parameters(LoadedConfig& loaded, const Origins& origins, bool states_leave) {
+  const Config& config = loaded.config;
+  const std::string key = kParameters + "device";
+  const auto refuse = [&](std::string why, ConfigEdit mend) {
+    throw_config_error(where_of(origins, key), key, std::move(why), {std::move(mend)});
+  };
+  if (config.offload.parameters == OffloadTo::kNone) return;
+  if (!cuts_of(config.zero.stage).parameters) {
+    loaded.notices.push_back(fmt::format(
+        "no effect: {}: parameters are offloaded in ZeRO's stage 3, and the stage is {}", key,
+        config.zero.stage));
+  } else if (config.offload.parameters == OffloadTo::kDisk) {
+    refuse(
+        "parameters on a disk are not in this version yet: write \"cpu\", or take "
+        "--ignore-offload, which trains without offloading",
+        {ConfigEdit::Kind::kSet, key, "\"cpu\""});
+  } else if (config.training.device == DeviceChoice::kCpu) {
+    tell_no_effect(loaded, kParameters);
+  } else if (!states_leave) {
+    refuse("parameters leave the device together with the optimizer's states: offload these too",
+           {ConfigEdit::Kind::kSet, kStates + "device", "\"cpu\""});
+  }
+}
+
 }  // namespace
 
 void resolve_offload(LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   const bool on_cpu = config.training.device == DeviceChoice::kCpu;
-  const auto has_no_effect = [&](const std::string& key) {
-    loaded.notices.push_back(
-        fmt::format("no effect: {}device: \"cpu\" is where CPUs compute: there is no other memory "
-                    "to offload to but a disk (\"nvme\")",
-                    key));
-  };
   const OffloadTo states = config.offload.states;
-  if (states == OffloadTo::kHost && on_cpu) has_no_effect(kStates);
+  if (states == OffloadTo::kHost && on_cpu) tell_no_effect(loaded, kStates);
   const bool leaves = states == OffloadTo::kDisk || (states == OffloadTo::kHost && !on_cpu);
   const OptimizerKind optimizer = config.optimizer.kind;
   if (leaves && (optimizer == OptimizerKind::kLamb || optimizer == OptimizerKind::kMuon)) {
@@ -53,14 +80,7 @@ void resolve_offload(LoadedConfig& loaded, Origins& origins) {
                        {{ConfigEdit::Kind::kSet, kStates + "device", "\"none\""}});
   }
   if (states == OffloadTo::kDisk) check_states_on_disk(config, origins);
-  if (config.offload.parameters == OffloadTo::kHost && on_cpu) {
-    has_no_effect(kParameters);
-  } else if (config.offload.parameters != OffloadTo::kNone) {
-    throw_config_error(where_of(origins, kParameters + "device"), kParameters + "device",
-                       "parameters are not offloaded in this version yet: --ignore-offload trains "
-                       "without it",
-                       {{ConfigEdit::Kind::kSet, kParameters + "device", "\"none\""}});
-  }
+  check_parameters(loaded, origins, leaves);
 }
 
 }  // namespace dstrain

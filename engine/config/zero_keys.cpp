@@ -214,8 +214,10 @@ void add_offloading(std::vector<Key>& keys) {
   keys.push_back(only_for(
       no_effect(sub_group, KeyKind::kAny, "the optimizer updates a rank's slice unit by unit"),
       "states on the device", keeps_states));
-  keys.push_back(
-      refused_unless("zenflow", {}, "it delays a part of the gradients, which changes results"));
+  keys.push_back(refused_unless("zenflow", {},
+                                "it delays a part of the gradients, which changes results: "
+                                "--ignore-offload trains without it"));
+  keys.back().offloads = true;
   add(kAio.field("block_size", between(kDiskBlock, kMostBlock), &OffloadConfig::block_size));
   add(kAio.field("queue_depth", between(1, kMostDepth), &OffloadConfig::queue_depth));
   add_others(

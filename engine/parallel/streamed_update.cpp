@@ -33,6 +33,8 @@ StreamedUpdate::StreamedUpdate(const DataParallelParts& parts, std::vector<Owned
       brought_up_(owned_.size()) {
   if (windows_.passing(WindowTensor::kGradient)) {
     down_ = parts.context.device.make_side_stream("gradients down");
+  }
+  if (down_ != nullptr && !parts.memory.parameters_are_apart()) {
     up_ = parts.context.device.make_side_stream("parameters up");
   }
   std::int64_t row = 0;  // of all units
@@ -85,18 +87,17 @@ void StreamedUpdate::order_after(int unit, Stream& stream) const {
   if (updated.stream == nullptr) {
     return;
   }
-  if (up_ == nullptr) {
+  if (down_ == nullptr) {
     stream.wait(updated);
     return;
   }
   updated.stream->wait_until(updated.ticket);
-  stream.wait(brought_up_[static_cast<std::size_t>(unit)]);
+  stream.wait(brought_up_[static_cast<std::size_t>(unit)]);  // of no stream if it is not
 }
 
 void StreamedUpdate::go_over_windows(Pass pass, const UpdateParams& params) {
-  if (down_ != nullptr) {
-    down_->wait(parts_.context.compute.record());
-    up_->wait(parts_.context.compute.record());
+  for (Stream* const stream : {down_.get(), up_.get()}) {
+    if (stream != nullptr) stream->wait(parts_.context.compute.record());
   }
   for (std::int64_t window = 0; window < windows_.count(); ++window) {
     site_.stream.enqueue([this, window, pass, params] { work_on(window, pass, params); });
@@ -188,7 +189,7 @@ void StreamedUpdate::fetch(std::int64_t window, Pass pass) {
     });
   }
   if (down_ != nullptr) {
-    if (slot.up.stream != nullptr) up_->wait_until(slot.up.ticket);
+    if (slot.up.stream != nullptr) slot.up.stream->wait_until(slot.up.ticket);
     if (pass == Pass::kUpdate) {
       const Tensor memory = of_window(window, WindowTensor::kGradient);
       for (const Part& part : of_windows_[static_cast<std::size_t>(window)]) {

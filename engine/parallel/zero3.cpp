@@ -11,6 +11,8 @@
 // and once a step:
 //   global norm over the slices -> clip factor -> optimizer on my slices. Nothing is gathered then:
 //   the next forward does it. Only small units that are always whole are gathered here.
+// Where parameters lie in the host's memory, a rank's own slice is copied to its place in the whole
+// unit before the others' are gathered around it.
 // On the wire, a micro-batch: an all-gather for every gather of the plan, one or two a unit, and a
 // reduce-scatter, one element a parameter each: at most 3 elements a parameter.
 #include "engine/parallel/buckets.h"
@@ -110,11 +112,23 @@ class Zero3 final : public DataParallel {
     for (const int index : starting) {
       const Gather& gather = plan_->gathers()[static_cast<std::size_t>(index)];
       owned_.order_after(gather.unit, collectives_);
+      const Tensor whole = memory_of(gather);
       parts_.group(gather.unit)
-          .all_gather(parts_.context.arena.unit(RegionKind::kParameters, gather.unit),
-                      memory_of(gather), Purpose::kParameter, collectives_);
+          .all_gather(own_slice(gather.unit, whole), whole, Purpose::kParameter, collectives_);
       arrived_[static_cast<std::size_t>(index)] = collectives_.record();
     }
+  }
+
+  /// This rank's part of the unit, on the device: where it is kept, or its place in the whole.
+  [[nodiscard]] Tensor own_slice(int unit, Tensor whole) {
+    const Tensor kept = parts_.context.arena.unit(RegionKind::kParameters, unit);
+    if (!parts_.memory.parameters_are_apart()) {
+      return kept;
+    }
+    const Range mine = parts_.memory.owned(unit);
+    const Tensor place = whole.flat(mine.begin, mine.end);
+    parts_.context.device.copy_from_host(kept.data(), place, collectives_);
+    return place;
   }
 
   [[nodiscard]] Tensor memory_of(const Gather& gather) const {

@@ -93,8 +93,11 @@ MemoryPlan::MemoryPlan(const Blueprint& blueprint,
                        const MemoryOptions& options)
     : options_(options) {
   const Placement& placement = options.placement;
-  check(placement.parameters.space == Space::kDevice && placement.gradients.space == Space::kDevice,
-        "parameters and gradients lie where the model computes");
+  check(placement.gradients.space == Space::kDevice, "gradients lie where the model computes");
+  check(
+      !parameters_are_apart() || (placement.parameters.space == Space::kHost &&
+                                  placement.parameters.is_cut() && states_are_apart()),
+      "parameters lie in the host's memory where they are gathered, and the optimizer runs there");
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     owned_.push_back(placement.states.cuts(shards.unit(unit).replicated)
                          ? shards.own_slice(unit)
@@ -129,7 +132,8 @@ void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& sha
                                     options_.gathered_elements, size)});
   }
   const DType master = options_.f32_master ? DType::kF32 : options_.compute_dtype;
-  const bool is_beyond_reach = states_are_apart() && !options_.device_is_host;
+  const bool is_beyond_reach =
+      states_are_apart() && !parameters_are_apart() && !options_.device_is_host;
   if (options_.training && (master != options_.compute_dtype || is_beyond_reach)) {
     add_units(RegionKind::kMaster, master, owned_,
               share_text(parameters, placement().states, shards), placement().states.space);
@@ -206,7 +210,7 @@ void MemoryPlan::plan_windows() {
   };
   if (!options_.device_is_host) {
     pass(WindowTensor::kGradient, options_.gradient_dtype);
-    if (dtype(RegionKind::kMaster) != options_.compute_dtype) {
+    if (!parameters_are_apart() && dtype(RegionKind::kMaster) != options_.compute_dtype) {
       pass(WindowTensor::kParameters, options_.compute_dtype);
     }
   }

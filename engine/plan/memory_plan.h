@@ -95,9 +95,11 @@ class MemoryPlan {
   [[nodiscard]] const MemoryOptions& options() const { return options_; }
 
   [[nodiscard]] const Placement& placement() const { return options_.placement; }
-  /// True if masters and moments lie elsewhere than what the model computes with.
-  [[nodiscard]] bool states_are_apart() const {
-    return placement().states.space != placement().parameters.space;
+  /// True if masters and moments lie elsewhere than where the model computes.
+  [[nodiscard]] bool states_are_apart() const { return placement().states.space != Space::kDevice; }
+  /// True if parameters lie elsewhere, and are copied to the device where they are gathered.
+  [[nodiscard]] bool parameters_are_apart() const {
+    return placement().parameters.space != Space::kDevice;
   }
 
   /// How the optimizer goes over them then.

@@ -181,6 +181,10 @@ Placement placement_of(const Config& config) {
              config.training.device == DeviceChoice::kCuda) {
     placement.states.space = Space::kHost;
   }
+  if (config.offload.parameters == OffloadTo::kHost && placement.parameters.is_cut() &&
+      config.training.device == DeviceChoice::kCuda) {
+    placement.parameters.space = Space::kHost;
+  }
   return placement;
 }
 
@@ -288,24 +292,29 @@ RunPlan make_run_plan(const Config& config,
     replica_gradients =
         blueprint.add_buffer({"replica_gradients", {elements}, gradient, Lifetime::kScratch});
   }
-  MemoryOptions memory{.compute_dtype = compute,
-                       .gradient_dtype = gradient,
-                       .wire_dtype = formats.communication.value_or(gradient),
-                       .moment_dtype = formats.bf16_optimizer_states ? DType::kBF16 : DType::kF32,
-                       .f32_master = !formats.bf16_master,
-                       .first_moment = moments.first,
-                       .second_moment = moments.second,
-                       .placement = placement,
-                       .overlap = config.zero.overlap_comm && mesh.degree(kGradientAxes) > 1,
-                       .always_whole = {},
-                       .walk = std::move(all_backward),
-                       .gathered_elements = 0,
-                       .slots = std::move(slots_of_chunks),
-                       .training = true,
-                       .device_is_host = placement.states.space == Space::kDisk &&
-                                         config.training.device != DeviceChoice::kCuda,
-                       .windows = windows_of(config.offload)};
-  memory.always_whole = always_whole_units(config.zero, shards);
+  MemoryOptions memory{
+      .compute_dtype = compute,
+      .gradient_dtype = gradient,
+      .wire_dtype = formats.communication.value_or(gradient),
+      .moment_dtype = formats.bf16_optimizer_states ? DType::kBF16 : DType::kF32,
+      .f32_master = !formats.bf16_master,
+      .first_moment = moments.first,
+      .second_moment = moments.second,
+      .placement = placement,
+      .overlap = config.zero.overlap_comm &&
+                 (mesh.degree(kGradientAxes) > 1 || placement.parameters.space != Space::kDevice),
+      .always_whole = {},
+      .walk = std::move(all_backward),
+      .gathered_elements = 0,
+      .slots = std::move(slots_of_chunks),
+      .training = true,
+      .device_is_host =
+          placement.states.space == Space::kDisk && config.training.device != DeviceChoice::kCuda,
+      .windows = windows_of(config.offload)};
+  memory.always_whole =
+      placement.parameters.space == Space::kDevice
+          ? always_whole_units(config.zero, shards)
+          : std::vector<bool>(static_cast<std::size_t>(shards.num_units()), false);
   std::vector<GatherPlan> gathers =
       plan_gathers(config, placement, shards, memory.always_whole, chunks);
   for (const GatherPlan& walk : gathers) {

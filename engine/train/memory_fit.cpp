@@ -68,6 +68,9 @@ Choice offload_choice(const Config& config) {
   if (!on_device || looks_at_tensors) return choice;
   if (on_gpu) {
     choice.push_back({{key + "device=cpu"}, "optimizer states in the host's memory"});
+    choice.push_back({{key + "device=cpu", "zero_optimization.stage=3",
+                       "zero_optimization.offload_param.device=cpu"},
+                      "optimizer states and parameters in the host's memory"});
   }
   choice.push_back({{key + "device=nvme", key + "nvme_path=/var/tmp"},
                     "optimizer states on the disk of /var/tmp"});

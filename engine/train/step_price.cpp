@@ -91,6 +91,25 @@ WireSeconds wire_seconds(const RunPlan& plan, const Rates& rates) {
   return seconds;
 }
 
+/// Seconds in which parameters that lie in the host's memory are copied to where they are gathered.
+double gather_seconds(const RunPlan& plan, const Cluster& cluster) {
+  if (!plan.memory.parameters_are_apart()) {
+    return 0.0;
+  }
+  std::int64_t elements = 0;  // of a micro-batch
+  for (const ChunkPlan& chunk : plan.chunks) {
+    for (const int walk : {chunk.forward_walk, chunk.backward_walk}) {
+      if (walk == ChunkPlan::kGoesOn) continue;
+      for (const Gather& gather : plan.gathers[static_cast<std::size_t>(walk)].gathers()) {
+        elements += plan.memory.owned(gather.unit).size();
+      }
+    }
+  }
+  return static_cast<double>(plan.batch.accumulation * elements *
+                             size_of(plan.memory.options().compute_dtype)) /
+         cluster.host_bytes;
+}
+
 /// Seconds in which states that lie elsewhere pass by the optimizer: what the disk is slower with
 /// than the way from the device, or the other way round.
 double offload_seconds(const RunPlan& plan, const Cluster& cluster) {
@@ -131,7 +150,8 @@ double price_step(const Config& config, const RunPlan& plan, const Cluster& clus
   const double work = flops_per_token(config.model, config.data.sequence_length) * tokens /
                       plan.mesh.degree(kModelAxes);
   const double computing = work * (1.0 + computed_again(config)) / (rates.flops * efficiency);
-  const WireSeconds wire = wire_seconds(plan, rates);
+  WireSeconds wire = wire_seconds(plan, rates);
+  wire.beside += gather_seconds(plan, cluster);
   const double busy = computing + wire.waited_for;
   const double hidden = config.zero.overlap_comm ? kHiddenShare * computing : 0.0;
   // The update goes on while the next step's first micro-batch is on its way forward.

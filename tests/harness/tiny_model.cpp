@@ -151,9 +151,11 @@ std::vector<HeldPiece> held_state(const Engine& engine) {
 std::unique_ptr<Engine> make_tiny_engine(const Config& config,
                                          Rendezvous& rendezvous,
                                          Store* gpu_store,
-                                         Space states) {
+                                         Space states,
+                                         Space parameters) {
   Placement placement = zero_placement(cuts_of(config.zero.stage));
   placement.states.space = states;
+  placement.parameters.space = parameters;
   RunPlan plan = make_run_plan(config, rendezvous.world_size(), rendezvous.world_rank(),
                                schedule_of(config), placement);
   if (gpu_store == nullptr) {
@@ -195,7 +197,7 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
   CollectiveLog traffic;
   RecordingRendezvous recorded(rendezvous, traffic);
   const std::unique_ptr<Engine> owner =
-      make_tiny_engine(config, recorded, options.gpu_store, options.states);
+      make_tiny_engine(config, recorded, options.gpu_store, options.states, options.parameters);
   Engine& engine = *owner;
   const RunPlan& plan = engine.plan();
   TinyRun run;

@@ -38,8 +38,9 @@ struct TinyOptions {
   double learning_rate = 3e-3;
   bool overlap_comm = true;
   int zero_stage = 0;
-  Space states = Space::kDevice;  ///< where masters and moments lie
-  /// How they pass where they lie elsewhere; a disk is that of the folder that tests run in.
+  Space states = Space::kDevice;      ///< where masters and moments lie
+  Space parameters = Space::kDevice;  ///< where they lie between uses; stage 3
+  /// How states pass where they lie elsewhere; a disk is that of the folder that tests run in.
   OffloadConfig offload{.sub_group_size = 4096};
   ZeroConfig zero{.param_persistence_threshold = 0};  ///< stage and overlap_comm are the above
   RecomputeConfig recompute{};
@@ -92,7 +93,8 @@ std::vector<HeldPiece> held_state(const Engine& engine);
 std::unique_ptr<Engine> make_tiny_engine(const Config& config,
                                          Rendezvous& rendezvous,
                                          Store* gpu_store,
-                                         Space states = Space::kDevice);
+                                         Space states = Space::kDevice,
+                                         Space parameters = Space::kDevice);
 /// Trains one step on the synthetic stream, from step 0 on.
 EngineStep train_tiny_step(Engine& engine,
                            const TinyOptions& options,

@@ -127,6 +127,34 @@ TEST_CASE("states in the host's memory or on a disk give the bits of states besi
   }
 }
 
+TEST_CASE("parameters in the host's memory give the bits of parameters on the device",
+          "[parity][zero][offload]") {
+  for (const Formats& formats : kFormats) {
+    for (const int ranks : {1, 2, 4}) {
+      for (const bool tied : {false, true}) {
+        CAPTURE(formats.name, ranks, tied);
+        TinyOptions options{.tied = tied,
+                            .precision = formats.precision,
+                            .micro_batch = 2,
+                            .accumulation = 2,
+                            .gradient_clipping = 0.5,
+                            .zero_stage = 3,
+                            .formats = formats.formats,
+                            .steps = 3};
+        const std::vector<TinyRun> on_device = train_ranks(ranks, options);
+        options.parameters = Space::kHost;
+        options.states = Space::kHost;
+        const std::vector<TinyRun> on_host = train_ranks(ranks, options);
+        check_same_bits(on_host, on_device);
+        CHECK(on_host[0].grad_norms == on_device[0].grad_norms);
+        CHECK(on_host[0].arena_spaces == on_host[0].plan_spaces);
+        CHECK(on_host[0].plan_bytes < on_device[0].plan_bytes);
+        CHECK(on_host[0].unplanned_traffic.empty());
+      }
+    }
+  }
+}
+
 TEST_CASE("with accumulation stage 1 gives stage 0's bits and stage 3 gives stage 2's",
           "[parity][zero]") {
   const int ranks = GENERATE(2, 4);

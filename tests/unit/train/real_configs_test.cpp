@@ -36,7 +36,7 @@ const MachineFacts kOlderGpu{.cuda = true, .name = "Tesla V100", .multiplies_f16
 
 struct Fixture {
   std::string name;
-  std::string expect;  ///< "accepted", "offload", "1-bit"
+  std::string expect;  ///< "accepted", "zenflow", "1-bit"
   int ranks = 1;
   std::string text;
 };
@@ -100,9 +100,11 @@ LoadedConfig accept(const RunFolder& folder,
   return loaded;
 }
 
-std::string error_of(const RunFolder& folder, const Fixture& fixture) {
+std::string error_of(const RunFolder& folder,
+                     const Fixture& fixture,
+                     const MachineFacts& facts = kPlainCpu) {
   try {
-    accept(folder, fixture, kPlainCpu);
+    accept(folder, fixture, facts);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -119,7 +121,7 @@ void train_two_steps(const RunFolder& folder, const Fixture& fixture, bool ignor
   CHECK(steps.back()["loss"].get<double>() == Approx(std::log(67.0)).epsilon(0.1));
 }
 
-TEST_CASE("real configs are accepted as they are, or refused for offloading or 1 bit",
+TEST_CASE("real configs are accepted as they are, or refused for ZenFlow or 1 bit",
           "[train][configs]") {
   const RunFolder folder;
   std::map<std::string, int> counts;
@@ -128,7 +130,7 @@ TEST_CASE("real configs are accepted as they are, or refused for offloading or 1
     const std::string error = error_of(folder, fixture);
     INFO(error);
     ++counts[fixture.expect];
-    if (fixture.expect == "offload") {
+    if (fixture.expect == "zenflow") {
       CHECK_THAT(error, Contains("--ignore-offload trains without it"));
       CHECK_FALSE(accept(folder, fixture, kPlainCpu, {}, true).warnings.empty());
     } else if (fixture.expect == "1-bit") {
@@ -139,16 +141,17 @@ TEST_CASE("real configs are accepted as they are, or refused for offloading or 1
       CHECK_NOTHROW(accept(folder, fixture, kPlainCpu, {change.substr(change.find(' ') + 1)}));
     } else {
       CHECK(error.empty());
+      CHECK(error_of(folder, fixture, kModernGpu) == "");
     }
   }
-  CHECK(counts == std::map<std::string, int>{{"accepted", 41}, {"offload", 16}, {"1-bit", 3}});
+  CHECK(counts == std::map<std::string, int>{{"accepted", 56}, {"zenflow", 1}, {"1-bit", 3}});
 }
 
 TEST_CASE("real configs that are accepted train", "[train][configs]") {
   const RunFolder folder;
   for (const Fixture& fixture : real_configs()) {
     INFO(fixture.name << ": " << fixture.text);
-    if (fixture.expect != "1-bit") train_two_steps(folder, fixture, fixture.expect == "offload");
+    if (fixture.expect != "1-bit") train_two_steps(folder, fixture, fixture.expect == "zenflow");
   }
 }
 
@@ -158,9 +161,9 @@ TEST_CASE("the blocks that DeepSpeed's guides print train", "[train][configs]") 
   CHECK(blocks.size() == 8);
   for (const Fixture& block : blocks) {
     INFO(block.text);
-    const bool offloads = block.text.find("offload_") != std::string::npos;
-    CHECK(error_of(folder, block).empty() != offloads);
-    train_two_steps(folder, block, offloads);
+    const bool wants_disk = block.text.find("nvme") != std::string::npos;
+    CHECK(error_of(folder, block).empty() != wants_disk);  // parameters on a disk
+    train_two_steps(folder, block, wants_disk);
   }
 }
 
@@ -224,7 +227,7 @@ TEST_CASE("a batch that is left open is the largest that the memory holds", "[tr
              Contains("the config says neither it nor train_batch_size"));
 }
 
-TEST_CASE("the program checks real configs, and names the flag for offloading",
+TEST_CASE("the program checks real configs, and names the flag that leaves ZenFlow out",
           "[train][configs]") {
   if (testing::no_dstrain_here()) return;
   const RunFolder folder;
@@ -241,10 +244,11 @@ TEST_CASE("the program checks real configs, and names the flag for offloading",
   };
   const std::vector<Fixture> fixtures = real_configs();
   CHECK(check(fixtures.at(1), {}).first == 0);  // GPT-NeoX's
-  const auto [refused, why] = check(fixtures.at(0), {});
+  const Fixture& zenflow = fixtures.at(29);
+  const auto [refused, why] = check(zenflow, {});
   CHECK(refused == 2);
   CHECK_THAT(why, Contains("--ignore-offload"));
-  const auto [accepted, told] = check(fixtures.at(0), {"--ignore-offload"});
+  const auto [accepted, told] = check(zenflow, {"--ignore-offload"});
   CHECK(accepted == 0);
   CHECK_THAT(told, Contains("not done: zero_optimization.offload_optimizer.device"));
 }
