@@ -5,6 +5,10 @@
 #include <exception>
 #include <utility>
 
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "engine/base/amount_text.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -112,6 +116,7 @@ void StreamedUpdate::go_over_windows(Pass pass, const UpdateParams& params) {
 
 /// With 4 slots two windows are read ahead, and two may still be written.
 void StreamedUpdate::work_on(std::int64_t window, Pass pass, const UpdateParams& params) {
+  if (window == 0) began_ = std::chrono::steady_clock::now();
   const std::int64_t ahead = windows_.slots() / 2;
   for (std::int64_t first = 0; window == 0 && first < std::min(ahead, windows_.count()); ++first) {
     fetch(first, pass);
@@ -230,7 +235,26 @@ void StreamedUpdate::put_back(std::int64_t window, Pass pass) {
   if (window + 1 == windows_.count()) {
     if (disk_ != nullptr) disk_->queue().wait_for_all();
     if (up_ != nullptr) up_->wait_until(slot.up.ticket);
+    tell(pass);
   }
+}
+
+void StreamedUpdate::tell(Pass pass) const {
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began_;
+  std::string disk;
+  if (disk_ != nullptr) {
+    std::int64_t bytes = 0;  // one way
+    for (std::int64_t window = 0; window < windows_.count(); ++window) {
+      for_each_on_disk(window, pass,
+                       [&](std::int64_t, void*, std::int64_t size) { bytes += size; });
+    }
+    const int ways = pass == Pass::kUpdate ? 2 : 1;
+    disk = fmt::format(
+        ", {} read{}, {}/s", size_text(bytes), ways == 2 ? " and as many written" : "",
+        size_text(static_cast<std::int64_t>(static_cast<double>(ways * bytes) / seconds.count())));
+  }
+  spdlog::debug("{} windows of optimizer states passed in {:.3f} s{}", windows_.count(),
+                seconds.count(), disk);
 }
 
 /// The bytes beyond the last element are the region's own padding, which goes to the disk and back.

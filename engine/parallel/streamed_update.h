@@ -5,6 +5,7 @@
 // comes to it. Each element is updated from the same numbers as without, so not a bit differs.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -50,6 +51,7 @@ class StreamedUpdate {
   void fetch(std::int64_t window, Pass pass);
   void wait_until_fetched(std::int64_t window);
   void put_back(std::int64_t window, Pass pass);
+  void tell(Pass pass) const;
   [[nodiscard]] Tensor of_window(std::int64_t window, WindowTensor tensor) const;
   [[nodiscard]] Tensor state(RegionKind kind,
                              WindowTensor passing,
@@ -78,7 +80,8 @@ class StreamedUpdate {
   std::vector<std::vector<Part>> of_windows_;
   std::vector<std::int64_t> last_window_;  // by unit; -1: this rank owns nothing of it
   std::vector<Slot> slots_;
-  std::vector<Event> updated_;     // by unit, on the site's stream
+  std::vector<Event> updated_;  // by unit, on the site's stream
+  std::chrono::steady_clock::time_point began_;
   std::vector<Event> brought_up_;  // by unit, valid once `updated_` has passed
 };
 

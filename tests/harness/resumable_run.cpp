@@ -130,6 +130,7 @@ std::vector<std::vector<float>> state_of(const RunFolder& folder,
   single.tensor_parallel = {};
   single.pipeline = {};
   single.formats = {};
+  single.offload = {};
   Engine engine(make_run_plan(single, 1, 0), *world[0], make_cpu_backend(1), 1);
   const auto tensors = state_tensors(engine, StateExtent::kEverything);
   const auto latest = CheckpointStore(folder.path() / output / "checkpoints").latest();

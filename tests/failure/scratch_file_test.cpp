@@ -1,0 +1,148 @@
+// Runs whose optimizer states are on a disk, killed at any moment or refused by the disk: nothing
+// is left of the states, and the last checkpoint is whole: the run that resumes from it ends in the
+// bits of a run that nothing happened to.
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "engine/base/storage_error.h"
+#include "tests/harness/resumable_run.h"
+#include "tests/harness/sweep.h"
+
+namespace dstrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kRanks = 2;
+constexpr int kStorageFailed = 6;
+constexpr int kOther = 1;
+
+/// The folder of the states: on a disk, as this one is where tests run; removed at the end.
+class Scratch {
+ public:
+  Scratch() : path_(fs::current_path() / fmt::format(".scratch-of-test-{}", ::getpid())) {
+    fs::create_directory(path_);
+  }
+  ~Scratch() { fs::remove_all(path_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+json in_memory() {
+  return {{"bf16", {{"enabled", true}}}, {"zero_optimization", {{"stage", 1}}}};
+}
+
+json on_disk(const Scratch& scratch) {
+  json changes = in_memory();
+  changes["zero_optimization"]["offload_optimizer"] = {{"device", "nvme"},
+                                                       {"nvme_path", scratch.path().string()}};
+  changes["zero_optimization"]["sub_group_size"] = 4096;
+  return changes;
+}
+
+/// Runs in a process of its own, of which `disturb` may do with its own what it likes, beside the
+/// run.
+pid_t start(const LoadedConfig& config, const std::function<void()>& disturb = {}) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child > 0) {
+    return child;
+  }
+  spdlog::set_level(spdlog::level::off);
+  try {
+    std::thread(disturb ? disturb : [] {}).detach();
+    (void)run(config, kRanks);
+    ::_exit(0);
+  } catch (const StorageError&) {
+    ::_exit(kStorageFailed);
+  } catch (...) {
+    ::_exit(kOther);
+  }
+}
+
+/// A run of four steps that has been saved, in `name`.
+void run_first_half(const RunFolder& folder, const std::string& name, const json& changes) {
+  CHECK(run(config_of(folder, name, 4, kRanks, changes), kRanks).step == 4);
+}
+
+void check_that_it_resumes(const RunFolder& folder,
+                           const std::string& name,
+                           const json& changes,
+                           const std::vector<std::vector<float>>& expected) {
+  CHECK(run(config_of(folder, name, 8, kRanks, changes), kRanks).step == 8);
+  CHECK(state_of(folder, name, config_of(folder, name, 8, kRanks, in_memory())) == expected);
+}
+
+TEST_CASE("a run that is killed leaves nothing of its states, and resumes to the bit",
+          "[failure][offload]") {
+  const RunFolder folder;
+  const Scratch scratch;
+  const json changes = on_disk(scratch);
+  const LoadedConfig straight = config_of(folder, "straight", 8, kRanks, in_memory());
+  CHECK(run(straight, kRanks).step == 8);
+  const auto expected = state_of(folder, "straight", straight);
+  json endless = changes;
+  endless["training"] = {{"steps", 1'000'000}};
+  endless["checkpoint"] = {{"interval", 1'000'000}};
+  int number = 0;
+  // While states are first written, and in the midst of steps.
+  for (const int milliseconds : {3, 10, 17, 29, 41, 67, 111, 200}) {
+    if (number++ % testing::one_in_if_sanitized(3) != 0) continue;
+    CAPTURE(milliseconds);
+    const std::string name = fmt::format("killed{}", milliseconds);
+    run_first_half(folder, name, changes);
+    const pid_t child = start(config_of(folder, name, 1'000'000, kRanks, endless));
+    std::this_thread::sleep_for(std::chrono::milliseconds{milliseconds});
+    REQUIRE(::kill(child, SIGKILL) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(fs::is_empty(scratch.path()));
+    check_that_it_resumes(folder, name, changes, expected);
+  }
+}
+
+TEST_CASE("a disk that refuses a write ends the run, with the last checkpoint whole",
+          "[failure][offload]") {
+  const RunFolder folder;
+  const Scratch scratch;
+  const json changes = on_disk(scratch);
+  const LoadedConfig straight = config_of(folder, "straight", 8, kRanks, in_memory());
+  CHECK(run(straight, kRanks).step == 8);
+  const auto expected = state_of(folder, "straight", straight);
+  run_first_half(folder, "refused", changes);
+  json endless = changes;
+  endless["training"] = {{"steps", 1'000'000}};
+  endless["checkpoint"] = {{"interval", 1'000'000}};
+  const pid_t child = start(config_of(folder, "refused", 1'000'000, kRanks, endless), [] {
+    constexpr std::chrono::milliseconds kInTheMidst{300};
+    std::this_thread::sleep_for(kInTheMidst);
+    (void)::signal(SIGXFSZ, SIG_IGN);
+    // Beyond this byte of any file the system refuses to write from now on.
+    const rlimit least{.rlim_cur = 65536, .rlim_max = 65536};
+    (void)::setrlimit(RLIMIT_FSIZE, &least);
+  });
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == kStorageFailed);
+  CHECK(fs::is_empty(scratch.path()));
+  check_that_it_resumes(folder, "refused", changes, expected);
+}
+
+}  // namespace
+}  // namespace dstrain::test

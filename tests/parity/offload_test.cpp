@@ -1,0 +1,98 @@
+// Whole runs with the optimizer's states on a disk: the numbers of the run that keeps them in
+// memory, also where it is stopped, resumed and moved between the two.
+#include <filesystem>
+
+#include <catch2/catch.hpp>
+
+#include "tests/harness/resumable_run.h"
+
+namespace dstrain::test {
+namespace {
+
+using nlohmann::json;
+
+json merged(json base, const json& changes) {
+  base.merge_patch(changes);
+  return base;
+}
+
+/// Windows of the smallest size, so that even a tiny model has several.
+json on_disk(json zero = json::object()) {
+  zero["offload_optimizer"] = {{"device", "nvme"},
+                               {"nvme_path", std::filesystem::current_path().string()}};
+  zero["sub_group_size"] = 4096;
+  return {{"zero_optimization", zero}};
+}
+
+json in_memory(const json& zero = json::object()) {
+  return {{"zero_optimization", zero}};
+}
+
+json zero_of(int stage) {
+  json zero{{"stage", stage}};
+  if (stage == 3) {
+    zero["stage3_param_persistence_threshold"] = 0;
+  }
+  return zero;
+}
+
+void check_same_end(const RunFolder& folder,
+                    const std::string& run_of,
+                    const std::string& expected,
+                    const LoadedConfig& config) {
+  auto lines = metrics_of(folder, run_of);
+  auto reference = metrics_of(folder, expected);
+  for (auto* all : {&lines, &reference}) {
+    for (json& line : *all)
+      line.erase("validation_loss");  // where a part of a run ends, it is evaluated too
+  }
+  CHECK(lines == reference);
+  CHECK(state_of(folder, run_of, config) == state_of(folder, expected, config));
+}
+
+TEST_CASE("a run with states on a disk is the run with states in memory, stopped or not",
+          "[parity][offload][resume]") {
+  const int stage = GENERATE(0, 1, 2, 3);
+  const json formats = GENERATE(
+      json::object(), json{{"bf16", {{"enabled", true}}}},
+      // The first steps overflow and are skipped.
+      json{{"fp16", {{"enabled", true}, {"initial_scale_power", 20}, {"loss_scale_window", 2}}}},
+      json{{"bf16", {{"enabled", true}, {"bf16_optimizer_states", true}}}});
+  CAPTURE(stage, formats.dump());
+  constexpr int kRanks = 2;
+  const RunFolder folder;
+  const json memory = merged(formats, in_memory(zero_of(stage)));
+  const json disk = merged(formats, on_disk(zero_of(stage)));
+  const LoadedConfig config = config_of(folder, "memory", 8, kRanks, memory);
+  CHECK(run(config, kRanks).step == 8);
+  CHECK(run(config_of(folder, "disk", 8, kRanks, disk), kRanks).step == 8);
+  check_same_end(folder, "disk", "memory", config);
+  CHECK(run(config_of(folder, "stopped", 5, kRanks, disk), kRanks).step == 5);
+  CHECK(run(config_of(folder, "stopped", 8, kRanks, disk), kRanks).step == 8);
+  check_same_end(folder, "stopped", "memory", config);
+  CHECK(run(config_of(folder, "moved", 3, kRanks, memory), kRanks).step == 3);
+  CHECK(run(config_of(folder, "moved", 5, kRanks, disk), kRanks).step == 5);
+  CHECK(run(config_of(folder, "moved", 8, kRanks, memory), kRanks).step == 8);
+  check_same_end(folder, "moved", "memory", config);
+}
+
+TEST_CASE("every optimizer that updates elements alone can have its states on a disk",
+          "[parity][offload][resume]") {
+  for (const char* type : {"Adam", "SGD", "Adagrad", "RMSprop", "Lion"}) {
+    CAPTURE(type);
+    json params{{"lr", 3e-3}, {"weight_decay", 0.1}};
+    if (std::string(type) == "SGD") params["momentum"] = 0.9;
+    if (std::string(type) == "Adam") params["adam_w_mode"] = false;
+    const json optimizer{{"bf16", {{"enabled", true}}},
+                         {"optimizer", {{"type", type}, {"params", params}}}};
+    const RunFolder folder;
+    const LoadedConfig config = config_of(folder, "memory", 6, 2, optimizer);
+    CHECK(run(config, 2).step == 6);
+    CHECK(run(config_of(folder, "disk", 3, 2, merged(optimizer, on_disk())), 2).step == 3);
+    CHECK(run(config_of(folder, "disk", 6, 2, merged(optimizer, on_disk())), 2).step == 6);
+    check_same_end(folder, "disk", "memory", config);
+  }
+}
+
+}  // namespace
+}  // namespace dstrain::test
