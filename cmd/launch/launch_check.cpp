@@ -17,6 +17,7 @@
 #include "cmd/memory/memory_report.h"
 #include "cmd/rank/rank_threads.h"
 #include "cmd/run_inputs.h"
+#include "engine/base/scratch_folder.h"
 #include "engine/train/memory_estimate.h"
 #include "kernels/cpu/memory_info.h"
 #include "launcher/hosts/host_failure.h"
@@ -51,6 +52,17 @@ MemoryEstimate plan_of(const LaunchFlags& flags, const std::vector<Host>& hosts)
   const int world_size = count_ranks(hosts);
   const ConfigWith config = config_with(flags.run, world_size);
   return estimate_memory(config, world_size, device_of(config({}).config, hosts), std::nullopt);
+}
+
+/// Throws launcher::PreflightError where this host cannot take what is offloaded to a disk.
+void require_scratch_folder(const Config& config) {
+  const OffloadConfig& offload = config.offload;
+  if (offload.states != OffloadTo::kDisk) return;
+  if (const std::string why = objection_to_scratch(offload.states_path); !why.empty()) {
+    throw launcher::PreflightError(
+        fmt::format("host {}: zero_optimization.offload_optimizer.nvme_path: {}",
+                    launcher::own_hostname(), why));
+  }
 }
 
 /// One object: the plan's, and what the hosts said.
@@ -121,11 +133,13 @@ void check_here(const LaunchFlags& flags,
                 const LoadedConfig& loaded,
                 const std::vector<Host>& hosts,
                 const MachineHere& machine) {
-  try {
-    require_inputs(loaded.config);
-  } catch (const std::exception& error) {
-    if (!flags.check) throw;
-    spdlog::warn("a start would be refused: {}", error.what());
+  for (const auto require : {require_inputs, require_scratch_folder}) {
+    try {
+      require(loaded.config);
+    } catch (const std::exception& error) {
+      if (!flags.check) throw;
+      spdlog::warn("a start would be refused: {}", error.what());
+    }
   }
   if (!machine.device.failures.empty()) {
     const launcher::HostFailure& first = machine.device.failures.front();
@@ -138,6 +152,9 @@ void check_here(const LaunchFlags& flags,
   HostMemory here{.name = launcher::own_hostname(),
                   .ranks = world_size,
                   .available_bytes = read_memory_info().available_bytes};
+  if (loaded.config.offload.states == OffloadTo::kDisk) {
+    here.free_disk_bytes = free_bytes_in(loaded.config.offload.states_path);
+  }
   EstimatedDevice device = device_of(loaded.config, hosts);
   device.ranks_per_host = world_size;
   if (device.cuda) {

@@ -134,6 +134,28 @@ void check_files(Fleet& fleet,
       failures);
 }
 
+/// Looks at the folder on every host to which states are offloaded.
+void look_at_disks(Fleet& fleet,
+                   const std::vector<Host>& hosts,
+                   const Config& config,
+                   PreflightReport& report) {
+  if (config.offload.states != OffloadTo::kDisk || config.offload.states_path.empty()) return;
+  const std::vector<HostAnswer> answers =
+      fleet.ask(hosts, {.kind = QuestionKind::kScratch, .path = config.offload.states_path});
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (!answers[i].error.empty()) {
+      report.failures.push_back(
+          {.host = hosts[i].name,
+           .phase = "disk",
+           .what = answers[i].error,
+           .fix = "zero_optimization.offload_optimizer.nvme_path is a folder of every host"});
+    }
+    for (HostReport& host : report.hosts) {
+      if (host.name == hosts[i].name) host.free_disk_bytes = answers[i].free_bytes;
+    }
+  }
+}
+
 /// Decides what the hosts that answer would compute on.
 void decide(Fleet& fleet,
             const std::vector<Host>& hosts,
@@ -220,6 +242,7 @@ PreflightReport check_hosts(Fleet& fleet,
   const std::vector<Host> serving = fleet.serving(hosts);
   check_folders(fleet, serving, config, report.failures);
   check_files(fleet, serving, config, wishes.config_file, report.failures);
+  look_at_disks(fleet, serving, config, report);
   decide(fleet, hosts, wishes, report);
   if (fleet.agent_if_serving(hosts.front().name) != nullptr) {
     report.master = find_master(fleet, hosts, wishes.master, report.failures);
@@ -240,7 +263,8 @@ std::vector<HostMemory> memory_of(const PreflightReport& report) {
                       .ranks = host.slots,
                       .available_bytes = host.available_memory_bytes,
                       .gpus = host.gpus,
-                      .gpu_of_rank = host.gpu_of_rank});
+                      .gpu_of_rank = host.gpu_of_rank,
+                      .free_disk_bytes = host.free_disk_bytes});
   }
   return memory;
 }

@@ -28,6 +28,7 @@ struct HostReport {
   int slots = 0;
   int cores = 0;  ///< 0: it could not be asked
   std::int64_t available_memory_bytes = 0;
+  std::int64_t free_disk_bytes = -1;        ///< where the run offloads to a disk; -1: not known
   double clock_ahead_s = 0;                 ///< compared with this machine
   double to_master_ms = -1;                 ///< the time to connect; -1: not tried
   std::vector<launcher::GpuReport> gpus{};  ///< asked for only where the run may use GPUs

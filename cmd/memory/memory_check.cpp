@@ -17,6 +17,8 @@ struct RankBytes {
   std::int64_t planned = 0;    ///< on the device
   std::int64_t libraries = 0;  ///< beside it
   std::int64_t host = 0;       ///< of a host's memory
+  std::int64_t offloaded = 0;  ///< of `host`, what is planned there beside a GPU
+  std::int64_t disk = 0;       ///< of a host's disk
 };
 
 /// The bytes that a rank of each pipeline stage takes.
@@ -32,6 +34,8 @@ std::vector<RankBytes> bytes_by_stage(const Config& config,
                    .libraries = total_bytes(library_overhead(plan, device))};
     rank.host =
         device.cuda ? total_bytes(host_memory_beside_gpu(plan)) : rank.planned + rank.libraries;
+    rank.offloaded = plan.memory.bytes(Space::kHost);
+    rank.disk = plan.memory.bytes(Space::kDisk);
     bytes.push_back(rank);
   }
   return bytes;
@@ -52,14 +56,29 @@ class MemoryCheck {
       needed += of(first_rank + local).host;
     }
     if (needed <= host.available_bytes) return;
-    // For ranks on GPUs, no setting that is known here changes the host's part.
     const std::string remedies =
-        device_.cuda ? "" : remedies_for(host.available_bytes, host.ranks, "host " + host.name);
+        device_.cuda ? offloaded_text(first_rank, host.ranks)
+                     : remedies_for(host.available_bytes, host.ranks, "host " + host.name);
     throw launcher::PreflightError(fmt::format(
         "host {} has {} of memory free, and its {} will take {}; --no-memory-check starts them "
         "nevertheless\n{}",
         host.name, size_text(host.available_bytes), ranks_text(host.ranks), size_text(needed),
         remedies));
+  }
+
+  void check_disk(const HostMemory& host, int first_rank) const {
+    if (host.free_disk_bytes < 0) return;
+    std::int64_t needed = 0;
+    for (int local = 0; local < host.ranks; ++local) {
+      needed += of(first_rank + local).disk;
+    }
+    if (needed <= host.free_disk_bytes) return;
+    throw launcher::PreflightError(fmt::format(
+        "host {} has {} ({} bytes) free in {}, and its {} will keep {} ({} bytes) of optimizer "
+        "states there: free space, or name another folder with "
+        "zero_optimization.offload_optimizer.nvme_path",
+        host.name, size_text(host.free_disk_bytes), host.free_disk_bytes,
+        config_.offload.states_path, ranks_text(host.ranks), size_text(needed), needed));
   }
 
   void check_gpu(const HostMemory& host,
@@ -96,6 +115,19 @@ class MemoryCheck {
  private:
   [[nodiscard]] const RankBytes& of(int rank) const {
     return by_stage_[static_cast<std::size_t>(outline_.mesh.index(Axis::kPipeline, rank))];
+  }
+
+  /// For ranks on GPUs, no setting but that of offloading changes the host's part.
+  [[nodiscard]] std::string offloaded_text(int first_rank, int ranks) const {
+    std::int64_t bytes = 0;
+    for (int local = 0; local < ranks; ++local) {
+      bytes += of(first_rank + local).offloaded;
+    }
+    return bytes == 0 ? ""
+                      : fmt::format(
+                            "{} of that are offloaded to it: a disk can take them in its "
+                            "place (zero_optimization.offload_optimizer.device \"nvme\")\n",
+                            size_text(bytes));
   }
 
   static std::string ranks_text(int ranks) {
@@ -135,6 +167,7 @@ std::vector<std::string> check_memory(const ConfigWith& config_with,
   std::vector<std::string> notices;
   int first_rank = 0;
   for (const HostMemory& host : hosts) {
+    memory.check_disk(host, first_rank);
     memory.check_host(host, first_rank);
     if (device.cuda && !host.gpus.empty()) {
       check(host.gpu_of_rank.size() == static_cast<std::size_t>(host.ranks),

@@ -20,13 +20,14 @@ struct HostMemory {
   std::int64_t available_bytes = 0;  ///< to new processes, the page cache given up
   /// Empty: nothing is known of them, and each rank asks its own GPU.
   std::vector<launcher::GpuReport> gpus{};
-  std::vector<int> gpu_of_rank{};  ///< among them, one a rank
+  std::vector<int> gpu_of_rank{};     ///< among them, one a rank
+  std::int64_t free_disk_bytes = -1;  ///< where the run offloads to; -1: not known
 };
 
-/// Throws launcher::PreflightError for the first host whose memory is too small: on CPUs for plan
-/// and libraries, on a GPU for the plan alone, as what libraries take there is not measured. Where
-/// it is too small for plan and libraries together, what is returned has a sentence about the first
-/// such GPU.
+/// Throws launcher::PreflightError for the first host whose disk or memory is too small: on CPUs
+/// for plan and libraries, on a GPU for the plan alone, as what libraries take there is not
+/// measured. Where it is too small for plan and libraries together, what is returned has a sentence
+/// about the first such GPU.
 std::vector<std::string> check_memory(const ConfigWith& config_with,
                                       std::span<const HostMemory> hosts,
                                       const EstimatedDevice& device);

@@ -129,41 +129,44 @@ void StreamedUpdate::work_on(std::int64_t window, Pass pass, const UpdateParams&
     const Tensor master = parts_.memory.has(RegionKind::kMaster)
                               ? state(RegionKind::kMaster, WindowTensor::kMaster, window, part)
                               : parameters(part);
-    const bool rounds = master.dtype() != parts_.memory.options().compute_dtype;
     Tensor rounded;
-    if (rounds) {
+    if (master.dtype() != parts_.memory.options().compute_dtype) {
       rounded = windows_.passing(WindowTensor::kParameters)
-                    ? of_window(window, WindowTensor::kParameters)
-                          .flat(part.begin, part.begin + part.of_unit.size())
+                    ? in_window(WindowTensor::kParameters, window, part)
                     : parameters(part);
     }
-    if (pass == Pass::kRefresh) {
-      if (rounds) site_.ops.cast(master, rounded, here_);
-    } else {
-      const UnitState unit{
-          .unit = part.unit,
-          .range = part.of_unit,
-          .gradient = windows_.passing(WindowTensor::kGradient)
-                          ? of_window(window, WindowTensor::kGradient)
-                                .flat(part.begin, part.begin + part.of_unit.size())
-                          : gradient(part),
-          .master = master,
-          .first_moment = state(RegionKind::kFirstMoment, WindowTensor::kFirstMoment, window, part),
-          .second_moment =
-              state(RegionKind::kSecondMoment, WindowTensor::kSecondMoment, window, part),
-          .parameters = rounded,
-          .noise_key = owned_[static_cast<std::size_t>(part.unit)].noise_key};
-      const Site here{
-          .ops = site_.ops, .device = site_.device, .stream = here_, .arena = site_.arena};
-      parts_.optimizer.update(here, {&unit, 1}, params, [](std::size_t) {});
+    if (pass == Pass::kUpdate) {
+      update_part(window, part, master, rounded, params);
+    } else if (!rounded.empty()) {
+      site_.ops.cast(master, rounded, here_);
     }
     if (up_ != nullptr) {
-      const ConstTensor from = rounds ? rounded : master;
+      const ConstTensor from = rounded.empty() ? master : rounded;
       parts_.context.device.copy_from_host(from.data(), parameters(part), *up_);
       brought_up_[static_cast<std::size_t>(part.unit)] = up_->record();
     }
   }
   put_back(window, pass);
+}
+
+void StreamedUpdate::update_part(std::int64_t window,
+                                 const Part& part,
+                                 Tensor master,
+                                 Tensor rounded,
+                                 const UpdateParams& params) {
+  const Site here{.ops = site_.ops, .device = site_.device, .stream = here_, .arena = site_.arena};
+  const UnitState unit{
+      .unit = part.unit,
+      .range = part.of_unit,
+      .gradient = windows_.passing(WindowTensor::kGradient)
+                      ? in_window(WindowTensor::kGradient, window, part)
+                      : gradient(part),
+      .master = master,
+      .first_moment = state(RegionKind::kFirstMoment, WindowTensor::kFirstMoment, window, part),
+      .second_moment = state(RegionKind::kSecondMoment, WindowTensor::kSecondMoment, window, part),
+      .parameters = rounded,
+      .noise_key = owned_[static_cast<std::size_t>(part.unit)].noise_key};
+  parts_.optimizer.update(here, {&unit, 1}, params, [](std::size_t) {});
 }
 
 /// Calls visit(region's part of the window, the window's memory) for what is on the disk.
@@ -196,11 +199,9 @@ void StreamedUpdate::fetch(std::int64_t window, Pass pass) {
   if (down_ != nullptr) {
     if (slot.up.stream != nullptr) slot.up.stream->wait_until(slot.up.ticket);
     if (pass == Pass::kUpdate) {
-      const Tensor memory = of_window(window, WindowTensor::kGradient);
       for (const Part& part : of_windows_[static_cast<std::size_t>(window)]) {
         parts_.context.device.copy_to_host(
-            gradient(part), memory.flat(part.begin, part.begin + part.of_unit.size()).data(),
-            *down_);
+            gradient(part), in_window(WindowTensor::kGradient, window, part).data(), *down_);
       }
     }
     slot.down = down_->record();
@@ -264,6 +265,10 @@ Tensor StreamedUpdate::of_window(std::int64_t window, WindowTensor tensor) const
           Shape{windows_.size()}};
 }
 
+Tensor StreamedUpdate::in_window(WindowTensor tensor, std::int64_t window, const Part& part) const {
+  return of_window(window, tensor).flat(part.begin, part.begin + part.of_unit.size());
+}
+
 /// Part of a state, in the window's memory or in place; empty where there is no such state.
 Tensor StreamedUpdate::state(RegionKind kind,
                              WindowTensor passing,
@@ -273,7 +278,7 @@ Tensor StreamedUpdate::state(RegionKind kind,
     return {};
   }
   if (windows_.passing(passing)) {
-    return of_window(window, passing).flat(part.begin, part.begin + part.of_unit.size());
+    return in_window(passing, window, part);
   }
   const std::int64_t first = parts_.memory.place(kind, part.unit).held.begin;
   return parts_.context.arena.unit(kind, part.unit)

@@ -48,11 +48,17 @@ class StreamedUpdate {
 
   void go_over_windows(Pass pass, const UpdateParams& params);
   void work_on(std::int64_t window, Pass pass, const UpdateParams& params);
+  void update_part(std::int64_t window,
+                   const Part& part,
+                   Tensor master,
+                   Tensor rounded,
+                   const UpdateParams& params);
   void fetch(std::int64_t window, Pass pass);
   void wait_until_fetched(std::int64_t window);
   void put_back(std::int64_t window, Pass pass);
   void tell(Pass pass) const;
   [[nodiscard]] Tensor of_window(std::int64_t window, WindowTensor tensor) const;
+  [[nodiscard]] Tensor in_window(WindowTensor tensor, std::int64_t window, const Part& part) const;
   [[nodiscard]] Tensor state(RegionKind kind,
                              WindowTensor passing,
                              std::int64_t window,

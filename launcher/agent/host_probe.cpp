@@ -15,6 +15,7 @@
 
 #include "engine/base/file_descriptor.h"
 #include "engine/base/network_address.h"
+#include "engine/base/scratch_folder.h"
 #include "launcher/hosts/local_host.h"
 #include "launcher/process/errors.h"
 
@@ -73,6 +74,12 @@ HostAnswer look_at_files(const HostQuestion& question, const HashFile& hash_file
   return answer;
 }
 
+HostAnswer look_at_scratch(const std::string& folder) {
+  HostAnswer answer{.error = objection_to_scratch(folder)};
+  if (answer.error.empty()) answer.free_bytes = free_bytes_in(folder);
+  return answer;
+}
+
 }  // namespace
 
 HostProbe::HostProbe(asio::io_context& loop, HashFile hash_file, LookAtGpus look_at_gpus)
@@ -91,6 +98,9 @@ void HostProbe::answer(const HostQuestion& question, std::function<void(HostAnsw
                          std::move(done));
       case QuestionKind::kFileSizes:
         return in_thread([question] { return look_at_files(question, {}); }, std::move(done));
+      case QuestionKind::kScratch:
+        return in_thread([folder = question.path] { return look_at_scratch(folder); },
+                         std::move(done));
       case QuestionKind::kGpus:
         return in_thread(look_at_gpus_, std::move(done));  // a driver may have to wake up
       case QuestionKind::kConnect:

@@ -17,6 +17,7 @@ enum class QuestionKind : std::uint8_t {
   kFiles = 6,      ///< size and hash of `paths`, seen from the folder `path`
   kFileSizes = 7,  ///< size alone
   kGpus = 8,       ///< which GPUs does a process there see?
+  kScratch = 9,    ///< can the folder `path` hold scratch data on a disk, and how much?
 };
 
 struct HostQuestion {
@@ -67,10 +68,11 @@ struct HostAnswer {
   std::vector<FileFacts> files{};  ///< answers kFiles, in the order of `paths`
   std::vector<GpuReport> gpus{};   ///< answers kGpus: slot s of the host is the s-th
   std::string driver{};            ///< answers kGpus: the driver's version
+  std::int64_t free_bytes = -1;    ///< answers kScratch; -1: not known
 
   template <typename Wire>
   void pass_fields(Wire& wire) {
-    wire(error, address, port, microseconds, files, gpus, driver);
+    wire(error, address, port, microseconds, files, gpus, driver, free_bytes);
   }
 };
 

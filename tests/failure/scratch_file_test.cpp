@@ -74,61 +74,60 @@ pid_t start(const LoadedConfig& config, const std::function<void()>& disturb = {
   }
 }
 
-/// A run of four steps that has been saved, in `name`.
-void run_first_half(const RunFolder& folder, const std::string& name, const json& changes) {
-  CHECK(run(config_of(folder, name, 4, kRanks, changes), kRanks).step == 4);
-}
+/// Runs that are to end as one of eight steps that nothing happened to.
+class Disturbed {
+ public:
+  Disturbed() {
+    const LoadedConfig straight = config_of(folder_, "straight", 8, kRanks, in_memory());
+    CHECK(run(straight, kRanks).step == 8);
+    expected_ = state_of(folder_, "straight", straight);
+  }
 
-void check_that_it_resumes(const RunFolder& folder,
-                           const std::string& name,
-                           const json& changes,
-                           const std::vector<std::vector<float>>& expected) {
-  CHECK(run(config_of(folder, name, 8, kRanks, changes), kRanks).step == 8);
-  CHECK(state_of(folder, name, config_of(folder, name, 8, kRanks, in_memory())) == expected);
-}
+  /// Saves after four steps, and then goes on without end and without saving, in a process of its
+  /// own.
+  pid_t start_second_half(const std::string& name, const std::function<void()>& disturb = {}) {
+    constexpr int kEndless = 1'000'000;
+    CHECK(run(config_of(folder_, name, 4, kRanks, on_disk(scratch_)), kRanks).step == 4);
+    json endless = on_disk(scratch_);
+    endless["checkpoint"] = {{"interval", kEndless}};
+    return start(config_of(folder_, name, kEndless, kRanks, endless), disturb);
+  }
+
+  void check_that_it_resumes(const std::string& name) {
+    CHECK(fs::is_empty(scratch_.path()));
+    CHECK(run(config_of(folder_, name, 8, kRanks, on_disk(scratch_)), kRanks).step == 8);
+    CHECK(state_of(folder_, name, config_of(folder_, name, 8, kRanks, in_memory())) == expected_);
+  }
+
+ private:
+  RunFolder folder_;
+  Scratch scratch_;
+  std::vector<std::vector<float>> expected_;
+};
 
 TEST_CASE("a run that is killed leaves nothing of its states, and resumes to the bit",
           "[failure][offload]") {
-  const RunFolder folder;
-  const Scratch scratch;
-  const json changes = on_disk(scratch);
-  const LoadedConfig straight = config_of(folder, "straight", 8, kRanks, in_memory());
-  CHECK(run(straight, kRanks).step == 8);
-  const auto expected = state_of(folder, "straight", straight);
-  json endless = changes;
-  endless["training"] = {{"steps", 1'000'000}};
-  endless["checkpoint"] = {{"interval", 1'000'000}};
+  Disturbed runs;
   int number = 0;
   // While states are first written, and in the midst of steps.
   for (const int milliseconds : {3, 10, 17, 29, 41, 67, 111, 200}) {
     if (number++ % testing::one_in_if_sanitized(3) != 0) continue;
     CAPTURE(milliseconds);
     const std::string name = fmt::format("killed{}", milliseconds);
-    run_first_half(folder, name, changes);
-    const pid_t child = start(config_of(folder, name, 1'000'000, kRanks, endless));
+    const pid_t child = runs.start_second_half(name);
     std::this_thread::sleep_for(std::chrono::milliseconds{milliseconds});
     REQUIRE(::kill(child, SIGKILL) == 0);
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(WIFSIGNALED(status));
-    CHECK(fs::is_empty(scratch.path()));
-    check_that_it_resumes(folder, name, changes, expected);
+    runs.check_that_it_resumes(name);
   }
 }
 
 TEST_CASE("a disk that refuses a write ends the run, with the last checkpoint whole",
           "[failure][offload]") {
-  const RunFolder folder;
-  const Scratch scratch;
-  const json changes = on_disk(scratch);
-  const LoadedConfig straight = config_of(folder, "straight", 8, kRanks, in_memory());
-  CHECK(run(straight, kRanks).step == 8);
-  const auto expected = state_of(folder, "straight", straight);
-  run_first_half(folder, "refused", changes);
-  json endless = changes;
-  endless["training"] = {{"steps", 1'000'000}};
-  endless["checkpoint"] = {{"interval", 1'000'000}};
-  const pid_t child = start(config_of(folder, "refused", 1'000'000, kRanks, endless), [] {
+  Disturbed runs;
+  const pid_t child = runs.start_second_half("refused", [] {
     constexpr std::chrono::milliseconds kInTheMidst{300};
     std::this_thread::sleep_for(kInTheMidst);
     (void)::signal(SIGXFSZ, SIG_IGN);
@@ -140,8 +139,7 @@ TEST_CASE("a disk that refuses a write ends the run, with the last checkpoint wh
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == kStorageFailed);
-  CHECK(fs::is_empty(scratch.path()));
-  check_that_it_resumes(folder, "refused", changes, expected);
+  runs.check_that_it_resumes("refused");
 }
 
 }  // namespace

@@ -35,6 +35,12 @@ LoadedConfig config_of(const RunFolder& folder,
                        int ranks,
                        const nlohmann::json& changes = nlohmann::json::object());
 
+/// Changes with further ones in them.
+inline nlohmann::json merged(nlohmann::json base, const nlohmann::json& changes) {
+  base.merge_patch(changes);
+  return base;
+}
+
 /// All ranks as threads. `probe` sees each change of the disk that a save makes.
 TrainResult run(const LoadedConfig& config,
                 int ranks,

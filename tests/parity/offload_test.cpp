@@ -11,11 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-json merged(json base, const json& changes) {
-  base.merge_patch(changes);
-  return base;
-}
-
 /// Windows of the smallest size, so that even a tiny model has several.
 json on_disk(json zero = json::object()) {
   zero["offload_optimizer"] = {{"device", "nvme"},

@@ -8,11 +8,6 @@ namespace {
 
 using nlohmann::json;
 
-json merged(json base, const json& changes) {
-  base.merge_patch(changes);
-  return base;
-}
-
 /// Every unit of the tiny model is cut and gathered.
 json stage(int number) {
   json zero{{"stage", number}};

@@ -6,13 +6,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/magic.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
 #include "engine/base/amount_text.h"
-#include "engine/base/regular_file.h"
+#include "engine/base/scratch_folder.h"
 #include "engine/base/storage_error.h"
 #include "engine/config/config_error.h"
 
@@ -38,35 +37,13 @@ FileDescriptor open_nameless(const fs::path& folder, int flags) {
   return file;
 }
 
-std::string why_unfit(const fs::path& folder) {
-  struct stat status {};
-  if (::stat(folder.c_str(), &status) != 0) {
-    return errno == ENOENT
-               ? fmt::format("{} is not there on this host: make the folder, or name another",
-                             folder.string())
-               : fmt::format("{} cannot be used: {}", folder.string(), std::strerror(errno));
-  }
-  if (!S_ISDIR(status.st_mode)) {
-    return fmt::format("{} is not a folder", folder.string());
-  }
-  struct statfs system {};
-  if (::statfs(folder.c_str(), &system) == 0 &&
-      (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC)) {
-    return fmt::format(
-        "{} lies in memory (tmpfs), which is what a disk is to save: name a folder "
-        "on a disk",
-        folder.string());
-  }
-  return "";
-}
-
 }  // namespace
 
 ScratchFile::ScratchFile(fs::path folder, const std::string& key) : folder_(std::move(folder)) {
   const auto refuse = [&](std::string why) {
     throw ConfigError({.where = {}, .path = key, .message = std::move(why), .mend = {}});
   };
-  if (std::string why = why_unfit(folder_); !why.empty()) {
+  if (std::string why = objection_to_scratch(folder_.string()); !why.empty()) {
     refuse(std::move(why));
   }
   file_ = open_nameless(folder_, O_DIRECT);

@@ -52,6 +52,25 @@ TEST_CASE("a trillion parameters on 3072 ranks are checked in a second, without 
   CHECK_THAT(program.err(), Contains("none of them was contacted"));
 }
 
+TEST_CASE("what a run would keep on a disk is told, and a folder that cannot hold it",
+          "[cmd][launch][offload]") {
+  if (testing::no_dstrain_here()) return;
+  const std::string states = "--set=zero_optimization.offload_optimizer.";
+  Program planned = launch({"--num_gpus", "2", "--check", "--offline", "--json",
+                            states + "device=nvme", states + "nvme_path=/scratch",
+                            "--set=zero_optimization.stage=1", "configs/gpt2-124m.json"});
+  REQUIRE(planned.wait(kPatience) == 0);
+  const auto json = nlohmann::json::parse(planned.out());
+  // Both ranks together: an f32 master and two moments of every parameter, in slices of 2.
+  const double bytes = json["memory"]["disk_bytes"].get<double>();
+  CHECK(bytes == Approx(12.0 * 124'439'808).epsilon(1e-3));
+  Program checked = launch({"--num_gpus", "1", "--check", states + "device=nvme",
+                            states + "nvme_path=/no/such", "configs/quickstart.json"});
+  REQUIRE(checked.wait(kPatience) == 0);
+  CHECK_THAT(checked.err(), Contains("a start would be refused") &&
+                                Contains("/no/such is not there on this host"));
+}
+
 TEST_CASE("the check speaks JSON in bytes", "[cmd][launch]") {
   if (testing::no_dstrain_here()) return;
   Program program = launch({"--hostfile", "hostfiles/48-hosts.example", "--num_nodes", "8",

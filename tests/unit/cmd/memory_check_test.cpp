@@ -36,6 +36,48 @@ TEST_CASE("a host that is too small is refused with what would fit", "[cmd][laun
 
 constexpr std::int64_t kMuch = 512 * kGiB;
 
+TEST_CASE("a host whose disk cannot hold the states is refused with needed and free bytes",
+          "[cmd][launch][offload]") {
+  const ConfigWith offloads = [](const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = {"zero_optimization.offload_optimizer.device=nvme",
+                                    "zero_optimization.offload_optimizer.nvme_path=/scratch"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return gpt2(all);
+  };
+  const auto check_disks = [&](std::int64_t first, std::int64_t second) {
+    const std::vector<HostMemory> hosts = {
+        {.name = "w0", .ranks = 3, .available_bytes = kMuch, .free_disk_bytes = first},
+        {.name = "w1", .ranks = 1, .available_bytes = kMuch, .free_disk_bytes = second}};
+    check_memory(offloads, hosts, {.cuda = false, .threads = 1, .ranks_per_host = 3});
+  };
+  // In bf16 masters and two moments of 124 million parameters: 1.4 GiB a rank of stage 0.
+  CHECK_NOTHROW(check_disks(kMuch, kMuch));
+  CHECK_NOTHROW(check_disks(-1, -1));  // not known
+  CHECK_THROWS_WITH(check_disks(1 << 20, kMuch),
+                    Contains("host w0 has 1.0 MiB (1048576 bytes) free in /scratch") &&
+                        Contains("its 3 ranks will keep") &&
+                        Contains("zero_optimization.offload_optimizer.nvme_path"));
+  CHECK_THROWS_WITH(check_disks(kMuch, 0), Contains("host w1 has 0 bytes"));
+}
+
+TEST_CASE("a host whose memory cannot hold what its GPUs offload is refused",
+          "[cmd][launch][offload]") {
+  const ConfigWith offloads = [](const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = {"zero_optimization.offload_optimizer.device=cpu",
+                                    "training.device=cuda"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return gpt2(all);
+  };
+  const auto check_memory_of = [&](std::int64_t bytes) {
+    const std::vector<HostMemory> hosts = {{.name = "w0", .ranks = 4, .available_bytes = bytes}};
+    check_memory(offloads, hosts, {.cuda = true, .threads = 1, .ranks_per_host = 4});
+  };
+  CHECK_NOTHROW(check_memory_of(kMuch));
+  CHECK_THROWS_WITH(check_memory_of(kGiB),
+                    Contains("host w0 has 1.00 GiB of memory free, and its 4 ranks will take") &&
+                        Contains("offloaded to it"));
+}
+
 /// Two hosts of two ranks each, with so many GPUs of so many bytes.
 std::vector<std::string> check_gpus(const std::vector<launcher::GpuReport>& first,
                                     const std::vector<launcher::GpuReport>& second,

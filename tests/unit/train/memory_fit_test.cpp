@@ -72,6 +72,47 @@ TEST_CASE("every remedy fits as the run that it describes would", "[train][plan]
                        }));
 }
 
+TEST_CASE("states that fit elsewhere are a remedy, the host's memory before a disk",
+          "[train][plan][offload]") {
+  const auto remedies = [](const char* device, const char* optimizer) {
+    const std::vector<std::string> overrides = {
+        "train_micro_batch_size_per_gpu=1",       "train_batch_size=1",
+        "gradient_accumulation_steps=1",          "activation_checkpointing.granularity=full",
+        std::string("training.device=") + device, std::string("optimizer.type=") + optimizer};
+    const ConfigWith with = config_with("configs/gpt2-124m.json", overrides, 1);
+    // Parameters and gradients of 124 million, and little else.
+    return fit(with, 1, kOverhead + 1200 * kMiB).remedies;
+  };
+  const std::string key = "zero_optimization.offload_optimizer.device=";
+  const auto has = [](const std::vector<Remedy>& found, const std::string& override) {
+    return std::any_of(found.begin(), found.end(), [&](const Remedy& remedy) {
+      const auto& all = remedy.overrides;
+      return std::find(all.begin(), all.end(), override) != all.end();
+    });
+  };
+  CHECK(has(remedies("cuda", "AdamW"), key + "cpu"));
+  CHECK_FALSE(has(remedies("cpu", "AdamW"), key + "cpu"));
+  CHECK(has(remedies("cpu", "AdamW"), key + "nvme"));
+  CHECK_FALSE(has(remedies("cuda", "Lamb"), key + "cpu"));
+}
+
+TEST_CASE("offloading to a slower place costs more", "[train][plan][offload]") {
+  const auto seconds = [](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"training.device=cuda", "zero_optimization.stage=3"});
+    const Config config = config_with("configs/gpt2-124m.json", overrides, 1)({}).config;
+    return price_step(config, make_run_plan(config, 1, 0), {});
+  };
+  const std::string states = "zero_optimization.offload_optimizer.";
+  const double on_device = seconds({});
+  const double on_host = seconds({states + "device=cpu"});
+  const double parameters_too =
+      seconds({states + "device=cpu", "zero_optimization.offload_param.device=cpu"});
+  const double on_disk = seconds({states + "device=nvme", states + "nvme_path=/x"});
+  CHECK(on_device < on_host);
+  CHECK(on_host < parameters_too);
+  CHECK(parameters_too < on_disk);
+}
+
 TEST_CASE("where nothing fits there is no remedy", "[train][plan]") {
   const ConfigWith with = config_with("configs/gpt2-124m.json", {}, 2);
   const MemoryFit found = fit(with, 2, kOverhead + kMiB);
