@@ -90,6 +90,9 @@ enum class NetworkSecurity : std::uint8_t {
 struct ZeroConfig {
   int stage = 0;
   bool overlap_comm = true;  ///< reduce and gather a unit while others compute
+  /// zero_hpz_partition_size: neighbouring data-parallel ranks that keep a second copy of the
+  /// parameters among them, from which they gather again (ZeRO++'s hpZ). 1: none do.
+  int secondary_ranks = 1;
   /// stage3_prefetch_bucket_size: elements of units gathered ahead of their use, at least one unit;
   /// 0: none. Absent: the next unit.
   std::optional<std::int64_t> prefetch_bucket_size;

@@ -206,6 +206,9 @@ void resolve_config(LoadedConfig& loaded,
   if (!problems.spoil("optimizer")) {
     problems.attempt([&] { resolve_optimizer(loaded, origins); });
   }
+  if (data_parallel && !problems.spoil("zero_optimization")) {
+    problems.attempt([&] { resolve_second_copy(loaded, *data_parallel, origins); });
+  }
   if (!problems.spoil_any({"optimizer.type", "zero_optimization", "aio", "checkpoint.async"})) {
     problems.attempt([&] { resolve_offload(loaded, origins); });
   }

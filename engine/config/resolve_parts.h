@@ -52,6 +52,8 @@ void resolve_documents(LoadedConfig& loaded, Origins& origins);
 /// Checks fp8, once formats and batch are complete.
 void resolve_fp8(const LoadedConfig& loaded, Origins& origins);
 void resolve_optimizer(LoadedConfig& loaded, Origins& origins);
+/// Checks which data-parallel ranks hold parameters a second time.
+void resolve_second_copy(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins);
 /// Checks what is kept outside the device's memory, once device and optimizer are settled.
 void resolve_offload(LoadedConfig& loaded, Origins& origins);
 void resolve_scheduler(LoadedConfig& loaded, Origins& origins);

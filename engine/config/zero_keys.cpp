@@ -104,11 +104,16 @@ void add_other_grains(std::vector<Key>& keys) {
 
 void add_other_distributions(std::vector<Key>& keys) {
   const std::string not_yet = " not in this version yet";
-  Key hierarchy = no_effect(kZero + "zero_hpz_partition_size", KeyKind::kInteger,
-                            "ranks gather from all others, hosts hold no second copy of the "
-                            "parameters (ZeRO++): the same results, more on the wire");
-  hierarchy.accepted = {"1"};
-  keys.push_back(hierarchy);
+  const std::string hierarchy = kZero + "zero_hpz_partition_size";
+  constexpr double kMostRanks = 1 << 20;
+  keys.push_back(
+      only_for(null_is_default(auto_is_default(field(hierarchy, between(1, kMostRanks),
+                                                     kZeroBlock.to(&ZeroConfig::secondary_ranks)))),
+               "stage 3", is_stage3));
+  Key below = no_effect(hierarchy, KeyKind::kInteger,
+                        "parameters are gathered in ZeRO's stage 3, and the stage is lower");
+  below.accepted = {"1"};
+  keys.push_back(only_for(below, "stages 0 to 2", [](const Config& c) { return !is_stage3(c); }));
   for (const char* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
                            "zero_quantized_gradients"}) {
     keys.push_back(refused_unless(name, {"false"},

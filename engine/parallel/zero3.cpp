@@ -13,6 +13,9 @@
 //   the next forward does it. Only small units that are always whole are gathered here.
 // Where parameters lie in the host's memory, a rank's own slice is copied to its place in the whole
 // unit before the others' are gathered around it.
+// With a second copy of the parameters, cut over fewer ranks than the first (hpZ): the first gather
+// of a unit after an update goes over all ranks, and leaves this rank's slice of the second copy
+// behind; every further one, of backward and of later micro-batches, goes over those few alone.
 // On the wire, a micro-batch: an all-gather for every gather of the plan, one or two a unit, and a
 // reduce-scatter, one element a parameter each: at most 3 elements a parameter.
 #include "engine/parallel/buckets.h"
@@ -33,7 +36,8 @@ class Zero3 final : public DataParallel {
         buckets_(parts.context.arena,
                  parts.memory,
                  RegionKind::kGradientBuckets,
-                 parts.shards.num_units()) {
+                 parts.shards.num_units()),
+        has_second_copy_(static_cast<std::size_t>(parts.shards.num_units())) {
     for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
       const Tensor held = parts.context.arena.unit(RegionKind::kParameters, unit);
       if (is_always_whole(unit)) {
@@ -95,10 +99,14 @@ class Zero3 final : public DataParallel {
 
   StepStats step(const StepParams& params) override {
     compute_.wait(collectives_.record());
+    forget_second_copy();
     return owned_.step(params);
   }
 
-  void refresh_parameters() override { owned_.refresh_parameters(); }
+  void refresh_parameters() override {
+    forget_second_copy();
+    owned_.refresh_parameters();
+  }
 
  private:
   /// Starts the gathers that the plan has before `visit` computes. The previous content of their
@@ -111,11 +119,26 @@ class Zero3 final : public DataParallel {
     collectives_.wait(compute_.record());
     for (const int index : starting) {
       const Gather& gather = plan_->gathers()[static_cast<std::size_t>(index)];
-      owned_.order_after(gather.unit, collectives_);
-      const Tensor whole = memory_of(gather);
-      parts_.group(gather.unit)
-          .all_gather(own_slice(gather.unit, whole), whole, Purpose::kParameter, collectives_);
+      make_whole(gather.unit, memory_of(gather));
       arrived_[static_cast<std::size_t>(index)] = collectives_.record();
+    }
+  }
+
+  void make_whole(int unit, Tensor whole) {
+    Communicator* const few = parts_.secondary_group;
+    if (few != nullptr && has_second_copy_[static_cast<std::size_t>(unit)]) {
+      few->all_gather(parts_.context.arena.unit(RegionKind::kSecondary, unit), whole,
+                      Purpose::kParameter, collectives_);
+      return;
+    }
+    owned_.order_after(unit, collectives_);
+    parts_.group(unit).all_gather(own_slice(unit, whole), whole, Purpose::kParameter, collectives_);
+    if (few != nullptr) {
+      const Range slice = parts_.memory.place(RegionKind::kSecondary, unit).held;
+      parts_.context.device.copy(whole.flat(slice.begin, slice.end),
+                                 parts_.context.arena.unit(RegionKind::kSecondary, unit),
+                                 collectives_);
+      has_second_copy_[static_cast<std::size_t>(unit)] = true;
     }
   }
 
@@ -135,6 +158,10 @@ class Zero3 final : public DataParallel {
     return parts_.context.arena.gathered(gather.offset, parts_.shards.padded_numel(gather.unit));
   }
 
+  void forget_second_copy() {
+    has_second_copy_.assign(static_cast<std::size_t>(parts_.shards.num_units()), false);
+  }
+
   [[nodiscard]] bool is_always_whole(int unit) const {
     const std::vector<bool>& whole = parts_.memory.options().always_whole;
     return !whole.empty() && whole.at(static_cast<std::size_t>(unit));
@@ -146,6 +173,7 @@ class Zero3 final : public DataParallel {
   OwnedUpdate owned_;
   GradientWire wire_;
   Buckets buckets_;
+  std::vector<bool> has_second_copy_;  // by unit: up to date
   // Where the walk is:
   const GatherPlan* plan_ = nullptr;
   std::vector<Event> arrived_;  // by gather of the plan

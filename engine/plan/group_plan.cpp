@@ -22,6 +22,12 @@ std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, in
   add(GroupId::kWorld, "world", kAllAxes, Space::kHost);
   add(GroupId::kData, fmt::format("data-parallel (pipeline {}, tensor {})", pipeline, tensor),
       kGradientAxes, Space::kDevice);
+  if (needs.secondary_parameters) {
+    add(GroupId::kDataInside,
+        fmt::format("second copy of parameters (pipeline {}, across {}, tensor {})", pipeline,
+                    mesh.index(Axis::kDataAcross, rank), tensor),
+        Axis::kDataInside, Space::kDevice);
+  }
   add(GroupId::kTensor, fmt::format("tensor-parallel (pipeline {}, data {})", pipeline, data),
       Axis::kTensor, Space::kDevice);
   add(GroupId::kModel, fmt::format("model-parallel (data {})", data), kModelAxes, Space::kHost);

@@ -13,8 +13,10 @@
 namespace dstrain {
 
 enum class GroupId : std::uint8_t {
-  kWorld,     ///< all ranks
-  kData,      ///< same part of the model, other tokens: over these gradients are summed
+  kWorld,  ///< all ranks
+  kData,   ///< same part of the model, other tokens: over these gradients are summed
+  /// Those of kData that hold a second copy of the parameters among them (Placement::secondary).
+  kDataInside,
   kTensor,    ///< same layers and tokens, other parts of the layers
   kModel,     ///< same tokens, other parts of the model
   kPipeline,  ///< same tokens and part of the layers, other layers
@@ -42,6 +44,7 @@ struct GroupNeeds {
   bool tied_embeddings = false;
   std::int64_t key_value_heads = 1;  ///< of the whole model
   bool background_saves = false;
+  bool secondary_parameters = false;
 };
 
 /// The sets that `rank` belongs to. A set may have one member.

@@ -76,6 +76,7 @@ std::int64_t ComponentBytes::total() const {
 MemoryComponent component_of(RegionKind kind) {
   switch (kind) {
     case RegionKind::kParameters:
+    case RegionKind::kSecondary:
       return MemoryComponent::kParameters;
     case RegionKind::kGathered:
       return MemoryComponent::kGatherBuffers;

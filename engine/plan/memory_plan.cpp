@@ -44,6 +44,8 @@ std::string name_of(RegionKind kind) {
   switch (kind) {
     case RegionKind::kParameters:
       return "parameters";
+    case RegionKind::kSecondary:
+      return "second copy of parameters";
     case RegionKind::kGathered:
       return "gathered parameters";
     case RegionKind::kMaster:
@@ -130,6 +132,17 @@ void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& sha
     regions_.push_back({RegionKind::kGathered, options_.gathered_elements * size,
                         fmt::format("{} elements of units in use or on their way × {} bytes",
                                     options_.gathered_elements, size)});
+  }
+  if (placement().secondary.is_cut()) {
+    std::vector<Range> second;
+    for (int unit = 0; unit < shards.num_units(); ++unit) {
+      const bool whole = held[static_cast<std::size_t>(unit)].size() == shards.padded_numel(unit);
+      const std::int64_t slice = whole ? 0 : shards.padded_numel(unit) / options_.secondary_ranks;
+      second.push_back({options_.secondary_index * slice, (options_.secondary_index + 1) * slice});
+    }
+    add_units(RegionKind::kSecondary, options_.compute_dtype, second,
+              fmt::format("1/{} of {} parameters", options_.secondary_ranks, parameters),
+              placement().secondary.space);
   }
   const DType master = options_.f32_master ? DType::kF32 : options_.compute_dtype;
   const bool is_beyond_reach =

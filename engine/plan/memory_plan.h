@@ -22,6 +22,7 @@ class Codec;
 
 enum class RegionKind : std::uint8_t {
   kParameters,       ///< what the model computes with; the master itself where there is no other
+  kSecondary,        ///< a second copy of parameters, cut over fewer ranks (Placement::secondary)
   kGathered,         ///< units made whole for as long as they are used, where parameters are cut
   kMaster,           ///< what the optimizer updates, where it is not the parameters themselves
   kGradients,        ///< what the optimizer reads
@@ -68,6 +69,8 @@ struct MemoryOptions {
   MomentExtent first_moment = MomentExtent::kAll;
   MomentExtent second_moment = MomentExtent::kAll;
   Placement placement{};
+  int secondary_ranks = 1;  ///< that a second copy is cut over, and this rank's place among them
+  int secondary_index = 0;
   bool overlap = false;  ///< a unit is reduced while the next one computes
   /// By unit, where parameters are cut, whether it is a small one that stays whole; empty: none is.
   std::vector<bool> always_whole;

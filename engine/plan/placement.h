@@ -23,6 +23,9 @@ struct Placement {
   Place parameters;  ///< what the model computes with
   Place gradients;   ///< what the optimizer reads
   Place states;      ///< masters and moments; the optimizer runs in their space
+  /// Where parameters are cut over more ranks: a second copy, cut over fewer, from which a unit is
+  /// gathered again until its next update (ZeRO++'s hpZ, Wang et al. 2023, section 3.2).
+  Place secondary;
 };
 
 /// Makes the placement in which whatever is cut is cut over all axes that its unit is replicated

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -93,6 +94,10 @@ class StepTraffic {
         DType::kF64, Purpose::kMetric);
     return std::exchange(part_, {});
   }
+
+  /// The units that have been gathered in the step so far, where that makes a difference.
+  [[nodiscard]] const std::set<int>& gathered_before() const { return gathered_before_; }
+  void set_gathered_before(std::set<int> units) { gathered_before_ = std::move(units); }
 
  private:
   [[nodiscard]] std::int64_t size_of_group(GroupId id) const {
@@ -198,12 +203,15 @@ class StepTraffic {
   // Data parallelism (engine/parallel/zero0.cpp to zero3.cpp).
   void gather(const GatherPlan& gathers, std::int64_t visit) {
     for (const int index : gathers.starting(visit)) {
-      make_whole(gathers.gathers()[static_cast<std::size_t>(index)].unit);
+      const int unit = gathers.gathers()[static_cast<std::size_t>(index)].unit;
+      const bool again =
+          options_.placement.secondary.is_cut() && !gathered_before_.insert(unit).second;
+      make_whole(unit, again ? GroupId::kDataInside : GroupId::kData);
     }
   }
-  void make_whole(int unit) {
+  void make_whole(int unit, GroupId group = GroupId::kData) {
     unit_ = unit;
-    add(GroupId::kData, Op::kAllGather, needs_.shards.padded_numel(unit),
+    add(group, Op::kAllGather, needs_.shards.padded_numel(unit),
         needs_.memory.dtype(RegionKind::kParameters), Purpose::kParameter);
   }
 
@@ -288,6 +296,7 @@ class StepTraffic {
   const MemoryOptions& options_;
   const std::int64_t tensor_ranks_;
   const bool splits_tokens_;
+  std::set<int> gathered_before_;  // units of which a second copy is up to date
   std::vector<TrafficPlan::Repeated> part_;
   TrafficPhase phase_ = TrafficPhase::kForward;
   int unit_ = Transfer::kNoUnit;
@@ -302,7 +311,12 @@ TrafficPlan::TrafficPlan(const TrafficNeeds& needs) {
     return parts_.size() - 1;
   };
   // A pass issues the same operations as another one of the chunk that begins alike.
-  std::map<std::tuple<int, Action::Kind, bool, bool>, std::pair<std::size_t, bool>> passes;
+  struct Written {
+    std::size_t part;
+    bool next_started;
+    std::set<int> gathered;
+  };
+  std::map<std::tuple<int, Action::Kind, bool, bool, std::set<int>>, Written> passes;
   std::map<std::ptrdiff_t, std::size_t> exchanges;  // by the messages that they send
   bool started = false;
   for (const Action& action : needs.actions) {
@@ -318,17 +332,18 @@ TrafficPlan::TrafficPlan(const TrafficNeeds& needs) {
       continue;
     }
     const bool last = action.micro_batch + 1 == needs.micro_batches;
-    const std::tuple key{action.chunk, action.kind, last, started};
+    const std::tuple key{action.chunk, action.kind, last, started, step.gathered_before()};
     auto found = passes.find(key);
     if (found == passes.end()) {
       const Pass pass = action.kind == Action::Kind::kForward ? Pass::kForward : Pass::kBackward;
       bool next_started = started;
       const std::size_t part = append(step.pass(
           pass, needs.chunks.at(static_cast<std::size_t>(action.chunk)), last, next_started));
-      found = passes.emplace(key, std::pair{part, next_started}).first;
+      found = passes.emplace(key, Written{part, next_started, step.gathered_before()}).first;
     }
-    order_.push_back(found->second.first);
-    started = found->second.second;
+    order_.push_back(found->second.part);
+    started = found->second.next_started;
+    step.set_gathered_before(found->second.gathered);
   }
   order_.push_back(append(step.update()));
 }

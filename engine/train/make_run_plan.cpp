@@ -131,6 +131,12 @@ std::vector<StepOrder> plan_smaller_steps(const PipelineConfig& pipeline,
   return steps;
 }
 
+/// Whether fewer than all data-parallel ranks hold the parameters a second time.
+bool keeps_second_copy(const Config& config, int data_ranks) {
+  const int few = config.zero.secondary_ranks;
+  return cuts_of(config.zero.stage).parameters && few > 1 && few < data_ranks;
+}
+
 WindowOptions windows_of(const OffloadConfig& offload) {
   const WindowOptions defaults;
   const std::int64_t most = offload.sub_group_size;
@@ -193,8 +199,13 @@ Mesh mesh_of(const Config& config, int world_size) {
   const int pipeline = config.pipeline.stages;
   check(world_size % (tensor * pipeline) == 0, "{} ranks in {} stages of {}", world_size, pipeline,
         tensor);
-  return Mesh(
-      {.pipeline = pipeline, .data_inside = world_size / (tensor * pipeline), .tensor = tensor});
+  const int data = world_size / (tensor * pipeline);
+  const int inside = keeps_second_copy(config, data) ? config.zero.secondary_ranks : data;
+  check(data % inside == 0, "{} data-parallel ranks in groups of {}", data, inside);
+  return Mesh({.pipeline = pipeline,
+               .data_across = data / inside,
+               .data_inside = inside,
+               .tensor = tensor});
 }
 
 bool saves_in_background(const Config& config) {
@@ -219,9 +230,13 @@ RunPlan make_run_plan(const Config& config,
                       int world_size,
                       int rank,
                       const Schedule& schedule,
-                      const Placement& placement) {
+                      const Placement& primary) {
   const Mesh mesh = mesh_of(config, world_size);
   const int pipeline_rank = mesh.index(Axis::kPipeline, rank);
+  Placement placement = primary;
+  if (keeps_second_copy(config, mesh.degree(kDataAxes))) {
+    placement.secondary.cut = Axis::kDataInside;
+  }
   check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
         "the config's batch sizes are not resolved");
   const BatchPlan batch{
@@ -301,6 +316,8 @@ RunPlan make_run_plan(const Config& config,
       .first_moment = moments.first,
       .second_moment = moments.second,
       .placement = placement,
+      .secondary_ranks = mesh.degree(Axis::kDataInside),
+      .secondary_index = mesh.index(Axis::kDataInside, rank),
       .overlap = config.zero.overlap_comm &&
                  (mesh.degree(kGradientAxes) > 1 || placement.parameters.space != Space::kDevice),
       .always_whole = {},
@@ -326,7 +343,8 @@ RunPlan make_run_plan(const Config& config,
               .groups = plan_groups(mesh,
                                     {.tied_embeddings = config.model.tied_embeddings,
                                      .key_value_heads = config.model.num_key_value_heads,
-                                     .background_saves = saves_in_background(config)},
+                                     .background_saves = saves_in_background(config),
+                                     .secondary_parameters = placement.secondary.is_cut()},
                                     rank),
               .norm_group = placement.states.is_cut() ? GroupId::kWorld : GroupId::kModel,
               .model = config.model,

@@ -3,6 +3,7 @@
 // added in the same order, a bound where the order differs.
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include <catch2/catch.hpp>
 
@@ -121,6 +122,50 @@ TEST_CASE("states in the host's memory or on a disk give the bits of states besi
           CHECK(apart[0].grad_norms == beside[0].grad_norms);
           CHECK(apart[0].arena_spaces == apart[0].plan_spaces);
           CHECK(apart[0].plan_spaces[static_cast<std::size_t>(space)] > 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a second copy of the parameters gives stage 3's bits, and gathers across once a step",
+          "[parity][zero][hpz]") {
+  for (const Formats& formats : kFormats) {
+    for (const bool tied : {false, true}) {
+      for (const int accumulation : {1, 3}) {
+        for (const bool overlap : {false, true}) {
+          CAPTURE(formats.name, tied, accumulation, overlap);
+          TinyOptions options{.tied = tied,
+                              .precision = formats.precision,
+                              .micro_batch = 2,
+                              .accumulation = accumulation,
+                              .gradient_clipping = 0.5,
+                              .overlap_comm = overlap,
+                              .zero_stage = 3,
+                              .formats = formats.formats,
+                              .steps = 3};
+          const std::vector<TinyRun> once = train_ranks(4, options);
+          options.zero.secondary_ranks = 2;
+          const std::vector<TinyRun> twice = train_ranks(4, options);
+          check_same_bits(twice, once);
+          CHECK(twice[0].grad_norms == once[0].grad_norms);
+          const std::int64_t all = std::accumulate(twice[0].unit_padded.begin(),
+                                                   twice[0].unit_padded.end(), std::int64_t{0});
+          const std::int64_t size = formats.precision == Precision::kF32 ? 4 : 2;
+          CHECK(twice[0].arena_bytes - once[0].arena_bytes == all * size / 2);
+          std::int64_t across = 0;
+          std::int64_t among_few = 0;
+          for (const TinyRun& run : twice) {
+            CHECK(run.arena_spaces == run.plan_spaces);
+            CHECK(run.unplanned_traffic.empty());
+          }
+          for (const CollectiveLog::Entry& entry : twice[0].traffic) {
+            if (entry.purpose != Purpose::kParameter) continue;
+            const bool is_few = entry.group.starts_with("second copy of parameters");
+            (is_few ? among_few : across) += entry.elements;
+          }
+          CHECK(across == all);  // forward of the first micro-batch; nothing in backward
+          CHECK(among_few > 0);
         }
       }
     }

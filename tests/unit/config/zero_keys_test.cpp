@@ -1,5 +1,7 @@
 // What "zero_optimization" may contain: the stages and their tuning, keys without effect on units,
 // and keys that would put memory elsewhere.
+#include <algorithm>
+
 #include "tests/unit/config/config_text.h"
 
 namespace dstrain {
@@ -115,6 +117,31 @@ TEST_CASE("what would put memory or traffic elsewhere is refused unless it is of
                "offload_optimizer": {"device": "none", "pin_memory": true}})"));
   CHECK(off.config.zero == ZeroConfig{});
   CHECK(off.notices.empty());
+}
+
+TEST_CASE("a second copy of the parameters needs stage 3, and ranks that divide alike",
+          "[spec][zero]") {
+  const auto resolved = [](int ranks, std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"train_batch_size=auto", "gradient_accumulation_steps=1",
+                                       "train_micro_batch_size_per_gpu=1"});
+    LoadedConfig loaded = load_tiny(overrides);
+    resolve_config(loaded, ranks);
+    return loaded;
+  };
+  const std::string stage3 = "zero_optimization.stage=3";
+  const std::string four = "zero_optimization.zero_hpz_partition_size=4";
+  CHECK(resolved(8, {stage3, four}).config.zero.secondary_ranks == 4);
+  CHECK_THAT(config_error_of([&] {
+               (void)resolved(6, {stage3, four});
+             }),
+             Contains("4 does not divide the 6 data-parallel ranks: write 3"));
+  const auto tells = [](const LoadedConfig& loaded, const char* what) {
+    return std::any_of(loaded.notices.begin(), loaded.notices.end(), [&](const std::string& line) {
+      return line.find(what) != std::string::npos;
+    });
+  };
+  CHECK(tells(resolved(4, {stage3, four}), "zero_hpz_partition_size: 4 ranks would hold"));
+  CHECK(tells(resolved(8, {four}), "parameters are gathered in ZeRO's stage 3"));
 }
 
 TEST_CASE("a slip of the pen in a ZeRO key is corrected", "[spec][zero]") {

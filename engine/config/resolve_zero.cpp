@@ -1,4 +1,7 @@
-// Checks what is kept outside the device's memory, once it is known what the ranks compute on.
+// Checks where ZeRO's blocks want memory to be: outside the device, once it is known what the ranks
+// compute on, and a second time, once it is known how many they are.
+#include <string>
+
 #include <fmt/format.h>
 
 #include "engine/config/json_text.h"
@@ -64,6 +67,28 @@ void check_parameters(LoadedConfig& loaded, const Origins& origins, bool states_
 }
 
 }  // namespace
+
+void resolve_second_copy(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins) {
+  const std::string key = "zero_optimization.zero_hpz_partition_size";
+  const std::int64_t few = loaded.config.zero.secondary_ranks;
+  if (!cuts_of(loaded.config.zero.stage).parameters || few == 1) return;
+  if (few >= data_parallel) {
+    loaded.notices.push_back(
+        fmt::format("no effect: {}: {} ranks would hold a second copy of what {} data-parallel "
+                    "rank{} hold once",
+                    key, few, data_parallel, data_parallel == 1 ? "" : "s"));
+    return;
+  }
+  if (data_parallel % few == 0) return;
+  std::int64_t nearest = few;
+  while (data_parallel % nearest != 0) {
+    --nearest;
+  }
+  throw_config_error(where_of(origins, key), key,
+                     fmt::format("{} does not divide the {} data-parallel ranks: write {}", few,
+                                 data_parallel, nearest),
+                     {{ConfigEdit::Kind::kSet, key, fmt::format("{}", nearest)}});
+}
 
 void resolve_offload(LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
