@@ -28,9 +28,9 @@ LoadedConfig load_config(const std::string& file,
 
 /// Divides `world_size` ranks among pipeline stages, tensor-parallel groups and data parallelism,
 /// solves the batch identity and fills everything "auto"; afterwards no optional of Config is empty
-/// but those of ZeroConfig, where that has a meaning, and Muon's rates where there is no Muon.
-/// What depends on the machines follows from `facts` alone.
-/// Throws ConfigError where values contradict each other.
+/// but those of ZeroConfig and OffloadConfig, where that has a meaning, and Muon's rates where
+/// there is no Muon. What depends on the machines follows from `facts` alone. Throws ConfigError
+/// where values contradict each other.
 void resolve_config(LoadedConfig& loaded, int world_size, const MachineFacts& facts = {});
 /// Contradictions join `problems`; if there are any, only a part of the config is complete.
 void resolve_config(LoadedConfig& loaded,

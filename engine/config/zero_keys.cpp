@@ -132,8 +132,14 @@ void add_other_distributions(std::vector<Key>& keys) {
 /// DeepSpeed's old way to say "cpu".
 Key old_offload(const std::string& name, OffloadTo OffloadConfig::*member) {
   Key key = silent(kZero + name, KeyKind::kBool);
-  key.set = [member](ConfigDraft& draft, const JsonNode& node) {
-    if (node.boolean) draft.config.offload.*member = OffloadTo::kHost;
+  key.set = [member, path = key.path](ConfigDraft& draft, const JsonNode& node) {
+    OffloadTo& to = draft.config.offload.*member;
+    if (node.boolean && to == OffloadTo::kDisk) {
+      throw_config_error(node.where, path,
+                         "true means \"cpu\", and the block that has taken its place says \"nvme\"",
+                         {{ConfigEdit::Kind::kRemove, path, ""}});
+    }
+    if (node.boolean) to = OffloadTo::kHost;
   };
   key.accepted = {"false"};
   key.offloads = true;

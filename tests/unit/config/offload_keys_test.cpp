@@ -45,6 +45,9 @@ TEST_CASE("offloaded states are read with all that belongs to them", "[spec][off
   CHECK(load_tiny({"zero_optimization.cpu_offload=true"}).config.offload.states ==
         OffloadTo::kHost);
   CHECK(load_tiny({"zero_optimization.cpu_offload=false"}).config.offload == OffloadConfig{});
+  CHECK_THAT(error_of_tiny({"zero_optimization.cpu_offload=true", kDevice + "nvme", kPath}),
+             Contains("zero_optimization.cpu_offload: true means \"cpu\", and the block that has "
+                      "taken its place says \"nvme\""));
   CHECK(load_tiny({kDevice + "none", kPath, "aio.queue_depth=16"}).config.offload ==
         OffloadConfig{});
 }
