@@ -9,6 +9,7 @@
 
 #include "engine/comm/communicator.h"
 #include "engine/optim/optimizer.h"
+#include "engine/parallel/offloaded_update.h"
 #include "engine/parallel/visit_hooks.h"
 #include "engine/plan/gather_plan.h"
 #include "engine/plan/memory_plan.h"
@@ -49,6 +50,8 @@ class DataParallel : public VisitHooks {
   virtual StepStats step(const StepParams& params) = 0;
   /// Called after the masters were changed from outside: updates what the model computes with.
   virtual void refresh_parameters() = 0;
+  /// The last update that has ended, where masters and moments lie elsewhere.
+  [[nodiscard]] virtual std::optional<OffloadedUpdate> last_offloaded() const { return {}; }
 };
 
 /// The parts that every strategy needs; all outlive it.

@@ -31,6 +31,9 @@ class OwnedUpdate {
   /// Makes work on `stream` after this find what this rank owns of the unit's parameters new, where
   /// they are updated beside the compute stream.
   void order_after(int unit, Stream& stream);
+  [[nodiscard]] std::optional<OffloadedUpdate> last_offloaded() const {
+    return streamed_ == nullptr ? std::nullopt : streamed_->last();
+  }
 
  private:
   /// Gradients to be summed over one group.

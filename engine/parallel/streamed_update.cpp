@@ -5,10 +5,6 @@
 #include <exception>
 #include <utility>
 
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
-
-#include "engine/base/amount_text.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -116,7 +112,11 @@ void StreamedUpdate::go_over_windows(Pass pass, const UpdateParams& params) {
 
 /// With 4 slots two windows are read ahead, and two may still be written.
 void StreamedUpdate::work_on(std::int64_t window, Pass pass, const UpdateParams& params) {
-  if (window == 0) began_ = std::chrono::steady_clock::now();
+  if (window == 0) {
+    began_ = std::chrono::steady_clock::now();
+    read_before_ = disk_ == nullptr ? 0 : disk_->queue().bytes_read();
+    written_before_ = disk_ == nullptr ? 0 : disk_->queue().bytes_written();
+  }
   const std::int64_t ahead = windows_.slots() / 2;
   for (std::int64_t first = 0; window == 0 && first < std::min(ahead, windows_.count()); ++first) {
     fetch(first, pass);
@@ -236,26 +236,24 @@ void StreamedUpdate::put_back(std::int64_t window, Pass pass) {
   if (window + 1 == windows_.count()) {
     if (disk_ != nullptr) disk_->queue().wait_for_all();
     if (up_ != nullptr) up_->wait_until(slot.up.ticket);
-    tell(pass);
+    if (pass == Pass::kUpdate) note_end();
   }
 }
 
-void StreamedUpdate::tell(Pass pass) const {
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began_;
-  std::string disk;
+void StreamedUpdate::note_end() {
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began_;
+  OffloadedUpdate update{.seconds = taken.count()};
   if (disk_ != nullptr) {
-    std::int64_t bytes = 0;  // one way
-    for (std::int64_t window = 0; window < windows_.count(); ++window) {
-      for_each_on_disk(window, pass,
-                       [&](std::int64_t, void*, std::int64_t size) { bytes += size; });
-    }
-    const int ways = pass == Pass::kUpdate ? 2 : 1;
-    disk = fmt::format(
-        ", {} read{}, {}/s", size_text(bytes), ways == 2 ? " and as many written" : "",
-        size_text(static_cast<std::int64_t>(static_cast<double>(ways * bytes) / seconds.count())));
+    update.disk_bytes_read = disk_->queue().bytes_read() - read_before_;
+    update.disk_bytes_written = disk_->queue().bytes_written() - written_before_;
   }
-  spdlog::debug("{} windows of optimizer states passed in {:.3f} s{}", windows_.count(),
-                seconds.count(), disk);
+  const std::lock_guard lock(mutex_);
+  last_ = update;
+}
+
+std::optional<OffloadedUpdate> StreamedUpdate::last() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
 }
 
 /// The bytes beyond the last element are the region's own padding, which goes to the disk and back.

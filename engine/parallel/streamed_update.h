@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "engine/parallel/data_parallel.h"
@@ -36,6 +38,7 @@ class StreamedUpdate {
   void refresh_parameters();
   /// Makes later work on `stream` find what this rank owns of the unit's parameters updated.
   void order_after(int unit, Stream& stream) const;
+  [[nodiscard]] std::optional<OffloadedUpdate> last() const;
 
  private:
   /// What a window has of one unit: elements of the unit and of the window.
@@ -56,7 +59,7 @@ class StreamedUpdate {
   void fetch(std::int64_t window, Pass pass);
   void wait_until_fetched(std::int64_t window);
   void put_back(std::int64_t window, Pass pass);
-  void tell(Pass pass) const;
+  void note_end();
   [[nodiscard]] Tensor of_window(std::int64_t window, WindowTensor tensor) const;
   [[nodiscard]] Tensor in_window(WindowTensor tensor, std::int64_t window, const Part& part) const;
   [[nodiscard]] Tensor state(RegionKind kind,
@@ -88,6 +91,10 @@ class StreamedUpdate {
   std::vector<Slot> slots_;
   std::vector<Event> updated_;  // by unit, on the site's stream
   std::chrono::steady_clock::time_point began_;
+  std::int64_t read_before_ = 0;  // bytes of the disk, as the next
+  std::int64_t written_before_ = 0;
+  mutable std::mutex mutex_;  // of `last_`
+  std::optional<OffloadedUpdate> last_;
   std::vector<Event> brought_up_;  // by unit, valid once `updated_` has passed
 };
 

@@ -68,6 +68,9 @@ class Zero0 final : public DataParallel {
   }
 
   void refresh_parameters() override { owned_.refresh_parameters(); }
+  [[nodiscard]] std::optional<OffloadedUpdate> last_offloaded() const override {
+    return owned_.last_offloaded();
+  }
 
  private:
   /// Leaves out the padding, whose content is undefined.

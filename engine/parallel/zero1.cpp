@@ -75,6 +75,9 @@ class Zero1 final : public DataParallel {
   }
 
   void refresh_parameters() override { owned_.refresh_parameters(); }
+  [[nodiscard]] std::optional<OffloadedUpdate> last_offloaded() const override {
+    return owned_.last_offloaded();
+  }
 
  private:
   DataParallelParts parts_;

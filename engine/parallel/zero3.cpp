@@ -107,6 +107,9 @@ class Zero3 final : public DataParallel {
     forget_second_copy();
     owned_.refresh_parameters();
   }
+  [[nodiscard]] std::optional<OffloadedUpdate> last_offloaded() const override {
+    return owned_.last_offloaded();
+  }
 
  private:
   /// Starts the gathers that the plan has before `visit` computes. The previous content of their

@@ -82,6 +82,11 @@ class Engine {
   /// with.
   void refresh_parameters();
 
+  /// Nothing where all states lie beside what the model computes with.
+  [[nodiscard]] std::optional<OffloadedUpdate> last_offloaded() const {
+    return data_parallel_->last_offloaded();
+  }
+
   /// A gradient that is not finite.
   struct BadGradient {
     std::int64_t micro_batch = 0;

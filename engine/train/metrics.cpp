@@ -143,6 +143,11 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
   }
   line["checkpoint_seconds"] = metrics.checkpoint_seconds;
   line["saving"] = metrics.saving ? 1 : 0;
+  if (metrics.offload) {
+    line["offload"] = {{"seconds", metrics.offload->seconds},
+                       {"disk_bytes_read", metrics.offload->disk_bytes_read},
+                       {"disk_bytes_written", metrics.offload->disk_bytes_written}};
+  }
   line["tokens_per_second"] = metrics.tokens_per_second;
   line["model_flops_per_second"] = metrics.model_flops_per_second;
   // A CPU has no nominal peak to take a share of; scripts/bench_step measures one.

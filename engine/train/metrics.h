@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/parallel/offloaded_update.h"
 #include "engine/train/step_lines.h"
 #include "kernels/core/device.h"
 
@@ -56,9 +57,10 @@ struct StepMetrics {
   bool skipped = false;  ///< gradients were not finite: nothing was updated
   double step_seconds = 0.0;
   PhaseSeconds phases;
-  double evaluation_seconds = 0.0;  ///< after the step, where there was one
-  double checkpoint_seconds = 0.0;  ///< that training stood still for saves before this step
-  bool saving = false;              ///< a save was being written during this step
+  double evaluation_seconds = 0.0;         ///< after the step, where there was one
+  double checkpoint_seconds = 0.0;         ///< that training stood still for saves before this step
+  bool saving = false;                     ///< a save was being written during this step
+  std::optional<OffloadedUpdate> offload;  ///< rank 0's last one that had ended
   double tokens_per_second = 0.0;
   double model_flops_per_second = 0.0;
   /// The share of what the ranks' devices can do according to their data sheet, where that is

@@ -303,6 +303,7 @@ StepMetrics Trainer::train_one() {
                      .communication = waited},
           .checkpoint_seconds = checkpoint_seconds,
           .saving = saving,
+          .offload = engine_.last_offloaded(),
           .tokens_per_second = tokens_per_second,
           .model_flops_per_second = flops_per_second,
           .model_flops_utilization =

@@ -114,6 +114,7 @@ std::vector<nlohmann::json> metrics_of(const RunFolder& folder, const std::strin
       CHECK(json.erase(key) == 1);
     }
     json.erase("evaluation_seconds");
+    json.erase("offload");
     json.erase("devices");  // of GPUs: clocks and watts
     lines.push_back(json);
   }

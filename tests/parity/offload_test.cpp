@@ -1,6 +1,9 @@
 // Whole runs with the optimizer's states on a disk: the numbers of the run that keeps them in
 // memory, also where it is stopped, resumed and moved between the two.
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -69,6 +72,24 @@ TEST_CASE("a run with states on a disk is the run with states in memory, stopped
   CHECK(run(config_of(folder, "moved", 5, kRanks, disk), kRanks).step == 5);
   CHECK(run(config_of(folder, "moved", 8, kRanks, memory), kRanks).step == 8);
   check_same_end(folder, "moved", "memory", config);
+}
+
+TEST_CASE("metrics tell what passed by the disk", "[parity][offload]") {
+  const RunFolder folder;
+  CHECK(run(config_of(folder, "disk", 3, 1, merged({{"bf16", {{"enabled", true}}}}, on_disk())), 1)
+            .step == 3);
+  std::ifstream in(folder.path() / "disk" / "metrics.jsonl");
+  std::vector<json> lines;
+  for (std::string line; std::getline(in, line);)
+    lines.push_back(json::parse(line));
+  REQUIRE(lines.size() == 3);
+  const json& last = lines.back().at("offload");
+  // 28,600 parameters in blocks of the disk: a master and two moments, read and written.
+  constexpr std::int64_t kBytes = std::int64_t{28'600} * 12;
+  CHECK(last.at("disk_bytes_read").get<std::int64_t>() >= kBytes);
+  CHECK(last.at("disk_bytes_read").get<std::int64_t>() < kBytes + 3 * 4096 + 28'600);
+  CHECK(last.at("disk_bytes_written") == last.at("disk_bytes_read"));
+  CHECK(last.at("seconds").get<double>() > 0.0);
 }
 
 TEST_CASE("every optimizer that updates elements alone can have its states on a disk",
