@@ -140,8 +140,10 @@ void look_at_disks(Fleet& fleet,
                    const Config& config,
                    PreflightReport& report) {
   if (config.offload.states != OffloadTo::kDisk || config.offload.states_path.empty()) return;
+  // Relative to where the ranks will run, not to where sshd starts programs.
+  const std::filesystem::path folder = std::filesystem::current_path() / config.offload.states_path;
   const std::vector<HostAnswer> answers =
-      fleet.ask(hosts, {.kind = QuestionKind::kScratch, .path = config.offload.states_path});
+      fleet.ask(hosts, {.kind = QuestionKind::kScratch, .path = folder.string()});
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!answers[i].error.empty()) {
       report.failures.push_back(

@@ -1,4 +1,5 @@
-// What a run keeps outside the device's memory, as the user wrote it: part of config.h.
+// OffloadConfig: says what a run keeps outside the device's memory, as the user wrote it. It is
+// part of config.h.
 #pragma once
 
 #include <cstdint>

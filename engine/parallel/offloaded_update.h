@@ -1,5 +1,5 @@
-// OffloadedUpdate: what an update of masters and moments took that lie in another space than what
-// the model computes with (StreamedUpdate).
+// OffloadedUpdate: the time and the disk traffic of an update whose masters and moments lie in
+// another space than what the model computes with (StreamedUpdate).
 #pragma once
 
 #include <cstdint>

@@ -57,8 +57,8 @@ StreamedUpdate::StreamedUpdate(const DataParallelParts& parts, std::vector<Owned
   }
 }
 
-/// What is still under way uses what is about to go. A failure of it is reported elsewhere, or
-/// comes too late to matter.
+/// Waits for what is still under way, since it uses what is about to be destroyed. A failure in it
+/// has been reported elsewhere, or comes too late to matter.
 StreamedUpdate::~StreamedUpdate() {
   for (Stream* const stream : {&site_.stream, down_.get(), up_.get()}) {
     try {

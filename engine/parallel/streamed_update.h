@@ -17,7 +17,7 @@
 
 namespace dstrain {
 
-/// What this rank updates of one unit.
+/// The part of one unit that this rank updates.
 struct OwnedRange {
   Range range;  ///< as UnitState's
   std::uint32_t noise_key = 0;
@@ -41,7 +41,8 @@ class StreamedUpdate {
   [[nodiscard]] std::optional<OffloadedUpdate> last() const;
 
  private:
-  /// What a window has of one unit: elements of the unit and of the window.
+  /// The part of one unit that lies in a window: elements of the unit, and their place in the
+  /// window.
   struct Part {
     int unit = 0;
     Range of_unit;
@@ -71,7 +72,7 @@ class StreamedUpdate {
   template <typename Visit>
   void for_each_on_disk(std::int64_t window, Pass pass, Visit&& visit) const;
 
-  /// What is under way in one slot.
+  /// The transfers that are under way in one slot.
   struct Slot {
     std::vector<DiskQueue::Ticket> transfers;  ///< reads, later writes
     Event down;
@@ -89,13 +90,13 @@ class StreamedUpdate {
   std::vector<std::vector<Part>> of_windows_;
   std::vector<std::int64_t> last_window_;  // by unit; -1: this rank owns nothing of it
   std::vector<Slot> slots_;
-  std::vector<Event> updated_;  // by unit, on the site's stream
+  std::vector<Event> updated_;     // by unit, on the site's stream
+  std::vector<Event> brought_up_;  // by unit, valid once `updated_` has passed
   std::chrono::steady_clock::time_point began_;
   std::int64_t read_before_ = 0;  // bytes of the disk, as the next
   std::int64_t written_before_ = 0;
   mutable std::mutex mutex_;  // of `last_`
   std::optional<OffloadedUpdate> last_;
-  std::vector<Event> brought_up_;  // by unit, valid once `updated_` has passed
 };
 
 }  // namespace dstrain

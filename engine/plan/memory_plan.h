@@ -105,7 +105,7 @@ class MemoryPlan {
     return placement().parameters.space != Space::kDevice;
   }
 
-  /// How the optimizer goes over them then.
+  /// The windows in which the optimizer goes over them then.
   [[nodiscard]] const StateWindows& windows() const { return windows_; }
 
   /// The part of a unit that this rank updates, padding included: its slice, or all of it where

@@ -11,7 +11,7 @@ enum class Space : std::uint8_t {
   kDisk,    ///< a disk of the host's
 };
 
-/// What is on a disk begins at a multiple of this and is read and written in multiples of it.
+/// Data on a disk begins at a multiple of this, and is read and written in multiples of it.
 inline constexpr std::int64_t kDiskBlockBytes = 4096;
 
 }  // namespace dstrain

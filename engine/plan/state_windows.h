@@ -17,7 +17,7 @@
 
 namespace dstrain {
 
-/// What passes through a window.
+/// The tensors that may pass through a window.
 enum class WindowTensor : std::uint8_t {
   kGradient,    ///< from the device
   kParameters,  ///< to the device: what masters round to
@@ -48,12 +48,12 @@ class StateWindows {
   [[nodiscard]] std::int64_t begin(std::int64_t window) const { return window * size_; }
   [[nodiscard]] std::int64_t end(std::int64_t window) const;
   [[nodiscard]] int slots() const { return slots_; }
-  /// Of all slots together.
+  /// The bytes of all slots together.
   [[nodiscard]] std::int64_t bytes() const { return slots_ * slot_bytes_; }
   [[nodiscard]] std::optional<DType> passing(WindowTensor tensor) const {
     return passing_.at(static_cast<std::size_t>(tensor));
   }
-  /// Where a window's tensor begins in the memory of all slots.
+  /// The place in the memory of all slots at which a window's tensor begins.
   [[nodiscard]] std::int64_t offset_bytes(std::int64_t window, WindowTensor tensor) const;
   [[nodiscard]] std::int64_t size() const { return size_; }
 

@@ -54,8 +54,8 @@ Choice zero_choice(const Config& config, const Mesh& mesh) {
   return choice;
 }
 
-/// Moves what the optimizer alone needs out of the device's memory, by a folder that every Linux
-/// has on a disk.
+/// Moves what the optimizer alone needs out of the device's memory. The disk is that of /var/tmp,
+/// the folder that Linux keeps across restarts.
 Choice offload_choice(const Config& config) {
   Choice choice;
   const OptimizerKind optimizer = config.optimizer.kind;

@@ -111,8 +111,8 @@ double gather_seconds(const RunPlan& plan, const Cluster& cluster) {
          cluster.host_bytes;
 }
 
-/// Seconds in which states that lie elsewhere pass by the optimizer: what the disk is slower with
-/// than the way from the device, or the other way round.
+/// Seconds in which states that lie elsewhere pass by the optimizer, at the pace of the slower of
+/// the disk and the way to and from the device.
 double offload_seconds(const RunPlan& plan, const Cluster& cluster) {
   if (!plan.memory.states_are_apart()) {
     return 0.0;

@@ -3,7 +3,6 @@
 // added in the same order, a bound where the order differs.
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include <catch2/catch.hpp>
 
@@ -11,6 +10,7 @@
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
 #include "tests/harness/wire_here.h"
+#include "tests/parity/zero_ladder.h"
 
 namespace dstrain::test {
 namespace {
@@ -25,19 +25,6 @@ std::vector<TinyRun> train_over_sockets(int ranks, const TinyOptions& options) {
                       [&](Rendezvous& rank) { return train_tiny(rank, options); });
 }
 
-TinyOptions with_stage(TinyOptions options, int stage) {
-  options.zero_stage = stage;
-  return options;
-}
-
-void check_same_bits(const std::vector<TinyRun>& runs, const std::vector<TinyRun>& reference) {
-  REQUIRE(runs.size() == reference.size());
-  for (const TinyRun& run : runs) {
-    CHECK(run.losses == reference[0].losses);
-    CHECK(run.parameters == reference[0].parameters);
-  }
-}
-
 /// A hidden size of 7: a tied head is one norm of 7 parameters, which 4 ranks share.
 ModelSpec seven_wide() {
   ModelSpec model = tiny_model(Family::kLlama);
@@ -48,21 +35,6 @@ ModelSpec seven_wide() {
   model.intermediate_size = 5;
   return model;
 }
-
-struct Formats {
-  const char* name;
-  Precision precision;
-  FormatConfig formats;
-};
-const Formats kFormats[] = {
-    {"fp32", Precision::kF32, {}},
-    {"bf16", Precision::kBF16, {}},
-    {"bf16, accumulated in bf16", Precision::kBF16, {.grad_accum = DType::kBF16}},
-    {"bf16, bf16 on the wire", Precision::kBF16, {.communication = DType::kBF16}},
-    {"bf16, bf16 sums on an fp32 wire",
-     Precision::kBF16,
-     {.grad_accum = DType::kBF16, .communication = DType::kF32}},
-};
 
 TEST_CASE("stages 1 to 3 give stage 0's bits with one micro-batch and no clipping",
           "[parity][zero]") {
@@ -96,105 +68,6 @@ TEST_CASE("the same in every number format", "[parity][zero]") {
         CHECK(worst_relative(runs[0].losses, reference[0].losses) < 2e-2);
       } else {
         check_same_bits(runs, reference);
-      }
-    }
-  }
-}
-
-TEST_CASE("states in the host's memory or on a disk give the bits of states beside the parameters",
-          "[parity][zero][offload]") {
-  for (const Formats& formats : kFormats) {
-    for (const int stage : {0, 1, 2, 3}) {
-      TinyOptions options{.precision = formats.precision,
-                          .micro_batch = 2,
-                          .accumulation = 2,
-                          .gradient_clipping = 0.5,
-                          .formats = formats.formats,
-                          .steps = 3};
-      const std::vector<TinyRun> beside = train_ranks(2, with_stage(options, stage));
-      for (const Space space : {Space::kHost, Space::kDisk}) {
-        for (const int slots : {1, 2, 4}) {
-          CAPTURE(formats.name, stage, static_cast<int>(space), slots);
-          options.states = space;
-          options.offload.state_buffers = slots;
-          const std::vector<TinyRun> apart = train_ranks(2, with_stage(options, stage));
-          check_same_bits(apart, beside);
-          CHECK(apart[0].grad_norms == beside[0].grad_norms);
-          CHECK(apart[0].arena_spaces == apart[0].plan_spaces);
-          CHECK(apart[0].plan_spaces[static_cast<std::size_t>(space)] > 0);
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("a second copy of the parameters gives stage 3's bits, and gathers across once a step",
-          "[parity][zero][hpz]") {
-  for (const Formats& formats : kFormats) {
-    for (const bool tied : {false, true}) {
-      for (const int accumulation : {1, 3}) {
-        for (const bool overlap : {false, true}) {
-          CAPTURE(formats.name, tied, accumulation, overlap);
-          TinyOptions options{.tied = tied,
-                              .precision = formats.precision,
-                              .micro_batch = 2,
-                              .accumulation = accumulation,
-                              .gradient_clipping = 0.5,
-                              .overlap_comm = overlap,
-                              .zero_stage = 3,
-                              .formats = formats.formats,
-                              .steps = 3};
-          const std::vector<TinyRun> once = train_ranks(4, options);
-          options.zero.secondary_ranks = 2;
-          const std::vector<TinyRun> twice = train_ranks(4, options);
-          check_same_bits(twice, once);
-          CHECK(twice[0].grad_norms == once[0].grad_norms);
-          const std::int64_t all = std::accumulate(twice[0].unit_padded.begin(),
-                                                   twice[0].unit_padded.end(), std::int64_t{0});
-          const std::int64_t size = formats.precision == Precision::kF32 ? 4 : 2;
-          CHECK(twice[0].arena_bytes - once[0].arena_bytes == all * size / 2);
-          std::int64_t across = 0;
-          std::int64_t among_few = 0;
-          for (const TinyRun& run : twice) {
-            CHECK(run.arena_spaces == run.plan_spaces);
-            CHECK(run.unplanned_traffic.empty());
-          }
-          for (const CollectiveLog::Entry& entry : twice[0].traffic) {
-            if (entry.purpose != Purpose::kParameter) continue;
-            const bool is_few = entry.group.starts_with("second copy of parameters");
-            (is_few ? among_few : across) += entry.elements;
-          }
-          CHECK(across == all);  // forward of the first micro-batch; nothing in backward
-          CHECK(among_few > 0);
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("parameters in the host's memory give the bits of parameters on the device",
-          "[parity][zero][offload]") {
-  for (const Formats& formats : kFormats) {
-    for (const int ranks : {1, 2, 4}) {
-      for (const bool tied : {false, true}) {
-        CAPTURE(formats.name, ranks, tied);
-        TinyOptions options{.tied = tied,
-                            .precision = formats.precision,
-                            .micro_batch = 2,
-                            .accumulation = 2,
-                            .gradient_clipping = 0.5,
-                            .zero_stage = 3,
-                            .formats = formats.formats,
-                            .steps = 3};
-        const std::vector<TinyRun> on_device = train_ranks(ranks, options);
-        options.parameters = Space::kHost;
-        options.states = Space::kHost;
-        const std::vector<TinyRun> on_host = train_ranks(ranks, options);
-        check_same_bits(on_host, on_device);
-        CHECK(on_host[0].grad_norms == on_device[0].grad_norms);
-        CHECK(on_host[0].arena_spaces == on_host[0].plan_spaces);
-        CHECK(on_host[0].plan_bytes < on_device[0].plan_bytes);
-        CHECK(on_host[0].unplanned_traffic.empty());
       }
     }
   }

@@ -70,7 +70,7 @@ class DiskQueue {
   /// Throws StorageError if anything has failed since the beginning.
   void wait(Ticket ticket);
   void wait_for_all();
-  /// The same whatever fails; what has not begun is left undone.
+  /// Waits for all that the disk has, whatever fails; what has not begun is left undone.
   void drain() noexcept;
 
   [[nodiscard]] const DiskQueueOptions& options() const { return options_; }
