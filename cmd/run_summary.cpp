@@ -38,7 +38,7 @@ std::string schedule_text(const RunOutline& outline, const Config& config) {
   }
   const int chunks = config.pipeline.virtual_stages;
   return fmt::format("{}{}; ranks idle {:.1f} % of a step if a backward takes two forwards",
-                     name_of(order_of(config.pipeline.schedule)),
+                     name_of(order_of(config)),
                      chunks > 1 ? fmt::format(", {} chunks of the model a stage", chunks) : "",
                      100.0 * outline.idle_share);
 }
@@ -82,7 +82,7 @@ nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& con
             {"micro_batches", *config.batch.gradient_accumulation_steps},
             {"rampup_batch_size", ramp}}},
           {"schedule",
-           {{"order", name_of(order_of(config.pipeline.schedule))},
+           {{"order", name_of(order_of(config))},
             {"chunks", config.pipeline.virtual_stages},
             {"idle_share", outline.idle_share}}}};
 }

@@ -34,6 +34,12 @@ struct BatchConfig {
 
 enum class DeviceChoice : std::uint8_t { kAuto, kCpu, kCuda };
 
+/// The order in which the micro-batches of a step go through the blocks, without a pipeline.
+enum class BlockOrder : std::uint8_t {
+  kHorizontal,  ///< one micro-batch through all blocks and back, then the next
+  kVertical     ///< all of them through a block, then through the next
+};
+
 struct TrainingConfig {
   std::int64_t steps = 0;
   std::uint64_t seed = 1234;
@@ -44,6 +50,7 @@ struct TrainingConfig {
   std::optional<std::int64_t> threads;
   bool tf32 = false;  ///< products of fp32 matrices on a GPU in TF32
   AttentionKernels attention = AttentionKernels::kOwn;  ///< on a GPU
+  BlockOrder block_order = BlockOrder::kHorizontal;
   bool cuda_graphs = false;  ///< blocks' work on a GPU is recorded and enqueued as a whole
   /// The file that algorithms of matrix products on GPUs are timed for and kept in. "auto":
   /// <output_dir>/matmul_algorithms.jsonl; "untimed": none, cuBLASLt's first proposals.

@@ -16,6 +16,7 @@ constexpr const char* kSequenceParallel = "tensor_parallel.sequence_parallel";
 constexpr const char* kStages = "pipeline.stages";
 constexpr const char* kSchedule = "pipeline.schedule";
 constexpr const char* kVirtual = "pipeline.virtual_stages";
+constexpr const char* kBlockOrder = "training.block_order";
 
 /// The advice at the end of errors that only a solved batch reveals; the nearest layout solves the
 /// batch again.
@@ -97,6 +98,23 @@ void resolve_pipeline(LoadedConfig& loaded,
   }
 }
 
+void resolve_block_order(LoadedConfig& loaded, Origins& origins) {
+  const Config& config = loaded.config;
+  if (config.training.block_order != BlockOrder::kVertical) return;
+  if (config.pipeline.stages > 1) {
+    throw_config_error(
+        origins[kBlockOrder], kBlockOrder,
+        fmt::format("\"vertical\", with {} {}: it takes all micro-batches through a block before "
+                    "the next, so that the next stage would wait for the whole step: expected "
+                    "\"horizontal\", or one stage",
+                    kStages, config.pipeline.stages));
+  }
+  if (config.batch.gradient_accumulation_steps.value() == 1) {
+    loaded.notices.push_back(fmt::format(
+        "no effect: {}: a step has one micro-batch (gradient_accumulation_steps)", kBlockOrder));
+  }
+}
+
 void check_graphs(LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   if (!config.training.cuda_graphs) return;
@@ -127,6 +145,7 @@ void resolve_parallel(LoadedConfig& loaded,
                       Origins& origins) {
   resolve_sequence_parallel(loaded, written, world_size, origins);
   resolve_pipeline(loaded, written, world_size, origins);
+  resolve_block_order(loaded, origins);
   check_graphs(loaded, origins);
 }
 

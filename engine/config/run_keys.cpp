@@ -224,6 +224,10 @@ std::vector<Key> run_keys() {
                                       {"auto", AttentionKernels::kFaster}},
                                      &TrainingConfig::attention)),
       matmul_algorithms(),
+      kTraining.choice(
+          "block_order",
+          {{"horizontal", BlockOrder::kHorizontal}, {"vertical", BlockOrder::kVertical}},
+          &TrainingConfig::block_order),
       kTraining.field("cuda_graphs", {}, &TrainingConfig::cuda_graphs),
       shaped(kTraining.field("output_dir", {}, &TrainingConfig::output_dir), kSomeText),
       null_is_default(

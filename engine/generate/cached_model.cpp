@@ -2,6 +2,7 @@
 #include "engine/generate/cached_model.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "engine/checkpoint/checkpoint_error.h"
@@ -100,7 +101,7 @@ void CachedModel::forward(std::span<const std::int32_t> tokens) {
   context_.extension = {position_, position_ + count};
   context_.device.copy_from_host(tokens.data(), plan_.stage.tokens(context_, 0), context_.compute);
   VisitHooks all_is_whole;
-  plan_.stage.forward(context_, all_is_whole, 0);
+  plan_.stage.forward(context_, all_is_whole, std::array{0});
   context_.compute.synchronize();  // `tokens` is the caller's
   position_ += count;
 }

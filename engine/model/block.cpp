@@ -11,7 +11,7 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
   block.attention_ = Attention::declare(shape, name + ".attention", blueprint);
   block.mlp_norm_ = block.parallel_ ? BranchNorm::declare_beside(block.attention_norm_, shape,
                                                                  name + ".mlp", blueprint)
-                                    : BranchNorm::declare(shape, name + ".mlp", Origin::kProduct,
+                                    : BranchNorm::declare(shape, name + ".mlp", Origin::kHandedOn,
                                                           DropoutSite::kMlpBranch, blueprint);
   block.mlp_ = Mlp::declare(shape, name + ".mlp", blueprint);
   const auto scratch = [&](const char* what) {
@@ -24,7 +24,10 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
         {what, {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   };
   block.attention_out_ = scratch("attention_out");
-  block.mlp_out_ = scratch("mlp_out");
+  const BufferDecl mlp_out{
+      "mlp_out", {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch};
+  block.mlp_out_ = block.mlp_norm_.reads_result() ? blueprint.add_buffer(mlp_out)
+                                                  : shape.add_handed_on(blueprint, mlp_out);
   block.d_norm_ = d_scratch("d_norm");
   if (block.parallel_) {
     block.d_mlp_norm_ = d_scratch("d_mlp_norm");

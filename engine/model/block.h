@@ -72,7 +72,7 @@ class Block {
   BranchNorm mlp_norm_;
   Mlp mlp_;
   BufferRef attention_out_;  // scratch [N, C]
-  BufferRef mlp_out_;        // scratch [N, C]
+  BufferRef mlp_out_;        // [N, C]: scratch, or what is handed on
   BufferRef d_norm_;         // scratch [N, C]
   BufferRef d_mlp_norm_;     // scratch [N, C]; side by side only
   BufferRef gathered_;       // scratch [N, C]: what a half reads; sequence parallelism only

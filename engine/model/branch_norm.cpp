@@ -25,8 +25,10 @@ BranchNorm BranchNorm::declare(const LayerShape& shape,
                                         stream, LayerKind::kNorm);
   }
   if (norm.has_after_) {
-    norm.after_ = Norm::declare(shape, spec, name + (norm.has_before_ ? "_result_norm" : "_norm"),
-                                Origin::kProduct, Norm::Output::kPassedOn, blueprint);
+    norm.after_ = Norm::declare(
+        shape, spec, name + (norm.has_before_ ? "_result_norm" : "_norm"), Origin::kProduct,
+        branch == DropoutSite::kMlpBranch ? Norm::Output::kHandedOn : Norm::Output::kPassedOn,
+        blueprint);
   }
   if (norm.has_after_ || norm.dropout_.drops()) {
     norm.d_result_ = shape.add_backward_buffer(

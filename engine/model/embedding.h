@@ -39,6 +39,8 @@ class Embedding {
     GradTarget table;
     GradTarget positions;
     GradTarget norm;
+    /// Makes further gradients be added to what has been written.
+    void add_from_here() { table_write = table.write = positions.write = norm.write = Write::kAdd; }
   };
   /// d_stream: the gradient of the stream's first values, which may be overwritten.
   void backward(const LayerContext& context,

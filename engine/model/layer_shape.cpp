@@ -88,8 +88,21 @@ BufferRef LayerShape::add_activation(Blueprint& blueprint,
   if (!extends_cache() && is_kept(origin, recompute)) {
     return blueprint.add_buffer({of_layer + "/" + what, shape, dtype, Lifetime::kSaved, kind});
   }
+  if (origin == Origin::kHandedOn && together) {
+    return handed_on_stream;
+  }
   const std::string within_block = of_layer.substr(of_layer.rfind('.') + 1);
   return blueprint.add_buffer({within_block + "/" + what, shape, dtype, Lifetime::kScratch, kind});
+}
+
+BufferRef LayerShape::add_handed_on(Blueprint& blueprint, BufferDecl scratch) const {
+  if (!together) {
+    return blueprint.add_buffer(std::move(scratch));
+  }
+  const BufferDecl& kept = blueprint.buffers().at(static_cast<std::size_t>(handed_on.index));
+  check(kept.shape == scratch.shape, "a block hands on {} numbers where the stage keeps {}",
+        scratch.shape.numel(), kept.shape.numel());
+  return handed_on;
 }
 
 BufferRef LayerShape::add_backward_buffer(Blueprint& blueprint, BufferDecl buffer) const {

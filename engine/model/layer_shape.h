@@ -49,11 +49,13 @@ struct TensorShape {
 ///                none    selective   full
 ///   kInput       kept    kept        kept
 ///   kProduct     kept    kept        again
+///   kHandedOn    kept    kept        again
 ///   kRowwise     kept    again       again
 enum class Origin : std::uint8_t {
-  kInput,    ///< the residual stream that enters a block: where computing again begins
-  kProduct,  ///< matrix products or attention
-  kRowwise   ///< one elementwise or row-wise pass over tensors of the other two
+  kInput,     ///< the residual stream that enters a block: where computing again begins
+  kProduct,   ///< matrix products or attention
+  kHandedOn,  ///< the same, and the next block's forward reads it as well
+  kRowwise    ///< one elementwise or row-wise pass over tensors of the other two
 };
 
 struct LayerShape {
@@ -72,11 +74,17 @@ struct LayerShape {
   std::int64_t cache_positions = 0;
   DropoutConfig dropout{};  ///< of training; what extends a cache drops nothing
   std::uint64_t seed = 0;   ///< of dropout
+  /// Several micro-batches go through each unit before the next unit, so that what a unit hands on
+  /// is kept for each of them.
+  bool together = false;
   // Buffers of the stage being declared: with `documents`, i32 [N], the position of each token in
   // its document; with dropout, i32 [2], the number of the micro-batch's first sample
-  // (kernels/dropout.h).
+  // (kernels/dropout.h); with `together`, the stream [n, C] and what the next block adds to it [N,
+  // C], as a block hands them on, the stream only where blocks do not keep it.
   BufferRef document_positions{};
   BufferRef first_sample{};
+  BufferRef handed_on_stream{};
+  BufferRef handed_on{};
   // The following are of the block being declared.
   std::int64_t block = 0;  ///< its index in the model
   LayerSpec layer{};
@@ -113,6 +121,9 @@ struct LayerShape {
                            DType dtype,
                            Origin origin,
                            LayerKind kind) const;
+  /// Declares what a block hands to the next, which reads it before it hands on its own:
+  /// `scratch`, or, with `together`, the stage's buffer.
+  BufferRef add_handed_on(Blueprint& blueprint, BufferDecl scratch) const;
   /// Declares a buffer that backward alone touches. Layers without a backward have none.
   BufferRef add_backward_buffer(Blueprint& blueprint, BufferDecl buffer) const;
 };

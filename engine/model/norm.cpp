@@ -38,13 +38,16 @@ void Norm::declare_own(const LayerShape& shape,
   if (const TensorDecl* bias = find_tensor(shape.tensors, name + ".bias")) {
     bias_ = blueprint.add_param(shape.param(*bias));
   }
+  const BufferDecl scratch{name.substr(name.rfind('.') + 1) + "/output", activations, shape.compute,
+                           Lifetime::kScratch, LayerKind::kNorm};
   // Statistics of each row of the residual.
   if (output == Output::kKept) {
     output_ = shape.add_activation(blueprint, name, "output", activations, shape.compute,
                                    Origin::kRowwise, LayerKind::kNorm);
   } else if (output == Output::kPassedOn) {
-    output_ = blueprint.add_buffer({name.substr(name.rfind('.') + 1) + "/output", activations,
-                                    shape.compute, Lifetime::kScratch, LayerKind::kNorm});
+    output_ = blueprint.add_buffer(scratch);
+  } else if (output == Output::kHandedOn) {
+    output_ = shape.add_handed_on(blueprint, scratch);
   }
   stats_ = shape.add_activation(blueprint, name, "stats", {shape.stream_tokens(), 2}, DType::kF32,
                                 Origin::kRowwise, LayerKind::kNorm);

@@ -17,7 +17,8 @@ class Norm {
   /// Whether backward reads what the norm makes.
   enum class Output : std::uint8_t {
     kKept,
-    kPassedOn,
+    kPassedOn,  ///< it does not, and nothing does after the call
+    kHandedOn,  ///< it does not, but the next block's forward does
     kElsewhere  ///< forward_into() says where it goes
   };
   /// `name`: of the parameters ("blocks.3.attention_norm") and of the buffers; `residual`: how

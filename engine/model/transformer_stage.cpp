@@ -45,6 +45,9 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
     shape.first_sample = blueprint.add_buffer({"first_sample", {2}, DType::kI32, Lifetime::kSaved});
     stage.first_sample_ = shape.first_sample;
   }
+  if (shape.together) {
+    declare_handed_on(shape, recompute, blueprint);
+  }
   if (extent.is_first()) {
     stage.declare_embedding(shape, blueprint);
   }
@@ -66,6 +69,22 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
   stage.declare_edges(shape, blueprint);
   stage.declare_walks();
   return stage;
+}
+
+void TransformerStage::declare_handed_on(LayerShape& shape,
+                                         const RecomputeConfig& recompute,
+                                         Blueprint& blueprint) {
+  const std::int64_t width = shape.model.hidden_size;
+  const auto keep = [&](const char* name, std::int64_t tokens) {
+    return blueprint.add_buffer(
+        {name, {tokens, width}, shape.compute, Lifetime::kSaved, LayerKind::kNorm});
+  };
+  const NormPlacement placement = shape.model.layers.front().norm_placement;
+  const bool is_normed = placement != NormPlacement::kBeforeBranch;
+  shape.handed_on = keep("handed_on", is_normed ? shape.stream_tokens() : shape.tokens());
+  if (recompute.granularity == RecomputeGranularity::kFull) {
+    shape.handed_on_stream = keep("handed_on_stream", shape.stream_tokens());
+  }
 }
 
 void TransformerStage::declare_embedding(const LayerShape& shape, Blueprint& blueprint) {
@@ -109,8 +128,9 @@ void TransformerStage::declare_edges(const LayerShape& shape, Blueprint& bluepri
     d_output_ = edge("edge/d_output");
     d_input_ = edge("edge/d_input");
   }
-  d_residual_ = shape.add_backward_buffer(
-      blueprint, {"d_residual", stream, shape.compute, Lifetime::kScratch});
+  d_residual_ = shape.add_backward_buffer(blueprint,
+                                          {"d_residual", stream, shape.compute,
+                                           shape.together ? Lifetime::kSaved : Lifetime::kScratch});
 }
 
 void TransformerStage::declare_walks() {
@@ -182,49 +202,62 @@ Tensor TransformerStage::edge(const LayerContext& context, Edge edge) const {
   return {};
 }
 
-void TransformerStage::forward(const LayerContext& context, VisitHooks& hooks, int slot) const {
+void TransformerStage::forward(const LayerContext& context,
+                               VisitHooks& hooks,
+                               std::span<const int> slots) const {
   auto visit = forward_walk_.begin();
   const auto within_next = [&](auto&& work) {
     const TraceRange range(name_of_unit(context, visit->unit));
     hooks.before_visit(*visit);
-    work();
+    for (std::size_t k = 0; k < slots.size(); ++k) {
+      work(k, slots[k]);
+    }
     hooks.after_visit(*visit++);
   };
-  const Tensor first = blocks_.front().input(context, slot);
-  if (extent_.is_first()) {
-    within_next([&] { embedding_.forward(context, slot, tokens(context, slot), first); });
-  } else {
-    context.ops.cast(context.buffer(input_), first, context.compute);
+  std::vector<Block::Flow> flows;
+  for (const int slot : slots) {
+    flows.push_back({blocks_.front().input(context, slot), {}});
   }
-  Block::Flow flow{first, {}};
+  if (extent_.is_first()) {
+    within_next([&](std::size_t /*k*/, int slot) {
+      embedding_.forward(context, slot, tokens(context, slot),
+                         blocks_.front().input(context, slot));
+    });
+  } else {
+    context.ops.cast(context.buffer(input_), blocks_.front().input(context, slots.front()),
+                     context.compute);
+  }
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    within_next([&] {
+    within_next([&](std::size_t k, int slot) {
       const GraphKey key{.layer = &blocks_[i],
                          .slot = slot,
                          .pass = Pass::kForward,
                          .parameters = context.parameters.whole(block_unit(i)).data()};
       Block::Flow out = blocks_[i].output(context, slot);
-      enqueue_block(context, key, [&] { out = blocks_[i].forward(context, slot, flow); });
-      flow = out;
+      enqueue_block(context, key, [&] { out = blocks_[i].forward(context, slot, flows[k]); });
+      flows[k] = out;
     });
   }
   if (extent_.is_last()) {
-    within_next([&] { head_.forward(context, slot, flow.x, flow.delta); });
+    within_next(
+        [&](std::size_t k, int slot) { head_.forward(context, slot, flows[k].x, flows[k].delta); });
   } else {
-    context.ops.add(flow.x, flow.delta, context.buffer(output_), context.compute);
+    context.ops.add(flows.front().x, flows.front().delta, context.buffer(output_), context.compute);
   }
 }
 
 void TransformerStage::backward(const LayerContext& context,
                                 DataParallel& data_parallel,
-                                const MicroBatch& micro_batch) const {
-  const int slot = micro_batch.slot;
-  const Tensor d_residual = context.buffer(d_residual_);
+                                std::span<const MicroBatch> together) const {
+  const bool is_last = together.back().last;
+  const auto d_residual = [&](const MicroBatch& micro_batch) {
+    return context.buffer(d_residual_, micro_batch.slot);
+  };
   const auto gradients_of = [&](int unit) {
-    return data_parallel.grad_target(unit, micro_batch.index);
+    return data_parallel.grad_target(unit, together.front().index);
   };
   const auto ready = [&](int unit) {
-    data_parallel.unit_grads_ready(unit, micro_batch.index, micro_batch.last);
+    data_parallel.unit_grads_ready(unit, together.front().index, is_last);
   };
   auto visit = backward_walk_.begin();
   const auto within_next = [&](auto&& work) {
@@ -239,28 +272,39 @@ void TransformerStage::backward(const LayerContext& context,
       if (head_.tied()) {
         table_gradients = gradients_of(table_unit_);
       }
-      head_.backward(context, slot, targets(context, slot), micro_batch.gradient_scale,
-                     micro_batch.index == 0 ? Write::kOverwrite : Write::kAdd, d_residual,
-                     gradients_of(head_unit_), table_gradients);
+      GradTarget gradients = gradients_of(head_unit_);
+      GradTarget of_table = table_gradients;
+      for (const MicroBatch& micro_batch : together) {
+        head_.backward(context, micro_batch.slot, targets(context, micro_batch.slot),
+                       micro_batch.gradient_scale,
+                       micro_batch.index == 0 ? Write::kOverwrite : Write::kAdd,
+                       d_residual(micro_batch), gradients, of_table);
+        gradients.write = Write::kAdd;
+        of_table.write = Write::kAdd;
+      }
     });
     ready(head_unit_);
     if (head_.tied() && !extent_.is_first()) {
       ready(table_unit_);
     }
   } else {
-    context.ops.cast(context.buffer(d_output_), d_residual, context.compute);
+    context.ops.cast(context.buffer(d_output_), d_residual(together.front()), context.compute);
   }
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     within_next([&] {
-      const GradTarget gradients = gradients_of(block_unit(i));
-      const GraphKey key{.layer = &blocks_[i],
-                         .slot = slot,
-                         .pass = Pass::kBackward,
-                         .parameters = context.parameters.whole(block_unit(i)).data(),
-                         .gradients = gradients.unit.data(),
-                         .write = gradients.write};
-      enqueue_block(context, key,
-                    [&] { blocks_[i].backward(context, slot, d_residual, gradients); });
+      GradTarget gradients = gradients_of(block_unit(i));
+      for (const MicroBatch& micro_batch : together) {
+        const GraphKey key{.layer = &blocks_[i],
+                           .slot = micro_batch.slot,
+                           .pass = Pass::kBackward,
+                           .parameters = context.parameters.whole(block_unit(i)).data(),
+                           .gradients = gradients.unit.data(),
+                           .write = gradients.write};
+        enqueue_block(context, key, [&] {
+          blocks_[i].backward(context, micro_batch.slot, d_residual(micro_batch), gradients);
+        });
+        gradients.write = Write::kAdd;
+      }
     });
     ready(block_unit(i));
   }
@@ -271,13 +315,17 @@ void TransformerStage::backward(const LayerContext& context,
         return head_wrote && unit == table_unit_ ? table_gradients : gradients_of(unit);
       });
       gradients.table_write = head_wrote ? Write::kAdd : gradients.table_write;
-      embedding_.backward(context, slot, tokens(context, slot), d_residual, gradients);
+      for (const MicroBatch& micro_batch : together) {
+        embedding_.backward(context, micro_batch.slot, tokens(context, micro_batch.slot),
+                            d_residual(micro_batch), gradients);
+        gradients.add_from_here();
+      }
     });
     for (const int unit : embedding_units_) {
       ready(unit);
     }
   } else {
-    context.ops.cast(d_residual, context.buffer(d_input_), context.compute);
+    context.ops.cast(d_residual(together.front()), context.buffer(d_input_), context.compute);
   }
 }
 

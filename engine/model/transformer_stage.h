@@ -6,11 +6,15 @@
 // A whole model also extends a cache (layer_shape.h): the stage is declared with a shape that says
 // so, has no backward, and forward computes the next tokens of a sequence.
 //
+// A pass takes one micro-batch, or several together, unit by unit: each unit then computes them all
+// before the next unit begins, and has their gradients added up when its backward ends.
+//
 // What crosses from one stage to the next is the residual stream [n, C], n the tokens that this
 // rank's norms see; back comes its gradient.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,15 +82,17 @@ class TransformerStage {
   enum class Edge : std::uint8_t { kInput, kOutput, kGradientOfOutput, kGradientOfInput };
   [[nodiscard]] Tensor edge(const LayerContext& context, Edge edge) const;
 
-  void forward(const LayerContext& context, VisitHooks& hooks, int slot) const;
+  /// `slots`: of the micro-batches.
+  void forward(const LayerContext& context, VisitHooks& hooks, std::span<const int> slots) const;
   /// After a forward that extended a cache: LossHead::next_logits.
   [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const {
     return head_.next_logits(context);
   }
-  /// The last stage adds the micro-batch's losses to loss_sum (the step's first overwrites it).
+  /// `together`: micro-batches in order, at least one. The last stage adds their losses to loss_sum
+  /// (the step's first overwrites it).
   void backward(const LayerContext& context,
                 DataParallel& data_parallel,
-                const MicroBatch& micro_batch) const;
+                std::span<const MicroBatch> together) const;
   /// Called after forward, instead of backward: computes only the losses, of which those of the
   /// first `counted_tokens` count. Only for the last stage.
   void evaluate(const LayerContext& context,
@@ -103,6 +109,9 @@ class TransformerStage {
   [[nodiscard]] int block_unit(std::size_t block) const {
     return first_block_unit_ + static_cast<int>(block);
   }
+  static void declare_handed_on(LayerShape& shape,
+                                const RecomputeConfig& recompute,
+                                Blueprint& blueprint);
   void declare_embedding(const LayerShape& shape, Blueprint& blueprint);
   void declare_head(const LayerShape& shape, Blueprint& blueprint);
   void declare_edges(const LayerShape& shape, Blueprint& blueprint);
@@ -123,7 +132,7 @@ class TransformerStage {
   BufferRef targets_;
   BufferRef document_positions_;
   BufferRef first_sample_;
-  BufferRef d_residual_;
+  BufferRef d_residual_;  // kept where micro-batches go together
   BufferRef input_;
   BufferRef output_;
   BufferRef d_output_;

@@ -10,10 +10,10 @@ void run_schedule(const std::vector<Action>& actions,
   for (const Action& action : actions) {
     switch (action.kind) {
       case Action::Kind::kForward:
-        chunks.forward(action.chunk, action.micro_batch);
+        chunks.forward(action.chunk, action.micro_batch, action.together);
         break;
       case Action::Kind::kBackward:
-        chunks.backward(action.chunk, action.micro_batch);
+        chunks.backward(action.chunk, action.micro_batch, action.together);
         break;
       case Action::Kind::kExchange:
         messages.clear();

@@ -19,8 +19,9 @@ class PipelineChunks {
   PipelineChunks& operator=(const PipelineChunks&) = delete;
   virtual ~PipelineChunks() = default;
 
-  virtual void forward(int chunk, int micro_batch) = 0;
-  virtual void backward(int chunk, int micro_batch) = 0;
+  /// Of `together` micro-batches from `micro_batch` on, block by block.
+  virtual void forward(int chunk, int micro_batch, int together) = 0;
+  virtual void backward(int chunk, int micro_batch, int together) = 0;
   /// One buffer for each of activation and gradient, in and out: a schedule needs no more.
   virtual Tensor edge(Message::What what, Message::Direction direction) = 0;
 };

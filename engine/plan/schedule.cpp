@@ -39,24 +39,26 @@ int warmup_of(const Schedule& schedule, int rank) {
 /// the next chunk (backwards: through the one before), then the next p.
 Action turn(const Schedule& schedule, Kind kind, int k) {
   if (schedule.chunks == 1) {
-    return {.kind = kind, .chunk = 0, .micro_batch = k, .messages = {}};
+    return {.kind = kind, .chunk = 0, .micro_batch = k};
   }
   if (schedule.order == PipelineOrder::kForward) {
-    return {.kind = kind,
-            .chunk = k % schedule.chunks,
-            .micro_batch = k / schedule.chunks,
-            .messages = {}};
+    return {.kind = kind, .chunk = k % schedule.chunks, .micro_batch = k / schedule.chunks};
   }
   const int group = schedule.pipeline_ranks;
   const int round = group * schedule.chunks;
   const int nth_chunk = k % round / group;
   return {.kind = kind,
           .chunk = kind == Kind::kForward ? nth_chunk : schedule.chunks - 1 - nth_chunk,
-          .micro_batch = k / round * group + k % group,
-          .messages = {}};
+          .micro_batch = k / round * group + k % group};
 }
 
 Turns turns_of(const Schedule& schedule, int rank) {
+  if (schedule.order == PipelineOrder::kVertical) {
+    const int all = schedule.micro_batches;
+    return {.actions = {{.kind = Kind::kForward, .together = all},
+                        {.kind = Kind::kBackward, .together = all}},
+            .warmup = 1};
+  }
   Turns turns{.actions = {}, .warmup = warmup_of(schedule, rank)};
   const int all = schedule.chunks * schedule.micro_batches;
   const int backwards = schedule.order == PipelineOrder::kForward ? 0 : all;
@@ -133,7 +135,7 @@ class RankWriter {
   }
 
   void exchange(std::initializer_list<std::optional<Message>> messages) {
-    Action action{.kind = Kind::kExchange, .chunk = 0, .micro_batch = 0, .messages = {}};
+    Action action{.kind = Kind::kExchange, .chunk = 0, .micro_batch = 0};
     for (const auto& message : messages) {
       if (message) {
         action.messages.push_back(*message);
@@ -160,6 +162,8 @@ std::string_view name_of(PipelineOrder order) {
       return "1f1b";
     case PipelineOrder::kInterleaved:
       return "interleaved";
+    case PipelineOrder::kVertical:
+      return "vertical";
     case PipelineOrder::kForward:
       return "forward";
   }
@@ -178,6 +182,13 @@ std::optional<std::string> why_not(PipelineOrder order,
   }
   if (order == PipelineOrder::kForward) {
     return std::nullopt;
+  }
+  if (order == PipelineOrder::kVertical && pipeline_ranks * chunks != 1) {
+    return fmt::format(
+        "the vertical order takes all micro-batches through a block before the next, which leaves "
+        "nothing for other ranks to begin with: it needs the whole model on each rank, not {} "
+        "stages",
+        pipeline_ranks * chunks);
   }
   if (order != PipelineOrder::kInterleaved && chunks != 1) {
     return fmt::format(
@@ -208,6 +219,21 @@ Schedule make_schedule(PipelineOrder order, int pipeline_ranks, int chunks, int 
     schedule.ranks.push_back(RankWriter(schedule, rank).write());
   }
   return schedule;
+}
+
+std::vector<Action> one_by_one(const std::vector<Action>& actions) {
+  std::vector<Action> single;
+  for (const Action& action : actions) {
+    if (action.together == 1) {
+      single.push_back(action);
+    } else if (action.kind == Kind::kForward) {
+      for (int k = action.micro_batch; k < action.micro_batch + action.together; ++k) {
+        single.push_back({.kind = Kind::kForward, .chunk = action.chunk, .micro_batch = k});
+        single.push_back({.kind = Kind::kBackward, .chunk = action.chunk, .micro_batch = k});
+      }
+    }
+  }
+  return single;
 }
 
 }  // namespace dstrain

@@ -12,6 +12,9 @@
 // micro-batch in flight, are 1/v of the others'. It pays in messages: a micro-batch crosses
 // v·p - 1 boundaries each way instead of p - 1.
 //   gpipe: Huang et al. 2019, "GPipe", §2.2, here with the backwards in the order of the forwards
+// A single rank that holds the whole model may also take its micro-batches block by block:
+// "vertical" runs one block for all of them before the next, so that what is fetched for a block is
+// fetched once a step, and keeps all m in flight.
 //   1f1b: Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters
 //     using Megatron-LM", §2.2.1 (PipeDream-flush);  interleaved: §2.2.2
 #pragma once
@@ -28,9 +31,10 @@ enum class PipelineOrder : std::uint8_t {
   kGpipe,
   kOneForwardOneBackward,
   kInterleaved,
-  kForward  ///< for evaluation: each micro-batch through all chunks in turn, and none back
+  kVertical,  ///< one rank: all micro-batches through a block, then through the next
+  kForward    ///< for evaluation: each micro-batch through all chunks in turn, and none back
 };
-/// "gpipe", "1f1b", "interleaved", "forward".
+/// "gpipe", "1f1b", "interleaved", "vertical", "forward".
 std::string_view name_of(PipelineOrder order);
 
 /// One message, as the rank sees it that sends or receives it.
@@ -48,9 +52,10 @@ struct Message {
 struct Action {
   enum class Kind : std::uint8_t { kForward, kBackward, kExchange };
   Kind kind = Kind::kForward;
-  int chunk = 0;                  ///< of a forward or backward
-  int micro_batch = 0;            ///< of a forward or backward
-  std::vector<Message> messages;  ///< of an exchange: all of one moment
+  int chunk = 0;                    ///< of a forward or backward
+  int micro_batch = 0;              ///< of a forward or backward: the first
+  int together = 1;                 ///< so many from that one on take each block in turn
+  std::vector<Message> messages{};  ///< of an exchange: all of one moment
   friend bool operator==(const Action&, const Action&) = default;
 };
 
@@ -94,6 +99,10 @@ Schedule make_schedule(PipelineOrder order, int pipeline_ranks, int chunks, int 
 ///   peers of all its messages have come to the exchanges that hold the matching ones.
 void validate(const Schedule& schedule);
 
+/// The same work with each micro-batch by itself: those that go together go forward and back one
+/// after the other.
+std::vector<Action> one_by_one(const std::vector<Action>& actions);
+
 /// The slots in which a rank keeps the activations of the micro-batches in flight, from the start
 /// of a micro-batch's forward through a chunk to the end of its backward. Slots of a chunk are
 /// numbered from 0; there are as many as micro-batches are ever in flight in it. In gpipe and 1f1b
@@ -118,8 +127,8 @@ class ActivationSlots {
 /// validate(), so this is what a transport without buffers reaches. The schedule must be valid.
 double idle_share(const Schedule& schedule, double forward_cost, double backward_cost);
 
-/// "F3": forward of micro-batch 3; "B3.1": its backward through chunk 1, if ranks have several;
-/// "send activation of F3 to rank 1, receive …": an exchange.
+/// "F3": forward of micro-batch 3; "F0-3": of four together; "B3.1": its backward through chunk 1,
+/// if ranks have several; "send activation of F3 to rank 1, receive …": an exchange.
 std::string to_text(const Schedule& schedule, const Action& action);
 
 }  // namespace dstrain

@@ -88,12 +88,13 @@ Arrivals play(const Schedule& schedule, double forward_cost, double backward_cos
       return false;
     }
     std::optional<double> end = arrivals[rank].back();
-    switch (schedule.ranks[rank][at].kind) {
+    const Action& action = schedule.ranks[rank][at];
+    switch (action.kind) {
       case Action::Kind::kForward:
-        *end += forward_cost;
+        *end += action.together * forward_cost;
         break;
       case Action::Kind::kBackward:
-        *end += backward_cost;
+        *end += action.together * backward_cost;
         break;
       case Action::Kind::kExchange:
         end = end_of_exchange(arrivals, partners[rank][at], *end);

@@ -35,9 +35,9 @@ double idle_share(const Schedule& schedule, double forward_cost, double backward
           "pipeline schedule: rank {} never comes to its end", rank);
     time = std::max(time, arrivals[rank].back());
     for (const Action& action : schedule.ranks[rank]) {
-      busy += action.kind == Action::Kind::kForward    ? forward_cost
-              : action.kind == Action::Kind::kBackward ? backward_cost
-                                                       : 0;
+      busy += action.together * (action.kind == Action::Kind::kForward    ? forward_cost
+                                 : action.kind == Action::Kind::kBackward ? backward_cost
+                                                                          : 0);
     }
   }
   check(busy > 0, "a pipeline step that takes no time has no share of idle time");
@@ -47,8 +47,11 @@ double idle_share(const Schedule& schedule, double forward_cost, double backward
 
 std::string to_text(const Schedule& schedule, const Action& action) {
   if (action.kind != Action::Kind::kExchange) {
-    return name_of(schedule, action.kind == Action::Kind::kForward ? 'F' : 'B', action.chunk,
-                   action.micro_batch);
+    const std::string first = name_of(schedule, action.kind == Action::Kind::kForward ? 'F' : 'B',
+                                      action.chunk, action.micro_batch);
+    return action.together == 1
+               ? first
+               : fmt::format("{}-{}", first, action.micro_batch + action.together - 1);
   }
   std::string text;
   for (const Message& message : action.messages) {

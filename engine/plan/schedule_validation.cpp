@@ -54,7 +54,11 @@ class RankWalk {
         }
       } else {
         require(action.messages.empty(), "has messages, but is not an exchange");
-        compute(action);
+        require(action.together == 1 || schedule_.model_stages() == 1,
+                "takes micro-batches together that other stages wait for one by one");
+        for (int k = 0; k < action.together; ++k) {
+          compute(action, action.micro_batch + k);
+        }
       }
     }
     for (int chunk = 0; chunk < schedule_.chunks; ++chunk) {
@@ -91,10 +95,10 @@ class RankWalk {
             "names a chunk or micro-batch that there is not");
   }
 
-  void compute(const Action& action) {
-    require_in_range(action.chunk, action.micro_batch);
+  void compute(const Action& action, int micro_batch) {
+    require_in_range(action.chunk, micro_batch);
     const bool forward = action.kind == Kind::kForward;
-    const std::size_t turn = index(action.chunk, action.micro_batch);
+    const std::size_t turn = index(action.chunk, micro_batch);
     if (forward) {
       require(!forward_done_[turn], "has been done before");
     } else {
@@ -108,7 +112,7 @@ class RankWalk {
       edge.in.reset();
     }
     if (!is_end(forward, action.chunk)) {
-      hand_over(edge, action.chunk, action.micro_batch, forward);
+      hand_over(edge, action.chunk, micro_batch, forward);
     }
     (forward ? forward_done_ : backward_done_)[turn] = true;
   }

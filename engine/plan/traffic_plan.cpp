@@ -23,12 +23,10 @@ class StepTraffic {
         tensor_ranks_(size_of_group(GroupId::kTensor)),
         splits_tokens_(needs.splits_tokens && tensor_ranks_ > 1) {}
 
-  /// One pass of a micro-batch through a chunk. `started` says whether its first gathers are
-  /// already on their way and, on return, whether those of the next pass are.
-  std::vector<TrafficPlan::Repeated> pass(Pass pass,
-                                          const ChunkTraffic& chunk,
-                                          bool last,
-                                          bool& started) {
+  /// One pass of a micro-batch, or several together, through a chunk. `started` says whether its
+  /// first gathers are already on their way and, on return, whether those of the next pass are.
+  std::vector<TrafficPlan::Repeated> pass(
+      Pass pass, const ChunkTraffic& chunk, int together, bool last, bool& started) {
     const bool forward = pass == Pass::kForward;
     phase_ = forward ? TrafficPhase::kForward : TrafficPhase::kBackward;
     const UnitWalk& walk = forward ? chunk.forward : chunk.backward;
@@ -54,7 +52,9 @@ class StepTraffic {
         }
       }
       unit_ = walk[i].unit;
-      cross(forward, chunk, i);
+      for (int k = 0; k < together; ++k) {
+        cross(forward, chunk, i);
+      }
       if (!forward) {
         reduce_finished(walk, i, last);
       }
@@ -331,14 +331,15 @@ TrafficPlan::TrafficPlan(const TrafficNeeds& needs) {
       order_.push_back(found->second);
       continue;
     }
-    const bool last = action.micro_batch + 1 == needs.micro_batches;
+    const bool last = action.micro_batch + action.together == needs.micro_batches;
     const std::tuple key{action.chunk, action.kind, last, started, step.gathered_before()};
     auto found = passes.find(key);
     if (found == passes.end()) {
       const Pass pass = action.kind == Action::Kind::kForward ? Pass::kForward : Pass::kBackward;
       bool next_started = started;
-      const std::size_t part = append(step.pass(
-          pass, needs.chunks.at(static_cast<std::size_t>(action.chunk)), last, next_started));
+      const std::size_t part =
+          append(step.pass(pass, needs.chunks.at(static_cast<std::size_t>(action.chunk)),
+                           action.together, last, next_started));
       found = passes.emplace(key, Written{part, next_started, step.gathered_before()}).first;
     }
     order_.push_back(found->second.part);

@@ -1,6 +1,7 @@
 #include "engine/train/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <vector>
 
@@ -275,31 +276,35 @@ class Engine::StepChunks final : public Chunks {
         times_(times),
         gradient_scale_(engine.objective_->gradient_scale(loss_scale, size)) {}
 
-  void forward(int chunk, int micro_batch) override {
+  void forward(int chunk, int micro_batch, int together) override {
     const TransformerStage& stage = engine().stage_of(chunk);
-    const int slot = slots_.slot_of(chunk, micro_batch);
-    {
+    slots_together_.clear();
+    for (int k = micro_batch; k < micro_batch + together; ++k) {
       const PhaseTimer timer(times_.data);
-      load(plan().batch.first_sample(start_sample_, micro_batch), plan().batch.micro_batch,
-           BatchUse::kTraining, stage, slot);
+      slots_together_.push_back(slots_.slot_of(chunk, k));
+      load(plan().batch.first_sample(start_sample_, k), plan().batch.micro_batch,
+           BatchUse::kTraining, stage, slots_together_.back());
     }
     const PhaseTimer timer(times_.forward);
     const TraceRange range("forward", micro_batch);
-    data_parallel_.begin_walk(chunk_plan(chunk).forward_walk, is_last(micro_batch));
-    stage.forward(engine().context_, data_parallel_, slot);
+    data_parallel_.begin_walk(chunk_plan(chunk).forward_walk, is_last(micro_batch + together - 1));
+    stage.forward(engine().context_, data_parallel_, slots_together_);
   }
 
-  void backward(int chunk, int micro_batch) override {
+  void backward(int chunk, int micro_batch, int together) override {
     const PhaseTimer timer(times_.backward);
     const TraceRange range("backward", micro_batch);
     if (const int walk = chunk_plan(chunk).backward_walk; walk != ChunkPlan::kGoesOn) {
-      data_parallel_.begin_walk(walk, is_last(micro_batch));
+      data_parallel_.begin_walk(walk, is_last(micro_batch + together - 1));
     }
-    engine().stage_of(chunk).backward(engine().context_, data_parallel_,
-                                      {.index = micro_batch,
-                                       .last = is_last(micro_batch),
-                                       .slot = slots_.slot_of(chunk, micro_batch),
-                                       .gradient_scale = gradient_scale_});
+    together_.clear();
+    for (int k = micro_batch; k < micro_batch + together; ++k) {
+      together_.push_back({.index = k,
+                           .last = is_last(k),
+                           .slot = slots_.slot_of(chunk, k),
+                           .gradient_scale = gradient_scale_});
+    }
+    engine().stage_of(chunk).backward(engine().context_, data_parallel_, together_);
   }
 
  private:
@@ -313,6 +318,8 @@ class Engine::StepChunks final : public Chunks {
   DataParallel& data_parallel_;
   StepTimes& times_;
   float gradient_scale_;
+  std::vector<int> slots_together_;   // of one pass
+  std::vector<MicroBatch> together_;  // likewise
 };
 
 /// One micro-batch of an evaluation, in the first slot, from `first_sample` on.
@@ -324,12 +331,12 @@ class Engine::EvaluationChunks final : public Chunks {
                    std::int64_t counted_samples)
       : Chunks(engine, data), first_sample_(first_sample), counted_samples_(counted_samples) {}
 
-  void forward(int chunk, int /*micro_batch*/) override {
+  void forward(int chunk, int /*micro_batch*/, int /*together*/) override {
     const TransformerStage& stage = engine().stage_of(chunk);
     DataParallel& data_parallel = *engine().data_parallel_;
     load(first_sample_, counted_samples_, BatchUse::kEvaluation, stage, kSlot);
     data_parallel.begin_walk(chunk_plan(chunk).evaluation_walk, true);
-    stage.forward(engine().context_, data_parallel, kSlot);
+    stage.forward(engine().context_, data_parallel, std::array{kSlot});
     if (stage.extent().is_last()) {
       // Not every device can sum over nothing, so the caller leaves out that sum.
       const std::int64_t samples = std::max<std::int64_t>(counted_samples_, 1);
@@ -338,7 +345,7 @@ class Engine::EvaluationChunks final : public Chunks {
     }
   }
 
-  void backward(int chunk, int micro_batch) override {
+  void backward(int chunk, int micro_batch, int /*together*/) override {
     check(false, "backward of micro-batch {} through chunk {} in an evaluation", micro_batch,
           chunk);
   }
@@ -353,13 +360,21 @@ std::int64_t Engine::run_micro_batches(const LoadBatch& data,
                                        std::int64_t start_sample,
                                        const StepParams& params,
                                        DataParallel& data_parallel,
-                                       StepTimes& times) {
+                                       StepTimes& times,
+                                       Take take) {
   const StepSize size = size_of_step(start_sample, params);
   const Order order = order_of(size.micro_batches);
   take_sequences_of(size.sequence);
   StepChunks chunks(*this, data, start_sample, size, order.slots, params.loss_scale, data_parallel,
                     times);
-  run_schedule(order.actions, chunks, groups_[GroupId::kPipeline], context_.compute);
+  const auto run = [&](const std::vector<Action>& actions) {
+    run_schedule(actions, chunks, groups_[GroupId::kPipeline], context_.compute);
+  };
+  if (take == Take::kOneByOne) {
+    run(one_by_one(order.actions));
+  } else {
+    run(order.actions);
+  }
   return chunks.counted();
 }
 

@@ -167,13 +167,16 @@ class Engine {
   void take_sequences_of(std::int64_t sequence);
   [[nodiscard]] const TransformerStage& stage_of(int chunk) const;
 
+  /// Whether micro-batches that the plan takes together go together.
+  enum class Take : std::uint8_t { kAsPlanned, kOneByOne };
   /// Runs forward and backward of a step's micro-batches under any strategy. Returns how many of
   /// the targets whose losses this rank has counted.
   std::int64_t run_micro_batches(const LoadBatch& data,
                                  std::int64_t start_sample,
                                  const StepParams& params,
                                  DataParallel& data_parallel,
-                                 StepTimes& times);
+                                 StepTimes& times,
+                                 Take take = Take::kAsPlanned);
   double local_loss_sum();
   [[nodiscard]] bool knows_losses(const TransformerStage& stage) const;
   /// The number of the step's `targets` that count.

@@ -19,7 +19,7 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
                                                              const StepParams& params) {
   GradientProbe probe(*data_parallel_, parts_);
   StepTimes unused;
-  run_micro_batches(data, start_sample, params, probe, unused);
+  run_micro_batches(data, start_sample, params, probe, unused, Take::kOneByOne);
 
   constexpr std::int64_t kFields = 3;  // found, micro-batch, parameter
   std::array<std::int32_t, kFields> mine{};

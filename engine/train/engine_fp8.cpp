@@ -34,7 +34,7 @@ void Engine::see_first_batch(const LoadBatch& data,
   fp8_->begin_step(context_.compute);
   GradientProbe probe(*data_parallel_, parts_);  // keeps gradients from being summed
   StepTimes unused;
-  run_micro_batches(data, start_sample, params, probe, unused);
+  run_micro_batches(data, start_sample, params, probe, unused, Take::kOneByOne);
   update_fp8_scales();
 }
 

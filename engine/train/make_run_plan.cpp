@@ -16,6 +16,12 @@ UnitWalk joined(UnitWalk first, const UnitWalk& second) {
   return first;
 }
 
+/// Whether several micro-batches go through a block before the next block.
+bool goes_block_by_block(const Config& config) {
+  return config.training.block_order == BlockOrder::kVertical &&
+         config.batch.gradient_accumulation_steps.value_or(1) > 1;
+}
+
 /// This rank's chunks of the model, in the order of the schedule.
 std::vector<ChunkPlan> plan_chunks(const Config& config,
                                    const LayerShape& shape,
@@ -85,7 +91,8 @@ std::vector<GatherPlan> plan_gathers(const Config& config,
   for (ChunkPlan& chunk : chunks) {
     const TransformerStage& stage = chunk.stage;
     if (stage.extent().stages == 1) {
-      options.repeats = config.batch.gradient_accumulation_steps.value_or(1) > 1;
+      options.repeats =
+          config.batch.gradient_accumulation_steps.value_or(1) > 1 && !goes_block_by_block(config);
       chunk.forward_walk = add(joined(stage.forward_walk(), stage.backward_walk()));
       chunk.backward_walk = ChunkPlan::kGoesOn;
       options.repeats = false;
@@ -98,15 +105,16 @@ std::vector<GatherPlan> plan_gathers(const Config& config,
   return plans;
 }
 
-Schedule schedule_of(const PipelineConfig& pipeline, std::int64_t micro_batches) {
-  Schedule schedule = make_schedule(order_of(pipeline.schedule), pipeline.stages,
-                                    pipeline.virtual_stages, static_cast<int>(micro_batches));
+Schedule schedule_of(const Config& config, std::int64_t micro_batches) {
+  const PipelineConfig& pipeline = config.pipeline;
+  Schedule schedule = make_schedule(order_of(config), pipeline.stages, pipeline.virtual_stages,
+                                    static_cast<int>(micro_batches));
   validate(schedule);
   return schedule;
 }
 
 /// The steps of a growing batch that are smaller than the full one.
-std::vector<StepOrder> plan_smaller_steps(const PipelineConfig& pipeline,
+std::vector<StepOrder> plan_smaller_steps(const Config& config,
                                           const BatchPlan& batch,
                                           const ActivationSlots& whole,
                                           int pipeline_rank) {
@@ -117,12 +125,12 @@ std::vector<StepOrder> plan_smaller_steps(const PipelineConfig& pipeline,
   const std::int64_t at_once = batch.micro_batch * batch.data_parallel;
   for (std::int64_t samples = batch.ramp->start; samples < batch.global_samples();
        samples += batch.ramp->increment) {
-    const Schedule schedule = schedule_of(pipeline, samples / at_once);
+    const Schedule schedule = schedule_of(config, samples / at_once);
     const StepOrder& step = steps.emplace_back(
         StepOrder{.micro_batches = samples / at_once,
                   .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
                   .slots = ActivationSlots(schedule, pipeline_rank)});
-    for (int chunk = 0; chunk < pipeline.virtual_stages; ++chunk) {
+    for (int chunk = 0; chunk < config.pipeline.virtual_stages; ++chunk) {
       check(step.slots.num_slots(chunk) <= whole.num_slots(chunk),
             "{} micro-batches take {} slots of chunk {}, and {} take {}", step.micro_batches,
             step.slots.num_slots(chunk), chunk, batch.accumulation, whole.num_slots(chunk));
@@ -167,8 +175,11 @@ std::vector<Action> plan_evaluation(const PipelineConfig& pipeline, int pipeline
 
 }  // namespace
 
-PipelineOrder order_of(ScheduleKind kind) {
-  switch (kind) {
+PipelineOrder order_of(const Config& config) {
+  if (goes_block_by_block(config)) {
+    return PipelineOrder::kVertical;
+  }
+  switch (config.pipeline.schedule) {
     case ScheduleKind::k1F1B:
       return PipelineOrder::kOneForwardOneBackward;
     case ScheduleKind::kGpipe:
@@ -215,7 +226,7 @@ bool saves_in_background(const Config& config) {
 Schedule schedule_of(const Config& config) {
   check(config.batch.gradient_accumulation_steps.has_value(),
         "the config's batch sizes are not resolved");
-  return schedule_of(config.pipeline, *config.batch.gradient_accumulation_steps);
+  return schedule_of(config, *config.batch.gradient_accumulation_steps);
 }
 
 RunPlan make_run_plan(const Config& config, int world_size, int rank) {
@@ -269,12 +280,12 @@ RunPlan make_run_plan(const Config& config,
                          .fp8 = config.fp8.enabled,
                          .documents = config.data.document_attention,
                          .dropout = config.dropout,
-                         .seed = config.training.seed};
+                         .seed = config.training.seed,
+                         .together = goes_block_by_block(config)};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);
   ActivationSlots slots(schedule, pipeline_rank);
-  std::vector<StepOrder> smaller_steps =
-      plan_smaller_steps(config.pipeline, batch, slots, pipeline_rank);
+  std::vector<StepOrder> smaller_steps = plan_smaller_steps(config, batch, slots, pipeline_rank);
   std::vector<int> slots_of_chunks;
   UnitWalk all_backward;  // in which units write their gradients
   for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {

@@ -11,7 +11,7 @@ Mesh mesh_of(const Config& config, int world_size);
 /// True if checkpoints are written beside training, from a snapshot (state_snapshot.h). False where
 /// only the end is saved, as no training follows it.
 bool saves_in_background(const Config& config);
-PipelineOrder order_of(ScheduleKind kind);
+PipelineOrder order_of(const Config& config);
 /// The order of the micro-batches on all pipeline ranks, proved to come to its end; the batch sizes
 /// must be resolved.
 Schedule schedule_of(const Config& config);

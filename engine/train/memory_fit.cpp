@@ -144,7 +144,7 @@ class Planner {
  private:
   const Schedule& schedule_for(const Config& config) {
     const auto key =
-        std::tuple(config.pipeline.schedule, config.pipeline.stages, config.pipeline.virtual_stages,
+        std::tuple(order_of(config), config.pipeline.stages, config.pipeline.virtual_stages,
                    *config.batch.gradient_accumulation_steps);
     auto found = schedules_.find(key);
     if (found == schedules_.end()) {
@@ -156,7 +156,7 @@ class Planner {
   int world_size_;
   const OverheadOf& overhead_;
   const Cluster cluster_;
-  std::map<std::tuple<ScheduleKind, int, int, std::int64_t>, Schedule> schedules_;
+  std::map<std::tuple<PipelineOrder, int, int, std::int64_t>, Schedule> schedules_;
 };
 
 class Examiner {

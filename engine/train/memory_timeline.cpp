@@ -108,9 +108,11 @@ class Bookkeeper {
   void forward(const Action& action) {
     const auto chunk = static_cast<std::size_t>(action.chunk);
     const ChunkPlan& plan = plan_.chunks[chunk];
-    now_ += saved_of_chunk_[chunk];
+    for (int k = 0; k < action.together; ++k) {
+      now_ += saved_of_chunk_[chunk];
+    }
     const UnitWalk& walk = plan.stage.forward_walk();
-    for (std::size_t i = 0; i < walk.size(); ++i) {
+    for_each_visit(action, walk, [&](std::size_t i, int micro_batch) {
       now_ += saved_[static_cast<std::size_t>(walk[i].unit)];
       ComponentBytes in_use = now_;
       in_use += scratch_of_chunk_[chunk].forward;
@@ -120,11 +122,11 @@ class Bookkeeper {
       in_use[MemoryComponent::kBuckets] += bytes_of_buckets();
       settle_buckets();
       note({.kind = Kind::kForward,
-            .micro_batch = action.micro_batch,
+            .micro_batch = micro_batch,
             .unit = walk[i].unit,
             .in_use = in_use},
            work_of(walk[i]));
-    }
+    });
   }
 
   void backward(const Action& action) {
@@ -133,25 +135,42 @@ class Bookkeeper {
     const UnitWalk& walk = plan.stage.backward_walk();
     const bool goes_on = plan.backward_walk == ChunkPlan::kGoesOn;
     const std::size_t before = goes_on ? plan.stage.forward_walk().size() : 0;
-    const bool is_last = action.micro_batch + 1 == plan_.batch.accumulation;
-    for (std::size_t i = 0; i < walk.size(); ++i) {
+    const bool is_last = action.micro_batch + action.together == plan_.batch.accumulation;
+    for_each_visit(action, walk, [&](std::size_t i, int micro_batch) {
       ComponentBytes in_use = now_;
       in_use += scratch_of_chunk_[chunk].backward;
       in_use += scratch_[static_cast<std::size_t>(walk[i].unit)].backward;
       in_use[MemoryComponent::kGatherBuffers] +=
           gathered_at(goes_on ? plan.forward_walk : plan.backward_walk,
                       static_cast<std::int64_t>(before + i), goes_on && !is_last);
-      fill_buckets(chunk, static_cast<std::int64_t>(i), is_last);
+      if (micro_batch == action.micro_batch) {
+        fill_buckets(chunk, static_cast<std::int64_t>(i), is_last);
+      }
       in_use[MemoryComponent::kBuckets] += bytes_of_buckets();
-      settle_buckets();
+      if (micro_batch + 1 == action.micro_batch + action.together) {
+        settle_buckets();
+      }
       note({.kind = Kind::kBackward,
-            .micro_batch = action.micro_batch,
+            .micro_batch = micro_batch,
             .unit = walk[i].unit,
             .in_use = in_use},
            work_of(walk[i]));
       now_ -= saved_[static_cast<std::size_t>(walk[i].unit)];
+    });
+    for (int k = 0; k < action.together; ++k) {
+      now_ -= saved_of_chunk_[chunk];
     }
-    now_ -= saved_of_chunk_[chunk];
+  }
+
+  /// Calls work(visit, micro-batch) in the order of a pass, in which micro-batches that go together
+  /// make each visit one after the other.
+  template <typename Work>
+  static void for_each_visit(const Action& action, const UnitWalk& walk, Work&& work) {
+    for (std::size_t i = 0; i < walk.size(); ++i) {
+      for (int k = action.micro_batch; k < action.micro_batch + action.together; ++k) {
+        work(i, k);
+      }
+    }
   }
 
   /// Elements that a walk holds or that are on their way, by visit.

@@ -92,12 +92,20 @@ WireSeconds wire_seconds(const RunPlan& plan, const Rates& rates) {
   return seconds;
 }
 
+/// The number of times that a step goes over the model, forward and back: once for every
+/// micro-batch, or for those that go together.
+std::int64_t passes_of(const RunPlan& plan) {
+  return std::count_if(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
+    return action.kind == Action::Kind::kForward && action.chunk == 0;
+  });
+}
+
 /// Seconds in which parameters that lie in the host's memory are copied to where they are gathered.
 double gather_seconds(const RunPlan& plan, const Cluster& cluster) {
   if (!plan.memory.parameters_are_apart()) {
     return 0.0;
   }
-  std::int64_t elements = 0;  // of a micro-batch
+  std::int64_t elements = 0;  // of a pass
   for (const ChunkPlan& chunk : plan.chunks) {
     for (const int walk : {chunk.forward_walk, chunk.backward_walk}) {
       if (walk == ChunkPlan::kGoesOn) continue;
@@ -106,7 +114,7 @@ double gather_seconds(const RunPlan& plan, const Cluster& cluster) {
       }
     }
   }
-  return static_cast<double>(plan.batch.accumulation * elements *
+  return static_cast<double>(passes_of(plan) * elements *
                              size_of(plan.memory.options().compute_dtype)) /
          cluster.host_bytes;
 }
@@ -155,9 +163,8 @@ double price_step(const Config& config, const RunPlan& plan, const Cluster& clus
   wire.beside += gather_seconds(plan, cluster);
   const double busy = computing + wire.waited_for;
   const double hidden = config.zero.overlap_comm ? kHiddenShare * computing : 0.0;
-  // The update goes on while the next step's first micro-batch is on its way forward.
-  const double first_forward =
-      computing / (3.0 * static_cast<double>(*config.batch.gradient_accumulation_steps));
+  // The update goes on while the next step's first pass is on its way forward.
+  const double first_forward = computing / (3.0 * static_cast<double>(passes_of(plan)));
   const double offload = offload_seconds(plan, cluster);
   return busy / (1.0 - idle_share_of(config)) + std::max(wire.beside - hidden, 0.1 * wire.beside) +
          std::max(offload - first_forward, 0.1 * offload);

@@ -31,10 +31,10 @@ class SleepingChunks final : public PipelineChunks {
   SleepingChunks(Milliseconds forward, Milliseconds backward)
       : forward_(forward), backward_(backward) {}
 
-  void forward(int /*chunk*/, int /*micro_batch*/) override {
+  void forward(int /*chunk*/, int /*micro_batch*/, int /*together*/) override {
     std::this_thread::sleep_for(forward_);
   }
-  void backward(int /*chunk*/, int /*micro_batch*/) override {
+  void backward(int /*chunk*/, int /*micro_batch*/, int /*together*/) override {
     std::this_thread::sleep_for(backward_);
   }
   Tensor edge(Message::What what, Message::Direction direction) override {

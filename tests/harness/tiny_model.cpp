@@ -79,6 +79,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.dropout = options.dropout;
   config.training.steps = options.steps;
   config.training.cuda_graphs = options.cuda_graphs;
+  config.training.block_order = options.block_order;
   config.training.device = options.gpu_store != nullptr ? DeviceChoice::kCuda : DeviceChoice::kCpu;
   config.offload = options.offload;
   config.offload.states_path = std::filesystem::current_path().string();

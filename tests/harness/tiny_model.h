@@ -54,6 +54,7 @@ struct TinyOptions {
   double loss_scale = 1.0;
   int steps = 10;
   bool cuda_graphs = false;
+  BlockOrder block_order = BlockOrder::kHorizontal;
   /// The store by which ranks that compute on GPUs find each other; nullptr: they compute on the
   /// CPU.
   Store* gpu_store = nullptr;

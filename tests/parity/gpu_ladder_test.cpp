@@ -102,6 +102,15 @@ const std::vector<Layout>& layouts() {
        {.accumulation = 2, .zero_stage = 3, .states = Space::kDisk, .parameters = Space::kHost}},
       {"zero3 x2", 2, {.accumulation = 2, .gradient_clipping = 0.5, .zero_stage = 3}},
       {"zero3 alone", 1, {.zero_stage = 3}},
+      {"zero3 x2, block by block",
+       2,
+       {.accumulation = 3,
+        .gradient_clipping = 0.5,
+        .zero_stage = 3,
+        .states = Space::kHost,
+        .parameters = Space::kHost,
+        .recompute = {.granularity = RecomputeGranularity::kFull},
+        .block_order = BlockOrder::kVertical}},
       {"tp2", 2, {.tensor_parallel = {.size = 2}}},
       {"tp2, sequence parallel",
        2,
@@ -149,13 +158,15 @@ TEST_CASE("blocks replayed from graphs give the bits of blocks enqueued", "[pari
     return;
   }
   // Three steps of three: gradients are overwritten once a step, and added to twice.
-  const std::vector<Layout> cases{{"zero3 x2", 2, {.accumulation = 3, .zero_stage = 3}, 3},
-                                  {"pp2, recomputed",
-                                   2,
-                                   {.accumulation = 3,
-                                    .recompute = {.granularity = RecomputeGranularity::kFull},
-                                    .pipeline = {.stages = 2}},
-                                   3}};
+  const std::vector<Layout> cases{
+      {"zero3 x2", 2, {.accumulation = 3, .zero_stage = 3}, 3},
+      {"pp2, recomputed",
+       2,
+       {.accumulation = 3,
+        .recompute = {.granularity = RecomputeGranularity::kFull},
+        .pipeline = {.stages = 2}},
+       3},
+      {"block by block", 1, {.accumulation = 3, .block_order = BlockOrder::kVertical}, 3}};
   for (Layout layout : cases) {
     INFO(layout.name);
     const WholeState enqueued = whole(train_on_gpu(layout));

@@ -247,6 +247,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.tf32", {"true"}},
       {"training.attention", {"auto"}},
       {"training.matmul_algorithms", {"elsewhere"}},
+      {"training.block_order", {"vertical"}},
       {"training.cuda_graphs", {"true"}},
       {"training.output_dir", {"elsewhere"}},
       {"training.max_consecutive_skips", {"7"}},

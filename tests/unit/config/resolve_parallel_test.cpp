@@ -242,6 +242,21 @@ TEST_CASE("a resolved parallel config runs again as it is", "[spec][parallel]") 
   CHECK(value_of_path(loaded, "pipeline.schedule") == "\"1f1b\"");
 }
 
+TEST_CASE("the vertical order needs the whole model on a rank, and several micro-batches",
+          "[spec][parallel]") {
+  const std::string vertical = "training.block_order=vertical";
+  CHECK(rule_of(8, {vertical, kTwoStages}) ==
+        "--set: training.block_order: \"vertical\", with pipeline.stages 2: it takes all "
+        "micro-batches through a block before the next, so that the next stage would wait for the "
+        "whole step: expected \"horizontal\", or one stage");
+  CHECK(resolved(1, {vertical, "gradient_accumulation_steps=4"}).config.training.block_order ==
+        BlockOrder::kVertical);
+  CHECK_THAT(
+      notices_of(1, {vertical, "gradient_accumulation_steps=1"}),
+      Catch::Matchers::VectorContains(std::string("no effect: training.block_order: a step has one "
+                                                  "micro-batch (gradient_accumulation_steps)")));
+}
+
 TEST_CASE("graphs hold no talk between ranks, and a CPU has none", "[spec][parallel]") {
   const std::string graphs = "training.cuda_graphs=true";
   const std::string cuda = "training.device=cuda";

@@ -265,6 +265,25 @@ TEST_CASE("a single rank sends nothing, and 1f1b on it holds one micro-batch", "
   }
 }
 
+TEST_CASE("block by block, one rank keeps every micro-batch of a step", "[plan][schedule]") {
+  const Schedule schedule = make_schedule(PipelineOrder::kVertical, 1, 1, 4);
+  REQUIRE_NOTHROW(validate(schedule));
+  CHECK(lines_of(schedule, 0) == std::vector<std::string>{"F0-3", "B0-3"});
+  CHECK(idle_share(schedule, 1, 2) == 0.0);
+  const ActivationSlots slots(schedule, 0);
+  CHECK(slots.num_slots(0) == 4);
+  for (int k = 0; k < 4; ++k) {
+    CHECK(slots.slot_of(0, k) == k);
+  }
+  Schedule single = schedule;
+  single.ranks[0] = one_by_one(schedule.ranks[0]);
+  REQUIRE_NOTHROW(validate(single));
+  CHECK(lines_of(single, 0) ==
+        std::vector<std::string>{"F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"});
+  const Schedule piped = make_schedule(k1f1b, 2, 1, 4);
+  CHECK(one_by_one(piped.ranks[1]) == piped.ranks[1]);
+}
+
 TEST_CASE("no exchange of a schedule sends or receives more than one message", "[plan][schedule]") {
   for_each_schedule([](const Schedule& schedule) {
     for (const auto& actions : schedule.ranks) {
@@ -288,6 +307,10 @@ TEST_CASE("a schedule that there is not is refused with the reason", "[plan][sch
         "are pipeline ranks: 6 micro-batches a step are not a multiple of 4");
   CHECK_FALSE(why_not(kInterleaved, 4, 1, 6));  // as 1f1b
   CHECK_FALSE(why_not(kInterleaved, 1, 4, 7));
+  CHECK(why_not(PipelineOrder::kVertical, 2, 1, 4) ==
+        "the vertical order takes all micro-batches through a block before the next, which leaves "
+        "nothing for other ranks to begin with: it needs the whole model on each rank, not 2 "
+        "stages");
   CHECK(why_not(k1f1b, 0, 1, 1).has_value());
   CHECK(why_not(k1f1b, 1, 1, 0).has_value());
   CHECK(why_not(kInterleaved, 1, 0, 1).has_value());

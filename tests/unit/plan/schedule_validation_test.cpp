@@ -46,7 +46,7 @@ void swap(Schedule& schedule, std::size_t rank, const std::string& a, const std:
 }
 
 Action compute(Kind kind, int micro_batch) {
-  return {.kind = kind, .chunk = 0, .micro_batch = micro_batch, .messages = {}};
+  return {.kind = kind, .chunk = 0, .micro_batch = micro_batch};
 }
 
 Action exchange(std::vector<Message> messages) {
@@ -138,6 +138,20 @@ TEST_CASE("a schedule in which a micro-batch is missing or comes twice is refuse
     schedule.ranks.pop_back();
     CHECK_REFUSED(schedule, "1 ranks are described, of 2");
   }
+}
+
+TEST_CASE("micro-batches that go together past a neighbour, twice or beyond the last are refused",
+          "[plan][schedule]") {
+  const auto refused = [](Schedule schedule, std::size_t action, int together, const char* why) {
+    schedule.ranks[0][action].together = together;
+    CHECK_THROWS_WITH(validate(schedule), Contains(why));
+  };
+  const Schedule vertical = make_schedule(PipelineOrder::kVertical, 1, 1, 4);
+  refused(vertical, 0, 5, "names a chunk or micro-batch that there is not");
+  refused(vertical, 0, 3, "B0-3) comes before its forward");
+  refused(vertical, 1, 3, "never takes micro-batch 3 back through chunk 0");
+  refused(make_schedule(PipelineOrder::kOneForwardOneBackward, 2, 1, 2), 0, 2,
+          "takes micro-batches together that other stages wait for one by one");
 }
 
 TEST_CASE("a message to the wrong place is refused", "[plan][schedule]") {

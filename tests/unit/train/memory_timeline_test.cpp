@@ -33,10 +33,13 @@ TEST_CASE("what is kept for backward fills its region at the highest and is gone
   const auto granularity = GENERATE(RecomputeGranularity::kNone, RecomputeGranularity::kSelective,
                                     RecomputeGranularity::kFull);
   const int stages = GENERATE(1, 2);
+  const auto block_order = GENERATE(BlockOrder::kHorizontal, BlockOrder::kVertical);
+  if (block_order == BlockOrder::kVertical && stages > 1) return;
   TinyOptions options{.accumulation = 3,
                       .zero_stage = 2,
                       .recompute = {.granularity = granularity},
-                      .pipeline = {.stages = stages}};
+                      .pipeline = {.stages = stages},
+                      .block_order = block_order};
   options.pipeline.schedule = stages > 1 ? schedule : ScheduleKind::k1F1B;
   for (int rank = 0; rank < 2 * stages; ++rank) {
     CAPTURE(rank, stages);
