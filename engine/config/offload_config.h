@@ -16,8 +16,11 @@ enum class OffloadTo : std::uint8_t {
 
 /// "zero_optimization.offload_optimizer", "zero_optimization.offload_param" and "aio".
 struct OffloadConfig {
-  OffloadTo states = OffloadTo::kNone;      ///< offload_optimizer.device: masters and moments
-  std::string states_path;                  ///< offload_optimizer.nvme_path: a folder of every host
+  OffloadTo states = OffloadTo::kNone;  ///< offload_optimizer.device: masters and moments
+  std::string states_path;              ///< offload_optimizer.nvme_path: a folder of every host
+  /// offload_optimizer.ratio: the share of a rank's elements whose states leave the device, at
+  /// least.
+  double states_ratio = 1.0;
   std::int64_t state_buffers = 4;           ///< offload_optimizer.buffer_count
   OffloadTo parameters = OffloadTo::kNone;  ///< offload_param.device
   /// The most elements that are updated at once; 0: as many as are planned.

@@ -63,6 +63,11 @@ void check_parameters(LoadedConfig& loaded, const Origins& origins, bool states_
   } else if (!states_leave) {
     refuse("parameters leave the device together with the optimizer's states: offload these too",
            {ConfigEdit::Kind::kSet, kStates + "device", "\"cpu\""});
+  } else if (config.offload.states_ratio < 1.0) {
+    refuse(fmt::format("parameters leave the device together with the optimizer's states, and "
+                       "{}ratio keeps some of these there: write 1.0",
+                       kStates),
+           {ConfigEdit::Kind::kSet, kStates + "ratio", "1.0"});
   }
 }
 
@@ -105,6 +110,11 @@ void resolve_offload(LoadedConfig& loaded, Origins& origins) {
                        {{ConfigEdit::Kind::kSet, kStates + "device", "\"none\""}});
   }
   if (states == OffloadTo::kDisk) check_states_on_disk(config, origins);
+  if (leaves && config.offload.states_ratio == 0.0) {
+    loaded.notices.push_back(
+        fmt::format("no effect: {}device: {}ratio is 0, so that all states stay on the device",
+                    kStates, kStates));
+  }
   check_parameters(loaded, origins, leaves);
 }
 

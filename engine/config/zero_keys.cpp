@@ -199,10 +199,9 @@ void add_offloading(std::vector<Key>& keys) {
       kStates.field("buffer_count", between(1, kMostBuffers), &OffloadConfig::state_buffers);
   buffers.note = "windows of masters and moments in memory at once";
   add(std::move(buffers));
-  add_for_offloading(
-      keys, refused(kStates.prefix + std::string("ratio"), {"1", "1.0"},
-                    "a part of the optimizer states is not offloaded in this version yet: write "
-                    "1.0 for all of them"));
+  Key ratio = kStates.field("ratio", between(0, 1), &OffloadConfig::states_ratio);
+  ratio.note = "the share of a rank's states that leave the device: those of its first units";
+  add(std::move(ratio));
   add_others(kStates.prefix, "reads are always ahead, and writes behind",
              {"pipeline", "pipeline_read", "pipeline_write"});
   add_others(kStates.prefix, "it is always so", {"pin_memory", "fp32_optimizer_states"});

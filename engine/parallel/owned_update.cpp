@@ -38,31 +38,31 @@ OwnedUpdate::OwnedUpdate(const DataParallelParts& parts, Stream& collectives)
       collectives_(collectives),
       gathered_(static_cast<std::size_t>(parts.shards.num_units())),
       counted_(parts.groups.groups().size()) {
+  std::vector<OwnedRange> owned;  // whose states lie elsewhere
   for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
-    declare_state(unit);
-    find_replicas(states_.back());
+    const UnitState state = declare_state(unit);
+    find_replicas(state);
+    if (!parts.memory.states_are_apart(unit))
+      states_.push_back(state);
+    else
+      owned.push_back({.range = state.range, .noise_key = state.noise_key});
   }
   if (parts.memory.states_are_apart()) {
-    std::vector<OwnedRange> owned;
-    for (const UnitState& state : states_) {
-      owned.push_back({.range = state.range, .noise_key = state.noise_key});
-    }
     streamed_ = std::make_unique<StreamedUpdate>(parts, std::move(owned));
   }
 }
 
-void OwnedUpdate::declare_state(int unit) {
+UnitState OwnedUpdate::declare_state(int unit) const {
   const Arena& arena = parts_.context.arena;
   const MemoryOptions& options = parts_.memory.options();
   const Range owned = parts_.memory.owned(unit);
   const std::int64_t numel = parts_.shards.numel(unit);
   const Range range{owned.begin, std::max(owned.begin, std::min(owned.end, numel))};
-  UnitState& state = states_.emplace_back(
-      UnitState{.unit = unit,
-                .range = range,
-                .noise_key = fnv_hash<std::uint32_t>(parts_.shards.unit(unit).name)});
-  if (parts_.memory.states_are_apart()) {
-    return;
+  UnitState state{.unit = unit,
+                  .range = range,
+                  .noise_key = fnv_hash<std::uint32_t>(parts_.shards.unit(unit).name)};
+  if (parts_.memory.states_are_apart(unit)) {
+    return state;
   }
   state.gradient = part_of(parts_, RegionKind::kGradients, unit, range);
   state.master = arena.master(unit).flat(0, range.size());
@@ -70,9 +70,10 @@ void OwnedUpdate::declare_state(int unit) {
       moment_of(parts_, RegionKind::kFirstMoment, options.first_moment, unit, range);
   state.second_moment =
       moment_of(parts_, RegionKind::kSecondMoment, options.second_moment, unit, range);
-  if (!arena.master_is_parameters()) {
+  if (!arena.master_is_parameters(unit)) {
     state.parameters = arena.owned_parameters(unit).flat(0, range.size());
   }
+  return state;
 }
 
 /// Finds for each parameter whether its gradient is to be summed over the ranks that hold it, and
@@ -208,11 +209,10 @@ StepStats OwnedUpdate::step(const StepParams& params) {
                             .seed = params.seed};
   if (streamed_ != nullptr) {
     streamed_->update(update);
-    gather_all();
-  } else {
-    parts_.optimizer.update(parts_.context.site(Space::kDevice), states_, update,
-                            [&](std::size_t index) { gather(states_[index].unit); });
   }
+  parts_.optimizer.update(parts_.context.site(Space::kDevice), states_, update,
+                          [&](std::size_t index) { gather(states_[index].unit); });
+  gather_streamed();
   return {.grad_norm = norm, .updated = true};
 }
 
@@ -220,18 +220,22 @@ void OwnedUpdate::refresh_parameters() {
   const ExecContext& context = parts_.context;
   if (streamed_ != nullptr) {
     streamed_->refresh_parameters();
-  } else if (!context.arena.master_is_parameters()) {
-    for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
+  }
+  for (const UnitState& state : states_) {
+    const int unit = state.unit;
+    if (!context.arena.master_is_parameters(unit)) {
       context.ops.cast(context.arena.master(unit), context.arena.owned_parameters(unit),
                        context.compute);
     }
+    gather(unit);
   }
-  gather_all();
+  gather_streamed();
 }
 
-void OwnedUpdate::gather_all() {
+/// Last, since on GPUs the host waits for these units' updates.
+void OwnedUpdate::gather_streamed() {
   for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
-    gather(unit);
+    if (parts_.memory.states_are_apart(unit)) gather(unit);
   }
 }
 

@@ -42,9 +42,9 @@ class OwnedUpdate {
     std::vector<Tensor> gradients;
     std::int64_t elements = 0;
   };
-  void declare_state(int unit);
+  [[nodiscard]] UnitState declare_state(int unit) const;
   void gather(int unit);
-  void gather_all();
+  void gather_streamed();
   void find_replicas(const UnitState& state);
   Replicas& replicas_of(Communicator* group);
   void sum_replicas(const Replicas& replicas);
@@ -53,8 +53,8 @@ class OwnedUpdate {
   DataParallelParts parts_;
   Stream& collectives_;
   std::vector<Event> gathered_;               // by unit
-  std::vector<UnitState> states_;             // of all units, in order
-  std::unique_ptr<StreamedUpdate> streamed_;  // nullptr: states lie beside the parameters
+  std::vector<UnitState> states_;             // of units whose states lie on the device, in order
+  std::unique_ptr<StreamedUpdate> streamed_;  // of the others; nullptr: there are none
   /// Gradients whose squares this rank adds to the norm, by group of their units.
   std::vector<std::vector<ConstTensor>> counted_;
   std::vector<Replicas> replicas_;

@@ -38,7 +38,7 @@ StreamedUpdate::StreamedUpdate(const DataParallelParts& parts, std::vector<Owned
     up_ = parts.context.device.make_side_stream("parameters up");
   }
   std::int64_t row = 0;  // of all units
-  for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
+  for (int unit = 0; unit < static_cast<int>(owned_.size()); ++unit) {
     const std::int64_t numel = owned_[static_cast<std::size_t>(unit)].range.size();
     const Range owns = parts.memory.owned(unit);
     std::int64_t last = -1;
@@ -83,6 +83,9 @@ void StreamedUpdate::refresh_parameters() {
 }
 
 void StreamedUpdate::order_after(int unit, Stream& stream) const {
+  if (!parts_.memory.states_are_apart(unit)) {
+    return;
+  }
   const Event& updated = updated_[static_cast<std::size_t>(unit)];
   if (updated.stream == nullptr) {
     return;

@@ -25,14 +25,15 @@ struct OwnedRange {
 
 class StreamedUpdate {
  public:
-  /// `owned`: by unit. What `parts` refers to outlives this.
+  /// `owned`: of the units whose states lie elsewhere, which are the first. What `parts` refers to
+  /// outlives this.
   StreamedUpdate(const DataParallelParts& parts, std::vector<OwnedRange> owned);
   StreamedUpdate(const StreamedUpdate&) = delete;
   StreamedUpdate& operator=(const StreamedUpdate&) = delete;
   ~StreamedUpdate();
 
-  /// Begins the update of all units, whose gradients are complete and stay as they are until their
-  /// units are.
+  /// Begins the update of all these units, whose gradients are complete and stay as they are until
+  /// their units are.
   void update(const UpdateParams& params);
   /// The same for parameters that are to become what their masters round to.
   void refresh_parameters();

@@ -105,6 +105,7 @@ MemoryPlan::MemoryPlan(const Blueprint& blueprint,
                          ? shards.own_slice(unit)
                          : Range{0, shards.padded_numel(unit)});
   }
+  find_units_apart();
   plan_parameters(blueprint, shards);
   if (options.training) {
     plan_gradients(blueprint, shards);
@@ -148,8 +149,15 @@ void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& sha
   const bool is_beyond_reach =
       states_are_apart() && !parameters_are_apart() && !options_.device_is_host;
   if (options_.training && (master != options_.compute_dtype || is_beyond_reach)) {
-    add_units(RegionKind::kMaster, master, owned_,
-              share_text(parameters, placement().states, shards), placement().states.space);
+    std::vector<Range> mastered = owned_;
+    for (int unit = 0; unit < shards.num_units(); ++unit) {
+      if (master == options_.compute_dtype && !states_are_apart(unit)) {
+        Range& range = mastered[static_cast<std::size_t>(unit)];
+        range.end = range.begin;  // the parameters themselves are the master
+      }
+    }
+    add_states(RegionKind::kMaster, master, mastered,
+               share_text(parameters, placement().states, shards));
   }
 }
 
@@ -191,10 +199,9 @@ void MemoryPlan::plan_moment(RegionKind kind,
                              MomentExtent extent,
                              const Blueprint& blueprint,
                              const ShardMap& shards) {
-  const Place& place = placement().states;
   if (extent == MomentExtent::kAll) {
-    add_units(kind, options_.moment_dtype, owned_,
-              share_text(blueprint.num_parameters(), place, shards), place.space);
+    add_states(kind, options_.moment_dtype, owned_,
+               share_text(blueprint.num_parameters(), placement().states, shards));
   } else if (extent == MomentExtent::kNotHiddenMatrices) {
     std::vector<Range> counted;
     for (int unit = 0; unit < shards.num_units(); ++unit) {
@@ -205,8 +212,25 @@ void MemoryPlan::plan_moment(RegionKind kind,
       }
       counted.push_back({0, elements});
     }
-    add_units(kind, options_.moment_dtype, counted, "what is not a matrix of a block", place.space);
+    add_states(kind, options_.moment_dtype, counted, "what is not a matrix of a block");
   }
+}
+
+void MemoryPlan::find_units_apart() {
+  if (!states_are_apart()) {
+    return;
+  }
+  std::int64_t all = 0;
+  for (const Range& owned : owned_) {
+    all += owned.size();
+  }
+  std::int64_t apart = 0;
+  const double wanted = options_.share_apart * static_cast<double>(all);
+  while (static_cast<double>(apart) < wanted) {
+    apart += owned(units_apart_++).size();
+  }
+  check(units_apart_ > 0 && (!parameters_are_apart() || apart == all),
+        "{} of {} elements' states are offloaded, which is none or too few", apart, all);
 }
 
 /// Plans what passes through memory where masters and moments lie in another space.
@@ -231,8 +255,8 @@ void MemoryPlan::plan_windows() {
   pass_state(WindowTensor::kFirstMoment, RegionKind::kFirstMoment);
   pass_state(WindowTensor::kSecondMoment, RegionKind::kSecondMoment);
   std::int64_t elements = 0;
-  for (const Range& owned : owned_) {
-    elements += owned.size();
+  for (int unit = 0; unit < units_apart_; ++unit) {
+    elements += owned(unit).size();
   }
   windows_ = StateWindows(elements, passing, options_.windows);
   regions_.push_back({RegionKind::kStateWindows, windows_.bytes(),
@@ -247,18 +271,48 @@ void MemoryPlan::add_units(RegionKind kind,
                            std::string because,
                            Space space) {
   UnitRegion region{.kind = kind, .dtype = dtype, .places = {}, .neighbours = {}, .tenancies = {}};
+  add_region_of_units(region, 0, static_cast<int>(held.size()), held, because, space);
+  unit_regions_.push_back(std::move(region));
+}
+
+void MemoryPlan::add_states(RegionKind kind,
+                            DType dtype,
+                            const std::vector<Range>& held,
+                            const std::string& because) {
+  const auto units = static_cast<int>(held.size());
+  UnitRegion region{.kind = kind, .dtype = dtype, .places = {}, .neighbours = {}, .tenancies = {}};
+  if (units_apart_ == 0 || units_apart_ == units) {
+    add_region_of_units(region, 0, units, held, because, placement().states.space);
+  } else {
+    add_region_of_units(region, 0, units_apart_, held,
+                        fmt::format("units 1 to {} of {}", units_apart_, because),
+                        placement().states.space);
+    add_region_of_units(region, units_apart_, units, held,
+                        fmt::format("the other units of {}", because), Space::kDevice);
+  }
+  unit_regions_.push_back(std::move(region));
+}
+
+/// Adds the memory of units [begin, end), one after the other.
+void MemoryPlan::add_region_of_units(UnitRegion& units,
+                                     int begin,
+                                     int end,
+                                     const std::vector<Range>& held,
+                                     const std::string& because,
+                                     Space space) {
   std::int64_t elements = 0;
-  for (const Range& range : held) {
-    region.places.push_back({elements, range});
+  for (int unit = begin; unit < end; ++unit) {
+    const Range& range = held[static_cast<std::size_t>(unit)];
+    units.places.push_back({elements, range, space});
     elements += range.size();
   }
-  std::int64_t bytes = elements * size_of(dtype);
+  std::int64_t bytes = elements * size_of(units.dtype);
   if (space == Space::kDisk) {
     bytes = (bytes + kDiskBlockBytes - 1) / kDiskBlockBytes * kDiskBlockBytes;
   }
-  regions_.push_back(
-      {kind, bytes, fmt::format("{} × {} bytes: {}", elements, size_of(dtype), because), space});
-  unit_regions_.push_back(std::move(region));
+  regions_.push_back({units.kind, bytes,
+                      fmt::format("{} × {} bytes: {}", elements, size_of(units.dtype), because),
+                      space});
 }
 
 void MemoryPlan::add_buckets(RegionKind kind,
@@ -374,6 +428,11 @@ std::int64_t MemoryPlan::bytes(Space space) const {
     total += region.space == space ? region.bytes : 0;
   }
   return total;
+}
+
+bool MemoryPlan::has_master(int unit) const {
+  return has(RegionKind::kMaster) &&
+         place(RegionKind::kMaster, unit).held.size() == owned(unit).size();
 }
 
 Range MemoryPlan::owned(int unit) const {

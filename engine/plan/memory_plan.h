@@ -78,7 +78,10 @@ struct MemoryOptions {
   std::int64_t gathered_elements = 0;  ///< GatherPlan::size(), where parameters are cut
   /// The number of micro-batches in flight, by chunk of the model.
   std::vector<int> slots = {1};
-  bool training = true;         ///< false: no gradients and no optimizer states
+  bool training = true;  ///< false: no gradients and no optimizer states
+  /// The least share of a rank's elements whose states lie where `placement` says, if that is not
+  /// the device: those of its first units. The others' lie on the device.
+  double share_apart = 1.0;
   bool device_is_host = false;  ///< the optimizer that runs on the host reaches what the model has
   WindowOptions windows{};
 };
@@ -100,6 +103,9 @@ class MemoryPlan {
   [[nodiscard]] const Placement& placement() const { return options_.placement; }
   /// True if masters and moments lie elsewhere than where the model computes.
   [[nodiscard]] bool states_are_apart() const { return placement().states.space != Space::kDevice; }
+  [[nodiscard]] bool states_are_apart(int unit) const { return unit < units_apart_; }
+  /// True if a unit has a master beside its parameters.
+  [[nodiscard]] bool has_master(int unit) const;
   /// True if parameters lie elsewhere, and are copied to the device where they are gathered.
   [[nodiscard]] bool parameters_are_apart() const {
     return placement().parameters.space != Space::kDevice;
@@ -116,6 +122,7 @@ class MemoryPlan {
   struct UnitPlace {
     std::int64_t offset = 0;  ///< of its first element in the region
     Range held;               ///< elements of the unit's flat buffer; counted for partial moments
+    Space space = Space::kDevice;  ///< a kind may have a region in each of two spaces
   };
   /// Valid for the regions of parameters, masters, gradients, moments and buckets.
   [[nodiscard]] const UnitPlace& place(RegionKind kind, int unit) const;
@@ -150,12 +157,24 @@ class MemoryPlan {
                    const Blueprint& blueprint,
                    const ShardMap& shards);
   void plan_windows();
+  void find_units_apart();
+  /// Of states: those of the units apart in their own space.
+  void add_states(RegionKind kind,
+                  DType dtype,
+                  const std::vector<Range>& held,
+                  const std::string& because);
   void plan_buffers(const Blueprint& blueprint);
   void add_units(RegionKind kind,
                  DType dtype,
                  const std::vector<Range>& held,
                  std::string because,
                  Space space);
+  void add_region_of_units(UnitRegion& units,
+                           int begin,
+                           int end,
+                           const std::vector<Range>& held,
+                           const std::string& because,
+                           Space space);
   void add_buckets(RegionKind kind,
                    const Codec& codec,
                    const ShardMap& shards,
@@ -166,6 +185,7 @@ class MemoryPlan {
 
   MemoryOptions options_;
   std::vector<Range> owned_;  // by unit
+  int units_apart_ = 0;
   StateWindows windows_;
   std::vector<Region> regions_;
   std::vector<UnitRegion> unit_regions_;

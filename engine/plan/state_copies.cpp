@@ -13,16 +13,13 @@ bool same_copies(const StateSegment& a, const StateSegment& b) {
 class Collector {
  public:
   Collector(const ShardMap& shards, const MemoryPlan& memory, int tensor_ranks)
-      : shards_(shards),
-        memory_(memory),
-        tensor_ranks_(tensor_ranks),
-        has_masters_(memory.has(RegionKind::kMaster)) {}
+      : shards_(shards), memory_(memory), tensor_ranks_(tensor_ranks) {}
 
   std::vector<StateSegment> collect() {
     const MemoryOptions& options = memory_.options();
     for (int unit = 0; unit < shards_.num_units(); ++unit) {
       add_region(RegionKind::kParameters, unit, MomentExtent::kAll);
-      if (has_masters_) add_region(RegionKind::kMaster, unit, MomentExtent::kAll);
+      if (memory_.has_master(unit)) add_region(RegionKind::kMaster, unit, MomentExtent::kAll);
       add_region(RegionKind::kFirstMoment, unit, options.first_moment);
       add_region(RegionKind::kSecondMoment, unit, options.second_moment);
     }
@@ -73,7 +70,7 @@ class Collector {
     // parameters are cut, each stage decides which units stay whole.
     const bool only_mine = placement.parameters.is_cut();
     with(CopyHolders::kTiedStages) = declared.tied_across_stages && (is_owned || !only_mine);
-    segment.has_master = region == RegionKind::kParameters && has_masters_ && is_owned;
+    segment.has_master = region == RegionKind::kParameters && memory_.has_master(unit) && is_owned;
     segment.is_master = region == RegionKind::kMaster;
     if (same_copies(segment, {})) return;
     if (!segments_.empty()) {
@@ -90,7 +87,6 @@ class Collector {
   const ShardMap& shards_;
   const MemoryPlan& memory_;
   int tensor_ranks_;
-  bool has_masters_;
   std::vector<StateSegment> segments_;
 };
 

@@ -27,8 +27,12 @@ Arena::Arena(const Blueprint& blueprint, const MemoryPlan& plan, Device& device,
 }
 
 const DeviceMemory& Arena::memory(RegionKind kind) const {
+  return memory(kind, plan_.region(kind).space);
+}
+
+const DeviceMemory& Arena::memory(RegionKind kind, Space space) const {
   for (std::size_t i = 0; i < regions_.size(); ++i) {
-    if (plan_.regions()[i].kind == kind) {
+    if (plan_.regions()[i].kind == kind && plan_.regions()[i].space == space) {
       return regions_[i];
     }
   }
@@ -65,12 +69,13 @@ void Arena::shape_buffers(const Blueprint* shapes) {
 Tensor Arena::unit(RegionKind region, int unit) const {
   const MemoryPlan::UnitPlace& place = plan_.place(region, unit);
   const DType dtype = plan_.dtype(region);
-  std::byte* base = static_cast<std::byte*>(memory(region).data());
+  std::byte* base = static_cast<std::byte*>(memory(region, place.space).data());
   return {base + place.offset * size_of(dtype), dtype, Shape{place.held.size()}};
 }
 
 Tensor Arena::master(int unit) const {
-  return master_is_parameters() ? owned_parameters(unit) : this->unit(RegionKind::kMaster, unit);
+  return master_is_parameters(unit) ? owned_parameters(unit)
+                                    : this->unit(RegionKind::kMaster, unit);
 }
 
 Tensor Arena::owned_parameters(int unit) const {
@@ -94,10 +99,17 @@ Tensor Arena::state_windows() const {
   return {region.data(), DType::kU8, Shape{region.bytes()}};
 }
 
-Space Arena::space(RegionKind kind) const {
-  return kind == RegionKind::kMaster && master_is_parameters()
-             ? plan_.region(RegionKind::kParameters).space
-             : plan_.region(kind).space;
+Space Arena::space(RegionKind kind, int unit) const {
+  const bool is_parameters = kind == RegionKind::kMaster && master_is_parameters(unit);
+  return plan_.place(is_parameters ? RegionKind::kParameters : kind, unit).space;
+}
+
+std::int64_t Arena::bytes(RegionKind kind) const {
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < regions_.size(); ++i) {
+    total += plan_.regions()[i].kind == kind ? regions_[i].bytes() : 0;
+  }
+  return total;
 }
 
 std::int64_t Arena::bytes(Space space) const {

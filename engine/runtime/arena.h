@@ -34,21 +34,23 @@ class Arena {
   [[nodiscard]] Tensor master(int unit) const;
   /// The same elements of the parameters that the model computes with.
   [[nodiscard]] Tensor owned_parameters(int unit) const;
-  /// True if the parameters themselves are the master.
-  [[nodiscard]] bool master_is_parameters() const { return !plan_.has(RegionKind::kMaster); }
+  /// True if the unit's parameters themselves are its master.
+  [[nodiscard]] bool master_is_parameters(int unit) const { return !plan_.has_master(unit); }
   /// Elements of the region of gathered parameters.
   [[nodiscard]] Tensor gathered(std::int64_t offset, std::int64_t elements) const;
   /// All bytes of the windows that states pass in.
   [[nodiscard]] Tensor state_windows() const;
-  /// The space in which a region lies; valid for masters also where the parameters themselves are
-  /// the master.
-  [[nodiscard]] Space space(RegionKind kind) const;
-  /// The bytes allocated in a space, equal to plan.bytes(space), and those of one region.
+  /// The space in which a unit lies that regions of a kind hold; valid for masters also where the
+  /// parameters themselves are the master.
+  [[nodiscard]] Space space(RegionKind kind, int unit) const;
+  /// The bytes allocated in a space, equal to plan.bytes(space), and those of all regions of a
+  /// kind.
   [[nodiscard]] std::int64_t bytes(Space space = Space::kDevice) const;
-  [[nodiscard]] std::int64_t bytes(RegionKind kind) const { return memory(kind).bytes(); }
+  [[nodiscard]] std::int64_t bytes(RegionKind kind) const;
 
  private:
   [[nodiscard]] const DeviceMemory& memory(RegionKind kind) const;
+  [[nodiscard]] const DeviceMemory& memory(RegionKind kind, Space space) const;
 
   const Blueprint& blueprint_;
   const Blueprint* shapes_ = nullptr;

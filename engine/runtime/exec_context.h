@@ -54,8 +54,8 @@ struct ExecContext {
     check(site != nullptr, "work on memory of which the plan has no region");
     return *site;
   }
-  /// The site of work on what lies in a region.
-  [[nodiscard]] Site site(RegionKind kind) const { return site(arena.space(kind)); }
+  /// The site of work on a unit that regions of a kind hold.
+  [[nodiscard]] Site site(RegionKind kind, int unit) const { return site(arena.space(kind, unit)); }
   [[nodiscard]] Tensor buffer(BufferRef ref, int slot = 0) const { return arena.buffer(ref, slot); }
   /// A buffer that only some plans have; empty where it was not declared.
   [[nodiscard]] Tensor optional_buffer(BufferRef ref, int slot = 0) const {

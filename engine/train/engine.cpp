@@ -155,8 +155,8 @@ void Engine::initialise_parameters(int threads) {
   constexpr std::int64_t kElementsAtATime = 1 << 20;
   std::vector<float> values;
   std::vector<BF16> narrow;
-  const Site site = context_.site(RegionKind::kMaster);
   for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
+    const Site site = context_.site(RegionKind::kMaster, unit);
     const UnitDecl& decl = plan_.blueprint.units()[static_cast<std::size_t>(unit)];
     const Range owned = plan_.memory.owned(unit);
     for (const PlacedPiece& placed : plan_.shards.pieces(unit, owned)) {

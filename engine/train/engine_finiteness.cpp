@@ -48,25 +48,26 @@ std::optional<Engine::BadGradient> Engine::find_bad_gradient(const LoadBatch& da
 
 bool Engine::parameters_are_finite() {
   settle();
-  const Site site = context_.site(RegionKind::kMaster);
-  double sum_of_squares = 0.0;
-  const bool on_host = arena_.space(RegionKind::kMaster) != Space::kDevice;
-  const Tensor total =
-      on_host ? Tensor{&sum_of_squares, DType::kF64, Shape{1}} : arena_.buffer(plan_.norm_total);
-  site.ops.zero(total, site.stream);
+  double elsewhere = 0.0;
+  const Tensor total = arena_.buffer(plan_.norm_total);
+  context_.ops.zero(total, context_.compute);
   for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
+    const Site site = context_.site(RegionKind::kMaster, unit);
+    const bool is_here = arena_.space(RegionKind::kMaster, unit) == Space::kDevice;
+    const Tensor sum = is_here ? total : Tensor{&elsewhere, DType::kF64, Shape{1}};
     const Range owned = plan_.memory.owned(unit);
     const std::int64_t numel = plan_.shards.numel(unit);
     const std::int64_t valid = std::max<std::int64_t>(0, std::min(owned.end, numel) - owned.begin);
     site.visit_parts(arena_.master(unit).flat(0, valid),
                      [&](ConstTensor part, std::int64_t /*first*/, Stream& stream) {
-                       site.ops.sum_of_squares(part, total, Write::kAdd, stream);
+                       site.ops.sum_of_squares(part, sum, Write::kAdd, stream);
                      });
   }
-  if (!on_host) {
-    site.device.copy_to_host(total, &sum_of_squares, site.stream);
-  }
-  site.stream.synchronize();
+  settle();
+  double sum_of_squares = 0.0;
+  context_.device.copy_to_host(total, &sum_of_squares, context_.compute);
+  context_.compute.synchronize();
+  sum_of_squares += elsewhere;
   CallerStream host;
   groups_[GroupId::kWorld].all_reduce({&sum_of_squares, DType::kF64, Shape{1}}, ReduceOp::kSum,
                                       Purpose::kControl, host);

@@ -192,6 +192,9 @@ PipelineOrder order_of(const Config& config) {
 
 Placement placement_of(const Config& config) {
   Placement placement = zero_placement(cuts_of(config.zero.stage));
+  if (config.offload.states_ratio == 0.0) {
+    return placement;
+  }
   if (config.offload.states == OffloadTo::kDisk) {
     placement.states.space = Space::kDisk;
   } else if (config.offload.states == OffloadTo::kHost &&
@@ -336,6 +339,7 @@ RunPlan make_run_plan(const Config& config,
       .gathered_elements = 0,
       .slots = std::move(slots_of_chunks),
       .training = true,
+      .share_apart = config.offload.states_ratio,
       .device_is_host =
           placement.states.space == Space::kDisk && config.training.device != DeviceChoice::kCuda,
       .windows = windows_of(config.offload)};

@@ -77,9 +77,9 @@ void ReplicaCheck::take_sums() {
                                 .unit(segment.region, segment.unit)
                                 .flat(segment.at, segment.at + segment.range.size());
       const auto at = static_cast<std::int64_t>(4 * i);
-      const Site site = context.site(segment.region);
+      const Site site = context.site(segment.region, segment.unit);
       const DType as = sum.of_cast ? engine_.plan().memory.options().compute_dtype : values.dtype();
-      if (engine_.arena().space(segment.region) == Space::kDevice) {
+      if (engine_.arena().space(segment.region, segment.unit) == Space::kDevice) {
         site.ops.bit_sums(values, as, scratch.flat(at, at + 4), site.stream);
         continue;
       }
@@ -96,7 +96,8 @@ void ReplicaCheck::take_sums() {
     context.compute.synchronize();
     for (std::size_t i = 0; i < count; ++i) {
       Sum& sum = sums_[begin + i];
-      if (engine_.arena().space(sum.segment.region) == Space::kDevice) sum.value = fetched_[i];
+      const Space space = engine_.arena().space(sum.segment.region, sum.segment.unit);
+      if (space == Space::kDevice) sum.value = fetched_[i];
     }
   }
 }
@@ -148,7 +149,7 @@ bool ReplicaCheck::really_differs(int unit) const {
   if (parameters.dtype() == DType::kF32) return true;  // whose master is kept to the bit
   std::vector<float> wide(static_cast<std::size_t>(master.numel()));
   std::vector<std::uint16_t> narrow(wide.size());
-  const Site site = context.site(RegionKind::kMaster);
+  const Site site = context.site(RegionKind::kMaster, unit);
   site.device.copy_to_host(master, wide.data(), site.stream);
   site.stream.synchronize();
   context.device.copy_to_host(parameters, narrow.data(), context.compute);

@@ -40,8 +40,7 @@ void for_each_state_part(const RunPlan& plan,
           const std::int64_t first =
               elements == MomentExtent::kAll ? whole.offset - owned.begin : packed;
           const std::int64_t at = first + part.offset - whole.offset;
-          const bool is_parameter =
-              region == RegionKind::kMaster && !plan.memory.has(RegionKind::kMaster);
+          const bool is_parameter = region == RegionKind::kMaster && !plan.memory.has_master(unit);
           visit({.state = state,
                  .piece = part.piece,
                  .region = region,
@@ -65,7 +64,7 @@ std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent ex
   for_each_state_part(engine.plan(), extent, [&](const StatePart& part) {
     const Tensor held = part.region == RegionKind::kMaster ? arena.master(part.unit)
                                                            : arena.unit(part.region, part.unit);
-    Device& device = engine.context().site(part.region).device;
+    Device& device = engine.context().site(part.region, part.unit).device;
     tensors.push_back({part.state, part.piece, held.flat(part.begin, part.end),
                        device.kind() == DeviceKind::kCpu ? nullptr : &device});
   });

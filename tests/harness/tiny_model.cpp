@@ -109,7 +109,7 @@ std::vector<float> whole_master(Engine& engine, int unit) {
   engine.settle();
   const Tensor mine = engine.arena().master(unit);
   std::vector<std::byte> bytes(static_cast<std::size_t>(mine.bytes()));
-  const Site site = engine.context().site(RegionKind::kMaster);
+  const Site site = engine.context().site(RegionKind::kMaster, unit);
   site.device.copy_to_host(mine, bytes.data(), site.stream);
   site.stream.synchronize();
   std::vector<float> values(static_cast<std::size_t>(mine.numel()));

@@ -74,6 +74,24 @@ TEST_CASE("a run with states on a disk is the run with states in memory, stopped
   check_same_end(folder, "moved", "memory", config);
 }
 
+TEST_CASE("a run goes on with another share of its states on a disk", "[parity][offload][resume]") {
+  const int stage = GENERATE(1, 3);
+  const RunFolder folder;
+  const json bf16{{"bf16", {{"enabled", true}}}};
+  const json memory = merged(bf16, in_memory(zero_of(stage)));
+  const auto with_ratio = [&](double ratio) {
+    json disk = merged(bf16, on_disk(zero_of(stage)));
+    disk["zero_optimization"]["offload_optimizer"]["ratio"] = ratio;
+    return disk;
+  };
+  const LoadedConfig config = config_of(folder, "memory", 6, 2, memory);
+  CHECK(run(config, 2).step == 6);
+  CHECK(run(config_of(folder, "moved", 2, 2, with_ratio(0.3)), 2).step == 2);
+  CHECK(run(config_of(folder, "moved", 4, 2, with_ratio(1.0)), 2).step == 4);
+  CHECK(run(config_of(folder, "moved", 6, 2, with_ratio(0.6)), 2).step == 6);
+  check_same_end(folder, "moved", "memory", config);
+}
+
 TEST_CASE("metrics tell what passed by the disk", "[parity][offload]") {
   const RunFolder folder;
   CHECK(run(config_of(folder, "disk", 3, 1, merged({{"bf16", {{"enabled", true}}}}, on_disk())), 1)

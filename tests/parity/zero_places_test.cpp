@@ -39,6 +39,36 @@ TEST_CASE("states in the host's memory or on a disk give the bits of states besi
   }
 }
 
+TEST_CASE("a part of the states leaves the device by whole units, and moves no bit",
+          "[parity][zero][offload]") {
+  for (const Formats& formats : kFormats) {
+    for (const int stage : {0, 1, 2, 3}) {
+      TinyOptions options{.precision = formats.precision,
+                          .micro_batch = 2,
+                          .accumulation = 2,
+                          .gradient_clipping = 0.5,
+                          .formats = formats.formats,
+                          .steps = 3};
+      const std::vector<TinyRun> beside = train_ranks(2, with_stage(options, stage));
+      for (const Space space : {Space::kHost, Space::kDisk}) {
+        options.states = space;
+        std::int64_t before = 0;
+        for (const double ratio : {0.2, 0.7, 1.0}) {
+          CAPTURE(formats.name, stage, static_cast<int>(space), ratio);
+          options.offload.states_ratio = ratio;
+          const std::vector<TinyRun> apart = train_ranks(2, with_stage(options, stage));
+          check_same_bits(apart, beside);
+          CHECK(apart[0].grad_norms == beside[0].grad_norms);
+          CHECK(apart[0].arena_spaces == apart[0].plan_spaces);
+          const std::int64_t there = apart[0].plan_spaces[static_cast<std::size_t>(space)];
+          CHECK(there > before);
+          before = there;
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a second copy of the parameters gives stage 3's bits, and gathers across once a step",
           "[parity][zero][hpz]") {
   for (const Formats& formats : kFormats) {

@@ -100,6 +100,7 @@ const std::map<std::string, Flip>& flips() {
       {"zero_optimization.offload_optimizer.device", {"cpu"}},
       {"zero_optimization.offload_optimizer.nvme_path", {"/scratch", {kOnDisk}}},
       {"zero_optimization.offload_optimizer.buffer_count", {"7", {kOnDisk}}},
+      {"zero_optimization.offload_optimizer.ratio", {"0.25", {kOnDisk}}},
       {"zero_optimization.offload_param.device", {"cpu"}},
       {"zero_optimization.sub_group_size", {"1e6", {kOnDisk}}},
       {"aio.block_size", {"8192", {kOnDisk}}},

@@ -33,11 +33,13 @@ const std::string kPath = "zero_optimization.offload_optimizer.nvme_path=/scratc
 TEST_CASE("offloaded states are read with all that belongs to them", "[spec][offload]") {
   const OffloadConfig read =
       load_tiny({kDevice + "nvme", kPath, "zero_optimization.offload_optimizer.buffer_count=6",
+                 "zero_optimization.offload_optimizer.ratio=0.5",
                  "zero_optimization.sub_group_size=1e6", "aio.block_size=1048576",
                  "aio.queue_depth=16"})
           .config.offload;
   CHECK(read == OffloadConfig{.states = OffloadTo::kDisk,
                               .states_path = "/scratch",
+                              .states_ratio = 0.5,
                               .state_buffers = 6,
                               .sub_group_size = 1'000'000,
                               .block_size = 1'048'576,
@@ -84,6 +86,19 @@ TEST_CASE("states on a disk need a folder, an optimizer of single elements, and 
   CHECK_THAT(refusal_of({kDevice + "cpu", "optimizer.type=Lamb"}, true),
              Contains("Lamb looks at whole tensors at once"));
   CHECK(refusal_of({kDevice + "cpu", "optimizer.type=Lamb"}).empty());
+}
+
+TEST_CASE("a part of the states can stay on the device, but not where parameters leave it",
+          "[spec][offload]") {
+  const std::string ratio = "zero_optimization.offload_optimizer.ratio=";
+  CHECK(refusal_of({kDevice + "cpu", ratio + "0.3"}, true).empty());
+  CHECK_THAT(notices_of(resolved({kDevice + "cpu", ratio + "0"}, true)),
+             Contains("ratio is 0, so that all states stay on the device"));
+  CHECK_THAT(refusal_of({kDevice + "cpu", ratio + "0.3", "zero_optimization.stage=3",
+                         "zero_optimization.offload_param.device=cpu"},
+                        true),
+             Contains("ratio keeps some of these there: write 1.0"));
+  CHECK_THAT(error_of_tiny({kDevice + "cpu", ratio + "1.5"}), Contains("ratio"));
 }
 
 TEST_CASE("--ignore-offload keeps everything on the device, and says so", "[spec][offload]") {

@@ -108,7 +108,6 @@ TEST_CASE("what would put memory or traffic elsewhere is refused unless it is of
   refused("mics_shard_size=4", "sharding within groups of ranks (MiCS)");
   refused("mics_hierarchical_params_gather=true", "sharding within groups of ranks (MiCS)");
   refused("zenflow={\"topk_ratio\": 0.1}", "it delays a part of the gradients");
-  refused("offload_optimizer={\"device\": \"cpu\", \"ratio\": 0.5}", "write 1.0 for all of them");
   refused("legacy_stage1=true", "DeepSpeed has removed it as well");
   const LoadedConfig off =
       load_tiny(zero(R"({"zero_hpz_partition_size": 1, "zero_quantized_weights": false,

@@ -94,8 +94,8 @@ UpdatingRank::UpdatingRank(const UpdatingOptions& options,
                                          .norm_total = arena_.buffer(norm_total_),
                                          .replica_gradients = {}})) {
   serve(disk_.get(), *host_stream_, arena_);
-  const Site site = context_.site(RegionKind::kMaster);
   for (int unit = 0; unit < shards_.num_units(); ++unit) {
+    const Site site = context_.site(RegionKind::kMaster, unit);
     set(site, arena_.master(unit), memory_.owned(unit).begin, unit, start);
   }
   data_parallel_->refresh_parameters();
@@ -132,7 +132,7 @@ StepStats UpdatingRank::step(const ValueOf& gradient, const StepParams& params) 
 std::vector<std::byte> UpdatingRank::bytes_of(RegionKind kind, int unit) const {
   const Tensor held = kind == RegionKind::kMaster ? arena_.master(unit) : arena_.unit(kind, unit);
   std::vector<std::byte> bytes(static_cast<std::size_t>(held.bytes()));
-  const Site site = context_.site(kind);
+  const Site site = context_.site(kind, unit);
   site.device.copy_to_host(held, bytes.data(), site.stream);
   site.stream.synchronize();
   return bytes;

@@ -37,6 +37,26 @@ TEST_CASE("a plan's regions are what hand arithmetic says", "[plan]") {
   CHECK(plan.bytes() == padded * 18 + 3 * 512 + 128);
 }
 
+TEST_CASE("a part of the states lies apart: those of the first units, at least the share asked for",
+          "[plan][offload]") {
+  const Blueprint blueprint = small();
+  const ShardMap shards(blueprint, Mesh({.data_inside = 2}));  // 64 and 32 elements
+  for (const auto& [share, elements] : {std::pair{0.01, 64}, {0.66, 64}, {0.67, 96}, {1.0, 96}}) {
+    CAPTURE(share);
+    const MemoryPlan plan(blueprint, shards,
+                          {.compute_dtype = DType::kF32,
+                           .placement = {.states = {.space = Space::kHost}},
+                           .share_apart = share});
+    // An f32 unit has a master where its states are apart, and none where they are beside it.
+    CHECK(plan.bytes(Space::kHost) >= elements * 12);
+    CHECK(plan.states_are_apart(0));
+    CHECK(plan.states_are_apart(1) == (elements == 96));
+    CHECK(plan.has_master(1) == (elements == 96));
+    CHECK(plan.place(RegionKind::kFirstMoment, 1).space ==
+          (elements == 96 ? Space::kHost : Space::kDevice));
+  }
+}
+
 TEST_CASE("f32 runs have no master copy, and without training neither gradients nor states",
           "[plan]") {
   const Blueprint blueprint = small();
