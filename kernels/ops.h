@@ -69,7 +69,8 @@ struct NormBackward {
   Write parameter_write;
 };
 
-/// A tensor in F8E4M3 or F8E5M2 that stands for q · scale; scale: f32, one element, on the device.
+/// A tensor in F8E4M3 or F8E5M2 that stands for q · scale; scale: f32, one element, on the device,
+/// at a multiple of 16 bytes.
 struct ScaledTensor {
   ConstTensor q;
   ConstTensor scale;

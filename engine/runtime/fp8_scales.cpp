@@ -28,7 +28,7 @@ Fp8Scales::Fp8Scales(std::vector<ScaledTensorDecl> whole_model,
       ops_(ops),
       device_(device),
       options_(options),
-      on_host_(blueprint.scaled_tensors().size(), 1.0F) {
+      on_host_(blueprint.scaled_tensors().size() * kPlace, 1.0F) {
   check(options.history >= 1, "a history of {} steps", options.history);
   for (const ScaledTensorDecl& decl : blueprint.scaled_tensors()) {
     const auto found = std::find(whole_model_.begin(), whole_model_.end(), decl);
@@ -57,14 +57,14 @@ void Fp8Scales::measure(int tensor, ConstTensor x_RC, Stream& stream) {
   float seen = 0.0F;  // in this step so far
   device_.copy_to_host(amax, &seen, stream);
   stream.synchronize();
-  float& on_host = on_host_[static_cast<std::size_t>(tensor)];
+  float& on_host = on_host_[static_cast<std::size_t>(tensor * kPlace)];
   if (seen > 0.0F && std::isfinite(seen)) {
     const ScaledTensorDecl& decl = whole_model_[mine_[static_cast<std::size_t>(tensor)]];
     on_host = scale_of(AmaxHistory::exponent_of(seen, largest_of(decl.dtype)), 1.0);
   } else {
     on_host = 1.0F;  // for zeros, or for numbers that no scale helps
   }
-  device_.copy_from_host(&on_host, scales_.flat(tensor, tensor + 1), stream);
+  device_.copy_from_host(&on_host, place_of(tensor), stream);
   stream.synchronize();
 }
 
@@ -116,7 +116,7 @@ void Fp8Scales::follow_histories(Stream& stream) {
   unknown_ = 0;
   for (std::size_t i = 0; i < mine_.size(); ++i) {
     if (const auto exponent = histories_[mine_[i]].exponent()) {
-      on_host_[i] = scale_of(*exponent, factor_of(whole_model_[mine_[i]].dtype));
+      on_host_[i * kPlace] = scale_of(*exponent, factor_of(whole_model_[mine_[i]].dtype));
     } else {
       ++unknown_;
     }

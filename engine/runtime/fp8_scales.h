@@ -22,6 +22,9 @@ namespace dstrain {
 
 class Fp8Scales {
  public:
+  /// From one scale to the next: cuBLASLt refuses those that are not at multiples of 16 bytes.
+  static constexpr std::int64_t kPlace = 4;
+
   struct Options {
     std::int64_t history = 1;  ///< steps that are looked back on
     int margin = 0;            ///< every scale is 2^margin times what would just do
@@ -30,7 +33,8 @@ class Fp8Scales {
     double gradient_factor = 1.0;
   };
   /// `whole_model` has every rank's tensors, in the same order on each. `amax` and `scales` are
-  /// f32, one element for each of the blueprint's. All but the vector must outlive this.
+  /// f32, [tensors] and [tensors, kPlace], of the blueprint's. All but the vector must outlive
+  /// this.
   Fp8Scales(std::vector<ScaledTensorDecl> whole_model,
             const Blueprint& blueprint,
             Tensor amax,
@@ -43,7 +47,7 @@ class Fp8Scales {
   /// `tensor` is its number in the blueprint. Where it has to be measured first, waits for the
   /// stream.
   void quantize(int tensor, ConstTensor x_RC, Tensor q_RC, Tensor q_CR, Stream& stream);
-  [[nodiscard]] ConstTensor scale(int tensor) const { return scales_.flat(tensor, tensor + 1); }
+  [[nodiscard]] ConstTensor scale(int tensor) const { return place_of(tensor); }
   /// Whether some tensors are still measured before they are converted.
   [[nodiscard]] bool measures() const { return unknown_ > 0; }
 
@@ -67,6 +71,9 @@ class Fp8Scales {
   void restore(const State& state, Stream& stream);
 
  private:
+  [[nodiscard]] Tensor place_of(std::int64_t tensor) const {
+    return scales_.flat(tensor * kPlace, tensor * kPlace + 1);
+  }
   void measure(int tensor, ConstTensor x_RC, Stream& stream);
   /// `factor` is the ratio of what is converted to what `exponent` belongs to.
   [[nodiscard]] float scale_of(std::int32_t exponent, double factor) const;
@@ -81,7 +88,7 @@ class Fp8Scales {
   Ops& ops_;
   Device& device_;
   Options options_;
-  std::vector<float> on_host_;  ///< the scales; read by copies that may be under way
+  std::vector<float> on_host_;  ///< as scales_; read by copies that may be under way
   std::int64_t unknown_ = 0;    ///< of mine_, those whose history is empty
 };
 

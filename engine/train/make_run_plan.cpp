@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/plan/stage_partition.h"
+#include "engine/runtime/fp8_scales.h"
 #include "engine/train/plan_traffic.h"
 #include "engine/train/wire_security.h"
 
@@ -307,7 +308,8 @@ RunPlan make_run_plan(const Config& config,
   if (const auto tensors = static_cast<std::int64_t>(blueprint.scaled_tensors().size());
       tensors > 0) {
     fp8_amax = blueprint.add_buffer({"fp8_amax", {tensors}, DType::kF32, Lifetime::kConstant});
-    fp8_scales = blueprint.add_buffer({"fp8_scales", {tensors}, DType::kF32, Lifetime::kConstant});
+    fp8_scales = blueprint.add_buffer(
+        {"fp8_scales", {tensors, Fp8Scales::kPlace}, DType::kF32, Lifetime::kConstant});
   }
 
   const ShardMap shards(blueprint, mesh, rank);

@@ -43,6 +43,10 @@ void sleep_while_waiting() {
   cuda_check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "cudaSetDeviceFlags");
 }
 
+/// Where pinned memory begins, so that a disk can be read into it past the page cache.
+/// cudaHostAlloc aligns small allocations to 512 bytes.
+constexpr std::int64_t kHostPage = 4096;
+
 }  // namespace
 
 CudaDevice::CudaDevice(int index, std::string name)
@@ -167,18 +171,20 @@ DeviceMemory CudaDevice::allocate_host(std::int64_t bytes, const std::string& wh
     return {};
   }
   use();
-  void* data = nullptr;
+  void* whole = nullptr;
   const cudaError_t status =
-      cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocPortable);
+      cudaHostAlloc(&whole, static_cast<std::size_t>(bytes + kHostPage - 1), cudaHostAllocPortable);
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     throw OutOfMemory(fmt::format("out of memory: {} needs {} bytes ({}) of pinned host memory",
                                   what, bytes, gib_text(bytes)));
   }
   cuda_check(status, fmt::format("cudaHostAlloc of {} bytes for {}", bytes, what));
-  DeviceMemory memory(data, bytes, [index = index_](void* released, std::int64_t /*bytes*/) {
+  const auto address = reinterpret_cast<std::uintptr_t>(whole);
+  void* const data = reinterpret_cast<void*>((address + kHostPage - 1) / kHostPage * kHostPage);
+  DeviceMemory memory(data, bytes, [index = index_, whole](void*, std::int64_t) {
     (void)cudaSetDevice(index);
-    (void)cudaFreeHost(released);
+    (void)cudaFreeHost(whole);
   });
   std::memset(data, 0, static_cast<std::size_t>(bytes));
   return memory;

@@ -92,18 +92,6 @@ Tensor turned(CudnnGraph& graph, const Form& form, Tensor x) {
   return y;
 }
 
-/// gradient [B, K, T, D] = the sum over the heads of a group of a · b.
-void multiply_and_add_groups(
-    CudnnGraph& graph, const Form& form, Tensor a, Tensor b, Tensor gradient) {
-  if (form.s.query_heads == form.s.key_value_heads) {
-    graph.matmul(a, b, gradient);
-    return;
-  }
-  const Tensor of_heads = graph.intermediate(form.type(), form.heads(form.s.query_heads));
-  graph.matmul(a, b, of_heads);
-  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, of_heads, gradient);
-}
-
 }  // namespace
 
 void add_forward(CudnnGraph& graph, const AttentionShape& shape, DType dtype) {
@@ -154,8 +142,7 @@ void add_backward(CudnnGraph& graph, const AttentionShape& shape, DType dtype) {
       apply(graph, CUDNN_POINTWISE_SUB, scaled, sums(graph, form, kLogsumexp), form.scores());
   const Tensor p =
       apply(graph, CUDNN_POINTWISE_EXP, hide_later_keys(graph, form, below), form.scores());
-  multiply_and_add_groups(graph, form, turned(graph, form, p), dout,
-                          packed(graph, form, kDV, shape.key_value_heads));
+  graph.matmul(turned(graph, form, p), dout, packed(graph, form, kDV, shape.key_value_heads));
 
   // ds = scale · p · (dout vᵀ - delta); dk = dsᵀ q; dq = ds k.
   const Tensor dp = computed(graph, form.scores());
@@ -163,8 +150,7 @@ void add_backward(CudnnGraph& graph, const AttentionShape& shape, DType dtype) {
   const Tensor less = apply(graph, CUDNN_POINTWISE_SUB, dp, delta, form.scores());
   const Tensor weighted = apply(graph, CUDNN_POINTWISE_MUL, less, p, form.scores());
   const Tensor ds = apply(graph, CUDNN_POINTWISE_MUL, weighted, scale, form.scores());
-  multiply_and_add_groups(graph, form, turned(graph, form, ds), q,
-                          packed(graph, form, kDK, shape.key_value_heads));
+  graph.matmul(turned(graph, form, ds), q, packed(graph, form, kDK, shape.key_value_heads));
   const Tensor k_rows = graph.intermediate(form.type(), form.heads(shape.key_value_heads),
                                            form.strides(qkv_width(shape)));
   graph.reshape(k, k_rows);

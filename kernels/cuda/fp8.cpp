@@ -48,6 +48,10 @@ void CudaOps::scaled_product(const ScaledTensor& a_MK,
                              Write write,
                              Stream& stream) {
   expect_scaled_product(a_MK, b_NK, bias_N, c_MN, write);
+  // cuBLASLt 13.1 proposes algorithms whatever the address of a scale, and then refuses to run
+  // them.
+  expect_at_multiple(a_MK.scale.data(), "the scale of a product's first operand");
+  expect_at_multiple(b_NK.scale.data(), "the scale of a product's second operand");
   multiply({.m = a_MK.q.dim(0),
             .n = b_NK.q.dim(0),
             .k = a_MK.q.dim(1),

@@ -171,7 +171,8 @@ void LtProduct::set(cublasLtMatmulDesc_t description,
   }
 }
 
-/// Its first operand is our B. Sums of 8-bit products keep all of f32's digits: the faster way,
+/// Its first operand is our B. Hopper's tensor cores keep 13 digits of the largest number in a sum
+/// of 8-bit products; cuBLASLt adds such sums in f32, as the faster way,
 /// CUBLASLT_MATMUL_DESC_FAST_ACCUM, is left off, which is the default.
 void LtProduct::set_scales(cublasLtMatmulDesc_t description, const CudaProduct& p) const {
   if (p.b_scale != nullptr) {
@@ -245,7 +246,7 @@ std::optional<LtAlgorithm> LtProduct::accepted(const cublasLtMatmulAlgo_t& algor
   return LtAlgorithm{.algorithm = algorithm, .workspace_bytes = result.workspaceSize};
 }
 
-void LtProduct::run(const CudaProduct& product,
+bool LtProduct::run(const CudaProduct& product,
                     const LtAlgorithm& algorithm,
                     cudaStream_t stream) const {
   set_scales(description_.get(), product);
@@ -262,9 +263,13 @@ void LtProduct::run(const CudaProduct& product,
       lt_.matmul(handle_, description_.get(), &one, product.b, first_.get(), product.a,
                  second_.get(), &beta, product.c, result_.get(), product.c, result_.get(),
                  &algorithm.algorithm, workspace.as<void>(), algorithm.workspace_bytes, stream);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    return false;
+  }
   if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {  // else the name costs more than the call
     lt_.check(status, fmt::format("cublasLtMatmul of {}", name_of(key_)));
   }
+  return true;
 }
 
 }  // namespace dstrain

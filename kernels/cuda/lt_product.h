@@ -69,8 +69,11 @@ class LtProduct {
   [[nodiscard]] std::vector<LtAlgorithm> proposals(int most) const;
   /// An algorithm that was written down; nothing where it does not compute this product.
   [[nodiscard]] std::optional<LtAlgorithm> accepted(const cublasLtMatmulAlgo_t& algorithm) const;
-  /// Runs with the product's addresses; its shape must be the constructor's.
-  void run(const CudaProduct& product, const LtAlgorithm& algorithm, cudaStream_t stream) const;
+  /// Runs with the product's addresses; its shape must be the constructor's. False, and nothing is
+  /// done, where cuBLASLt cannot run an algorithm that it has proposed.
+  [[nodiscard]] bool run(const CudaProduct& product,
+                         const LtAlgorithm& algorithm,
+                         cudaStream_t stream) const;
 
  private:
   [[nodiscard]] Owned<cublasLtMatmulDesc_t> describe(const CudaProduct& product, bool tf32) const;

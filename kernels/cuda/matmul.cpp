@@ -21,8 +21,10 @@ constexpr int kProposals = 8;
 /// An algorithm has to be this much faster than one proposed before it: a smaller gain is noise,
 /// which would let two runs of the same config differ for no reason.
 constexpr double kWorthIt = 0.98;
-/// The word in the file for an activation that is computed after its product.
+/// The words in the file for an activation that is computed after its product, and for a product
+/// that no algorithm computes.
 constexpr const char* kSeparately = "separately";
+constexpr const char* kNoneRuns = "none";
 
 /// Device memory for a moment, straight from the driver and back: the pool would keep it.
 class Loan {
@@ -44,7 +46,7 @@ class Loan {
 
 struct Planned {
   LtProduct product;
-  std::optional<LtAlgorithm> algorithm;  // none: separately
+  std::vector<LtAlgorithm> algorithms;  // the one to run, then those to try; none: separately
 };
 
 /// "NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors, cuBLASLt 130200".
@@ -62,10 +64,9 @@ struct CudaMatmul::Impl {
   Impl(int device_index, const CudaMatmulOptions& chosen) : device(device_index), options(chosen) {}
 
   void open();
-  const Planned& planned(const CudaProduct& product,
-                         const std::function<void()>& separately,
-                         cudaStream_t stream);
-  std::optional<LtAlgorithm> first_proposal(const CudaProduct& product, const LtProduct& described);
+  Planned& planned(const CudaProduct& product,
+                   const std::function<void()>& separately,
+                   cudaStream_t stream);
   std::optional<LtAlgorithm> kept(const CudaProduct& product,
                                   const LtProduct& described,
                                   const std::function<void()>& separately,
@@ -107,12 +108,18 @@ void CudaMatmul::run_activated(const CudaProduct& product,
         product.n, product.k);
   const std::lock_guard lock(impl_->mutex);
   impl_->open();
-  const Planned& planned = impl_->planned(product, separately, stream);
-  if (planned.algorithm) {
-    planned.product.run(product, *planned.algorithm, stream);
-  } else {
-    separately();
+  Planned& planned = impl_->planned(product, separately, stream);
+  std::vector<LtAlgorithm>& algorithms = planned.algorithms;
+  while (!algorithms.empty()) {
+    if (planned.product.run(product, algorithms.front(), stream)) {
+      return;
+    }
+    algorithms.erase(algorithms.begin());
   }
+  if (!separately) {
+    throw CudaError(fmt::format("cuBLASLt has no algorithm for {}", name_of(key_of(product))));
+  }
+  separately();
 }
 
 void CudaMatmul::Impl::open() {
@@ -128,29 +135,24 @@ void CudaMatmul::Impl::open() {
   lt->check(lt->create(&handle), "cublasLtCreate");
 }
 
-const Planned& CudaMatmul::Impl::planned(const CudaProduct& product,
-                                         const std::function<void()>& separately,
-                                         cudaStream_t stream) {
+Planned& CudaMatmul::Impl::planned(const CudaProduct& product,
+                                   const std::function<void()>& separately,
+                                   cudaStream_t stream) {
   const ProductKey key = key_of(product);
   if (const auto found = plans.find(key); found != plans.end()) {
     return found->second;
   }
   LtProduct described(*lt, handle, product, options.tf32);
-  const std::optional<LtAlgorithm> algorithm = file != nullptr
-                                                   ? kept(product, described, separately, stream)
-                                                   : first_proposal(product, described);
-  check(algorithm || separately, "cuBLASLt has no algorithm for {}", name_of(key));
-  return plans.emplace(key, Planned{std::move(described), algorithm}).first->second;
-}
-
-/// Takes the first proposal always, so that the same shape gives the same bits.
-std::optional<LtAlgorithm> CudaMatmul::Impl::first_proposal(const CudaProduct& product,
-                                                            const LtProduct& described) {
-  if (product.activation != ProductActivation::kNone) {
-    return std::nullopt;
+  std::vector<LtAlgorithm> algorithms;
+  if (file != nullptr) {
+    if (const auto one = kept(product, described, separately, stream)) {
+      algorithms.push_back(*one);
+    }
+  } else if (product.activation == ProductActivation::kNone) {
+    // The first that runs, always, so that the same shape gives the same bits.
+    algorithms = described.proposals(kProposals);
   }
-  const std::vector<LtAlgorithm> proposals = described.proposals(1);
-  return proposals.empty() ? std::nullopt : std::optional(proposals.front());
+  return plans.emplace(key, Planned{std::move(described), std::move(algorithms)}).first->second;
 }
 
 std::optional<LtAlgorithm> CudaMatmul::Impl::kept(const CudaProduct& product,
@@ -162,7 +164,7 @@ std::optional<LtAlgorithm> CudaMatmul::Impl::kept(const CudaProduct& product,
       name_of(key_of(product)) + (options.tf32 && product.in == DType::kF32 ? ", tf32" : "");
   const ChosenAlgorithm chosen =
       file->choose(name, [&] { return fastest(product, described, separately, stream); });
-  if (separately && chosen.name == kSeparately) {
+  if (chosen.name == kNoneRuns || (separately && chosen.name == kSeparately)) {
     return std::nullopt;
   }
   const auto algorithm = algorithm_from_text(chosen.name);
@@ -193,12 +195,13 @@ ChosenAlgorithm CudaMatmul::Impl::fastest(const CudaProduct& product,
     ways.push_back(separately);
   }
   for (const LtAlgorithm& proposal : proposals) {
-    names.push_back(to_text(proposal.algorithm));
-    ways.emplace_back([&] { described.run(timed, proposal, stream); });
+    if (timed.c == nullptr || described.run(timed, proposal, stream)) {
+      names.push_back(to_text(proposal.algorithm));
+      ways.emplace_back([&] { (void)described.run(timed, proposal, stream); });
+    }
   }
-  check(!ways.empty(), "cuBLASLt has no algorithm for {}", name_of(key_of(product)));
-  if (timed.c == nullptr || ways.size() == 1) {
-    return {.name = names.front()};
+  if (timed.c == nullptr || ways.size() <= 1) {
+    return {.name = names.empty() ? kNoneRuns : names.front()};
   }
   const std::vector<double> microseconds = microseconds_of(ways, stream);
   std::size_t best = 0;

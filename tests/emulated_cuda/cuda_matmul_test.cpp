@@ -63,6 +63,19 @@ TEST_CASE("without a file the first proposal is taken, and nothing is timed", "[
   CHECK(cublas_lt().ran.size() == 2);
 }
 
+TEST_CASE("an algorithm that is proposed and then refused gives way to the next",
+          "[cuda][matmul]") {
+  set_speeds(10.0, 20.0, 30.0);
+  cublas_lt().refused_when_run = 1;
+  CHECK(algorithms_of("", 2) == Indices{1, 1});
+  const TemporaryFile file;
+  CHECK(algorithms_of(file.path(), 2) == Indices{1, 1});
+  cublas_lt().refused_when_run = emulated::kAlgorithms;
+  CHECK_THROWS_WITH(algorithms_of("", 1), Catch::Contains("has no algorithm for 4 × 8 × 16 nt"));
+  const TemporaryFile other;
+  CHECK_THROWS_WITH(algorithms_of(other.path(), 1), Catch::Contains("has no algorithm for"));
+}
+
 TEST_CASE("the fastest algorithm is found once and kept for later runs", "[cuda][matmul]") {
   const TemporaryFile file;
   set_speeds(30.0, 10.0, 20.0);

@@ -17,6 +17,7 @@ struct CublasLtState {
   std::array<double, kAlgorithms> microseconds{10.0, 10.0, 10.0};
   double activation_microseconds = 0.0;  ///< more, in a product with an activation
   bool has_activations = true;           ///< false: proposes nothing for them
+  std::size_t refused_when_run = 0;      ///< so many of the first algorithms, which it has proposed
   std::size_t version = 130'000;
   std::vector<std::size_t> ran;  ///< index of each product's algorithm
   std::vector<std::size_t> ran_activated;

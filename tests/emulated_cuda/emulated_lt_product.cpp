@@ -244,7 +244,9 @@ cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (!has_legal_types(product.how, product.left, product.right, product.result) ||
-      (is_f8(product.left) && !(is_at_16_bytes(a) && is_at_16_bytes(b) && is_at_16_bytes(d)))) {
+      (is_f8(product.left) &&
+       !(is_at_16_bytes(a) && is_at_16_bytes(b) && is_at_16_bytes(d) &&
+         is_at_16_bytes(product.how.a_scale) && is_at_16_bytes(product.how.b_scale)))) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   const std::optional<std::size_t> index =
@@ -256,6 +258,9 @@ cublasStatus_t multiply(cublasLtHandle_t /*handle*/,
   }
   if (!can_read_bias(product.how)) {
     return CUBLAS_STATUS_EXECUTION_FAILED;
+  }
+  if (*index < cublas_lt().refused_when_run) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   note_run(*index, product.how);
   const double microseconds =

@@ -64,7 +64,8 @@ DeviceAccess::~DeviceAccess() {
 }
 
 void* allocate(std::size_t bytes, Memory where) {
-  const std::size_t lead = where.device == Memory::kPinned ? kPage : kGuard;  // as cudaHostAlloc
+  // As cudaHostAlloc: where small memory begins, no page does.
+  const std::size_t lead = where.device == Memory::kPinned ? kPage + 512 : kGuard;
   const std::size_t mapped = (lead + kGuard + bytes + kPage - 1) / kPage * kPage;
   Blocks& all = blocks();
   {

@@ -233,7 +233,7 @@ TEST_CASE("attention of packed rows through windows and within documents agrees 
 }
 
 TEST_CASE("a document that begins at a tile's border has the bits of the document alone",
-          "[ops][attention]") {
+          "[ops][attention][same-kernels]") {
   const Problem together{{1, 64 + 128 + 40, 4, 2, 64}, 64 + 128 + 40, {}, {{64, 128, 40}}};
   const AttentionShape& shape = together.shape;
   const std::int64_t width = shape.query_heads * shape.head_dim;
@@ -279,7 +279,7 @@ TEST_CASE("a document that begins at a tile's border has the bits of the documen
 
 // Rows as another rank sends them: the tiles and tensor cores that take packed rows take these too.
 TEST_CASE("keys and values in a matrix of their own give the bits of packed rows",
-          "[ops][attention]") {
+          "[ops][attention][same-kernels]") {
   const AttentionShape shape{2, 70, 4, 2, 64};
   const std::int64_t tokens = shape.batch * shape.sequence;
   const std::int64_t q_width = shape.query_heads * shape.head_dim;

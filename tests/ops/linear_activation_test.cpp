@@ -78,8 +78,13 @@ void check_forward(DType dtype, ActivationKind kind, const Sizes& s, bool has_bi
   const double largest_pre = std::abs(*std::max_element(
       pre.begin(), pre.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
   const double by_tanh = 0.5 * largest_pre * error_of_tanh(dtype, kind);
+  // Where rows are not a multiple of 16 bytes, cuBLASLt rounds the product before it adds a bias,
+  // which is below 1 here: then pre loses as much again, and what the bias has cancelled of it.
+  const bool rounds_twice = has_bias && s.outputs % 8 != 0;
+  const double cancelled = rounds_twice ? relative : 0.0;
   conforms(
-      {{"pre", pre, relative, 2e-5}, {"y", y, 2.3 * relative, 2e-5 + 0.3 * relative + by_tanh}},
+      {{"pre", pre, (rounds_twice ? 2 : 1) * relative, 2e-5 + cancelled},
+       {"y", y, 2.3 * relative + cancelled, 2e-5 + 0.3 * relative + by_tanh + cancelled}},
       [&](Lab& lab) -> std::vector<Values> {
         const Tensor pre_NO = lab.unset(dtype, {s.tokens, s.outputs});
         const Tensor y_NO = lab.unset(dtype, {s.tokens, s.outputs});

@@ -99,7 +99,9 @@ TEST_CASE("on a GPU the losses in 8 bits are PyTorch's in 8 bits", "[parity][gpu
   const GoldenSteps run =
       run_golden_on_gpu(golden, golden.config("fp32", 1, {{"fp8", {{"enabled", true}}}}));
   const std::vector<double> losses = golden.fp8_losses();
-  CHECK(run.losses.front() == Approx(losses.front()).epsilon(1e-5).margin(0));
+  // PyTorch's and the emulated ones' sums of products are f32's, a real tensor core's are shorter.
+  const bool is_emulated = find_cuda_devices().names.front().find("emulated") != std::string::npos;
+  CHECK(run.losses.front() == Approx(losses.front()).epsilon(is_emulated ? 1e-5 : 3e-4).margin(0));
   for (std::size_t step = 0; step < run.losses.size(); ++step) {
     INFO("step " << step);
     CHECK(run.losses[step] == Approx(losses.at(step)).epsilon(3e-3).margin(0));

@@ -199,7 +199,7 @@ void norm_forward(const Launch& to, const NormForwardRows<T>& norm) {
 
 std::int64_t norm_backward_blocks(const Launch& to, std::int64_t rows) {
   constexpr std::int64_t kFewestRows = 8;
-  constexpr std::int64_t kBlocksPerMultiprocessor = 3;
+  constexpr std::int64_t kBlocksPerMultiprocessor = 6;
   return std::clamp<std::int64_t>((rows + kFewestRows - 1) / kFewestRows, 1,
                                   to.multiprocessors * kBlocksPerMultiprocessor);
 }

@@ -108,11 +108,10 @@ __global__ void sum_partials_kernel(
 }
 
 constexpr int kColumnThreads = 32;
-constexpr int kRowThreads = 8;
 
-// A block sums 32 packs of columns over one chunk of rows: eight rows at a time, a thread a pack.
-// Floor: the bytes of x.
-template <int kWidth, typename T>
+// A block sums 32 packs of columns over one chunk of rows: kRowThreads rows at a time, a thread a
+// pack. Floor: the bytes of x.
+template <int kWidth, int kRowThreads, typename T>
 __global__ void column_sums_kernel(const T* x,
                                    std::int64_t rows,
                                    std::int64_t stride,
@@ -154,7 +153,7 @@ __global__ void column_sums_kernel(const T* x,
   }
 }
 
-template <typename T>
+template <int kRowThreads, typename T>
 void launch_column_sums(const Launch& to,
                         const T* x,
                         std::int64_t rows,
@@ -165,17 +164,18 @@ void launch_column_sums(const Launch& to,
                         bool adds) {
   const std::int64_t chunk_rows = (rows + chunks - 1) / chunks;
   const dim3 block(kColumnThreads, kRowThreads);
-  const auto grid = [&](std::int64_t pack) {
+  const auto run = [&](auto* kernel, std::int64_t pack) {
     const std::int64_t columns = kColumnThreads * pack;
-    return dim3(static_cast<unsigned>((width + columns - 1) / columns),
-                static_cast<unsigned>(chunks));
+    const dim3 grid(static_cast<unsigned>((width + columns - 1) / columns),
+                    static_cast<unsigned>(chunks));
+    launch("column sums", kernel, grid, block, 0, to.stream, x, rows, stride, width, chunk_rows,
+           sums, adds);
   };
-  if (width % kPackWidth == 0 && stride % kPackWidth == 0 && all_aligned(x)) {
-    launch("column sums", column_sums_kernel<kPackWidth, T>, grid(kPackWidth), block, 0, to.stream,
-           x, rows, stride, width, chunk_rows, sums, adds);
+  // One chunk has no blocks but those side by side: a column a thread makes eight times as many.
+  if (chunks > 1 && width % kPackWidth == 0 && stride % kPackWidth == 0 && all_aligned(x)) {
+    run(column_sums_kernel<kPackWidth, kRowThreads, T>, kPackWidth);
   } else {
-    launch("column sums", column_sums_kernel<1, T>, grid(1), block, 0, to.stream, x, rows, stride,
-           width, chunk_rows, sums, adds);
+    run(column_sums_kernel<1, kRowThreads, T>, 1);
   }
 }
 
@@ -250,7 +250,8 @@ void column_sums(const Launch& to,
     return;
   }
   const std::int64_t chunks = column_chunks(rows);
-  launch_column_sums(to, x, rows, width, width, chunks, partials, false);
+  constexpr int kRowThreads = 8;
+  launch_column_sums<kRowThreads>(to, x, rows, width, width, chunks, partials, false);
   add_partial_rows(to, partials, chunks, width, width, sums, adds);
 }
 
@@ -262,7 +263,8 @@ void add_partial_rows(const Launch& to,
                       float* sums,
                       bool adds) {
   if (width > 0) {
-    launch_column_sums(to, partials, rows, stride, width, 1, sums, adds);
+    constexpr int kRowThreads = 32;
+    launch_column_sums<kRowThreads>(to, partials, rows, stride, width, 1, sums, adds);
   }
 }
 

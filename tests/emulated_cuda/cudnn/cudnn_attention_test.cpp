@@ -58,32 +58,32 @@ std::vector<BackendUnderTest> backends_under_test() {
 }
 
 TEST_CASE("attention's kernels are chosen once per pass and shape, and told", "[cuda][cudnn]") {
-  const AttentionShape shape{2, 5, 4, 2, 16};
+  const AttentionShape shape{2, 5, 4, 4, 16};
   CHECK(told_of(AttentionKernels::kOwn, shape, 2).empty());
-  CHECK(told_of(AttentionKernels::kCudnn, shape, 2) ==
-        std::vector<std::string>{"attention forward 2×5×4/2×16 bf16: cuDNN 9.19.0's kernels",
-                                 "attention backward 2×5×4/2×16 bf16: cuDNN 9.19.0's kernels"});
+  CHECK(
+      told_of(AttentionKernels::kCudnn, shape, 2) ==
+      std::vector<std::string>{"attention forward 2×5×4×16 bf16: cuDNN 9.19.0's kernels",
+                               "attention backward 2×5×4×16 bf16: dstrain's kernels, as cuDNN "
+                               "9.19.0 has no plan for it: its gradients of keys were found to be "
+                               "wrong"});
   const auto measured = told_of(AttentionKernels::kFaster, shape, 3);
-  REQUIRE(measured.size() == 4);  // per pass both times, and the choice
-  CHECK_THAT(measured[0],
-             Catch::Matches("attention forward 2×5×4/2×16 bf16: dstrain's kernels take "
-                            "[0-9]+ µs, cuDNN 9.19.0's [0-9]+ µs"));
-  CHECK_THAT(measured[3], Catch::Matches("attention backward 2×5×4/2×16 bf16: (cuDNN|dstrain)'s "
+  REQUIRE(measured.size() == 3);  // of forward both times, and the choice
+  CHECK_THAT(measured[0], Catch::Matches("attention forward 2×5×4×16 bf16: dstrain's kernels take "
+                                         "[0-9]+ µs, cuDNN 9.19.0's [0-9]+ µs"));
+  CHECK_THAT(measured[1], Catch::Matches("attention forward 2×5×4×16 bf16: (cuDNN|dstrain)'s "
                                          "kernels, [0-9]+ µs"));
 }
 
 TEST_CASE("a choice that the file has is made again without measuring", "[cuda][cudnn]") {
-  const AttentionShape shape{2, 5, 4, 2, 16};
+  const AttentionShape shape{2, 5, 4, 4, 16};
   const TemporaryFile file;
-  CHECK(told_of(AttentionKernels::kFaster, shape, 1, file.path()).size() == 4);
+  CHECK(told_of(AttentionKernels::kFaster, shape, 1, file.path()).size() == 3);
   // This is a choice that another rank may have made, whatever a measurement here would show.
   for (const std::string kernels : {"cuDNN", "dstrain"}) {
     replace_algorithms(file, kernels);
     const auto again = told_of(AttentionKernels::kFaster, shape, 1, file.path());
-    CHECK(again.size() == 2);
-    for (const std::string& line : again) {
-      CHECK_THAT(line, Catch::Contains(": " + kernels + "'s kernels, "));
-    }
+    REQUIRE(again.size() == 2);
+    CHECK_THAT(again[0], Catch::Contains(": " + kernels + "'s kernels, "));
   }
   replace_algorithms(file, "magic");
   CHECK_THROWS_WITH(told_of(AttentionKernels::kFaster, shape, 1, file.path()),

@@ -19,8 +19,8 @@ struct Rank {
     blueprint.add_scaled_tensor(model()[2]);
     blueprint.add_scaled_tensor(model()[0]);
     scales = std::make_unique<Fp8Scales>(model(), blueprint, Tensor(amax, DType::kF32, {2}),
-                                         Tensor(scale, DType::kF32, {2}), *backend.ops,
-                                         *backend.device, options);
+                                         Tensor(scale, DType::kF32, {2, Fp8Scales::kPlace}),
+                                         *backend.ops, *backend.device, options);
   }
   /// `values` in 8 bits, as numbers without their scale.
   std::vector<float> quantize(int tensor, std::vector<float> values) {
@@ -41,7 +41,7 @@ struct Rank {
   Backend backend = make_cpu_backend(1);
   Blueprint blueprint;
   float amax[2] = {NAN, NAN};
-  float scale[2] = {0.0F, 0.0F};
+  float scale[2 * Fp8Scales::kPlace] = {};
   std::unique_ptr<Fp8Scales> scales;
 };
 
@@ -51,7 +51,7 @@ TEST_CASE("the first step measures, later ones look back", "[runtime][fp8]") {
   rank.scales->begin_step(rank.stream());
   // Tensor 1 is "a": E4M3, 3.5 = 448 / 128.
   CHECK(rank.quantize(1, {3.5F, -1.0F}) == std::vector<float>{448.0F, -128.0F});
-  CHECK(rank.scale[1] == 0x1p-7F);
+  CHECK(rank.scale[Fp8Scales::kPlace] == 0x1p-7F);
   // The next micro-batch of the first step has larger ones: it is measured as well.
   CHECK(rank.quantize(1, {7.0F}) == std::vector<float>{448.0F});
   CHECK(rank.quantize(0, {57344.0F}) == std::vector<float>{57344.0F});
@@ -64,13 +64,13 @@ TEST_CASE("the first step measures, later ones look back", "[runtime][fp8]") {
   rank.scales->begin_step(rank.stream());
   CHECK(rank.quantize(1, {1.0F, 1000.0F}) == std::vector<float>{64.0F, 448.0F});
   rank.end_step();
-  CHECK(rank.scale[1] == 4.0F);
+  CHECK(rank.scale[Fp8Scales::kPlace] == 4.0F);
   // Two steps remember it, the third does not.
   for (const float expected : {4.0F, 0x1p-7F}) {
     rank.scales->begin_step(rank.stream());
     rank.quantize(1, {3.5F});
     rank.end_step();
-    CHECK(rank.scale[1] == expected);
+    CHECK(rank.scale[Fp8Scales::kPlace] == expected);
   }
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("a margin leaves room above", "[runtime][fp8]") {
   rank.scales->begin_step(rank.stream());
   CHECK(rank.quantize(1, {448.0F}) == std::vector<float>{56.0F});
   rank.end_step();
-  CHECK(rank.scale[1] == 8.0F);
+  CHECK(rank.scale[Fp8Scales::kPlace] == 8.0F);
 }
 
 TEST_CASE("gradients of another layout have the scales of their own", "[runtime][fp8]") {
@@ -119,12 +119,12 @@ TEST_CASE("what is not finite changes no scale", "[runtime][fp8]") {
   rank.scales->begin_step(rank.stream());
   rank.quantize(1, {448.0F});
   rank.end_step();
-  CHECK(rank.scale[1] == 1.0F);
+  CHECK(rank.scale[Fp8Scales::kPlace] == 1.0F);
   rank.scales->begin_step(rank.stream());
   CHECK(std::isnan(rank.quantize(1, {std::numeric_limits<float>::infinity()})[0]));
   CHECK(std::isinf(rank.scales->maxima(rank.stream())[0]));
   rank.end_step();
-  CHECK(rank.scale[1] == 1.0F);
+  CHECK(rank.scale[Fp8Scales::kPlace] == 1.0F);
   CHECK(rank.scales->measures());  // the one step that is remembered has said nothing
 }
 
