@@ -93,7 +93,7 @@ std::string disk_text(const MemoryEstimate& estimate) {
     return "";
   }
   const int ranks = estimate.device.ranks_per_host;
-  return fmt::format("On the disk of {}: {} of optimizer states{}\n", estimate.disk_folder,
+  return fmt::format("On the disk of {}: {} of what is offloaded{}\n", estimate.disk_folder,
                      size_text(estimate.host_disk_bytes()),
                      ranks == 1 ? "" : fmt::format(" for {} such ranks on a host", ranks));
 }

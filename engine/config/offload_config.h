@@ -23,6 +23,8 @@ struct OffloadConfig {
   double states_ratio = 1.0;
   std::int64_t state_buffers = 4;           ///< offload_optimizer.buffer_count
   OffloadTo parameters = OffloadTo::kNone;  ///< offload_param.device
+  std::string parameters_path;              ///< offload_param.nvme_path: the same folder, or empty
+  std::int64_t parameter_buffers = 4;       ///< offload_param.buffer_count
   /// The most elements that are updated at once; 0: as many as are planned.
   std::int64_t sub_group_size = 1'000'000'000;
   std::optional<std::int64_t> block_size;  ///< aio.block_size, bytes. Absent: measured at start

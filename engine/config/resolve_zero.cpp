@@ -20,6 +20,22 @@ std::string where_of(const Origins& origins, const std::string& path) {
   return found == origins.end() ? "" : found->second;
 }
 
+/// Parameters and states lie in one file: one folder, which either block may name.
+void join_paths(Config& config, const Origins& origins) {
+  std::string& states = config.offload.states_path;
+  const std::string& parameters = config.offload.parameters_path;
+  if (parameters.empty() || parameters == states) return;
+  if (!states.empty()) {
+    throw_config_error(
+        where_of(origins, kParameters + "nvme_path"), kParameters + "nvme_path",
+        fmt::format("parameters and states lie in one file, and {}nvme_path is "
+                    "\"{}\": name the same folder",
+                    kStates, states),
+        {{ConfigEdit::Kind::kSet, kParameters + "nvme_path", fmt::format("\"{}\"", states)}});
+  }
+  states = parameters;
+}
+
 void check_states_on_disk(const Config& config, const Origins& origins) {
   if (config.offload.states_path.empty()) {
     throw_config_error(where_of(origins, kStates + "device"), kStates + "nvme_path",
@@ -53,12 +69,14 @@ void check_parameters(LoadedConfig& loaded, const Origins& origins, bool states_
     loaded.notices.push_back(fmt::format(
         "no effect: {}: parameters are offloaded in ZeRO's stage 3, and the stage is {}", key,
         config.zero.stage));
-  } else if (config.offload.parameters == OffloadTo::kDisk) {
+  } else if (config.offload.parameters == OffloadTo::kDisk &&
+             config.offload.states != OffloadTo::kDisk) {
     refuse(
-        "parameters on a disk are not in this version yet: write \"cpu\", or take "
-        "--ignore-offload, which trains without offloading",
-        {ConfigEdit::Kind::kSet, key, "\"cpu\""});
-  } else if (config.training.device == DeviceChoice::kCpu) {
+        "parameters go to a disk together with the optimizer's states, which are larger: offload "
+        "these to \"nvme\" too",
+        {ConfigEdit::Kind::kSet, kStates + "device", "\"nvme\""});
+  } else if (config.offload.parameters == OffloadTo::kHost &&
+             config.training.device == DeviceChoice::kCpu) {
     tell_no_effect(loaded, kParameters);
   } else if (!states_leave) {
     refuse("parameters leave the device together with the optimizer's states: offload these too",
@@ -109,7 +127,10 @@ void resolve_offload(LoadedConfig& loaded, Origins& origins) {
                                    optimizer == OptimizerKind::kLamb ? "Lamb" : "Muon"),
                        {{ConfigEdit::Kind::kSet, kStates + "device", "\"none\""}});
   }
-  if (states == OffloadTo::kDisk) check_states_on_disk(config, origins);
+  if (states == OffloadTo::kDisk) {
+    join_paths(loaded.config, origins);
+    check_states_on_disk(config, origins);
+  }
   if (leaves && config.offload.states_ratio == 0.0) {
     loaded.notices.push_back(
         fmt::format("no effect: {}device: {}ratio is 0, so that all states stay on the device",

@@ -153,6 +153,13 @@ bool keeps_states(const Config& c) {
   return !offloads_states(c);
 }
 
+bool offloads_parameters_to_disk(const Config& c) {
+  return c.offload.parameters == OffloadTo::kDisk;
+}
+bool keeps_parameters_off_disk(const Config& c) {
+  return !offloads_parameters_to_disk(c);
+}
+
 /// Where nothing is offloaded, `key` and its like in files from elsewhere are only settings of a
 /// feature that is off.
 void add_for_offloading(std::vector<Key>& keys, Key key) {
@@ -209,8 +216,19 @@ void add_offloading(std::vector<Key>& keys) {
              {"buffer_size", "max_in_cpu", "fast_init"});
   add_others(kStates.prefix, "the update runs beside the next forward, on all cores of a rank",
              {"super_offload", "cpuadam_cores_perc"});
-  for (const char* name : {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory",
-                           "fast_init", "ratio"}) {
+  constexpr KeyBlock kParameters{"zero_optimization.offload_param.", &Config::offload};
+  const auto add_for_parameters = [&](Key key) {
+    Key off = silent(key.path);
+    keys.push_back(only_for(auto_is_default(null_is_default(std::move(key))),
+                            "parameters on a disk", offloads_parameters_to_disk));
+    keys.push_back(only_for(std::move(off), "parameters elsewhere", keeps_parameters_off_disk));
+  };
+  add_for_parameters(kParameters.field("nvme_path", {}, &OffloadConfig::parameters_path));
+  Key reads = kParameters.field("buffer_count", between(1, kMostBuffers),
+                                &OffloadConfig::parameter_buffers);
+  reads.note = "slices of units that are read from the disk at once";
+  add_for_parameters(std::move(reads));
+  for (const char* name : {"buffer_size", "max_in_cpu", "pin_memory", "fast_init", "ratio"}) {
     keys.push_back(silent(kZero + "offload_param." + name));
   }
   add_without_effect(keys, "memory that is offloaded to is always pinned",

@@ -182,6 +182,10 @@ void OwnedUpdate::order_after(int unit, Stream& stream) {
   if (streamed_ != nullptr) streamed_->order_after(unit, stream);
 }
 
+Event OwnedUpdate::updated(int unit) const {
+  return streamed_ == nullptr ? Event{} : streamed_->updated(unit);
+}
+
 void OwnedUpdate::wait_for(int unit) {
   const Event& gathered = gathered_.at(static_cast<std::size_t>(unit));
   if (streamed_ != nullptr && gathered.stream == nullptr) {

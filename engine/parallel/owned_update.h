@@ -31,6 +31,9 @@ class OwnedUpdate {
   /// Makes work on `stream` after this find what this rank owns of the unit's parameters new, where
   /// they are updated beside the compute stream.
   void order_after(int unit, Stream& stream);
+  /// The point after which an offloaded unit's parameters are where they belong; of no stream where
+  /// they always are.
+  [[nodiscard]] Event updated(int unit) const;
   [[nodiscard]] std::optional<OffloadedUpdate> last_offloaded() const {
     return streamed_ == nullptr ? std::nullopt : streamed_->last();
   }

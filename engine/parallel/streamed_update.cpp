@@ -27,6 +27,7 @@ StreamedUpdate::StreamedUpdate(const DataParallelParts& parts, std::vector<Owned
       owned_(std::move(owned)),
       site_(parts.context.site(parts.memory.placement().states.space)),
       disk_(site_.disk),
+      parameters_on_disk_(parts.memory.placement().parameters.space == Space::kDisk),
       of_windows_(static_cast<std::size_t>(windows_.count())),
       slots_(static_cast<std::size_t>(windows_.slots())),
       updated_(owned_.size()),
@@ -104,11 +105,22 @@ void StreamedUpdate::go_over_windows(Pass pass, const UpdateParams& params) {
   }
   for (std::int64_t window = 0; window < windows_.count(); ++window) {
     site_.stream.enqueue([this, window, pass, params] { work_on(window, pass, params); });
-    for (const Part& part : of_windows_[static_cast<std::size_t>(window)]) {
-      const auto unit = static_cast<std::size_t>(part.unit);
-      if (last_window_[unit] == window) {
-        updated_[unit] = site_.stream.record();
-      }
+    if (!parameters_on_disk_) {
+      note_updated(window);
+    } else if (window > 0) {
+      note_updated(window - 1);  // which are on the disk when this window is done
+    }
+  }
+  if (parameters_on_disk_ && windows_.count() > 0) {
+    note_updated(windows_.count() - 1);
+  }
+}
+
+void StreamedUpdate::note_updated(std::int64_t window) {
+  for (const Part& part : of_windows_[static_cast<std::size_t>(window)]) {
+    const auto unit = static_cast<std::size_t>(part.unit);
+    if (last_window_[unit] == window) {
+      updated_[unit] = site_.stream.record();
     }
   }
 }
@@ -129,7 +141,9 @@ void StreamedUpdate::work_on(std::int64_t window, Pass pass, const UpdateParams&
   }
   wait_until_fetched(window);
   for (const Part& part : of_windows_[static_cast<std::size_t>(window)]) {
-    const Tensor master = parts_.memory.has(RegionKind::kMaster)
+    const Tensor master = windows_.passing(WindowTensor::kMaster)
+                              ? in_window(WindowTensor::kMaster, window, part)
+                          : parts_.memory.has(RegionKind::kMaster)
                               ? state(RegionKind::kMaster, WindowTensor::kMaster, window, part)
                               : parameters(part);
     Tensor rounded;
@@ -150,6 +164,10 @@ void StreamedUpdate::work_on(std::int64_t window, Pass pass, const UpdateParams&
     }
   }
   put_back(window, pass);
+  if (parameters_on_disk_ && window > 0) {
+    disk_->queue().wait(
+        slots_[static_cast<std::size_t>((window - 1) % windows_.slots())].parameters);
+  }
 }
 
 void StreamedUpdate::update_part(std::int64_t window,
@@ -175,17 +193,27 @@ void StreamedUpdate::update_part(std::int64_t window,
 /// Calls visit(region's part of the window, the window's memory) for what is on the disk.
 template <typename Visit>
 void StreamedUpdate::for_each_on_disk(std::int64_t window, Pass pass, Visit&& visit) const {
-  const std::int64_t count = windows_.end(window) - windows_.begin(window);
   for (const StateRegion& region : kStateRegions) {
     if (!windows_.passing(region.passing)) continue;
     if (pass == Pass::kRefresh && region.kind != RegionKind::kMaster) continue;
-    const Tensor memory = of_window(window, region.passing);
-    const std::int64_t element = size_of(memory.dtype());
-    // All of a region's units lie one after the other, from its beginning on.
-    const std::int64_t begin = disk_->offset_of(parts_.context.arena.unit(region.kind, 0).data());
-    visit(begin + windows_.begin(window) * element, memory.data(),
-          (count * element + kDiskBlockBytes - 1) / kDiskBlockBytes * kDiskBlockBytes);
+    const bool is_there = parts_.memory.has(region.kind);  // else parameters are their own master
+    visit_on_disk(window, is_there ? region.kind : RegionKind::kParameters, region.passing, visit);
   }
+}
+
+/// The same for one region.
+template <typename Visit>
+void StreamedUpdate::visit_on_disk(std::int64_t window,
+                                   RegionKind kind,
+                                   WindowTensor tensor,
+                                   Visit&& visit) const {
+  const std::int64_t count = windows_.end(window) - windows_.begin(window);
+  const Tensor memory = of_window(window, tensor);
+  const std::int64_t element = size_of(memory.dtype());
+  // All of a region's units lie one after the other, from its beginning on.
+  const std::int64_t begin = disk_->offset_of(parts_.context.arena.unit(kind, 0).data());
+  visit(begin + windows_.begin(window) * element, memory.data(),
+        (count * element + kDiskBlockBytes - 1) / kDiskBlockBytes * kDiskBlockBytes);
 }
 
 void StreamedUpdate::fetch(std::int64_t window, Pass pass) {
@@ -228,10 +256,19 @@ void StreamedUpdate::wait_until_fetched(std::int64_t window) {
 /// the slots' memory, and finds parameters where they belong.
 void StreamedUpdate::put_back(std::int64_t window, Pass pass) {
   Slot& slot = slots_[static_cast<std::size_t>(window % windows_.slots())];
+  const auto write = [&](std::int64_t offset, void* memory, std::int64_t bytes) {
+    slot.transfers.push_back(disk_->queue().write(offset, memory, bytes));
+  };
+  if (parameters_on_disk_ && windows_.passing(WindowTensor::kParameters)) {
+    visit_on_disk(window, RegionKind::kParameters, WindowTensor::kParameters, write);
+    slot.parameters = slot.transfers.back();
+  }
   if (disk_ != nullptr && pass == Pass::kUpdate) {
-    for_each_on_disk(window, pass, [&](std::int64_t offset, void* memory, std::int64_t bytes) {
-      slot.transfers.push_back(disk_->queue().write(offset, memory, bytes));
-    });
+    for_each_on_disk(window, pass, write);
+    // The first region is that of masters, which parameters without one are.
+    if (!windows_.passing(WindowTensor::kParameters) && parameters_on_disk_) {
+      slot.parameters = slot.transfers.front();
+    }
   }
   if (up_ != nullptr) {
     slot.up = up_->record();

@@ -39,6 +39,10 @@ class StreamedUpdate {
   void refresh_parameters();
   /// Makes later work on `stream` find what this rank owns of the unit's parameters updated.
   void order_after(int unit, Stream& stream) const;
+  /// The point after which the unit's parameters are where they belong, but for a device's.
+  [[nodiscard]] const Event& updated(int unit) const {
+    return updated_[static_cast<std::size_t>(unit)];
+  }
   [[nodiscard]] std::optional<OffloadedUpdate> last() const;
 
  private:
@@ -61,6 +65,7 @@ class StreamedUpdate {
   void fetch(std::int64_t window, Pass pass);
   void wait_until_fetched(std::int64_t window);
   void put_back(std::int64_t window, Pass pass);
+  void note_updated(std::int64_t window);
   void note_end();
   [[nodiscard]] Tensor of_window(std::int64_t window, WindowTensor tensor) const;
   [[nodiscard]] Tensor in_window(WindowTensor tensor, std::int64_t window, const Part& part) const;
@@ -72,10 +77,16 @@ class StreamedUpdate {
   [[nodiscard]] Tensor parameters(const Part& part) const;
   template <typename Visit>
   void for_each_on_disk(std::int64_t window, Pass pass, Visit&& visit) const;
+  template <typename Visit>
+  void visit_on_disk(std::int64_t window,
+                     RegionKind kind,
+                     WindowTensor tensor,
+                     Visit&& visit) const;
 
   /// The transfers that are under way in one slot.
   struct Slot {
     std::vector<DiskQueue::Ticket> transfers;  ///< reads, later writes
+    DiskQueue::Ticket parameters = 0;          ///< the write of a window's, where they lie there
     Event down;
     Event up;
   };
@@ -83,9 +94,10 @@ class StreamedUpdate {
   DataParallelParts parts_;
   const StateWindows& windows_;
   std::vector<OwnedRange> owned_;
-  Site site_;                     // whose stream all windows are worked on
-  CallerStream here_;             // for operations of such work
-  DiskDevice* disk_;              // nullptr: nothing is on a disk
+  Site site_;          // whose stream all windows are worked on
+  CallerStream here_;  // for operations of such work
+  DiskDevice* disk_;   // nullptr: nothing is on a disk
+  bool parameters_on_disk_;
   std::unique_ptr<Stream> down_;  // nullptr, as the next: nothing crosses to a device
   std::unique_ptr<Stream> up_;
   std::vector<std::vector<Part>> of_windows_;

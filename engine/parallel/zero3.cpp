@@ -11,14 +11,15 @@
 // and once a step:
 //   global norm over the slices -> clip factor -> optimizer on my slices. Nothing is gathered then:
 //   the next forward does it. Only small units that are always whole are gathered here.
-// Where parameters lie in the host's memory, a rank's own slice is copied to its place in the whole
-// unit before the others' are gathered around it.
-// With a second copy of the parameters, cut over fewer ranks than the first (hpZ): the first gather
-// of a unit after an update goes over all ranks, and leaves this rank's slice of the second copy
-// behind; every further one, of backward and of later micro-batches, goes over those few alone.
-// On the wire, a micro-batch: an all-gather for every gather of the plan, one or two a unit, and a
-// reduce-scatter, one element a parameter each: at most 3 elements a parameter.
+// Where parameters lie in the host's memory or on a disk, a rank's own slice is brought to its
+// place in the whole unit before the others' are gathered around it. With a second copy of the
+// parameters, cut over fewer ranks than the first (hpZ): the first gather of a unit after an update
+// goes over all ranks, and leaves this rank's slice of the second copy behind; every further one,
+// of backward and of later micro-batches, goes over those few alone. On the wire, a micro-batch: an
+// all-gather for every gather of the plan, one or two a unit, and a reduce-scatter, one element a
+// parameter each: at most 3 elements a parameter.
 #include "engine/parallel/buckets.h"
+#include "engine/parallel/disk_parameters.h"
 #include "engine/parallel/gradient_wire.h"
 #include "engine/parallel/owned_update.h"
 
@@ -38,6 +39,9 @@ class Zero3 final : public DataParallel {
                  RegionKind::kGradientBuckets,
                  parts.shards.num_units()),
         has_second_copy_(static_cast<std::size_t>(parts.shards.num_units())) {
+    if (parts.memory.placement().parameters.space == Space::kDisk) {
+      on_disk_ = std::make_unique<DiskParameters>(parts);
+    }
     for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
       const Tensor held = parts.context.arena.unit(RegionKind::kParameters, unit);
       if (is_always_whole(unit)) {
@@ -134,7 +138,7 @@ class Zero3 final : public DataParallel {
                       Purpose::kParameter, collectives_);
       return;
     }
-    owned_.order_after(unit, collectives_);
+    if (on_disk_ == nullptr) owned_.order_after(unit, collectives_);
     parts_.group(unit).all_gather(own_slice(unit, whole), whole, Purpose::kParameter, collectives_);
     if (few != nullptr) {
       const Range slice = parts_.memory.place(RegionKind::kSecondary, unit).held;
@@ -153,7 +157,11 @@ class Zero3 final : public DataParallel {
     }
     const Range mine = parts_.memory.owned(unit);
     const Tensor place = whole.flat(mine.begin, mine.end);
-    parts_.context.device.copy_from_host(kept.data(), place, collectives_);
+    if (on_disk_ != nullptr) {
+      on_disk_->bring(unit, owned_.updated(unit), place, collectives_);
+    } else {
+      parts_.context.device.copy_from_host(kept.data(), place, collectives_);
+    }
     return place;
   }
 
@@ -174,6 +182,7 @@ class Zero3 final : public DataParallel {
   Stream& compute_;
   Stream& collectives_;  // beside compute, or the same
   OwnedUpdate owned_;
+  std::unique_ptr<DiskParameters> on_disk_;  // nullptr: parameters lie elsewhere
   GradientWire wire_;
   Buckets buckets_;
   std::vector<bool> has_second_copy_;  // by unit: up to date

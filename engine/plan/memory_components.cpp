@@ -79,6 +79,7 @@ MemoryComponent component_of(RegionKind kind) {
     case RegionKind::kSecondary:
       return MemoryComponent::kParameters;
     case RegionKind::kGathered:
+    case RegionKind::kParameterReads:
       return MemoryComponent::kGatherBuffers;
     case RegionKind::kGradients:
       return MemoryComponent::kGradients;

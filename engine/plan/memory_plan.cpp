@@ -60,6 +60,8 @@ std::string name_of(RegionKind kind) {
       return "optimizer first moment";
     case RegionKind::kSecondMoment:
       return "optimizer second moment";
+    case RegionKind::kParameterReads:
+      return "parameters on their way from the disk";
     case RegionKind::kStateWindows:
       return "optimizer windows";
     case RegionKind::kSaved:
@@ -96,10 +98,11 @@ MemoryPlan::MemoryPlan(const Blueprint& blueprint,
     : options_(options) {
   const Placement& placement = options.placement;
   check(placement.gradients.space == Space::kDevice, "gradients lie where the model computes");
-  check(
-      !parameters_are_apart() || (placement.parameters.space == Space::kHost &&
-                                  placement.parameters.is_cut() && states_are_apart()),
-      "parameters lie in the host's memory where they are gathered, and the optimizer runs there");
+  const Space parameters = placement.parameters.space;
+  check(!parameters_are_apart() ||
+            (placement.parameters.is_cut() && states_are_apart() &&
+             (parameters == Space::kHost || placement.states.space == Space::kDisk)),
+        "parameters lie apart where they are gathered, and no farther away than the states");
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     owned_.push_back(placement.states.cuts(shards.unit(unit).replicated)
                          ? shards.own_slice(unit)
@@ -133,6 +136,13 @@ void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& sha
     regions_.push_back({RegionKind::kGathered, options_.gathered_elements * size,
                         fmt::format("{} elements of units in use or on their way × {} bytes",
                                     options_.gathered_elements, size)});
+  }
+  if (place.space == Space::kDisk) {
+    regions_.push_back({RegionKind::kParameterReads,
+                        options_.parameter_reads * parameter_read_bytes(),
+                        fmt::format("{} slices of the largest unit, in blocks of the disk",
+                                    options_.parameter_reads),
+                        options_.device_is_host ? Space::kDevice : Space::kHost});
   }
   if (placement().secondary.is_cut()) {
     std::vector<Range> second;
@@ -216,6 +226,15 @@ void MemoryPlan::plan_moment(RegionKind kind,
   }
 }
 
+std::int64_t MemoryPlan::parameter_read_bytes() const {
+  std::int64_t elements = 0;
+  for (const Range& owned : owned_) {
+    elements = std::max(elements, owned.size());
+  }
+  const std::int64_t bytes = elements * size_of(options_.compute_dtype);
+  return (bytes + kDiskBlockBytes - 1) / kDiskBlockBytes * kDiskBlockBytes + kDiskBlockBytes;
+}
+
 void MemoryPlan::find_units_apart() {
   if (!states_are_apart()) {
     return;
@@ -247,9 +266,15 @@ void MemoryPlan::plan_windows() {
   };
   if (!options_.device_is_host) {
     pass(WindowTensor::kGradient, options_.gradient_dtype);
-    if (!parameters_are_apart() && dtype(RegionKind::kMaster) != options_.compute_dtype) {
-      pass(WindowTensor::kParameters, options_.compute_dtype);
-    }
+  }
+  const bool are_on_disk = placement().parameters.space == Space::kDisk;
+  const bool are_rounded =
+      has(RegionKind::kMaster) && dtype(RegionKind::kMaster) != options_.compute_dtype;
+  if (are_rounded && (are_on_disk || (!parameters_are_apart() && !options_.device_is_host))) {
+    pass(WindowTensor::kParameters, options_.compute_dtype);
+  }
+  if (are_on_disk && !has(RegionKind::kMaster)) {
+    pass(WindowTensor::kMaster, options_.compute_dtype);
   }
   pass_state(WindowTensor::kMaster, RegionKind::kMaster);
   pass_state(WindowTensor::kFirstMoment, RegionKind::kFirstMoment);

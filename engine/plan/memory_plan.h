@@ -24,6 +24,7 @@ enum class RegionKind : std::uint8_t {
   kParameters,       ///< what the model computes with; the master itself where there is no other
   kSecondary,        ///< a second copy of parameters, cut over fewer ranks (Placement::secondary)
   kGathered,         ///< units made whole for as long as they are used, where parameters are cut
+  kParameterReads,   ///< slices of units on their way from a disk to where they are gathered
   kMaster,           ///< what the optimizer updates, where it is not the parameters themselves
   kGradients,        ///< what the optimizer reads
   kGradientBuckets,  ///< f32: a whole unit's gradient between backward and where it is kept
@@ -74,7 +75,8 @@ struct MemoryOptions {
   bool overlap = false;  ///< a unit is reduced while the next one computes
   /// By unit, where parameters are cut, whether it is a small one that stays whole; empty: none is.
   std::vector<bool> always_whole;
-  UnitWalk walk;                       ///< of one micro-batch
+  UnitWalk walk;            ///< of one micro-batch
+  int parameter_reads = 4;  ///< slices that are on their way at once, where they lie on a disk
   std::int64_t gathered_elements = 0;  ///< GatherPlan::size(), where parameters are cut
   /// The number of micro-batches in flight, by chunk of the model.
   std::vector<int> slots = {1};
@@ -124,6 +126,8 @@ class MemoryPlan {
     Range held;               ///< elements of the unit's flat buffer; counted for partial moments
     Space space = Space::kDevice;  ///< a kind may have a region in each of two spaces
   };
+  /// The bytes of one slice in kParameterReads, whole blocks of the disk around the largest.
+  [[nodiscard]] std::int64_t parameter_read_bytes() const;
   /// Valid for the regions of parameters, masters, gradients, moments and buckets.
   [[nodiscard]] const UnitPlace& place(RegionKind kind, int unit) const;
   [[nodiscard]] DType dtype(RegionKind kind) const;

@@ -20,8 +20,8 @@ namespace dstrain {
 /// The tensors that may pass through a window.
 enum class WindowTensor : std::uint8_t {
   kGradient,    ///< from the device
-  kParameters,  ///< to the device: what masters round to
-  kMaster,      ///< from and to the disk, as the next two
+  kParameters,  ///< to the device, or to the disk: what masters round to
+  kMaster,      ///< from and to the disk, as the next two; parameters that have no master are one
   kFirstMoment,
   kSecondMoment
 };

@@ -99,6 +99,11 @@ Tensor Arena::state_windows() const {
   return {region.data(), DType::kU8, Shape{region.bytes()}};
 }
 
+Tensor Arena::parameter_reads() const {
+  const DeviceMemory& region = memory(RegionKind::kParameterReads);
+  return {region.data(), DType::kU8, Shape{region.bytes()}};
+}
+
 Space Arena::space(RegionKind kind, int unit) const {
   const bool is_parameters = kind == RegionKind::kMaster && master_is_parameters(unit);
   return plan_.place(is_parameters ? RegionKind::kParameters : kind, unit).space;

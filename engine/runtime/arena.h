@@ -40,6 +40,8 @@ class Arena {
   [[nodiscard]] Tensor gathered(std::int64_t offset, std::int64_t elements) const;
   /// All bytes of the windows that states pass in.
   [[nodiscard]] Tensor state_windows() const;
+  /// The memory of RegionKind::kParameterReads, as bytes.
+  [[nodiscard]] Tensor parameter_reads() const;
   /// The space in which a unit lies that regions of a kind hold; valid for masters also where the
   /// parameters themselves are the master.
   [[nodiscard]] Space space(RegionKind kind, int unit) const;

@@ -202,8 +202,13 @@ Placement placement_of(const Config& config) {
              config.training.device == DeviceChoice::kCuda) {
     placement.states.space = Space::kHost;
   }
-  if (config.offload.parameters == OffloadTo::kHost && placement.parameters.is_cut() &&
-      config.training.device == DeviceChoice::kCuda) {
+  if (!placement.parameters.is_cut()) {
+    return placement;
+  }
+  if (config.offload.parameters == OffloadTo::kDisk) {
+    placement.parameters.space = Space::kDisk;
+  } else if (config.offload.parameters == OffloadTo::kHost &&
+             config.training.device == DeviceChoice::kCuda) {
     placement.parameters.space = Space::kHost;
   }
   return placement;
@@ -338,6 +343,7 @@ RunPlan make_run_plan(const Config& config,
                  (mesh.degree(kGradientAxes) > 1 || placement.parameters.space != Space::kDevice),
       .always_whole = {},
       .walk = std::move(all_backward),
+      .parameter_reads = static_cast<int>(config.offload.parameter_buffers),
       .gathered_elements = 0,
       .slots = std::move(slots_of_chunks),
       .training = true,

@@ -100,7 +100,8 @@ std::int64_t passes_of(const RunPlan& plan) {
   });
 }
 
-/// Seconds in which parameters that lie in the host's memory are copied to where they are gathered.
+/// Seconds in which parameters that lie in the host's memory, or on a disk, are brought to where
+/// they are gathered.
 double gather_seconds(const RunPlan& plan, const Cluster& cluster) {
   if (!plan.memory.parameters_are_apart()) {
     return 0.0;
@@ -116,7 +117,8 @@ double gather_seconds(const RunPlan& plan, const Cluster& cluster) {
   }
   return static_cast<double>(passes_of(plan) * elements *
                              size_of(plan.memory.options().compute_dtype)) /
-         cluster.host_bytes;
+         (plan.memory.placement().parameters.space == Space::kDisk ? cluster.disk_bytes
+                                                                   : cluster.host_bytes);
 }
 
 /// Seconds in which states that lie elsewhere pass by the optimizer, at the pace of the slower of
@@ -129,14 +131,16 @@ double offload_seconds(const RunPlan& plan, const Cluster& cluster) {
   const auto elements = static_cast<double>(windows.end(windows.count() - 1));
   double crossing = 0.0;  // bytes an element
   double on_disk = 0.0;
-  for (const WindowTensor tensor : {WindowTensor::kGradient, WindowTensor::kParameters}) {
+  const auto bytes_of = [&](WindowTensor tensor) {
     const auto dtype = windows.passing(tensor);
-    crossing += dtype ? static_cast<double>(size_of(*dtype)) : 0.0;
-  }
+    return dtype ? static_cast<double>(size_of(*dtype)) : 0.0;
+  };
+  crossing += bytes_of(WindowTensor::kGradient);
+  const bool go_to_disk = plan.memory.placement().parameters.space == Space::kDisk;
+  (go_to_disk ? on_disk : crossing) += bytes_of(WindowTensor::kParameters);
   for (const WindowTensor tensor :
        {WindowTensor::kMaster, WindowTensor::kFirstMoment, WindowTensor::kSecondMoment}) {
-    const auto dtype = windows.passing(tensor);
-    on_disk += dtype ? 2.0 * static_cast<double>(size_of(*dtype)) : 0.0;
+    on_disk += 2.0 * bytes_of(tensor);
   }
   return elements * std::max(crossing / cluster.host_bytes, on_disk / cluster.disk_bytes);
 }

@@ -92,6 +92,36 @@ TEST_CASE("a run goes on with another share of its states on a disk", "[parity][
   check_same_end(folder, "moved", "memory", config);
 }
 
+TEST_CASE(
+    "a run whose parameters are on the disk too is the run with all in memory, stopped or not",
+    "[parity][offload][resume]") {
+  const json formats = GENERATE(
+      json::object(), json{{"bf16", {{"enabled", true}}}},
+      json{{"fp16", {{"enabled", true}, {"initial_scale_power", 20}, {"loss_scale_window", 2}}}},
+      json{{"bf16",
+            {{"enabled", true},
+             {"bf16_master_weights_and_grads", true},
+             {"bf16_optimizer_states", true}}}});
+  const bool vertical = GENERATE(false, true);
+  CAPTURE(formats.dump(), vertical);
+  constexpr int kRanks = 2;
+  const RunFolder folder;
+  json order = merged(formats, {{"training", {{"eval_interval", 2}, {"eval_batches", 1}}}});
+  if (vertical) order["training"]["block_order"] = "vertical";
+  const json memory = merged(order, in_memory(zero_of(3)));
+  json disk = merged(order, on_disk(zero_of(3)));
+  disk["zero_optimization"]["offload_param"] = {{"device", "nvme"}};
+  const LoadedConfig config = config_of(folder, "memory", 6, kRanks, memory);
+  CHECK(run(config, kRanks).step == 6);
+  CHECK(run(config_of(folder, "stopped", 4, kRanks, disk), kRanks).step == 4);
+  CHECK(run(config_of(folder, "stopped", 6, kRanks, disk), kRanks).step == 6);
+  check_same_end(folder, "stopped", "memory", config);
+  CHECK(run(config_of(folder, "moved", 2, kRanks, memory), kRanks).step == 2);
+  CHECK(run(config_of(folder, "moved", 4, kRanks, disk), kRanks).step == 4);
+  CHECK(run(config_of(folder, "moved", 6, kRanks, memory), kRanks).step == 6);
+  check_same_end(folder, "moved", "memory", config);
+}
+
 TEST_CASE("metrics tell what passed by the disk", "[parity][offload]") {
   const RunFolder folder;
   CHECK(run(config_of(folder, "disk", 3, 1, merged({{"bf16", {{"enabled", true}}}}, on_disk())), 1)

@@ -113,7 +113,7 @@ TEST_CASE("a second copy of the parameters gives stage 3's bits, and gathers acr
   }
 }
 
-TEST_CASE("parameters in the host's memory give the bits of parameters on the device",
+TEST_CASE("parameters in the host's memory or on a disk give the bits of those on the device",
           "[parity][zero][offload]") {
   for (const Formats& formats : kFormats) {
     for (const int ranks : {1, 2, 4}) {
@@ -136,6 +136,18 @@ TEST_CASE("parameters in the host's memory give the bits of parameters on the de
         CHECK(on_host[0].arena_spaces == on_host[0].plan_spaces);
         CHECK(on_host[0].plan_bytes < on_device[0].plan_bytes);
         CHECK(on_host[0].unplanned_traffic.empty());
+        options.parameters = Space::kDisk;
+        options.states = Space::kDisk;
+        for (const int slots : {1, 4}) {
+          CAPTURE(slots);
+          options.offload.parameter_buffers = slots;
+          options.offload.state_buffers = slots;
+          const std::vector<TinyRun> on_disk = train_ranks(ranks, options);
+          check_same_bits(on_disk, on_device);
+          CHECK(on_disk[0].grad_norms == on_device[0].grad_norms);
+          CHECK(on_disk[0].arena_spaces == on_disk[0].plan_spaces);
+          CHECK(on_disk[0].unplanned_traffic.empty());
+        }
       }
     }
   }

@@ -35,6 +35,10 @@ void DiskDevice::serve(Stream& stream, std::span<std::byte> staging) {
       file_, choose_queue_options(file_, staging, options_.block_bytes, options_.depth));
 }
 
+std::unique_ptr<DiskQueue> DiskDevice::make_queue() const {
+  return std::make_unique<DiskQueue>(file_, queue_->options());
+}
+
 std::string DiskDevice::description() const {
   return fmt::format("disk, {}", file_.folder().string());
 }

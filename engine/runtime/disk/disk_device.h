@@ -41,6 +41,8 @@ class DiskDevice final : public Device {
 
   /// For work that orders its own reads and writes, on the stream.
   [[nodiscard]] DiskQueue& queue() { return *queue_; }
+  /// Another queue to the same file, for a thread of its own; once this serves.
+  [[nodiscard]] std::unique_ptr<DiskQueue> make_queue() const;
   /// The place in the file of a tensor of this device.
   [[nodiscard]] std::int64_t offset_of(const void* address) const;
 

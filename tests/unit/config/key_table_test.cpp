@@ -47,6 +47,7 @@ const std::string kFp8 = "fp8.enabled=true";
 const std::string kStage1 = "zero_optimization.stage=1";
 const std::string kStage3 = "zero_optimization.stage=3";
 const std::string kOnDisk = "zero_optimization.offload_optimizer.device=nvme";
+const std::string kParametersOnDisk = "zero_optimization.offload_param.device=nvme";
 const std::string kElastic = R"(elasticity={"enabled": true})";
 const std::string kSelective = R"(activation_checkpointing={"granularity": "selective"})";
 
@@ -102,6 +103,8 @@ const std::map<std::string, Flip>& flips() {
       {"zero_optimization.offload_optimizer.buffer_count", {"7", {kOnDisk}}},
       {"zero_optimization.offload_optimizer.ratio", {"0.25", {kOnDisk}}},
       {"zero_optimization.offload_param.device", {"cpu"}},
+      {"zero_optimization.offload_param.nvme_path", {"/scratch", {kParametersOnDisk}}},
+      {"zero_optimization.offload_param.buffer_count", {"7", {kParametersOnDisk}}},
       {"zero_optimization.sub_group_size", {"1e6", {kOnDisk}}},
       {"aio.block_size", {"8192", {kOnDisk}}},
       {"aio.queue_depth", {"3", {kOnDisk}}},

@@ -101,6 +101,25 @@ TEST_CASE("a part of the states can stay on the device, but not where parameters
   CHECK_THAT(error_of_tiny({kDevice + "cpu", ratio + "1.5"}), Contains("ratio"));
 }
 
+TEST_CASE("parameters go to a disk with the states, into the same folder", "[spec][offload]") {
+  const std::string device = "zero_optimization.offload_param.device=nvme";
+  const std::string path = "zero_optimization.offload_param.nvme_path=";
+  const std::string stage3 = "zero_optimization.stage=3";
+  for (const bool on_gpu : {false, true}) {
+    CHECK_THAT(refusal_of({stage3, device, path + "/scratch"}, on_gpu),
+               Contains("parameters go to a disk together with the optimizer's states"));
+    CHECK_THAT(refusal_of({stage3, kDevice + "nvme", kPath, device, path + "/other"}, on_gpu),
+               Contains("offload_param.nvme_path: parameters and states lie in one file, and "
+                        "zero_optimization.offload_optimizer.nvme_path is \"/scratch\""));
+    CHECK(refusal_of({stage3, kDevice + "nvme", kPath, device}, on_gpu).empty());
+    CHECK(resolved({stage3, kDevice + "nvme", device, path + "/scratch"}, on_gpu)
+              .config.offload.states_path == "/scratch");
+    CHECK_THAT(notices_of(resolved({"zero_optimization.stage=2", kDevice + "nvme", kPath, device},
+                                   on_gpu)),
+               Contains("parameters are offloaded in ZeRO's stage 3, and the stage is 2"));
+  }
+}
+
 TEST_CASE("--ignore-offload keeps everything on the device, and says so", "[spec][offload]") {
   LoadOptions options{.overrides = {kDevice + "nvme", "zero_optimization.cpu_offload_param=true",
                                     "zero_optimization.stage=3"},
