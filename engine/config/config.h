@@ -100,6 +100,9 @@ struct ZeroConfig {
   /// zero_hpz_partition_size: neighbouring data-parallel ranks that keep a second copy of the
   /// parameters among them, from which they gather again (ZeRO++'s hpZ). 1: none do.
   int secondary_ranks = 1;
+  /// mics_shard_size: neighbouring data-parallel ranks over which stage 3 cuts, every other group
+  /// of them having the same (MiCS). Below 1: it cuts over all.
+  int shard_ranks = -1;
   /// stage3_prefetch_bucket_size: elements of units gathered ahead of their use, at least one unit;
   /// 0: none. Absent: the next unit.
   std::optional<std::int64_t> prefetch_bucket_size;

@@ -54,6 +54,10 @@ void resolve_fp8(const LoadedConfig& loaded, Origins& origins);
 void resolve_optimizer(LoadedConfig& loaded, Origins& origins);
 /// Checks which data-parallel ranks hold parameters a second time.
 void resolve_second_copy(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins);
+/// Checks how many data-parallel ranks cut parameters among them.
+void resolve_shard_groups(const LoadedConfig& loaded,
+                          std::int64_t data_parallel,
+                          const Origins& origins);
 /// Checks what is kept outside the device's memory, once device and optimizer are settled.
 void resolve_offload(LoadedConfig& loaded, Origins& origins);
 void resolve_scheduler(LoadedConfig& loaded, Origins& origins);

@@ -1,5 +1,6 @@
 // Checks where ZeRO's blocks want memory to be: outside the device, once it is known what the ranks
-// compute on, and a second time, once it is known how many they are.
+// compute on, and a second time or once for every few ranks, once it is known how many they are.
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -89,6 +90,21 @@ void check_parameters(LoadedConfig& loaded, const Origins& origins, bool states_
   }
 }
 
+void check_divides(const std::string& key,
+                   std::int64_t few,
+                   std::int64_t data_parallel,
+                   const Origins& origins) {
+  if (data_parallel % few == 0) return;
+  std::int64_t nearest = std::min(few, data_parallel);
+  while (data_parallel % nearest != 0) {
+    --nearest;
+  }
+  throw_config_error(where_of(origins, key), key,
+                     fmt::format("{} does not divide the {} data-parallel rank{}: write {}", few,
+                                 data_parallel, data_parallel == 1 ? "" : "s", nearest),
+                     {{ConfigEdit::Kind::kSet, key, fmt::format("{}", nearest)}});
+}
+
 }  // namespace
 
 void resolve_second_copy(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins) {
@@ -102,15 +118,22 @@ void resolve_second_copy(LoadedConfig& loaded, std::int64_t data_parallel, Origi
                     key, few, data_parallel, data_parallel == 1 ? "" : "s"));
     return;
   }
-  if (data_parallel % few == 0) return;
-  std::int64_t nearest = few;
-  while (data_parallel % nearest != 0) {
-    --nearest;
+  check_divides(key, few, data_parallel, origins);
+}
+
+void resolve_shard_groups(const LoadedConfig& loaded,
+                          std::int64_t data_parallel,
+                          const Origins& origins) {
+  const std::string key = "zero_optimization.mics_shard_size";
+  const ZeroConfig& zero = loaded.config.zero;
+  if (!cuts_of(zero.stage).parameters || zero.shard_ranks < 1) return;
+  if (zero.secondary_ranks > 1) {
+    throw_config_error(where_of(origins, key), key,
+                       "groups that have all parameters among them (MiCS) need no second copy of "
+                       "them (zero_hpz_partition_size): write -1 here or 1 there",
+                       {{ConfigEdit::Kind::kSet, key, "-1"}});
   }
-  throw_config_error(where_of(origins, key), key,
-                     fmt::format("{} does not divide the {} data-parallel ranks: write {}", few,
-                                 data_parallel, nearest),
-                     {{ConfigEdit::Kind::kSet, key, fmt::format("{}", nearest)}});
+  check_divides(key, zero.shard_ranks, data_parallel, origins);
 }
 
 void resolve_offload(LoadedConfig& loaded, Origins& origins) {

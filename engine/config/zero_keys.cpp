@@ -1,7 +1,7 @@
 // "zero_optimization". dstrain's grain is the unit: a block, the embedding or the head. A unit's
 // gradient is one flat, padded buffer, reduced as soon as backward leaves the unit; its parameters
 // are gathered by one operation. Keys that tune another grain have no effect; keys that promise
-// another distribution of memory (hierarchies, quantised traffic) are refused.
+// traffic in another form, where there is none, are refused.
 #include <initializer_list>
 #include <string_view>
 
@@ -102,18 +102,34 @@ void add_other_grains(std::vector<Key>& keys) {
                      {"save_muon_momentum_buffer_in_memory"});
 }
 
+void add_groups_of_ranks(std::vector<Key>& keys) {
+  constexpr double kMostRanks = 1 << 20;
+  const auto add = [&](const std::string& name, double least, int ZeroConfig::*member, Key below) {
+    keys.push_back(only_for(null_is_default(auto_is_default(field(
+                                kZero + name, between(least, kMostRanks), kZeroBlock.to(member)))),
+                            "stage 3", is_stage3));
+    keys.push_back(
+        only_for(std::move(below), "stages 0 to 2", [](const Config& c) { return !is_stage3(c); }));
+  };
+  const std::string second = "zero_hpz_partition_size";
+  Key without = no_effect(kZero + second, KeyKind::kInteger,
+                          "parameters are gathered in ZeRO's stage 3, and the stage is lower");
+  without.accepted = {"1"};
+  add(second, 1, &ZeroConfig::secondary_ranks, std::move(without));
+  const std::string few = "mics_shard_size";
+  add(few, -1, &ZeroConfig::shard_ranks,
+      auto_is_default(refused_unless(
+          few, {"-1", "0"},
+          "groups of ranks (MiCS) cut what ZeRO's stage 3 cuts, and the stage is lower")));
+  Key hierarchy = no_effect(kZero + "mics_hierarchical_params_gather", KeyKind::kBool,
+                            "it chooses a way through the hosts for the same bytes, and the "
+                            "library that carries them chooses its own");
+  hierarchy.accepted = {"false"};
+  keys.push_back(std::move(hierarchy));
+}
+
 void add_other_distributions(std::vector<Key>& keys) {
   const std::string not_yet = " not in this version yet";
-  const std::string hierarchy = kZero + "zero_hpz_partition_size";
-  constexpr double kMostRanks = 1 << 20;
-  keys.push_back(
-      only_for(null_is_default(auto_is_default(field(hierarchy, between(1, kMostRanks),
-                                                     kZeroBlock.to(&ZeroConfig::secondary_ranks)))),
-               "stage 3", is_stage3));
-  Key below = no_effect(hierarchy, KeyKind::kInteger,
-                        "parameters are gathered in ZeRO's stage 3, and the stage is lower");
-  below.accepted = {"1"};
-  keys.push_back(only_for(below, "stages 0 to 2", [](const Config& c) { return !is_stage3(c); }));
   for (const char* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
                            "zero_quantized_gradients"}) {
     keys.push_back(refused_unless(name, {"false"},
@@ -121,11 +137,7 @@ void add_other_distributions(std::vector<Key>& keys) {
   }
   keys.push_back(refused_unless("zeropp_loco_param", {},
                                 "it corrects quantised gradients, which are" + not_yet));
-  keys.push_back(
-      refused_unless("mics_shard_size", {"-1", "0"},
-                     "sharding within groups of ranks (MiCS) is" + not_yet + ": write -1"));
-  keys.push_back(refused_unless("mics_hierarchical_params_gather", {"false"},
-                                "sharding within groups of ranks (MiCS) is" + not_yet));
+  add_groups_of_ranks(keys);
   keys.push_back(refused_unless("legacy_stage1", {"false"}, "DeepSpeed has removed it as well"));
 }
 

@@ -27,6 +27,20 @@ void GradientWire::reduce_scatter(int unit, Tensor gradients, Range mine, Tensor
   unpack(unit, travelled, sum, write);
 }
 
+void GradientWire::sum_copies(int unit, Tensor slice, Tensor gradients, Communicator& copies) {
+  const DType wire = codec_->wire_dtype();
+  Tensor travelling = slice;
+  if (slice.dtype() != wire) {
+    travelling = (buckets_ ? buckets_->acquire(unit, stream_) : gradients).flat(0, slice.numel());
+    ops_.cast(slice, travelling, stream_);
+  }
+  copies.all_reduce(travelling, ReduceOp::kSum, Purpose::kGradient, stream_);
+  if (slice.dtype() != wire) {
+    ops_.cast(travelling, slice, stream_);
+    if (buckets_) buckets_->release(unit, stream_);
+  }
+}
+
 Tensor GradientWire::pack(int unit, Tensor gradients) {
   if (!buckets_) {
     return gradients;

@@ -22,6 +22,10 @@ class GradientWire {
   /// Writes or adds elements `mine` of the sum of the unit's gradients, padding included, to `sum`,
   /// which may be those elements of `gradients` themselves. The others are undefined afterwards.
   void reduce_scatter(int unit, Tensor gradients, Range mine, Tensor sum, Write write);
+  /// Replaces `slice`, what this rank keeps of the unit's gradient, by the sum over `copies`. Where
+  /// it does not travel as it is kept, it passes through memory of the unit's that has just been
+  /// used: the bucket that it left from, or `gradients`, whose elements are undefined afterwards.
+  void sum_copies(int unit, Tensor slice, Tensor gradients, Communicator& copies);
 
  private:
   /// The tensor that travels: the gradients, or a bucket.

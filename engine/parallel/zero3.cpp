@@ -12,12 +12,15 @@
 //   global norm over the slices -> clip factor -> optimizer on my slices. Nothing is gathered then:
 //   the next forward does it. Only small units that are always whole are gathered here.
 // Where parameters lie in the host's memory or on a disk, a rank's own slice is brought to its
-// place in the whole unit before the others' are gathered around it. With a second copy of the
-// parameters, cut over fewer ranks than the first (hpZ): the first gather of a unit after an update
-// goes over all ranks, and leaves this rank's slice of the second copy behind; every further one,
-// of backward and of later micro-batches, goes over those few alone. On the wire, a micro-batch: an
-// all-gather for every gather of the plan, one or two a unit, and a reduce-scatter, one element a
-// parameter each: at most 3 elements a parameter.
+// place in the whole unit before the others' are gathered around it.
+// With a second copy of the parameters, cut over fewer ranks than the first (hpZ): the first gather
+// of a unit after an update goes over all ranks, and leaves this rank's slice of the second copy
+// behind; every further one, of backward and of later micro-batches, goes over those few alone.
+// With slices for a group of neighbours only (MiCS, Zhang et al. 2022), of which every other group
+// has the same: all of the above happens within the group, and the slices' gradients are summed
+// once more across the groups when the step's last micro-batch has left them.
+// On the wire, a micro-batch: an all-gather for every gather of the plan, one or two a unit, and a
+// reduce-scatter, one element a parameter each: at most 3 elements a parameter.
 #include "engine/parallel/buckets.h"
 #include "engine/parallel/disk_parameters.h"
 #include "engine/parallel/gradient_wire.h"
@@ -92,12 +95,16 @@ class Zero3 final : public DataParallel {
     return {&parts_.context.blueprint, buckets_.acquire(unit, compute_), Write::kOverwrite};
   }
 
-  void unit_grads_ready(int unit, std::int64_t micro_batch, bool /*last*/) override {
+  void unit_grads_ready(int unit, std::int64_t micro_batch, bool last) override {
     collectives_.wait(compute_.record());
-    wire_.reduce_scatter(unit, parts_.context.arena.unit(RegionKind::kGradientBuckets, unit),
-                         parts_.memory.owned(unit),
-                         parts_.context.arena.unit(RegionKind::kGradients, unit),
+    const Tensor bucket = parts_.context.arena.unit(RegionKind::kGradientBuckets, unit);
+    const Tensor slice = parts_.context.arena.unit(RegionKind::kGradients, unit);
+    wire_.reduce_scatter(unit, bucket, parts_.memory.owned(unit), slice,
                          micro_batch == 0 ? Write::kOverwrite : Write::kAdd);
+    Communicator* const copies = parts_.groups.copies(unit);
+    if (last && copies != nullptr) {
+      wire_.sum_copies(unit, slice, bucket, *copies);
+    }
     buckets_.release(unit, collectives_);
   }
 

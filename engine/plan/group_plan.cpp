@@ -22,11 +22,18 @@ std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, in
   add(GroupId::kWorld, "world", kAllAxes, Space::kHost);
   add(GroupId::kData, fmt::format("data-parallel (pipeline {}, tensor {})", pipeline, tensor),
       kGradientAxes, Space::kDevice);
-  if (needs.secondary_parameters) {
+  if (needs.neighbours) {
+    const int across = mesh.index(Axis::kDataAcross, rank);
     add(GroupId::kDataInside,
-        fmt::format("second copy of parameters (pipeline {}, across {}, tensor {})", pipeline,
-                    mesh.index(Axis::kDataAcross, rank), tensor),
-        Axis::kDataInside, Space::kDevice);
+        fmt::format("data-parallel neighbours (pipeline {}, across {}, tensor {})", pipeline,
+                    across, tensor),
+        kNeighbourAxes, Space::kDevice);
+    add(GroupId::kDataAcross,
+        fmt::format("data-parallel across neighbours (pipeline {}, inside {}, tensor {})", pipeline,
+                    mesh.index(kNeighbourAxes, rank), tensor),
+        Axis::kDataAcross, Space::kDevice);
+    add(GroupId::kStates, fmt::format("states (across {})", across), kNeighbourAxes | kModelAxes,
+        Space::kHost);
   }
   add(GroupId::kTensor, fmt::format("tensor-parallel (pipeline {}, data {})", pipeline, data),
       Axis::kTensor, Space::kDevice);
@@ -58,6 +65,16 @@ std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, in
     add(GroupId::kCheckpoint, "checkpoint", kAllAxes, Space::kHost);
   }
   return groups;
+}
+
+GroupId group_of_slices(const Placement& placement) {
+  const AxisSet cut = placement.states.cut;
+  return cut == kNeighbourAxes ? GroupId::kDataInside : GroupId::kData;
+}
+
+GroupId group_of_norm(const Placement& placement) {
+  if (!placement.states.is_cut()) return GroupId::kModel;
+  return placement.states.cut == kNeighbourAxes ? GroupId::kStates : GroupId::kWorld;
 }
 
 const GroupPlan* find_group(const std::vector<GroupPlan>& groups, GroupId id) {

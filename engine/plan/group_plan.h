@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/plan/mesh.h"
+#include "engine/plan/placement.h"
 #include "engine/plan/space.h"
 
 namespace dstrain {
@@ -15,11 +16,14 @@ namespace dstrain {
 enum class GroupId : std::uint8_t {
   kWorld,  ///< all ranks
   kData,   ///< same part of the model, other tokens: over these gradients are summed
-  /// Those of kData that hold a second copy of the parameters among them (Placement::secondary).
+  /// Neighbours of kData: those that hold a second copy of the parameters among them
+  /// (Placement::secondary), or all of what is cut, where it is cut over fewer than kData.
   kDataInside,
-  kTensor,    ///< same layers and tokens, other parts of the layers
-  kModel,     ///< same tokens, other parts of the model
-  kPipeline,  ///< same tokens and part of the layers, other layers
+  kDataAcross,  ///< those of kData that have the same place among their neighbours
+  kStates,      ///< those that hold all states together once, where kWorld does so several times
+  kTensor,      ///< same layers and tokens, other parts of the layers
+  kModel,       ///< same tokens, other parts of the model
+  kPipeline,    ///< same tokens and part of the layers, other layers
   /// The first and last stage of kPipeline, where a tied table lies on both.
   kTied,
   /// Neighbours in kTensor that hold the same key/value heads, where there are fewer heads than
@@ -44,8 +48,13 @@ struct GroupNeeds {
   bool tied_embeddings = false;
   std::int64_t key_value_heads = 1;  ///< of the whole model
   bool background_saves = false;
-  bool secondary_parameters = false;
+  bool neighbours = false;  ///< some of kData work together
 };
+
+/// The group that what is cut is cut over: gradients are summed and slices gathered in it.
+GroupId group_of_slices(const Placement& placement);
+/// The group over which the squares of gradients are summed, so that each counts once.
+GroupId group_of_norm(const Placement& placement);
 
 /// The sets that `rank` belongs to. A set may have one member.
 std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, int rank);

@@ -48,6 +48,16 @@ class AxisSet {
     a.bits_ |= b.bits_;
     return a;
   }
+  friend constexpr AxisSet operator&(AxisSet a, AxisSet b) {
+    a.bits_ &= b.bits_;
+    return a;
+  }
+  /// Those that `other` does not have.
+  [[nodiscard]] constexpr AxisSet without(AxisSet other) const {
+    AxisSet rest = *this;
+    rest.bits_ &= ~other.bits_;
+    return rest;
+  }
   friend constexpr bool operator==(AxisSet a, AxisSet b) = default;
 
  private:
@@ -60,8 +70,13 @@ inline constexpr AxisSet kDataAxes{Axis::kDataAcross, Axis::kDataInside};
 /// The axes along which ranks compute gradients of the same parameters from other tokens: a
 /// gradient is the sum over them, and ZeRO divides states among them.
 inline constexpr AxisSet kGradientAxes{Axis::kDataAcross, Axis::kDataInside, Axis::kContext};
+/// Those of them along which neighbours share a unit, where not all of them do
+/// (Placement, mics_shard_size).
+inline constexpr AxisSet kNeighbourAxes{Axis::kDataInside, Axis::kContext};
 /// The axes along which ranks hold other parts of the model.
 inline constexpr AxisSet kModelAxes{Axis::kPipeline, Axis::kTensor};
+/// All axes along which ranks may have the same unit.
+inline constexpr AxisSet kEveryReplica = kGradientAxes | Axis::kExpertData;
 inline constexpr AxisSet kAllAxes{Axis::kPipeline, Axis::kDataAcross, Axis::kDataInside,
                                   Axis::kContext, Axis::kTensor};
 

@@ -31,7 +31,6 @@ struct Placement {
 /// Makes the placement in which whatever is cut is cut over all axes that its unit is replicated
 /// over, and everything lies on the device.
 inline Placement zero_placement(const ZeroCuts& cuts) {
-  constexpr AxisSet kEveryReplica = kGradientAxes | Axis::kExpertData;
   const auto place = [&](bool is_cut) { return Place{.cut = is_cut ? kEveryReplica : AxisSet{}}; };
   return {.parameters = place(cuts.parameters),
           .gradients = place(cuts.gradients),

@@ -6,16 +6,25 @@
 
 namespace dstrain {
 
-ShardMap::ShardMap(const Blueprint& blueprint, const Mesh& mesh, int rank)
+ShardMap::ShardMap(const Blueprint& blueprint, const Mesh& mesh, int rank, AxisSet cut)
     : units_(blueprint.units()) {
   for (const UnitDecl& unit : units_) {
-    cuts_.push_back(
-        {.slices = mesh.degree(unit.replicated), .own = mesh.index(unit.replicated, rank)});
+    const AxisSet sliced = unit.replicated & cut;
+    const AxisSet copied = unit.replicated.without(cut);
+    cuts_.push_back({.slices = mesh.degree(sliced),
+                     .own = mesh.index(sliced, rank),
+                     .copies = mesh.degree(copied),
+                     .copy = mesh.index(copied, rank)});
   }
 }
 
 bool ShardMap::has_replicas() const {
-  return std::any_of(cuts_.begin(), cuts_.end(), [](const Cut& cut) { return cut.slices > 1; });
+  return std::any_of(cuts_.begin(), cuts_.end(),
+                     [](const Cut& cut) { return cut.slices > 1 || cut.copies > 1; });
+}
+
+bool ShardMap::has_copies() const {
+  return std::any_of(cuts_.begin(), cuts_.end(), [](const Cut& cut) { return cut.copies > 1; });
 }
 
 std::int64_t ShardMap::numel(int unit) const {
@@ -35,6 +44,12 @@ Range ShardMap::slice(int unit, int slice) const {
   check(slice >= 0 && slice < num_slices(unit), "slice {} of {}", slice, num_slices(unit));
   const std::int64_t length = slice_numel(unit);
   return {slice * length, (slice + 1) * length};
+}
+
+Range ShardMap::saved_slice(int unit) const {
+  const Range own = own_slice(unit);
+  const auto [slices, mine, copies, copy] = cut(unit);
+  return {own.begin + own.size() * copy / copies, own.begin + own.size() * (copy + 1) / copies};
 }
 
 std::vector<PlacedPiece> ShardMap::pieces(int unit, Range range) const {

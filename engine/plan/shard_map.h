@@ -1,7 +1,7 @@
 // ShardMap: how the flat buffer of every unit is padded and cut into slices, one for each rank that
-// has the unit, and the pieces of named tensors that a range of it holds. ZeRO stages, the
-// optimizer and checkpoints all use the same slices; any size works, the remainder is padding at
-// the end.
+// has the unit, or for each of a group of them, and the pieces of named tensors that a range of it
+// holds. ZeRO stages, the optimizer and checkpoints all use the same slices; any size works, the
+// remainder is padding at the end.
 #pragma once
 
 #include <cstdint>
@@ -46,16 +46,24 @@ class ShardMap {
   static constexpr std::int64_t kAlignment = 16;
 
   /// Makes the map of rank `rank` of the mesh: a unit has as many slices as there are ranks along
-  /// the axes that it is replicated over (UnitDecl::replicated).
-  explicit ShardMap(const Blueprint& blueprint, const Mesh& mesh = Mesh({}), int rank = 0);
+  /// those of `cut` that it is replicated over (UnitDecl::replicated). Ranks that differ along the
+  /// others have the same slice.
+  explicit ShardMap(const Blueprint& blueprint,
+                    const Mesh& mesh = Mesh({}),
+                    int rank = 0,
+                    AxisSet cut = kEveryReplica);
 
   [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
   [[nodiscard]] const UnitDecl& unit(int unit) const {
     return units_.at(static_cast<std::size_t>(unit));
   }
   [[nodiscard]] int num_slices(int unit) const { return cut(unit).slices; }
-  /// True if some unit has more than one slice.
+  /// The number of ranks that have the same slice of a unit.
+  [[nodiscard]] int num_copies(int unit) const { return cut(unit).copies; }
+  /// True if several ranks have the same unit.
   [[nodiscard]] bool has_replicas() const;
+  /// True if several ranks have the same slice.
+  [[nodiscard]] bool has_copies() const;
   /// Elements of a unit without and with padding; padded is num_slices × slice.
   [[nodiscard]] std::int64_t numel(int unit) const;
   [[nodiscard]] std::int64_t padded_numel(int unit) const;
@@ -64,6 +72,8 @@ class ShardMap {
   [[nodiscard]] Range slice(int unit, int slice) const;
   /// The slice that belongs to this rank.
   [[nodiscard]] Range own_slice(int unit) const { return slice(unit, cut(unit).own); }
+  /// The part of it that this rank saves: ranks that have the same slice share the work.
+  [[nodiscard]] Range saved_slice(int unit) const;
   /// The parts of named tensors that `range` of a unit holds, in order; padding belongs to none.
   [[nodiscard]] std::vector<PlacedPiece> pieces(int unit, Range range) const;
 
@@ -71,6 +81,8 @@ class ShardMap {
   struct Cut {
     int slices = 1;
     int own = 0;  // this rank's
+    int copies = 1;
+    int copy = 0;  // this rank's place among those that have its slice
   };
   [[nodiscard]] const Cut& cut(int unit) const { return cuts_.at(static_cast<std::size_t>(unit)); }
 

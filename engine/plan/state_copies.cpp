@@ -63,6 +63,7 @@ class Collector {
       return segment.has_copies.at(static_cast<std::size_t>(holders));
     };
     with(CopyHolders::kData) = shards_.num_slices(unit) > 1 && is_whole;
+    with(CopyHolders::kSameSlice) = shards_.num_copies(unit) > 1;
     const bool everywhere = declared.share.copies == tensor_ranks_;
     with(CopyHolders::kTensor) = declared.share.copies > 1 && everywhere;
     with(CopyHolders::kSharedHeads) = declared.share.copies > 1 && !everywhere;

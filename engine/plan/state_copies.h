@@ -7,6 +7,7 @@
 //   alone moments all three    norms, biases and shared key/value heads on tensor-parallel ranks; a
 //   tied table on
 //                the first and on the last pipeline stage
+//   all of it    on the ranks that have the same slice, where there are some
 //   parameters   beside a master: what the master rounds to, on the rank itself
 #pragma once
 
@@ -20,8 +21,8 @@
 namespace dstrain {
 
 /// The ranks with which a part is compared.
-enum class CopyHolders : std::uint8_t { kData, kTensor, kSharedHeads, kTiedStages };
-constexpr int kNumCopyHolders = 4;
+enum class CopyHolders : std::uint8_t { kData, kSameSlice, kTensor, kSharedHeads, kTiedStages };
+constexpr int kNumCopyHolders = 5;
 
 /// Neighbouring elements of one unit in one region that have the same copies.
 struct StateSegment {

@@ -21,7 +21,8 @@ class StepTraffic {
       : needs_(needs),
         options_(needs.memory.options()),
         tensor_ranks_(size_of_group(GroupId::kTensor)),
-        splits_tokens_(needs.splits_tokens && tensor_ranks_ > 1) {}
+        splits_tokens_(needs.splits_tokens && tensor_ranks_ > 1),
+        slices_(group_of_slices(options_.placement)) {}
 
   /// One pass of a micro-batch, or several together, through a chunk. `started` says whether its
   /// first gathers are already on their way and, on return, whether those of the next pass are.
@@ -206,10 +207,10 @@ class StepTraffic {
       const int unit = gathers.gathers()[static_cast<std::size_t>(index)].unit;
       const bool again =
           options_.placement.secondary.is_cut() && !gathered_before_.insert(unit).second;
-      make_whole(unit, again ? GroupId::kDataInside : GroupId::kData);
+      make_whole(unit, again ? GroupId::kDataInside : slices_);
     }
   }
-  void make_whole(int unit, GroupId group = GroupId::kData) {
+  void make_whole(int unit, GroupId group) {
     unit_ = unit;
     add(group, Op::kAllGather, needs_.shards.padded_numel(unit),
         needs_.memory.dtype(RegionKind::kParameters), Purpose::kParameter);
@@ -232,8 +233,12 @@ class StepTraffic {
         const std::int64_t numbers =
             whole ? needs_.shards.numel(unit) : needs_.shards.padded_numel(unit);
         const auto codec = make_codec(options_.gradient_dtype, options_.wire_dtype);
-        add(GroupId::kData, whole ? Op::kAllReduce : Op::kReduceScatter,
-            codec->wire_elements(numbers), codec->wire_dtype(), Purpose::kGradient);
+        add(slices_, whole ? Op::kAllReduce : Op::kReduceScatter, codec->wire_elements(numbers),
+            codec->wire_dtype(), Purpose::kGradient);
+        if (last && needs_.shards.num_copies(unit) > 1) {
+          add(GroupId::kDataAcross, Op::kAllReduce, needs_.shards.slice_numel(unit),
+              codec->wire_dtype(), Purpose::kGradient);
+        }
       }
     }
   }
@@ -274,12 +279,12 @@ class StepTraffic {
 
   void update_slices() {
     if (needs_.optimizer.reduced_doubles > 0) {
-      add(GroupId::kData, Op::kAllReduce, needs_.optimizer.reduced_doubles, DType::kF64,
+      add(slices_, Op::kAllReduce, needs_.optimizer.reduced_doubles, DType::kF64,
           Purpose::kOptimizer);
     }
     for (const int unit : needs_.optimizer.gathered_units) {
       unit_ = unit;
-      add(GroupId::kData, Op::kAllGather, needs_.shards.padded_numel(unit),
+      add(slices_, Op::kAllGather, needs_.shards.padded_numel(unit),
           needs_.optimizer.gathered_dtype, Purpose::kOptimizer);
     }
     for (int unit = 0; unit < needs_.shards.num_units(); ++unit) {
@@ -287,7 +292,7 @@ class StepTraffic {
       const bool is_cut = options_.placement.parameters.is_cut() &&
                           (whole.empty() || !whole.at(static_cast<std::size_t>(unit)));
       if (!is_cut) {
-        make_whole(unit);
+        make_whole(unit, slices_);
       }
     }
   }
@@ -296,6 +301,7 @@ class StepTraffic {
   const MemoryOptions& options_;
   const std::int64_t tensor_ranks_;
   const bool splits_tokens_;
+  const GroupId slices_;
   std::set<int> gathered_before_;  // units of which a second copy is up to date
   std::vector<TrafficPlan::Repeated> part_;
   TrafficPhase phase_ = TrafficPhase::kForward;

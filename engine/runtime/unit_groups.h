@@ -14,11 +14,14 @@ namespace dstrain {
 /// The groups of units replicated over `axes`.
 struct UnitGroup {
   AxisSet axes;
-  /// The ranks that have the same units: gradients are summed and slices gathered among them.
+  /// The ranks among which a unit is cut: gradients are summed and slices gathered among them.
   Communicator* replicas;
   /// The ranks that hold other parts of what is updated, for numbers in host memory; nullptr: there
   /// are none.
   Communicator* norm;
+  /// The ranks that have the same slice, over which its gradient is summed once more; nullptr:
+  /// there are none.
+  Communicator* copies = nullptr;
 };
 
 class UnitGroups {
@@ -45,6 +48,7 @@ class UnitGroups {
     return of_unit_.at(static_cast<std::size_t>(unit));
   }
   [[nodiscard]] Communicator& replicas(int unit) const { return *groups_[index_of(unit)].replicas; }
+  [[nodiscard]] Communicator* copies(int unit) const { return groups_[index_of(unit)].copies; }
 
  private:
   std::vector<UnitGroup> groups_;

@@ -51,10 +51,12 @@ Engine::Engine(RunPlan plan,
       groups_(rendezvous,
               device_rendezvous_ != nullptr ? *device_rendezvous_ : rendezvous,
               plan_.groups),
-      unit_groups_(plan_.shards,
-                   {{.axes = kGradientAxes,
-                     .replicas = groups_.find(GroupId::kData),
-                     .norm = groups_.find_others(plan_.norm_group)}}),
+      unit_groups_(
+          plan_.shards,
+          {{.axes = kGradientAxes,
+            .replicas = groups_.find(group_of_slices(plan_.memory.placement())),
+            .norm = groups_.find_others(plan_.norm_group),
+            .copies = plan_.shards.has_copies() ? groups_.find(GroupId::kDataAcross) : nullptr}}),
       tensor_parallel_(groups_[GroupId::kTensor], plan_.sequence_parallel),
       host_(plan_.memory.states_are_apart()
                 ? std::make_unique<HostSite>(threads, arena_, disk_.get())
@@ -84,7 +86,9 @@ Engine::Engine(RunPlan plan,
              .gathers = plan_.gathers,
              .optimizer = *optimizer_,
              .groups = unit_groups_,
-             .secondary_group = groups_.find(GroupId::kDataInside),
+             .secondary_group = plan_.memory.placement().secondary.is_cut()
+                                    ? groups_.find(GroupId::kDataInside)
+                                    : nullptr,
              .tensor_group = groups_.find_others(GroupId::kTensor),
              .shared_heads_group = groups_.find(GroupId::kSharedHeads),
              .tied_group = groups_.find(GroupId::kTied),

@@ -146,6 +146,18 @@ bool keeps_second_copy(const Config& config, int data_ranks) {
   return cuts_of(config.zero.stage).parameters && few > 1 && few < data_ranks;
 }
 
+/// Whether parameters, gradients and states are cut over fewer than all data-parallel ranks.
+bool cuts_among_few(const Config& config, int data_ranks) {
+  const int few = config.zero.shard_ranks;
+  return cuts_of(config.zero.stage).parameters && few > 0 && few < data_ranks;
+}
+
+/// The number of neighbouring data-parallel ranks that work together; all, if no fewer do.
+int neighbours_of(const Config& config, int data_ranks) {
+  if (keeps_second_copy(config, data_ranks)) return config.zero.secondary_ranks;
+  return cuts_among_few(config, data_ranks) ? config.zero.shard_ranks : data_ranks;
+}
+
 WindowOptions windows_of(const OffloadConfig& offload) {
   const WindowOptions defaults;
   const std::int64_t most = offload.sub_group_size;
@@ -220,7 +232,7 @@ Mesh mesh_of(const Config& config, int world_size) {
   check(world_size % (tensor * pipeline) == 0, "{} ranks in {} stages of {}", world_size, pipeline,
         tensor);
   const int data = world_size / (tensor * pipeline);
-  const int inside = keeps_second_copy(config, data) ? config.zero.secondary_ranks : data;
+  const int inside = neighbours_of(config, data);
   check(data % inside == 0, "{} data-parallel ranks in groups of {}", data, inside);
   return Mesh({.pipeline = pipeline,
                .data_across = data / inside,
@@ -256,6 +268,11 @@ RunPlan make_run_plan(const Config& config,
   Placement placement = primary;
   if (keeps_second_copy(config, mesh.degree(kDataAxes))) {
     placement.secondary.cut = Axis::kDataInside;
+  }
+  if (cuts_among_few(config, mesh.degree(kDataAxes))) {
+    for (Place* const place : {&placement.parameters, &placement.gradients, &placement.states}) {
+      place->cut = kNeighbourAxes;
+    }
   }
   check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
         "the config's batch sizes are not resolved");
@@ -317,7 +334,8 @@ RunPlan make_run_plan(const Config& config,
         {"fp8_scales", {tensors, Fp8Scales::kPlace}, DType::kF32, Lifetime::kConstant});
   }
 
-  const ShardMap shards(blueprint, mesh, rank);
+  const ShardMap shards(blueprint, mesh, rank,
+                        placement.states.is_cut() ? placement.states.cut : kEveryReplica);
   const FormatConfig& formats = config.formats;
   const Moments moments = moments_of(config.optimizer);
   const OptimizerScratch scratch = declare_optimizer(config.optimizer, shards, compute, blueprint);
@@ -367,9 +385,9 @@ RunPlan make_run_plan(const Config& config,
                                     {.tied_embeddings = config.model.tied_embeddings,
                                      .key_value_heads = config.model.num_key_value_heads,
                                      .background_saves = saves_in_background(config),
-                                     .secondary_parameters = placement.secondary.is_cut()},
+                                     .neighbours = mesh.degree(Axis::kDataAcross) > 1},
                                     rank),
-              .norm_group = placement.states.is_cut() ? GroupId::kWorld : GroupId::kModel,
+              .norm_group = group_of_norm(placement),
               .model = config.model,
               .recompute = config.recompute,
               .sequence_parallel = sequence_parallel,

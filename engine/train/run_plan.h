@@ -121,7 +121,7 @@ struct RunPlan {
   int rank = 0;                   ///< in the world
   std::vector<GroupPlan> groups;  ///< of this rank, in the order in which they are formed
   /// The group over which the squares of gradients are summed: all ranks where each owns a slice,
-  /// else those that hold other parts of the model.
+  /// or those that own the slices once; else those that hold other parts of the model.
   GroupId norm_group = GroupId::kModel;
   ModelSpec model;  ///< whole, as all ranks together hold it
   RecomputeConfig recompute;

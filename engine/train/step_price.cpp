@@ -85,7 +85,9 @@ WireSeconds wire_seconds(const RunPlan& plan, const Rates& rates) {
     const GroupPlan& group = *find_group(plan.groups, transfer.group);
     const double bytes = static_cast<double>(times) * static_cast<double>(transfer.bytes()) *
                          times_sent(transfer.op, group.size());
-    const bool is_data = transfer.group == GroupId::kData || transfer.group == GroupId::kDataInside;
+    const bool is_data = transfer.group == GroupId::kData ||
+                         transfer.group == GroupId::kDataInside ||
+                         transfer.group == GroupId::kDataAcross;
     double& sum = is_data ? seconds.beside : seconds.waited_for;
     sum += bytes / rates.bytes_of_group(group);
   });

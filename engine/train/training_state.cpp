@@ -25,7 +25,7 @@ void for_each_state_part(const RunPlan& plan,
                          const std::function<void(const StatePart&)>& visit) {
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
     const Range owned = plan.memory.owned(unit);
-    const Range wanted = extent == StateExtent::kMySlice ? plan.shards.own_slice(unit) : owned;
+    const Range wanted = extent == StateExtent::kMySlice ? plan.shards.saved_slice(unit) : owned;
     // A region holds all of `owned`, padding included, or only the elements that have this state,
     // one after the other.
     const auto add = [&](const std::string& state, RegionKind region, MomentExtent elements) {

@@ -118,7 +118,7 @@ std::vector<float> whole_master(Engine& engine, int unit) {
   if (plan.memory.placement().states.is_cut()) {
     std::vector<float> whole(static_cast<std::size_t>(plan.shards.padded_numel(unit)));
     engine.wait_for_communication();
-    engine.data_group().all_gather(
+    engine.slice_group().all_gather(
         {values.data(), DType::kF32, mine.shape()},
         {whole.data(), DType::kF32, Shape{plan.shards.padded_numel(unit)}}, Purpose::kControl,
         compute);
@@ -179,8 +179,15 @@ EngineStep train_tiny_step(Engine& engine,
   const auto length = static_cast<std::size_t>(engine.plan().batch.sequence);
   const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
                              std::span<std::int32_t> targets) {
+    const std::int64_t of_step = engine.plan().batch.global_samples();
+    const std::int64_t step_start = first_sample / of_step * of_step;
+    const std::int64_t place = (first_sample - step_start) / options.micro_batch;
+    const std::int64_t first =
+        options.dealt.empty()
+            ? first_sample
+            : step_start + options.dealt.at(static_cast<std::size_t>(place)) * options.micro_batch;
     for (std::size_t row = 0; row * length < inputs.size(); ++row) {
-      synthetic_sample(first_sample + static_cast<std::int64_t>(row), vocab_size,
+      synthetic_sample(first + static_cast<std::int64_t>(row), vocab_size,
                        inputs.subspan(row * length, length), targets.subspan(row * length, length));
     }
   };

@@ -53,6 +53,8 @@ struct TinyOptions {
   DropoutConfig dropout{};
   double loss_scale = 1.0;
   int steps = 10;
+  /// The micro-batch of all ranks' that is trained in each place of a step; empty: each in its own.
+  std::vector<std::int64_t> dealt{};
   bool cuda_graphs = false;
   BlockOrder block_order = BlockOrder::kHorizontal;
   /// The store by which ranks that compute on GPUs find each other; nullptr: they compute on the

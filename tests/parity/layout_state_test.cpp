@@ -28,11 +28,12 @@ struct Layout {
   int tensor = 1;
   int pipeline = 1;
   int zero = 0;
+  int shard_ranks = -1;
   [[nodiscard]] int ranks() const { return data * tensor * pipeline; }
 };
 
-const Layout kLayouts[] = {{1, 1, 1, 0}, {4, 1, 1, 3}, {2, 2, 1, 2}, {1, 2, 2, 0},
-                           {2, 2, 2, 2}, {1, 4, 1, 1}, {2, 2, 2, 3}, {1, 2, 4, 0}};
+const Layout kLayouts[] = {{1, 1, 1, 0}, {4, 1, 1, 3}, {2, 2, 1, 2}, {1, 2, 2, 0},   {2, 2, 2, 2},
+                           {1, 4, 1, 1}, {2, 2, 2, 3}, {1, 2, 4, 0}, {6, 1, 1, 3, 2}};
 
 TinyOptions options_of(const Layout& layout, const Model& model) {
   TinyOptions options{.family = model.family,
@@ -41,6 +42,7 @@ TinyOptions options_of(const Layout& layout, const Model& model) {
                       .micro_batch = 2,
                       .accumulation = 2,
                       .zero_stage = layout.zero,
+                      .zero = {.shard_ranks = layout.shard_ranks, .param_persistence_threshold = 0},
                       .tensor_parallel = {.size = layout.tensor},
                       .pipeline = {.stages = layout.pipeline}};
   options.model->num_layers = 5;

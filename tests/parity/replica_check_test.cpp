@@ -31,18 +31,19 @@ struct Layout {
   int data = 1;
   int tensor = 1;
   int pipeline = 1;
+  int shard_ranks = -1;  ///< in stage 3
   [[nodiscard]] int ranks() const { return data * tensor * pipeline; }
 };
 // LLaMA's two key/value heads are shared on four tensor-parallel ranks; a tied table is on both
-// ends of a pipeline.
-const Layout kLayouts[] = {{4, 1, 1}, {2, 2, 1}, {2, 1, 2}, {1, 4, 1}};
+// ends of a pipeline; in groups of two every slice is on two ranks.
+const Layout kLayouts[] = {{4, 1, 1}, {2, 2, 1}, {2, 1, 2}, {1, 4, 1}, {6, 1, 1, 2}, {4, 2, 1, 2}};
 
 TinyOptions options_of(const Layout& layout, int stage, Precision precision) {
   return {.tied = true,
           .precision = precision,
           .micro_batch = 2,
           .zero_stage = stage,
-          .zero = {.param_persistence_threshold = 1000},
+          .zero = {.shard_ranks = layout.shard_ranks, .param_persistence_threshold = 1000},
           .tensor_parallel = {.size = layout.tensor},
           .pipeline = {.stages = layout.pipeline}};
 }

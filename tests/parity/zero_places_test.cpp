@@ -102,7 +102,7 @@ TEST_CASE("a second copy of the parameters gives stage 3's bits, and gathers acr
           }
           for (const CollectiveLog::Entry& entry : twice[0].traffic) {
             if (entry.purpose != Purpose::kParameter) continue;
-            const bool is_few = entry.group.starts_with("second copy of parameters");
+            const bool is_few = entry.group.starts_with("data-parallel neighbours");
             (is_few ? among_few : across) += entry.elements;
           }
           CHECK(across == all);  // forward of the first micro-batch; nothing in backward

@@ -14,7 +14,7 @@ constexpr std::string_view kSixMistakes = R"({
   "train_micro_batch_size_per_gpu": 2,
   "gradient_accumulation_steps": 4,
   "gradient_cliping": 1.0,
-  "zero_optimization": { "stage": 4, "mics_shard_size": 8 },
+  "zero_optimization": { "stage": 4, "legacy_stage1": true },
   "optimizer": { "type": "AdamW", "params": { "lr": -1, "momentum": 0.9 } },
   "model": {
     "model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96,
@@ -48,8 +48,8 @@ TEST_CASE("all problems of a config are reported at once, in its order", "[spec]
   CHECK(lines[1] == ":5:3: gradient_cliping: unknown key, did you mean \"gradient_clipping\"?");
   CHECK_THAT(lines[2], Contains(":6:35: zero_optimization.stage: must be an integer in [0, 3]") &&
                            Contains("(--set zero_optimization.stage=3)"));
-  CHECK_THAT(lines[3],
-             Contains("8 is refused") && Contains("(--set zero_optimization.mics_shard_size=-1)"));
+  CHECK_THAT(lines[3], Contains("true is refused") &&
+                           Contains("(--set zero_optimization.legacy_stage1=false)"));
   CHECK_THAT(lines[4], Contains("optimizer.params.lr: must be a number greater than 0, found -1"));
   CHECK_THAT(lines[5], Contains("optimizer.params.momentum: has no meaning for optimizer.type") &&
                            Contains("(--set optimizer.params.momentum=null)"));
@@ -143,7 +143,7 @@ TEST_CASE("a mended config keeps its text and says what changed", "[spec][config
   "train_micro_batch_size_per_gpu": 2,
   "gradient_accumulation_steps": 3, // was: 4: 12 contradicts train_micro_batch_size_per_gpu 2 × gradient_accumulation_steps 4 × 2 data-parallel ranks = 16: set train_batch_size to 16, or gradient_…
   "gradient_clipping": 1.0, // was: "gradient_cliping": unknown key, did you mean "gradient_clipping"?
-  "zero_optimization": { "stage": 3, "mics_shard_size": -1 }, // was: 4: must be an integer in [0, 3], found 4 // was: 8: 8 is refused: sharding within groups of ranks (MiCS) is not in this version yet: write -1
+  "zero_optimization": { "stage": 3, "legacy_stage1": false }, // was: 4: must be an integer in [0, 3], found 4 // was: true: true is refused: DeepSpeed has removed it as well
   "optimizer": { "type": "AdamW", "params": { "lr": 0.001 } }, // was: -1: --set // was: "momentum": 0.9: has no meaning for optimizer.type "AdamW": it belongs to SGD, RMSprop and Muon
   "model": {
     "model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96,

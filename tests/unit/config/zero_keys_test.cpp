@@ -105,8 +105,6 @@ TEST_CASE("what would put memory or traffic elsewhere is refused unless it is of
   refused("zero_quantized_nontrainable_weights=true", "quantised traffic (ZeRO++)");
   refused("zero_quantized_gradients=true", "quantised traffic (ZeRO++)");
   refused("zeropp_loco_param={\"err_beta\": 0.8}", "it corrects quantised gradients");
-  refused("mics_shard_size=4", "sharding within groups of ranks (MiCS)");
-  refused("mics_hierarchical_params_gather=true", "sharding within groups of ranks (MiCS)");
   refused("zenflow={\"topk_ratio\": 0.1}", "it delays a part of the gradients");
   refused("legacy_stage1=true", "DeepSpeed has removed it as well");
   const LoadedConfig off =
@@ -141,6 +139,40 @@ TEST_CASE("a second copy of the parameters needs stage 3, and ranks that divide 
   };
   CHECK(tells(resolved(4, {stage3, four}), "zero_hpz_partition_size: 4 ranks would hold"));
   CHECK(tells(resolved(8, {four}), "parameters are gathered in ZeRO's stage 3"));
+}
+
+TEST_CASE(
+    "groups of ranks that cut parameters among them need stage 3, and ranks that divide alike",
+    "[spec][zero]") {
+  const auto resolved = [](int ranks, std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"train_batch_size=auto", "gradient_accumulation_steps=1",
+                                       "train_micro_batch_size_per_gpu=1"});
+    LoadedConfig loaded = load_tiny(overrides);
+    resolve_config(loaded, ranks);
+    return loaded;
+  };
+  const auto error = [&](int ranks, const std::vector<std::string>& overrides) {
+    return config_error_of([&] { (void)resolved(ranks, overrides); });
+  };
+  const std::string stage3 = "zero_optimization.stage=3";
+  const std::string four = "zero_optimization.mics_shard_size=4";
+  const LoadedConfig eight = resolved(8, {stage3, four});
+  CHECK(eight.config.zero.shard_ranks == 4);
+  CHECK(resolved(4, {stage3, four}).config.zero.shard_ranks == 4);
+  CHECK_THAT(error(6, {stage3, four}),
+             Contains("mics_shard_size") && Contains("4 does not divide the 6 data-parallel ranks: "
+                                                     "write 3"));
+  CHECK_THAT(error(2, {stage3, four}), Contains("the 2 data-parallel ranks: write 2"));
+  CHECK_THAT(error(8, {stage3, four, "zero_optimization.zero_hpz_partition_size=2"}),
+             Contains("mics_shard_size") && Contains("need no second copy"));
+  CHECK_THAT(error_of_tiny({"zero_optimization.stage=2", four}),
+             Contains("4 is refused") && Contains("the stage is lower"));
+  CHECK(load_tiny({"zero_optimization.stage=2", "zero_optimization.mics_shard_size=-1"})
+            .notices.empty());
+  const LoadedConfig hierarchy =
+      load_tiny({stage3, four, "zero_optimization.mics_hierarchical_params_gather=true"});
+  REQUIRE(hierarchy.notices.size() == 1);
+  CHECK_THAT(hierarchy.notices[0], Contains("a way through the hosts for the same bytes"));
 }
 
 TEST_CASE("a slip of the pen in a ZeRO key is corrected", "[spec][zero]") {

@@ -63,16 +63,38 @@ TEST_CASE("all members of a group plan it alike, and no two groups share a name"
   const Mesh mesh({.pipeline = 2, .data_across = 2, .data_inside = 2, .context = 3, .tensor = 4});
   std::map<std::string, std::vector<int>> by_name;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    for (const GroupPlan& group : plan_groups(
-             mesh, {.tied_embeddings = true, .key_value_heads = 2, .background_saves = true},
-             rank)) {
+    for (const GroupPlan& group : plan_groups(mesh,
+                                              {.tied_embeddings = true,
+                                              .key_value_heads = 2,
+                                              .background_saves = true,
+                                              .neighbours = true},
+                                              rank)) {
       const auto [same, is_new] = by_name.emplace(group.name, group.members);
       CHECK(same->second == group.members);
       CHECK(std::count(group.members.begin(), group.members.end(), rank) == 1);
     }
   }
-  // 96 ranks: the world twice, 8 data, 24 tensor, 12 model, 48 pipeline, 48 tied, 48 shared heads.
-  CHECK(by_name.size() == 190);
+  // 96 ranks: the world twice, 8 data, 24 tensor, 12 model, 48 pipeline, 48 tied, 48 shared heads,
+  // 16 neighbours, 48 across them, 2 of states.
+  CHECK(by_name.size() == 256);
+}
+
+TEST_CASE("neighbours and those across them are formed where some work together", "[plan]") {
+  const Mesh mesh({.pipeline = 2, .data_across = 2, .data_inside = 3, .tensor = 2});
+  // Rank 19 is at pipeline 1, across 1, inside 0, tensor 1.
+  const std::vector<GroupPlan> groups = plan_groups(mesh, {.neighbours = true}, 19);
+  const auto members = [&](GroupId id) { return find_group(groups, id)->members; };
+  CHECK(members(GroupId::kDataInside) == std::vector<int>{19, 21, 23});
+  CHECK(members(GroupId::kDataAcross) == std::vector<int>{13, 19});
+  CHECK(members(GroupId::kStates) == std::vector<int>{6, 7, 8, 9, 10, 11, 18, 19, 20, 21, 22, 23});
+  CHECK(find_group(groups, GroupId::kStates)->space == Space::kHost);
+  Placement placement = zero_placement({.states = true, .gradients = true, .parameters = true});
+  CHECK(group_of_slices(placement) == GroupId::kData);
+  CHECK(group_of_norm(placement) == GroupId::kWorld);
+  placement.states.cut = kNeighbourAxes;
+  CHECK(group_of_slices(placement) == GroupId::kDataInside);
+  CHECK(group_of_norm(placement) == GroupId::kStates);
+  CHECK(group_of_norm(zero_placement({})) == GroupId::kModel);
 }
 
 }  // namespace

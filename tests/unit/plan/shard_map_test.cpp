@@ -1,5 +1,6 @@
 #include "engine/plan/shard_map.h"
 
+#include <algorithm>
 #include <map>
 
 #include <catch2/catch.hpp>
@@ -76,6 +77,32 @@ TEST_CASE("neighbouring parameters lie back to back, so q‖k‖v is one tensor"
   CHECK(unit.offset_of(2) == 36);
   CHECK(unit.numel() == 69);
   CHECK(blueprint.num_parameters() == 76);
+}
+
+TEST_CASE("neighbours have all slices among them, and ranks of the same slice share its saving",
+          "[plan]") {
+  const Blueprint blueprint = seven_parameters();
+  for (const int inside : {1, 2, 3}) {
+    for (const int across : {1, 2, 5}) {
+      const Mesh mesh({.data_across = across, .data_inside = inside});
+      for (int unit = 0; unit < 2; ++unit) {
+        std::vector<int> saved;
+        for (int rank = 0; rank < mesh.world_size(); ++rank) {
+          const ShardMap shards(blueprint, mesh, rank, kNeighbourAxes);
+          CHECK(shards.num_slices(unit) == inside);
+          CHECK(shards.num_copies(unit) == across);
+          CHECK(shards.has_copies() == (across > 1));
+          CHECK(shards.own_slice(unit) == shards.slice(unit, rank % inside));
+          saved.resize(static_cast<std::size_t>(shards.padded_numel(unit)));
+          const Range part = shards.saved_slice(unit);
+          for (std::int64_t i = part.begin; i < part.end; ++i) {
+            ++saved.at(static_cast<std::size_t>(i));
+          }
+        }
+        CHECK(std::all_of(saved.begin(), saved.end(), [](int times) { return times == 1; }));
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -158,6 +158,25 @@ TEST_CASE("a limit is an amount or an accelerator", "[train]") {
   }
 }
 
+TEST_CASE("traffic that stays within hosts is cheaper", "[train][plan]") {
+  const int world = 16;
+  const ConfigWith with = config_with("configs/llama-7b-tp8.json",
+                                      {"tensor_parallel.size=1", "zero_optimization.stage=3",
+                                       "zero_optimization.overlap_comm=false"},
+                                      world);
+  const auto price = [&](const std::vector<std::string>& overrides) {
+    const Config config = with(overrides).config;
+    return price_step(config, make_run_plan(config, world, 0), {.ranks_per_host = 8});
+  };
+  const double plain = price({});
+  const double second_copy = price({"zero_optimization.zero_hpz_partition_size=8"});
+  const double groups = price({"zero_optimization.mics_shard_size=8"});
+  CHECK(groups < second_copy);
+  CHECK(second_copy < plain);
+  // The same group of 16 is no cheaper than itself.
+  CHECK(price({"zero_optimization.mics_shard_size=16"}) == plain);
+}
+
 TEST_CASE("prices follow what a change does", "[train]") {
   const int world = 8;
   const ConfigWith with = config_with("configs/llama-7b-tp8.json", {"tensor_parallel.size=1"}, 8);

@@ -32,9 +32,10 @@ std::int64_t index_in_tensor(const Piece& piece, std::int64_t flat) {
 }
 
 /// Counts what this rank updates and saves. In stage 0 all data-parallel ranks update everything,
-/// and the first of them saves it.
+/// and the first of them counts; of ranks that have the same slice, likewise.
 void add_owned(const RunPlan& plan, OwnersByTensor& owners) {
-  if (!plan.memory.placement().states.is_cut() && plan.mesh.index(kGradientAxes, plan.rank) > 0) {
+  const AxisSet same = kGradientAxes.without(plan.memory.placement().states.cut);
+  if (plan.mesh.index(same, plan.rank) > 0) {
     return;
   }
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
@@ -58,6 +59,7 @@ void add_owned(const RunPlan& plan, OwnersByTensor& owners) {
 
 struct Layout {
   int data = 1;
+  int shard_ranks = -1;  ///< in stage 3
   TensorParallelConfig tensor{};
   PipelineConfig pipeline{};
 };
@@ -70,6 +72,7 @@ TEST_CASE("the ranks of any layout own each parameter of the model once", "[trai
       {.data = 1},
       {.data = 3},
       {.data = 2, .tensor = {.size = 2, .sequence_parallel = true}, .pipeline = {.stages = 2}},
+      {.data = 4, .shard_ranks = 2, .tensor = {.size = 2}, .pipeline = {.stages = 2}},
       // Two ranks share each key/value head of the LLaMA.
       {.data = 1, .tensor = {.size = 4}, .pipeline = {.stages = 3}},
       {.data = 2,
@@ -85,6 +88,7 @@ TEST_CASE("the ranks of any layout own each parameter of the model once", "[trai
                                        .model = model,
                                        .accumulation = 4,
                                        .zero_stage = stage,
+                                       .zero = {.shard_ranks = layout.shard_ranks},
                                        .tensor_parallel = layout.tensor,
                                        .pipeline = layout.pipeline},
                                       world);
