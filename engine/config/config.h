@@ -103,6 +103,8 @@ struct ZeroConfig {
   /// mics_shard_size: neighbouring data-parallel ranks over which stage 3 cuts, every other group
   /// of them having the same (MiCS). Below 1: it cuts over all.
   int shard_ranks = -1;
+  /// zero_quantized_weights: parameters are gathered in 8 bits (ZeRO++'s qwZ).
+  bool quantized_weights = false;
   /// stage3_prefetch_bucket_size: elements of units gathered ahead of their use, at least one unit;
   /// 0: none. Absent: the next unit.
   std::optional<std::int64_t> prefetch_bucket_size;

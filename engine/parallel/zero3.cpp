@@ -13,9 +13,13 @@
 //   the next forward does it. Only small units that are always whole are gathered here.
 // Where parameters lie in the host's memory or on a disk, a rank's own slice is brought to its
 // place in the whole unit before the others' are gathered around it.
-// With a second copy of the parameters, cut over fewer ranks than the first (hpZ): the first gather
+// With a second copy of the parameters, cut over fewer ranks than the first (hpZ, Wang et al. 2023,
+// section 3.2): the first gather
 // of a unit after an update goes over all ranks, and leaves this rank's slice of the second copy
 // behind; every further one, of backward and of later micro-batches, goes over those few alone.
+// With a code for parameters (qwZ, section 3.1 there), gathers over slices carry 8 bits an element
+// and a scale a block: a rank codes its slice and decodes all of them. What the second copy holds
+// has been decoded, and travels as it is.
 // With slices for a group of neighbours only (MiCS, Zhang et al. 2022), of which every other group
 // has the same: all of the above happens within the group, and the slices' gradients are summed
 // once more across the groups when the step's last micro-batch has left them.
@@ -25,6 +29,7 @@
 #include "engine/parallel/disk_parameters.h"
 #include "engine/parallel/gradient_wire.h"
 #include "engine/parallel/owned_update.h"
+#include "kernels/math/block_code.h"
 
 namespace dstrain {
 namespace {
@@ -146,7 +151,12 @@ class Zero3 final : public DataParallel {
       return;
     }
     if (on_disk_ == nullptr) owned_.order_after(unit, collectives_);
-    parts_.group(unit).all_gather(own_slice(unit, whole), whole, Purpose::kParameter, collectives_);
+    if (parts_.memory.coded_parameters(parts_.shards, unit) > 0) {
+      gather_coded(unit, whole);
+    } else {
+      parts_.group(unit).all_gather(own_slice(unit, whole), whole, Purpose::kParameter,
+                                    collectives_);
+    }
     if (few != nullptr) {
       const Range slice = parts_.memory.place(RegionKind::kSecondary, unit).held;
       parts_.context.device.copy(whole.flat(slice.begin, slice.end),
@@ -154,6 +164,19 @@ class Zero3 final : public DataParallel {
                                  collectives_);
       has_second_copy_[static_cast<std::size_t>(unit)] = true;
     }
+  }
+
+  /// Every rank decodes all slices, its own too: all compute with the same parameters.
+  void gather_coded(int unit, Tensor whole) {
+    const BlockCode code = *parts_.memory.options().parameter_code;
+    const std::int64_t slices = parts_.shards.num_slices(unit);
+    const std::int64_t bytes = code.bytes(parts_.shards.slice_numel(unit));
+    const std::int64_t mine = parts_.memory.owned(unit).begin / parts_.shards.slice_numel(unit);
+    const Tensor coded = parts_.context.arena.coded_traffic(slices * bytes);
+    const Tensor own = coded.flat(mine * bytes, (mine + 1) * bytes);
+    parts_.context.ops.encode_blocks(code, 1, own_slice(unit, whole), own, collectives_);
+    parts_.group(unit).all_gather(own, coded, Purpose::kParameter, collectives_);
+    parts_.context.ops.decode_blocks(code, slices, coded, whole, Write::kOverwrite, collectives_);
   }
 
   /// This rank's part of the unit, on the device: where it is kept, or its place in the whole.

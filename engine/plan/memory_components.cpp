@@ -81,6 +81,8 @@ MemoryComponent component_of(RegionKind kind) {
     case RegionKind::kGathered:
     case RegionKind::kParameterReads:
       return MemoryComponent::kGatherBuffers;
+    case RegionKind::kCodedTraffic:
+      return MemoryComponent::kBuckets;
     case RegionKind::kGradients:
       return MemoryComponent::kGradients;
     case RegionKind::kMaster:

@@ -46,6 +46,8 @@ std::string name_of(RegionKind kind) {
       return "parameters";
     case RegionKind::kSecondary:
       return "second copy of parameters";
+    case RegionKind::kCodedTraffic:
+      return "coded traffic";
     case RegionKind::kGathered:
       return "gathered parameters";
     case RegionKind::kMaster:
@@ -110,6 +112,7 @@ MemoryPlan::MemoryPlan(const Blueprint& blueprint,
   }
   find_units_apart();
   plan_parameters(blueprint, shards);
+  plan_coded_traffic(shards);
   if (options.training) {
     plan_gradients(blueprint, shards);
     plan_moment(RegionKind::kFirstMoment, options.first_moment, blueprint, shards);
@@ -168,6 +171,28 @@ void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& sha
     }
     add_states(RegionKind::kMaster, master, mastered,
                share_text(parameters, placement().states, shards));
+  }
+}
+
+std::int64_t MemoryPlan::coded_parameters(const ShardMap& shards, int unit) const {
+  const std::vector<bool>& whole = options_.always_whole;
+  const bool is_gathered = placement().parameters.is_cut() && shards.num_slices(unit) > 1 &&
+                           (whole.empty() || !whole.at(static_cast<std::size_t>(unit)));
+  return options_.parameter_code && is_gathered
+             ? shards.num_slices(unit) * options_.parameter_code->bytes(shards.slice_numel(unit))
+             : 0;
+}
+
+/// Everything that travels in a code does so one after the other, in the same memory.
+void MemoryPlan::plan_coded_traffic(const ShardMap& shards) {
+  static_assert(ShardMap::kAlignment % BlockCode::kMultiple == 0);
+  std::int64_t most = 0;
+  for (int unit = 0; unit < shards.num_units(); ++unit) {
+    most = std::max(most, coded_parameters(shards, unit));
+  }
+  if (most > 0) {
+    regions_.push_back(
+        {RegionKind::kCodedTraffic, most, "the largest unit as it travels, codes and scales"});
   }
 }
 

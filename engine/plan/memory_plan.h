@@ -15,6 +15,7 @@
 #include "engine/plan/state_windows.h"
 #include "engine/plan/time_sharing.h"
 #include "engine/plan/unit_walk.h"
+#include "kernels/math/block_code.h"
 
 namespace dstrain {
 
@@ -23,6 +24,7 @@ class Codec;
 enum class RegionKind : std::uint8_t {
   kParameters,       ///< what the model computes with; the master itself where there is no other
   kSecondary,        ///< a second copy of parameters, cut over fewer ranks (Placement::secondary)
+  kCodedTraffic,     ///< u8: what is on its way in a block code (kernels/math/block_code.h)
   kGathered,         ///< units made whole for as long as they are used, where parameters are cut
   kParameterReads,   ///< slices of units on their way from a disk to where they are gathered
   kMaster,           ///< what the optimizer updates, where it is not the parameters themselves
@@ -72,6 +74,8 @@ struct MemoryOptions {
   Placement placement{};
   int secondary_ranks = 1;  ///< that a second copy is cut over, and this rank's place among them
   int secondary_index = 0;
+  /// In which units travel that are gathered from where they are cut; absent: as they are.
+  std::optional<BlockCode> parameter_code{};
   bool overlap = false;  ///< a unit is reduced while the next one computes
   /// By unit, where parameters are cut, whether it is a small one that stays whole; empty: none is.
   std::vector<bool> always_whole;
@@ -137,6 +141,9 @@ class MemoryPlan {
   /// The visits of MemoryOptions::walk during which a unit's bucket is in use, and its elements.
   [[nodiscard]] const Tenancy& bucket_tenancy(RegionKind kind, int unit) const;
 
+  /// The elements of u8 as which a unit is gathered; 0: it travels as it is.
+  [[nodiscard]] std::int64_t coded_parameters(const ShardMap& shards, int unit) const;
+
   [[nodiscard]] const BufferPlacement& placement(BufferRef buffer) const;
   /// The number of bytes between the same saved buffer of two micro-batches in flight in a chunk.
   [[nodiscard]] std::int64_t saved_stride_bytes(int chunk) const;
@@ -155,6 +162,7 @@ class MemoryPlan {
     std::vector<Tenancy> tenancies;            // likewise
   };
   void plan_parameters(const Blueprint& blueprint, const ShardMap& shards);
+  void plan_coded_traffic(const ShardMap& shards);
   void plan_gradients(const Blueprint& blueprint, const ShardMap& shards);
   void plan_moment(RegionKind kind,
                    MomentExtent extent,

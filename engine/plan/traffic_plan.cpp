@@ -207,7 +207,13 @@ class StepTraffic {
       const int unit = gathers.gathers()[static_cast<std::size_t>(index)].unit;
       const bool again =
           options_.placement.secondary.is_cut() && !gathered_before_.insert(unit).second;
-      make_whole(unit, again ? GroupId::kDataInside : slices_);
+      const std::int64_t coded = needs_.memory.coded_parameters(needs_.shards, unit);
+      if (again || coded == 0) {
+        make_whole(unit, again ? GroupId::kDataInside : slices_);
+      } else {
+        unit_ = unit;
+        add(slices_, Op::kAllGather, coded, DType::kU8, Purpose::kParameter);
+      }
     }
   }
   void make_whole(int unit, GroupId group) {

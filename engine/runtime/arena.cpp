@@ -94,6 +94,12 @@ Tensor Arena::gathered(std::int64_t offset, std::int64_t elements) const {
   return {static_cast<std::byte*>(region.data()) + offset * size_of(dtype), dtype, Shape{elements}};
 }
 
+Tensor Arena::coded_traffic(std::int64_t bytes) const {
+  const DeviceMemory& region = memory(RegionKind::kCodedTraffic);
+  check(bytes <= region.bytes(), "{} of {} bytes of coded traffic", bytes, region.bytes());
+  return {region.data(), DType::kU8, Shape{bytes}};
+}
+
 Tensor Arena::state_windows() const {
   const DeviceMemory& region = memory(RegionKind::kStateWindows);
   return {region.data(), DType::kU8, Shape{region.bytes()}};

@@ -38,6 +38,8 @@ class Arena {
   [[nodiscard]] bool master_is_parameters(int unit) const { return !plan_.has_master(unit); }
   /// Elements of the region of gathered parameters.
   [[nodiscard]] Tensor gathered(std::int64_t offset, std::int64_t elements) const;
+  /// The first `bytes` of the memory of traffic in a code.
+  [[nodiscard]] Tensor coded_traffic(std::int64_t bytes) const;
   /// All bytes of the windows that states pass in.
   [[nodiscard]] Tensor state_windows() const;
   /// The memory of RegionKind::kParameterReads, as bytes.

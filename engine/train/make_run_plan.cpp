@@ -357,6 +357,9 @@ RunPlan make_run_plan(const Config& config,
       .placement = placement,
       .secondary_ranks = mesh.degree(Axis::kDataInside),
       .secondary_index = mesh.index(Axis::kDataInside, rank),
+      .parameter_code = placement.parameters.is_cut() && config.zero.quantized_weights
+                            ? std::optional(BlockCode{.bits = 8})
+                            : std::nullopt,
       .overlap = config.zero.overlap_comm &&
                  (mesh.degree(kGradientAxes) > 1 || placement.parameters.space != Space::kDevice),
       .always_whole = {},

@@ -164,6 +164,31 @@ TEST_CASE("every layout on a GPU follows one rank on it", "[parity][gpu]") {
   }
 }
 
+TEST_CASE("coded traffic on a GPU follows that on the CPU", "[parity][gpu]") {
+  if (!has_gpu()) {
+    return;
+  }
+  const Layout layout{
+      "zero3 x4, coded parameters, a second copy among 2",
+      4,
+      {.accumulation = 2,
+       .gradient_clipping = 0.5,
+       .zero_stage = 3,
+       .zero = {
+           .secondary_ranks = 2, .quantized_weights = true, .param_persistence_threshold = 0}}};
+  const std::vector<TinyRun> on_gpu = train_on_gpu(layout);
+  TinyOptions options = layout.options;
+  options.steps = layout.steps;
+  options.micro_batch = kMicroBatch;
+  const std::vector<TinyRun> on_cpu = train_ranks(layout.ranks, options);
+  // A number between two codes may be rounded to either.
+  CHECK(worst_relative(on_gpu.front().losses, on_cpu.front().losses) < 1e-3);
+  CHECK(worst_relative(on_gpu.front().grad_norms, on_cpu.front().grad_norms) < 1e-2);
+  for (const TinyRun& run : on_gpu) {
+    CHECK(run.arena_bytes == run.plan_bytes);
+  }
+}
+
 TEST_CASE("a layout on a GPU gives the same bits twice", "[parity][gpu]") {
   if (!has_gpu()) {
     return;

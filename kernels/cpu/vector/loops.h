@@ -213,6 +213,15 @@ struct TypedLoops {
   /// q = the 8-bit floats nearest to x · factor (f8.h).
   void (*to_f8e4m3)(const T* x, float factor, std::uint8_t* q, std::int64_t n);
   void (*to_f8e5m2)(const T* x, float factor, std::uint8_t* q, std::int64_t n);
+  /// The codes of a block in 8 bits, or of n elements and n others in 4 (block_code.h), of
+  /// x · inverse.
+  void (*encode_8_bits)(const T* x, float inverse, std::uint8_t* codes, std::int64_t n);
+  void (*encode_4_bits)(
+      const T* low, const T* high, float inverse, std::uint8_t* codes, std::int64_t n);
+  /// y = or += code · scale; of the 4 bits from bit `shift` of each byte on.
+  void (*decode_8_bits)(const std::uint8_t* codes, float scale, T* y, bool adds, std::int64_t n);
+  void (*decode_4_bits)(
+      const std::uint8_t* codes, int shift, float scale, T* y, bool adds, std::int64_t n);
   /// Bytes of scratch for one task at a time.
   std::int64_t (*attention_scratch_bytes)(std::int64_t sequence, std::int64_t head_dim);
   void (*attention_forward)(const AttentionTask<T>& task);

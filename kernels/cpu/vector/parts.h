@@ -15,6 +15,7 @@ void fill_generation(VectorLoops* loops);
 void fill_fp8(VectorLoops* loops);
 void fill_dropout(VectorLoops* loops);
 void fill_unit_rows(VectorLoops* loops);
+void fill_block_code(VectorLoops* loops);
 /// All of them.
 void fill_loops(VectorLoops* loops);
 

@@ -101,9 +101,8 @@ TEST_CASE("what would put memory or traffic elsewhere is refused unless it is of
     CHECK_THAT(error, Contains("refused: "));
     CHECK_THAT(error, Contains(reason));
   };
-  refused("zero_quantized_weights=true", "quantised traffic (ZeRO++)");
-  refused("zero_quantized_nontrainable_weights=true", "quantised traffic (ZeRO++)");
-  refused("zero_quantized_gradients=true", "quantised traffic (ZeRO++)");
+  refused("zero_quantized_nontrainable_weights=true", "all are trained: write false");
+  refused("zero_quantized_gradients=true", "gradients in 4 bits (ZeRO++)");
   refused("zeropp_loco_param={\"err_beta\": 0.8}", "it corrects quantised gradients");
   refused("zenflow={\"topk_ratio\": 0.1}", "it delays a part of the gradients");
   refused("legacy_stage1=true", "DeepSpeed has removed it as well");
@@ -173,6 +172,16 @@ TEST_CASE(
       load_tiny({stage3, four, "zero_optimization.mics_hierarchical_params_gather=true"});
   REQUIRE(hierarchy.notices.size() == 1);
   CHECK_THAT(hierarchy.notices[0], Contains("a way through the hosts for the same bytes"));
+}
+
+TEST_CASE("parameters travel in 8 bits in stage 3", "[spec][zero]") {
+  const std::string coded = "zero_optimization.zero_quantized_weights=true";
+  const LoadedConfig loaded = load_tiny({"zero_optimization.stage=3", coded});
+  CHECK(loaded.config.zero.quantized_weights);
+  CHECK(loaded.notices.empty());
+  CHECK_FALSE(load_tiny({"zero_optimization.stage=3"}).config.zero.quantized_weights);
+  CHECK_THAT(error_of_tiny({"zero_optimization.stage=2", coded}),
+             Contains("true is refused") && Contains("the stage is lower"));
 }
 
 TEST_CASE("a slip of the pen in a ZeRO key is corrected", "[spec][zero]") {

@@ -6,13 +6,34 @@
 namespace dstrain::test {
 namespace {
 
-MemoryOptions memory_of(const UpdatingOptions& options, const ShardMap& shards) {
+/// Forward and backward, where parameters are cut.
+std::vector<GatherPlan> gathers_of(const UpdatingOptions& options, const ShardMap& shards) {
+  if (!options.placement.parameters.is_cut()) return {};
+  UnitWalk walk;
+  std::vector<std::int64_t> sizes;
+  for (int unit = 0; unit < shards.num_units(); ++unit) {
+    walk.push_back({.pass = Pass::kForward, .unit = unit, .reads = {unit}, .writes = {}});
+    sizes.push_back(shards.padded_numel(unit));
+  }
+  for (int unit = shards.num_units() - 1; unit >= 0; --unit) {
+    walk.push_back({.pass = Pass::kBackward, .unit = unit, .reads = {unit}, .writes = {unit}});
+  }
+  return {GatherPlan(walk, sizes, {})};
+}
+
+MemoryOptions memory_of(const UpdatingOptions& options,
+                        const ShardMap& shards,
+                        const std::vector<GatherPlan>& gathers) {
   const Moments moments = moments_of(options.optimizer);
   MemoryOptions memory{.compute_dtype = options.compute,
                        .first_moment = moments.first,
                        .second_moment = moments.second,
                        .placement = options.placement,
+                       .secondary_ranks = options.mesh.degree(Axis::kDataInside),
+                       .secondary_index = options.mesh.index(Axis::kDataInside, options.rank),
+                       .parameter_code = options.parameter_code,
                        .overlap = shards.has_replicas(),
+                       .gathered_elements = gathers.empty() ? 0 : gathers.front().size(),
                        .windows = {.most_elements = 4096, .slots = options.slots}};
   for (int unit = shards.num_units() - 1; unit >= 0; --unit) {
     memory.walk.push_back(
@@ -49,7 +70,8 @@ UpdatingRank::UpdatingRank(const UpdatingOptions& options,
       shards_(blueprint_, options.mesh, options.rank),
       optimizer_config_(options.optimizer),
       scratch_(declare_optimizer(optimizer_config_, shards_, options.compute, blueprint_)),
-      memory_(blueprint_, shards_, memory_of(options, shards_)),
+      gathers_(gathers_of(options, shards_)),
+      memory_(blueprint_, shards_, memory_of(options, shards_, gathers_)),
       disk_(make_disk(memory_)),
       arena_(blueprint_, memory_, *backend.device, disk_.get()),
       host_backend_(make_cpu_backend(1)),
@@ -86,7 +108,7 @@ UpdatingRank::UpdatingRank(const UpdatingOptions& options,
                                          .gathers = gathers_,
                                          .optimizer = *optimizer_,
                                          .groups = groups_,
-                                         .secondary_group = nullptr,
+                                         .secondary_group = options.secondary_group,
                                          .tensor_group = nullptr,
                                          .shared_heads_group = nullptr,
                                          .tied_group = nullptr,
@@ -127,6 +149,20 @@ StepStats UpdatingRank::step(const ValueOf& gradient, const StepParams& params) 
   context_.compute.synchronize();
   communication_->synchronize();
   return stats;
+}
+
+void UpdatingRank::walk(
+    const std::function<void(const UnitVisit&, const std::vector<std::byte>&)>& see) {
+  data_parallel_->begin_walk(0, /*last=*/true);
+  for (const UnitVisit& visit : gathers_.at(0).walk()) {
+    data_parallel_->before_visit(visit);
+    const ConstTensor whole = parameters_.whole(visit.unit);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(whole.bytes()));
+    context_.device.copy_to_host(whole, bytes.data(), context_.compute);
+    context_.compute.synchronize();
+    see(visit, bytes);
+    data_parallel_->after_visit(visit);
+  }
 }
 
 std::vector<std::byte> UpdatingRank::bytes_of(RegionKind kind, int unit) const {

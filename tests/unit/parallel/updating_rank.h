@@ -21,6 +21,8 @@ struct UpdatingOptions {
   DType compute = DType::kF32;
   OptimizerConfig optimizer{};
   int slots = 4;  ///< windows in memory where states lie elsewhere
+  std::optional<BlockCode> parameter_code{};
+  Communicator* secondary_group = nullptr;
 };
 
 class UpdatingRank {
@@ -37,6 +39,9 @@ class UpdatingRank {
 
   /// Does backward of one micro-batch, which leaves these gradients, and then the update.
   StepStats step(const ValueOf& gradient, const StepParams& params);
+  /// Goes over all units, forward and backward, where parameters are cut, and shows what a visit
+  /// computes with.
+  void walk(const std::function<void(const UnitVisit&, const std::vector<std::byte>&)>& see);
   /// The bytes of a unit in a region, in its own dtype.
   [[nodiscard]] std::vector<std::byte> bytes_of(RegionKind kind, int unit) const;
   /// The parameters of a unit that a region holds whole, in f32.
@@ -54,6 +59,7 @@ class UpdatingRank {
   ShardMap shards_;
   OptimizerConfig optimizer_config_;
   OptimizerScratch scratch_;
+  std::vector<GatherPlan> gathers_;
   MemoryPlan memory_;
   std::unique_ptr<DiskDevice> disk_;  // nullptr: nothing lies on a disk
   Arena arena_;
@@ -66,7 +72,6 @@ class UpdatingRank {
   std::unique_ptr<Stream> communication_;
   UnitGroups groups_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::vector<GatherPlan> gathers_;
   std::unique_ptr<DataParallel> data_parallel_;
 };
 
