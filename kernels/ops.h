@@ -27,6 +27,7 @@ struct AttentionForward;  // attention.h
 struct AttentionReach;
 struct AttentionBackward;
 struct BlockCode;         // math/block_code.h
+struct CodedParts;
 struct DropoutRows;       // dropout.h
 struct GroupNormForward;  // group_norm.h
 struct GroupNormBackward;

@@ -105,6 +105,8 @@ struct ZeroConfig {
   int shard_ranks = -1;
   /// zero_quantized_weights: parameters are gathered in 8 bits (ZeRO++'s qwZ).
   bool quantized_weights = false;
+  /// zero_quantized_gradients: gradients travel in 4 bits, first among neighbours (qgZ).
+  bool quantized_gradients = false;
   /// stage3_prefetch_bucket_size: elements of units gathered ahead of their use, at least one unit;
   /// 0: none. Absent: the next unit.
   std::optional<std::int64_t> prefetch_bucket_size;

@@ -136,6 +136,16 @@ void resolve_shard_groups(const LoadedConfig& loaded,
   check_divides(key, zero.shard_ranks, data_parallel, origins);
 }
 
+void resolve_quantized_gradients(const LoadedConfig& loaded, const Origins& origins) {
+  const std::string key = "zero_optimization.zero_quantized_gradients";
+  const ZeroConfig& zero = loaded.config.zero;
+  if (!cuts_of(zero.stage).parameters || !zero.quantized_gradients || zero.shard_ranks < 1) return;
+  throw_config_error(where_of(origins, key), key,
+                     "gradients that are summed within groups of ranks and then over the groups "
+                     "(mics_shard_size) do not travel in 4 bits: write false",
+                     {{ConfigEdit::Kind::kSet, key, "false"}});
+}
+
 void resolve_offload(LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   const bool on_cpu = config.training.device == DeviceChoice::kCpu;

@@ -129,26 +129,26 @@ void add_groups_of_ranks(std::vector<Key>& keys) {
 }
 
 void add_quantized_traffic(std::vector<Key>& keys) {
-  const std::string weights = "zero_quantized_weights";
-  keys.push_back(only_for(null_is_default(auto_is_default(
-                              kZeroBlock.field(weights, {}, &ZeroConfig::quantized_weights))),
-                          "stage 3", is_stage3));
-  keys.push_back(only_for(
-      auto_is_default(refused_unless(
-          weights, {"false"}, "parameters are gathered in ZeRO's stage 3, and the stage is lower")),
-      "stages 0 to 2", [](const Config& c) { return !is_stage3(c); }));
+  const auto add = [&](const std::string& name, bool ZeroConfig::*member, std::string below) {
+    keys.push_back(only_for(null_is_default(auto_is_default(kZeroBlock.field(name, {}, member))),
+                            "stage 3", is_stage3));
+    keys.push_back(only_for(auto_is_default(refused_unless(name, {"false"}, std::move(below))),
+                            "stages 0 to 2", [](const Config& c) { return !is_stage3(c); }));
+  };
+  add("zero_quantized_weights", &ZeroConfig::quantized_weights,
+      "parameters are gathered in ZeRO's stage 3, and the stage is lower");
+  add("zero_quantized_gradients", &ZeroConfig::quantized_gradients,
+      "gradients travel in 4 bits in ZeRO's stage 3, as DeepSpeed's do, and the stage is lower");
   keys.push_back(auto_is_default(refused_unless(
       "zero_quantized_nontrainable_weights", {"false"},
       "it keeps parameters that are not trained in 8 bits, and all are trained: write false")));
 }
 
 void add_other_distributions(std::vector<Key>& keys) {
-  const std::string not_yet = " not in this version yet";
   add_quantized_traffic(keys);
-  keys.push_back(refused_unless("zero_quantized_gradients", {"false"},
-                                "gradients in 4 bits (ZeRO++) are" + not_yet + ": write false"));
   keys.push_back(refused_unless("zeropp_loco_param", {},
-                                "it corrects quantised gradients, which are" + not_yet));
+                                "it adds to gradients what earlier steps lost on the way, which is "
+                                "not in this version yet: leave it out"));
   add_groups_of_ranks(keys);
   keys.push_back(refused_unless("legacy_stage1", {"false"}, "DeepSpeed has removed it as well"));
 }

@@ -19,13 +19,15 @@
 // behind; every further one, of backward and of later micro-batches, goes over those few alone.
 // With a code for parameters (qwZ, section 3.1 there), gathers over slices carry 8 bits an element
 // and a scale a block: a rank codes its slice and decodes all of them. What the second copy holds
-// has been decoded, and travels as it is.
+// has been decoded, and travels as it is. With one for gradients, coded_gradients.h takes the place
+// of reduce-scatters.
 // With slices for a group of neighbours only (MiCS, Zhang et al. 2022), of which every other group
 // has the same: all of the above happens within the group, and the slices' gradients are summed
 // once more across the groups when the step's last micro-batch has left them.
 // On the wire, a micro-batch: an all-gather for every gather of the plan, one or two a unit, and a
 // reduce-scatter, one element a parameter each: at most 3 elements a parameter.
 #include "engine/parallel/buckets.h"
+#include "engine/parallel/coded_gradients.h"
 #include "engine/parallel/disk_parameters.h"
 #include "engine/parallel/gradient_wire.h"
 #include "engine/parallel/owned_update.h"
@@ -50,6 +52,7 @@ class Zero3 final : public DataParallel {
     if (parts.memory.placement().parameters.space == Space::kDisk) {
       on_disk_ = std::make_unique<DiskParameters>(parts);
     }
+    if (parts.memory.options().gradient_code) coded_.emplace(parts_, collectives_);
     for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
       const Tensor held = parts.context.arena.unit(RegionKind::kParameters, unit);
       if (is_always_whole(unit)) {
@@ -104,8 +107,12 @@ class Zero3 final : public DataParallel {
     collectives_.wait(compute_.record());
     const Tensor bucket = parts_.context.arena.unit(RegionKind::kGradientBuckets, unit);
     const Tensor slice = parts_.context.arena.unit(RegionKind::kGradients, unit);
-    wire_.reduce_scatter(unit, bucket, parts_.memory.owned(unit), slice,
-                         micro_batch == 0 ? Write::kOverwrite : Write::kAdd);
+    const Write write = micro_batch == 0 ? Write::kOverwrite : Write::kAdd;
+    if (coded_ && parts_.shards.num_slices(unit) > 1) {
+      coded_->reduce_scatter(unit, bucket, slice, write);
+    } else {
+      wire_.reduce_scatter(unit, bucket, parts_.memory.owned(unit), slice, write);
+    }
     Communicator* const copies = parts_.groups.copies(unit);
     if (last && copies != nullptr) {
       wire_.sum_copies(unit, slice, bucket, *copies);
@@ -144,7 +151,7 @@ class Zero3 final : public DataParallel {
   }
 
   void make_whole(int unit, Tensor whole) {
-    Communicator* const few = parts_.secondary_group;
+    Communicator* const few = parts_.neighbour_group;
     if (few != nullptr && has_second_copy_[static_cast<std::size_t>(unit)]) {
       few->all_gather(parts_.context.arena.unit(RegionKind::kSecondary, unit), whole,
                       Purpose::kParameter, collectives_);
@@ -174,9 +181,10 @@ class Zero3 final : public DataParallel {
     const std::int64_t mine = parts_.memory.owned(unit).begin / parts_.shards.slice_numel(unit);
     const Tensor coded = parts_.context.arena.coded_traffic(slices * bytes);
     const Tensor own = coded.flat(mine * bytes, (mine + 1) * bytes);
-    parts_.context.ops.encode_blocks(code, 1, own_slice(unit, whole), own, collectives_);
+    parts_.context.ops.encode_blocks(code, {}, own_slice(unit, whole), own, collectives_);
     parts_.group(unit).all_gather(own, coded, Purpose::kParameter, collectives_);
-    parts_.context.ops.decode_blocks(code, slices, coded, whole, Write::kOverwrite, collectives_);
+    parts_.context.ops.decode_blocks(code, {.count = slices}, coded, whole, Write::kOverwrite,
+                                     collectives_);
   }
 
   /// This rank's part of the unit, on the device: where it is kept, or its place in the whole.
@@ -214,6 +222,7 @@ class Zero3 final : public DataParallel {
   OwnedUpdate owned_;
   std::unique_ptr<DiskParameters> on_disk_;  // nullptr: parameters lie elsewhere
   GradientWire wire_;
+  std::optional<CodedGradients> coded_;
   Buckets buckets_;
   std::vector<bool> has_second_copy_;  // by unit: up to date
   // Where the walk is:

@@ -183,12 +183,19 @@ std::int64_t MemoryPlan::coded_parameters(const ShardMap& shards, int unit) cons
              : 0;
 }
 
-/// Everything that travels in a code does so one after the other, in the same memory.
+std::int64_t MemoryPlan::coded_gradients(const ShardMap& shards, int unit) const {
+  return options_.gradient_code && shards.num_slices(unit) > 1
+             ? shards.num_slices(unit) * options_.gradient_code->bytes(shards.slice_numel(unit))
+             : 0;
+}
+
+/// Everything that travels in a code does so one after the other, in the same memory. What comes in
+/// by an all-to-all lies beside what goes out.
 void MemoryPlan::plan_coded_traffic(const ShardMap& shards) {
   static_assert(ShardMap::kAlignment % BlockCode::kMultiple == 0);
   std::int64_t most = 0;
   for (int unit = 0; unit < shards.num_units(); ++unit) {
-    most = std::max(most, coded_parameters(shards, unit));
+    most = std::max({most, coded_parameters(shards, unit), 2 * coded_gradients(shards, unit)});
   }
   if (most > 0) {
     regions_.push_back(
@@ -224,7 +231,7 @@ void MemoryPlan::plan_gradients(const Blueprint& blueprint, const ShardMap& shar
                 "whole units between backward and where their gradient is kept");
   }
   const std::unique_ptr<Codec> codec = make_codec(leaves_as, options_.wire_dtype);
-  if (shards.has_replicas() && !codec->is_identity()) {
+  if (shards.has_replicas() && !codec->is_identity() && !options_.gradient_code) {
     add_buckets(RegionKind::kWireBuckets, *codec, shards, /*from_first_write=*/false,
                 /*to_next_visit=*/options_.overlap, "whole units as they travel");
   }

@@ -76,6 +76,8 @@ struct MemoryOptions {
   int secondary_index = 0;
   /// In which units travel that are gathered from where they are cut; absent: as they are.
   std::optional<BlockCode> parameter_code{};
+  /// In which units' gradients travel where they are cut, in place of wire_dtype; likewise.
+  std::optional<BlockCode> gradient_code{};
   bool overlap = false;  ///< a unit is reduced while the next one computes
   /// By unit, where parameters are cut, whether it is a small one that stays whole; empty: none is.
   std::vector<bool> always_whole;
@@ -143,6 +145,8 @@ class MemoryPlan {
 
   /// The elements of u8 as which a unit is gathered; 0: it travels as it is.
   [[nodiscard]] std::int64_t coded_parameters(const ShardMap& shards, int unit) const;
+  /// Likewise of the slices of its gradient, all of them.
+  [[nodiscard]] std::int64_t coded_gradients(const ShardMap& shards, int unit) const;
 
   [[nodiscard]] const BufferPlacement& placement(BufferRef buffer) const;
   /// The number of bytes between the same saved buffer of two micro-batches in flight in a chunk.

@@ -235,6 +235,11 @@ class StepTraffic {
                                        });
       if (!goes_on) {
         unit_ = unit;
+        if (const std::int64_t coded = needs_.memory.coded_gradients(needs_.shards, unit);
+            coded > 0) {
+          exchange_coded(coded);
+          continue;
+        }
         const bool whole = !options_.placement.states.is_cut();
         const std::int64_t numbers =
             whole ? needs_.shards.numel(unit) : needs_.shards.padded_numel(unit);
@@ -246,6 +251,17 @@ class StepTraffic {
               codec->wire_dtype(), Purpose::kGradient);
         }
       }
+    }
+  }
+
+  /// Where neighbours work together, first they do, then those across (coded_gradients.h).
+  void exchange_coded(std::int64_t bytes) {
+    const std::int64_t across = size_of_group(GroupId::kDataAcross);
+    add(across > 1 ? GroupId::kDataInside : slices_, Op::kAllToAll, bytes, DType::kU8,
+        Purpose::kGradient);
+    if (across > 1) {
+      add(GroupId::kDataAcross, Op::kAllToAll, bytes / size_of_group(GroupId::kDataInside),
+          DType::kU8, Purpose::kGradient);
     }
   }
 

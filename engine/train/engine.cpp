@@ -86,9 +86,10 @@ Engine::Engine(RunPlan plan,
              .gathers = plan_.gathers,
              .optimizer = *optimizer_,
              .groups = unit_groups_,
-             .secondary_group = plan_.memory.placement().secondary.is_cut()
+             .neighbour_group = plan_.memory.placement().secondary.is_cut()
                                     ? groups_.find(GroupId::kDataInside)
                                     : nullptr,
+             .across_group = groups_.find(GroupId::kDataAcross),
              .tensor_group = groups_.find_others(GroupId::kTensor),
              .shared_heads_group = groups_.find(GroupId::kSharedHeads),
              .tied_group = groups_.find(GroupId::kTied),

@@ -360,6 +360,9 @@ RunPlan make_run_plan(const Config& config,
       .parameter_code = placement.parameters.is_cut() && config.zero.quantized_weights
                             ? std::optional(BlockCode{.bits = 8})
                             : std::nullopt,
+      .gradient_code = placement.parameters.is_cut() && config.zero.quantized_gradients
+                           ? std::optional(BlockCode{.bits = 4})
+                           : std::nullopt,
       .overlap = config.zero.overlap_comm &&
                  (mesh.degree(kGradientAxes) > 1 || placement.parameters.space != Space::kDevice),
       .always_whole = {},

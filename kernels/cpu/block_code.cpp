@@ -18,14 +18,17 @@ struct Block {
 
 /// Calls body for the blocks of all parts.
 template <typename Body>
-void for_each_block(
-    int threads, const BlockCode& code, std::int64_t parts, std::int64_t elements, Body&& body) {
+void for_each_block(int threads,
+                    const BlockCode& code,
+                    const CodedParts& parts,
+                    std::int64_t elements,
+                    Body&& body) {
   const std::int64_t blocks = code.blocks(elements);
-  parallel_for(threads, parts * blocks, [&](std::int64_t task, int /*worker*/) {
+  parallel_for(threads, parts.count * blocks, [&](std::int64_t task, int /*worker*/) {
     const std::int64_t part = task / blocks;
     const std::int64_t block = task % blocks;
     const std::int64_t first = block * code.block();
-    const std::int64_t begin = part * code.bytes(elements);
+    const std::int64_t begin = part * parts.stride * code.bytes(elements);
     body(Block{.first = part * elements + first,
                .size = std::min(code.block(), elements - first),
                .codes = begin + code.code_bytes(first),
@@ -36,8 +39,11 @@ void for_each_block(
 
 }  // namespace
 
-void CpuOps::encode_blocks(
-    const BlockCode& code, std::int64_t parts, ConstTensor values, Tensor coded, Stream& stream) {
+void CpuOps::encode_blocks(const BlockCode& code,
+                           const CodedParts& parts,
+                           ConstTensor values,
+                           Tensor coded,
+                           Stream& stream) {
   const std::int64_t elements = expect_block_code(code, parts, values, coded);
   stream.run([=, this, threads = threads_on(stream)] {
     auto* const bytes = pointer<std::uint8_t>(coded);
@@ -59,7 +65,7 @@ void CpuOps::encode_blocks(
 }
 
 void CpuOps::decode_blocks(const BlockCode& code,
-                           std::int64_t parts,
+                           const CodedParts& parts,
                            ConstTensor coded,
                            Tensor values,
                            Write write,

@@ -7,8 +7,11 @@
 
 namespace dstrain {
 
-void CudaOps::encode_blocks(
-    const BlockCode& code, std::int64_t parts, ConstTensor values, Tensor coded, Stream& stream) {
+void CudaOps::encode_blocks(const BlockCode& code,
+                            const CodedParts& parts,
+                            ConstTensor values,
+                            Tensor coded,
+                            Stream& stream) {
   const std::int64_t elements = expect_block_code(code, parts, values, coded);
   with_dtype(values.dtype(), [&]<typename T>() {
     cuda::encode_blocks(on(stream), code, parts, elements, pointer<T>(values),
@@ -17,7 +20,7 @@ void CudaOps::encode_blocks(
 }
 
 void CudaOps::decode_blocks(const BlockCode& code,
-                            std::int64_t parts,
+                            const CodedParts& parts,
                             ConstTensor coded,
                             Tensor values,
                             Write write,

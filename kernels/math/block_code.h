@@ -52,6 +52,15 @@ struct BlockCode {
   }
 };
 
+/// Equal parts of a tensor, each coded on its own, and where their codes are.
+struct CodedParts {
+  std::int64_t count = 1;
+  std::int64_t stride = 1;  ///< from one to the next, in coded parts
+
+  /// Coded parts from the first to the last, and those between them.
+  [[nodiscard]] constexpr std::int64_t reach() const { return (count - 1) * stride + 1; }
+};
+
 /// The numbers that code a block.
 struct BlockScale {
   float scale;    ///< by which codes are multiplied

@@ -53,6 +53,7 @@ struct TinyOptions {
   DropoutConfig dropout{};
   double loss_scale = 1.0;
   int steps = 10;
+  std::uint64_t seed = 1234;  ///< of the initial parameters
   /// The micro-batch of all ranks' that is trained in each place of a step; empty: each in its own.
   std::vector<std::int64_t> dealt{};
   bool cuda_graphs = false;

@@ -168,14 +168,15 @@ TEST_CASE("coded traffic on a GPU follows that on the CPU", "[parity][gpu]") {
   if (!has_gpu()) {
     return;
   }
-  const Layout layout{
-      "zero3 x4, coded parameters, a second copy among 2",
-      4,
-      {.accumulation = 2,
-       .gradient_clipping = 0.5,
-       .zero_stage = 3,
-       .zero = {
-           .secondary_ranks = 2, .quantized_weights = true, .param_persistence_threshold = 0}}};
+  const Layout layout{"zero3 x4, coded, a second copy among 2",
+                      4,
+                      {.accumulation = 2,
+                       .gradient_clipping = 0.5,
+                       .zero_stage = 3,
+                       .zero = {.secondary_ranks = 2,
+                                .quantized_weights = true,
+                                .quantized_gradients = true,
+                                .param_persistence_threshold = 0}}};
   const std::vector<TinyRun> on_gpu = train_on_gpu(layout);
   TinyOptions options = layout.options;
   options.steps = layout.steps;

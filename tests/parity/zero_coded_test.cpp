@@ -1,7 +1,10 @@
-// ZeRO++: parameters that travel in 8 bits. What is sent, byte by byte; which runs still have each
-// other's bits; and how near training stays to that with whole numbers.
+// ZeRO++: parameters that travel in 8 bits and gradients that do in 4. What is sent, byte by byte;
+// which runs still have each other's bits; and how near training stays to that with whole numbers.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <iostream>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -36,6 +39,7 @@ std::int64_t bytes_of(const TinyRun& run, Purpose purpose, const std::string& gr
 
 const std::string kAllRanks = "data-parallel (";
 const std::string kNeighbours = "data-parallel neighbours (";
+const std::string kAcross = "data-parallel across neighbours (";
 
 /// Bytes of all units, each in `slices` coded slices.
 std::int64_t coded_bytes(const TinyRun& run, const BlockCode& code, int slices) {
@@ -47,6 +51,17 @@ std::int64_t coded_bytes(const TinyRun& run, const BlockCode& code, int slices) 
 }
 
 constexpr BlockCode kEightBits{.bits = 8};
+constexpr BlockCode kFourBits{.bits = 4};
+
+/// All of ZeRO++ on four ranks, as on two hosts of two.
+TinyOptions all_of_it(TinyOptions options) {
+  options.zero_stage = 3;
+  options.zero = {.secondary_ranks = 2,
+                  .quantized_weights = true,
+                  .quantized_gradients = true,
+                  .param_persistence_threshold = 0};
+  return options;
+}
 
 TEST_CASE("parameters in 8 bits are sent as planned, and nothing else changes place",
           "[parity][zero][qwz]") {
@@ -158,6 +173,122 @@ TEST_CASE("coded parameters give the same bits in groups, with offloading and in
   const TinyRun alone = train_tiny(options);
   CHECK(alone.parameters == plain.parameters);
   CHECK(alone.arena_bytes == plain.arena_bytes);
+}
+
+TEST_CASE("with all of ZeRO++ hosts exchange half of the parameters and a quarter of the gradients",
+          "[parity][zero][qgz]") {
+  // Wang et al. 2023, table 1: M forward, M backward and M of gradients across hosts become 0.5 M,
+  // nothing and 0.25 M; M is the parameters in 16 bits.
+  for (const Formats& formats : kFormats) {
+    for (const int accumulation : {1, 2}) {
+      CAPTURE(formats.name, accumulation);
+      ModelSpec model = tiny_model(Family::kLlama);
+      model.hidden_size = 80;
+      model.head_dim = 20;
+      model.intermediate_size = 256;
+      const std::vector<TinyRun> runs = train_ranks(4, all_of_it({.model = model,
+                                                                  .precision = formats.precision,
+                                                                  .micro_batch = 2,
+                                                                  .accumulation = accumulation,
+                                                                  .gradient_clipping = 0.5,
+                                                                  .formats = formats.formats,
+                                                                  .steps = 2}));
+      check_planned(runs);
+      const TinyRun& run = runs[0];
+      const std::int64_t across_forward = bytes_of(run, Purpose::kParameter, kAllRanks);
+      CHECK(across_forward == coded_bytes(run, kEightBits, 4));
+      CHECK(bytes_of(run, Purpose::kParameter, kAcross) == 0);
+      CHECK(bytes_of(run, Purpose::kGradient, kAllRanks) == 0);
+      const std::int64_t coded = coded_bytes(run, kFourBits, 4);
+      CHECK(bytes_of(run, Purpose::kGradient, kNeighbours) == accumulation * coded);
+      CHECK(bytes_of(run, Purpose::kGradient, kAcross) == accumulation * coded / 2);
+      const std::int64_t gradients_of_host = 2 * bytes_of(run, Purpose::kGradient, kAcross);
+      const std::int64_t m =
+          2 * std::accumulate(run.unit_padded.begin(), run.unit_padded.end(), std::int64_t{0});
+      const auto in_m = [&](std::int64_t bytes) {
+        return static_cast<double>(bytes) / static_cast<double>(m);
+      };
+      // Scales and padding take a hundredth or two.
+      CHECK(in_m(across_forward) == Approx(0.5).epsilon(0.02));
+      CHECK(in_m(gradients_of_host) == Approx(0.25 * accumulation).epsilon(0.03));
+      for (const CollectiveLog::Entry& entry : run.traffic) {
+        CHECK(entry.op != Op::kReduceScatter);
+      }
+    }
+  }
+}
+
+TEST_CASE("gradients in 4 bits go straight to their owners where there are no neighbours",
+          "[parity][zero][qgz]") {
+  for (const Formats& formats : kFormats) {
+    for (const bool tied : {false, true}) {
+      for (const bool overlap : {false, true}) {
+        CAPTURE(formats.name, tied, overlap);
+        TinyOptions options{.tied = tied,
+                            .precision = formats.precision,
+                            .micro_batch = 2,
+                            .accumulation = 2,
+                            .gradient_clipping = 0.5,
+                            .overlap_comm = overlap,
+                            .zero_stage = 3,
+                            .formats = formats.formats,
+                            .steps = 3};
+        const std::vector<TinyRun> plain = train_ranks(3, options);
+        options.zero.quantized_gradients = true;
+        const std::vector<TinyRun> coded = train_ranks(3, options);
+        check_planned(coded);
+        CHECK(worst_relative(coded[0].losses, plain[0].losses) < 1e-2);
+        CHECK(coded[0].parameters != plain[0].parameters);
+        CHECK(bytes_of(coded[0], Purpose::kGradient, kAllRanks) ==
+              2 * coded_bytes(coded[0], kFourBits, 3));
+        // The same bits again, and whether or not anything overlaps.
+        options.overlap_comm = !overlap;
+        check_same_bits(train_ranks(3, options), coded);
+      }
+    }
+  }
+}
+
+TEST_CASE("an overflow in fp16 goes through 4 bits and skips the update on all ranks",
+          "[parity][zero][qgz]") {
+  TinyOptions options = all_of_it({.precision = Precision::kF16, .micro_batch = 2, .steps = 1});
+  const std::vector<TinyRun> good = train_ranks(4, options);
+  CHECK(std::isfinite(good[0].grad_norms[0]));
+  options.loss_scale = 1e12;
+  const std::vector<TinyRun> once = train_ranks(4, options);
+  options.steps = 2;
+  const std::vector<TinyRun> twice = train_ranks(4, options);
+  for (const TinyRun& run : twice) {
+    CHECK_FALSE(std::isfinite(run.grad_norms[0]));
+    CHECK_FALSE(std::isfinite(run.grad_norms[1]));
+    CHECK(run.parameters == once[0].parameters);
+  }
+  CHECK(once[0].parameters != good[0].parameters);
+}
+
+TEST_CASE("all of ZeRO++ learns as whole numbers do", "[parity][zero][qgz]") {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const TinyOptions options{.precision = Precision::kBF16,
+                              .micro_batch = 2,
+                              .gradient_clipping = 1.0,
+                              .zero_stage = 3,
+                              .steps = 300,
+                              .seed = seed};
+    const std::vector<double> plain = train_ranks(4, options)[0].losses;
+    const std::vector<TinyRun> runs = train_ranks(4, all_of_it(options));
+    check_planned(runs);
+    // Of the last steps together: single ones go up and down by the samples that they see.
+    const auto end_of = [](const std::vector<double>& losses) {
+      return std::accumulate(losses.end() - 30, losses.end(), 0.0) / 30.0;
+    };
+    CAPTURE(seed, plain.front(), end_of(plain), end_of(runs[0].losses));
+    CHECK(end_of(plain) < 0.75 * plain.front());
+    CHECK(end_of(runs[0].losses) == Approx(end_of(plain)).epsilon(0.01));
+    if (std::getenv("DSTRAIN_SHOW_LOSSES") != nullptr) {
+      std::cout << fmt::format("seed {}: from {:.4f} to {:.5f}, with ZeRO++ to {:.5f}\n", seed,
+                               plain.front(), end_of(plain), end_of(runs[0].losses));
+    }
+  }
 }
 
 }  // namespace

@@ -47,12 +47,13 @@ TEST_CASE("resuming gives the bits of the uninterrupted run in every stage and f
   check_resuming_is_exact(2, merged(formats, stage(number)));
 }
 
-TEST_CASE("resuming is exact with parameters in 8 bits on the wire, and in groups of ranks",
+TEST_CASE("resuming is exact with coded traffic, and in groups of ranks",
           "[parity][zero][resume]") {
   const json zero{
       {"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"zero_quantized_weights", true}};
   const json more =
-      GENERATE(json::object(), json{{"zero_hpz_partition_size", 2}}, json{{"mics_shard_size", 2}});
+      GENERATE(json::object(), json{{"zero_hpz_partition_size", 2}}, json{{"mics_shard_size", 2}},
+               json{{"zero_hpz_partition_size", 2}, {"zero_quantized_gradients", true}});
   const json formats = GENERATE(json::object(), json{{"bf16", {{"enabled", true}}}});
   CAPTURE(more.dump(), formats.dump());
   check_resuming_is_exact(4, merged(formats, {{"zero_optimization", merged(zero, more)}}));

@@ -26,13 +26,13 @@ struct Place {
 };
 
 template <int kBits>
-__device__ Place place_of(std::int64_t elements) {
+__device__ Place place_of(std::int64_t elements, std::int64_t stride) {
   constexpr BlockCode kCode{kBits};
   const std::int64_t blocks = kCode.blocks(elements);
   const std::int64_t part = blockIdx.x / blocks;
   const std::int64_t block = blockIdx.x % blocks;
   const std::int64_t first = block * kCode.block();
-  const std::int64_t begin = part * kCode.bytes(elements);
+  const std::int64_t begin = part * stride * kCode.bytes(elements);
   const std::int64_t left = elements - first;
   return {part * elements + first, left < kCode.block() ? left : kCode.block(),
           begin + kCode.code_bytes(first),
@@ -66,8 +66,8 @@ __device__ void write(T* to, const float (&values)[kPack], bool adds) {
 }
 
 template <int kBits, typename T>
-__global__ void encode_kernel(const T* values, std::uint8_t* coded, std::int64_t elements) {
-  const Place place = place_of<kBits>(elements);
+__global__ void encode_kernel(const T* values, std::uint8_t* coded, std::int64_t elements, std::int64_t stride) {
+  const Place place = place_of<kBits>(elements, stride);
   const T* const x = values + place.first;
   std::uint32_t largest = 0;
   for (std::int64_t i = std::int64_t{threadIdx.x} * kPack; i < place.size;
@@ -115,8 +115,9 @@ template <int kBits, typename T>
 __global__ void decode_kernel(const std::uint8_t* coded,
                               T* values,
                               std::int64_t elements,
+                              std::int64_t stride,
                               bool adds) {
-  const Place place = place_of<kBits>(elements);
+  const Place place = place_of<kBits>(elements, stride);
   const float scale = *reinterpret_cast<const float*>(coded + place.scale);
   T* const y = values + place.first;
   const std::int64_t bytes = place.size * kBits / 8;
@@ -140,8 +141,8 @@ __global__ void decode_kernel(const std::uint8_t* coded,
   }
 }
 
-dim3 grid_of(const BlockCode& code, std::int64_t parts, std::int64_t elements) {
-  return dim3(static_cast<unsigned>(parts * code.blocks(elements)));
+dim3 grid_of(const BlockCode& code, const CodedParts& parts, std::int64_t elements) {
+  return dim3(static_cast<unsigned>(parts.count * code.blocks(elements)));
 }
 dim3 threads_of(const BlockCode& code) {
   return dim3(static_cast<unsigned>(code.block() / kPack));
@@ -152,7 +153,7 @@ dim3 threads_of(const BlockCode& code) {
 template <typename T>
 void encode_blocks(const Launch& to,
                    const BlockCode& code,
-                   std::int64_t parts,
+                   const CodedParts& parts,
                    std::int64_t elements,
                    const T* values,
                    std::uint8_t* coded) {
@@ -160,13 +161,13 @@ void encode_blocks(const Launch& to,
     return;
   }
   launch("encode_blocks", code.bits == 8 ? encode_kernel<8, T> : encode_kernel<4, T>,
-         grid_of(code, parts, elements), threads_of(code), 0, to.stream, values, coded, elements);
+         grid_of(code, parts, elements), threads_of(code), 0, to.stream, values, coded, elements, parts.stride);
 }
 
 template <typename T>
 void decode_blocks(const Launch& to,
                    const BlockCode& code,
-                   std::int64_t parts,
+                   const CodedParts& parts,
                    std::int64_t elements,
                    const std::uint8_t* coded,
                    T* values,
@@ -176,20 +177,20 @@ void decode_blocks(const Launch& to,
   }
   launch("decode_blocks", code.bits == 8 ? decode_kernel<8, T> : decode_kernel<4, T>,
          grid_of(code, parts, elements), threads_of(code), 0, to.stream, coded, values, elements,
-         adds);
+         parts.stride, adds);
 }
 
 template void encode_blocks(
-    const Launch&, const BlockCode&, std::int64_t, std::int64_t, const float*, std::uint8_t*);
+    const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const float*, std::uint8_t*);
 template void encode_blocks(
-    const Launch&, const BlockCode&, std::int64_t, std::int64_t, const BF16*, std::uint8_t*);
+    const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const BF16*, std::uint8_t*);
 template void encode_blocks(
-    const Launch&, const BlockCode&, std::int64_t, std::int64_t, const F16*, std::uint8_t*);
+    const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const F16*, std::uint8_t*);
 template void decode_blocks(
-    const Launch&, const BlockCode&, std::int64_t, std::int64_t, const std::uint8_t*, float*, bool);
+    const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const std::uint8_t*, float*, bool);
 template void decode_blocks(
-    const Launch&, const BlockCode&, std::int64_t, std::int64_t, const std::uint8_t*, BF16*, bool);
+    const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const std::uint8_t*, BF16*, bool);
 template void decode_blocks(
-    const Launch&, const BlockCode&, std::int64_t, std::int64_t, const std::uint8_t*, F16*, bool);
+    const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const std::uint8_t*, F16*, bool);
 
 }  // namespace dstrain::cuda

@@ -10,18 +10,18 @@
 
 namespace dstrain::cuda {
 
-/// `parts` parts of `elements` values each; both pointers at multiples of 16 bytes.
+/// Parts of `elements` values each; both pointers at multiples of 16 bytes.
 template <typename T>
 void encode_blocks(const Launch& to,
                    const BlockCode& code,
-                   std::int64_t parts,
+                   const CodedParts& parts,
                    std::int64_t elements,
                    const T* values,
                    std::uint8_t* coded);
 template <typename T>
 void decode_blocks(const Launch& to,
                    const BlockCode& code,
-                   std::int64_t parts,
+                   const CodedParts& parts,
                    std::int64_t elements,
                    const std::uint8_t* coded,
                    T* values,

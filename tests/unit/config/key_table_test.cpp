@@ -99,6 +99,7 @@ const std::map<std::string, Flip>& flips() {
       {"zero_optimization.stage3_max_reuse_distance", {"1e9", {kStage3}}},
       {"zero_optimization.zero_hpz_partition_size", {"4", {kStage3}}},
       {"zero_optimization.zero_quantized_weights", {"true", {kStage3}}},
+      {"zero_optimization.zero_quantized_gradients", {"true", {kStage3}}},
       {"zero_optimization.mics_shard_size", {"2", {kStage3}}},
       {"zero_optimization.offload_optimizer.device", {"cpu"}},
       {"zero_optimization.offload_optimizer.nvme_path", {"/scratch", {kOnDisk}}},

@@ -102,8 +102,7 @@ TEST_CASE("what would put memory or traffic elsewhere is refused unless it is of
     CHECK_THAT(error, Contains(reason));
   };
   refused("zero_quantized_nontrainable_weights=true", "all are trained: write false");
-  refused("zero_quantized_gradients=true", "gradients in 4 bits (ZeRO++)");
-  refused("zeropp_loco_param={\"err_beta\": 0.8}", "it corrects quantised gradients");
+  refused("zeropp_loco_param={\"err_beta\": 0.8}", "what earlier steps lost on the way");
   refused("zenflow={\"topk_ratio\": 0.1}", "it delays a part of the gradients");
   refused("legacy_stage1=true", "DeepSpeed has removed it as well");
   const LoadedConfig off =
@@ -174,14 +173,38 @@ TEST_CASE(
   CHECK_THAT(hierarchy.notices[0], Contains("a way through the hosts for the same bytes"));
 }
 
-TEST_CASE("parameters travel in 8 bits in stage 3", "[spec][zero]") {
-  const std::string coded = "zero_optimization.zero_quantized_weights=true";
-  const LoadedConfig loaded = load_tiny({"zero_optimization.stage=3", coded});
-  CHECK(loaded.config.zero.quantized_weights);
+TEST_CASE("parameters travel in 8 bits and gradients in 4 in stage 3", "[spec][zero]") {
+  const std::string weights = "zero_optimization.zero_quantized_weights=true";
+  const std::string gradients = "zero_optimization.zero_quantized_gradients=true";
+  const std::string stage3 = "zero_optimization.stage=3";
+  const LoadedConfig loaded = load_tiny({stage3, weights});
+  CHECK(loaded.config.zero == ZeroConfig{.stage = 3, .quantized_weights = true});
   CHECK(loaded.notices.empty());
-  CHECK_FALSE(load_tiny({"zero_optimization.stage=3"}).config.zero.quantized_weights);
-  CHECK_THAT(error_of_tiny({"zero_optimization.stage=2", coded}),
-             Contains("true is refused") && Contains("the stage is lower"));
+  const LoadedConfig both = load_tiny({stage3, weights, gradients});
+  CHECK(both.config.zero ==
+        ZeroConfig{.stage = 3, .quantized_weights = true, .quantized_gradients = true});
+  CHECK(both.notices.empty());
+  for (const std::string& coded : {weights, gradients}) {
+    CHECK_THAT(error_of_tiny({"zero_optimization.stage=2", coded}),
+               Contains("true is refused") && Contains("the stage is lower"));
+  }
+  const auto resolved = [&](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(),
+                     {stage3, gradients, "train_batch_size=auto", "gradient_accumulation_steps=1",
+                      "train_micro_batch_size_per_gpu=1"});
+    LoadedConfig config = load_tiny(overrides);
+    resolve_config(config, 4);
+    return config;
+  };
+  CHECK_THAT(config_error_of([&] { (void)resolved({"zero_optimization.mics_shard_size=2"}); }),
+             Contains("zero_quantized_gradients") && Contains("do not travel in 4 bits"));
+  const auto tells = [&](const LoadedConfig& config) {
+    return std::any_of(config.notices.begin(), config.notices.end(), [](const std::string& line) {
+      return line.find("communication_data_type: gradients travel in 4 bits") != std::string::npos;
+    });
+  };
+  CHECK(tells(resolved({"communication_data_type=fp32"})));
+  CHECK_FALSE(tells(resolved({})));
 }
 
 TEST_CASE("a slip of the pen in a ZeRO key is corrected", "[spec][zero]") {

@@ -14,7 +14,7 @@ namespace {
 constexpr int kRanks = 4;
 constexpr int kUnits = 3;
 
-Blueprint three_units() {
+Blueprint units_to_walk() {
   Blueprint blueprint;
   for (const std::int64_t numel : {5000L, 37L, 9001L}) {
     blueprint.begin_unit(fmt::format("unit of {}", numel));
@@ -50,13 +50,13 @@ Seen walk(Rendezvous& rendezvous,
   Placement placement = zero_placement({.states = true, .gradients = true, .parameters = true});
   if (second_copy) placement.secondary.cut = Axis::kDataInside;
   Backend backend = make();
-  UpdatingRank updating({.blueprint = three_units(),
+  UpdatingRank updating({.blueprint = units_to_walk(),
                          .mesh = mesh,
                          .rank = rank,
                          .placement = placement,
                          .compute = compute,
                          .parameter_code = BlockCode{.bits = 8},
-                         .secondary_group = second_copy ? few.get() : nullptr},
+                         .neighbour_group = second_copy ? few.get() : nullptr},
                         backend, {{kGradientAxes, data.get(), nullptr}}, start_of);
   CHECK(updating.arena().bytes() == updating.memory().bytes());
   Seen seen;
@@ -89,8 +89,8 @@ std::vector<std::byte> expected(const BackendUnderTest& backend,
     const BlockCode code{.bits = 8};
     const Tensor working = lab.put(Values(master.begin(), master.end()), compute, {n});
     const Tensor wire = lab.unset(DType::kU8, {code.bytes(n)});
-    lab.ops().encode_blocks(code, 1, working, wire, lab.stream());
-    lab.ops().decode_blocks(code, 1, wire, working, Write::kOverwrite, lab.stream());
+    lab.ops().encode_blocks(code, {}, working, wire, lab.stream());
+    lab.ops().decode_blocks(code, {}, wire, working, Write::kOverwrite, lab.stream());
     const std::size_t begin = all.size();
     all.resize(begin + static_cast<std::size_t>(working.bytes()));
     lab.device().copy_to_host(working, all.data() + begin, lab.stream());

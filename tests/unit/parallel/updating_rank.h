@@ -22,7 +22,9 @@ struct UpdatingOptions {
   OptimizerConfig optimizer{};
   int slots = 4;  ///< windows in memory where states lie elsewhere
   std::optional<BlockCode> parameter_code{};
-  Communicator* secondary_group = nullptr;
+  std::optional<BlockCode> gradient_code{};
+  Communicator* neighbour_group = nullptr;
+  Communicator* across_group = nullptr;
 };
 
 class UpdatingRank {

@@ -173,6 +173,13 @@ TEST_CASE("traffic that stays within hosts is cheaper", "[train][plan]") {
   const double groups = price({"zero_optimization.mics_shard_size=8"});
   CHECK(groups < second_copy);
   CHECK(second_copy < plain);
+  const double weights = price({"zero_optimization.zero_hpz_partition_size=8",
+                                "zero_optimization.zero_quantized_weights=true"});
+  const double all = price({"zero_optimization.zero_hpz_partition_size=8",
+                            "zero_optimization.zero_quantized_weights=true",
+                            "zero_optimization.zero_quantized_gradients=true"});
+  CHECK(weights < second_copy);
+  CHECK(all < weights);
   // The same group of 16 is no cheaper than itself.
   CHECK(price({"zero_optimization.mics_shard_size=16"}) == plain);
 }
