@@ -26,7 +26,7 @@ namespace dstrain {
 struct AttentionForward;  // attention.h
 struct AttentionReach;
 struct AttentionBackward;
-struct BlockCode;         // math/block_code.h
+struct BlockCode;  // math/block_code.h
 struct CodedParts;
 struct DropoutRows;       // dropout.h
 struct GroupNormForward;  // group_norm.h

@@ -27,7 +27,9 @@ struct BlockCode {
   /// Parts, and where they begin, are multiples of this many elements and bytes.
   static constexpr std::int64_t kMultiple = 16;
 
-  DSTRAIN_HD constexpr std::int64_t block() const { return bits == 8 ? 2048 : 512; }
+  /// Few enough that neighbours of very different size (norms beside matrices, rows of rare tokens)
+  /// spoil little of each other: scales take 1.6 % of what codes do in 8 bits, 3.1 % in 4.
+  DSTRAIN_HD static constexpr std::int64_t block() { return 256; }
   DSTRAIN_HD constexpr float largest() const { return bits == 8 ? 127.0F : 7.0F; }
   DSTRAIN_HD constexpr std::int64_t blocks(std::int64_t elements) const {
     return (elements + block() - 1) / block();

@@ -102,7 +102,7 @@ TEST_CASE("parameters in 8 bits are sent as planned, and nothing else changes pl
             static_cast<double>(bytes_of(coded[0], Purpose::kParameter, kAllRanks)) /
             static_cast<double>(bytes_of(plain[0], Purpose::kParameter, kAllRanks));
         CHECK(share > 1.0 / static_cast<double>(size));
-        CHECK(share < 1.02 / static_cast<double>(size));
+        CHECK(share < 1.03 / static_cast<double>(size));
         CHECK(coded[0].arena_bytes - plain[0].arena_bytes == most);
       }
     }
@@ -208,9 +208,9 @@ TEST_CASE("with all of ZeRO++ hosts exchange half of the parameters and a quarte
       const auto in_m = [&](std::int64_t bytes) {
         return static_cast<double>(bytes) / static_cast<double>(m);
       };
-      // Scales and padding take a hundredth or two.
-      CHECK(in_m(across_forward) == Approx(0.5).epsilon(0.02));
-      CHECK(in_m(gradients_of_host) == Approx(0.25 * accumulation).epsilon(0.03));
+      // And the scales: 1.6 % in 8 bits, 3.1 % in 4, and a little that slices end with.
+      CHECK(in_m(across_forward) == Approx(0.5 * 1.016).epsilon(0.005));
+      CHECK(in_m(gradients_of_host) == Approx(0.25 * 1.031 * accumulation).epsilon(0.01));
       for (const CollectiveLog::Entry& entry : run.traffic) {
         CHECK(entry.op != Op::kReduceScatter);
       }
@@ -264,6 +264,64 @@ TEST_CASE("an overflow in fp16 goes through 4 bits and skips the update on all r
     CHECK(run.parameters == once[0].parameters);
   }
   CHECK(once[0].parameters != good[0].parameters);
+}
+
+TEST_CASE("all of ZeRO++ has the same bits with recomputing and wherever states lie",
+          "[parity][zero][qgz][offload]") {
+  const TinyOptions options = all_of_it({.tied = true,
+                                         .precision = Precision::kBF16,
+                                         .micro_batch = 2,
+                                         .accumulation = 3,
+                                         .gradient_clipping = 0.5,
+                                         .steps = 3});
+  const std::vector<TinyRun> plain = train_ranks(4, options);
+  std::vector<TinyOptions> others(4, options);
+  others[0].recompute.granularity = RecomputeGranularity::kFull;
+  others[1].states = Space::kDisk;
+  others[2].states = others[2].parameters = Space::kHost;
+  others[3].overlap_comm = false;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    CAPTURE(i);
+    const std::vector<TinyRun> runs = train_ranks(4, others[i]);
+    check_planned(runs);
+    check_same_bits(runs, plain);
+    CHECK(runs[0].grad_norms == plain[0].grad_norms);
+  }
+}
+
+TEST_CASE("all of ZeRO++ goes with any number of hosts and with other ways to divide a model",
+          "[parity][zero][qgz]") {
+  struct Case {
+    int ranks;
+    int neighbours;
+    int tensor;
+    int pipeline;
+  };
+  // Three hosts of two, two of three; then two of two, divided once more.
+  for (const Case& at : {Case{6, 2, 1, 1}, Case{6, 3, 1, 1}, Case{8, 2, 2, 1}, Case{8, 2, 1, 2}}) {
+    CAPTURE(at.ranks, at.neighbours, at.tensor, at.pipeline);
+    TinyOptions options{.sequence = 20,
+                        .micro_batch = 2,
+                        .accumulation = 2,
+                        .gradient_clipping = 0.5,
+                        .zero_stage = 3,
+                        .tensor_parallel = {.size = at.tensor, .sequence_parallel = at.tensor > 1},
+                        .pipeline = {.stages = at.pipeline},
+                        .steps = 4};
+    const std::vector<TinyRun> plain = train_ranks(at.ranks, options);
+    const TinyOptions coded = [&] {
+      TinyOptions all = all_of_it(options);
+      all.zero.secondary_ranks = at.neighbours;
+      return all;
+    }();
+    const std::vector<TinyRun> runs = train_ranks(at.ranks, coded);
+    CHECK(worst_relative(runs[0].losses, plain[0].losses) < 1e-2);
+    for (const TinyRun& run : runs) {
+      CHECK(run.arena_spaces == run.plan_spaces);
+      CHECK(run.unplanned_traffic == "");
+      CHECK(run.grad_norms == runs[0].grad_norms);
+    }
+  }
 }
 
 TEST_CASE("all of ZeRO++ learns as whole numbers do", "[parity][zero][qgz]") {

@@ -1,7 +1,6 @@
-// A thread block codes a block: 256 threads of eight neighbours in 8 bits, 64 in 4. Floor: the
+// A warp codes a block, eight neighbours a thread. Floor: the
 // bytes of the values and of the codes.
 #include "kernels/cuda/device/block_code.h"
-
 #include "kernels/cuda/device/block_sum.cuh"
 #include "kernels/cuda/device/floats.cuh"
 
@@ -36,8 +35,7 @@ __device__ Place place_of(std::int64_t elements, std::int64_t stride) {
   const std::int64_t left = elements - first;
   return {part * elements + first, left < kCode.block() ? left : kCode.block(),
           begin + kCode.code_bytes(first),
-          begin + kCode.scale_offset(elements) +
-              block * static_cast<std::int64_t>(sizeof(float))};
+          begin + kCode.scale_offset(elements) + block * static_cast<std::int64_t>(sizeof(float))};
 }
 
 __device__ std::uint32_t integer(float x, float inverse) {
@@ -66,7 +64,10 @@ __device__ void write(T* to, const float (&values)[kPack], bool adds) {
 }
 
 template <int kBits, typename T>
-__global__ void encode_kernel(const T* values, std::uint8_t* coded, std::int64_t elements, std::int64_t stride) {
+__global__ void encode_kernel(const T* values,
+                              std::uint8_t* coded,
+                              std::int64_t elements,
+                              std::int64_t stride) {
   const Place place = place_of<kBits>(elements, stride);
   const T* const x = values + place.first;
   std::uint32_t largest = 0;
@@ -112,11 +113,8 @@ __global__ void encode_kernel(const T* values, std::uint8_t* coded, std::int64_t
 }
 
 template <int kBits, typename T>
-__global__ void decode_kernel(const std::uint8_t* coded,
-                              T* values,
-                              std::int64_t elements,
-                              std::int64_t stride,
-                              bool adds) {
+__global__ void decode_kernel(
+    const std::uint8_t* coded, T* values, std::int64_t elements, std::int64_t stride, bool adds) {
   const Place place = place_of<kBits>(elements, stride);
   const float scale = *reinterpret_cast<const float*>(coded + place.scale);
   T* const y = values + place.first;
@@ -144,8 +142,8 @@ __global__ void decode_kernel(const std::uint8_t* coded,
 dim3 grid_of(const BlockCode& code, const CodedParts& parts, std::int64_t elements) {
   return dim3(static_cast<unsigned>(parts.count * code.blocks(elements)));
 }
-dim3 threads_of(const BlockCode& code) {
-  return dim3(static_cast<unsigned>(code.block() / kPack));
+dim3 threads_of_block() {
+  return dim3(static_cast<unsigned>(BlockCode::block() / kPack));
 }
 
 }  // namespace
@@ -161,7 +159,8 @@ void encode_blocks(const Launch& to,
     return;
   }
   launch("encode_blocks", code.bits == 8 ? encode_kernel<8, T> : encode_kernel<4, T>,
-         grid_of(code, parts, elements), threads_of(code), 0, to.stream, values, coded, elements, parts.stride);
+         grid_of(code, parts, elements), threads_of_block(), 0, to.stream, values, coded, elements,
+         parts.stride);
 }
 
 template <typename T>
@@ -176,7 +175,7 @@ void decode_blocks(const Launch& to,
     return;
   }
   launch("decode_blocks", code.bits == 8 ? decode_kernel<8, T> : decode_kernel<4, T>,
-         grid_of(code, parts, elements), threads_of(code), 0, to.stream, coded, values, elements,
+         grid_of(code, parts, elements), threads_of_block(), 0, to.stream, coded, values, elements,
          parts.stride, adds);
 }
 
@@ -186,11 +185,26 @@ template void encode_blocks(
     const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const BF16*, std::uint8_t*);
 template void encode_blocks(
     const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const F16*, std::uint8_t*);
-template void decode_blocks(
-    const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const std::uint8_t*, float*, bool);
-template void decode_blocks(
-    const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const std::uint8_t*, BF16*, bool);
-template void decode_blocks(
-    const Launch&, const BlockCode&, const CodedParts&, std::int64_t, const std::uint8_t*, F16*, bool);
+template void decode_blocks(const Launch&,
+                            const BlockCode&,
+                            const CodedParts&,
+                            std::int64_t,
+                            const std::uint8_t*,
+                            float*,
+                            bool);
+template void decode_blocks(const Launch&,
+                            const BlockCode&,
+                            const CodedParts&,
+                            std::int64_t,
+                            const std::uint8_t*,
+                            BF16*,
+                            bool);
+template void decode_blocks(const Launch&,
+                            const BlockCode&,
+                            const CodedParts&,
+                            std::int64_t,
+                            const std::uint8_t*,
+                            F16*,
+                            bool);
 
 }  // namespace dstrain::cuda
