@@ -22,16 +22,20 @@ std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, in
   add(GroupId::kWorld, "world", kAllAxes, Space::kHost);
   add(GroupId::kData, fmt::format("data-parallel (pipeline {}, tensor {})", pipeline, tensor),
       kGradientAxes, Space::kDevice);
+  const int across = mesh.index(Axis::kDataAcross, rank);
   if (needs.neighbours) {
-    const int across = mesh.index(Axis::kDataAcross, rank);
     add(GroupId::kDataInside,
         fmt::format("data-parallel neighbours (pipeline {}, across {}, tensor {})", pipeline,
                     across, tensor),
         kNeighbourAxes, Space::kDevice);
+  }
+  if (needs.across_neighbours) {
     add(GroupId::kDataAcross,
         fmt::format("data-parallel across neighbours (pipeline {}, inside {}, tensor {})", pipeline,
                     mesh.index(kNeighbourAxes, rank), tensor),
         Axis::kDataAcross, Space::kDevice);
+  }
+  if (needs.separate_states) {
     add(GroupId::kStates, fmt::format("states (across {})", across), kNeighbourAxes | kModelAxes,
         Space::kHost);
   }

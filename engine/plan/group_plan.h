@@ -48,7 +48,9 @@ struct GroupNeeds {
   bool tied_embeddings = false;
   std::int64_t key_value_heads = 1;  ///< of the whole model
   bool background_saves = false;
-  bool neighbours = false;  ///< some of kData work together
+  bool neighbours = false;         ///< some of kData work together
+  bool across_neighbours = false;  ///< and, in turn, those that have the same place among them
+  bool separate_states = false;    ///< and they hold all states among them
 };
 
 /// The group that what is cut is cut over: gradients are summed and slices gathered in it.

@@ -346,6 +346,8 @@ RunPlan make_run_plan(const Config& config,
     replica_gradients =
         blueprint.add_buffer({"replica_gradients", {elements}, gradient, Lifetime::kScratch});
   }
+  const bool has_neighbours = mesh.degree(Axis::kDataAcross) > 1;
+  const bool codes_gradients = placement.parameters.is_cut() && config.zero.quantized_gradients;
   MemoryOptions memory{
       .compute_dtype = compute,
       .gradient_dtype = gradient,
@@ -360,9 +362,7 @@ RunPlan make_run_plan(const Config& config,
       .parameter_code = placement.parameters.is_cut() && config.zero.quantized_weights
                             ? std::optional(BlockCode{.bits = 8})
                             : std::nullopt,
-      .gradient_code = placement.parameters.is_cut() && config.zero.quantized_gradients
-                           ? std::optional(BlockCode{.bits = 4})
-                           : std::nullopt,
+      .gradient_code = codes_gradients ? std::optional(BlockCode{.bits = 4}) : std::nullopt,
       .overlap = config.zero.overlap_comm &&
                  (mesh.degree(kGradientAxes) > 1 || placement.parameters.space != Space::kDevice),
       .always_whole = {},
@@ -387,12 +387,15 @@ RunPlan make_run_plan(const Config& config,
   MemoryPlan plan(blueprint, shards, memory);
   RunPlan run{.mesh = mesh,
               .rank = rank,
-              .groups = plan_groups(mesh,
-                                    {.tied_embeddings = config.model.tied_embeddings,
-                                     .key_value_heads = config.model.num_key_value_heads,
-                                     .background_saves = saves_in_background(config),
-                                     .neighbours = mesh.degree(Axis::kDataAcross) > 1},
-                                    rank),
+              .groups = plan_groups(
+                  mesh,
+                  {.tied_embeddings = config.model.tied_embeddings,
+                   .key_value_heads = config.model.num_key_value_heads,
+                   .background_saves = saves_in_background(config),
+                   .neighbours = has_neighbours,
+                   .across_neighbours = has_neighbours && (shards.has_copies() || codes_gradients),
+                   .separate_states = shards.has_copies()},
+                  rank),
               .norm_group = group_of_norm(placement),
               .model = config.model,
               .recompute = config.recompute,

@@ -67,7 +67,9 @@ TEST_CASE("all members of a group plan it alike, and no two groups share a name"
                                               {.tied_embeddings = true,
                                               .key_value_heads = 2,
                                               .background_saves = true,
-                                              .neighbours = true},
+                                              .neighbours = true,
+                                              .across_neighbours = true,
+                                              .separate_states = true},
                                               rank)) {
       const auto [same, is_new] = by_name.emplace(group.name, group.members);
       CHECK(same->second == group.members);
@@ -82,12 +84,17 @@ TEST_CASE("all members of a group plan it alike, and no two groups share a name"
 TEST_CASE("neighbours and those across them are formed where some work together", "[plan]") {
   const Mesh mesh({.pipeline = 2, .data_across = 2, .data_inside = 3, .tensor = 2});
   // Rank 19 is at pipeline 1, across 1, inside 0, tensor 1.
-  const std::vector<GroupPlan> groups = plan_groups(mesh, {.neighbours = true}, 19);
+  const std::vector<GroupPlan> groups = plan_groups(
+      mesh, {.neighbours = true, .across_neighbours = true, .separate_states = true}, 19);
   const auto members = [&](GroupId id) { return find_group(groups, id)->members; };
   CHECK(members(GroupId::kDataInside) == std::vector<int>{19, 21, 23});
   CHECK(members(GroupId::kDataAcross) == std::vector<int>{13, 19});
   CHECK(members(GroupId::kStates) == std::vector<int>{6, 7, 8, 9, 10, 11, 18, 19, 20, 21, 22, 23});
   CHECK(find_group(groups, GroupId::kStates)->space == Space::kHost);
+  const std::vector<GroupPlan> second_copy = plan_groups(mesh, {.neighbours = true}, 19);
+  CHECK(find_group(second_copy, GroupId::kDataInside)->members == std::vector<int>{19, 21, 23});
+  CHECK(find_group(second_copy, GroupId::kDataAcross) == nullptr);
+  CHECK(find_group(second_copy, GroupId::kStates) == nullptr);
   Placement placement = zero_placement({.states = true, .gradients = true, .parameters = true});
   CHECK(group_of_slices(placement) == GroupId::kData);
   CHECK(group_of_norm(placement) == GroupId::kWorld);
