@@ -17,9 +17,15 @@ enum class RecomputeGranularity : std::uint8_t {
 struct RecomputeConfig {
   RecomputeGranularity granularity = RecomputeGranularity::kNone;
   std::optional<std::int64_t> layers;  ///< the number of blocks, from the first; absent: all
+  /// What a block keeps of its input is cut over the tensor-parallel ranks, and gathered before it
+  /// computes again. False once resolved wherever that changes nothing.
+  bool partitions_inputs = false;
 
   [[nodiscard]] RecomputeGranularity of_block(std::int64_t block) const {
     return !layers || block < *layers ? granularity : RecomputeGranularity::kNone;
+  }
+  [[nodiscard]] bool partitions_input_of(std::int64_t block) const {
+    return partitions_inputs && of_block(block) != RecomputeGranularity::kNone;
   }
   bool operator==(const RecomputeConfig&) const = default;
 };

@@ -1,6 +1,7 @@
 // "activation_checkpointing": what backward computes again instead of keeping it. granularity and
-// layers are dstrain's. DeepSpeed's own keys there turn nothing on: they configure a function that
-// a model's Python code may call, and have no effect here, each for a reason of its own.
+// layers are dstrain's. DeepSpeed's own keys there do not turn it on: they configure a function
+// that a model's Python code may call. partition_activations does here what it does there; the
+// others have no effect, each for a reason of its own.
 #include "engine/config/key_builders.h"
 
 namespace dstrain {
@@ -32,7 +33,8 @@ std::vector<Key> recompute_keys() {
       only_for(layers, "granularity \"selective\" and \"full\"", recomputes),
       only_for(no_effect(layers.path, layers.kind, "granularity is \"none\": no block recomputes"),
                "granularity \"none\"", [=](const Config& c) { return !recomputes(c); }),
-      without_effect("partition_activations", "what a block keeps stays whole on its rank"),
+      auto_is_default(null_is_default(
+          kRecompute.field("partition_activations", {}, &RecomputeConfig::partitions_inputs))),
       without_effect("cpu_checkpointing", "what a block keeps stays on the device"),
       without_effect("contiguous_memory_optimization",
                      "what blocks keep always lies in one region, planned before the start"),

@@ -17,6 +17,8 @@ constexpr const char* kStages = "pipeline.stages";
 constexpr const char* kSchedule = "pipeline.schedule";
 constexpr const char* kVirtual = "pipeline.virtual_stages";
 constexpr const char* kBlockOrder = "training.block_order";
+constexpr const char* kGranularity = "activation_checkpointing.granularity";
+constexpr const char* kPartition = "activation_checkpointing.partition_activations";
 
 /// The advice at the end of errors that only a solved batch reveals; the nearest layout solves the
 /// batch again.
@@ -115,6 +117,41 @@ void resolve_block_order(LoadedConfig& loaded, Origins& origins) {
   }
 }
 
+/// What blocks keep of their inputs is cut where tensor-parallel ranks each hold all of it.
+void resolve_partition(LoadedConfig& loaded, Origins& origins) {
+  Config& config = loaded.config;
+  if (!config.recompute.partitions_inputs) return;
+  const std::int64_t size = config.tensor_parallel.size;
+  std::string reason;
+  if (config.recompute.granularity == RecomputeGranularity::kNone) {
+    reason = fmt::format("{} is \"none\": no block recomputes", kGranularity);
+  } else if (size == 1) {
+    reason = fmt::format("{} is 1, so there is no rank to share with", kSize);
+  } else if (config.tensor_parallel.sequence_parallel) {
+    reason = fmt::format("{} cuts what a block keeps already", kSequenceParallel);
+  }
+  if (!reason.empty()) {
+    config.recompute.partitions_inputs = false;
+    origins[kPartition] = "derived: " + reason;
+    loaded.notices.push_back(fmt::format("no effect: {}: {}", kPartition, reason));
+    return;
+  }
+  if (config.training.block_order == BlockOrder::kVertical) {
+    throw_config_error(
+        origins[kPartition], kPartition,
+        fmt::format("true, with {} \"vertical\", in which the inputs of all micro-batches wait "
+                    "whole between blocks: expected false, {} \"horizontal\", or {}",
+                    kBlockOrder, kBlockOrder, kSequenceParallel));
+  }
+  if (config.model.hidden_size % size != 0) {
+    throw_config_error(
+        origins[kPartition], kPartition,
+        fmt::format("true, and model.hidden_size {} does not divide among {} {}: expected false, "
+                    "or a size that divides it",
+                    config.model.hidden_size, kSize, size));
+  }
+}
+
 void check_graphs(LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   if (!config.training.cuda_graphs) return;
@@ -146,6 +183,7 @@ void resolve_parallel(LoadedConfig& loaded,
   resolve_sequence_parallel(loaded, written, world_size, origins);
   resolve_pipeline(loaded, written, world_size, origins);
   resolve_block_order(loaded, origins);
+  resolve_partition(loaded, origins);
   check_graphs(loaded, origins);
 }
 

@@ -8,6 +8,7 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
   block.parallel_ = shape.layer.parallel_branches;
   block.attention_norm_ = BranchNorm::declare(shape, name + ".attention", Origin::kInput,
                                               DropoutSite::kAttentionBranch, blueprint);
+  block.kept_input_ = KeptInput::declare(shape, name, blueprint);
   block.attention_ = Attention::declare(shape, name + ".attention", blueprint);
   block.mlp_norm_ = block.parallel_ ? BranchNorm::declare_beside(block.attention_norm_, shape,
                                                                  name + ".mlp", blueprint)
@@ -41,6 +42,7 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
 
 Block::Flow Block::forward(const LayerContext& context, int slot, const Flow& in) const {
   attention_norm_.begin(context, slot, in.x, in.delta);
+  kept_input_.keep(context, slot, attention_norm_.stream(context, slot));
   attend(context, slot);
   const ConstTensor delta = feed_forward(context, slot);
   return {mlp_norm_.stream(context, slot), delta};
@@ -76,6 +78,7 @@ ConstTensor Block::feed_forward(const LayerContext& context, int slot) const {
 }
 
 void Block::recompute(const LayerContext& context, int slot) const {
+  kept_input_.restore(context, slot, attention_norm_.stream(context, slot));
   switch (recompute_) {
     case RecomputeGranularity::kNone:
       break;

@@ -20,6 +20,7 @@
 
 #include "engine/model/attention.h"
 #include "engine/model/branch_norm.h"
+#include "engine/model/kept_input.h"
 #include "engine/model/layer_context.h"
 #include "engine/model/mlp.h"
 
@@ -67,6 +68,7 @@ class Block {
 
   RecomputeGranularity recompute_ = RecomputeGranularity::kNone;
   bool parallel_ = false;
+  KeptInput kept_input_;
   BranchNorm attention_norm_;
   Attention attention_;
   BranchNorm mlp_norm_;

@@ -51,6 +51,8 @@ struct TensorShape {
 ///   kProduct     kept    kept        again
 ///   kHandedOn    kept    kept        again
 ///   kRowwise     kept    again       again
+///
+/// Where tensor-parallel ranks share it (kept_input.h), kInput is neither: each keeps a part.
 enum class Origin : std::uint8_t {
   kInput,     ///< the residual stream that enters a block: where computing again begins
   kProduct,   ///< matrix products or attention
@@ -89,6 +91,7 @@ struct LayerShape {
   std::int64_t block = 0;  ///< its index in the model
   LayerSpec layer{};
   RecomputeGranularity recompute = RecomputeGranularity::kNone;
+  bool partitions_input = false;  ///< KeptInput; the stream that enters the block is then scratch
   std::vector<TensorDecl> tensors{};  ///< of it, or of the embedding or head
 
   [[nodiscard]] bool extends_cache() const { return cache_positions > 0; }

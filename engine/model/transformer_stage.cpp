@@ -57,6 +57,8 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
     const int unit = blueprint.begin_unit(name);
     stage.first_block_unit_ = layer == extent.first_block ? unit : stage.first_block_unit_;
     block_shape.recompute = recompute.of_block(layer);
+    block_shape.partitions_input =
+        KeptInput::is_shared(shape, recompute.partitions_input_of(layer));
     block_shape.block = layer;
     block_shape.layer = shape.model.layers.at(static_cast<std::size_t>(layer));
     block_shape.tensors = block_tensors(shape.model, block_shape.layer, name + ".");

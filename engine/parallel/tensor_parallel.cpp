@@ -51,4 +51,15 @@ ConstTensor TensorParallel::leave_backward(ConstTensor d_stream,
   return enter(d_stream, d_whole_NC, compute);
 }
 
+ConstTensor TensorParallel::part_of(ConstTensor whole) const {
+  const std::int64_t elements = whole.numel() / size();
+  return whole.flat(rank() * elements, (rank() + 1) * elements);
+}
+
+void TensorParallel::make_whole(ConstTensor part, Tensor whole, Stream& compute) const {
+  check(part.numel() * size() == whole.numel(), "{} ranks hold {} elements each of {}", size(),
+        part.numel(), whole.numel());
+  group_.all_gather(part, whole, Purpose::kActivation, compute);
+}
+
 }  // namespace dstrain

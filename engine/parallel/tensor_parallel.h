@@ -48,6 +48,11 @@ class TensorParallel {
   /// d_whole_NC.
   ConstTensor leave_backward(ConstTensor d_stream, Tensor d_whole_NC, Stream& compute) const;
 
+  /// Of n elements that every rank holds: elements [rank · n/t, (rank + 1) · n/t), flat.
+  [[nodiscard]] ConstTensor part_of(ConstTensor whole) const;
+  /// Gathers those parts of all ranks into `whole`.
+  void make_whole(ConstTensor part, Tensor whole, Stream& compute) const;
+
  private:
   [[nodiscard]] Tensor my_tokens(Tensor whole_NC) const;
   Tensor sum(Tensor partial_NC, Stream& compute) const;

@@ -162,6 +162,7 @@ class StepTraffic {
     sum();
   }
   void cross_block_backward(const BlockTraffic& block) {
+    if (block.gathers_input) activations(Op::kAllGather);
     if (block.computes_again) {
       enter();
       sum_norms(block);

@@ -43,6 +43,7 @@ struct Transfer {
 
 /// The traffic of a block beyond that of every block.
 struct BlockTraffic {
+  bool gathers_input = false;   ///< in backward, of which each rank keeps a part
   bool computes_again = false;  ///< all of it, in backward
   bool sums_norms = false;      ///< of queries and keys, whose heads are normalised together
   bool parallel = false;        ///< its halves stand side by side, and their sum leaves both

@@ -24,7 +24,8 @@ ChunkTraffic traffic_of(const ChunkPlan& chunk,
   for (std::int64_t block = extent.first_block; block < extent.end_block; ++block) {
     const LayerSpec& layer = model.layers.at(static_cast<std::size_t>(block));
     traffic.blocks.push_back(
-        {.computes_again = recompute.of_block(block) == RecomputeGranularity::kFull,
+        {.gathers_input = recompute.partitions_input_of(block),
+         .computes_again = recompute.of_block(block) == RecomputeGranularity::kFull,
          .sums_norms = layer.attention.query_key_norm == QueryKeyNorm::kFullWidth,
          .parallel = layer.parallel_branches,
          .norms_results = layer.norm_placement != NormPlacement::kBeforeBranch});

@@ -113,6 +113,7 @@ const std::map<std::string, Flip>& flips() {
       {"aio.queue_depth", {"3", {kOnDisk}}},
       {"activation_checkpointing.granularity", {"full"}},
       {"activation_checkpointing.layers", {"1", {kSelective}}},
+      {"activation_checkpointing.partition_activations", {"true", {kSelective}}},
       {"optimizer.type", {"lion"}},
       {"optimizer.params.adam_w_mode", {"false", {R"(optimizer={"type": "Adam"})"}}},
       {"optimizer.params.lr", {"2e-3"}},

@@ -1,5 +1,5 @@
-// What "activation_checkpointing" may contain: dstrain's two keys, and DeepSpeed's, which turn
-// nothing on.
+// What "activation_checkpointing" may contain: dstrain's two keys, and DeepSpeed's, which do not
+// turn recomputation on.
 #include "tests/unit/config/config_text.h"
 
 namespace dstrain {
@@ -50,9 +50,9 @@ TEST_CASE("layers counts blocks that the model has, and needs a granularity", "[
         "recomputes");
 }
 
-TEST_CASE("DeepSpeed's keys of the block turn nothing on, and say why", "[spec][recompute]") {
+TEST_CASE("DeepSpeed's keys of the block do not turn it on, and say why", "[spec][recompute]") {
   const LoadedConfig loaded = load_tiny(recompute(
-      R"({"partition_activations": true, "cpu_checkpointing": true, "number_checkpoints": 4,
+      R"({"partition_activations": false, "cpu_checkpointing": true, "number_checkpoints": 4,
           "contiguous_memory_optimization": true, "synchronize_checkpoint_boundary": false,
           "profile": false})"));
   CHECK(loaded.config.recompute == RecomputeConfig{});
@@ -62,8 +62,22 @@ TEST_CASE("DeepSpeed's keys of the block turn nothing on, and say why", "[spec][
     notices += notice + "\n";
   }
   CHECK_THAT(notices, Contains("cpu_checkpointing: what a block keeps stays on the device"));
-  CHECK_THAT(notices, Contains("partition_activations: what a block keeps stays whole"));
   CHECK_THAT(notices, Contains("number_checkpoints: granularity and layers say"));
+}
+
+TEST_CASE("partition_activations is read as DeepSpeed reads it", "[spec][recompute]") {
+  for (const char* const off : {"false", "null", "\"auto\""}) {
+    const LoadedConfig loaded =
+        load_tiny(recompute(fmt::format(R"({{"partition_activations": {}}})", off)));
+    CHECK_FALSE(loaded.config.recompute.partitions_inputs);
+    CHECK(loaded.notices.empty());
+  }
+  const LoadedConfig on = load_tiny(
+      recompute(R"({"granularity": "full", "layers": 1, "partition_activations": true})"));
+  CHECK(on.config.recompute.partitions_input_of(0));
+  CHECK_FALSE(on.config.recompute.partitions_input_of(1));
+  CHECK_THAT(error_of_tiny(recompute(R"({"partition_activations": 3})")),
+             Contains("activation_checkpointing.partition_activations: must be true or false"));
 }
 
 }  // namespace dstrain

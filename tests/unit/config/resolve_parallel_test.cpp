@@ -257,6 +257,34 @@ TEST_CASE("the vertical order needs the whole model on a rank, and several micro
                                                   "micro-batch (gradient_accumulation_steps)")));
 }
 
+TEST_CASE("inputs of blocks are kept in parts where ranks share them, and else it is said why not",
+          "[spec][parallel][recompute]") {
+  const std::string partition = "activation_checkpointing.partition_activations=true";
+  const std::string full = "activation_checkpointing.granularity=full";
+  const std::string tensor = "tensor_parallel.size=2";
+  const LoadedConfig on = resolved(2, {partition, full, tensor});
+  CHECK(on.config.recompute.partitions_inputs);
+  CHECK(on.notices.empty());
+  const auto says = [&](const std::vector<std::string>& overrides, const std::string& reason) {
+    const LoadedConfig off = resolved(2, overrides);
+    CHECK_FALSE(off.config.recompute.partitions_inputs);
+    CHECK(off.notices ==
+          std::vector<std::string>{"no effect: activation_checkpointing.partition_activations: " +
+                                   reason});
+    CHECK(origin_of(off, "activation_checkpointing.partition_activations") == "derived: " + reason);
+  };
+  says({partition, tensor},
+       "activation_checkpointing.granularity is \"none\": no block recomputes");
+  says({partition, full}, "tensor_parallel.size is 1, so there is no rank to share with");
+  says({partition, full, tensor, "tensor_parallel.sequence_parallel=true"},
+       "tensor_parallel.sequence_parallel cuts what a block keeps already");
+  CHECK(rule_of(2, {partition, full, tensor, "training.block_order=vertical"}) ==
+        "--set: activation_checkpointing.partition_activations: true, with training.block_order "
+        "\"vertical\", in which the inputs of all micro-batches wait whole between blocks: "
+        "expected false, training.block_order \"horizontal\", or "
+        "tensor_parallel.sequence_parallel");
+}
+
 TEST_CASE("graphs hold no talk between ranks, and a CPU has none", "[spec][parallel]") {
   const std::string graphs = "training.cuda_graphs=true";
   const std::string cuda = "training.device=cuda";
