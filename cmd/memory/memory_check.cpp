@@ -18,6 +18,7 @@ struct RankBytes {
   std::int64_t libraries = 0;  ///< beside it
   std::int64_t host = 0;       ///< of a host's memory
   std::int64_t offloaded = 0;  ///< of `host`, what is planned there beside a GPU
+  std::int64_t inputs = 0;     ///< of `offloaded`, blocks' inputs
   std::int64_t disk = 0;       ///< of a host's disk
 };
 
@@ -35,6 +36,10 @@ std::vector<RankBytes> bytes_by_stage(const Config& config,
     rank.host =
         device.cuda ? total_bytes(host_memory_beside_gpu(plan)) : rank.planned + rank.libraries;
     rank.offloaded = plan.memory.bytes(Space::kHost);
+    for (const Region& region : plan.memory.regions()) {
+      const bool is_input = region.kind == RegionKind::kSaved && region.space == Space::kHost;
+      rank.inputs += is_input ? region.bytes : 0;
+    }
     rank.disk = plan.memory.bytes(Space::kDisk);
     bytes.push_back(rank);
   }
@@ -117,17 +122,29 @@ class MemoryCheck {
     return by_stage_[static_cast<std::size_t>(outline_.mesh.index(Axis::kPipeline, rank))];
   }
 
-  /// For ranks on GPUs, no setting but that of offloading changes the host's part.
+  /// For ranks on GPUs, no settings but those of offloading change the host's part.
   [[nodiscard]] std::string offloaded_text(int first_rank, int ranks) const {
-    std::int64_t bytes = 0;
+    std::int64_t states = 0;
+    std::int64_t inputs = 0;
     for (int local = 0; local < ranks; ++local) {
-      bytes += of(first_rank + local).offloaded;
+      const RankBytes& rank = of(first_rank + local);
+      states += rank.offloaded - rank.inputs;
+      inputs += rank.inputs;
     }
-    return bytes == 0 ? ""
-                      : fmt::format(
-                            "{} of that are offloaded to it: a disk can take them in its "
-                            "place (zero_optimization.offload_optimizer.device \"nvme\")\n",
-                            size_text(bytes));
+    std::string text;
+    if (states > 0) {
+      text += fmt::format(
+          "{} of that are offloaded to it: a disk can take them in its "
+          "place (zero_optimization.offload_optimizer.device \"nvme\")\n",
+          size_text(states));
+    }
+    if (inputs > 0) {
+      text += fmt::format(
+          "{} of that are blocks' inputs: the GPUs keep them with "
+          "activation_checkpointing.cpu_checkpointing false\n",
+          size_text(inputs));
+    }
+    return text;
   }
 
   static std::string ranks_text(int ranks) {

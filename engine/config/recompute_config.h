@@ -20,12 +20,17 @@ struct RecomputeConfig {
   /// What a block keeps of its input is cut over the tensor-parallel ranks, and gathered before it
   /// computes again. False once resolved wherever that changes nothing.
   bool partitions_inputs = false;
+  /// It lies in the host's memory from forward to backward. Likewise false.
+  bool inputs_on_host = false;
 
   [[nodiscard]] RecomputeGranularity of_block(std::int64_t block) const {
     return !layers || block < *layers ? granularity : RecomputeGranularity::kNone;
   }
   [[nodiscard]] bool partitions_input_of(std::int64_t block) const {
     return partitions_inputs && of_block(block) != RecomputeGranularity::kNone;
+  }
+  [[nodiscard]] bool keeps_input_on_host(std::int64_t block) const {
+    return inputs_on_host && of_block(block) != RecomputeGranularity::kNone;
   }
   bool operator==(const RecomputeConfig&) const = default;
 };

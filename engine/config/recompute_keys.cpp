@@ -1,7 +1,7 @@
 // "activation_checkpointing": what backward computes again instead of keeping it. granularity and
 // layers are dstrain's. DeepSpeed's own keys there do not turn it on: they configure a function
-// that a model's Python code may call. partition_activations does here what it does there; the
-// others have no effect, each for a reason of its own.
+// that a model's Python code may call. partition_activations and cpu_checkpointing
+// do here what they do there; the others have no effect, each for a reason of its own.
 #include "engine/config/key_builders.h"
 
 namespace dstrain {
@@ -35,7 +35,8 @@ std::vector<Key> recompute_keys() {
                "granularity \"none\"", [=](const Config& c) { return !recomputes(c); }),
       auto_is_default(null_is_default(
           kRecompute.field("partition_activations", {}, &RecomputeConfig::partitions_inputs))),
-      without_effect("cpu_checkpointing", "what a block keeps stays on the device"),
+      auto_is_default(null_is_default(
+          kRecompute.field("cpu_checkpointing", {}, &RecomputeConfig::inputs_on_host))),
       without_effect("contiguous_memory_optimization",
                      "what blocks keep always lies in one region, planned before the start"),
       without_effect("number_checkpoints", "granularity and layers say what is computed again"),

@@ -19,6 +19,7 @@ constexpr const char* kVirtual = "pipeline.virtual_stages";
 constexpr const char* kBlockOrder = "training.block_order";
 constexpr const char* kGranularity = "activation_checkpointing.granularity";
 constexpr const char* kPartition = "activation_checkpointing.partition_activations";
+constexpr const char* kOnHost = "activation_checkpointing.cpu_checkpointing";
 
 /// The advice at the end of errors that only a solved batch reveals; the nearest layout solves the
 /// batch again.
@@ -117,38 +118,64 @@ void resolve_block_order(LoadedConfig& loaded, Origins& origins) {
   }
 }
 
-/// What blocks keep of their inputs is cut where tensor-parallel ranks each hold all of it.
-void resolve_partition(LoadedConfig& loaded, Origins& origins) {
-  Config& config = loaded.config;
-  if (!config.recompute.partitions_inputs) return;
-  const std::int64_t size = config.tensor_parallel.size;
-  std::string reason;
-  if (config.recompute.granularity == RecomputeGranularity::kNone) {
+/// What blocks keep of their inputs, cut or in the host's memory: says where that has no effect.
+/// Returns whether it has one.
+bool apply_or_say(LoadedConfig& loaded,
+                  Origins& origins,
+                  const char* key,
+                  bool RecomputeConfig::*wanted,
+                  std::string reason) {
+  bool& value = loaded.config.recompute.*wanted;
+  if (!value) return false;
+  if (loaded.config.recompute.granularity == RecomputeGranularity::kNone) {
     reason = fmt::format("{} is \"none\": no block recomputes", kGranularity);
-  } else if (size == 1) {
-    reason = fmt::format("{} is 1, so there is no rank to share with", kSize);
-  } else if (config.tensor_parallel.sequence_parallel) {
-    reason = fmt::format("{} cuts what a block keeps already", kSequenceParallel);
   }
-  if (!reason.empty()) {
-    config.recompute.partitions_inputs = false;
-    origins[kPartition] = "derived: " + reason;
-    loaded.notices.push_back(fmt::format("no effect: {}: {}", kPartition, reason));
-    return;
-  }
+  if (reason.empty()) return true;
+  value = false;
+  origins[key] = "derived: " + reason;
+  loaded.notices.push_back(fmt::format("no effect: {}: {}", key, reason));
+  return false;
+}
+
+void refuse_vertical(const Config& config, Origins& origins, const char* key) {
   if (config.training.block_order == BlockOrder::kVertical) {
     throw_config_error(
-        origins[kPartition], kPartition,
-        fmt::format("true, with {} \"vertical\", in which the inputs of all micro-batches wait "
-                    "whole between blocks: expected false, {} \"horizontal\", or {}",
-                    kBlockOrder, kBlockOrder, kSequenceParallel));
+        origins[key], key,
+        fmt::format("true, with {} \"vertical\", in which the inputs of all micro-batches wait on "
+                    "the device between blocks: expected false, or {} \"horizontal\"",
+                    kBlockOrder, kBlockOrder));
   }
-  if (config.model.hidden_size % size != 0) {
-    throw_config_error(
-        origins[kPartition], kPartition,
-        fmt::format("true, and model.hidden_size {} does not divide among {} {}: expected false, "
-                    "or a size that divides it",
-                    config.model.hidden_size, kSize, size));
+}
+
+void resolve_kept_inputs(LoadedConfig& loaded, Origins& origins) {
+  const Config& config = loaded.config;
+  const std::int64_t size = config.tensor_parallel.size;
+  std::string whole;
+  if (size == 1) {
+    whole = fmt::format("{} is 1, so there is no rank to share with", kSize);
+  } else if (config.tensor_parallel.sequence_parallel) {
+    whole = fmt::format("{} cuts what a block keeps already", kSequenceParallel);
+  }
+  if (apply_or_say(loaded, origins, kPartition, &RecomputeConfig::partitions_inputs, whole)) {
+    refuse_vertical(config, origins, kPartition);
+    if (config.model.hidden_size % size != 0) {
+      throw_config_error(
+          origins[kPartition], kPartition,
+          fmt::format("true, and model.hidden_size {} does not divide among {} {}: expected false, "
+                      "or a size that divides it",
+                      config.model.hidden_size, kSize, size));
+    }
+  }
+  const std::string here = config.training.device == DeviceChoice::kCuda
+                               ? ""
+                               : "the device is the host (training.device is not \"cuda\")";
+  if (apply_or_say(loaded, origins, kOnHost, &RecomputeConfig::inputs_on_host, here)) {
+    refuse_vertical(config, origins, kOnHost);
+    if (config.training.cuda_graphs) {
+      throw_config_error(origins[kOnHost], kOnHost,
+                         "true, with training.cuda_graphs, and a graph cannot hold copies that go "
+                         "on beside its block: expected one of the two");
+    }
   }
 }
 
@@ -183,7 +210,7 @@ void resolve_parallel(LoadedConfig& loaded,
   resolve_sequence_parallel(loaded, written, world_size, origins);
   resolve_pipeline(loaded, written, world_size, origins);
   resolve_block_order(loaded, origins);
-  resolve_partition(loaded, origins);
+  resolve_kept_inputs(loaded, origins);
   check_graphs(loaded, origins);
 }
 

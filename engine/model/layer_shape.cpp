@@ -85,8 +85,8 @@ BufferRef LayerShape::add_activation(Blueprint& blueprint,
                                      DType dtype,
                                      Origin origin,
                                      LayerKind kind) const {
-  const bool is_shared = origin == Origin::kInput && partitions_input;
-  if (!extends_cache() && !is_shared && is_kept(origin, recompute)) {
+  const bool is_apart = origin == Origin::kInput && keeps_input_apart();
+  if (!extends_cache() && !is_apart && is_kept(origin, recompute)) {
     return blueprint.add_buffer({of_layer + "/" + what, shape, dtype, Lifetime::kSaved, kind});
   }
   if (origin == Origin::kHandedOn && together) {

@@ -52,7 +52,8 @@ struct TensorShape {
 ///   kHandedOn    kept    kept        again
 ///   kRowwise     kept    again       again
 ///
-/// Where tensor-parallel ranks share it (kept_input.h), kInput is neither: each keeps a part.
+/// Where tensor-parallel ranks share it, or the host's memory holds it, kInput is neither
+/// (kept_input.h).
 enum class Origin : std::uint8_t {
   kInput,     ///< the residual stream that enters a block: where computing again begins
   kProduct,   ///< matrix products or attention
@@ -91,9 +92,14 @@ struct LayerShape {
   std::int64_t block = 0;  ///< its index in the model
   LayerSpec layer{};
   RecomputeGranularity recompute = RecomputeGranularity::kNone;
-  bool partitions_input = false;  ///< KeptInput; the stream that enters the block is then scratch
+  // What is kept of the stream that enters the block, where that is scratch (KeptInput): a part of
+  // it, or a copy in the host's memory, or both; and what the block before keeps.
+  bool partitions_input = false;
+  bool input_on_host = false;
+  BufferRef input_before{};
   std::vector<TensorDecl> tensors{};  ///< of it, or of the embedding or head
 
+  [[nodiscard]] bool keeps_input_apart() const { return partitions_input || input_on_host; }
   [[nodiscard]] bool extends_cache() const { return cache_positions > 0; }
   /// The number of positions that a token can have.
   [[nodiscard]] std::int64_t positions() const {

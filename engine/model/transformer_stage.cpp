@@ -60,9 +60,11 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
     block_shape.partitions_input =
         KeptInput::is_shared(shape, recompute.partitions_input_of(layer));
     block_shape.block = layer;
+    block_shape.input_on_host = recompute.keeps_input_on_host(layer) && !shape.extends_cache();
     block_shape.layer = shape.model.layers.at(static_cast<std::size_t>(layer));
     block_shape.tensors = block_tensors(shape.model, block_shape.layer, name + ".");
     stage.blocks_.push_back(Block::declare(block_shape, name, blueprint));
+    block_shape.input_before = stage.blocks_.back().kept_input();
   }
   if (extent.is_last()) {
     stage.declare_head(shape, blueprint);

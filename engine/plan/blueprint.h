@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/plan/mesh.h"
+#include "engine/plan/space.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/shape.h"
 
@@ -94,6 +95,7 @@ struct BufferDecl {
   int chunk = 0;
   std::vector<int> units{};
   bool in_backward_only = false;
+  Space space = Space::kDevice;  ///< kHost: of a saved buffer, which layers copy to and from there
 
   static constexpr int kNoChunk = -1;
   [[nodiscard]] std::int64_t bytes() const { return shape.numel() * size_of(dtype); }

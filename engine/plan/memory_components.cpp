@@ -133,8 +133,9 @@ ComponentBytes component_bytes(const Blueprint& blueprint, const MemoryPlan& pla
     }
   }
   for (const BufferDecl& buffer : blueprint.buffers()) {
-    if (space != Space::kDevice) break;  // where all buffers lie
-    bytes[component_of(buffer)] += MemoryPlan::bytes_of(buffer) * plan.slots_of(buffer);
+    if (buffer.space == space) {
+      bytes[component_of(buffer)] += MemoryPlan::bytes_of(buffer) * plan.slots_of(buffer);
+    }
   }
   check(bytes.total() == plan.bytes(space), "components of {} bytes in a plan of {}", bytes.total(),
         plan.bytes(space));

@@ -419,28 +419,19 @@ void MemoryPlan::add_buckets(RegionKind kind,
 void MemoryPlan::plan_buffers(const Blueprint& blueprint) {
   std::array<std::int64_t, 4> ends{};  // by lifetime; saved ones end chunk by chunk
   saved_strides_.assign(options_.slots.size(), 0);
+  host_saved_strides_.assign(options_.slots.size(), 0);
   for (const BufferDecl& buffer : blueprint.buffers()) {
     const bool saved = buffer.lifetime == Lifetime::kSaved;
-    std::int64_t& end = saved ? saved_strides_.at(static_cast<std::size_t>(buffer.chunk))
+    const bool on_host = buffer.space == Space::kHost;
+    check(saved || !on_host, "buffer {} in the host's memory is not saved", buffer.name);
+    std::vector<std::int64_t>& strides = on_host ? host_saved_strides_ : saved_strides_;
+    std::int64_t& end = saved ? strides.at(static_cast<std::size_t>(buffer.chunk))
                               : ends[static_cast<std::size_t>(buffer.lifetime)];
-    placements_.push_back({region_of(buffer.lifetime), end});
+    placements_.push_back({region_of(buffer.lifetime), end, buffer.space});
     end += bytes_of(buffer);
   }
-  std::int64_t saved = 0;
-  std::string because;
-  std::vector<std::int64_t> begins;  // of the chunks
-  for (std::size_t chunk = 0; chunk < saved_strides_.size(); ++chunk) {
-    begins.push_back(saved);
-    saved += saved_strides_[chunk] * options_.slots[chunk];
-    because += fmt::format("{}{} bytes × {} micro-batches in flight", chunk == 0 ? "" : ", ",
-                           saved_strides_[chunk], options_.slots[chunk]);
-  }
-  for (std::size_t i = 0; i < placements_.size(); ++i) {
-    if (placements_[i].region == RegionKind::kSaved) {
-      placements_[i].offset_bytes += begins[static_cast<std::size_t>(blueprint.buffers()[i].chunk)];
-    }
-  }
-  regions_.push_back({RegionKind::kSaved, saved, because});
+  place_saved(blueprint, Space::kDevice);
+  place_saved(blueprint, Space::kHost);
   regions_.push_back({RegionKind::kScratch, ends[static_cast<std::size_t>(Lifetime::kScratch)],
                       options_.training
                           ? "gradients of activations, activations computed again and a chunk of "
@@ -453,8 +444,31 @@ void MemoryPlan::plan_buffers(const Blueprint& blueprint) {
   }
 }
 
-std::int64_t MemoryPlan::saved_stride_bytes(int chunk) const {
-  return saved_strides_.at(static_cast<std::size_t>(chunk));
+void MemoryPlan::place_saved(const Blueprint& blueprint, Space space) {
+  std::int64_t saved = 0;
+  std::string because;
+  std::vector<std::int64_t> begins;  // of the chunks
+  for (std::size_t chunk = 0; chunk < options_.slots.size(); ++chunk) {
+    const std::int64_t stride = saved_stride_bytes(static_cast<int>(chunk), space);
+    begins.push_back(saved);
+    saved += stride * options_.slots[chunk];
+    because += fmt::format("{}{} bytes × {} micro-batches in flight", chunk == 0 ? "" : ", ",
+                           stride, options_.slots[chunk]);
+  }
+  for (std::size_t i = 0; i < placements_.size(); ++i) {
+    if (placements_[i].region == RegionKind::kSaved && placements_[i].space == space) {
+      placements_[i].offset_bytes += begins[static_cast<std::size_t>(blueprint.buffers()[i].chunk)];
+    }
+  }
+  if (space == Space::kDevice || saved > 0) {
+    regions_.push_back({RegionKind::kSaved, saved, because, space});
+  }
+}
+
+std::int64_t MemoryPlan::saved_stride_bytes(int chunk, Space space) const {
+  const std::vector<std::int64_t>& strides =
+      space == Space::kHost ? host_saved_strides_ : saved_strides_;
+  return strides.at(static_cast<std::size_t>(chunk));
 }
 
 int MemoryPlan::slots_of(const BufferDecl& buffer) const {

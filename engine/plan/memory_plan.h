@@ -61,6 +61,7 @@ enum class MomentExtent : std::uint8_t {
 struct BufferPlacement {
   RegionKind region = RegionKind::kScratch;
   std::int64_t offset_bytes = 0;
+  Space space = Space::kDevice;
 };
 
 struct MemoryOptions {
@@ -150,7 +151,7 @@ class MemoryPlan {
 
   [[nodiscard]] const BufferPlacement& placement(BufferRef buffer) const;
   /// The number of bytes between the same saved buffer of two micro-batches in flight in a chunk.
-  [[nodiscard]] std::int64_t saved_stride_bytes(int chunk) const;
+  [[nodiscard]] std::int64_t saved_stride_bytes(int chunk, Space space = Space::kDevice) const;
   /// The number of micro-batches for which there is such a buffer: MemoryOptions::slots of its
   /// chunk if it is saved, else 1.
   [[nodiscard]] int slots_of(const BufferDecl& buffer) const;
@@ -180,6 +181,8 @@ class MemoryPlan {
                   const std::vector<Range>& held,
                   const std::string& because);
   void plan_buffers(const Blueprint& blueprint);
+  /// Places what all buffers saved in a space have been given places within their chunk of.
+  void place_saved(const Blueprint& blueprint, Space space);
   void add_units(RegionKind kind,
                  DType dtype,
                  const std::vector<Range>& held,
@@ -206,7 +209,8 @@ class MemoryPlan {
   std::vector<Region> regions_;
   std::vector<UnitRegion> unit_regions_;
   std::vector<BufferPlacement> placements_;
-  std::vector<std::int64_t> saved_strides_;  // by chunk
+  std::vector<std::int64_t> saved_strides_;       // by chunk
+  std::vector<std::int64_t> host_saved_strides_;  // likewise, of what is saved in the host's memory
 };
 
 /// The parts of `range` (of a unit's flat buffer) whose elements have a moment of this extent.

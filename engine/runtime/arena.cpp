@@ -47,8 +47,8 @@ Tensor Arena::buffer(BufferRef ref, int slot) const {
   const std::vector<int>& slots = plan_.options().slots;
   const int end = saved ? plan_.slots_of(decl) : *std::max_element(slots.begin(), slots.end());
   check(0 <= slot && slot < end, "slot {} of {} of buffer {}", slot, end, decl.name);
-  const std::int64_t stride = saved ? plan_.saved_stride_bytes(decl.chunk) : 0;
-  std::byte* base = static_cast<std::byte*>(memory(placement.region).data());
+  const std::int64_t stride = saved ? plan_.saved_stride_bytes(decl.chunk, decl.space) : 0;
+  std::byte* base = static_cast<std::byte*>(memory(placement.region, placement.space).data());
   const bool is_shaped = shapes_ != nullptr && ref.index < std::ssize(shapes_->buffers());
   const Shape& shape =
       is_shaped ? shapes_->buffers()[static_cast<std::size_t>(ref.index)].shape : decl.shape;

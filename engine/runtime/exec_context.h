@@ -32,6 +32,7 @@ class ParameterTable {
 };
 
 class Fp8Scales;
+class InputCopies;
 
 struct ExecContext {
   Ops& ops;
@@ -44,6 +45,7 @@ struct ExecContext {
   Fp8Scales* fp8 = nullptr;       ///< nullptr: no product is in 8 bits
   const Site* host = nullptr;     ///< for regions in the host's memory; nullptr: there are none
   const Site* disk = nullptr;     ///< likewise for regions on a disk
+  InputCopies* input_copies = nullptr;  ///< nullptr: blocks' inputs stay on the device
 
   /// The site of work on what lies in a space.
   [[nodiscard]] Site site(Space space) const {

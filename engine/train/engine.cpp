@@ -62,6 +62,8 @@ Engine::Engine(RunPlan plan,
                 ? std::make_unique<HostSite>(threads, arena_, disk_.get())
                 : nullptr),
       fp8_(make_fp8_scales()),
+      input_copies_(plan_.recompute.inputs_on_host ? std::make_unique<InputCopies>(*backend_.device)
+                                                   : nullptr),
       context_{{.ops = *backend_.ops,
                 .device = *backend_.device,
                 .compute = backend_.device->compute_stream(),
@@ -71,7 +73,8 @@ Engine::Engine(RunPlan plan,
                 .graphs = backend_.graphs.get(),
                 .fp8 = fp8_.get(),
                 .host = host_ ? &host_->memory : nullptr,
-                .disk = host_ && host_->disk ? &*host_->disk : nullptr},
+                .disk = host_ && host_->disk ? &*host_->disk : nullptr,
+                .input_copies = input_copies_.get()},
                tensor_parallel_},
       communication_(tell_waits(backend_.device->make_side_stream("communication"), activity)),
       optimizer_(make_optimizer({.config = plan_.update.optimizer,
@@ -128,6 +131,7 @@ Engine::HostSite::HostSite(int threads, const Arena& arena, DiskDevice* disk_dev
 void Engine::settle() {
   communication_->synchronize();
   if (host_ != nullptr) host_->stream->synchronize();
+  if (input_copies_ != nullptr) input_copies_->synchronize();
 }
 
 Engine::EndsFailedCollectives::~EndsFailedCollectives() {

@@ -20,6 +20,7 @@
 #include "engine/parallel/pipeline.h"
 #include "engine/runtime/arena.h"
 #include "engine/runtime/fp8_scales.h"
+#include "engine/runtime/input_copies.h"
 #include "engine/train/batch_upload.h"
 #include "engine/train/objective/objective.h"
 #include "engine/train/rank_groups.h"
@@ -206,6 +207,7 @@ class Engine {
   TensorParallel tensor_parallel_;
   std::unique_ptr<HostSite> host_;  // nullptr: all states lie beside what the model computes with
   std::unique_ptr<Fp8Scales> fp8_;  // nullptr: nothing is computed in 8 bits
+  std::unique_ptr<InputCopies> input_copies_;  // nullptr: blocks' inputs stay on the device
   LayerContext context_;
   std::unique_ptr<Stream> communication_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -34,6 +34,10 @@ Choice recompute_choice(const Config& config) {
   if (now.granularity != RecomputeGranularity::kFull) {
     choice.push_back({{key + "full"}, "recompute blocks in full"});
   }
+  if (config.training.device == DeviceChoice::kCuda && !now.inputs_on_host) {
+    choice.push_back({{key + "full", "activation_checkpointing.cpu_checkpointing=true"},
+                      "recompute blocks in full from inputs that the host's memory keeps"});
+  }
   return choice;
 }
 

@@ -123,6 +123,15 @@ double gather_seconds(const RunPlan& plan, const Cluster& cluster) {
                                                                    : cluster.host_bytes);
 }
 
+/// Seconds in which what blocks keep of their inputs goes to the host's memory and comes back.
+double input_seconds(const RunPlan& plan, const Cluster& cluster) {
+  std::int64_t bytes = 0;  // of a micro-batch
+  for (const BufferDecl& buffer : plan.blueprint.buffers()) {
+    bytes += buffer.space == Space::kHost ? buffer.bytes() : 0;
+  }
+  return static_cast<double>(2 * bytes * plan.batch.accumulation) / cluster.host_bytes;
+}
+
 /// Seconds in which states that lie elsewhere pass by the optimizer, at the pace of the slower of
 /// the disk and the way to and from the device.
 double offload_seconds(const RunPlan& plan, const Cluster& cluster) {
@@ -166,7 +175,7 @@ double price_step(const Config& config, const RunPlan& plan, const Cluster& clus
                       plan.mesh.degree(kModelAxes);
   const double computing = work * (1.0 + computed_again(config)) / (rates.flops * efficiency);
   WireSeconds wire = wire_seconds(plan, rates);
-  wire.beside += gather_seconds(plan, cluster);
+  wire.beside += gather_seconds(plan, cluster) + input_seconds(plan, cluster);
   const double busy = computing + wire.waited_for;
   const double hidden = config.zero.overlap_comm ? kHiddenShare * computing : 0.0;
   // The update goes on while the next step's first pass is on its way forward.

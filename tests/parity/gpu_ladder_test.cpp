@@ -14,6 +14,7 @@
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
 #include "tests/parity/gpu_here.h"
+#include "tests/parity/tiny_family.h"
 #include "tests/parity/whole_state.h"
 
 namespace dstrain::test {
@@ -63,6 +64,14 @@ double relative_distance(const WholeState& a, const WholeState& b) {
     }
   }
   return std::sqrt(difference / norm);
+}
+
+/// The bytes of activations that a rank keeps on its device.
+std::int64_t saved_bytes(const TinyRun& run) {
+  for (const Region& region : run.regions) {
+    if (region.kind == RegionKind::kSaved && region.space == Space::kDevice) return region.bytes;
+  }
+  return 0;
 }
 
 /// One rank that sees the batch of `layout`'s ranks.
@@ -142,7 +151,13 @@ const std::vector<Layout>& layouts() {
         .gradient_clipping = 0.5,
         .zero_stage = 1,
         .tensor_parallel = {.size = 2},
-        .pipeline = {.stages = 2}}}};
+        .pipeline = {.stages = 2}}},
+      {"tp2, zero3 x2, recomputed from parts of inputs",
+       4,
+       {.accumulation = 2,
+        .zero_stage = 3,
+        .recompute = {.granularity = RecomputeGranularity::kFull, .partitions_inputs = true},
+        .tensor_parallel = {.size = 2}}}};
   return all;
 }
 
@@ -197,6 +212,109 @@ TEST_CASE("a layout on a GPU gives the same bits twice", "[parity][gpu]") {
   const Layout layout = {"zero3 x2", 2, {.accumulation = 2, .zero_stage = 3}};
   const WholeState first = whole(train_on_gpu(layout));
   CHECK(differences(whole(train_on_gpu(layout)), first).empty());
+}
+
+TEST_CASE("inputs kept in parts give the bits of inputs kept whole on a GPU", "[parity][gpu]") {
+  if (!has_gpu()) {
+    return;
+  }
+  for (const RecomputeGranularity granularity :
+       {RecomputeGranularity::kSelective, RecomputeGranularity::kFull}) {
+    Layout layout{"tp2 pp2",
+                  4,
+                  {.precision = Precision::kBF16,
+                   .accumulation = 3,
+                   .recompute = {.granularity = granularity},
+                   .tensor_parallel = {.size = 2},
+                   .pipeline = {.stages = 2}}};
+    const std::vector<TinyRun> whole_inputs = train_on_gpu(layout);
+    layout.options.recompute.partitions_inputs = true;
+    const std::vector<TinyRun> parts = train_on_gpu(layout);
+    CHECK(parts.front().losses == whole_inputs.front().losses);
+    CHECK(differences(whole(parts), whole(whole_inputs)).empty());
+    for (const TinyRun& run : parts) {
+      CHECK(run.arena_spaces == run.plan_spaces);
+      CHECK(run.unplanned_traffic.empty());
+    }
+  }
+}
+
+TEST_CASE("inputs kept in the host's memory give the bits of inputs kept on a GPU",
+          "[parity][gpu]") {
+  if (!has_gpu()) {
+    return;
+  }
+  ModelSpec deep = tiny_model(Family::kLlama);  // so that inputs come back, and in turns
+  deep.num_layers = 5;
+  ModelSpec beside = tiny_family("gpt_neox").model.value();
+  beside.num_layers = 4;
+  const std::vector<Layout> cases{
+      {"alone", 1, {.model = deep, .accumulation = 2, .gradient_clipping = 0.5}},
+      {"alone, a block at a time", 1, {.model = deep, .recompute = {.layers = 1}}},
+      {"branches side by side", 1, {.model = beside, .accumulation = 2}},
+      {"zero1 x2", 2, {.model = deep, .precision = Precision::kBF16, .zero_stage = 1}},
+      {"zero2 x2",
+       2,
+       {.model = deep,
+        .precision = Precision::kF16,
+        .accumulation = 2,
+        .gradient_clipping = 0.5,
+        .zero_stage = 2,
+        .loss_scale = 1024.0}},
+      {"zero3 x2, parameters on the host",
+       2,
+       {.model = deep,
+        .accumulation = 2,
+        .zero_stage = 3,
+        .states = Space::kHost,
+        .parameters = Space::kHost}},
+      {"pp2",
+       2,
+       {.model = deep,
+        .precision = Precision::kBF16,
+        .accumulation = 4,
+        .pipeline = {.stages = 2}}},
+      {"pp2, interleaved",
+       2,
+       {.model = deep,
+        .accumulation = 4,
+        .pipeline = {.stages = 2, .schedule = ScheduleKind::kInterleaved, .virtual_stages = 2}}},
+      {"tp2, parts of inputs",
+       2,
+       {.model = deep,
+        .precision = Precision::kBF16,
+        .accumulation = 2,
+        .recompute = {.partitions_inputs = true},
+        .tensor_parallel = {.size = 2}}},
+      {"tp2, sequence parallel",
+       2,
+       {.model = deep,
+        .accumulation = 2,
+        .tensor_parallel = {.size = 2, .sequence_parallel = true}}}};
+  for (Layout layout : cases) {
+    for (const RecomputeGranularity granularity :
+         {RecomputeGranularity::kSelective, RecomputeGranularity::kFull}) {
+      const bool is_small = layout.ranks == 1 || layout.options.recompute.partitions_inputs;
+      if (granularity == RecomputeGranularity::kSelective && !is_small) continue;  // for its time
+      INFO(layout.name << ", granularity " << static_cast<int>(granularity));
+      layout.options.recompute.granularity = granularity;
+      layout.options.recompute.inputs_on_host = false;
+      const std::vector<TinyRun> here = train_on_gpu(layout);
+      layout.options.recompute.inputs_on_host = true;
+      const std::vector<TinyRun> there = train_on_gpu(layout);
+      CHECK(differences(whole(there), whole(here)).empty());
+      for (std::size_t rank = 0; rank < there.size(); ++rank) {
+        CHECK(there[rank].losses == here[rank].losses);
+        CHECK(there[rank].grad_norms == here[rank].grad_norms);
+        CHECK(there[rank].arena_spaces == there[rank].plan_spaces);
+        CHECK(there[rank].unplanned_traffic.empty());
+        const auto host = static_cast<std::size_t>(Space::kHost);
+        CHECK(saved_bytes(here[rank]) > saved_bytes(there[rank]));
+        CHECK(there[rank].arena_spaces[host] - here[rank].arena_spaces[host] ==
+              saved_bytes(here[rank]) - saved_bytes(there[rank]));
+      }
+    }
+  }
 }
 
 TEST_CASE("blocks replayed from graphs give the bits of blocks enqueued", "[parity][gpu]") {

@@ -78,6 +78,25 @@ TEST_CASE("a host whose memory cannot hold what its GPUs offload is refused",
                         Contains("offloaded to it"));
 }
 
+TEST_CASE("a host whose memory cannot hold its GPUs' inputs of blocks is refused",
+          "[cmd][launch][recompute]") {
+  const ConfigWith keeps = [](const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = {
+        R"(activation_checkpointing={"granularity": "full", "cpu_checkpointing": true})",
+        "training.device=cuda"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return gpt2(all);
+  };
+  const auto check_memory_of = [&](std::int64_t bytes) {
+    const std::vector<HostMemory> hosts = {{.name = "w0", .ranks = 4, .available_bytes = bytes}};
+    check_memory(keeps, hosts, {.cuda = true, .threads = 1, .ranks_per_host = 4});
+  };
+  CHECK_NOTHROW(check_memory_of(kMuch));
+  CHECK_THROWS_WITH(check_memory_of(kGiB / 4),
+                    Contains("are blocks' inputs: the GPUs keep them with "
+                             "activation_checkpointing.cpu_checkpointing false"));
+}
+
 /// Two hosts of two ranks each, with so many GPUs of so many bytes.
 std::vector<std::string> check_gpus(const std::vector<launcher::GpuReport>& first,
                                     const std::vector<launcher::GpuReport>& second,

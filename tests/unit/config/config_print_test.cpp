@@ -135,6 +135,7 @@ zero_optimization.offload_optimizer.device "none"    default
 zero_optimization.offload_param.device "none"        default
 activation_checkpointing.granularity "none"         default
 activation_checkpointing.partition_activations false default
+activation_checkpointing.cpu_checkpointing false     default
 optimizer.type                   "AdamW"            run.json:3:26
 optimizer.params.lr              0.0001             --set
 optimizer.params.betas           [0.9, 0.999]       default

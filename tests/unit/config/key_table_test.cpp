@@ -114,6 +114,7 @@ const std::map<std::string, Flip>& flips() {
       {"activation_checkpointing.granularity", {"full"}},
       {"activation_checkpointing.layers", {"1", {kSelective}}},
       {"activation_checkpointing.partition_activations", {"true", {kSelective}}},
+      {"activation_checkpointing.cpu_checkpointing", {"true", {kSelective}}},
       {"optimizer.type", {"lion"}},
       {"optimizer.params.adam_w_mode", {"false", {R"(optimizer={"type": "Adam"})"}}},
       {"optimizer.params.lr", {"2e-3"}},

@@ -52,7 +52,7 @@ TEST_CASE("layers counts blocks that the model has, and needs a granularity", "[
 
 TEST_CASE("DeepSpeed's keys of the block do not turn it on, and say why", "[spec][recompute]") {
   const LoadedConfig loaded = load_tiny(recompute(
-      R"({"partition_activations": false, "cpu_checkpointing": true, "number_checkpoints": 4,
+      R"({"partition_activations": false, "cpu_checkpointing": false, "number_checkpoints": 4,
           "contiguous_memory_optimization": true, "synchronize_checkpoint_boundary": false,
           "profile": false})"));
   CHECK(loaded.config.recompute == RecomputeConfig{});
@@ -61,8 +61,16 @@ TEST_CASE("DeepSpeed's keys of the block do not turn it on, and say why", "[spec
     CHECK_THAT(notice, Catch::StartsWith("no effect: activation_checkpointing."));
     notices += notice + "\n";
   }
-  CHECK_THAT(notices, Contains("cpu_checkpointing: what a block keeps stays on the device"));
   CHECK_THAT(notices, Contains("number_checkpoints: granularity and layers say"));
+}
+
+TEST_CASE("cpu_checkpointing is read as DeepSpeed reads it", "[spec][recompute]") {
+  const LoadedConfig on =
+      load_tiny(recompute(R"({"granularity": "full", "layers": 1, "cpu_checkpointing": true})"));
+  CHECK(on.config.recompute.keeps_input_on_host(0));
+  CHECK_FALSE(on.config.recompute.keeps_input_on_host(1));
+  CHECK_FALSE(
+      load_tiny(recompute(R"({"cpu_checkpointing": null})")).config.recompute.inputs_on_host);
 }
 
 TEST_CASE("partition_activations is read as DeepSpeed reads it", "[spec][recompute]") {

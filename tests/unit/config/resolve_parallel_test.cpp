@@ -280,9 +280,31 @@ TEST_CASE("inputs of blocks are kept in parts where ranks share them, and else i
        "tensor_parallel.sequence_parallel cuts what a block keeps already");
   CHECK(rule_of(2, {partition, full, tensor, "training.block_order=vertical"}) ==
         "--set: activation_checkpointing.partition_activations: true, with training.block_order "
-        "\"vertical\", in which the inputs of all micro-batches wait whole between blocks: "
-        "expected false, training.block_order \"horizontal\", or "
-        "tensor_parallel.sequence_parallel");
+        "\"vertical\", in which the inputs of all micro-batches wait on the device between blocks: "
+        "expected false, or training.block_order \"horizontal\"");
+}
+
+TEST_CASE("inputs of blocks lie in the host's memory where that is not the device's",
+          "[spec][parallel][recompute]") {
+  const std::string key = "activation_checkpointing.cpu_checkpointing";
+  const std::string full = "activation_checkpointing.granularity=full";
+  const std::string cuda = "training.device=cuda";
+  CHECK(resolved(1, {key + "=true", full, cuda}).config.recompute.inputs_on_host);
+  const LoadedConfig off = resolved(1, {key + "=true", full});
+  CHECK_FALSE(off.config.recompute.inputs_on_host);
+  CHECK(off.notices ==
+        std::vector<std::string>{"no effect: " + key +
+                                 ": the device is the host (training.device is not \"cuda\")"});
+  CHECK_THAT(notices_of(1, {key + "=true", cuda}),
+             Catch::Matchers::VectorContains(
+                 "no effect: " + key +
+                 ": activation_checkpointing.granularity is \"none\": no block recomputes"));
+  CHECK_THAT(rule_of(1, {key + "=true", full, cuda, "training.block_order=vertical"}),
+             Catch::StartsWith("--set: " + key + ": true, with training.block_order"));
+  CHECK(rule_of(1, {key + "=true", full, cuda, "training.cuda_graphs=true"}) ==
+        "--set: " + key +
+            ": true, with training.cuda_graphs, and a graph cannot hold copies that go on beside "
+            "its block: expected one of the two");
 }
 
 TEST_CASE("graphs hold no talk between ranks, and a CPU has none", "[spec][parallel]") {

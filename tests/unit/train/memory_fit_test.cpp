@@ -184,6 +184,27 @@ TEST_CASE("traffic that stays within hosts is cheaper", "[train][plan]") {
   CHECK(price({"zero_optimization.mics_shard_size=16"}) == plain);
 }
 
+TEST_CASE("inputs of blocks that fit elsewhere are a remedy on GPUs", "[train][plan][recompute]") {
+  const auto remedies_of = [](const char* device) {
+    const ConfigWith with =
+        config_with("configs/gpt2-124m.json",
+                    {"train_micro_batch_size_per_gpu=64", "train_batch_size=64",
+                     "gradient_accumulation_steps=1", "activation_checkpointing.granularity=full",
+                     std::string("training.device=") + device},
+                    1);
+    const std::int64_t needs = fit(with, 1, 65536 * kMiB).bytes;
+    // Twelve blocks' inputs are 1152 MiB in 16 bits, of which two stay on the device.
+    std::vector<std::string> all;
+    for (const Remedy& remedy : fit(with, 1, needs - 600 * kMiB).remedies) {
+      all.insert(all.end(), remedy.overrides.begin(), remedy.overrides.end());
+    }
+    return all;
+  };
+  const std::string key = "activation_checkpointing.cpu_checkpointing=true";
+  CHECK_THAT(remedies_of("cuda"), Catch::Matchers::VectorContains(key));
+  CHECK_THAT(remedies_of("cpu"), !Catch::Matchers::VectorContains(key));
+}
+
 TEST_CASE("prices follow what a change does", "[train]") {
   const int world = 8;
   const ConfigWith with = config_with("configs/llama-7b-tp8.json", {"tensor_parallel.size=1"}, 8);
@@ -197,6 +218,9 @@ TEST_CASE("prices follow what a change does", "[train]") {
   CHECK(now < selective);
   CHECK(selective < full);
   CHECK(full < 1.34 * now);  // a third more arithmetic, and no more
+  const std::string both =
+      R"(activation_checkpointing={"granularity": "full", "cpu_checkpointing": true})";
+  CHECK(full < price({both, "training.device=cuda"}));
 }
 
 }  // namespace
