@@ -90,7 +90,7 @@ bool spans_keys(const std::string& message) {
         "must be at most", "given twice", "is true as well", "high_freq_factor must",
         "set bf16.enabled as well", "is not hidden_size", "a scheduler without type",
         "num_key_value_heads: missing", "missing: write the longest sequence, or",
-        "whose rows count with length one"}) {
+        "whose rows count with length one", "and the stage is lower"}) {
     if (message.find(part) != std::string::npos) return true;
   }
   return false;
