@@ -55,7 +55,6 @@ class UpdatingRank {
  private:
   void set(const Site& site, Tensor tensor, std::int64_t first, int unit, const ValueOf& value);
 
-  Backend& backend_;
   Blueprint blueprint_;
   BufferRef norm_total_;
   ShardMap shards_;
