@@ -79,8 +79,8 @@ class MemoryCheck {
     }
     if (needed <= host.free_disk_bytes) return;
     throw launcher::PreflightError(fmt::format(
-        "host {} has {} ({} bytes) free in {}, and its {} will keep {} ({} bytes) of optimizer "
-        "states there: free space, or name another folder with "
+        "host {} has {} ({} bytes) free in {}, and its {} will keep {} ({} bytes) of what is "
+        "offloaded there: free space, or name another folder with "
         "zero_optimization.offload_optimizer.nvme_path",
         host.name, size_text(host.free_disk_bytes), host.free_disk_bytes,
         config_.offload.states_path, ranks_text(host.ranks), size_text(needed), needed));

@@ -17,10 +17,11 @@ enum class RecomputeGranularity : std::uint8_t {
 struct RecomputeConfig {
   RecomputeGranularity granularity = RecomputeGranularity::kNone;
   std::optional<std::int64_t> layers;  ///< the number of blocks, from the first; absent: all
-  /// What a block keeps of its input is cut over the tensor-parallel ranks, and gathered before it
-  /// computes again. False once resolved wherever that changes nothing.
+  /// partition_activations: tensor-parallel ranks keep a part each of a block's input, and gather
+  /// it before the block computes again. False once resolved wherever that changes nothing.
   bool partitions_inputs = false;
-  /// It lies in the host's memory from forward to backward. Likewise false.
+  /// cpu_checkpointing: blocks' inputs, or those parts, lie in the host's memory from forward to
+  /// backward. Likewise false.
   bool inputs_on_host = false;
 
   [[nodiscard]] RecomputeGranularity of_block(std::int64_t block) const {

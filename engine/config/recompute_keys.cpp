@@ -1,7 +1,7 @@
 // "activation_checkpointing": what backward computes again instead of keeping it. granularity and
 // layers are dstrain's. DeepSpeed's own keys there do not turn it on: they configure a function
-// that a model's Python code may call. partition_activations and cpu_checkpointing
-// do here what they do there; the others have no effect, each for a reason of its own.
+// that a model's Python code may call. partition_activations and cpu_checkpointing do here what
+// they do there; the others have no effect, each for a reason of its own.
 #include "engine/config/key_builders.h"
 
 namespace dstrain {

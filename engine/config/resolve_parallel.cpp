@@ -118,8 +118,8 @@ void resolve_block_order(LoadedConfig& loaded, Origins& origins) {
   }
 }
 
-/// What blocks keep of their inputs, cut or in the host's memory: says where that has no effect.
-/// Returns whether it has one.
+/// Says where a wish for what blocks keep of their inputs has no effect, for `reason` or because no
+/// block recomputes, and takes it back. Returns whether it has one.
 bool apply_or_say(LoadedConfig& loaded,
                   Origins& origins,
                   const char* key,

@@ -36,7 +36,7 @@ class Block {
 
   static Block declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
-  /// What forward keeps of the block's input, where that is not the stream itself.
+  /// Returns what forward keeps the block's input in, where that is not the stream itself.
   [[nodiscard]] BufferRef kept_input() const { return kept_input_.buffer(); }
   void prepare(const LayerContext& context) const { attention_.prepare(context); }
   /// Where the first block's input must lie (flow.x without a delta).

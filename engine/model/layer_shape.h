@@ -92,8 +92,9 @@ struct LayerShape {
   std::int64_t block = 0;  ///< its index in the model
   LayerSpec layer{};
   RecomputeGranularity recompute = RecomputeGranularity::kNone;
-  // What is kept of the stream that enters the block, where that is scratch (KeptInput): a part of
-  // it, or a copy in the host's memory, or both; and what the block before keeps.
+  // The stream that enters the block is scratch where one of these is set, and KeptInput keeps a
+  // part of it, or keeps it in the host's memory, or both; input_before is what the block before
+  // keeps.
   bool partitions_input = false;
   bool input_on_host = false;
   BufferRef input_before{};

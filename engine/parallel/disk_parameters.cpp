@@ -17,12 +17,15 @@ DiskParameters::DiskParameters(const DataParallelParts& parts)
   }
 }
 
-/// A failure has been reported by the stream that waited, or comes too late to matter.
+/// Waits for the copies, since what they wait for on their stream is the reader. A failure has been
+/// reported by that stream, or comes too late to matter.
 DiskParameters::~DiskParameters() {
-  try {
-    reader_->synchronize();
-  } catch (const std::exception&) {
-    queue_->drain();
+  for (const Slot& slot : slots_) {
+    try {
+      if (slot.copied.stream != nullptr) slot.copied.stream->wait_until(slot.copied.ticket);
+    } catch (const std::exception&) {
+      continue;
+    }
   }
 }
 

@@ -48,7 +48,7 @@ class TensorParallel {
   /// d_whole_NC.
   ConstTensor leave_backward(ConstTensor d_stream, Tensor d_whole_NC, Stream& compute) const;
 
-  /// Of n elements that every rank holds: elements [rank · n/t, (rank + 1) · n/t), flat.
+  /// Returns this rank's part of n elements that all t ranks hold: [rank · n/t, (rank + 1) · n/t).
   [[nodiscard]] ConstTensor part_of(ConstTensor whole) const;
   /// Gathers those parts of all ranks into `whole`.
   void make_whole(ConstTensor part, Tensor whole, Stream& compute) const;

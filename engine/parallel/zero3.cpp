@@ -14,9 +14,9 @@
 // Where parameters lie in the host's memory or on a disk, a rank's own slice is brought to its
 // place in the whole unit before the others' are gathered around it.
 // With a second copy of the parameters, cut over fewer ranks than the first (hpZ, Wang et al. 2023,
-// section 3.2): the first gather
-// of a unit after an update goes over all ranks, and leaves this rank's slice of the second copy
-// behind; every further one, of backward and of later micro-batches, goes over those few alone.
+// section 3.2): the first gather of a unit after an update goes over all ranks, and leaves this
+// rank's slice of the second copy behind; every further one, of backward and of later
+// micro-batches, goes over those few alone.
 // With a code for parameters (qwZ, section 3.1 there), gathers over slices carry 8 bits an element
 // and a scale a block: a rank codes its slice and decodes all of them. What the second copy holds
 // has been decoded, and travels as it is. With one for gradients, coded_gradients.h takes the place

@@ -175,7 +175,7 @@ class MemoryPlan {
                    const ShardMap& shards);
   void plan_windows();
   void find_units_apart();
-  /// Of states: those of the units apart in their own space.
+  /// Adds a region for the units whose states lie apart, in their space, and one for the others.
   void add_states(RegionKind kind,
                   DType dtype,
                   const std::vector<Range>& held,

@@ -22,7 +22,7 @@ class InputCopies {
  public:
   explicit InputCopies(Device& device);
 
-  /// What one block keeps of one micro-batch.
+  /// Names what one block keeps of one micro-batch, and where.
   struct Kept {
     int buffer = -1;  ///< of the blueprint
     int slot = 0;

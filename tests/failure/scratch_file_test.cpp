@@ -1,6 +1,6 @@
-// Runs whose optimizer states are on a disk, killed at any moment or refused by the disk: nothing
-// is left of the states, and the last checkpoint is whole: the run that resumes from it ends in the
-// bits of a run that nothing happened to.
+// Runs whose optimizer states are on a disk, or their parameters too, killed at any moment or
+// refused by the disk: nothing is left of the states, and the last checkpoint is whole: the run
+// that resumes from it ends in the bits of a run that nothing happened to.
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -42,12 +42,16 @@ class Scratch {
   fs::path path_;
 };
 
-json in_memory() {
-  return {{"bf16", {{"enabled", true}}}, {"zero_optimization", {{"stage", 1}}}};
+/// Stage 3 where parameters are to lie on the disk with the states, else stage 1.
+json in_memory(bool parameters) {
+  json zero{{"stage", parameters ? 3 : 1}};
+  if (parameters) zero["stage3_param_persistence_threshold"] = 0;
+  return {{"bf16", {{"enabled", true}}}, {"zero_optimization", zero}};
 }
 
-json on_disk(const Scratch& scratch) {
-  json changes = in_memory();
+json on_disk(const Scratch& scratch, bool parameters) {
+  json changes = in_memory(parameters);
+  if (parameters) changes["zero_optimization"]["offload_param"] = {{"device", "nvme"}};
   changes["zero_optimization"]["offload_optimizer"] = {{"device", "nvme"},
                                                        {"nvme_path", scratch.path().string()}};
   changes["zero_optimization"]["sub_group_size"] = 4096;
@@ -77,8 +81,8 @@ pid_t start(const LoadedConfig& config, const std::function<void()>& disturb = {
 /// Runs that are to end as one of eight steps that nothing happened to.
 class Disturbed {
  public:
-  Disturbed() {
-    const LoadedConfig straight = config_of(folder_, "straight", 8, kRanks, in_memory());
+  explicit Disturbed(bool parameters) : parameters_(parameters) {
+    const LoadedConfig straight = config_of(folder_, "straight", 8, kRanks, memory());
     CHECK(run(straight, kRanks).step == 8);
     expected_ = state_of(folder_, "straight", straight);
   }
@@ -87,19 +91,23 @@ class Disturbed {
   /// own.
   pid_t start_second_half(const std::string& name, const std::function<void()>& disturb = {}) {
     constexpr int kEndless = 1'000'000;
-    CHECK(run(config_of(folder_, name, 4, kRanks, on_disk(scratch_)), kRanks).step == 4);
-    json endless = on_disk(scratch_);
+    CHECK(run(config_of(folder_, name, 4, kRanks, disk()), kRanks).step == 4);
+    json endless = disk();
     endless["checkpoint"] = {{"interval", kEndless}};
     return start(config_of(folder_, name, kEndless, kRanks, endless), disturb);
   }
 
   void check_that_it_resumes(const std::string& name) {
     CHECK(fs::is_empty(scratch_.path()));
-    CHECK(run(config_of(folder_, name, 8, kRanks, on_disk(scratch_)), kRanks).step == 8);
-    CHECK(state_of(folder_, name, config_of(folder_, name, 8, kRanks, in_memory())) == expected_);
+    CHECK(run(config_of(folder_, name, 8, kRanks, disk()), kRanks).step == 8);
+    CHECK(state_of(folder_, name, config_of(folder_, name, 8, kRanks, memory())) == expected_);
   }
 
  private:
+  [[nodiscard]] json memory() const { return in_memory(parameters_); }
+  [[nodiscard]] json disk() const { return on_disk(scratch_, parameters_); }
+
+  bool parameters_;
   RunFolder folder_;
   Scratch scratch_;
   std::vector<std::vector<float>> expected_;
@@ -107,7 +115,9 @@ class Disturbed {
 
 TEST_CASE("a run that is killed leaves nothing of its states, and resumes to the bit",
           "[failure][offload]") {
-  Disturbed runs;
+  const bool parameters = GENERATE(false, true);
+  CAPTURE(parameters);
+  Disturbed runs(parameters);
   int number = 0;
   // While states are first written, and in the midst of steps.
   for (const int milliseconds : {3, 10, 17, 29, 41, 67, 111, 200}) {
@@ -126,7 +136,9 @@ TEST_CASE("a run that is killed leaves nothing of its states, and resumes to the
 
 TEST_CASE("a disk that refuses a write ends the run, with the last checkpoint whole",
           "[failure][offload]") {
-  Disturbed runs;
+  const bool parameters = GENERATE(false, true);
+  CAPTURE(parameters);
+  Disturbed runs(parameters);
   const pid_t child = runs.start_second_half("refused", [] {
     constexpr std::chrono::milliseconds kInTheMidst{300};
     std::this_thread::sleep_for(kInTheMidst);
