@@ -34,6 +34,7 @@ struct GroupNormBackward;
 struct OptimizerTensors;  // optimizers.h
 struct ElementwiseStep;
 struct LambStep;  // math/optimizer_steps.h
+struct OneBitLambStep;
 struct MuonStep;
 
 struct AttentionShape {

@@ -14,13 +14,23 @@ struct OptimizerTensors {
   Tensor master;          ///< f32 or bf16
   Tensor first_moment;    ///< f32 or bf16; empty where the optimizer has none
   Tensor second_moment;   ///< likewise
+  Tensor third_moment;    ///< f32; empty where the optimizer has none
   Tensor parameters;      ///< f32, bf16 or f16: copy of the new master; empty: not wanted
   RoundingNoise noise{};  ///< master and moments in bf16 are rounded stochastically
 };
 
 /// A step of an optimizer that updates each element alone. Adam is an AdamwStep too
 /// (AdamwStep::gradient_decay). Which moments each of them keeps: kept_by(), optimizer_operands.h.
-struct ElementwiseStep : std::variant<AdamwStep, SgdStep, AdagradStep, RmspropStep, LionStep> {
+/// The last three are steps with a frozen variance, the second moment, which they only read; their
+/// state is f32. LocalStep's parameters are not the master's copy, and must be given.
+struct ElementwiseStep : std::variant<AdamwStep,
+                                      SgdStep,
+                                      AdagradStep,
+                                      RmspropStep,
+                                      LionStep,
+                                      OneBitAdamStep,
+                                      LocalStep,
+                                      SyncStep> {
   using variant::variant;
 };
 

@@ -1,5 +1,5 @@
-// The optimizers: pieces of a flat range shared out over threads. No sum but LAMB's goes over the
-// elements, and that one in fixed blocks.
+// The optimizers: pieces of a flat range shared out over threads. No sums but LAMB's go over the
+// elements, and those in fixed blocks.
 #include <algorithm>
 #include <cmath>
 
@@ -10,6 +10,7 @@
 #include "kernels/math/elementwise_optimizers.h"
 #include "kernels/math/lamb.h"
 #include "kernels/math/muon.h"
+#include "kernels/math/one_bit_lamb.h"
 #include "kernels/optimizer_operands.h"
 
 namespace dstrain {
@@ -64,6 +65,64 @@ void CpuOps::lamb_apply(const LambStep& step,
     const float trust_ratio = lamb_trust_ratio(step, squares[0], squares[1]);
     parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
       loops_.optimizers.lamb_apply(factors, trust_ratio, range, begin, end);
+    });
+  });
+}
+
+void CpuOps::remember_trust_ratio(const LambStep& step,
+                                  double beta,
+                                  ConstTensor squares_2,
+                                  Tensor coefficients_2,
+                                  Stream& stream) {
+  expect_coefficients(squares_2, coefficients_2);
+  stream.run([=] {
+    const auto* const squares = pointer<double>(squares_2);
+    auto* const coefficients = pointer<double>(coefficients_2);
+    coefficients[0] = remembered_trust_ratio(beta, coefficients[0],
+                                             lamb_trust_ratio(step, squares[0], squares[1]));
+  });
+}
+
+void CpuOps::one_bit_lamb_moments(const OneBitLambStep& step,
+                                  const OptimizerTensors& tensors,
+                                  Tensor sums_3,
+                                  Stream& stream) {
+  expect_one_bit_lamb(tensors, sums_3);
+  stream.run([=, this, range = range_of(tensors), n = tensors.master.numel()] {
+    const OneBitLambFactors factors = one_bit_lamb_factors(step);
+    const std::int64_t blocks = (n + kPiece - 1) / kPiece;
+    const auto lease = scratch_.lease(blocks * static_cast<std::int64_t>(sizeof(OneBitLambSums)));
+    auto* const of_blocks = lease.as<OneBitLambSums>();
+    parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+      of_blocks[begin / kPiece] =
+          loops_.optimizers.one_bit_lamb_moments(factors, range, begin, end);
+    });
+    auto* const sums = pointer<double>(sums_3);
+    std::fill_n(sums, 3, 0.0);
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      sums[0] += of_blocks[block].update;
+      sums[1] += of_blocks[block].first_term;
+      sums[2] = larger_or_nan(of_blocks[block].largest_ratio, sums[2]);
+    }
+  });
+}
+
+void CpuOps::one_bit_lamb_apply(const OneBitLambStep& step,
+                                const OptimizerTensors& tensors,
+                                ConstTensor sums_3,
+                                Tensor coefficients_2,
+                                Stream& stream) {
+  expect_one_bit_lamb(tensors, sums_3);
+  expect(coefficients_2, "one_bit_lamb: coefficients", DType::kF64, 2);
+  stream.run([=, this, range = range_of(tensors), n = tensors.master.numel()] {
+    const OneBitLambFactors factors = one_bit_lamb_factors(step);
+    const auto* const sums = pointer<double>(sums_3);
+    auto* const coefficients = pointer<double>(coefficients_2);
+    coefficients[1] = one_bit_lamb_factor(step, sums[0], sums[1], sums[2], coefficients[1]);
+    const auto step_size =
+        static_cast<float>(step.learning_rate * coefficients[0] * coefficients[1]);
+    parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+      loops_.optimizers.one_bit_lamb_apply(factors, step_size, range, begin, end);
     });
   });
 }

@@ -26,7 +26,8 @@ struct OptimizerRange {
   Floats master;  ///< bf16: rounded stochastically, as the moments
   Floats first_moment;
   Floats second_moment;
-  Floats parameters;  ///< copy of the new master, rounded to nearest
+  Floats third_moment;  ///< f32
+  Floats parameters;    ///< copy of the new master, rounded to nearest
   RoundingNoise noise;
 };
 
@@ -34,6 +35,12 @@ struct OptimizerRange {
 struct LambSquares {
   double parameter;
   double direction;
+};
+
+struct OneBitLambSums {
+  double update;         ///< squares
+  double first_term;     ///< squares of the update without the decay
+  double largest_ratio;  ///< of deviations, frozen to fresh; NaN if one is
 };
 
 }  // namespace dstrain

@@ -67,6 +67,40 @@ struct LambStep {
   double gradient_scale = 1.0;
 };
 
+/// 1-bit Adam once its variance is frozen; the gradient is the momentum that all ranks received.
+struct OneBitAdamStep {
+  double learning_rate = 0.0;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;  ///< as AdamW's
+};
+
+/// 0/1 Adam between synchronisations, on each rank alone.
+struct LocalStep {
+  double learning_rate = 0.0;
+  double beta1 = 0.9;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;  ///< as AdamW's, of what all ranks agree on
+  double gradient_scale = 1.0;
+};
+
+/// 0/1 Adam's synchronisation; the gradient is the mean over the ranks of what LocalStep summed.
+struct SyncStep {
+  double epsilon = 1e-8;
+  double rates = 0.0;  ///< the sum of the learning rates since the last one
+};
+
+/// 1-bit LAMB once variance and trust ratio are frozen.
+struct OneBitLambStep {
+  double learning_rate = 0.0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+  double factor_max = 4.0;  ///< of what the frozen coefficient is multiplied by
+  double factor_min = 0.5;
+  double factor_threshold = 0.1;  ///< how far it may be from the last one, as a share of that
+};
+
 struct MuonStep {
   double momentum = 0.95;
   bool nesterov = true;

@@ -17,7 +17,8 @@ struct MeanWeights {
   float take;       ///< 1 - beta
 };
 
-/// 0 ≤ beta < 1.
+/// 0 ≤ beta ≤ 1. One of 1 leaves the mean as it is, to the bit: `keep` is the number before 1, and
+/// what it takes away rounds back.
 DSTRAIN_HD MeanWeights mean_weights(double beta, double take) {
   auto keep = static_cast<float>(beta);
   if (keep > 0.0F && static_cast<double>(keep) >= beta) {

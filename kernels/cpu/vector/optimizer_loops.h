@@ -12,7 +12,11 @@ struct AdamwFactors;  // kernels/math
 struct SgdFactors;
 struct RmspropFactors;
 struct LionFactors;
+struct OneBitAdamFactors;
+struct LocalFactors;
+struct SyncFactors;
 struct LambFactors;
+struct OneBitLambFactors;
 struct MuonFactors;
 
 /// The loop of an optimizer that updates each element alone (elementwise_optimizers.h).
@@ -28,7 +32,15 @@ template <typename... Factors>
 struct UpdateLoops : UpdateLoop<Factors>... {};
 
 struct OptimizerLoops {
-  UpdateLoops<AdamwFactors, SgdFactors, AdagradStep, RmspropFactors, LionFactors> updates;
+  UpdateLoops<AdamwFactors,
+              SgdFactors,
+              AdagradStep,
+              RmspropFactors,
+              LionFactors,
+              OneBitAdamFactors,
+              LocalFactors,
+              SyncFactors>
+      updates;
   template <typename Factors>
   [[nodiscard]] typename UpdateLoop<Factors>::Loop update_with(const Factors& /*factors*/) const {
     return static_cast<const UpdateLoop<Factors>&>(updates).update;
@@ -44,6 +56,17 @@ struct OptimizerLoops {
                      const OptimizerRange& range,
                      std::int64_t begin,
                      std::int64_t end);
+  /// Updates first and third moment; the sums are those of the old parameters. All but the gradient
+  /// are f32.
+  OneBitLambSums (*one_bit_lamb_moments)(const OneBitLambFactors& step,
+                                         const OptimizerRange& range,
+                                         std::int64_t begin,
+                                         std::int64_t end);
+  void (*one_bit_lamb_apply)(const OneBitLambFactors& step,
+                             float step_size,
+                             const OptimizerRange& range,
+                             std::int64_t begin,
+                             std::int64_t end);
   void (*muon_momentum)(const MuonFactors& step,
                         ConstFloats gradient,
                         float* buffer,

@@ -7,6 +7,7 @@
 #include "kernels/math/elementwise_optimizers.h"
 #include "kernels/math/lamb.h"
 #include "kernels/math/muon.h"
+#include "kernels/math/one_bit_lamb.h"
 #include "kernels/math/stochastic_rounding.h"
 
 namespace dstrain::DSTRAIN_ISA {
@@ -118,20 +119,63 @@ DSTRAIN_INLINE void update_elements(const OptimizerRange& range,
   });
 }
 
+/// The same where the variance is frozen (frozen_variance.h): f32 state, of which the second moment
+/// is only read; element returns the parameter.
+template <typename Element>
+DSTRAIN_INLINE void update_beside_frozen(const OptimizerRange& range,
+                                         std::int64_t begin,
+                                         std::int64_t end,
+                                         Element&& element) {
+  const OptimizerRange r = range;
+  const auto store_f32 = [](Floats x, std::int64_t i, Vec value, auto width) {
+    if (x.data != nullptr) {
+      store(static_cast<float*>(x.data) + i, value, width);
+    }
+  };
+  for_each_vec(end - begin, [=](std::int64_t k, auto width) {
+    const std::int64_t i = begin + k;
+    Vec master = load(r.master, i, width);
+    Vec first = load(r.first_moment, i, width);
+    Vec third = load(r.third_moment, i, width);
+    const Vec parameter =
+        element(load(r.gradient, i, width), master, first, load(r.second_moment, i, width), third);
+    store_f32(r.first_moment, i, first, width);
+    store_f32(r.third_moment, i, third, width);
+    store_f32(r.master, i, master, width);
+    if (r.parameters.data != nullptr) {
+      store(r.parameters, i, parameter, width);
+    }
+  });
+}
+
 template <typename Factors>
 [[gnu::flatten]] void update(const Factors& factors,
                              const OptimizerRange& range,
                              std::int64_t begin,
                              std::int64_t end) {
-  update_elements(range, begin, end,
-                  [step = factors](Vec gradient, Vec& master, Vec& first, Vec& second) {
-                    update_element(step, gradient, master, first, second);
-                  });
+  if constexpr (kFreezesVariance<Factors>) {
+    update_beside_frozen(
+        range, begin, end,
+        [step = factors](Vec gradient, Vec& master, Vec& first, Vec second, Vec& third) {
+          return update_element(step, gradient, master, first, second, third);
+        });
+  } else {
+    update_elements(range, begin, end,
+                    [step = factors](Vec gradient, Vec& master, Vec& first, Vec& second) {
+                      update_element(step, gradient, master, first, second);
+                    });
+  }
 }
 
 template <typename... Factors>
 void fill(UpdateLoops<Factors...>* loops) {
   ((static_cast<UpdateLoop<Factors>*>(loops)->update = update<Factors>), ...);
+}
+
+DSTRAIN_INLINE void add_squares(VecDouble (&totals)[2], Vec value) {
+  const VecDouble halves[2] = {widened_half<0>(value), widened_half<1>(value)};
+  totals[0] += halves[0] * halves[0];
+  totals[1] += halves[1] * halves[1];
 }
 
 [[gnu::flatten]] LambSquares lamb_moments(const LambFactors& factors,
@@ -145,11 +189,6 @@ void fill(UpdateLoops<Factors...>* loops) {
   const ConstFloats gradient = range.gradient;
   VecDouble parameter[2] = {};
   VecDouble direction[2] = {};
-  const auto add_squares = [](VecDouble(&totals)[2], Vec value) {
-    const VecDouble halves[2] = {widened_half<0>(value), widened_half<1>(value)};
-    totals[0] += halves[0] * halves[0];
-    totals[1] += halves[1] * halves[1];
-  };
   for_each_vec(end - begin, [&](std::int64_t i, auto width) {
     const Vec master_i = load(master + i, width);
     Vec m_i = load(m + i, width);
@@ -184,6 +223,61 @@ void fill(UpdateLoops<Factors...>* loops) {
   });
 }
 
+[[gnu::flatten]] OneBitLambSums one_bit_lamb_moments(const OneBitLambFactors& factors,
+                                                     const OptimizerRange& range,
+                                                     std::int64_t begin,
+                                                     std::int64_t end) {
+  const OneBitLambFactors step = factors;
+  const auto* const master = static_cast<const float*>(range.master.data) + begin;
+  auto* const m = static_cast<float*>(range.first_moment.data) + begin;
+  const auto* const v = static_cast<const float*>(range.second_moment.data) + begin;
+  auto* const fresh = static_cast<float*>(range.third_moment.data) + begin;
+  const ConstFloats gradient = range.gradient;
+  VecDouble update[2] = {};
+  VecDouble first_term[2] = {};
+  Vec largest = {};
+  for_each_vec(end - begin, [&](std::int64_t i, auto width) {
+    const Vec v_i = load(v + i, width);
+    Vec m_i = load(m + i, width);
+    Vec fresh_i = load(fresh + i, width);
+    one_bit_lamb_moments_element(step, load(gradient, begin + i, width), m_i, fresh_i);
+    store(m + i, m_i, width);
+    store(fresh + i, fresh_i, width);
+    const OneBitLambDirection<Vec> direction =
+        one_bit_lamb_direction(step, load(master + i, width), m_i, v_i);
+    add_squares(update, covered(direction.update, width));
+    add_squares(first_term, covered(direction.first_term, width));
+    largest = larger_or_nan(covered(deviations_ratio(step, v_i, fresh_i), width), largest);
+  });
+  float largest_ratio = largest[0];
+  for (int lane = 1; lane < kLanes; ++lane) {
+    largest_ratio = larger_or_nan(static_cast<float>(largest[lane]), largest_ratio);
+  }
+  return {sum_lanes(update[0] + update[1]), sum_lanes(first_term[0] + first_term[1]),
+          static_cast<double>(largest_ratio)};
+}
+
+[[gnu::flatten]] void one_bit_lamb_apply(const OneBitLambFactors& factors,
+                                         float step_size,
+                                         const OptimizerRange& range,
+                                         std::int64_t begin,
+                                         std::int64_t end) {
+  const OneBitLambFactors step = factors;
+  const OptimizerRange r = range;
+  for_each_vec(end - begin, [=](std::int64_t k, auto width) {
+    const std::int64_t i = begin + k;
+    const Vec old = load(r.master, i, width);
+    const Vec update = one_bit_lamb_direction(step, old, load(r.first_moment, i, width),
+                                              load(r.second_moment, i, width))
+                           .update;
+    const Vec master = old - step_size * update;
+    store(r.master, i, master, width);
+    if (r.parameters.data != nullptr) {
+      store(r.parameters, i, master, width);
+    }
+  });
+}
+
 [[gnu::flatten]] void muon_momentum(const MuonFactors& factors,
                                     ConstFloats gradient,
                                     float* buffer,
@@ -206,6 +300,8 @@ void fill_optimizers(VectorLoops* loops) {
   fill(&optimizers.updates);
   optimizers.lamb_moments = lamb_moments;
   optimizers.lamb_apply = lamb_apply;
+  optimizers.one_bit_lamb_moments = one_bit_lamb_moments;
+  optimizers.one_bit_lamb_apply = one_bit_lamb_apply;
   optimizers.muon_momentum = muon_momentum;
 }
 
