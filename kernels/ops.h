@@ -28,6 +28,7 @@ struct AttentionReach;
 struct AttentionBackward;
 struct BlockCode;  // math/block_code.h
 struct CodedParts;
+struct SignParts;         // math/sign_code.h
 struct DropoutRows;       // dropout.h
 struct GroupNormForward;  // group_norm.h
 struct GroupNormBackward;

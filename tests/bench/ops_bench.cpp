@@ -14,6 +14,7 @@
 #include "kernels/attention.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/math/activation.h"
+#include "kernels/math/sign_code.h"
 #include "kernels/optimizers.h"
 
 namespace dstrain {
@@ -205,6 +206,25 @@ void Bench::run(const Model& model) {
     bandwidth("sum_of_squares", p * 4,
               [&] { ops.sum_of_squares(gradient, total, Write::kOverwrite, stream); });
     bandwidth("zero", p * 4, [&] { ops.zero(gradient, stream); });
+  }
+  {
+    // Eight ranks: what one codes of its gradient, and what another makes of their codes.
+    constexpr std::int64_t kRanks = 8;
+    const std::int64_t p = model.parameters / kRanks / 8 * 8 * kRanks;
+    const Tensor gradient = tensor(DType::kF32, {p});
+    const Tensor chunk = gradient.flat(0, p / kRanks);
+    const Tensor squares = tensor(DType::kF64, {1});
+    ops.sum_of_squares(gradient, squares, Write::kOverwrite, stream);
+    const SignParts signs{
+        .count = kRanks, .chunk = p / kRanks, .stride = (p / kRanks / 8 + 7) / 4 * 4, .signs = 4};
+    const Tensor signs_coded = tensor(DType::kU8, {kRanks * signs.stride});
+    bandwidth("encode_signs", p * 8 + p / 8,
+              [&] { ops.encode_signs(signs, gradient, squares, signs_coded, stream); });
+    bandwidth("sum_signs", p / kRanks * 4 + p / 8, [&] {
+      ops.sum_signs(signs, signs_coded, 1.0F / kRanks, chunk, Write::kOverwrite, stream);
+    });
+    bandwidth("decode_signs", p * 4 + p / 8,
+              [&] { ops.decode_signs(signs, signs_coded, gradient, stream); });
   }
   memory_.clear();
 }

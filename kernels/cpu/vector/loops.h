@@ -237,11 +237,27 @@ struct TypedLoops {
                        float* y);
 };
 
+/// The signs of n neighbours in several messages, and what they sum up to (sign_code.h).
+struct SignRows {
+  std::int64_t count;         ///< messages
+  std::int64_t stride;        ///< bytes from a message to the next
+  const std::uint8_t* signs;  ///< of the first message, from the first neighbour's byte on
+  const std::uint8_t* scales;
+  float factor;  ///< of the sum
+  bool adds;
+  std::int64_t n;
+  float* y;
+};
+
 struct VectorLoops {
   TypedLoops<float> f32;
   TypedLoops<BF16> bf16;
   TypedLoops<F16> f16;
   double (*sum)(const float* x, std::int64_t n);
+  /// Writes the signs of n elements, which become what signs and scale leave out. Unused bits of
+  /// the last byte are 0.
+  void (*encode_signs)(float* x, float scale, std::uint8_t* signs, std::int64_t n);
+  void (*sum_signs)(const SignRows& rows);
   /// y = scale · q; exact for powers of two that keep it within bf16's range.
   void (*from_f8e4m3)(const std::uint8_t* q, float scale, BF16* y, std::int64_t n);
   void (*from_f8e5m2)(const std::uint8_t* q, float scale, BF16* y, std::int64_t n);

@@ -1,5 +1,5 @@
-// The bytes that signs travel in (kernels/math/one_bit_adam.h).
-#include "kernels/math/one_bit_adam.h"
+// The bytes that signs travel in (kernels/math/sign_code.h).
+#include "kernels/math/sign_code.h"
 
 #include <vector>
 
