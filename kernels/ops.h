@@ -29,6 +29,7 @@ struct AttentionBackward;
 struct BlockCode;  // math/block_code.h
 struct CodedParts;
 struct SignParts;         // math/sign_code.h
+struct TopCode;           // math/top_code.h
 struct DropoutRows;       // dropout.h
 struct GroupNormForward;  // group_norm.h
 struct GroupNormBackward;

@@ -258,6 +258,10 @@ struct VectorLoops {
   /// the last byte are 0.
   void (*encode_signs)(float* x, float scale, std::uint8_t* signs, std::int64_t n);
   void (*sum_signs)(const SignRows& rows);
+  /// Writes the `keep` largest magnitudes of a block of n (top_code.h), which become 0, and their
+  /// places. keep ≤ n ≤ TopCode::kBlock.
+  void (*take_largest)(
+      float* x, std::int64_t n, std::int64_t keep, float* values, std::uint16_t* places);
   /// y = scale · q; exact for powers of two that keep it within bf16's range.
   void (*from_f8e4m3)(const std::uint8_t* q, float scale, BF16* y, std::int64_t n);
   void (*from_f8e5m2)(const std::uint8_t* q, float scale, BF16* y, std::int64_t n);

@@ -16,6 +16,7 @@ void fill_loops(VectorLoops* loops) {
   fill_unit_rows(loops);
   fill_block_code(loops);
   fill_sign_code(loops);
+  fill_top_code(loops);
 }
 
 }  // namespace dstrain::DSTRAIN_ISA
