@@ -15,6 +15,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/math/activation.h"
 #include "kernels/math/sign_code.h"
+#include "kernels/math/top_code.h"
 #include "kernels/optimizers.h"
 
 namespace dstrain {
@@ -225,6 +226,23 @@ void Bench::run(const Model& model) {
     });
     bandwidth("decode_signs", p * 4 + p / 8,
               [&] { ops.decode_signs(signs, signs_coded, gradient, stream); });
+
+    // Again and again: what was sent before is 0 then, which is as quick to look at.
+    const TopCode top;
+    const Tensor top_coded = tensor(DType::kU8, {kRanks * top.bytes(p)});
+    const Tensor message = top_coded.flat(0, top.bytes(p));
+    bandwidth("encode_largest", p * 4, [&] { ops.encode_largest(top, gradient, message, stream); });
+    for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+      ops.encode_largest(top, gradient,
+                         top_coded.flat(rank * top.bytes(p), (rank + 1) * top.bytes(p)), stream);
+    }
+    bandwidth("sum_largest", p * 4 + kRanks * top.bytes(p),
+              [&] { ops.sum_largest(top, kRanks, top_coded, 1.0F / kRanks, gradient, stream); });
+  }
+  {
+    const Tensor columns_NR = tensor(DType::kF32, {model.ffn, 4});
+    bandwidth("orthonormalize_columns", model.ffn * 4 * 4 * 6,
+              [&] { ops.orthonormalize_columns(columns_NR, 1e-8F, stream); });
   }
   memory_.clear();
 }

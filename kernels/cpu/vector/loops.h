@@ -262,6 +262,10 @@ struct VectorLoops {
   /// places. keep ≤ n ≤ TopCode::kBlock.
   void (*take_largest)(
       float* x, std::int64_t n, std::int64_t keep, float* values, std::uint16_t* places);
+  /// products_RR (upper triangle) = the products of each two columns of x_NR, summed over rows.
+  void (*column_products)(const float* x_NR, std::int64_t n, std::int64_t r, double* products_RR);
+  /// x_NR = x_NR · factors_RR, of which the upper triangle counts; r ≤ 64.
+  void (*combine_columns)(float* x_NR, std::int64_t n, std::int64_t r, const double* factors_RR);
   /// y = scale · q; exact for powers of two that keep it within bf16's range.
   void (*from_f8e4m3)(const std::uint8_t* q, float scale, BF16* y, std::int64_t n);
   void (*from_f8e5m2)(const std::uint8_t* q, float scale, BF16* y, std::int64_t n);

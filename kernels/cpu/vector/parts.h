@@ -18,6 +18,7 @@ void fill_unit_rows(VectorLoops* loops);
 void fill_block_code(VectorLoops* loops);
 void fill_sign_code(VectorLoops* loops);
 void fill_top_code(VectorLoops* loops);
+void fill_orthonormal(VectorLoops* loops);
 /// All of them.
 void fill_loops(VectorLoops* loops);
 

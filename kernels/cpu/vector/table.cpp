@@ -17,6 +17,7 @@ void fill_loops(VectorLoops* loops) {
   fill_block_code(loops);
   fill_sign_code(loops);
   fill_top_code(loops);
+  fill_orthonormal(loops);
 }
 
 }  // namespace dstrain::DSTRAIN_ISA
