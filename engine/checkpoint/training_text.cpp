@@ -45,11 +45,13 @@ std::string to_text(const TrainingState& training) {
       "\"scheduler_step\": {}, \"skipped_steps\": {}, \"consecutive_skips\": {}, \"loss_scale\": "
       "{}, "
       "\"scaler_iteration\": {}, \"last_overflow\": {}, \"hysteresis\": {}, \"seed\": {}}},\n"
-      "\"config\": {},\n\"fp8_amax\": {{{}}},\n\"tokenizer\": {},\n\"data\": {},\n",
+      "\"config\": {},\n\"fp8_amax\": {{{}}},\n\"optimizer\": {},\n\"tokenizer\": {},\n\"data\": "
+      "{},\n",
       training.step, training.consumed_samples, training.optimizer_step, training.scheduler_step,
       training.skipped_steps, training.consecutive_skips, training.loss_scale,
       training.scaler_iteration, training.last_overflow, training.hysteresis, training.seed,
       json(training.config).dump(), text_of(training.fp8_amax),
+      json(training.optimizer_numbers).dump(),
       training.tokenizer ? to_json(*training.tokenizer).dump() : "null",
       // Paths need not be UTF-8; invalid bytes are replaced.
       json(training.data).dump(-1, ' ', false, json::error_handler_t::replace));
@@ -67,7 +69,8 @@ TrainingState parse_training(const json& document) {
   const int format = document.at("dstrain_checkpoint").get<int>();
   if ((format >= kFormatWithSkips) != value.contains("skipped_steps") ||
       (format >= kFormatWithFp8) != document.contains("fp8_amax") ||
-      (format >= kFormatWithTokenizer) != document.contains("tokenizer")) {
+      (format >= kFormatWithTokenizer) != document.contains("tokenizer") ||
+      (format >= kFormatWithNumbers) != document.contains("optimizer")) {
     throw CheckpointError("its keys are not those of its format");
   }
   if (format >= kFormatWithSkips) {
@@ -82,6 +85,9 @@ TrainingState parse_training(const json& document) {
     for (const auto& [tensor, history] : document.at("fp8_amax").items()) {
       state.fp8_amax.emplace(tensor, parse_history(history));
     }
+  }
+  if (format >= kFormatWithNumbers) {
+    document.at("optimizer").get_to(state.optimizer_numbers);
   }
   if (format >= kFormatWithTokenizer) {
     if (const json& tokenizer = document.at("tokenizer"); !tokenizer.is_null()) {

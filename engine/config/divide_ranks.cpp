@@ -89,7 +89,9 @@ class Mesh {
           fmt::format("{}, which {} {} splits: use \"AdamW\", \"Adam\", \"Lion\", \"SGD\", "
                       "\"Adagrad\" or \"RMSprop\", or set {} to 1",
                       optimizer == OptimizerKind::kMuon ? "\"Muon\" needs whole matrices"
-                                                        : "\"Lamb\" needs whole tensors' norms",
+                      : optimizer == OptimizerKind::kLamb
+                          ? "\"Lamb\" needs whole tensors' norms"
+                          : "\"OneBitLamb\" needs whole tensors' norms",
                       kSize, size_, kSize));
     }
   }

@@ -123,10 +123,6 @@ std::string objection_to_size(const ModelSpec& model, std::int64_t size) {
   return "";
 }
 
-bool needs_whole_tensors(OptimizerKind optimizer) {
-  return optimizer == OptimizerKind::kMuon || optimizer == OptimizerKind::kLamb;
-}
-
 std::optional<Layout> nearest_layout(const Config& config, std::int64_t ranks) {
   if (contradicts_itself(config.pipeline)) return std::nullopt;
   const Layout asked = asked_of(config, ranks);

@@ -23,10 +23,6 @@ struct Layout {
 /// Returns why tensor-parallel groups of this size cannot hold the model; "" if they can.
 std::string objection_to_size(const ModelSpec& model, std::int64_t size);
 
-/// Whether the optimizer is Muon or LAMB, to which tensor parallelism would show parts of what they
-/// need whole.
-bool needs_whole_tensors(OptimizerKind optimizer);
-
 /// `config.batch` is as written: what resolve_config() would derive is empty. The number of ranks
 /// stays or goes to the next multiple on either side. Returns nothing if no such layout is
 /// possible.

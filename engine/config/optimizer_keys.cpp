@@ -14,7 +14,8 @@ constexpr KeyBlock kOptimizer{"optimizer.params.", &Config::optimizer};
 using enum OptimizerKind;
 
 const char* const kWorking =
-    "write \"AdamW\", \"Adam\", \"SGD\", \"Adagrad\", \"RMSprop\", \"Lion\", \"Lamb\" or \"Muon\"";
+    "write \"AdamW\", \"Adam\", \"SGD\", \"Adagrad\", \"RMSprop\", \"Lion\", \"Lamb\", \"Muon\", "
+    "\"OneBitAdam\", \"ZeroOneAdam\" or \"OneBitLamb\"";
 
 struct NamedOptimizer {
   const char* name;
@@ -37,7 +38,10 @@ const std::vector<NamedOptimizer>& optimizers() {
         .beta2 = 0.95,
         .epsilon = 1e-10,
         .momentum = 0.95,
-        .nesterov = true}}};
+        .nesterov = true}},
+      {"OneBitAdam", {.kind = kOneBitAdam, .bias_correction = false}},
+      {"ZeroOneAdam", {.kind = kZeroOneAdam, .bias_correction = false}},
+      {"OneBitLamb", {.kind = kOneBitLamb, .bias_correction = false}}};
   return all;
 }
 
@@ -46,20 +50,8 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
                      [&](const char* other) { return edit_distance(name, other) == 0; });
 }
 
-/// The name of a 1-bit optimizer without its compression; "" for any other.
-std::string uncompressed(const std::string& name) {
-  if (is_one_of(name, {"OneBitLamb"})) return "Lamb";
-  return is_one_of(name, {"OneBitAdam", "ZeroOneAdam"}) ? "AdamW" : "";
-}
-
 /// The reason why dstrain lacks an optimizer that DeepSpeed has.
 std::string reason_against(const std::string& name) {
-  if (const std::string other = uncompressed(name); !other.empty()) {
-    return fmt::format(
-        "1-bit optimizers, which compress what the ranks exchange, are not in dstrain; {} trains "
-        "without the compression",
-        other);
-  }
   if (is_one_of(name, {"MuAdam", "MuAdamW", "MuSGD"})) {
     return fmt::format(
         "the optimizers of the mup package need its base shapes, which are not in dstrain; {}",
@@ -72,12 +64,6 @@ std::string reason_against(const std::string& name) {
   const auto near = nearest_name(name, names, typing_error_limit(name));
   return fmt::format("there is no such optimizer{}; {}",
                      near ? fmt::format(", did you mean \"{}\"?", *near) : "", kWorking);
-}
-
-std::vector<ConfigEdit> mend_of(const std::string& name) {
-  const std::string other = uncompressed(name);
-  if (other.empty()) return {};
-  return {{ConfigEdit::Kind::kSet, "optimizer.type", json_quote(other)}};
 }
 
 /// Names are matched as DeepSpeed does, whatever their case.
@@ -94,8 +80,7 @@ Key optimizer_type() {
     }
     throw_config_error(
         node.where, "optimizer.type",
-        fmt::format("{} is refused: {}", json_quote(node.text), reason_against(node.text)),
-        mend_of(node.text));
+        fmt::format("{} is refused: {}", json_quote(node.text), reason_against(node.text)));
   };
   key.get = [](const Config& c) -> std::string {
     if (c.optimizer.kind == kAdam) return "\"Adam\"";
@@ -185,8 +170,14 @@ Key for_sgd_and_muon(Key key) {
 Key for_adagrad(Key key) {
   return only_for(std::move(key), "Adagrad", any_of({kAdagrad}));
 }
-Key for_lamb(Key key) {
-  return only_for(std::move(key), "Lamb", any_of({kLamb}));
+Key for_lambs(Key key) {
+  return only_for(std::move(key), "Lamb and OneBitLamb", any_of({kLamb, kOneBitLamb}));
+}
+Key for_one_bit_lamb(Key key) {
+  return only_for(std::move(key), "OneBitLamb", any_of({kOneBitLamb}));
+}
+Key for_zero_one_adam(Key key) {
+  return only_for(std::move(key), "ZeroOneAdam", any_of({kZeroOneAdam}));
 }
 Key for_muon(Key key) {
   return only_for(std::move(key), "Muon", any_of({kMuon}));
@@ -199,26 +190,46 @@ std::vector<Key> optimizer_keys() {
       optimizer_type(),
       for_adams(adam_w_mode()),
       auto_is(kOptimizer.field("lr", above(0), &OptimizerConfig::learning_rate), "5e-5"),
-      only_for(auto_is(betas(), "[0.9, 0.999]"), "Adam, AdamW, Lion, Lamb and Muon",
-               any_of({kAdamW, kAdam, kLion, kLamb, kMuon})),
+      only_for(
+          auto_is(betas(), "[0.9, 0.999]"),
+          "Adam, AdamW, Lion, Lamb, Muon and the 1-bit optimizers",
+          any_of({kAdamW, kAdam, kLion, kLamb, kMuon, kOneBitAdam, kZeroOneAdam, kOneBitLamb})),
       only_for(auto_is(kOptimizer.field("eps", above(0), &OptimizerConfig::epsilon), "1e-8"),
-               "Adam, AdamW, Adagrad, RMSprop, Lamb and Muon",
-               any_of({kAdamW, kAdam, kAdagrad, kRmsprop, kLamb, kMuon})),
+               "Adam, AdamW, Adagrad, RMSprop, Lamb, Muon and the 1-bit optimizers",
+               any_of({kAdamW, kAdam, kAdagrad, kRmsprop, kLamb, kMuon, kOneBitAdam, kZeroOneAdam,
+                       kOneBitLamb})),
       auto_is(kOptimizer.field("weight_decay", at_least(0), &OptimizerConfig::weight_decay), "0"),
       decay(),
       only_for(
           also_called(kOptimizer.field("bias_correction", {}, &OptimizerConfig::bias_correction),
                       {"optimizer.params.correct_bias"}),
-          "Adam, AdamW and Lamb", any_of({kAdamW, kAdam, kLamb})),
+          "Adam, AdamW, Lamb and the 1-bit optimizers",
+          any_of({kAdamW, kAdam, kLamb, kOneBitAdam, kZeroOneAdam, kOneBitLamb})),
       only_for(kOptimizer.field("momentum", fraction_below_one(), &OptimizerConfig::momentum),
                "SGD, RMSprop and Muon", any_of({kSgd, kRmsprop, kMuon})),
       for_rmsprop(kOptimizer.field("alpha", fraction_below_one(), &OptimizerConfig::alpha)),
       for_rmsprop(kOptimizer.field("centered", {}, &OptimizerConfig::centered)),
       for_sgd(kOptimizer.field("dampening", {}, &OptimizerConfig::dampening)),
       for_sgd_and_muon(kOptimizer.field("nesterov", {}, &OptimizerConfig::nesterov)),
-      for_lamb(kOptimizer.field("max_coeff", above(0), &OptimizerConfig::max_coeff)),
-      for_lamb(kOptimizer.field("min_coeff", at_least(0), &OptimizerConfig::min_coeff)),
-      for_lamb(kOptimizer.field("eps_inside_sqrt", {}, &OptimizerConfig::eps_inside_sqrt)),
+      for_lambs(kOptimizer.field("max_coeff", above(0), &OptimizerConfig::max_coeff)),
+      for_lambs(kOptimizer.field("min_coeff", at_least(0), &OptimizerConfig::min_coeff)),
+      for_lambs(kOptimizer.field("eps_inside_sqrt", {}, &OptimizerConfig::eps_inside_sqrt)),
+      only_for(kOptimizer.field("freeze_step", at_least(1), &OptimizerConfig::freeze_step),
+               "OneBitAdam and OneBitLamb", any_of({kOneBitAdam, kOneBitLamb})),
+      for_zero_one_adam(
+          kOptimizer.field("var_freeze_step", at_least(1), &OptimizerConfig::freeze_step)),
+      for_zero_one_adam(
+          kOptimizer.field("var_update_scaler", at_least(1), &OptimizerConfig::var_update_scaler)),
+      for_zero_one_adam(
+          kOptimizer.field("local_step_scaler", at_least(1), &OptimizerConfig::local_step_scaler)),
+      for_zero_one_adam(kOptimizer.field("local_step_clipper", at_least(1),
+                                         &OptimizerConfig::local_step_clipper)),
+      for_one_bit_lamb(
+          kOptimizer.field("coeff_beta", fraction_below_one(), &OptimizerConfig::coeff_beta)),
+      for_one_bit_lamb(kOptimizer.field("factor_max", above(0), &OptimizerConfig::factor_max)),
+      for_one_bit_lamb(kOptimizer.field("factor_min", above(0), &OptimizerConfig::factor_min)),
+      for_one_bit_lamb(kOptimizer.field("factor_threshold", fraction_below_one(),
+                                        &OptimizerConfig::factor_threshold)),
       for_muon(kOptimizer.field("muon_lr", above(0), &OptimizerConfig::muon_lr)),
       for_muon(kOptimizer.field("adam_lr", above(0), &OptimizerConfig::adam_lr)),
       for_muon(refused("optimizer.params.ns_method", {"\"standard\""},
@@ -240,11 +251,9 @@ std::vector<Key> optimizer_keys() {
       no_effect("zero_force_ds_cpu_optimizer", KeyKind::kBool,
                 "it concerns torch's optimizers, of which there are none here"),
   };
-  for (const char* name : {"freeze_step", "cuda_aware", "comm_backend_name", "coeff_beta",
-                           "factor_max", "factor_min", "factor_threshold", "var_freeze_step",
-                           "var_update_scaler", "local_step_scaler", "local_step_clipper"}) {
+  for (const char* name : {"cuda_aware", "comm_backend_name"}) {
     keys.push_back(no_effect(fmt::format("optimizer.params.{}", name), KeyKind::kAny,
-                             "it concerns the 1-bit optimizers"));
+                             "signs travel as everything else does, over NCCL or TCP"));
   }
   for (const char* name : {"fused", "foreach", "capturable", "differentiable", "set_grad_none"}) {
     keys.push_back(no_effect(fmt::format("optimizer.params.{}", name), KeyKind::kAny,

@@ -4,6 +4,7 @@
 
 #include "engine/config/json_text.h"
 #include "engine/config/resolve_parts.h"
+#include "engine/config/zero_stage.h"
 
 namespace dstrain {
 namespace {
@@ -52,9 +53,61 @@ void resolve_muon(OptimizerConfig& muon, Origins& origins) {
   }
 }
 
+const char* name_of_one_bit(OptimizerKind kind) {
+  return kind == OptimizerKind::kOneBitAdam    ? "OneBitAdam"
+         : kind == OptimizerKind::kZeroOneAdam ? "ZeroOneAdam"
+         : kind == OptimizerKind::kOneBitLamb  ? "OneBitLamb"
+                                               : "";
+}
+
+/// DeepSpeed's 1-bit optimizers take these keys and do nothing with them.
+void tell_idle_keys(LoadedConfig& loaded, Origins& origins) {
+  OptimizerConfig& optimizer = loaded.config.optimizer;
+  for (const auto& [name, value] : {std::pair{"bias_correction", &optimizer.bias_correction},
+                                    {"eps_inside_sqrt", &optimizer.eps_inside_sqrt}}) {
+    if (!*value) continue;
+    *value = false;
+    const std::string path = fmt::format("optimizer.params.{}", name);
+    origins[path] = "derived: optimizer.type";
+    loaded.notices.push_back(
+        fmt::format("no effect: {}: {} has no such thing, in DeepSpeed neither", path,
+                    name_of_one_bit(optimizer.kind)));
+  }
+}
+
+void check_one_bit(LoadedConfig& loaded, Origins& origins) {
+  const Config& config = loaded.config;
+  const OptimizerConfig& optimizer = config.optimizer;
+  const std::string name = name_of_one_bit(optimizer.kind);
+  if (cuts_of(config.zero.stage).states) {
+    throw_config_error(
+        origins["zero_optimization.stage"], "zero_optimization.stage",
+        fmt::format("{} exchanges what every rank has of all parameters, and {} cuts that: write 0 "
+                    "(DeepSpeed allows no other), or take \"{}\"",
+                    name, config.zero.stage,
+                    optimizer.kind == OptimizerKind::kOneBitLamb ? "Lamb" : "AdamW"),
+        {{ConfigEdit::Kind::kSet, "zero_optimization.stage", "0"}});
+  }
+  if (optimizer.factor_min > optimizer.factor_max) {
+    throw_config_error(origins["optimizer.params.factor_min"], "optimizer.params.factor_min",
+                       fmt::format("{} is greater than factor_max {}", optimizer.factor_min,
+                                   optimizer.factor_max));
+  }
+  tell_idle_keys(loaded, origins);
+  if (optimizer.kind != OptimizerKind::kZeroOneAdam &&
+      optimizer.freeze_step >= config.training.steps) {
+    loaded.notices.push_back(fmt::format(
+        "optimizer.params.freeze_step: {} exact updates are not fewer than the {} steps "
+        "of the run: nothing will travel as signs (DeepSpeed's guide: 15 to 25 % of the "
+        "steps)",
+        optimizer.freeze_step, config.training.steps));
+  }
+}
+
 bool has_betas(OptimizerKind kind) {
-  return kind == OptimizerKind::kAdamW || kind == OptimizerKind::kAdam ||
-         kind == OptimizerKind::kLion || kind == OptimizerKind::kLamb;
+  return *name_of_one_bit(kind) != '\0' || kind == OptimizerKind::kAdamW ||
+         kind == OptimizerKind::kAdam || kind == OptimizerKind::kLion ||
+         kind == OptimizerKind::kLamb;
 }
 
 /// DeepSpeed 0.19: WarmupLR without warmup_max_lr rises to the optimizer's lr, WarmupDecayLR to a
@@ -151,8 +204,10 @@ void resolve_optimizer(LoadedConfig& loaded, Origins& origins) {
   OptimizerConfig& optimizer = loaded.config.optimizer;
   if (optimizer.kind == OptimizerKind::kSgd) check_sgd(optimizer, origins);
   if (optimizer.kind == OptimizerKind::kRmsprop) check_rmsprop(optimizer, origins);
-  if (optimizer.kind == OptimizerKind::kLamb) check_lamb(optimizer, origins);
+  const bool is_one_bit_lamb = optimizer.kind == OptimizerKind::kOneBitLamb;
+  if (optimizer.kind == OptimizerKind::kLamb || is_one_bit_lamb) check_lamb(optimizer, origins);
   if (optimizer.kind == OptimizerKind::kMuon) resolve_muon(optimizer, origins);
+  if (*name_of_one_bit(optimizer.kind) != '\0') check_one_bit(loaded, origins);
 }
 
 void resolve_scheduler(LoadedConfig& loaded, Origins& origins) {

@@ -86,16 +86,25 @@ void resolve_communication(LoadedConfig& loaded, Origins& origins) {
 void check_optimizer_formats(LoadedConfig& loaded, Origins& origins) {
   const FormatConfig& formats = loaded.config.formats;
   const OptimizerKind kind = loaded.config.optimizer.kind;
-  const bool needs_f32 = kind == OptimizerKind::kLamb || kind == OptimizerKind::kMuon;
+  const std::string needs_f32 = kind == OptimizerKind::kLamb   ? "Lamb"
+                                : kind == OptimizerKind::kMuon ? "Muon"
+                                : sends_signs(kind)            ? "a 1-bit optimizer"
+                                                               : "";
   for (const auto& [path, on] :
        {std::pair{kMaster, formats.bf16_master}, {kStates, formats.bf16_optimizer_states}}) {
-    if (needs_f32 && on) {
+    if (!needs_f32.empty() && on) {
       throw_config_error(
           origins[path], path,
           fmt::format("{} keeps its parameters and states in fp32 only: leave it out, or "
                       "take another optimizer.type",
-                      kind == OptimizerKind::kLamb ? "Lamb" : "Muon"));
+                      needs_f32));
     }
+  }
+  if (sends_signs(kind) && formats.grad_accum.value_or(DType::kF32) != DType::kF32) {
+    throw_config_error(
+        origins[kAccumulation], kAccumulation,
+        fmt::format("what a 1-bit optimizer exchanges lies where gradients are added up, in fp32: "
+                    "write \"fp32\", or leave it out"));
   }
   if (formats.bf16_optimizer_states && !formats.bf16_master) {
     loaded.notices.push_back(

@@ -153,12 +153,15 @@ void resolve_offload(LoadedConfig& loaded, Origins& origins) {
   if (states == OffloadTo::kHost && on_cpu) tell_no_effect(loaded, kStates);
   const bool leaves = states == OffloadTo::kDisk || (states == OffloadTo::kHost && !on_cpu);
   const OptimizerKind optimizer = config.optimizer.kind;
-  if (leaves && (optimizer == OptimizerKind::kLamb || optimizer == OptimizerKind::kMuon)) {
-    throw_config_error(where_of(origins, kStates + "device"), kStates + "device",
-                       fmt::format("{} looks at whole tensors at once, and its states stay on the "
-                                   "device: write \"none\", or take an optimizer that does not",
-                                   optimizer == OptimizerKind::kLamb ? "Lamb" : "Muon"),
-                       {{ConfigEdit::Kind::kSet, kStates + "device", "\"none\""}});
+  if (leaves && (needs_whole_tensors(optimizer) || sends_signs(optimizer))) {
+    throw_config_error(
+        where_of(origins, kStates + "device"), kStates + "device",
+        fmt::format("{}, and its states stay on the device: write \"none\", or take "
+                    "an optimizer that does not",
+                    sends_signs(optimizer)              ? "a 1-bit optimizer exchanges them"
+                    : optimizer == OptimizerKind::kLamb ? "Lamb looks at whole tensors at once"
+                                                        : "Muon looks at whole tensors at once"),
+        {{ConfigEdit::Kind::kSet, kStates + "device", "\"none\""}});
   }
   if (states == OffloadTo::kDisk) {
     join_paths(loaded.config, origins);

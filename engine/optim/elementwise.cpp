@@ -57,9 +57,13 @@ ElementwiseStep step_of(const OptimizerConfig& config,
                       .gradient_scale = params.gradient_scale};
     case OptimizerKind::kLamb:
     case OptimizerKind::kMuon:
+    case OptimizerKind::kOneBitAdam:
+    case OptimizerKind::kZeroOneAdam:
+    case OptimizerKind::kOneBitLamb:
       break;
   }
-  check(false, "optimizer {} looks at more than one element", static_cast<int>(config.kind));
+  check(false, "optimizer {} does not update each element on its own",
+        static_cast<int>(config.kind));
   return {};
 }
 

@@ -5,12 +5,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/config/optimizer_config.h"
+#include "engine/plan/gradient_travel.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/shard_map.h"
 #include "engine/runtime/site.h"
@@ -24,6 +27,7 @@ struct Moments {
   MomentExtent second = MomentExtent::kNone;
   const char* first_name = "";   ///< "exp_avg", "momentum_buffer"
   const char* second_name = "";  ///< "exp_avg_sq", "sum"
+  const char* third_name = "";   ///< of all elements; "": there is none
 };
 Moments moments_of(const OptimizerConfig& config);
 
@@ -36,6 +40,7 @@ struct UnitState {
   Tensor master;         ///< f32, or bf16 (FormatConfig::bf16_master)
   Tensor first_moment;   ///< f32 or bf16
   Tensor second_moment;  ///< f32 or bf16
+  Tensor third_moment;   ///< f32
   Tensor parameters;     ///< the compute copy; empty where master is what the model computes with
   /// The key of its random numbers: the same for a unit in every layout, whatever its index on a
   /// rank.
@@ -47,8 +52,10 @@ struct UpdateParams {
   std::optional<double> beta1;  ///< OneCycle's momentum; absent: the config's
   std::optional<double> beta2;  ///< OneCycle's as well
   std::int64_t update = 1;      ///< optimizer updates, this one included
-  float gradient_scale = 1.0F;  ///< multiplies gradients: clipping, loss scale, mean over ranks
-  std::uint64_t seed = 0;       ///< of stochastic rounding
+  /// Multiplies gradients: clipping, loss scale, mean over ranks. Where they are not summed, it
+  /// makes them this rank's own, of the mean loss over its samples.
+  float gradient_scale = 1.0F;
+  std::uint64_t seed = 0;  ///< of stochastic rounding
 };
 
 class Optimizer {
@@ -67,6 +74,20 @@ class Optimizer {
                       std::span<const UnitState> units,
                       const UpdateParams& params,
                       const UnitUpdated& updated) = 0;
+
+  /// Makes a unit's parameters of its state, where they are not the master themselves and have been
+  /// read from elsewhere.
+  virtual void refresh_parameters(const Site& site, const UnitState& unit) {
+    site.ops.cast(unit.master, unit.parameters, site.stream);
+  }
+
+  /// What later updates depend on beside tensors of the parameters' shapes, by name, for
+  /// checkpoints: of the units of this rank, and the same on the ranks that share them. No update
+  /// may be under way.
+  using Numbers = std::map<std::string, std::vector<double>>;
+  [[nodiscard]] virtual Numbers numbers(const Site& /*site*/) const { return {}; }
+  /// Takes up what a checkpoint has of them, perhaps nothing, perhaps of other units too.
+  virtual void restore(const Site& /*site*/, const Numbers& /*numbers*/) {}
 };
 
 /// Scratch that an optimizer needs, declared before anything is allocated.
@@ -84,8 +105,9 @@ struct OptimizerParts {
   const Blueprint& blueprint;
   const ShardMap& shards;
   OptimizerScratch scratch;
-  UnitGroups groups;  ///< the ranks among which states are cut
-  Place states;       ///< where they are cut, UnitState::range is this rank's slice
+  UnitGroups groups;                       ///< the ranks among which states are cut
+  const std::optional<SignLayout>& signs;  ///< of what travels among them
+  Place states;  ///< where they are cut, UnitState::range is this rank's slice
 };
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerParts& parts);
 

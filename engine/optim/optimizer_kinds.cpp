@@ -1,5 +1,7 @@
 #include "engine/optim/optimizer_kinds.h"
 
+#include "engine/optim/sign_exchange.h"
+
 namespace dstrain {
 
 Moments moments_of(const OptimizerConfig& config) {
@@ -21,6 +23,12 @@ Moments moments_of(const OptimizerConfig& config) {
       return {kAll, kNone, "exp_avg", ""};
     case OptimizerKind::kMuon:
       return {kAll, kNotHiddenMatrices, "exp_avg", "exp_avg_sq"};
+    case OptimizerKind::kOneBitAdam:
+      return {kAll, kAll, "exp_avg", "exp_avg_sq"};
+    case OptimizerKind::kZeroOneAdam:
+      return {kAll, kAll, "exp_avg", "exp_avg_sq", "momentum_accumulator"};
+    case OptimizerKind::kOneBitLamb:
+      return {kAll, kAll, "exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"};
   }
   return {};
 }
@@ -41,6 +49,11 @@ OptimizerScratch declare_optimizer(const OptimizerConfig& config,
       return declare_lamb(blueprint);
     case OptimizerKind::kMuon:
       return declare_muon(shards, compute, blueprint);
+    case OptimizerKind::kOneBitAdam:
+    case OptimizerKind::kZeroOneAdam:
+      return SignExchange::declare(blueprint);
+    case OptimizerKind::kOneBitLamb:
+      return declare_one_bit_lamb(blueprint);
   }
   return {};
 }
@@ -58,6 +71,12 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerParts& parts) {
       return make_lamb(parts);
     case OptimizerKind::kMuon:
       return make_muon(parts);
+    case OptimizerKind::kOneBitAdam:
+      return make_one_bit_adam(parts);
+    case OptimizerKind::kZeroOneAdam:
+      return make_zero_one_adam(parts);
+    case OptimizerKind::kOneBitLamb:
+      return make_one_bit_lamb(parts);
   }
   return nullptr;
 }

@@ -1,5 +1,6 @@
-// The optimizers: elementwise.cpp, lamb.cpp, muon.cpp. optimizer_kinds.cpp is where
-// OptimizerConfig::kind chooses among them, for the functions that optimizer.h declares.
+// The optimizers: elementwise.cpp, lamb.cpp, muon.cpp, one_bit_adam.cpp, zero_one_adam.cpp,
+// one_bit_lamb.cpp. optimizer_kinds.cpp is where OptimizerConfig::kind chooses among them, for the
+// functions that optimizer.h declares.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,7 @@
 
 namespace dstrain {
 
-/// Makes one that updates each element on its own: all but LAMB and Muon.
+/// Makes one that updates each element on its own: AdamW, Adam, SGD, Adagrad, RMSprop, Lion.
 std::unique_ptr<Optimizer> make_elementwise(const OptimizerParts& parts);
 
 std::unique_ptr<Optimizer> make_lamb(const OptimizerParts& parts);
@@ -17,6 +18,11 @@ OptimizerScratch declare_lamb(Blueprint& blueprint);
 
 std::unique_ptr<Optimizer> make_muon(const OptimizerParts& parts);
 OptimizerScratch declare_muon(const ShardMap& shards, DType compute, Blueprint& blueprint);
+
+std::unique_ptr<Optimizer> make_one_bit_adam(const OptimizerParts& parts);
+std::unique_ptr<Optimizer> make_zero_one_adam(const OptimizerParts& parts);
+std::unique_ptr<Optimizer> make_one_bit_lamb(const OptimizerParts& parts);
+OptimizerScratch declare_one_bit_lamb(Blueprint& blueprint);
 
 /// AdamW's step without its decay, at `learning_rate`; Muon uses it for parameters that are not
 /// matrices.

@@ -32,6 +32,7 @@ OptimizerTensors tensors_of(const UnitState& state, Range part, const UpdatePara
           .master = part_of(state.master, state.range, part),
           .first_moment = part_of(state.first_moment, state.range, part),
           .second_moment = part_of(state.second_moment, state.range, part),
+          .third_moment = part_of(state.third_moment, state.range, part),
           .parameters = part_of(state.parameters, state.range, part),
           .noise = noise_of(state.noise_key, part.begin, params)};
 }

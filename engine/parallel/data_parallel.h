@@ -27,16 +27,21 @@ struct StepParams {
   double loss_scale = 1.0;         ///< gradients are so many times too large
   double counted_share = 1.0;      ///< and so much too small: targets that count, out of all
   std::uint64_t seed = 0;          ///< of stochastic rounding
+  GradientTravel travel = GradientTravel::kSummed;  ///< among the data-parallel ranks
   std::optional<std::int64_t> sequence{};  ///< tokens of each; none: as many as are planned
 };
 
 struct StepStats {
-  double grad_norm = 0.0;  ///< global, of the mean loss, before clipping
-  bool updated = true;     ///< false: the norm is not finite and nothing was changed, on any rank
+  /// Global, of the mean loss, before clipping. Where gradients are not summed, the quadratic mean
+  /// over data-parallel ranks of the norms that they have, which is larger: noise does not cancel.
+  double grad_norm = 0.0;
+  bool updated = true;  ///< false: the norm is not finite and nothing was changed, on any rank
 };
 
 class DataParallel : public VisitHooks {
  public:
+  /// A step begins whose gradients travel so.
+  virtual void begin_step(GradientTravel /*travel*/) {}
   /// The visits of one of the plan's walks (`gathers`) begin; `last` says that no further walk with
   /// these parameters is known to follow.
   virtual void begin_walk(int /*walk*/, bool /*last*/) {}
@@ -67,6 +72,7 @@ struct DataParallelParts {
   Communicator* tensor_group;     ///< who holds copies of norms' and biases' parameters; or nullptr
   Communicator* shared_heads_group;  ///< who holds copies of key/value heads; or nullptr
   Communicator* tied_group;          ///< the other stage that holds the tied table; or nullptr
+  Communicator* world;               ///< all ranks, for numbers in host memory; or nullptr
   Stream& communication;             ///< stream for collectives beside the compute stream
   Tensor norm_total;                 ///< f64, one element: scratch of the norm
   Tensor replica_gradients;          ///< scratch for all gradients that copies compute parts of

@@ -70,6 +70,9 @@ UnitState OwnedUpdate::declare_state(int unit) const {
       moment_of(parts_, RegionKind::kFirstMoment, options.first_moment, unit, range);
   state.second_moment =
       moment_of(parts_, RegionKind::kSecondMoment, options.second_moment, unit, range);
+  if (options.third_moment) {
+    state.third_moment = part_of(parts_, RegionKind::kThirdMoment, unit, range);
+  }
   if (!arena.master_is_parameters(unit)) {
     state.parameters = arena.owned_parameters(unit).flat(0, range.size());
   }
@@ -141,8 +144,9 @@ void OwnedUpdate::sum_replicas(const Replicas& replicas) {
 }
 
 /// The root of the sum of squares over all gradients of all ranks, unscaled. Units of another group
-/// are divided among another set of ranks, so each group is summed on its own.
-double OwnedUpdate::gradient_norm() {
+/// are divided among another set of ranks, so each group is summed on its own. Where every
+/// data-parallel rank has gradients of its own, the mean of their sums of squares takes part.
+double OwnedUpdate::gradient_norm(GradientTravel travel) {
   const ExecContext& context = parts_.context;
   double total = 0.0;
   for (std::size_t index = 0; index < counted_.size(); ++index) {
@@ -153,12 +157,15 @@ double OwnedUpdate::gradient_norm() {
     double sum_of_squares = 0.0;
     context.device.copy_to_host(parts_.norm_total, &sum_of_squares, context.compute);
     context.compute.synchronize();
-    if (Communicator* const others = parts_.groups.groups()[index].norm; others != nullptr) {
+    const UnitGroup& group = parts_.groups.groups()[index];
+    const bool is_summed = travel == GradientTravel::kSummed;
+    Communicator* const others = is_summed ? group.norm : parts_.world;
+    if (others != nullptr) {
       CallerStream host;
       others->all_reduce({&sum_of_squares, DType::kF64, Shape{1}}, ReduceOp::kSum,
                          Purpose::kOptimizer, host);
     }
-    total += sum_of_squares;
+    total += is_summed ? sum_of_squares : sum_of_squares / group.replicas->size();
   }
   return std::sqrt(total);
 }
@@ -199,8 +206,11 @@ StepStats OwnedUpdate::step(const StepParams& params) {
   for (const Replicas& replicas : replicas_) {
     sum_replicas(replicas);
   }
-  const double factor = parts_.mean_factor / (params.loss_scale * params.counted_share);
-  const double norm = plain_nan(gradient_norm() * factor);
+  double factor = parts_.mean_factor / (params.loss_scale * params.counted_share);
+  if (params.travel != GradientTravel::kSummed) {
+    factor *= parts_.groups.groups().front().replicas->size();  // of one rank, not of their sum
+  }
+  const double norm = plain_nan(gradient_norm(params.travel) * factor);
   if (!std::isfinite(norm)) {
     return {.grad_norm = norm, .updated = false};
   }
@@ -226,12 +236,10 @@ void OwnedUpdate::refresh_parameters() {
     streamed_->refresh_parameters();
   }
   for (const UnitState& state : states_) {
-    const int unit = state.unit;
-    if (!context.arena.master_is_parameters(unit)) {
-      context.ops.cast(context.arena.master(unit), context.arena.owned_parameters(unit),
-                       context.compute);
+    if (!state.parameters.empty()) {
+      parts_.optimizer.refresh_parameters(context.site(Space::kDevice), state);
     }
-    gather(unit);
+    gather(state.unit);
   }
   gather_streamed();
 }

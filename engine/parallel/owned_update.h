@@ -51,7 +51,7 @@ class OwnedUpdate {
   void find_replicas(const UnitState& state);
   Replicas& replicas_of(Communicator* group);
   void sum_replicas(const Replicas& replicas);
-  double gradient_norm();
+  double gradient_norm(GradientTravel travel);
 
   DataParallelParts parts_;
   Stream& collectives_;

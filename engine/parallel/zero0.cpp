@@ -6,6 +6,8 @@
 //   each micro-batch adds into the gradients; in the last one,
 //   backward leaves unit u -> all-reduce of u's gradients, while backward continues with u-1
 //   wait for all of them -> global norm -> clip factor -> optimizer on everything.
+// Where gradients are not summed in a step (GradientTravel), they stay as backward leaves them, and
+// what ranks exchange is the optimizer's business.
 // On the wire: an all-reduce of every gradient a step, which is 2 (dp-1)/dp elements a parameter
 // for a ring, whatever the number of micro-batches.
 #include <optional>
@@ -34,6 +36,8 @@ class Zero0 final : public DataParallel {
     }
   }
 
+  void begin_step(GradientTravel travel) override { travel_ = travel; }
+
   void before_visit(const UnitVisit& visit) override {
     for (const int unit : visit.reads) {
       owned_.wait_for(unit);
@@ -56,7 +60,7 @@ class Zero0 final : public DataParallel {
           gradients(unit), micro_batch == 0 ? Write::kOverwrite : Write::kAdd, compute_);
       narrowing_->release(unit, compute_);
     }
-    if (last && parts_.group(unit).size() > 1) {
+    if (last && travel_ == GradientTravel::kSummed && parts_.group(unit).size() > 1) {
       reduction_.wait(compute_.record());
       wire_.all_reduce(unit, gradients(unit));
     }
@@ -85,6 +89,7 @@ class Zero0 final : public DataParallel {
   OwnedUpdate owned_;
   GradientWire wire_;
   std::optional<Buckets> narrowing_;  // backward writes f32; here it is kept in less
+  GradientTravel travel_ = GradientTravel::kSummed;
 };
 
 }  // namespace

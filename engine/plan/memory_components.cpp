@@ -88,6 +88,9 @@ MemoryComponent component_of(RegionKind kind) {
     case RegionKind::kMaster:
     case RegionKind::kFirstMoment:
     case RegionKind::kSecondMoment:
+    case RegionKind::kThirdMoment:
+    case RegionKind::kUnsent:
+    case RegionKind::kServersUnsent:
     case RegionKind::kStateWindows:
       return MemoryComponent::kOptimizer;
     case RegionKind::kGradientBuckets:

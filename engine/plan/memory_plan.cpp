@@ -62,6 +62,12 @@ std::string name_of(RegionKind kind) {
       return "optimizer first moment";
     case RegionKind::kSecondMoment:
       return "optimizer second moment";
+    case RegionKind::kThirdMoment:
+      return "optimizer third moment";
+    case RegionKind::kUnsent:
+      return "unsent remainders";
+    case RegionKind::kServersUnsent:
+      return "servers' unsent remainders";
     case RegionKind::kParameterReads:
       return "parameters on their way from the disk";
     case RegionKind::kStateWindows:
@@ -117,6 +123,10 @@ MemoryPlan::MemoryPlan(const Blueprint& blueprint,
     plan_gradients(blueprint, shards);
     plan_moment(RegionKind::kFirstMoment, options.first_moment, blueprint, shards);
     plan_moment(RegionKind::kSecondMoment, options.second_moment, blueprint, shards);
+    if (options.third_moment) {
+      plan_moment(RegionKind::kThirdMoment, MomentExtent::kAll, blueprint, shards);
+    }
+    if (options.signs) plan_signs(*options.signs);
     plan_windows();
   }
   plan_buffers(blueprint);
@@ -161,10 +171,11 @@ void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& sha
   const DType master = options_.f32_master ? DType::kF32 : options_.compute_dtype;
   const bool is_beyond_reach =
       states_are_apart() && !parameters_are_apart() && !options_.device_is_host;
-  if (options_.training && (master != options_.compute_dtype || is_beyond_reach)) {
+  const bool is_apart = is_beyond_reach || options_.updates_alone;
+  if (options_.training && (master != options_.compute_dtype || is_apart)) {
     std::vector<Range> mastered = owned_;
     for (int unit = 0; unit < shards.num_units(); ++unit) {
-      if (master == options_.compute_dtype && !states_are_apart(unit)) {
+      if (master == options_.compute_dtype && !states_are_apart(unit) && !options_.updates_alone) {
         Range& range = mastered[static_cast<std::size_t>(unit)];
         range.end = range.begin;  // the parameters themselves are the master
       }
@@ -197,9 +208,14 @@ void MemoryPlan::plan_coded_traffic(const ShardMap& shards) {
   for (int unit = 0; unit < shards.num_units(); ++unit) {
     most = std::max({most, coded_parameters(shards, unit), 2 * coded_gradients(shards, unit)});
   }
+  std::string because = "the largest unit as it travels, codes and scales";
+  if (options_.signs && options_.signs->ranks() > 1) {
+    most = 2 * options_.signs->bytes();
+    because = fmt::format("signs and scales for {0} ranks and from {0} ranks, {1} bytes each",
+                          options_.signs->ranks(), options_.signs->message_bytes());
+  }
   if (most > 0) {
-    regions_.push_back(
-        {RegionKind::kCodedTraffic, most, "the largest unit as it travels, codes and scales"});
+    regions_.push_back({RegionKind::kCodedTraffic, most, std::move(because)});
   }
 }
 
@@ -255,6 +271,24 @@ void MemoryPlan::plan_moment(RegionKind kind,
       counted.push_back({0, elements});
     }
     add_states(kind, options_.moment_dtype, counted, "what is not a matrix of a block");
+  }
+}
+
+void MemoryPlan::plan_signs(const SignLayout& signs) {
+  check(!placement().states.is_cut() && options_.gradient_dtype == DType::kF32,
+        "signs travel of whole units, from f32");
+  std::vector<Range> whole;
+  std::vector<Range> serving;
+  for (std::size_t unit = 0; unit < owned_.size(); ++unit) {
+    whole.push_back(owned_[unit]);
+    serving.push_back({0, signs.serving(static_cast<int>(unit))});
+  }
+  add_units(RegionKind::kUnsent, DType::kF32, whole,
+            "what the codes of momenta or gradients leave out, of all parameters", Space::kDevice);
+  if (signs.ranks() > 1) {
+    add_units(RegionKind::kServersUnsent, DType::kF32, serving,
+              fmt::format("the same of the means that this rank codes for {} ranks", signs.ranks()),
+              Space::kDevice);
   }
 }
 

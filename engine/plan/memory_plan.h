@@ -12,6 +12,7 @@
 #include "engine/plan/gather_plan.h"
 #include "engine/plan/placement.h"
 #include "engine/plan/shard_map.h"
+#include "engine/plan/sign_layout.h"
 #include "engine/plan/state_windows.h"
 #include "engine/plan/time_sharing.h"
 #include "engine/plan/unit_walk.h"
@@ -24,7 +25,7 @@ class Codec;
 enum class RegionKind : std::uint8_t {
   kParameters,       ///< what the model computes with; the master itself where there is no other
   kSecondary,        ///< a second copy of parameters, cut over fewer ranks (Placement::secondary)
-  kCodedTraffic,     ///< u8: what is on its way in a block code (kernels/math/block_code.h)
+  kCodedTraffic,     ///< u8: what is on its way in a code (kernels/math/block_code.h, SignLayout)
   kGathered,         ///< units made whole for as long as they are used, where parameters are cut
   kParameterReads,   ///< slices of units on their way from a disk to where they are gathered
   kMaster,           ///< what the optimizer updates, where it is not the parameters themselves
@@ -33,7 +34,10 @@ enum class RegionKind : std::uint8_t {
   kWireBuckets,      ///< a whole unit's gradient in the dtype that it travels in
   kFirstMoment,      ///< running averages of the optimizer
   kSecondMoment,
-  kStateWindows,  ///< what passes where masters and moments lie elsewhere (StateWindows)
+  kThirdMoment,
+  kUnsent,         ///< f32: what a rank could not tell the others yet, as codes lose some of it
+  kServersUnsent,  ///< f32: likewise of what it tells them of the mean (SignLayout)
+  kStateWindows,   ///< what passes where masters and moments lie elsewhere (StateWindows)
   kSaved,      ///< activations kept from forward to backward, chunk by chunk: one set of a chunk's
                ///< for each of its micro-batches in flight
   kScratch,    ///< buffers that live within one call
@@ -72,6 +76,12 @@ struct MemoryOptions {
   bool f32_master = true;  ///< false: the compute copy is the master, whatever its dtype
   MomentExtent first_moment = MomentExtent::kAll;
   MomentExtent second_moment = MomentExtent::kAll;
+  bool third_moment = false;  ///< f32, of all elements
+  /// True where data-parallel ranks take updates of their own (GradientTravel::kStays): the master
+  /// is then what they agreed on last, and always beside the parameters.
+  bool updates_alone = false;
+  /// How what ranks exchange travels as signs; absent: it never does.
+  std::optional<SignLayout> signs{};
   Placement placement{};
   int secondary_ranks = 1;  ///< that a second copy is cut over, and this rank's place among them
   int secondary_index = 0;
@@ -173,6 +183,7 @@ class MemoryPlan {
                    MomentExtent extent,
                    const Blueprint& blueprint,
                    const ShardMap& shards);
+  void plan_signs(const SignLayout& signs);
   void plan_windows();
   void find_units_apart();
   /// Adds a region for the units whose states lie apart, in their space, and one for the others.

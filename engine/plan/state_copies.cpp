@@ -22,6 +22,9 @@ class Collector {
       if (memory_.has_master(unit)) add_region(RegionKind::kMaster, unit, MomentExtent::kAll);
       add_region(RegionKind::kFirstMoment, unit, options.first_moment);
       add_region(RegionKind::kSecondMoment, unit, options.second_moment);
+      if (options.third_moment && !options.updates_alone) {
+        add_region(RegionKind::kThirdMoment, unit, MomentExtent::kAll);
+      }
     }
     return std::move(segments_);
   }
@@ -62,7 +65,9 @@ class Collector {
     const auto with = [&](CopyHolders holders) -> bool& {
       return segment.has_copies.at(static_cast<std::size_t>(holders));
     };
-    with(CopyHolders::kData) = shards_.num_slices(unit) > 1 && is_whole;
+    const bool is_own = memory_.options().updates_alone &&
+                        (region == RegionKind::kParameters || region == RegionKind::kFirstMoment);
+    with(CopyHolders::kData) = shards_.num_slices(unit) > 1 && is_whole && !is_own;
     with(CopyHolders::kSameSlice) = shards_.num_copies(unit) > 1;
     const bool everywhere = declared.share.copies == tensor_ranks_;
     with(CopyHolders::kTensor) = declared.share.copies > 1 && everywhere;
@@ -71,8 +76,9 @@ class Collector {
     // parameters are cut, each stage decides which units stay whole.
     const bool only_mine = placement.parameters.is_cut();
     with(CopyHolders::kTiedStages) = declared.tied_across_stages && (is_owned || !only_mine);
-    segment.has_master = region == RegionKind::kParameters && memory_.has_master(unit) && is_owned;
-    segment.is_master = region == RegionKind::kMaster;
+    segment.has_master =
+        region == RegionKind::kParameters && memory_.has_master(unit) && is_owned && !is_own;
+    segment.is_master = region == RegionKind::kMaster && !memory_.options().updates_alone;
     if (same_copies(segment, {})) return;
     if (!segments_.empty()) {
       StateSegment& last = segments_.back();

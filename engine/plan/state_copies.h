@@ -9,6 +9,9 @@
 //                the first and on the last pipeline stage
 //   all of it    on the ranks that have the same slice, where there are some
 //   parameters   beside a master: what the master rounds to, on the rank itself
+//
+// Not compared among data-parallel ranks, where these take updates of their own: parameters and
+// momenta.
 #pragma once
 
 #include <array>

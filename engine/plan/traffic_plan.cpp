@@ -82,7 +82,14 @@ class StepTraffic {
       add(GroupId::kWorld, Op::kAllReduce, 1, DType::kF64, Purpose::kControl);
     }
     sum_replicas();
-    add(needs_.norm_group, Op::kAllReduce, 1, DType::kF64, Purpose::kOptimizer);
+    const bool is_summed = needs_.travel == GradientTravel::kSummed;
+    add(is_summed ? needs_.norm_group : GroupId::kWorld, Op::kAllReduce, 1, DType::kF64,
+        Purpose::kOptimizer);
+    if (needs_.travel == GradientTravel::kCoded) {
+      const std::int64_t bytes = options_.signs.value().bytes();
+      add(GroupId::kData, Op::kAllToAll, bytes, DType::kU8, Purpose::kGradient);
+      add(GroupId::kData, Op::kAllGather, bytes, DType::kU8, Purpose::kGradient);
+    }
     if (options_.placement.states.is_cut()) {
       update_slices();
     }
@@ -225,6 +232,7 @@ class StepTraffic {
 
   /// Gradients that no later visit adds to.
   void reduce_finished(const UnitWalk& walk, std::size_t visit, bool last) {
+    if (needs_.travel != GradientTravel::kSummed) return;
     if (!options_.placement.gradients.is_cut() && !last) {
       return;
     }

@@ -11,6 +11,7 @@
 
 #include "engine/comm/collective.h"
 #include "engine/plan/gather_plan.h"
+#include "engine/plan/gradient_travel.h"
 #include "engine/plan/group_plan.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/schedule.h"
@@ -73,6 +74,7 @@ struct OptimizerTraffic {
 struct TrafficNeeds {
   const std::vector<GroupPlan>& groups;
   GroupId norm_group;
+  GradientTravel travel;
   const Blueprint& blueprint;
   const ShardMap& shards;
   const MemoryPlan& memory;

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <vector>
 
+#include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "engine/checkpoint/agreement.h"
 #include "engine/comm/deadline.h"
 #include "engine/model/init.h"
 #include "engine/train/objective/next_token.h"
@@ -82,6 +84,7 @@ Engine::Engine(RunPlan plan,
                                  .shards = plan_.shards,
                                  .scratch = plan_.optimizer_scratch,
                                  .groups = unit_groups_,
+                                 .signs = plan_.memory.options().signs,
                                  .states = plan_.memory.placement().states})),
       parts_{.context = context_,
              .shards = plan_.shards,
@@ -437,6 +440,8 @@ EngineStep Engine::train_step(const LoadBatch& data,
                               const std::function<void()>& before_update) {
   EngineStep result;
   const TraceRange step("step", params.update);
+  const GradientTravel travel = travel_of(plan_.update.optimizer, params.update);
+  data_parallel_->begin_step(travel);
   if (fp8_ != nullptr) {
     if (fp8_->is_new()) {
       see_first_batch(data, start_sample, params);
@@ -452,6 +457,7 @@ EngineStep Engine::train_step(const LoadBatch& data,
   const PhaseTimer timer(result.times.optimizer);
   const TraceRange update("optimizer");
   StepParams update_params = params;
+  update_params.travel = travel;
   update_params.counted_share =
       static_cast<double>(std::max<std::int64_t>(result.counted, 1)) / static_cast<double>(targets);
   result.stats = data_parallel_->step(update_params);
@@ -460,6 +466,21 @@ EngineStep Engine::train_step(const LoadBatch& data,
     update_fp8_scales();
   }
   return result;
+}
+
+/// Ranks that share units know the same numbers, those of other pipeline stages know others.
+Optimizer::Numbers Engine::optimizer_numbers() {
+  if (!sends_signs(plan_.update.optimizer.kind)) return {};
+  const Optimizer::Numbers mine = optimizer_->numbers(context_.site(Space::kDevice));
+  nlohmann::json all = nlohmann::json::object();
+  for (const std::string& text : gather_texts(nlohmann::json(mine).dump(), world())) {
+    all.update(nlohmann::json::parse(text));
+  }
+  return nlohmann::json::parse(broadcast_text(all.dump(), 0, world()));
+}
+
+void Engine::restore_optimizer(const Optimizer::Numbers& numbers) {
+  optimizer_->restore(context_.site(Space::kDevice), numbers);
 }
 
 Engine::Evaluation Engine::evaluate(const LoadBatch& data,

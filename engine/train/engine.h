@@ -99,6 +99,10 @@ class Engine {
     return fp8_ == nullptr ? Fp8Scales::State{} : fp8_->state();
   }
   void restore_fp8(const Fp8Scales::State& state);
+  /// What the optimizer keeps beside tensors, for checkpoints: of the whole model, the same on
+  /// every rank. Collective.
+  Optimizer::Numbers optimizer_numbers();
+  void restore_optimizer(const Optimizer::Numbers& numbers);
 
   /// Repeats the forward and backward passes of a step that was not updated, to find the first bad
   /// gradient on the lowest rank; none if every rank's own gradients are finite and only their sum

@@ -15,15 +15,14 @@
 namespace dstrain {
 namespace {
 
-constexpr const char* kParameter = "parameter";
-
 // The ways in which a rank's reading can end.
 constexpr std::int32_t kWrongConfig = 1;
 constexpr std::int32_t kUnusable = 2;
 
 std::vector<CheckpointTensor> parameters_of(const Engine& engine) {
   std::vector<CheckpointTensor> tensors = state_tensors(engine, StateExtent::kEverything);
-  std::erase_if(tensors, [](const CheckpointTensor& tensor) { return tensor.state != kParameter; });
+  std::erase_if(tensors,
+                [](const CheckpointTensor& tensor) { return tensor.state != kParameterState; });
   return tensors;
 }
 
@@ -67,24 +66,6 @@ void start_from_weights(const Config& config, Engine& engine) {
   if (engine.world().rank() == 0) {
     spdlog::info("starting from the weights in {}", config.initial_weights);
   }
-}
-
-bool holds_parameters_alone(const std::filesystem::path& checkpoint) {
-  const std::vector<CheckpointEntry> held = CheckpointStore::contents(checkpoint);
-  return std::all_of(held.begin(), held.end(),
-                     [](const CheckpointEntry& entry) { return entry.state == kParameter; });
-}
-
-std::vector<CheckpointTensor> tensors_to_resume(Engine& engine,
-                                                const std::filesystem::path& checkpoint) {
-  if (!holds_parameters_alone(checkpoint)) {
-    return state_tensors(engine, StateExtent::kEverything);
-  }
-  if (engine.world().rank() == 0) {
-    spdlog::info("{} holds only parameters: the optimizer starts afresh, at step 0",
-                 checkpoint.string());
-  }
-  return parameters_of(engine);
 }
 
 }  // namespace dstrain

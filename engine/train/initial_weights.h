@@ -16,13 +16,4 @@ namespace dstrain {
 /// cannot read its part, with that rank's words.
 void start_from_weights(const Config& config, Engine& engine);
 
-/// Whether a checkpoint has no optimizer states (a converted one): its run continues with an
-/// optimizer that starts afresh, and counts its updates from 0.
-bool holds_parameters_alone(const std::filesystem::path& checkpoint);
-
-/// The tensors of the engine that a checkpoint fills when a run is resumed from it: all, or
-/// parameters alone.
-std::vector<CheckpointTensor> tensors_to_resume(Engine& engine,
-                                                const std::filesystem::path& checkpoint);
-
 }  // namespace dstrain

@@ -144,7 +144,10 @@ std::int64_t checkpoint_bytes(const RunPlan& plan) {
     parameters += static_cast<std::int64_t>(unit.params.size());
   }
   const auto has = [](MomentExtent extent) { return extent == MomentExtent::kNone ? 0 : 1; };
-  const std::int64_t pieces = parameters * (1 + has(plan.moments.first) + has(plan.moments.second));
+  const MemoryOptions& options = plan.memory.options();
+  const int others = (options.third_moment ? 1 : 0) + (options.signs ? 2 : 0);  // and unsent
+  const std::int64_t pieces =
+      parameters * (1 + has(plan.moments.first) + has(plan.moments.second) + others);
   const bool is_first = plan.rank == 0;
   const std::int64_t shares = is_first ? 1 + plan.mesh.world_size() : 1;
   return kFileBuffer + kCopiesOfText * shares * pieces * kTextOfAPiece;

@@ -356,6 +356,12 @@ RunPlan make_run_plan(const Config& config,
       .f32_master = !formats.bf16_master,
       .first_moment = moments.first,
       .second_moment = moments.second,
+      .third_moment = *moments.third_name != '\0',
+      .updates_alone = config.optimizer.kind == OptimizerKind::kZeroOneAdam,
+      .signs = sends_signs(config.optimizer.kind)
+                   ? std::optional(SignLayout(shards, mesh.degree(kGradientAxes),
+                                              mesh.index(kGradientAxes, rank)))
+                   : std::nullopt,
       .placement = placement,
       .secondary_ranks = mesh.degree(Axis::kDataInside),
       .secondary_index = mesh.index(Axis::kDataInside, rank),
@@ -431,11 +437,18 @@ RunPlan make_run_plan(const Config& config,
               .moments = moments,
               .memory = std::move(plan),
               .traffic = {},
+              .other_traffic = {},
               .disk = {.folder = config.offload.states_path,
                        .key = "zero_optimization.offload_optimizer.nvme_path",
                        .block_bytes = config.offload.block_size,
                        .depth = config.offload.queue_depth}};
-  run.traffic = plan_traffic(run);
+  run.traffic = plan_traffic(run, GradientTravel::kSummed);
+  if (run.memory.options().signs) {
+    run.other_traffic.emplace(GradientTravel::kCoded, plan_traffic(run, GradientTravel::kCoded));
+  }
+  if (run.memory.options().updates_alone) {
+    run.other_traffic.emplace(GradientTravel::kStays, plan_traffic(run, GradientTravel::kStays));
+  }
   return run;
 }
 

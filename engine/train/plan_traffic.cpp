@@ -56,7 +56,7 @@ OptimizerTraffic traffic_of(OptimizerKind kind, const RunPlan& plan) {
 
 }  // namespace
 
-TrafficPlan plan_traffic(const RunPlan& plan) {
+TrafficPlan plan_traffic(const RunPlan& plan, GradientTravel travel) {
   const Architecture model(plan.model);
   std::vector<ChunkTraffic> chunks;
   for (const ChunkPlan& chunk : plan.chunks) {
@@ -65,6 +65,7 @@ TrafficPlan plan_traffic(const RunPlan& plan) {
   return TrafficPlan(
       {.groups = plan.groups,
        .norm_group = plan.norm_group,
+       .travel = travel,
        .blueprint = plan.blueprint,
        .shards = plan.shards,
        .memory = plan.memory,

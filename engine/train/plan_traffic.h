@@ -9,6 +9,6 @@ namespace dstrain {
 struct RunPlan;
 
 /// `plan` without its traffic.
-TrafficPlan plan_traffic(const RunPlan& plan);
+TrafficPlan plan_traffic(const RunPlan& plan, GradientTravel travel);
 
 }  // namespace dstrain

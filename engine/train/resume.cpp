@@ -10,7 +10,7 @@
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/recognise_format.h"
 #include "engine/config/config_error.h"
-#include "engine/train/initial_weights.h"
+#include "engine/train/load_states.h"
 #include "engine/train/resume_changes.h"
 
 namespace dstrain {
@@ -177,7 +177,7 @@ std::optional<ResumedFrom> resume_run(const LoadedConfig& loaded,
         refuse_conflict(config, &from, mismatch);
       }
       if (!trains || !is_done(config, from.training)) {
-        from.training = CheckpointStore::load(*path, tensors_to_resume(engine, *path));
+        from.training = load_states(engine, *path);
         if (holds_parameters_alone(*path)) {
           from.training.optimizer_step = 0;
         }

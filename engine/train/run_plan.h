@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -152,9 +153,14 @@ struct RunPlan {
   OptimizerScratch optimizer_scratch;
   Moments moments;
   MemoryPlan memory;
-  TrafficPlan traffic;
+  TrafficPlan traffic;  ///< of a step whose gradients are summed
+  /// Of steps whose gradients travel otherwise, where there are such.
+  std::map<GradientTravel, TrafficPlan> other_traffic;
   DiskOptions disk;  ///< what lies on a disk lies there
 
+  [[nodiscard]] const TrafficPlan& traffic_of(GradientTravel travel) const {
+    return travel == GradientTravel::kSummed ? traffic : other_traffic.at(travel);
+  }
   [[nodiscard]] bool saves_in_background() const {
     return find_group(groups, GroupId::kCheckpoint) != nullptr;
   }

@@ -60,7 +60,7 @@ void RunSaves::save(const TrainingState& state) {
                    pause.so_far(), before);
     }
   }
-  background_->start(state, snapshot_->take(), config_.keep);
+  background_->start(state, snapshot_->take(state.optimizer_step), config_.keep);
   if (engine_.world().rank() == 0) {
     spdlog::info("step {} is being saved beside training, which paused for {:.2f} s", state.step,
                  pause.so_far());
@@ -83,7 +83,8 @@ double RunSaves::take_pause_seconds() {
 }
 
 void RunSaves::save_now(const TrainingState& state) {
-  checkpoints_.save(state, state_tensors(engine_, StateExtent::kMySlice), config_.keep,
+  const OwnStates own = OwnStates::after(engine_.plan(), state.optimizer_step);
+  checkpoints_.save(state, state_tensors(engine_, StateExtent::kMySlice, own), config_.keep,
                     engine_.world());
 }
 

@@ -18,41 +18,38 @@ std::int64_t place_of_bytes(std::int64_t bytes) {
 
 std::int64_t snapshot_bytes(const RunPlan& plan) {
   std::int64_t bytes = 0;
-  for_each_state_part(plan, StateExtent::kMySlice, [&](const StatePart& part) {
+  const auto add = [&](const StatePart& part) {
     bytes += place_of_bytes(part.piece.flat.size() * size_of(part.dtype));
-  });
+  };
+  for_each_state_part(plan, StateExtent::kMySlice, OwnStates::all(plan), add);
   return bytes;
 }
 
 StateSnapshot::StateSnapshot(Engine& engine)
     : engine_(engine),
       memory_(engine.device().allocate_host(snapshot_bytes(engine.plan()),
-                                            "the copy that checkpoints are written from")),
-      from_(state_tensors(engine, StateExtent::kMySlice)) {
-  auto* next = static_cast<std::byte*>(memory_.data());
-  for (const CheckpointTensor& from : from_) {
-    to_.push_back(from);
-    to_.back().data = {next, from.data.dtype(), from.data.shape()};
-    to_.back().device = nullptr;
-    next += place_of_bytes(from.data.bytes());
-  }
-  check(next == static_cast<std::byte*>(memory_.data()) + memory_.bytes(),
-        "a snapshot of {} bytes, {} are planned", next - static_cast<std::byte*>(memory_.data()),
-        memory_.bytes());
-}
+                                            "the copy that checkpoints are written from")) {}
 
-std::span<const CheckpointTensor> StateSnapshot::take() {
+std::span<const CheckpointTensor> StateSnapshot::take(std::int64_t updates) {
   Stream& compute = engine_.context().compute;
-  for (std::size_t i = 0; i < from_.size(); ++i) {
-    if (from_[i].device != nullptr) {
-      engine_.device().copy_to_host(from_[i].data, to_[i].data.data(), compute);
+  copies_ =
+      state_tensors(engine_, StateExtent::kMySlice, OwnStates::after(engine_.plan(), updates));
+  std::int64_t used = 0;
+  for (CheckpointTensor& copy : copies_) {
+    const Tensor from = copy.data;
+    copy.data = {static_cast<std::byte*>(memory_.data()) + used, from.dtype(), from.shape()};
+    used += place_of_bytes(from.bytes());
+    check(used <= memory_.bytes(), "a snapshot of at least {} bytes, {} are planned", used,
+          memory_.bytes());
+    if (copy.device != nullptr) {
+      engine_.device().copy_to_host(from, copy.data.data(), compute);
     } else {
-      std::memcpy(to_[i].data.data(), from_[i].data.data(),
-                  static_cast<std::size_t>(from_[i].data.bytes()));
+      std::memcpy(copy.data.data(), from.data(), static_cast<std::size_t>(from.bytes()));
     }
+    copy.device = nullptr;
   }
   compute.synchronize();
-  return to_;
+  return copies_;
 }
 
 }  // namespace dstrain

@@ -11,7 +11,8 @@
 
 namespace dstrain {
 
-/// The host memory that the snapshot of the rank that `plan` is for takes, to the byte.
+/// The host memory that the snapshot of the rank that `plan` is for takes, to the byte: room for
+/// all that a save may have to write.
 std::int64_t snapshot_bytes(const RunPlan& plan);
 
 class StateSnapshot {
@@ -19,15 +20,15 @@ class StateSnapshot {
   /// Reserves the memory; throws OutOfMemory.
   explicit StateSnapshot(Engine& engine);
 
-  /// Copies the state as it is now, and waits for the copy. Valid until the next call.
-  std::span<const CheckpointTensor> take();
+  /// Copies the state as it is now, after so many updates, and waits for the copy. Valid until the
+  /// next call.
+  std::span<const CheckpointTensor> take(std::int64_t updates);
   [[nodiscard]] std::int64_t bytes() const { return memory_.bytes(); }
 
  private:
   Engine& engine_;
   DeviceMemory memory_;
-  std::vector<CheckpointTensor> from_;  ///< in the engine's memory
-  std::vector<CheckpointTensor> to_;    ///< in this one
+  std::vector<CheckpointTensor> copies_;  ///< in this memory
 };
 
 }  // namespace dstrain

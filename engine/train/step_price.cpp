@@ -79,9 +79,13 @@ struct WireSeconds {
   double beside = 0.0;      ///< gradients and parameters among the data-parallel ranks
 };
 
-WireSeconds wire_seconds(const RunPlan& plan, const Rates& rates) {
-  WireSeconds seconds;
-  plan.traffic.for_each([&](const Transfer& transfer, std::int64_t times) {
+/// Adds the seconds of a step that issues `traffic`, times `share`.
+void add_wire_seconds(const TrafficPlan& traffic,
+                      double share,
+                      const RunPlan& plan,
+                      const Rates& rates,
+                      WireSeconds& seconds) {
+  traffic.for_each([&](const Transfer& transfer, std::int64_t times) {
     const GroupPlan& group = *find_group(plan.groups, transfer.group);
     const double bytes = static_cast<double>(times) * static_cast<double>(transfer.bytes()) *
                          times_sent(transfer.op, group.size());
@@ -89,8 +93,22 @@ WireSeconds wire_seconds(const RunPlan& plan, const Rates& rates) {
                          transfer.group == GroupId::kDataInside ||
                          transfer.group == GroupId::kDataAcross;
     double& sum = is_data ? seconds.beside : seconds.waited_for;
-    sum += bytes / rates.bytes_of_group(group);
+    sum += share * bytes / rates.bytes_of_group(group);
   });
+}
+
+/// Where steps differ in what gradients do, the mean over the run's steps.
+WireSeconds wire_seconds(const RunPlan& plan, std::int64_t steps, const Rates& rates) {
+  WireSeconds seconds;
+  const auto add = [&](GradientTravel travel, const TrafficPlan& traffic) {
+    const std::int64_t count = count_travel(plan.update.optimizer, travel, steps);
+    add_wire_seconds(traffic, static_cast<double>(count) / static_cast<double>(steps), plan, rates,
+                     seconds);
+  };
+  add(GradientTravel::kSummed, plan.traffic);
+  for (const auto& [travel, traffic] : plan.other_traffic) {
+    add(travel, traffic);
+  }
   return seconds;
 }
 
@@ -174,7 +192,7 @@ double price_step(const Config& config, const RunPlan& plan, const Cluster& clus
   const double work = flops_per_token(config.model, config.data.sequence_length) * tokens /
                       plan.mesh.degree(kModelAxes);
   const double computing = work * (1.0 + computed_again(config)) / (rates.flops * efficiency);
-  WireSeconds wire = wire_seconds(plan, rates);
+  WireSeconds wire = wire_seconds(plan, config.training.steps, rates);
   wire.beside += gather_seconds(plan, cluster) + input_seconds(plan, cluster);
   const double busy = computing + wire.waited_for;
   const double hidden = config.zero.overlap_comm ? kHiddenShare * computing : 0.0;

@@ -178,6 +178,7 @@ void Trainer::take_up(const TrainingState& resumed) {
   state_ = std::move(state);
   tokens_ = engine_.plan().batch.tokens_after(state_.step, state_.consumed_samples);
   engine_.restore_fp8(state_.fp8_amax);
+  engine_.restore_optimizer(state_.optimizer_numbers);
   if (config_.fp8.enabled && state_.fp8_amax.empty() && is_rank0_) {
     spdlog::info(
         "the checkpoint has no history of fp8's scales: they are measured in the first step");
@@ -237,7 +238,7 @@ TrainResult Trainer::run() {
     if (save_is_due_ && state_.consecutive_skips == 0) {
       const ObservedPhase phase(observers_, RunPhase::kSaving);
       check_state();
-      state_.fp8_amax = engine_.fp8_state();
+      take_numbers();
       saves_->save(state_);
       save_is_due_ = false;
       static_cast<void>(memory_.look());
@@ -247,7 +248,7 @@ TrainResult Trainer::run() {
   if (saves_->saved_step() != state_.step) {
     check_state();
   }
-  state_.fp8_amax = engine_.fp8_state();
+  take_numbers();
   saves_->save_last(state_);
   if (owner_ != nullptr) {
     static_cast<void>(owner_->hold());  // also where the last save was after an earlier step
@@ -372,6 +373,11 @@ void Trainer::tell_end() const {
   for (const auto& observer : observers_) {
     observer->on_end(end);
   }
+}
+
+void Trainer::take_numbers() {
+  state_.fp8_amax = engine_.fp8_state();
+  state_.optimizer_numbers = engine_.optimizer_numbers();
 }
 
 void Trainer::check_state() {

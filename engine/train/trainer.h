@@ -56,6 +56,8 @@ class Trainer {
   void tell_end() const;
   /// Called before a save, which must not happen with parameters that are not finite, nor with
   /// copies that differ.
+  /// Brings what a checkpoint has beside tensors up to date. Collective.
+  void take_numbers();
   void check_state();
 
   const LoadedConfig& loaded_;

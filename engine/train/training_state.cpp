@@ -1,6 +1,9 @@
 #include "engine/train/training_state.h"
 
 #include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
 
 namespace dstrain {
 namespace {
@@ -18,55 +21,134 @@ PlacedPiece clipped(PlacedPiece placed, Range range) {
   return placed;
 }
 
+/// The walk over one unit's states.
+class UnitStates {
+ public:
+  UnitStates(const RunPlan& plan,
+             int unit,
+             StateExtent extent,
+             const std::function<void(const StatePart&)>& visit)
+      : plan_(plan),
+        unit_(unit),
+        slice_(extent == StateExtent::kMySlice ? plan.shards.saved_slice(unit)
+                                               : plan.memory.owned(unit)),
+        saves_(extent == StateExtent::kMySlice),
+        visit_(visit) {}
+
+  /// A region that holds all of what this rank owns, padding included, or only the elements that
+  /// have this state, one after the other.
+  void add(const std::string& state, RegionKind region, MomentExtent elements, bool is_own) {
+    const Range owned = plan_.memory.owned(unit_);
+    std::int64_t packed = 0;
+    for (const PlacedPiece& whole : pieces_with_moment(plan_.shards, unit_, owned, elements)) {
+      const PlacedPiece part = clipped(whole, is_own ? owned : slice_);
+      const std::int64_t first =
+          elements == MomentExtent::kAll ? whole.offset - owned.begin : packed;
+      add_part(state, region, part, first + part.offset - whole.offset, is_own);
+      packed += whole.piece.flat.size();
+    }
+  }
+
+  void add_unsent(const SignLayout& signs) {
+    add(kWorkersState, RegionKind::kUnsent, MomentExtent::kAll, /*is_own=*/true);
+    if (signs.ranks() == 1) return;
+    for (const SignLayout::Row& row : signs.rows()) {
+      if (row.unit != unit_) continue;
+      for (const PlacedPiece& part : plan_.shards.pieces(unit_, row.served)) {
+        add_part(kServersState, RegionKind::kServersUnsent, part,
+                 row.serving + part.offset - row.served.begin, /*is_own=*/false);
+      }
+    }
+  }
+
+ private:
+  void add_part(const std::string& state,
+                RegionKind region,
+                const PlacedPiece& part,
+                std::int64_t at,
+                bool is_own) {
+    const std::int64_t size = part.piece.flat.size();
+    const ParamDecl& param = plan_.shards.unit(unit_).params[static_cast<std::size_t>(part.param)];
+    if (size == 0 || (saves_ && !param.counts())) return;  // another rank saves it
+    const bool is_parameter = region == RegionKind::kMaster && !plan_.memory.has_master(unit_);
+    visit_({.state = state,
+            .piece = part.piece,
+            .region = region,
+            .unit = unit_,
+            .begin = at,
+            .end = at + size,
+            .dtype = plan_.memory.dtype(is_parameter ? RegionKind::kParameters : region),
+            .is_own = is_own,
+            .may_be_absent =
+                region != RegionKind::kMaster && (is_own || region == RegionKind::kServersUnsent)});
+  }
+
+  const RunPlan& plan_;
+  const int unit_;
+  const Range slice_;
+  const bool saves_;
+  const std::function<void(const StatePart&)>& visit_;
+};
+
 }  // namespace
+
+OwnStates OwnStates::after(const RunPlan& plan, std::int64_t updates) {
+  const OptimizerConfig& optimizer = plan.update.optimizer;
+  return {.unsent = plan.memory.options().signs &&
+                    count_travel(optimizer, GradientTravel::kCoded, updates) > 0,
+          .alone = plan.memory.options().updates_alone && updates > optimizer.freeze_step};
+}
+
+OwnStates OwnStates::all(const RunPlan& plan) {
+  return {.unsent = plan.memory.options().signs.has_value(),
+          .alone = plan.memory.options().updates_alone};
+}
+
+std::string own_state_name(const std::string& state, int rank) {
+  return fmt::format("{}.{}", state, rank);
+}
 
 void for_each_state_part(const RunPlan& plan,
                          StateExtent extent,
+                         OwnStates own,
                          const std::function<void(const StatePart&)>& visit) {
+  const Moments& moments = plan.moments;
+  const MemoryOptions& options = plan.memory.options();
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
-    const Range owned = plan.memory.owned(unit);
-    const Range wanted = extent == StateExtent::kMySlice ? plan.shards.saved_slice(unit) : owned;
-    // A region holds all of `owned`, padding included, or only the elements that have this state,
-    // one after the other.
-    const auto add = [&](const std::string& state, RegionKind region, MomentExtent elements) {
-      std::int64_t packed = 0;
-      for (const PlacedPiece& whole : pieces_with_moment(plan.shards, unit, owned, elements)) {
-        const PlacedPiece part = clipped(whole, wanted);
-        const std::int64_t size = part.piece.flat.size();
-        const ParamDecl& param =
-            plan.shards.unit(unit).params[static_cast<std::size_t>(whole.param)];
-        const bool others = extent == StateExtent::kMySlice && !param.counts();  // another saves it
-        if (size > 0 && !others) {
-          const std::int64_t first =
-              elements == MomentExtent::kAll ? whole.offset - owned.begin : packed;
-          const std::int64_t at = first + part.offset - whole.offset;
-          const bool is_parameter = region == RegionKind::kMaster && !plan.memory.has_master(unit);
-          visit({.state = state,
-                 .piece = part.piece,
-                 .region = region,
-                 .unit = unit,
-                 .begin = at,
-                 .end = at + size,
-                 .dtype = plan.memory.dtype(is_parameter ? RegionKind::kParameters : region)});
-        }
-        packed += whole.piece.flat.size();
-      }
-    };
-    add("parameter", RegionKind::kMaster, MomentExtent::kAll);
-    add(plan.moments.first_name, RegionKind::kFirstMoment, plan.moments.first);
-    add(plan.moments.second_name, RegionKind::kSecondMoment, plan.moments.second);
+    UnitStates states(plan, unit, extent, visit);
+    states.add(kParameterState, RegionKind::kMaster, MomentExtent::kAll, false);
+    states.add(moments.first_name, RegionKind::kFirstMoment, moments.first, own.alone);
+    states.add(moments.second_name, RegionKind::kSecondMoment, moments.second, false);
+    if (options.third_moment && (own.alone || !options.updates_alone)) {
+      states.add(moments.third_name, RegionKind::kThirdMoment, MomentExtent::kAll, own.alone);
+    }
+    if (own.unsent) states.add_unsent(*options.signs);
   }
 }
 
-std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent extent) {
+void for_each_state(const Engine& engine,
+                    StateExtent extent,
+                    OwnStates own,
+                    const std::function<void(const StatePart&, CheckpointTensor)>& visit) {
   const Arena& arena = engine.arena();
-  std::vector<CheckpointTensor> tensors;
-  for_each_state_part(engine.plan(), extent, [&](const StatePart& part) {
+  const RunPlan& plan = engine.plan();
+  const int rank = plan.mesh.index(kGradientAxes, plan.rank);
+  for_each_state_part(plan, extent, own, [&](const StatePart& part) {
     const Tensor held = part.region == RegionKind::kMaster ? arena.master(part.unit)
                                                            : arena.unit(part.region, part.unit);
     Device& device = engine.context().site(part.region, part.unit).device;
-    tensors.push_back({part.state, part.piece, held.flat(part.begin, part.end),
-                       device.kind() == DeviceKind::kCpu ? nullptr : &device});
+    visit(part,
+          {part.is_own ? own_state_name(part.state, rank) : part.state, part.piece,
+           held.flat(part.begin, part.end), device.kind() == DeviceKind::kCpu ? nullptr : &device});
+  });
+}
+
+std::vector<CheckpointTensor> state_tensors(const Engine& engine,
+                                            StateExtent extent,
+                                            OwnStates own) {
+  std::vector<CheckpointTensor> tensors;
+  for_each_state(engine, extent, own, [&](const StatePart& /*part*/, CheckpointTensor tensor) {
+    tensors.push_back(std::move(tensor));
   });
   return tensors;
 }

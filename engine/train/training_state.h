@@ -11,15 +11,32 @@
 
 namespace dstrain {
 
-/// Every parameter's master and the optimizer's moments, as views into the engine's memory.
 /// kMySlice: this rank's data-parallel slice of each unit, so that the ranks share the writing;
 /// kEverything: all that this rank updates, which is what it must load.
 enum class StateExtent : std::uint8_t { kMySlice, kEverything };
-std::vector<CheckpointTensor> state_tensors(const Engine& engine, StateExtent extent);
 
-/// One of those tensors, before there is any memory: elements [begin, end) of what this rank
-/// updates of a unit. Region kMaster means the parameters themselves where there is no other
-/// master.
+/// The state that every checkpoint has: masters.
+inline constexpr const char* kParameterState = "parameter";
+/// What codes left out of what a rank had to say, and of the means that it told the others of.
+inline constexpr const char* kWorkersState = "worker_error";
+inline constexpr const char* kServersState = "server_error";
+
+/// Which states data-parallel ranks have of their own, beside the parameters' masters and moments
+/// that they share: a checkpoint has such a state once for each of them.
+struct OwnStates {
+  bool unsent = false;  ///< what codes left out (RegionKind::kUnsent, kServersUnsent)
+  bool alone = false;   ///< momenta and sums of updates that ranks took alone
+
+  /// Those that are not 0 after so many updates.
+  static OwnStates after(const RunPlan& plan, std::int64_t updates);
+  /// All that the run may come to have.
+  static OwnStates all(const RunPlan& plan);
+};
+/// "worker_error.3", of data-parallel rank 3.
+std::string own_state_name(const std::string& state, int rank);
+
+/// Elements [begin, end) of what this rank updates of a unit, before there is any memory. Region
+/// kMaster means the parameters themselves where there is no other master.
 struct StatePart {
   std::string state;
   Piece piece;
@@ -28,9 +45,23 @@ struct StatePart {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   DType dtype = DType::kF32;
+  bool is_own = false;         ///< each data-parallel rank has another one of the same name
+  bool may_be_absent = false;  ///< in checkpoints: it is 0 then
 };
 void for_each_state_part(const RunPlan& plan,
                          StateExtent extent,
+                         OwnStates own,
                          const std::function<void(const StatePart&)>& visit);
+/// The same, with a view into the engine's memory.
+void for_each_state(const Engine& engine,
+                    StateExtent extent,
+                    OwnStates own,
+                    const std::function<void(const StatePart&, CheckpointTensor)>& visit);
+
+/// Every parameter's master and the optimizer's moments, as views into the engine's memory, under
+/// the names that a checkpoint has them.
+std::vector<CheckpointTensor> state_tensors(const Engine& engine,
+                                            StateExtent extent,
+                                            OwnStates own = {});
 
 }  // namespace dstrain

@@ -65,7 +65,7 @@ std::vector<CheckpointTensor> whole_state(const std::string& config_path, Pool& 
   resolve_config(loaded, 1);
   const RunPlan plan = make_run_plan(loaded.config, 1, 0);
   std::vector<CheckpointTensor> tensors;
-  for_each_state_part(plan, StateExtent::kMySlice, [&](const StatePart& part) {
+  for_each_state_part(plan, StateExtent::kMySlice, {}, [&](const StatePart& part) {
     const std::int64_t count = part.piece.flat.size();
     tensors.push_back({.state = part.state,
                        .piece = part.piece,

@@ -14,9 +14,11 @@ std::string text(const CollectiveLog::Entry& entry) {
 
 }  // namespace
 
-std::string difference(const RunPlan& plan, const std::vector<CollectiveLog::Entry>& recorded) {
+std::string difference(const RunPlan& plan,
+                       const std::vector<CollectiveLog::Entry>& recorded,
+                       GradientTravel travel) {
   std::vector<std::string> planned;
-  for (const Transfer& transfer : plan.traffic.transfers()) {
+  for (const Transfer& transfer : plan.traffic_of(travel).transfers()) {
     const GroupPlan* const group = find_group(plan.groups, transfer.group);
     planned.push_back(text({.op = transfer.op,
                             .group = group == nullptr ? "no group" : group->name,

@@ -11,6 +11,8 @@ namespace dstrain::test {
 
 /// The first entry that is not as planned, as a sentence; empty if all are, in the order in which
 /// they were issued.
-std::string difference(const RunPlan& plan, const std::vector<CollectiveLog::Entry>& recorded);
+std::string difference(const RunPlan& plan,
+                       const std::vector<CollectiveLog::Entry>& recorded,
+                       GradientTravel travel = GradientTravel::kSummed);
 
 }  // namespace dstrain::test

@@ -225,7 +225,8 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
     const bool is_ordinary =
         (step > 0 || !options.fp8.enabled) && result.stats.updated && options.gpu_store == nullptr;
     if (run.unplanned_traffic.empty() && is_ordinary) {
-      run.unplanned_traffic = difference(plan, traffic.entries());
+      run.unplanned_traffic =
+          difference(plan, traffic.entries(), travel_of(plan.update.optimizer, step + 1));
     }
     run.losses.push_back(loss_sum / static_cast<double>(result.counted));
     run.grad_norms.push_back(result.stats.grad_norm);

@@ -39,6 +39,8 @@ const std::string kSgd = R"(optimizer={"type": "SGD"})";
 const std::string kRmsprop = R"(optimizer={"type": "RMSprop"})";
 const std::string kLamb = R"(optimizer={"type": "Lamb"})";
 const std::string kMuon = R"(optimizer={"type": "Muon"})";
+const std::string kOneBitLamb = R"(optimizer={"type": "OneBitLamb"})";
+const std::string kZeroOneAdam = R"(optimizer={"type": "ZeroOneAdam"})";
 const std::string kBf16 = "bf16.enabled=true";
 const std::string kCurriculum = "curriculum_learning.enabled=true";
 const std::string kQwen2 = "model.model_type=qwen2";
@@ -116,6 +118,15 @@ const std::map<std::string, Flip>& flips() {
       {"activation_checkpointing.partition_activations", {"true", {kSelective}}},
       {"activation_checkpointing.cpu_checkpointing", {"true", {kSelective}}},
       {"optimizer.type", {"lion"}},
+      {"optimizer.params.freeze_step", {"50", {kOneBitLamb}}},
+      {"optimizer.params.coeff_beta", {"0.8", {kOneBitLamb}}},
+      {"optimizer.params.factor_max", {"3", {kOneBitLamb}}},
+      {"optimizer.params.factor_min", {"0.6", {kOneBitLamb}}},
+      {"optimizer.params.factor_threshold", {"0.2", {kOneBitLamb}}},
+      {"optimizer.params.var_freeze_step", {"50", {kZeroOneAdam}}},
+      {"optimizer.params.var_update_scaler", {"8", {kZeroOneAdam}}},
+      {"optimizer.params.local_step_scaler", {"100", {kZeroOneAdam}}},
+      {"optimizer.params.local_step_clipper", {"4", {kZeroOneAdam}}},
       {"optimizer.params.adam_w_mode", {"false", {R"(optimizer={"type": "Adam"})"}}},
       {"optimizer.params.lr", {"2e-3"}},
       {"optimizer.params.betas", {"[0.5, 0.6]"}},
@@ -317,7 +328,8 @@ TEST_CASE("no path of the table means two things at once", "[spec][keys]") {
   }
   for (const auto optimizer :
        {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad, OptimizerKind::kRmsprop,
-        OptimizerKind::kLion, OptimizerKind::kLamb, OptimizerKind::kMuon}) {
+        OptimizerKind::kLion, OptimizerKind::kLamb, OptimizerKind::kMuon,
+        OptimizerKind::kOneBitAdam, OptimizerKind::kZeroOneAdam, OptimizerKind::kOneBitLamb}) {
     configs.emplace_back().optimizer.kind = optimizer;
   }
   for (const auto open : {OpenPrecision{.bf16 = true}, OpenPrecision{.f16 = true},

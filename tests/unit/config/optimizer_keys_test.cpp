@@ -133,11 +133,16 @@ TEST_CASE("a parameter of another optimizer is an error that says whose it is",
   CHECK_THAT(error_of("AdamW", R"({"momentum": 0.9})"),
              Contains("it belongs to SGD, RMSprop and Muon"));
   CHECK_THAT(error_of("Lion", R"({"eps": 1e-8})"),
-             Contains("it belongs to Adam, AdamW, Adagrad, RMSprop, Lamb and Muon"));
+             Contains("it belongs to Adam, AdamW, Adagrad, RMSprop, Lamb, Muon and the 1-bit"));
   CHECK_THAT(error_of("Muon", R"({"bias_correction": true})"),
-             Contains("it belongs to Adam, AdamW and Lamb"));
+             Contains("it belongs to Adam, AdamW, Lamb and the 1-bit optimizers"));
   CHECK_THAT(error_of("Muon", R"({"dampening": 0})"), Contains("it belongs to SGD"));
-  CHECK_THAT(error_of("Adam", R"({"max_coeff": 10})"), Contains("it belongs to Lamb"));
+  CHECK_THAT(error_of("Adam", R"({"max_coeff": 10})"), Contains("it belongs to Lamb and OneBitLamb"));
+  CHECK_THAT(error_of("AdamW", R"({"freeze_step": 5})"),
+             Contains("it belongs to OneBitAdam and OneBitLamb"));
+  CHECK_THAT(error_of("OneBitAdam", R"({"var_freeze_step": 5})"),
+             Contains("it belongs to ZeroOneAdam"));
+  CHECK_THAT(error_of("ZeroOneAdam", R"({"factor_max": 5})"), Contains("it belongs to OneBitLamb"));
   CHECK_THAT(error_of("AdamW", R"({"muon_lr": 0.1})"), Contains("it belongs to Muon"));
   CHECK_THAT(error_of("Lion", R"({"adam_w_mode": true})"),
              Contains("it belongs to Adam and AdamW"));
@@ -146,13 +151,8 @@ TEST_CASE("a parameter of another optimizer is an error that says whose it is",
 
 TEST_CASE("an optimizer that is not here is refused with those that are", "[spec][optimizer]") {
   const std::string working =
-      "; write \"AdamW\", \"Adam\", \"SGD\", \"Adagrad\", \"RMSprop\", \"Lion\", \"Lamb\" or "
-      "\"Muon\"";
-  for (const char* type : {"OneBitAdam", "zerooneadam", "OneBitLamb"}) {
-    CHECK_THAT(error_of(type), Contains("is refused: 1-bit optimizers, which compress what the "
-                                        "ranks exchange, are not in dstrain; ") &&
-                                   Catch::EndsWith(" trains without the compression"));
-  }
+      "; write \"AdamW\", \"Adam\", \"SGD\", \"Adagrad\", \"RMSprop\", \"Lion\", \"Lamb\", "
+      "\"Muon\", \"OneBitAdam\", \"ZeroOneAdam\" or \"OneBitLamb\"";
   for (const char* type : {"MuAdam", "muadamw", "MuSGD"}) {
     CHECK_THAT(error_of(type), Contains("is refused: the optimizers of the mup package need"));
   }

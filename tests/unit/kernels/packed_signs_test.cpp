@@ -1,9 +1,9 @@
 // The bytes that signs travel in (kernels/math/sign_code.h).
-#include "kernels/math/sign_code.h"
-
 #include <vector>
 
 #include <catch2/catch.hpp>
+
+#include "kernels/math/sign_code.h"
 
 namespace dstrain {
 

@@ -113,6 +113,7 @@ LabState run_rank(const LabModel& model, const LabRun& run, Communicator& group)
                       .shards = shards,
                       .scratch = scratch,
                       .groups = {shards, {{kGradientAxes, &group, nullptr}}},
+                      .signs = plan.options().signs,
                       .states = {.cut = run.ranks > 1 ? kGradientAxes : AxisSet{}}});
   std::vector<OwnUnit> own;
   std::vector<UnitState> states;

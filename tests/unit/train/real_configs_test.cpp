@@ -36,7 +36,7 @@ const MachineFacts kOlderGpu{.cuda = true, .name = "Tesla V100", .multiplies_f16
 
 struct Fixture {
   std::string name;
-  std::string expect;  ///< "accepted", "zenflow", "1-bit"
+  std::string expect;  ///< "accepted", "zenflow"
   int ranks = 1;
   std::string text;
 };
@@ -121,7 +121,7 @@ void train_two_steps(const RunFolder& folder, const Fixture& fixture, bool ignor
   CHECK(steps.back()["loss"].get<double>() == Approx(std::log(67.0)).epsilon(0.1));
 }
 
-TEST_CASE("real configs are accepted as they are, or refused for ZenFlow or 1 bit",
+TEST_CASE("real configs are accepted as they are, or refused for ZenFlow",
           "[train][configs]") {
   const RunFolder folder;
   std::map<std::string, int> counts;
@@ -133,25 +133,19 @@ TEST_CASE("real configs are accepted as they are, or refused for ZenFlow or 1 bi
     if (fixture.expect == "zenflow") {
       CHECK_THAT(error, Contains("--ignore-offload trains without it"));
       CHECK_FALSE(accept(folder, fixture, kPlainCpu, {}, true).warnings.empty());
-    } else if (fixture.expect == "1-bit") {
-      const std::string mend = "--set optimizer.type=";
-      const std::size_t at = error.find(mend);
-      REQUIRE(at != std::string::npos);
-      const std::string change = error.substr(at, error.find(')', at) - at);
-      CHECK_NOTHROW(accept(folder, fixture, kPlainCpu, {change.substr(change.find(' ') + 1)}));
     } else {
       CHECK(error.empty());
       CHECK(error_of(folder, fixture, kModernGpu) == "");
     }
   }
-  CHECK(counts == std::map<std::string, int>{{"accepted", 56}, {"zenflow", 1}, {"1-bit", 3}});
+  CHECK(counts == std::map<std::string, int>{{"accepted", 59}, {"zenflow", 1}});
 }
 
 TEST_CASE("real configs that are accepted train", "[train][configs]") {
   const RunFolder folder;
   for (const Fixture& fixture : real_configs()) {
     INFO(fixture.name << ": " << fixture.text);
-    if (fixture.expect != "1-bit") train_two_steps(folder, fixture, fixture.expect == "zenflow");
+    train_two_steps(folder, fixture, fixture.expect == "zenflow");
   }
 }
 
@@ -172,7 +166,6 @@ TEST_CASE("real configs resolve to something that can be run again, on every mac
   const RunFolder folder;
   for (const MachineFacts& facts : {kPlainCpu, kModernGpu, kOlderGpu}) {
     for (const Fixture& fixture : real_configs()) {
-      if (fixture.expect == "1-bit") continue;
       INFO(fixture.name << ": " << fixture.text);
       const LoadedConfig once = accept(folder, fixture, facts, {}, true);
       for (const ConfigValue& value : once.values) {
