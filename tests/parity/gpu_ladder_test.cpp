@@ -205,6 +205,41 @@ TEST_CASE("coded traffic on a GPU follows that on the CPU", "[parity][gpu]") {
   }
 }
 
+TEST_CASE("signs on a GPU follow those on the CPU", "[parity][gpu][onebit]") {
+  if (!has_gpu()) {
+    return;
+  }
+  for (const OptimizerKind kind :
+       {OptimizerKind::kOneBitAdam, OptimizerKind::kZeroOneAdam, OptimizerKind::kOneBitLamb}) {
+    CAPTURE(static_cast<int>(kind));
+    const Layout layout{"x2, signs",
+                        2,
+                        {.accumulation = 2,
+                         .gradient_clipping = 0.5,
+                         .optimizer = {.kind = kind,
+                                       .beta2 = 0.95,
+                                       .weight_decay = 0.1,
+                                       .bias_correction = false,
+                                       .freeze_step = 2,
+                                       .var_update_scaler = 1,
+                                       .local_step_scaler = 1,
+                                       .local_step_clipper = 2,
+                                       .coeff_beta = 0.5}},
+                        6};
+    const std::vector<TinyRun> on_gpu = train_on_gpu(layout);
+    TinyOptions options = layout.options;
+    options.steps = layout.steps;
+    options.micro_batch = kMicroBatch;
+    const std::vector<TinyRun> on_cpu = train_ranks(layout.ranks, options);
+    // A number next to 0 may have either sign.
+    CHECK(worst_relative(on_gpu.front().losses, on_cpu.front().losses) < 1e-3);
+    CHECK(relative_distance(whole(on_gpu), whole(on_cpu)) < 2e-2);
+    for (const TinyRun& run : on_gpu) {
+      CHECK(run.arena_bytes == run.plan_bytes);
+    }
+  }
+}
+
 TEST_CASE("a layout on a GPU gives the same bits twice", "[parity][gpu]") {
   if (!has_gpu()) {
     return;

@@ -189,7 +189,7 @@ TEST_CASE("a step that is skipped leaves no trace in what is unsent", "[parity][
     REQUIRE(lines.size() == 24);
     int skipped_late = 0;
     for (std::size_t step = 12; step < lines.size(); ++step) {
-      skipped_late += lines[step].at("skipped").get<bool>() ? 1 : 0;
+      skipped_late += lines[step].at("skipped").get<int>();
       CHECK(std::isfinite(lines[step].at("loss").get<double>()));
     }
     CHECK(skipped_late > 0);
@@ -220,7 +220,8 @@ TEST_CASE("1-bit optimizers resume with the bits of the uninterrupted run, unsen
 TEST_CASE("other numbers of ranks take over what is unsent", "[parity][optim][onebit][resume]") {
   for (const char* type : {"OneBitAdam", "ZeroOneAdam", "OneBitLamb"}) {
     const RunFolder folder;
-    const json changes = one_bit_keys(type);
+    // Eight ranks take eight sequences in one micro-batch each.
+    const json changes = merged(one_bit_keys(type), {{"gradient_accumulation_steps", 1}});
     CHECK(run(config_of(folder, "run", 5, 4, changes), 4).step == 5);
     const auto checkpoint = CheckpointStore(folder.path() / "run" / "checkpoints").latest();
     REQUIRE(checkpoint);

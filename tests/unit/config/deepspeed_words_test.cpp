@@ -303,7 +303,7 @@ TEST_CASE("old and borrowed names are known", "[spec][words]") {
        {"zero_optimization.gather_16bit_weights_on_model_save=true",
         "zero_optimization.cpu_offload_params=false", "fp16.opt_level=O2", "fp16.fp16=true",
         R"(scheduler={"type": "WarmupLR", "params": {"last_batch_iteration": -1}})",
-        "optimizer.params.freeze_step=400", "optimizer.params.fused=true",
+        "optimizer.params.cuda_aware=true", "optimizer.params.fused=true",
         "zero_optimization.zero_hpz_partition_size=8", "zero_optimization.sub_group_size=0"}) {
     INFO(known);
     CHECK(error_of_tiny({known}).empty());

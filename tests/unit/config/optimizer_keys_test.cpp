@@ -129,7 +129,7 @@ TEST_CASE("a parameter of another optimizer is an error that says whose it is",
           "[spec][optimizer]") {
   CHECK_THAT(error_of("SGD", R"({"betas": [0.9, 0.95]})"),
              Contains("optimizer.params.betas: has no meaning for optimizer.type \"SGD\": it "
-                      "belongs to Adam, AdamW, Lion, Lamb and Muon"));
+                      "belongs to Adam, AdamW, Lion, Lamb, Muon and the 1-bit optimizers"));
   CHECK_THAT(error_of("AdamW", R"({"momentum": 0.9})"),
              Contains("it belongs to SGD, RMSprop and Muon"));
   CHECK_THAT(error_of("Lion", R"({"eps": 1e-8})"),
