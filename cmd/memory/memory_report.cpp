@@ -186,8 +186,8 @@ std::string fit_text(const MemoryEstimate& estimate) {
   if (fit.remedies.empty()) {
     return text +
            " Nothing that was tried makes it fit, not even full recomputation, ZeRO stage 3, "
-           "micro-batches "
-           "of 1, and more tensor and pipeline ranks; use more ranks, a shorter "
+           "offloading to a disk, micro-batches of 1, and more tensor and pipeline ranks; use more "
+           "ranks, a shorter "
            "data.sequence_length or a smaller model.\n";
   }
   text += " What would fit, cheapest first (step time predicted, relative to the present one):\n";

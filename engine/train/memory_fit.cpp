@@ -58,26 +58,79 @@ Choice zero_choice(const Config& config, const Mesh& mesh) {
   return choice;
 }
 
-/// Moves what the optimizer alone needs out of the device's memory. The disk is that of /var/tmp,
-/// the folder that Linux keeps across restarts.
+/// Where states and parameters lie outside the device's memory; on a CPU that is the host's.
+struct Offloaded {
+  OffloadTo states = OffloadTo::kNone;
+  OffloadTo parameters = OffloadTo::kNone;
+
+  bool operator==(const Offloaded&) const = default;
+};
+
+Offloaded offloaded_by(const Config& config) {
+  const bool on_gpu = config.training.device == DeviceChoice::kCuda;
+  const auto beyond = [&](OffloadTo to) {
+    return to == OffloadTo::kHost && !on_gpu ? OffloadTo::kNone : to;
+  };
+  const bool cuts = cuts_of(config.zero.stage).parameters;
+  return {.states = beyond(config.offload.states),
+          .parameters = cuts ? beyond(config.offload.parameters) : OffloadTo::kNone};
+}
+
+/// The disk is the one that the config names, or that of /var/tmp, the folder that Linux keeps
+/// across restarts.
+Change offload_change(const Config& config, const Offloaded& to) {
+  const OffloadConfig& now = config.offload;
+  const std::string states = "zero_optimization.offload_optimizer.";
+  const std::string& named = now.states_path.empty() ? now.parameters_path : now.states_path;
+  const std::string disk = "the disk of " + (named.empty() ? "/var/tmp" : named);
+  const auto place = [&](OffloadTo where) {
+    return where == OffloadTo::kDisk ? disk : std::string("the host's memory");
+  };
+  const auto device = [](OffloadTo where) { return where == OffloadTo::kDisk ? "nvme" : "cpu"; };
+  const bool on_disk = to.states == OffloadTo::kDisk;
+  const bool together = to.parameters == to.states;
+  Change change{{states + "device=" + device(to.states)},
+                fmt::format("optimizer states{} {} {}", together ? " and parameters" : "",
+                            on_disk ? "on" : "in", place(to.states))};
+  if (now.states_ratio < 1.0) change.overrides.push_back(states + "ratio=1.0");
+  if (on_disk && named.empty()) change.overrides.push_back(states + "nvme_path=/var/tmp");
+  if (to.parameters != OffloadTo::kNone) {
+    if (!cuts_of(config.zero.stage).parameters) {
+      change.overrides.emplace_back("zero_optimization.stage=3");
+    }
+    change.overrides.push_back(
+        fmt::format("zero_optimization.offload_param.device={}", device(to.parameters)));
+    if (!together) change.what += ", parameters in " + place(to.parameters);
+  }
+  if (on_disk && config.checkpoint.async) {
+    change.overrides.emplace_back("checkpoint.async=false");
+    change.what += ", training waits for saves";
+  }
+  return change;
+}
+
+/// Moves states, and parameters with them, farther away than they are: the host's memory is nearer
+/// than a disk.
 Choice offload_choice(const Config& config) {
-  Choice choice;
   const OptimizerKind optimizer = config.optimizer.kind;
   const bool looks_at_tensors =
       optimizer == OptimizerKind::kLamb || optimizer == OptimizerKind::kMuon;
-  const std::string key = "zero_optimization.offload_optimizer.";
+  if (looks_at_tensors) return {};
+  const Offloaded now = offloaded_by(config);
+  const bool in_part = now.states != OffloadTo::kNone && config.offload.states_ratio < 1.0;
   const bool on_gpu = config.training.device == DeviceChoice::kCuda;
-  const bool on_device = config.offload.states == OffloadTo::kNone ||
-                         (config.offload.states == OffloadTo::kHost && !on_gpu);
-  if (!on_device || looks_at_tensors) return choice;
-  if (on_gpu) {
-    choice.push_back({{key + "device=cpu"}, "optimizer states in the host's memory"});
-    choice.push_back({{key + "device=cpu", "zero_optimization.stage=3",
-                       "zero_optimization.offload_param.device=cpu"},
-                      "optimizer states and parameters in the host's memory"});
+  constexpr OffloadTo kNone = OffloadTo::kNone;
+  constexpr OffloadTo kHost = OffloadTo::kHost;
+  constexpr OffloadTo kDisk = OffloadTo::kDisk;
+  Choice choice;
+  for (const Offloaded& to :
+       {Offloaded{kHost, kNone}, Offloaded{kHost, kHost}, Offloaded{kDisk, kNone},
+        Offloaded{kDisk, kHost}, Offloaded{kDisk, kDisk}}) {
+    const bool needs_gpu = to.states == kHost || to.parameters == kHost;
+    const bool comes_back = to.states < now.states || to.parameters < now.parameters;
+    if ((needs_gpu && !on_gpu) || comes_back || (to == now && !in_part)) continue;
+    choice.push_back(offload_change(config, to));
   }
-  choice.push_back({{key + "device=nvme", key + "nvme_path=/var/tmp"},
-                    "optimizer states on the disk of /var/tmp"});
   return choice;
 }
 

@@ -96,6 +96,54 @@ TEST_CASE("states that fit elsewhere are a remedy, the host's memory before a di
   CHECK_FALSE(has(remedies("cuda", "Lamb"), key + "cpu"));
 }
 
+TEST_CASE("parameters that exceed the memory by themselves have a disk as remedy",
+          "[train][plan][offload]") {
+  const std::vector<std::string> overrides =
+      GENERATE(std::vector<std::string>{}, std::vector<std::string>{"checkpoint.async=true"},
+               std::vector<std::string>{"zero_optimization.stage=3",
+                                        "zero_optimization.offload_optimizer.device=nvme",
+                                        "zero_optimization.offload_optimizer.nvme_path=/scratch",
+                                        "zero_optimization.offload_optimizer.ratio=0.5"});
+  CAPTURE(overrides);
+  std::vector<std::string> all = {"train_micro_batch_size_per_gpu=1",
+                                  "train_batch_size=1",
+                                  "gradient_accumulation_steps=1",
+                                  "activation_checkpointing.granularity=full",
+                                  "training.device=cpu",
+                                  "tensor_parallel.size=1",
+                                  "checkpoint.interval=0"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  const ConfigWith with = config_with("configs/llama-7b-tp8.json", all, 1);
+  const std::string states = "zero_optimization.offload_optimizer.";
+  std::vector<std::string> on_disk = {states + "device=nvme", states + "nvme_path=/scratch",
+                                      states + "ratio=1.0", "checkpoint.async=false"};
+  const std::int64_t states_alone = held(with, on_disk, 1);
+  on_disk.insert(on_disk.end(),
+                 {"zero_optimization.stage=3", "zero_optimization.offload_param.device=nvme"});
+  const std::int64_t parameters_too = held(with, on_disk, 1);
+  REQUIRE(parameters_too < states_alone);
+  const std::vector<Remedy> remedies = fit(with, 1, parameters_too).remedies;
+  REQUIRE(remedies.size() == 1);
+  const Remedy& remedy = remedies.front();
+  CAPTURE(remedy.what, remedy.overrides);
+  CHECK(remedy.bytes == parameters_too);
+  CHECK(held(with, remedy.overrides, 1) == parameters_too);
+  CHECK_THAT(remedy.overrides, Catch::Matchers::VectorContains(
+                                   std::string("zero_optimization.offload_param.device=nvme")));
+  const bool has_disk = !with({}).config.offload.states_path.empty();
+  CHECK_THAT(remedy.what,
+             Catch::Contains(has_disk ? "optimizer states and parameters on the disk of /scratch"
+                                      : "optimizer states and parameters on the disk of /var/tmp"));
+  // Nothing is named that is so already.
+  const auto sets = [&](const std::string& override) {
+    return std::count(remedy.overrides.begin(), remedy.overrides.end(), override) > 0;
+  };
+  CHECK(sets("zero_optimization.stage=3") != has_disk);
+  CHECK(sets(states + "nvme_path=/var/tmp") != has_disk);
+  CHECK(sets(states + "ratio=1.0") == has_disk);
+  CHECK(sets("checkpoint.async=false") == with({}).config.checkpoint.async);
+}
+
 TEST_CASE("offloading to a slower place costs more", "[train][plan][offload]") {
   const auto seconds = [](std::vector<std::string> overrides) {
     overrides.insert(overrides.end(), {"training.device=cuda", "zero_optimization.stage=3"});
@@ -108,9 +156,15 @@ TEST_CASE("offloading to a slower place costs more", "[train][plan][offload]") {
   const double parameters_too =
       seconds({states + "device=cpu", "zero_optimization.offload_param.device=cpu"});
   const double on_disk = seconds({states + "device=nvme", states + "nvme_path=/x"});
+  const auto on_disk_with = [&](const char* parameters) {
+    return seconds({states + "device=nvme", states + "nvme_path=/x",
+                    std::string("zero_optimization.offload_param.device=") + parameters});
+  };
   CHECK(on_device < on_host);
   CHECK(on_host < parameters_too);
   CHECK(parameters_too < on_disk);
+  CHECK(on_disk < on_disk_with("cpu"));
+  CHECK(on_disk_with("cpu") < on_disk_with("nvme"));
 }
 
 TEST_CASE("where nothing fits there is no remedy", "[train][plan]") {
