@@ -152,9 +152,10 @@ void check_here(const LaunchFlags& flags,
   HostMemory here{.name = launcher::own_hostname(),
                   .ranks = world_size,
                   .available_bytes = read_memory_info().available_bytes};
-  if (loaded.config.offload.states == OffloadTo::kDisk) {
-    here.free_disk_bytes = free_bytes_in(loaded.config.offload.states_path);
-  }
+  const std::string folder = disk_folder_for(loaded.config.offload);
+  const bool offloads = loaded.config.offload.states == OffloadTo::kDisk;
+  const bool is_usable = offloads || objection_to_scratch(folder).empty();
+  here.free_disk_bytes = is_usable ? free_bytes_in(folder) : 0;
   EstimatedDevice device = device_of(loaded.config, hosts);
   device.ranks_per_host = world_size;
   if (device.cuda) {

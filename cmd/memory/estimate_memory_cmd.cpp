@@ -35,6 +35,8 @@ namespace {
 struct Flags {
   EstimateFlags estimate;
   std::string device_memory;  ///< "" : no limit
+  std::string host_memory;    ///< "": not known
+  std::string host_disk;      ///< likewise
   std::string device;         ///< "": as the config says
   std::string svg;
   bool matrix = false;
@@ -48,17 +50,32 @@ struct Flags {
 struct Hosts {
   int world_size = 0;
   int most_ranks = 0;  ///< of one host
-  int number = 0;
+  std::vector<int> ranks;
 };
 
 Hosts count(const std::vector<launcher::Host>& hosts) {
-  Hosts counted{.number = static_cast<int>(hosts.size())};
+  Hosts counted;
   for (const launcher::Host& host : hosts) {
     const auto slots = static_cast<int>(host.slots.size());
     counted.world_size += slots;
     counted.most_ranks = std::max(counted.most_ranks, slots);
+    counted.ranks.push_back(slots);
   }
   return counted;
+}
+
+/// All hosts are alike.
+std::vector<HostRoom> rooms_of(const Flags& flags, const Hosts& hosts) {
+  const auto amount = [](const std::string& text) {
+    return text.empty() ? std::nullopt : std::optional(parse_amount(text));
+  };
+  std::vector<HostRoom> rooms;
+  for (const int ranks : hosts.ranks) {
+    rooms.push_back({.ranks = ranks,
+                     .memory_bytes = amount(flags.host_memory),
+                     .disk_bytes = amount(flags.host_disk)});
+  }
+  return rooms;
 }
 
 EstimatedDevice choose_device(const MachineFacts& machine,
@@ -108,7 +125,8 @@ void print_others(const Flags& flags, const Config& config, const Hosts& hosts) 
   const ModelSpec& model = config.model;
   if (flags.deepspeed) {
     const DeepSpeedModelSize size = deepspeed_model_size(model);
-    const DeepSpeedHardware hardware{.gpus_per_node = hosts.most_ranks, .nodes = hosts.number};
+    const DeepSpeedHardware hardware{.gpus_per_node = hosts.most_ranks,
+                                     .nodes = static_cast<std::int64_t>(hosts.ranks.size())};
     fmt::print("{}\n{}", deepspeed_zero2_text(size.total_params, hardware),
                deepspeed_zero3_text(size, hardware));
   }
@@ -176,7 +194,8 @@ int estimate(const Flags& flags) {
                                  : matrix_text(rows, limit));
     return kExitSuccess;
   }
-  const MemoryEstimate estimate = estimate_memory(config_with, hosts.world_size, device, limit);
+  const MemoryEstimate estimate =
+      estimate_memory(config_with, hosts.world_size, device, limit, rooms_of(flags, hosts));
   if (!flags.svg.empty()) {
     write_file(flags.svg, picture(estimate, flags.estimate.run.config));
     spdlog::info("picture={}", flags.svg);
@@ -200,6 +219,16 @@ void add_estimate_memory_command(CLI::App& app, Command& chosen) {
       "Memory of a rank: 80GiB, 80GB, or an accelerator (V100-32GB, A100-80GB, "
       "H100, …); prints whether the run fits, the largest micro-batch that fits, "
       "and what would make it fit");
+  command
+      ->add_option("--host-memory", flags->host_memory,
+                   "With --device-memory: memory of a host (512GiB), into which what its ranks "
+                   "offload to it must fit as well")
+      ->needs(limit);
+  command
+      ->add_option("--host-disk", flags->host_disk,
+                   "With --device-memory: free space on a host's disk (2TB), on which what its "
+                   "ranks offload there must fit as well")
+      ->needs(limit);
   command
       ->add_option("--device", flags->device,
                    "Device whose libraries are counted; default: training.device, where "
@@ -233,7 +262,7 @@ void add_estimate_memory_command(CLI::App& app, Command& chosen) {
       "Examples:\n"
       "  dstrain estimate-memory configs/gpt2-124m.json --num_gpus 4 --zero 2\n"
       "  dstrain estimate-memory configs/llama-70b-tp8-pp8.json \\\n"
-      "    --num_nodes 8 --num_gpus 8 --device-memory H100\n"
+      "    --num_nodes 8 --num_gpus 8 --device-memory H100 --host-memory 1TB\n"
       "  dstrain estimate-memory ~/models/Llama-2-7b --num_gpus 8 --precision bf16 \\\n"
       "    --micro-batch 4 --matrix\n"
       "  dstrain estimate-memory configs/gpt2-xl-zero2.json --num_gpus 8 --svg step.svg\n"

@@ -33,8 +33,7 @@ std::vector<RankBytes> bytes_by_stage(const Config& config,
     const RunPlan plan = make_run_plan(config, world_size, stage.worst_rank, schedule);
     RankBytes rank{.planned = stage.total_bytes(),
                    .libraries = total_bytes(library_overhead(plan, device))};
-    rank.host =
-        device.cuda ? total_bytes(host_memory_beside_gpu(plan)) : rank.planned + rank.libraries;
+    rank.host = host_bytes(plan, device);
     rank.offloaded = plan.memory.bytes(Space::kHost);
     for (const Region& region : plan.memory.regions()) {
       const bool is_input = region.kind == RegionKind::kSaved && region.space == Space::kHost;
@@ -48,8 +47,12 @@ std::vector<RankBytes> bytes_by_stage(const Config& config,
 
 class MemoryCheck {
  public:
-  MemoryCheck(const ConfigWith& config_with, int world_size, const EstimatedDevice& device)
+  MemoryCheck(const ConfigWith& config_with,
+              int world_size,
+              std::span<const HostMemory> hosts,
+              const EstimatedDevice& device)
       : config_with_(config_with),
+        hosts_(hosts),
         device_(device),
         config_(config_with({}).config),
         outline_(outline_run(config_, world_size)),
@@ -62,7 +65,7 @@ class MemoryCheck {
     }
     if (needed <= host.available_bytes) return;
     const std::string remedies =
-        device_.cuda ? offloaded_text(first_rank, host.ranks)
+        device_.cuda ? offloaded_text(host, first_rank)
                      : remedies_for(host.available_bytes, host.ranks, "host " + host.name);
     throw launcher::PreflightError(fmt::format(
         "host {} has {} of memory free, and its {} will take {}; --no-memory-check starts them "
@@ -123,10 +126,10 @@ class MemoryCheck {
   }
 
   /// For ranks on GPUs, no settings but those of offloading change the host's part.
-  [[nodiscard]] std::string offloaded_text(int first_rank, int ranks) const {
+  [[nodiscard]] std::string offloaded_text(const HostMemory& host, int first_rank) const {
     std::int64_t states = 0;
     std::int64_t inputs = 0;
-    for (int local = 0; local < ranks; ++local) {
+    for (int local = 0; local < host.ranks; ++local) {
       const RankBytes& rank = of(first_rank + local);
       states += rank.offloaded - rank.inputs;
       inputs += rank.inputs;
@@ -134,7 +137,7 @@ class MemoryCheck {
     std::string text;
     if (states > 0) {
       text += fmt::format(
-          "{} of that are offloaded to it: a disk can take them in its "
+          "{} of that are offloaded to it: a disk that has as much free can take them in its "
           "place (zero_optimization.offload_optimizer.device \"nvme\")\n",
           size_text(states));
     }
@@ -160,11 +163,25 @@ class MemoryCheck {
         config_with_, outline_.mesh.world_size(), device_,
         MemoryLimit{.bytes = available / ranks,
                     .name = ranks == 1 && device_.cuda ? where : "a rank's share of " + where,
-                    .accelerator = std::nullopt});
+                    .accelerator = std::nullopt},
+        rooms());
     return estimate.fit->fits ? "" : fit_text(estimate);
   }
 
+  [[nodiscard]] std::vector<HostRoom> rooms() const {
+    std::vector<HostRoom> rooms;
+    for (const HostMemory& host : hosts_) {
+      rooms.push_back({.ranks = host.ranks,
+                       .memory_bytes = host.available_bytes,
+                       .disk_bytes = host.free_disk_bytes < 0
+                                         ? std::nullopt
+                                         : std::optional(host.free_disk_bytes)});
+    }
+    return rooms;
+  }
+
   const ConfigWith& config_with_;
+  const std::span<const HostMemory> hosts_;
   const EstimatedDevice& device_;
   const Config config_;
   const RunOutline outline_;
@@ -180,7 +197,7 @@ std::vector<std::string> check_memory(const ConfigWith& config_with,
   for (const HostMemory& host : hosts) {
     world_size += host.ranks;
   }
-  const MemoryCheck memory(config_with, world_size, device);
+  const MemoryCheck memory(config_with, world_size, hosts, device);
   std::vector<std::string> notices;
   int first_rank = 0;
   for (const HostMemory& host : hosts) {

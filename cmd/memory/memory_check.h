@@ -20,8 +20,9 @@ struct HostMemory {
   std::int64_t available_bytes = 0;  ///< to new processes, the page cache given up
   /// Empty: nothing is known of them, and each rank asks its own GPU.
   std::vector<launcher::GpuReport> gpus{};
-  std::vector<int> gpu_of_rank{};     ///< among them, one a rank
-  std::int64_t free_disk_bytes = -1;  ///< where the run offloads to; -1: not known
+  std::vector<int> gpu_of_rank{};  ///< among them, one a rank
+  /// Where the run offloads to, or would as remedies have it; -1: not known.
+  std::int64_t free_disk_bytes = -1;
 };
 
 /// Throws launcher::PreflightError for the first host whose disk or memory is too small: on CPUs

@@ -111,6 +111,20 @@ std::string sequences(std::int64_t count) {
   return fmt::format("{} sequence{}", count, count == 1 ? "" : "s");
 }
 
+/// What a remedy takes of a host more than the config as it is, and whether it is known to be
+/// there.
+std::string on_hosts_text(const Remedy& remedy, const MemoryFit& now) {
+  std::string parts;
+  const auto add = [&](const char* of, std::int64_t bytes, bool more, bool unchecked) {
+    if (!more) return;
+    parts += fmt::format("{}{} of a host's {}{}", parts.empty() ? "" : ", ", size_text(bytes), of,
+                         unchecked ? " (not checked: not known here)" : "");
+  };
+  add("memory", remedy.host_bytes, remedy.host_bytes > now.host_bytes, remedy.host_unchecked);
+  add("disk", remedy.disk_bytes, remedy.disk_bytes > now.disk_bytes, remedy.disk_unchecked);
+  return parts.empty() ? "" : fmt::format("                      takes {}\n", parts);
+}
+
 nlohmann::ordered_json json_of(const ComponentBytes& bytes) {
   nlohmann::ordered_json json;
   for (const MemoryComponent component : kMemoryComponents) {
@@ -148,14 +162,24 @@ nlohmann::ordered_json json_of(const std::vector<StageOutline>& stages) {
 nlohmann::ordered_json json_of(const MemoryFit& fit, const MemoryLimit& limit) {
   nlohmann::ordered_json remedies = nlohmann::ordered_json::array();
   for (const Remedy& remedy : fit.remedies) {
+    nlohmann::ordered_json unchecked = nlohmann::ordered_json::array();
+    if (remedy.host_unchecked) unchecked.push_back("host_bytes");
+    if (remedy.disk_unchecked) unchecked.push_back("disk_bytes");
     remedies.push_back({{"what", remedy.what},
                         {"set", remedy.overrides},
                         {"bytes", remedy.bytes},
+                        {"host_bytes", remedy.host_bytes},
+                        {"disk_bytes", remedy.disk_bytes},
+                        {"unchecked", std::move(unchecked)},
                         {"relative_step_time", remedy.relative_step_time}});
   }
   nlohmann::ordered_json json = {{"limit", limit.name},
                                  {"limit_bytes", limit.bytes},
                                  {"bytes", fit.bytes},
+                                 {"host_bytes", fit.host_bytes},
+                                 {"disk_bytes", fit.disk_bytes},
+                                 {"host_bytes_lacking", fit.host_bytes_lacking},
+                                 {"disk_bytes_lacking", fit.disk_bytes_lacking},
                                  {"fits", fit.fits}};
   if (fit.fits) {
     json["largest_micro_batch"] = fit.largest_micro_batch;
@@ -181,8 +205,15 @@ std::string fit_text(const MemoryEstimate& estimate) {
         there, size_text(limit.bytes - fit.bytes), sequences(fit.largest_micro_batch),
         fit.largest_of_this_batch);
   }
-  std::string text =
-      fmt::format("Does not fit into {}: {} too much.", there, size_text(fit.bytes - limit.bytes));
+  std::string text;
+  const auto refuse = [&](const std::string& place, std::int64_t too_much) {
+    if (too_much <= 0) return;
+    text += fmt::format("{}Does not fit {}: {} too much.", text.empty() ? "" : " ", place,
+                        size_text(too_much));
+  };
+  refuse("into " + there, fit.bytes - limit.bytes);
+  refuse("into a host's memory", fit.host_bytes_lacking);
+  refuse("on a host's disk", fit.disk_bytes_lacking);
   if (fit.remedies.empty()) {
     return text +
            " Nothing that was tried makes it fit, not even full recomputation, ZeRO stage 3, "
@@ -195,6 +226,7 @@ std::string fit_text(const MemoryEstimate& estimate) {
     text +=
         fmt::format("  {:>10}  × {:.2f}  {}\n                      {}\n", size_text(remedy.bytes),
                     remedy.relative_step_time, remedy.what, to_flags(remedy.overrides));
+    text += on_hosts_text(remedy, fit);
   }
   return text;
 }

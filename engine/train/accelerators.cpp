@@ -110,6 +110,12 @@ std::optional<Accelerator> accelerator_of_model(std::string_view model) {
                        [&](const Accelerator& one) { return one.name == named->accelerator; });
 }
 
+std::int64_t parse_amount(const std::string& text) {
+  if (const auto bytes = parse_bytes(text)) return *bytes;
+  throw ConfigError(
+      fmt::format("\"{}\" is not an amount of memory: expected 80GiB, 80GB, 64000MiB, …", text));
+}
+
 MemoryLimit parse_memory_limit(const std::string& text) {
   if (const auto bytes = parse_bytes(text)) {
     return {.bytes = *bytes, .name = text, .accelerator = std::nullopt};

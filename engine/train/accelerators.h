@@ -36,4 +36,7 @@ struct MemoryLimit {
 /// ConfigError that lists what there is.
 MemoryLimit parse_memory_limit(const std::string& text);
 
+/// "80GiB", "80GB", "64000MiB", "85899345920": bytes. Throws ConfigError.
+std::int64_t parse_amount(const std::string& text);
+
 }  // namespace dstrain

@@ -20,10 +20,16 @@ std::vector<Overhead> host_memory_beside_gpu(const RunPlan& plan) {
   return parts;
 }
 
+std::int64_t host_bytes(const RunPlan& plan, const EstimatedDevice& device) {
+  return device.cuda ? total_bytes(host_memory_beside_gpu(plan))
+                     : plan.memory.bytes() + total_bytes(library_overhead(plan, device));
+}
+
 MemoryEstimate estimate_memory(const ConfigWith& config_with,
                                int world_size,
                                const EstimatedDevice& device,
-                               const std::optional<MemoryLimit>& limit) {
+                               const std::optional<MemoryLimit>& limit,
+                               const std::vector<HostRoom>& hosts) {
   const Config config = config_with({}).config;
   MemoryEstimate estimate{
       .device = device, .outline = outline_run(config, world_size), .limit = limit};
@@ -56,7 +62,9 @@ MemoryEstimate estimate_memory(const ConfigWith& config_with,
          .limit = *limit,
          .overhead =
              [&](const RunPlan& plan) { return total_bytes(library_overhead(plan, device)); },
-         .cluster = cluster});
+         .cluster = cluster,
+         .host_bytes = [&](const RunPlan& plan) { return host_bytes(plan, device); },
+         .hosts = hosts});
   }
   return estimate;
 }

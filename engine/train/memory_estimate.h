@@ -45,15 +45,20 @@ struct MemoryEstimate {
   [[nodiscard]] std::int64_t host_disk_bytes() const { return device.ranks_per_host * disk_bytes; }
 };
 
-/// `config_with({})` is the config to estimate, for `world_size` ranks.
+/// `config_with({})` is the config to estimate, for `world_size` ranks. What fits does so on
+/// `hosts` too: FitQuestion::hosts.
 MemoryEstimate estimate_memory(const ConfigWith& config_with,
                                int world_size,
                                const EstimatedDevice& device,
-                               const std::optional<MemoryLimit>& limit);
+                               const std::optional<MemoryLimit>& limit,
+                               const std::vector<HostRoom>& hosts = {});
 
 /// What the rank that a plan is for takes of its host's memory beside a GPU: what is planned there,
 /// and libraries.
 std::vector<Overhead> host_memory_beside_gpu(const RunPlan& plan);
+
+/// All that the rank that a plan is for takes of its host's memory, which on a CPU is its device's.
+std::int64_t host_bytes(const RunPlan& plan, const EstimatedDevice& device);
 
 /// The memory that libraries take on the device of the rank that a plan is for.
 std::vector<Overhead> library_overhead(const RunPlan& plan, const EstimatedDevice& device);

@@ -76,15 +76,16 @@ Offloaded offloaded_by(const Config& config) {
           .parameters = cuts ? beyond(config.offload.parameters) : OffloadTo::kNone};
 }
 
-/// The disk is the one that the config names, or that of /var/tmp, the folder that Linux keeps
-/// across restarts.
+bool names_folder(const OffloadConfig& offload) {
+  return !offload.states_path.empty() || !offload.parameters_path.empty();
+}
+
 Change offload_change(const Config& config, const Offloaded& to) {
   const OffloadConfig& now = config.offload;
   const std::string states = "zero_optimization.offload_optimizer.";
-  const std::string& named = now.states_path.empty() ? now.parameters_path : now.states_path;
-  const std::string disk = "the disk of " + (named.empty() ? "/var/tmp" : named);
+  const std::string folder = disk_folder_for(now);
   const auto place = [&](OffloadTo where) {
-    return where == OffloadTo::kDisk ? disk : std::string("the host's memory");
+    return where == OffloadTo::kDisk ? "the disk of " + folder : std::string("the host's memory");
   };
   const auto device = [](OffloadTo where) { return where == OffloadTo::kDisk ? "nvme" : "cpu"; };
   const bool on_disk = to.states == OffloadTo::kDisk;
@@ -93,7 +94,7 @@ Change offload_change(const Config& config, const Offloaded& to) {
                 fmt::format("optimizer states{} {} {}", together ? " and parameters" : "",
                             on_disk ? "on" : "in", place(to.states))};
   if (now.states_ratio < 1.0) change.overrides.push_back(states + "ratio=1.0");
-  if (on_disk && named.empty()) change.overrides.push_back(states + "nvme_path=/var/tmp");
+  if (on_disk && !names_folder(now)) change.overrides.push_back(states + "nvme_path=" + folder);
   if (to.parameters != OffloadTo::kNone) {
     if (!cuts_of(config.zero.stage).parameters) {
       change.overrides.emplace_back("zero_optimization.stage=3");
@@ -174,31 +175,82 @@ Choice pipeline_choice(const Config& config, const Mesh& mesh) {
   return choice;
 }
 
-/// The needs of the ranks that need the most of each.
+/// Bytes of a host's memory and of its disk, and what the host that has least to spare lacks.
+struct HostNeeds {
+  std::int64_t memory = 0;
+  std::int64_t disk = 0;
+  std::int64_t memory_lacking = 0;
+  std::int64_t disk_lacking = 0;
+};
+
+/// The needs of the ranks, and of the hosts, that need the most of each.
 struct Needs {
   std::int64_t bytes = 0;  ///< overhead included
   double seconds = 0.0;    ///< of a step
+  HostNeeds host;
 };
 
 /// Plans candidates. The schedule is most of a large plan's cost and the same for many of them.
 class Planner {
  public:
-  Planner(int world_size, const OverheadOf& overhead, const Cluster& cluster = {})
-      : world_size_(world_size), overhead_(overhead), cluster_(cluster) {}
+  /// The question outlives it.
+  explicit Planner(const FitQuestion& question) : question_(question), hosts_(question.hosts) {
+    const int together = std::max(1, question.cluster.ranks_per_host);
+    for (int rank = 0; question.hosts.empty() && rank < question.world_size; rank += together) {
+      hosts_.push_back({.ranks = std::min(together, question.world_size - rank)});
+    }
+  }
 
   Needs plan(const Config& config) {
     const Schedule& schedule = schedule_for(config);
+    const Mesh mesh = mesh_of(config, question_.world_size);
+    std::vector<HostNeeds> of_stages(static_cast<std::size_t>(mesh.degree(Axis::kPipeline)));
     Needs most;
-    for (const int rank : ranks_that_stand_for_all(config, world_size_)) {
-      const RunPlan plan = make_run_plan(config, world_size_, rank, schedule);
-      most.bytes = std::max(most.bytes, plan.memory.bytes() + overhead_(plan));
-      most.seconds = std::max(most.seconds, price_step(config, plan, cluster_));
+    for (const int rank : ranks_that_stand_for_all(config, question_.world_size)) {
+      const RunPlan plan = make_run_plan(config, question_.world_size, rank, schedule);
+      most.bytes = std::max(most.bytes, plan.memory.bytes() + question_.overhead(plan));
+      most.seconds = std::max(most.seconds, price_step(config, plan, question_.cluster));
+      if (!question_.host_bytes) continue;
+      HostNeeds& stage = of_stages[static_cast<std::size_t>(mesh.index(Axis::kPipeline, rank))];
+      stage.memory = std::max(stage.memory, question_.host_bytes(plan));
+      stage.disk = std::max(stage.disk, plan.memory.bytes(Space::kDisk));
+    }
+    if (question_.host_bytes) most.host = add_up(mesh, of_stages);
+    return most;
+  }
+
+  [[nodiscard]] bool fits(const Needs& needs) const {
+    return needs.bytes <= question_.limit.bytes && needs.host.memory_lacking == 0 &&
+           needs.host.disk_lacking == 0;
+  }
+  /// Whether there is a host of which this is not known.
+  [[nodiscard]] bool is_unknown(std::optional<std::int64_t> HostRoom::*bytes) const {
+    return std::any_of(hosts_.begin(), hosts_.end(),
+                       [&](const HostRoom& host) { return !(host.*bytes).has_value(); });
+  }
+
+ private:
+  /// What the ranks of each host need together, by what a rank of their pipeline stage needs.
+  [[nodiscard]] HostNeeds add_up(const Mesh& mesh, const std::vector<HostNeeds>& of_stages) const {
+    HostNeeds most;
+    int rank = 0;
+    for (const HostRoom& host : hosts_) {
+      std::int64_t memory = 0;
+      std::int64_t disk = 0;
+      for (const int end = rank + host.ranks; rank < end; ++rank) {
+        const auto stage = static_cast<std::size_t>(mesh.index(Axis::kPipeline, rank));
+        memory += of_stages[stage].memory;
+        disk += of_stages[stage].disk;
+      }
+      most.memory = std::max(most.memory, memory);
+      most.disk = std::max(most.disk, disk);
+      most.memory_lacking =
+          std::max(most.memory_lacking, memory - host.memory_bytes.value_or(memory));
+      most.disk_lacking = std::max(most.disk_lacking, disk - host.disk_bytes.value_or(disk));
     }
     return most;
   }
-  std::int64_t most_bytes(const Config& config) { return plan(config).bytes; }
 
- private:
   const Schedule& schedule_for(const Config& config) {
     const auto key =
         std::tuple(order_of(config), config.pipeline.stages, config.pipeline.virtual_stages,
@@ -210,25 +262,26 @@ class Planner {
     return found->second;
   }
 
-  int world_size_;
-  const OverheadOf& overhead_;
-  const Cluster cluster_;
+  const FitQuestion& question_;
+  std::vector<HostRoom> hosts_;
   std::map<std::tuple<PipelineOrder, int, int, std::int64_t>, Schedule> schedules_;
 };
 
 class Examiner {
  public:
   explicit Examiner(const FitQuestion& question)
-      : question_(question),
-        planner_(question.world_size, question.overhead, question.cluster),
-        config_(question.config_with({}).config) {}
+      : question_(question), planner_(question), config_(question.config_with({}).config) {}
 
   MemoryFit examine() {
     MemoryFit fit;
     const Needs needs = planner_.plan(config_);
     fit.bytes = needs.bytes;
-    seconds_ = needs.seconds;
-    fit.fits = fit.bytes <= question_.limit.bytes;
+    fit.host_bytes = needs.host.memory;
+    fit.disk_bytes = needs.host.disk;
+    fit.host_bytes_lacking = needs.host.memory_lacking;
+    fit.disk_bytes_lacking = needs.host.disk_lacking;
+    now_ = needs;
+    fit.fits = planner_.fits(needs);
     if (fit.fits) {
       find_largest_micro_batches(fit);
     } else {
@@ -307,8 +360,14 @@ class Examiner {
     const std::optional<Config> config = with(effective);
     if (!config) return;
     const Needs needs = planner_.plan(*config);
+    if (!planner_.fits(needs)) return;
     remedy.bytes = needs.bytes;
-    if (remedy.bytes > question_.limit.bytes) return;
+    remedy.host_bytes = needs.host.memory;
+    remedy.disk_bytes = needs.host.disk;
+    remedy.host_unchecked =
+        needs.host.memory > now_.host.memory && planner_.is_unknown(&HostRoom::memory_bytes);
+    remedy.disk_unchecked =
+        needs.host.disk > now_.host.disk && planner_.is_unknown(&HostRoom::disk_bytes);
     // They are enough by themselves where the config resolves to the same without the batch being
     // spelt out.
     if (const std::optional<Config> alone = with(remedy.overrides);
@@ -316,7 +375,7 @@ class Examiner {
       remedy.overrides = effective;
       drop_repeated_keys(remedy.overrides);
     }
-    remedy.relative_step_time = needs.seconds / seconds_;
+    remedy.relative_step_time = needs.seconds / now_.seconds;
     remedies.push_back(std::move(remedy));
   }
 
@@ -335,14 +394,14 @@ class Examiner {
     }
   }
 
-  /// The memory with micro-batches of that size, in the present number; none where that is
+  /// The needs with micro-batches of that size, in the present number; none where that is
   /// impossible.
-  std::optional<std::int64_t> bytes_with(std::int64_t micro_batch) {
+  std::optional<Needs> needs_with(std::int64_t micro_batch) {
     const auto config = with({"train_batch_size=auto",
                               fmt::format("train_micro_batch_size_per_gpu={}", micro_batch),
                               fmt::format("gradient_accumulation_steps={}",
                                           *config_.batch.gradient_accumulation_steps)});
-    return config ? std::optional(planner_.most_bytes(*config)) : std::nullopt;
+    return config ? std::optional(planner_.plan(*config)) : std::nullopt;
   }
 
   /// Memory grows almost linearly with the micro-batch: the line through two known sizes finds the
@@ -363,13 +422,13 @@ class Examiner {
         next = fits + (too_many - fits) / 2;
       }
       next = std::clamp(next, fits + 1, too_many - 1);
-      const std::optional<std::int64_t> needed = bytes_with(next);
+      const std::optional<Needs> needed = needs_with(next);
       if (needed) {
-        slope = static_cast<double>(*needed - bytes) / static_cast<double>(next - fits);
+        slope = static_cast<double>(needed->bytes - bytes) / static_cast<double>(next - fits);
       }
-      if (needed && *needed <= question_.limit.bytes) {
+      if (needed && planner_.fits(*needed)) {
         fits = next;
-        bytes = *needed;
+        bytes = needed->bytes;
       } else {
         too_many = next;
       }
@@ -388,7 +447,7 @@ class Examiner {
       std::vector<std::string> overrides = keeping_the_batch();
       overrides[1] = fmt::format("train_micro_batch_size_per_gpu={}", micro);
       const auto config = with(overrides);
-      if (config && planner_.most_bytes(*config) <= question_.limit.bytes) {
+      if (config && planner_.fits(planner_.plan(*config))) {
         fit.largest_of_this_batch = micro;
         break;
       }
@@ -398,7 +457,7 @@ class Examiner {
   const FitQuestion& question_;
   Planner planner_;
   Config config_;
-  double seconds_ = 0.0;  // of a step as the config is
+  Needs now_;  // as the config is
   std::vector<Choice> choices_;
 };
 
@@ -408,8 +467,18 @@ MemoryFit examine_fit(const FitQuestion& question) {
   return Examiner(question).examine();
 }
 
-std::int64_t most_bytes(const Config& config, int world_size, const OverheadOf& overhead) {
-  return Planner(world_size, overhead).most_bytes(config);
+std::string disk_folder_for(const OffloadConfig& offload) {
+  if (!names_folder(offload)) return "/var/tmp";
+  return offload.states_path.empty() ? offload.parameters_path : offload.states_path;
+}
+
+std::int64_t most_bytes(const Config& config, int world_size, const BytesOf& overhead) {
+  const FitQuestion question{.config_with = {},
+                             .world_size = world_size,
+                             .limit = {},
+                             .overhead = overhead,
+                             .cluster = {}};
+  return Planner(question).plan(config).bytes;
 }
 
 }  // namespace dstrain

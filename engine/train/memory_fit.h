@@ -1,6 +1,6 @@
-// MemoryFit: whether a run fits into the memory that a rank has; if not, which changes of the
-// config would make it fit, cheapest first, each planned as the run itself would be; if it does,
-// how large a micro-batch would.
+// MemoryFit: whether a run fits into the memory that a rank has, and, as far as that is known, into
+// what its hosts have; if not, which changes of the config would make it fit, cheapest first, each
+// planned as the run itself would be; if it does, how large a micro-batch would.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/config/config_json.h"
+#include "engine/config/offload_config.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/step_price.h"
@@ -19,26 +20,48 @@ namespace dstrain {
 /// The config, resolved, with these --set's after those that it was loaded with. Throws
 /// ConfigError.
 using ConfigWith = std::function<LoadedConfig(const std::vector<std::string>& overrides)>;
-/// The bytes that libraries take on a rank's device beside its plan.
-using OverheadOf = std::function<std::int64_t(const RunPlan& plan)>;
+/// Bytes of the rank that a plan is for.
+using BytesOf = std::function<std::int64_t(const RunPlan& plan)>;
+
+/// What a host has for its ranks, which are numbered host by host. Absent: not known.
+struct HostRoom {
+  int ranks = 1;
+  std::optional<std::int64_t> memory_bytes{};  ///< for all that its ranks take of it
+  std::optional<std::int64_t> disk_bytes{};    ///< free where the run offloads to, or would
+};
 
 struct FitQuestion {
   ConfigWith config_with;
   int world_size = 1;
   MemoryLimit limit;
-  OverheadOf overhead;
+  BytesOf overhead;  ///< that libraries take on the device beside the plan
   Cluster cluster;
+  /// The host's memory that a rank takes, all that lies there: on a CPU that is the device's. Empty
+  /// where the question is of the device alone.
+  BytesOf host_bytes{};
+  /// All of them; empty: hosts of Cluster::ranks_per_host ranks, of which nothing is known.
+  std::vector<HostRoom> hosts{};
 };
 
 struct Remedy {
   std::vector<std::string> overrides;  ///< of --set
   std::string what;                    ///< "recompute blocks in full, ZeRO stage 3"
   std::int64_t bytes = 0;              ///< of the rank that holds most, overhead included
-  double relative_step_time = 1.0;     ///< predicted, of the config as it is
+  std::int64_t host_bytes = 0;         ///< of the host whose ranks take most of its memory
+  std::int64_t disk_bytes = 0;         ///< of the host whose ranks keep most on its disk
+  /// It takes more of them than the config as it is, and what a host has is not known.
+  bool host_unchecked = false;
+  bool disk_unchecked = false;
+  double relative_step_time = 1.0;  ///< predicted, of the config as it is
 };
 
 struct MemoryFit {
-  std::int64_t bytes = 0;  ///< of the rank that holds most, overhead included
+  std::int64_t bytes = 0;       ///< of the rank that holds most, overhead included
+  std::int64_t host_bytes = 0;  ///< as in Remedy
+  std::int64_t disk_bytes = 0;
+  /// What the host that has least of it to spare lacks; 0: nothing, as far as is known.
+  std::int64_t host_bytes_lacking = 0;
+  std::int64_t disk_bytes_lacking = 0;
   bool fits = false;
   /// Where it does not fit: the smallest changes that make it fit, cheapest first. Empty: none of
   /// those that were tried does.
@@ -51,7 +74,11 @@ struct MemoryFit {
 
 MemoryFit examine_fit(const FitQuestion& question);
 
+/// The folder on a host's disk that remedies offload to: the one that the config names, or
+/// /var/tmp, which Linux keeps across restarts.
+std::string disk_folder_for(const OffloadConfig& offload);
+
 /// The bytes of the rank that holds most, overhead included, which examine_fit() compares.
-std::int64_t most_bytes(const Config& config, int world_size, const OverheadOf& overhead);
+std::int64_t most_bytes(const Config& config, int world_size, const BytesOf& overhead);
 
 }  // namespace dstrain

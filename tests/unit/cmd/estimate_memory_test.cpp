@@ -130,6 +130,59 @@ TEST_CASE("a run that does not fit gets changes that make it fit, and they do", 
                              Contains("--set zero_optimization.stage="));
 }
 
+TEST_CASE("what is offloaded must fit into the memory and on the disk of a host",
+          "[cmd][estimate][offload]") {
+  if (testing::no_dstrain_here()) return;
+  const std::vector<std::string> run = {"configs/gpt2-xl-zero2.json",
+                                        "--num_gpus",
+                                        "1",
+                                        "--micro-batch",
+                                        "1",
+                                        "--device-memory",
+                                        "24GiB"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), run.begin(), run.end());
+    return more;
+  };
+  const auto proposes = [](const json& found, const std::string& set) {
+    const json& remedies = found["fit"]["remedies"];
+    return std::any_of(remedies.begin(), remedies.end(), [&](const json& remedy) {
+      const json& all = remedy["set"];
+      return std::find(all.begin(), all.end(), set) != all.end();
+    });
+  };
+  const std::string to_host = "zero_optimization.offload_optimizer.device=cpu";
+  const std::string to_disk = "zero_optimization.offload_optimizer.device=nvme";
+  const json unknown = estimate_json(run, 3);
+  CHECK(proposes(unknown, to_host));
+  Program text = estimate(run);
+  CHECK(text.wait(kPatience) == 3);
+  CHECK_THAT(text.out(), Contains("of a host's memory (not checked: not known here)"));
+
+  // 1.6 billion parameters of 12 bytes.
+  const std::vector<std::string> large = with({"--host-memory", "64GiB", "--host-disk", "1TB"});
+  CHECK(proposes(estimate_json(large, 3), to_host));
+  Program known = estimate(large);
+  CHECK(known.wait(kPatience) == 3);
+  CHECK_THAT(known.out(), Contains("of a host's memory") && !Contains("not checked"));
+  const json small = estimate_json(with({"--host-memory", "12GiB", "--host-disk", "1TB"}), 3);
+  CHECK_FALSE(proposes(small, to_host));
+  CHECK(proposes(small, to_disk));
+  const json neither = estimate_json(with({"--host-memory", "12GiB", "--host-disk", "8GB"}), 3);
+  CHECK_FALSE(proposes(neither, to_host));
+  CHECK_FALSE(proposes(neither, to_disk));
+
+  Program offloads = estimate(with({"--host-memory", "12GiB", "--set", to_host}));
+  CHECK(offloads.wait(kPatience) == 3);
+  CHECK_THAT(offloads.out(), Contains("Does not fit into a host's memory: "));
+  Program wrong = estimate(with({"--host-memory", "H100"}));
+  CHECK(wrong.wait(kPatience) == 2);
+  CHECK_THAT(wrong.err(), Contains("\"H100\" is not an amount of memory: expected 80GiB"));
+  Program alone = estimate({"configs/gpt2-xl-zero2.json", "--host-disk", "1TB"});
+  CHECK(alone.wait(kPatience) == 2);
+  CHECK_THAT(alone.err(), Contains("--device-memory"));
+}
+
 TEST_CASE("the matrix has a row for each stage and recomputation", "[cmd][estimate]") {
   if (testing::no_dstrain_here()) return;
   const std::vector<std::string> run = {"configs/gpt2-124m.json", "--num_gpus", "4", "--matrix"};

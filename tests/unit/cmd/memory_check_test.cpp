@@ -126,6 +126,42 @@ TEST_CASE("a GPU that is too small for its ranks' plans is refused with what wou
                     Contains("cuda:0 of host w0, H100, has 512.0 MiB of memory free"));
 }
 
+TEST_CASE("what would fit on a GPU fits into its host's memory as well, and on its disk",
+          "[cmd][launch][offload]") {
+  const ConfigWith on_gpus = [](const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = {"training.device=cuda", "train_micro_batch_size_per_gpu=1",
+                                    "activation_checkpointing.granularity=full",
+                                    "zero_optimization.stage=0"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return gpt2(all);
+  };
+  const auto refusal = [&](std::int64_t host_memory, std::int64_t free_disk) {
+    std::vector<HostMemory> hosts;
+    const launcher::GpuReport gpu{.model = "T4", .total_bytes = 2200 * (kGiB / 1024)};
+    for (const char* const name : {"w0", "w1"}) {
+      hosts.push_back({.name = name,
+                       .ranks = 2,
+                       .available_bytes = host_memory,
+                       .gpus = {gpu, gpu},
+                       .gpu_of_rank = {0, 1},
+                       .free_disk_bytes = free_disk});
+    }
+    try {
+      check_memory(on_gpus, hosts, {.cuda = true, .threads = 1, .ranks_per_host = 2});
+    } catch (const launcher::PreflightError& error) {
+      return std::string(error.what());
+    }
+    return std::string("fits");
+  };
+  const std::string to_host = "--set zero_optimization.offload_optimizer.device=cpu";
+  const std::string to_disk = "--set zero_optimization.offload_optimizer.device=nvme";
+  CHECK_THAT(refusal(kMuch, -1), Contains(to_host));
+  const std::string small_host = refusal(kGiB / 2, -1);
+  CHECK_THAT(small_host, !Contains(to_host) && Contains(to_disk) &&
+                             Contains("of a host's disk (not checked: not known here)"));
+  CHECK_THAT(refusal(kGiB / 2, kGiB / 2), !Contains(to_host) && !Contains(to_disk));
+}
+
 TEST_CASE("the GPUs that a run's slots leave out are not looked at", "[cmd][launch]") {
   const launcher::GpuReport large{.model = "H100", .total_bytes = 80 * kGiB};
   const launcher::GpuReport small{.model = "T4", .total_bytes = 3 * kGiB};

@@ -167,6 +167,137 @@ TEST_CASE("offloading to a slower place costs more", "[train][plan][offload]") {
   CHECK(on_disk_with("cpu") < on_disk_with("nvme"));
 }
 
+/// Asks about GPUs on which the run fits once its states have left them. A rank takes 1 MiB of its
+/// host beside what is planned there.
+FitQuestion about_gpus(const ConfigWith& with, int world, const std::vector<HostRoom>& hosts) {
+  return {.config_with = with,
+          .world_size = world,
+          .limit = {.bytes = held(with, {"zero_optimization.offload_optimizer.device=cpu"}, world),
+                    .name = "",
+                    .accelerator = {}},
+          .overhead = [](const RunPlan&) { return kOverhead; },
+          .cluster = {.ranks_per_host = 2},
+          .host_bytes = [](const RunPlan& plan) { return kMiB + plan.memory.bytes(Space::kHost); },
+          .hosts = hosts};
+}
+
+const std::vector<std::string> kOnGpus = {"train_micro_batch_size_per_gpu=1",
+                                          "train_batch_size=8",
+                                          "activation_checkpointing.granularity=full",
+                                          "training.device=cuda",
+                                          "checkpoint.interval=0",
+                                          "zero_optimization.stage=1"};
+
+const Remedy* remedy_with(const MemoryFit& found, const std::string& override) {
+  for (const Remedy& remedy : found.remedies) {
+    const auto& all = remedy.overrides;
+    if (std::find(all.begin(), all.end(), override) != all.end()) return &remedy;
+  }
+  return nullptr;
+}
+
+const std::string kStatesToHost = "zero_optimization.offload_optimizer.device=cpu";
+const std::string kStatesToDisk = "zero_optimization.offload_optimizer.device=nvme";
+
+/// What the ranks [first, end) keep in a space together, each by its own plan.
+std::int64_t kept_by(const Config& config, int world, int first, int end, Space space) {
+  std::int64_t bytes = 0;
+  for (int rank = first; rank < end; ++rank) {
+    bytes += make_run_plan(config, world, rank).memory.bytes(space);
+  }
+  return bytes;
+}
+
+TEST_CASE("a remedy that offloads fits into what the ranks of each host have together",
+          "[train][plan][offload]") {
+  const int stages = GENERATE(1, 2);
+  std::vector<std::string> overrides = kOnGpus;
+  overrides.push_back("pipeline.stages=" + std::to_string(stages));
+  const int world = 4;
+  const ConfigWith with = config_with("configs/gpt2-124m.json", overrides, world);
+  const Config on_host = with({kStatesToHost}).config;
+  const Config on_disk =
+      with({kStatesToDisk, "zero_optimization.offload_optimizer.nvme_path=/var/tmp"}).config;
+  const std::int64_t host = 3 * kMiB + kept_by(on_host, world, 0, 3, Space::kHost);
+  const std::int64_t small_host = kMiB + kept_by(on_host, world, 3, 4, Space::kHost);
+  const std::int64_t disk = kept_by(on_disk, world, 0, 3, Space::kDisk);
+  const auto fit_on = [&](std::optional<std::int64_t> memory, std::optional<std::int64_t> of_disk,
+                          std::optional<std::int64_t> small_memory) {
+    return examine_fit(about_gpus(with, world,
+                                  {{.ranks = 3, .memory_bytes = memory, .disk_bytes = of_disk},
+                                   {.ranks = 1, .memory_bytes = small_memory}}));
+  };
+  const MemoryFit unknown = fit_on({}, {}, {});
+  CHECK_FALSE(unknown.fits);
+  CHECK(unknown.host_bytes == 3 * kMiB);
+  const Remedy* to_host = remedy_with(unknown, kStatesToHost);
+  REQUIRE(to_host != nullptr);
+  CHECK(to_host->host_bytes == host);
+  CHECK(to_host->host_unchecked);
+  CHECK_FALSE(to_host->disk_unchecked);
+
+  const MemoryFit enough = fit_on(host, 0, small_host);
+  to_host = remedy_with(enough, kStatesToHost);
+  REQUIRE(to_host != nullptr);
+  CHECK_FALSE(to_host->host_unchecked);
+
+  for (const MemoryFit& found :
+       {fit_on(host - 1, disk, small_host), fit_on(host, disk, small_host - 1)}) {
+    CHECK(remedy_with(found, kStatesToHost) == nullptr);
+    const Remedy* const to_disk = remedy_with(found, kStatesToDisk);
+    REQUIRE(to_disk != nullptr);
+    CHECK(to_disk->disk_bytes == disk);
+    CHECK(to_disk->disk_unchecked);  // of the other host
+  }
+  // Layouts in which other ranks share a host may need less of it.
+  for (const Remedy& remedy : fit_on(host - 1, disk - 1, small_host).remedies) {
+    CHECK(remedy.host_bytes < host);
+    CHECK(remedy.disk_bytes < disk);
+  }
+  const MemoryFit neither = fit_on(host - 1, 0, small_host);
+  CHECK(remedy_with(neither, kStatesToHost) == nullptr);
+  CHECK(remedy_with(neither, kStatesToDisk) == nullptr);
+}
+
+TEST_CASE("a run whose hosts are too small does not fit, and goes to a disk that is not",
+          "[train][plan][offload]") {
+  std::vector<std::string> overrides = kOnGpus;
+  overrides.push_back(kStatesToHost);
+  const int world = 2;
+  const ConfigWith with = config_with("configs/gpt2-124m.json", overrides, world);
+  const std::int64_t host = 2 * kMiB + kept_by(with({}).config, world, 0, world, Space::kHost);
+  const auto fit_on = [&](std::int64_t memory) {
+    return examine_fit(about_gpus(
+        with, world,
+        {{.ranks = world, .memory_bytes = memory, .disk_bytes = std::int64_t{1} << 40}}));
+  };
+  CHECK(fit_on(host).fits);
+  const MemoryFit found = fit_on(host - 10);
+  CHECK_FALSE(found.fits);
+  CHECK(found.host_bytes_lacking == 10);
+  CHECK(found.disk_bytes_lacking == 0);
+  const Remedy* const to_disk = remedy_with(found, kStatesToDisk);
+  REQUIRE(to_disk != nullptr);
+  CHECK_FALSE(to_disk->disk_unchecked);
+}
+
+TEST_CASE("a micro-batch's inputs that the host's memory keeps limit it",
+          "[train][plan][recompute]") {
+  std::vector<std::string> overrides = kOnGpus;
+  overrides[1] = "train_batch_size=512";
+  overrides.emplace_back("activation_checkpointing.cpu_checkpointing=true");
+  const ConfigWith with = config_with("configs/gpt2-124m.json", overrides, 2);
+  FitQuestion question = about_gpus(with, 2, {});
+  question.limit.bytes *= 4;
+  const std::int64_t by_device = examine_fit(question).largest_micro_batch;
+  const std::int64_t of_one = kept_by(with({}).config, 2, 0, 1, Space::kHost);
+  question.hosts = {{.ranks = 2, .memory_bytes = 2 * (kMiB + 4 * of_one)}};
+  const MemoryFit found = examine_fit(question);
+  CHECK(by_device > 4);
+  CHECK(found.largest_micro_batch == 4);
+  CHECK(found.largest_of_this_batch == 4);
+}
+
 TEST_CASE("where nothing fits there is no remedy", "[train][plan]") {
   const ConfigWith with = config_with("configs/gpt2-124m.json", {}, 2);
   const MemoryFit found = fit(with, 2, kOverhead + kMiB);
@@ -210,6 +341,13 @@ TEST_CASE("a limit is an amount or an accelerator", "[train]") {
     CAPTURE(text);
     CHECK_THROWS_AS(parse_memory_limit(text), ConfigError);
   }
+}
+
+TEST_CASE("an amount is a number of bytes", "[train]") {
+  CHECK(parse_amount("2TB") == 2'000'000'000'000);
+  CHECK(parse_amount("512 GiB") == std::int64_t{512} << 30);
+  CHECK_THROWS_WITH(parse_amount("H100"),
+                    Catch::Contains("\"H100\" is not an amount of memory: expected 80GiB"));
 }
 
 TEST_CASE("traffic that stays within hosts is cheaper", "[train][plan]") {
