@@ -12,6 +12,7 @@ std::string to_text(const MachineFacts& facts) {
                                  {"multiplies_bf16", facts.multiplies_bf16},
                                  {"multiplies_f16", facts.multiplies_f16}};
   if (facts.memory_bytes) json["memory_bytes"] = *facts.memory_bytes;
+  if (facts.ranks_per_host) json["ranks_per_host"] = *facts.ranks_per_host;
   return json.dump();
 }
 
@@ -24,6 +25,9 @@ MachineFacts parse_facts(std::string_view text) {
                        .multiplies_f16 = json.at("multiplies_f16").get<bool>()};
     if (const auto bytes = json.find("memory_bytes"); bytes != json.end()) {
       facts.memory_bytes = bytes->get<std::int64_t>();
+    }
+    if (const auto ranks = json.find("ranks_per_host"); ranks != json.end()) {
+      facts.ranks_per_host = ranks->get<int>();
     }
     return facts;
   } catch (const nlohmann::json::exception& error) {

@@ -113,8 +113,25 @@ std::string common_name(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(different, ", "));
 }
 
+/// Absent where ranks of one host are not neighbours.
+std::optional<int> ranks_per_host(std::span<const RankSeat> seats) {
+  std::vector<int> ranks;
+  std::set<std::string> hosts;
+  for (std::size_t i = 0; i < seats.size(); ++i) {
+    if (i == 0 || seats[i].host != seats[i - 1].host) {
+      if (!hosts.insert(seats[i].host).second) return std::nullopt;
+      ranks.push_back(0);
+    }
+    ++ranks.back();
+  }
+  return common_ranks(ranks);
+}
+
 MachineFacts gpu_facts(std::span<const RankSeat> seats, const std::set<std::string>& left_out) {
-  MachineFacts facts{.cuda = true, .multiplies_bf16 = true, .multiplies_f16 = true};
+  MachineFacts facts{.cuda = true,
+                     .multiplies_bf16 = true,
+                     .multiplies_f16 = true,
+                     .ranks_per_host = ranks_per_host(seats)};
   const std::vector<int> sharers = ranks_on_gpus(seats);
   std::vector<std::string> names;
   for (std::size_t i = 0; i < seats.size(); ++i) {
@@ -131,7 +148,7 @@ MachineFacts gpu_facts(std::span<const RankSeat> seats, const std::set<std::stri
 }
 
 MachineFacts processor_facts(std::span<const RankSeat> seats) {
-  MachineFacts facts{.multiplies_bf16 = true};
+  MachineFacts facts{.multiplies_bf16 = true, .ranks_per_host = ranks_per_host(seats)};
   std::map<std::string, std::int64_t> ranks;  // by machine
   for (const RankSeat& seat : seats)
     ++ranks[seat.machine];
@@ -268,9 +285,17 @@ JobDevice decide_device(DeviceChoice wish, std::span<const RankSeat> seats, bool
   return device;
 }
 
-MachineFacts assumed_facts(DeviceChoice wish) {
+MachineFacts assumed_facts(DeviceChoice wish, const std::vector<launcher::Host>& hosts) {
   const bool is_cuda = wish == DeviceChoice::kCuda;
-  return {.cuda = is_cuda, .name = "", .multiplies_bf16 = is_cuda, .multiplies_f16 = is_cuda};
+  std::vector<int> ranks;
+  for (const launcher::Host& host : hosts)
+    ranks.push_back(static_cast<int>(host.slots.size()));
+  return {.cuda = is_cuda,
+          .name = "",
+          .multiplies_bf16 = is_cuda,
+          .multiplies_f16 = is_cuda,
+          .memory_bytes = std::nullopt,
+          .ranks_per_host = common_ranks(ranks)};
 }
 
 }  // namespace dstrain

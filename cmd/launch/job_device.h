@@ -59,7 +59,7 @@ JobDevice decide_device(DeviceChoice wish, std::span<const RankSeat> seats, bool
 std::vector<int> ranks_on_gpus(std::span<const RankSeat> seats);
 
 /// The facts assumed of machines that nobody asks: with "cuda", that their GPUs multiply in 16
-/// bits; with "auto", that they have no GPUs.
-MachineFacts assumed_facts(DeviceChoice wish);
+/// bits; with "auto", that they have no GPUs. Without `hosts`, nothing is said of their number.
+MachineFacts assumed_facts(DeviceChoice wish, const std::vector<launcher::Host>& hosts = {});
 
 }  // namespace dstrain

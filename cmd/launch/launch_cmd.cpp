@@ -229,7 +229,7 @@ int lead_nodes(LaunchFlags flags,
                const std::vector<Host>& all_hosts,
                FleetAccess& access) {
   const std::vector<Host> hosts = without_standbys(flags, all_hosts);
-  flags.run.machine = assumed_facts(wish);  // until they have been asked
+  flags.run.machine = assumed_facts(wish, hosts);  // until they have been asked
   std::optional<LoadedConfig> config = prepare(flags, wish, hosts);
   return config ? run_on_fleet(flags, *config, wish, hosts, all_hosts, access) : int{kExitSuccess};
 }
@@ -253,7 +253,7 @@ int launch(LaunchFlags flags) {
   const std::vector<Host> hosts = without_standbys(flags, choice.hosts);
   std::optional<MachineHere> here;
   if (has_other_machines(choice.hosts)) {
-    flags.run.machine = assumed_facts(choice.wish);  // until they have been asked
+    flags.run.machine = assumed_facts(choice.wish, hosts);  // until they have been asked
   } else {
     here = look_here(flags, choice, hosts);
     flags.run.machine = here->device.facts;

@@ -181,7 +181,7 @@ void decide(Fleet& fleet,
     }
   }
   if (seats.empty()) {
-    report.machine = assumed_facts(wishes.device);
+    report.machine = assumed_facts(wishes.device, hosts);
     return;
   }
   JobDevice device = decide_device(wishes.device, seats, wishes.may_share_gpus);

@@ -87,14 +87,16 @@ EstimatedDevice choose_device(const MachineFacts& machine,
 }
 
 /// The facts that "auto" values depend on. GPUs that are not named count as current ones.
-MachineFacts facts_of(bool cuda, const std::optional<MemoryLimit>& limit) {
-  if (!cuda) return {};
+MachineFacts facts_of(bool cuda, const std::optional<MemoryLimit>& limit, const Hosts& hosts) {
+  const std::optional<int> ranks_per_host = common_ranks(hosts.ranks);
+  if (!cuda) return {.ranks_per_host = ranks_per_host};
   const Accelerator gpu = limit ? limit->accelerator.value_or(Accelerator{}) : Accelerator{};
   return {.cuda = true,
           .name = gpu.name.empty() ? "a GPU" : std::string(gpu.name),
           .multiplies_bf16 = gpu.multiplies_bf16,
           .multiplies_f16 = true,
-          .memory_bytes = limit ? std::optional(limit->bytes) : std::nullopt};
+          .memory_bytes = limit ? std::optional(limit->bytes) : std::nullopt,
+          .ranks_per_host = ranks_per_host};
 }
 
 /// No device is asked: where neither --device nor the config says which, it is a GPU if its memory
@@ -102,11 +104,11 @@ MachineFacts facts_of(bool cuda, const std::optional<MemoryLimit>& limit) {
 MachineFacts facts_of(const Flags& flags,
                       const std::optional<MemoryLimit>& limit,
                       const std::vector<std::string>& overrides,
-                      int world_size) {
-  if (!flags.device.empty()) return facts_of(flags.device == "cuda", limit);
-  const MachineFacts open = facts_of(limit.has_value(), limit);
-  const Config config = load_and_resolve(flags.estimate, overrides, world_size, open).config;
-  return facts_of(config.training.device == DeviceChoice::kCuda, limit);
+                      const Hosts& hosts) {
+  if (!flags.device.empty()) return facts_of(flags.device == "cuda", limit, hosts);
+  const MachineFacts open = facts_of(limit.has_value(), limit, hosts);
+  const Config config = load_and_resolve(flags.estimate, overrides, hosts.world_size, open).config;
+  return facts_of(config.training.device == DeviceChoice::kCuda, limit, hosts);
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -170,7 +172,7 @@ int estimate(const Flags& flags) {
   const std::vector<std::string> overrides = to_overrides(flags.estimate);
   std::optional<MemoryLimit> limit;
   if (!flags.device_memory.empty()) limit = parse_memory_limit(flags.device_memory);
-  const MachineFacts facts = facts_of(flags, limit, overrides, hosts.world_size);
+  const MachineFacts facts = facts_of(flags, limit, overrides, hosts);
   const ConfigWith config_with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = overrides;
     all.insert(all.end(), more.begin(), more.end());

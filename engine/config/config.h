@@ -107,6 +107,9 @@ struct ZeroConfig {
   bool quantized_weights = false;
   /// zero_quantized_gradients: gradients travel in 4 bits, first among neighbours (qgZ).
   bool quantized_gradients = false;
+  /// zero_qgz_partition_size: how many neighbouring data-parallel ranks those are. 1: all ranks at
+  /// once. Absent: those of a host, until it is resolved.
+  std::optional<int> gradient_ranks;
   /// stage3_prefetch_bucket_size: elements of units gathered ahead of their use, at least one unit;
   /// 0: none. Absent: the next unit.
   std::optional<std::int64_t> prefetch_bucket_size;

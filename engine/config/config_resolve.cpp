@@ -209,9 +209,7 @@ void resolve_config(LoadedConfig& loaded,
   if (data_parallel && !problems.spoil("zero_optimization")) {
     problems.attempt([&] { resolve_second_copy(loaded, *data_parallel, origins); });
     problems.attempt([&] { resolve_shard_groups(loaded, *data_parallel, origins); });
-  }
-  if (!problems.spoil("zero_optimization")) {
-    problems.attempt([&] { resolve_quantized_gradients(loaded, origins); });
+    problems.attempt([&] { resolve_quantized_gradients(loaded, *data_parallel, facts, origins); });
   }
   if (!problems.spoil_any({"optimizer.type", "zero_optimization", "aio", "checkpoint.async"})) {
     problems.attempt([&] { resolve_offload(loaded, origins); });

@@ -58,8 +58,12 @@ void resolve_second_copy(LoadedConfig& loaded, std::int64_t data_parallel, Origi
 void resolve_shard_groups(const LoadedConfig& loaded,
                           std::int64_t data_parallel,
                           const Origins& origins);
-/// Checks whether gradients can travel in 4 bits.
-void resolve_quantized_gradients(const LoadedConfig& loaded, const Origins& origins);
+/// Finds which data-parallel ranks add up gradients that travel in 4 bits first, once the groups of
+/// ranks are settled.
+void resolve_quantized_gradients(LoadedConfig& loaded,
+                                 std::int64_t data_parallel,
+                                 const MachineFacts& facts,
+                                 Origins& origins);
 /// Checks what is kept outside the device's memory, once device and optimizer are settled.
 void resolve_offload(LoadedConfig& loaded, Origins& origins);
 void resolve_scheduler(LoadedConfig& loaded, Origins& origins);

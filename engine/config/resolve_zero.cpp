@@ -14,6 +14,7 @@ namespace {
 
 const std::string kStates = "zero_optimization.offload_optimizer.";
 const std::string kParameters = "zero_optimization.offload_param.";
+const std::string kQuantizedGradients = "zero_optimization.zero_quantized_gradients";
 
 /// Where a value was written, for an error, as far as it was.
 std::string where_of(const Origins& origins, const std::string& path) {
@@ -105,6 +106,18 @@ void check_divides(const std::string& key,
                      {{ConfigEdit::Kind::kSet, key, fmt::format("{}", nearest)}});
 }
 
+/// The data-parallel ranks of a host, where every host has as many, of one stage of the model; 1
+/// where that is not so, where all are on one host, or where nothing is known.
+int neighbours_on_host(const Config& config,
+                       std::int64_t data_parallel,
+                       const MachineFacts& facts) {
+  const int tensor = config.tensor_parallel.size;
+  const int ranks = facts.ranks_per_host.value_or(0);
+  const int neighbours = ranks / tensor;
+  const bool divides = neighbours > 0 && ranks % tensor == 0 && data_parallel % neighbours == 0;
+  return divides && neighbours < data_parallel ? neighbours : 1;
+}
+
 }  // namespace
 
 void resolve_second_copy(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins) {
@@ -136,14 +149,49 @@ void resolve_shard_groups(const LoadedConfig& loaded,
   check_divides(key, zero.shard_ranks, data_parallel, origins);
 }
 
-void resolve_quantized_gradients(const LoadedConfig& loaded, const Origins& origins) {
-  const std::string key = "zero_optimization.zero_quantized_gradients";
-  const ZeroConfig& zero = loaded.config.zero;
-  if (!cuts_of(zero.stage).parameters || !zero.quantized_gradients || zero.shard_ranks < 1) return;
-  throw_config_error(where_of(origins, key), key,
-                     "gradients that are summed within groups of ranks and then over the groups "
-                     "(mics_shard_size) do not travel in 4 bits: write false",
-                     {{ConfigEdit::Kind::kSet, key, "false"}});
+void resolve_quantized_gradients(LoadedConfig& loaded,
+                                 std::int64_t data_parallel,
+                                 const MachineFacts& facts,
+                                 Origins& origins) {
+  const std::string key = "zero_optimization.zero_qgz_partition_size";
+  ZeroConfig& zero = loaded.config.zero;
+  if (!cuts_of(zero.stage).parameters || !zero.quantized_gradients) return;
+  if (zero.shard_ranks >= 1) {
+    throw_config_error(where_of(origins, kQuantizedGradients), kQuantizedGradients,
+                       "gradients that are summed within groups of ranks and then over the groups "
+                       "(mics_shard_size) do not travel in 4 bits: write false",
+                       {{ConfigEdit::Kind::kSet, kQuantizedGradients, "false"}});
+  }
+  const bool has_copy = zero.secondary_ranks > 1 && zero.secondary_ranks < data_parallel;
+  if (!zero.gradient_ranks) {
+    const int here = neighbours_on_host(loaded.config, data_parallel, facts);
+    zero.gradient_ranks = has_copy ? zero.secondary_ranks : here;
+    origins[key] =
+        has_copy ? "derived: those of zero_hpz_partition_size"
+        : here > 1
+            ? "derived: the data-parallel ranks of a host"
+            : "derived: no neighbours are known, which takes several hosts with as many ranks "
+              "each, more than one";
+    return;
+  }
+  const int few = *zero.gradient_ranks;
+  if (has_copy && few != zero.secondary_ranks) {
+    throw_config_error(where_of(origins, key), key,
+                       fmt::format("{}, with zero_hpz_partition_size {}: the neighbours are the "
+                                   "same: expected {}, or leave it out",
+                                   few, zero.secondary_ranks, zero.secondary_ranks),
+                       {{ConfigEdit::Kind::kRemove, key, ""}});
+  }
+  if (few > 1 && few >= data_parallel) {
+    loaded.notices.push_back(
+        fmt::format("no effect: {}: {} ranks are no fewer than the {} data-parallel ones, who "
+                    "exchange gradients at once",
+                    key, few, data_parallel));
+    zero.gradient_ranks = 1;
+    origins[key] = "derived: there are no other ranks";
+    return;
+  }
+  check_divides(key, few, data_parallel, origins);
 }
 
 void resolve_offload(LoadedConfig& loaded, Origins& origins) {

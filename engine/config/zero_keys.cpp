@@ -139,6 +139,18 @@ void add_quantized_traffic(std::vector<Key>& keys) {
       "parameters are gathered in ZeRO's stage 3, and the stage is lower");
   add("zero_quantized_gradients", &ZeroConfig::quantized_gradients,
       "gradients travel in 4 bits in ZeRO's stage 3, as DeepSpeed's do, and the stage is lower");
+  constexpr double kMostRanks = 1 << 20;
+  const auto codes_gradients = [](const Config& c) {
+    return is_stage3(c) && c.zero.quantized_gradients;
+  };
+  Key first = kZeroBlock.field("zero_qgz_partition_size", between(1, kMostRanks),
+                               &ZeroConfig::gradient_ranks);
+  first.note = "neighbouring ranks that add up gradients in 4 bits before others do; 1: none";
+  Key off = silent(first.path);
+  keys.push_back(only_for(null_is_default(auto_is_default(std::move(first))), "gradients in 4 bits",
+                          codes_gradients));
+  keys.push_back(only_for(std::move(off), "gradients in whole numbers",
+                          [=](const Config& c) { return !codes_gradients(c); }));
   keys.push_back(auto_is_default(refused_unless(
       "zero_quantized_nontrainable_weights", {"false"},
       "it keeps parameters that are not trained in 8 bits, and all are trained: write false")));

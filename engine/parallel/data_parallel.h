@@ -67,7 +67,7 @@ struct DataParallelParts {
   const std::vector<GatherPlan>& gathers;  ///< where parameters are cut: one a walk
   Optimizer& optimizer;
   UnitGroups groups;              ///< with whom each unit is shared
-  Communicator* neighbour_group;  ///< who holds a second copy of parameters; or nullptr
+  Communicator* neighbour_group;  ///< those of kGradientAxes that work together; or nullptr
   Communicator* across_group;     ///< who has this rank's place among other neighbours; or nullptr
   Communicator* tensor_group;     ///< who holds copies of norms' and biases' parameters; or nullptr
   Communicator* shared_heads_group;  ///< who holds copies of key/value heads; or nullptr

@@ -151,7 +151,8 @@ class Zero3 final : public DataParallel {
   }
 
   void make_whole(int unit, Tensor whole) {
-    Communicator* const few = parts_.neighbour_group;
+    Communicator* const few =
+        parts_.memory.placement().secondary.is_cut() ? parts_.neighbour_group : nullptr;
     if (few != nullptr && has_second_copy_[static_cast<std::size_t>(unit)]) {
       few->all_gather(parts_.context.arena.unit(RegionKind::kSecondary, unit), whole,
                       Purpose::kParameter, collectives_);

@@ -92,9 +92,7 @@ Engine::Engine(RunPlan plan,
              .gathers = plan_.gathers,
              .optimizer = *optimizer_,
              .groups = unit_groups_,
-             .neighbour_group = plan_.memory.placement().secondary.is_cut()
-                                    ? groups_.find(GroupId::kDataInside)
-                                    : nullptr,
+             .neighbour_group = groups_.find(GroupId::kDataInside),
              .across_group = groups_.find(GroupId::kDataAcross),
              .tensor_group = groups_.find_others(GroupId::kTensor),
              .shared_heads_group = groups_.find(GroupId::kSharedHeads),

@@ -152,9 +152,17 @@ bool cuts_among_few(const Config& config, int data_ranks) {
   return cuts_of(config.zero.stage).parameters && few > 0 && few < data_ranks;
 }
 
+/// Whether gradients travel in 4 bits, first among fewer than all data-parallel ranks.
+bool adds_among_few(const Config& config, int data_ranks) {
+  const int few = config.zero.gradient_ranks.value_or(1);
+  return cuts_of(config.zero.stage).parameters && config.zero.quantized_gradients && few > 1 &&
+         few < data_ranks;
+}
+
 /// The number of neighbouring data-parallel ranks that work together; all, if no fewer do.
 int neighbours_of(const Config& config, int data_ranks) {
   if (keeps_second_copy(config, data_ranks)) return config.zero.secondary_ranks;
+  if (adds_among_few(config, data_ranks)) return *config.zero.gradient_ranks;
   return cuts_among_few(config, data_ranks) ? config.zero.shard_ranks : data_ranks;
 }
 

@@ -249,6 +249,45 @@ TEST_CASE("gradients in 4 bits go straight to their owners where there are no ne
   }
 }
 
+TEST_CASE("gradients in 4 bits go first among neighbours that hold no second copy: the same bits",
+          "[parity][zero][qgz]") {
+  for (const Formats& formats : kFormats) {
+    for (const bool overlap : {false, true}) {
+      for (const int neighbours : {2, 3}) {
+        CAPTURE(formats.name, overlap, neighbours);
+        TinyOptions options{.precision = formats.precision,
+                            .micro_batch = 2,
+                            .accumulation = 2,
+                            .gradient_clipping = 0.5,
+                            .overlap_comm = overlap,
+                            .zero_stage = 3,
+                            .zero = {.secondary_ranks = neighbours,
+                                     .quantized_gradients = true,
+                                     .param_persistence_threshold = 0},
+                            .formats = formats.formats,
+                            .steps = 3};
+        const std::vector<TinyRun> with_copy = train_ranks(6, options);
+        options.zero.secondary_ranks = 1;
+        options.zero.gradient_ranks = neighbours;
+        const std::vector<TinyRun> runs = train_ranks(6, options);
+        check_planned(runs);
+        check_same_bits(runs, with_copy);
+        CHECK(runs[0].grad_norms == with_copy[0].grad_norms);
+        CHECK(runs[0].arena_bytes < with_copy[0].arena_bytes);
+        const std::int64_t coded = coded_bytes(runs[0], kFourBits, 6);
+        CHECK(bytes_of(runs[0], Purpose::kGradient, kNeighbours) == 2 * coded);
+        CHECK(bytes_of(runs[0], Purpose::kGradient, kAcross) == 2 * coded / neighbours);
+        CHECK(bytes_of(runs[0], Purpose::kGradient, kAllRanks) == 0);
+        CHECK(bytes_of(runs[0], Purpose::kParameter, kNeighbours) == 0);
+        options.zero.gradient_ranks = 1;
+        const std::vector<TinyRun> at_once = train_ranks(6, options);
+        CHECK(bytes_of(at_once[0], Purpose::kGradient, kAllRanks) == 2 * coded);
+        CHECK(at_once[0].parameters != runs[0].parameters);  // coded once, not twice
+      }
+    }
+  }
+}
+
 TEST_CASE("an overflow in fp16 goes through 4 bits and skips the update on all ranks",
           "[parity][zero][qgz]") {
   TinyOptions options = all_of_it({.precision = Precision::kF16, .micro_batch = 2, .steps = 1});

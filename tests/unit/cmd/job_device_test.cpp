@@ -89,7 +89,8 @@ TEST_CASE("auto takes GPUs where every host has some, and processors where none 
                                    .name = kH100,
                                    .multiplies_bf16 = true,
                                    .multiplies_f16 = true,
-                                   .memory_bytes = 80 * kGiB});
+                                   .memory_bytes = 80 * kGiB,
+                                   .ranks_per_host = 2});
   CHECK_THAT(gpus.line, Contains("device=cuda ranks=4 gpus=\"4 × NVIDIA H100 80GB HBM3\"") &&
                             Contains("\"auto\""));
 
@@ -100,6 +101,23 @@ TEST_CASE("auto takes GPUs where every host has some, and processors where none 
         MachineFacts{.name = "AMD EPYC", .multiplies_bf16 = true, .memory_bytes = 32 * kGiB});
   CHECK_THAT(processors.line, Contains("device=cpu ranks=3 processor=\"AMD EPYC\"") &&
                                   Contains("no host has a GPU to use: no CUDA driver"));
+}
+
+TEST_CASE("hosts have as many ranks each, or nothing is said of their number", "[cmd][device]") {
+  const auto ranks_per_host = [](const std::vector<TestHost>& hosts) {
+    return decide(DeviceChoice::kCpu, hosts).facts.ranks_per_host;
+  };
+  const TestHost two{"w0", {0, 1}, without_gpus()};
+  CHECK(ranks_per_host({two}) == 2);
+  CHECK(ranks_per_host({two, {"w1", {2, 3}, without_gpus()}}) == 2);
+  CHECK(ranks_per_host({two, {"w1", {0}, without_gpus()}}) == std::nullopt);
+  // Ranks that srun has dealt out in turn are not neighbours.
+  const TestHost one{"w0", {0}, without_gpus()};
+  const TestHost other{"w1", {0}, without_gpus()};
+  CHECK(ranks_per_host({one, other}) == 1);
+  CHECK(ranks_per_host({one, other, one, other}) == std::nullopt);
+  CHECK(assumed_facts(DeviceChoice::kCpu, {{"w0", {0, 1}}, {"w1", {0, 1}}}).ranks_per_host == 2);
+  CHECK(assumed_facts(DeviceChoice::kCpu).ranks_per_host == std::nullopt);
 }
 
 TEST_CASE("auto on hosts with and without GPUs is an error that names them", "[cmd][device]") {
@@ -183,7 +201,8 @@ TEST_CASE("facts hold for the least of the ranks", "[cmd][device]") {
                                    .name = "NVIDIA H100 80GB HBM3, Tesla V100",
                                    .multiplies_bf16 = false,
                                    .multiplies_f16 = true,
-                                   .memory_bytes = 32 * kGiB});
+                                   .memory_bytes = 32 * kGiB,
+                                   .ranks_per_host = 1});
   const JobDevice processors =
       decide(DeviceChoice::kCpu,
              {{"w0", {0, 1}, HostAnswer{}},

@@ -50,6 +50,7 @@ TEST_CASE("the resolved file loads to an equal config, every value from the file
       {"zero_optimization={\"stage\": 3, \"prefetch_bucket_size\": 5e7, "
        "\"param_persistence_threshold\": 0, \"max_live_parameters\": 1e9, "
        "\"max_reuse_distance\": 1e9, \"model_persistence_threshold\": 7}"},
+      {"zero_optimization={\"stage\": 3, \"zero_quantized_gradients\": true}"},
       {"optimizer={\"type\": \"adam\", \"params\": {\"lr\": 0.1, \"adam_w_mode\": false}}"},
       {"optimizer={\"type\": \"adam\", \"params\": {\"lr\": 0.1, \"weight_decay\": 0.1}}"},
       {"optimizer={\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"nesterov\": true}}"},

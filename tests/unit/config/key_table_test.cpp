@@ -48,6 +48,7 @@ const std::string kF16 = "fp16.enabled=true";
 const std::string kFp8 = "fp8.enabled=true";
 const std::string kStage1 = "zero_optimization.stage=1";
 const std::string kStage3 = "zero_optimization.stage=3";
+const std::string kFourBits = "zero_optimization.zero_quantized_gradients=true";
 const std::string kOnDisk = "zero_optimization.offload_optimizer.device=nvme";
 const std::string kParametersOnDisk = "zero_optimization.offload_param.device=nvme";
 const std::string kElastic = R"(elasticity={"enabled": true})";
@@ -102,6 +103,7 @@ const std::map<std::string, Flip>& flips() {
       {"zero_optimization.zero_hpz_partition_size", {"4", {kStage3}}},
       {"zero_optimization.zero_quantized_weights", {"true", {kStage3}}},
       {"zero_optimization.zero_quantized_gradients", {"true", {kStage3}}},
+      {"zero_optimization.zero_qgz_partition_size", {"2", {kStage3, kFourBits}}},
       {"zero_optimization.mics_shard_size", {"2", {kStage3}}},
       {"zero_optimization.offload_optimizer.device", {"cpu"}},
       {"zero_optimization.offload_optimizer.nvme_path", {"/scratch", {kOnDisk}}},

@@ -203,8 +203,57 @@ TEST_CASE("parameters travel in 8 bits and gradients in 4 in stage 3", "[spec][z
       return line.find("communication_data_type: gradients travel in 4 bits") != std::string::npos;
     });
   };
-  CHECK(tells(resolved({"communication_data_type=fp32"})));
+  CHECK(tells(resolved({"bf16.enabled=true", "communication_data_type=bf16"})));
   CHECK_FALSE(tells(resolved({})));
+}
+
+TEST_CASE("gradients in 4 bits are added up within hosts first, where all have as many ranks",
+          "[spec][zero]") {
+  const auto resolved = [](int ranks, std::optional<int> per_host,
+                           std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(),
+                     {"zero_optimization.stage=3",
+                      "zero_optimization.zero_quantized_gradients=true", "train_batch_size=auto",
+                      "gradient_accumulation_steps=1", "train_micro_batch_size_per_gpu=1"});
+    LoadedConfig loaded = load_tiny(overrides);
+    resolve_config(loaded, ranks, {.ranks_per_host = per_host});
+    return loaded;
+  };
+  const auto neighbours = [&](int ranks, std::optional<int> per_host,
+                              const std::vector<std::string>& overrides = {}) {
+    return resolved(ranks, per_host, overrides).config.zero.gradient_ranks;
+  };
+  CHECK(neighbours(8, 4) == 4);
+  CHECK(neighbours(8, std::nullopt) == 1);
+  CHECK(neighbours(8, 8) == 1);   // one host
+  CHECK(neighbours(12, 8) == 1);  // of which one has fewer
+  CHECK(neighbours(8, 1) == 1);
+  CHECK(neighbours(8, 4, {"tensor_parallel.size=2"}) == 2);
+  CHECK(neighbours(8, 2, {"tensor_parallel.size=2"}) == 1);
+  CHECK(neighbours(8, 4, {"pipeline.stages=2", "gradient_accumulation_steps=2"}) == 1);
+  CHECK(neighbours(8, 2, {"pipeline.stages=2", "gradient_accumulation_steps=2"}) == 2);
+  const std::string two = "zero_optimization.zero_qgz_partition_size=2";
+  CHECK(neighbours(8, 4, {two}) == 2);
+  CHECK(neighbours(8, 4, {"zero_optimization.zero_qgz_partition_size=1"}) == 1);
+  CHECK(neighbours(8, 4, {"zero_optimization.zero_qgz_partition_size=auto"}) == 4);
+  CHECK(neighbours(8, 4, {"zero_optimization.zero_hpz_partition_size=2"}) == 2);
+  CHECK_THAT(config_error_of([&] { (void)neighbours(9, {}, {two}); }),
+             Contains("zero_qgz_partition_size") &&
+                 Contains("2 does not divide the 9 data-parallel ranks: write 1"));
+  CHECK_THAT(
+      config_error_of([&] {
+        (void)neighbours(8, {}, {two, "zero_optimization.zero_hpz_partition_size=4"});
+      }),
+      Contains("zero_qgz_partition_size") && Contains("the neighbours are the same: expected 4"));
+  const LoadedConfig all = resolved(2, {}, {two});
+  CHECK(all.config.zero.gradient_ranks == 1);
+  CHECK(std::any_of(all.notices.begin(), all.notices.end(), [](const std::string& line) {
+    return line.find("2 ranks are no fewer than the 2 data-parallel ones") != std::string::npos;
+  }));
+  // The resolved file means the same on any hosts.
+  LoadedConfig again = load_text(to_json(resolved(8, 4, {})));
+  resolve_config(again, 8, {.ranks_per_host = 2});
+  CHECK(again.config.zero.gradient_ranks == 4);
 }
 
 TEST_CASE("a slip of the pen in a ZeRO key is corrected", "[spec][zero]") {
