@@ -201,22 +201,12 @@ class Planner {
     }
   }
 
-  Needs plan(const Config& config) {
-    const Schedule& schedule = schedule_for(config);
-    const Mesh mesh = mesh_of(config, question_.world_size);
-    std::vector<HostNeeds> of_stages(static_cast<std::size_t>(mesh.degree(Axis::kPipeline)));
-    Needs most;
-    for (const int rank : ranks_that_stand_for_all(config, question_.world_size)) {
-      const RunPlan plan = make_run_plan(config, question_.world_size, rank, schedule);
-      most.bytes = std::max(most.bytes, plan.memory.bytes() + question_.overhead(plan));
-      most.seconds = std::max(most.seconds, price_step(config, plan, question_.cluster));
-      if (!question_.host_bytes) continue;
-      HostNeeds& stage = of_stages[static_cast<std::size_t>(mesh.index(Axis::kPipeline, rank))];
-      stage.memory = std::max(stage.memory, question_.host_bytes(plan));
-      stage.disk = std::max(stage.disk, plan.memory.bytes(Space::kDisk));
-    }
-    if (question_.host_bytes) most.host = add_up(mesh, of_stages);
-    return most;
+  Needs plan(const Config& config) { return *plan(config, std::nullopt); }
+  /// The needs of what fits; nothing where it does not. Most candidates do not, and the first rank
+  /// that shows it is enough.
+  std::optional<Needs> plan_what_fits(const Config& config) {
+    const std::optional<Needs> needs = plan(config, question_.limit.bytes);
+    return needs && fits(*needs) ? needs : std::nullopt;
   }
 
   [[nodiscard]] bool fits(const Needs& needs) const {
@@ -230,6 +220,26 @@ class Planner {
   }
 
  private:
+  /// Nothing where a rank takes more than `most_bytes` of its device.
+  std::optional<Needs> plan(const Config& config, std::optional<std::int64_t> most_bytes) {
+    const Schedule& schedule = schedule_for(config);
+    const Mesh mesh = mesh_of(config, question_.world_size);
+    std::vector<HostNeeds> of_stages(static_cast<std::size_t>(mesh.degree(Axis::kPipeline)));
+    Needs most;
+    for (const int rank : ranks_that_stand_for_all(config, question_.world_size)) {
+      const RunPlan plan = make_run_plan(config, question_.world_size, rank, schedule);
+      most.bytes = std::max(most.bytes, plan.memory.bytes() + question_.overhead(plan));
+      if (most_bytes && most.bytes > *most_bytes) return std::nullopt;
+      most.seconds = std::max(most.seconds, price_step(config, plan, question_.cluster));
+      if (!question_.host_bytes) continue;
+      HostNeeds& stage = of_stages[static_cast<std::size_t>(mesh.index(Axis::kPipeline, rank))];
+      stage.memory = std::max(stage.memory, question_.host_bytes(plan));
+      stage.disk = std::max(stage.disk, plan.memory.bytes(Space::kDisk));
+    }
+    if (question_.host_bytes) most.host = add_up(mesh, of_stages);
+    return most;
+  }
+
   /// What the ranks of each host need together, by what a rank of their pipeline stage needs.
   [[nodiscard]] HostNeeds add_up(const Mesh& mesh, const std::vector<HostNeeds>& of_stages) const {
     HostNeeds most;
@@ -359,8 +369,9 @@ class Examiner {
     effective.insert(effective.end(), remedy.overrides.begin(), remedy.overrides.end());
     const std::optional<Config> config = with(effective);
     if (!config) return;
-    const Needs needs = planner_.plan(*config);
-    if (!planner_.fits(needs)) return;
+    const std::optional<Needs> fitting = planner_.plan_what_fits(*config);
+    if (!fitting) return;
+    const Needs& needs = *fitting;
     remedy.bytes = needs.bytes;
     remedy.host_bytes = needs.host.memory;
     remedy.disk_bytes = needs.host.disk;
@@ -447,7 +458,7 @@ class Examiner {
       std::vector<std::string> overrides = keeping_the_batch();
       overrides[1] = fmt::format("train_micro_batch_size_per_gpu={}", micro);
       const auto config = with(overrides);
-      if (config && planner_.fits(planner_.plan(*config))) {
+      if (config && planner_.plan_what_fits(*config)) {
         fit.largest_of_this_batch = micro;
         break;
       }
