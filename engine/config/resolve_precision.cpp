@@ -64,7 +64,7 @@ void resolve_communication(LoadedConfig& loaded, Origins& origins) {
     origins[kCommunication] = compute == DType::kF32
                                   ? "derived: as accumulated"
                                   : "derived: as accumulated (DeepSpeed's is the compute dtype)";
-  } else if (loaded.config.zero.quantized_gradients &&
+  } else if (loaded.config.zero.quantized_gradients && loaded.config.zero.shard_ranks < 1 &&
              formats.communication != formats.grad_accum) {
     loaded.notices.emplace_back(
         "no effect: communication_data_type: gradients travel in 4 bits "

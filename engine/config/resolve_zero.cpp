@@ -14,7 +14,6 @@ namespace {
 
 const std::string kStates = "zero_optimization.offload_optimizer.";
 const std::string kParameters = "zero_optimization.offload_param.";
-const std::string kQuantizedGradients = "zero_optimization.zero_quantized_gradients";
 
 /// Where a value was written, for an error, as far as it was.
 std::string where_of(const Origins& origins, const std::string& path) {
@@ -157,10 +156,16 @@ void resolve_quantized_gradients(LoadedConfig& loaded,
   ZeroConfig& zero = loaded.config.zero;
   if (!cuts_of(zero.stage).parameters || !zero.quantized_gradients) return;
   if (zero.shard_ranks >= 1) {
-    throw_config_error(where_of(origins, kQuantizedGradients), kQuantizedGradients,
-                       "gradients that are summed within groups of ranks and then over the groups "
-                       "(mics_shard_size) do not travel in 4 bits: write false",
-                       {{ConfigEdit::Kind::kSet, kQuantizedGradients, "false"}});
+    if (zero.gradient_ranks.value_or(1) > 1) {
+      throw_config_error(where_of(origins, key), key,
+                         fmt::format("{}, with mics_shard_size, whose groups add up what is theirs "
+                                     "among all their ranks: leave it out",
+                                     *zero.gradient_ranks),
+                         {{ConfigEdit::Kind::kRemove, key, ""}});
+    }
+    if (!zero.gradient_ranks) origins[key] = "derived: the groups of mics_shard_size";
+    zero.gradient_ranks = 1;
+    return;
   }
   const bool has_copy = zero.secondary_ranks > 1 && zero.secondary_ranks < data_parallel;
   if (!zero.gradient_ranks) {

@@ -6,12 +6,13 @@ CodedGradients::CodedGradients(const DataParallelParts& parts, Stream& stream)
     : parts_(parts),
       stream_(stream),
       code_(parts.memory.options().gradient_code.value()),
-      across_(parts.across_group == nullptr ? 1 : parts.across_group->size()) {}
+      across_(parts.across_group == nullptr || parts.shards.has_copies()
+                  ? 1
+                  : parts.across_group->size()) {}
 
 void CodedGradients::reduce_scatter(int unit, Tensor gradients, Tensor sum, Write write) {
   Ops& ops = parts_.context.ops;
-  Communicator& neighbours =
-      parts_.neighbour_group == nullptr ? parts_.group(unit) : *parts_.neighbour_group;
+  Communicator& neighbours = across_ == 1 ? parts_.group(unit) : *parts_.neighbour_group;
   const std::int64_t slice = parts_.shards.slice_numel(unit);
   const std::int64_t inside = neighbours.size();
   const std::int64_t bytes = code_.bytes(slice);

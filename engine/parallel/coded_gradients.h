@@ -11,7 +11,8 @@
 //   coded again   (0,i) │ (1,i)
 //   ⇄ across      all-to-all: what all groups have of (a,i) -> added up -> my slice of the
 //   gradients
-// Without groups there is the first exchange alone, over all ranks.
+// Without groups there is the first exchange alone, over all ranks; likewise where every group has
+// all slices (MiCS), over its own.
 // On the wire, of Ψ elements in 4 bits: Ψ/2 bytes a rank among neighbours, Ψ/2 a group across, and
 // the scales.
 #pragma once
@@ -40,7 +41,7 @@ class CodedGradients {
   const DataParallelParts& parts_;
   Stream& stream_;
   const BlockCode code_;
-  const int across_;                  ///< groups of neighbours
+  const int across_;                  ///< groups of neighbours that have other slices
   std::vector<std::int64_t> counts_;  ///< bytes for each rank of a group; capacity for the largest
 };
 

@@ -247,7 +247,8 @@ void MemoryPlan::plan_gradients(const Blueprint& blueprint, const ShardMap& shar
                 "whole units between backward and where their gradient is kept");
   }
   const std::unique_ptr<Codec> codec = make_codec(leaves_as, options_.wire_dtype);
-  if (shards.has_replicas() && !codec->is_identity() && !options_.gradient_code) {
+  const bool travel_whole = !options_.gradient_code || shards.has_copies();
+  if (shards.has_replicas() && !codec->is_identity() && travel_whole) {
     add_buckets(RegionKind::kWireBuckets, *codec, shards, /*from_first_write=*/false,
                 /*to_next_visit=*/options_.overlap, "whole units as they travel");
   }

@@ -87,7 +87,8 @@ struct MemoryOptions {
   int secondary_index = 0;
   /// In which units travel that are gathered from where they are cut; absent: as they are.
   std::optional<BlockCode> parameter_code{};
-  /// In which units' gradients travel where they are cut, in place of wire_dtype; likewise.
+  /// In which units' gradients travel where they are cut, in place of wire_dtype; likewise. Sums
+  /// over copies of slices travel in that nevertheless.
   std::optional<BlockCode> gradient_code{};
   bool overlap = false;  ///< a unit is reduced while the next one computes
   /// By unit, where parameters are cut, whether it is a small one that stays whole; empty: none is.

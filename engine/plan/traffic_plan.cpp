@@ -244,17 +244,17 @@ class StepTraffic {
                                        });
       if (!goes_on) {
         unit_ = unit;
+        const auto codec = make_codec(options_.gradient_dtype, options_.wire_dtype);
         if (const std::int64_t coded = needs_.memory.coded_gradients(needs_.shards, unit);
             coded > 0) {
           exchange_coded(coded);
-          continue;
+        } else {
+          const bool whole = !options_.placement.states.is_cut();
+          const std::int64_t numbers =
+              whole ? needs_.shards.numel(unit) : needs_.shards.padded_numel(unit);
+          add(slices_, whole ? Op::kAllReduce : Op::kReduceScatter, codec->wire_elements(numbers),
+              codec->wire_dtype(), Purpose::kGradient);
         }
-        const bool whole = !options_.placement.states.is_cut();
-        const std::int64_t numbers =
-            whole ? needs_.shards.numel(unit) : needs_.shards.padded_numel(unit);
-        const auto codec = make_codec(options_.gradient_dtype, options_.wire_dtype);
-        add(slices_, whole ? Op::kAllReduce : Op::kReduceScatter, codec->wire_elements(numbers),
-            codec->wire_dtype(), Purpose::kGradient);
         if (last && needs_.shards.num_copies(unit) > 1) {
           add(GroupId::kDataAcross, Op::kAllReduce, needs_.shards.slice_numel(unit),
               codec->wire_dtype(), Purpose::kGradient);
@@ -265,7 +265,8 @@ class StepTraffic {
 
   /// Where neighbours work together, first they do, then those across (coded_gradients.h).
   void exchange_coded(std::int64_t bytes) {
-    const std::int64_t across = size_of_group(GroupId::kDataAcross);
+    const std::int64_t across =
+        needs_.shards.has_copies() ? 1 : size_of_group(GroupId::kDataAcross);
     add(across > 1 ? GroupId::kDataInside : slices_, Op::kAllToAll, bytes, DType::kU8,
         Purpose::kGradient);
     if (across > 1) {

@@ -196,14 +196,14 @@ TEST_CASE("parameters travel in 8 bits and gradients in 4 in stage 3", "[spec][z
     resolve_config(config, 4);
     return config;
   };
-  CHECK_THAT(config_error_of([&] { (void)resolved({"zero_optimization.mics_shard_size=2"}); }),
-             Contains("zero_quantized_gradients") && Contains("do not travel in 4 bits"));
   const auto tells = [&](const LoadedConfig& config) {
     return std::any_of(config.notices.begin(), config.notices.end(), [](const std::string& line) {
       return line.find("communication_data_type: gradients travel in 4 bits") != std::string::npos;
     });
   };
   CHECK(tells(resolved({"bf16.enabled=true", "communication_data_type=bf16"})));
+  CHECK_FALSE(tells(resolved({"bf16.enabled=true", "communication_data_type=bf16",
+                              "zero_optimization.mics_shard_size=2"})));
   CHECK_FALSE(tells(resolved({})));
 }
 
@@ -245,6 +245,12 @@ TEST_CASE("gradients in 4 bits are added up within hosts first, where all have a
         (void)neighbours(8, {}, {two, "zero_optimization.zero_hpz_partition_size=4"});
       }),
       Contains("zero_qgz_partition_size") && Contains("the neighbours are the same: expected 4"));
+  const std::string groups = "zero_optimization.mics_shard_size=4";
+  CHECK(neighbours(8, 4, {groups}) == 1);
+  CHECK_THAT(config_error_of([&] {
+               (void)neighbours(8, 4, {groups, two});
+             }),
+             Contains("zero_qgz_partition_size") && Contains("2, with mics_shard_size"));
   const LoadedConfig all = resolved(2, {}, {two});
   CHECK(all.config.zero.gradient_ranks == 1);
   CHECK(std::any_of(all.notices.begin(), all.notices.end(), [](const std::string& line) {
