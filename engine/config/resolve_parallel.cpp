@@ -137,16 +137,6 @@ bool apply_or_say(LoadedConfig& loaded,
   return false;
 }
 
-void refuse_vertical(const Config& config, Origins& origins, const char* key) {
-  if (config.training.block_order == BlockOrder::kVertical) {
-    throw_config_error(
-        origins[key], key,
-        fmt::format("true, with {} \"vertical\", in which the inputs of all micro-batches wait on "
-                    "the device between blocks: expected false, or {} \"horizontal\"",
-                    kBlockOrder, kBlockOrder));
-  }
-}
-
 void resolve_kept_inputs(LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   const std::int64_t size = config.tensor_parallel.size;
@@ -157,7 +147,6 @@ void resolve_kept_inputs(LoadedConfig& loaded, Origins& origins) {
     whole = fmt::format("{} cuts what a block keeps already", kSequenceParallel);
   }
   if (apply_or_say(loaded, origins, kPartition, &RecomputeConfig::partitions_inputs, whole)) {
-    refuse_vertical(config, origins, kPartition);
     if (config.model.hidden_size % size != 0) {
       throw_config_error(
           origins[kPartition], kPartition,
@@ -170,7 +159,6 @@ void resolve_kept_inputs(LoadedConfig& loaded, Origins& origins) {
                                ? ""
                                : "the device is the host (training.device is not \"cuda\")";
   if (apply_or_say(loaded, origins, kOnHost, &RecomputeConfig::inputs_on_host, here)) {
-    refuse_vertical(config, origins, kOnHost);
     if (config.training.cuda_graphs) {
       throw_config_error(origins[kOnHost], kOnHost,
                          "true, with training.cuda_graphs, and a graph cannot hold copies that go "

@@ -9,6 +9,10 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
   block.attention_norm_ = BranchNorm::declare(shape, name + ".attention", Origin::kInput,
                                               DropoutSite::kAttentionBranch, blueprint);
   block.kept_input_ = KeptInput::declare(shape, name, blueprint);
+  if (shape.together && shape.keeps_input_apart()) {
+    block.waits_before_ = shape.handed_on;
+    if (block.parallel_) block.waits_behind_ = shape.handed_on_stream;
+  }
   block.attention_ = Attention::declare(shape, name + ".attention", blueprint);
   block.mlp_norm_ = block.parallel_ ? BranchNorm::declare_beside(block.attention_norm_, shape,
                                                                  name + ".mlp", blueprint)
@@ -40,12 +44,30 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
   return block;
 }
 
+Tensor Block::input(const LayerContext& context, int slot) const {
+  const Tensor stream = attention_norm_.stream(context, slot);
+  return waits_before_.index < 0 ? stream
+                                 : context.buffer(waits_before_, slot).rows(0, stream.shape()[0]);
+}
+
+Tensor Block::handed_on_stream(const LayerContext& context, int slot) const {
+  return waits_behind_.index < 0 ? mlp_norm_.stream(context, slot)
+                                 : context.buffer(waits_behind_, slot);
+}
+
 Block::Flow Block::forward(const LayerContext& context, int slot, const Flow& in) const {
-  attention_norm_.begin(context, slot, in.x, in.delta);
-  kept_input_.keep(context, slot, attention_norm_.stream(context, slot));
+  const Tensor stream = attention_norm_.stream(context, slot);
+  const auto copy_unless_there = [&](ConstTensor from, Tensor to) {
+    if (from.data() != to.data()) context.device.copy(from, to, context.compute);
+  };
+  if (in.delta.empty()) copy_unless_there(in.x, stream);
+  attention_norm_.begin(context, slot, in.delta.empty() ? stream : in.x, in.delta);
+  kept_input_.keep(context, slot, stream);
   attend(context, slot);
   const ConstTensor delta = feed_forward(context, slot);
-  return {mlp_norm_.stream(context, slot), delta};
+  const Tensor handed_on = handed_on_stream(context, slot);
+  copy_unless_there(mlp_norm_.stream(context, slot), handed_on);
+  return {handed_on, delta};
 }
 
 void Block::attend(const LayerContext& context, int slot) const {

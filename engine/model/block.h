@@ -36,18 +36,19 @@ class Block {
 
   static Block declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
-  /// Returns what forward keeps the block's input in, where that is not the stream itself.
-  [[nodiscard]] BufferRef kept_input() const { return kept_input_.buffer(); }
   void prepare(const LayerContext& context) const { attention_.prepare(context); }
   /// Where the first block's input must lie (flow.x without a delta).
-  [[nodiscard]] Tensor input(const LayerContext& context, int slot) const {
-    return attention_norm_.stream(context, slot);
-  }
+  [[nodiscard]] Tensor input(const LayerContext& context, int slot) const;
   [[nodiscard]] Flow forward(const LayerContext& context, int slot, const Flow& in) const;
   /// The tensors that forward hands on where one rank has all of the block.
   [[nodiscard]] Flow output(const LayerContext& context, int slot) const {
-    return {mlp_norm_.stream(context, slot),
+    return {handed_on_stream(context, slot),
             mlp_norm_.delta(context, slot, context.activation(mlp_out_, slot))};
+  }
+  /// Starts to bring the input that backward() computes again from, where the host's memory keeps
+  /// it: first that of the backward() which comes next, then that of the one after it.
+  void bring_input_soon(const LayerContext& context, int slot) const {
+    kept_input_.bring_soon(context, slot);
   }
   /// d_residual is the gradient of r2 + m on entry, of x + delta on return.
   void backward(const LayerContext& context,
@@ -56,6 +57,7 @@ class Block {
                 const GradTarget& gradients) const;
 
  private:
+  [[nodiscard]] Tensor handed_on_stream(const LayerContext& context, int slot) const;
   /// Computes from what attention reads to what the feed-forward reads.
   void attend(const LayerContext& context, int slot) const;
   /// Computes from there to what the block adds to the stream.
@@ -75,6 +77,12 @@ class Block {
   Attention attention_;
   BranchNorm mlp_norm_;
   Mlp mlp_;
+  // Where micro-batches wait that go through the block together, and the stream that enters it is
+  // scratch: in the stage's buffers. What the first block reads does until the block hands on its
+  // result in the same place; and where branches stand side by side, so does what enters, which is
+  // handed on.
+  BufferRef waits_before_;
+  BufferRef waits_behind_;
   BufferRef attention_out_;  // scratch [N, C]
   BufferRef mlp_out_;        // [N, C]: scratch, or what is handed on
   BufferRef d_norm_;         // scratch [N, C]

@@ -16,14 +16,12 @@ KeptInput KeptInput::declare(const LayerShape& shape,
   if (!shape.keeps_input_apart()) {
     return input;
   }
-  check(!shape.together, "{} keeps inputs apart that wait on the device between blocks", name);
   const int ranks = shape.partitions_input ? shape.tensor.ranks : 1;
   const std::int64_t stream = shape.stream_tokens() * shape.model.hidden_size;
   check(stream % ranks == 0, "{} numbers among {} ranks", stream, ranks);
   const Shape part{stream / ranks};
   input.is_part_ = shape.partitions_input;
   input.on_host_ = shape.input_on_host;
-  input.kept_before_ = shape.input_before;
   input.kept_ =
       blueprint.add_buffer({.name = name + "/kept_input",
                             .shape = part,
@@ -46,7 +44,7 @@ void KeptInput::keep(const LayerContext& context, int slot, ConstTensor stream_N
   }
   const ConstTensor mine = is_part_ ? context.tensor_parallel.part_of(stream_NC) : stream_NC;
   if (on_host_) {
-    context.input_copies->take(of_micro_batch(context, kept_, slot), mine, places(context),
+    context.input_copies->take(of_micro_batch(context, slot), mine, places(context),
                                context.compute);
   } else {
     context.device.copy(mine, context.buffer(kept_, slot), context.compute);
@@ -57,24 +55,26 @@ void KeptInput::restore(const LayerContext& context, int slot, Tensor stream_NC)
   if (kept_.index < 0) {
     return;
   }
-  const ConstTensor mine = on_host_
-                               ? context.input_copies->bring(of_micro_batch(context, kept_, slot),
-                                                             places(context), context.compute)
-                               : context.buffer(kept_, slot);
+  const ConstTensor mine = on_host_ ? context.input_copies->bring(of_micro_batch(context, slot),
+                                                                  places(context), context.compute)
+                                    : context.buffer(kept_, slot);
   if (is_part_) {
     context.tensor_parallel.make_whole(mine, stream_NC, context.compute);
   } else {
     context.device.copy(mine, stream_NC, context.compute);
   }
-  if (on_host_ && kept_before_.index >= 0) {
-    context.input_copies->bring_soon(of_micro_batch(context, kept_before_, slot), places(context),
+}
+
+void KeptInput::bring_soon(const LayerContext& context, int slot) const {
+  if (on_host_) {
+    context.input_copies->bring_soon(of_micro_batch(context, slot), places(context),
                                      context.compute);
   }
 }
 
-InputCopies::Kept KeptInput::of_micro_batch(const LayerContext& context, BufferRef kept, int slot) {
+InputCopies::Kept KeptInput::of_micro_batch(const LayerContext& context, int slot) const {
   check(context.input_copies != nullptr, "an input in the host's memory, and nothing to copy it");
-  return {.buffer = kept.index, .slot = slot, .host = context.buffer(kept, slot)};
+  return {.buffer = kept_.index, .slot = slot, .host = context.buffer(kept_, slot)};
 }
 
 InputCopies::Places KeptInput::places(const LayerContext& context) const {

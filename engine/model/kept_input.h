@@ -11,6 +11,10 @@
 // two more of N · C / t. On the wire: one all-gather of N · C a block and micro-batch; on the way
 // to the host and back, N · C / t each. What comes back are the bits that were copied, so no result
 // changes.
+//
+// Where several micro-batches go through a block before the next (LayerShape::together), the stream
+// is scratch that they use in turn as well; what waits between two blocks lies in the stage's
+// buffers.
 #pragma once
 
 #include <string>
@@ -29,22 +33,21 @@ class KeptInput {
   /// rest does nothing.
   static KeptInput declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
 
-  [[nodiscard]] BufferRef buffer() const { return kept_; }
   void keep(const LayerContext& context, int slot, ConstTensor stream_NC) const;
   /// Makes the stream what it was when it was kept.
   void restore(const LayerContext& context, int slot, Tensor stream_NC) const;
+  /// Starts to bring what restore() will ask for: call it for the next restore(), then for the one
+  /// after it.
+  void bring_soon(const LayerContext& context, int slot) const;
 
  private:
-  [[nodiscard]] static InputCopies::Kept of_micro_batch(const LayerContext& context,
-                                                        BufferRef kept,
-                                                        int slot);
+  [[nodiscard]] InputCopies::Kept of_micro_batch(const LayerContext& context, int slot) const;
   [[nodiscard]] InputCopies::Places places(const LayerContext& context) const;
 
   bool is_part_ = false;
   bool on_host_ = false;
-  BufferRef kept_;         // [N C], or this rank's [N C / t]
-  BufferRef kept_before_;  // of the block before
-  BufferRef places_[2];    // scratch, as large; with the host only
+  BufferRef kept_;       // [N C], or this rank's [N C / t]
+  BufferRef places_[2];  // scratch, as large; with the host only
 };
 
 }  // namespace dstrain

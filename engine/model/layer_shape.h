@@ -93,11 +93,9 @@ struct LayerShape {
   LayerSpec layer{};
   RecomputeGranularity recompute = RecomputeGranularity::kNone;
   // The stream that enters the block is scratch where one of these is set, and KeptInput keeps a
-  // part of it, or keeps it in the host's memory, or both; input_before is what the block before
-  // keeps.
+  // part of it, or keeps it in the host's memory, or both.
   bool partitions_input = false;
   bool input_on_host = false;
-  BufferRef input_before{};
   std::vector<TensorDecl> tensors{};  ///< of it, or of the embedding or head
 
   [[nodiscard]] bool keeps_input_apart() const { return partitions_input || input_on_host; }

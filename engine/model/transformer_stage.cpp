@@ -64,7 +64,6 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
     block_shape.layer = shape.model.layers.at(static_cast<std::size_t>(layer));
     block_shape.tensors = block_tensors(shape.model, block_shape.layer, name + ".");
     stage.blocks_.push_back(Block::declare(block_shape, name, blueprint));
-    block_shape.input_before = stage.blocks_.back().kept_input();
   }
   if (extent.is_last()) {
     stage.declare_head(shape, blueprint);
@@ -86,7 +85,12 @@ void TransformerStage::declare_handed_on(LayerShape& shape,
   const NormPlacement placement = shape.model.layers.front().norm_placement;
   const bool is_normed = placement != NormPlacement::kBeforeBranch;
   shape.handed_on = keep("handed_on", is_normed ? shape.stream_tokens() : shape.tokens());
-  if (recompute.granularity == RecomputeGranularity::kFull) {
+  // Blocks that compute again in full have the stream between their halves in common; and branches
+  // side by side hand on what enters, which is scratch where blocks keep it apart.
+  const bool apart = recompute.keeps_input_on_host(0) ||
+                     KeptInput::is_shared(shape, recompute.partitions_input_of(0));
+  if (recompute.granularity == RecomputeGranularity::kFull ||
+      (apart && shape.model.layers.front().parallel_branches)) {
     shape.handed_on_stream = keep("handed_on_stream", shape.stream_tokens());
   }
 }
@@ -298,6 +302,12 @@ void TransformerStage::backward(const LayerContext& context,
     within_next([&] {
       GradTarget gradients = gradients_of(block_unit(i));
       for (const MicroBatch& micro_batch : together) {
+        blocks_[i].bring_input_soon(context, micro_batch.slot);
+        if (&micro_batch != &together.back()) {
+          blocks_[i].bring_input_soon(context, (&micro_batch + 1)->slot);
+        } else if (i > 0) {
+          blocks_[i - 1].bring_input_soon(context, together.front().slot);
+        }
         const GraphKey key{.layer = &blocks_[i],
                            .slot = micro_batch.slot,
                            .pass = Pass::kBackward,

@@ -28,7 +28,8 @@ ConstTensor InputCopies::bring(const Kept& kept, const Places& places, Stream& c
 }
 
 void InputCopies::bring_soon(const Kept& kept, const Places& places, Stream& compute) {
-  if (find(kept)) {
+  if (const auto here = find(kept)) {
+    last_ = *here;
     return;
   }
   const std::size_t at = next();

@@ -6,6 +6,9 @@
 //              leaving      0→ 1→ 2→ 3→        the block after the next waits until it has left
 //   backward   compute   B3 B2 B1 B0           the last two inputs are still in their places;
 //              coming       →1 →0              the next one's comes while a block computes
+//
+// Where several micro-batches go through a block before the next, each of them counts as a block
+// here, and backward begins with the first, whose input has left.
 #pragma once
 
 #include <array>
@@ -35,7 +38,9 @@ class InputCopies {
   void take(const Kept& kept, ConstTensor input, const Places& places, Stream& compute);
   /// Returns where compute, from here on, finds what was taken: until the second later call.
   ConstTensor bring(const Kept& kept, const Places& places, Stream& compute);
-  /// Starts to bring what the next bring() will ask for.
+  /// Starts to bring what a later bring() will ask for, unless it is there. It takes the place that
+  /// was asked for longer ago: told of what comes next and then of what comes after it, it keeps
+  /// both.
   void bring_soon(const Kept& kept, const Places& places, Stream& compute);
 
   void synchronize();

@@ -129,6 +129,64 @@ TEST_CASE("inputs kept in parts, of every family's blocks", "[parity][recompute]
   }
 }
 
+TEST_CASE("inputs kept in parts, block by block: the bits of micro-batch by micro-batch",
+          "[parity][recompute][tensor][vertical]") {
+  for (const RecomputeGranularity granularity : kGranularities) {
+    for (const Precision precision : {Precision::kF32, Precision::kBF16, Precision::kF16}) {
+      for (const int stage : {0, 2, 3}) {
+        for (const std::optional<std::int64_t> layers : {std::optional<std::int64_t>{}, {1}}) {
+          CAPTURE(static_cast<int>(granularity), static_cast<int>(precision), stage,
+                  layers.value_or(-1));
+          TinyOptions options{.family = stage == 2 ? Family::kLlama : Family::kGpt2,
+                              .precision = precision,
+                              .micro_batch = 2,
+                              .accumulation = 3,
+                              .gradient_clipping = 0.5,
+                              .zero_stage = stage,
+                              .recompute = {.granularity = granularity, .layers = layers},
+                              .tensor_parallel = {.size = 2},
+                              .loss_scale = precision == Precision::kF16 ? 1024.0 : 1.0,
+                              .steps = 3};
+          // Every stage reduces once a step then, as stage 0 does.
+          const std::vector<TinyRun> rows = train_ranks(2, with_stage(options, 0));
+          options.block_order = BlockOrder::kVertical;
+          const Pair columns = train_both(2, options);
+          for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+            CHECK(columns.parts[rank].losses == rows[rank].losses);
+            CHECK(columns.parts[rank].grad_norms == rows[rank].grad_norms);
+            CHECK((columns.parts[rank].parameters == rows[rank].parameters));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("inputs kept in parts, block by block, of every family's blocks",
+          "[parity][recompute][tensor][vertical]") {
+  for (const std::string& type : kFamilies) {
+    for (const RecomputeGranularity granularity : kGranularities) {
+      CAPTURE(type, static_cast<int>(granularity));
+      TinyOptions options = tiny_family(type);
+      // Enough of them for parts to be less than what waits between blocks.
+      const bool are_alike =
+          options.model->windowed_layers.empty() && options.model->rotary_layers.empty();
+      if (are_alike) options.model->num_layers = 4;
+      options.tied = false;
+      options.micro_batch = 2;
+      options.accumulation = 2;
+      options.recompute.granularity = granularity;
+      options.tensor_parallel.size = 2;
+      options.steps = 2;
+      const std::vector<TinyRun> rows = train_ranks(2, options);
+      options.block_order = BlockOrder::kVertical;
+      const Pair columns = train_both(2, options);
+      CHECK(columns.parts[0].losses == rows[0].losses);
+      CHECK((columns.parts[0].parameters == rows[0].parameters));
+    }
+  }
+}
+
 TEST_CASE("inputs kept in parts, in pipelines", "[parity][recompute][tensor][pipeline]") {
   for (const ScheduleKind schedule :
        {ScheduleKind::k1F1B, ScheduleKind::kGpipe, ScheduleKind::kInterleaved}) {
