@@ -50,7 +50,7 @@ Choice save_choice(const Config& config) {
 
 Choice zero_choice(const Config& config, const Mesh& mesh) {
   Choice choice;
-  if (mesh.degree(kGradientAxes) == 1) return choice;
+  if (mesh.degree(kGradientAxes) == 1 || sends_signs(config.optimizer.kind)) return choice;
   for (const int stage : stages_beyond(config.zero.stage)) {
     choice.push_back(
         {{fmt::format("zero_optimization.stage={}", stage)}, fmt::format("ZeRO stage {}", stage)});
@@ -114,9 +114,7 @@ Change offload_change(const Config& config, const Offloaded& to) {
 /// than a disk.
 Choice offload_choice(const Config& config) {
   const OptimizerKind optimizer = config.optimizer.kind;
-  const bool looks_at_tensors =
-      optimizer == OptimizerKind::kLamb || optimizer == OptimizerKind::kMuon;
-  if (looks_at_tensors) return {};
+  if (needs_whole_tensors(optimizer) || sends_signs(optimizer)) return {};
   const Offloaded now = offloaded_by(config);
   const bool in_part = now.states != OffloadTo::kNone && config.offload.states_ratio < 1.0;
   const bool on_gpu = config.training.device == DeviceChoice::kCuda;
