@@ -137,7 +137,8 @@ TEST_CASE("a parameter of another optimizer is an error that says whose it is",
   CHECK_THAT(error_of("Muon", R"({"bias_correction": true})"),
              Contains("it belongs to Adam, AdamW, Lamb and the 1-bit optimizers"));
   CHECK_THAT(error_of("Muon", R"({"dampening": 0})"), Contains("it belongs to SGD"));
-  CHECK_THAT(error_of("Adam", R"({"max_coeff": 10})"), Contains("it belongs to Lamb and OneBitLamb"));
+  CHECK_THAT(error_of("Adam", R"({"max_coeff": 10})"),
+             Contains("it belongs to Lamb and OneBitLamb"));
   CHECK_THAT(error_of("AdamW", R"({"freeze_step": 5})"),
              Contains("it belongs to OneBitAdam and OneBitLamb"));
   CHECK_THAT(error_of("OneBitAdam", R"({"var_freeze_step": 5})"),

@@ -121,8 +121,7 @@ void train_two_steps(const RunFolder& folder, const Fixture& fixture, bool ignor
   CHECK(steps.back()["loss"].get<double>() == Approx(std::log(67.0)).epsilon(0.1));
 }
 
-TEST_CASE("real configs are accepted as they are, or refused for ZenFlow",
-          "[train][configs]") {
+TEST_CASE("real configs are accepted as they are, or refused for ZenFlow", "[train][configs]") {
   const RunFolder folder;
   std::map<std::string, int> counts;
   for (const Fixture& fixture : real_configs()) {
