@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/config/batch_ramp.h"
+#include "engine/config/compression_config.h"
 #include "engine/config/data_config.h"
 #include "engine/config/dropout_config.h"
 #include "engine/config/model_spec.h"
@@ -187,6 +188,7 @@ struct Config {
   TensorParallelConfig tensor_parallel;
   RecomputeConfig recompute;
   OptimizerConfig optimizer;
+  CompressionConfig gradient_compression;
   SchedulerConfig scheduler;
   SequenceRamp curriculum;  ///< curriculum_learning
   std::int64_t steps_per_print = 10;

@@ -214,6 +214,11 @@ void resolve_config(LoadedConfig& loaded,
   if (!problems.spoil_any({"optimizer.type", "zero_optimization", "aio", "checkpoint.async"})) {
     problems.attempt([&] { resolve_offload(loaded, origins); });
   }
+  if (data_parallel &&
+      !problems.spoil_any({"gradient_compression", "zero_optimization", "optimizer.type", "bf16",
+                           "data_types", "training.steps"})) {
+    problems.attempt([&] { resolve_compression(loaded, *data_parallel, origins); });
+  }
   if (!problems.spoil_any({"scheduler", "optimizer", "training.steps"})) {
     problems.attempt([&] { resolve_scheduler(loaded, origins); });
   }

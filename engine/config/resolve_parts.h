@@ -67,5 +67,7 @@ void resolve_quantized_gradients(LoadedConfig& loaded,
 /// Checks what is kept outside the device's memory, once device and optimizer are settled.
 void resolve_offload(LoadedConfig& loaded, Origins& origins);
 void resolve_scheduler(LoadedConfig& loaded, Origins& origins);
+/// Checks whether gradients can be compressed, once their formats are settled.
+void resolve_compression(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins);
 
 }  // namespace dstrain

@@ -9,6 +9,7 @@ namespace {
 constexpr KeyBlock kTraining{"training.", &Config::training};
 constexpr KeyBlock kData{"data.", &Config::data};
 constexpr KeyBlock kCheckpoint{"checkpoint.", &Config::checkpoint};
+constexpr KeyBlock kCompression{"gradient_compression.", &Config::gradient_compression};
 
 constexpr double kMostSteps = 1e15;
 constexpr double kMostTokenId = std::numeric_limits<std::int32_t>::max();
@@ -119,6 +120,12 @@ Key resume() {
     return json_quote(c.checkpoint.resume_path);
   };
   return key;
+}
+
+KeyCondition compresses(CompressionKind one, CompressionKind other) {
+  return [=](const Config& c) {
+    return c.gradient_compression.kind == one || c.gradient_compression.kind == other;
+  };
 }
 
 /// The key of Megatron-LM and NeMo, a list of three.
@@ -246,6 +253,20 @@ std::vector<Key> run_keys() {
               {"encrypted", NetworkSecurity::kEncrypted},
               {"trusted", NetworkSecurity::kTrusted}},
              &Config::network_security),
+      kCompression.choice("kind",
+                          {{"none", CompressionKind::kNone},
+                           {"powersgd", CompressionKind::kPowerSgd},
+                           {"top_k", CompressionKind::kTopK}},
+                          &CompressionConfig::kind),
+      only_for(kCompression.field("start_step", steps, &CompressionConfig::start_step),
+               "kind \"powersgd\" and \"top_k\"",
+               compresses(CompressionKind::kPowerSgd, CompressionKind::kTopK)),
+      only_for(kCompression.field("rank", between(1, 64), &CompressionConfig::rank),
+               "kind \"powersgd\"",
+               compresses(CompressionKind::kPowerSgd, CompressionKind::kPowerSgd)),
+      only_for(kCompression.field("density", {.low = 0, .high = 1, .low_open = true},
+                                  &CompressionConfig::density),
+               "kind \"top_k\"", compresses(CompressionKind::kTopK, CompressionKind::kTopK)),
   };
 }
 

@@ -79,6 +79,8 @@ struct DataParallelParts {
   /// The factor by which the ranks' summed gradients must be multiplied to be those of the mean
   /// loss.
   double mean_factor = 1.0;
+  CompressionBuffers compression{};  ///< where gradients are compressed
+  std::uint64_t seed = 0;            ///< of what compression begins with
 
   /// The ranks that have the same unit.
   [[nodiscard]] Communicator& group(int unit) const { return groups.replicas(unit); }

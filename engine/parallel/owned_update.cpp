@@ -203,28 +203,37 @@ void OwnedUpdate::wait_for(int unit) {
 }
 
 StepStats OwnedUpdate::step(const StepParams& params) {
-  for (const Replicas& replicas : replicas_) {
-    sum_replicas(replicas);
-  }
   double factor = parts_.mean_factor / (params.loss_scale * params.counted_share);
   if (params.travel != GradientTravel::kSummed) {
     factor *= parts_.groups.groups().front().replicas->size();  // of one rank, not of their sum
   }
-  const double norm = plain_nan(gradient_norm(params.travel) * factor);
+  return update(params, factor, params.travel);
+}
+
+StepStats OwnedUpdate::step_on_mean(const StepParams& params) {
+  return update(params, 1.0, GradientTravel::kSummed);
+}
+
+/// `factor`: what makes gradients those of the mean loss.
+StepStats OwnedUpdate::update(const StepParams& params, double factor, GradientTravel travel) {
+  for (const Replicas& replicas : replicas_) {
+    sum_replicas(replicas);
+  }
+  const double norm = plain_nan(gradient_norm(travel) * factor);
   if (!std::isfinite(norm)) {
     return {.grad_norm = norm, .updated = false};
   }
   const double scale = factor * clip_factor(norm, params.gradient_clipping);
-  const UpdateParams update{.learning_rate = params.learning_rate,
-                            .beta1 = params.beta1,
-                            .beta2 = params.beta2,
-                            .update = params.update,
-                            .gradient_scale = static_cast<float>(scale),
-                            .seed = params.seed};
+  const UpdateParams update_params{.learning_rate = params.learning_rate,
+                                   .beta1 = params.beta1,
+                                   .beta2 = params.beta2,
+                                   .update = params.update,
+                                   .gradient_scale = static_cast<float>(scale),
+                                   .seed = params.seed};
   if (streamed_ != nullptr) {
-    streamed_->update(update);
+    streamed_->update(update_params);
   }
-  parts_.optimizer.update(parts_.context.site(Space::kDevice), states_, update,
+  parts_.optimizer.update(parts_.context.site(Space::kDevice), states_, update_params,
                           [&](std::size_t index) { gather(states_[index].unit); });
   gather_streamed();
   return {.grad_norm = norm, .updated = true};

@@ -22,6 +22,8 @@ class OwnedUpdate {
 
   /// If the norm is not finite, nothing is changed; all ranks see the same norm and so agree.
   StepStats step(const StepParams& params);
+  /// The same where the gradients are already those of the mean loss, the same on all ranks.
+  StepStats step_on_mean(const StepParams& params);
   /// Casts the master of what this rank owns into the parameters, where the two are not the same,
   /// and gathers what this rank holds whole.
   void refresh_parameters();
@@ -52,6 +54,7 @@ class OwnedUpdate {
   Replicas& replicas_of(Communicator* group);
   void sum_replicas(const Replicas& replicas);
   double gradient_norm(GradientTravel travel);
+  StepStats update(const StepParams& params, double factor, GradientTravel travel);
 
   DataParallelParts parts_;
   Stream& collectives_;

@@ -7,12 +7,13 @@
 //   backward leaves unit u -> all-reduce of u's gradients, while backward continues with u-1
 //   wait for all of them -> global norm -> clip factor -> optimizer on everything.
 // Where gradients are not summed in a step (GradientTravel), they stay as backward leaves them, and
-// what ranks exchange is the optimizer's business.
+// what ranks exchange is the optimizer's business, or that of CompressedGradients.
 // On the wire: an all-reduce of every gradient a step, which is 2 (dp-1)/dp elements a parameter
 // for a ring, whatever the number of micro-batches.
 #include <optional>
 
 #include "engine/parallel/buckets.h"
+#include "engine/parallel/compressed_gradients.h"
 #include "engine/parallel/gradient_wire.h"
 #include "engine/parallel/owned_update.h"
 
@@ -31,6 +32,7 @@ class Zero0 final : public DataParallel {
       narrowing_.emplace(parts.context.arena, parts.memory, RegionKind::kGradientBuckets,
                          parts.shards.num_units());
     }
+    if (parts.memory.options().compression) compressed_.emplace(parts);
     for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
       parts.context.parameters.set(unit, parts.context.arena.unit(RegionKind::kParameters, unit));
     }
@@ -68,7 +70,9 @@ class Zero0 final : public DataParallel {
 
   StepStats step(const StepParams& params) override {
     compute_.wait(reduction_.record());
-    return owned_.step(params);
+    return compressed_ && params.travel == GradientTravel::kCoded
+               ? compressed_->step(params, owned_)
+               : owned_.step(params);
   }
 
   void refresh_parameters() override { owned_.refresh_parameters(); }
@@ -88,6 +92,7 @@ class Zero0 final : public DataParallel {
   Stream& reduction_;  // where collectives run: beside backward, or between its units
   OwnedUpdate owned_;
   GradientWire wire_;
+  std::optional<CompressedGradients> compressed_;
   std::optional<Buckets> narrowing_;  // backward writes f32; here it is kept in less
   GradientTravel travel_ = GradientTravel::kSummed;
 };

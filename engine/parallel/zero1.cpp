@@ -9,11 +9,14 @@
 //   wait for all of them -> global norm over the slices -> clip factor -> optimizer on my slices;
 //   unit u's slice is updated -> all-gather of u, while u+1 is updated; the next forward waits for
 //   a unit only when it comes to it.
+// Where gradients are compressed (CompressedGradients), every rank gets the mean of all of them
+// instead, at the end of backward.
 // On the wire: a reduce-scatter of the gradients and an all-gather of the parameters a step, one
 // element a parameter each: together what stage 0's all-reduce moves.
 #include <optional>
 
 #include "engine/parallel/buckets.h"
+#include "engine/parallel/compressed_gradients.h"
 #include "engine/parallel/gradient_wire.h"
 #include "engine/parallel/owned_update.h"
 
@@ -32,10 +35,13 @@ class Zero1 final : public DataParallel {
       narrowing_.emplace(parts.context.arena, parts.memory, RegionKind::kGradientBuckets,
                          parts.shards.num_units());
     }
+    if (parts.memory.options().compression) compressed_.emplace(parts);
     for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
       parts.context.parameters.set(unit, parts.context.arena.unit(RegionKind::kParameters, unit));
     }
   }
+
+  void begin_step(GradientTravel travel) override { travel_ = travel; }
 
   void before_visit(const UnitVisit& visit) override {
     for (const int unit : visit.reads) {
@@ -59,7 +65,7 @@ class Zero1 final : public DataParallel {
                                     micro_batch == 0 ? Write::kOverwrite : Write::kAdd, compute_);
       narrowing_->release(unit, compute_);
     }
-    if (last && parts_.group(unit).size() > 1) {
+    if (last && travel_ == GradientTravel::kSummed && parts_.group(unit).size() > 1) {
       // Afterwards this rank's slice of the gradients is the sum; the rest of the gradients is of
       // no use.
       const Range mine = parts_.memory.owned(unit);
@@ -71,7 +77,9 @@ class Zero1 final : public DataParallel {
 
   StepStats step(const StepParams& params) override {
     compute_.wait(collectives_.record());
-    return owned_.step(params);
+    return compressed_ && params.travel == GradientTravel::kCoded
+               ? compressed_->step(params, owned_)
+               : owned_.step(params);
   }
 
   void refresh_parameters() override { owned_.refresh_parameters(); }
@@ -85,7 +93,9 @@ class Zero1 final : public DataParallel {
   Stream& collectives_;  // beside compute, or the same
   OwnedUpdate owned_;
   GradientWire wire_;
+  std::optional<CompressedGradients> compressed_;
   std::optional<Buckets> narrowing_;  // backward writes f32; here it is kept in less
+  GradientTravel travel_ = GradientTravel::kSummed;
 };
 
 }  // namespace

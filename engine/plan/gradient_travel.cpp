@@ -76,4 +76,28 @@ std::int64_t count_travel(const OptimizerConfig& config,
   return 0;
 }
 
+GradientTravel travel_of(const OptimizerConfig& config,
+                         const CompressionConfig& compression,
+                         std::int64_t update) {
+  if (compression.kind == CompressionKind::kNone) return travel_of(config, update);
+  return update > compression.start_step ? GradientTravel::kCoded : GradientTravel::kSummed;
+}
+
+std::int64_t count_travel(const OptimizerConfig& config,
+                          const CompressionConfig& compression,
+                          GradientTravel travel,
+                          std::int64_t updates) {
+  if (compression.kind == CompressionKind::kNone) return count_travel(config, travel, updates);
+  const std::int64_t summed = std::min(updates, compression.start_step);
+  switch (travel) {
+    case GradientTravel::kSummed:
+      return summed;
+    case GradientTravel::kCoded:
+      return updates - summed;
+    case GradientTravel::kStays:
+      return 0;
+  }
+  return 0;
+}
+
 }  // namespace dstrain

@@ -6,13 +6,15 @@
 
 #include <cstdint>
 
+#include "engine/config/compression_config.h"
 #include "engine/config/optimizer_config.h"
 
 namespace dstrain {
 
 enum class GradientTravel : std::uint8_t {
   kSummed,  ///< gradients are summed over the ranks
-  kCoded,   ///< signs of momenta or gradients go round (SignLayout)
+  kCoded,   ///< signs of momenta or gradients go round (SignLayout), or compressed gradients
+            ///< (CompressionLayout)
   kStays    ///< nothing: each rank goes on by its own gradients
 };
 constexpr int kNumGradientTravels = 3;
@@ -52,6 +54,15 @@ class ZeroOneSchedule {
 GradientTravel travel_of(const OptimizerConfig& config, std::int64_t update);
 /// How many of updates 1, …, `updates` travel so.
 std::int64_t count_travel(const OptimizerConfig& config,
+                          GradientTravel travel,
+                          std::int64_t updates);
+
+/// The same where gradients may be compressed.
+GradientTravel travel_of(const OptimizerConfig& config,
+                         const CompressionConfig& compression,
+                         std::int64_t update);
+std::int64_t count_travel(const OptimizerConfig& config,
+                          const CompressionConfig& compression,
                           GradientTravel travel,
                           std::int64_t updates);
 

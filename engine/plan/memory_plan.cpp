@@ -127,6 +127,7 @@ MemoryPlan::MemoryPlan(const Blueprint& blueprint,
       plan_moment(RegionKind::kThirdMoment, MomentExtent::kAll, blueprint, shards);
     }
     if (options.signs) plan_signs(*options.signs);
+    if (options.compression) plan_compression(shards);
     plan_windows();
   }
   plan_buffers(blueprint);
@@ -291,6 +292,18 @@ void MemoryPlan::plan_signs(const SignLayout& signs) {
               fmt::format("the same of the means that this rank codes for {} ranks", signs.ranks()),
               Space::kDevice);
   }
+}
+
+void MemoryPlan::plan_compression(const ShardMap& shards) {
+  check(
+      !options_.signs && !placement().gradients.is_cut() && options_.gradient_dtype == DType::kF32,
+      "gradients are compressed of whole units, from f32");
+  std::vector<Range> whole;
+  for (int unit = 0; unit < shards.num_units(); ++unit) {
+    whole.push_back({0, shards.padded_numel(unit)});
+  }
+  add_units(RegionKind::kUnsent, DType::kF32, whole,
+            "what compressed gradients leave out, of all parameters", Space::kDevice);
 }
 
 std::int64_t MemoryPlan::parameter_read_bytes() const {

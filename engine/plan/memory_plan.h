@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/plan/blueprint.h"
+#include "engine/plan/compression_layout.h"
 #include "engine/plan/gather_plan.h"
 #include "engine/plan/placement.h"
 #include "engine/plan/shard_map.h"
@@ -82,6 +83,8 @@ struct MemoryOptions {
   bool updates_alone = false;
   /// How what ranks exchange travels as signs; absent: it never does.
   std::optional<SignLayout> signs{};
+  /// How gradients travel compressed; absent: they never do.
+  std::optional<CompressionLayout> compression{};
   Placement placement{};
   int secondary_ranks = 1;  ///< that a second copy is cut over, and this rank's place among them
   int secondary_index = 0;
@@ -185,6 +188,7 @@ class MemoryPlan {
                    const Blueprint& blueprint,
                    const ShardMap& shards);
   void plan_signs(const SignLayout& signs);
+  void plan_compression(const ShardMap& shards);
   void plan_windows();
   void find_units_apart();
   /// Adds a region for the units whose states lie apart, in their space, and one for the others.

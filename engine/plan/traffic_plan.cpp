@@ -81,11 +81,13 @@ class StepTraffic {
     if (needs_.counts_targets) {
       add(GroupId::kWorld, Op::kAllReduce, 1, DType::kF64, Purpose::kControl);
     }
+    const bool is_compressed = needs_.travel == GradientTravel::kCoded && options_.compression;
+    if (is_compressed) exchange_compressed(*options_.compression);
     sum_replicas();
-    const bool is_summed = needs_.travel == GradientTravel::kSummed;
+    const bool is_summed = needs_.travel == GradientTravel::kSummed || is_compressed;
     add(is_summed ? needs_.norm_group : GroupId::kWorld, Op::kAllReduce, 1, DType::kF64,
         Purpose::kOptimizer);
-    if (needs_.travel == GradientTravel::kCoded) {
+    if (needs_.travel == GradientTravel::kCoded && !is_compressed) {
       const std::int64_t bytes = options_.signs.value().bytes();
       add(GroupId::kData, Op::kAllToAll, bytes, DType::kU8, Purpose::kGradient);
       add(GroupId::kData, Op::kAllGather, bytes, DType::kU8, Purpose::kGradient);
@@ -272,6 +274,20 @@ class StepTraffic {
     if (across > 1) {
       add(GroupId::kDataAcross, Op::kAllToAll, bytes / size_of_group(GroupId::kDataInside),
           DType::kU8, Purpose::kGradient);
+    }
+  }
+
+  /// engine/parallel/compressed_gradients.cpp
+  void exchange_compressed(const CompressionLayout& layout) {
+    add(GroupId::kWorld, Op::kAllReduce, 1, DType::kF64, Purpose::kOptimizer);
+    if (layout.message_bytes() > 0) {
+      add(GroupId::kData, Op::kAllGather, layout.ranks() * layout.message_bytes(), DType::kU8,
+          Purpose::kGradient);
+    }
+    for (const std::int64_t numbers : {layout.sums(), layout.factors()}) {
+      if (numbers > 0) {
+        add(GroupId::kData, Op::kAllReduce, numbers, DType::kF32, Purpose::kGradient);
+      }
     }
   }
 

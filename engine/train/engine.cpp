@@ -101,7 +101,9 @@ Engine::Engine(RunPlan plan,
              .communication = *communication_,
              .norm_total = arena_.buffer(plan_.norm_total),
              .replica_gradients = context_.optional_buffer(plan_.replica_gradients),
-             .mean_factor = plan_.update.averaging.after_sum},
+             .mean_factor = plan_.update.averaging.after_sum,
+             .compression = plan_.compression,
+             .seed = plan_.seed},
       data_parallel_(make_data_parallel(parts_)),
       upload_(context_.device,
               context_.compute,
@@ -439,7 +441,8 @@ EngineStep Engine::train_step(const LoadBatch& data,
                               const std::function<void()>& before_update) {
   EngineStep result;
   const TraceRange step("step", params.update);
-  const GradientTravel travel = travel_of(plan_.update.optimizer, params.update);
+  const GradientTravel travel =
+      travel_of(plan_.update.optimizer, plan_.update.compression, params.update);
   data_parallel_->begin_step(travel);
   if (fp8_ != nullptr) {
     if (fp8_->is_new()) {

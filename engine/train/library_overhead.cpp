@@ -145,7 +145,8 @@ std::int64_t checkpoint_bytes(const RunPlan& plan) {
   }
   const auto has = [](MomentExtent extent) { return extent == MomentExtent::kNone ? 0 : 1; };
   const MemoryOptions& options = plan.memory.options();
-  const int others = (options.third_moment ? 1 : 0) + (options.signs ? 2 : 0);  // and unsent
+  const int others = (options.third_moment ? 1 : 0) +
+                     (options.signs || options.compression ? 2 : 0);  // and unsent
   const std::int64_t pieces =
       parameters * (1 + has(plan.moments.first) + has(plan.moments.second) + others);
   const bool is_first = plan.rank == 0;

@@ -18,13 +18,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The names of the states that a checkpoint has of each tensor.
-using Contents = std::map<std::string, std::set<std::string>>;
+/// What a checkpoint has of a tensor.
+struct Stored {
+  std::set<std::string> states;
+  Shape shape;
+};
+using Contents = std::map<std::string, Stored>;
 
 Contents contents_of(const fs::path& checkpoint) {
   Contents contents;
   for (const CheckpointEntry& entry : CheckpointStore::contents(checkpoint)) {
-    contents[entry.tensor].insert(entry.state);
+    Stored& stored = contents[entry.tensor];
+    stored.states.insert(entry.state);
+    stored.shape = entry.shape;
   }
   return contents;
 }
@@ -129,7 +135,11 @@ TrainingState load_states(Engine& engine, const fs::path& checkpoint) {
       [&](const StatePart& part, CheckpointTensor tensor) {
         const auto found = contents.find(part.piece.tensor);
         const std::set<std::string> states =
-            found == contents.end() ? std::set<std::string>{} : found->second;
+            found == contents.end() ? std::set<std::string>{} : found->second.states;
+        if (part.is_factor &&
+            (found == contents.end() || found->second.shape != part.piece.shape)) {
+          return;  // as it was drawn
+        }
         const int owners = owners_of(states, part.state);
         const bool is_shared = states.contains(part.state);
         tensor.state = part.state;

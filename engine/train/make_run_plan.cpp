@@ -354,6 +354,12 @@ RunPlan make_run_plan(const Config& config,
     replica_gradients =
         blueprint.add_buffer({"replica_gradients", {elements}, gradient, Lifetime::kScratch});
   }
+  std::optional<CompressionLayout> compression;
+  CompressionBuffers compression_buffers;
+  if (config.gradient_compression.kind != CompressionKind::kNone) {
+    compression.emplace(shards, config.gradient_compression, mesh.degree(kGradientAxes));
+    compression_buffers = compression->declare(blueprint);
+  }
   const bool has_neighbours = mesh.degree(Axis::kDataAcross) > 1;
   const bool codes_gradients = placement.parameters.is_cut() && config.zero.quantized_gradients;
   MemoryOptions memory{
@@ -370,6 +376,7 @@ RunPlan make_run_plan(const Config& config,
                    ? std::optional(SignLayout(shards, mesh.degree(kGradientAxes),
                                               mesh.index(kGradientAxes, rank)))
                    : std::nullopt,
+      .compression = compression,
       .placement = placement,
       .secondary_ranks = mesh.degree(Axis::kDataInside),
       .secondary_index = mesh.index(Axis::kDataInside, rank),
@@ -419,6 +426,7 @@ RunPlan make_run_plan(const Config& config,
               .wire_security = wire_security(config),
               .seed = config.training.seed,
               .update = {.optimizer = config.optimizer,
+                         .compression = config.gradient_compression,
                          .scheduler = config.scheduler,
                          .gradient_clipping = config.gradient_clipping,
                          .loss_scale = config.precision == Precision::kF16
@@ -437,6 +445,7 @@ RunPlan make_run_plan(const Config& config,
               .norm_total = norm_total,
               .bit_sums = bit_sums,
               .replica_gradients = replica_gradients,
+              .compression = compression_buffers,
               .fp8_amax = fp8_amax,
               .fp8_scales = fp8_scales,
               .shards = shards,
@@ -451,7 +460,7 @@ RunPlan make_run_plan(const Config& config,
                        .block_bytes = config.offload.block_size,
                        .depth = config.offload.queue_depth}};
   run.traffic = plan_traffic(run, GradientTravel::kSummed);
-  if (run.memory.options().signs) {
+  if (run.memory.options().signs || run.memory.options().compression) {
     run.other_traffic.emplace(GradientTravel::kCoded, plan_traffic(run, GradientTravel::kCoded));
   }
   if (run.memory.options().updates_alone) {

@@ -1,5 +1,6 @@
 #include "engine/train/resume.h"
 
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 #include "engine/config/config_error.h"
 #include "engine/train/load_states.h"
 #include "engine/train/resume_changes.h"
+#include "engine/train/training_state.h"
 
 namespace dstrain {
 namespace {
@@ -75,7 +77,10 @@ std::optional<fs::path> choose(const CheckpointConfig& config,
 void refuse_foreign_tensors(const RunPlan& plan, const fs::path& checkpoint) {
   const std::set<std::string> known = parameter_names(plan);
   for (const auto& entry : CheckpointStore::contents(checkpoint)) {
-    if (!known.contains(entry.tensor)) {
+    const std::string_view tensor = entry.tensor;
+    const bool is_factor = tensor.starts_with(kFactorPrefix);
+    const std::string parameter(is_factor ? tensor.substr(std::strlen(kFactorPrefix)) : tensor);
+    if (!known.contains(parameter)) {
       throw CheckpointError(fmt::format(
           "{} holds {}, which this config's model does not have: give training.output_dir another "
           "folder, or restore the model that was trained",

@@ -86,6 +86,7 @@ struct GradientAveraging {
 /// How gradients are turned into new parameters.
 struct UpdatePlan {
   OptimizerConfig optimizer;
+  CompressionConfig compression{};  ///< of gradients
   SchedulerConfig scheduler;
   double gradient_clipping = 0.0;  ///< limit of the global norm; 0: off
   LossScaleConfig loss_scale;      ///< static at 1 where nothing is computed in fp16
@@ -143,11 +144,12 @@ struct RunPlan {
   /// The same for steps with fewer micro-batches, while the batch grows; none of them takes more
   /// slots of any chunk.
   std::vector<StepOrder> smaller_steps;
-  BufferRef norm_total;         ///< f64 scratch of the gradient norm
-  BufferRef bit_sums;           ///< i32 scratch of replica checks: kBitSums of four each
-  BufferRef replica_gradients;  ///< scratch; none without tensor parallelism
-  BufferRef fp8_amax;           ///< of the blueprint's scaled tensors; none without fp8
-  BufferRef fp8_scales;         ///< likewise
+  BufferRef norm_total;              ///< f64 scratch of the gradient norm
+  BufferRef bit_sums;                ///< i32 scratch of replica checks: kBitSums of four each
+  BufferRef replica_gradients;       ///< scratch; none without tensor parallelism
+  CompressionBuffers compression{};  ///< where gradients are compressed
+  BufferRef fp8_amax;                ///< of the blueprint's scaled tensors; none without fp8
+  BufferRef fp8_scales;              ///< likewise
   ShardMap shards;
   std::vector<GatherPlan> gathers;  ///< where parameters are cut: one a walk
   OptimizerScratch optimizer_scratch;

@@ -101,7 +101,8 @@ void add_wire_seconds(const TrafficPlan& traffic,
 WireSeconds wire_seconds(const RunPlan& plan, std::int64_t steps, const Rates& rates) {
   WireSeconds seconds;
   const auto add = [&](GradientTravel travel, const TrafficPlan& traffic) {
-    const std::int64_t count = count_travel(plan.update.optimizer, travel, steps);
+    const std::int64_t count =
+        count_travel(plan.update.optimizer, plan.update.compression, travel, steps);
     add_wire_seconds(traffic, static_cast<double>(count) / static_cast<double>(steps), plan, rates,
                      seconds);
   };

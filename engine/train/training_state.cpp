@@ -61,7 +61,41 @@ class UnitStates {
     }
   }
 
+  void add_compressed(const CompressionLayout& compression) {
+    for (const CompressionLayout::Row& row : compression.rows()) {
+      if (row.unit != unit_) continue;
+      for (const PlacedPiece& part : plan_.shards.pieces(unit_, row.range)) {
+        add_part(kGradientsState, RegionKind::kUnsent, part, part.offset, /*is_own=*/true);
+      }
+      if (compression.factors() > 0 && compression.ranks() > 1) {
+        add_factor(row, compression.width());
+      }
+    }
+  }
+
  private:
+  /// All data-parallel ranks have the same: the first one saves it.
+  void add_factor(const CompressionLayout::Row& row, std::int64_t width) {
+    if (saves_ && plan_.mesh.index(kGradientAxes, plan_.rank) != 0) return;
+    const ParamDecl& param = plan_.shards.unit(unit_).params[static_cast<std::size_t>(row.param)];
+    const bool is_cut = param.local_shape() != param.shape;
+    const std::int64_t shards = is_cut ? plan_.mesh.degree(Axis::kTensor) : 1;
+    const std::int64_t shard = is_cut ? plan_.mesh.index(Axis::kTensor, plan_.rank) : 0;
+    const std::int64_t size = width * row.columns;
+    visit_({.state = kFactorState,
+            .piece = {.tensor = kFactorPrefix + param.name,
+                      .shape = {shards * width, row.columns},
+                      .box_start = {shard * width, 0},
+                      .box_extent = {width, row.columns},
+                      .flat = {0, size}},
+            .region = RegionKind::kConstants,
+            .unit = unit_,
+            .begin = row.right,
+            .end = row.right + size,
+            .may_be_absent = true,
+            .is_factor = true});
+  }
+
   void add_part(const std::string& state,
                 RegionKind region,
                 const PlacedPiece& part,
@@ -94,13 +128,16 @@ class UnitStates {
 
 OwnStates OwnStates::after(const RunPlan& plan, std::int64_t updates) {
   const OptimizerConfig& optimizer = plan.update.optimizer;
-  return {.unsent = plan.memory.options().signs &&
-                    count_travel(optimizer, GradientTravel::kCoded, updates) > 0,
+  const MemoryOptions& options = plan.memory.options();
+  return {.unsent =
+              (options.signs || options.compression) &&
+              count_travel(optimizer, plan.update.compression, GradientTravel::kCoded, updates) > 0,
           .alone = plan.memory.options().updates_alone && updates > optimizer.freeze_step};
 }
 
 OwnStates OwnStates::all(const RunPlan& plan) {
-  return {.unsent = plan.memory.options().signs.has_value(),
+  const MemoryOptions& options = plan.memory.options();
+  return {.unsent = options.signs.has_value() || options.compression.has_value(),
           .alone = plan.memory.options().updates_alone};
 }
 
@@ -122,7 +159,8 @@ void for_each_state_part(const RunPlan& plan,
     if (options.third_moment && (own.alone || !options.updates_alone)) {
       states.add(moments.third_name, RegionKind::kThirdMoment, MomentExtent::kAll, own.alone);
     }
-    if (own.unsent) states.add_unsent(*options.signs);
+    if (own.unsent && options.signs) states.add_unsent(*options.signs);
+    if (own.unsent && options.compression) states.add_compressed(*options.compression);
   }
 }
 
@@ -134,9 +172,11 @@ void for_each_state(const Engine& engine,
   const RunPlan& plan = engine.plan();
   const int rank = plan.mesh.index(kGradientAxes, plan.rank);
   for_each_state_part(plan, extent, own, [&](const StatePart& part) {
-    const Tensor held = part.region == RegionKind::kMaster ? arena.master(part.unit)
-                                                           : arena.unit(part.region, part.unit);
-    Device& device = engine.context().site(part.region, part.unit).device;
+    const Tensor held = part.is_factor ? arena.buffer(plan.compression.factors)
+                        : part.region == RegionKind::kMaster ? arena.master(part.unit)
+                                                             : arena.unit(part.region, part.unit);
+    Device& device = part.is_factor ? engine.context().device
+                                    : engine.context().site(part.region, part.unit).device;
     visit(part,
           {part.is_own ? own_state_name(part.state, rank) : part.state, part.piece,
            held.flat(part.begin, part.end), device.kind() == DeviceKind::kCpu ? nullptr : &device});

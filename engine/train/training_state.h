@@ -20,6 +20,12 @@ inline constexpr const char* kParameterState = "parameter";
 /// What codes left out of what a rank had to say, and of the means that it told the others of.
 inline constexpr const char* kWorkersState = "worker_error";
 inline constexpr const char* kServersState = "server_error";
+/// What compression left out of a rank's gradients of the mean loss.
+inline constexpr const char* kGradientsState = "gradient_error";
+/// PowerSGD's Q of the last step: the state "right_factor" of a tensor of its own,
+/// "powersgd/<parameter>", [tensor-parallel shards · rank, columns of a shard].
+inline constexpr const char* kFactorState = "right_factor";
+inline constexpr const char* kFactorPrefix = "powersgd/";
 
 /// Which states data-parallel ranks have of their own, beside the parameters' masters and moments
 /// that they share: a checkpoint has such a state once for each of them.
@@ -36,7 +42,8 @@ struct OwnStates {
 std::string own_state_name(const std::string& state, int rank);
 
 /// Elements [begin, end) of what this rank updates of a unit, before there is any memory. Region
-/// kMaster means the parameters themselves where there is no other master.
+/// kMaster means the parameters themselves where there is no other master, kConstants the buffer of
+/// PowerSGD's factors.
 struct StatePart {
   std::string state;
   Piece piece;
@@ -47,6 +54,7 @@ struct StatePart {
   DType dtype = DType::kF32;
   bool is_own = false;         ///< each data-parallel rank has another one of the same name
   bool may_be_absent = false;  ///< in checkpoints: it is 0 then
+  bool is_factor = false;      ///< it may be absent or of another shape: what it began with stays
 };
 void for_each_state_part(const RunPlan& plan,
                          StateExtent extent,

@@ -68,6 +68,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.pipeline = options.pipeline;
   config.optimizer = options.optimizer;
   config.optimizer.learning_rate = options.learning_rate;
+  config.gradient_compression = options.compression;
   const int data_ranks = world_size / (options.tensor_parallel.size * options.pipeline.stages);
   config.batch = {.train_batch_size = options.micro_batch * options.accumulation * data_ranks,
                   .micro_batch_size = options.micro_batch,
@@ -226,7 +227,8 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
         (step > 0 || !options.fp8.enabled) && result.stats.updated && options.gpu_store == nullptr;
     if (run.unplanned_traffic.empty() && is_ordinary) {
       run.unplanned_traffic =
-          difference(plan, traffic.entries(), travel_of(plan.update.optimizer, step + 1));
+          difference(plan, traffic.entries(),
+                     travel_of(plan.update.optimizer, plan.update.compression, step + 1));
     }
     run.losses.push_back(loss_sum / static_cast<double>(result.counted));
     run.grad_norms.push_back(result.stats.grad_norm);

@@ -47,6 +47,7 @@ struct TinyOptions {
   FormatConfig formats{};
   Fp8Config fp8{};
   OptimizerConfig optimizer{.weight_decay = 0.1};  ///< its learning rate is the above
+  CompressionConfig compression{};
   TensorParallelConfig tensor_parallel{};
   PipelineConfig pipeline{};
   DocumentRules documents{};

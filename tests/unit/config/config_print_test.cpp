@@ -194,6 +194,7 @@ checkpoint.resume                "auto"             default
 checkpoint.on_save_failure       "stop"             default
 checkpoint.async                 false              default
 network.security                 "authenticated"    default
+gradient_compression.kind        "none"             default
 )";
   // Columns are two blanks apart; the sample above keeps one where the path is the longest.
   const auto squeeze = [](const std::string& lines) {

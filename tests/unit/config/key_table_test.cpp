@@ -41,6 +41,7 @@ const std::string kLamb = R"(optimizer={"type": "Lamb"})";
 const std::string kMuon = R"(optimizer={"type": "Muon"})";
 const std::string kOneBitLamb = R"(optimizer={"type": "OneBitLamb"})";
 const std::string kZeroOneAdam = R"(optimizer={"type": "ZeroOneAdam"})";
+const std::string kTopK = "gradient_compression.kind=top_k";
 const std::string kBf16 = "bf16.enabled=true";
 const std::string kCurriculum = "curriculum_learning.enabled=true";
 const std::string kQwen2 = "model.model_type=qwen2";
@@ -279,6 +280,10 @@ const std::map<std::string, Flip>& flips() {
       {"checkpoint.resume", {"never"}},
       {"checkpoint.on_save_failure", {"continue"}},
       {"network.security", {"encrypted"}},
+      {"gradient_compression.kind", {"top_k"}},
+      {"gradient_compression.start_step", {"7", {kTopK}}},
+      {"gradient_compression.rank", {"2", {"gradient_compression.kind=powersgd"}}},
+      {"gradient_compression.density", {"0.5", {kTopK}}},
       {"checkpoint.async", {"true"}},
   };
   return values;

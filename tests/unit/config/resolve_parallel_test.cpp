@@ -257,6 +257,37 @@ TEST_CASE("the vertical order needs the whole model on a rank, and several micro
                                                   "micro-batch (gradient_accumulation_steps)")));
 }
 
+TEST_CASE("gradients are compressed where every rank has whole ones in fp32",
+          "[spec][compression]") {
+  const std::string top_k = "gradient_compression.kind=top_k";
+  const std::string power = "gradient_compression.kind=powersgd";
+  const auto stage = [](int number) { return fmt::format("zero_optimization.stage={}", number); };
+  CHECK(error_of(2, {top_k, stage(1)}).empty());
+  CHECK(error_of(2, {power, stage(3)}) ==
+        "--set: zero_optimization.stage: gradient_compression \"powersgd\" needs the whole "
+        "gradient of each matrix on every rank, and 3 cuts it: write 1, or "
+        "gradient_compression.kind \"none\"");
+  CHECK(error_of(2, {top_k, R"(optimizer={"type": "OneBitAdam"})"}) ==
+        "--set: gradient_compression.kind: \"top_k\" compresses gradients, and a 1-bit optimizer "
+        "exchanges signs in their place: write \"none\", or take another optimizer.type");
+  CHECK(error_of(2, {top_k, "bf16.enabled=true", "data_types.grad_accum_dtype=bf16"}) ==
+        "--set: data_types.grad_accum_dtype: gradient_compression \"top_k\" adds what it could not "
+        "send to gradients in fp32: write \"fp32\", or leave it out");
+  CHECK(error_of(2, {power, "bf16.enabled=true", "bf16.bf16_master_weights_and_grads=true"}) ==
+        "--set: bf16.bf16_master_weights_and_grads: gradient_compression \"powersgd\" needs "
+        "gradients in fp32: leave it out, or write gradient_compression.kind \"none\"");
+  CHECK_THAT(error_of(2, {power, "gradient_compression.density=0.1"}),
+             Catch::Matchers::Contains("kind \"top_k\""));
+  CHECK_THAT(notices_of(1, {power, "gradient_compression.start_step=3"}),
+             Catch::Matchers::VectorContains(
+                 std::string("no effect: gradient_compression.kind: one data-parallel rank has "
+                             "nobody to send gradients to")));
+  CHECK_THAT(notices_of(2, {power}),
+             Catch::Matchers::VectorContains(std::string(
+                 "gradient_compression.start_step: 1000 updates with exact sums are not fewer than "
+                 "the 10 steps of the run: nothing will be compressed")));
+}
+
 TEST_CASE("inputs of blocks are kept in parts where ranks share them, and else it is said why not",
           "[spec][parallel][recompute]") {
   const std::string partition = "activation_checkpointing.partition_activations=true";
