@@ -52,6 +52,8 @@ Choice zero_choice(const Config& config, const Mesh& mesh) {
   Choice choice;
   if (mesh.degree(kGradientAxes) == 1 || sends_signs(config.optimizer.kind)) return choice;
   for (const int stage : stages_beyond(config.zero.stage)) {
+    const bool is_compressed = config.gradient_compression.kind != CompressionKind::kNone;
+    if (is_compressed && cuts_of(stage).gradients) break;
     choice.push_back(
         {{fmt::format("zero_optimization.stage={}", stage)}, fmt::format("ZeRO stage {}", stage)});
   }

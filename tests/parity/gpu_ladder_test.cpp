@@ -240,6 +240,40 @@ TEST_CASE("signs on a GPU follow those on the CPU", "[parity][gpu][onebit]") {
   }
 }
 
+TEST_CASE("compressed gradients on a GPU follow those on the CPU", "[parity][gpu][compression]") {
+  if (!has_gpu()) {
+    return;
+  }
+  for (const CompressionConfig& compression :
+       {CompressionConfig{.kind = CompressionKind::kPowerSgd, .start_step = 1, .rank = 2},
+        CompressionConfig{.kind = CompressionKind::kTopK, .start_step = 1, .density = 0.1}}) {
+    for (const int stage : {0, 1}) {
+      CAPTURE(static_cast<int>(compression.kind), stage);
+      ModelSpec model = tiny_model(Family::kLlama);
+      model.vocab_size = 256;  // tables of at least 4096 elements
+      const Layout layout{"x2, compressed",
+                          2,
+                          {.model = model,
+                           .accumulation = 2,
+                           .gradient_clipping = 0.5,
+                           .zero_stage = stage,
+                           .compression = compression},
+                          5};
+      const std::vector<TinyRun> on_gpu = train_on_gpu(layout);
+      TinyOptions options = layout.options;
+      options.steps = layout.steps;
+      options.micro_batch = kMicroBatch;
+      const std::vector<TinyRun> on_cpu = train_ranks(layout.ranks, options);
+      // Of two numbers next to each other either may be the larger.
+      CHECK(worst_relative(on_gpu.front().losses, on_cpu.front().losses) < 1e-3);
+      CHECK(relative_distance(whole(on_gpu), whole(on_cpu)) < 2e-2);
+      for (const TinyRun& run : on_gpu) {
+        CHECK(run.arena_bytes == run.plan_bytes);
+      }
+    }
+  }
+}
+
 TEST_CASE("a layout on a GPU gives the same bits twice", "[parity][gpu]") {
   if (!has_gpu()) {
     return;
