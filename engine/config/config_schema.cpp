@@ -98,7 +98,8 @@ class SchemaBuilder {
   static std::vector<Decision> decisions() {
     std::vector<Decision> all;
     for (const Key& key : all_keys()) {
-      for (const char* path : {"model.model_type", "optimizer.type", "scheduler.type"}) {
+      for (const char* path :
+           {"model.model_type", "optimizer.type", "scheduler.type", "gradient_compression.kind"}) {
         if (key.path != path) continue;
         for (const std::string& value : key.choices.empty() ? key.names_in_any_case : key.choices)
           all.push_back({path, text_in_any_case(value), config_with(key, value)});
