@@ -47,6 +47,7 @@ Coded expected_code(const TopCode& code, const Values& x) {
       expected.rest[static_cast<std::size_t>(i)] = 0.0;
     }
   }
+  if (values.empty()) return expected;
   std::memcpy(expected.message.data(), values.data(), 4 * values.size());
   std::memcpy(expected.message.data() + 4 * values.size(), places.data(), 2 * places.size());
   return expected;

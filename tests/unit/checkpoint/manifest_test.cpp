@@ -65,6 +65,7 @@ TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
                        .config = "{\"a\": \"\\u00fc\"}",
                        .fp8_amax = {{"blocks.0.mlp.up/input", {{12, 3}, {0, -41}}},
                                     {"blocks.0.mlp.up/weight", {{7, -2}}}},
+                       .optimizer_numbers = {{"trust ratio", {1.0 / 3.0, 0x1p-1074}}, {"x", {}}},
                        .tokenizer = TokenizerIdentity{.kind = "sentencepiece",
                                                       .hash = "00ff",
                                                       .vocab_size = 300,
@@ -87,21 +88,25 @@ TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
   CHECK(read.tensors.at("weight").states.at("exp_avg").at(0).dtype == DType::kBF16);
 }
 
-TEST_CASE("a manifest of format 3 is read: the tokenizer is not known", "[checkpoint]") {
+TEST_CASE("manifests of formats 3 and 4 are read: what they do not have is not known",
+          "[checkpoint]") {
   Manifest manifest = manifest_of({2}, {piece({0}, {2}, {0, 2})});
   manifest.training.config = "{}";
   const std::string text = to_text(manifest);
   std::string rest = text.substr(text.find('\n') + 1);
-  const std::string added = "\"tokenizer\": null,\n\"data\": {},\n";
   const auto as_format = [](int format, const std::string& body) {
     return "{\"dstrain_checkpoint\": " + std::to_string(format) + ", \"xxh3_64\": \"" +
            checksum_text(checksum(body)) + "\",\n" + body;
   };
-  REQUIRE(as_format(4, rest) == text);
-  REQUIRE(rest.find(added) != std::string::npos);
-  rest.erase(rest.find(added), added.size());
-  CHECK(parse_manifest(as_format(3, rest)).training == manifest.training);
-  CHECK_THROWS_WITH(parse_manifest(as_format(4, rest)), Contains("not those of its format"));
+  REQUIRE(as_format(5, rest) == text);
+  const auto without = [&](const std::string& added, int format) {
+    REQUIRE(rest.find(added) != std::string::npos);
+    rest.erase(rest.find(added), added.size());
+    CHECK(parse_manifest(as_format(format - 1, rest)).training == manifest.training);
+    CHECK_THROWS_WITH(parse_manifest(as_format(format, rest)), Contains("not those of its format"));
+  };
+  without("\"optimizer\": {},\n", 5);
+  without("\"tokenizer\": null,\n\"data\": {},\n", 4);
 }
 
 TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[checkpoint]") {
@@ -121,7 +126,7 @@ TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[chec
 
 TEST_CASE("a manifest of another format says so", "[checkpoint]") {
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 9, \"xxh3_64\": \"0\",\n}"),
-                    Contains("format 9") && Contains("reads formats 1 to 4"));
+                    Contains("format 9") && Contains("reads formats 1 to 5"));
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 0, \"xxh3_64\": \"0\",\n}"),
                     Contains("format 0"));
 }
