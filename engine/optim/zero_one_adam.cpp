@@ -55,19 +55,29 @@ class ZeroOneAdam final : public Optimizer {
   }
 
   [[nodiscard]] Numbers numbers(const Site& /*site*/) const override {
-    return rates_ == 0.0 ? Numbers{} : Numbers{{kRates, {rates_}}};
+    return is_alone_ ? Numbers{{kRates, {rates_}}} : Numbers{};
   }
   void restore(const Site& /*site*/, const Numbers& numbers) override {
     const auto found = numbers.find(kRates);
-    rates_ = found == numbers.end() ? 0.0 : found->second.at(0);
+    is_alone_ = found != numbers.end();
+    rates_ = is_alone_ ? found->second.at(0) : 0.0;
   }
 
  private:
+  /// Begins rows of the other kind, also where a resumed run's freeze_step is not the checkpoint's.
+  void begin(const Site& site, bool alone) {
+    if (alone == is_alone_) return;
+    exchange_.forget(site);
+    is_alone_ = alone;
+    rates_ = 0.0;
+  }
+
   /// The update while the variance moves.
   void move(const Site& site,
             std::span<const UnitState> units,
             const UpdateParams& params,
             GradientTravel travel) {
+    begin(site, /*alone=*/false);
     AdamwStep step = adamw_step(config_, params, params.learning_rate);
     if (travel == GradientTravel::kCoded) {
       for (const UnitState& unit : units) {
@@ -82,7 +92,7 @@ class ZeroOneAdam final : public Optimizer {
   }
 
   void step_alone(const Site& site, std::span<const UnitState> units, const UpdateParams& params) {
-    if (params.update == config_.freeze_step + 1) exchange_.forget(site);
+    begin(site, /*alone=*/true);
     rates_ += params.learning_rate;
     LocalStep step{.learning_rate = params.learning_rate,
                    .beta1 = params.beta1.value_or(config_.beta1),
@@ -122,7 +132,8 @@ class ZeroOneAdam final : public Optimizer {
   const OptimizerConfig& config_;
   SignExchange exchange_;
   UnitSegments segments_;
-  double rates_ = 0.0;  // of updates since the ranks agreed
+  bool is_alone_ = false;  // rows are of sums that ranks made alone, not of gradients
+  double rates_ = 0.0;     // of updates since the ranks agreed
 };
 
 }  // namespace

@@ -19,13 +19,6 @@ namespace {
 constexpr std::int32_t kWrongConfig = 1;
 constexpr std::int32_t kUnusable = 2;
 
-std::vector<CheckpointTensor> parameters_of(const Engine& engine) {
-  std::vector<CheckpointTensor> tensors = state_tensors(engine, StateExtent::kEverything);
-  std::erase_if(tensors,
-                [](const CheckpointTensor& tensor) { return tensor.state != kParameterState; });
-  return tensors;
-}
-
 void read_parameter(const TensorSource& source, const CheckpointTensor& parameter) {
   if (parameter.device == nullptr) {
     source.read(parameter.state, parameter.piece, parameter.data);
@@ -46,7 +39,7 @@ void start_from_weights(const Config& config, Engine& engine) {
   try {
     const std::unique_ptr<TensorSource> source =
         open_weights_of(config.model, config.initial_weights);
-    for (const CheckpointTensor& parameter : parameters_of(engine)) {
+    for (const CheckpointTensor& parameter : parameter_tensors(engine)) {
       read_parameter(*source, parameter);
     }
   } catch (const ConfigError& error) {

@@ -61,10 +61,9 @@ void write(const CheckpointTensor& tensor, const std::vector<float>& values) {
 /// A state of a checkpoint, and the weight with which it goes into one of the engine.
 using Terms = std::vector<std::pair<std::string, float>>;
 
-/// Fills each of `tensors` with the weighted sum of states.
-void load_sums(const fs::path& checkpoint,
-               std::span<const CheckpointTensor> tensors,
-               const Terms& terms) {
+void load_few_sums(const fs::path& checkpoint,
+                   std::span<const CheckpointTensor> tensors,
+                   const Terms& terms) {
   std::vector<std::vector<float>> sums;
   std::vector<std::vector<float>> ones;
   for (const CheckpointTensor& tensor : tensors) {
@@ -90,6 +89,22 @@ void load_sums(const fs::path& checkpoint,
   }
 }
 
+/// Fills each of `tensors` with the weighted sum of states, a bounded part of them at a time, since
+/// sum and addend lie in the host's memory beside all that is planned there.
+void load_sums(const fs::path& checkpoint,
+               std::span<const CheckpointTensor> tensors,
+               const Terms& terms) {
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 26;
+  while (!tensors.empty()) {
+    std::size_t count = 0;
+    for (std::int64_t elements = 0; count < tensors.size() && elements < kMostElements; ++count) {
+      elements += tensors[count].data.numel();
+    }
+    load_few_sums(checkpoint, tensors.first(count), terms);
+    tensors = tensors.subspan(count);
+  }
+}
+
 /// The mean of a state over the ranks that had one each, and what servers owed where there are none
 /// any more.
 Terms mean_of(const std::string& state, int owners, bool adds_servers) {
@@ -101,12 +116,60 @@ Terms mean_of(const std::string& state, int owners, bool adds_servers) {
   return terms;
 }
 
-std::vector<CheckpointTensor> parameters_of(const Engine& engine) {
-  std::vector<CheckpointTensor> tensors = state_tensors(engine, StateExtent::kEverything);
-  std::erase_if(tensors,
-                [](const CheckpointTensor& tensor) { return tensor.state != kParameterState; });
-  return tensors;
-}
+/// What a checkpoint and the engine's plan say of one another.
+class Loader {
+ public:
+  Loader(const Engine& engine, const fs::path& checkpoint)
+      : plan_(engine.plan()),
+        contents_(contents_of(checkpoint)),
+        ranks_(plan_.mesh.degree(kGradientAxes)),
+        rank_(plan_.mesh.index(kGradientAxes, plan_.rank)),
+        are_alone_(
+            OwnStates::after(plan_, CheckpointStore::training(checkpoint).optimizer_step).alone) {}
+
+  /// Decides where a state comes from.
+  void add(const StatePart& part, CheckpointTensor tensor) {
+    static const Stored kNothing;
+    const auto found = contents_.find(part.piece.tensor);
+    const Stored& stored = found == contents_.end() ? kNothing : found->second;
+    if (part.is_factor && stored.shape != part.piece.shape) return;  // as it was drawn
+    const bool is_own = part.is_own && (are_alone_ || part.region == RegionKind::kUnsent);
+    const bool is_shared = stored.states.contains(part.state);
+    const int owners = owners_of(stored.states, part.state);
+    tensor.state = part.state;
+    if (is_own && owners == ranks_) {
+      tensor.state = own_state_name(part.state, rank_);
+    } else if (part.is_own && !is_own && part.region == RegionKind::kThirdMoment) {
+      return clear(tensor);  // of updates that this run has not come to
+    } else if (owners > 0 && !is_shared) {
+      const bool adds_servers = ranks_ == 1 && part.region == RegionKind::kUnsent &&
+                                stored.states.contains(kServersState);
+      sums_[mean_of(part.state, owners, adds_servers)].push_back(std::move(tensor));
+      return;
+    } else if (part.may_be_absent && !is_shared) {
+      return clear(tensor);
+    } else if (part.region == RegionKind::kThirdMoment && !is_shared) {
+      tensor.state = plan_.moments.second_name;  // which it begins as
+    }
+    as_saved_.push_back(std::move(tensor));
+  }
+
+  [[nodiscard]] const std::vector<CheckpointTensor>& as_saved() const { return as_saved_; }
+  [[nodiscard]] const std::map<Terms, std::vector<CheckpointTensor>>& sums() const { return sums_; }
+
+ private:
+  static void clear(const CheckpointTensor& tensor) {
+    write(tensor, std::vector<float>(static_cast<std::size_t>(tensor.data.numel())));
+  }
+
+  const RunPlan& plan_;
+  const Contents contents_;
+  const int ranks_;
+  const int rank_;
+  const bool are_alone_;  // ranks have taken updates of their own, by this run's config
+  std::vector<CheckpointTensor> as_saved_;
+  std::map<Terms, std::vector<CheckpointTensor>> sums_;
+};
 
 }  // namespace
 
@@ -122,48 +185,20 @@ TrainingState load_states(Engine& engine, const fs::path& checkpoint) {
       spdlog::info("{} holds only parameters: the optimizer starts afresh, at step 0",
                    checkpoint.string());
     }
-    return CheckpointStore::load(checkpoint, parameters_of(engine));
+    return CheckpointStore::load(checkpoint, parameter_tensors(engine));
   }
-  const RunPlan& plan = engine.plan();
-  const Contents contents = contents_of(checkpoint);
-  const int ranks = plan.mesh.degree(kGradientAxes);
-  const int rank = plan.mesh.index(kGradientAxes, plan.rank);
-  std::vector<CheckpointTensor> as_saved;
-  std::map<Terms, std::vector<CheckpointTensor>> sums;
+  Loader loader(engine, checkpoint);
   for_each_state(
-      engine, StateExtent::kEverything, OwnStates::all(plan),
-      [&](const StatePart& part, CheckpointTensor tensor) {
-        const auto found = contents.find(part.piece.tensor);
-        const std::set<std::string> states =
-            found == contents.end() ? std::set<std::string>{} : found->second.states;
-        if (part.is_factor &&
-            (found == contents.end() || found->second.shape != part.piece.shape)) {
-          return;  // as it was drawn
-        }
-        const int owners = owners_of(states, part.state);
-        const bool is_shared = states.contains(part.state);
-        tensor.state = part.state;
-        if (part.is_own && owners == ranks) {
-          tensor.state = own_state_name(part.state, rank);
-        } else if (owners > 0 && !is_shared) {
-          const bool adds_servers =
-              ranks == 1 && part.region == RegionKind::kUnsent && states.contains(kServersState);
-          sums[mean_of(part.state, owners, adds_servers)].push_back(std::move(tensor));
-          return;
-        } else if (part.may_be_absent && !is_shared) {
-          write(tensor, std::vector<float>(static_cast<std::size_t>(tensor.data.numel())));
-          return;
-        }
-        as_saved.push_back(std::move(tensor));
-      });
-  TrainingState state = CheckpointStore::load(checkpoint, as_saved);
-  if (!sums.empty() && engine.world().rank() == 0) {
+      engine, StateExtent::kEverything, OwnStates::all(engine.plan()),
+      [&](const StatePart& part, CheckpointTensor tensor) { loader.add(part, std::move(tensor)); });
+  TrainingState state = CheckpointStore::load(checkpoint, loader.as_saved());
+  if (!loader.sums().empty() && engine.world().rank() == 0) {
     spdlog::info(
-        "{} has states that each of its data-parallel ranks had of its own: the {} of this "
-        "run take their means",
-        checkpoint.string(), ranks);
+        "{} has states that each of its data-parallel ranks had of its own: the ranks of this run "
+        "take their means",
+        checkpoint.string());
   }
-  for (const auto& [terms, tensors] : sums) {
+  for (const auto& [terms, tensors] : loader.sums()) {
     load_sums(checkpoint, tensors, terms);
   }
   return state;

@@ -20,8 +20,9 @@ bool holds_parameters_alone(const std::filesystem::path& checkpoint);
 /// own back, bit for bit; any other number of ranks get the mean each, so that what all ranks
 /// together still owe to a mean of momenta or gradients is what it was; a rank alone also takes
 /// over what servers owe. Where there is none, it starts at 0, or a momentum at the one that all
-/// ranks shared. PowerSGD's factors stay as they were drawn where the checkpoint has none of their
-/// shape.
+/// ranks shared. What a run has only from some update on is as if it began there, where its config
+/// moves that update behind or before the checkpoint. PowerSGD's factors stay as they were drawn
+/// where the checkpoint has none of their shape.
 TrainingState load_states(Engine& engine, const std::filesystem::path& checkpoint);
 
 }  // namespace dstrain

@@ -92,7 +92,10 @@ void add_wire_seconds(const TrafficPlan& traffic,
     const bool is_data = transfer.group == GroupId::kData ||
                          transfer.group == GroupId::kDataInside ||
                          transfer.group == GroupId::kDataAcross;
-    double& sum = is_data ? seconds.beside : seconds.waited_for;
+    // Gradients that travel after the norm hide behind nothing.
+    const bool is_late =
+        transfer.phase == TrafficPhase::kUpdate && transfer.purpose == Purpose::kGradient;
+    double& sum = is_data && !is_late ? seconds.beside : seconds.waited_for;
     sum += share * bytes / rates.bytes_of_group(group);
   });
 }

@@ -54,10 +54,10 @@ class Trainer {
   void add_observers();
   void tell_step(const StepMetrics& metrics) const;
   void tell_end() const;
-  /// Called before a save, which must not happen with parameters that are not finite, nor with
-  /// copies that differ.
   /// Brings what a checkpoint has beside tensors up to date. Collective.
   void take_numbers();
+  /// Called before a save, which must not happen with parameters that are not finite, nor with
+  /// copies that differ.
   void check_state();
 
   const LoadedConfig& loaded_;

@@ -156,7 +156,7 @@ void for_each_state_part(const RunPlan& plan,
     states.add(kParameterState, RegionKind::kMaster, MomentExtent::kAll, false);
     states.add(moments.first_name, RegionKind::kFirstMoment, moments.first, own.alone);
     states.add(moments.second_name, RegionKind::kSecondMoment, moments.second, false);
-    if (options.third_moment && (own.alone || !options.updates_alone)) {
+    if (options.third_moment && (options.updates_alone ? own.alone : own.unsent)) {
       states.add(moments.third_name, RegionKind::kThirdMoment, MomentExtent::kAll, own.alone);
     }
     if (own.unsent && options.signs) states.add_unsent(*options.signs);
@@ -190,6 +190,13 @@ std::vector<CheckpointTensor> state_tensors(const Engine& engine,
   for_each_state(engine, extent, own, [&](const StatePart& /*part*/, CheckpointTensor tensor) {
     tensors.push_back(std::move(tensor));
   });
+  return tensors;
+}
+
+std::vector<CheckpointTensor> parameter_tensors(const Engine& engine) {
+  std::vector<CheckpointTensor> tensors = state_tensors(engine, StateExtent::kEverything);
+  std::erase_if(tensors,
+                [](const CheckpointTensor& tensor) { return tensor.state != kParameterState; });
   return tensors;
 }
 

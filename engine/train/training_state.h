@@ -27,13 +27,16 @@ inline constexpr const char* kGradientsState = "gradient_error";
 inline constexpr const char* kFactorState = "right_factor";
 inline constexpr const char* kFactorPrefix = "powersgd/";
 
-/// Which states data-parallel ranks have of their own, beside the parameters' masters and moments
-/// that they share: a checkpoint has such a state once for each of them.
+/// States beside the parameters' masters and the moments that all ranks share, which a run has from
+/// some update on. Of those that data-parallel ranks have of their own a checkpoint has one for
+/// each of them.
 struct OwnStates {
-  bool unsent = false;  ///< what codes left out (RegionKind::kUnsent, kServersUnsent)
-  bool alone = false;   ///< momenta and sums of updates that ranks took alone
+  /// Remainders that codes left out (RegionKind::kUnsent, kServersUnsent), and a third moment that
+  /// is of use beside them.
+  bool unsent = false;
+  bool alone = false;  ///< momenta, and sums of updates that ranks took alone
 
-  /// Those that are not 0 after so many updates.
+  /// Those that the run has after so many updates.
   static OwnStates after(const RunPlan& plan, std::int64_t updates);
   /// All that the run may come to have.
   static OwnStates all(const RunPlan& plan);
@@ -71,5 +74,7 @@ void for_each_state(const Engine& engine,
 std::vector<CheckpointTensor> state_tensors(const Engine& engine,
                                             StateExtent extent,
                                             OwnStates own = {});
+/// The masters among them, all that this rank updates.
+std::vector<CheckpointTensor> parameter_tensors(const Engine& engine);
 
 }  // namespace dstrain

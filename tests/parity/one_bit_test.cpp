@@ -217,6 +217,43 @@ TEST_CASE("1-bit optimizers resume with the bits of the uninterrupted run, unsen
   }
 }
 
+TEST_CASE("a run resumes where the update that freezes the variance is another one",
+          "[parity][optim][onebit][resume]") {
+  const auto frozen_after = [](const char* type, int updates) {
+    json keys = one_bit_keys(type);
+    const bool zero_one = std::string(type) == "ZeroOneAdam";
+    keys["optimizer"]["params"][zero_one ? "var_freeze_step" : "freeze_step"] = updates;
+    return keys;
+  };
+  for (const char* type : {"OneBitAdam", "ZeroOneAdam", "OneBitLamb"}) {
+    for (const auto& [before, after] : {std::pair{100, 3}, {3, 100}, {4, 2}}) {
+      CAPTURE(type, before, after);
+      const RunFolder folder;
+      CHECK(run(config_of(folder, "run", 5, 2, frozen_after(type, before)), 2).step == 5);
+      const LoadedConfig rest = config_of(folder, "run", 16, 2, frozen_after(type, after));
+      if (std::string(type) == "OneBitLamb" && before == 100) {  // its fresh variance begins as v
+        const auto world = make_local_rendezvous(1);
+        Config one = config_of(folder, "run", 16, 1, frozen_after(type, after)).config;
+        Engine engine(make_run_plan(one, 1, 0), *world[0], make_cpu_backend(1), 1);
+        static_cast<void>(
+            load_states(engine, *CheckpointStore(folder.path() / "run" / "checkpoints").latest()));
+        for (int unit = 0; unit < engine.plan().shards.num_units(); ++unit) {
+          const auto fresh = engine.arena().unit(RegionKind::kThirdMoment, unit).as<float>();
+          const auto second = engine.arena().unit(RegionKind::kSecondMoment, unit).as<float>();
+          CHECK(std::equal(fresh.begin(), fresh.end(), second.begin()));
+          CHECK(std::any_of(fresh.begin(), fresh.end(), [](float v) { return v > 0.0F; }));
+        }
+      }
+      CHECK(run(rest, 2).step == 16);  // masters that differ between ranks would end it
+      const auto lines = metrics_of(folder, "run");
+      REQUIRE(lines.size() == 16);
+      for (std::size_t step = 5; step < 16; ++step) {
+        CHECK(lines[step].at("loss").get<double>() < 1.02 * lines[0].at("loss").get<double>());
+      }
+    }
+  }
+}
+
 TEST_CASE("other numbers of ranks take over what is unsent", "[parity][optim][onebit][resume]") {
   for (const char* type : {"OneBitAdam", "ZeroOneAdam", "OneBitLamb"}) {
     const RunFolder folder;
