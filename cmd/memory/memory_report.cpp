@@ -111,8 +111,8 @@ std::string sequences(std::int64_t count) {
   return fmt::format("{} sequence{}", count, count == 1 ? "" : "s");
 }
 
-/// What a remedy takes of a host more than the config as it is, and whether it is known to be
-/// there.
+/// Tells how much of a host's memory and disk a remedy takes, where that is more than the config
+/// takes as it is, and whether they are known to have it.
 std::string on_hosts_text(const Remedy& remedy, const MemoryFit& now) {
   std::string parts;
   const auto add = [&](const char* of, std::int64_t bytes, bool more, bool unchecked) {

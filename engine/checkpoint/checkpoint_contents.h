@@ -44,7 +44,8 @@ struct TrainingState {
   std::string config;  ///< the resolved config, JSON
   /// The numbers that fp8's scales come from, by tensor (Fp8Scales::State); empty without fp8.
   std::map<std::string, std::vector<AmaxPeak>> fp8_amax;
-  /// What the optimizer keeps beside tensors (Optimizer::numbers), by name; mostly nothing.
+  /// The numbers that the optimizer keeps beside tensors (Optimizer::numbers), by name. Most
+  /// optimizers keep none.
   std::map<std::string, std::vector<double>> optimizer_numbers{};
   /// The tokenizer of the ids that the run was trained on; none where that is not known.
   std::optional<TokenizerIdentity> tokenizer{};

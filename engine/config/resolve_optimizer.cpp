@@ -53,11 +53,11 @@ void resolve_muon(OptimizerConfig& muon, Origins& origins) {
   }
 }
 
+/// Names one that sends signs.
 const char* name_of_one_bit(OptimizerKind kind) {
   return kind == OptimizerKind::kOneBitAdam    ? "OneBitAdam"
          : kind == OptimizerKind::kZeroOneAdam ? "ZeroOneAdam"
-         : kind == OptimizerKind::kOneBitLamb  ? "OneBitLamb"
-                                               : "";
+                                               : "OneBitLamb";
 }
 
 /// DeepSpeed's 1-bit optimizers take these keys and do nothing with them.
@@ -105,9 +105,8 @@ void check_one_bit(LoadedConfig& loaded, Origins& origins) {
 }
 
 bool has_betas(OptimizerKind kind) {
-  return *name_of_one_bit(kind) != '\0' || kind == OptimizerKind::kAdamW ||
-         kind == OptimizerKind::kAdam || kind == OptimizerKind::kLion ||
-         kind == OptimizerKind::kLamb;
+  return sends_signs(kind) || kind == OptimizerKind::kAdamW || kind == OptimizerKind::kAdam ||
+         kind == OptimizerKind::kLion || kind == OptimizerKind::kLamb;
 }
 
 /// DeepSpeed 0.19: WarmupLR without warmup_max_lr rises to the optimizer's lr, WarmupDecayLR to a
@@ -207,7 +206,7 @@ void resolve_optimizer(LoadedConfig& loaded, Origins& origins) {
   const bool is_one_bit_lamb = optimizer.kind == OptimizerKind::kOneBitLamb;
   if (optimizer.kind == OptimizerKind::kLamb || is_one_bit_lamb) check_lamb(optimizer, origins);
   if (optimizer.kind == OptimizerKind::kMuon) resolve_muon(optimizer, origins);
-  if (*name_of_one_bit(optimizer.kind) != '\0') check_one_bit(loaded, origins);
+  if (sends_signs(optimizer.kind)) check_one_bit(loaded, origins);
 }
 
 void resolve_scheduler(LoadedConfig& loaded, Origins& origins) {

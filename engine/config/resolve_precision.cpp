@@ -104,8 +104,8 @@ void check_optimizer_formats(LoadedConfig& loaded, Origins& origins) {
   if (sends_signs(kind) && formats.grad_accum.value_or(DType::kF32) != DType::kF32) {
     throw_config_error(
         origins[kAccumulation], kAccumulation,
-        fmt::format("what a 1-bit optimizer exchanges lies where gradients are added up, in fp32: "
-                    "write \"fp32\", or leave it out"));
+        "what a 1-bit optimizer exchanges lies where gradients are added up, in fp32: write "
+        "\"fp32\", or leave it out");
   }
   if (formats.bf16_optimizer_states && !formats.bf16_master) {
     loaded.notices.push_back(

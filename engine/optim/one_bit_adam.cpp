@@ -31,15 +31,8 @@ class OneBitAdam final : public Optimizer {
       update_all(site, units, params, updated, step);
       return;
     }
-    const double beta1 = params.beta1.value_or(config_.beta1);
-    const auto share = static_cast<float>((1.0 - beta1) * params.gradient_scale);
-    for (const UnitState& unit : units) {
-      const Tensor row = exchange_.row(site, unit.unit);
-      site.ops.add_scaled(unit.first_moment, static_cast<float>(beta1), row, Write::kAdd,
-                          site.stream);
-      site.ops.add_scaled(unit.gradient, share, row, Write::kAdd, site.stream);
-    }
-    exchange_.exchange(site);
+    exchange_.exchange_momenta(site, units, params.beta1.value_or(config_.beta1),
+                               params.gradient_scale);
     OneBitAdamStep step{.learning_rate = params.learning_rate, .epsilon = config_.epsilon};
     update_all(site, units, params, updated, step);
   }

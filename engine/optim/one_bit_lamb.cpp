@@ -40,7 +40,8 @@ class OneBitLamb final : public Optimizer {
     if (travel_of(config_, params.update) == GradientTravel::kSummed) {
       warm_up(site, units, params);
     } else {
-      send_momenta(site, units, params);
+      exchange_.exchange_momenta(site, units, params.beta1.value_or(config_.beta1),
+                                 params.gradient_scale);
       scale_updates(site, units, params);
     }
     for (std::size_t i = 0; i < units.size(); ++i) {
@@ -123,20 +124,6 @@ class OneBitLamb final : public Optimizer {
         site.ops.cast(tensors.second_moment, fresh, site.stream);
       }
     });
-  }
-
-  void send_momenta(const Site& site,
-                    std::span<const UnitState> units,
-                    const UpdateParams& params) {
-    const double beta1 = params.beta1.value_or(config_.beta1);
-    const auto share = static_cast<float>((1.0 - beta1) * params.gradient_scale);
-    for (const UnitState& unit : units) {
-      const Tensor row = exchange_.row(site, unit.unit);
-      site.ops.add_scaled(unit.first_moment, static_cast<float>(beta1), row, Write::kAdd,
-                          site.stream);
-      site.ops.add_scaled(unit.gradient, share, row, Write::kAdd, site.stream);
-    }
-    exchange_.exchange(site);
   }
 
   void scale_updates(const Site& site,

@@ -81,9 +81,9 @@ class Optimizer {
     site.ops.cast(unit.master, unit.parameters, site.stream);
   }
 
-  /// What later updates depend on beside tensors of the parameters' shapes, by name, for
-  /// checkpoints: of the units of this rank, and the same on the ranks that share them. No update
-  /// may be under way.
+  /// The numbers beside tensors of the parameters' shapes that later updates depend on, by name,
+  /// for checkpoints: of the units of this rank, and the same on the ranks that share them. No
+  /// update may be under way.
   using Numbers = std::map<std::string, std::vector<double>>;
   [[nodiscard]] virtual Numbers numbers(const Site& /*site*/) const { return {}; }
   /// Takes up what a checkpoint has of them, perhaps nothing, perhaps of other units too.

@@ -61,6 +61,19 @@ void SignExchange::exchange(const Site& site) {
   decode_means(site, messages);
 }
 
+void SignExchange::exchange_momenta(const Site& site,
+                                    std::span<const UnitState> units,
+                                    double beta1,
+                                    double gradient_scale) {
+  const auto share = static_cast<float>((1.0 - beta1) * gradient_scale);
+  for (const UnitState& unit : units) {
+    const Tensor to = row(site, unit.unit);
+    site.ops.add_scaled(unit.first_moment, static_cast<float>(beta1), to, Write::kAdd, site.stream);
+    site.ops.add_scaled(unit.gradient, share, to, Write::kAdd, site.stream);
+  }
+  exchange(site);
+}
+
 void SignExchange::encode_rows(const Site& site, Tensor messages) const {
   const Tensor squares = site.buffer(squares_);
   for (const SignLayout::Row& row : layout_.rows()) {

@@ -23,12 +23,18 @@ class SignExchange {
   /// declare().
   SignExchange(const OptimizerParts& parts, BufferRef squares);
 
-  /// What this rank has not yet told of a unit, without padding; f32. What is added to it goes
-  /// along with the next exchange.
+  /// The numbers of a unit, f32 and without padding, that this rank has not yet told the others.
+  /// An exchange takes along whatever was added to them before.
   [[nodiscard]] Tensor row(const Site& site, int unit) const;
   /// Writes the mean over ranks of all rows to the memory of gradients, whose own content is lost.
   /// The same bits on all ranks.
   void exchange(const Site& site);
+  /// The same of momenta, each rank's moved along its own gradient: beta1 · momentum + (1 - beta1)
+  /// · gradient, which is not kept anywhere else.
+  void exchange_momenta(const Site& site,
+                        std::span<const UnitState> units,
+                        double beta1,
+                        double gradient_scale);
   /// Forgets what rows and servers kept, before rows of another kind.
   void forget(const Site& site) const;
 

@@ -89,7 +89,8 @@ StepStats CompressedGradients::step(const StepParams& params, OwnedUpdate& owned
   return owned.step_on_mean(params);
 }
 
-/// Of what the ranks have, all of them, whole units: not finite on all ranks if it is on one.
+/// The norm of the gradients that all ranks have, of whole units. If one of them is not finite, it
+/// is not finite on any rank.
 double CompressedGradients::norm_of_all() {
   const ExecContext& context = parts_.context;
   context.ops.zero(parts_.norm_total, context.compute);

@@ -30,7 +30,7 @@ namespace dstrain {
 
 class CompressedGradients {
  public:
-  /// What `parts` refers to outlives this; its plan has a compression.
+  /// The plan of `parts` has a compression. All that it refers to outlives this.
   explicit CompressedGradients(const DataParallelParts& parts);
 
   /// A step whose gradients lie as backward left them, on every rank its own. Collective. If one

@@ -45,7 +45,7 @@ class CompressionLayout {
     std::int64_t right = 0;  ///< and Q in the factors
     std::int64_t code = 0;   ///< and its code in a message, bytes
   };
-  /// What is summed exactly.
+  /// Neighbouring parameters whose gradients are summed exactly.
   struct Exact {
     int unit = 0;
     Range range;          ///< of the unit's flat buffer

@@ -57,25 +57,6 @@ GradientTravel travel_of(const OptimizerConfig& config, std::int64_t update) {
                                                                  : GradientTravel::kSummed;
 }
 
-std::int64_t count_travel(const OptimizerConfig& config,
-                          GradientTravel travel,
-                          std::int64_t updates) {
-  if (config.kind == OptimizerKind::kZeroOneAdam) {
-    return ZeroOneSchedule(config).count(travel, updates);
-  }
-  const std::int64_t summed =
-      sends_signs(config.kind) ? std::min(updates, config.freeze_step) : updates;
-  switch (travel) {
-    case GradientTravel::kSummed:
-      return summed;
-    case GradientTravel::kCoded:
-      return updates - summed;
-    case GradientTravel::kStays:
-      return 0;
-  }
-  return 0;
-}
-
 GradientTravel travel_of(const OptimizerConfig& config,
                          const CompressionConfig& compression,
                          std::int64_t update) {
@@ -87,17 +68,17 @@ std::int64_t count_travel(const OptimizerConfig& config,
                           const CompressionConfig& compression,
                           GradientTravel travel,
                           std::int64_t updates) {
-  if (compression.kind == CompressionKind::kNone) return count_travel(config, travel, updates);
-  const std::int64_t summed = std::min(updates, compression.start_step);
-  switch (travel) {
-    case GradientTravel::kSummed:
-      return summed;
-    case GradientTravel::kCoded:
-      return updates - summed;
-    case GradientTravel::kStays:
-      return 0;
+  const bool is_compressed = compression.kind != CompressionKind::kNone;
+  if (config.kind == OptimizerKind::kZeroOneAdam && !is_compressed) {
+    return ZeroOneSchedule(config).count(travel, updates);
   }
-  return 0;
+  const std::int64_t exact = is_compressed              ? compression.start_step
+                             : sends_signs(config.kind) ? config.freeze_step
+                                                        : updates;
+  const std::int64_t summed = std::min(updates, exact);
+  return travel == GradientTravel::kSummed  ? summed
+         : travel == GradientTravel::kCoded ? updates - summed
+                                            : 0;
 }
 
 }  // namespace dstrain

@@ -1,7 +1,8 @@
 // GradientTravel: what data-parallel ranks exchange in one update, where that is not the same in
-// all of them. The optimizers of the 1-bit family begin with sums of gradients, as any other does;
-// later what ranks need of each other travels as signs, or not in every update. A pure function of
-// the config and the update's number, so that plans, prices and ranks agree without a word.
+// all of them. The optimizers of the 1-bit family, and compressed gradients, begin with sums of
+// gradients; later what ranks need of each other travels as signs or otherwise coded, or not in
+// every update. A pure function of the config and the update's number, so that plans, prices and
+// ranks agree without a word.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,6 @@ enum class GradientTravel : std::uint8_t {
             ///< (CompressionLayout)
   kStays    ///< nothing: each rank goes on by its own gradients
 };
-constexpr int kNumGradientTravels = 3;
 
 /// 0/1 Adam's choice (Lu et al. 2022, arXiv 2202.06009, section 6, with DeepSpeed's parameters).
 /// Updates are counted from 1.
@@ -33,7 +33,7 @@ class ZeroOneSchedule {
 
   [[nodiscard]] bool is_local(std::int64_t update) const { return update > config_.freeze_step; }
   [[nodiscard]] GradientTravel travel(std::int64_t update) const;
-  /// How many of updates 1, …, `updates` travel so.
+  /// Returns how many of updates 1, …, `updates` travel so.
   [[nodiscard]] std::int64_t count(GradientTravel travel, std::int64_t updates) const;
 
  private:
@@ -50,17 +50,13 @@ class ZeroOneSchedule {
   const OptimizerConfig& config_;
 };
 
-/// What ranks exchange in update 1, 2, …
+/// Returns what the optimizer lets ranks exchange in update 1, 2, …
 GradientTravel travel_of(const OptimizerConfig& config, std::int64_t update);
-/// How many of updates 1, …, `updates` travel so.
-std::int64_t count_travel(const OptimizerConfig& config,
-                          GradientTravel travel,
-                          std::int64_t updates);
-
 /// The same where gradients may be compressed.
 GradientTravel travel_of(const OptimizerConfig& config,
                          const CompressionConfig& compression,
                          std::int64_t update);
+/// Returns how many of updates 1, …, `updates` travel so.
 std::int64_t count_travel(const OptimizerConfig& config,
                           const CompressionConfig& compression,
                           GradientTravel travel,

@@ -99,8 +99,8 @@ class Engine {
     return fp8_ == nullptr ? Fp8Scales::State{} : fp8_->state();
   }
   void restore_fp8(const Fp8Scales::State& state);
-  /// What the optimizer keeps beside tensors, for checkpoints: of the whole model, the same on
-  /// every rank. Collective.
+  /// The numbers that the optimizer keeps beside tensors, for checkpoints: of the whole model, the
+  /// same on every rank. Collective.
   Optimizer::Numbers optimizer_numbers();
   void restore_optimizer(const Optimizer::Numbers& numbers);
 

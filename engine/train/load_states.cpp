@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a checkpoint has of a tensor.
+/// The states that a checkpoint has of a tensor, and the tensor's shape.
 struct Stored {
   std::set<std::string> states;
   Shape shape;
@@ -116,7 +116,7 @@ Terms mean_of(const std::string& state, int owners, bool adds_servers) {
   return terms;
 }
 
-/// What a checkpoint and the engine's plan say of one another.
+/// Finds for each state of an engine where a checkpoint has it.
 class Loader {
  public:
   Loader(const Engine& engine, const fs::path& checkpoint)

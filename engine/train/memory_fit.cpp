@@ -240,7 +240,7 @@ class Planner {
     return most;
   }
 
-  /// What the ranks of each host need together, by what a rank of their pipeline stage needs.
+  /// Adds up the needs of the ranks of each host, given those of a rank of each pipeline stage.
   [[nodiscard]] HostNeeds add_up(const Mesh& mesh, const std::vector<HostNeeds>& of_stages) const {
     HostNeeds most;
     int rank = 0;

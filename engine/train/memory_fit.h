@@ -23,7 +23,7 @@ using ConfigWith = std::function<LoadedConfig(const std::vector<std::string>& ov
 /// Bytes of the rank that a plan is for.
 using BytesOf = std::function<std::int64_t(const RunPlan& plan)>;
 
-/// What a host has for its ranks, which are numbered host by host. Absent: not known.
+/// The room that a host has for its ranks, which are numbered host by host. Absent: not known.
 struct HostRoom {
   int ranks = 1;
   std::optional<std::int64_t> memory_bytes{};  ///< for all that its ranks take of it
@@ -59,7 +59,7 @@ struct MemoryFit {
   std::int64_t bytes = 0;       ///< of the rank that holds most, overhead included
   std::int64_t host_bytes = 0;  ///< as in Remedy
   std::int64_t disk_bytes = 0;
-  /// What the host that has least of it to spare lacks; 0: nothing, as far as is known.
+  /// The bytes that the host with least to spare lacks; 0: none, as far as is known.
   std::int64_t host_bytes_lacking = 0;
   std::int64_t disk_bytes_lacking = 0;
   bool fits = false;

@@ -17,10 +17,11 @@ enum class StateExtent : std::uint8_t { kMySlice, kEverything };
 
 /// The state that every checkpoint has: masters.
 inline constexpr const char* kParameterState = "parameter";
-/// What codes left out of what a rank had to say, and of the means that it told the others of.
+/// The remainders that codes left: of what a rank had to say, and of the means that it told the
+/// others.
 inline constexpr const char* kWorkersState = "worker_error";
 inline constexpr const char* kServersState = "server_error";
-/// What compression left out of a rank's gradients of the mean loss.
+/// The remainder that compression left of a rank's gradients of the mean loss.
 inline constexpr const char* kGradientsState = "gradient_error";
 /// PowerSGD's Q of the last step: the state "right_factor" of a tensor of its own,
 /// "powersgd/<parameter>", [tensor-parallel shards · rank, columns of a shard].

@@ -1,5 +1,5 @@
 // The steps of 1-bit Adam, 0/1 Adam and 1-bit LAMB once the variance is frozen, against their
-// formulas in fp64. Whole runs: tests/unit/kernels/one_bit_optimizers_test.cpp.
+// formulas in fp64. Whole runs: tests/unit/optim/one_bit_golden_test.cpp.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -50,6 +50,13 @@ WholeState whole(const std::vector<TinyRun>& runs) {
   return state;
 }
 
+std::vector<TinyRun> train_on_cpu(const Layout& layout) {
+  TinyOptions options = layout.options;
+  options.steps = layout.steps;
+  options.micro_batch = kMicroBatch;
+  return train_ranks(layout.ranks, options);
+}
+
 /// |a - b| / |b| of all states together, as Frobenius norms.
 double relative_distance(const WholeState& a, const WholeState& b) {
   double difference = 0.0;
@@ -193,13 +200,21 @@ TEST_CASE("coded traffic on a GPU follows that on the CPU", "[parity][gpu]") {
                                 .quantized_gradients = true,
                                 .param_persistence_threshold = 0}}};
   const std::vector<TinyRun> on_gpu = train_on_gpu(layout);
-  TinyOptions options = layout.options;
-  options.steps = layout.steps;
-  options.micro_batch = kMicroBatch;
-  const std::vector<TinyRun> on_cpu = train_ranks(layout.ranks, options);
+  const std::vector<TinyRun> on_cpu = train_on_cpu(layout);
   // A number between two codes may be rounded to either.
   CHECK(worst_relative(on_gpu.front().losses, on_cpu.front().losses) < 1e-3);
   CHECK(worst_relative(on_gpu.front().grad_norms, on_cpu.front().grad_norms) < 1e-2);
+  for (const TinyRun& run : on_gpu) {
+    CHECK(run.arena_bytes == run.plan_bytes);
+  }
+}
+
+/// Codes choose between two numbers next to each other: a sign, or the larger one.
+void check_coded_run(const Layout& layout) {
+  const std::vector<TinyRun> on_gpu = train_on_gpu(layout);
+  const std::vector<TinyRun> on_cpu = train_on_cpu(layout);
+  CHECK(worst_relative(on_gpu.front().losses, on_cpu.front().losses) < 1e-3);
+  CHECK(relative_distance(whole(on_gpu), whole(on_cpu)) < 2e-2);
   for (const TinyRun& run : on_gpu) {
     CHECK(run.arena_bytes == run.plan_bytes);
   }
@@ -226,17 +241,7 @@ TEST_CASE("signs on a GPU follow those on the CPU", "[parity][gpu][onebit]") {
                                        .local_step_clipper = 2,
                                        .coeff_beta = 0.5}},
                         6};
-    const std::vector<TinyRun> on_gpu = train_on_gpu(layout);
-    TinyOptions options = layout.options;
-    options.steps = layout.steps;
-    options.micro_batch = kMicroBatch;
-    const std::vector<TinyRun> on_cpu = train_ranks(layout.ranks, options);
-    // A number next to 0 may have either sign.
-    CHECK(worst_relative(on_gpu.front().losses, on_cpu.front().losses) < 1e-3);
-    CHECK(relative_distance(whole(on_gpu), whole(on_cpu)) < 2e-2);
-    for (const TinyRun& run : on_gpu) {
-      CHECK(run.arena_bytes == run.plan_bytes);
-    }
+    check_coded_run(layout);
   }
 }
 
@@ -259,17 +264,7 @@ TEST_CASE("compressed gradients on a GPU follow those on the CPU", "[parity][gpu
                            .zero_stage = stage,
                            .compression = compression},
                           5};
-      const std::vector<TinyRun> on_gpu = train_on_gpu(layout);
-      TinyOptions options = layout.options;
-      options.steps = layout.steps;
-      options.micro_batch = kMicroBatch;
-      const std::vector<TinyRun> on_cpu = train_ranks(layout.ranks, options);
-      // Of two numbers next to each other either may be the larger.
-      CHECK(worst_relative(on_gpu.front().losses, on_cpu.front().losses) < 1e-3);
-      CHECK(relative_distance(whole(on_gpu), whole(on_cpu)) < 2e-2);
-      for (const TinyRun& run : on_gpu) {
-        CHECK(run.arena_bytes == run.plan_bytes);
-      }
+      check_coded_run(layout);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
+#include "tests/parity/sent_and_owed.h"
 #include "tests/parity/whole_state.h"
 
 namespace dstrain::test {
@@ -48,33 +49,6 @@ json one_bit_keys(const std::string& type) {
   }
   return {{"optimizer", {{"type", type}, {"params", params}}},
           {"zero_optimization", {{"stage", 0}}}};
-}
-
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// The newest checkpoint's data files, with all that ranks have of their own.
-std::vector<std::string> data_of(const RunFolder& folder, const std::string& output, int ranks) {
-  const auto latest = CheckpointStore(folder.path() / output / "checkpoints").latest();
-  REQUIRE(latest);
-  std::vector<std::string> data;
-  for (int rank = 0; rank < ranks; ++rank) {
-    data.push_back(bytes_of(*latest / fmt::format("rank-{:05}.safetensors", rank)));
-    CHECK(data.back().size() > 1000);
-  }
-  return data;
-}
-
-std::int64_t gradient_bytes(const RunPlan& plan, GradientTravel travel) {
-  std::int64_t bytes = 0;
-  plan.traffic_of(travel).for_each([&](const Transfer& transfer, std::int64_t times) {
-    if (transfer.purpose != Purpose::kGradient) return;
-    // What a rank of a ring sends: of a sum every byte twice.
-    bytes += times * transfer.bytes() * (transfer.op == Op::kAllReduce ? 2 : 1);
-  });
-  return bytes;
 }
 
 }  // namespace
@@ -166,8 +140,8 @@ TEST_CASE("signs are 1/32 of f32 and 1/16 of bf16 on the wire", "[parity][optim]
     options.formats.communication = wire;
     for (const int ranks : {2, 8, 64}) {
       const RunPlan plan = make_run_plan(tiny_config(options, ranks), ranks, 0);
-      const double ratio = static_cast<double>(gradient_bytes(plan, GradientTravel::kCoded)) /
-                           static_cast<double>(gradient_bytes(plan, GradientTravel::kSummed));
+      const double ratio = gradient_bytes(plan, GradientTravel::kCoded) /
+                           gradient_bytes(plan, GradientTravel::kSummed);
       CAPTURE(ranks, ratio);
       CHECK(ratio >= (wire == DType::kF32 ? 1.0 / 32 : 1.0 / 16));
       CHECK(ratio < 1.03 * (wire == DType::kF32 ? 1.0 / 32 : 1.0 / 16));
@@ -211,7 +185,7 @@ TEST_CASE("1-bit optimizers resume with the bits of the uninterrupted run, unsen
         const std::string name = fmt::format("parts{}", first);
         CHECK(run(config_of(folder, name, first, 2, changes), 2).step == first);
         CHECK(run(config_of(folder, name, 9, 2, changes), 2).step == 9);
-        CHECK(data_of(folder, name, 2) == data_of(folder, "straight", 2));
+        CHECK(data_files(folder, name, 2) == data_files(folder, "straight", 2));
       }
     }
   }
@@ -260,50 +234,14 @@ TEST_CASE("other numbers of ranks take over what is unsent", "[parity][optim][on
     // Eight ranks take eight sequences in one micro-batch each.
     const json changes = merged(one_bit_keys(type), {{"gradient_accumulation_steps", 1}});
     CHECK(run(config_of(folder, "run", 5, 4, changes), 4).step == 5);
-    const auto checkpoint = CheckpointStore(folder.path() / "run" / "checkpoints").latest();
-    REQUIRE(checkpoint);
-    // Of each state and element the mean over the ranks, what workers and servers owe together.
+    const std::filesystem::path checkpoint = newest_checkpoint(folder, "run");
     const auto owed_by = [&](int ranks) {
-      const LoadedConfig config = config_of(folder, "run", 8, ranks, changes);
-      const auto held = thread_world(ranks, [&](Rendezvous& rank) {
-        Engine engine(make_run_plan(config.config, rank.world_size(), rank.world_rank()), rank,
-                      make_cpu_backend(1), 1);
-        static_cast<void>(load_states(engine, *checkpoint));
-        std::map<std::string, double> sums;
-        for_each_state(engine, StateExtent::kEverything, OwnStates::all(engine.plan()),
-                       [&](const StatePart& part, const CheckpointTensor& tensor) {
-                         const bool is_servers = part.state == kServersState;
-                         if (!part.is_own && !is_servers) return;
-                         const std::string state = is_servers ? kWorkersState : part.state;
-                         std::int64_t place = part.piece.flat.begin;
-                         for (const float value : tensor.data.as<float>()) {
-                           sums[fmt::format("{} {} {}", state, part.piece.tensor, place++)] +=
-                               value / (is_servers ? 1.0 : static_cast<double>(ranks));
-                         }
-                       });
-        return sums;
-      });
-      std::map<std::string, double> owed;
-      for (const auto& sums : held) {
-        for (const auto& [name, sum] : sums)
-          owed[name] += sum;
-      }
-      return owed;
+      return owed(config_of(folder, "run", 8, ranks, changes), checkpoint, ranks);
     };
     const auto before = owed_by(4);
-    CHECK(std::any_of(before.begin(), before.end(),
-                      [](const auto& entry) { return entry.second != 0.0; }));
     for (const int ranks : {1, 2, 8}) {
       CAPTURE(type, ranks);
-      const auto after = owed_by(ranks);
-      CHECK(after.size() == before.size());
-      double worst = 0.0;
-      double largest = 0.0;
-      for (const auto& [name, sum] : before) {
-        worst = std::max(worst, std::abs(after.at(name) - sum));
-        largest = std::max(largest, std::abs(sum));
-      }
-      CHECK(worst <= 1e-6 * largest);
+      check_owed(owed_by(ranks), before);
       const std::string copy = fmt::format("on{}", ranks);
       std::filesystem::copy(folder.path() / "run", folder.path() / copy,
                             std::filesystem::copy_options::recursive);

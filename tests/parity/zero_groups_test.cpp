@@ -46,28 +46,41 @@ Bytes bytes_of(const TinyRun& run, Purpose purpose) {
   return bytes;
 }
 
+/// Runs of two ranks, and of four in groups of two with half as many micro-batches, as `options`
+/// has them: both add (first + second) + (third + fourth) and cut into two slices.
+struct TwoAndFour {
+  TinyOptions options;
+  std::vector<TinyRun> two;
+  std::vector<TinyRun> four;
+};
+TwoAndFour two_and_four(const Formats& formats, bool tied, bool overlap, const ZeroConfig& zero) {
+  TwoAndFour runs{.options = {.tied = tied,
+                              .precision = formats.precision,
+                              .micro_batch = 2,
+                              .accumulation = 2,
+                              .gradient_clipping = 0.5,
+                              .overlap_comm = overlap,
+                              .zero_stage = 3,
+                              .zero = zero,
+                              .formats = formats.formats,
+                              .steps = 3,
+                              .dealt = {0, 2, 1, 3}}};
+  runs.two = train_ranks(2, runs.options);
+  runs.options.accumulation = 1;
+  runs.options.dealt = {};
+  runs.four = train_ranks(4, in_groups(2, runs.options));
+  check_planned(runs.four);
+  return runs;
+}
+
 TEST_CASE("two groups of two give the bits of two ranks with twice the micro-batches",
           "[parity][zero][mics]") {
-  // Both add (first + second) + (third + fourth) and cut into two slices.
   for (const Formats& formats : kFormats) {
     for (const bool tied : {false, true}) {
       for (const bool overlap : {false, true}) {
         CAPTURE(formats.name, tied, overlap);
-        TinyOptions options{.tied = tied,
-                            .precision = formats.precision,
-                            .micro_batch = 2,
-                            .accumulation = 2,
-                            .gradient_clipping = 0.5,
-                            .overlap_comm = overlap,
-                            .zero_stage = 3,
-                            .formats = formats.formats,
-                            .steps = 3,
-                            .dealt = {0, 2, 1, 3}};
-        const std::vector<TinyRun> two = train_ranks(2, options);
-        options.accumulation = 1;
-        options.dealt = {};
-        const std::vector<TinyRun> four = train_ranks(4, in_groups(2, options));
-        check_planned(four);
+        const auto [options, two, four] =
+            two_and_four(formats, tied, overlap, {.param_persistence_threshold = 0});
         // Sums that are rounded on the wire, or where they are kept, round elsewhere.
         const bool rounds_alike = formats.formats.communication.value_or(DType::kF32) ==
                                   formats.formats.grad_accum.value_or(DType::kF32);
@@ -91,22 +104,9 @@ TEST_CASE("two groups of two whose gradients travel in 4 bits give the bits of t
     for (const bool tied : {false, true}) {
       for (const bool overlap : {false, true}) {
         CAPTURE(formats.name, tied, overlap);
-        TinyOptions options{.tied = tied,
-                            .precision = formats.precision,
-                            .micro_batch = 2,
-                            .accumulation = 2,
-                            .gradient_clipping = 0.5,
-                            .overlap_comm = overlap,
-                            .zero_stage = 3,
-                            .zero = {.quantized_gradients = true, .param_persistence_threshold = 0},
-                            .formats = formats.formats,
-                            .steps = 3,
-                            .dealt = {0, 2, 1, 3}};
-        const std::vector<TinyRun> two = train_ranks(2, options);
-        options.accumulation = 1;
-        options.dealt = {};
-        const std::vector<TinyRun> four = train_ranks(4, in_groups(2, options));
-        check_planned(four);
+        auto [options, two, four] =
+            two_and_four(formats, tied, overlap,
+                         {.quantized_gradients = true, .param_persistence_threshold = 0});
         // What has been decoded is added up in f32; sums that are rounded then, to travel between
         // the groups or where they are kept, are of one group or of both.
         const bool rounds_none =
