@@ -33,26 +33,28 @@ inline std::int64_t qkv_width(const AttentionShape& shape) {
 }
 
 /// The number of pairs, R/2.
-inline std::int64_t rotated_pairs(const AttentionShape& shape, const ConstTensor& cos_TR) {
-  return cos_TR.numel() / shape.sequence;
+inline std::int64_t rotated_pairs(const ConstTensor& cos_PR) {
+  return as_matrix(cos_PR).width;
 }
 
 inline void expect_rope(const AttentionShape& shape,
                         const Tensor& qkv,
-                        const ConstTensor& cos_TR,
-                        const ConstTensor& sin_TR,
+                        const ConstTensor& cos_PR,
+                        const ConstTensor& sin_PR,
                         const ConstTensor& positions_N) {
   check_attention_shape(shape);
-  const std::int64_t pairs = rotated_pairs(shape, cos_TR);
+  const auto [positions, pairs] = as_matrix(cos_PR);
   check(pairs >= 1 && 2 * pairs <= shape.head_dim, "rope: {} pairs of heads of {}", pairs,
         shape.head_dim);
+  check(!positions_N.empty() || positions >= shape.sequence,
+        "rope: tables of {} positions for sequences of {}", positions, shape.sequence);
   const std::int64_t tokens = shape.batch * shape.sequence;
   expect(qkv, "rope: qkv", qkv.dtype(), tokens * qkv_width(shape));
   if (!positions_N.empty()) {
     expect(positions_N, "rope: positions", DType::kI32, tokens);
   }
-  expect(cos_TR, "rope: cos", DType::kF32, shape.sequence * pairs);
-  expect(sin_TR, "rope: sin", DType::kF32, shape.sequence * pairs);
+  expect(cos_PR, "rope: cos", DType::kF32, positions * pairs);
+  expect(sin_PR, "rope: sin", DType::kF32, positions * pairs);
 }
 
 /// The number of keys of a sequence, S.

@@ -24,11 +24,13 @@ struct Dropout {
 };
 
 /// Dropout of rows of [N, C], token after token of one sample after the other: plane 0, positions
-/// along, columns across.
+/// along, columns across. Where a batch holds a chunk of every sample, its rows have the positions
+/// of the chunk, so that they lose what they lose among the whole sample's.
 struct DropoutRows {
   Dropout dropout;
-  std::int64_t sequence = 1;   ///< T, tokens of a sample
-  std::int64_t first_row = 0;  ///< of these rows among the batch's B · T
+  std::int64_t sequence = 1;        ///< T, tokens that the batch has of a sample
+  std::int64_t first_row = 0;       ///< of these rows among the batch's B · T
+  std::int64_t first_position = 0;  ///< of the batch's first token of each sample
 };
 
 constexpr std::array<std::int32_t, 2> kNothingDropped = {-1, -1};
@@ -59,8 +61,9 @@ inline Matrix expect_dropout(const DropoutRows& rows,
                              const ConstTensor& y_NC) {
   expect_dropout(rows.dropout);
   check(rows.dropout.drops(), "dropout: of nothing");
-  check(rows.sequence >= 1 && rows.first_row >= 0, "dropout: rows from {} on in sequences of {}",
-        rows.first_row, rows.sequence);
+  check(rows.sequence >= 1 && rows.first_row >= 0 && rows.first_position >= 0,
+        "dropout: rows from {} on in sequences of {} from position {} on", rows.first_row,
+        rows.sequence, rows.first_position);
   expect_compute_dtype(x_NC.dtype(), "dropout: x");
   expect(y_NC, "dropout: y", x_NC.dtype(), x_NC.numel());
   return as_matrix(x_NC);

@@ -28,6 +28,7 @@ struct AttentionReach;
 struct AttentionBackward;
 struct BlockCode;  // math/block_code.h
 struct CodedParts;
+struct BlockCopy;         // block_copy.h
 struct SignParts;         // math/sign_code.h
 struct TopCode;           // math/top_code.h
 struct DropoutRows;       // dropout.h

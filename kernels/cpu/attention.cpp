@@ -58,12 +58,12 @@ std::int64_t sum_offset(const AttentionShape& shape, std::int64_t b, std::int64_
 
 void CpuOps::rope(const AttentionShape& shape,
                   Tensor qkv,
-                  ConstTensor cos_TR,
-                  ConstTensor sin_TR,
+                  ConstTensor cos_PR,
+                  ConstTensor sin_PR,
                   ConstTensor positions_N,
                   Pass pass,
                   Stream& stream) {
-  expect_rope(shape, qkv, cos_TR, sin_TR, positions_N);
+  expect_rope(shape, qkv, cos_PR, sin_PR, positions_N);
   const std::int64_t tokens = shape.batch * shape.sequence;
   stream.run([=, this] {
     constexpr std::int64_t kRows = 16;
@@ -79,10 +79,10 @@ void CpuOps::rope(const AttentionShape& shape,
             .row_stride = width,
             .heads = shape.query_heads + shape.key_value_heads,
             .head_dim = shape.head_dim,
-            .pairs = rotated_pairs(shape, cos_TR),
+            .pairs = rotated_pairs(cos_PR),
             .direction = pass == Pass::kForward ? 1.0F : -1.0F,
-            .cosine = pointer<float>(cos_TR),
-            .sine = pointer<float>(sin_TR),
+            .cosine = pointer<float>(cos_PR),
+            .sine = pointer<float>(sin_PR),
             .qkv = pointer<T>(qkv) + begin * width,
         });
       });

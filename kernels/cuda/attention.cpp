@@ -78,23 +78,23 @@ bool is_packed(const AttentionOperands& in) {
 
 void CudaOps::rope(const AttentionShape& shape,
                    Tensor qkv,
-                   ConstTensor cos_TR,
-                   ConstTensor sin_TR,
+                   ConstTensor cos_PR,
+                   ConstTensor sin_PR,
                    ConstTensor positions_N,
                    Pass pass,
                    Stream& stream) {
-  expect_rope(shape, qkv, cos_TR, sin_TR, positions_N);
+  expect_rope(shape, qkv, cos_PR, sin_PR, positions_N);
   with_dtype(qkv.dtype(), [&]<typename T>() {
     cuda::rope<T>(on(stream), {.qkv = pointer<T>(qkv),
-                               .cosine = pointer<float>(cos_TR),
-                               .sine = pointer<float>(sin_TR),
+                               .cosine = pointer<float>(cos_PR),
+                               .sine = pointer<float>(sin_PR),
                                .rows = shape.batch * shape.sequence,
                                .sequence = shape.sequence,
                                .positions = pointer<std::int32_t>(positions_N),
                                .row_stride = qkv_width(shape),
                                .heads = static_cast<int>(shape.query_heads + shape.key_value_heads),
                                .head_dim = static_cast<int>(shape.head_dim),
-                               .pairs = static_cast<int>(rotated_pairs(shape, cos_TR)),
+                               .pairs = static_cast<int>(rotated_pairs(cos_PR)),
                                .direction = pass == Pass::kForward ? 1.0F : -1.0F});
   });
 }

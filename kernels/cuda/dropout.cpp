@@ -18,6 +18,7 @@ void CudaOps::dropout(const DropoutRows& rows, ConstTensor x_NC, Tensor y_NC, St
                       .width = width,
                       .sequence = rows.sequence,
                       .first_row = rows.first_row,
+                      .first_position = rows.first_position,
                       .x = pointer<T>(x_NC),
                       .y = pointer<T>(y_NC)});
   });

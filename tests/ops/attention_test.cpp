@@ -144,23 +144,49 @@ TEST_CASE("rope rotates pairs of the first part of heads, and backward rotates b
         return result;
       };
       // A rotation's transpose is its inverse, so the gradient is the opposite rotation.
-      conforms({{"forward", rotated(1.0, false), relative_error_of(dtype), 1e-6},
-                {"backward", rotated(-1.0, false), relative_error_of(dtype), 1e-6},
-                {"positions", rotated(1.0, true), relative_error_of(dtype), 1e-6}},
-               [&, &shape = shape, half = half](Lab& lab) -> std::vector<Values> {
-                 const Shape table{shape.sequence, half};
-                 const Tensor c = lab.put(cosine, DType::kF32, table);
-                 const Tensor s = lab.put(sine, DType::kF32, table);
-                 const Shape rows{tokens, heads * shape.head_dim};
-                 const Tensor forward = lab.put(qkv, dtype, rows);
-                 const Tensor backward = lab.put(qkv, dtype, rows);
-                 lab.ops().rope(shape, forward, c, s, {}, Pass::kForward, lab.stream());
-                 lab.ops().rope(shape, backward, c, s, {}, Pass::kBackward, lab.stream());
-                 const Tensor placed = lab.put(qkv, dtype, rows);
-                 lab.ops().rope(shape, placed, c, s, lab.put_ids(others), Pass::kForward,
-                                lab.stream());
-                 return {lab.get(forward), lab.get(backward), lab.get(placed)};
-               });
+      conforms(
+          {{"forward", rotated(1.0, false), relative_error_of(dtype), 1e-6},
+           {"backward", rotated(-1.0, false), relative_error_of(dtype), 1e-6},
+           {"positions", rotated(1.0, true), relative_error_of(dtype), 1e-6},
+           {"chunks", rotated(1.0, false), relative_error_of(dtype), 1e-6},
+           {"positions of a chunk", rotated(1.0, true), relative_error_of(dtype), 1e-6}},
+          [&, &shape = shape, half = half](Lab& lab) -> std::vector<Values> {
+            const Shape table{shape.sequence, half};
+            const Tensor c = lab.put(cosine, DType::kF32, table);
+            const Tensor s = lab.put(sine, DType::kF32, table);
+            const Shape rows{tokens, heads * shape.head_dim};
+            const Tensor forward = lab.put(qkv, dtype, rows);
+            const Tensor backward = lab.put(qkv, dtype, rows);
+            lab.ops().rope(shape, forward, c, s, {}, Pass::kForward, lab.stream());
+            lab.ops().rope(shape, backward, c, s, {}, Pass::kBackward, lab.stream());
+            const Tensor placed = lab.put(qkv, dtype, rows);
+            lab.ops().rope(shape, placed, c, s, lab.put_ids(others), Pass::kForward, lab.stream());
+            // Chunk by chunk of the first sequence: rows of the tables from the chunk's first
+            // position on, or the whole tables with positions.
+            const Tensor chunks = lab.put(qkv, dtype, rows);
+            const Tensor placed_chunks = lab.put(qkv, dtype, rows);
+            for (std::int64_t b = 0; b < shape.batch; ++b) {
+              const std::int64_t cut = shape.sequence / 3;
+              for (const auto& [begin, end] :
+                   {std::pair{std::int64_t{0}, cut}, std::pair{cut, shape.sequence}}) {
+                if (begin == end) {
+                  continue;
+                }
+                AttentionShape chunk = shape;
+                chunk.batch = 1;
+                chunk.sequence = end - begin;
+                const std::int64_t row = b * shape.sequence + begin;
+                lab.ops().rope(chunk, chunks.rows(row, row + chunk.sequence), c.rows(begin, end),
+                               s.rows(begin, end), {}, Pass::kForward, lab.stream());
+                const std::vector<std::int32_t> places(others.begin() + row,
+                                                       others.begin() + row + chunk.sequence);
+                lab.ops().rope(chunk, placed_chunks.rows(row, row + chunk.sequence), c, s,
+                               lab.put_ids(places), Pass::kForward, lab.stream());
+              }
+            }
+            return {lab.get(forward), lab.get(backward), lab.get(placed), lab.get(chunks),
+                    lab.get(placed_chunks)};
+          });
     }
   }
 }

@@ -59,14 +59,15 @@ struct Rows {
   std::int64_t first_row;
   std::int64_t rows;
   std::int64_t width;
+  std::int64_t first_position = 0;
 };
 
 Values dropped_rows(const Rows& c, float probability, const Values& x) {
   Values y = x;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::int64_t row = c.first_row + static_cast<std::int64_t>(i) / c.width;
-    y[i] *= factor(probability, kFirstSample + row / c.sequence, 0, row % c.sequence,
-                   static_cast<std::int64_t>(i) % c.width);
+    y[i] *= factor(probability, kFirstSample + row / c.sequence, 0,
+                   c.first_position + row % c.sequence, static_cast<std::int64_t>(i) % c.width);
   }
   return y;
 }
@@ -164,7 +165,9 @@ double largest(const Values& values) {
 
 TEST_CASE("dropout of rows keeps the elements that the definition says, wherever rows begin",
           "[ops][dropout]") {
-  const Rows cases[] = {{7, 0, 7, 5}, {40, 0, 80, 33}, {33, 20, 46, 100}, {64, 100, 1, 64}};
+  const Rows cases[] = {{7, 0, 7, 5},         {40, 0, 80, 33},       {33, 20, 46, 100},
+                        {64, 100, 1, 64},     {7, 0, 21, 5, 30},     {40, 0, 80, 33, 16},
+                        {33, 20, 46, 100, 7}, {5, 3, 4, 24, 1000000}};
   for (const DType dtype : kComputeDtypes) {
     for (const Rows& c : cases) {
       for (const float probability : {0.1F, 0.75F}) {
@@ -179,13 +182,52 @@ TEST_CASE("dropout of rows keeps the elements that the definition says, wherever
                                                       .first_sample = put_first_sample(
                                                           lab, first_sample_words(kFirstSample))},
                                           .sequence = c.sequence,
-                                          .first_row = c.first_row};
+                                          .first_row = c.first_row,
+                                          .first_position = c.first_position};
                    lab.ops().dropout(rows, y, y, lab.stream());
                    return {lab.get(y)};
                  });
       }
     }
   }
+}
+
+TEST_CASE("chunks of samples lose what they lose among the whole samples' rows", "[ops][dropout]") {
+  constexpr std::int64_t kSamples = 2;
+  constexpr std::int64_t kTokens = 60;
+  constexpr std::int64_t kWidth = 40;
+  constexpr std::int64_t kChunks = 4;  // of 15 tokens: their borders are none of the blocks of 16
+  constexpr std::int64_t kChunk = kTokens / kChunks;
+  const Values x = rounded_to(DType::kBF16, random_values(kSamples * kTokens * kWidth, 5));
+  const Rows whole{kTokens, 0, kSamples * kTokens, kWidth};
+  conforms(
+      {{"y", rounded_to(DType::kBF16, dropped_rows(whole, 0.5F, x)), 0.0, 0.0}},
+      [&](Lab& lab) -> std::vector<Values> {
+        const Tensor first = put_first_sample(lab, first_sample_words(kFirstSample));
+        Values y(x.size());
+        for (std::int64_t chunk = 0; chunk < kChunks; ++chunk) {
+          const auto each_row = [&](const auto& visit) {  // of the chunk and of the whole
+            for (std::int64_t n = 0; n < kSamples * kChunk; ++n) {
+              const std::int64_t row = n / kChunk * kTokens + chunk * kChunk + n % kChunk;
+              visit(static_cast<std::size_t>(n * kWidth), static_cast<std::size_t>(row * kWidth));
+            }
+          };
+          Values rows(static_cast<std::size_t>(kSamples * kChunk * kWidth));
+          each_row([&](std::size_t at, std::size_t of_whole) {
+            std::copy_n(&x[of_whole], kWidth, &rows[at]);
+          });
+          const Tensor of_chunk = lab.put(rows, DType::kBF16, {kSamples * kChunk, kWidth});
+          lab.ops().dropout({.dropout = {.probability = 0.5F, .key = kKey, .first_sample = first},
+                             .sequence = kChunk,
+                             .first_position = chunk * kChunk},
+                            of_chunk, of_chunk, lab.stream());
+          const Values dropped = lab.get(of_chunk);
+          each_row([&](std::size_t at, std::size_t of_whole) {
+            std::copy_n(&dropped[at], kWidth, &y[of_whole]);
+          });
+        }
+        return {y};
+      });
 }
 
 TEST_CASE("a batch that nothing is dropped of stays as it is", "[ops][dropout]") {

@@ -305,7 +305,10 @@ TEST_CASE("embedding rows are gathered, and their gradients added in token order
             1e-7 + absolute_error_of(dtype)},
            {"dtable", dtable, 1e-6, 1e-6},
            {"dposition", dposition, 1e-6, 1e-6},
-           {"dtable added", added, 1e-6, 1e-6}},
+           {"dtable added", added, 1e-6, 1e-6},
+           {"rows of chunks", placed, relative_error_of(dtype), 1e-7 + absolute_error_of(dtype)},
+           {"dtable of chunks", dtable, 1e-6, 1e-6},
+           {"dposition of chunks", dposition, 1e-6, 1e-6}},
           [&](Lab& lab) -> std::vector<Values> {
             const Tensor ids = lab.put_ids(tokens);
             const Tensor places_in = lab.put_ids(places);
@@ -327,9 +330,36 @@ TEST_CASE("embedding rows are gathered, and their gradients added in token order
                                          Write::kOverwrite, Write::kOverwrite, lab.stream());
             lab.ops().embedding_backward(ids, dx_in, kWhole, kSequence, total, {}, Write::kAdd,
                                          Write::kAdd, lab.stream());
-            return {
-                x_plain,       x_placed, lab.get(x), lab.get(dtable_out), lab.get(dposition_out),
-                lab.get(total)};
+            // Chunk by chunk, a sequence a batch: rows of the position table from the chunk's
+            // first position on.
+            const Tensor x_chunks = lab.unset(dtype, {count, width});
+            const Tensor dtable_chunks = lab.unset(DType::kF32, {kVocabulary, width});
+            const Tensor dposition_chunks = lab.unset(DType::kF32, {kPositions, width});
+            lab.ops().zero(dtable_chunks, lab.stream());
+            lab.ops().zero(dposition_chunks, lab.stream());
+            constexpr std::int64_t kCut = kSequence / 2;
+            for (std::int64_t row = 0; row < count; row += kSequence) {
+              for (const auto& [begin, end] :
+                   {std::pair{std::int64_t{0}, kCut}, std::pair{kCut, kSequence}}) {
+                const Tensor of_chunk = ids.rows(row + begin, row + end);
+                lab.ops().embedding_forward(of_chunk, table_in, kWhole,
+                                            position_in.rows(begin, end), {}, end - begin,
+                                            x_chunks.rows(row + begin, row + end), lab.stream());
+                lab.ops().embedding_backward(of_chunk, dx_in.rows(row + begin, row + end), kWhole,
+                                             end - begin, dtable_chunks,
+                                             dposition_chunks.rows(begin, end), Write::kAdd,
+                                             Write::kAdd, lab.stream());
+              }
+            }
+            return {x_plain,
+                    x_placed,
+                    lab.get(x),
+                    lab.get(dtable_out),
+                    lab.get(dposition_out),
+                    lab.get(total),
+                    lab.get(x_chunks),
+                    lab.get(dtable_chunks),
+                    lab.get(dposition_chunks)};
           });
     }
   }

@@ -62,7 +62,7 @@ struct RopeRows {
   std::int64_t head_dim;
   std::int64_t pairs;   ///< of each head, of its first 2 · pairs numbers
   float direction;      ///< 1 forward, -1 backward
-  const float* cosine;  ///< [sequence][pairs]
+  const float* cosine;  ///< [positions][pairs]
   const float* sine;
   T* qkv;  ///< first of the rows
 };

@@ -16,7 +16,8 @@ __global__ void dropout_kernel(DropoutRows<T> rows, std::int64_t counters_per_sa
   }
   const std::int64_t sample =
       rows.first_row / rows.sequence + std::int64_t{blockIdx.x} / counters_per_sample;
-  const std::int64_t counter = std::int64_t{blockIdx.x} % counters_per_sample;
+  const std::int64_t counter = rows.first_position / kDropoutAlong * kDropoutCounters +
+                               std::int64_t{blockIdx.x} % counters_per_sample;
   const SampleDropout dropout = rows.dropout.of_sample(sample);
   std::uint32_t words[4];
   dropout_words(dropout, 0, static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(column),
@@ -25,8 +26,9 @@ __global__ void dropout_kernel(DropoutRows<T> rows, std::int64_t counters_per_sa
   for (int word = 0; word < 4; ++word) {
     const std::int64_t position = counter / kDropoutCounters * kDropoutAlong +
                                   dropout_along(static_cast<int>(counter % kDropoutCounters), word);
-    const std::int64_t row = sample * rows.sequence + position - rows.first_row;
-    if (position < rows.sequence && row >= 0 && row < rows.rows) {
+    const std::int64_t t = position - rows.first_position;
+    const std::int64_t row = sample * rows.sequence + t - rows.first_row;
+    if (t >= 0 && t < rows.sequence && row >= 0 && row < rows.rows) {
       const std::int64_t at = row * rows.width + column;
       const float factor = words[word] < dropout.threshold ? 0.0F : dropout.factor;
       rows.y[at] = narrow<T>(widen(rows.x[at]) * factor);
@@ -41,8 +43,10 @@ void dropout(const Launch& to, const DropoutRows<T>& rows) {
   if (rows.rows == 0 || rows.width == 0) {
     return;
   }
+  const std::int64_t end_position = rows.first_position + rows.sequence;
   const std::int64_t counters =
-      (rows.sequence + kDropoutAlong - 1) / kDropoutAlong * kDropoutCounters;
+      ((end_position + kDropoutAlong - 1) / kDropoutAlong - rows.first_position / kDropoutAlong) *
+      kDropoutCounters;
   const std::int64_t samples =
       (rows.first_row + rows.rows - 1) / rows.sequence + 1 - rows.first_row / rows.sequence;
   const unsigned threads = threads_for_row(rows.width, 1, 256);

@@ -31,6 +31,7 @@ struct DropoutRows {
   std::int64_t width;
   std::int64_t sequence;
   std::int64_t first_row;
+  std::int64_t first_position;
   const T* x;
   T* y;  ///< may be x
 };
