@@ -174,7 +174,13 @@ void resolve_config(LoadedConfig& loaded,
   const bool is_model_sane =
       problems.spoil("model") || problems.attempt([&] { check_model_size(loaded, origins); });
   if (!is_model_sane) return;
+  if (!problems.spoil_any({"context_parallel", "sequence_parallel_size", "data.sequence_length",
+                           "tensor_parallel"})) {
+    problems.attempt([&] { resolve_context(loaded, facts, origins); });
+  }
   const auto data_parallel = divide_ranks(loaded, world_size, origins, problems);
+  const std::int64_t same_parameters =
+      data_parallel.value_or(1) * loaded.config.context_parallel.size;
   const BatchConfig written = loaded.config.batch;
   const bool has_batch = data_parallel &&
                          !problems.spoil_any({"elasticity", kTrain, kMicro, kAccumulation}) &&
@@ -207,9 +213,9 @@ void resolve_config(LoadedConfig& loaded,
     problems.attempt([&] { resolve_optimizer(loaded, origins); });
   }
   if (data_parallel && !problems.spoil("zero_optimization")) {
-    problems.attempt([&] { resolve_second_copy(loaded, *data_parallel, origins); });
-    problems.attempt([&] { resolve_shard_groups(loaded, *data_parallel, origins); });
-    problems.attempt([&] { resolve_quantized_gradients(loaded, *data_parallel, facts, origins); });
+    problems.attempt([&] { resolve_second_copy(loaded, same_parameters, origins); });
+    problems.attempt([&] { resolve_shard_groups(loaded, same_parameters, origins); });
+    problems.attempt([&] { resolve_quantized_gradients(loaded, same_parameters, facts, origins); });
   }
   if (!problems.spoil_any({"optimizer.type", "zero_optimization", "aio", "checkpoint.async"})) {
     problems.attempt([&] { resolve_offload(loaded, origins); });
@@ -217,7 +223,7 @@ void resolve_config(LoadedConfig& loaded,
   if (data_parallel &&
       !problems.spoil_any({"gradient_compression", "zero_optimization", "optimizer.type", "bf16",
                            "data_types", "training.steps"})) {
-    problems.attempt([&] { resolve_compression(loaded, *data_parallel, origins); });
+    problems.attempt([&] { resolve_compression(loaded, same_parameters, origins); });
   }
   if (!problems.spoil_any({"scheduler", "optimizer", "training.steps"})) {
     problems.attempt([&] { resolve_scheduler(loaded, origins); });

@@ -33,8 +33,9 @@ void add_communication(std::vector<Key>& keys) {
               "would depend on the number of ranks"));
   keys.push_back(no_effect("managed_gradient_accumulation", KeyKind::kBool,
                            "dstrain always drives the accumulation itself"));
-  keys.push_back(no_effect("seq_parallel_communication_data_type", KeyKind::kAny,
-                           "it belongs to DeepSpeed-Ulysses, which is not in this version yet"));
+  keys.push_back(
+      no_effect("seq_parallel_communication_data_type", KeyKind::kAny,
+                "what ranks exchange of activations travels in the dtype that they compute in"));
   keys.push_back(no_effect("fp32_allreduce", KeyKind::kBool,
                            "its new name is communication_data_type, fp32 by default"));
   keys.push_back(no_effect("sparse_gradients", KeyKind::kBool,
@@ -43,13 +44,6 @@ void add_communication(std::vector<Key>& keys) {
     keys.push_back(no_effect(name, KeyKind::kAny,
                              "a unit's parameters are always gathered by one all-gather"));
   }
-}
-
-void add_parallelism(std::vector<Key>& keys) {
-  keys.push_back(refused("sequence_parallel_size", {"1"},
-                         "DeepSpeed-Ulysses, where ranks share a sequence and its heads, is not in "
-                         "this version yet: write 1 (tensor_parallel.sequence_parallel splits "
-                         "sequences within a tensor-parallel group)"));
 }
 
 void add_monitoring(std::vector<Key>& keys) {
@@ -132,7 +126,6 @@ void add_python(std::vector<Key>& keys) {
 std::vector<Key> deepspeed_ignored_keys() {
   std::vector<Key> keys;
   add_communication(keys);
-  add_parallelism(keys);
   add_monitoring(keys);
   add_other(keys);
   add_python(keys);

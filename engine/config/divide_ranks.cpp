@@ -1,4 +1,5 @@
-// How ranks are divided among pipeline stages, tensor-parallel groups and data parallelism, and
+// How ranks are divided among pipeline stages, groups that share sequences, tensor-parallel groups
+// and data parallelism, and
 // what the model allows. The checks that depend on the batch are in resolve_parallel.cpp.
 #include <algorithm>
 #include <functional>
@@ -16,6 +17,7 @@ namespace dstrain {
 namespace {
 
 constexpr const char* kSize = "tensor_parallel.size";
+constexpr const char* kContext = "context_parallel.size";
 constexpr const char* kStages = "pipeline.stages";
 constexpr const char* kSchedule = "pipeline.schedule";
 constexpr const char* kVirtual = "pipeline.virtual_stages";
@@ -63,15 +65,23 @@ class Mesh {
       : config_(config), world_(world), origins_(origins) {}
 
   void check_world() const {
-    if (world_ % (size_ * stages_) == 0) return;
-    const char* path = size_ > 1 ? kSize : kStages;
-    const std::string product =
-        size_ == 1 || stages_ == 1
-            ? fmt::format("{}", size_ * stages_)
-            : fmt::format("{} × {} {} = {}", size_, kStages, stages_, size_ * stages_);
-    std::string fixes = "run " + nearest_multiples(world_, size_ * stages_);
+    const std::int64_t unit = size_ * stages_ * context_;
+    if (world_ % unit == 0) return;
+    const char* path = nullptr;
+    std::string product;
+    for (const auto& [name, degree] :
+         {std::pair{kSize, size_}, {kStages, stages_}, {kContext, context_}}) {
+      if (degree == 1) continue;
+      product +=
+          path == nullptr ? fmt::format("{}", degree) : fmt::format(" × {} {}", name, degree);
+      path = path == nullptr ? name : path;
+    }
+    const std::string all = fmt::format("{}", unit);
+    if (product != all) product += " = " + all;
+    std::string fixes = "run " + nearest_multiples(world_, unit);
     add_fix(fixes, kSize, better_sizes());
     add_fix(fixes, kStages, better_stages());
+    if (context_ > 1) add_fix(fixes, kContext, better_contexts());
     refuse_layout(path,
                   fmt::format("{} does not divide the {}: {}", product, ranks_text(world_), fixes));
   }
@@ -141,7 +151,7 @@ class Mesh {
     }
   }
 
-  [[nodiscard]] std::int64_t data_parallel() const { return world_ / (size_ * stages_); }
+  [[nodiscard]] std::int64_t data_parallel() const { return world_ / (size_ * stages_ * context_); }
 
  private:
   [[noreturn]] void refuse(const char* path, const std::string& message) const {
@@ -158,15 +168,22 @@ class Mesh {
 
   /// Sizes that fit the model and, with the stages as they are, the ranks.
   [[nodiscard]] std::string better_sizes() const {
-    return nearest(size_, world_ / stages_, [&](std::int64_t size) {
-      return world_ % (size * stages_) == 0 && objection_to_size(config_.model, size).empty();
+    return nearest(size_, world_ / (stages_ * context_), [&](std::int64_t size) {
+      return world_ % (size * stages_ * context_) == 0 &&
+             objection_to_size(config_.model, size).empty();
     });
   }
   [[nodiscard]] std::string better_stages() const {
-    const std::int64_t most = std::min(world_ / size_, layers() / config_.pipeline.virtual_stages);
+    const std::int64_t most =
+        std::min(world_ / (size_ * context_), layers() / config_.pipeline.virtual_stages);
     return nearest(stages_, most, [&](std::int64_t stages) {
-      return world_ % (size_ * stages) == 0 && (stages > 1 || config_.pipeline.virtual_stages == 1);
+      return world_ % (size_ * stages * context_) == 0 &&
+             (stages > 1 || config_.pipeline.virtual_stages == 1);
     });
+  }
+  [[nodiscard]] std::string better_contexts() const {
+    return nearest(context_, world_ / (size_ * stages_),
+                   [&](std::int64_t context) { return world_ % (size_ * stages_ * context) == 0; });
   }
 
   /// Says how to have no more chunks than blocks. Several chunks per stage need two of each.
@@ -212,6 +229,7 @@ class Mesh {
   Origins& origins_;
   std::int64_t size_ = config_.tensor_parallel.size;
   std::int64_t stages_ = config_.pipeline.stages;
+  std::int64_t context_ = config_.context_parallel.size;
 };
 
 }  // namespace
@@ -220,7 +238,7 @@ std::optional<std::int64_t> divide_ranks(const LoadedConfig& loaded,
                                          int world_size,
                                          Origins& origins,
                                          ConfigProblems& problems) {
-  const auto has_degrees = [&] { return !problems.spoil_any({kSize, kStages}); };
+  const auto has_degrees = [&] { return !problems.spoil_any({kSize, kStages, kContext}); };
   const bool has_model = !problems.spoil_any(
       {"model.model_type", "model.num_hidden_layers", "model.n_layer", "model.hidden_size",
        "model.n_embd", "model.num_attention_heads", "model.n_head", "model.num_key_value_heads",

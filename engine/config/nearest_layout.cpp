@@ -73,10 +73,12 @@ std::optional<MicroBatches> solve_batch(const BatchConfig& batch, std::int64_t c
 
 /// Whether the batch divides over a layout whose degrees suit the model.
 bool suits_batch(const Config& config, const Layout& layout) {
-  const std::int64_t copies = layout.ranks / (layout.tensor * layout.stages);
+  const std::int64_t context = config.context_parallel.size;
+  const std::int64_t copies = layout.ranks / (layout.tensor * layout.stages * context);
   const auto micro_batches = solve_batch(config.batch, copies);
   if (!micro_batches) return false;
-  const std::int64_t share = layout.tensor / std::gcd(config.data.sequence_length, layout.tensor);
+  const std::int64_t share =
+      layout.tensor / std::gcd(config.data.sequence_length / context, layout.tensor);
   const bool tokens_divide =
       !config.tensor_parallel.sequence_parallel || micro_batches->size % share == 0;
   const bool whole_rounds =
@@ -133,7 +135,7 @@ std::optional<Layout> nearest_layout(const Config& config, std::int64_t ranks) {
     const std::int64_t most_stages = std::min(most / tensor, config.model.num_layers);
     for (std::int64_t stages = 1; stages <= most_stages; ++stages) {
       if (!suits_blocks(config, stages)) continue;
-      const std::int64_t unit = tensor * stages;
+      const std::int64_t unit = tensor * stages * config.context_parallel.size;
       const std::int64_t below = (ranks - 1) / unit * unit;
       const std::int64_t above = (ranks / unit + 1) * unit;
       for (const std::int64_t count : {ranks, below, above}) {

@@ -1,11 +1,13 @@
-// "pipeline" and "tensor_parallel": how the model is divided among ranks. DeepSpeed keeps the
-// pipeline's shape in Python; schedule, virtual_stages and a written partition are dstrain's.
+// "pipeline", "tensor_parallel" and "context_parallel": how the model and the tokens of a sequence
+// are divided among ranks. DeepSpeed keeps the pipeline's shape in Python; schedule, virtual_stages
+// and a written partition are dstrain's.
 #include "engine/config/key_builders.h"
 
 namespace dstrain {
 namespace {
 
 constexpr KeyBlock kTensorParallel{"tensor_parallel.", &Config::tensor_parallel};
+constexpr KeyBlock kContextParallel{"context_parallel.", &Config::context_parallel};
 constexpr KeyBlock kPipeline{"pipeline.", &Config::pipeline};
 
 constexpr double kMostRanks = 1e6;
@@ -58,6 +60,29 @@ Key tensor_parallel_size() {
   return key;
 }
 
+/// Also by Megatron's words.
+Key context_kind() {
+  Key key{.path = "context_parallel.kind", .kind = KeyKind::kString};
+  const std::vector<std::pair<std::string, ContextKind>> names{
+      {"ring", ContextKind::kRing}, {"ulysses", ContextKind::kUlysses}, {"usp", ContextKind::kUsp}};
+  for (const auto& [name, kind] : names) {
+    key.choices.push_back(name);
+  }
+  key.synonyms = {{"p2p", "ring"}, {"a2a", "ulysses"}, {"a2a+p2p", "usp"}};
+  key.set = [names](ConfigDraft& draft, const JsonNode& node) {
+    for (const auto& [name, kind] : names) {
+      if (name == node.text) draft.config.context_parallel.kind = kind;
+    }
+  };
+  key.get = [names](const Config& config) -> std::string {
+    for (const auto& [name, kind] : names) {
+      if (kind == config.context_parallel.kind) return json_quote(name);
+    }
+    return "";
+  };
+  return also_called(std::move(key), {"context_parallel.cp_comm_type", "cp_comm_type"});
+}
+
 Key recomputation_interval() {
   Key key = no_effect("pipeline.activation_checkpoint_interval", KeyKind::kAny,
                       "activation_checkpointing decides what is recomputed");
@@ -85,6 +110,18 @@ std::vector<Key> parallel_keys() {
                 "tensor_parallel.sequence_parallel decides whether what stages exchange is split"),
       no_effect("pipeline.grad_partitioned", KeyKind::kAny,
                 "tensor_parallel.sequence_parallel decides whether what stages exchange is split"),
+
+      also_called(
+          kContextParallel.field("size", between(1, kMostRanks), &ContextParallelConfig::size),
+          {"context_parallel.context_parallel_size", "context_parallel_size"}),
+      context_kind(),
+      kContextParallel.choice(
+          "order", {{"zigzag", ContextOrder::kZigzag}, {"contiguous", ContextOrder::kContiguous}},
+          &ContextParallelConfig::order),
+      kContextParallel.field("ulysses_size", between(1, kMostRanks),
+                             &ContextParallelConfig::ulysses_size),
+      null_is_default(field("sequence_parallel_size", between(1, kMostRanks),
+                            kContextParallel.to(&ContextParallelConfig::ulysses_ranks))),
 
       tensor_parallel_size(),
       kTensorParallel.field("sequence_parallel", {}, &TensorParallelConfig::sequence_parallel),

@@ -72,6 +72,18 @@ std::vector<std::pair<std::string, std::int64_t>> lengths_of(const SequenceRamp&
   return lengths;
 }
 
+void check_lengths(const Config& config, std::int64_t unit, const char* whose, Origins& origins) {
+  for (const auto& [path, length] : lengths_of(config.curriculum, config.data.sequence_length)) {
+    if (length % unit != 0) {
+      throw_config_error(
+          origins[path], path,
+          fmt::format("sequences of {} tokens are not a multiple of {}, as {} asks: the nearest "
+                      "lengths that do are {}",
+                      length, unit, whose, nearest_multiples(length, unit)));
+    }
+  }
+}
+
 void check_tokens(const Config& config, std::int64_t unit, const char* whose, Origins& origins) {
   const std::int64_t micro = config.batch.micro_batch_size.value();
   const std::int64_t of_length = unit / std::gcd(micro, unit);
@@ -114,11 +126,13 @@ void resolve_curriculum(LoadedConfig& loaded, Origins& origins) {
                        "graph has one: expected false, or no curriculum");
   }
   if (config.tensor_parallel.sequence_parallel) {
-    check_tokens(config, config.tensor_parallel.size, "tensor_parallel.sequence_parallel", origins);
+    check_tokens(config, config.tensor_parallel.size * config.context_parallel.size,
+                 "tensor_parallel.sequence_parallel", origins);
   }
   if (config.fp8.enabled) {
-    check_tokens(config, kF8Multiple, "fp8", origins);
+    check_tokens(config, kF8Multiple * config.context_parallel.size, "fp8", origins);
   }
+  check_lengths(config, config.context_parallel.unit(), "context_parallel.size", origins);
   if (config.data.pack != DocumentPack::kNone) {
     loaded.notices.emplace_back(
         "curriculum_learning with data.pack: a step of shorter sequences takes their first tokens, "

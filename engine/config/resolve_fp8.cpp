@@ -41,7 +41,8 @@ std::vector<Extent> extents_of(const Config& config) {
   const std::string share = ranks == 1 ? "" : fmt::format(" / tensor_parallel.size {}", ranks);
   // Neighbours share a key/value head where there are fewer than ranks.
   const std::int64_t kv_heads = std::max<std::int64_t>(1, model.num_key_value_heads / ranks);
-  const std::int64_t tokens = config.batch.micro_batch_size.value() * config.data.sequence_length;
+  const std::int64_t tokens = config.batch.micro_batch_size.value() *
+                              (config.data.sequence_length / config.context_parallel.size);
   const std::int64_t heads_width = model.num_heads * model.head_dim;
   Extent heads{.what = fmt::format("{} heads × {}{}", model.num_heads, model.head_dim, share),
                .size = heads_width / ranks,

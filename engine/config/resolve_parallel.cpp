@@ -43,7 +43,8 @@ void resolve_sequence_parallel(LoadedConfig& loaded,
     return;
   }
   const std::int64_t micro = loaded.config.batch.micro_batch_size.value();
-  const std::int64_t sequence = loaded.config.data.sequence_length;
+  const std::int64_t context = loaded.config.context_parallel.size;
+  const std::int64_t sequence = loaded.config.data.sequence_length / context;
   const std::int64_t size = tensor.size;
   // (micro · sequence) mod size without the product, which may not fit.
   const std::int64_t unit = size / std::gcd(sequence, size);
@@ -52,10 +53,12 @@ void resolve_sequence_parallel(LoadedConfig& loaded,
       origins[kSequenceParallel], kSequenceParallel,
       fmt::format(
           "a micro-batch's tokens, train_micro_batch_size_per_gpu {} × data.sequence_length "
-          "{}, do not divide among {} {}: set the one to {}, or the other to a multiple of "
+          "{}{}, do not divide among {} {}: set the one to {}, or the other to a multiple of "
           "{}, or write false{}",
-          micro, sequence, kSize, size, nearest_multiples(micro, unit),
-          size / std::gcd(micro, size), advice_on(loaded, written, world_size)));
+          micro, loaded.config.data.sequence_length,
+          context == 1 ? "" : fmt::format(" / context_parallel.size {}", context), kSize, size,
+          nearest_multiples(micro, unit), size / std::gcd(micro, size) * context,
+          advice_on(loaded, written, world_size)));
 }
 
 void resolve_pipeline(LoadedConfig& loaded,
@@ -177,6 +180,13 @@ void check_graphs(LoadedConfig& loaded, Origins& origins) {
                     "block, and a graph cannot hold communication: expected false, or one rank "
                     "for a block",
                     config.tensor_parallel.size));
+  }
+  if (config.context_parallel.size > 1) {
+    throw_config_error(
+        origins["training.cuda_graphs"], "training.cuda_graphs",
+        fmt::format("true, with context_parallel.size {}, whose ranks communicate within a block, "
+                    "and a graph cannot hold communication: expected false, or whole sequences",
+                    config.context_parallel.size));
   }
   if (config.training.device != DeviceChoice::kCuda) {
     loaded.notices.emplace_back(

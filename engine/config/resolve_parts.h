@@ -41,6 +41,9 @@ void resolve_parallel(LoadedConfig& loaded,
                       const BatchConfig& written,
                       int world_size,
                       Origins& origins);
+/// Decides what ranks that share sequences exchange, and checks what that asks of the sequences and
+/// of the model's heads. It comes before the ranks are divided.
+void resolve_context(LoadedConfig& loaded, const MachineFacts& facts, Origins& origins);
 /// Checks sequences that grow, once the batch is solved and the ranks are divided.
 void resolve_curriculum(LoadedConfig& loaded, Origins& origins);
 /// Decides what "auto" precision means for this machine. It comes before all others, since it
@@ -52,7 +55,8 @@ void resolve_documents(LoadedConfig& loaded, Origins& origins);
 /// Checks fp8, once formats and batch are complete.
 void resolve_fp8(const LoadedConfig& loaded, Origins& origins);
 void resolve_optimizer(LoadedConfig& loaded, Origins& origins);
-/// Checks which data-parallel ranks hold parameters a second time.
+/// Checks which data-parallel ranks hold parameters a second time. Here and in the next three,
+/// data-parallel ranks are all with the same parameters, those that share a sequence too.
 void resolve_second_copy(LoadedConfig& loaded, std::int64_t data_parallel, Origins& origins);
 /// Checks how many data-parallel ranks cut parameters among them.
 void resolve_shard_groups(const LoadedConfig& loaded,

@@ -90,18 +90,29 @@ void check_parameters(LoadedConfig& loaded, const Origins& origins, bool states_
   }
 }
 
+/// `ranks` have the same parameters, neighbours among them the same samples too, so that what `few`
+/// of them do includes all ranks that share a sequence.
 void check_divides(const std::string& key,
                    std::int64_t few,
-                   std::int64_t data_parallel,
+                   std::int64_t ranks,
+                   std::int64_t context,
                    const Origins& origins) {
-  if (data_parallel % few == 0) return;
-  std::int64_t nearest = std::min(few, data_parallel);
-  while (data_parallel % nearest != 0) {
+  const auto is_right = [&](std::int64_t number) {
+    return ranks % number == 0 && number % context == 0;
+  };
+  if (is_right(few)) return;
+  std::int64_t nearest = std::min(few, ranks);
+  while (nearest > context && !is_right(nearest)) {
     --nearest;
   }
+  nearest = std::max(nearest, context);
+  const std::string sharing =
+      context == 1
+          ? ""
+          : fmt::format(", of which context_parallel.size {} share each sequence", context);
   throw_config_error(where_of(origins, key), key,
-                     fmt::format("{} does not divide the {} data-parallel rank{}: write {}", few,
-                                 data_parallel, data_parallel == 1 ? "" : "s", nearest),
+                     fmt::format("{} does not divide the {} data-parallel rank{}{}: write {}", few,
+                                 ranks, ranks == 1 ? "" : "s", sharing, nearest),
                      {{ConfigEdit::Kind::kSet, key, fmt::format("{}", nearest)}});
 }
 
@@ -113,7 +124,9 @@ int neighbours_on_host(const Config& config,
   const int tensor = config.tensor_parallel.size;
   const int ranks = facts.ranks_per_host.value_or(0);
   const int neighbours = ranks / tensor;
-  const bool divides = neighbours > 0 && ranks % tensor == 0 && data_parallel % neighbours == 0;
+  const bool divides = neighbours > 0 && ranks % tensor == 0 &&
+                       neighbours % config.context_parallel.size == 0 &&
+                       data_parallel % neighbours == 0;
   return divides && neighbours < data_parallel ? neighbours : 1;
 }
 
@@ -130,7 +143,7 @@ void resolve_second_copy(LoadedConfig& loaded, std::int64_t data_parallel, Origi
                     key, few, data_parallel, data_parallel == 1 ? "" : "s"));
     return;
   }
-  check_divides(key, few, data_parallel, origins);
+  check_divides(key, few, data_parallel, loaded.config.context_parallel.size, origins);
 }
 
 void resolve_shard_groups(const LoadedConfig& loaded,
@@ -145,7 +158,7 @@ void resolve_shard_groups(const LoadedConfig& loaded,
                        "them (zero_hpz_partition_size): write -1 here or 1 there",
                        {{ConfigEdit::Kind::kSet, key, "-1"}});
   }
-  check_divides(key, zero.shard_ranks, data_parallel, origins);
+  check_divides(key, zero.shard_ranks, data_parallel, loaded.config.context_parallel.size, origins);
 }
 
 void resolve_quantized_gradients(LoadedConfig& loaded,
@@ -196,7 +209,7 @@ void resolve_quantized_gradients(LoadedConfig& loaded,
     origins[key] = "derived: there are no other ranks";
     return;
   }
-  check_divides(key, few, data_parallel, origins);
+  check_divides(key, few, data_parallel, loaded.config.context_parallel.size, origins);
 }
 
 void resolve_offload(LoadedConfig& loaded, Origins& origins) {

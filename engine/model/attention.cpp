@@ -40,36 +40,44 @@ Attention Attention::declare(const LayerShape& shape,
   const std::int64_t kv_width = kv_heads * head_dim;
   Attention attention;
   attention.spec_ = spec;
-  attention.first_head_ = shape.tensor.rank * query_heads;
-  attention.document_positions_ = shape.document_positions;
+  attention.token_positions_ = shape.token_positions;
+  attention.query_positions_ = shape.query_positions;
   attention.first_sample_ = shape.first_sample;
+  attention.own_ = {.batch = shape.batch,
+                    .sequence = shape.own_sequence(),
+                    .query_heads = query_heads,
+                    .key_value_heads = kv_heads,
+                    .head_dim = head_dim};
+  attention.qkv_ =
+      Linear::declare(shape, {name + ".query", name + ".key", name + ".value"}, blueprint);
+  attention.norms_ = QueryKeyNorms::declare(shape, name, query_width, kv_width, blueprint);
+  attention.output_ = Linear::declare(shape, {name + ".output"}, blueprint);
+  attention.exchange_ = HeadExchange::declare(shape, attention.own_, blueprint);
+  const AttentionShape& dealt = attention.exchange_.dealt();
+  attention.first_head_ =
+      shape.tensor.rank * query_heads + shape.context.heads_rank * dealt.query_heads;
   if (!shape.extends_cache()) {
     attention.dropout_.probability = shape.dropout.attention;
     attention.dropout_.key = dropout_key(shape.seed, shape.block, DropoutSite::kAttention);
     attention.dropout_.first_head = attention.first_head_;
   }
-  attention.shape_ = {.batch = shape.batch,
-                      .sequence = shape.sequence,
-                      .query_heads = query_heads,
-                      .key_value_heads = kv_heads,
-                      .head_dim = head_dim};
-  attention.qkv_ =
-      Linear::declare(shape, {name + ".query", name + ".key", name + ".value"}, blueprint);
-  attention.norms_ = QueryKeyNorms::declare(shape, name, query_width, kv_width, blueprint);
-  attention.output_ = Linear::declare(shape, {name + ".output"}, blueprint);
 
-  const Shape packed{shape.tokens(), query_width + 2 * kv_width};
-  const Shape heads{shape.tokens(), query_width};
-  const Shape per_query{shape.batch, query_heads, shape.sequence};
   const auto product = [&](const char* what, Shape extent, DType dtype) {
     return shape.add_activation(blueprint, name, what, extent, dtype, Origin::kProduct,
                                 LayerKind::kAttention);
   };
-  const auto scratch = [&](const char* what, Shape extent, DType dtype) {
-    return shape.add_backward_buffer(
-        blueprint, {what, extent, dtype, Lifetime::kScratch, LayerKind::kAttention});
+  const auto decl = [&](const char* what, Shape extent) {
+    return BufferDecl{what, extent, shape.compute, Lifetime::kScratch, LayerKind::kAttention};
   };
-  attention.packed_ = product("qkv", packed, shape.compute);
+  const auto d_scratch = [&](const char* what, Shape extent) {
+    return shape.add_backward_buffer(blueprint, decl(what, extent));
+  };
+  const Shape packed{shape.tokens(), query_width + 2 * kv_width};
+  const Shape heads{shape.tokens(), query_width};
+  const Shape packed_dealt{shape.query_tokens(),
+                           (dealt.query_heads + 2 * dealt.key_value_heads) * dealt.head_dim};
+  const Shape heads_dealt{shape.query_tokens(), dealt.query_heads * dealt.head_dim};
+  attention.packed_ = product("qkv", packed_dealt, shape.compute);
   attention.heads_ = product("heads", heads, shape.compute);
   if (shape.extends_cache()) {
     attention.cache_ = blueprint.add_buffer({name + "/cache",
@@ -78,11 +86,16 @@ Attention Attention::declare(const LayerShape& shape,
                                              Lifetime::kCache,
                                              LayerKind::kAttention});
   } else {
-    attention.logsumexp_ = product("logsumexp", per_query, DType::kF32);
+    attention.ring_ = RingAttention::declare(shape, dealt, name, blueprint);
   }
-  attention.d_packed_ = scratch("d_qkv", packed, shape.compute);
-  attention.d_heads_ = scratch("d_heads", heads, shape.compute);
-  attention.delta_ = scratch("attention_delta", per_query, DType::kF32);
+  attention.d_packed_ = d_scratch("d_qkv", packed_dealt);
+  attention.d_heads_ = d_scratch("d_heads", heads);
+  if (attention.exchange_.exchanges()) {
+    attention.own_packed_ = blueprint.add_buffer(decl("own_qkv", packed));
+    attention.attended_ = product("attended", heads_dealt, shape.compute);
+    attention.d_own_packed_ = d_scratch("d_own_qkv", packed);
+    attention.d_attended_ = d_scratch("d_attended", heads_dealt);
+  }
   if (spec.rotary) {
     const Shape table{shape.positions(), spec.rotary->dims / 2};
     const std::string which = rotation_name(shape.model, *spec.rotary);
@@ -92,8 +105,8 @@ Attention Attention::declare(const LayerShape& shape,
         blueprint.add_buffer({"rope_sine" + which, table, DType::kF32, Lifetime::kConstant});
   }
   if (spec.falls) {
-    attention.slopes_ =
-        blueprint.add_buffer({"alibi_slopes", {query_heads}, DType::kF32, Lifetime::kConstant});
+    attention.slopes_ = blueprint.add_buffer(
+        {"alibi_slopes", {dealt.query_heads}, DType::kF32, Lifetime::kConstant});
   }
   return attention;
 }
@@ -120,30 +133,40 @@ void Attention::prepare(const LayerContext& context) const {
   context.compute.synchronize();
 }
 
+void Attention::rotate(const LayerContext& context, int slot, Tensor packed, Pass pass) const {
+  if (!spec_.rotary) {
+    return;
+  }
+  AttentionShape shape = own_;
+  shape.sequence = context.extension ? context.extension->size() : shape.sequence;
+  context.ops.rope(shape, packed, context.at_positions(context.buffer(cosine_)),
+                   context.at_positions(context.buffer(sine_)),
+                   context.optional_buffer(token_positions_, slot), pass, context.compute);
+}
+
 void Attention::forward(const LayerContext& context,
                         int slot,
                         ConstTensor x_NC,
                         Tensor y_NC) const {
-  const AttentionShape shape = shape_of(context);
+  const bool exchanges = exchange_.exchanges();
   const Tensor packed = context.activation(packed_, slot);
+  const Tensor own_packed = exchanges ? context.buffer(own_packed_) : packed;
   const Tensor heads = context.activation(heads_, slot);
-  qkv_.forward(context, x_NC, packed);
-  norms_.forward(context, slot, packed);
-  if (spec_.rotary) {
-    context.ops.rope(shape, packed, context.at_positions(context.buffer(cosine_)),
-                     context.at_positions(context.buffer(sine_)),
-                     context.optional_buffer(document_positions_, slot), Pass::kForward,
-                     context.compute);
-  }
+  qkv_.forward(context, x_NC, own_packed);
+  norms_.forward(context, slot, own_packed);
+  rotate(context, slot, own_packed, Pass::kForward);
   if (context.extension) {
+    AttentionShape shape = own_;
+    shape.sequence = context.extension->size();
     context.ops.attention_cached(shape, context.extension->begin, reach_of(context, slot), packed,
                                  context.buffer(cache_), heads, context.compute);
+  } else if (exchanges) {
+    const Tensor attended = context.buffer(attended_, slot);
+    exchange_.to_heads(context, own_packed, packed);
+    ring_.forward(context, slot, scores_of(context, slot), packed, attended);
+    exchange_.to_tokens(context, attended, heads);
   } else {
-    context.ops.attention_forward(
-        {.in = packed_attention(shape, packed, reach_of(context, slot), dropout_of(context, slot)),
-         .out = heads,
-         .logsumexp_BHT = context.buffer(logsumexp_, slot)},
-        context.compute);
+    ring_.forward(context, slot, scores_of(context, slot), packed, heads);
   }
   output_.forward(context, heads, y_NC);
 }
@@ -152,20 +175,14 @@ AttentionReach Attention::reach_of(const LayerContext& context, int slot) const 
   return {.window = spec_.window,
           .scale = spec_.scale,
           .cap = spec_.cap,
-          .document_positions = context.optional_buffer(document_positions_, slot),
+          .document_positions = context.optional_buffer(query_positions_, slot),
           .slopes_H = context.optional_buffer(slopes_)};
 }
 
-AttentionDropout Attention::dropout_of(const LayerContext& context, int slot) const {
-  AttentionDropout dropout = dropout_;
-  dropout.first_sample = context.optional_buffer(first_sample_, slot);
-  return dropout;
-}
-
-AttentionShape Attention::shape_of(const LayerContext& context) const {
-  AttentionShape shape = shape_;
-  shape.sequence = context.extension ? context.extension->size() : shape.sequence;
-  return shape;
+RingAttention::Scores Attention::scores_of(const LayerContext& context, int slot) const {
+  RingAttention::Scores scores{.reach = reach_of(context, slot), .dropout = dropout_};
+  scores.dropout.first_sample = context.optional_buffer(first_sample_, slot);
+  return scores;
 }
 
 void Attention::backward(const LayerContext& context,
@@ -174,23 +191,43 @@ void Attention::backward(const LayerContext& context,
                          ConstTensor x_NC,
                          Tensor dx_NC,
                          const GradTarget& gradients) const {
+  const bool exchanges = exchange_.exchanges();
   const Tensor packed = context.buffer(packed_, slot);
   const Tensor heads = context.buffer(heads_, slot);
   const Tensor d_packed = context.buffer(d_packed_);
   const Tensor d_heads = context.buffer(d_heads_);
+  const Tensor d_own_packed = exchanges ? context.buffer(d_own_packed_) : d_packed;
   output_.backward(context, dy_NC, heads, d_heads, gradients);
-  context.ops.attention_backward(
-      packed_attention_backward(shape_, packed, heads, context.buffer(logsumexp_, slot), d_heads,
-                                context.buffer(delta_), d_packed, reach_of(context, slot),
-                                dropout_of(context, slot)),
-      context.compute);
-  if (spec_.rotary) {
-    context.ops.rope(shape_, d_packed, context.buffer(cosine_), context.buffer(sine_),
-                     context.optional_buffer(document_positions_, slot), Pass::kBackward,
-                     context.compute);
+  const RingAttention::Scores scores = scores_of(context, slot);
+  if (exchanges) {
+    const Tensor d_attended = context.buffer(d_attended_);
+    exchange_.to_tokens_backward(context, d_heads, d_attended);
+    ring_.backward(context, slot, scores, packed, context.buffer(attended_, slot), d_attended,
+                   d_packed);
+    exchange_.to_heads_backward(context, d_packed, d_own_packed);
+  } else {
+    ring_.backward(context, slot, scores, packed, heads, d_heads, d_packed);
   }
-  norms_.backward(context, slot, d_packed, gradients);
-  qkv_.backward(context, d_packed, x_NC, dx_NC, gradients);
+  rotate(context, slot, d_own_packed, Pass::kBackward);
+  norms_.backward(context, slot, d_own_packed, gradients);
+  qkv_.backward(context, d_own_packed, x_NC, dx_NC, gradients);
+}
+
+std::vector<ContextTransfer> Attention::context_traffic(Pass pass) const {
+  std::vector<ContextTransfer> traffic;
+  const auto exchange = [&](std::int64_t elements) {
+    if (exchange_.exchanges()) {
+      traffic.push_back(
+          {.group = GroupId::kContextHeads, .op = Op::kAllToAll, .elements = elements});
+    }
+  };
+  const bool forward = pass == Pass::kForward;
+  exchange(forward ? exchange_.packed_elements() : exchange_.heads_elements());
+  for (const std::int64_t sent : ring_.exchanges(pass)) {
+    traffic.push_back({.group = GroupId::kContextRing, .op = Op::kExchange, .elements = sent});
+  }
+  exchange(forward ? exchange_.heads_elements() : exchange_.packed_elements());
+  return traffic;
 }
 
 }  // namespace dstrain

@@ -9,16 +9,21 @@
 //   y = heads · outputᵀ + bias                    [N, C]
 //
 // Where a sequence holds several documents, each token sees its own, and its position is the one in
-// there. Where the layers extend a cache, keys and values go into it, and queries attend to what it
-// holds.
+// there. Where ranks share sequences, they exchange tokens for heads around the softmax
+// (head_exchange.h), and keys come by from other ranks (ring_attention.h). Where the layers extend
+// a cache, keys and values go into it, and queries attend to what it holds.
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "engine/model/head_exchange.h"
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/linear.h"
 #include "engine/model/query_key_norms.h"
+#include "engine/model/ring_attention.h"
+#include "engine/plan/traffic_plan.h"
 #include "kernels/attention.h"
 
 namespace dstrain {
@@ -40,31 +45,39 @@ class Attention {
                 Tensor dx_NC,
                 const GradTarget& gradients) const;
 
+  /// What ranks that share sequences exchange within a pass, in order.
+  [[nodiscard]] std::vector<ContextTransfer> context_traffic(Pass pass) const;
+
  private:
-  /// The shape of the attention of the tokens that a forward computes.
-  [[nodiscard]] AttentionShape shape_of(const LayerContext& context) const;
   [[nodiscard]] AttentionReach reach_of(const LayerContext& context, int slot) const;
-  [[nodiscard]] AttentionDropout dropout_of(const LayerContext& context, int slot) const;
+  [[nodiscard]] RingAttention::Scores scores_of(const LayerContext& context, int slot) const;
+  void rotate(const LayerContext& context, int slot, Tensor packed, Pass pass) const;
 
   AttentionSpec spec_;
-  std::int64_t first_head_ = 0;  // of this rank's query heads among the model's
-  AttentionShape shape_;
+  std::int64_t first_head_ = 0;  // that this rank attends with, among the model's query heads
+  AttentionShape own_;           // of this rank's tokens
   Linear qkv_;
   QueryKeyNorms norms_;
+  HeadExchange exchange_;
+  RingAttention ring_;
   Linear output_;
   AttentionDropout dropout_;  // without the samples
-  BufferRef document_positions_;
+  BufferRef token_positions_;
+  BufferRef query_positions_;
   BufferRef first_sample_;
-  BufferRef packed_;     // for backward: q‖k‖v after rotation
-  BufferRef heads_;      // for backward
-  BufferRef logsumexp_;  // for backward
-  BufferRef cache_;      // [P, 2K·D], a position a row k‖v; only where it is extended
-  BufferRef cosine_;     // constant
-  BufferRef sine_;       // constant
-  BufferRef slopes_;     // constant [H], of this rank's heads
-  BufferRef d_packed_;   // scratch
-  BufferRef d_heads_;    // scratch
-  BufferRef delta_;      // scratch
+  BufferRef packed_;  // for backward: q‖k‖v after rotation, of the tokens and heads to attend with
+  BufferRef heads_;     // for backward, of this rank's tokens
+  BufferRef cache_;     // [P, 2K·D], a position a row k‖v; only where it is extended
+  BufferRef cosine_;    // constant
+  BufferRef sine_;      // constant
+  BufferRef slopes_;    // constant, of the heads to attend with
+  BufferRef d_packed_;  // scratch
+  BufferRef d_heads_;   // scratch
+  // Where heads are exchanged:
+  BufferRef own_packed_;    // scratch: of this rank's tokens
+  BufferRef attended_;      // for backward: results of the heads to attend with
+  BufferRef d_own_packed_;  // scratch
+  BufferRef d_attended_;    // scratch
 };
 
 }  // namespace dstrain

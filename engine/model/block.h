@@ -45,6 +45,7 @@ class Block {
     return {handed_on_stream(context, slot),
             mlp_norm_.delta(context, slot, context.activation(mlp_out_, slot))};
   }
+  [[nodiscard]] const Attention& attention() const { return attention_; }
   /// Starts to bring the input that backward() computes again from, where the host's memory keeps
   /// it: first that of the backward() which comes next, then that of the one after it.
   void bring_input_soon(const LayerContext& context, int slot) const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
@@ -32,7 +33,8 @@ class StreamDropout {
  private:
   float probability_ = 0.0F;
   std::uint64_t key_ = 0;
-  std::int64_t sequence_ = 1;
+  std::int64_t batch_ = 1;
+  std::vector<Range> chunks_;  // of each sequence, that this rank has
   BufferRef first_sample_;
 };
 

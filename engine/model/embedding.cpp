@@ -37,9 +37,9 @@ Embedding Embedding::declare(const LayerShape& shape,
                              bool tied_across_stages,
                              Blueprint& blueprint) {
   Embedding embedding;
-  embedding.sequence_ = shape.sequence;
+  embedding.sequence_ = shape.own_sequence();
   embedding.scale_ = rounded(shape.model.embedding_scale, shape.compute);
-  embedding.document_positions_ = shape.document_positions;
+  embedding.token_positions_ = shape.token_positions;
   embedding.slice_ = vocabulary_slice(shape);
   embedding.dropout_ = StreamDropout(shape, DropoutSite::kEmbedding, shape.dropout.embedding);
   ParamDecl table = table_of(shape);
@@ -94,7 +94,7 @@ void Embedding::forward(const LayerContext& context,
                                     ? ConstTensor{}
                                     : context.at_positions(from_first(context.param(position_)));
   context.ops.embedding_forward(tokens_N, context.param(table_), slice_, positions,
-                                context.optional_buffer(document_positions_, slot),
+                                context.optional_buffer(token_positions_, slot),
                                 context.extension ? context.extension->size() : sequence_, x_NC,
                                 context.compute);
   tensor.leave_into(x_NC, rows, context.compute);
@@ -137,15 +137,15 @@ void Embedding::backward(const LayerContext& context,
       context.ops.zero(whole.rows(0, first_position_), context.compute);
     }
   }
-  const ConstTensor in_documents = context.optional_buffer(document_positions_, slot);
+  const ConstTensor token_positions = context.optional_buffer(token_positions_, slot);
   context.ops.embedding_backward(tokens_N, dx_NC, slice_, sequence_, gradients.table.param(table_),
-                                 in_documents.empty() ? d_positions : Tensor{},
+                                 token_positions.empty() ? d_positions : Tensor{},
                                  gradients.table_write, gradients.positions.write, context.compute);
-  if (!in_documents.empty() && !d_positions.empty()) {
+  if (!token_positions.empty() && !d_positions.empty()) {
     // Rows by positions that are tokens' own are a table's rows by its ids.
     context.ops.embedding_backward(
-        in_documents, dx_NC, {.first = 0, .vocab_size = d_positions.dim(0)}, sequence_, d_positions,
-        {}, gradients.positions.write, Write::kAdd, context.compute);
+        token_positions, dx_NC, {.first = 0, .vocab_size = d_positions.dim(0)}, sequence_,
+        d_positions, {}, gradients.positions.write, Write::kAdd, context.compute);
   }
 }
 

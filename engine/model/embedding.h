@@ -79,7 +79,7 @@ class Embedding {
   std::optional<Norm> norm_;
   StreamDropout dropout_;
   std::int64_t first_position_ = 0;  // row of position_
-  BufferRef document_positions_;
+  BufferRef token_positions_;
   BufferRef gathered_;  // scratch [N, C]; sequence parallelism only
 };
 

@@ -1,5 +1,5 @@
-// LayerContext: an ExecContext with the tensor-parallel group that split layers meet in, and with
-// the tokens that a forward of generation computes.
+// LayerContext: an ExecContext with the groups that split layers meet in, and with the tokens that
+// a forward of generation computes.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,16 @@
 
 namespace dstrain {
 
+/// The ranks that have other tokens of the same sequences (engine/plan/token_share.h).
+struct ContextGroups {
+  Communicator* ring = nullptr;   ///< nullptr: the sequences' keys are all here
+  Communicator* heads = nullptr;  ///< nullptr: heads are not exchanged for tokens
+  Stream* passing = nullptr;      ///< of what goes round the ring while others compute
+};
+
 struct LayerContext : ExecContext {
   const TensorParallel& tensor_parallel;
+  ContextGroups context_groups{};
   /// The positions of the one sequence that this forward computes, for layers that extend a cache
   /// (LayerShape::cache_positions). Empty in training, where a forward computes a micro-batch.
   std::optional<Range> extension{};

@@ -23,6 +23,7 @@
 #include "engine/config/dropout_config.h"
 #include "engine/config/recompute_config.h"
 #include "engine/plan/blueprint.h"
+#include "engine/plan/token_share.h"
 #include "kernels/core/dtype.h"
 
 namespace dstrain {
@@ -64,12 +65,13 @@ enum class Origin : std::uint8_t {
 struct LayerShape {
   Architecture model;
   std::int64_t batch = 1;     ///< B, sequences of a micro-batch
-  std::int64_t sequence = 1;  ///< T
+  std::int64_t sequence = 1;  ///< T, of a whole sequence, whichever ranks share it
   /// For layers that compute in the buffers of longer sequences, the T of those. 0: they have
   /// buffers of their own.
   std::int64_t buffers_sequence = 0;
   DType compute = DType::kF32;
   TensorShape tensor{};
+  ContextShape context{};
   bool fp8 = false;        ///< the blocks' products are in 8 bits
   bool documents = false;  ///< a sequence holds several, none of which sees another
   /// P, the rows of the cache that the layers extend. `batch` is then 1, and `sequence` the most
@@ -80,11 +82,13 @@ struct LayerShape {
   /// Several micro-batches go through each unit before the next unit, so that what a unit hands on
   /// is kept for each of them.
   bool together = false;
-  // Buffers of the stage being declared: with `documents`, i32 [N], the position of each token in
-  // its document; with dropout, i32 [2], the number of the micro-batch's first sample
-  // (kernels/dropout.h); with `together`, the stream [n, C] and what the next block adds to it [N,
-  // C], as a block hands them on, the stream only where blocks do not keep it.
-  BufferRef document_positions{};
+  // Buffers of the stage being declared: with `documents`, or where ranks share sequences, i32 [N],
+  // the position of each token in its document; of the tokens that this rank attends for, which are
+  // others where heads are exchanged; with dropout, i32 [2], the number of the micro-batch's first
+  // sample (kernels/dropout.h); with `together`, the stream [n, C] and what the next block adds to
+  // it [N, C], as a block hands them on, the stream only where blocks do not keep it.
+  BufferRef token_positions{};
+  BufferRef query_positions{};
   BufferRef first_sample{};
   BufferRef handed_on_stream{};
   BufferRef handed_on{};
@@ -104,8 +108,14 @@ struct LayerShape {
   [[nodiscard]] std::int64_t positions() const {
     return extends_cache() ? cache_positions : sequence;
   }
-  /// N = B · T.
-  [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
+  /// The number of tokens of a sequence that this rank has.
+  [[nodiscard]] std::int64_t own_sequence() const { return sequence / context.ranks(); }
+  /// N = B · T, or this rank's share of it.
+  [[nodiscard]] std::int64_t tokens() const { return batch * own_sequence(); }
+  /// The number of tokens that this rank attends for.
+  [[nodiscard]] std::int64_t query_tokens() const { return tokens() * context.heads; }
+  /// Whether layers are told the position of each token.
+  [[nodiscard]] bool has_token_positions() const { return documents || context.ranks() > 1; }
   /// The number of tokens of norms and of the residual stream on this rank: N, or N / t with
   /// sequence parallelism.
   [[nodiscard]] std::int64_t stream_tokens() const {

@@ -29,6 +29,8 @@ LossHead LossHead::declare(const LayerShape& shape,
   const std::int64_t tokens = shape.tokens();
   LossHead head;
   head.tokens_ = tokens;
+  head.batch_ = shape.batch;
+  head.sequence_chunks_ = shape.context.chunks();
   head.tied_ = shape.model.tied_embeddings;
   head.logit_cap_ = shape.model.logit_cap;
   head.slice_ = Embedding::vocabulary_slice(shape);
@@ -49,7 +51,8 @@ LossHead LossHead::declare(const LayerShape& shape,
   }
   // Chunks are of even size: each reads the whole weight and adds to its whole gradient. Chunks of
   // shorter sequences are no larger than the buffers.
-  const std::int64_t planned = shape.batch * std::max(shape.sequence, shape.buffers_sequence);
+  const std::int64_t planned =
+      shape.batch * std::max(shape.sequence, shape.buffers_sequence) / shape.context.ranks();
   const std::int64_t most =
       std::clamp<std::int64_t>(kMaxChunkBytes / (columns * size_of(shape.compute)), 1, planned);
   const std::int64_t chunks = (planned + most - 1) / most;
@@ -137,7 +140,7 @@ void LossHead::combine_losses(const LayerContext& context,
 void LossHead::evaluate(const LayerContext& context,
                         int slot,
                         ConstTensor targets_N,
-                        std::int64_t counted_tokens,
+                        std::int64_t counted_samples,
                         Write loss_write) const {
   const ConstTensor hidden = context.tensor_parallel.enter(
       norm_.output(context, slot), context.optional_buffer(gathered_), context.compute);
@@ -155,7 +158,11 @@ void LossHead::evaluate(const LayerContext& context,
                                         context.compute);
     }
   }
-  context.ops.sum(losses.flat(0, counted_tokens), loss_sum(context), loss_write, context.compute);
+  const std::int64_t chunk = tokens_ / sequence_chunks_;
+  for (std::int64_t begin = 0; begin < tokens_; begin += chunk) {
+    context.ops.sum(losses.flat(begin, begin + chunk / batch_ * counted_samples), loss_sum(context),
+                    begin == 0 ? loss_write : Write::kAdd, context.compute);
+  }
 }
 
 void LossHead::backward(const LayerContext& context,

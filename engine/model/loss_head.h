@@ -31,11 +31,12 @@ class LossHead {
   /// After a forward that extends a cache: f32 [V], the logits of what follows its last token,
   /// valid until the next call.
   [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const;
-  /// Computes losses only: loss_sum = or += Σ losses of the first `counted_tokens` targets.
+  /// Computes losses only: loss_sum = or += Σ losses of the first `counted_samples` sequences, at
+  /// least one.
   void evaluate(const LayerContext& context,
                 int slot,
                 ConstTensor targets_N,
-                std::int64_t counted_tokens,
+                std::int64_t counted_samples,
                 Write loss_write) const;
   /// Computes losses and gradients: d_residual (overwritten), the head's own, and the tied table's.
   /// Every token's loss counts `gradient_scale` times.
@@ -66,6 +67,8 @@ class LossHead {
                       Tensor losses) const;
 
   std::int64_t tokens_ = 0;
+  std::int64_t batch_ = 1;
+  int sequence_chunks_ = 1;  // in which this rank's tokens lie, sequence by sequence in each
   std::int64_t chunk_tokens_ = 0;
   VocabSlice slice_;  // of the vocabulary: this rank's columns of the logits
   bool tied_ = false;

@@ -36,10 +36,18 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
   stage.extent_ = extent;
   blueprint.begin_chunk();
   LayerShape shape = of_all;
-  if (shape.documents) {
-    shape.document_positions = blueprint.add_buffer(
-        {"document_positions", {shape.tokens()}, DType::kI32, Lifetime::kSaved});
-    stage.document_positions_ = shape.document_positions;
+  if (shape.has_token_positions()) {
+    const auto positions = [&](const char* name, std::int64_t tokens) {
+      return blueprint.add_buffer({name, {tokens}, DType::kI32, Lifetime::kSaved});
+    };
+    shape.token_positions = positions("token_positions", shape.tokens());
+    stage.token_positions_ = shape.token_positions;
+    if (shape.documents) {
+      shape.query_positions = shape.context.heads == 1
+                                  ? shape.token_positions
+                                  : positions("query_positions", shape.query_tokens());
+      stage.query_positions_ = shape.context.heads == 1 ? BufferRef{} : shape.query_positions;
+    }
   }
   if (shape.dropout.any() && !shape.extends_cache()) {
     shape.first_sample = blueprint.add_buffer({"first_sample", {2}, DType::kI32, Lifetime::kSaved});
@@ -192,8 +200,12 @@ Tensor TransformerStage::targets(const LayerContext& context, int slot) const {
   return context.buffer(targets_, slot);
 }
 
-Tensor TransformerStage::document_positions(const LayerContext& context, int slot) const {
-  return context.optional_buffer(document_positions_, slot);
+Tensor TransformerStage::token_positions(const LayerContext& context, int slot) const {
+  return context.optional_buffer(token_positions_, slot);
+}
+
+Tensor TransformerStage::query_positions(const LayerContext& context, int slot) const {
+  return context.optional_buffer(query_positions_, slot);
 }
 
 Tensor TransformerStage::edge(const LayerContext& context, Edge edge) const {
@@ -346,10 +358,10 @@ void TransformerStage::backward(const LayerContext& context,
 void TransformerStage::evaluate(const LayerContext& context,
                                 DataParallel& data_parallel,
                                 int slot,
-                                std::int64_t counted_tokens,
+                                std::int64_t counted_samples,
                                 Write loss_write) const {
   data_parallel.before_visit(losses_visit_);
-  head_.evaluate(context, slot, targets(context, slot), counted_tokens, loss_write);
+  head_.evaluate(context, slot, targets(context, slot), counted_samples, loss_write);
   data_parallel.after_visit(losses_visit_);
 }
 

@@ -50,7 +50,7 @@ struct MicroBatch {
 class TransformerStage {
  public:
   /// `recompute` says what blocks compute again; shape.recompute is set from it, block by block,
-  /// shape.document_positions by shape.documents and shape.first_sample by shape.dropout.
+  /// and the buffers of the stage that `shape` names are declared here.
   static TransformerStage declare(const LayerShape& shape,
                                   const RecomputeConfig& recompute,
                                   const StageExtent& extent,
@@ -66,12 +66,17 @@ class TransformerStage {
   /// others.
   void prepare(const LayerContext& context) const;
   [[nodiscard]] const StageExtent& extent() const { return extent_; }
+  /// Of one of its blocks, by its index in the model.
+  [[nodiscard]] const Attention& attention(std::int64_t block) const {
+    return blocks_.at(static_cast<std::size_t>(block - extent_.first_block)).attention();
+  }
   /// i32 [N]: where inputs (first stage) and targets (last stage) go before forward.
   [[nodiscard]] Tensor tokens(const LayerContext& context, int slot) const;
   [[nodiscard]] Tensor targets(const LayerContext& context, int slot) const;
-  /// LayerShape::document_positions, likewise, which every stage has; empty where a sequence is one
-  /// document.
-  [[nodiscard]] Tensor document_positions(const LayerContext& context, int slot) const;
+  /// LayerShape::token_positions and query_positions, likewise, which every stage has; empty where
+  /// layers know them, and the latter also where they are the former.
+  [[nodiscard]] Tensor token_positions(const LayerContext& context, int slot) const;
+  [[nodiscard]] Tensor query_positions(const LayerContext& context, int slot) const;
   /// LayerShape::first_sample, likewise; empty without dropout.
   [[nodiscard]] Tensor first_sample(const LayerContext& context, int slot) const {
     return context.optional_buffer(first_sample_, slot);
@@ -94,11 +99,11 @@ class TransformerStage {
                 DataParallel& data_parallel,
                 std::span<const MicroBatch> together) const;
   /// Called after forward, instead of backward: computes only the losses, of which those of the
-  /// first `counted_tokens` count. Only for the last stage.
+  /// first `counted_samples`, at least one, count. Only for the last stage.
   void evaluate(const LayerContext& context,
                 DataParallel& data_parallel,
                 int slot,
-                std::int64_t counted_tokens,
+                std::int64_t counted_samples,
                 Write loss_write) const;
   /// f64, one element; of the last stage.
   [[nodiscard]] Tensor loss_sum(const LayerContext& context) const {
@@ -130,7 +135,8 @@ class TransformerStage {
   UnitVisit losses_visit_;  // of an evaluation, behind forward
   BufferRef tokens_;
   BufferRef targets_;
-  BufferRef document_positions_;
+  BufferRef token_positions_;
+  BufferRef query_positions_;
   BufferRef first_sample_;
   BufferRef d_residual_;  // kept where micro-batches go together
   BufferRef input_;

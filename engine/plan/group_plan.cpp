@@ -39,6 +39,19 @@ std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, in
     add(GroupId::kStates, fmt::format("states (across {})", across), kNeighbourAxes | kModelAxes,
         Space::kHost);
   }
+  const int sample = mesh.index(kDataAxes, rank);
+  if (mesh.degree(Axis::kContextRing) > 1) {
+    add(GroupId::kContextRing,
+        fmt::format("context ring (pipeline {}, data {}, heads {}, tensor {})", pipeline, sample,
+                    mesh.index(Axis::kContextHeads, rank), tensor),
+        Axis::kContextRing, Space::kDevice);
+  }
+  if (mesh.degree(Axis::kContextHeads) > 1) {
+    add(GroupId::kContextHeads,
+        fmt::format("context heads (pipeline {}, data {}, ring {}, tensor {})", pipeline, sample,
+                    mesh.index(Axis::kContextRing, rank), tensor),
+        Axis::kContextHeads, Space::kDevice);
+  }
   add(GroupId::kTensor, fmt::format("tensor-parallel (pipeline {}, data {})", pipeline, data),
       Axis::kTensor, Space::kDevice);
   add(GroupId::kModel, fmt::format("model-parallel (data {})", data), kModelAxes, Space::kHost);

@@ -19,11 +19,14 @@ enum class GroupId : std::uint8_t {
   /// Neighbours of kData: those that hold a second copy of the parameters among them
   /// (Placement::secondary), or all of what is cut, where it is cut over fewer than kData.
   kDataInside,
-  kDataAcross,  ///< those of kData that have the same place among their neighbours
-  kStates,      ///< those that hold all states together once, where kWorld does so several times
-  kTensor,      ///< same layers and tokens, other parts of the layers
-  kModel,       ///< same tokens, other parts of the model
-  kPipeline,    ///< same tokens and part of the layers, other layers
+  kDataAcross,   ///< those of kData that have the same place among their neighbours
+  kStates,       ///< those that hold all states together once, where kWorld does so several times
+  kContextRing,  ///< other tokens of the same samples; they see each other's keys and values
+  /// The same; while they attend, each has some of the heads, and all of the group's tokens.
+  kContextHeads,
+  kTensor,    ///< same layers and tokens, other parts of the layers
+  kModel,     ///< same tokens, other parts of the model
+  kPipeline,  ///< same tokens and part of the layers, other layers
   /// The first and last stage of kPipeline, where a tied table lies on both.
   kTied,
   /// Neighbours in kTensor that hold the same key/value heads, where there are fewer heads than

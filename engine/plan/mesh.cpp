@@ -6,15 +6,15 @@ namespace dstrain {
 namespace {
 
 // Axes from the slowest to the fastest.
-constexpr std::array kDenseFolding{Axis::kPipeline, Axis::kDataAcross, Axis::kDataInside,
-                                   Axis::kContext, Axis::kTensor};
+constexpr std::array kDenseFolding{Axis::kPipeline,    Axis::kDataAcross,   Axis::kDataInside,
+                                   Axis::kContextRing, Axis::kContextHeads, Axis::kTensor};
 constexpr std::array kExpertFolding{Axis::kPipeline, Axis::kExpertData, Axis::kExpert,
                                     Axis::kExpertTensor};
-constexpr std::array kAllInOrder{Axis::kPipeline, Axis::kDataAcross,  Axis::kDataInside,
-                                 Axis::kContext,  Axis::kTensor,      Axis::kExpertData,
-                                 Axis::kExpert,   Axis::kExpertTensor};
+constexpr std::array kAllInOrder{Axis::kPipeline,    Axis::kDataAcross,   Axis::kDataInside,
+                                 Axis::kContextRing, Axis::kContextHeads, Axis::kTensor,
+                                 Axis::kExpertData,  Axis::kExpert,       Axis::kExpertTensor};
 constexpr AxisSet kOfExperts{Axis::kExpertData, Axis::kExpert, Axis::kExpertTensor};
-constexpr AxisSet kOfTheRest{Axis::kDataAcross, Axis::kDataInside, Axis::kContext, Axis::kTensor};
+constexpr AxisSet kOfTheRest = kGradientAxes | Axis::kTensor;
 
 void check_one_folding(AxisSet axes) {
   check(!axes.meets(kOfExperts) || !axes.meets(kOfTheRest),
@@ -30,7 +30,8 @@ Mesh::Mesh(const MeshDegrees& degrees) {
   degree_of(Axis::kPipeline) = degrees.pipeline;
   degree_of(Axis::kDataAcross) = degrees.data_across;
   degree_of(Axis::kDataInside) = degrees.data_inside;
-  degree_of(Axis::kContext) = degrees.context;
+  degree_of(Axis::kContextRing) = degrees.context_ring;
+  degree_of(Axis::kContextHeads) = degrees.context_heads;
   degree_of(Axis::kTensor) = degrees.tensor;
   degree_of(Axis::kExpert) = degrees.expert;
   degree_of(Axis::kExpertTensor) = degrees.expert_tensor;

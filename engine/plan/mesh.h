@@ -5,10 +5,12 @@
 // The ranks of a pipeline stage are folded in two ways. Attention and all that every token passes
 // through divide them by data, context and tensor; experts divide the same ranks once more, by
 // expert data, expert and expert tensor. The slowest axis comes first in both:
-//   rank = (((pipeline · across + data across) · inside + data inside) · cp + context) · tp +
-//   tensor rank = ((pipeline · edp + expert data) · ep + expert) · etp + expert tensor
-// Tensor is the fastest, so that a tensor-parallel group stays inside a host; after it come
-// context, then the part of data that is inside a host.
+//   rank = ((((pipeline · across + data across) · inside + data inside) · ring + context ring) ·
+//          heads + context heads) · tp + tensor rank
+//        = ((pipeline · edp + expert data) · ep + expert) · etp + expert tensor
+// Tensor is the fastest, so that a tensor-parallel group stays inside a host; after it come the
+// ranks that exchange heads, the ring that passes keys on, then the part of data that is inside a
+// host.
 #pragma once
 
 #include <array>
@@ -22,13 +24,14 @@ enum class Axis : std::uint8_t {
   kPipeline,      ///< other layers; shared by both foldings
   kDataAcross,    ///< other samples, in another host
   kDataInside,    ///< other samples, in the same host
-  kContext,       ///< other tokens of the same samples
+  kContextRing,   ///< other tokens of the same samples, whose keys and values come by
+  kContextHeads,  ///< other tokens of the same samples; while they attend, other heads
   kTensor,        ///< other parts of the same layers
   kExpertData,    ///< other tokens for the same experts
   kExpert,        ///< other experts
   kExpertTensor,  ///< other parts of the same experts
 };
-inline constexpr int kNumAxes = 8;
+inline constexpr int kNumAxes = 9;
 
 /// A set of axes. An axis alone is one.
 class AxisSet {
@@ -67,18 +70,19 @@ class AxisSet {
 
 /// The axes along which ranks train on other samples.
 inline constexpr AxisSet kDataAxes{Axis::kDataAcross, Axis::kDataInside};
+/// The axes along which ranks have other tokens of the same samples.
+inline constexpr AxisSet kContextAxes{Axis::kContextRing, Axis::kContextHeads};
 /// The axes along which ranks compute gradients of the same parameters from other tokens: a
 /// gradient is the sum over them, and ZeRO divides states among them.
-inline constexpr AxisSet kGradientAxes{Axis::kDataAcross, Axis::kDataInside, Axis::kContext};
+inline constexpr AxisSet kGradientAxes = kDataAxes | kContextAxes;
 /// Those of them along which neighbours share a unit, where not all of them do
 /// (Placement, mics_shard_size).
-inline constexpr AxisSet kNeighbourAxes{Axis::kDataInside, Axis::kContext};
+inline constexpr AxisSet kNeighbourAxes = AxisSet{Axis::kDataInside} | kContextAxes;
 /// The axes along which ranks hold other parts of the model.
 inline constexpr AxisSet kModelAxes{Axis::kPipeline, Axis::kTensor};
 /// All axes along which ranks may have the same unit.
 inline constexpr AxisSet kEveryReplica = kGradientAxes | Axis::kExpertData;
-inline constexpr AxisSet kAllAxes{Axis::kPipeline, Axis::kDataAcross, Axis::kDataInside,
-                                  Axis::kContext, Axis::kTensor};
+inline constexpr AxisSet kAllAxes = kGradientAxes | kModelAxes;
 
 /// The number of ranks along each axis, all ≥ 1. Expert data is what the other two leave of a
 /// pipeline stage.
@@ -86,7 +90,8 @@ struct MeshDegrees {
   int pipeline = 1;
   int data_across = 1;
   int data_inside = 1;
-  int context = 1;
+  int context_ring = 1;
+  int context_heads = 1;
   int tensor = 1;
   int expert = 1;
   int expert_tensor = 1;

@@ -166,6 +166,7 @@ class StepTraffic {
   void cross_block_forward(const BlockTraffic& block) {
     enter();
     sum_norms(block);
+    attend(block.attend);
     if (!block.parallel) sum();
     enter();
     sum();
@@ -175,6 +176,7 @@ class StepTraffic {
     if (block.computes_again) {
       enter();
       sum_norms(block);
+      attend(block.attend);
       if (!block.parallel) sum();
       enter();
       if (block.norms_results) sum();  // else the output of the feed-forward is not computed again
@@ -182,8 +184,17 @@ class StepTraffic {
     for (const bool is_attention : {false, true}) {
       if (!block.parallel || !is_attention) enter();  // the gradient of the output
       enter();  // the input once more, which is not kept whole
-      if (is_attention) sum_norms(block);
+      if (is_attention) {
+        attend(block.attend_backward);
+        sum_norms(block);
+      }
       sum();
+    }
+  }
+  void attend(const std::vector<ContextTransfer>& transfers) {
+    for (const ContextTransfer& transfer : transfers) {
+      add(transfer.group, transfer.op, transfer.elements, options_.compute_dtype,
+          Purpose::kActivation);
     }
   }
   /// Sums squares, or products in backward, of a token's queries and of its keys.

@@ -42,6 +42,14 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
+/// What attention exchanges with the ranks that have other tokens of the same sequences, in the
+/// compute dtype.
+struct ContextTransfer {
+  GroupId group = GroupId::kContextRing;
+  Op op = Op::kExchange;
+  std::int64_t elements = 0;
+};
+
 /// The traffic of a block beyond that of every block.
 struct BlockTraffic {
   bool gathers_input = false;   ///< in backward, of which each rank keeps a part
@@ -49,6 +57,8 @@ struct BlockTraffic {
   bool sums_norms = false;      ///< of queries and keys, whose heads are normalised together
   bool parallel = false;        ///< its halves stand side by side, and their sum leaves both
   bool norms_results = false;   ///< of its halves, so that backward needs both again
+  std::vector<ContextTransfer> attend{};  ///< around and within the softmax
+  std::vector<ContextTransfer> attend_backward{};
 };
 
 /// One chunk of the model on this rank.
@@ -81,7 +91,7 @@ struct TrafficNeeds {
   const std::vector<Action>& actions;
   const std::vector<GatherPlan>& gathers;  ///< where parameters are cut: one a walk
   const std::vector<ChunkTraffic>& chunks;
-  std::int64_t tokens;         ///< of a micro-batch
+  std::int64_t tokens;         ///< of a micro-batch, on this rank
   std::int64_t width;          ///< numbers a token, between blocks
   std::int64_t micro_batches;  ///< of a step
   bool splits_tokens;          ///< sequence parallelism

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <utility>
+#include <vector>
 
 #include "kernels/dropout.h"
 
@@ -20,23 +22,47 @@ std::span<std::int32_t> first_of_rows(std::span<std::int32_t> tokens,
   return tokens.first(static_cast<std::size_t>(rows * kept));
 }
 
+/// Copies chunks of every sequence, chunk by chunk; returns what follows them.
+std::int32_t* copy_chunks(std::span<const std::int32_t> tokens,
+                          std::int64_t sequence,
+                          const std::vector<Range>& chunks,
+                          std::int32_t* to) {
+  for (const Range& chunk : chunks) {
+    for (auto row = tokens.begin(); row < tokens.end(); row += sequence) {
+      to = std::copy(row + chunk.begin, row + chunk.end, to);
+    }
+  }
+  return to;
+}
+
 }  // namespace
 
 BatchUpload::BatchUpload(Device& device,
                          Stream& stream,
                          std::int64_t sequences,
                          std::int64_t sequence,
-                         const DocumentRules& documents)
+                         const DocumentRules& documents,
+                         const ContextShape& context)
     : device_(device),
       stream_(stream),
       tokens_(sequences * sequence),
       sequence_(sequence),
-      documents_(documents) {
-  const int arrays = documents.attention ? 3 : 2;
+      documents_(documents),
+      context_(context) {
   for (Buffer& buffer : buffers_) {
-    buffer.memory = device.allocate_host((kSampleWords + arrays * tokens_) * size_of(DType::kI32),
-                                         "token ids of a micro-batch");
+    buffer.memory =
+        device.allocate_host(host_bytes(tokens_, documents, context), "token ids of a micro-batch");
   }
+}
+
+std::int64_t BatchUpload::host_bytes(std::int64_t tokens,
+                                     const DocumentRules& documents,
+                                     const ContextShape& context) {
+  const bool shares = context.ranks() > 1;
+  const std::int64_t whole = documents.attention || shares ? 3 : 2;
+  const std::int64_t own = shares ? tokens / context.ranks() : 0;  // inputs, targets, positions
+  const std::int64_t attended = documents.attention ? own * context.heads : 0;
+  return (kSampleWords + whole * tokens + 3 * own + attended) * size_of(DType::kI32);
 }
 
 BatchUpload::~BatchUpload() {
@@ -81,18 +107,40 @@ std::int64_t BatchUpload::upload_tokens(const LoadBatch& data,
   if (documents_.masks_borders) {
     ignore_targets_behind(documents_.end, inputs, targets);
   }
+  const bool shares = context_.ranks() > 1;
+  const std::span<std::int32_t> positions(memory + 2 * size,
+                                          documents_.attention || shares ? inputs.size() : 0);
   if (documents_.attention) {
-    const std::span<std::int32_t> positions(memory + 2 * size, inputs.size());
     find_document_positions(inputs, sequence, documents_.end, positions);
-    device_.copy_from_host(positions.data(), to.document_positions, stream_);
+  } else {
+    for (std::size_t token = 0; token < positions.size(); ++token) {
+      positions[token] = static_cast<std::int32_t>(static_cast<std::int64_t>(token) % sequence);
+    }
   }
-  if (!to.inputs.empty()) {
-    device_.copy_from_host(inputs.data(), to.inputs, stream_);
+  std::vector<Range> own;
+  std::vector<Range> attended;
+  for (int chunk = 0; chunk < context_.chunks(); ++chunk) {
+    own.push_back(context_.chunk(chunk, sequence));
+    attended.push_back(context_.ring_chunk(context_.ring_rank, chunk, sequence));
   }
-  if (!to.targets.empty()) {
-    device_.copy_from_host(targets.data(), to.targets, stream_);
+  std::int32_t* behind = positions.data() + positions.size();
+  const auto copy = [&](std::span<const std::int32_t> from, const std::vector<Range>& chunks,
+                        const Tensor& place) {
+    if (place.empty()) return;
+    const std::int32_t* part = from.data();
+    if (shares) part = std::exchange(behind, copy_chunks(from, sequence, chunks, behind));
+    device_.copy_from_host(part, place, stream_);
+  };
+  copy(positions, own, to.token_positions);
+  copy(positions, attended, to.query_positions);
+  copy(inputs, own, to.inputs);
+  copy(targets, own, to.targets);
+  const auto counted = targets.first(static_cast<std::size_t>(samples.counted * sequence));
+  if (!shares) {
+    return count_targets(counted);
   }
-  return count_targets(targets.first(static_cast<std::size_t>(samples.counted * sequence)));
+  const std::int32_t* const end = copy_chunks(counted, sequence, own, behind);
+  return count_targets({behind, end});
 }
 
 }  // namespace dstrain

@@ -1,7 +1,7 @@
 // BatchUpload: copies token ids to the device, with what the run's rules derive from the documents
-// in them. It has two micro-batches' worth of the host's memory, of the kind that copies are
-// fastest from, used in turns: while the device still computes with one, the host already reads the
-// next, and waits only for the copy before the last.
+// in them: where ranks share sequences, each its own tokens. It has two micro-batches' worth of the
+// host's memory, of the kind that copies are fastest from, used in turns: while the device still
+// computes with one, the host already reads the next, and waits only for the copy before the last.
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@
 #include <span>
 
 #include "engine/data/documents.h"
+#include "engine/plan/token_share.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 
@@ -30,7 +31,12 @@ class BatchUpload {
               Stream& stream,
               std::int64_t sequences,
               std::int64_t sequence,
-              const DocumentRules& documents);
+              const DocumentRules& documents,
+              const ContextShape& context = {});
+  /// The host's memory that one of the two micro-batches takes.
+  static std::int64_t host_bytes(std::int64_t tokens,
+                                 const DocumentRules& documents,
+                                 const ContextShape& context);
   BatchUpload(const BatchUpload&) = delete;
   BatchUpload& operator=(const BatchUpload&) = delete;
   /// Waits for copies under way.
@@ -38,13 +44,14 @@ class BatchUpload {
 
   /// The tensors to copy to, i32; an empty one gets no copy.
   struct Places {
-    Tensor inputs;  ///< an element a token, as the next two
+    Tensor inputs;  ///< an element a token of this rank, as the next two
     Tensor targets;
-    Tensor document_positions;
-    Tensor first_sample;  ///< as kernels/dropout.h wants it
+    Tensor token_positions;
+    Tensor query_positions;  ///< an element a token that this rank attends for
+    Tensor first_sample;     ///< as kernels/dropout.h wants it
 
     [[nodiscard]] bool want_tokens() const {
-      return !inputs.empty() || !targets.empty() || !document_positions.empty();
+      return !inputs.empty() || !targets.empty() || !token_positions.empty();
     }
   };
   /// The samples to read: those of a micro-batch, and the first `sequence` tokens of each.
@@ -61,7 +68,9 @@ class BatchUpload {
  private:
   static constexpr std::int64_t kSampleWords = 2;
   struct Buffer {
-    DeviceMemory memory;  // the words of the first sample, inputs, targets, positions in documents
+    // The words of the first sample, inputs, targets, positions in documents; where ranks share
+    // sequences, behind them this rank's parts.
+    DeviceMemory memory;
     Event copied;
   };
 
@@ -76,6 +85,7 @@ class BatchUpload {
   std::int64_t tokens_;
   std::int64_t sequence_;
   DocumentRules documents_;
+  ContextShape context_;
   std::array<Buffer, 2> buffers_;
   std::size_t next_ = 0;
 };

@@ -64,6 +64,9 @@ Engine::Engine(RunPlan plan,
       fp8_(make_fp8_scales()),
       input_copies_(plan_.recompute.inputs_on_host ? std::make_unique<InputCopies>(*backend_.device)
                                                    : nullptr),
+      passing_(groups_.find(GroupId::kContextRing) != nullptr
+                   ? tell_waits(backend_.device->make_side_stream("ring"), activity)
+                   : nullptr),
       context_{{.ops = *backend_.ops,
                 .device = *backend_.device,
                 .compute = backend_.device->compute_stream(),
@@ -75,7 +78,10 @@ Engine::Engine(RunPlan plan,
                 .host = host_ ? &host_->memory : nullptr,
                 .disk = host_ && host_->disk ? &*host_->disk : nullptr,
                 .input_copies = input_copies_.get()},
-               tensor_parallel_},
+               tensor_parallel_,
+               {.ring = groups_.find(GroupId::kContextRing),
+                .heads = groups_.find(GroupId::kContextHeads),
+                .passing = passing_.get()}},
       communication_(tell_waits(backend_.device->make_side_stream("communication"), activity)),
       optimizer_(make_optimizer({.config = plan_.update.optimizer,
                                  .blueprint = plan_.blueprint,
@@ -107,7 +113,8 @@ Engine::Engine(RunPlan plan,
               context_.compute,
               plan_.batch.micro_batch,
               plan_.batch.sequence,
-              plan_.batch.documents) {
+              plan_.batch.documents,
+              plan_.batch.context) {
   initialise_parameters(threads);
   for (const ChunkPlan& chunk : plan_.chunks) {
     chunk.stage.prepare(context_);
@@ -132,6 +139,7 @@ Engine::HostSite::HostSite(int threads, const Arena& arena, DiskDevice* disk_dev
 
 void Engine::settle() {
   communication_->synchronize();
+  if (passing_ != nullptr) passing_->synchronize();
   if (host_ != nullptr) host_->stream->synchronize();
   if (input_copies_ != nullptr) input_copies_->synchronize();
 }
@@ -149,7 +157,9 @@ Engine::EndsFailedCollectives::~EndsFailedCollectives() {
           kGrace.count());
       engine_.groups_.abort();
     });
-    for (Stream* const stream : {engine_.communication_.get(), &engine_.context_.compute}) {
+    for (Stream* const stream :
+         {engine_.communication_.get(), engine_.passing_.get(), &engine_.context_.compute}) {
+      if (stream == nullptr) continue;
       try {
         stream->synchronize();
       } catch (const std::exception&) {  // the cause of the end is already being reported
@@ -214,7 +224,8 @@ std::int64_t Engine::load_batch(const LoadBatch& data,
   const BatchUpload::Places places{
       .inputs = stage.extent().is_first() ? stage.tokens(context_, slot) : Tensor{},
       .targets = stage.extent().is_last() ? stage.targets(context_, slot) : Tensor{},
-      .document_positions = stage.document_positions(context_, slot),
+      .token_positions = stage.token_positions(context_, slot),
+      .query_positions = stage.query_positions(context_, slot),
       .first_sample = stage.first_sample(context_, slot)};
   if (!places.want_tokens() && places.first_sample.empty()) {
     return 0;
@@ -350,9 +361,8 @@ class Engine::EvaluationChunks final : public Chunks {
     stage.forward(engine().context_, data_parallel, std::array{kSlot});
     if (stage.extent().is_last()) {
       // Not every device can sum over nothing, so the caller leaves out that sum.
-      const std::int64_t samples = std::max<std::int64_t>(counted_samples_, 1);
       stage.evaluate(engine().context_, data_parallel, kSlot,
-                     engine().objective_->targets_of(samples), Write::kOverwrite);
+                     std::max<std::int64_t>(counted_samples_, 1), Write::kOverwrite);
     }
   }
 

@@ -212,6 +212,7 @@ class Engine {
   std::unique_ptr<HostSite> host_;  // nullptr: all states lie beside what the model computes with
   std::unique_ptr<Fp8Scales> fp8_;  // nullptr: nothing is computed in 8 bits
   std::unique_ptr<InputCopies> input_copies_;  // nullptr: blocks' inputs stay on the device
+  std::unique_ptr<Stream> passing_;            // nullptr: no keys go round a ring
   LayerContext context_;
   std::unique_ptr<Stream> communication_;
   std::unique_ptr<Optimizer> optimizer_;

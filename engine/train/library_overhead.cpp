@@ -8,6 +8,7 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/config/arch/tensor_list.h"
 #include "engine/model/loss_head.h"
+#include "engine/train/batch_upload.h"
 #include "engine/train/state_snapshot.h"
 
 namespace dstrain {
@@ -76,7 +77,7 @@ std::int64_t slab_sum_bytes(const RunPlan& plan) {
   const std::int64_t ranks = plan.mesh.degree(Axis::kTensor);
   const std::int64_t width = model.hidden_size;
   const std::int64_t vocabulary = vocabulary_rows(model.vocab_size, ranks);
-  const std::int64_t tokens = plan.batch.micro_batch * plan.batch.sequence;
+  const std::int64_t tokens = plan.batch.own_tokens();
   const std::int64_t tokens_of_logits = std::clamp<std::int64_t>(
       LossHead::kMaxChunkBytes / (vocabulary * size_of(DType::kBF16)), 1, tokens);
   const std::int64_t up = model.intermediate_size * (model.gated_mlp ? 2 : 1) / ranks;
@@ -103,7 +104,9 @@ std::int64_t operation_scratch_bytes(const RunPlan& plan, int threads) {
   constexpr std::int64_t kBiasBlocks = 32;             // linear.cpp
   const ModelSpec& model = plan.model;
   const std::int64_t element = size_of(compute_of(plan));
-  const std::int64_t keys = (plan.batch.sequence + kTile - 1) / kTile * kTile;
+  const ContextShape& context = plan.batch.context;
+  const std::int64_t chunk = plan.batch.sequence / (context.ring * context.chunks());
+  const std::int64_t keys = (chunk + kTile - 1) / kTile * kTile;
   const std::int64_t attention =
       threads *
       (keys * model.head_dim * (3 * element + 2 * size_of(DType::kF32)) + kAttentionTiles);
@@ -124,7 +127,7 @@ std::int64_t widened_f8_bytes(const RunPlan& plan) {
   const std::int64_t kv_heads = std::max<std::int64_t>(1, model.num_key_value_heads / ranks);
   const std::int64_t query = model.num_heads / ranks * model.head_dim;
   const std::int64_t inner = model.intermediate_size / ranks;
-  const std::int64_t tokens = plan.batch.micro_batch * plan.batch.sequence;
+  const std::int64_t tokens = plan.batch.own_tokens();
   std::int64_t first = 0;
   std::int64_t second = 0;
   for (const auto& [inputs, outputs] :
@@ -240,7 +243,8 @@ std::vector<Overhead> cuda_host_overhead(const RunPlan& plan) {
   const AddPart add{parts};
   add("process, without CUDA's own", kProcess, kMeasured);
   add("inputs and targets of two micro-batches",
-      4 * plan.batch.micro_batch * plan.batch.sequence * size_of(DType::kI32),
+      2 * BatchUpload::host_bytes(plan.batch.micro_batch * plan.batch.sequence,
+                                  plan.batch.documents, plan.batch.context),
       "formula: engine/train/batch_upload.h");
   const std::vector<int> sizes = group_sizes(plan).host;
   add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"),

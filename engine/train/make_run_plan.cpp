@@ -141,29 +141,29 @@ std::vector<StepOrder> plan_smaller_steps(const Config& config,
 }
 
 /// Whether fewer than all data-parallel ranks hold the parameters a second time.
-bool keeps_second_copy(const Config& config, int data_ranks) {
+bool keeps_second_copy(const Config& config, int gradient_ranks) {
   const int few = config.zero.secondary_ranks;
-  return cuts_of(config.zero.stage).parameters && few > 1 && few < data_ranks;
+  return cuts_of(config.zero.stage).parameters && few > 1 && few < gradient_ranks;
 }
 
 /// Whether parameters, gradients and states are cut over fewer than all data-parallel ranks.
-bool cuts_among_few(const Config& config, int data_ranks) {
+bool cuts_among_few(const Config& config, int gradient_ranks) {
   const int few = config.zero.shard_ranks;
-  return cuts_of(config.zero.stage).parameters && few > 0 && few < data_ranks;
+  return cuts_of(config.zero.stage).parameters && few > 0 && few < gradient_ranks;
 }
 
 /// Whether gradients travel in 4 bits, first among fewer than all data-parallel ranks.
-bool adds_among_few(const Config& config, int data_ranks) {
+bool adds_among_few(const Config& config, int gradient_ranks) {
   const int few = config.zero.gradient_ranks.value_or(1);
   return cuts_of(config.zero.stage).parameters && config.zero.quantized_gradients && few > 1 &&
-         few < data_ranks;
+         few < gradient_ranks;
 }
 
 /// The number of neighbouring data-parallel ranks that work together; all, if no fewer do.
-int neighbours_of(const Config& config, int data_ranks) {
-  if (keeps_second_copy(config, data_ranks)) return config.zero.secondary_ranks;
-  if (adds_among_few(config, data_ranks)) return *config.zero.gradient_ranks;
-  return cuts_among_few(config, data_ranks) ? config.zero.shard_ranks : data_ranks;
+int neighbours_of(const Config& config, int gradient_ranks) {
+  if (keeps_second_copy(config, gradient_ranks)) return config.zero.secondary_ranks;
+  if (adds_among_few(config, gradient_ranks)) return *config.zero.gradient_ranks;
+  return cuts_among_few(config, gradient_ranks) ? config.zero.shard_ranks : gradient_ranks;
 }
 
 WindowOptions windows_of(const OffloadConfig& offload) {
@@ -237,14 +237,20 @@ Placement placement_of(const Config& config) {
 Mesh mesh_of(const Config& config, int world_size) {
   const int tensor = config.tensor_parallel.size;
   const int pipeline = config.pipeline.stages;
-  check(world_size % (tensor * pipeline) == 0, "{} ranks in {} stages of {}", world_size, pipeline,
-        tensor);
-  const int data = world_size / (tensor * pipeline);
-  const int inside = neighbours_of(config, data);
-  check(data % inside == 0, "{} data-parallel ranks in groups of {}", data, inside);
+  const int context = config.context_parallel.size;
+  check(world_size % (tensor * pipeline * context) == 0, "{} ranks in {} stages of {} × {}",
+        world_size, pipeline, context, tensor);
+  const int gradients = world_size / (tensor * pipeline);
+  const int neighbours = neighbours_of(config, gradients);
+  check(gradients % neighbours == 0 && neighbours % context == 0,
+        "{} ranks with the same parameters in groups of {}, with {} that share sequences",
+        gradients, neighbours, context);
+  const int heads = config.context_parallel.heads();
   return Mesh({.pipeline = pipeline,
-               .data_across = data / inside,
-               .data_inside = inside,
+               .data_across = gradients / neighbours,
+               .data_inside = neighbours / context,
+               .context_ring = context / heads,
+               .context_heads = heads,
                .tensor = tensor});
 }
 
@@ -274,22 +280,28 @@ RunPlan make_run_plan(const Config& config,
   const Mesh mesh = mesh_of(config, world_size);
   const int pipeline_rank = mesh.index(Axis::kPipeline, rank);
   Placement placement = primary;
-  if (keeps_second_copy(config, mesh.degree(kDataAxes))) {
-    placement.secondary.cut = Axis::kDataInside;
+  if (keeps_second_copy(config, mesh.degree(kGradientAxes))) {
+    placement.secondary.cut = kNeighbourAxes;
   }
-  if (cuts_among_few(config, mesh.degree(kDataAxes))) {
+  if (cuts_among_few(config, mesh.degree(kGradientAxes))) {
     for (Place* const place : {&placement.parameters, &placement.gradients, &placement.states}) {
       place->cut = kNeighbourAxes;
     }
   }
   check(config.batch.micro_batch_size && config.batch.gradient_accumulation_steps,
         "the config's batch sizes are not resolved");
+  const ContextShape context{.ring = mesh.degree(Axis::kContextRing),
+                             .ring_rank = mesh.index(Axis::kContextRing, rank),
+                             .heads = mesh.degree(Axis::kContextHeads),
+                             .heads_rank = mesh.index(Axis::kContextHeads, rank),
+                             .zigzag = config.context_parallel.order == ContextOrder::kZigzag};
   const BatchPlan batch{
       .micro_batch = *config.batch.micro_batch_size,
       .accumulation = *config.batch.gradient_accumulation_steps,
       .ramp = config.rampup_batch_size,
       .data_parallel = mesh.degree(kDataAxes),
       .sequence = config.data.sequence_length,
+      .context = context,
       .sequence_ramp = config.curriculum.enabled ? std::optional(config.curriculum) : std::nullopt,
       .data_rank = mesh.index(kDataAxes, rank),
       .documents = document_rules(config.data)};
@@ -311,6 +323,7 @@ RunPlan make_run_plan(const Config& config,
                          .tensor = {.ranks = config.tensor_parallel.size,
                                     .rank = mesh.index(Axis::kTensor, rank),
                                     .sequence_parallel = sequence_parallel},
+                         .context = context,
                          .fp8 = config.fp8.enabled,
                          .documents = config.data.document_attention,
                          .dropout = config.dropout,
@@ -378,8 +391,8 @@ RunPlan make_run_plan(const Config& config,
                    : std::nullopt,
       .compression = compression,
       .placement = placement,
-      .secondary_ranks = mesh.degree(Axis::kDataInside),
-      .secondary_index = mesh.index(Axis::kDataInside, rank),
+      .secondary_ranks = mesh.degree(kNeighbourAxes),
+      .secondary_index = mesh.index(kNeighbourAxes, rank),
       .parameter_code = placement.parameters.is_cut() && config.zero.quantized_weights
                             ? std::optional(BlockCode{.bits = 8})
                             : std::nullopt,

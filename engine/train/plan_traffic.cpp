@@ -28,7 +28,9 @@ ChunkTraffic traffic_of(const ChunkPlan& chunk,
          .computes_again = recompute.of_block(block) == RecomputeGranularity::kFull,
          .sums_norms = layer.attention.query_key_norm == QueryKeyNorm::kFullWidth,
          .parallel = layer.parallel_branches,
-         .norms_results = layer.norm_placement != NormPlacement::kBeforeBranch});
+         .norms_results = layer.norm_placement != NormPlacement::kBeforeBranch,
+         .attend = chunk.stage.attention(block).context_traffic(Pass::kForward),
+         .attend_backward = chunk.stage.attention(block).context_traffic(Pass::kBackward)});
   }
   return traffic;
 }
@@ -72,7 +74,7 @@ TrafficPlan plan_traffic(const RunPlan& plan, GradientTravel travel) {
        .actions = plan.actions,
        .gathers = plan.gathers,
        .chunks = chunks,
-       .tokens = plan.batch.micro_batch * plan.batch.sequence,
+       .tokens = plan.batch.own_tokens(),
        .width = plan.model.hidden_size,
        .micro_batches = plan.batch.accumulation,
        .splits_tokens = plan.sequence_parallel,

@@ -27,6 +27,7 @@
 #include "engine/plan/mesh.h"
 #include "engine/plan/schedule.h"
 #include "engine/plan/shard_map.h"
+#include "engine/plan/token_share.h"
 #include "engine/plan/traffic_plan.h"
 #include "engine/runtime/disk/disk_device.h"
 #include "engine/runtime/fp8_scales.h"
@@ -42,6 +43,7 @@ struct BatchPlan {
   std::optional<BatchRamp> ramp{};              ///< none: all steps are alike
   std::int64_t data_parallel = 1;               ///< ranks with other samples
   std::int64_t sequence = 1;                    ///< tokens of a sequence; the most there are
+  ContextShape context{};                       ///< which of them this rank has
   std::optional<SequenceRamp> sequence_ramp{};  ///< none: all steps are alike
   int data_rank = 0;
   DocumentRules documents{};
@@ -62,6 +64,10 @@ struct BatchPlan {
   /// The number of tokens that the run has seen after `steps` steps that consumed that many
   /// samples.
   [[nodiscard]] std::int64_t tokens_after(std::int64_t steps, std::int64_t consumed) const;
+  /// The most tokens that this rank has of a micro-batch.
+  [[nodiscard]] std::int64_t own_tokens() const {
+    return micro_batch * (sequence / context.ranks());
+  }
   [[nodiscard]] std::int64_t global_tokens() const { return global_samples() * sequence; }
   /// The first sample of this rank's micro-batch `index` in a step that starts at sample `start`.
   /// Samples are dealt in the order (data rank, micro-batch, row), so the set of a step does not

@@ -76,7 +76,8 @@ double times_sent(Op op, int ranks) {
 
 struct WireSeconds {
   double waited_for = 0.0;  ///< by computing
-  double beside = 0.0;      ///< gradients and parameters among the data-parallel ranks
+  /// Gradients and parameters among the data-parallel ranks, and keys on their way round a ring.
+  double beside = 0.0;
 };
 
 /// Adds the seconds of a step that issues `traffic`, times `share`.
@@ -89,13 +90,13 @@ void add_wire_seconds(const TrafficPlan& traffic,
     const GroupPlan& group = *find_group(plan.groups, transfer.group);
     const double bytes = static_cast<double>(times) * static_cast<double>(transfer.bytes()) *
                          times_sent(transfer.op, group.size());
-    const bool is_data = transfer.group == GroupId::kData ||
-                         transfer.group == GroupId::kDataInside ||
-                         transfer.group == GroupId::kDataAcross;
+    const bool is_beside =
+        transfer.group == GroupId::kData || transfer.group == GroupId::kDataInside ||
+        transfer.group == GroupId::kContextRing || transfer.group == GroupId::kDataAcross;
     // Gradients that travel after the norm hide behind nothing.
     const bool is_late =
         transfer.phase == TrafficPhase::kUpdate && transfer.purpose == Purpose::kGradient;
-    double& sum = is_data && !is_late ? seconds.beside : seconds.waited_for;
+    double& sum = is_beside && !is_late ? seconds.beside : seconds.waited_for;
     sum += share * bytes / rates.bytes_of_group(group);
   });
 }
@@ -188,8 +189,7 @@ double price_step(const Config& config, const RunPlan& plan, const Cluster& clus
                     .link_bytes = known ? cluster.accelerator.link_bytes : kUsualLinkBytes,
                     .network_bytes = cluster.network_bytes,
                     .ranks_per_host = cluster.ranks_per_host};
-  const auto micro_tokens =
-      static_cast<double>(*config.batch.micro_batch_size * config.data.sequence_length);
+  const auto micro_tokens = static_cast<double>(plan.batch.own_tokens());
   const double tokens =
       micro_tokens * static_cast<double>(*config.batch.gradient_accumulation_steps);
   const double efficiency = kBestEfficiency * micro_tokens / (micro_tokens + kHalfEfficientTokens);

@@ -65,11 +65,13 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.formats = options.formats;
   config.fp8 = options.fp8;
   config.tensor_parallel = options.tensor_parallel;
+  config.context_parallel = options.context_parallel;
   config.pipeline = options.pipeline;
   config.optimizer = options.optimizer;
   config.optimizer.learning_rate = options.learning_rate;
   config.gradient_compression = options.compression;
-  const int data_ranks = world_size / (options.tensor_parallel.size * options.pipeline.stages);
+  const int data_ranks = world_size / (options.tensor_parallel.size * options.pipeline.stages *
+                                       options.context_parallel.size);
   config.batch = {.train_batch_size = options.micro_batch * options.accumulation * data_ranks,
                   .micro_batch_size = options.micro_batch,
                   .gradient_accumulation_steps = options.accumulation};

@@ -49,6 +49,7 @@ struct TinyOptions {
   OptimizerConfig optimizer{.weight_decay = 0.1};  ///< its learning rate is the above
   CompressionConfig compression{};
   TensorParallelConfig tensor_parallel{};
+  ContextParallelConfig context_parallel{};
   PipelineConfig pipeline{};
   DocumentRules documents{};
   DropoutConfig dropout{};

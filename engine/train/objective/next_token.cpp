@@ -7,8 +7,7 @@
 namespace dstrain {
 
 NextTokenObjective::NextTokenObjective(const RunPlan& plan)
-    : sequence_(plan.batch.sequence),
-      at_once_(plan.batch.micro_batch * plan.batch.data_parallel),
+    : at_once_(plan.batch.micro_batch * plan.batch.data_parallel),
       gradient_ranks_(plan.mesh.degree(kGradientAxes)),
       before_sum_(plan.update.averaging.before_sum) {}
 
@@ -19,10 +18,6 @@ float NextTokenObjective::gradient_scale(double loss_scale, const StepSize& step
 
 std::int64_t NextTokenObjective::targets(const StepSize& step) const {
   return step.micro_batches * at_once_ * step.sequence;
-}
-
-std::int64_t NextTokenObjective::targets_of(std::int64_t samples) const {
-  return samples * sequence_;
 }
 
 double NextTokenObjective::mean_loss(double loss_sum, std::int64_t counted) const {

@@ -13,11 +13,9 @@ class NextTokenObjective final : public Objective {
 
   [[nodiscard]] float gradient_scale(double loss_scale, const StepSize& step) const override;
   [[nodiscard]] std::int64_t targets(const StepSize& step) const override;
-  [[nodiscard]] std::int64_t targets_of(std::int64_t samples) const override;
   [[nodiscard]] double mean_loss(double loss_sum, std::int64_t counted) const override;
 
  private:
-  std::int64_t sequence_;        ///< targets of a sample of an evaluation
   std::int64_t at_once_;         ///< samples of one micro-batch of each rank
   std::int64_t gradient_ranks_;  ///< among which gradients are summed
   double before_sum_;            ///< GradientAveraging::before_sum

@@ -26,8 +26,6 @@ class Objective {
   [[nodiscard]] virtual float gradient_scale(double loss_scale, const StepSize& step) const = 0;
   /// The number of targets of a step, on all ranks, whether they count or not.
   [[nodiscard]] virtual std::int64_t targets(const StepSize& step) const = 0;
-  /// The number of targets of that many samples.
-  [[nodiscard]] virtual std::int64_t targets_of(std::int64_t samples) const = 0;
   /// Nats per target that counts, from their sum and their number over all ranks.
   [[nodiscard]] virtual double mean_loss(double loss_sum, std::int64_t counted) const = 0;
 };

@@ -131,7 +131,6 @@ TEST_CASE("what would change the training is refused with the reason", "[spec][c
     CHECK_THAT(error, Contains("refused: "));
     CHECK_THAT(error, Contains(reason));
   };
-  refused("sequence_parallel_size=2", "DeepSpeed-Ulysses");
   refused("pipeline.partition=uniform", "balances the stages by cost");
   refused("amp={\"enabled\": true, \"opt_level\": \"O3\"}", "fp16 weights");
   refused("gradient_allreduce_op=sum", "mean");

@@ -147,6 +147,8 @@ optimizer.params.bias_correction true               default
 pipeline.stages                  1                  default
 pipeline.schedule                "1f1b"             default
 pipeline.virtual_stages          1                  default
+context_parallel.size            1                  default
+context_parallel.order           "zigzag"           default
 tensor_parallel.size             1                  default
 tensor_parallel.sequence_parallel false             default
 steps_per_print                  10                 default
@@ -214,7 +216,8 @@ TEST_CASE("the shipped configs load and resolve", "[spec][configs]") {
     INFO(file);
     LoadedConfig loaded = load_config(file, {});
     const int ranks =  // of two copies of the model
-        2 * loaded.config.tensor_parallel.size * loaded.config.pipeline.stages;
+        2 * loaded.config.tensor_parallel.size * loaded.config.pipeline.stages *
+        loaded.config.context_parallel.size;
     resolve_config(loaded, ranks);
     CHECK(loaded.notices.empty());
     CHECK(run_again(loaded, ranks).config == loaded.config);

@@ -92,11 +92,67 @@ TEST_CASE("other values of the parallel blocks are refused with what is expected
                       "did you mean \"1f1b\"?"));
   CHECK_THAT(error_of_tiny({"tensor_parallel.sequence_parallel=2"}),
              Contains("must be true or false, found 2"));
+  CHECK_THAT(error_of_tiny({"context_parallel.kind=rings"}),
+             Contains("must be \"ring\", \"ulysses\" or \"usp\", found the string \"rings\"; did "
+                      "you mean \"ring\"?"));
+}
+
+TEST_CASE("context parallelism is asked for in three programs' words", "[spec][parallel]") {
+  const auto resolved = [](std::vector<std::string> sets, int ranks) {
+    LoadedConfig loaded = load_tiny(sets);
+    resolve_config(loaded, ranks);
+    return loaded.config.context_parallel;
+  };
+  const ContextParallelConfig ring = resolved({"context_parallel.size=4"}, 4);
+  CHECK(ring.kind == ContextKind::kRing);
+  CHECK(ring.heads() == 1);
+  CHECK(ring.unit() == 8);
+  CHECK(resolved({"context_parallel_size=4", "cp_comm_type=p2p"}, 4) == ring);
+  const ContextParallelConfig ulysses = resolved({"sequence_parallel_size=4"}, 4);
+  CHECK(ulysses.kind == ContextKind::kUlysses);
+  CHECK(ulysses.heads() == 4);
+  CHECK(ulysses.unit() == 4);
+  CHECK(resolved({"context_parallel.size=4", "context_parallel.cp_comm_type=a2a"}, 4) == ulysses);
+  const ContextParallelConfig usp =
+      resolved({"context_parallel.size=4", "cp_comm_type=a2a+p2p"}, 4);
+  CHECK(usp.heads() == 4);  // one host's ranks deal all heads
+  MachineFacts hosts_of_two{.ranks_per_host = 2};
+  LoadedConfig loaded = load_tiny({"context_parallel.size=4", "context_parallel.kind=usp"});
+  resolve_config(loaded, 4, hosts_of_two);
+  CHECK(loaded.config.context_parallel.heads() == 2);
+}
+
+TEST_CASE("what sequences and heads do not allow is said with what they do", "[spec][parallel]") {
+  const auto error = [](std::vector<std::string> sets, int ranks) {
+    LoadedConfig loaded = load_tiny(sets);
+    try {
+      resolve_config(loaded, ranks);
+    } catch (const ConfigError& refused) {
+      return std::string(refused.what());
+    }
+    return std::string();
+  };
   CHECK_THAT(
-      error_of_tiny({"sequence_parallel_size=2"}),
-      Contains("2 is refused: DeepSpeed-Ulysses, where ranks share a sequence and its heads, "
-               "is not in this version yet: write 1 (tensor_parallel.sequence_parallel "
-               "splits sequences within a tensor-parallel group)"));
+      error({"context_parallel.size=3", "data.sequence_length=64"}, 3),
+      Contains("data.sequence_length: 64 tokens do not divide among context_parallel.size 3, "
+               "two chunks each in zigzag order: the nearest lengths that do are 60 or 66"));
+  CHECK_THAT(
+      error({"context_parallel.size=8", "context_parallel.kind=ulysses", "data.sequence_length=64"},
+            8),
+      Contains("8 ranks cannot deal the 4 query heads and 2 key/value heads among them") &&
+          Contains("write 4, or context_parallel.kind \"usp\" with "
+                   "context_parallel.ulysses_size 4, or \"ring\""));
+  CHECK_THAT(error({"context_parallel.size=2", "sequence_parallel_size=4"}, 4),
+             Contains("4, which is context_parallel with size 4 and kind \"ulysses\", contradicts "
+                      "that block: leave it out"));
+  CHECK_THAT(error({"context_parallel.size=2"}, 3),
+             Contains("context_parallel.size: 2 does not divide the 3 ranks: run 2 or 4"));
+  CHECK_THAT(
+      error({"context_parallel.size=2", "zero_optimization.stage=3",
+             "zero_optimization.mics_shard_size=1", "train_batch_size=8"},
+            8),
+      Contains("1 does not divide the 8 data-parallel ranks, of which context_parallel.size 2 "
+               "share each sequence: write 2"));
 }
 
 TEST_CASE("names that other trainers use point at the keys", "[spec][parallel]") {

@@ -60,7 +60,12 @@ TEST_CASE("groups that nobody needs are not formed", "[plan]") {
 }
 
 TEST_CASE("all members of a group plan it alike, and no two groups share a name", "[plan]") {
-  const Mesh mesh({.pipeline = 2, .data_across = 2, .data_inside = 2, .context = 3, .tensor = 4});
+  const Mesh mesh({.pipeline = 2,
+                   .data_across = 2,
+                   .data_inside = 2,
+                   .context_ring = 3,
+                   .context_heads = 2,
+                   .tensor = 4});
   std::map<std::string, std::vector<int>> by_name;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     for (const GroupPlan& group : plan_groups(mesh,
@@ -76,9 +81,9 @@ TEST_CASE("all members of a group plan it alike, and no two groups share a name"
       CHECK(std::count(group.members.begin(), group.members.end(), rank) == 1);
     }
   }
-  // 96 ranks: the world twice, 8 data, 24 tensor, 12 model, 48 pipeline, 48 tied, 48 shared heads,
-  // 16 neighbours, 48 across them, 2 of states.
-  CHECK(by_name.size() == 256);
+  // 192 ranks: the world twice, 8 data, 64 context rings, 96 context heads, 48 tensor, 24 model,
+  // 96 pipeline, 96 tied, 96 shared heads, 16 neighbours, 96 across them, 2 of states.
+  CHECK(by_name.size() == 644);
 }
 
 TEST_CASE("neighbours and those across them are formed where some work together", "[plan]") {

@@ -16,14 +16,15 @@ namespace {
 const MeshDegrees kAllDiffer{.pipeline = 2,
                              .data_across = 3,
                              .data_inside = 2,
-                             .context = 5,
+                             .context_ring = 5,
+                             .context_heads = 3,
                              .tensor = 4,
                              .expert = 6,
                              .expert_tensor = 2};
 
 std::vector<AxisSet> sets_of_one_folding() {
-  constexpr std::array kDense{Axis::kPipeline, Axis::kDataAcross, Axis::kDataInside, Axis::kContext,
-                              Axis::kTensor};
+  constexpr std::array kDense{Axis::kPipeline,    Axis::kDataAcross,   Axis::kDataInside,
+                              Axis::kContextRing, Axis::kContextHeads, Axis::kTensor};
   constexpr std::array kExperts{Axis::kPipeline, Axis::kExpertData, Axis::kExpert,
                                 Axis::kExpertTensor};
   std::vector<AxisSet> sets;
@@ -43,18 +44,19 @@ std::vector<AxisSet> sets_of_one_folding() {
 
 TEST_CASE("coordinates count the ranks of both foldings, tensor fastest", "[plan]") {
   const Mesh mesh(kAllDiffer);
-  REQUIRE(mesh.world_size() == 240);
+  REQUIRE(mesh.world_size() == 720);
   int rank = 0;
   for (int pipeline = 0; pipeline < 2; ++pipeline) {
     for (int across = 0; across < 3; ++across) {
       for (int inside = 0; inside < 2; ++inside) {
-        for (int context = 0; context < 5; ++context) {
+        for (int context = 0; context < 15; ++context) {
           for (int tensor = 0; tensor < 4; ++tensor, ++rank) {
             const Coordinates at = mesh.coordinates(rank);
             CHECK(at[Axis::kPipeline] == pipeline);
             CHECK(at[Axis::kDataAcross] == across);
             CHECK(at[Axis::kDataInside] == inside);
-            CHECK(at[Axis::kContext] == context);
+            CHECK(at[Axis::kContextRing] == context / 3);
+            CHECK(at[Axis::kContextHeads] == context % 3);
             CHECK(at[Axis::kTensor] == tensor);
             CHECK(mesh.rank(at) == rank);
           }
@@ -64,7 +66,7 @@ TEST_CASE("coordinates count the ranks of both foldings, tensor fastest", "[plan
   }
   rank = 0;
   for (int pipeline = 0; pipeline < 2; ++pipeline) {
-    for (int data = 0; data < 10; ++data) {
+    for (int data = 0; data < 30; ++data) {
       for (int expert = 0; expert < 6; ++expert) {
         for (int tensor = 0; tensor < 2; ++tensor, ++rank) {
           const Coordinates at = mesh.coordinates(rank);
@@ -111,9 +113,10 @@ TEST_CASE("members of a group differ along its axes and nowhere else", "[plan]")
 }
 
 TEST_CASE("context and data together are the ranks that share a gradient", "[plan]") {
-  const Mesh mesh({.data_across = 2, .context = 2, .tensor = 2});
+  const Mesh mesh({.data_across = 2, .context_heads = 2, .tensor = 2});
   CHECK(mesh.members(kGradientAxes, 1) == std::vector<int>{1, 3, 5, 7});
   CHECK(mesh.members(kDataAxes, 1) == std::vector<int>{1, 5});
+  CHECK(mesh.members(kContextAxes, 1) == std::vector<int>{1, 3});
 }
 
 TEST_CASE("a mesh refuses what cannot be", "[plan]") {

@@ -1,0 +1,338 @@
+#include "engine/model/ring_attention.h"
+
+#include <algorithm>
+
+#include "kernels/block_copy.h"
+
+namespace dstrain {
+
+RingAttention RingAttention::declare(const LayerShape& shape,
+                                     const AttentionShape& attending,
+                                     const std::string& name,
+                                     Blueprint& blueprint) {
+  RingAttention ring;
+  ring.context_ = shape.context;
+  ring.sequence_ = shape.sequence;
+  ring.window_ = shape.layer.attention.window;
+  ring.chunk_ = attending;
+  ring.chunk_.sequence = attending.sequence / shape.context.chunks();
+  ring.steps_ = ring.find_steps();
+  const AttentionShape& chunk = ring.chunk_;
+  const std::int64_t rows = ring.chunk_rows();
+  const std::int64_t all = rows * shape.context.chunks();
+  ring.logsumexp_ =
+      shape.add_activation(blueprint, name, "logsumexp",
+                           {shape.context.chunks(), chunk.batch, chunk.query_heads, chunk.sequence},
+                           DType::kF32, Origin::kProduct, LayerKind::kAttention);
+  const auto decl = [](const char* what, Shape extent, DType dtype) {
+    return BufferDecl{what, extent, dtype, Lifetime::kScratch, LayerKind::kAttention};
+  };
+  const Shape per_query{chunk.batch, chunk.query_heads, chunk.sequence};
+  ring.delta_ =
+      shape.add_backward_buffer(blueprint, decl("attention_delta", per_query, DType::kF32));
+  if (shape.context.ring == 1) {
+    return ring;
+  }
+  const auto scratch = [&](const char* what, Shape extent, DType dtype) {
+    return blueprint.add_buffer(decl(what, extent, dtype));
+  };
+  const auto d_scratch = [&](const char* what, Shape extent, DType dtype) {
+    return shape.add_backward_buffer(blueprint, decl(what, extent, dtype));
+  };
+  const Shape keys{all, ring.key_width()};
+  ring.own_keys_ = scratch("ring/own_keys", keys, shape.compute);
+  ring.arriving_[0] = scratch("ring/arriving_0", keys, shape.compute);
+  ring.arriving_[1] = scratch("ring/arriving_1", keys, shape.compute);
+  ring.part_heads_ = scratch("ring/part_heads", {rows, ring.query_width()}, shape.compute);
+  ring.part_logsumexp_ = scratch("ring/part_logsumexp", per_query, DType::kF32);
+  ring.d_queries_ = d_scratch("ring/d_queries", {rows, ring.query_width()}, shape.compute);
+  ring.d_keys_ = d_scratch("ring/d_keys", {rows, ring.key_width()}, shape.compute);
+  ring.leaving_[0] = d_scratch("ring/leaving_0", keys, shape.compute);
+  ring.leaving_[1] = d_scratch("ring/leaving_1", keys, shape.compute);
+  ring.returned_[0] = d_scratch("ring/returned_0", keys, shape.compute);
+  ring.returned_[1] = d_scratch("ring/returned_1", keys, shape.compute);
+  if (shape.compute != DType::kF32) {
+    const std::int64_t widest = std::max(ring.query_width(), ring.key_width());
+    ring.sum_heads_ = scratch("ring/sum_heads", {all, ring.query_width()}, DType::kF32);
+    ring.wide_ = scratch("ring/wide", {all, widest}, DType::kF32);
+    ring.sum_packed_ =
+        d_scratch("ring/sum_packed", {all, ring.query_width() + ring.key_width()}, DType::kF32);
+  }
+  return ring;
+}
+
+std::vector<RingAttention::Step> RingAttention::find_steps() const {
+  const int ranks = context_.ring;
+  const int me = context_.ring_rank;
+  std::vector<Step> steps;
+  for (int step = 0; step < ranks; ++step) {
+    const int source = (me - step + ranks) % ranks;
+    const int target = (me + step) % ranks;
+    steps.push_back({.source = source,
+                     .seen = context_.chunks_seen(me, source, sequence_, window_),
+                     .target = target,
+                     .sent = context_.chunks_seen(target, me, sequence_, window_)});
+  }
+  return steps;
+}
+
+std::vector<std::int64_t> RingAttention::exchanges(Pass pass) const {
+  std::vector<std::int64_t> sent;
+  const auto add = [&](const Step& step, const Range& chunks) {
+    if (step.travels()) sent.push_back(chunks.size() * chunk_rows() * key_width());
+  };
+  for (std::size_t step = 1; step < steps_.size(); ++step) {
+    if (pass == Pass::kForward) {
+      add(steps_[step], steps_[step].sent);
+      continue;
+    }
+    if (step == 1) add(steps_[step], steps_[step].sent);
+    if (step + 1 < steps_.size()) add(steps_[step + 1], steps_[step + 1].sent);
+    add(steps_[step], steps_[step].seen);
+  }
+  return sent;
+}
+
+// What is before all of the keys is one part with each chunk; so that a chunk of queries begins
+// with keys that each of them sees one of, its own come first.
+std::vector<RingAttention::Part> RingAttention::parts_of(std::size_t step) const {
+  std::vector<Part> parts;
+  const int chunks = context_.chunks();
+  const auto add = [&](int query, int key) {
+    if (sees(queries_at(query), keys_at(step, key), window_)) {
+      parts.push_back({.query = query, .key = key});
+    }
+  };
+  for (int chunk = 0; step == 0 && chunk < chunks; ++chunk) {
+    add(chunk, chunk);
+  }
+  for (int query = 0; query < chunks; ++query) {
+    for (int key = 0; key < chunks; ++key) {
+      if (step > 0 || query != key) add(query, key);
+    }
+  }
+  return parts;
+}
+
+AttentionOperands RingAttention::operands(const Scores& scores,
+                                          std::size_t step,
+                                          const Part& part,
+                                          ConstTensor packed,
+                                          ConstTensor keys) const {
+  AttentionOperands in{.shape = chunk_, .reach = scores.reach, .dropout = scores.dropout};
+  in.reach.first_query = queries_at(part.query).begin;
+  in.reach.first_key = keys_at(step, part.key).begin;
+  if (const ConstTensor& positions = scores.reach.document_positions; !positions.empty()) {
+    in.reach.document_positions =
+        positions.flat(part.query * chunk_rows(), (part.query + 1) * chunk_rows());
+  }
+  const std::int64_t first = keys.dim(1) - key_width();  // behind queries, or alone
+  in.q = {chunk_of(packed, part.query), 0, query_width()};
+  in.k = {chunk_of(keys, part.key), first, key_width() / 2};
+  in.v = {chunk_of(keys, part.key), first + key_width() / 2, key_width() / 2};
+  return in;
+}
+
+void RingAttention::pack_own_keys(const LayerContext& context, ConstTensor packed) const {
+  const std::int64_t width = packed.dim(1);
+  context.ops.copy_blocks({.counts = {1, 1, packed.dim(0)},
+                           .run = key_width(),
+                           .from = {query_width(), {0, 0, width}},
+                           .to = {0, {0, 0, key_width()}}},
+                          packed, context.buffer(own_keys_), Write::kOverwrite, context.compute);
+}
+
+Event RingAttention::exchange(const LayerContext& context,
+                              const Message& sent,
+                              const Message& received) const {
+  std::vector<P2p> messages;
+  const auto add = [&](P2p::Kind kind, const Message& message) {
+    if (message.chunks.size() > 0) {
+      messages.push_back({.kind = kind,
+                          .peer = message.peer,
+                          .tensor = chunks_of(context.buffer(message.keys), message.chunks)});
+    }
+  };
+  add(P2p::Kind::kSend, sent);
+  add(P2p::Kind::kReceive, received);
+  if (messages.empty()) {
+    return {};
+  }
+  Stream& passing = *context.context_groups.passing;
+  passing.wait(context.compute.record());
+  context.context_groups.ring->exchange(messages, Purpose::kActivation, passing);
+  return passing.record();
+}
+
+Event RingAttention::pass_keys(const LayerContext& context, std::size_t step) const {
+  if (step >= steps_.size()) {
+    return {};
+  }
+  const Step& of = steps_[step];
+  return exchange(context, {.peer = of.target, .keys = own_keys_, .chunks = of.sent},
+                  {.peer = of.source, .keys = arriving_[step % 2], .chunks = of.seen});
+}
+
+Event RingAttention::pass_gradients(const LayerContext& context, std::size_t step) const {
+  const Step& of = steps_[step];
+  return exchange(context, {.peer = of.source, .keys = leaving_[step % 2], .chunks = of.seen},
+                  {.peer = of.target, .keys = returned_[step % 2], .chunks = of.sent});
+}
+
+void RingAttention::forward(const LayerContext& context,
+                            int slot,
+                            const Scores& scores,
+                            ConstTensor packed,
+                            Tensor heads) const {
+  std::vector<bool> begun(static_cast<std::size_t>(context_.chunks()), false);
+  const auto compute = [&](std::size_t step, ConstTensor keys) {
+    for (const Part& part : parts_of(step)) {
+      const auto query = static_cast<std::size_t>(part.query);
+      add_part(context, slot, operands(scores, step, part, packed, keys), part.query, begun[query],
+               heads);
+      begun[query] = true;
+    }
+  };
+  if (context_.ring > 1) pack_own_keys(context, packed);
+  Event arrived = pass_keys(context, 1);
+  compute(0, packed);
+  for (std::size_t step = 1; step < steps_.size(); ++step) {
+    const Event next = pass_keys(context, step + 1);
+    context.compute.wait(arrived);
+    compute(step, context.buffer(arriving_[step % 2]));
+    arrived = next;
+  }
+  if (sum_heads_.index >= 0) {
+    context.ops.cast(context.buffer(sum_heads_), heads, context.compute);
+  }
+}
+
+/// Computes a part's results, and merges them with those of the parts before it.
+void RingAttention::add_part(const LayerContext& context,
+                             int slot,
+                             const AttentionOperands& in,
+                             int query,
+                             bool has_begun,
+                             Tensor heads) const {
+  const Tensor of_chunk = chunk_of(heads, query);
+  const Tensor logsumexp = context.buffer(logsumexp_, slot).rows(query, query + 1);
+  const Tensor part = has_begun ? context.buffer(part_heads_) : of_chunk;
+  const Tensor part_logsumexp = has_begun ? context.buffer(part_logsumexp_) : logsumexp;
+  context.ops.attention_forward({.in = in, .out = part, .logsumexp_BHT = part_logsumexp},
+                                context.compute);
+  if (sum_heads_.index < 0) {
+    if (has_begun) {
+      context.ops.merge_attention(chunk_, part, part_logsumexp, of_chunk, logsumexp,
+                                  context.compute);
+    }
+    return;
+  }
+  const Tensor sum = chunk_of(context.buffer(sum_heads_), query);
+  const Tensor wide = has_begun ? wide_view(context, part) : sum;
+  context.ops.cast(part, wide, context.compute);
+  if (has_begun) {
+    context.ops.merge_attention(chunk_, wide, part_logsumexp, sum, logsumexp, context.compute);
+  }
+}
+
+void RingAttention::backward(const LayerContext& context,
+                             int slot,
+                             const Scores& scores,
+                             ConstTensor packed,
+                             ConstTensor heads,
+                             ConstTensor d_heads,
+                             Tensor d_packed) const {
+  const bool is_wide = sum_packed_.index >= 0;
+  const Tensor sums = is_wide ? context.buffer(sum_packed_) : d_packed;
+  const auto chunks = static_cast<std::size_t>(context_.chunks());
+  std::vector<bool> has_queries(chunks, false);
+  const auto compute = [&](std::size_t step, ConstTensor keys) {
+    std::vector<bool> has_keys(chunks, false);
+    for (const Part& part : parts_of(step)) {
+      const auto query = static_cast<std::size_t>(part.query);
+      const auto key = static_cast<std::size_t>(part.key);
+      // A chunk's own keys come first, and what they give is of one chunk's rows alone.
+      const bool is_first = step == 0 && part.query == part.key;
+      const bool is_direct = is_first && !is_wide;
+      const PackedColumns<Tensor> own(chunk_, chunk_of(d_packed, part.query));
+      const Tensor d_keys = context.optional_buffer(d_keys_);
+      const Columns dq = is_direct ? own.q : Columns(context.buffer(d_queries_));
+      const Columns dk = is_direct ? own.k : Columns(d_keys, 0, key_width() / 2);
+      const Columns dv = is_direct ? own.v : Columns(d_keys, key_width() / 2, key_width() / 2);
+      context.ops.attention_backward(
+          {.in = operands(scores, step, part, packed, keys),
+           .out = chunk_of(heads, part.query),
+           .logsumexp_BHT = context.buffer(logsumexp_, slot).rows(part.query, part.query + 1),
+           .dout = chunk_of(d_heads, part.query),
+           .delta_BHT = context.buffer(delta_),
+           .dq = dq,
+           .dk = dk,
+           .dv = dv},
+          context.compute);
+      if (!is_direct) {
+        const auto write = [](bool begun) { return begun ? Write::kAdd : Write::kOverwrite; };
+        add_columns(context, context.buffer(d_queries_), chunk_of(sums, part.query), 0,
+                    write(has_queries[query]));
+        if (step == 0) {
+          add_columns(context, d_keys, chunk_of(sums, part.key), query_width(), write(!is_first));
+        } else {
+          context.ops.add_scaled(d_keys, 1.0F,
+                                 chunk_of(context.buffer(leaving_[step % 2]), part.key),
+                                 write(has_keys[key]), context.compute);
+        }
+      }
+      has_queries[query] = true;
+      has_keys[key] = true;
+    }
+  };
+  const auto take_back = [&](std::size_t step, const Event& returned) {
+    const Range sent = steps_[step].sent;
+    context.compute.wait(returned);
+    if (sent.size() > 0) {
+      add_columns(context, chunks_of(context.buffer(returned_[step % 2]), sent),
+                  chunks_of(sums, sent), query_width(), Write::kAdd);
+    }
+  };
+  if (context_.ring > 1) pack_own_keys(context, packed);
+  Event arrived = pass_keys(context, 1);
+  compute(0, packed);
+  Event returned;
+  for (std::size_t step = 1; step < steps_.size(); ++step) {
+    const Event next = pass_keys(context, step + 1);
+    context.compute.wait(arrived);
+    compute(step, context.buffer(arriving_[step % 2]));
+    if (step > 1) take_back(step - 1, returned);
+    returned = pass_gradients(context, step);
+    arrived = next;
+  }
+  if (steps_.size() > 1) take_back(steps_.size() - 1, returned);
+  if (is_wide) {
+    context.ops.cast(sums, d_packed, context.compute);
+  }
+}
+
+/// Adds rows, or puts them, into columns of `sums`, which are f32 where the rows may not be.
+void RingAttention::add_columns(const LayerContext& context,
+                                ConstTensor rows,
+                                Tensor sums,
+                                std::int64_t first,
+                                Write write) const {
+  ConstTensor added = rows;
+  if (rows.dtype() != sums.dtype()) {
+    const Tensor wide = wide_view(context, rows);
+    context.ops.cast(rows, wide, context.compute);
+    added = wide;
+  }
+  const std::int64_t width = rows.dim(1);
+  context.ops.copy_blocks({.counts = {1, 1, rows.dim(0)},
+                           .run = width,
+                           .from = {0, {0, 0, width}},
+                           .to = {first, {0, 0, sums.dim(1)}}},
+                          added, sums, write, context.compute);
+}
+
+Tensor RingAttention::wide_view(const LayerContext& context, ConstTensor of) const {
+  return context.buffer(wide_).flat(0, of.numel()).view(of.shape());
+}
+
+}  // namespace dstrain

@@ -1,0 +1,156 @@
+// RingAttention: attention of this rank's queries over the keys and values of all ranks of its ring
+// (Liu et al. 2023, "Ring attention with blockwise transformers"; zigzag order: token_share.h).
+//
+//   step 0           my queries see my keys
+//   step s = 1 …     those of rank r - s, which arrive while step s - 1 computes; rank r sends its
+//                    own to rank r + s: each rank just what it sees, so late keys do not travel to
+//                    early queries, nor beyond a window
+//   results          parts are merged by their log-sum-exps, in f32, in the order of the steps
+//   backward         the same once more; what step s adds to the gradients of another's keys goes
+//                    back to it while step s + 1 computes, and is added in f32 in that order
+//
+// What travels goes straight to the rank that needs it, on a stream of its own. On the wire, a
+// block and micro-batch, at most (R - 1) · M · 2KD numbers a rank forward, twice that backward, M
+// its tokens. A ring of one has all keys, and computes in one piece.
+//
+// M tokens that this rank attends for: C chunks of B sequences of Tc tokens; H query heads, K
+// key/value heads, D head dim
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/model/layer_context.h"
+#include "engine/model/layer_shape.h"
+#include "engine/plan/token_share.h"
+#include "kernels/attention.h"
+
+namespace dstrain {
+
+class RingAttention {
+ public:
+  /// `attending`: heads, and tokens of a sequence, that this rank attends for.
+  static RingAttention declare(const LayerShape& shape,
+                               const AttentionShape& attending,
+                               const std::string& name,
+                               Blueprint& blueprint);
+
+  /// How scores are made and which keys count, but for the positions of the first ones.
+  struct Scores {
+    AttentionReach reach;  ///< document_positions: of the M queries
+    AttentionDropout dropout;
+  };
+  /// packed [M, (H + 2K)·D] → heads [M, H·D]
+  void forward(const LayerContext& context,
+               int slot,
+               const Scores& scores,
+               ConstTensor packed,
+               Tensor heads) const;
+  /// d_packed is overwritten.
+  void backward(const LayerContext& context,
+                int slot,
+                const Scores& scores,
+                ConstTensor packed,
+                ConstTensor heads,
+                ConstTensor d_heads,
+                Tensor d_packed) const;
+
+  /// The exchanges that a forward and a backward issue, in order, as the elements that this rank
+  /// sends in each.
+  [[nodiscard]] std::vector<std::int64_t> exchanges(Pass pass) const;
+
+ private:
+  /// Who sees whose keys in a step.
+  struct Step {
+    int source = 0;  ///< the place in the ring whose keys I see
+    Range seen;      ///< chunks of them
+    int target = 0;  ///< the place that sees mine
+    Range sent;      ///< chunks of mine
+    [[nodiscard]] bool travels() const { return seen.size() > 0 || sent.size() > 0; }
+  };
+  /// A chunk of mine, and one of the source's that it sees something of.
+  struct Part {
+    int query = 0;
+    int key = 0;
+  };
+  /// One side of an exchange: chunks of a buffer with a row for each of M tokens.
+  struct Message {
+    int peer = 0;
+    BufferRef keys;
+    Range chunks;
+  };
+
+  [[nodiscard]] std::vector<Step> find_steps() const;
+  /// The parts of a step, in the order in which they are computed.
+  [[nodiscard]] std::vector<Part> parts_of(std::size_t step) const;
+  [[nodiscard]] Range queries_at(int chunk) const {
+    return context_.ring_chunk(context_.ring_rank, chunk, sequence_);
+  }
+  [[nodiscard]] Range keys_at(std::size_t step, int chunk) const {
+    return context_.ring_chunk(steps_[step].source, chunk, sequence_);
+  }
+
+  [[nodiscard]] std::int64_t chunk_rows() const { return chunk_.batch * chunk_.sequence; }
+  [[nodiscard]] std::int64_t query_width() const { return chunk_.query_heads * chunk_.head_dim; }
+  [[nodiscard]] std::int64_t key_width() const {
+    return 2 * chunk_.key_value_heads * chunk_.head_dim;
+  }
+  /// The rows that chunks have in a matrix with a row for each of the M tokens.
+  template <typename View>
+  [[nodiscard]] View chunks_of(View rows, Range chunks) const {
+    return rows.rows(chunks.begin * chunk_rows(), chunks.end * chunk_rows());
+  }
+  template <typename View>
+  [[nodiscard]] View chunk_of(View rows, int chunk) const {
+    return chunks_of(rows, {chunk, chunk + 1});
+  }
+
+  /// `keys`: rows k‖v, or q‖k‖v.
+  [[nodiscard]] AttentionOperands operands(const Scores& scores,
+                                           std::size_t step,
+                                           const Part& part,
+                                           ConstTensor packed,
+                                           ConstTensor keys) const;
+  void add_part(const LayerContext& context,
+                int slot,
+                const AttentionOperands& in,
+                int query,
+                bool has_begun,
+                Tensor heads) const;
+  void add_columns(const LayerContext& context,
+                   ConstTensor rows,
+                   Tensor sums,
+                   std::int64_t first,
+                   Write write) const;
+  /// f32 scratch of a shape.
+  [[nodiscard]] Tensor wide_view(const LayerContext& context, ConstTensor of) const;
+
+  void pack_own_keys(const LayerContext& context, ConstTensor packed) const;
+  /// Start an exchange after what has been enqueued to compute, and return its end; at once where
+  /// nothing travels, or behind the last step.
+  Event exchange(const LayerContext& context, const Message& sent, const Message& received) const;
+  Event pass_keys(const LayerContext& context, std::size_t step) const;
+  Event pass_gradients(const LayerContext& context, std::size_t step) const;
+
+  ContextShape context_;
+  std::int64_t sequence_ = 1;  // T, whole
+  std::int64_t window_ = 0;
+  AttentionShape chunk_;  // B sequences of Tc tokens
+  std::vector<Step> steps_;
+  BufferRef logsumexp_;  // for backward: [C, B, H, Tc]
+  BufferRef delta_;      // scratch [B, H, Tc]
+  // In a ring of several ranks, all scratch, in turns where there are two:
+  BufferRef own_keys_;        // [M, 2KD]
+  BufferRef arriving_[2];     // [M, 2KD]: a source's
+  BufferRef part_heads_;      // [B·Tc, HD]
+  BufferRef part_logsumexp_;  // [B, H, Tc]
+  BufferRef sum_heads_;       // f32 [M, HD], where heads are not f32
+  BufferRef wide_;            // f32 [M, max(HD, 2KD)], likewise
+  BufferRef d_queries_;       // [B·Tc, HD]: of a part
+  BufferRef d_keys_;          // [B·Tc, 2KD], likewise
+  BufferRef leaving_[2];      // [M, 2KD]: gradients of the source's keys
+  BufferRef returned_[2];     // [M, 2KD]: of mine
+  BufferRef sum_packed_;      // f32 [M, (H + 2K)D], where gradients are not f32
+};
+
+}  // namespace dstrain
