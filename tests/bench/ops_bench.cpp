@@ -162,6 +162,9 @@ void Bench::run(const Model& model) {
       ops.attention_backward(packed_attention_backward(shape, qkv, out, sums, dout, delta, dqkv),
                              stream);
     });
+    const std::int64_t part_bytes = n * model.heads * (model.head_dim * e + 4);
+    bandwidth("merge of two parts of attention", 3 * part_bytes,
+              [&] { ops.merge_attention(shape, dout, delta, out, sums, stream); });
     bandwidth("rope", 2 * n * (model.heads + model.kv_heads) * model.head_dim * e,
               [&] { ops.rope(shape, qkv, angle, angle, {}, Pass::kForward, stream); });
   }
