@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -50,13 +51,18 @@ double parameters_of(const ModelSpec& m) {
   const double width = real(m.hidden_size);
   const double heads =
       (2.0 * real(m.num_heads) + 2.0 * real(m.num_key_value_heads)) * real(m.head_dim);
-  const double block = width * (heads + 3.0 * real(m.intermediate_size));
+  const double experts =
+      real(m.experts.count) * real(m.width_of_expert()) + real(m.experts.shared_width);
+  const double inner = std::max(real(m.intermediate_size), experts);
+  const double block = width * (heads + 3.0 * inner);
   return real(m.num_layers) * block + 2.0 * width * (real(m.vocab_size) + real(m.max_positions));
 }
 
 /// About how many numbers one token leaves in one block.
 double activations_of_token(const ModelSpec& m) {
-  return 6.0 * real(m.hidden_size) + 3.0 * real(m.intermediate_size) +
+  const double experts =
+      real(m.experts.per_token) * real(m.width_of_expert()) + real(m.experts.shared_width);
+  return 6.0 * real(m.hidden_size) + 3.0 * std::max(real(m.intermediate_size), experts) +
          2.0 * (real(m.num_heads) + 2.0 * real(m.num_key_value_heads)) * real(m.head_dim);
 }
 
@@ -67,14 +73,16 @@ void check_model_size(const LoadedConfig& loaded, Origins& origins) {
   const double parameters = parameters_of(m);
   if (parameters <= kMostParameters) return;
   const bool has_head_dim = family_of(m).has_key_value_keys;
-  const WidthKey feed_forward = feed_forward_key(m);
-  refuse({{"model.vocab_size", real(m.vocab_size)},
-          {key_path(m, "hidden_size"), real(m.hidden_size)},
-          {feed_forward.path, real(feed_forward.value)},
-          {key_path(m, "num_attention_heads"), real(m.num_heads)},
-          {key_path(m, has_head_dim ? "head_dim" : "hidden_size"), real(m.head_dim)},
-          {key_path(m, "max_position_embeddings"), real(m.max_positions)}},
-         origins,
+  std::vector<NamedSize> sizes = {
+      {"model.vocab_size", real(m.vocab_size)},
+      {key_path(m, "hidden_size"), real(m.hidden_size)},
+      {key_path(m, "num_attention_heads"), real(m.num_heads)},
+      {key_path(m, has_head_dim ? "head_dim" : "hidden_size"), real(m.head_dim)},
+      {key_path(m, "max_position_embeddings"), real(m.max_positions)}};
+  for (const WidthKey& feed_forward : feed_forward_keys(m)) {
+    sizes.push_back({feed_forward.path, real(feed_forward.value)});
+  }
+  refuse(std::move(sizes), origins,
          fmt::format(
              "makes a model of some {:.1g} parameters, more than the {:.0g} that can be planned",
              parameters, kMostParameters));

@@ -242,7 +242,7 @@ std::optional<std::int64_t> divide_ranks(const LoadedConfig& loaded,
   const bool has_model = !problems.spoil_any(
       {"model.model_type", "model.num_hidden_layers", "model.n_layer", "model.hidden_size",
        "model.n_embd", "model.num_attention_heads", "model.n_head", "model.num_key_value_heads",
-       "model.intermediate_size", "model.n_inner", "model.ffn_dim"});
+       "model.intermediate_size", "model.moe_intermediate_size", "model.n_inner", "model.ffn_dim"});
   if (!has_degrees() || !has_model || problems.spoil_any({kSchedule, kVirtual})) {
     return std::nullopt;
   }

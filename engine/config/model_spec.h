@@ -2,10 +2,12 @@
 // describes them. What its families have in common, and what follows from it, stands in arch/.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "engine/config/arch/experts_spec.h"
 #include "kernels/op_kinds.h"
 
 namespace dstrain {
@@ -76,6 +78,11 @@ struct ModelSpec {
   double query_scalar = 0.0;    ///< scores are q · k over its square root; 0: over head_dim's
   ActivationKind activation{};  ///< SiLU, the first of them, unless the family says otherwise
   bool gated_mlp = true;        ///< down(act(gate x) · up x) instead of down(act(up x))
+  /// Of layers with experts; its balance_coefficient counts only if adds_balance_loss.
+  ExpertsSpec experts;
+  std::int64_t expert_width = 0;    ///< F of one expert where it has a key; 0: intermediate_size
+  std::vector<bool> expert_layers;  ///< by layer, whether it has experts; empty: all have
+  bool adds_balance_loss = false;
   bool parallel_branches = false;  ///< both halves of a block read what the block does (GPT-NeoX)
   bool qkv_bias = false;
   bool attention_output_bias = false;
@@ -95,6 +102,18 @@ struct ModelSpec {
   [[nodiscard]] bool rotates(std::int64_t layer) const {
     return position == PositionKind::kRope &&
            (rotary_layers.empty() || rotary_layers.at(static_cast<std::size_t>(layer)));
+  }
+  [[nodiscard]] bool has_experts(std::int64_t layer) const {
+    return experts.count > 0 &&
+           (expert_layers.empty() || expert_layers.at(static_cast<std::size_t>(layer)));
+  }
+  [[nodiscard]] std::int64_t width_of_expert() const {
+    return expert_width > 0 ? expert_width : intermediate_size;
+  }
+  /// Whether the feed-forward of any layer is intermediate_size wide.
+  [[nodiscard]] bool uses_intermediate_size() const {
+    return experts.count == 0 || expert_width == 0 ||
+           std::find(expert_layers.begin(), expert_layers.end(), false) != expert_layers.end();
   }
   /// The count of numbers of each head that are rotated; even.
   [[nodiscard]] std::int64_t rotated_dims() const {

@@ -117,8 +117,8 @@ std::string objection_to_size(const ModelSpec& model, std::int64_t size) {
         "whole heads",
         size, shared);
   }
-  if (model.intermediate_size % size != 0) {
-    const WidthKey key = feed_forward_key(model);
+  for (const WidthKey& key : feed_forward_keys(model)) {
+    if (key.value * key.times % size == 0) continue;
     return fmt::format("{} does not divide {} {}{}, of which a rank holds an equal share", size,
                        key.path, key.value, key.times == 1 ? "" : fmt::format(" × {}", key.times));
   }

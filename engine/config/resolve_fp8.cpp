@@ -36,7 +36,6 @@ std::int64_t unit_of(const Extent& extent) {
 std::vector<Extent> extents_of(const Config& config) {
   const ModelSpec& model = config.model;
   const std::string width_key = key_path(model, "hidden_size");
-  const WidthKey feed_forward = feed_forward_key(model);
   const std::int64_t ranks = config.tensor_parallel.size;
   const std::string share = ranks == 1 ? "" : fmt::format(" / tensor_parallel.size {}", ranks);
   // Neighbours share a key/value head where there are fewer than ranks.
@@ -68,27 +67,32 @@ std::vector<Extent> extents_of(const Config& config) {
   if (share_width) {
     keys = heads;  // as many
   }
-  return {{.what = fmt::format("the hidden size {}", model.hidden_size),
-           .size = model.hidden_size,
-           .key = width_key,
-           .value = model.hidden_size,
-           .factor = 1,
-           .also = model.num_heads},
-          heads,
-          keys,
-          {.what = fmt::format("the feed-forward width {}{}", model.intermediate_size, share),
-           .size = model.intermediate_size / ranks,
-           .key = feed_forward.path,
-           .value = feed_forward.value,
-           .factor = feed_forward.times,
-           .ranks = ranks,
-           .also = feed_forward.times == 1 ? 1 : model.num_heads},
-          {.what = fmt::format("train_micro_batch_size_per_gpu {} × data.sequence_length {} tokens",
-                               *config.batch.micro_batch_size, config.data.sequence_length),
-           .size = tokens,
-           .key = "data.sequence_length",
-           .value = config.data.sequence_length,
-           .factor = *config.batch.micro_batch_size}};
+  std::vector<Extent> extents = {{.what = fmt::format("the hidden size {}", model.hidden_size),
+                                  .size = model.hidden_size,
+                                  .key = width_key,
+                                  .value = model.hidden_size,
+                                  .factor = 1,
+                                  .also = model.num_heads},
+                                 heads,
+                                 keys};
+  for (const WidthKey& feed_forward : feed_forward_keys(model)) {
+    const std::int64_t width = feed_forward.value * feed_forward.times;
+    extents.push_back({.what = fmt::format("the feed-forward width {}{}", width, share),
+                       .size = width / ranks,
+                       .key = feed_forward.path,
+                       .value = feed_forward.value,
+                       .factor = feed_forward.times,
+                       .ranks = ranks,
+                       .also = feed_forward.times == 1 ? 1 : model.num_heads});
+  }
+  extents.push_back(
+      {.what = fmt::format("train_micro_batch_size_per_gpu {} × data.sequence_length {} tokens",
+                           *config.batch.micro_batch_size, config.data.sequence_length),
+       .size = tokens,
+       .key = "data.sequence_length",
+       .value = config.data.sequence_length,
+       .factor = *config.batch.micro_batch_size});
+  return extents;
 }
 
 }  // namespace

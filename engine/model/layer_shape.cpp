@@ -31,7 +31,7 @@ TensorShare TensorShape::share_of(const TensorDecl& tensor) const {
   switch (tensor.cut) {
     case Cut::kWhole: {
       const bool is_part =
-          tensor.gradient_of_copy == GradientOfCopy::kOfMyHeads ||
+          tensor.gradient_of_copy == GradientOfCopy::kOfMyShare ||
           (tensor.gradient_of_copy == GradientOfCopy::kOfMyTokens && sequence_parallel);
       return {.copies = ranks, .copy = rank, .partial_gradient = is_part && ranks > 1};
     }

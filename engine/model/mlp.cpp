@@ -3,10 +3,19 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/config_error.h"
+
 namespace dstrain {
 
 Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
   const FeedForwardSpec& spec = shape.layer.feed_forward;
+  if (spec.experts) {
+    throw ConfigError({.where = {},
+                       .path = "model.model_type",
+                       .message = "models with a mixture of experts are read and converted, but "
+                                  "neither trained nor run in this version",
+                       .mend = {}});
+  }
   Mlp mlp;
   mlp.activation_ = spec.activation;
   mlp.gated_ = spec.gated;

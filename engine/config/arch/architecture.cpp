@@ -32,6 +32,19 @@ AttentionSpec attention_of(const ModelSpec& model, std::int64_t layer) {
   return attention;
 }
 
+FeedForwardSpec feed_forward_of(const ModelSpec& model, std::int64_t layer) {
+  FeedForwardSpec feed_forward{.width = model.intermediate_size,
+                               .activation = model.activation,
+                               .gated = model.gated_mlp,
+                               .bias = model.mlp_bias};
+  if (model.has_experts(layer)) {
+    feed_forward.experts = model.experts;
+    feed_forward.width = model.width_of_expert();
+    if (!model.adds_balance_loss) feed_forward.experts->balance_coefficient = 0.0F;
+  }
+  return feed_forward;
+}
+
 }  // namespace
 
 Architecture::Architecture(const ModelSpec& model)
@@ -55,10 +68,7 @@ Architecture::Architecture(const ModelSpec& model)
                                    : 1.0F;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
     layers.push_back({.attention = attention_of(model, layer),
-                      .feed_forward = {.width = model.intermediate_size,
-                                       .activation = model.activation,
-                                       .gated = model.gated_mlp,
-                                       .bias = model.mlp_bias},
+                      .feed_forward = feed_forward_of(model, layer),
                       .norm = final_norm,
                       .norm_placement = family_of(model).norm_placement,
                       .parallel_branches = model.parallel_branches,

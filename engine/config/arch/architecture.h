@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/config/arch/experts_spec.h"
 #include "engine/config/arch/norm_places.h"
 #include "engine/config/model_spec.h"
 
@@ -50,10 +51,11 @@ struct AttentionSpec {
 float alibi_slope(std::int64_t heads, std::int64_t head);
 
 struct FeedForwardSpec {
-  std::int64_t width = 0;  ///< F
+  std::int64_t width = 0;  ///< F; of one expert, where there are experts
   ActivationKind activation{};
   bool gated = true;  ///< down(act(gate x) · up x) instead of down(act(up x))
   bool bias = false;
+  std::optional<ExpertsSpec> experts{};
   bool operator==(const FeedForwardSpec&) const = default;
 };
 

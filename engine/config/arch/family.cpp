@@ -30,14 +30,19 @@ std::string key_path(const ModelSpec& model, const std::string& of_llama) {
   return "model." + (of_alibi ? family.alibi_length_key : family.key(of_llama));
 }
 
-WidthKey feed_forward_key(const ModelSpec& model) {
+std::vector<WidthKey> feed_forward_keys(const ModelSpec& model) {
   if (family_of(model).key("intermediate_size").empty()) {
-    return {.path = key_path(model, "hidden_size"),
-            .value = model.hidden_size,
-            .times = kFeedForwardTimes};
+    return {{.path = key_path(model, "hidden_size"),
+             .value = model.hidden_size,
+             .times = kFeedForwardTimes}};
   }
-  return {
-      .path = key_path(model, "intermediate_size"), .value = model.intermediate_size, .times = 1};
+  std::vector<WidthKey> keys;
+  const auto add = [&](const char* name, std::int64_t value) {
+    keys.push_back({.path = key_path(model, name), .value = value, .times = 1});
+  };
+  if (model.uses_intermediate_size()) add("intermediate_size", model.intermediate_size);
+  if (model.expert_width > 0) add("moe_intermediate_size", model.expert_width);
+  return keys;
 }
 
 }  // namespace dstrain

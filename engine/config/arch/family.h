@@ -136,13 +136,14 @@ inline const Family& family_of(const ModelSpec& model) {
 }
 /// "model.n_head": where a run's config says what LLaMA's key says of LLaMA.
 std::string key_path(const ModelSpec& model, const std::string& of_llama);
-/// Of the feed-forward's width; where that is always four times the model's, of the model's.
+/// Of a feed-forward's width; where that is always four times the model's, of the model's.
 struct WidthKey {
   std::string path;
   std::int64_t value;
   std::int64_t times;
 };
-WidthKey feed_forward_key(const ModelSpec& model);
+/// Of all widths that feed-forwards of the model have, dense ones' before experts'.
+std::vector<WidthKey> feed_forward_keys(const ModelSpec& model);
 
 #define DSTRAIN_FAMILY(name) Family name##_family();
 #include "engine/config/arch/families.inc"

@@ -1,10 +1,30 @@
 #include "engine/config/arch/model_counts.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/config/arch/tensor_list.h"
 
 namespace dstrain {
+namespace {
+
+enum class Counted : std::uint8_t { kAll, kMatrices };
+
+/// The numbers of a block's tensors that a token goes through: of experts, those that it chooses.
+std::int64_t active_numel(const Architecture& architecture,
+                          const LayerSpec& layer,
+                          Counted counted) {
+  std::int64_t sum = 0;
+  std::int64_t of_experts = 0;
+  for (const TensorDecl& tensor : block_tensors(architecture, layer, "")) {
+    if (counted == Counted::kMatrices && !tensor.hidden_matrix) continue;
+    (tensor.of_expert ? of_experts : sum) += tensor.shape.numel();
+  }
+  const std::optional<ExpertsSpec>& experts = layer.feed_forward.experts;
+  return experts ? sum + of_experts / experts->count * experts->per_token : sum;
+}
+
+}  // namespace
 
 std::int64_t num_parameters(const Architecture& architecture) {
   std::int64_t sum = 0;
@@ -14,13 +34,23 @@ std::int64_t num_parameters(const Architecture& architecture) {
   return sum;
 }
 
+std::int64_t active_parameters(const Architecture& architecture) {
+  std::int64_t sum = 0;
+  for (const auto& outside : {embedding_tensors(architecture), head_tensors(architecture)}) {
+    for (const TensorDecl& tensor : outside) {
+      sum += tensor.shape.numel();
+    }
+  }
+  for (const LayerSpec& layer : architecture.layers) {
+    sum += active_numel(architecture, layer, Counted::kAll);
+  }
+  return sum;
+}
+
 double block_flops_per_token(const Architecture& architecture,
                              const LayerSpec& layer,
                              std::int64_t sequence_length) {
-  std::int64_t weights = 0;
-  for (const TensorDecl& tensor : block_tensors(architecture, layer, "")) {
-    weights += tensor.hidden_matrix ? tensor.shape.numel() : 0;
-  }
+  const std::int64_t weights = active_numel(architecture, layer, Counted::kMatrices);
   const auto all = static_cast<double>(sequence_length);
   const std::int64_t window = layer.attention.window;
   const double most = window == 0 ? all : std::min(all, static_cast<double>(window));

@@ -25,20 +25,27 @@ class List {
       tensors_.push_back(weight);
     }
   }
-  void add_linear(const std::string& name, Shape shape, bool bias, const TensorDecl& kind) {
+  void add_matrix(const std::string& name, Shape shape, const TensorDecl& kind) {
     TensorDecl weight = kind;
     weight.name = name + ".weight";
     weight.shape = shape;
     weight.hidden_matrix = true;
     tensors_.push_back(weight);
-    if (bias) {
-      // The bias is added to a sum over ranks, whose whole gradient every rank sees.
-      tensors_.push_back({.name = name + ".bias",
-                          .shape = {shape[0]},
-                          .decays = false,
-                          .cut = kind.cut == Cut::kColumns ? Cut::kWhole : kind.cut,
-                          .heads = kind.heads});
-    }
+  }
+  /// Of a matrix of that kind. One of Cut::kColumns is added to a sum over ranks, whose whole
+  /// gradient every rank sees.
+  void add_bias(const std::string& name, std::int64_t outputs, const TensorDecl& kind) {
+    tensors_.push_back({.name = name + ".bias",
+                        .shape = {outputs},
+                        .decays = false,
+                        .of_expert = kind.of_expert,
+                        .cut = kind.cut == Cut::kColumns ? Cut::kWhole : kind.cut,
+                        .heads = kind.heads,
+                        .gradient_of_copy = kind.gradient_of_copy});
+  }
+  void add_linear(const std::string& name, Shape shape, bool bias, const TensorDecl& kind) {
+    add_matrix(name, shape, kind);
+    if (bias) add_bias(name, shape[0], kind);
   }
   void add_table(std::string name, Shape shape, float deviation, Cut cut) {
     tensors_.push_back(
@@ -58,7 +65,7 @@ void add_query_key_norms(List& list, const std::string& name, const LayerSpec& l
   const auto add = [&](const char* which, std::int64_t heads) {
     if (attention.query_key_norm == QueryKeyNorm::kPerHead) {
       list.add_norm(name + which, layer.norm.kind, attention.head_dim,
-                    {.gradient_of_copy = GradientOfCopy::kOfMyHeads});
+                    {.gradient_of_copy = GradientOfCopy::kOfMyShare});
     } else if (attention.query_key_norm == QueryKeyNorm::kFullWidth) {
       list.add_norm(name + which, layer.norm.kind, heads * attention.head_dim,
                     {.cut = Cut::kRows, .heads = heads});
@@ -85,11 +92,58 @@ void add_attention(List& list,
                   {.deviation = layer.residual_deviation, .cut = Cut::kColumns});
 }
 
+/// The first matrices of all experts, gate beside up, lie together, as do the second ones, and the
+/// biases of each.
+void add_experts(List& list,
+                 const std::string& name,
+                 std::int64_t width,
+                 const LayerSpec& layer,
+                 const ExpertsSpec& experts) {
+  const FeedForwardSpec& mlp = layer.feed_forward;
+  list.add_linear(name + "router", {experts.count, width}, experts.router_bias,
+                  {.deviation = layer.deviation, .gradient_of_copy = GradientOfCopy::kOfMyShare});
+  const TensorDecl inner{.deviation = layer.deviation, .of_expert = true, .cut = Cut::kRows};
+  const TensorDecl outer{
+      .deviation = layer.residual_deviation, .of_expert = true, .cut = Cut::kColumns};
+  const auto for_each_first = [&](const auto& add) {
+    for (std::int64_t expert = 0; expert < experts.count; ++expert) {
+      const std::string of_expert = name + "experts." + std::to_string(expert) + ".";
+      if (mlp.gated) add(of_expert + "gate");
+      add(of_expert + "up");
+    }
+  };
+  const auto for_each_second = [&](const auto& add) {
+    for (std::int64_t expert = 0; expert < experts.count; ++expert) {
+      add(name + "experts." + std::to_string(expert) + ".down");
+    }
+  };
+  for_each_first([&](const std::string& what) {
+    list.add_matrix(what, {mlp.width, width}, inner);
+  });
+  for_each_second([&](const std::string& what) {
+    list.add_matrix(what, {width, mlp.width}, outer);
+  });
+  if (mlp.bias) {
+    for_each_first([&](const std::string& what) { list.add_bias(what, mlp.width, inner); });
+    for_each_second([&](const std::string& what) { list.add_bias(what, width, outer); });
+  }
+}
+
 void add_feed_forward(List& list,
                       const std::string& name,
                       std::int64_t width,
                       const LayerSpec& layer) {
   const FeedForwardSpec& mlp = layer.feed_forward;
+  if (mlp.experts) {
+    add_experts(list, name, width, layer, *mlp.experts);
+    if (mlp.experts->shared_width > 0) {
+      LayerSpec shared = layer;
+      shared.feed_forward.width = mlp.experts->shared_width;
+      shared.feed_forward.experts.reset();
+      add_feed_forward(list, name + "shared.", width, shared);
+    }
+    return;
+  }
   const TensorDecl inner{.deviation = layer.deviation, .cut = Cut::kRows};
   if (mlp.gated) {
     list.add_linear(name + "gate", {mlp.width, width}, mlp.bias, inner);

@@ -24,7 +24,8 @@ enum class Cut : std::uint8_t {
 enum class GradientOfCopy : std::uint8_t {
   kAll,         ///< every rank computes all of it
   kOfMyTokens,  ///< the part of the tokens of its residual stream, under sequence parallelism
-  kOfMyHeads    ///< the part of its heads
+  /// The part that comes through its shares of other tensors: its heads, or its columns of experts.
+  kOfMyShare
 };
 
 struct TensorDecl {
@@ -36,6 +37,7 @@ struct TensorDecl {
   float deviation = 0.0F;
   bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
   bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
+  bool of_expert = false;      ///< of one expert: only the tokens that chose it go through it
   Cut cut = Cut::kWhole;
   /// The number of heads into which the rows of a Cut::kRows divide; no head is cut. Where there
   /// are fewer heads than ranks, neighbours hold the same one. 0: any number of rows.
