@@ -96,6 +96,26 @@ def starcoder2():
         num_key_value_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=0)
 
 
+def mixture(config_class, **keys):
+    return config_class(**(dict(
+        vocab_size=31, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, num_experts_per_tok=2, tie_word_embeddings=False,
+        bos_token_id=None, eos_token_id=0, pad_token_id=None) | keys))
+
+
+def mixtral():
+    return mixture(transformers.MixtralConfig, num_local_experts=3, sliding_window=9, output_router_logits=True)
+
+
+def qwen3_moe():  # whose first and third layers are dense
+    return mixture(transformers.Qwen3MoeConfig, num_hidden_layers=4, head_dim=6, moe_intermediate_size=10, num_experts=4,
+                   norm_topk_prob=True, decoder_sparse_step=2)
+
+
+def olmoe():
+    return mixture(transformers.OlmoeConfig, num_experts=3)
+
+
 # name: (config, class, dtype, largest shard)
 CASES = {
     "gpt2-f32": (gpt2, transformers.GPT2LMHeadModel, torch.float32, "1GB"),
@@ -110,6 +130,9 @@ CASES = {
     "opt-f16": (opt, transformers.OPTForCausalLM, torch.float16, "1GB"),
     "bloom-bf16": (bloom, transformers.BloomForCausalLM, torch.bfloat16, "1GB"),
     "baichuan-f32-sharded": (baichuan, BaichuanForCausalLM, torch.float32, "15KB"),
+    "mixtral-bf16": (mixtral, transformers.MixtralForCausalLM, torch.bfloat16, "1GB"),
+    "qwen3-moe-bf16-sharded": (qwen3_moe, transformers.Qwen3MoeForCausalLM, torch.bfloat16, "9KB"),
+    "olmoe-f32": (olmoe, transformers.OlmoeForCausalLM, torch.float32, "1GB"),
     "llama-biases-sharded": (llama_with_biases, transformers.LlamaForCausalLM, torch.float32, "20KB"),
 }
 
@@ -135,6 +158,8 @@ def main():
         if name == "gpt2-f32":
             write_llmc(model.config, expected, output / "gpt2.bin")
             write_as_of_old(model, output / "gpt2-of-old")
+        if name == "olmoe-f32":
+            write_as_held(model, output / "olmoe-as-held")
         print(name, sum(value.numel() for value in expected.values()), "parameters")
 
 
@@ -185,13 +210,20 @@ def llama_names(model):
             norms = layer.input_layernorm, layer.post_attention_layernorm
         named[f"{block}attention_norm.weight"], named[f"{block}mlp_norm.weight"] = (
             norm.weight for norm in norms)
-        if model.config.model_type in ("qwen3", "olmo2", "gemma3_text"):
+        if model.config.model_type in ("qwen3", "olmo2", "gemma3_text", "qwen3_moe", "olmoe"):
             named[f"{block}attention.query_norm.weight"] = attention.q_norm.weight
             named[f"{block}attention.key_norm.weight"] = attention.k_norm.weight
-        for what, module in (("attention.query", attention.q_proj), ("attention.key", attention.k_proj),
-                             ("attention.value", attention.v_proj), ("attention.output", attention.o_proj),
-                             ("mlp.gate", mlp.gate_proj), ("mlp.up", mlp.up_proj),
-                             ("mlp.down", mlp.down_proj)):
+        modules = {"attention.query": attention.q_proj, "attention.key": attention.k_proj,
+                   "attention.value": attention.v_proj, "attention.output": attention.o_proj}
+        if hasattr(mlp, "experts"):
+            named[f"{block}mlp.router.weight"] = mlp.gate.weight
+            for expert, (gate_up, down) in enumerate(zip(mlp.experts.gate_up_proj, mlp.experts.down_proj)):
+                gate, up = gate_up.chunk(2)
+                for what, weight in (("gate", gate), ("up", up), ("down", down)):
+                    named[f"{block}mlp.experts.{expert}.{what}.weight"] = weight
+        else:
+            modules |= {"mlp.gate": mlp.gate_proj, "mlp.up": mlp.up_proj, "mlp.down": mlp.down_proj}
+        for what, module in modules.items():
             named[f"{block}{what}.weight"] = module.weight
             if module.bias is not None:
                 named[f"{block}{what}.bias"] = module.bias
@@ -307,6 +339,14 @@ def opt_names(model):
     for name, module in modules.items():
         named[f"{name}.weight"], named[f"{name}.bias"] = module.weight, module.bias
     return {key: value.detach().clone() for key, value in named.items()}
+
+
+def write_as_held(model, folder):
+    """The tensors as transformers 5 holds them, one for all experts, where save_pretrained writes one for each."""
+    folder.mkdir(exist_ok=True)
+    weights = {key: value.contiguous() for key, value in model.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    model.config.save_pretrained(folder)
 
 
 def write_as_of_old(model, folder):

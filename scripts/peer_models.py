@@ -121,7 +121,25 @@ def random_config(family, draw, *, vocab_size=None, positions=None, window=None,
                 vocab_size=vocab_size, hidden_size=heads * draw.choice([4, 8, 12]), num_hidden_layers=layers,
                 intermediate_size=sizes["intermediate_size"], num_attention_heads=heads, **epsilon, **{length: positions},
                 norm_head=draw.random() < 0.5, **tokens)
+        case "mixtral":
+            return transformers.MixtralConfig(**sizes, **epsilon, **rope, **head_dim, **experts(draw),
+                                              num_local_experts=draw.randint(3, 7), sliding_window=some_window)
+        case "qwen3_moe":
+            return transformers.Qwen3MoeConfig(
+                **sizes, **epsilon, **rope, **draw.choice([head_dim, {}]), **attention_bias, **experts(draw),
+                num_experts=draw.randint(3, 7), moe_intermediate_size=draw.randint(5, 40) * shared_by,
+                norm_topk_prob=draw.random() < 0.5, decoder_sparse_step=draw.choice([1, 1, 2]),
+                mlp_only_layers=draw.choice([[], [0], [layers - 1]]),
+                use_sliding_window=some_window is not None, sliding_window=window)
+        case "olmoe":
+            return transformers.OlmoeConfig(**sizes, **epsilon, **rope, **attention_bias, **experts(draw),
+                                            num_experts=draw.randint(3, 7), norm_topk_prob=draw.random() < 0.5)
     raise KeyError(family)
+
+
+def experts(draw):
+    return dict(num_experts_per_tok=draw.randint(1, 3), output_router_logits=draw.random() < 0.5,
+                router_aux_loss_coef=draw.choice([0.001, 0.25]))
 
 
 def rotation(draw, positions):
@@ -138,8 +156,9 @@ def rotation(draw, positions):
 
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "olmo3", "smollm3", "phi3",
             "starcoder2", "gemma2", "gemma3_text", "gpt_neox", "opt", "bloom", "baichuan"]
+CONVERTED = FAMILIES + ["mixtral", "qwen3_moe", "olmoe"]  # the last ones are not trained yet
 
 
-def add_family_option(parser):
-    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=FAMILIES, metavar="NAME",
-                        help=f"these alone, of {', '.join(FAMILIES)}")
+def add_family_option(parser, families=FAMILIES):
+    parser.add_argument("--family", nargs="+", choices=families, default=families, metavar="NAME",
+                        help=f"these alone, of {', '.join(families)}")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "kernels/core/check.h"
 
@@ -114,9 +115,32 @@ void stream_transposed(const TensorSource& source,
   }
 }
 
+/// The tensor of one expert by itself.
+ForeignTensor of_expert(const ForeignTensor& tensor, std::int64_t expert) {
+  ForeignTensor one{.name = tensor.name,
+                    .shape = {},
+                    .transposed = tensor.transposed,
+                    .parts = {},
+                    .heads = tensor.heads};
+  for (int dim = 1; dim < tensor.shape.rank(); ++dim) {
+    one.shape.push_back(tensor.shape[dim]);
+  }
+  const std::int64_t each = std::ssize(tensor.parts) / tensor.experts;
+  const auto first = tensor.parts.begin() + expert * each;
+  one.parts.assign(first, first + each);
+  return one;
+}
+
 }  // namespace
 
 PartPlace place_in(const ForeignTensor& tensor, std::size_t index) {
+  if (tensor.experts > 0) {
+    const std::size_t each = tensor.parts.size() / static_cast<std::size_t>(tensor.experts);
+    const auto expert = static_cast<std::int64_t>(index / each);
+    PartPlace place = place_in(of_expert(tensor, expert), index % each);
+    place.origin += expert * (tensor.shape.numel() / tensor.experts);
+    return place;
+  }
   std::int64_t before = 0;  // outputs of the parts in front
   for (std::size_t i = 0; i < index; ++i) {
     before += outputs_of(tensor.parts[i]);
@@ -153,7 +177,11 @@ void stream_foreign(const TensorSource& source,
                     const ForeignTensor& tensor,
                     DType dtype,
                     const ByteSink& sink) {
-  if (tensor.transposed) {
+  if (tensor.experts > 0) {
+    for (std::int64_t expert = 0; expert < tensor.experts; ++expert) {
+      stream_foreign(source, of_expert(tensor, expert), dtype, sink);
+    }
+  } else if (tensor.transposed) {
     stream_transposed(source, tensor, dtype, sink);
   } else if (tensor.heads > 0) {
     stream_heads(source, tensor, dtype, sink);

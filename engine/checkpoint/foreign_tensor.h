@@ -29,6 +29,9 @@ struct ForeignTensor {
   /// The number of heads if the parts are stacked head by head: the first head's rows of each part,
   /// the next head's, …; the parts are alike then, and not transposed. 0: part by part.
   std::int64_t heads = 0;
+  /// The number of experts whose tensors lie behind each other, each as the above says; it is the
+  /// first extent, and parts are the first expert's, the second's, …. 0: there is no such dim.
+  std::int64_t experts = 0;
 };
 
 /// Where a part lies in a foreign tensor, in elements: (row, column) of ours is theirs at

@@ -40,6 +40,8 @@ struct ConfigDraft {
   std::optional<std::int64_t> embedding_width;     ///< from "word_embed_proj_dim"
   std::optional<std::int64_t> full_layer_every;    ///< from "sliding_window_pattern"
   std::optional<std::int64_t> unrotated_layer_every;  ///< from "no_rope_layer_interval"
+  std::optional<std::int64_t> experts_every;          ///< from "decoder_sparse_step"
+  std::vector<std::int64_t> dense_layers;             ///< from "mlp_only_layers"
   std::map<std::string, std::string> derived;  ///< path → "hidden_size / num_attention_heads"
   std::vector<std::string> notices;            ///< what keys mean here that mean more elsewhere
 };

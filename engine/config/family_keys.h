@@ -65,10 +65,11 @@ inline Key derived_size(const char* name, std::int64_t ModelSpec::*member) {
 Key activation_key(const std::string& path);
 
 // Parts of model_keys().
-std::vector<Key> gpt2_keys();    ///< of the families with GPT-2's names
-std::vector<Key> length_keys();  ///< of the longest sequence
-std::vector<Key> rope_keys();    ///< how frequencies are stretched, and which layers rotate
-std::vector<Key> score_keys();   ///< how scores are scaled, and caps of scores and logits
-std::vector<Key> window_keys();  ///< attention windows, and which layers have them
+std::vector<Key> gpt2_keys();     ///< of the families with GPT-2's names
+std::vector<Key> experts_keys();  ///< of mixtures of experts
+std::vector<Key> length_keys();   ///< of the longest sequence
+std::vector<Key> rope_keys();     ///< how frequencies are stretched, and which layers rotate
+std::vector<Key> score_keys();    ///< how scores are scaled, and caps of scores and logits
+std::vector<Key> window_keys();   ///< attention windows, and which layers have them
 
 }  // namespace dstrain

@@ -143,6 +143,30 @@ void settle_rotary_layers(ConfigDraft& draft, const WrittenKeys& written) {
   m.rotary_layers.resize(layers);
 }
 
+/// Which layers have experts, and whether a token can choose as many as it should.
+void settle_experts(ConfigDraft& draft, const WrittenKeys& written) {
+  ModelSpec& m = draft.config.model;
+  if (m.experts.count == 0) return;
+  if (m.experts.per_token > m.experts.count) {
+    throw_config_error(written.where("model.num_experts_per_tok"), "model.num_experts_per_tok",
+                       fmt::format("{} is more than the {} experts of {}", m.experts.per_token,
+                                   m.experts.count, key_path(m, "num_local_experts")));
+  }
+  const std::int64_t every = draft.experts_every.value_or(1);
+  if (every == 1 && draft.dense_layers.empty()) return;
+  for (std::int64_t layer = 1; layer <= m.num_layers; ++layer)
+    m.expert_layers.push_back(layer % every == 0);
+  if (every > 1) draft.derived["model.mlp_only_layers"] = "decoder_sparse_step";
+  for (const std::int64_t layer : draft.dense_layers) {
+    if (layer >= m.num_layers) {
+      throw_config_error(
+          written.where("model.mlp_only_layers"), "model.mlp_only_layers",
+          fmt::format("names layer {}, but there are {}, counted from 0", layer, m.num_layers));
+    }
+    m.expert_layers[static_cast<std::size_t>(layer)] = false;
+  }
+}
+
 /// The layers that have the window, where the family says so layer by layer.
 void settle_window_by_layer(ConfigDraft& draft, const WrittenKeys& written) {
   ModelSpec& m = draft.config.model;
@@ -255,10 +279,10 @@ void set_model_family(ConfigDraft& draft, const std::string& model_type) {
 
 void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems& problems) {
   if (problems.spoil("model.model_type")) return;
-  const bool has_sizes =
-      !problems.spoil_any({"model.hidden_size", "model.n_embd", "model.num_attention_heads",
-                           "model.n_head", "model.num_key_value_heads", "model.head_dim",
-                           "model.intermediate_size", "model.n_inner", "model.ffn_dim"});
+  const bool has_sizes = !problems.spoil_any(
+      {"model.hidden_size", "model.n_embd", "model.num_attention_heads", "model.n_head",
+       "model.num_key_value_heads", "model.head_dim", "model.intermediate_size",
+       "model.moe_intermediate_size", "model.n_inner", "model.ffn_dim"});
   if (!problems.spoil_any({"model.vocab_size", "model.norm_head", "model.tie_word_embeddings"})) {
     problems.attempt([&] { settle_head(draft, written); });
   }
@@ -268,6 +292,11 @@ void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems
                       "model.rope_local_base_freq", "model.partial_rotary_factor",
                       "model.max_position_embeddings", "model.original_max_position_embeddings"})) {
     problems.attempt([&] { finish_rope(draft, written); });
+  }
+  if (!problems.spoil_any({"model.num_hidden_layers", "model.num_local_experts",
+                           "model.num_experts", "model.num_experts_per_tok",
+                           "model.decoder_sparse_step", "model.mlp_only_layers"})) {
+    problems.attempt([&] { settle_experts(draft, written); });
   }
   const bool has_lengths =
       !problems.spoil_any({"data.sequence_length", "model.max_position_embeddings",

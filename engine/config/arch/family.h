@@ -27,11 +27,13 @@ enum class WindowKeys : std::uint8_t {
   kNone,
   kSize,            ///< sliding_window; null: none
   kSwitched,        ///< sliding_window, only if use_sliding_window, from layer max_window_layers on
+  kSwitchedSize,    ///< the same in all layers
   kByLayer,         ///< sliding_window, null: none; in the layers that layer_types says
   kSwitchedByLayer  ///< the same, only if use_sliding_window
 };
 inline bool is_switched(WindowKeys keys) {
-  return keys == WindowKeys::kSwitched || keys == WindowKeys::kSwitchedByLayer;
+  return keys == WindowKeys::kSwitched || keys == WindowKeys::kSwitchedSize ||
+         keys == WindowKeys::kSwitchedByLayer;
 }
 inline bool is_by_layer(WindowKeys keys) {
   return keys == WindowKeys::kByLayer || keys == WindowKeys::kSwitchedByLayer;
@@ -39,7 +41,9 @@ inline bool is_by_layer(WindowKeys keys) {
 
 /// A tensor of Hugging Face's, and those of ours that lie in it.
 struct ForeignRow {
-  std::string theirs;  ///< {} is the block's index
+  /// The first {} is the block's index, the second one the expert's. Where only ours have the
+  /// second, theirs is those of all experts behind each other, and has a dim for them in front.
+  std::string theirs;
   bool transposed = false;
   /// Our tensors, stacked by their rows; nullptr where there are fewer. A ForeignRow of which a
   /// model has none is left out.
@@ -108,7 +112,9 @@ struct Family {
   /// Written in place of max_position_embeddings, it says that positions are ALiBi's. "": there is
   /// no such key.
   std::string alibi_length_key{};
-  bool has_unit_head_key = false;  ///< norm_head
+  bool has_unit_head_key = false;     ///< norm_head
+  bool has_normalised_key = false;    ///< norm_topk_prob: of the weights of the experts chosen
+  bool has_dense_layer_keys = false;  ///< decoder_sparse_step and mlp_only_layers
   std::vector<DropoutKey> dropouts = {{"attention_dropout", {&DropoutConfig::attention}}};
   std::vector<std::string> silent{};  ///< keys that say nothing here
   std::vector<RefusedKey> refused{};
@@ -118,6 +124,9 @@ struct Family {
   /// alone leave out.
   std::string huggingface_prefix = "model.";
   std::vector<ForeignRow> names;  ///< in the order of the model
+  /// Of the tensors as the class holds them, where it saves them otherwise: files and checkpoints
+  /// may have either. Empty: it does not.
+  std::vector<ForeignRow> held_names{};
 
   [[nodiscard]] const std::string& model_type() const { return base.model_type; }
   /// The name that its config.json has for a key of LLaMA's.
@@ -151,5 +160,16 @@ std::vector<WidthKey> feed_forward_keys(const ModelSpec& model);
 
 /// The names of LLaMA's tensors, which others share.
 std::vector<ForeignRow> llama_names();
+/// The same with mixtures of experts in place of feed-forwards, of which `mlp` is theirs' name and
+/// the others those of an expert's matrices.
+struct ExpertNames {
+  std::string mlp = "mlp";
+  std::string gate = "gate_proj";
+  std::string up = "up_proj";
+  std::string down = "down_proj";
+};
+std::vector<ForeignRow> with_experts(std::vector<ForeignRow> rows, const ExpertNames& names = {});
+/// The same as transformers holds them: one matrix gate‖up and one down for all experts.
+std::vector<ForeignRow> with_held_experts(std::vector<ForeignRow> rows);
 
 }  // namespace dstrain

@@ -48,7 +48,8 @@ TEST_CASE("Hugging Face to dstrain and back is the same, bit for bit", "[checkpo
   const std::string name =
       GENERATE("gpt2-f32", "mistral-bf16-sharded", "qwen2-f16", "llama-biases-sharded",
                "qwen3-bf16", "olmo2-f32-sharded", "phi3-bf16", "starcoder2-bf16", "gemma3-bf16",
-               "gpt-neox-f16-sharded", "opt-f16", "bloom-bf16", "baichuan-f32-sharded");
+               "gpt-neox-f16-sharded", "opt-f16", "bloom-bf16", "baichuan-f32-sharded",
+               "mixtral-bf16", "qwen3-moe-bf16-sharded", "olmoe-f32");
   const int ranks = GENERATE(1, 3);
   INFO(name << " over " << ranks);
   const ScratchFolder folder;
@@ -77,6 +78,14 @@ TEST_CASE("Hugging Face to dstrain and back is the same, bit for bit", "[checkpo
   auto original = read_json(kGolden / name / "config.json");
   config.erase("torch_dtype");
   CHECK(config == original);
+}
+
+TEST_CASE("experts in one tensor are written one by one", "[checkpoint]") {
+  const ScratchFolder folder;
+  REQUIRE(
+      convert_checkpoint({.from = kGolden / "olmoe-as-held", .to = folder.path() / "ours"}, {}));
+  REQUIRE(convert_checkpoint({.from = folder.path() / "ours", .to = folder.path() / "back"}, {}));
+  CHECK(raw_tensors(folder.path() / "back") == raw_tensors(kGolden / "olmoe-f32"));
 }
 
 TEST_CASE("shards are as large as allowed, and the index says what is where", "[checkpoint]") {
@@ -128,8 +137,8 @@ TEST_CASE("one file of fp32 is what the weights are", "[checkpoint]") {
 
 TEST_CASE("a config.json is written for a model that never had one", "[checkpoint]") {
   const ScratchFolder folder;
-  for (const char* name : {"gpt2-tiny", "llama-tiny", "qwen2-tiny", "llama3-rope-tiny",
-                           "bloom-tiny", "baichuan2-tiny"}) {
+  for (const char* name :
+       {"gpt2-tiny", "llama-tiny", "qwen2-tiny", "llama3-rope-tiny", "bloom-tiny", "baichuan2-tiny"}) {
     INFO(name);
     const ModelSpec model = load_model_spec(std::string("tests/golden/") + name);
     // A checkpoint whose stored config alone says what it is of.

@@ -81,7 +81,8 @@ TEST_CASE("Hugging Face's weights are under our names, as PyTorch has them", "[c
   const std::string name =
       GENERATE("gpt2-f32", "mistral-bf16-sharded", "qwen2-f16", "llama-biases-sharded",
                "qwen3-bf16", "olmo2-f32-sharded", "phi3-bf16", "starcoder2-bf16", "gemma3-bf16",
-               "gpt-neox-f16-sharded", "opt-f16", "bloom-bf16", "baichuan-f32-sharded");
+               "gpt-neox-f16-sharded", "opt-f16", "bloom-bf16", "baichuan-f32-sharded",
+               "mixtral-bf16", "qwen3-moe-bf16-sharded", "olmoe-f32");
   INFO(name);
   const HuggingFaceFolder folder = open_folder(kGolden / name);
   const Weights expected = weights_in_file(kGolden / name / "expected.safetensors");
@@ -98,6 +99,15 @@ TEST_CASE("Hugging Face's weights are under our names, as PyTorch has them", "[c
 TEST_CASE("names without prefix and buffers of old files are known", "[checkpoint]") {
   CHECK(parameters_of(open_folder(kGolden / "gpt2-of-old")) ==
         parameters_of(open_folder(kGolden / "gpt2-f32")));
+}
+
+TEST_CASE("experts that lie in one tensor are read as those that each have theirs",
+          "[checkpoint]") {
+  CHECK(parameters_of(open_folder(kGolden / "olmoe-as-held")) ==
+        parameters_of(open_folder(kGolden / "olmoe-f32")));
+  const Copy copy("olmoe-as-held");
+  copy.put("model.layers.1.mlp.experts.down_proj", std::nullopt);
+  copy.refuses("model.layers.1.mlp.experts.down_proj");
 }
 
 TEST_CASE("any piece of a tensor is the same part of it", "[checkpoint]") {

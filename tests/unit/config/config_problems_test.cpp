@@ -68,7 +68,7 @@ TEST_CASE("what follows from a mistake is not reported", "[spec][config]") {
   alone({"train_batch_size=eight"}, "train_batch_size: must be");  // no batch at all
   alone({"optimizer.type=AdamZ", "optimizer.params.betas=[0.9, 0.9]"}, "there is no such");
   alone({"model.hidden_size=x"}, "model.hidden_size: must be");  // heads × size, layouts
-  alone({"model.model_type=mixtral", "model.num_local_experts=8"}, "a mixture of experts");
+  alone({"model.model_type=dbrx", "model.num_local_experts=8"}, "a mixture of experts");
   alone({"model=/nowhere"}, "there is no folder");  // nor a model
   alone({"scheduler={\"type\": \"Warmup\", \"params\": {\"warmup_num_steps\": 3}}"}, "WarmupLR");
   alone({"training={\"stepz\": 4}"}, "did you mean \"steps\"?");  // and steps are missing

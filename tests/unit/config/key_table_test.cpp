@@ -24,6 +24,9 @@ const std::string kBaichuanModel =
     R"(model={"model_type": "baichuan", "vocab_size": 256, "hidden_size": 64,
               "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
               "model_max_length": 128})";
+const std::string kMixtral = "model.model_type=mixtral";
+const std::string kQwen3Moe = "model.model_type=qwen3_moe";
+const std::string kOlmoe = "model.model_type=olmoe";
 const std::string kGpt2Model =
     R"(model={"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4,
        "n_positions": 128})";
@@ -231,6 +234,14 @@ const std::map<std::string, Flip>& flips() {
       {"model.seq_length", {"200", {kBloomModel}}},
       {"model.model_max_length", {"200", {kBaichuanModel}}},
       {"model.norm_head", {"true", {kBaichuanModel}}},
+      {"model.num_local_experts", {"6", {kMixtral}}},
+      {"model.num_experts", {"9", {kOlmoe}}},
+      {"model.num_experts_per_tok", {"3", {kMixtral}}},
+      {"model.norm_topk_prob", {"true", {kOlmoe}}},
+      {"model.moe_intermediate_size", {"40", {kQwen3Moe}}},
+      {"model.mlp_only_layers", {"[1]", {kQwen3Moe}}},
+      {"model.output_router_logits", {"true", {kMixtral}}},
+      {"model.router_aux_loss_coef", {"0.5", {kMixtral}}},
       {"model.norm_epsilon", {"1e-4", {"model.model_type=starcoder2"}}},
       {"model.use_bias", {"false", {"model.model_type=starcoder2"}}},
       {"model.hidden_act", {"gelu_pytorch_tanh"}},

@@ -60,9 +60,9 @@ constexpr std::string_view kQwen25 = R"({
   "transformers_version": "4.40.1", "use_cache": true, "use_mrope": false,
   "use_sliding_window": false, "vocab_size": 152064})";
 
-constexpr std::string_view kMixtral = R"({
-  "architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
-  "model_type": "mixtral", "num_attention_heads": 32, "num_experts_per_tok": 2,
+constexpr std::string_view kGranite = R"({
+  "architectures": ["GraniteMoeForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+  "model_type": "granitemoe", "num_attention_heads": 32, "num_experts_per_tok": 2,
   "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8,
   "output_router_logits": false, "vocab_size": 32000})";
 
@@ -203,11 +203,11 @@ TEST_CASE("other architectures are told from slips of the pen", "[spec][model]")
       "\"gpt2\", \"llama\", \"mistral\", \"ministral\", \"qwen2\", \"qwen3\", \"olmo2\", "
       "\"olmo3\", "
       "\"smollm3\", \"phi3\", \"starcoder2\", \"gemma2\", \"gemma3_text\", \"gpt_neox\", "
-      "\"opt\", \"bloom\" and \"baichuan\"";
-  const ModelFolder mixtral(kMixtral);
-  CHECK(estimate_error(mixtral.path) ==
-        mixtral.file +
-            ":3:17: model.model_type: \"mixtral\" (a mixture of experts) is not in this "
+      "\"opt\", \"bloom\", \"baichuan\", \"mixtral\", \"qwen3_moe\" and \"olmoe\"";
+  const ModelFolder granite(kGranite);
+  CHECK(estimate_error(granite.path) ==
+        granite.file +
+            ":3:17: model.model_type: \"granitemoe\" (a mixture of experts) is not in this "
             "version, which trains " +
             trained);
   CHECK(error_of_tiny({"model={\"model_type\": \"gemma3\", \"text_config\": {}}"}) ==

@@ -40,6 +40,10 @@ TEST_CASE("a model's JSON describes that model", "[spec][model]") {
       {R"(model={"model_type": "baichuan", "vocab_size": 125696, "hidden_size": 64,
           "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
           "max_position_embeddings": 128, "norm_head": false})"},
+      {"model.model_type=mixtral", "model.num_local_experts=5", "model.output_router_logits=true"},
+      {"model.model_type=qwen3_moe", "model.num_hidden_layers=4", "model.decoder_sparse_step=2",
+       "model.mlp_only_layers=[1]", "model.moe_intermediate_size=20"},
+      {"model.model_type=olmoe", "model.norm_topk_prob=true", "model.num_experts_per_tok=3"},
   };
   for (const auto& overrides : variants) {
     const ModelSpec model = model_of(overrides);

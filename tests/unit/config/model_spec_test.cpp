@@ -133,6 +133,40 @@ constexpr std::string_view kBaichuan13B = R"({
   "pad_token_id": 0, "rms_norm_eps": 1e-06, "torch_dtype": "bfloat16", "use_cache": true,
   "vocab_size": 64000})";
 
+constexpr std::string_view kMixtral = R"({
+  "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+  "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+  "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mixtral",
+  "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
+  "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
+  "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
+  "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+  "use_cache": true, "vocab_size": 32000})";
+
+constexpr std::string_view kQwen3Moe = R"({
+  "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128,
+  "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 6144,
+  "max_position_embeddings": 40960, "max_window_layers": 48, "mlp_only_layers": [],
+  "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": true,
+  "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8,
+  "num_hidden_layers": 48, "num_key_value_heads": 4, "output_router_logits": false,
+  "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0,
+  "router_aux_loss_coef": 0.001, "sliding_window": null, "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16", "use_cache": true, "use_sliding_window": false,
+  "vocab_size": 151936})";
+
+constexpr std::string_view kOlmoe = R"({
+  "architectures": ["OlmoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "clip_qkv": null, "eos_token_id": 50279, "hidden_act": "silu", "hidden_size": 2048,
+  "initializer_range": 0.02, "intermediate_size": 1024, "max_position_embeddings": 4096,
+  "model_type": "olmoe", "norm_topk_prob": false, "num_attention_heads": 16, "num_experts": 64,
+  "num_experts_per_tok": 8, "num_hidden_layers": 16, "num_key_value_heads": 16,
+  "output_router_logits": false, "pad_token_id": 1, "rms_norm_eps": 1e-05,
+  "rope_scaling": null, "rope_theta": 10000.0, "router_aux_loss_coef": 0.01,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true,
+  "vocab_size": 50304})";
+
 }  // namespace
 
 TEST_CASE("parameter counts are the published ones", "[spec][model]") {
@@ -148,6 +182,15 @@ TEST_CASE("parameter counts are the published ones", "[spec][model]") {
   CHECK(num_parameters(read_model(kBloom)) == 559'214'592);
   CHECK(num_parameters(read_model(kBaichuan7B)) == 7'000'559'616);
   CHECK(num_parameters(read_model(kBaichuan13B)) == 13'264'901'120);
+  CHECK(num_parameters(read_model(kMixtral)) == 46'702'792'704);
+  CHECK(num_parameters(read_model(kQwen3Moe)) == 30'532'122'624);
+  CHECK(num_parameters(read_model(kOlmoe)) == 6'919'161'856);
+}
+
+TEST_CASE("a token's parameters are the published ones", "[spec][model]") {
+  CHECK(active_parameters(read_model(kMixtral)) == 12'879'925'248);
+  CHECK(active_parameters(read_model(kQwen3Moe)) == 3'353'032'704);
+  CHECK(active_parameters(read_model(kOlmoe)) == 1'282'017'280);
 }
 
 TEST_CASE("flops are six per matmul weight plus causal attention", "[spec][model]") {
@@ -263,7 +306,7 @@ TEST_CASE("a model that cannot be built is refused with the key", "[spec][model]
              Catch::Contains("\"original_max_position_embeddings\" is missing"));
   CHECK_THAT(error_of_tiny({"model.rope_scaling={\"type\": \"llama3\", \"factor\": 4}"}),
              Catch::Contains("\"low_freq_factor\" is missing"));
-  CHECK_THAT(error_of_tiny({"model.model_type=mixtral"}), Catch::Contains("model.model_type"));
+  CHECK_THAT(error_of_tiny({"model.model_type=dbrx"}), Catch::Contains("model.model_type"));
   CHECK_THAT(error_of_tiny({"data.sequence_length=129"}),
              Catch::Contains("129 is longer than the 128 positions of the model"));
   CHECK_THAT(error_of_tiny({"model.n_embd=64"}),
@@ -474,6 +517,85 @@ TEST_CASE("Baichuan's positions and head are those of its keys", "[spec][model]"
   CHECK_THAT(
       model_error(changed(kBaichuan7B, "\"model_type\"", "\"rope_theta\": 5, \"model_type\"")),
       Catch::Contains("model.rope_theta"));
+}
+
+TEST_CASE("mixtures of experts are those of their keys", "[spec][model]") {
+  const Architecture mixtral(read_model(kMixtral));
+  CHECK(mixtral.layers[31].feed_forward.experts ==
+        ExpertsSpec{.count = 8, .per_token = 2, .normalised = true});
+  CHECK(mixtral.layers[31].feed_forward.width == 14336);
+  CHECK(mixtral.layers[0].attention.window == 0);
+  const Architecture qwen(read_model(kQwen3Moe));
+  CHECK(qwen.layers[0].feed_forward.experts ==
+        ExpertsSpec{.count = 128, .per_token = 8, .normalised = true});
+  CHECK(qwen.layers[0].feed_forward.width == 768);
+  CHECK(qwen.layers[0].attention.head_dim == 128);
+  const Architecture olmoe(read_model(kOlmoe));
+  CHECK(olmoe.layers[0].feed_forward.experts ==
+        ExpertsSpec{.count = 64, .per_token = 8, .normalised = false});
+  CHECK(olmoe.layers[0].attention.query_key_norm == QueryKeyNorm::kFullWidth);
+  const auto changed = [](std::string_view config, const std::string& from, const std::string& to) {
+    std::string text(config);
+    REQUIRE(text.find(from) != std::string::npos);
+    return text.replace(text.find(from), from.size(), to);
+  };
+  // What the config.json does not say is what transformers takes.
+  CHECK(read_model(changed(kOlmoe, "\"norm_topk_prob\": false,", "")) == read_model(kOlmoe));
+  CHECK_FALSE(read_model(changed(kQwen3Moe, "\"norm_topk_prob\": true,", "")).experts.normalised);
+  CHECK(read_model(changed(kOlmoe, "\"router_aux_loss_coef\": 0.01,", "")) == read_model(kOlmoe));
+  CHECK(read_model(changed(kMixtral, "\"router_aux_loss_coef\": 0.02,", ""))
+            .experts.balance_coefficient == 0.001F);
+  CHECK(read_model(changed(kMixtral, "\"num_local_experts\": 8", "\"num_experts\": 8")) ==
+        read_model(kMixtral));
+  CHECK(read_model(changed(kQwen3Moe, "\"num_experts\": 128", "\"num_local_experts\": 128")) ==
+        read_model(kQwen3Moe));
+  // The auxiliary loss is there where the model gives its routers' logits.
+  const Architecture balanced(read_model(
+      changed(kMixtral, "\"output_router_logits\": false", "\"output_router_logits\": true")));
+  CHECK(balanced.layers[5].feed_forward.experts->balance_coefficient == 0.02F);
+  // All layers have the window, whatever max_window_layers says.
+  const ModelSpec windowed = read_model(
+      changed(changed(kQwen3Moe, "\"use_sliding_window\": false", "\"use_sliding_window\": true"),
+              "\"sliding_window\": null", "\"sliding_window\": 32"));
+  CHECK(windowed.window_of_layer(0) == 32);
+  CHECK(windowed.window_of_layer(47) == 32);
+  CHECK_THAT(model_error(changed(kOlmoe, "\"clip_qkv\": null", "\"clip_qkv\": 8.0")),
+             Catch::Contains("model.clip_qkv: 8 is refused"));
+  CHECK_THAT(model_error(changed(kMixtral, "\"hidden_act\"",
+                                 "\"router_jitter_noise\": 0.1, \"hidden_act\"")),
+             Catch::Contains("model.router_jitter_noise: 0.1 is refused"));
+  CHECK(read_model(
+            changed(kMixtral, "\"hidden_act\"", "\"router_jitter_noise\": 0.0, \"hidden_act\"")) ==
+        read_model(kMixtral));
+  CHECK_THAT(
+      model_error(changed(kMixtral, "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9")),
+      Catch::Contains("model.num_experts_per_tok: 9 is more than the 8 experts of "
+                      "model.num_local_experts"));
+}
+
+TEST_CASE("some layers of Qwen3's mixtures are dense", "[spec][model]") {
+  using Layers = std::vector<bool>;
+  const auto layers = [](const std::vector<std::string>& overrides) {
+    std::vector<std::string> sets{"model.model_type=qwen3_moe", "model.num_hidden_layers=5"};
+    sets.insert(sets.end(), overrides.begin(), overrides.end());
+    Layers found;
+    for (const LayerSpec& layer : Architecture(load_tiny(sets).config.model).layers) {
+      found.push_back(layer.feed_forward.experts.has_value());
+      CHECK(layer.feed_forward.width == (found.back() ? 768 : 96));
+    }
+    return found;
+  };
+  CHECK(layers({}) == Layers{true, true, true, true, true});
+  CHECK(layers({"model.decoder_sparse_step=2"}) == Layers{false, true, false, true, false});
+  CHECK(layers({"model.mlp_only_layers=[0, 3]"}) == Layers{false, true, true, false, true});
+  CHECK(layers({"model.mlp_only_layers=[1]", "model.decoder_sparse_step=2"}) ==
+        Layers{false, false, false, true, false});
+  CHECK_THAT(error_of_tiny({"model.model_type=qwen3_moe", "model.mlp_only_layers=[2]"}),
+             Catch::Contains("names layer 2, but there are 2, counted from 0"));
+  CHECK_THAT(error_of_tiny({"model.model_type=qwen3_moe", "model.mlp_only_layers=[-1]"}),
+             Catch::Contains("must be numbers of layers, counted from 0, found"));
+  CHECK_THAT(error_of_tiny({"model.model_type=mixtral", "model.mlp_only_layers=[1]"}),
+             Catch::Contains("model.mlp_only_layers: has no meaning for model_type \"mixtral\""));
 }
 
 TEST_CASE("layers rotate as no_rope_layers says", "[spec][model]") {

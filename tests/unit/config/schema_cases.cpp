@@ -64,6 +64,9 @@ const std::vector<std::vector<std::string>>& settings() {
       {R"(model={"model_type": "baichuan", "vocab_size": 256, "hidden_size": 64,
                  "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
                  "model_max_length": 128, "norm_head": true})"},
+      {"model.model_type=mixtral"},
+      {"model.model_type=qwen3_moe", "model.mlp_only_layers=[0]"},
+      {"model.model_type=olmoe"},
       {"optimizer.type=SGD"},
       {"optimizer.type=Adagrad"},
       {"optimizer.type=RMSprop"},
@@ -88,13 +91,26 @@ const std::vector<std::vector<std::string>>& settings() {
 
 /// Whether a message is about several keys at once, which no schema of one key expresses.
 bool spans_keys(const std::string& message) {
-  for (const char* part :
-       {"heads do not divide", "does not divide num_attention_heads", "positions need an even",
-        "is longer than", "layers, and there are", "which must be even", "contradicts",
-        "must be at most", "given twice", "is true as well", "high_freq_factor must",
-        "set bf16.enabled as well", "is not hidden_size", "a scheduler without type",
-        "num_key_value_heads: missing", "missing: write the longest sequence, or",
-        "whose rows count with length one", "and the stage is lower"}) {
+  for (const char* part : {"heads do not divide",
+                           "does not divide num_attention_heads",
+                           "positions need an even",
+                           "is longer than",
+                           "layers, and there are",
+                           "which must be even",
+                           "contradicts",
+                           "must be at most",
+                           "given twice",
+                           "is true as well",
+                           "high_freq_factor must",
+                           "set bf16.enabled as well",
+                           "is not hidden_size",
+                           "a scheduler without type",
+                           "num_key_value_heads: missing",
+                           "missing: write the longest sequence, or",
+                           "whose rows count with length one",
+                           "and the stage is lower",
+                           "experts of model.",
+                           "names layer "}) {
     if (message.find(part) != std::string::npos) return true;
   }
   return false;

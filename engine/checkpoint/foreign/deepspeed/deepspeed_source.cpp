@@ -58,8 +58,12 @@ DeepSpeedSource::DeepSpeedSource(const fs::path& folder, const ModelSpec& model)
 }
 
 void DeepSpeedSource::match(const ModelSpec& model) {
-  const std::vector<ForeignTensor> tensors = huggingface_tensors(model);
   const DeepSpeedTensors& first = checkpoint_.tensors(0);
+  const auto holds = [&](const std::string& name) {
+    return std::any_of(kWrappers.begin(), kWrappers.end(),
+                       [&](auto prefix) { return first.contains(std::string(prefix) + name); });
+  };
+  const std::vector<ForeignTensor> tensors = huggingface_tensors(model, holds);
   const auto wrapper = std::find_if(kWrappers.begin(), kWrappers.end(), [&](auto prefix) {
     return first.contains(stored_name(tensors.front(), prefix));
   });

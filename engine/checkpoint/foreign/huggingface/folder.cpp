@@ -116,9 +116,15 @@ void HuggingFaceFolder::match(const fs::path& folder, const ModelSpec& model) {
   }
   const std::string head = huggingface_head(model);
   const Found* table = nullptr;
-  for (const ForeignTensor& tensor : huggingface_tensors(model)) {
+  const auto without_prefix = [&](const std::string& name) {
+    return name.starts_with(prefix) ? name.substr(prefix.size()) : std::string();
+  };
+  const auto holds = [&](const std::string& name) {
+    return left.contains(name) || left.contains(without_prefix(name));
+  };
+  for (const ForeignTensor& tensor : huggingface_tensors(model, holds)) {
     std::string name = tensor.name;
-    const std::string bare = name.starts_with(prefix) ? name.substr(prefix.size()) : std::string();
+    const std::string bare = without_prefix(name);
     if (left.contains(name) && left.contains(bare)) {
       throw CheckpointError(
           fmt::format("{} holds both \"{}\" and \"{}\"", folder.string(), name, bare));

@@ -2,6 +2,7 @@
 // model's family (engine/config/arch), read in both directions.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,11 @@ namespace dstrain {
 /// All tensors of a model as its causal-LM class saves them, in the order of the model. A tied head
 /// is not among them.
 std::vector<ForeignTensor> huggingface_tensors(const ModelSpec& model);
+
+/// The same as weights have them of which `holds` says whether there is one of a name: as the class
+/// saves them, or as it holds them.
+std::vector<ForeignTensor> huggingface_tensors(
+    const ModelSpec& model, const std::function<bool(const std::string&)>& holds);
 
 /// The name of the class's base model in front of most names ("transformer."), which files of the
 /// base model alone leave out.

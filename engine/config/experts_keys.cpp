@@ -1,0 +1,96 @@
+// The keys of mixtures of experts: how many there are, how a router chooses among them, which
+// layers have them, and the auxiliary loss.
+#include "engine/config/family_keys.h"
+
+namespace dstrain {
+namespace {
+
+bool has_experts(const Family& family) {
+  return family.base.experts.count > 0;
+}
+bool has_normalised_key(const Family& family) {
+  return family.has_normalised_key;
+}
+bool has_expert_width(const Family& family) {
+  return family.base.expert_width > 0;
+}
+bool has_dense_layers(const Family& family) {
+  return family.has_dense_layer_keys;
+}
+
+/// As many as any model has had, many times over; each is a tensor or three of every block.
+constexpr double kMostExperts = 100'000;
+
+/// A member of the model's experts.
+template <typename Member>
+auto of_experts(Member ExpertsSpec::*member) {
+  return [member](auto& config) -> auto& {
+    return config.model.experts.*member;
+  };
+}
+
+/// The layers, counted from 0, that have none.
+Key mlp_only_layers() {
+  Key key{.path = "model.mlp_only_layers",
+          .kind = KeyKind::kAny,
+          .auto_rule = AutoRule::kDefault,
+          .null_is_absent = true};
+  key.shape = R"({"type": "array", "items": {"type": "integer", "minimum": 0}})";
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    if (!node.is(JsonNode::Kind::kArray)) {
+      throw_config_error(node.where, "model.mlp_only_layers",
+                         "must be a list of layers, found " + node.describe());
+    }
+    for (const JsonNode& item : node.items) {
+      if (item.integer.value_or(-1) < 0) {
+        throw_config_error(item.where, "model.mlp_only_layers",
+                           "must be numbers of layers, counted from 0, found " + item.describe());
+      }
+      draft.dense_layers.push_back(*item.integer);
+    }
+  };
+  key.get = [](const Config& c) -> std::string {
+    std::string list;
+    for (std::size_t layer = 0; layer < c.model.expert_layers.size(); ++layer) {
+      if (!c.model.expert_layers[layer])
+        list += fmt::format("{}{}", list.empty() ? "" : ", ", layer);
+    }
+    return "[" + list + "]";
+  };
+  return for_families(key, has_dense_layers);
+}
+
+/// Of the other layers, every one whose number, counted from 1, is a multiple of this has experts.
+Key decoder_sparse_step() {
+  Key key = silent("model.decoder_sparse_step", KeyKind::kInteger);
+  key.range = at_least(1);
+  key.set = [](ConfigDraft& draft, const JsonNode& node) { draft.experts_every = node.integer; };
+  return for_families(key, has_dense_layers);
+}
+
+}  // namespace
+
+std::vector<Key> experts_keys() {
+  std::vector<Key> keys = spelled("num_local_experts", has_experts, [](const std::string& name) {
+    return field("model." + name, between(1, kMostExperts), of_experts(&ExpertsSpec::count));
+  });
+  const auto add = [&](const Key& key, const FamilyTest& has) {
+    keys.push_back(for_families(key, has));
+  };
+  add(field("model.num_experts_per_tok", between(1, kMostExperts),
+            of_experts(&ExpertsSpec::per_token)),
+      has_experts);
+  add(field("model.norm_topk_prob", {}, of_experts(&ExpertsSpec::normalised)), has_normalised_key);
+  add(kModel.field("moe_intermediate_size", between(1, kLargestSize), &ModelSpec::expert_width),
+      has_expert_width);
+  keys.push_back(mlp_only_layers());
+  keys.push_back(decoder_sparse_step());
+  // Without it transformers computes no auxiliary loss, in training either.
+  add(kModel.field("output_router_logits", {}, &ModelSpec::adds_balance_loss), has_experts);
+  add(field("model.router_aux_loss_coef", at_least(0),
+            of_experts(&ExpertsSpec::balance_coefficient)),
+      has_experts);
+  return keys;
+}
+
+}  // namespace dstrain
