@@ -20,6 +20,7 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import save_file
 from transformers.modeling_rope_utils import dynamic_rope_update
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from peer_baichuan import BaichuanConfig, BaichuanForCausalLM
 
@@ -30,6 +31,7 @@ EPSILON = 1e-8
 WEIGHT_DECAY = 0.1
 MAX_GRADIENT_NORM = 1.0
 WEIGHT_STD = 0.1
+CLEAR_CHOICE = 1e-5  # the least gap between the share of the last expert that is chosen and the next
 
 
 def gpt2_tiny():
@@ -145,6 +147,23 @@ gemma3_tiny = family_tiny(
         FULL: {"rope_type": "linear", "rope_theta": 100000.0, "factor": 4.0},
         SLIDING: {"rope_type": "default", "rope_theta": 1000.0}})
 
+# An auxiliary loss so large that it shows, and a window that binds.
+mixtral_tiny = family_tiny(
+    transformers.MixtralConfig, vocab_size=71, num_hidden_layers=2, intermediate_size=28, num_local_experts=4,
+    num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.5, sliding_window=9, rms_norm_eps=1e-5,
+    tie_word_embeddings=False, rope_parameters={"rope_type": "default", "rope_theta": 1000000.0})
+# A dense layer between two with experts, and head sizes of their own.
+qwen3_moe_tiny = family_tiny(
+    transformers.Qwen3MoeConfig, vocab_size=67, num_hidden_layers=3, head_dim=16, moe_intermediate_size=20, num_experts=6,
+    num_experts_per_tok=3, norm_topk_prob=True, mlp_only_layers=[1], output_router_logits=True, router_aux_loss_coef=0.25,
+    rms_norm_eps=1e-6, tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 1000000.0})
+# Experts' shares as they are, and no auxiliary loss.
+olmoe_tiny = family_tiny(
+    transformers.OlmoeConfig, vocab_size=61, num_hidden_layers=2, intermediate_size=24, num_experts=5,
+    num_experts_per_tok=2, norm_topk_prob=False, rms_norm_eps=1e-5, tie_word_embeddings=False,
+    rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+
+
 def gpt_neox_tiny():
     return transformers.GPTNeoXConfig(
         vocab_size=67, hidden_size=48, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
@@ -194,6 +213,9 @@ CASES = {
     "opt-tiny": (opt_tiny, transformers.OPTForCausalLM, 2, 25, 1016),
     "bloom-tiny": (bloom_tiny, transformers.BloomForCausalLM, 2, 25, 1017),
     "baichuan2-tiny": (baichuan2_tiny, BaichuanForCausalLM, 2, 25, 1018),
+    "mixtral-tiny": (mixtral_tiny, transformers.MixtralForCausalLM, 2, 23, 1019),
+    "qwen3-moe-tiny": (qwen3_moe_tiny, transformers.Qwen3MoeForCausalLM, 3, 19, 1120),
+    "olmoe-tiny": (olmoe_tiny, transformers.OlmoeForCausalLM, 2, 25, 1021),
     "gemma3-tiny": (gemma3_tiny, transformers.Gemma3ForCausalLM, 2, 27, 1014),
     "fp8-tiny": (fp8_tiny, transformers.LlamaForCausalLM, 4, 32, 1005),
 }
@@ -242,7 +264,11 @@ def write_case(name, folder):
     }
     if config.model_type == "gpt_neox":  # whose files keep the head's older name
         single["gradients"]["embed_out.weight"] = single["gradients"].pop("lm_head.weight")
-    tensors |= {f"grad/{key}": value for key, value in single["gradients"].items()}
+    if any(double["auxiliary"]):
+        tensors["auxiliary"] = torch.tensor(single["auxiliary"], dtype=torch.float32)
+        tensors["auxiliary_f64"] = torch.tensor(double["auxiliary"], dtype=torch.float64)
+    gradients = as_saved(config, single["gradients"])
+    tensors |= {f"grad/{key}": value for key, value in gradients.items()}
     if name in IN_8_BITS:
         narrow = make_model(model_class, config, initial, torch.float32, "eager")
         multiply_in_8_bits(narrow)
@@ -265,6 +291,23 @@ def make_weights(model_class, config, generator):
         is_factor = parameter.dim() == 1 and name.endswith(".weight") and not counts_norms_from_one(config)
         weights[name] = noise + 1.0 if is_factor else noise
     return weights
+
+
+def as_saved(config, tensors):
+    """With those of experts, which transformers holds in one, under the names that save_pretrained gives each."""
+    one_by_one = {}
+    for name, value in tensors.items():
+        if ".experts." not in name:
+            saved = name.replace(".mlp.", ".block_sparse_moe.") if config.model_type == "mixtral" else name
+            one_by_one[saved] = value
+            continue
+        block, matrix = name.split(".mlp.experts.")
+        for expert, both in enumerate(value):
+            for what, part in zip(("gate", "up"), both.chunk(2)) if matrix == "gate_up_proj" else (("down", both),):
+                place = (f"block_sparse_moe.experts.{expert}.{ {'gate': 'w1', 'up': 'w3', 'down': 'w2'}[what]}"
+                         if config.model_type == "mixtral" else f"mlp.experts.{expert}.{what}_proj")
+                one_by_one[f"{block}.{place}.weight"] = part.contiguous()
+    return one_by_one
 
 
 def counts_norms_from_one(config):
@@ -291,6 +334,8 @@ def make_model(model_class, config, weights, dtype, attention):
     model.tie_weights()
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, weights[name]), f"{name} was not loaded"
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
     model.train()
     if dtype == torch.float64:
         model.double()
@@ -306,6 +351,20 @@ def unpin_from_single_precision(model):
             module.forward = rms_norm_in_double.__get__(module)
         elif type(module).__name__.endswith("RotaryEmbedding"):
             module.forward = rotary_in_double.__get__(module)
+        elif type(module).__name__.endswith("TopKRouter"):
+            module.forward = router_in_double.__get__(module)
+
+
+def router_in_double(self, hidden):
+    logits = hidden.reshape(-1, self.hidden_dim) @ self.weight.T
+    ordered, experts = logits.softmax(-1).sort(dim=-1, descending=True)
+    # Rounding must not decide which experts a token goes through.
+    gap = (ordered[:, self.top_k - 1] - ordered[:, self.top_k]).min().item()
+    assert gap > CLEAR_CHOICE, f"two experts of a token are only {gap:.1e} apart: take another seed"
+    shares = ordered[:, :self.top_k]
+    if getattr(self, "norm_topk_prob", True):  # Mixtral has no such key
+        shares = shares / shares.sum(-1, keepdim=True)
+    return logits, shares, experts[:, :self.top_k]
 
 
 def rms_norm_in_double(self, hidden):
@@ -400,11 +459,11 @@ def train(model, inputs, targets):
         [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": exempt, "weight_decay": 0.0}],
         lr=LEARNING_RATE, betas=BETAS, eps=EPSILON, foreach=False)
 
-    losses, grad_norms, gradients = [], [], {}
+    losses, auxiliary, grad_norms, gradients = [], [], [], {}
     for step in range(NUM_STEPS):
         optimizer.zero_grad()
-        loss = mean_cross_entropy(model, inputs[step], targets[step])
-        loss.backward()
+        loss, balance = cross_entropy_and_balance(model, inputs[step], targets[step])
+        (loss + balance).backward()
         if step == 0:
             gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
         # min(1, max / (norm + 1e-6)): the same rule as DeepSpeed's division by
@@ -413,16 +472,31 @@ def train(model, inputs, targets):
         optimizer.step()
         getattr(model, "end_step", lambda: None)()
         losses.append(loss.item())
+        auxiliary.append(float(balance))
         grad_norms.append(norm.item())
     with torch.no_grad():
-        losses.append(mean_cross_entropy(model, inputs[NUM_STEPS], targets[NUM_STEPS]).item())
-    return {"losses": losses, "grad_norms": grad_norms, "gradients": gradients}
+        loss, balance = cross_entropy_and_balance(model, inputs[NUM_STEPS], targets[NUM_STEPS])
+    losses.append(loss.item())
+    auxiliary.append(float(balance))
+    return {"losses": losses, "auxiliary": auxiliary, "grad_norms": grad_norms, "gradients": gradients}
 
 
-def mean_cross_entropy(model, inputs, targets):
+def cross_entropy_and_balance(model, inputs, targets):
     # The models' own loss shifts the labels; here the next tokens are given, for all B*T positions.
-    logits = model(input_ids=inputs, use_cache=False).logits
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+    output = model(input_ids=inputs, use_cache=False)
+    logits = output.logits
+    loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+    return loss, balance_loss(model.config, getattr(output, "router_logits", None), len(inputs))
+
+
+def balance_loss(config, router_logits, sequences):
+    """The mean of transformers' own loss over layers and sequences, each by itself, times the coefficient."""
+    if not router_logits:
+        return 0.0
+    experts = getattr(config, "num_local_experts", None) or config.num_experts
+    each = [load_balancing_loss_func((one,), experts, config.num_experts_per_tok)
+            for layer in router_logits for one in layer.chunk(sequences)]
+    return config.router_aux_loss_coef * torch.stack(each).mean()
 
 
 def compare(single, double):

@@ -138,7 +138,8 @@ TEST_CASE("one file of fp32 is what the weights are", "[checkpoint]") {
 TEST_CASE("a config.json is written for a model that never had one", "[checkpoint]") {
   const ScratchFolder folder;
   for (const char* name :
-       {"gpt2-tiny", "llama-tiny", "qwen2-tiny", "llama3-rope-tiny", "bloom-tiny", "baichuan2-tiny"}) {
+       {"gpt2-tiny", "llama-tiny", "qwen2-tiny", "llama3-rope-tiny", "bloom-tiny", "baichuan2-tiny",
+        "mixtral-tiny", "qwen3-moe-tiny", "olmoe-tiny"}) {
     INFO(name);
     const ModelSpec model = load_model_spec(std::string("tests/golden/") + name);
     // A checkpoint whose stored config alone says what it is of.
