@@ -116,6 +116,10 @@ def olmoe():
     return mixture(transformers.OlmoeConfig, num_experts=3)
 
 
+def gpt_oss():
+    return mixture(transformers.GptOssConfig, num_local_experts=3, head_dim=6, sliding_window=9)
+
+
 # name: (config, class, dtype, largest shard)
 CASES = {
     "gpt2-f32": (gpt2, transformers.GPT2LMHeadModel, torch.float32, "1GB"),
@@ -133,6 +137,7 @@ CASES = {
     "mixtral-bf16": (mixtral, transformers.MixtralForCausalLM, torch.bfloat16, "1GB"),
     "qwen3-moe-bf16-sharded": (qwen3_moe, transformers.Qwen3MoeForCausalLM, torch.bfloat16, "9KB"),
     "olmoe-f32": (olmoe, transformers.OlmoeForCausalLM, torch.float32, "1GB"),
+    "gpt-oss-bf16": (gpt_oss, transformers.GptOssForCausalLM, torch.bfloat16, "1GB"),
     "llama-biases-sharded": (llama_with_biases, transformers.LlamaForCausalLM, torch.float32, "20KB"),
 }
 
@@ -215,7 +220,18 @@ def llama_names(model):
             named[f"{block}attention.key_norm.weight"] = attention.k_norm.weight
         modules = {"attention.query": attention.q_proj, "attention.key": attention.k_proj,
                    "attention.value": attention.v_proj, "attention.output": attention.o_proj}
-        if hasattr(mlp, "experts"):
+        if model.config.model_type == "gpt_oss":
+            named[f"{block}attention.sinks"] = attention.sinks
+            named[f"{block}mlp.router.weight"], named[f"{block}mlp.router.bias"] = mlp.router.weight, mlp.router.bias
+            of = mlp.experts
+            for expert in range(model.config.num_local_experts):
+                for what, weight, bias in (
+                        ("gate", of.gate_up_proj[expert][:, ::2], of.gate_up_proj_bias[expert][::2]),
+                        ("up", of.gate_up_proj[expert][:, 1::2], of.gate_up_proj_bias[expert][1::2]),
+                        ("down", of.down_proj[expert], of.down_proj_bias[expert])):
+                    place = f"{block}mlp.experts.{expert}.{what}"
+                    named[f"{place}.weight"], named[f"{place}.bias"] = weight.T, bias
+        elif hasattr(mlp, "experts"):
             named[f"{block}mlp.router.weight"] = mlp.gate.weight
             for expert, (gate_up, down) in enumerate(zip(mlp.experts.gate_up_proj, mlp.experts.down_proj)):
                 gate, up = gate_up.chunk(2)

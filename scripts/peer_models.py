@@ -134,6 +134,10 @@ def random_config(family, draw, *, vocab_size=None, positions=None, window=None,
         case "olmoe":
             return transformers.OlmoeConfig(**sizes, **epsilon, **rope, **attention_bias, **experts(draw),
                                             num_experts=draw.randint(3, 7), norm_topk_prob=draw.random() < 0.5)
+        case "gpt_oss":
+            return transformers.GptOssConfig(**sizes, **epsilon, **rope, **head_dim, **attention_bias, **experts(draw),
+                                             num_local_experts=draw.randint(3, 7), swiglu_limit=draw.choice([7.0, 2.5]),
+                                             layer_types=draw.choice([None, by_layer]), sliding_window=window)
     raise KeyError(family)
 
 
@@ -156,7 +160,7 @@ def rotation(draw, positions):
 
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "olmo3", "smollm3", "phi3",
             "starcoder2", "gemma2", "gemma3_text", "gpt_neox", "opt", "bloom", "baichuan"]
-CONVERTED = FAMILIES + ["mixtral", "qwen3_moe", "olmoe"]  # the last ones are not trained yet
+CONVERTED = FAMILIES + ["mixtral", "qwen3_moe", "olmoe", "gpt_oss"]  # the last ones are not trained yet
 
 
 def add_family_option(parser, families=FAMILIES):

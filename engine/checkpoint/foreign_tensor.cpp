@@ -45,12 +45,35 @@ void stream_rows(const TensorSource& source,
   }
 }
 
+/// Streams vectors element by element: the first of each part, then the second of each.
+void stream_elements(const TensorSource& source,
+                     const ForeignTensor& tensor,
+                     DType dtype,
+                     const ByteSink& sink) {
+  const std::size_t size = size_of(dtype);
+  const std::int64_t numel = tensor.parts.front().shape.numel();
+  std::vector<std::byte> part(static_cast<std::size_t>(numel) * size);
+  std::vector<std::byte> whole(part.size() * tensor.parts.size());
+  for (std::size_t i = 0; i < tensor.parts.size(); ++i) {
+    source.read("parameter", piece_of(tensor.parts[i], {0, numel}),
+                {part.data(), dtype, Shape{numel}});
+    for (std::size_t at = 0; at < static_cast<std::size_t>(numel); ++at) {
+      std::copy_n(part.data() + at * size, size,
+                  whole.data() + (at * tensor.parts.size() + i) * size);
+    }
+  }
+  sink(whole);
+}
+
 /// Streams the tensor head by head: a head's elements of each part, then those of the next head.
 void stream_heads(const TensorSource& source,
                   const ForeignTensor& tensor,
                   DType dtype,
                   const ByteSink& sink) {
   const std::int64_t run = tensor.parts.front().shape.numel() / tensor.heads;
+  if (run == 1) {
+    return stream_elements(source, tensor, dtype, sink);
+  }
   std::vector<std::byte> buffer(static_cast<std::size_t>(run * size_of(dtype)));
   for (std::int64_t head = 0; head < tensor.heads; ++head) {
     for (const ModelTensor& part : tensor.parts) {
@@ -61,7 +84,7 @@ void stream_heads(const TensorSource& source,
   }
 }
 
-/// Transposes `from` [outputs, inputs] into columns [first, first + outputs) of `to`, which is
+/// Transposes `from` [outputs, inputs] into the columns first, first + step, … of `to`, which is
 /// `width` columns wide.
 template <typename Element>
 void transpose_into(const std::byte* from,
@@ -69,6 +92,7 @@ void transpose_into(const std::byte* from,
                     std::int64_t inputs,
                     std::byte* to,
                     std::int64_t first,
+                    std::int64_t step,
                     std::int64_t width) {
   constexpr std::int64_t kTile = 64;
   const auto* source = reinterpret_cast<const Element*>(from);
@@ -79,7 +103,7 @@ void transpose_into(const std::byte* from,
       const std::int64_t input_end = std::min(input_tile + kTile, inputs);
       for (std::int64_t input = input_tile; input < input_end; ++input) {
         for (std::int64_t output = output_tile; output < output_end; ++output) {
-          target[input * width + output] = source[output * inputs + input];
+          target[input * width + output * step] = source[output * inputs + input];
         }
       }
     }
@@ -92,6 +116,8 @@ void stream_transposed(const TensorSource& source,
                        const ByteSink& sink) {
   const std::int64_t inputs = tensor.shape[0];
   const std::int64_t width = tensor.shape[1];
+  const bool by_rows = tensor.heads > 0;
+  const std::int64_t step = by_rows ? std::ssize(tensor.parts) : 1;
   const std::int64_t rows = std::clamp<std::int64_t>(kChunkElements / width, 1, inputs);
   std::vector<std::byte> chunk;
   std::vector<std::byte> part_columns;
@@ -99,6 +125,7 @@ void stream_transposed(const TensorSource& source,
     const std::int64_t count = std::min(rows, inputs - begin);
     chunk.resize(static_cast<std::size_t>(count * width * size_of(dtype)));
     std::int64_t first = 0;
+    std::int64_t columns = 0;
     for (const ModelTensor& part : tensor.parts) {
       const std::int64_t outputs = outputs_of(part);
       part_columns.resize(static_cast<std::size_t>(outputs * count * size_of(dtype)));
@@ -106,11 +133,12 @@ void stream_transposed(const TensorSource& source,
                   {part_columns.data(), dtype, Shape{outputs * count}});
       const auto transpose =
           size_of(dtype) == 4 ? transpose_into<std::uint32_t> : transpose_into<std::uint16_t>;
-      transpose(part_columns.data(), outputs, count, chunk.data(), first, width);
-      first += outputs;
+      transpose(part_columns.data(), outputs, count, chunk.data(), first, step, width);
+      first += by_rows ? 1 : outputs;
+      columns += outputs;
     }
-    check(first == width, "\"{}\" of shape {} is made of {} columns", tensor.name,
-          tensor.shape.to_string(), first);
+    check(columns == width, "\"{}\" of shape {} is made of {} columns", tensor.name,
+          tensor.shape.to_string(), columns);
     sink(bytes_of(chunk, count * width * size_of(dtype)));
   }
 }
@@ -146,6 +174,11 @@ PartPlace place_in(const ForeignTensor& tensor, std::size_t index) {
     before += outputs_of(tensor.parts[i]);
   }
   const Shape& part = tensor.parts.at(index).shape;
+  if (tensor.heads > 0 && part.rank() == 2 && tensor.transposed) {
+    return {.origin = static_cast<std::int64_t>(index),
+            .row_stride = std::ssize(tensor.parts),
+            .column_stride = tensor.shape[1]};
+  }
   if (tensor.heads > 0) {
     const std::int64_t run = part.numel() / tensor.heads;
     return {.origin = static_cast<std::int64_t>(index) * run,

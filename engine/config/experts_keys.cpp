@@ -14,6 +14,9 @@ bool has_normalised_key(const Family& family) {
 bool has_expert_width(const Family& family) {
   return family.base.expert_width > 0;
 }
+bool has_limit(const Family& family) {
+  return family.base.feed_forward_limit > 0.0F;
+}
 bool has_dense_layers(const Family& family) {
   return family.has_dense_layer_keys;
 }
@@ -83,6 +86,7 @@ std::vector<Key> experts_keys() {
   add(field("model.norm_topk_prob", {}, of_experts(&ExpertsSpec::normalised)), has_normalised_key);
   add(kModel.field("moe_intermediate_size", between(1, kLargestSize), &ModelSpec::expert_width),
       has_expert_width);
+  add(kModel.field("swiglu_limit", above(0), &ModelSpec::feed_forward_limit), has_limit);
   keys.push_back(mlp_only_layers());
   keys.push_back(decoder_sparse_step());
   // Without it transformers computes no auxiliary loss, in training either.

@@ -218,7 +218,12 @@ Key rope_scaling() {
     draft.rope_scaling =
         read_rope_block("model.rope_scaling", node, /*newer=*/false, /*by_layer=*/false);
   };
-  key.get = [](const Config& c) { return rope_scaling_json(c.model.rope_scaling); };
+  key.get = [](const Config& c) -> std::string {
+    const bool is_plain = c.model.rope_scaling.kind == RopeScalingKind::kNone;
+    const bool is_usual = family_of(c.model).base.rope_scaling.kind == RopeScalingKind::kNone;
+    return is_plain && !is_usual ? R"({"rope_type": "default"})"
+                                 : rope_scaling_json(c.model.rope_scaling);
+  };
   return for_families(null_is_default(key), has_rope_keys);
 }
 

@@ -78,6 +78,7 @@ struct ModelSpec {
   double query_scalar = 0.0;    ///< scores are q · k over its square root; 0: over head_dim's
   ActivationKind activation{};  ///< SiLU, the first of them, unless the family says otherwise
   bool gated_mlp = true;        ///< down(act(gate x) · up x) instead of down(act(up x))
+  float feed_forward_limit = 0.0F;  ///< FeedForwardSpec::limit
   /// Of layers with experts; its balance_coefficient counts only if adds_balance_loss.
   ExpertsSpec experts;
   std::int64_t expert_width = 0;    ///< F of one expert where it has a key; 0: intermediate_size

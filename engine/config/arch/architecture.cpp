@@ -17,7 +17,8 @@ AttentionSpec attention_of(const ModelSpec& model, std::int64_t layer) {
                           .query_key_norm = family_of(model).query_key_norm,
                           .falls = model.position == PositionKind::kAlibi,
                           .window = model.window_of_layer(layer),
-                          .cap = model.attention_cap};
+                          .cap = model.attention_cap,
+                          .sinks = family_of(model).has_sinks};
   if (model.query_scalar > 0.0 && model.query_scalar != static_cast<double>(model.head_dim)) {
     attention.scale = static_cast<float>(1.0 / std::sqrt(model.query_scalar));
   }
@@ -36,7 +37,8 @@ FeedForwardSpec feed_forward_of(const ModelSpec& model, std::int64_t layer) {
   FeedForwardSpec feed_forward{.width = model.intermediate_size,
                                .activation = model.activation,
                                .gated = model.gated_mlp,
-                               .bias = model.mlp_bias};
+                               .bias = model.mlp_bias,
+                               .limit = model.feed_forward_limit};
   if (model.has_experts(layer)) {
     feed_forward.experts = model.experts;
     feed_forward.width = model.width_of_expert();

@@ -39,6 +39,7 @@ struct AttentionSpec {
   std::int64_t window = 0;  ///< positions that a query attends to; 0: all up to its own
   float scale = 0.0F;       ///< what q · k is multiplied with; 0: 1/sqrt(D)
   float cap = 0.0F;         ///< scores become cap · tanh(score / cap); 0: they stay
+  bool sinks = false;       ///< each head has one more score, which is learned and takes no value
 
   [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t key_value_width() const { return key_value_heads * head_dim; }
@@ -55,6 +56,9 @@ struct FeedForwardSpec {
   ActivationKind activation{};
   bool gated = true;  ///< down(act(gate x) · up x) instead of down(act(up x))
   bool bias = false;
+  /// g · σ(1.702 g) · (u + 1) in place of act(g) · u, of g = min(gate, limit) and u = up within
+  /// ± limit (gpt-oss). 0: there is none.
+  float limit = 0.0F;
   std::optional<ExpertsSpec> experts{};
   bool operator==(const FeedForwardSpec&) const = default;
 };

@@ -49,6 +49,7 @@ struct ForeignRow {
   /// model has none is left out.
   std::array<const char*, 3> ours{};
   bool by_heads = false;  ///< stacked head by head: the first head's rows of each, the next's, …
+  bool by_rows = false;   ///< the same row by row
 };
 
 /// A key of this family's config.json that would make it another model.
@@ -91,6 +92,7 @@ struct Family {
   /// such key.
   std::int64_t unrotated_layer_every = 0;
   bool has_window_pattern_key = false;  ///< sliding_window_pattern: full_layer_every
+  bool has_sinks = false;               ///< each head has a score that belongs to no position
   bool has_cap_keys = false;  ///< those of Gemma: caps of scores and logits, query_pre_attn_scalar
   std::int64_t first_position_row = 0;     ///< of the table of learned positions: position 0's
   bool has_parallel_residual_key = false;  ///< use_parallel_residual

@@ -47,6 +47,15 @@ class List {
     add_matrix(name, shape, kind);
     if (bias) add_bias(name, shape[0], kind);
   }
+  /// A number for each head.
+  void add_of_heads(std::string name, std::int64_t heads, float deviation) {
+    tensors_.push_back({.name = std::move(name),
+                        .shape = {heads},
+                        .deviation = deviation,
+                        .decays = false,
+                        .cut = Cut::kRows,
+                        .heads = heads});
+  }
   void add_table(std::string name, Shape shape, float deviation, Cut cut) {
     tensors_.push_back(
         {.name = std::move(name), .shape = shape, .deviation = deviation, .cut = cut});
@@ -88,6 +97,7 @@ void add_attention(List& list,
   add_heads("key", attention.key_value_heads);
   add_heads("value", attention.key_value_heads);
   add_query_key_norms(list, name, layer);
+  if (attention.sinks) list.add_of_heads(name + "sinks", attention.heads, layer.deviation);
   list.add_linear(name + "output", {width, attention.query_width()}, attention.output_bias,
                   {.deviation = layer.residual_deviation, .cut = Cut::kColumns});
 }

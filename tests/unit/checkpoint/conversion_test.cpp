@@ -49,7 +49,7 @@ TEST_CASE("Hugging Face to dstrain and back is the same, bit for bit", "[checkpo
       GENERATE("gpt2-f32", "mistral-bf16-sharded", "qwen2-f16", "llama-biases-sharded",
                "qwen3-bf16", "olmo2-f32-sharded", "phi3-bf16", "starcoder2-bf16", "gemma3-bf16",
                "gpt-neox-f16-sharded", "opt-f16", "bloom-bf16", "baichuan-f32-sharded",
-               "mixtral-bf16", "qwen3-moe-bf16-sharded", "olmoe-f32");
+               "mixtral-bf16", "qwen3-moe-bf16-sharded", "olmoe-f32", "gpt-oss-bf16");
   const int ranks = GENERATE(1, 3);
   INFO(name << " over " << ranks);
   const ScratchFolder folder;
@@ -159,6 +159,17 @@ TEST_CASE("a config.json is written for a model that never had one", "[checkpoin
       CHECK(config["rope_theta"] == config["rope_parameters"]["rope_theta"]);
     }
   }
+}
+
+TEST_CASE("a number that transformers takes with a point alone has one", "[checkpoint]") {
+  const ScratchFolder folder;
+  const fs::path ours = folder.path() / "ours";
+  REQUIRE(convert_checkpoint({.from = kGolden / "gpt-oss-bf16", .to = ours}, {}));
+  fs::remove(ours / "config.json");
+  REQUIRE(convert_checkpoint({.from = ours, .to = folder.path() / "back"}, {}));
+  const auto config = read_json(folder.path() / "back" / "config.json");
+  CHECK(config["swiglu_limit"].is_number_float());
+  CHECK(config["swiglu_limit"] == 7.0);
 }
 
 TEST_CASE("tokenizer files travel with the weights", "[checkpoint]") {

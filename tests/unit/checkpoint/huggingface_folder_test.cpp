@@ -82,7 +82,7 @@ TEST_CASE("Hugging Face's weights are under our names, as PyTorch has them", "[c
       GENERATE("gpt2-f32", "mistral-bf16-sharded", "qwen2-f16", "llama-biases-sharded",
                "qwen3-bf16", "olmo2-f32-sharded", "phi3-bf16", "starcoder2-bf16", "gemma3-bf16",
                "gpt-neox-f16-sharded", "opt-f16", "bloom-bf16", "baichuan-f32-sharded",
-               "mixtral-bf16", "qwen3-moe-bf16-sharded", "olmoe-f32");
+               "mixtral-bf16", "qwen3-moe-bf16-sharded", "olmoe-f32", "gpt-oss-bf16");
   INFO(name);
   const HuggingFaceFolder folder = open_folder(kGolden / name);
   const Weights expected = weights_in_file(kGolden / name / "expected.safetensors");

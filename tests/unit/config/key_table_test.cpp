@@ -27,6 +27,7 @@ const std::string kBaichuanModel =
 const std::string kMixtral = "model.model_type=mixtral";
 const std::string kQwen3Moe = "model.model_type=qwen3_moe";
 const std::string kOlmoe = "model.model_type=olmoe";
+const std::string kGptOss = "model.model_type=gpt_oss";
 const std::string kGpt2Model =
     R"(model={"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4,
        "n_positions": 128})";
@@ -240,6 +241,7 @@ const std::map<std::string, Flip>& flips() {
       {"model.norm_topk_prob", {"true", {kOlmoe}}},
       {"model.moe_intermediate_size", {"40", {kQwen3Moe}}},
       {"model.mlp_only_layers", {"[1]", {kQwen3Moe}}},
+      {"model.swiglu_limit", {"5", {kGptOss}}},
       {"model.output_router_logits", {"true", {kMixtral}}},
       {"model.router_aux_loss_coef", {"0.5", {kMixtral}}},
       {"model.norm_epsilon", {"1e-4", {"model.model_type=starcoder2"}}},

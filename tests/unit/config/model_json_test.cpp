@@ -43,6 +43,8 @@ TEST_CASE("a model's JSON describes that model", "[spec][model]") {
       {"model.model_type=mixtral", "model.num_local_experts=5", "model.output_router_logits=true"},
       {"model.model_type=qwen3_moe", "model.num_hidden_layers=4", "model.decoder_sparse_step=2",
        "model.mlp_only_layers=[1]", "model.moe_intermediate_size=20"},
+      {"model.model_type=gpt_oss", "model.swiglu_limit=3.5"},
+      {"model.model_type=gpt_oss", R"(model.rope_scaling={"rope_type": "default"})"},
       {"model.model_type=olmoe", "model.norm_topk_prob=true", "model.num_experts_per_tok=3"},
   };
   for (const auto& overrides : variants) {

@@ -167,6 +167,21 @@ constexpr std::string_view kOlmoe = R"({
   "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true,
   "vocab_size": 50304})";
 
+/// gpt-oss-20b without its four-bit weights.
+constexpr std::string_view kGptOss = R"({
+  "architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+  "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu",
+  "hidden_size": 2880, "initial_context_length": 4096, "initializer_range": 0.02,
+  "intermediate_size": 2880, "max_position_embeddings": 131072, "model_type": "gpt_oss",
+  "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+  "num_key_value_heads": 8, "num_local_experts": 32, "output_router_logits": false,
+  "pad_token_id": 199999, "rms_norm_eps": 1e-05,
+  "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+                   "original_max_position_embeddings": 4096, "rope_type": "yarn",
+                   "truncate": false},
+  "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+  "swiglu_limit": 7.0, "tie_word_embeddings": false, "use_cache": true, "vocab_size": 201088})";
+
 }  // namespace
 
 TEST_CASE("parameter counts are the published ones", "[spec][model]") {
@@ -185,12 +200,14 @@ TEST_CASE("parameter counts are the published ones", "[spec][model]") {
   CHECK(num_parameters(read_model(kMixtral)) == 46'702'792'704);
   CHECK(num_parameters(read_model(kQwen3Moe)) == 30'532'122'624);
   CHECK(num_parameters(read_model(kOlmoe)) == 6'919'161'856);
+  CHECK(num_parameters(read_model(kGptOss)) == 20'914'757'184);
 }
 
 TEST_CASE("a token's parameters are the published ones", "[spec][model]") {
   CHECK(active_parameters(read_model(kMixtral)) == 12'879'925'248);
   CHECK(active_parameters(read_model(kQwen3Moe)) == 3'353'032'704);
   CHECK(active_parameters(read_model(kOlmoe)) == 1'282'017'280);
+  CHECK(active_parameters(read_model(kGptOss)) == 4'187'440'704);
 }
 
 TEST_CASE("flops are six per matmul weight plus causal attention", "[spec][model]") {
@@ -571,6 +588,39 @@ TEST_CASE("mixtures of experts are those of their keys", "[spec][model]") {
       model_error(changed(kMixtral, "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9")),
       Catch::Contains("model.num_experts_per_tok: 9 is more than the 8 experts of "
                       "model.num_local_experts"));
+}
+
+TEST_CASE("gpt-oss is what its keys say, and without them what transformers takes",
+          "[spec][model]") {
+  const ModelSpec model = read_model(kGptOss);
+  const Architecture architecture(model);
+  CHECK(architecture.layers[0].attention.sinks);
+  CHECK(architecture.layers[0].attention.window == 128);
+  CHECK(architecture.layers[1].attention.window == 0);
+  CHECK(architecture.layers[0].feed_forward.limit == 7.0F);
+  CHECK(architecture.layers[0].feed_forward.experts->router_bias);
+  CHECK_FALSE(model.rope_scaling.whole_pairs);
+  const auto without = [](std::string text, const std::string& key, std::size_t length) {
+    const std::size_t at = text.find("\"" + key + "\"");
+    REQUIRE(at != std::string::npos);
+    return text.erase(at, length);
+  };
+  std::string bare(kGptOss);
+  const std::size_t scaling = bare.find("\"rope_scaling\"");
+  bare.erase(scaling, bare.find("\"router_aux", scaling) - scaling);
+  for (const auto& [key, length] : {std::pair("attention_bias", 23),
+                                    {"head_dim", 15},
+                                    {"swiglu_limit", 20},
+                                    {"sliding_window", 23}}) {
+    bare = without(bare, key, static_cast<std::size_t>(length));
+  }
+  CHECK(read_model(bare) == model);
+  std::string steeper(kGptOss);
+  steeper.insert(1, "\"swiglu_alpha\": 2, ");
+  CHECK_THAT(model_error(steeper), Catch::Contains("model.swiglu_alpha: 2 is refused"));
+  std::string packed(kGptOss);
+  packed.insert(1, "\"quantization_config\": {\"quant_method\": \"mxfp4\"}, ");
+  CHECK_THAT(model_error(packed), Catch::Contains("model.quantization_config"));
 }
 
 TEST_CASE("some layers of Qwen3's mixtures are dense", "[spec][model]") {

@@ -67,6 +67,7 @@ const std::vector<std::vector<std::string>>& settings() {
       {"model.model_type=mixtral"},
       {"model.model_type=qwen3_moe", "model.mlp_only_layers=[0]"},
       {"model.model_type=olmoe"},
+      {"model.model_type=gpt_oss"},
       {"optimizer.type=SGD"},
       {"optimizer.type=Adagrad"},
       {"optimizer.type=RMSprop"},

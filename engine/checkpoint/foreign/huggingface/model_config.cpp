@@ -45,6 +45,12 @@ Json written_anew(const ModelSpec& model) {
   for (const DropoutKey& dropout : family.dropouts) {
     keys[dropout.name] = 0.0;  // a run's, which weights say nothing of
   }
+  // transformers 5 takes no integer for these.
+  for (const char* number : {"initializer_range", "router_aux_loss_coef", "swiglu_limit"}) {
+    if (keys.contains(number)) {
+      keys[number] = keys[number].get<double>();
+    }
+  }
   if (is_switched(family.window) && model.attention_window == 0) {
     keys["use_sliding_window"] = false;
   }

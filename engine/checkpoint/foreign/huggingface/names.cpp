@@ -80,6 +80,9 @@ class Builder {
         }
       }
     }
+    if (row.by_rows && !tensor.parts.empty()) {
+      tensor.heads = tensor.parts.front().shape[0];
+    }
     return tensor;
   }
 
