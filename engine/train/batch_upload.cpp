@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/core/check.h"
 #include "kernels/dropout.h"
 
 namespace dstrain {
@@ -60,9 +61,10 @@ std::int64_t BatchUpload::host_bytes(std::int64_t tokens,
                                      const ContextShape& context) {
   const bool shares = context.ranks() > 1;
   const std::int64_t whole = documents.attention || shares ? 3 : 2;
-  const std::int64_t own = shares ? tokens / context.ranks() : 0;  // inputs, targets, positions
+  // Inputs, targets, positions, and the targets that are counted.
+  const std::int64_t own = shares ? tokens / context.ranks() : 0;
   const std::int64_t attended = documents.attention ? own * context.heads : 0;
-  return (kSampleWords + whole * tokens + 3 * own + attended) * size_of(DType::kI32);
+  return (kSampleWords + whole * tokens + 4 * own + attended) * size_of(DType::kI32);
 }
 
 BatchUpload::~BatchUpload() {
@@ -140,6 +142,9 @@ std::int64_t BatchUpload::upload_tokens(const LoadBatch& data,
     return count_targets(counted);
   }
   const std::int32_t* const end = copy_chunks(counted, sequence, own, behind);
+  check((end - memory + kSampleWords) * size_of(DType::kI32) <=
+            host_bytes(tokens_, documents_, context_),
+        "a micro-batch of {} tokens takes more of the host's memory than it has", tokens_);
   return count_targets({behind, end});
 }
 
