@@ -45,15 +45,21 @@ std::string schedule_text(const RunOutline& outline, const Config& config) {
 
 }  // namespace
 
+std::string degrees_text(const Mesh& mesh) {
+  const int context = mesh.degree(kContextAxes);
+  return fmt::format(
+      "{} pipeline × {} data × {}{} tensor", mesh.degree(Axis::kPipeline), mesh.degree(kDataAxes),
+      context == 1 ? "" : fmt::format("{} context × ", context), mesh.degree(Axis::kTensor));
+}
+
 std::string summary_text(const RunOutline& outline, const Config& config) {
   const Mesh& mesh = outline.mesh;
   return fmt::format(
-      "ranks       {} = {} pipeline × {} data × {} tensor{}; ZeRO stage {}\n"
+      "ranks       {} = {}{}; ZeRO stage {}\n"
       "parameters  {}\n"
       "step        {} of {} = {} tokens, in {} of {}{}\n"
       "schedule    {}\n",
-      mesh.world_size(), mesh.degree(Axis::kPipeline), mesh.degree(kDataAxes),
-      mesh.degree(Axis::kTensor), splits_tokens(config) ? ", sequence parallel" : "",
+      mesh.world_size(), degrees_text(mesh), splits_tokens(config) ? ", sequence parallel" : "",
       config.zero.stage, grouped(outline.parameters),
       counted(*config.batch.train_batch_size, "sequence"), config.data.sequence_length,
       grouped(tokens_of_step(config)),
@@ -71,6 +77,7 @@ nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& con
           {"layout",
            {{"pipeline", mesh.degree(Axis::kPipeline)},
             {"data", mesh.degree(kDataAxes)},
+            {"context", mesh.degree(kContextAxes)},
             {"tensor", mesh.degree(Axis::kTensor)},
             {"sequence_parallel", splits_tokens(config)},
             {"zero_stage", config.zero.stage}}},

@@ -11,6 +11,8 @@
 
 namespace dstrain {
 
+/// "2 pipeline × 4 data × 2 tensor", with the ranks that share sequences where there are such.
+std::string degrees_text(const Mesh& mesh);
 /// `outline` is that of `config`, which is resolved.
 std::string summary_text(const RunOutline& outline, const Config& config);
 nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& config);

@@ -22,6 +22,7 @@
 #include "cmd/memory/memory_svg.h"
 #include "cmd/memory/published_memory.h"
 #include "cmd/rank/rank_threads.h"
+#include "cmd/run_summary.h"
 #include "engine/base/amount_text.h"
 #include "engine/base/write_failure.h"
 #include "engine/checkpoint/checkpoint_error.h"
@@ -151,12 +152,10 @@ std::string picture(const MemoryEstimate& estimate, const std::string& config) {
   const Mesh& mesh = estimate.outline.mesh;
   MemorySvgText text{
       .title = fmt::format("{}: memory of rank {} during a step", config, estimate.rank),
-      .subtitle = fmt::format("{} rank{} = {} pipeline × {} data × {} tensor; {} parameters; {} "
-                              "beside the plan",
-                              mesh.world_size(), mesh.world_size() == 1 ? "" : "s",
-                              mesh.degree(Axis::kPipeline), mesh.degree(kDataAxes),
-                              mesh.degree(Axis::kTensor), estimate.outline.parameters,
-                              size_text(total_bytes(estimate.overhead))),
+      .subtitle =
+          fmt::format("{} rank{} = {}; {} parameters; {} beside the plan", mesh.world_size(),
+                      mesh.world_size() == 1 ? "" : "s", degrees_text(mesh),
+                      estimate.outline.parameters, size_text(total_bytes(estimate.overhead))),
       .peak = estimate.peak,
       .overhead_bytes = total_bytes(estimate.overhead)};
   if (estimate.limit) {
