@@ -192,5 +192,86 @@ TEST_CASE("shared sequences in 16 bits stay as close as other layouts", "[parity
   }
 }
 
+/// A loss sum and the number of targets that counted, over all ranks.
+struct Counted {
+  double loss_sum = 0.0;
+  std::int64_t targets = 0;
+};
+
+template <typename Work>
+Counted over_ranks(int ranks, const TinyOptions& options, Work&& work) {
+  const std::vector<Counted> of_ranks = thread_world(ranks, [&](Rendezvous& rank) {
+    const Config config = tiny_config(options, rank.world_size());
+    const auto engine = make_tiny_engine(config, rank, nullptr);
+    return work(*engine);
+  });
+  Counted all;
+  for (const Counted& of_rank : of_ranks) {
+    all.loss_sum += of_rank.loss_sum;
+    all.targets += of_rank.targets;
+  }
+  return all;
+}
+
+/// Of samples as long as the batch asks for, which begin with the same tokens whatever that is.
+LoadBatch samples(std::int64_t vocab_size, std::int64_t batch) {
+  return [=](std::int64_t first_sample, std::span<std::int32_t> inputs,
+             std::span<std::int32_t> targets) {
+    const std::size_t length = inputs.size() / static_cast<std::size_t>(batch);
+    for (std::size_t row = 0; row * length < inputs.size(); ++row) {
+      synthetic_sample(first_sample + static_cast<std::int64_t>(row), vocab_size,
+                       inputs.subspan(row * length, length), targets.subspan(row * length, length));
+    }
+  };
+}
+
+TEST_CASE("evaluations count the same targets where sequences are shared", "[parity][context]") {
+  const TinyOptions alone = whole_sequences(tiny_model(Family::kGpt2), true);
+  for (const std::int64_t counted_samples : {0, 1, 3, 4}) {
+    const auto evaluate = [&](Engine& engine) {
+      const Engine::Evaluation part =
+          engine.evaluate(samples(alone.model->vocab_size, alone.micro_batch), 7, counted_samples);
+      return Counted{part.local_loss_sum, part.counted};
+    };
+    const Counted reference = over_ranks(1, alone, evaluate);
+    for (const Kind& kind : kinds(4)) {
+      CAPTURE(counted_samples, kind.name);
+      TinyOptions shared = alone;
+      shared.context_parallel = kind.config;
+      const Counted sum = over_ranks(4, shared, evaluate);
+      CHECK(sum.targets == reference.targets);
+      CHECK(sum.loss_sum == Approx(reference.loss_sum).epsilon(1e-6).margin(0));
+    }
+  }
+}
+
+TEST_CASE("a step of shorter sequences is shared as one that was planned for them",
+          "[parity][context][ramp]") {
+  const TinyOptions longest = whole_sequences(tiny_model(Family::kLlama), true);
+  for (const std::int64_t length : {8, 24}) {
+    TinyOptions planned = longest;
+    planned.sequence = length;
+    const auto train = [&](Engine& engine) {
+      double loss_sum = 0.0;
+      for (int step = 0; step < 3; ++step) {
+        const EngineStep result =
+            engine.train_step(samples(longest.model->vocab_size, longest.micro_batch), 4 * step,
+                              {.learning_rate = 3e-3,
+                               .update = step + 1,
+                               .gradient_clipping = 0.5,
+                               .sequence = length});
+        loss_sum += result.local_loss_sum;
+      }
+      return Counted{loss_sum, 0};
+    };
+    for (const Kind& kind : kinds(4)) {
+      CAPTURE(length, kind.name);
+      TinyOptions shared = longest;
+      shared.context_parallel = planned.context_parallel = kind.config;
+      CHECK(over_ranks(4, shared, train).loss_sum == over_ranks(4, planned, train).loss_sum);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dstrain::test

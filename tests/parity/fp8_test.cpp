@@ -79,12 +79,16 @@ TEST_CASE("every layout in 8 bits is near one rank", "[parity][fp8][layout]") {
   for (const Family family : {Family::kGpt2, Family::kLlama}) {
     const TinyOptions alone = in_8_bits(family);
     const TinyRun reference = train_tiny(alone);
-    std::vector<Layout> layouts(4, {"dp2", 2, alone});
+    std::vector<Layout> layouts(5, {"dp2", 2, alone});
     layouts[0].options.accumulation = 1;
     layouts[1] = {"tp2 + sp", 2, alone};
     layouts[1].options.tensor_parallel = {.size = 2, .sequence_parallel = true};
     layouts[2] = {"pp2", 2, alone};
     layouts[2].options.pipeline = {.stages = 2};
+    layouts[4] = {"sequences shared by 2", 2, alone};
+    layouts[4].options.micro_batch = 4;  // 48 tokens a rank: a multiple of 16
+    layouts[4].options.accumulation = 1;
+    layouts[4].options.context_parallel = {.size = 2, .kind = ContextKind::kRing};
     layouts[3] = {"tp2 pp2 zero1 x2", 8, alone};
     layouts[3].options.accumulation = 1;
     layouts[3].options.zero_stage = 1;

@@ -36,6 +36,8 @@ std::vector<Layout> layouts() {
           {"dp 4, ZeRO 3", 4, layout(3, 1, false, 1)},
           {"dp 4 in twos", 4,
            merged(layout(3, 1, false, 1), {{"zero_optimization", {{"mics_shard_size", 2}}}})},
+          {"dp 2, sequences shared by 2, ZeRO 3", 4,
+           merged(layout(3, 1, false, 1), {{"context_parallel", {{"size", 2}}}})},
           {"dp 2, tp 2, sequence parallel", 4, layout(0, 2, true, 1)},
           {"tp 4, shared heads", 4, layout(1, 4, false, 1)},
           {"tp 2, pp 2", 4, layout(0, 2, false, 2)},
