@@ -27,8 +27,8 @@ struct ForeignTensor {
   bool transposed = false;
   std::vector<ModelTensor> parts;
   /// The number of heads if the parts are stacked head by head: the first head's rows of each part,
-  /// the next head's, …; the parts are alike then, and if they
-  /// are transposed a head is a row. 0: part by part.
+  /// the next head's, …; the parts are alike then, and if they are transposed a head is a row.
+  /// 0: part by part.
   std::int64_t heads = 0;
   /// The number of experts whose tensors lie behind each other, each as the above says; it is the
   /// first extent, and parts are the first expert's, the second's, …. 0: there is no such dim.

@@ -11,6 +11,7 @@
 
 #include "engine/config/batch_ramp.h"
 #include "engine/config/compression_config.h"
+#include "engine/config/context_config.h"
 #include "engine/config/data_config.h"
 #include "engine/config/dropout_config.h"
 #include "engine/config/model_spec.h"
@@ -133,44 +134,6 @@ struct TensorParallelConfig {
   bool sequence_parallel = false;
 
   bool operator==(const TensorParallelConfig&) const = default;
-};
-
-/// What ranks that share sequences exchange while they attend (engine/plan/token_share.h).
-enum class ContextKind : std::uint8_t {
-  kRing,     ///< "ring": keys and values
-  kUlysses,  ///< "ulysses": tokens for heads
-  kUsp       ///< "usp": tokens for heads among neighbours, keys and values with all others
-};
-
-/// The order in which the chunks of a sequence are dealt to the ranks of a ring.
-enum class ContextOrder : std::uint8_t {
-  kZigzag,     ///< "zigzag": two chunks each, the r-th from the front and from the back
-  kContiguous  ///< "contiguous": one chunk each
-};
-
-/// "context_parallel": ranks that have other tokens of the same sequences.
-struct ContextParallelConfig {
-  int size = 1;  ///< also context_parallel_size
-  /// sequence_parallel_size, DeepSpeed's name for the size of "ulysses". Resolved: none.
-  std::optional<int> ulysses_ranks;
-  std::optional<ContextKind> kind;  ///< also cp_comm_type; absent: ring, until it is resolved
-  ContextOrder order = ContextOrder::kZigzag;  ///< of a ring of several
-  /// Neighbours among which "usp" exchanges heads. Absent: as many as a host's ranks and the model
-  /// allow, until it is resolved.
-  std::optional<int> ulysses_size;
-
-  /// The number of ranks among which heads are exchanged; of what is resolved.
-  [[nodiscard]] int heads() const {
-    const ContextKind what = kind.value_or(ContextKind::kRing);
-    return what == ContextKind::kUsp ? ulysses_size.value_or(1)
-                                     : (what == ContextKind::kUlysses ? size : 1);
-  }
-  /// What the tokens of a sequence must be a multiple of.
-  [[nodiscard]] std::int64_t unit() const {
-    const bool has_two_chunks = order == ContextOrder::kZigzag && size > heads();
-    return std::int64_t{size} * (has_two_chunks ? 2 : 1);
-  }
-  bool operator==(const ContextParallelConfig&) const = default;
 };
 
 /// The order in which a pipeline stage computes its micro-batches.

@@ -21,7 +21,8 @@ bool has_dense_layers(const Family& family) {
   return family.has_dense_layer_keys;
 }
 
-/// As many as any model has had, many times over; each is a tensor or three of every block.
+/// Far more than any model has had. Each is three tensors of every block, of which plans make
+/// lists.
 constexpr double kMostExperts = 100'000;
 
 /// A member of the model's experts.
@@ -63,7 +64,8 @@ Key mlp_only_layers() {
   return for_families(key, has_dense_layers);
 }
 
-/// Of the other layers, every one whose number, counted from 1, is a multiple of this has experts.
+/// Every layer whose number, counted from 1, is a multiple of this has experts, unless
+/// mlp_only_layers names it.
 Key decoder_sparse_step() {
   Key key = silent("model.decoder_sparse_step", KeyKind::kInteger);
   key.range = at_least(1);

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/config/arch/family.h"
 #include "engine/config/json_text.h"
 #include "engine/config/resolve_parts.h"
 
@@ -28,10 +27,6 @@ OwnHeads own_heads(const Config& config) {
           std::max<std::int64_t>(1, config.model.num_key_value_heads / tensor)};
 }
 
-bool can_deal(const OwnHeads& heads, std::int64_t ranks) {
-  return heads.queries % ranks == 0 && (heads.keys % ranks == 0 || ranks % heads.keys == 0);
-}
-
 /// Takes DeepSpeed's key over into this program's.
 void take_over(ContextParallelConfig& context, Origins& origins) {
   if (!context.ulysses_ranks) return;
@@ -45,11 +40,12 @@ void take_over(ContextParallelConfig& context, Origins& origins) {
                                    ranks, ranks),
                        {{ConfigEdit::Kind::kRemove, kDeepSpeeds, ""}});
   }
+  context.ulysses_ranks.reset();
+  if (ranks == 1) return;
   context.size = ranks;
   context.kind = ContextKind::kUlysses;
   origins[kSize] = fmt::format("derived: {}", kDeepSpeeds);
   origins[kKind] = fmt::format("derived: {}", kDeepSpeeds);
-  context.ulysses_ranks.reset();
 }
 
 /// As many neighbours as deal heads within a host.
@@ -58,7 +54,7 @@ void find_neighbours(LoadedConfig& loaded, const MachineFacts& facts, Origins& o
   const OwnHeads heads = own_heads(loaded.config);
   const int host = facts.ranks_per_host.value_or(context.size * loaded.config.tensor_parallel.size);
   int most = std::clamp(host / loaded.config.tensor_parallel.size, 1, context.size);
-  while (context.size % most != 0 || !can_deal(heads, most)) {
+  while (context.size % most != 0 || !can_deal_heads(most, heads.queries, heads.keys)) {
     --most;
   }
   context.ulysses_size = most;
@@ -79,9 +75,9 @@ void check_heads(const Config& config, Origins& origins) {
         origins[path], path,
         fmt::format("{} does not divide {} {}: expected a divisor", ranks, kSize, context.size));
   }
-  if (can_deal(heads, ranks)) return;
+  if (can_deal_heads(ranks, heads.queries, heads.keys)) return;
   std::int64_t fits = ranks;
-  while (context.size % fits != 0 || !can_deal(heads, fits)) {
+  while (context.size % fits != 0 || !can_deal_heads(fits, heads.queries, heads.keys)) {
     --fits;
   }
   const std::string of_tensor =
@@ -125,15 +121,16 @@ void check_dropout(const Config& config, Origins& origins) {
 void resolve_context(LoadedConfig& loaded, const MachineFacts& facts, Origins& origins) {
   ContextParallelConfig& context = loaded.config.context_parallel;
   take_over(context, origins);
+  if (context.size == 1 && context.kind) {
+    loaded.notices.push_back(
+        fmt::format("no effect: {}: {} is 1, so that no ranks share sequences", kKind, kSize));
+    context.kind.reset();
+  }
   if (context.kind != ContextKind::kUsp && context.ulysses_size) {
     loaded.notices.push_back(fmt::format("no effect: {}: {} is not \"usp\"", kUlysses, kKind));
     context.ulysses_size.reset();
   }
-  if (context.size == 1) {
-    context.kind.reset();
-    context.ulysses_size.reset();
-    return;
-  }
+  if (context.size == 1) return;
   if (!context.kind) {
     context.kind = ContextKind::kRing;
     origins[kKind] = "default";

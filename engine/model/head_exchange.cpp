@@ -2,16 +2,10 @@
 
 #include <algorithm>
 
+#include "engine/config/context_config.h"
 #include "kernels/block_copy.h"
 
 namespace dstrain {
-
-bool HeadExchange::can_deal(const ContextShape& context,
-                            std::int64_t heads,
-                            std::int64_t key_value_heads) {
-  const std::int64_t ranks = context.heads;
-  return heads % ranks == 0 && (key_value_heads % ranks == 0 || ranks % key_value_heads == 0);
-}
 
 HeadExchange HeadExchange::declare(const LayerShape& shape,
                                    const AttentionShape& own,
@@ -25,7 +19,7 @@ HeadExchange HeadExchange::declare(const LayerShape& shape,
   if (!exchange.exchanges()) {
     return exchange;
   }
-  check(can_deal(shape.context, own.query_heads, own.key_value_heads),
+  check(can_deal_heads(exchange.ranks_, own.query_heads, own.key_value_heads),
         "{} heads over {} key/value heads among {} ranks", own.query_heads, own.key_value_heads,
         exchange.ranks_);
   exchange.dealt_.sequence = own.sequence * exchange.ranks_;

@@ -23,10 +23,6 @@ namespace dstrain {
 
 class HeadExchange {
  public:
-  /// Whether key/value heads can be dealt among the ranks, and query heads with them.
-  static bool can_deal(const ContextShape& context,
-                       std::int64_t heads,
-                       std::int64_t key_value_heads);
   /// `own`: the heads of this rank's tokens. A group of one exchanges nothing.
   static HeadExchange declare(const LayerShape& shape,
                               const AttentionShape& own,

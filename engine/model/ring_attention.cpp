@@ -71,7 +71,8 @@ std::vector<RingAttention::Step> RingAttention::find_steps() const {
     steps.push_back({.source = source,
                      .seen = context_.chunks_seen(me, source, sequence_, window_),
                      .target = target,
-                     .sent = context_.chunks_seen(target, me, sequence_, window_)});
+                     .sent = context_.chunks_seen(target, me, sequence_, window_),
+                     .parts = find_parts(source)});
   }
   return steps;
 }
@@ -93,35 +94,37 @@ std::vector<std::int64_t> RingAttention::exchanges(Pass pass) const {
   return sent;
 }
 
-// What is before all of the keys is one part with each chunk; so that a chunk of queries begins
-// with keys that each of them sees one of, its own come first.
-std::vector<RingAttention::Part> RingAttention::parts_of(std::size_t step) const {
+// The parts of a chunk with its own keys come first: each of its queries sees at least itself
+// there, so that what later parts are merged with is never empty.
+std::vector<RingAttention::Part> RingAttention::find_parts(int source) const {
   std::vector<Part> parts;
-  const int chunks = context_.chunks();
+  const bool is_own = source == context_.ring_rank;
   const auto add = [&](int query, int key) {
-    if (sees(queries_at(query), keys_at(step, key), window_)) {
-      parts.push_back({.query = query, .key = key});
-    }
+    if (!sees(queries_at(query), context_.ring_chunk(source, key, sequence_), window_)) return;
+    const bool is_known =
+        std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.key == key; });
+    parts.push_back(
+        {.query = query, .key = key, .is_own = is_own && query == key, .begins_keys = !is_known});
   };
-  for (int chunk = 0; step == 0 && chunk < chunks; ++chunk) {
+  for (int chunk = 0; is_own && chunk < context_.chunks(); ++chunk) {
     add(chunk, chunk);
   }
-  for (int query = 0; query < chunks; ++query) {
-    for (int key = 0; key < chunks; ++key) {
-      if (step > 0 || query != key) add(query, key);
+  for (int query = 0; query < context_.chunks(); ++query) {
+    for (int key = 0; key < context_.chunks(); ++key) {
+      if (!is_own || query != key) add(query, key);
     }
   }
   return parts;
 }
 
 AttentionOperands RingAttention::operands(const Scores& scores,
-                                          std::size_t step,
+                                          int source,
                                           const Part& part,
                                           ConstTensor packed,
                                           ConstTensor keys) const {
   AttentionOperands in{.shape = chunk_, .reach = scores.reach, .dropout = scores.dropout};
   in.reach.first_query = queries_at(part.query).begin;
-  in.reach.first_key = keys_at(step, part.key).begin;
+  in.reach.first_key = context_.ring_chunk(source, part.key, sequence_).begin;
   if (const ConstTensor& positions = scores.reach.document_positions; !positions.empty()) {
     in.reach.document_positions =
         positions.flat(part.query * chunk_rows(), (part.query + 1) * chunk_rows());
@@ -184,13 +187,10 @@ void RingAttention::forward(const LayerContext& context,
                             const Scores& scores,
                             ConstTensor packed,
                             Tensor heads) const {
-  std::vector<bool> begun(static_cast<std::size_t>(context_.chunks()), false);
   const auto compute = [&](std::size_t step, ConstTensor keys) {
-    for (const Part& part : parts_of(step)) {
-      const auto query = static_cast<std::size_t>(part.query);
-      add_part(context, slot, operands(scores, step, part, packed, keys), part.query, begun[query],
+    for (const Part& part : steps_[step].parts) {
+      add_part(context, slot, operands(scores, steps_[step].source, part, packed, keys), part,
                heads);
-      begun[query] = true;
     }
   };
   if (context_.ring > 1) pack_own_keys(context, packed);
@@ -211,26 +211,25 @@ void RingAttention::forward(const LayerContext& context,
 void RingAttention::add_part(const LayerContext& context,
                              int slot,
                              const AttentionOperands& in,
-                             int query,
-                             bool has_begun,
+                             const Part& of,
                              Tensor heads) const {
-  const Tensor of_chunk = chunk_of(heads, query);
-  const Tensor logsumexp = context.buffer(logsumexp_, slot).rows(query, query + 1);
-  const Tensor part = has_begun ? context.buffer(part_heads_) : of_chunk;
-  const Tensor part_logsumexp = has_begun ? context.buffer(part_logsumexp_) : logsumexp;
+  const Tensor of_chunk = chunk_of(heads, of.query);
+  const Tensor logsumexp = context.buffer(logsumexp_, slot).rows(of.query, of.query + 1);
+  const Tensor part = of.is_own ? of_chunk : context.buffer(part_heads_);
+  const Tensor part_logsumexp = of.is_own ? logsumexp : context.buffer(part_logsumexp_);
   context.ops.attention_forward({.in = in, .out = part, .logsumexp_BHT = part_logsumexp},
                                 context.compute);
   if (sum_heads_.index < 0) {
-    if (has_begun) {
+    if (!of.is_own) {
       context.ops.merge_attention(chunk_, part, part_logsumexp, of_chunk, logsumexp,
                                   context.compute);
     }
     return;
   }
-  const Tensor sum = chunk_of(context.buffer(sum_heads_), query);
-  const Tensor wide = has_begun ? wide_view(context, part) : sum;
+  const Tensor sum = chunk_of(context.buffer(sum_heads_), of.query);
+  const Tensor wide = of.is_own ? sum : wide_view(context, part);
   context.ops.cast(part, wide, context.compute);
-  if (has_begun) {
+  if (!of.is_own) {
     context.ops.merge_attention(chunk_, wide, part_logsumexp, sum, logsumexp, context.compute);
   }
 }
@@ -244,45 +243,37 @@ void RingAttention::backward(const LayerContext& context,
                              Tensor d_packed) const {
   const bool is_wide = sum_packed_.index >= 0;
   const Tensor sums = is_wide ? context.buffer(sum_packed_) : d_packed;
-  const auto chunks = static_cast<std::size_t>(context_.chunks());
-  std::vector<bool> has_queries(chunks, false);
   const auto compute = [&](std::size_t step, ConstTensor keys) {
-    std::vector<bool> has_keys(chunks, false);
-    for (const Part& part : parts_of(step)) {
-      const auto query = static_cast<std::size_t>(part.query);
-      const auto key = static_cast<std::size_t>(part.key);
-      // A chunk's own keys come first, and what they give is of one chunk's rows alone.
-      const bool is_first = step == 0 && part.query == part.key;
-      const bool is_direct = is_first && !is_wide;
-      const PackedColumns<Tensor> own(chunk_, chunk_of(d_packed, part.query));
-      const Tensor d_keys = context.optional_buffer(d_keys_);
-      const Columns dq = is_direct ? own.q : Columns(context.buffer(d_queries_));
-      const Columns dk = is_direct ? own.k : Columns(d_keys, 0, key_width() / 2);
-      const Columns dv = is_direct ? own.v : Columns(d_keys, key_width() / 2, key_width() / 2);
-      context.ops.attention_backward(
-          {.in = operands(scores, step, part, packed, keys),
-           .out = chunk_of(heads, part.query),
-           .logsumexp_BHT = context.buffer(logsumexp_, slot).rows(part.query, part.query + 1),
-           .dout = chunk_of(d_heads, part.query),
-           .delta_BHT = context.buffer(delta_),
-           .dq = dq,
-           .dk = dk,
-           .dv = dv},
-          context.compute);
-      if (!is_direct) {
-        const auto write = [](bool begun) { return begun ? Write::kAdd : Write::kOverwrite; };
-        add_columns(context, context.buffer(d_queries_), chunk_of(sums, part.query), 0,
-                    write(has_queries[query]));
-        if (step == 0) {
-          add_columns(context, d_keys, chunk_of(sums, part.key), query_width(), write(!is_first));
-        } else {
-          context.ops.add_scaled(d_keys, 1.0F,
-                                 chunk_of(context.buffer(leaving_[step % 2]), part.key),
-                                 write(has_keys[key]), context.compute);
-        }
+    for (const Part& part : steps_[step].parts) {
+      AttentionBackward back{
+          .in = operands(scores, steps_[step].source, part, packed, keys),
+          .out = chunk_of(heads, part.query),
+          .logsumexp_BHT = context.buffer(logsumexp_, slot).rows(part.query, part.query + 1),
+          .dout = chunk_of(d_heads, part.query),
+          .delta_BHT = context.buffer(delta_)};
+      if (part.is_own && !is_wide) {  // straight to where later parts are added
+        const PackedColumns<Tensor> own(chunk_, chunk_of(d_packed, part.query));
+        back.dq = own.q;
+        back.dk = own.k;
+        back.dv = own.v;
+        context.ops.attention_backward(back, context.compute);
+        continue;
       }
-      has_queries[query] = true;
-      has_keys[key] = true;
+      const Tensor d_queries = context.buffer(d_queries_);
+      const Tensor d_keys = context.buffer(d_keys_);
+      back.dq = d_queries;
+      back.dk = {d_keys, 0, key_width() / 2};
+      back.dv = {d_keys, key_width() / 2, key_width() / 2};
+      context.ops.attention_backward(back, context.compute);
+      add_columns(context, d_queries, chunk_of(sums, part.query), 0,
+                  part.is_own ? Write::kOverwrite : Write::kAdd);
+      const Write write = part.begins_keys ? Write::kOverwrite : Write::kAdd;
+      if (step == 0) {
+        add_columns(context, d_keys, chunk_of(sums, part.key), query_width(), write);
+      } else {
+        context.ops.add_scaled(d_keys, 1.0F, chunk_of(context.buffer(leaving_[step % 2]), part.key),
+                               write, context.compute);
+      }
     }
   };
   const auto take_back = [&](std::size_t step, const Event& returned) {

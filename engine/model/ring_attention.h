@@ -60,18 +60,21 @@ class RingAttention {
   [[nodiscard]] std::vector<std::int64_t> exchanges(Pass pass) const;
 
  private:
-  /// Who sees whose keys in a step.
-  struct Step {
-    int source = 0;  ///< the place in the ring whose keys I see
-    Range seen;      ///< chunks of them
-    int target = 0;  ///< the place that sees mine
-    Range sent;      ///< chunks of mine
-    [[nodiscard]] bool travels() const { return seen.size() > 0 || sent.size() > 0; }
-  };
-  /// A chunk of mine, and one of the source's that it sees something of.
+  /// A chunk of my queries, and one of a source's keys that it sees something of.
   struct Part {
     int query = 0;
     int key = 0;
+    bool is_own = false;       ///< a chunk with its own keys, which comes first for both
+    bool begins_keys = false;  ///< the first of its step that has gradients for these keys
+  };
+  /// Who sees whose keys in a step.
+  struct Step {
+    int source = 0;           ///< the place in the ring whose keys I see
+    Range seen;               ///< chunks of them
+    int target = 0;           ///< the place that sees mine
+    Range sent;               ///< chunks of mine
+    std::vector<Part> parts;  ///< in the order in which they are computed
+    [[nodiscard]] bool travels() const { return seen.size() > 0 || sent.size() > 0; }
   };
   /// One side of an exchange: chunks of a buffer with a row for each of M tokens.
   struct Message {
@@ -81,13 +84,9 @@ class RingAttention {
   };
 
   [[nodiscard]] std::vector<Step> find_steps() const;
-  /// The parts of a step, in the order in which they are computed.
-  [[nodiscard]] std::vector<Part> parts_of(std::size_t step) const;
+  [[nodiscard]] std::vector<Part> find_parts(int source) const;
   [[nodiscard]] Range queries_at(int chunk) const {
     return context_.ring_chunk(context_.ring_rank, chunk, sequence_);
-  }
-  [[nodiscard]] Range keys_at(std::size_t step, int chunk) const {
-    return context_.ring_chunk(steps_[step].source, chunk, sequence_);
   }
 
   [[nodiscard]] std::int64_t chunk_rows() const { return chunk_.batch * chunk_.sequence; }
@@ -107,15 +106,14 @@ class RingAttention {
 
   /// `keys`: rows k‖v, or q‖k‖v.
   [[nodiscard]] AttentionOperands operands(const Scores& scores,
-                                           std::size_t step,
+                                           int source,
                                            const Part& part,
                                            ConstTensor packed,
                                            ConstTensor keys) const;
   void add_part(const LayerContext& context,
                 int slot,
                 const AttentionOperands& in,
-                int query,
-                bool has_begun,
+                const Part& of,
                 Tensor heads) const;
   void add_columns(const LayerContext& context,
                    ConstTensor rows,

@@ -33,7 +33,7 @@ struct ContextShape {
   [[nodiscard]] int ranks() const { return ring * heads; }
   /// The number of chunks of a sequence that a rank has.
   [[nodiscard]] int chunks() const { return zigzag && ring > 1 ? 2 : 1; }
-  /// What the tokens of a sequence must be a multiple of.
+  /// Sequences must be multiples of so many tokens.
   [[nodiscard]] std::int64_t unit() const { return std::int64_t{1} * ranks() * chunks(); }
   /// The positions of a chunk that a place in the ring has, of sequences of so many tokens: all
   /// that its ranks have of it together.

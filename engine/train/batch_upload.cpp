@@ -4,7 +4,6 @@
 #include <exception>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 #include "kernels/core/check.h"
 #include "kernels/dropout.h"
@@ -23,12 +22,19 @@ std::span<std::int32_t> first_of_rows(std::span<std::int32_t> tokens,
   return tokens.first(static_cast<std::size_t>(rows * kept));
 }
 
-/// Copies chunks of every sequence, chunk by chunk; returns what follows them.
+/// The part of every sequence that a rank has, or attends for with others.
+enum class Whose : std::uint8_t { kOwn, kAttended };
+
+/// Copies it, chunk by chunk; returns what follows the copy.
 std::int32_t* copy_chunks(std::span<const std::int32_t> tokens,
                           std::int64_t sequence,
-                          const std::vector<Range>& chunks,
+                          const ContextShape& context,
+                          Whose whose,
                           std::int32_t* to) {
-  for (const Range& chunk : chunks) {
+  for (int index = 0; index < context.chunks(); ++index) {
+    const Range chunk = whose == Whose::kOwn
+                            ? context.chunk(index, sequence)
+                            : context.ring_chunk(context.ring_rank, index, sequence);
     for (auto row = tokens.begin(); row < tokens.end(); row += sequence) {
       to = std::copy(row + chunk.begin, row + chunk.end, to);
     }
@@ -119,29 +125,22 @@ std::int64_t BatchUpload::upload_tokens(const LoadBatch& data,
       positions[token] = static_cast<std::int32_t>(static_cast<std::int64_t>(token) % sequence);
     }
   }
-  std::vector<Range> own;
-  std::vector<Range> attended;
-  for (int chunk = 0; chunk < context_.chunks(); ++chunk) {
-    own.push_back(context_.chunk(chunk, sequence));
-    attended.push_back(context_.ring_chunk(context_.ring_rank, chunk, sequence));
-  }
   std::int32_t* behind = positions.data() + positions.size();
-  const auto copy = [&](std::span<const std::int32_t> from, const std::vector<Range>& chunks,
-                        const Tensor& place) {
+  const auto copy = [&](std::span<const std::int32_t> from, Whose whose, const Tensor& place) {
     if (place.empty()) return;
     const std::int32_t* part = from.data();
-    if (shares) part = std::exchange(behind, copy_chunks(from, sequence, chunks, behind));
+    if (shares) part = std::exchange(behind, copy_chunks(from, sequence, context_, whose, behind));
     device_.copy_from_host(part, place, stream_);
   };
-  copy(positions, own, to.token_positions);
-  copy(positions, attended, to.query_positions);
-  copy(inputs, own, to.inputs);
-  copy(targets, own, to.targets);
+  copy(positions, Whose::kOwn, to.token_positions);
+  copy(positions, Whose::kAttended, to.query_positions);
+  copy(inputs, Whose::kOwn, to.inputs);
+  copy(targets, Whose::kOwn, to.targets);
   const auto counted = targets.first(static_cast<std::size_t>(samples.counted * sequence));
   if (!shares) {
     return count_targets(counted);
   }
-  const std::int32_t* const end = copy_chunks(counted, sequence, own, behind);
+  const std::int32_t* const end = copy_chunks(counted, sequence, context_, Whose::kOwn, behind);
   check((end - memory + kSampleWords) * size_of(DType::kI32) <=
             host_bytes(tokens_, documents_, context_),
         "a micro-batch of {} tokens takes more of the host's memory than it has", tokens_);

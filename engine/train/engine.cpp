@@ -8,7 +8,6 @@
 #include <spdlog/spdlog.h>
 
 #include "engine/comm/deadline.h"
-#include "engine/model/init.h"
 #include "engine/train/objective/next_token.h"
 #include "kernels/core/caller_stream.h"
 #include "kernels/core/check.h"
@@ -168,48 +167,6 @@ Engine::EndsFailedCollectives::~EndsFailedCollectives() {
   } catch (const std::exception&) {  // no thread available: then without grace
     engine_.groups_.abort();
   }
-}
-
-/// Works in pieces: all values of a table at once would take as much memory again as the table, at
-/// a moment when the whole arena is resident.
-void Engine::initialise_parameters(int threads) {
-  constexpr std::int64_t kElementsAtATime = 1 << 20;
-  std::vector<float> values;
-  std::vector<BF16> narrow;
-  for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
-    const Site site = context_.site(RegionKind::kMaster, unit);
-    const UnitDecl& decl = plan_.blueprint.units()[static_cast<std::size_t>(unit)];
-    const Range owned = plan_.memory.owned(unit);
-    for (const PlacedPiece& placed : plan_.shards.pieces(unit, owned)) {
-      const ParamDecl& param = decl.params[static_cast<std::size_t>(placed.param)];
-      const std::int64_t size = placed.piece.flat.size();
-      for (std::int64_t done = 0; done < size; done += kElementsAtATime) {
-        const std::int64_t count = std::min(kElementsAtATime, size - done);
-        const std::int64_t begin = placed.offset - owned.begin + done;
-        const Tensor master = arena_.master(unit).flat(begin, begin + count);
-        values.resize(static_cast<std::size_t>(count));
-        initial_values(param, plan_.seed, placed.piece.flat.begin + done, values, threads);
-        const void* host = values.data();
-        if (master.dtype() == DType::kBF16) {
-          narrow.resize(values.size());
-          // A lambda, since a function that is always inlined has no address in some compilers and
-          // optimisation levels.
-          std::transform(values.begin(), values.end(), narrow.begin(),
-                         [](float value) { return to_bf16(value); });
-          host = narrow.data();
-        }
-        site.device.copy_from_host(host, master, site.stream);
-        site.stream.synchronize();
-      }
-    }
-  }
-  refresh_parameters();
-}
-
-void Engine::refresh_parameters() {
-  data_parallel_->refresh_parameters();
-  settle();
-  context_.compute.synchronize();
 }
 
 /// Ids go where they are needed, to the first and to the last stage; the bounds of documents that

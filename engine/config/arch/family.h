@@ -126,8 +126,8 @@ struct Family {
   /// alone leave out.
   std::string huggingface_prefix = "model.";
   std::vector<ForeignRow> names;  ///< in the order of the model
-  /// Of the tensors as the class holds them, where it saves them otherwise: files and checkpoints
-  /// may have either. Empty: it does not.
+  /// The same for the tensors as the class holds them, where it saves them otherwise: files and
+  /// checkpoints may have either. Empty: it saves what it holds.
   std::vector<ForeignRow> held_names{};
 
   [[nodiscard]] const std::string& model_type() const { return base.model_type; }
@@ -147,13 +147,14 @@ inline const Family& family_of(const ModelSpec& model) {
 }
 /// "model.n_head": where a run's config says what LLaMA's key says of LLaMA.
 std::string key_path(const ModelSpec& model, const std::string& of_llama);
-/// Of a feed-forward's width; where that is always four times the model's, of the model's.
+/// The key that a feed-forward's width comes from: its own, or the model's width, where the former
+/// is always four times that.
 struct WidthKey {
   std::string path;
   std::int64_t value;
   std::int64_t times;
 };
-/// Of all widths that feed-forwards of the model have, dense ones' before experts'.
+/// The keys of all widths that feed-forwards of the model have, dense ones' before experts'.
 std::vector<WidthKey> feed_forward_keys(const ModelSpec& model);
 
 #define DSTRAIN_FAMILY(name) Family name##_family();
@@ -162,6 +163,8 @@ std::vector<WidthKey> feed_forward_keys(const ModelSpec& model);
 
 /// The names of LLaMA's tensors, which others share.
 std::vector<ForeignRow> llama_names();
+/// The same with norms of queries and keys in every block.
+std::vector<ForeignRow> with_query_key_norms(std::vector<ForeignRow> rows);
 /// The same with mixtures of experts in place of feed-forwards, of which `mlp` is theirs' name and
 /// the others those of an expert's matrices.
 struct ExpertNames {

@@ -72,11 +72,7 @@ Family gemma3_text_family() {
                             "Gemma 3 has no cap of scores, and transformers ignores this one"});
   family.silent.emplace_back("_sliding_window_pattern");  // layer_types stand beside it
   family.huggingface_class = "Gemma3ForCausalLM";
-  const auto add = [&](const char* theirs, const char* ours) {
-    family.names.insert(family.names.end() - 2, {theirs, false, {ours}});
-  };
-  add("model.layers.{}.self_attn.q_norm.weight", "blocks.{}.attention.query_norm.weight");
-  add("model.layers.{}.self_attn.k_norm.weight", "blocks.{}.attention.key_norm.weight");
+  family.names = with_query_key_norms(std::move(family.names));
   return family;
 }
 

@@ -28,6 +28,17 @@ std::vector<ForeignRow> llama_names() {
   };
 }
 
+std::vector<ForeignRow> with_query_key_norms(std::vector<ForeignRow> rows) {
+  rows.insert(rows.end() - 2,  // before the final norm and the head
+              {{"model.layers.{}.self_attn.q_norm.weight",
+                false,
+                {"blocks.{}.attention.query_norm.weight"}},
+               {"model.layers.{}.self_attn.k_norm.weight",
+                false,
+                {"blocks.{}.attention.key_norm.weight"}}});
+  return rows;
+}
+
 Family llama_family() {
   return {.base = {.model_type = "llama", .norm_epsilon = 1e-6F},
           .has_attention_bias_key = true,

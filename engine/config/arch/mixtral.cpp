@@ -1,19 +1,9 @@
-// Mixtral: Mistral with a mixture of experts in every block. OLMoE also normalises all heads of
-// queries, and of keys, together, and weighs its experts by their shares of all.
+// Mixtral: Mistral with a mixture of experts in every block. Also the names that experts have in
+// Hugging Face's files, for all families of that kind.
 #include "engine/config/arch/family.h"
 
 namespace dstrain {
 namespace {
-
-std::vector<ForeignRow> olmoe_names() {
-  std::vector<ForeignRow> rows = llama_names();
-  const auto add = [&](const char* theirs, const char* ours) {
-    rows.insert(rows.end() - 2, {theirs, false, {ours}});  // before the final norm and the head
-  };
-  add("model.layers.{}.self_attn.q_norm.weight", "blocks.{}.attention.query_norm.weight");
-  add("model.layers.{}.self_attn.k_norm.weight", "blocks.{}.attention.key_norm.weight");
-  return rows;
-}
 
 /// Puts `instead` where the rows of the feed-forward begin, beside those of dense layers.
 std::vector<ForeignRow> with_rows(std::vector<ForeignRow> rows,
@@ -68,22 +58,6 @@ Family mixtral_family() {
           .huggingface_class = "MixtralForCausalLM",
           .names = with_experts(llama_names(), {"block_sparse_moe", "w1", "w3", "w2"}),
           .held_names = with_held_experts(llama_names())};
-}
-
-Family olmoe_family() {
-  return {
-      .base = {.model_type = "olmoe",
-               .norm_epsilon = 1e-5F,
-               .experts = {.count = 64, .per_token = 8, .balance_coefficient = 0.01F}},
-      .query_key_norm = QueryKeyNorm::kFullWidth,
-      .has_attention_bias_key = true,
-      .spellings = {{"num_local_experts", "num_experts"}},
-      .second_spellings = {{"num_local_experts", "num_local_experts"}},
-      .has_normalised_key = true,
-      .refused = {{"clip_qkv", {}, "limits of queries, keys and values are not in this version"}},
-      .huggingface_class = "OlmoeForCausalLM",
-      .names = with_experts(olmoe_names()),
-      .held_names = with_held_experts(olmoe_names())};
 }
 
 }  // namespace dstrain

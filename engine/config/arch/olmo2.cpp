@@ -1,5 +1,7 @@
 // OLMo 2: the norms of a block stand behind its two halves, and all heads of queries, and of keys,
 // are normalised together.
+#include <utility>
+
 #include "engine/config/arch/family.h"
 
 namespace dstrain {
@@ -16,12 +18,10 @@ std::vector<ForeignRow> names() {
     }
     rows.push_back(row);
   }
-  const auto add = [&](const char* theirs, const char* ours) {
-    rows.insert(rows.end() - 2, {theirs, false, {ours}});  // before the final norm and the head
-  };
-  add("model.layers.{}.self_attn.q_norm.weight", "blocks.{}.attention.query_norm.weight");
-  add("model.layers.{}.self_attn.k_norm.weight", "blocks.{}.attention.key_norm.weight");
-  add("model.layers.{}.post_feedforward_layernorm.weight", "blocks.{}.mlp_norm.weight");
+  rows = with_query_key_norms(std::move(rows));
+  rows.insert(
+      rows.end() - 2,  // before the final norm and the head
+      {"model.layers.{}.post_feedforward_layernorm.weight", false, {"blocks.{}.mlp_norm.weight"}});
   return rows;
 }
 

@@ -3,19 +3,6 @@
 #include "engine/config/arch/family.h"
 
 namespace dstrain {
-namespace {
-
-std::vector<ForeignRow> names() {
-  std::vector<ForeignRow> rows = llama_names();
-  const auto add = [&](const char* theirs, const char* ours) {
-    rows.insert(rows.end() - 2, {theirs, false, {ours}});  // before the final norm and the head
-  };
-  add("model.layers.{}.self_attn.q_norm.weight", "blocks.{}.attention.query_norm.weight");
-  add("model.layers.{}.self_attn.k_norm.weight", "blocks.{}.attention.key_norm.weight");
-  return rows;
-}
-
-}  // namespace
 
 Family qwen3_family() {
   return {.base = {.model_type = "qwen3", .head_dim = 128, .norm_epsilon = 1e-6F},
@@ -25,7 +12,7 @@ Family qwen3_family() {
           .window = WindowKeys::kSwitched,
           .default_first_window_layer = 28,
           .huggingface_class = "Qwen3ForCausalLM",
-          .names = names()};
+          .names = with_query_key_norms(llama_names())};
 }
 
 Family qwen3_moe_family() {
@@ -42,8 +29,8 @@ Family qwen3_moe_family() {
   family.second_spellings = {{"num_local_experts", "num_local_experts"}};  // of transformers 5
   family.silent = {"max_window_layers"};
   family.huggingface_class = "Qwen3MoeForCausalLM";
-  family.names = with_experts(names());
-  family.held_names = with_held_experts(names());
+  family.names = with_experts(with_query_key_norms(llama_names()));
+  family.held_names = with_held_experts(with_query_key_norms(llama_names()));
   return family;
 }
 

@@ -32,8 +32,8 @@ class List {
     weight.hidden_matrix = true;
     tensors_.push_back(weight);
   }
-  /// Of a matrix of that kind. One of Cut::kColumns is added to a sum over ranks, whose whole
-  /// gradient every rank sees.
+  /// Adds the bias of a matrix of that kind. That of Cut::kColumns is added to a sum over ranks, so
+  /// that every rank sees its whole gradient.
   void add_bias(const std::string& name, std::int64_t outputs, const TensorDecl& kind) {
     tensors_.push_back({.name = name + ".bias",
                         .shape = {outputs},

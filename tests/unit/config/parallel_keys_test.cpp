@@ -122,6 +122,19 @@ TEST_CASE("context parallelism is asked for in three programs' words", "[spec][p
   CHECK(loaded.config.context_parallel.heads() == 2);
 }
 
+TEST_CASE("a way of sharing sequences without ranks that do has no effect, and says so",
+          "[spec][parallel]") {
+  LoadedConfig one = load_tiny({"context_parallel.kind=ulysses"});
+  resolve_config(one, 1);
+  CHECK_FALSE(one.config.context_parallel.kind);
+  CHECK_THAT(fmt::format("{}", fmt::join(one.notices, "\n")),
+             Contains("no effect: context_parallel.kind: context_parallel.size is 1"));
+  LoadedConfig off = load_tiny({"sequence_parallel_size=1"});  // as other programs write it
+  resolve_config(off, 1);
+  CHECK(off.config.context_parallel == ContextParallelConfig{});
+  CHECK_THAT(fmt::format("{}", fmt::join(off.notices, "\n")), !Contains("parallel"));
+}
+
 TEST_CASE("what sequences and heads do not allow is said with what they do", "[spec][parallel]") {
   const auto error = [](std::vector<std::string> sets, int ranks) {
     LoadedConfig loaded = load_tiny(sets);

@@ -16,7 +16,7 @@ namespace dstrain {
 /// is not among them.
 std::vector<ForeignTensor> huggingface_tensors(const ModelSpec& model);
 
-/// The same as weights have them of which `holds` says whether there is one of a name: as the class
+/// The same for a set of weights, of which `holds` says whether it has one of a name: as the class
 /// saves them, or as it holds them.
 std::vector<ForeignTensor> huggingface_tensors(
     const ModelSpec& model, const std::function<bool(const std::string&)>& holds);

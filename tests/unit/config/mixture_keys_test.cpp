@@ -1,0 +1,128 @@
+// The keys of mixtures of experts, as published models write them.
+#include "engine/config/arch/architecture.h"
+#include "engine/config/arch/model_counts.h"
+#include "kernels/math/activation.h"
+#include "tests/unit/config/published_models.h"
+
+namespace dstrain {
+
+TEST_CASE("a token's parameters are the published ones", "[spec][model]") {
+  CHECK(active_parameters(read_model(kMixtral)) == 12'879'925'248);
+  CHECK(active_parameters(read_model(kQwen3Moe)) == 3'353'032'704);
+  CHECK(active_parameters(read_model(kOlmoe)) == 1'282'017'280);
+  CHECK(active_parameters(read_model(kGptOss)) == 4'187'440'704);
+}
+
+TEST_CASE("mixtures of experts are those of their keys", "[spec][model]") {
+  const Architecture mixtral(read_model(kMixtral));
+  CHECK(mixtral.layers[31].feed_forward.experts ==
+        ExpertsSpec{.count = 8, .per_token = 2, .normalised = true});
+  CHECK(mixtral.layers[31].feed_forward.width == 14336);
+  CHECK(mixtral.layers[0].attention.window == 0);
+  const Architecture qwen(read_model(kQwen3Moe));
+  CHECK(qwen.layers[0].feed_forward.experts ==
+        ExpertsSpec{.count = 128, .per_token = 8, .normalised = true});
+  CHECK(qwen.layers[0].feed_forward.width == 768);
+  CHECK(qwen.layers[0].attention.head_dim == 128);
+  const Architecture olmoe(read_model(kOlmoe));
+  CHECK(olmoe.layers[0].feed_forward.experts ==
+        ExpertsSpec{.count = 64, .per_token = 8, .normalised = false});
+  CHECK(olmoe.layers[0].attention.query_key_norm == QueryKeyNorm::kFullWidth);
+  const auto changed = [](std::string_view config, const std::string& from, const std::string& to) {
+    std::string text(config);
+    REQUIRE(text.find(from) != std::string::npos);
+    return text.replace(text.find(from), from.size(), to);
+  };
+  // What the config.json does not say is what transformers takes.
+  CHECK(read_model(changed(kOlmoe, "\"norm_topk_prob\": false,", "")) == read_model(kOlmoe));
+  CHECK_FALSE(read_model(changed(kQwen3Moe, "\"norm_topk_prob\": true,", "")).experts.normalised);
+  CHECK(read_model(changed(kOlmoe, "\"router_aux_loss_coef\": 0.01,", "")) == read_model(kOlmoe));
+  CHECK(read_model(changed(kMixtral, "\"router_aux_loss_coef\": 0.02,", ""))
+            .experts.balance_coefficient == 0.001F);
+  CHECK(read_model(changed(kMixtral, "\"num_local_experts\": 8", "\"num_experts\": 8")) ==
+        read_model(kMixtral));
+  CHECK(read_model(changed(kQwen3Moe, "\"num_experts\": 128", "\"num_local_experts\": 128")) ==
+        read_model(kQwen3Moe));
+  // The auxiliary loss is there where the model gives its routers' logits.
+  const Architecture balanced(read_model(
+      changed(kMixtral, "\"output_router_logits\": false", "\"output_router_logits\": true")));
+  CHECK(balanced.layers[5].feed_forward.experts->balance_coefficient == 0.02F);
+  // All layers have the window, whatever max_window_layers says.
+  const ModelSpec windowed = read_model(
+      changed(changed(kQwen3Moe, "\"use_sliding_window\": false", "\"use_sliding_window\": true"),
+              "\"sliding_window\": null", "\"sliding_window\": 32"));
+  CHECK(windowed.window_of_layer(0) == 32);
+  CHECK(windowed.window_of_layer(47) == 32);
+  CHECK_THAT(model_error(changed(kOlmoe, "\"clip_qkv\": null", "\"clip_qkv\": 8.0")),
+             Catch::Contains("model.clip_qkv: 8 is refused"));
+  CHECK_THAT(model_error(changed(kMixtral, "\"hidden_act\"",
+                                 "\"router_jitter_noise\": 0.1, \"hidden_act\"")),
+             Catch::Contains("model.router_jitter_noise: 0.1 is refused"));
+  CHECK(read_model(
+            changed(kMixtral, "\"hidden_act\"", "\"router_jitter_noise\": 0.0, \"hidden_act\"")) ==
+        read_model(kMixtral));
+  CHECK_THAT(
+      model_error(changed(kMixtral, "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9")),
+      Catch::Contains("model.num_experts_per_tok: 9 is more than the 8 experts of "
+                      "model.num_local_experts"));
+}
+
+TEST_CASE("gpt-oss is what its keys say, and without them what transformers takes",
+          "[spec][model]") {
+  const ModelSpec model = read_model(kGptOss);
+  const Architecture architecture(model);
+  CHECK(architecture.layers[0].attention.sinks);
+  CHECK(architecture.layers[0].attention.window == 128);
+  CHECK(architecture.layers[1].attention.window == 0);
+  CHECK(architecture.layers[0].feed_forward.limit == 7.0F);
+  CHECK(architecture.layers[0].feed_forward.experts->router_bias);
+  CHECK_FALSE(model.rope_scaling.whole_pairs);
+  const auto without = [](std::string text, const std::string& key, std::size_t length) {
+    const std::size_t at = text.find("\"" + key + "\"");
+    REQUIRE(at != std::string::npos);
+    return text.erase(at, length);
+  };
+  std::string bare(kGptOss);
+  const std::size_t scaling = bare.find("\"rope_scaling\"");
+  bare.erase(scaling, bare.find("\"router_aux", scaling) - scaling);
+  for (const auto& [key, length] : {std::pair("attention_bias", 23),
+                                    {"head_dim", 15},
+                                    {"swiglu_limit", 20},
+                                    {"sliding_window", 23}}) {
+    bare = without(bare, key, static_cast<std::size_t>(length));
+  }
+  CHECK(read_model(bare) == model);
+  std::string steeper(kGptOss);
+  steeper.insert(1, "\"swiglu_alpha\": 2, ");
+  CHECK_THAT(model_error(steeper), Catch::Contains("model.swiglu_alpha: 2 is refused"));
+  std::string packed(kGptOss);
+  packed.insert(1, "\"quantization_config\": {\"quant_method\": \"mxfp4\"}, ");
+  CHECK_THAT(model_error(packed), Catch::Contains("model.quantization_config"));
+}
+
+TEST_CASE("some layers of Qwen3's mixtures are dense", "[spec][model]") {
+  using Layers = std::vector<bool>;
+  const auto layers = [](const std::vector<std::string>& overrides) {
+    std::vector<std::string> sets{"model.model_type=qwen3_moe", "model.num_hidden_layers=5"};
+    sets.insert(sets.end(), overrides.begin(), overrides.end());
+    Layers found;
+    for (const LayerSpec& layer : Architecture(load_tiny(sets).config.model).layers) {
+      found.push_back(layer.feed_forward.experts.has_value());
+      CHECK(layer.feed_forward.width == (found.back() ? 768 : 96));
+    }
+    return found;
+  };
+  CHECK(layers({}) == Layers{true, true, true, true, true});
+  CHECK(layers({"model.decoder_sparse_step=2"}) == Layers{false, true, false, true, false});
+  CHECK(layers({"model.mlp_only_layers=[0, 3]"}) == Layers{false, true, true, false, true});
+  CHECK(layers({"model.mlp_only_layers=[1]", "model.decoder_sparse_step=2"}) ==
+        Layers{false, false, false, true, false});
+  CHECK_THAT(error_of_tiny({"model.model_type=qwen3_moe", "model.mlp_only_layers=[2]"}),
+             Catch::Contains("names layer 2, but there are 2, counted from 0"));
+  CHECK_THAT(error_of_tiny({"model.model_type=qwen3_moe", "model.mlp_only_layers=[-1]"}),
+             Catch::Contains("must be numbers of layers, counted from 0, found"));
+  CHECK_THAT(error_of_tiny({"model.model_type=mixtral", "model.mlp_only_layers=[1]"}),
+             Catch::Contains("model.mlp_only_layers: has no meaning for model_type \"mixtral\""));
+}
+
+}  // namespace dstrain
