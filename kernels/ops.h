@@ -12,6 +12,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <span>
 
 #include "kernels/core/columns.h"
 #include "kernels/core/device.h"
@@ -34,6 +35,11 @@ struct TopCode;           // math/top_code.h
 struct DropoutRows;       // dropout.h
 struct GroupNormForward;  // group_norm.h
 struct GroupNormBackward;
+struct ExpertChoice;  // routing.h
+struct ExpertLoad;
+struct ExpertChoiceBackward;
+struct ExpertOrder;
+struct WeightedRowsBackward;
 struct OptimizerTensors;  // optimizers.h
 struct ElementwiseStep;
 struct LambStep;  // math/optimizer_steps.h
@@ -101,6 +107,10 @@ struct VocabSlice {
   std::int64_t first = 0;
   std::int64_t vocab_size = 0;  ///< of the whole, without padding
 };
+
+/// The rows that each of E experts has of M, one expert after another. The numbers are in host
+/// memory, and stay there until the stream has passed the operation.
+using ExpertRows = std::span<const std::int32_t>;
 
 class Ops {
  public:

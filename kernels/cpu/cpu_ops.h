@@ -2,6 +2,7 @@
 // once and runs its loops in stream order; the file that holds it is named after its subject.
 #pragma once
 
+#include "kernels/cpu/grouped_matmul.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/scratch_pool.h"
@@ -12,7 +13,10 @@ namespace dstrain {
 class CpuOps final : public Ops {
  public:
   CpuOps(int threads, CpuIsa isa)
-      : threads_(threads), loops_(loops_for(isa)), matmul_(threads, loops_) {}
+      : threads_(threads),
+        loops_(loops_for(isa)),
+        matmul_(threads, loops_),
+        grouped_(threads, loops_) {}
 
 #define DSTRAIN_OPERATION override
 #include "kernels/ops_list.inc"
@@ -50,6 +54,7 @@ class CpuOps final : public Ops {
   int threads_;
   VectorLoops loops_;
   CpuMatmul matmul_;
+  GroupedMatmul grouped_;
   ScratchPool scratch_;
 };
 
