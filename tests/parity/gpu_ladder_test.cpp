@@ -84,11 +84,13 @@ std::int64_t saved_bytes(const TinyRun& run) {
 /// One rank that sees the batch of `layout`'s ranks.
 Layout alone(const Layout& layout) {
   const TinyOptions& of = layout.options;
-  const int copies = layout.ranks / (of.tensor_parallel.size * of.pipeline.stages);
+  const int copies =
+      layout.ranks / (of.tensor_parallel.size * of.pipeline.stages * of.context_parallel.size);
   return {"alone",
           1,
           {.family = of.family,
            .tied = of.tied,
+           .sequence = of.sequence,
            .accumulation = of.accumulation * copies,
            .gradient_clipping = of.gradient_clipping,
            .optimizer = of.optimizer}};
@@ -151,6 +153,19 @@ const std::vector<Layout>& layouts() {
       {"tp2, sequence parallel",
        2,
        {.family = Family::kGpt2, .tensor_parallel = {.size = 2, .sequence_parallel = true}}},
+      {"sequences shared round a ring of 2", 2, {.sequence = 24, .context_parallel = {.size = 2}}},
+      {"heads exchanged among 2, zero3",
+       2,
+       {.sequence = 24,
+        .zero_stage = 3,
+        .context_parallel = {.size = 2, .kind = ContextKind::kUlysses}}},
+      {"rings of 2, heads exchanged among 2, zero1 x2",
+       8,
+       {.sequence = 24,
+        .accumulation = 2,
+        .gradient_clipping = 0.5,
+        .zero_stage = 1,
+        .context_parallel = {.size = 4, .kind = ContextKind::kUsp, .ulysses_size = 2}}},
       {"pp2, tied", 2, {.tied = true, .accumulation = 3, .pipeline = {.stages = 2}}},
       {"tp2 pp2, zero1 x2",
        8,
