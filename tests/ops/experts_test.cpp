@@ -57,9 +57,10 @@ Values scores_of(const Case& c, const Values& logits) {
   Values scores;
   for (std::int64_t n = 0; n < c.tokens(); ++n) {
     const double* const row = logits.data() + n * c.experts;
+    const double logsumexp = logsumexp_of(row, c.experts);
     for (std::int64_t e = 0; e < c.experts; ++e) {
       scores.push_back(c.rule.sigmoid ? 1.0 / (1.0 + std::exp(-row[e]))
-                                      : std::exp(row[e] - logsumexp_of(row, c.experts)));
+                                      : std::exp(row[e] - logsumexp));
     }
   }
   return scores;
@@ -134,10 +135,11 @@ Values balance_of(const Case& c, const Values& logits, const Values& counts) {
   const auto length = static_cast<double>(c.sequence);
   for (std::int64_t n = 0; n < c.tokens(); ++n) {
     const double* const row = logits.data() + n * c.experts;
+    const double logsumexp = logsumexp_of(row, c.experts);
     for (std::int64_t e = 0; e < c.experts; ++e) {
       const auto at = static_cast<std::size_t>(n / c.sequence * c.experts + e);
       balance[at] += static_cast<double>(c.experts) * counts[at] / length *
-                     std::exp(row[e] - logsumexp_of(row, c.experts)) / length;
+                     std::exp(row[e] - logsumexp) / length;
     }
   }
   return balance;
@@ -249,20 +251,31 @@ TEST_CASE("logits have the gradients of weights, of the auxiliary loss and of th
       const Values d_weights = rounded_to(DType::kF32, random_values(c.slots(), 4));
       const Ids chosen = chosen_of(c, logits, {});
       const Values counts = counts_of(c, chosen);
-      const auto loss = [&](const Values& moved, double balance_scale, double z_scale) {
-        const Values weights = weights_of(c, moved, chosen);
-        double sum = std::inner_product(weights.begin(), weights.end(), d_weights.begin(), 0.0);
-        for (const double value : balance_of(c, moved, counts)) {
-          sum += balance_scale * value;
-        }
-        for (std::int64_t n = 0; n < c.tokens(); ++n) {
-          sum += z_scale * std::pow(logsumexp_of(moved.data() + n * c.experts, c.experts), 2.0);
-        }
-        return sum;
-      };
+      // Counts are constants, so that a token's loss depends on no other's logits.
       const auto gradient = [&](double balance_scale, double z_scale) {
-        return finite_difference(
-            [&](const Values& moved) { return loss(moved, balance_scale, z_scale); }, logits);
+        const Case token{1, 1, c.experts, c.rule};
+        Values all;
+        for (std::int64_t n = 0; n < c.tokens(); ++n) {
+          const std::int64_t k = c.rule.per_token;
+          const Ids own(chosen.begin() + n * k, chosen.begin() + (n + 1) * k);
+          Values shares(counts.begin() + n / c.sequence * c.experts,
+                        counts.begin() + (n / c.sequence + 1) * c.experts);
+          for (double& share : shares) {
+            share /= static_cast<double>(c.sequence * c.sequence);
+          }
+          const auto loss = [&](const Values& row) {
+            const Values weights = weights_of(token, row, own);
+            const Values balance = balance_of(token, row, shares);
+            return std::inner_product(
+                       weights.begin(), weights.end(), d_weights.begin() + n * k,
+                       balance_scale * std::accumulate(balance.begin(), balance.end(), 0.0)) +
+                   z_scale * std::pow(logsumexp_of(row.data(), c.experts), 2.0);
+          };
+          const Values slope = finite_difference(
+              loss, {logits.begin() + n * c.experts, logits.begin() + (n + 1) * c.experts});
+          all.insert(all.end(), slope.begin(), slope.end());
+        }
+        return all;
       };
       const double relative = relative_error_of(dtype);
       const double absolute = 2e-6 * c.rule.scale + absolute_error_of(dtype);
