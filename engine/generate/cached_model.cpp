@@ -22,7 +22,8 @@ CachedModel::CachedModel(const GenerationPlan& plan, Backend backend, const Tens
                 .compute = backend_.device->compute_stream(),
                 .blueprint = plan.blueprint,
                 .arena = arena_,
-                .parameters = parameters_},
+                .parameters = parameters_,
+                .experts = &expert_tally_},
                tensor_parallel_},
       logits_(static_cast<std::size_t>(plan.model.vocab_size)),
       rotates_as_long_(plan.model.rope_scaling.is_long(plan.sizes.positions)) {

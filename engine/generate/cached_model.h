@@ -19,6 +19,7 @@
 #include "engine/model/layer_context.h"
 #include "engine/parallel/tensor_parallel.h"
 #include "engine/runtime/arena.h"
+#include "engine/runtime/expert_tally.h"
 #include "kernels/backend.h"
 
 namespace dstrain {
@@ -61,6 +62,7 @@ class CachedModel {
   ParameterTable parameters_;
   std::unique_ptr<Communicator> alone_;  // stands in for a tensor-parallel group
   TensorParallel tensor_parallel_;
+  ExpertTally expert_tally_;
   LayerContext context_;
   std::vector<float> logits_;
   std::vector<std::int32_t> text_;  // the tokens read so far, and those being read

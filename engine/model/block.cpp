@@ -28,7 +28,11 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
                                                                  name + ".mlp", blueprint)
                                     : BranchNorm::declare(shape, name + ".mlp", Origin::kHandedOn,
                                                           DropoutSite::kMlpBranch, blueprint);
-  block.mlp_ = Mlp::declare(shape, name + ".mlp", blueprint);
+  if (shape.layer.feed_forward.experts) {
+    block.mlp_ = Experts::declare(shape, name + ".mlp", blueprint);
+  } else {
+    block.mlp_ = Mlp::declare(shape, name + ".mlp", blueprint);
+  }
   const auto scratch = [&](const char* what) {
     return blueprint.add_buffer(
         {what, {shape.tokens(), shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
@@ -99,10 +103,9 @@ void Block::attend(const LayerContext& context, int slot) const {
 ConstTensor Block::feed_forward(const LayerContext& context, int slot) const {
   const TensorParallel& tensor = context.tensor_parallel;
   const Tensor out = mlp_norm_.result(context, slot, context.activation(mlp_out_, slot));
-  mlp_.forward(context, slot,
-               tensor.enter(mlp_norm_.input(context, slot), context.optional_buffer(gathered_),
-                            context.compute),
-               out);
+  const ConstTensor in = tensor.enter(mlp_norm_.input(context, slot),
+                                      context.optional_buffer(gathered_), context.compute);
+  std::visit([&](const auto& mlp) { mlp.forward(context, slot, in, out); }, mlp_);
   if (parallel_) {  // what ranks have parts of is then summed over them once
     context.ops.add(out, context.activation(attention_out_, slot), out, context.compute);
   }
@@ -117,7 +120,7 @@ void Block::recompute(const LayerContext& context, int slot) const {
     case RecomputeGranularity::kSelective:
       attention_norm_.renew(context, slot);
       mlp_norm_.renew(context, slot);
-      mlp_.activate(context, slot);
+      std::visit([&](const auto& mlp) { mlp.activate(context, slot); }, mlp_);
       break;
     case RecomputeGranularity::kFull:
       attention_norm_.begin(context, slot, attention_norm_.stream(context, slot), {});
@@ -126,10 +129,9 @@ void Block::recompute(const LayerContext& context, int slot) const {
         static_cast<void>(feed_forward(context, slot));
       } else {
         // The product after it is not computed: no backward reads the block's output.
-        mlp_.expand(
-            context, slot,
-            context.tensor_parallel.enter(mlp_norm_.input(context, slot),
-                                          context.optional_buffer(gathered_), context.compute));
+        const ConstTensor in = context.tensor_parallel.enter(
+            mlp_norm_.input(context, slot), context.optional_buffer(gathered_), context.compute);
+        std::visit([&](const auto& mlp) { mlp.expand(context, slot, in); }, mlp_);
       }
       break;
   }
@@ -157,7 +159,7 @@ void Block::backward(const LayerContext& context,
     norm.begin_backward(context, slot, tensor.enter_backward(d_norm, compute), d_residual,
                         gradients);
   };
-  back_through(mlp_norm_, mlp_);
+  std::visit([&](const auto& mlp) { back_through(mlp_norm_, mlp); }, mlp_);
   back_through(attention_norm_, attention_);
 }
 
@@ -177,7 +179,9 @@ void Block::backward_beside(const LayerContext& context,
         d_norm, gradients);
     return tensor.enter_backward(d_norm, compute);
   };
-  const Tensor d_mlp = back_through(mlp_norm_, mlp_, context.buffer(d_mlp_norm_));
+  const Tensor d_mlp = std::visit(
+      [&](const auto& mlp) { return back_through(mlp_norm_, mlp, context.buffer(d_mlp_norm_)); },
+      mlp_);
   const Tensor d_attention = back_through(attention_norm_, attention_, context.buffer(d_norm_));
   mlp_norm_.begin_backward(context, slot, d_mlp, d_residual, gradients);
   attention_norm_.begin_backward(context, slot, d_attention, d_residual, gradients);

@@ -17,9 +17,11 @@
 #pragma once
 
 #include <string>
+#include <variant>
 
 #include "engine/model/attention.h"
 #include "engine/model/branch_norm.h"
+#include "engine/model/experts.h"
 #include "engine/model/kept_input.h"
 #include "engine/model/layer_context.h"
 #include "engine/model/mlp.h"
@@ -46,6 +48,8 @@ class Block {
             mlp_norm_.delta(context, slot, context.activation(mlp_out_, slot))};
   }
   [[nodiscard]] const Attention& attention() const { return attention_; }
+  /// nullptr where the feed-forward is dense.
+  [[nodiscard]] const Experts* experts() const { return std::get_if<Experts>(&mlp_); }
   /// Starts to bring the input that backward() computes again from, where the host's memory keeps
   /// it: first that of the backward() which comes next, then that of the one after it.
   void bring_input_soon(const LayerContext& context, int slot) const {
@@ -77,7 +81,7 @@ class Block {
   BranchNorm attention_norm_;
   Attention attention_;
   BranchNorm mlp_norm_;
-  Mlp mlp_;
+  std::variant<Mlp, Experts> mlp_;
   // Where micro-batches wait that go through the block together, and the stream that enters it is
   // scratch: in the stage's buffers. What the first block reads does until the block hands on its
   // result in the same place; and where branches stand side by side, so does what enters, which is

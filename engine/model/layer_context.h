@@ -23,6 +23,9 @@ struct LayerContext : ExecContext {
   /// The positions of the one sequence that this forward computes, for layers that extend a cache
   /// (LayerShape::cache_positions). Empty in training, where a forward computes a micro-batch.
   std::optional<Range> extension{};
+  // Of the micro-batch whose backward computes, for layers that have losses of their own:
+  float gradient_scale = 0.0F;             ///< MicroBatch::gradient_scale
+  Write losses_write = Write::kOverwrite;  ///< whether its losses are the step's first
 
   /// The rows of an activation that this forward computes: the first of the buffer's where it
   /// extends a cache, all of them in training.

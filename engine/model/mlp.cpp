@@ -3,19 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/config_error.h"
-
 namespace dstrain {
 
 Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
   const FeedForwardSpec& spec = shape.layer.feed_forward;
-  if (spec.experts) {
-    throw ConfigError({.where = {},
-                       .path = "model.model_type",
-                       .message = "models with a mixture of experts are read and converted, but "
-                                  "neither trained nor run in this version",
-                       .mend = {}});
-  }
   Mlp mlp;
   mlp.activation_ = spec.activation;
   mlp.gated_ = spec.gated;
@@ -34,12 +25,15 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
   // The activation function of pre, element by element.
   mlp.hidden_ = shape.add_activation(blueprint, name, "hidden", hidden, shape.compute,
                                      Origin::kRowwise, LayerKind::kMlp);
+  const auto d_scratch = [&](const char* what, const Shape& of) {
+    const std::string within_block = name.substr(name.rfind('.') + 1);
+    return shape.add_backward_buffer(
+        blueprint, {within_block + "/" + what, of, shape.compute, Lifetime::kScratch});
+  };
   if (spec.gated) {
-    mlp.d_hidden_ = shape.add_backward_buffer(
-        blueprint, {"d_hidden", hidden, shape.compute, Lifetime::kScratch});
+    mlp.d_hidden_ = d_scratch("d_hidden", hidden);
   }
-  mlp.d_pre_ =
-      shape.add_backward_buffer(blueprint, {"d_pre", pre, shape.compute, Lifetime::kScratch});
+  mlp.d_pre_ = d_scratch("d_pre", pre);
   return mlp;
 }
 

@@ -326,8 +326,11 @@ void TransformerStage::backward(const LayerContext& context,
                            .parameters = context.parameters.whole(block_unit(i)).data(),
                            .gradients = gradients.unit.data(),
                            .write = gradients.write};
+        LayerContext own = context;
+        own.gradient_scale = micro_batch.gradient_scale;
+        own.losses_write = micro_batch.index == 0 ? Write::kOverwrite : Write::kAdd;
         enqueue_block(context, key, [&] {
-          blocks_[i].backward(context, micro_batch.slot, d_residual(micro_batch), gradients);
+          blocks_[i].backward(own, micro_batch.slot, d_residual(micro_batch), gradients);
         });
         gradients.write = Write::kAdd;
       }

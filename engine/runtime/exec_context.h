@@ -31,6 +31,7 @@ class ParameterTable {
   std::vector<ConstTensor> whole_;
 };
 
+class ExpertTally;
 class Fp8Scales;
 class InputCopies;
 
@@ -41,10 +42,11 @@ struct ExecContext {
   const Blueprint& blueprint;
   Arena& arena;
   ParameterTable& parameters;
-  GraphReplay* graphs = nullptr;  ///< of the backend; nullptr: it has none
-  Fp8Scales* fp8 = nullptr;       ///< nullptr: no product is in 8 bits
-  const Site* host = nullptr;     ///< for regions in the host's memory; nullptr: there are none
-  const Site* disk = nullptr;     ///< likewise for regions on a disk
+  GraphReplay* graphs = nullptr;   ///< of the backend; nullptr: it has none
+  Fp8Scales* fp8 = nullptr;        ///< nullptr: no product is in 8 bits
+  const Site* host = nullptr;      ///< for regions in the host's memory; nullptr: there are none
+  const Site* disk = nullptr;      ///< likewise for regions on a disk
+  ExpertTally* experts = nullptr;  ///< nullptr: there are none
   InputCopies* input_copies = nullptr;  ///< nullptr: blocks' inputs stay on the device
 
   /// The site of work on what lies in a space.
@@ -66,6 +68,10 @@ struct ExecContext {
   [[nodiscard]] Fp8Scales& fp8_scales() const {
     check(fp8 != nullptr, "products in 8 bits without scales");
     return *fp8;
+  }
+  [[nodiscard]] ExpertTally& expert_tally() const {
+    check(experts != nullptr, "experts without their tally");
+    return *experts;
   }
   /// A parameter as the model computes with it.
   [[nodiscard]] ConstTensor param(ParamRef ref) const {

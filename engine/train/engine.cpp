@@ -76,6 +76,7 @@ Engine::Engine(RunPlan plan,
                 .fp8 = fp8_.get(),
                 .host = host_ ? &host_->memory : nullptr,
                 .disk = host_ && host_->disk ? &*host_->disk : nullptr,
+                .experts = &expert_tally_,
                 .input_copies = input_copies_.get()},
                tensor_parallel_,
                {.ring = groups_.find(GroupId::kContextRing),
@@ -409,6 +410,7 @@ EngineStep Engine::train_step(const LoadBatch& data,
   const GradientTravel travel =
       travel_of(plan_.update.optimizer, plan_.update.compression, params.update);
   data_parallel_->begin_step(travel);
+  expert_tally_.begin_step();
   if (fp8_ != nullptr) {
     if (fp8_->is_new()) {
       see_first_batch(data, start_sample, params);

@@ -19,6 +19,7 @@
 #include "engine/parallel/data_parallel.h"
 #include "engine/parallel/pipeline.h"
 #include "engine/runtime/arena.h"
+#include "engine/runtime/expert_tally.h"
 #include "engine/runtime/fp8_scales.h"
 #include "engine/runtime/input_copies.h"
 #include "engine/train/batch_upload.h"
@@ -211,6 +212,7 @@ class Engine {
   TensorParallel tensor_parallel_;
   std::unique_ptr<HostSite> host_;  // nullptr: all states lie beside what the model computes with
   std::unique_ptr<Fp8Scales> fp8_;  // nullptr: nothing is computed in 8 bits
+  ExpertTally expert_tally_;
   std::unique_ptr<InputCopies> input_copies_;  // nullptr: blocks' inputs stay on the device
   std::unique_ptr<Stream> passing_;            // nullptr: no keys go round a ring
   LayerContext context_;

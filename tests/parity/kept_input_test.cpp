@@ -169,8 +169,9 @@ TEST_CASE("inputs kept in parts, block by block, of every family's blocks",
       CAPTURE(type, static_cast<int>(granularity));
       TinyOptions options = tiny_family(type);
       // Enough of them for parts to be less than what waits between blocks.
-      const bool are_alike =
-          options.model->windowed_layers.empty() && options.model->rotary_layers.empty();
+      const bool are_alike = options.model->windowed_layers.empty() &&
+                             options.model->rotary_layers.empty() &&
+                             options.model->expert_layers.empty();
       if (are_alike) options.model->num_layers = 4;
       options.tied = false;
       options.micro_batch = 2;

@@ -10,8 +10,8 @@
 namespace dstrain::test {
 
 inline const std::vector<std::string> kFamilies{
-    "qwen3",  "olmo2",       "mistral",  "olmo3", "smollm3", "phi3",    "starcoder2",
-    "gemma2", "gemma3_text", "gpt_neox", "opt",   "bloom",   "baichuan"};
+    "qwen3",       "olmo2",    "mistral", "olmo3", "smollm3",  "phi3",    "starcoder2", "gemma2",
+    "gemma3_text", "gpt_neox", "opt",     "bloom", "baichuan", "mixtral", "qwen3_moe",  "olmoe"};
 
 /// Two key/value heads, so that of four ranks two share one. Windows are shorter than sequences.
 inline TinyOptions tiny_family(const std::string& model_type) {
@@ -44,6 +44,15 @@ inline TinyOptions tiny_family(const std::string& model_type) {
   }
   if (family.scales_full_layers_only) {
     model.rope_scaling = {.kind = RopeScalingKind::kLinear, .factor = 2.0};
+  }
+  if (family.base.experts.count > 0) {
+    model.experts.count = 5;
+    model.experts.per_token = 2;
+    model.experts.balance_coefficient = 0.1F;
+    model.adds_balance_loss = true;
+    model.expert_width = family.base.expert_width > 0 ? sizes.intermediate_size / 2 : 0;
+    model.expert_layers =
+        family.has_dense_layer_keys ? std::vector<bool>{true, false} : std::vector<bool>{};
   }
   if (family.has_unit_head_key) {  // Baichuan 2 of 13 B
     model.position = PositionKind::kAlibi;

@@ -23,7 +23,9 @@ enum class GroupScore : std::uint8_t {
 /// (transformers' load_balancing_loss_func of the logits of one sequence and one layer; Fedus et
 /// al. 2022, §2.2; one sequence at a time as in DeepSeek-V3, arXiv 2412.19437, eq. 17 to 20). The
 /// mean of it over the sequences of a step and over the layers with experts, times
-/// balance_coefficient, joins the loss.
+/// balance_coefficient, joins the loss; so does the mean over tokens and layers of the squared
+/// logsumexp of the logits, times z_coefficient. Where some targets do not count, both weigh by so
+/// much more as the loss's own mean is over fewer.
 struct ExpertsSpec {
   std::int64_t count = 0;      ///< E; 0: there are none
   std::int64_t per_token = 0;  ///< k

@@ -1,0 +1,322 @@
+#include "engine/model/experts.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/runtime/expert_tally.h"
+
+namespace dstrain {
+namespace {
+
+std::int64_t layers_with_experts(const Architecture& model) {
+  return std::count_if(model.layers.begin(), model.layers.end(), [](const LayerSpec& layer) {
+    return layer.feed_forward.experts.has_value();
+  });
+}
+
+LayerShape shape_of_shared(LayerShape shape) {
+  FeedForwardSpec& spec = shape.layer.feed_forward;
+  spec.width = spec.experts->shared_width;
+  spec.experts.reset();
+  return shape;
+}
+
+std::int64_t sum_of(ExpertRows rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+Experts Experts::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
+  const FeedForwardSpec& spec = shape.layer.feed_forward;
+  Experts layer;
+  layer.spec_ = *spec.experts;
+  layer.rule_ = {.per_token = layer.spec_.per_token,
+                 .sigmoid = layer.spec_.score == RouterScore::kSigmoid,
+                 .normalised = layer.spec_.normalised,
+                 .scale = layer.spec_.scale,
+                 .groups = layer.spec_.groups,
+                 .chosen_groups = layer.spec_.chosen_groups,
+                 .group_by_two = layer.spec_.group_score == GroupScore::kTwoLargest};
+  layer.block_ = shape.block;
+  layer.batch_ = shape.batch;
+  layer.sequence_ = shape.sequence;
+  layer.activation_ = spec.activation;
+  layer.gated_ = spec.gated;
+  layer.adds_bias_ = shape.tensor.rank == 0;
+  if (shape.tensor.rank == 0) {  // the ranks' parts of the router's gradient are added up
+    const auto layers = static_cast<float>(layers_with_experts(shape.model));
+    layer.balance_scale_ =
+        layer.spec_.balance_coefficient * static_cast<float>(shape.sequence) / layers;
+    layer.z_scale_ = layer.spec_.z_coefficient / layers;
+  }
+
+  const std::int64_t experts = layer.spec_.count;
+  layer.router_ = Linear::declare(shape, {name + ".router"}, blueprint);
+  const auto add = [&](Matrices& matrices, const std::vector<std::string>& parts,
+                       const std::string& what) {
+    for (std::int64_t expert = 0; expert < experts; ++expert) {
+      for (const std::string& part : parts) {
+        const std::string full = name + ".experts." + std::to_string(expert) + "." + part + what;
+        const TensorDecl* const tensor = find_tensor(shape.tensors, full);
+        if (tensor == nullptr) return;
+        const ParamRef ref = blueprint.add_param(shape.param(*tensor));
+        if (what == ".bias") {
+          matrices.bias = matrices.bias.index < 0 ? ref : matrices.bias;
+          continue;
+        }
+        const Shape& local = blueprint.param(ref).local_shape();
+        matrices.weight = matrices.count == 0 ? ref : matrices.weight;
+        matrices.shape = {experts, local[0] * static_cast<std::int64_t>(parts.size()), local[1]};
+        ++matrices.count;
+      }
+    }
+  };
+  const std::vector<std::string> first =
+      spec.gated ? std::vector<std::string>{"gate", "up"} : std::vector<std::string>{"up"};
+  for (const char* const what : {".weight", ".bias"}) {
+    add(layer.up_, first, what);
+    add(layer.down_, {"down"}, what);
+  }
+
+  const std::int64_t tokens = shape.tokens();
+  const std::int64_t per_token = layer.spec_.per_token;
+  const std::int64_t rows = tokens * per_token;
+  const std::int64_t width = layer.down_.shape[2];
+  const auto keep = [&](const char* what, Shape of, DType dtype, Origin origin) {
+    return shape.add_activation(blueprint, name + ".experts", what, of, dtype, origin,
+                                LayerKind::kMlp);
+  };
+  layer.logits_ = keep("logits", {tokens, experts}, DType::kF32, Origin::kProduct);
+  layer.logsumexp_ = keep("logsumexp", {tokens}, DType::kF32, Origin::kProduct);
+  layer.chosen_ = keep("chosen", {tokens, per_token}, DType::kI32, Origin::kProduct);
+  layer.weights_ = keep("weights", {tokens, per_token}, DType::kF32, Origin::kProduct);
+  layer.counts_ = keep("counts", {shape.batch, experts}, DType::kI32, Origin::kProduct);
+  layer.num_rows_ = keep("num_rows", {experts}, DType::kI32, Origin::kProduct);
+  layer.slots_ = keep("slots", {rows}, DType::kI32, Origin::kProduct);
+  layer.places_ = keep("places", {tokens, per_token}, DType::kI32, Origin::kProduct);
+  layer.pre_ = keep("pre", {rows, layer.up_.shape[1]}, shape.compute, Origin::kProduct);
+  layer.hidden_ = keep("hidden", {rows, width}, shape.compute, Origin::kRowwise);
+  layer.rows_ = blueprint.add_buffer(
+      {"experts/rows", {rows, shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
+  const auto d_scratch = [&](const char* what, Shape of, DType dtype) {
+    return shape.add_backward_buffer(
+        blueprint, {std::string("experts/") + what, of, dtype, Lifetime::kScratch});
+  };
+  layer.d_hidden_ = d_scratch("d_hidden", {rows, width}, shape.compute);
+  layer.d_pre_ = d_scratch("d_pre", {rows, layer.up_.shape[1]}, shape.compute);
+  layer.d_weights_ = d_scratch("d_weights", {tokens, per_token}, DType::kF32);
+  layer.d_logits_ = d_scratch("d_router_logits", {tokens, experts}, shape.compute);
+  if (layer.spec_.balance_coefficient != 0.0F || layer.spec_.z_coefficient != 0.0F) {
+    layer.balance_ = d_scratch("balance", {shape.batch, experts}, DType::kF32);
+    layer.losses_ = shape.add_backward_buffer(
+        blueprint, {name + ".experts/losses", {2}, DType::kF64, Lifetime::kConstant});
+  }
+  if (layer.spec_.shared_width > 0) {
+    layer.shared_ = Mlp::declare(shape_of_shared(shape), name + ".shared", blueprint);
+    layer.d_shared_ = d_scratch("d_shared", {tokens, shape.model.hidden_size}, shape.compute);
+  }
+  return layer;
+}
+
+void Experts::forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
+  route(context, slot, x_NC);
+  std::vector<std::int32_t>& experts = rows_of(context, slot);
+  context.device.copy_to_host(context.buffer(num_rows_, slot), experts.data(), context.compute);
+  context.compute.synchronize();
+  expand_rows(context, slot, x_NC);
+  const std::int64_t rows = sum_of(experts);
+  const Tensor y = context.buffer(rows_).rows(0, rows);
+  context.ops.grouped_forward(context.buffer(hidden_, slot).rows(0, rows), down_.weights(context),
+                              added_biases(context), experts, y, context.compute);
+  if (shared_) {
+    shared_->forward(context, slot, x_NC, y_NC);
+  }
+  context.ops.sum_rows(y, context.activation(places_, slot), context.activation(weights_, slot),
+                       y_NC, shared_ ? Write::kAdd : Write::kOverwrite, context.compute);
+}
+
+void Experts::expand(const LayerContext& context, int slot, ConstTensor x_NC) const {
+  route(context, slot, x_NC);
+  expand_rows(context, slot, x_NC);
+  if (shared_) {
+    shared_->expand(context, slot, x_NC);
+  }
+}
+
+void Experts::expand_rows(const LayerContext& context, int slot, ConstTensor x_NC) const {
+  const ExpertRows experts = rows_of(context, slot);
+  const std::int64_t rows = sum_of(experts);
+  const Tensor x = context.buffer(rows_).rows(0, rows);
+  context.ops.gather_rows(x_NC, context.buffer(slots_, slot).flat(0, rows), spec_.per_token, {}, x,
+                          context.compute);
+  context.ops.grouped_forward(x, up_.weights(context), up_.biases(context), experts,
+                              context.buffer(pre_, slot).rows(0, rows), context.compute);
+  activate_rows(context, slot, rows);
+}
+
+void Experts::route(const LayerContext& context, int slot, ConstTensor x_NC) const {
+  const Tensor logits = context.activation(logits_, slot);
+  const Tensor chosen = context.activation(chosen_, slot);
+  const Tensor counts = context.buffer(counts_, slot);
+  router_.forward(context, x_NC, logits);
+  context.ops.choose_experts({.rule = rule_,
+                              .logits_NE = logits,
+                              .bias_E = {},
+                              .logsumexp_N = context.activation(logsumexp_, slot),
+                              .chosen_NK = chosen,
+                              .weights_NK = context.activation(weights_, slot)},
+                             context.compute);
+  context.ops.measure_experts({.rule = rule_,
+                               .logits_NE = logits,
+                               .logsumexp_N = context.activation(logsumexp_, slot),
+                               .chosen_NK = chosen,
+                               .counts_BE = counts,
+                               .balance_BE = {}},
+                              context.compute);
+  context.ops.order_by_expert({.chosen_NK = chosen,
+                               .counts_BE = counts,
+                               .rows_E = context.buffer(num_rows_, slot),
+                               .slots_NK = context.buffer(slots_, slot).flat(0, chosen.numel()),
+                               .places_NK = context.activation(places_, slot)},
+                              context.compute);
+}
+
+std::vector<std::int32_t>& Experts::rows_of(const LayerContext& context, int slot) const {
+  return context.expert_tally().rows(block_, slot, spec_.count);
+}
+
+void Experts::activate(const LayerContext& context, int slot) const {
+  activate_rows(context, slot, sum_of(rows_of(context, slot)));
+  if (shared_) {
+    shared_->activate(context, slot);
+  }
+}
+
+void Experts::activate_rows(const LayerContext& context, int slot, std::int64_t rows) const {
+  const Tensor pre = context.buffer(pre_, slot).rows(0, rows);
+  const Tensor hidden = context.buffer(hidden_, slot).rows(0, rows);
+  if (gated_) {
+    context.ops.gated_activation_forward(activation_, pre, hidden, context.compute);
+  } else {
+    context.ops.activation_forward(activation_, pre, hidden, context.compute);
+  }
+}
+
+void Experts::backward(const LayerContext& context,
+                       int slot,
+                       ConstTensor dy_NC,
+                       ConstTensor x_NC,
+                       Tensor dx_NC,
+                       const GradTarget& gradients) const {
+  const ExpertRows experts = rows_of(context, slot);
+  const std::int64_t num_rows = sum_of(experts);
+  const Tensor slots = context.buffer(slots_, slot).flat(0, num_rows);
+  const Tensor weights = context.buffer(weights_, slot);
+  const Tensor pre = context.buffer(pre_, slot).rows(0, num_rows);
+  const Tensor hidden = context.buffer(hidden_, slot).rows(0, num_rows);
+  const Tensor d_hidden = context.buffer(d_hidden_).rows(0, num_rows);
+  const Tensor d_pre = context.buffer(d_pre_).rows(0, num_rows);
+  const Tensor rows = context.buffer(rows_).rows(0, num_rows);
+  Stream& compute = context.compute;
+  const auto gather = [&](ConstTensor from, ConstTensor by_weights) {
+    context.ops.gather_rows(from, slots, spec_.per_token, by_weights, rows, compute);
+  };
+
+  gather(dy_NC, {});
+  context.ops.grouped_backward_input(rows, down_.weights(context), experts, d_hidden, compute);
+  context.ops.weighted_rows_backward({.slots_M = slots,
+                                      .weights_NK = weights,
+                                      .row_MF = hidden,
+                                      .d_row_MF = d_hidden,
+                                      .dy_MC = rows,
+                                      .bias_EC = added_biases(context),
+                                      .chosen_NK = context.buffer(chosen_, slot),
+                                      .d_weights_NK = context.buffer(d_weights_)},
+                                     compute);
+  gather(dy_NC, weights);
+  down_.backward(context, rows, hidden, experts, gradients);
+  if (gated_) {
+    context.ops.gated_activation_backward(activation_, pre, d_hidden, d_pre, compute);
+  } else {
+    context.ops.activation_backward(activation_, pre, d_hidden, d_pre, compute);
+  }
+  gather(x_NC, {});
+  up_.backward(context, d_pre, rows, experts, gradients);
+  context.ops.grouped_backward_input(d_pre, up_.weights(context), experts, rows, compute);
+
+  backward_router(context, slot, x_NC, dx_NC, gradients);
+  context.ops.sum_rows(rows, context.buffer(places_, slot), {}, dx_NC, Write::kAdd, compute);
+  context.expert_tally().count(block_, batch_, x_NC.dim(0), experts);
+  if (losses_.index >= 0) {
+    measure(context, slot);
+  }
+  if (shared_) {
+    const Tensor d_shared = context.buffer(d_shared_);
+    shared_->backward(context, slot, dy_NC, x_NC, d_shared, gradients);
+    context.ops.add(dx_NC, d_shared, dx_NC, compute);
+  }
+}
+
+void Experts::backward_router(const LayerContext& context,
+                              int slot,
+                              ConstTensor x_NC,
+                              Tensor dx_NC,
+                              const GradTarget& gradients) const {
+  const Tensor d_logits = context.buffer(d_logits_);
+  context.ops.choose_experts_backward({.rule = rule_,
+                                       .logits_NE = context.buffer(logits_, slot),
+                                       .logsumexp_N = context.buffer(logsumexp_, slot),
+                                       .chosen_NK = context.buffer(chosen_, slot),
+                                       .weights_NK = context.buffer(weights_, slot),
+                                       .d_weights_NK = context.buffer(d_weights_),
+                                       .counts_BE = context.buffer(counts_, slot),
+                                       .balance_scale = balance_scale_ * context.gradient_scale,
+                                       .z_scale = z_scale_ * context.gradient_scale,
+                                       .d_logits_NE = d_logits},
+                                      context.compute);
+  router_.backward(context, d_logits, x_NC, dx_NC, gradients);
+}
+
+void Experts::measure(const LayerContext& context, int slot) const {
+  const Tensor losses = context.buffer(losses_);
+  const Tensor balance = context.buffer(balance_);
+  const Tensor logsumexp = context.buffer(logsumexp_, slot);
+  context.ops.measure_experts({.rule = rule_,
+                               .logits_NE = context.buffer(logits_, slot),
+                               .logsumexp_N = logsumexp,
+                               .chosen_NK = context.buffer(chosen_, slot),
+                               .counts_BE = context.buffer(counts_, slot),
+                               .balance_BE = balance},
+                              context.compute);
+  const Write write = context.losses_write;
+  context.ops.sum(balance, losses.flat(0, 1), write, context.compute);
+  context.ops.sum_of_squares(logsumexp, losses.flat(1, 2), write, context.compute);
+}
+
+ConstTensor Experts::added_biases(const ExecContext& context) const {
+  return adds_bias_ ? down_.biases(context) : ConstTensor{};
+}
+
+ConstTensor Experts::Matrices::weights(const ExecContext& context) const {
+  return context.params(weight, count, shape);
+}
+
+ConstTensor Experts::Matrices::biases(const ExecContext& context) const {
+  return bias.index < 0 ? ConstTensor{} : context.params(bias, count, {shape[0], shape[1]});
+}
+
+void Experts::Matrices::backward(const ExecContext& context,
+                                 ConstTensor dy,
+                                 ConstTensor x,
+                                 ExpertRows rows,
+                                 const GradTarget& gradients) const {
+  context.ops.grouped_backward_weight(dy, x, rows, gradients.params(weight, count, shape),
+                                      gradients.write, context.compute);
+  if (bias.index >= 0) {
+    context.ops.grouped_backward_bias(dy, rows, gradients.params(bias, count, {shape[0], shape[1]}),
+                                      gradients.write, context.compute);
+  }
+}
+
+}  // namespace dstrain

@@ -1,0 +1,120 @@
+// Experts: a feed-forward that is a mixture of experts, of which every token goes through the few
+// that a router chooses for it (kernels/math/router.h).
+//
+//   logits = x · routerᵀ                            [N, E], f32
+//   chosen, weights = the k best of each token      [N, k]
+//   rows = x of each token for each of its experts, expert by expert: M = N · k, or fewer where
+//          experts drop what is beyond their capacity
+//   y = Σ over a token's rows of weight · down_e(act(gate_e row) · up_e row)
+//
+// Tensor-parallel ranks have a part of each expert's width, and all choose alike. A shared
+// feed-forward, where there is one, adds its own result to every token's.
+//
+// The host waits in forward for the numbers of rows. Buffers have place for N · k rows. Rows are
+// gathered again for backward rather than kept.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/model/layer_context.h"
+#include "engine/model/layer_shape.h"
+#include "engine/model/linear.h"
+#include "engine/model/mlp.h"
+#include "kernels/routing.h"
+
+namespace dstrain {
+
+class Experts {
+ public:
+  static Experts declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint);
+
+  /// The passes of Mlp, which have the same meanings; expand() only after a forward.
+  void forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
+  void expand(const LayerContext& context, int slot, ConstTensor x_NC) const;
+  void activate(const LayerContext& context, int slot) const;
+  /// Also adds to the context's tally and to losses().
+  void backward(const LayerContext& context,
+                int slot,
+                ConstTensor dy_NC,
+                ConstTensor x_NC,
+                Tensor dx_NC,
+                const GradTarget& gradients) const;
+  /// f64 [2], over the step's micro-batches: the auxiliary losses of their sequences, and the
+  /// squares of logsumexp of their tokens. Empty where neither joins the loss.
+  [[nodiscard]] Tensor losses(const LayerContext& context) const {
+    return context.optional_buffer(losses_);
+  }
+
+ private:
+  /// The parameters of all experts of one kind, which lie together: [E, outputs, inputs], and their
+  /// biases [E, outputs].
+  struct Matrices {
+    ParamRef weight{};
+    ParamRef bias{};  ///< index < 0: there are none
+    int count = 0;
+    Shape shape{};
+    [[nodiscard]] ConstTensor weights(const ExecContext& context) const;
+    [[nodiscard]] ConstTensor biases(const ExecContext& context) const;
+    void backward(const ExecContext& context,
+                  ConstTensor dy,
+                  ConstTensor x,
+                  ExpertRows rows,
+                  const GradTarget& gradients) const;
+  };
+
+  void route(const LayerContext& context, int slot, ConstTensor x_NC) const;
+  /// Computes hidden from x.
+  void expand_rows(const LayerContext& context, int slot, ConstTensor x_NC) const;
+  void activate_rows(const LayerContext& context, int slot, std::int64_t rows) const;
+  void backward_router(const LayerContext& context,
+                       int slot,
+                       ConstTensor x_NC,
+                       Tensor dx_NC,
+                       const GradTarget& gradients) const;
+  /// The rows of each expert of what the last forward of the slot computed.
+  [[nodiscard]] std::vector<std::int32_t>& rows_of(const LayerContext& context, int slot) const;
+  /// Adds the losses of its own to those of the step.
+  void measure(const LayerContext& context, int slot) const;
+  /// The down biases, for the rank that adds them.
+  [[nodiscard]] ConstTensor added_biases(const ExecContext& context) const;
+
+  ExpertsSpec spec_;
+  RouterRule rule_;
+  std::int64_t block_ = 0;
+  std::int64_t batch_ = 1;
+  std::int64_t sequence_ = 1;
+  float balance_scale_ = 0.0F;  // of a sequence's loss, over that of a token; 0: another rank's
+  float z_scale_ = 0.0F;        // likewise, of a token
+  bool adds_bias_ = true;
+  ActivationKind activation_{};
+  bool gated_ = true;
+  Linear router_;
+  Matrices up_;  // gate‖up of each expert where gated
+  Matrices down_;
+  std::optional<Mlp> shared_;
+  // For backward:
+  BufferRef logits_;     // f32 [N, E]
+  BufferRef logsumexp_;  // f32 [N]
+  BufferRef chosen_;     // i32 [N, k]
+  BufferRef weights_;    // f32 [N, k]
+  BufferRef counts_;     // i32 [B, E]
+  BufferRef num_rows_;   // i32 [E]
+  BufferRef slots_;      // i32 [N · k]
+  BufferRef places_;     // i32 [N, k]
+  BufferRef pre_;        // [N · k, F] or [N · k, 2F]
+  BufferRef hidden_;     // [N · k, F]
+  BufferRef losses_;     // f64 [2], of the step: Σ of the auxiliary loss, Σ of logsumexp²
+  BufferRef rows_;       // scratch [N · k, C]
+  // Scratch of backward:
+  BufferRef d_hidden_;
+  BufferRef d_pre_;
+  BufferRef d_weights_;  // f32 [N, k]
+  BufferRef d_logits_;   // [N, E]
+  BufferRef balance_;    // f32 [B, E]
+  BufferRef d_shared_;   // [N, C]; where there is a shared feed-forward
+};
+
+}  // namespace dstrain
