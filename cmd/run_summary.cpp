@@ -47,9 +47,11 @@ std::string schedule_text(const RunOutline& outline, const Config& config) {
 
 std::string degrees_text(const Mesh& mesh) {
   const int context = mesh.degree(kContextAxes);
+  const int experts = mesh.degree(Axis::kExpert);
   return fmt::format(
-      "{} pipeline × {} data × {}{} tensor", mesh.degree(Axis::kPipeline), mesh.degree(kDataAxes),
-      context == 1 ? "" : fmt::format("{} context × ", context), mesh.degree(Axis::kTensor));
+      "{} pipeline × {} data × {}{} tensor{}", mesh.degree(Axis::kPipeline), mesh.degree(kDataAxes),
+      context == 1 ? "" : fmt::format("{} context × ", context), mesh.degree(Axis::kTensor),
+      experts == 1 ? "" : fmt::format("; experts over {}", experts));
 }
 
 std::string summary_text(const RunOutline& outline, const Config& config) {
@@ -78,6 +80,7 @@ nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& con
            {{"pipeline", mesh.degree(Axis::kPipeline)},
             {"data", mesh.degree(kDataAxes)},
             {"context", mesh.degree(kContextAxes)},
+            {"experts", mesh.degree(Axis::kExpert)},
             {"tensor", mesh.degree(Axis::kTensor)},
             {"sequence_parallel", splits_tokens(config)},
             {"zero_stage", config.zero.stage}}},

@@ -25,6 +25,8 @@ std::string_view name_of(Purpose purpose) {
       return "optimizer";
     case Purpose::kActivation:
       return "activation";
+    case Purpose::kExperts:
+      return "experts";
     case Purpose::kMetric:
       return "metric";
     case Purpose::kIntegrity:

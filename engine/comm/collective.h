@@ -15,6 +15,7 @@ enum class Purpose : std::uint8_t {
   kReplica,    ///< gradients that tensor-parallel ranks hold copies of
   kOptimizer,  ///< norms and what else an update must know of all ranks
   kActivation,
+  kExperts,  ///< rows of tokens on their way to experts, and back
   kMetric,
   kIntegrity,  ///< whether copies of the state are still the same
   kControl

@@ -14,6 +14,7 @@
 #include "engine/config/context_config.h"
 #include "engine/config/data_config.h"
 #include "engine/config/dropout_config.h"
+#include "engine/config/expert_config.h"
 #include "engine/config/model_spec.h"
 #include "engine/config/number_formats.h"
 #include "engine/config/offload_config.h"
@@ -188,6 +189,7 @@ struct Config {
   PipelineConfig pipeline;
   TensorParallelConfig tensor_parallel;
   ContextParallelConfig context_parallel;
+  ExpertParallelConfig expert_parallel;
   RecomputeConfig recompute;
   OptimizerConfig optimizer;
   CompressionConfig gradient_compression;

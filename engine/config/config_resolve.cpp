@@ -202,8 +202,13 @@ void resolve_config(LoadedConfig& loaded,
   if (has_batch && !problems.spoil_any({"fp8", "bf16", "fp16", "model", "data.sequence_length"})) {
     problems.attempt([&] { resolve_fp8(loaded, origins); });
   }
-  if (!problems.spoil_any({"model", "fp8", "context_parallel", "training.cuda_graphs"})) {
-    problems.attempt([&] { resolve_experts(loaded, origins); });
+  if (!problems.spoil_any({"model", "fp8", "context_parallel", "training.cuda_graphs",
+                           "expert_parallel", "zero_optimization", "optimizer.type",
+                           "gradient_compression"})) {
+    problems.attempt([&] {
+      resolve_experts(loaded, data_parallel ? std::optional(same_parameters) : std::nullopt,
+                      origins);
+    });
   }
   if (has_batch && !problems.spoil_any({"curriculum_learning", "data.sequence_length",
                                         "tensor_parallel", "fp8", "training.cuda_graphs"})) {

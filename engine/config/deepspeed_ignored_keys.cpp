@@ -96,7 +96,7 @@ void add_python(std::vector<Key>& keys) {
       "the run trains without it";
   for (const char* block :
        {"compression_training", "progressive_layer_drop", "sparse_attention", "hybrid_engine",
-        "eigenvalue", "weight_quantization", "quantize_training", "nebula", "expert_parallel"}) {
+        "eigenvalue", "weight_quantization", "quantize_training", "nebula"}) {
     keys.push_back(block_not_done(block, kScript));
   }
   // Of its metrics DeepSpeed samples by, and cuts no sequence: that is the script's function for a

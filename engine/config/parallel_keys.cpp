@@ -7,6 +7,7 @@ namespace dstrain {
 namespace {
 
 constexpr KeyBlock kTensorParallel{"tensor_parallel.", &Config::tensor_parallel};
+constexpr KeyBlock kExpertParallel{"expert_parallel.", &Config::expert_parallel};
 constexpr KeyBlock kContextParallel{"context_parallel.", &Config::context_parallel};
 constexpr KeyBlock kPipeline{"pipeline.", &Config::pipeline};
 
@@ -122,6 +123,10 @@ std::vector<Key> parallel_keys() {
                              &ContextParallelConfig::ulysses_size),
       null_is_default(field("sequence_parallel_size", between(1, kMostRanks),
                             kContextParallel.to(&ContextParallelConfig::ulysses_ranks))),
+
+      also_called(
+          kExpertParallel.field("size", between(1, kMostRanks), &ExpertParallelConfig::size),
+          {"expert_parallel.expert_model_parallel_size", "expert_model_parallel_size"}),
 
       tensor_parallel_size(),
       kTensorParallel.field("sequence_parallel", {}, &TensorParallelConfig::sequence_parallel),

@@ -1,13 +1,70 @@
-// What a mixture of experts does not go with.
+// What a mixture of experts does not go with, and which ranks may hold other experts.
+#include <string>
+
 #include <fmt/format.h>
 
 #include "engine/config/resolve_parts.h"
 
 namespace dstrain {
+namespace {
 
-void resolve_experts(const LoadedConfig& loaded, Origins& origins) {
+constexpr const char* kSize = "expert_parallel.size";
+
+/// What ranks with other experts do not go with: their units have another group.
+void check_neighbours(const Config& config, Origins& origins) {
+  const auto refuse = [&](const char* path, const std::string& what) {
+    throw_config_error(origins[kSize], kSize,
+                       fmt::format("{}, and {} {}: experts of other ranks do not go with that in "
+                                   "this version; expected 1, or leave {} out",
+                                   config.expert_parallel.size, path, what, path));
+  };
+  const OptimizerKind optimizer = config.optimizer.kind;
+  if (sends_signs(optimizer)) refuse("optimizer.type", "sends signs");
+  if (optimizer == OptimizerKind::kLamb) refuse("optimizer.type", "is \"Lamb\"");
+  if (config.gradient_compression.kind != CompressionKind::kNone) {
+    refuse("gradient_compression", "is set");
+  }
+  if (config.zero.secondary_ranks > 1) {
+    refuse("zero_optimization.zero_hpz_partition_size", "is set");
+  }
+  if (config.zero.shard_ranks > 0) refuse("zero_optimization.mics_shard_size", "is set");
+  if (config.zero.quantized_gradients) {
+    refuse("zero_optimization.zero_quantized_gradients", "is set");
+  }
+}
+
+void check_ranks(const Config& config, std::int64_t same_parameters, Origins& origins) {
+  const std::int64_t size = config.expert_parallel.size;
+  const auto refuse_unless_divisor = [&](std::int64_t of, const std::string& what) {
+    if (of % size == 0) return;
+    std::int64_t fits = size;
+    while (of % fits != 0)
+      --fits;
+    throw_config_error(
+        origins[kSize], kSize,
+        fmt::format("{} does not divide {}: expected {}, or another divisor", size, what, fits),
+        {{ConfigEdit::Kind::kSet, kSize, std::to_string(fits)}});
+  };
+  refuse_unless_divisor(config.model.experts.count,
+                        fmt::format("the {} experts of a layer", config.model.experts.count));
+  refuse_unless_divisor(same_parameters,
+                        fmt::format("the {} ranks that have other tokens", same_parameters));
+}
+
+}  // namespace
+
+void resolve_experts(LoadedConfig& loaded,
+                     std::optional<std::int64_t> same_parameters,
+                     Origins& origins) {
   const Config& config = loaded.config;
-  if (config.model.experts.count == 0) return;
+  if (config.model.experts.count == 0) {
+    if (config.expert_parallel.size > 1) {
+      throw_config_error(
+          origins[kSize], kSize,
+          fmt::format("{}, and the model has no experts: expected 1", config.expert_parallel.size));
+    }
+    return;
+  }
   const auto refuse = [&](const char* path, const std::string& message) {
     throw_config_error(origins[path], path, message);
   };
@@ -26,6 +83,10 @@ void resolve_experts(const LoadedConfig& loaded, Origins& origins) {
            fmt::format("{}, and the model is a mixture of experts, whose ranks do not share "
                        "sequences in this version: expected 1",
                        config.context_parallel.size));
+  }
+  if (config.expert_parallel.size > 1) {
+    if (same_parameters) check_ranks(config, *same_parameters, origins);
+    check_neighbours(config, origins);
   }
 }
 

@@ -55,7 +55,9 @@ void resolve_documents(LoadedConfig& loaded, Origins& origins);
 /// Checks fp8, once formats and batch are complete.
 void resolve_fp8(const LoadedConfig& loaded, Origins& origins);
 /// Throws if something is asked of a model with experts that it does not go with.
-void resolve_experts(const LoadedConfig& loaded, Origins& origins);
+void resolve_experts(LoadedConfig& loaded,
+                     std::optional<std::int64_t> same_parameters,
+                     Origins& origins);
 void resolve_optimizer(LoadedConfig& loaded, Origins& origins);
 /// Checks which data-parallel ranks hold parameters a second time. Here and in the next three,
 /// data-parallel ranks are all with the same parameters, those that share a sequence too.

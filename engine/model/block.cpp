@@ -140,7 +140,7 @@ void Block::recompute(const LayerContext& context, int slot) const {
 void Block::backward(const LayerContext& context,
                      int slot,
                      Tensor d_residual,
-                     const GradTarget& gradients) const {
+                     const BlockGradients& gradients) const {
   recompute(context, slot);
   if (parallel_) {
     backward_beside(context, slot, d_residual, gradients);
@@ -167,7 +167,7 @@ void Block::backward(const LayerContext& context,
 void Block::backward_beside(const LayerContext& context,
                             int slot,
                             Tensor d_residual,
-                            const GradTarget& gradients) const {
+                            const BlockGradients& gradients) const {
   const TensorParallel& tensor = context.tensor_parallel;
   Stream& compute = context.compute;
   const ConstTensor d_sum =

@@ -59,7 +59,7 @@ class Block {
   void backward(const LayerContext& context,
                 int slot,
                 Tensor d_residual,
-                const GradTarget& gradients) const;
+                const BlockGradients& gradients) const;
 
  private:
   [[nodiscard]] Tensor handed_on_stream(const LayerContext& context, int slot) const;
@@ -71,7 +71,7 @@ class Block {
   void backward_beside(const LayerContext& context,
                        int slot,
                        Tensor d_residual,
-                       const GradTarget& gradients) const;
+                       const BlockGradients& gradients) const;
   /// Makes everything that backward reads whole again.
   void recompute(const LayerContext& context, int slot) const;
 

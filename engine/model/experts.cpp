@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
+#include <unordered_map>
 
 #include "engine/runtime/expert_tally.h"
 
@@ -21,7 +23,7 @@ LayerShape shape_of_shared(LayerShape shape) {
   return shape;
 }
 
-std::int64_t sum_of(ExpertRows rows) {
+std::int64_t sum_of(std::span<const std::int32_t> rows) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
 }
 
@@ -51,37 +53,21 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
     layer.z_scale_ = layer.spec_.z_coefficient / layers;
   }
 
-  const std::int64_t experts = layer.spec_.count;
+  const ExpertShape& ranks = shape.experts;
+  layer.own_ = layer.spec_.count / ranks.ranks;
   layer.router_ = Linear::declare(shape, {name + ".router"}, blueprint);
-  const auto add = [&](Matrices& matrices, const std::vector<std::string>& parts,
-                       const std::string& what) {
-    for (std::int64_t expert = 0; expert < experts; ++expert) {
-      for (const std::string& part : parts) {
-        const std::string full = name + ".experts." + std::to_string(expert) + "." + part + what;
-        const TensorDecl* const tensor = find_tensor(shape.tensors, full);
-        if (tensor == nullptr) return;
-        const ParamRef ref = blueprint.add_param(shape.param(*tensor));
-        if (what == ".bias") {
-          matrices.bias = matrices.bias.index < 0 ? ref : matrices.bias;
-          continue;
-        }
-        const Shape& local = blueprint.param(ref).local_shape();
-        matrices.weight = matrices.count == 0 ? ref : matrices.weight;
-        matrices.shape = {experts, local[0] * static_cast<std::int64_t>(parts.size()), local[1]};
-        ++matrices.count;
-      }
-    }
-  };
-  const std::vector<std::string> first =
-      spec.gated ? std::vector<std::string>{"gate", "up"} : std::vector<std::string>{"up"};
-  for (const char* const what : {".weight", ".bias"}) {
-    add(layer.up_, first, what);
-    add(layer.down_, {"down"}, what);
+  if (ranks.ranks > 1) {
+    layer.unit_ =
+        blueprint.add_unit_beside(name.substr(0, name.rfind('.')) + ".experts", Axis::kExpertData);
+    layer.exchange_ = ExpertExchange::declare(shape, name + ".experts", blueprint);
   }
+  layer.declare_matrices(shape, name + ".experts.", layer.own_ * ranks.rank, blueprint);
 
   const std::int64_t tokens = shape.tokens();
   const std::int64_t per_token = layer.spec_.per_token;
-  const std::int64_t rows = tokens * per_token;
+  const std::int64_t experts = layer.spec_.count;
+  const std::int64_t chosen = tokens * per_token;
+  const std::int64_t rows = layer.exchange_ ? ExpertExchange::most_rows(shape) : chosen;
   const std::int64_t width = layer.down_.shape[2];
   const auto keep = [&](const char* what, Shape of, DType dtype, Origin origin) {
     return shape.add_activation(blueprint, name + ".experts", what, of, dtype, origin,
@@ -93,16 +79,23 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   layer.weights_ = keep("weights", {tokens, per_token}, DType::kF32, Origin::kProduct);
   layer.counts_ = keep("counts", {shape.batch, experts}, DType::kI32, Origin::kProduct);
   layer.num_rows_ = keep("num_rows", {experts}, DType::kI32, Origin::kProduct);
-  layer.slots_ = keep("slots", {rows}, DType::kI32, Origin::kProduct);
+  layer.slots_ = keep("slots", {chosen}, DType::kI32, Origin::kProduct);
   layer.places_ = keep("places", {tokens, per_token}, DType::kI32, Origin::kProduct);
   layer.pre_ = keep("pre", {rows, layer.up_.shape[1]}, shape.compute, Origin::kProduct);
   layer.hidden_ = keep("hidden", {rows, width}, shape.compute, Origin::kRowwise);
-  layer.rows_ = blueprint.add_buffer(
-      {"experts/rows", {rows, shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   const auto d_scratch = [&](const char* what, Shape of, DType dtype) {
     return shape.add_backward_buffer(
         blueprint, {std::string("experts/") + what, of, dtype, Lifetime::kScratch});
   };
+  layer.rows_ = blueprint.add_buffer(
+      {"experts/rows", {rows, shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
+  if (layer.exchange_) {
+    layer.inputs_ =
+        keep("inputs", {rows, shape.model.hidden_size}, shape.compute, Origin::kProduct);
+    layer.weights_received_ = d_scratch("weights_received", {rows}, DType::kF32);
+    layer.d_weights_received_ = d_scratch("d_weights_received", {rows}, DType::kF32);
+    layer.weights_here_ = d_scratch("weights_here", {chosen}, DType::kF32);
+  }
   layer.d_hidden_ = d_scratch("d_hidden", {rows, width}, shape.compute);
   layer.d_pre_ = d_scratch("d_pre", {rows, layer.up_.shape[1]}, shape.compute);
   layer.d_weights_ = d_scratch("d_weights", {tokens, per_token}, DType::kF32);
@@ -119,16 +112,55 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   return layer;
 }
 
+void Experts::declare_matrices(const LayerShape& shape,
+                               const std::string& name,
+                               std::int64_t first,
+                               Blueprint& blueprint) {
+  std::unordered_map<std::string_view, const TensorDecl*> tensors;
+  for (const TensorDecl& tensor : shape.tensors) {
+    tensors.emplace(tensor.name, &tensor);
+  }
+  const auto add = [&](Matrices& matrices, const std::vector<std::string>& parts,
+                       const std::string& what) {
+    for (std::int64_t expert = first; expert < first + own_; ++expert) {
+      for (const std::string& part : parts) {
+        const auto found = tensors.find(name + std::to_string(expert) + "." + part + what);
+        if (found == tensors.end()) return;  // no biases
+        const ParamDecl declared = shape.param(*found->second);
+        const ParamRef ref =
+            unit_ < 0 ? blueprint.add_param(declared) : blueprint.add_param(unit_, declared);
+        if (what == ".bias") {
+          matrices.bias = matrices.bias.index < 0 ? ref : matrices.bias;
+          continue;
+        }
+        const Shape& local = declared.local_shape();
+        matrices.weight = matrices.count == 0 ? ref : matrices.weight;
+        matrices.shape = {own_, local[0] * static_cast<std::int64_t>(parts.size()), local[1]};
+        ++matrices.count;
+      }
+    }
+  };
+  const std::vector<std::string> inner =
+      gated_ ? std::vector<std::string>{"gate", "up"} : std::vector<std::string>{"up"};
+  for (const char* const what : {".weight", ".bias"}) {
+    add(up_, inner, what);
+    add(down_, {"down"}, what);
+  }
+}
+
 void Experts::forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
   route(context, slot, x_NC);
-  std::vector<std::int32_t>& experts = rows_of(context, slot);
-  context.device.copy_to_host(context.buffer(num_rows_, slot), experts.data(), context.compute);
-  context.compute.synchronize();
+  meet(context, slot);
   expand_rows(context, slot, x_NC);
-  const std::int64_t rows = sum_of(experts);
-  const Tensor y = context.buffer(rows_).rows(0, rows);
+  const RoutedRows& routed = rows_of(context, slot);
+  const std::int64_t rows = sum_of(routed.computed);
+  Tensor y = context.buffer(rows_).rows(0, rows);
   context.ops.grouped_forward(context.buffer(hidden_, slot).rows(0, rows), down_.weights(context),
-                              added_biases(context), experts, y, context.compute);
+                              added_biases(context), routed.computed, y, context.compute);
+  if (exchange_) {
+    exchange_->give_back(context, slot, routed, y);
+    y = exchange_->rows_here(context, sum_of(routed.chosen));
+  }
   if (shared_) {
     shared_->forward(context, slot, x_NC, y_NC);
   }
@@ -144,15 +176,47 @@ void Experts::expand(const LayerContext& context, int slot, ConstTensor x_NC) co
   }
 }
 
+/// Waits until the host knows how many rows each expert has.
+void Experts::meet(const LayerContext& context, int slot) const {
+  RoutedRows& routed = rows_of(context, slot);
+  const Tensor rows_E = context.buffer(num_rows_, slot);
+  if (exchange_) {
+    exchange_->meet(context, rows_E, routed);
+    return;
+  }
+  routed.chosen.resize(static_cast<std::size_t>(spec_.count));
+  context.device.copy_to_host(rows_E, routed.chosen.data(), context.compute);
+  context.compute.synchronize();
+  routed.computed = routed.chosen;
+}
+
 void Experts::expand_rows(const LayerContext& context, int slot, ConstTensor x_NC) const {
-  const ExpertRows experts = rows_of(context, slot);
-  const std::int64_t rows = sum_of(experts);
-  const Tensor x = context.buffer(rows_).rows(0, rows);
-  context.ops.gather_rows(x_NC, context.buffer(slots_, slot).flat(0, rows), spec_.per_token, {}, x,
-                          context.compute);
-  context.ops.grouped_forward(x, up_.weights(context), up_.biases(context), experts,
+  const RoutedRows& routed = rows_of(context, slot);
+  const std::int64_t rows = sum_of(routed.computed);
+  if (exchange_) {
+    exchange_->set_order(context, slot, routed);
+  }
+  const Tensor x = context.buffer(exchange_ ? inputs_ : rows_, exchange_ ? slot : 0).rows(0, rows);
+  const Source from = source(context, slot, x_NC);
+  context.ops.gather_rows(from.tokens, from.slots, from.per_token, {}, x, context.compute);
+  context.ops.grouped_forward(x, up_.weights(context), up_.biases(context), routed.computed,
                               context.buffer(pre_, slot).rows(0, rows), context.compute);
   activate_rows(context, slot, rows);
+}
+
+Experts::Source Experts::source(const LayerContext& context,
+                                int slot,
+                                ConstTensor of_tokens_NC) const {
+  const RoutedRows& routed = rows_of(context, slot);
+  const std::int64_t rows = sum_of(routed.chosen);
+  const Tensor slots = context.buffer(slots_, slot).flat(0, rows);
+  if (!exchange_) {
+    return {of_tokens_NC, slots, spec_.per_token};
+  }
+  context.ops.gather_rows(of_tokens_NC, slots, spec_.per_token, {},
+                          exchange_->rows_here(context, rows), context.compute);
+  return {exchange_->give(context, routed),
+          exchange_->order(context, slot, sum_of(routed.computed)), 1};
 }
 
 void Experts::route(const LayerContext& context, int slot, ConstTensor x_NC) const {
@@ -182,12 +246,12 @@ void Experts::route(const LayerContext& context, int slot, ConstTensor x_NC) con
                               context.compute);
 }
 
-std::vector<std::int32_t>& Experts::rows_of(const LayerContext& context, int slot) const {
-  return context.expert_tally().rows(block_, slot, spec_.count);
+RoutedRows& Experts::rows_of(const LayerContext& context, int slot) const {
+  return context.expert_tally().rows(block_, slot);
 }
 
 void Experts::activate(const LayerContext& context, int slot) const {
-  activate_rows(context, slot, sum_of(rows_of(context, slot)));
+  activate_rows(context, slot, sum_of(rows_of(context, slot).computed));
   if (shared_) {
     shared_->activate(context, slot);
   }
@@ -208,46 +272,56 @@ void Experts::backward(const LayerContext& context,
                        ConstTensor dy_NC,
                        ConstTensor x_NC,
                        Tensor dx_NC,
-                       const GradTarget& gradients) const {
-  const ExpertRows experts = rows_of(context, slot);
-  const std::int64_t num_rows = sum_of(experts);
-  const Tensor slots = context.buffer(slots_, slot).flat(0, num_rows);
-  const Tensor weights = context.buffer(weights_, slot);
+                       const BlockGradients& gradients) const {
+  const RoutedRows& routed = rows_of(context, slot);
+  const ExpertRows experts = routed.computed;
+  const std::int64_t num_rows = sum_of(routed.computed);
   const Tensor pre = context.buffer(pre_, slot).rows(0, num_rows);
   const Tensor hidden = context.buffer(hidden_, slot).rows(0, num_rows);
   const Tensor d_hidden = context.buffer(d_hidden_).rows(0, num_rows);
   const Tensor d_pre = context.buffer(d_pre_).rows(0, num_rows);
   const Tensor rows = context.buffer(rows_).rows(0, num_rows);
+  const GradTarget& of_experts = exchange_ ? gradients.experts : gradients;
   Stream& compute = context.compute;
-  const auto gather = [&](ConstTensor from, ConstTensor by_weights) {
-    context.ops.gather_rows(from, slots, spec_.per_token, by_weights, rows, compute);
-  };
 
-  gather(dy_NC, {});
+  const Choices choices = choices_of(context, slot);
+  const Source dy = source(context, slot, dy_NC);
+  context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, {}, rows, compute);
   context.ops.grouped_backward_input(rows, down_.weights(context), experts, d_hidden, compute);
-  context.ops.weighted_rows_backward({.slots_M = slots,
-                                      .weights_NK = weights,
+  context.ops.weighted_rows_backward({.slots_M = dy.slots,
+                                      .weights_NK = choices.weights,
                                       .row_MF = hidden,
                                       .d_row_MF = d_hidden,
                                       .dy_MC = rows,
                                       .bias_EC = added_biases(context),
-                                      .chosen_NK = context.buffer(chosen_, slot),
-                                      .d_weights_NK = context.buffer(d_weights_)},
+                                      .chosen_NK = choices.chosen,
+                                      .d_weights_NK = choices.d_weights},
                                      compute);
-  gather(dy_NC, weights);
-  down_.backward(context, rows, hidden, experts, gradients);
+  context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, choices.weights, rows, compute);
+  down_.backward(context, rows, hidden, experts, of_experts);
   if (gated_) {
     context.ops.gated_activation_backward(activation_, pre, d_hidden, d_pre, compute);
   } else {
     context.ops.activation_backward(activation_, pre, d_hidden, d_pre, compute);
   }
-  gather(x_NC, {});
-  up_.backward(context, d_pre, rows, experts, gradients);
+  ConstTensor x = rows;
+  if (exchange_) {
+    x = context.buffer(inputs_, slot).rows(0, num_rows);
+  } else {
+    context.ops.gather_rows(x_NC, dy.slots, dy.per_token, {}, rows, compute);
+  }
+  up_.backward(context, d_pre, x, experts, of_experts);
   context.ops.grouped_backward_input(d_pre, up_.weights(context), experts, rows, compute);
+  Tensor dx = rows;
+  if (exchange_) {
+    give_back_weights(context, slot);
+    exchange_->give_back(context, slot, routed, rows);
+    dx = exchange_->rows_here(context, sum_of(routed.chosen));
+  }
 
   backward_router(context, slot, x_NC, dx_NC, gradients);
-  context.ops.sum_rows(rows, context.buffer(places_, slot), {}, dx_NC, Write::kAdd, compute);
-  context.expert_tally().count(block_, batch_, x_NC.dim(0), experts);
+  context.ops.sum_rows(dx, context.buffer(places_, slot), {}, dx_NC, Write::kAdd, compute);
+  context.expert_tally().count(block_, batch_, x_NC.dim(0), routed.chosen);
   if (losses_.index >= 0) {
     measure(context, slot);
   }
@@ -256,6 +330,36 @@ void Experts::backward(const LayerContext& context,
     shared_->backward(context, slot, dy_NC, x_NC, d_shared, gradients);
     context.ops.add(dx_NC, d_shared, dx_NC, compute);
   }
+}
+
+Experts::Choices Experts::choices_of(const LayerContext& context, int slot) const {
+  const Tensor weights = context.buffer(weights_, slot);
+  if (!exchange_) {
+    return {weights, context.buffer(chosen_, slot), context.buffer(d_weights_)};
+  }
+  const RoutedRows& routed = rows_of(context, slot);
+  const std::int64_t chosen = sum_of(routed.chosen);
+  const std::int64_t rows = sum_of(routed.computed);
+  const Tensor here = context.buffer(weights_here_).flat(0, chosen);
+  const Tensor received = context.buffer(weights_received_).flat(0, rows);
+  context.ops.gather_rows(weights.view({weights.numel(), 1}),
+                          context.buffer(slots_, slot).flat(0, chosen), 1, {},
+                          here.view({chosen, 1}), context.compute);
+  exchange_->give_numbers(context, routed, here, received);
+  return {received.view({rows, 1}), exchange_->experts(context, slot, rows),
+          context.buffer(d_weights_received_).flat(0, rows).view({rows, 1})};
+}
+
+void Experts::give_back_weights(const LayerContext& context, int slot) const {
+  const RoutedRows& routed = rows_of(context, slot);
+  const std::int64_t chosen = sum_of(routed.chosen);
+  const Tensor here = context.buffer(weights_here_).flat(0, chosen);
+  exchange_->give_numbers_back(
+      context, routed, context.buffer(d_weights_received_).flat(0, sum_of(routed.computed)), here);
+  const Tensor d_weights = context.buffer(d_weights_);
+  const Tensor places = context.buffer(places_, slot);
+  context.ops.sum_rows(here.view({chosen, 1}), places.view({places.numel(), 1}), {},
+                       d_weights.view({d_weights.numel(), 1}), Write::kOverwrite, context.compute);
 }
 
 void Experts::backward_router(const LayerContext& context,

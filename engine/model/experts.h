@@ -7,7 +7,8 @@
 //          experts drop what is beyond their capacity
 //   y = Σ over a token's rows of weight · down_e(act(gate_e row) · up_e row)
 //
-// Tensor-parallel ranks have a part of each expert's width, and all choose alike. A shared
+// Tensor-parallel ranks have a part of each expert's width, and all choose alike. Ranks may hold
+// other experts (expert_exchange.h): rows go to them, and their results come back. A shared
 // feed-forward, where there is one, adds its own result to every token's.
 //
 // The host waits in forward for the numbers of rows. Buffers have place for N · k rows. Rows are
@@ -19,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/expert_exchange.h"
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/linear.h"
@@ -41,7 +43,15 @@ class Experts {
                 ConstTensor dy_NC,
                 ConstTensor x_NC,
                 Tensor dx_NC,
-                const GradTarget& gradients) const;
+                const BlockGradients& gradients) const;
+  /// The unit of the experts' matrices, where it is not the block's: ranks hold other experts.
+  [[nodiscard]] std::optional<int> unit() const {
+    return unit_ < 0 ? std::nullopt : std::optional(unit_);
+  }
+  /// What it exchanges with those ranks.
+  [[nodiscard]] ExpertTraffic traffic() const {
+    return exchange_ ? exchange_->traffic() : ExpertTraffic{};
+  }
   /// f64 [2], over the step's micro-batches: the auxiliary losses of their sequences, and the
   /// squares of logsumexp of their tokens. Empty where neither joins the loss.
   [[nodiscard]] Tensor losses(const LayerContext& context) const {
@@ -65,7 +75,32 @@ class Experts {
                   const GradTarget& gradients) const;
   };
 
+  /// Rows of tokens, and the slot of each row that this rank computes: of its own tokens, or of
+  /// rows as received, which are tokens with one expert each.
+  struct Source {
+    ConstTensor tokens;
+    ConstTensor slots;
+    std::int64_t per_token;
+  };
+  /// What their slots weigh, by slot; the chosen experts are of those here.
+  struct Choices {
+    ConstTensor weights;
+    ConstTensor chosen;
+    Tensor d_weights;
+  };
+
+  void declare_matrices(const LayerShape& shape,
+                        const std::string& name,
+                        std::int64_t first,
+                        Blueprint& blueprint);
   void route(const LayerContext& context, int slot, ConstTensor x_NC) const;
+  void meet(const LayerContext& context, int slot) const;
+  /// Exchanges rows of tokens where there are other ranks to exchange them with.
+  [[nodiscard]] Source source(const LayerContext& context,
+                              int slot,
+                              ConstTensor of_tokens_NC) const;
+  [[nodiscard]] Choices choices_of(const LayerContext& context, int slot) const;
+  void give_back_weights(const LayerContext& context, int slot) const;
   /// Computes hidden from x.
   void expand_rows(const LayerContext& context, int slot, ConstTensor x_NC) const;
   void activate_rows(const LayerContext& context, int slot, std::int64_t rows) const;
@@ -74,8 +109,7 @@ class Experts {
                        ConstTensor x_NC,
                        Tensor dx_NC,
                        const GradTarget& gradients) const;
-  /// The rows of each expert of what the last forward of the slot computed.
-  [[nodiscard]] std::vector<std::int32_t>& rows_of(const LayerContext& context, int slot) const;
+  [[nodiscard]] RoutedRows& rows_of(const LayerContext& context, int slot) const;
   /// Adds the losses of its own to those of the step.
   void measure(const LayerContext& context, int slot) const;
   /// The down biases, for the rank that adds them.
@@ -91,7 +125,10 @@ class Experts {
   bool adds_bias_ = true;
   ActivationKind activation_{};
   bool gated_ = true;
+  std::int64_t own_ = 1;  // experts of this rank
+  int unit_ = -1;         // of their matrices, where it is not the block's
   Linear router_;
+  std::optional<ExpertExchange> exchange_;
   Matrices up_;  // gate‖up of each expert where gated
   Matrices down_;
   std::optional<Mlp> shared_;
@@ -106,15 +143,19 @@ class Experts {
   BufferRef places_;     // i32 [N, k]
   BufferRef pre_;        // [N · k, F] or [N · k, 2F]
   BufferRef hidden_;     // [N · k, F]
+  BufferRef inputs_;     // [most rows, C]; of ranks with other experts, as the next ones
   BufferRef losses_;     // f64 [2], of the step: Σ of the auxiliary loss, Σ of logsumexp²
   BufferRef rows_;       // scratch [N · k, C]
   // Scratch of backward:
   BufferRef d_hidden_;
   BufferRef d_pre_;
-  BufferRef d_weights_;  // f32 [N, k]
-  BufferRef d_logits_;   // [N, E]
-  BufferRef balance_;    // f32 [B, E]
-  BufferRef d_shared_;   // [N, C]; where there is a shared feed-forward
+  BufferRef d_weights_;           // f32 [N, k]
+  BufferRef d_logits_;            // [N, E]
+  BufferRef balance_;             // f32 [B, E]
+  BufferRef weights_here_;        // f32 [N · k], by row
+  BufferRef weights_received_;    // f32 [most rows]
+  BufferRef d_weights_received_;  // likewise
+  BufferRef d_shared_;            // [N, C]; where there is a shared feed-forward
 };
 
 }  // namespace dstrain

@@ -20,6 +20,7 @@ struct ContextGroups {
 struct LayerContext : ExecContext {
   const TensorParallel& tensor_parallel;
   ContextGroups context_groups{};
+  Communicator* expert_ranks = nullptr;  ///< that hold other experts; nullptr: all are here
   /// The positions of the one sequence that this forward computes, for layers that extend a cache
   /// (LayerShape::cache_positions). Empty in training, where a forward computes a micro-batch.
   std::optional<Range> extension{};

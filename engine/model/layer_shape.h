@@ -41,6 +41,12 @@ struct TensorShape {
   [[nodiscard]] int copies_of_heads(std::int64_t heads) const;
 };
 
+/// This rank's place among those that hold other experts of the same layers.
+struct ExpertShape {
+  int ranks = 1;
+  int rank = 0;
+};
+
 /// How forward computes a tensor that backward reads, which decides whether it is kept until then
 /// or computed again. "full" is activation checkpointing, block by block (Chen et al. 2016,
 /// "Training deep nets with sublinear memory cost", §4); "selective" spares the products (after
@@ -72,6 +78,7 @@ struct LayerShape {
   DType compute = DType::kF32;
   TensorShape tensor{};
   ContextShape context{};
+  ExpertShape experts{};
   bool fp8 = false;        ///< the blocks' products are in 8 bits
   bool documents = false;  ///< a sequence holds several, none of which sees another
   /// P, the rows of the cache that the layers extend. `batch` is then 1, and `sequence` the most

@@ -63,7 +63,6 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
   for (std::int64_t layer = extent.first_block; layer < extent.end_block; ++layer) {
     const std::string name = "blocks." + std::to_string(layer);
     const int unit = blueprint.begin_unit(name);
-    stage.first_block_unit_ = layer == extent.first_block ? unit : stage.first_block_unit_;
     block_shape.recompute = recompute.of_block(layer);
     block_shape.partitions_input =
         KeptInput::is_shared(shape, recompute.partitions_input_of(layer));
@@ -72,6 +71,10 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
     block_shape.layer = shape.model.layers.at(static_cast<std::size_t>(layer));
     block_shape.tensors = block_tensors(shape.model, block_shape.layer, name + ".");
     stage.blocks_.push_back(Block::declare(block_shape, name, blueprint));
+    std::vector<int>& units = stage.block_units_.emplace_back(1, unit);
+    if (const Experts* const experts = stage.blocks_.back().experts()) {
+      if (experts->unit()) units.push_back(*experts->unit());
+    }
   }
   if (extent.is_last()) {
     stage.declare_head(shape, blueprint);
@@ -158,7 +161,7 @@ void TransformerStage::declare_walks() {
     visit(forward_walk_, Pass::kForward, embedding_units_, {}, embedding_units_.front());
   }
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    visit(forward_walk_, Pass::kForward, {block_unit(i)}, {}, block_unit(i));
+    visit(forward_walk_, Pass::kForward, block_units_[i], {}, block_unit(i));
   }
   if (extent_.is_last()) {
     std::vector<int> logits{head_unit_};
@@ -170,7 +173,7 @@ void TransformerStage::declare_walks() {
     losses_visit_ = {.pass = Pass::kForward, .unit = head_unit_, .reads = logits, .writes = {}};
   }
   for (std::size_t i = blocks_.size(); i-- > 0;) {
-    visit(backward_walk_, Pass::kBackward, {block_unit(i)}, {block_unit(i)}, block_unit(i));
+    visit(backward_walk_, Pass::kBackward, block_units_[i], block_units_[i], block_unit(i));
   }
   if (extent_.is_first()) {
     visit(backward_walk_, Pass::kBackward, embedding_.units_of_backward(), embedding_units_,
@@ -312,7 +315,10 @@ void TransformerStage::backward(const LayerContext& context,
   }
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     within_next([&] {
-      GradTarget gradients = gradients_of(block_unit(i));
+      BlockGradients gradients{gradients_of(block_unit(i))};
+      if (block_units_[i].size() > 1) {
+        gradients.experts = gradients_of(block_units_[i].back());
+      }
       for (const MicroBatch& micro_batch : together) {
         blocks_[i].bring_input_soon(context, micro_batch.slot);
         if (&micro_batch != &together.back()) {
@@ -333,9 +339,12 @@ void TransformerStage::backward(const LayerContext& context,
           blocks_[i].backward(own, micro_batch.slot, d_residual(micro_batch), gradients);
         });
         gradients.write = Write::kAdd;
+        gradients.experts.write = Write::kAdd;
       }
     });
-    ready(block_unit(i));
+    for (const int unit : block_units_[i]) {
+      ready(unit);
+    }
   }
   if (extent_.is_first()) {
     within_next([&] {

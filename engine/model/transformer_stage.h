@@ -70,6 +70,10 @@ class TransformerStage {
   [[nodiscard]] const Attention& attention(std::int64_t block) const {
     return blocks_.at(static_cast<std::size_t>(block - extent_.first_block)).attention();
   }
+  /// Of one of its blocks, likewise; nullptr where its feed-forward is dense.
+  [[nodiscard]] const Experts* experts(std::int64_t block) const {
+    return blocks_.at(static_cast<std::size_t>(block - extent_.first_block)).experts();
+  }
   /// i32 [N]: where inputs (first stage) and targets (last stage) go before forward.
   [[nodiscard]] Tensor tokens(const LayerContext& context, int slot) const;
   [[nodiscard]] Tensor targets(const LayerContext& context, int slot) const;
@@ -111,9 +115,7 @@ class TransformerStage {
   }
 
  private:
-  [[nodiscard]] int block_unit(std::size_t block) const {
-    return first_block_unit_ + static_cast<int>(block);
-  }
+  [[nodiscard]] int block_unit(std::size_t block) const { return block_units_[block].front(); }
   static void declare_handed_on(LayerShape& shape,
                                 const RecomputeConfig& recompute,
                                 Blueprint& blueprint);
@@ -126,7 +128,7 @@ class TransformerStage {
   Embedding embedding_;
   std::vector<int> embedding_units_;  // the table's first
   std::vector<Block> blocks_;
-  int first_block_unit_ = 0;
+  std::vector<std::vector<int>> block_units_;  // each one's own, then that of its experts
   LossHead head_;
   int head_unit_ = -1;
   int table_unit_ = -1;  // of a tied table, here or copied from the first stage

@@ -55,15 +55,24 @@ void Blueprint::end_unit() {
 
 int Blueprint::begin_unit(std::string name, AxisSet replicated) {
   in_unit_ = true;
+  unit_ = add_unit_beside(std::move(name), replicated);
+  return unit_;
+}
+
+int Blueprint::add_unit_beside(std::string name, AxisSet replicated) {
   units_.push_back({.name = std::move(name), .params = {}, .replicated = replicated});
   return static_cast<int>(units_.size()) - 1;
 }
 
 ParamRef Blueprint::add_param(ParamDecl param) {
-  check(!units_.empty(), "parameter {} declared before any unit", param.name);
-  UnitDecl& unit = units_.back();
-  unit.params.push_back(std::move(param));
-  return {static_cast<int>(units_.size()) - 1, static_cast<int>(unit.params.size()) - 1};
+  check(unit_ >= 0, "parameter {} declared before any unit", param.name);
+  return add_param(unit_, std::move(param));
+}
+
+ParamRef Blueprint::add_param(int unit, ParamDecl param) {
+  std::vector<ParamDecl>& params = units_.at(static_cast<std::size_t>(unit)).params;
+  params.push_back(std::move(param));
+  return {unit, static_cast<int>(params.size()) - 1};
 }
 
 BufferRef Blueprint::add_buffer(BufferDecl buffer) {
@@ -72,7 +81,7 @@ BufferRef Blueprint::add_buffer(BufferDecl buffer) {
   buffer.chunk = chunk_;
   buffer.units.clear();
   if (in_unit_) {
-    buffer.units.push_back(static_cast<int>(units_.size()) - 1);
+    buffer.units.push_back(unit_);
   }
   if (is_new) {
     check(chunk_ != BufferDecl::kNoChunk || buffer.lifetime != Lifetime::kSaved,

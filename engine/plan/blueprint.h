@@ -122,9 +122,13 @@ class Blueprint {
   void end_chunks();
   /// Starts a unit; later parameters and buffers belong to it. `replicated`: UnitDecl's.
   int begin_unit(std::string name, AxisSet replicated = kGradientAxes);
+  /// Adds a unit whose parameters the current one computes with, and which stays the current one.
+  int add_unit_beside(std::string name, AxisSet replicated);
   /// Ends the unit: later buffers belong to none.
   void end_unit();
   ParamRef add_param(ParamDecl param);
+  /// The same to a unit beside the current one.
+  ParamRef add_param(int unit, ParamDecl param);
   /// Scratch of a name already declared returns the first one, grown to the larger shape in bytes.
   /// Fills BufferDecl::chunk,
   /// units and in_backward_only.
@@ -151,6 +155,7 @@ class Blueprint {
   std::vector<ScaledTensorDecl> scaled_tensors_;
   int num_chunks_ = 0;
   int chunk_ = 0;  // that is being declared
+  int unit_ = -1;  // the current one, or the last that was
   bool in_unit_ = false;
 };
 

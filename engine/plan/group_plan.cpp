@@ -78,6 +78,21 @@ std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, in
     const auto first = holders.begin() + head * copies;
     holders = std::vector<int>(first, first + copies);
   }
+  if (mesh.degree(Axis::kExpert) > 1) {
+    const int expert = mesh.index(Axis::kExpert, rank);
+    const int expert_data = mesh.index(Axis::kExpertData, rank);
+    const int expert_tensor = mesh.index(Axis::kExpertTensor, rank);
+    add(GroupId::kExperts,
+        fmt::format("expert-parallel (pipeline {}, expert data {}, expert tensor {})", pipeline,
+                    expert_data, expert_tensor),
+        Axis::kExpert, Space::kDevice);
+    add(GroupId::kExpertData,
+        fmt::format("expert data (pipeline {}, expert {}, expert tensor {})", pipeline, expert,
+                    expert_tensor),
+        Axis::kExpertData, Space::kDevice);
+    add(GroupId::kExpertModel, fmt::format("experts of the model (expert data {})", expert_data),
+        {Axis::kPipeline, Axis::kExpert, Axis::kExpertTensor}, Space::kHost);
+  }
   if (needs.background_saves) {
     add(GroupId::kCheckpoint, "checkpoint", kAllAxes, Space::kHost);
   }
@@ -87,6 +102,14 @@ std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, in
 GroupId group_of_slices(const Placement& placement) {
   const AxisSet cut = placement.states.cut;
   return cut == kNeighbourAxes ? GroupId::kDataInside : GroupId::kData;
+}
+
+GroupId group_of_slices(const Placement& placement, AxisSet replicated) {
+  return replicated == Axis::kExpertData ? GroupId::kExpertData : group_of_slices(placement);
+}
+
+GroupId group_of_expert_norm(const Placement& placement) {
+  return placement.states.is_cut() ? GroupId::kWorld : GroupId::kExpertModel;
 }
 
 GroupId group_of_norm(const Placement& placement) {

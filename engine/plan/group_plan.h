@@ -32,6 +32,9 @@ enum class GroupId : std::uint8_t {
   /// Neighbours in kTensor that hold the same key/value heads, where there are fewer heads than
   /// ranks and more than one.
   kSharedHeads,
+  kExperts,      ///< other experts of the same layers: tokens go to those that they chose
+  kExpertData,   ///< the same experts, other tokens: over these their gradients are summed
+  kExpertModel,  ///< those that hold all layers and experts together once
   /// All ranks, for checkpoints written during training.
   kCheckpoint,
 };
@@ -58,8 +61,12 @@ struct GroupNeeds {
 
 /// The group that what is cut is cut over: gradients are summed and slices gathered in it.
 GroupId group_of_slices(const Placement& placement);
+/// The same of a unit that is replicated over these axes.
+GroupId group_of_slices(const Placement& placement, AxisSet replicated);
 /// The group over which the squares of gradients are summed, so that each counts once.
 GroupId group_of_norm(const Placement& placement);
+/// The same of experts that have groups of their own.
+GroupId group_of_expert_norm(const Placement& placement);
 
 /// The sets that `rank` belongs to. A set may have one member.
 std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, int rank);

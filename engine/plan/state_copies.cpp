@@ -67,7 +67,9 @@ class Collector {
     };
     const bool is_own = memory_.options().updates_alone &&
                         (region == RegionKind::kParameters || region == RegionKind::kFirstMoment);
-    with(CopyHolders::kData) = shards_.num_slices(unit) > 1 && is_whole && !is_own;
+    const bool of_experts = decl.replicated == Axis::kExpertData;
+    with(of_experts ? CopyHolders::kExpertData : CopyHolders::kData) =
+        shards_.num_slices(unit) > 1 && is_whole && !is_own;
     with(CopyHolders::kSameSlice) = shards_.num_copies(unit) > 1;
     const bool everywhere = declared.share.copies == tensor_ranks_;
     with(CopyHolders::kTensor) = declared.share.copies > 1 && everywhere;

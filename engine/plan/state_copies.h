@@ -24,8 +24,15 @@
 namespace dstrain {
 
 /// The ranks with which a part is compared.
-enum class CopyHolders : std::uint8_t { kData, kSameSlice, kTensor, kSharedHeads, kTiedStages };
-constexpr int kNumCopyHolders = 5;
+enum class CopyHolders : std::uint8_t {
+  kData,
+  kExpertData,
+  kSameSlice,
+  kTensor,
+  kSharedHeads,
+  kTiedStages
+};
+constexpr int kNumCopyHolders = 6;
 
 /// Neighbouring elements of one unit in one region that have the same copies.
 struct StateSegment {

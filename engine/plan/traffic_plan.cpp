@@ -87,6 +87,9 @@ class StepTraffic {
     const bool is_summed = needs_.travel == GradientTravel::kSummed || is_compressed;
     add(is_summed ? needs_.norm_group : GroupId::kWorld, Op::kAllReduce, 1, DType::kF64,
         Purpose::kOptimizer);
+    if (needs_.expert_norm_group) {
+      add(*needs_.expert_norm_group, Op::kAllReduce, 1, DType::kF64, Purpose::kOptimizer);
+    }
     if (needs_.travel == GradientTravel::kCoded && !is_compressed) {
       const std::int64_t bytes = options_.signs.value().bytes();
       add(GroupId::kData, Op::kAllToAll, bytes, DType::kU8, Purpose::kGradient);
@@ -113,6 +116,10 @@ class StepTraffic {
   [[nodiscard]] std::int64_t size_of_group(GroupId id) const {
     const GroupPlan* const group = find_group(needs_.groups, id);
     return group == nullptr ? 0 : group->size();
+  }
+
+  [[nodiscard]] GroupId slices(int unit) const {
+    return group_of_slices(options_.placement, needs_.shards.unit(unit).replicated);
   }
 
   /// Adds an operation; groups of one put nothing on the wire.
@@ -169,6 +176,7 @@ class StepTraffic {
     attend(block.attend);
     if (!block.parallel) sum();
     enter();
+    route(block.experts.forward);
     sum();
   }
   void cross_block_backward(const BlockTraffic& block) {
@@ -179,7 +187,9 @@ class StepTraffic {
       attend(block.attend);
       if (!block.parallel) sum();
       enter();
-      if (block.norms_results) sum();  // else the output of the feed-forward is not computed again
+      // Where results are normed, that of the feed-forward is computed again, too.
+      route(block.norms_results ? block.experts.forward : block.experts.expand);
+      if (block.norms_results) sum();
     }
     for (const bool is_attention : {false, true}) {
       if (!block.parallel || !is_attention) enter();  // the gradient of the output
@@ -187,6 +197,8 @@ class StepTraffic {
       if (is_attention) {
         attend(block.attend_backward);
         sum_norms(block);
+      } else {
+        route(block.experts.backward);
       }
       sum();
     }
@@ -195,6 +207,11 @@ class StepTraffic {
     for (const ContextTransfer& transfer : transfers) {
       add(transfer.group, transfer.op, transfer.elements, options_.compute_dtype,
           Purpose::kActivation);
+    }
+  }
+  void route(const std::vector<ExpertTransfer>& transfers) {
+    for (const ExpertTransfer& transfer : transfers) {
+      add(GroupId::kExperts, Op::kAllToAll, transfer.elements, transfer.dtype, Purpose::kExperts);
     }
   }
   /// Sums squares, or products in backward, of a token's queries and of its keys.
@@ -230,10 +247,10 @@ class StepTraffic {
           options_.placement.secondary.is_cut() && !gathered_before_.insert(unit).second;
       const std::int64_t coded = needs_.memory.coded_parameters(needs_.shards, unit);
       if (again || coded == 0) {
-        make_whole(unit, again ? GroupId::kDataInside : slices_);
+        make_whole(unit, again ? GroupId::kDataInside : slices(unit));
       } else {
         unit_ = unit;
-        add(slices_, Op::kAllGather, coded, DType::kU8, Purpose::kParameter);
+        add(slices(unit), Op::kAllGather, coded, DType::kU8, Purpose::kParameter);
       }
     }
   }
@@ -265,8 +282,8 @@ class StepTraffic {
           const bool whole = !options_.placement.states.is_cut();
           const std::int64_t numbers =
               whole ? needs_.shards.numel(unit) : needs_.shards.padded_numel(unit);
-          add(slices_, whole ? Op::kAllReduce : Op::kReduceScatter, codec->wire_elements(numbers),
-              codec->wire_dtype(), Purpose::kGradient);
+          add(slices(unit), whole ? Op::kAllReduce : Op::kReduceScatter,
+              codec->wire_elements(numbers), codec->wire_dtype(), Purpose::kGradient);
         }
         if (last && needs_.shards.num_copies(unit) > 1) {
           add(GroupId::kDataAcross, Op::kAllReduce, needs_.shards.slice_numel(unit),
@@ -343,7 +360,7 @@ class StepTraffic {
     }
     for (const int unit : needs_.optimizer.gathered_units) {
       unit_ = unit;
-      add(slices_, Op::kAllGather, needs_.shards.padded_numel(unit),
+      add(slices(unit), Op::kAllGather, needs_.shards.padded_numel(unit),
           needs_.optimizer.gathered_dtype, Purpose::kOptimizer);
     }
     for (int unit = 0; unit < needs_.shards.num_units(); ++unit) {
@@ -351,7 +368,7 @@ class StepTraffic {
       const bool is_cut = options_.placement.parameters.is_cut() &&
                           (whole.empty() || !whole.at(static_cast<std::size_t>(unit)));
       if (!is_cut) {
-        make_whole(unit, slices_);
+        make_whole(unit, slices(unit));
       }
     }
   }

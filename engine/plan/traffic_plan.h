@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/comm/collective.h"
@@ -50,6 +51,19 @@ struct ContextTransfer {
   std::int64_t elements = 0;
 };
 
+/// What passes between ranks that have other experts of a block, by all-to-alls in
+/// GroupId::kExperts. Rows go where the router says: of those that come back a rank sends others
+/// than are planned, and all ranks together as many.
+struct ExpertTransfer {
+  std::int64_t elements = 0;
+  DType dtype = DType::kF32;
+};
+struct ExpertTraffic {
+  std::vector<ExpertTransfer> forward{};
+  std::vector<ExpertTransfer> expand{};  ///< of a forward that is computed again without its result
+  std::vector<ExpertTransfer> backward{};
+};
+
 /// The traffic of a block beyond that of every block.
 struct BlockTraffic {
   bool gathers_input = false;   ///< in backward, of which each rank keeps a part
@@ -59,6 +73,7 @@ struct BlockTraffic {
   bool norms_results = false;   ///< of its halves, so that backward needs both again
   std::vector<ContextTransfer> attend{};  ///< around and within the softmax
   std::vector<ContextTransfer> attend_backward{};
+  ExpertTraffic experts{};
 };
 
 /// One chunk of the model on this rank.
@@ -84,6 +99,7 @@ struct OptimizerTraffic {
 struct TrafficNeeds {
   const std::vector<GroupPlan>& groups;
   GroupId norm_group;
+  std::optional<GroupId> expert_norm_group;  ///< of experts that have groups of their own
   GradientTravel travel;
   const Blueprint& blueprint;
   const ShardMap& shards;

@@ -95,4 +95,9 @@ struct GradTarget {
   }
 };
 
+/// Those of a block, whose experts may be a unit of their own.
+struct BlockGradients : GradTarget {
+  GradTarget experts{};
+};
+
 }  // namespace dstrain

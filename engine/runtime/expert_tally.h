@@ -10,13 +10,26 @@
 
 namespace dstrain {
 
+/// The rows of one micro-batch of a block, a row being a token for one of its experts.
+struct RoutedRows {
+  std::vector<std::int32_t> chosen{};    ///< by expert of the layer: those of this rank's tokens
+  std::vector<std::int32_t> computed{};  ///< by expert of this rank: those that it computes
+  // Where ranks have other experts; rows "as received" are ordered by the rank that they are from.
+  std::vector<std::int32_t> received{};    ///< by rank, then by expert of this rank
+  std::vector<std::int32_t> order{};       ///< the place as received of each row that is computed
+  std::vector<std::int32_t> places{};      ///< the place among those of each row as received
+  std::vector<std::int32_t> experts{};     ///< this rank's expert of each row as received
+  std::vector<std::int64_t> to_ranks{};    ///< of `chosen`, by rank
+  std::vector<std::int64_t> from_ranks{};  ///< of `received`, by rank
+};
+
 class ExpertTally {
  public:
   /// Of the micro-batches whose backward this rank computed since begin_step().
   struct Layer {
     std::int64_t sequences = 0;  ///< or parts of them, where ranks share sequences
     std::int64_t tokens = 0;
-    std::vector<std::int64_t> rows{};  ///< by expert: the tokens that went through it
+    std::vector<std::int64_t> rows{};  ///< by expert: the tokens that chose it
   };
 
   void begin_step() {
@@ -25,13 +38,8 @@ class ExpertTally {
     }
   }
 
-  /// The rows of each expert of a block in the micro-batch of a slot: written by its forward, and
-  /// read until the next one.
-  std::vector<std::int32_t>& rows(std::int64_t block, int slot, std::int64_t experts) {
-    std::vector<std::int32_t>& rows = rows_[{block, slot}];
-    rows.resize(static_cast<std::size_t>(experts));
-    return rows;
-  }
+  /// Of a block's micro-batch in a slot: written by its forward, and read until the next one.
+  RoutedRows& rows(std::int64_t block, int slot) { return rows_[{block, slot}]; }
 
   /// Counts a micro-batch of a block.
   void count(std::int64_t block,
@@ -50,7 +58,7 @@ class ExpertTally {
   [[nodiscard]] const std::map<std::int64_t, Layer>& layers() const { return layers_; }
 
  private:
-  std::map<std::pair<std::int64_t, int>, std::vector<std::int32_t>> rows_;
+  std::map<std::pair<std::int64_t, int>, RoutedRows> rows_;
   std::map<std::int64_t, Layer> layers_;
 };
 

@@ -33,6 +33,24 @@ class PhaseTimer {
 
 }  // namespace
 
+namespace {
+
+std::vector<UnitGroup> unit_groups(const RunPlan& plan, const RankGroups& groups) {
+  std::vector<UnitGroup> all{
+      {.axes = kGradientAxes,
+       .replicas = groups.find(group_of_slices(plan.memory.placement())),
+       .norm = groups.find_others(plan.norm_group),
+       .copies = plan.shards.has_copies() ? groups.find(GroupId::kDataAcross) : nullptr}};
+  if (plan.expert_norm_group) {
+    all.push_back({.axes = Axis::kExpertData,
+                   .replicas = groups.find(GroupId::kExpertData),
+                   .norm = groups.find_others(*plan.expert_norm_group)});
+  }
+  return all;
+}
+
+}  // namespace
+
 Engine::Engine(RunPlan plan,
                Rendezvous& rendezvous,
                Backend backend,
@@ -50,12 +68,7 @@ Engine::Engine(RunPlan plan,
       groups_(rendezvous,
               device_rendezvous_ != nullptr ? *device_rendezvous_ : rendezvous,
               plan_.groups),
-      unit_groups_(
-          plan_.shards,
-          {{.axes = kGradientAxes,
-            .replicas = groups_.find(group_of_slices(plan_.memory.placement())),
-            .norm = groups_.find_others(plan_.norm_group),
-            .copies = plan_.shards.has_copies() ? groups_.find(GroupId::kDataAcross) : nullptr}}),
+      unit_groups_(plan_.shards, unit_groups(plan_, groups_)),
       tensor_parallel_(groups_[GroupId::kTensor], plan_.sequence_parallel),
       host_(plan_.memory.states_are_apart()
                 ? std::make_unique<HostSite>(threads, arena_, disk_.get())
@@ -81,7 +94,8 @@ Engine::Engine(RunPlan plan,
                tensor_parallel_,
                {.ring = groups_.find(GroupId::kContextRing),
                 .heads = groups_.find(GroupId::kContextHeads),
-                .passing = passing_.get()}},
+                .passing = passing_.get()},
+               groups_.find(GroupId::kExperts)},
       communication_(tell_waits(backend_.device->make_side_stream("communication"), activity)),
       optimizer_(make_optimizer({.config = plan_.update.optimizer,
                                  .blueprint = plan_.blueprint,

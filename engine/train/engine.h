@@ -120,11 +120,9 @@ class Engine {
   [[nodiscard]] const LayerContext& context() const { return context_; }
   /// The group of all ranks, for host memory.
   [[nodiscard]] Communicator& world() { return groups_[GroupId::kWorld]; }
-  /// The group that units are cut over where they are cut, for tensors on the device. Nothing of
-  /// the engine's is under way in it after wait_for_communication().
-  [[nodiscard]] Communicator& slice_group() {
-    return groups_[group_of_slices(plan_.memory.placement())];
-  }
+  /// The group that a unit is cut over where it is cut, for tensors on the device. Nothing of the
+  /// engine's is under way in it after wait_for_communication().
+  [[nodiscard]] Communicator& slice_group(int unit) { return unit_groups_.replicas(unit); }
   /// The group for background saves, in a run that makes them.
   [[nodiscard]] Communicator& checkpoint_group() { return groups_[GroupId::kCheckpoint]; }
   void wait_for_communication() { communication_->synchronize(); }

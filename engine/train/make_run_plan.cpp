@@ -246,12 +246,17 @@ Mesh mesh_of(const Config& config, int world_size) {
         "{} ranks with the same parameters in groups of {}, with {} that share sequences",
         gradients, neighbours, context);
   const int heads = config.context_parallel.heads();
+  check(gradients % config.expert_parallel.size == 0,
+        "{} ranks with other tokens hold experts in groups of {}", gradients,
+        config.expert_parallel.size);
   return Mesh({.pipeline = pipeline,
                .data_across = gradients / neighbours,
                .data_inside = neighbours / context,
                .context_ring = context / heads,
                .context_heads = heads,
-               .tensor = tensor});
+               .tensor = tensor,
+               .expert = config.expert_parallel.size,
+               .expert_tensor = tensor});
 }
 
 bool saves_in_background(const Config& config) {
@@ -316,19 +321,21 @@ RunPlan make_run_plan(const Config& config,
            .gradient_factor = averaging.before_sum * mesh.degree(kGradientAxes)};
   }
   const DType compute = dtype_of(config.precision);
-  const LayerShape shape{.model = config.model,
-                         .batch = batch.micro_batch,
-                         .sequence = batch.sequence,
-                         .compute = compute,
-                         .tensor = {.ranks = config.tensor_parallel.size,
-                                    .rank = mesh.index(Axis::kTensor, rank),
-                                    .sequence_parallel = sequence_parallel},
-                         .context = context,
-                         .fp8 = config.fp8.enabled,
-                         .documents = config.data.document_attention,
-                         .dropout = config.dropout,
-                         .seed = config.training.seed,
-                         .together = goes_block_by_block(config)};
+  const LayerShape shape{
+      .model = config.model,
+      .batch = batch.micro_batch,
+      .sequence = batch.sequence,
+      .compute = compute,
+      .tensor = {.ranks = config.tensor_parallel.size,
+                 .rank = mesh.index(Axis::kTensor, rank),
+                 .sequence_parallel = sequence_parallel},
+      .context = context,
+      .experts = {.ranks = mesh.degree(Axis::kExpert), .rank = mesh.index(Axis::kExpert, rank)},
+      .fp8 = config.fp8.enabled,
+      .documents = config.data.document_attention,
+      .dropout = config.dropout,
+      .seed = config.training.seed,
+      .together = goes_block_by_block(config)};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);
   ActivationSlots slots(schedule, pipeline_rank);
@@ -431,6 +438,9 @@ RunPlan make_run_plan(const Config& config,
                    .separate_states = shards.has_copies()},
                   rank),
               .norm_group = group_of_norm(placement),
+              .expert_norm_group = mesh.degree(Axis::kExpert) > 1
+                                       ? std::optional(group_of_expert_norm(placement))
+                                       : std::nullopt,
               .model = config.model,
               .recompute = config.recompute,
               .sequence_parallel = sequence_parallel,

@@ -30,7 +30,9 @@ ChunkTraffic traffic_of(const ChunkPlan& chunk,
          .parallel = layer.parallel_branches,
          .norms_results = layer.norm_placement != NormPlacement::kBeforeBranch,
          .attend = chunk.stage.attention(block).context_traffic(Pass::kForward),
-         .attend_backward = chunk.stage.attention(block).context_traffic(Pass::kBackward)});
+         .attend_backward = chunk.stage.attention(block).context_traffic(Pass::kBackward),
+         .experts = chunk.stage.experts(block) == nullptr ? ExpertTraffic{}
+                                                          : chunk.stage.experts(block)->traffic()});
   }
   return traffic;
 }
@@ -67,6 +69,7 @@ TrafficPlan plan_traffic(const RunPlan& plan, GradientTravel travel) {
   return TrafficPlan(
       {.groups = plan.groups,
        .norm_group = plan.norm_group,
+       .expert_norm_group = plan.expert_norm_group,
        .travel = travel,
        .blueprint = plan.blueprint,
        .shards = plan.shards,

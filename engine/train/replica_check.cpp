@@ -189,6 +189,8 @@ int ReplicaCheck::group_of(CopyHolders holders, int rank) const {
   switch (holders) {
     case CopyHolders::kData:
       return mesh.first(kGradientAxes, rank);
+    case CopyHolders::kExpertData:
+      return mesh.first(Axis::kExpertData, rank);
     case CopyHolders::kSameSlice:
       return mesh.first(Axis::kDataAcross, rank);
     case CopyHolders::kTensor:

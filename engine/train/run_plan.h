@@ -131,7 +131,8 @@ struct RunPlan {
   /// The group over which the squares of gradients are summed: all ranks where each owns a slice,
   /// or those that own the slices once; else those that hold other parts of the model.
   GroupId norm_group = GroupId::kModel;
-  ModelSpec model;  ///< whole, as all ranks together hold it
+  std::optional<GroupId> expert_norm_group{};  ///< of experts that have groups of their own
+  ModelSpec model;                             ///< whole, as all ranks together hold it
   RecomputeConfig recompute;
   bool sequence_parallel = false;
   std::optional<Fp8Scales::Options> fp8;  ///< none: nothing is computed in 8 bits

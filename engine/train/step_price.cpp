@@ -92,7 +92,8 @@ void add_wire_seconds(const TrafficPlan& traffic,
                          times_sent(transfer.op, group.size());
     const bool is_beside =
         transfer.group == GroupId::kData || transfer.group == GroupId::kDataInside ||
-        transfer.group == GroupId::kContextRing || transfer.group == GroupId::kDataAcross;
+        transfer.group == GroupId::kExpertData || transfer.group == GroupId::kContextRing ||
+        transfer.group == GroupId::kDataAcross;
     // Gradients that travel after the norm hide behind nothing.
     const bool is_late =
         transfer.phase == TrafficPhase::kUpdate && transfer.purpose == Purpose::kGradient;

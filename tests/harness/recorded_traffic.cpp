@@ -7,7 +7,12 @@
 namespace dstrain::test {
 namespace {
 
+/// Of rows on their way from experts the number is known only when they are routed.
 std::string text(const CollectiveLog::Entry& entry) {
+  if (entry.purpose == Purpose::kExperts && entry.dtype != DType::kI32) {
+    return fmt::format("{}({}, {}) in \"{}\"", name_of(entry.op), name_of(entry.dtype),
+                       name_of(entry.purpose), entry.group);
+  }
   return fmt::format("{}({}[{}], {}) in \"{}\"", name_of(entry.op), name_of(entry.dtype),
                      entry.elements, name_of(entry.purpose), entry.group);
 }

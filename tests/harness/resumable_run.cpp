@@ -131,6 +131,7 @@ std::vector<std::vector<float>> state_of(const RunFolder& folder,
   single.tensor_parallel = {};
   single.pipeline = {};
   single.context_parallel = {};
+  single.expert_parallel = {};
   single.formats = {};
   single.offload = {};
   Engine engine(make_run_plan(single, 1, 0), *world[0], make_cpu_backend(1), 1);

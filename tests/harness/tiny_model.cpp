@@ -66,6 +66,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.fp8 = options.fp8;
   config.tensor_parallel = options.tensor_parallel;
   config.context_parallel = options.context_parallel;
+  config.expert_parallel = options.expert_parallel;
   config.pipeline = options.pipeline;
   config.optimizer = options.optimizer;
   config.optimizer.learning_rate = options.learning_rate;
@@ -122,7 +123,7 @@ std::vector<float> whole_master(Engine& engine, int unit) {
   if (plan.memory.placement().states.is_cut()) {
     std::vector<float> whole(static_cast<std::size_t>(plan.shards.padded_numel(unit)));
     engine.wait_for_communication();
-    engine.slice_group().all_gather(
+    engine.slice_group(unit).all_gather(
         {values.data(), DType::kF32, mine.shape()},
         {whole.data(), DType::kF32, Shape{plan.shards.padded_numel(unit)}}, Purpose::kControl,
         compute);

@@ -50,6 +50,7 @@ struct TinyOptions {
   CompressionConfig compression{};
   TensorParallelConfig tensor_parallel{};
   ContextParallelConfig context_parallel{};
+  ExpertParallelConfig expert_parallel{};
   PipelineConfig pipeline{};
   DocumentRules documents{};
   DropoutConfig dropout{};

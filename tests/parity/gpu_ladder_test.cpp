@@ -90,10 +90,17 @@ Layout alone(const Layout& layout) {
           1,
           {.family = of.family,
            .tied = of.tied,
+           .model = of.model,
            .sequence = of.sequence,
            .accumulation = of.accumulation * copies,
            .gradient_clipping = of.gradient_clipping,
            .optimizer = of.optimizer}};
+}
+
+ModelSpec with_experts(std::int64_t experts) {
+  ModelSpec model = *tiny_family("qwen3_moe").model;
+  model.experts.count = experts;
+  return model;
 }
 
 const std::vector<Layout>& layouts() {
@@ -166,6 +173,20 @@ const std::vector<Layout>& layouts() {
         .gradient_clipping = 0.5,
         .zero_stage = 1,
         .context_parallel = {.size = 4, .kind = ContextKind::kUsp, .ulysses_size = 2}}},
+      {"a mixture of experts, zero3 x2",
+       2,
+       {.model = tiny_family("mixtral").model, .accumulation = 2, .zero_stage = 3}},
+      {"a mixture of experts, tp2",
+       2,
+       {.model = tiny_family("olmoe").model, .tensor_parallel = {.size = 2}}},
+      {"experts over 2, zero1 x4",
+       4,
+       {.model = with_experts(8),
+        .micro_batch = 2,
+        .gradient_clipping = 0.5,
+        .zero_stage = 1,
+        .recompute = {.granularity = RecomputeGranularity::kFull},
+        .expert_parallel = {.size = 2}}},
       {"pp2, tied", 2, {.tied = true, .accumulation = 3, .pipeline = {.stages = 2}}},
       {"tp2 pp2, zero1 x2",
        8,

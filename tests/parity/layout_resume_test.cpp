@@ -31,7 +31,7 @@ json layout(int stage, int tensor, bool sequence, int pipeline) {
           {"data", {{"sequence_length", 20}}}};
 }
 
-std::vector<Layout> layouts() {
+std::vector<Layout> all_layouts() {
   return {{"one rank", 1, layout(0, 1, false, 1)},
           {"dp 4, ZeRO 3", 4, layout(3, 1, false, 1)},
           {"dp 4 in twos", 4,
@@ -42,6 +42,24 @@ std::vector<Layout> layouts() {
           {"tp 4, shared heads", 4, layout(1, 4, false, 1)},
           {"tp 2, pp 2", 4, layout(0, 2, false, 2)},
           {"dp 2, tp 2, pp 2, ZeRO 2", 8, layout(2, 2, true, 2)}};
+}
+
+std::vector<Layout> expert_layouts() {
+  const auto experts = [](const json& of, int size) {
+    return merged(of, {{"model",
+                        {{"model_type", "mixtral"},
+                         {"num_local_experts", 4},
+                         {"num_experts_per_tok", 2},
+                         {"sliding_window", 9},
+                         {"output_router_logits", true},
+                         {"router_aux_loss_coef", 0.1}}},
+                       {"expert_parallel", {{"size", size}}}});
+  };
+  return {{"one rank with experts", 1, experts(layout(0, 1, false, 1), 1)},
+          {"dp 4, experts over 4", 4, experts(layout(0, 1, false, 1), 4)},
+          {"dp 4, experts over 2, ZeRO 3", 4, experts(layout(3, 1, false, 1), 2)},
+          {"dp 2, tp 2, experts over 2, ZeRO 1", 4, experts(layout(1, 2, true, 1), 2)},
+          {"dp 2, pp 2, experts over 2, ZeRO 2", 4, experts(layout(2, 1, false, 2), 2)}};
 }
 
 /// A checkpoint's parameters and optimizer state, whole, as the ranks of a layout load it.
@@ -61,18 +79,19 @@ WholeState loaded_state(const std::filesystem::path& checkpoint,
 }
 
 TEST_CASE("any layout resumes what any other saved", "[parity][resume]") {
+  const std::vector<Layout> layouts = GENERATE(all_layouts(), expert_layouts());
   namespace fs = std::filesystem;
   const RunFolder folder;
-  CHECK(run(config_of(folder, "straight", 8, 1, layouts().front().changes), 1).step == 8);
+  CHECK(run(config_of(folder, "straight", 8, 1, layouts.front().changes), 1).step == 8);
   const auto straight = metrics_of(folder, "straight");
   REQUIRE(straight.size() == 8);
   int met = 0;
-  for (const Layout& from : layouts()) {
+  for (const Layout& from : layouts) {
     const LoadedConfig saving = config_of(folder, "saved", 4, from.ranks, from.changes);
     CHECK(run(saving, from.ranks).step == 4);
     const fs::path saved = folder.path() / "saved" / "checkpoints" / "step-00000004";
     const WholeState as_saved = loaded_state(saved, saving, from.ranks);
-    for (const Layout& to : layouts()) {
+    for (const Layout& to : layouts) {
       if (met++ % testing::one_in_if_sanitized(5) != 0) continue;
       CAPTURE(from.name, to.name);
       const LoadedConfig resuming = config_of(folder, "resumed", 8, to.ranks, to.changes);
@@ -99,7 +118,7 @@ TEST_CASE("any layout resumes what any other saved", "[parity][resume]") {
 }
 
 TEST_CASE("stopping and resuming in one layout changes no bit", "[parity][resume]") {
-  for (const Layout& place : layouts()) {
+  for (const Layout& place : GENERATE(all_layouts(), expert_layouts())) {
     CAPTURE(place.name);
     const RunFolder folder;
     const LoadedConfig whole = config_of(folder, "whole", 8, place.ranks, place.changes);

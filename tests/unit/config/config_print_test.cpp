@@ -149,6 +149,7 @@ pipeline.schedule                "1f1b"             default
 pipeline.virtual_stages          1                  default
 context_parallel.size            1                  default
 context_parallel.order           "zigzag"           default
+expert_parallel.size             1                  default
 tensor_parallel.size             1                  default
 tensor_parallel.sequence_parallel false             default
 steps_per_print                  10                 default

@@ -193,6 +193,7 @@ const std::map<std::string, Flip>& flips() {
        {"ulysses", {"context_parallel.size=2", "context_parallel.kind=ring"}}},
       {"context_parallel.order", {"contiguous"}},
       {"context_parallel.ulysses_size", {"2"}},
+      {"expert_parallel.size", {"2"}},
       {"sequence_parallel_size", {"2"}},
       {"tensor_parallel.size", {"2"}},
       {"tensor_parallel.sequence_parallel", {"true"}},

@@ -168,6 +168,39 @@ TEST_CASE("what sequences and heads do not allow is said with what they do", "[s
                "share each sequence: write 2"));
 }
 
+TEST_CASE("ranks that hold other experts divide the experts and the ranks", "[spec][parallel]") {
+  const auto resolved = [](std::vector<std::string> sets, int ranks) {
+    for (const char* const set : {"model.model_type=mixtral", "model.num_local_experts=6"}) {
+      sets.emplace_back(set);
+    }
+    LoadedConfig loaded = load_tiny(sets);
+    resolve_config(loaded, ranks);
+    return loaded.config.expert_parallel.size;
+  };
+  const auto error = [&](const std::vector<std::string>& sets, int ranks) {
+    try {
+      resolved(sets, ranks);
+    } catch (const ConfigError& refused) {
+      return std::string(refused.what());
+    }
+    return std::string();
+  };
+  CHECK(resolved({"expert_parallel.size=2"}, 4) == 2);
+  CHECK(resolved({"expert_model_parallel_size=2"}, 4) == 2);
+  CHECK_THAT(error({"expert_parallel.size=4"}, 4),
+             Contains("4 does not divide the 6 experts of a layer: expected 3"));
+  CHECK_THAT(error({"expert_parallel.size=3"}, 4),
+             Contains("3 does not divide the 4 ranks that have other tokens: expected 2"));
+  CHECK_THAT(error({"expert_parallel.size=2", "optimizer.type=OneBitAdam"}, 2),
+             Contains("2, and optimizer.type sends signs"));
+  CHECK_THAT(error({"fp8.enabled=true", "bf16.enabled=true"}, 1),
+             Contains("products are not in 8 bits in this version"));
+  CHECK_THAT(error({"context_parallel.size=2"}, 2),
+             Contains("do not share sequences in this version"));
+  LoadedConfig dense = load_tiny({"expert_parallel.size=2"});
+  CHECK_THROWS_WITH(resolve_config(dense, 2), Contains("2, and the model has no experts"));
+}
+
 TEST_CASE("names that other trainers use point at the keys", "[spec][parallel]") {
   CHECK_THAT(error_of_tiny({"tensor_model_parallel_size=2"}),
              Contains("the key for it is \"tensor_parallel.size\""));

@@ -1,0 +1,90 @@
+// ExpertExchange: how rows get to the ranks that hold their experts, and back, where ranks hold
+// other experts of a layer. Rank r of R has experts [r · E/R, (r + 1) · E/R).
+//
+//   rows of this rank's tokens, expert by expert          M = N · k, or fewer where rows are
+//   dropped
+//     all-to-all of the numbers, then of the rows  →      as received: rank by rank, of each expert
+//     by expert put in order                                 →      as computed: expert by expert,
+//     of each rank by rank
+//   … the experts compute …
+//     put back, and all-to-all the other way
+//
+// Tokens of an expert are in the order in which one rank with all ranks' samples would have them.
+// Buffers have place for the rows that a rank gets where all tokens of all ranks choose its
+// experts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model/layer_context.h"
+#include "engine/model/layer_shape.h"
+#include "engine/plan/traffic_plan.h"
+#include "engine/runtime/expert_tally.h"
+
+namespace dstrain {
+
+class ExpertExchange {
+ public:
+  static ExpertExchange declare(const LayerShape& shape,
+                                const std::string& name,
+                                Blueprint& blueprint);
+
+  /// The most rows that a rank of `shape` computes of a micro-batch.
+  static std::int64_t most_rows(const LayerShape& shape);
+
+  /// Tells the ranks how many rows come to each of their experts, rows_E (i32) being this rank's.
+  /// Fills in all of `routed`; waits for the numbers.
+  void meet(const LayerContext& context, ConstTensor rows_E, RoutedRows& routed) const;
+  /// Brings the order of rows to the device, for what follows.
+  void set_order(const LayerContext& context, int slot, const RoutedRows& routed) const;
+
+  /// Where rows [M, C] of this rank's tokens are to lie before they are given, and where they come
+  /// back to.
+  [[nodiscard]] Tensor rows_here(const LayerContext& context, std::int64_t rows) const {
+    return context.buffer(here_).rows(0, rows);
+  }
+  /// Sends them, and returns the rows as received, valid until the next exchange.
+  [[nodiscard]] Tensor give(const LayerContext& context, const RoutedRows& routed) const;
+  /// Sends rows as computed back, to rows_here().
+  void give_back(const LayerContext& context,
+                 int slot,
+                 const RoutedRows& routed,
+                 ConstTensor computed) const;
+  /// Sends numbers [M] (f32) of this rank's rows; [rows received].
+  void give_numbers(const LayerContext& context,
+                    const RoutedRows& routed,
+                    ConstTensor here,
+                    Tensor received) const;
+  void give_numbers_back(const LayerContext& context,
+                         const RoutedRows& routed,
+                         ConstTensor received,
+                         Tensor here) const;
+
+  /// i32: RoutedRows::order and experts, of the rows of a slot.
+  [[nodiscard]] Tensor order(const LayerContext& context, int slot, std::int64_t rows) const {
+    return context.buffer(order_, slot).flat(0, rows);
+  }
+  [[nodiscard]] Tensor experts(const LayerContext& context, int slot, std::int64_t rows) const {
+    return context.buffer(experts_, slot).flat(0, rows).view({rows, 1});
+  }
+
+  [[nodiscard]] ExpertTraffic traffic() const;
+
+ private:
+  std::int64_t ranks_ = 1;
+  std::int64_t rank_ = 0;
+  std::int64_t own_ = 1;    // E / R
+  std::int64_t rows_ = 0;   // N · k
+  std::int64_t width_ = 0;  // C
+  DType compute_ = DType::kF32;
+  BufferRef counts_;    // scratch i32 [E]: numbers of rows as received
+  BufferRef order_;     // i32
+  BufferRef places_;    // i32
+  BufferRef experts_;   // i32
+  BufferRef here_;      // scratch [N · k, C]
+  BufferRef received_;  // scratch [most_rows, C]
+};
+
+}  // namespace dstrain
