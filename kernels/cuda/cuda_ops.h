@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/matrix_product.h"
 #include "kernels/ops.h"
 
 namespace dstrain {
@@ -37,6 +38,14 @@ class CudaOps final : public Ops {
   }
   /// Computes a product with checked shapes, which may be empty.
   void multiply(const CudaProduct& product, Stream& stream);
+  /// CudaProduct::is_routed.
+  void multiply_routed(const MatrixProduct& product, Stream& stream);
+  void multiply_forward(ConstTensor x_NI,
+                        ConstTensor w_OI,
+                        ConstTensor bias_O,
+                        Tensor y_NO,
+                        bool is_routed,
+                        Stream& stream);
   /// Computes a product with an activation if cuBLASLt has it and it is faster, else calls
   /// `separately`.
   void multiply_activated(ActivationKind kind,

@@ -35,6 +35,9 @@ struct CudaProduct {
   const float* a_scale = nullptr;
   const float* b_scale = nullptr;
   DType b_in = DType::kF32;  ///< unused without scales
+  /// The rows are those of an expert, of which there are others in every step: its algorithm is the
+  /// first proposal, as there would always be new shapes to time.
+  bool is_routed = false;
 };
 
 }  // namespace dstrain

@@ -1,12 +1,14 @@
 // Rows of tokens in the order of the experts that they chose: gathered, multiplied, and added up.
 // Each expert's products are cuBLASLt's, enqueued one after another, and cut by rows: descriptions
-// are kept for each size, which would be a new one in every step.
+// are kept for each size, which would be a new one in every step. For the same reason nothing is
+// timed for them.
 //
 // N tokens, K chosen experts of each, M rows, E experts, C width, I / O inputs and outputs
 #include "kernels/cuda/device/expert_rows.h"
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/typed.h"
+#include "kernels/matrix_product.h"
 #include "kernels/routing_operands.h"
 
 namespace dstrain {
@@ -89,8 +91,9 @@ void CudaOps::grouped_forward(ConstTensor x_MI,
   for_each_expert(rows_E, w_EOI.dim(0), x_MI.dim(0), [&](auto expert, auto begin, auto count) {
     for_each_part(count, [&](std::int64_t first, std::int64_t size) {
       const std::int64_t row = begin + first;
-      linear_forward(x_MI.rows(row, row + size), of_expert(w_EOI, expert),
-                     of_expert(bias_EO, expert), y_MO.rows(row, row + size), stream);
+      multiply_forward(x_MI.rows(row, row + size), of_expert(w_EOI, expert),
+                       of_expert(bias_EO, expert), y_MO.rows(row, row + size), /*is_routed=*/true,
+                       stream);
     });
   });
 }
@@ -100,8 +103,9 @@ void CudaOps::grouped_backward_input(
   for_each_expert(rows_E, w_EOI.dim(0), dy_MO.dim(0), [&](auto expert, auto begin, auto count) {
     for_each_part(count, [&](std::int64_t first, std::int64_t size) {
       const std::int64_t row = begin + first;
-      linear_backward_input(dy_MO.rows(row, row + size), of_expert(w_EOI, expert),
-                            dx_MI.rows(row, row + size), stream);
+      multiply_routed(backward_input_product(dy_MO.rows(row, row + size), of_expert(w_EOI, expert),
+                                             dx_MI.rows(row, row + size)),
+                      stream);
     });
   });
 }
@@ -116,12 +120,15 @@ void CudaOps::grouped_backward_weight(ConstTensor dy_MO,
     const Tensor dw = of_expert(dw_EOI, expert);
     Write next = write;
     if (count == 0) {
-      linear_backward_weight(dy_MO.rows(begin, begin), x_MI.rows(begin, begin), dw, next, stream);
+      multiply_routed(
+          backward_weight_product(dy_MO.rows(begin, begin), x_MI.rows(begin, begin), dw, next),
+          stream);
     }
     for_each_part(count, [&](std::int64_t first, std::int64_t size) {
       const std::int64_t row = begin + first;
-      linear_backward_weight(dy_MO.rows(row, row + size), x_MI.rows(row, row + size), dw, next,
-                             stream);
+      multiply_routed(backward_weight_product(dy_MO.rows(row, row + size),
+                                              x_MI.rows(row, row + size), dw, next),
+                      stream);
       next = Write::kAdd;
     });
   });

@@ -15,7 +15,7 @@
 namespace dstrain {
 namespace {
 
-CudaProduct on_device(const MatrixProduct& product) {
+CudaProduct on_device(const MatrixProduct& product, bool is_routed = false) {
   const ProductForm form = form_of(product);
   return {.m = form.m,
           .n = form.n,
@@ -28,14 +28,24 @@ CudaProduct on_device(const MatrixProduct& product) {
           .a = product.a.data(),
           .b = product.b.data(),
           .bias = product.bias.data(),
-          .c = product.c.data()};
+          .c = product.c.data(),
+          .is_routed = is_routed};
 }
 
 }  // namespace
 
 void CudaOps::linear_forward(
     ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) {
-  CudaProduct product = on_device(forward_product(x_NI, w_OI, bias_O, y_NO));
+  multiply_forward(x_NI, w_OI, bias_O, y_NO, /*is_routed=*/false, stream);
+}
+
+void CudaOps::multiply_forward(ConstTensor x_NI,
+                               ConstTensor w_OI,
+                               ConstTensor bias_O,
+                               Tensor y_NO,
+                               bool is_routed,
+                               Stream& stream) {
+  CudaProduct product = on_device(forward_product(x_NI, w_OI, bias_O, y_NO), is_routed);
   if (!can_add_bias(product)) {
     product.bias = nullptr;  // added below
   }
@@ -126,6 +136,10 @@ void CudaOps::multiply(const CudaProduct& product, Stream& stream) {
     cuda_check(cudaMemsetAsync(product.c, 0, static_cast<std::size_t>(bytes), handle),
                "cudaMemsetAsync");
   }
+}
+
+void CudaOps::multiply_routed(const MatrixProduct& product, Stream& stream) {
+  multiply(on_device(product, /*is_routed=*/true), stream);
 }
 
 void CudaOps::linear_backward_bias(ConstTensor dy_NO, Tensor dbias_O, Write write, Stream& stream) {

@@ -84,7 +84,7 @@ struct CudaMatmul::Impl {
   std::optional<CublasLt> lt;  // opened by the first product
   cublasLtHandle_t handle = nullptr;
   std::unique_ptr<AlgorithmFile> file;
-  std::map<ProductKey, Planned> plans;
+  std::map<std::pair<ProductKey, bool>, Planned> plans;  // by shape, and whether it is routed
 };
 
 CudaMatmul::CudaMatmul(int device, const CudaMatmulOptions& options)
@@ -138,13 +138,13 @@ void CudaMatmul::Impl::open() {
 Planned& CudaMatmul::Impl::planned(const CudaProduct& product,
                                    const std::function<void()>& separately,
                                    cudaStream_t stream) {
-  const ProductKey key = key_of(product);
+  const std::pair key{key_of(product), product.is_routed};
   if (const auto found = plans.find(key); found != plans.end()) {
     return found->second;
   }
   LtProduct described(*lt, handle, product, options.tf32);
   std::vector<LtAlgorithm> algorithms;
-  if (file != nullptr) {
+  if (file != nullptr && !product.is_routed) {
     if (const auto one = kept(product, described, separately, stream)) {
       algorithms.push_back(*one);
     }

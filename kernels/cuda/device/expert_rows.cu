@@ -51,7 +51,7 @@ __global__ void sum_kernel(SumRows<T> sum) {
   }
 }
 
-template <typename T>
+template <int kWidth, typename T>
 __global__ void weighted_rows_kernel(WeightedRows<T> back) {
   const std::int64_t m = blockIdx.x;
   const std::int32_t slot = back.slots[m];
@@ -59,10 +59,17 @@ __global__ void weighted_rows_kernel(WeightedRows<T> back) {
   const T* const row = back.row + m * back.width;
   T* const d_row = back.d_row + m * back.width;
   float product = 0.0F;
-  for (std::int64_t c = threadIdx.x; c < back.width; c += blockDim.x) {
-    const float d = widen(d_row[c]);
-    product += d * widen(row[c]);
-    d_row[c] = narrow<T>(weight * d);
+  for (std::int64_t c = threadIdx.x * kWidth; c < back.width; c += blockDim.x * kWidth) {
+    float d[kWidth];
+    float values[kWidth];
+    load(d_row + c, d);
+    load(row + c, values);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      product += d[k] * values[k];
+      d[k] *= weight;
+    }
+    store(d_row + c, d);
   }
   if (back.outputs > 0) {
     const T* const dy = back.dy + m * back.outputs;
@@ -114,8 +121,14 @@ void weighted_rows_backward(const Launch& to, const WeightedRows<T>& back) {
   if (back.rows == 0) {
     return;
   }
-  launch("weighted_rows_backward", weighted_rows_kernel<T>, dim3(static_cast<unsigned>(back.rows)),
-         dim3(threads_for_row(back.width + 1, 1, kMostThreads)), 0, to.stream, back);
+  const dim3 grid(static_cast<unsigned>(back.rows));
+  if (back.width % kPackWidth == 0 && all_aligned(back.row, back.d_row)) {
+    launch("weighted_rows_backward", weighted_rows_kernel<kPackWidth, T>, grid,
+           dim3(threads_for_row(back.width + 1, kPackWidth, kMostThreads)), 0, to.stream, back);
+  } else {
+    launch("weighted_rows_backward", weighted_rows_kernel<1, T>, grid,
+           dim3(threads_for_row(back.width + 1, 1, kMostThreads)), 0, to.stream, back);
+  }
 }
 
 template void gather_rows(const Launch&, const GatherRows<float>&);
