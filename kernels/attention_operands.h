@@ -76,25 +76,7 @@ inline const std::int32_t* document_positions_of(const AttentionOperands& in, st
              : static_cast<const std::int32_t*>(positions.data()) + b * in.shape.sequence;
 }
 
-/// The keys that query t of a sequence sees are neighbours: [begin, end), empty where end ≤ begin.
-/// `document_positions` are those of the sequence's queries, or nullptr.
-struct VisibleKeys {
-  std::int64_t begin;
-  std::int64_t end;
-};
-inline VisibleKeys keys_seen_by(const AttentionOperands& in,
-                                const std::int32_t* document_positions,
-                                std::int64_t t) {
-  const std::int64_t own = first_position_of(in) + t;
-  const std::int64_t window = in.reach.window;
-  std::int64_t begin = window == 0 ? 0 : std::max<std::int64_t>(0, own + 1 - window);
-  if (document_positions != nullptr) {
-    begin = std::max(begin, own - document_positions[t]);
-  }
-  return {.begin = begin, .end = std::min(own + 1, keys_of(in))};
-}
-
-/// Whether queries and keys have the same positions, as in training, for which the tiles are made.
+/// Whether queries and keys have the same positions, as in training on one rank.
 inline bool is_square(const AttentionOperands& in) {
   return keys_of(in) == in.shape.sequence && first_position_of(in) == 0;
 }

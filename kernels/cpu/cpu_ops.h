@@ -42,8 +42,6 @@ class CpuOps final : public Ops {
                     float* total);
   /// Implement attention_forward and attention_backward where attention is not plain
   /// (attention_operands.h).
-  void attention_by_queries(const AttentionForward& attention, Stream& stream);
-  void attention_by_queries_backward(const AttentionBackward& attention, Stream& stream);
   /// Implements linear_forward for one token.
   void linear_one_token(
       ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream);

@@ -162,6 +162,16 @@ void Bench::run(const Model& model) {
       ops.attention_backward(packed_attention_backward(shape, qkv, out, sums, dout, delta, dqkv),
                              stream);
     });
+    // What a ring's rank sees of an earlier one: all keys before all queries, which is twice as
+    // much.
+    const AttentionReach behind{.first_query = model.sequence};
+    time("attention of part forward", 2 * 2 * product, "GFLOP/s", [&] {
+      ops.attention_forward({packed_attention(shape, qkv, behind), out, sums}, stream);
+    });
+    time("attention of part backward", 2 * 5 * product, "GFLOP/s", [&] {
+      ops.attention_backward(
+          packed_attention_backward(shape, qkv, out, sums, dout, delta, dqkv, behind), stream);
+    });
     const std::int64_t part_bytes = n * model.heads * (model.head_dim * e + 4);
     bandwidth("merge of two parts of attention", 3 * part_bytes,
               [&] { ops.merge_attention(shape, dout, delta, out, sums, stream); });

@@ -9,12 +9,15 @@
 #include <functional>
 #include <iterator>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "kernels/attention.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/isa.h"
 #include "tests/ops/attention_reference.h"
 #include "tests/ops/lab.h"
 
@@ -72,6 +75,26 @@ const Problem kTiled[] = {
     {{1, 140, 1, 1, 80}, 140, {.window = 33, .cap = 4.0F}, {{75, 65}}},
     {{2, 137, 3, 1, 64}, 137, {}, {}, {0.25, 0.01, 0.7}},
     {{1, 150, 2, 2, 32}, 150, {.window = 70}, {{64, 86}}, {0.03, 0.5}},
+};
+
+/// Several tiles of keys of other positions and numbers, as the chunks of a ring have them.
+const Problem kChunks[] = {
+    {{1, 130, 4, 2, 64}, 128, {.first_query = 128}},  // all keys before all queries
+    {{2, 70, 2, 1, 32}, 100, {.first_query = 300}},   // the last tile of keys is not whole
+    {{1, 137, 2, 1, 64}, 230, {.first_query = 64}},   // a diagonal, and keys behind it
+    {{1, 100, 2, 2, 32}, 170, {.first_query = 37}},   // borders across tiles
+    {{1, 137, 3, 3, 32}, 90, {.first_query = 64}},    // queries behind the last key
+    {{1, 64, 2, 1, 64}, 100, {.first_query = 64}},    // a diagonal in a tile that is not whole
+    {{1, 140, 2, 1, 64}, 70, {.first_key = 64}},      // a tile of queries that sees nothing
+    {{2, 150, 2, 1, 12}, 100, {.first_key = 30}},     // some of a tile do
+    {{1, 70, 2, 1, 32}, 70, {.first_key = 128}},      // nobody sees anything
+    {{1, 80, 2, 1, 32}, 64, {.first_query = 60, .window = 20}},  // later queries see nothing
+    {{1, 150, 2, 1, 64}, 200, {.first_query = 120, .window = 70, .cap = 3.0F}},
+    {{1, 150, 2, 1, 64}, 128, {.first_query = 128}, {}, {0.03, 0.5}},
+    {{1, 137, 3, 1, 32}, 170, {.first_query = 41, .window = 90}, {}, {0.25, 0.01, 0.7}},
+    {{2, 90, 2, 1, 32}, 128, {.first_query = 128}, {{50, 40}, {3, 87}}, {}, 75},  // begun before
+    {{1, 90, 2, 1, 32}, 128, {.first_query = 328, .first_key = 200}, {{90}}, {}, 300},
+    {{1, 140, 2, 2, 64}, 200, {.first_query = 20}, {{64, 76}}, {}, 7},
 };
 
 /// Where training has them: in rows q‖k‖v.
@@ -138,10 +161,13 @@ TEST_CASE("the fp64 attention gradient equals finite differences", "[ops][attent
 
 TEST_CASE("attention of separate operands with positions, window and cap agrees with fp64",
           "[ops][attention]") {
+  std::vector<Problem> problems(std::begin(kProblems), std::end(kProblems));
+  problems.insert(problems.end(), std::begin(kChunks), std::end(kChunks));
   for (const DType dtype : kComputeDtypes) {
-    for (const Problem& problem : kProblems) {
+    for (const Problem& problem : problems) {
       const AttentionShape& shape = problem.shape;
-      CAPTURE(name_of(dtype), shape.sequence, problem.keys, shape.head_dim, problem.reach.window,
+      CAPTURE(name_of(dtype), shape.sequence, problem.keys, shape.head_dim,
+              problem.reach.first_query, problem.reach.first_key, problem.reach.window,
               problem.reach.cap, problem.slopes.size());
       const Operands in(problem, dtype);
       Reference reference(problem, in.q, in.k, in.v);
@@ -277,6 +303,78 @@ TEST_CASE("a document that begins at a tile's border has the bits of the documen
   }
 }
 
+// Tiles of keys lie where they lie for all queries, so that each query's sums are those of the
+// whole.
+TEST_CASE("queries from a tile's border on have the bits that they have among all of them",
+          "[ops][attention][same-kernels]") {
+  const Problem problem = GENERATE(Problem{{1, 200, 2, 1, 64}, 200, {}},
+                                   Problem{{2, 200, 4, 2, 32}, 200, {.window = 90}},
+                                   Problem{{1, 200, 2, 1, 64}, 200, {}, {}, {0.5, 0.1}});
+  const std::int64_t from = GENERATE(64, 128);
+  const AttentionShape& shape = problem.shape;
+  const std::int64_t width = shape.query_heads * shape.head_dim;
+  for (const CpuIsa isa : supported_isas()) {
+    for (const DType dtype : kComputeDtypes) {
+      CAPTURE(name_of(isa), name_of(dtype), from, problem.reach.window);
+      Lab lab(make_cpu_backend(2, isa));
+      const Operands in(problem, dtype);
+      const std::int64_t kv_width = shape.key_value_heads * shape.head_dim;
+      const Shape keys{shape.batch * shape.sequence, kv_width};
+      /// out, logsumexp and dq of the queries from `first` on, each sequence's rows one after the
+      /// other.
+      const auto run = [&](std::int64_t first) {
+        AttentionShape part = shape;
+        part.sequence = shape.sequence - first;
+        const Shape queries{part.batch * part.sequence, width};
+        const Shape sums{part.batch, part.query_heads, part.sequence};
+        const auto rows_of = [&](const Values& all) {
+          Values rows;
+          for (std::int64_t b = 0; b < shape.batch; ++b) {
+            const auto begin = all.begin() + b * shape.sequence * width;
+            rows.insert(rows.end(), begin + first * width, begin + shape.sequence * width);
+          }
+          return lab.put(rows, dtype, queries);
+        };
+        AttentionReach reach = reach_of(problem, lab);
+        reach.first_query = first;
+        const AttentionOperands operands{.shape = part,
+                                         .reach = reach,
+                                         .q = rows_of(in.q),
+                                         .k = lab.put(in.k, dtype, keys),
+                                         .v = lab.put(in.v, dtype, keys)};
+        const Tensor out = lab.unset(dtype, queries);
+        const Tensor logsumexp = lab.unset(DType::kF32, sums);
+        const Tensor dq = lab.unset(dtype, queries);
+        lab.ops().attention_forward({operands, out, logsumexp}, lab.stream());
+        lab.ops().attention_backward({.in = operands,
+                                      .out = out,
+                                      .logsumexp_BHT = logsumexp,
+                                      .dout = rows_of(in.dout),
+                                      .delta_BHT = lab.unset(DType::kF32, sums),
+                                      .dq = dq,
+                                      .dk = lab.unset(dtype, keys),
+                                      .dv = lab.unset(dtype, keys)},
+                                     lab.stream());
+        return std::tuple{lab.get(out), lab.get(logsumexp), lab.get(dq)};
+      };
+      const auto [all_out, all_sums, all_dq] = run(0);
+      const auto [out, sums, dq] = run(from);
+      /// The last `rows` of each sequence, of `columns` each.
+      const auto ends_of = [&](const Values& all, std::int64_t sequences, std::int64_t columns) {
+        Values ends;
+        for (std::int64_t b = 0; b < sequences; ++b) {
+          const auto begin = all.begin() + b * shape.sequence * columns;
+          ends.insert(ends.end(), begin + from * columns, begin + shape.sequence * columns);
+        }
+        return ends;
+      };
+      CHECK(out == ends_of(all_out, shape.batch, width));
+      CHECK(sums == ends_of(all_sums, shape.batch * shape.query_heads, 1));
+      CHECK(dq == ends_of(all_dq, shape.batch, width));
+    }
+  }
+}
+
 // Rows as another rank sends them: the tiles and tensor cores that take packed rows take these too.
 TEST_CASE("keys and values in a matrix of their own give the bits of packed rows",
           "[ops][attention][same-kernels]") {
@@ -344,11 +442,18 @@ TEST_CASE("keys and values in a matrix of their own give the bits of packed rows
 // logsumexp, and backward block by block with the merged values.
 TEST_CASE("attention over two blocks of keys, merged, is attention over all of them",
           "[ops][attention]") {
-  const Problem whole =
-      GENERATE(Problem{{2, 24, 4, 2, 32}, 40, {.first_query = 10}},
-               Problem{{2, 24, 4, 2, 32}, 40, {.first_query = 10}, {}, {0.5, 0.1, 0.2, 0.05}});
+  struct Case {
+    Problem whole;
+    std::int64_t first;  // keys of the first block
+  };
+  const Case merged = GENERATE(
+      Case{{{2, 24, 4, 2, 32}, 40, {.first_query = 10}}, 18},  // behind some of the queries
+      Case{{{2, 24, 4, 2, 32}, 40, {.first_query = 10}, {}, {0.5, 0.1, 0.2, 0.05}}, 18},
+      Case{{{1, 150, 2, 1, 64}, 350, {.first_query = 200}}, 200},  // a rank's own and an earlier's
+      Case{{{1, 150, 2, 1, 32}, 300, {.first_query = 150, .window = 170}}, 150},
+      Case{{{1, 130, 2, 1, 64}, 258, {.first_query = 128}, {{60, 70}}, {0.1, 0.02}, 90}, 128});
+  const Problem& whole = merged.whole;
   const AttentionShape& shape = whole.shape;
-  constexpr std::int64_t kFirst = 18;  // the second block begins behind some of the queries
   const Operands in(whole, DType::kF32);
   const Reference reference(whole, in.q, in.k, in.v);
   const Gradients expected = reference.backward(in.dout);
@@ -365,7 +470,7 @@ TEST_CASE("attention over two blocks of keys, merged, is attention over all of t
                                {"logsumexp", reference.logsumexp, 1e-6, 5e-6},
                                {"dq", expected.dq, 1e-6, 1e-5 * largest(expected.dq)}};
   for (const auto& [begin, end] :
-       {std::pair<std::int64_t, std::int64_t>{0, kFirst}, {kFirst, whole.keys}}) {
+       {std::pair<std::int64_t, std::int64_t>{0, merged.first}, {merged.first, whole.keys}}) {
     wanted.push_back({"dk", block_of(expected.dk, begin, end), 1e-6, 1e-5 * largest(expected.dk)});
     wanted.push_back({"dv", block_of(expected.dv, begin, end), 1e-6, 1e-5 * largest(expected.dv)});
   }
@@ -384,7 +489,8 @@ TEST_CASE("attention over two blocks of keys, merged, is attention over all of t
               .k = lab.put(block_of(in.k, begin, end), DType::kF32, rows),
               .v = lab.put(block_of(in.v, begin, end), DType::kF32, rows)};
     };
-    const AttentionOperands blocks[] = {operands(0, kFirst), operands(kFirst, whole.keys)};
+    const AttentionOperands blocks[] = {operands(0, merged.first),
+                                        operands(merged.first, whole.keys)};
     const Tensor out = lab.unset(DType::kF32, {tokens, width});
     const Tensor logsumexp = lab.unset(DType::kF32, sums);
     const Tensor other = lab.unset(DType::kF32, {tokens, width});

@@ -22,6 +22,7 @@ struct AttentionProblem {
   AttentionReach reach;
   std::vector<std::vector<std::int64_t>> documents{};  ///< of each sequence, their lengths
   Values slopes{};                                     ///< of the query heads
+  std::int64_t begun = 0;  ///< tokens of each first document that are before the first query
 
   [[nodiscard]] std::int64_t queries_numel() const {
     return shape.batch * shape.sequence * shape.query_heads * shape.head_dim;
@@ -33,10 +34,12 @@ struct AttentionProblem {
   [[nodiscard]] std::vector<std::int32_t> document_positions() const {
     std::vector<std::int32_t> positions;
     for (const std::vector<std::int64_t>& lengths : documents) {
+      std::int64_t before = begun;
       for (const std::int64_t length : lengths) {
         for (std::int64_t i = 0; i < length; ++i) {
-          positions.push_back(static_cast<std::int32_t>(i));
+          positions.push_back(static_cast<std::int32_t>(before + i));
         }
+        before = 0;
       }
     }
     return positions;
@@ -50,7 +53,8 @@ struct AttentionProblem {
     std::int64_t begin = 0;
     for (const std::int64_t length : documents[static_cast<std::size_t>(b)]) {
       if (query < begin + length) {
-        return in_window && key >= begin;
+        const std::int64_t first = reach.first_query + (begin == 0 ? -begun : begin);
+        return in_window && reach.first_key + key >= first;
       }
       begin += length;
     }

@@ -166,7 +166,9 @@ TEST_CASE("every family's sequences can be shared", "[parity][context][families]
     alone.sequence = 48;
     alone.model->max_positions = 48;
     alone.documents = {.end = kEnd, .attention = true};
-    alone.steps = 5;  // OLMo 2, so small, makes 1e-5 of the rounding of a sum over ranks in 10
+    // OLMo 2, so small, makes 1e-5 of the rounding of a sum over ranks in 10 steps, and OPT's ReLU
+    // lets the rounding of a number near 0 decide in the fifth what passes back (GELU does not).
+    alone.steps = 4;
     const TinyRun reference = train_tiny(alone);
     for (const Kind& kind : kinds(4)) {
       CAPTURE(name, kind.name);

@@ -16,8 +16,8 @@ void backward(const AttentionTask<T>& task) {
   flash_backward<FloatTiles>(task);
 }
 
-std::int64_t scratch_bytes(std::int64_t sequence, std::int64_t head_dim) {
-  return flash_scratch_bytes<FloatTiles>(sequence, head_dim);
+std::int64_t scratch_bytes(std::int64_t keys, std::int64_t head_dim) {
+  return flash_scratch_bytes<FloatTiles>(keys, head_dim);
 }
 
 template <typename T>

@@ -209,8 +209,8 @@ void backward_in_f32(const AttentionTask<T>& task) {
   flash_backward<FloatTiles>(task);
 }
 
-std::int64_t scratch_bytes_in_f32(std::int64_t sequence, std::int64_t head_dim) {
-  return flash_scratch_bytes<FloatTiles>(sequence, head_dim);
+std::int64_t scratch_bytes_in_f32(std::int64_t keys, std::int64_t head_dim) {
+  return flash_scratch_bytes<FloatTiles>(keys, head_dim);
 }
 
 void forward_bf16(const AttentionTask<BF16>& task) {
@@ -231,9 +231,9 @@ void backward_bf16(const AttentionTask<BF16>& task) {
   }
 }
 
-std::int64_t scratch_bytes_bf16(std::int64_t sequence, std::int64_t head_dim) {
-  return fits_tiles(head_dim) ? flash_scratch_bytes<AmxTiles>(sequence, head_dim)
-                              : flash_scratch_bytes<FloatTiles>(sequence, head_dim);
+std::int64_t scratch_bytes_bf16(std::int64_t keys, std::int64_t head_dim) {
+  return fits_tiles(head_dim) ? flash_scratch_bytes<AmxTiles>(keys, head_dim)
+                              : flash_scratch_bytes<FloatTiles>(keys, head_dim);
 }
 
 template <typename T>

@@ -1,7 +1,7 @@
-// Attention through windows, within documents, with scores that are capped or fall with distance,
-// and with dropout: which keys a tile's queries see, and the element-wise part of the tiles in
-// which some key is hidden from a query that comes after it, scores are bent or probabilities
-// dropped. Other tiles take attention_softmax.h, which need not look.
+// Attention through windows, within documents, over keys that begin or end anywhere, with scores
+// that are capped or fall with distance, and with dropout: which keys a tile's queries see, and the
+// element-wise part of the tiles in which keys are hidden otherwise than by the diagonal, scores
+// are bent or probabilities dropped. Other tiles take attention_softmax.h, which need not look.
 #pragma once
 
 #include "kernels/cpu/vector/attention_softmax.h"
@@ -10,46 +10,79 @@
 
 namespace dstrain::DSTRAIN_ISA {
 
-/// The first keys that the first and the last of a tile's queries see; those between lie between.
-struct FirstKeys {
-  std::int64_t earliest;
-  std::int64_t latest;
+/// What a tile's queries see of the keys: each its neighbours [first_keys, end_keys), which neither
+/// begin nor end before those of the query before it, and which are none where end ≤ first.
+struct TileReach {
+  std::int64_t own;         ///< position of the first query among the keys; may be negative
+  std::int64_t latest;      ///< the first key of the last query
+  std::int64_t first_tile;  ///< of keys that a query sees some of
+  std::int64_t end_tile;
+  std::int64_t queries;
+  std::int64_t keys;
+
+  /// Whether query i sees key i of tile j and those before it, and has nothing else to look at.
+  [[nodiscard]] DSTRAIN_INLINE bool is_diagonal(std::int64_t j) const {
+    return own == j * kTile && j * kTile + queries <= keys;
+  }
+  /// Whether no key of tile j is hidden, but for those after the query on the diagonal.
+  [[nodiscard]] DSTRAIN_INLINE bool sees_all(std::int64_t j) const {
+    const bool is_before = (j + 1) * kTile <= keys && (j + 1) * kTile <= own + 1;
+    return latest <= j * kTile && (is_before || is_diagonal(j));
+  }
 };
 
-/// Fills first_keys for the `queries` queries from `first` on, and the tile's rest with the last.
+/// Fills first_keys and end_keys for the `queries` queries from `first` on, and the tile's rest
+/// with those of the last.
 template <typename T>
-DSTRAIN_INLINE FirstKeys find_first_keys(const AttentionTask<T>& task,
-                                         std::int64_t first,
-                                         std::int64_t queries,
-                                         std::int32_t* first_keys) {
-  if (task.window == 0 && task.document_positions == nullptr) {
-    __builtin_memset(first_keys, 0, kTile * sizeof(std::int32_t));
-    return {0, 0};
-  }
+DSTRAIN_INLINE TileReach find_reach(const AttentionTask<T>& task,
+                                    std::int64_t first,
+                                    std::int64_t queries,
+                                    std::int32_t* first_keys,
+                                    std::int32_t* end_keys) {
   for (std::int64_t query = 0; query < kTile; ++query) {
-    const std::int64_t own = first + (query < queries ? query : queries - 1);
-    const std::int64_t of_window =
-        task.window == 0 || own < task.window ? 0 : own + 1 - task.window;
-    const std::int64_t of_document =
-        task.document_positions == nullptr ? 0 : own - task.document_positions[own];
-    first_keys[query] =
-        static_cast<std::int32_t>(of_document > of_window ? of_document : of_window);
+    const std::int64_t t = first + (query < queries ? query : queries - 1);
+    const std::int64_t own = task.first_position + t;
+    std::int64_t begin = task.window == 0 || own < task.window ? 0 : own + 1 - task.window;
+    if (task.document_positions != nullptr && own - task.document_positions[t] > begin) {
+      begin = own - task.document_positions[t];
+    }
+    const std::int64_t end = own + 1 < task.keys ? own + 1 : task.keys;
+    first_keys[query] = static_cast<std::int32_t>(begin);
+    end_keys[query] = static_cast<std::int32_t>(end);
   }
-  return {first_keys[0], first_keys[kTile - 1]};
+  const std::int64_t earliest = first_keys[0];
+  const std::int64_t end = end_keys[kTile - 1];
+  const std::int64_t first_tile = earliest / kTile;
+  return {.own = task.first_position + first,
+          .latest = first_keys[kTile - 1],
+          .first_tile = first_tile,
+          .end_tile = end > earliest ? (end + kTile - 1) / kTile : first_tile,
+          .queries = queries,
+          .keys = task.keys};
 }
 
-/// The lanes of queries first_query … that see `key` of the tile that begins at `first_key`.
-DSTRAIN_INLINE VecBits sees(const std::int32_t* first_keys,
-                            std::int64_t first_query,
-                            std::int64_t first_key,
-                            std::int64_t key,
-                            bool diagonal) {
+/// What the queries side by side in a vector see.
+class SeenLanes {
+ public:
+  template <typename Scratch>
+  DSTRAIN_INLINE SeenLanes(const Scratch& s, std::int64_t first_query)
+      : begin_(at(s.first_keys + first_query)), end_(at(s.end_keys + first_query)) {}
+  /// The lanes that see `key`.
+  [[nodiscard]] DSTRAIN_INLINE VecBits see(std::int64_t key) const {
+    const auto position = static_cast<std::int32_t>(key);
+    return reinterpret_cast<VecBits>(begin_ <= position) &
+           reinterpret_cast<VecBits>(end_ > position);
+  }
+
+ private:
   using LoadedIndex [[gnu::may_alias]] = LaneIndex;
-  const auto earliest = *reinterpret_cast<const LoadedIndex*>(first_keys + first_query);
-  const auto seen =
-      reinterpret_cast<VecBits>(earliest <= static_cast<std::int32_t>(first_key + key));
-  return diagonal ? seen & visible(key, first_query) : seen;
-}
+  DSTRAIN_INLINE static LaneIndex at(const std::int32_t* keys) {
+    return *reinterpret_cast<const LoadedIndex*>(keys);
+  }
+
+  LaneIndex begin_;
+  LaneIndex end_;
+};
 
 /// Scores of a tile as the softmax takes them, in units of log 2: after their cap, or less what
 /// they lose with distance.
@@ -85,7 +118,8 @@ struct ScoreBend {
   }
 };
 
-/// The dropout of a tile's probabilities, key by key, from its first key on.
+/// The dropout of a tile's probabilities, key by key, from its first key on. Queries and keys are
+/// counted from the beginning of the sample.
 class TileDropout {
  public:
   DSTRAIN_INLINE TileDropout(const SampleDropout& dropout,
@@ -95,27 +129,30 @@ class TileDropout {
       : dropout_(dropout),
         plane_(plane),
         first_query_(static_cast<std::uint32_t>(first_query)),
-        first_block_(static_cast<std::uint32_t>(first_key / kDropoutAlong)) {}
+        first_key_(static_cast<std::uint32_t>(first_key)) {}
 
-  /// Called before `key` of the queries from `query` on.
+  /// Called before each `key` of the queries from `query` on, in order.
   DSTRAIN_INLINE void come_to(std::int64_t key, std::int64_t query) {
-    if (drops() && key % kDropoutAlong == 0) {
-      factors_.fill(dropout_, plane_,
-                    first_block_ + static_cast<std::uint32_t>(key / kDropoutAlong),
+    if (drops() && (key == 0 || along(key) == 0)) {
+      factors_.fill(dropout_, plane_, (first_key_ + static_cast<std::uint32_t>(key)) / kAlong,
                     first_query_ + static_cast<std::uint32_t>(query));
     }
   }
   [[nodiscard]] DSTRAIN_INLINE Vec kept(Vec value, std::int64_t key) const {
-    return drops() ? value * factors_.along[key % kDropoutAlong] : value;
+    return drops() ? value * factors_.along[along(key)] : value;
   }
 
  private:
+  static constexpr std::uint32_t kAlong = kDropoutAlong;
   [[nodiscard]] DSTRAIN_INLINE bool drops() const { return dropout_.threshold > 0; }
+  [[nodiscard]] DSTRAIN_INLINE std::uint32_t along(std::int64_t key) const {
+    return (first_key_ + static_cast<std::uint32_t>(key)) % kAlong;
+  }
 
   SampleDropout dropout_;
   std::uint32_t plane_;
   std::uint32_t first_query_;
-  std::uint32_t first_block_;
+  std::uint32_t first_key_;
   DropoutFactors factors_;
 };
 
@@ -129,25 +166,32 @@ template <typename Tiles>
   for (std::int64_t query = 0; query < kTile; query += kLanes) {
     float* column = s.scores + query;
     const std::int64_t keys = diagonal && query < kHalf ? kHalf : kTile;  // beyond, nobody looks
+    const SeenLanes lanes(s, query);
     Vec largest = broadcast(-1.0e30F);
     for (std::int64_t key = 0; key < keys; ++key) {
       const Vec score = bend.value(load(column + key * kTile), key, query);
       store(column + key * kTile, score);
-      const VecBits seen = sees(s.first_keys, query, first_key, key, diagonal);
+      const VecBits seen = lanes.see(first_key + key);
       largest = maximum(largest, seen != 0U ? score : largest);
     }
     const Vec before = load(s.maximum + query);
     const Vec now = maximum(before, largest);
     const Vec factor = fast_exp2(before - now);
     Vec total = load(s.total + query) * factor;
-    for (std::int64_t key = 0; key < keys; key += 2) {
+    const auto probability = [&](std::int64_t key, Vec& kept) {
+      const Vec p =
+          keep_where(lanes.see(first_key + key), fast_exp2(load(column + key * kTile) - now));
       dropout.come_to(key, query);
-      const Vec even = keep_where(sees(s.first_keys, query, first_key, key, diagonal),
-                                  fast_exp2(load(column + key * kTile) - now));
-      const Vec odd = keep_where(sees(s.first_keys, query, first_key, key + 1, diagonal),
-                                 fast_exp2(load(column + (key + 1) * kTile) - now));
-      total += even + odd;
-      Tiles::put_right(s.p, key, query, dropout.kept(even, key), dropout.kept(odd, key + 1));
+      kept = dropout.kept(p, key);
+      return p;
+    };
+    for (std::int64_t key = 0; key < keys; key += 2) {
+      Vec even;
+      Vec odd;
+      const Vec of_even = probability(key, even);
+      const Vec of_odd = probability(key + 1, odd);
+      total += of_even + of_odd;
+      Tiles::put_right(s.p, key, query, even, odd);
     }
     store(s.maximum + query, now);
     store(s.total + query, total);
@@ -168,8 +212,10 @@ template <typename Tiles>
     const Vec logsumexp2 = load(s.logsumexp2 + query);
     const Vec delta = load(s.delta + query);
     const std::int64_t keys = diagonal && query < kHalf ? kHalf : kTile;
+    const SeenLanes lanes(s, query);
     const auto pair = [&](std::int64_t key, Vec& p, Vec& ds) {
-      const VecBits seen = sees(s.first_keys, query, first_key, key, diagonal);
+      const VecBits seen = lanes.see(first_key + key);
+      dropout.come_to(key, query);
       const Vec score = bend.value(load(column + key * kTile), key, query);
       p = keep_where(seen, fast_exp2(score - logsumexp2));
       ds = p * (dropout.kept(load(dp + key * kTile), key) - delta) * bend.slope(score);
@@ -177,7 +223,6 @@ template <typename Tiles>
       p = dropout.kept(p, key);
     };
     for (std::int64_t key = 0; key < keys; key += 2) {
-      dropout.come_to(key, query);
       Vec even;
       Vec odd;
       Vec ds_even;

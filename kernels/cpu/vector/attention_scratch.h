@@ -22,7 +22,8 @@ struct ForwardScratch {
   float* maximum;
   float* total;
   float* factor;
-  std::int32_t* first_keys;  // that each query sees
+  std::int32_t* first_keys;  // that each query sees, and their ends
+  std::int32_t* end_keys;
 
   DSTRAIN_INLINE std::uintptr_t carve(void* base, std::int64_t tiles, std::int64_t depth) {
     Carver carver{reinterpret_cast<std::uintptr_t>(base)};
@@ -36,6 +37,7 @@ struct ForwardScratch {
     total = carver.take<float>(kTile);
     factor = carver.take<float>(kTile);
     first_keys = carver.take<std::int32_t>(kTile);
+    end_keys = carver.take<std::int32_t>(kTile);
     return carver.next;
   }
 };
@@ -61,7 +63,8 @@ struct BackwardScratch {
   float* logsumexp2;  // in units of log 2
   float* delta;
   float* factor;
-  std::int32_t* first_keys;  // that each query sees
+  std::int32_t* first_keys;  // that each query sees, and their ends
+  std::int32_t* end_keys;
 
   DSTRAIN_INLINE std::uintptr_t carve(void* base, std::int64_t tiles, std::int64_t depth) {
     Carver carver{reinterpret_cast<std::uintptr_t>(base)};
@@ -85,6 +88,7 @@ struct BackwardScratch {
     delta = carver.take<float>(kTile);
     factor = carver.take<float>(kTile);
     first_keys = carver.take<std::int32_t>(kTile);
+    end_keys = carver.take<std::int32_t>(kTile);
     return carver.next;
   }
 };

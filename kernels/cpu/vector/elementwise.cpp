@@ -169,6 +169,13 @@ template <bool kSquare, typename T>
   return total;
 }
 
+template <typename T>
+[[gnu::flatten]] void weigh(const T* x, float of_x, T* y, float of_y, std::int64_t n) {
+  for_each_vec(n, [=](std::int64_t i, auto width) {
+    store(y + i, load(y + i, width) * of_y + load(x + i, width) * of_x, width);
+  });
+}
+
 DSTRAIN_INLINE VecBits bits_of(const float* x, float /*as*/) {
   return reinterpret_cast<VecBits>(load(x));
 }
@@ -267,6 +274,7 @@ void fill(TypedLoops<T>* loops) {
   loops->scale_to_f32 = add_scaled<T, float>;
   loops->scale_to_bf16 = add_scaled<T, BF16>;
   loops->scale_to_f16 = add_scaled<T, F16>;
+  loops->weigh = weigh<T>;
 }
 
 }  // namespace

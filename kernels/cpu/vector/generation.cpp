@@ -1,7 +1,6 @@
-// Operations on one token at a time: the products and the attention of generation, and attention
-// where the tiles of flash_attention.h do not fit (keys of other positions). The loops of
-// generation read each weight and each cached key and value once and do little with them, so memory
-// sets their pace; sums are added in an order that depends on sizes alone.
+// Operations on one token at a time: the products and the attention of generation. They read each
+// weight and each cached key and value once and do little with them, so memory sets their pace;
+// sums are added in an order that depends on sizes alone.
 #include "kernels/cpu/vector/attention_softmax.h"
 #include "kernels/cpu/vector/parts.h"
 #include "kernels/cpu/vector/vec.h"
@@ -62,13 +61,9 @@ DSTRAIN_INLINE float slope_of(const QueryAttention<T>& task, std::int64_t head) 
   return task.slopes == nullptr ? 0.0F : task.slopes[head];
 }
 
-/// scores[p] = exp(score - largest), with the score of q · k[p].
-struct Exponentials {
-  float largest2;  ///< in units of log 2
-  float total;
-};
+/// scores[p] = exp(score - largest), with the score of q · k[p]; returns their sum.
 template <typename T>
-DSTRAIN_INLINE Exponentials exponentials(const QueryAttention<T>& task, const T* q, float slope) {
+DSTRAIN_INLINE float exponentials(const QueryAttention<T>& task, const T* q, float slope) {
   const bool is_bent = task.cap > 0.0F || slope != 0.0F;
   float largest = -1.0e30F;
   for (std::int64_t p = 0; p < task.keys; ++p) {
@@ -90,7 +85,7 @@ DSTRAIN_INLINE Exponentials exponentials(const QueryAttention<T>& task, const T*
     store(scores + p, value, width);
     total += covered(value, width);
   });
-  return {largest2, sum_lanes(total)};
+  return sum_lanes(total);
 }
 
 /// kVecs vectors of out from column d on; the sums stay in registers.
@@ -115,9 +110,8 @@ template <typename T>
 [[gnu::flatten]] void query_attention(const QueryAttention<T>& task) {
   constexpr int kVecs = 4;
   for (std::int64_t head = 0; head < task.group; ++head) {
-    const Exponentials of_keys =
-        exponentials(task, task.q + head * task.head_dim, slope_of(task, head));
-    const float factor = task.keys > 0 ? 1.0F / of_keys.total : 0.0F;
+    const float factor =
+        1.0F / exponentials(task, task.q + head * task.head_dim, slope_of(task, head));
     T* const out = task.out_written + head * task.head_dim;
     std::int64_t d = 0;
     for (; d + kVecs * kLanes <= task.head_dim; d += kVecs * kLanes) {
@@ -126,52 +120,6 @@ template <typename T>
     for_each_vec(task.head_dim - d, [=, &task](std::int64_t more, auto width) {
       weighted_values<1>(task, d + more, width, factor, out);
     });
-    if (task.logsumexp_written != nullptr) {
-      task.logsumexp_written[head * task.sums_stride] =
-          task.keys > 0 ? of_keys.largest2 * kLn2 + __builtin_logf(of_keys.total)
-                        : -__builtin_inff();
-    }
-  }
-}
-
-/// With c the score after its cap and P = exp(c - logsumexp): dS = P (dout · v - delta) c', where
-/// delta = dout · out (Dao 2023, equation 4) and c' = 1 - (c / cap)²; dq = Σ dS k, dk += dS q,
-/// dv += P dout.
-template <typename T>
-[[gnu::flatten]] void query_attention_backward(const QueryAttention<T>& task) {
-  const std::int64_t depth = task.head_dim;
-  for (std::int64_t head = 0; head < task.group; ++head) {
-    const T* const q = task.q + head * depth;
-    const T* const dout = task.dout + head * depth;
-    const float logsumexp = task.logsumexp[head * task.sums_stride];
-    const float delta = dot(dout, task.out + head * depth, depth);
-    const float fall = slope_of(task, head);
-    task.delta[head * task.sums_stride] = delta;
-    float* const dq = task.dq_sums;
-    for_each_vec(depth, [=](std::int64_t d, auto width) { store(dq + d, Vec{}, width); });
-    for (std::int64_t p = 0; p < task.keys; ++p) {
-      const T* const k = task.k + p * task.key_stride;
-      const T* const v = task.v + p * task.value_stride;
-      float score = dot(q, k, depth) * task.scale - fall * static_cast<float>(task.distance - p);
-      float slope = task.scale;
-      if (task.cap > 0.0F) {
-        const float bent = fast_tanh(score / task.cap);
-        score = task.cap * bent;
-        slope *= 1.0F - bent * bent;
-      }
-      const float probability = fast_exp(score - logsumexp);
-      const float ds = probability * (dot(dout, v, depth) - delta) * slope;
-      float* const dk = task.dk + p * depth;
-      float* const dv = task.dv + p * depth;
-      for_each_vec(depth, [=](std::int64_t d, auto width) {
-        store(dq + d, load(dq + d, width) + ds * load(k + d, width), width);
-        store(dk + d, load(dk + d, width) + ds * load(q + d, width), width);
-        store(dv + d, load(dv + d, width) + probability * load(dout + d, width), width);
-      });
-    }
-    T* const to = task.dq + head * depth;
-    for_each_vec(depth,
-                 [=](std::int64_t d, auto width) { store(to + d, load(dq + d, width), width); });
   }
 }
 
@@ -179,7 +127,6 @@ template <typename T>
 void fill(TypedLoops<T>* loops) {
   loops->row_products = row_products<T>;
   loops->query_attention = query_attention<T>;
-  loops->query_attention_backward = query_attention_backward<T>;
 }
 
 }  // namespace

@@ -82,7 +82,10 @@ struct DropoutBlock {
 /// One sequence and one key/value head with the query heads that read it.
 template <typename T>
 struct AttentionTask {
-  std::int64_t sequence;
+  std::int64_t sequence;        ///< queries
+  std::int64_t keys;            ///< and keys of it
+  std::int64_t first_position;  ///< of the queries among the keys; negative: they come before
+  std::int64_t first_key;       ///< position of the first key in the sample
   std::int64_t head_dim;
   std::int64_t group;         ///< query heads of this key/value head
   std::int64_t query_stride;  ///< elements from one position to the next in q
@@ -97,11 +100,13 @@ struct AttentionTask {
   const float* slopes;      ///< [group]; nullptr: none
   std::int64_t window;
   const std::int32_t* document_positions;  ///< of this sequence; nullptr: it is one document
-  SampleDropout dropout;      ///< of probabilities: keys along, queries across, heads as planes
-  std::uint32_t first_plane;  ///< the first query head of `group`
-  std::int64_t first_block;   ///< forward: blocks of kAttentionTile queries of all `group` heads,
-  std::int64_t last_block;    ///< counted head by head, [first_block, last_block)
-  const T* q;                 ///< first position of the first query head; heads side by side
+  SampleDropout dropout;        ///< of probabilities: keys along, queries across, heads as planes
+  std::uint32_t first_plane;    ///< the first query head of `group`
+  std::int64_t first_block;     ///< blocks of kAttentionTile queries of all `group` heads, counted
+  std::int64_t last_block;      ///< head by head, [first_block, last_block)
+  std::int64_t first_key_tile;  ///< backward: the tiles of kAttentionTile keys that count,
+  std::int64_t last_key_tile;   ///< [first_key_tile, last_key_tile)
+  const T* q;                   ///< first position of the first query head; heads side by side
   const T* k;
   const T* v;
   T* out_written;            ///< forward only
@@ -109,9 +114,9 @@ struct AttentionTask {
   const T* out;              ///< backward only, from here on
   const float* logsumexp;    ///< [group][sequence]
   const T* dout;
-  float* delta;  ///< [group][sequence]; written
-  T* dq;
-  T* dk;
+  float* delta;  ///< [group][sequence]; written with dq
+  T* dq;         ///< of the blocks' queries; nullptr: not wanted
+  T* dk;         ///< of the tiles' keys, and of all the blocks; nullptr: not wanted, nor dv
   T* dv;
   void* scratch;  ///< attention_scratch_bytes(), aligned to 64
 };
@@ -131,18 +136,8 @@ struct QueryAttention {
   const T* q;             ///< heads side by side
   const T* k;             ///< first key that the query sees
   const T* v;
-  std::int64_t sums_stride;  ///< from one head to the next in logsumexp and delta
-  float* scores;             ///< scratch [keys]; forward only, as the next two
-  T* out_written;            ///< as q
-  float* logsumexp_written;  ///< nullptr: not wanted
-  const T* out;              ///< as q; backward only, from here on
-  const T* dout;
-  const float* logsumexp;
-  float* delta;    ///< written
-  T* dq;           ///< as q
-  float* dq_sums;  ///< scratch [head_dim]
-  float* dk;       ///< [keys][head_dim], added to
-  float* dv;
+  float* scores;   ///< scratch [keys]
+  T* out_written;  ///< as q
 };
 
 /// Queries and keys of one tile of scores.
@@ -208,6 +203,8 @@ struct TypedLoops {
   void (*scale_to_f32)(const T* x, float scale, float* y, bool adds, std::int64_t n);
   void (*scale_to_bf16)(const T* x, float scale, BF16* y, bool adds, std::int64_t n);
   void (*scale_to_f16)(const T* x, float scale, F16* y, bool adds, std::int64_t n);
+  /// y = of_y · y + of_x · x, rounded once.
+  void (*weigh)(const T* x, float of_x, T* y, float of_y, std::int64_t n);
   /// max |x|; NaN if there is one.
   float (*largest_magnitude)(const T* x, std::int64_t n);
   /// q = the 8-bit floats nearest to x · factor (f8.h).
@@ -223,11 +220,10 @@ struct TypedLoops {
   void (*decode_4_bits)(
       const std::uint8_t* codes, int shift, float scale, T* y, bool adds, std::int64_t n);
   /// Bytes of scratch for one task at a time.
-  std::int64_t (*attention_scratch_bytes)(std::int64_t sequence, std::int64_t head_dim);
+  std::int64_t (*attention_scratch_bytes)(std::int64_t keys, std::int64_t head_dim);
   void (*attention_forward)(const AttentionTask<T>& task);
   void (*attention_backward)(const AttentionTask<T>& task);
   void (*query_attention)(const QueryAttention<T>& task);
-  void (*query_attention_backward)(const QueryAttention<T>& task);
   /// y[o] = Σ x[i] · w[o][i] + bias[o] (nullptr: none) for `outputs` rows of w.
   void (*row_products)(const float* x,
                        const T* w,
