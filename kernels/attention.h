@@ -25,8 +25,8 @@ struct AttentionReach {
   ConstTensor slopes_H{};
 };
 
-/// Dropout of the probabilities, which are not made to sum to one again: keys along, queries
-/// across, query heads as planes (kernels/math/dropout.h).
+/// Dropout of the probabilities, which are not made to sum to one again: positions of keys along,
+/// of queries across, query heads as planes (kernels/math/dropout.h).
 struct AttentionDropout : Dropout {
   std::int64_t first_head = 0;  ///< of these heads among the model's
 };
@@ -34,7 +34,7 @@ struct AttentionDropout : Dropout {
 struct AttentionOperands {
   AttentionShape shape;  ///< its sequence: T
   AttentionReach reach{};
-  AttentionDropout dropout{};  ///< with queries and keys of the same positions only
+  AttentionDropout dropout{};  ///< by the positions of queries and keys, which are not negative
   ConstColumns q;              ///< [B·T, H·D]
   ConstColumns k;              ///< [B·S, K·D]
   ConstColumns v;              ///< [B·S, K·D]

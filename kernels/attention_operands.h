@@ -76,11 +76,6 @@ inline const std::int32_t* document_positions_of(const AttentionOperands& in, st
              : static_cast<const std::int32_t*>(positions.data()) + b * in.shape.sequence;
 }
 
-/// Whether queries and keys have the same positions, as in training on one rank.
-inline bool is_square(const AttentionOperands& in) {
-  return keys_of(in) == in.shape.sequence && first_position_of(in) == 0;
-}
-
 /// Whether causality alone hides keys, scores are the usual ones, and probabilities stay as they
 /// are.
 inline bool is_plain(const AttentionOperands& in) {
@@ -138,7 +133,9 @@ inline void expect_attention(const AttentionOperands& in,
   const std::int64_t keys = keys_of(in) * shape.batch;
   expect_reach(in.reach, shape);
   expect_dropout(in.dropout);
-  check(!in.dropout.drops() || is_square(in), "attention: dropout with keys of other positions");
+  check(!in.dropout.drops() || (in.reach.first_query >= 0 && in.reach.first_key >= 0),
+        "attention: dropout of queries from position {} on and keys from {} on",
+        in.reach.first_query, in.reach.first_key);
   expect_columns(in.q, "q", dtype, tokens, shape.query_heads * shape.head_dim);
   expect_columns(in.k, "k", dtype, keys, shape.key_value_heads * shape.head_dim);
   expect_columns(in.v, "v", dtype, keys, shape.key_value_heads * shape.head_dim);

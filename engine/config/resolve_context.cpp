@@ -107,15 +107,6 @@ void check_sequence(const Config& config, Origins& origins) {
                   nearest_multiples(sequence, unit)));
 }
 
-void check_dropout(const Config& config, Origins& origins) {
-  const ContextParallelConfig& context = config.context_parallel;
-  if (config.dropout.attention == 0.0F || context.size == context.heads()) return;
-  throw_config_error(
-      origins[kKind], kKind,
-      "keys that come by in a ring, with dropout of attention's probabilities, is not "
-      "in this version yet: write \"ulysses\", or set the dropout of attention to 0");
-}
-
 }  // namespace
 
 void resolve_context(LoadedConfig& loaded, const MachineFacts& facts, Origins& origins) {
@@ -141,7 +132,6 @@ void resolve_context(LoadedConfig& loaded, const MachineFacts& facts, Origins& o
     find_neighbours(loaded, facts, origins);
   }
   if (has_heads) check_heads(loaded.config, origins);
-  check_dropout(loaded.config, origins);
   check_sequence(loaded.config, origins);
 }
 

@@ -4,6 +4,7 @@
 // v; of a cache: k ‖ v
 #include "kernels/cuda/device/attention.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <type_traits>
@@ -32,9 +33,11 @@ template <typename T>
 cuda::AttentionInputs<T> inputs_of(const AttentionOperands& in) {
   const AttentionShape& shape = in.shape;
   const std::int64_t keys = keys_of(in);
-  check(keys <= INT32_MAX && std::abs(first_position_of(in)) <= INT32_MAX - shape.sequence,
-        "attention: {} keys, queries from position {} on are too many for one launch", keys,
-        first_position_of(in));
+  const std::int64_t most = INT32_MAX - std::max(keys, shape.sequence);
+  check(keys <= INT32_MAX && std::abs(first_position_of(in)) <= most &&
+            std::abs(in.reach.first_query) <= most && std::abs(in.reach.first_key) <= most,
+        "attention: {} keys from position {} on, queries from {} on are too many for one launch",
+        keys, in.reach.first_key, in.reach.first_query);
   const std::int64_t window = in.reach.window;
   return {.batch = static_cast<int>(shape.batch),
           .queries = static_cast<int>(shape.sequence),
@@ -52,6 +55,8 @@ cuda::AttentionInputs<T> inputs_of(const AttentionOperands& in) {
                       .probability = in.dropout.probability,
                       .first_sample = pointer<std::int32_t>(in.dropout.first_sample)},
           .first_head = static_cast<int>(in.dropout.first_head),
+          .first_query = static_cast<int>(in.reach.first_query),
+          .first_key = static_cast<int>(in.reach.first_key),
           .q = in.q.template begin<T>(),
           .k = in.k.template begin<T>(),
           .v = in.v.template begin<T>(),

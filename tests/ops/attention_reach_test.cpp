@@ -311,11 +311,12 @@ TEST_CASE("queries from a tile's border on have the bits that they have among al
                                    Problem{{2, 200, 4, 2, 32}, 200, {.window = 90}},
                                    Problem{{1, 200, 2, 1, 64}, 200, {}, {}, {0.5, 0.1}});
   const std::int64_t from = GENERATE(64, 128);
+  const float dropped = GENERATE(0.0F, 0.3F);
   const AttentionShape& shape = problem.shape;
   const std::int64_t width = shape.query_heads * shape.head_dim;
   for (const CpuIsa isa : supported_isas()) {
     for (const DType dtype : kComputeDtypes) {
-      CAPTURE(name_of(isa), name_of(dtype), from, problem.reach.window);
+      CAPTURE(name_of(isa), name_of(dtype), from, dropped, problem.reach.window);
       Lab lab(make_cpu_backend(2, isa));
       const Operands in(problem, dtype);
       const std::int64_t kv_width = shape.key_value_heads * shape.head_dim;
@@ -337,8 +338,13 @@ TEST_CASE("queries from a tile's border on have the bits that they have among al
         };
         AttentionReach reach = reach_of(problem, lab);
         reach.first_query = first;
+        AttentionDropout dropout;
+        dropout.probability = dropped;
+        dropout.key = 5;
+        dropout.first_sample = lab.put_ids({3, 0});
         const AttentionOperands operands{.shape = part,
                                          .reach = reach,
+                                         .dropout = dropout,
                                          .q = rows_of(in.q),
                                          .k = lab.put(in.k, dtype, keys),
                                          .v = lab.put(in.v, dtype, keys)};

@@ -72,14 +72,16 @@ Values dropped_rows(const Rows& c, float probability, const Values& x) {
   return y;
 }
 
-/// Causal attention of one batch, each head by itself, with dropped probabilities.
+/// Causal attention of one batch, each head by itself, with dropped probabilities. Every query sees
+/// a key.
 struct Reference {
   AttentionShape shape;
-  std::int64_t window;
+  std::int64_t keys;
+  AttentionReach reach;
   float probability;
   std::int64_t first_head;
   Values q;  ///< [B·T, H·D]
-  Values k;  ///< [B·T, K·D]
+  Values k;  ///< [B·S, K·D]
   Values v;
 
   struct Results {
@@ -108,7 +110,7 @@ struct Reference {
     const std::int64_t kv = h / (shape.query_heads / shape.key_value_heads);
     const std::int64_t row = ((b * shape.sequence + t) * shape.query_heads + h) * depth;
     const auto key = [&](std::int64_t u) {
-      return ((b * shape.sequence + u) * shape.key_value_heads + kv) * depth;
+      return ((b * keys + u) * shape.key_value_heads + kv) * depth;
     };
     const auto dot = [&](const Values& a, std::int64_t i, const Values& c, std::int64_t j) {
       double sum = 0.0;
@@ -118,25 +120,28 @@ struct Reference {
       return sum;
     };
     const double scale = 1.0 / std::sqrt(static_cast<double>(depth));
-    const std::int64_t begin = window == 0 ? 0 : std::max<std::int64_t>(0, t + 1 - window);
+    const std::int64_t own = reach.first_query - reach.first_key + t;
+    const std::int64_t begin =
+        reach.window == 0 ? 0 : std::max<std::int64_t>(0, own + 1 - reach.window);
+    const std::int64_t end = std::min(own + 1, keys);
     double total = 0.0;
-    for (std::int64_t u = begin; u <= t; ++u) {
+    for (std::int64_t u = begin; u < end; ++u) {
       total += std::exp(dot(q, row, k, key(u)) * scale);
     }
     r.logsumexp.push_back(std::log(total));
     const auto kept = [&](std::int64_t u) {
-      return factor(probability, kFirstSample + b, static_cast<std::uint32_t>(first_head + h), u,
-                    t);
+      return factor(probability, kFirstSample + b, static_cast<std::uint32_t>(first_head + h),
+                    reach.first_key + u, reach.first_query + t);
     };
     double delta = 0.0;  // the derivative of the softmax's sum
-    for (std::int64_t u = begin; u <= t; ++u) {
+    for (std::int64_t u = begin; u < end; ++u) {
       const double p = std::exp(dot(q, row, k, key(u)) * scale) / total;
       delta += p * kept(u) * dot(dout, row, v, key(u));
       for (std::int64_t d = 0; d < depth; ++d) {
         at(r.out, row + d) += p * kept(u) * at(v, key(u) + d);
       }
     }
-    for (std::int64_t u = begin; u <= t; ++u) {
+    for (std::int64_t u = begin; u < end; ++u) {
       const double p = std::exp(dot(q, row, k, key(u)) * scale) / total;
       const double ds = p * (kept(u) * dot(dout, row, v, key(u)) - delta) * scale;
       for (std::int64_t d = 0; d < depth; ++d) {
@@ -277,32 +282,43 @@ TEST_CASE("as many elements are dropped as asked, independently of each other", 
 TEST_CASE("attention with dropped probabilities agrees with fp64", "[ops][attention][dropout]") {
   struct Case {
     AttentionShape shape;
-    std::int64_t window;
+    std::int64_t keys;
+    AttentionReach reach;
     float probability;
   };
-  const Case cases[] = {{{2, 19, 4, 2, 12}, 0, 0.2F},
-                        {{1, 137, 2, 1, 64}, 0, 0.1F},
-                        {{2, 70, 2, 2, 80}, 21, 0.5F},
-                        {{1, 150, 1, 1, 32}, 0, 0.9F}};
+  // Whole sequences, and chunks, which drop what the whole drops at their positions.
+  const Case cases[] = {
+      {{2, 19, 4, 2, 12}, 19, {}, 0.2F},
+      {{1, 137, 2, 1, 64}, 137, {}, 0.1F},
+      {{2, 70, 2, 2, 80}, 70, {.window = 21}, 0.5F},
+      {{1, 150, 1, 1, 32}, 150, {}, 0.9F},
+      {{1, 137, 2, 1, 64}, 137, {.first_query = 144, .first_key = 144}, 0.3F},  // of sixteens
+      {{2, 70, 2, 1, 64}, 70, {.first_query = 131, .first_key = 131}, 0.3F},    // of none
+      {{2, 33, 2, 1, 12}, 33, {.first_query = 66, .first_key = 33}, 0.5F},
+      {{1, 70, 2, 1, 64}, 100, {.first_query = 116, .first_key = 16}, 0.2F},
+      {{1, 40, 2, 2, 32}, 150, {.first_query = 57, .first_key = 7, .window = 45}, 0.5F}};
   constexpr std::int64_t kFirstHead = 6;
   for (const DType dtype : kComputeDtypes) {
     for (const Case& c : cases) {
       const AttentionShape& shape = c.shape;
-      CAPTURE(name_of(dtype), shape.sequence, shape.head_dim, c.window, c.probability);
+      CAPTURE(name_of(dtype), shape.sequence, shape.head_dim, c.reach.first_query,
+              c.reach.first_key, c.reach.window, c.probability);
       const std::int64_t tokens = shape.batch * shape.sequence;
+      const std::int64_t key_rows = shape.batch * c.keys;
       const std::int64_t width = shape.query_heads * shape.head_dim;
       const std::int64_t kv_width = shape.key_value_heads * shape.head_dim;
-      const auto operand = [&](std::int64_t columns, std::uint64_t seed) {
-        return rounded_to(dtype, random_values(tokens * columns, seed));
+      const auto operand = [&](std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
+        return rounded_to(dtype, random_values(rows * columns, seed));
       };
       const Reference reference{shape,
-                                c.window,
+                                c.keys,
+                                c.reach,
                                 c.probability,
                                 kFirstHead,
-                                operand(width, 11),
-                                operand(kv_width, 12),
-                                operand(kv_width, 13)};
-      const Values dout = operand(width, 14);
+                                operand(tokens, width, 11),
+                                operand(key_rows, kv_width, 12),
+                                operand(key_rows, kv_width, 13)};
+      const Values dout = operand(tokens, width, 14);
       const Reference::Results expected = reference.of(dout);
       const double relative = relative_error_of(dtype);
       // Tensor cores and tiles of bf16 round probabilities, which dropout makes larger.
@@ -317,8 +333,8 @@ TEST_CASE("attention with dropped probabilities agrees with fp64", "[ops][attent
                 {"dv", expected.dv, relative, within(expected.dv)}},
                [&](Lab& lab) -> std::vector<Values> {
                  const Tensor q = lab.put(reference.q, dtype, {tokens, width});
-                 const Tensor k = lab.put(reference.k, dtype, {tokens, kv_width});
-                 const Tensor v = lab.put(reference.v, dtype, {tokens, kv_width});
+                 const Tensor k = lab.put(reference.k, dtype, {key_rows, kv_width});
+                 const Tensor v = lab.put(reference.v, dtype, {key_rows, kv_width});
                  const Tensor out = lab.unset(dtype, {tokens, width});
                  const Shape sums{shape.batch, shape.query_heads, shape.sequence};
                  const Tensor logsumexp = lab.unset(DType::kF32, sums);
@@ -328,7 +344,7 @@ TEST_CASE("attention with dropped probabilities agrees with fp64", "[ops][attent
                  dropout.first_sample = put_first_sample(lab, first_sample_words(kFirstSample));
                  dropout.first_head = kFirstHead;
                  const AttentionOperands in{.shape = shape,
-                                            .reach = {.window = c.window},
+                                            .reach = c.reach,
                                             .dropout = dropout,
                                             .q = {q, 0, width},
                                             .k = {k, 0, kv_width},
@@ -336,8 +352,8 @@ TEST_CASE("attention with dropped probabilities agrees with fp64", "[ops][attent
                  lab.ops().attention_forward({.in = in, .out = out, .logsumexp_BHT = logsumexp},
                                              lab.stream());
                  const Tensor dq = lab.unset(dtype, {tokens, width});
-                 const Tensor dk = lab.unset(dtype, {tokens, kv_width});
-                 const Tensor dv = lab.unset(dtype, {tokens, kv_width});
+                 const Tensor dk = lab.unset(dtype, {key_rows, kv_width});
+                 const Tensor dv = lab.unset(dtype, {key_rows, kv_width});
                  lab.ops().attention_backward({.in = in,
                                                .out = out,
                                                .logsumexp_BHT = logsumexp,

@@ -111,7 +111,8 @@ __device__ float kept(
   return dropout.threshold == 0
              ? 1.0F
              : dropout_factor(dropout, static_cast<std::uint32_t>(in.first_head + head),
-                              static_cast<std::uint32_t>(u), static_cast<std::uint32_t>(t));
+                              static_cast<std::uint32_t>(in.first_key + u),
+                              static_cast<std::uint32_t>(in.first_query + t));
 }
 
 /// A block for each query, head and sequence.

@@ -32,7 +32,9 @@ struct AttentionInputs {
   const std::int32_t* document_positions;
   DropoutInputs dropout;  ///< of the probabilities: keys along, queries across, heads as planes
   int first_head;         ///< of these query heads among the planes
-  const T* q;             ///< of sequence 0, position 0, head 0; heads lie side by side
+  int first_query;        ///< positions in the sample, where dropout counts from
+  int first_key;
+  const T* q;  ///< of sequence 0, position 0, head 0; heads lie side by side
   const T* k;
   const T* v;
   std::int64_t query_stride;  ///< from one position to the next

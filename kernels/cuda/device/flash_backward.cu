@@ -132,8 +132,8 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> b
       multiply_rows<kDepth>(scores, q_rows, k_rows);
       multiply_rows<kDepth>(dp, dout_rows, k_rows + kTile);
       if constexpr (kDrops) {
-        drop<kAtOnce>(dp, in.dropout.of_sample(at.b), in.first_head + at.head, first,
-                      tile * kKeys + chunk);
+        drop<kAtOnce>(dp, in.dropout.of_sample(at.b), in.first_head + at.head,
+                      in.first_query + first, in.first_key + tile * kKeys + chunk);
       }
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
@@ -274,7 +274,8 @@ __global__ void __launch_bounds__(kTileThreads) dkv_kernel(AttentionBackward<T> 
               const SampleDropout dropout = in.dropout.of_sample(at.b);
               std::uint32_t words[4];
               words_of_keys(words, dropout, in.first_head + at.head * in.group + visit / later,
-                            first + m * 16, lane_row() / 2, first_query + query);
+                            in.first_key + first + m * 16, lane_row() / 2,
+                            in.first_query + first_query + query);
 #pragma unroll
               for (int half = 0; half < 2; ++half) {
                 const std::uint32_t word =

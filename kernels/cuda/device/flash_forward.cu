@@ -164,7 +164,8 @@ __global__ void __launch_bounds__(kTileThreads)
     }
     to_probabilities<kKeys, kDepth>(scores, softmax, sums, in.scale * kLog2E);
     if constexpr (kDrops) {
-      drop<kKeys>(scores, in.dropout.of_sample(at.b), in.first_head + at.head, first, tile * kKeys);
+      drop<kKeys>(scores, in.dropout.of_sample(at.b), in.first_head + at.head,
+                  in.first_query + first, in.first_key + tile * kKeys);
     }
     multiply_by_rows<kDepth>(sums, scores, k_tile + kTile);
   }
@@ -197,9 +198,11 @@ template <typename T>
 bool flash_takes(const AttentionInputs<T>& in, const void* out) {
   constexpr int kPerPack = 8;
   constexpr int kMostQueries = 65535 * 64;  // a grid's last dim, of tiles of 64 and more
+  const bool drops_whole_counters =
+      in.dropout.probability == 0.0F || in.first_key % kDropoutAlong == 0;
   return in.head_dim <= 128 && in.head_dim % kPerPack == 0 && in.first_position == 0 &&
          in.queries == in.keys && in.queries <= kMostQueries && in.cap == 0.0F &&
-         in.slopes == nullptr && in.value_stride == in.key_stride &&
+         in.slopes == nullptr && drops_whole_counters && in.value_stride == in.key_stride &&
          all_aligned(in.q, in.k, in.v, out) && in.query_stride % kPerPack == 0 &&
          in.key_stride % kPerPack == 0;
 }
