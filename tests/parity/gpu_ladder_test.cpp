@@ -94,7 +94,8 @@ Layout alone(const Layout& layout) {
            .sequence = of.sequence,
            .accumulation = of.accumulation * copies,
            .gradient_clipping = of.gradient_clipping,
-           .optimizer = of.optimizer}};
+           .optimizer = of.optimizer,
+           .dropout = of.dropout}};
 }
 
 ModelSpec with_experts(std::int64_t experts) {
@@ -156,6 +157,17 @@ const std::vector<Layout>& layouts() {
         .parameters = Space::kHost,
         .recompute = {.granularity = RecomputeGranularity::kFull},
         .block_order = BlockOrder::kVertical}},
+      {"a ring of 2 in zigzag order, with dropout",
+       2,
+       {.family = Family::kGpt2,
+        .sequence = 16,
+        .context_parallel = {.size = 2},
+        .dropout = {.attention = 0.3F}}},
+      {"a ring of 2 in order, zero2 x2",
+       4,
+       {.sequence = 16,
+        .zero_stage = 2,
+        .context_parallel = {.size = 2, .order = ContextOrder::kContiguous}}},
       {"tp2", 2, {.tensor_parallel = {.size = 2}}},
       {"tp2, sequence parallel",
        2,
