@@ -174,7 +174,8 @@ void resolve_config(LoadedConfig& loaded,
   const bool is_model_sane =
       problems.spoil("model") || problems.attempt([&] { check_model_size(loaded, origins); });
   if (!is_model_sane) return;
-  if (!problems.spoil_any({"context_parallel", "sequence_parallel_size", "data.sequence_length",
+  if (!problems.spoil_any({"context_parallel", "sequence_parallel_size",
+                           "hierarchical_context_parallel_sizes", "data.sequence_length",
                            "tensor_parallel"})) {
     problems.attempt([&] { resolve_context(loaded, facts, origins); });
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace dstrain {
 
@@ -24,6 +25,9 @@ struct ContextParallelConfig {
   int size = 1;  ///< also context_parallel_size
   /// sequence_parallel_size, DeepSpeed's name for the size of "ulysses". Resolved: none.
   std::optional<int> ulysses_ranks;
+  /// hierarchical_context_parallel_sizes, Megatron's name for the sizes of "usp": ranks that
+  /// exchange heads, and ranks that exchange keys and values. Resolved: none.
+  std::vector<std::int64_t> hierarchical_sizes;
   std::optional<ContextKind> kind;  ///< also cp_comm_type; absent: ring, until it is resolved
   ContextOrder order = ContextOrder::kZigzag;  ///< of a ring of several
   /// Neighbours among which "usp" exchanges heads. Absent: as many as a host's ranks and the model

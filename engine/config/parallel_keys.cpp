@@ -84,6 +84,30 @@ Key context_kind() {
   return also_called(std::move(key), {"context_parallel.cp_comm_type", "cp_comm_type"});
 }
 
+const char* const kHierarchy = "hierarchical_context_parallel_sizes";
+
+Key hierarchical_sizes() {
+  Key key{.path = kHierarchy, .kind = KeyKind::kAny, .null_is_absent = true};
+  key.shape = R"({"type": "array", "minItems": 2, "maxItems": 2,
+                  "items": {"type": "integer", "minimum": 1, "maximum": 1e6}})";
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    auto sizes = positive_integers(node, kMostRanks);
+    if (!sizes || sizes->size() != 2 || sizes->front() * sizes->back() > std::int64_t{1'000'000}) {
+      throw_config_error(node.where, kHierarchy,
+                         fmt::format("must be a list of two positive integers, of the ranks that "
+                                     "exchange heads and of those that exchange keys, such as "
+                                     "[2, 4]; found {}",
+                                     node.dump()));
+    }
+    draft.config.context_parallel.hierarchical_sizes = std::move(*sizes);
+  };
+  key.get = [](const Config& c) -> std::string {
+    const std::vector<std::int64_t>& sizes = c.context_parallel.hierarchical_sizes;
+    return sizes.empty() ? "" : fmt::format("[{}]", fmt::join(sizes, ", "));
+  };
+  return also_called(std::move(key), {"context_parallel.hierarchical_context_parallel_sizes"});
+}
+
 Key recomputation_interval() {
   Key key = no_effect("pipeline.activation_checkpoint_interval", KeyKind::kAny,
                       "activation_checkpointing decides what is recomputed");
@@ -123,6 +147,7 @@ std::vector<Key> parallel_keys() {
                              &ContextParallelConfig::ulysses_size),
       null_is_default(field("sequence_parallel_size", between(1, kMostRanks),
                             kContextParallel.to(&ContextParallelConfig::ulysses_ranks))),
+      hierarchical_sizes(),
 
       also_called(
           kExpertParallel.field("size", between(1, kMostRanks), &ExpertParallelConfig::size),

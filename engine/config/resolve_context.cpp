@@ -15,6 +15,7 @@ constexpr const char* kSize = "context_parallel.size";
 constexpr const char* kKind = "context_parallel.kind";
 constexpr const char* kUlysses = "context_parallel.ulysses_size";
 constexpr const char* kDeepSpeeds = "sequence_parallel_size";
+constexpr const char* kMegatrons = "hierarchical_context_parallel_sizes";
 
 /// The heads of a tensor-parallel rank: of queries, and of keys and values.
 struct OwnHeads {
@@ -46,6 +47,32 @@ void take_over(ContextParallelConfig& context, Origins& origins) {
   context.kind = ContextKind::kUlysses;
   origins[kSize] = fmt::format("derived: {}", kDeepSpeeds);
   origins[kKind] = fmt::format("derived: {}", kDeepSpeeds);
+}
+
+/// Takes Megatron's key over: the first size is of neighbours among which heads are dealt.
+void take_over_hierarchy(ContextParallelConfig& context, Origins& origins) {
+  if (context.hierarchical_sizes.empty()) return;
+  const int neighbours = static_cast<int>(context.hierarchical_sizes.at(0));
+  const int ranks = neighbours * static_cast<int>(context.hierarchical_sizes.at(1));
+  const bool differs = (context.size != 1 && context.size != ranks) ||
+                       context.kind.value_or(ContextKind::kUsp) != ContextKind::kUsp ||
+                       context.ulysses_size.value_or(neighbours) != neighbours;
+  if (differs) {
+    throw_config_error(
+        origins[kMegatrons], kMegatrons,
+        fmt::format("[{}], which is context_parallel with size {}, kind \"usp\" and ulysses_size "
+                    "{}, contradicts that block: leave it out",
+                    fmt::join(context.hierarchical_sizes, ", "), ranks, neighbours),
+        {{ConfigEdit::Kind::kRemove, kMegatrons, ""}});
+  }
+  context.hierarchical_sizes.clear();
+  if (ranks == 1) return;
+  context.size = ranks;
+  context.kind = ContextKind::kUsp;
+  context.ulysses_size = neighbours;
+  for (const char* key : {kSize, kKind, kUlysses}) {
+    origins[key] = fmt::format("derived: {}", kMegatrons);
+  }
 }
 
 /// As many neighbours as deal heads within a host.
@@ -112,6 +139,7 @@ void check_sequence(const Config& config, Origins& origins) {
 void resolve_context(LoadedConfig& loaded, const MachineFacts& facts, Origins& origins) {
   ContextParallelConfig& context = loaded.config.context_parallel;
   take_over(context, origins);
+  take_over_hierarchy(context, origins);
   if (context.size == 1 && context.kind) {
     loaded.notices.push_back(
         fmt::format("no effect: {}: {} is 1, so that no ranks share sequences", kKind, kSize));

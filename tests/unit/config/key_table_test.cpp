@@ -195,6 +195,7 @@ const std::map<std::string, Flip>& flips() {
       {"context_parallel.ulysses_size", {"2"}},
       {"expert_parallel.size", {"2"}},
       {"sequence_parallel_size", {"2"}},
+      {"hierarchical_context_parallel_sizes", {"[2, 2]"}},
       {"tensor_parallel.size", {"2"}},
       {"tensor_parallel.sequence_parallel", {"true"}},
       {"steps_per_print", {"3"}},

@@ -92,6 +92,12 @@ TEST_CASE("other values of the parallel blocks are refused with what is expected
                       "did you mean \"1f1b\"?"));
   CHECK_THAT(error_of_tiny({"tensor_parallel.sequence_parallel=2"}),
              Contains("must be true or false, found 2"));
+  for (const char* sizes : {"[2]", "[2, 2, 2]", "[0, 4]", "4", "[1000000, 1000000]"}) {
+    CHECK_THAT(error_of_tiny({std::string("hierarchical_context_parallel_sizes=") + sizes}),
+               Contains("hierarchical_context_parallel_sizes: must be a list of two positive "
+                        "integers, of the ranks that exchange heads and of those that exchange "
+                        "keys, such as [2, 4]; found"));
+  }
   CHECK_THAT(error_of_tiny({"context_parallel.kind=rings"}),
              Contains("must be \"ring\", \"ulysses\" or \"usp\", found the string \"rings\"; did "
                       "you mean \"ring\"?"));
@@ -116,6 +122,17 @@ TEST_CASE("context parallelism is asked for in three programs' words", "[spec][p
   const ContextParallelConfig usp =
       resolved({"context_parallel.size=4", "cp_comm_type=a2a+p2p"}, 4);
   CHECK(usp.heads() == 4);  // one host's ranks deal all heads
+  const ContextParallelConfig of_both = resolved({"hierarchical_context_parallel_sizes=[2, 4]"}, 8);
+  CHECK(of_both.kind == ContextKind::kUsp);
+  CHECK(of_both.size == 8);
+  CHECK(of_both.heads() == 2);
+  CHECK(resolved({"context_parallel.size=8", "cp_comm_type=a2a+p2p",
+                  "context_parallel.hierarchical_context_parallel_sizes=[2, 4]"},
+                 8) == of_both);
+  CHECK(resolved({"context_parallel.size=8", "context_parallel.kind=usp",
+                  "context_parallel.ulysses_size=2"},
+                 8) == of_both);
+  CHECK(resolved({"hierarchical_context_parallel_sizes=[1, 1]"}, 1) == ContextParallelConfig{});
   MachineFacts hosts_of_two{.ranks_per_host = 2};
   LoadedConfig loaded = load_tiny({"context_parallel.size=4", "context_parallel.kind=usp"});
   resolve_config(loaded, 4, hosts_of_two);
@@ -158,6 +175,13 @@ TEST_CASE("what sequences and heads do not allow is said with what they do", "[s
   CHECK_THAT(error({"context_parallel.size=2", "sequence_parallel_size=4"}, 4),
              Contains("4, which is context_parallel with size 4 and kind \"ulysses\", contradicts "
                       "that block: leave it out"));
+  for (const char* contradiction :
+       {"context_parallel.size=4", "context_parallel.kind=ring", "context_parallel.ulysses_size=4",
+        "sequence_parallel_size=8"}) {
+    CHECK_THAT(error({"hierarchical_context_parallel_sizes=[2, 4]", contradiction}, 8),
+               Contains("[2, 4], which is context_parallel with size 8, kind \"usp\" and "
+                        "ulysses_size 2, contradicts that block: leave it out"));
+  }
   CHECK_THAT(error({"context_parallel.size=2"}, 3),
              Contains("context_parallel.size: 2 does not divide the 3 ranks: run 2 or 4"));
   CHECK_THAT(
