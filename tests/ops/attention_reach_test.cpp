@@ -440,6 +440,14 @@ TEST_CASE("keys and values in a matrix of their own give the bits of packed rows
       const Values all = lab.get(d_packed);
       CHECK(lab.get(dq) == columns_of(all, 0, q_width));
       CHECK(lab.get(dkv) == columns_of(all, q_width, width));
+
+      // Packed rows, whose gradients go to matrices of their own, as a ring adds them.
+      const Tensor dq_alone = lab.unset(dtype, {tokens, q_width});
+      const Tensor dkv_alone = lab.unset(dtype, {tokens, 2 * kv_width});
+      CHECK(run(packed_attention(shape, packed), dq_alone, {dkv_alone, 0, kv_width},
+                {dkv_alone, kv_width, kv_width}) == together);
+      CHECK(lab.get(dq_alone) == lab.get(dq));
+      CHECK(lab.get(dkv_alone) == lab.get(dkv));
     }
   }
 }

@@ -286,7 +286,8 @@ TEST_CASE("attention with dropped probabilities agrees with fp64", "[ops][attent
     AttentionReach reach;
     float probability;
   };
-  // Whole sequences, and chunks, which drop what the whole drops at their positions.
+  // Whole sequences, and chunks, which drop what the whole drops at their positions. Where all keys
+  // are before all queries and fill whole tiles, tensor cores take them.
   const Case cases[] = {
       {{2, 19, 4, 2, 12}, 19, {}, 0.2F},
       {{1, 137, 2, 1, 64}, 137, {}, 0.1F},
@@ -296,6 +297,11 @@ TEST_CASE("attention with dropped probabilities agrees with fp64", "[ops][attent
       {{2, 70, 2, 1, 64}, 70, {.first_query = 131, .first_key = 131}, 0.3F},    // of none
       {{2, 33, 2, 1, 12}, 33, {.first_query = 66, .first_key = 33}, 0.5F},
       {{1, 70, 2, 1, 64}, 100, {.first_query = 116, .first_key = 16}, 0.2F},
+      {{2, 150, 4, 2, 64}, 128, {.first_query = 128}, 0.0F},
+      {{1, 70, 4, 1, 128}, 192, {.first_query = 255, .first_key = 64}, 0.0F},
+      {{1, 33, 2, 2, 96}, 128, {.first_query = 127}, 0.0F},
+      {{2, 140, 2, 1, 64}, 192, {.first_query = 208, .first_key = 16}, 0.3F},
+      {{1, 130, 2, 1, 80}, 64, {.first_query = 128}, 0.3F},
       {{1, 40, 2, 2, 32}, 150, {.first_query = 57, .first_key = 7, .window = 45}, 0.5F}};
   constexpr std::int64_t kFirstHead = 6;
   for (const DType dtype : kComputeDtypes) {

@@ -6,9 +6,9 @@
 namespace dstrain::cuda {
 
 /// Whether the kernels below take these operands: heads of up to 128 columns in multiples of 8,
-/// everything at multiples of 16 bytes, as many queries as keys and of their positions, no cap, no
-/// slopes, and k and v with one stride. The backward wants the strides of dq, dk and dv to be
-/// those.
+/// everything at multiples of 16 bytes, no cap, no slopes, and k and v with one stride; keys are as
+/// many as queries and have their positions, or every query sees them all, in multiples of 64. The
+/// backward wants strides of even numbers.
 template <typename T>
 bool flash_takes(const AttentionInputs<T>& inputs, const void* out);
 

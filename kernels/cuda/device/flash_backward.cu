@@ -6,14 +6,14 @@
 // Seven products instead of the five of one kernel that would add up dQ with atomics, in any order:
 // 14 · D · T² / 2 operations a head.
 //
-// What ptxas gives each block on sm_90 (CUDA 13.0), without spills, and what then fits on a
-// multiprocessor of an H100:
+// What ptxas gives each block on sm_90 (CUDA 13.0), without spills (but for one register of dQ at
+// 128), and what then fits on a multiprocessor of an H100:
 //         dQ                                  dK, dV
 //   D     shared memory  registers  blocks    shared memory  registers  blocks
-//   64    72 KiB         166        3         73 KiB         242        2
+//   64    72 KiB         166        3         73 KiB         246        2
 //   80    88 KiB         166        2         67 KiB         168        3
-//   96    78 KiB         230        2         53 KiB         212        2
-//   128   68 KiB         166        3         69 KiB         250        2
+//   96    78 KiB         238        2         53 KiB         218        2
+//   128   68 KiB         168        3         69 KiB         248        2
 // 157 TFLOP/s of both kernels on an H200 (D = 64, T = 1024).
 //
 // T sequence, D head dim; S = scores, P = probabilities
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> b
   const T* const dout_rows = dout_tile + warp() * kRowTiles * 16 * kStride<kDepth>;
   const float scale2 = in.scale * kLog2E;
   float sums[kRowTiles][kDepth / 8][4] = {};
-  const int seen = rows_from(0, in.keys, first_of_block + kQueries);  // keys
+  const int seen = rows_from(0, in.keys, in.first_position + first_of_block + kQueries);  // keys
   const int tiles = (seen + kKeys - 1) / kKeys;
   const int latest = first_keys_of(in, at.b, first, kRowTiles * 16).latest;  // of this warp
   for (int tile = earliest; tile < tiles; ++tile) {
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> b
       copy_keys(tile + 1);
     }
     for (int chunk = 0; chunk < kKeys; chunk += kAtOnce) {
-      const int ahead = tile * kKeys + chunk - first;
+      const int ahead = tile * kKeys + chunk - in.first_position - first;
       if (ahead >= kRowTiles * 16) {
         break;  // all after this warp's queries
       }
@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> b
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
     const std::int64_t query = at.b * in.queries + first + m * 16;
-    write_rows<kDepth>(sums[m], scales, back.dq + query * in.query_stride + at.head * in.head_dim,
-                       in.query_stride, in.queries - first - m * 16, in.head_dim);
+    write_rows<kDepth>(sums[m], scales, back.dq + query * back.dq_stride + at.head * in.head_dim,
+                       back.dq_stride, in.queries - first - m * 16, in.head_dim);
   }
 }
 
@@ -219,7 +219,8 @@ __global__ void __launch_bounds__(kTileThreads) dkv_kernel(AttentionBackward<T> 
   const std::int64_t kv_at =
       (at.b * in.keys + first_of_block) * in.key_stride + at.head * in.head_dim;
   // The tiles with queries that see these keys, of one head after the other.
-  const int earliest = first_of_block / kQueries;
+  const int earliest =
+      first_of_block > in.first_position ? (first_of_block - in.first_position) / kQueries : 0;
   const int end = end_of_seeing_tiles<kQueries>(in, at.b, first_of_block + kKeys, earliest,
                                                 (in.queries + kQueries - 1) / kQueries);
   const int later = end - earliest;
@@ -247,7 +248,7 @@ __global__ void __launch_bounds__(kTileThreads) dkv_kernel(AttentionBackward<T> 
     const PassingQueries<kDepth, T>& queries = passing[visit % 2];
     for (int chunk = 0; chunk < kQueries; chunk += kAtOnce) {
       const int first_query = (earliest + visit % later) * kQueries + chunk;
-      const int ahead = first - first_query;  // of the first key
+      const int ahead = first - in.first_position - first_query;  // of the first key
       if (ahead >= kAtOnce) {
         continue;  // all before this warp's keys
       }
@@ -303,11 +304,13 @@ __global__ void __launch_bounds__(kTileThreads) dkv_kernel(AttentionBackward<T> 
   const float ones[2] = {1.0F, 1.0F};
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
-    const std::int64_t to =
-        (at.b * in.keys + first + m * 16) * in.key_stride + at.head * in.head_dim;
+    const std::int64_t row = at.b * in.keys + first + m * 16;
+    const int column = at.head * in.head_dim;
     const int rows = in.keys - first - m * 16;  // may be negative
-    write_rows<kDepth>(dk[m], scales, back.dk + to, in.key_stride, rows, in.head_dim);
-    write_rows<kDepth>(dv[m], ones, back.dv + to, in.key_stride, rows, in.head_dim);
+    write_rows<kDepth>(dk[m], scales, back.dk + row * back.dk_stride + column, back.dk_stride, rows,
+                       in.head_dim);
+    write_rows<kDepth>(dv[m], ones, back.dv + row * back.dv_stride + column, back.dv_stride, rows,
+                       in.head_dim);
   }
 }
 
@@ -318,10 +321,10 @@ void flash_backward(const Launch& to, const AttentionBackward<T>& back) {
   const AttentionInputs<T>& in = back.inputs;
   const auto launch_kernels = [&]<int kDepth>(auto dq, auto dkv) {
     launch("attention_backward (flash): dq", dq,
-           blocks_of(in, in.query_heads, kOwnRows<kQueryTiles<kDepth>>), dim3(kTileThreads),
-           kDqSharedBytes<kDepth, T>, to.stream, back);
+           blocks_of(in, in.query_heads, in.queries, kOwnRows<kQueryTiles<kDepth>>),
+           dim3(kTileThreads), kDqSharedBytes<kDepth, T>, to.stream, back);
     launch("attention_backward (flash): dk, dv", dkv,
-           blocks_of(in, in.query_heads / in.group, kOwnRows<kKeyTiles<kDepth>>),
+           blocks_of(in, in.query_heads / in.group, in.keys, kOwnRows<kKeyTiles<kDepth>>),
            dim3(kTileThreads), kDkvSharedBytes<kDepth, T>, to.stream, back);
   };
   if (in.dropout.probability > 0.0F) {

@@ -32,9 +32,9 @@ __device__ inline Place place_of_block(bool last_first) {
   return {tile, static_cast<int>(blockIdx.x), blockIdx.y};
 }
 template <typename T>
-dim3 blocks_of(const AttentionInputs<T>& in, int heads, int rows) {
+dim3 blocks_of(const AttentionInputs<T>& in, int heads, int positions, int rows) {
   return dim3(static_cast<unsigned>(heads), static_cast<unsigned>(in.batch),
-              static_cast<unsigned>((in.queries + rows - 1) / rows));
+              static_cast<unsigned>((positions + rows - 1) / rows));
 }
 
 /// The number of `count` rows from `first` on, at most `most`; may be negative.

@@ -1,5 +1,6 @@
 // Flash attention (Dao 2023) on tensor cores, forward, causal, grouped queries, through windows and
-// within documents: tiles of keys that nobody sees are left out.
+// within documents: tiles of keys that nobody sees are left out. Also over keys that are all before
+// the queries.
 //
 // A block has 128 queries of a head, a warp 32 of them, so that what it reads of a key serves two
 // products; keys and values pass. Probabilities stay in registers: what one product gives (C) is
@@ -8,11 +9,11 @@
 // What ptxas gives each block on sm_90 (CUDA 13.0), without spills, and what then fits on a
 // multiprocessor of an H100, where registers are the limit:
 //   D     shared memory   registers   blocks
-//   64    54 KiB          233         2
-//   80    66 KiB          244         2
-//   96    52 KiB          218         2
-//   128   68 KiB          254         2
-// Where keys are hidden: 239, 250, 227, and 255 with 32 bytes spilled.
+//   64    54 KiB          222         2
+//   80    66 KiB          238         2
+//   96    52 KiB          214         2
+//   128   68 KiB          240         2
+// Where keys are hidden: 226, 240, 207 and 243.
 // 204 TFLOP/s on an H200 (D = 64, T = 1024). mma.sync reaches less on Hopper than wgmma does:
 // cuDNN's is faster there.
 //
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const T* const q_rows = q_tile + warp() * kRowTiles * 16 * kStride<kDepth>;
   float sums[kRowTiles][kDepth / 8][4] = {};
   Softmax softmax{{{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, {}};
-  const int seen = rows_from(0, in.keys, first_of_block + kQueries);  // keys
+  const int seen = rows_from(0, in.keys, in.first_position + first_of_block + kQueries);  // keys
   const int tiles = (seen + kKeys - 1) / kKeys;
   const int latest = kHides ? first_keys_of(in, at.b, first, kRowTiles * 16).latest : 0;
   for (int tile = earliest; tile < tiles; ++tile) {
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(kTileThreads)
     if (tile + 1 < tiles) {
       copy_keys(tile + 1);
     }
-    const int ahead = tile * kKeys - first;
+    const int ahead = tile * kKeys - in.first_position - first;
     if (ahead >= kRowTiles * 16) {
       continue;  // all after this warp's queries
     }
@@ -192,6 +193,14 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
+/// Whether every query sees every key, as with an earlier chunk of a ring, and these fill whole
+/// tiles: behind the last key only causality hides what is none.
+template <typename T>
+bool sees_all(const AttentionInputs<T>& in) {
+  return in.keys % kPassing<64> == 0 && in.first_position >= in.keys - 1 &&
+         in.window >= in.first_position + in.queries && in.document_positions == nullptr;
+}
+
 }  // namespace
 
 template <typename T>
@@ -200,8 +209,9 @@ bool flash_takes(const AttentionInputs<T>& in, const void* out) {
   constexpr int kMostQueries = 65535 * 64;  // a grid's last dim, of tiles of 64 and more
   const bool drops_whole_counters =
       in.dropout.probability == 0.0F || in.first_key % kDropoutAlong == 0;
-  return in.head_dim <= 128 && in.head_dim % kPerPack == 0 && in.first_position == 0 &&
-         in.queries == in.keys && in.queries <= kMostQueries && in.cap == 0.0F &&
+  const bool is_square = in.first_position == 0 && in.queries == in.keys;
+  return in.head_dim <= 128 && in.head_dim % kPerPack == 0 && (is_square || sees_all(in)) &&
+         in.queries <= kMostQueries && in.keys <= kMostQueries && in.cap == 0.0F &&
          in.slopes == nullptr && drops_whole_counters && in.value_stride == in.key_stride &&
          all_aligned(in.q, in.k, in.v, out) && in.query_stride % kPerPack == 0 &&
          in.key_stride % kPerPack == 0;
@@ -210,7 +220,7 @@ bool flash_takes(const AttentionInputs<T>& in, const void* out) {
 template <typename T>
 void flash_forward(const Launch& to, const AttentionInputs<T>& in, T* out, float* logsumexp) {
   const auto launch_kernel = [&]<int kDepth>(auto kernel) {
-    launch("attention_forward (flash)", kernel, blocks_of(in, in.query_heads, kQueries),
+    launch("attention_forward (flash)", kernel, blocks_of(in, in.query_heads, in.queries, kQueries),
            dim3(kTileThreads), kSharedBytes<kDepth, T>, to.stream, in, out, logsumexp);
   };
   if (in.dropout.probability > 0.0F) {
