@@ -218,8 +218,8 @@ void add_estimate_memory_command(CLI::App& app, Command& chosen) {
   CLI::Option* const limit = command->add_option(
       "--device-memory", flags->device_memory,
       "Memory of a rank: 80GiB, 80GB, or an accelerator (V100-32GB, A100-80GB, "
-      "H100, …); prints whether the run fits, the largest micro-batch that fits, "
-      "and what would make it fit");
+      "H100, …); prints whether the run fits, the longest sequence and the largest "
+      "micro-batch that fit, and what would make it fit");
   command
       ->add_option("--host-memory", flags->host_memory,
                    "With --device-memory: memory of a host (512GiB), into which what its ranks "

@@ -187,7 +187,16 @@ nlohmann::ordered_json json_of(const MemoryFit& fit, const MemoryLimit& limit) {
   } else {
     json["remedies"] = std::move(remedies);
   }
+  json["longest_sequence"] = fit.longest_sequence;
+  json["longest_sequence_limit"] = fit.config_allows_no_longer ? "config" : "memory";
   return json;
+}
+
+std::string longest_sequence_text(const MemoryFit& fit) {
+  if (fit.longest_sequence == 0)
+    return "No sequence that the config allows is short enough to fit.";
+  return fmt::format("The longest sequence that fits: {} tokens{}.", fit.longest_sequence,
+                     fit.config_allows_no_longer ? ", the most that the config allows" : "");
 }
 
 }  // namespace
@@ -201,9 +210,9 @@ std::string fit_text(const MemoryEstimate& estimate) {
   if (fit.fits) {
     return fmt::format(
         "Fits into {}: {} to spare. The largest micro-batch that fits: {}, or {} with the step's "
-        "batch as it is.\n",
+        "batch as it is. {}\n",
         there, size_text(limit.bytes - fit.bytes), sequences(fit.largest_micro_batch),
-        fit.largest_of_this_batch);
+        fit.largest_of_this_batch, longest_sequence_text(fit));
   }
   std::string text;
   const auto refuse = [&](const std::string& place, std::int64_t too_much) {
@@ -214,6 +223,7 @@ std::string fit_text(const MemoryEstimate& estimate) {
   refuse("into " + there, fit.bytes - limit.bytes);
   refuse("into a host's memory", fit.host_bytes_lacking);
   refuse("on a host's disk", fit.disk_bytes_lacking);
+  text += " " + longest_sequence_text(fit);
   if (fit.remedies.empty()) {
     return text +
            " Nothing that was tried makes it fit, not even full recomputation, ZeRO stage 3, "

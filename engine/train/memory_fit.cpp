@@ -297,6 +297,7 @@ class Examiner {
     } else {
       fit.remedies = find_remedies();
     }
+    find_longest_sequence(fit);
     return fit;
   }
 
@@ -461,6 +462,48 @@ class Examiner {
       if (config && planner_.plan_what_fits(*config)) {
         fit.largest_of_this_batch = micro;
         break;
+      }
+    }
+  }
+
+  /// The config with sequences of that length, with micro-batches as they are where it can say so:
+  /// elasticity leaves them no choice. None where it is refused.
+  [[nodiscard]] std::optional<Config> with_sequence(std::int64_t tokens) const {
+    const std::string length = fmt::format("data.sequence_length={}", tokens);
+    if (config_.elasticity.enabled) return with({length});
+    std::vector<std::string> overrides = keeping_the_batch();
+    overrides.push_back(length);
+    return with(overrides);
+  }
+
+  /// The number of tokens that sequences must be multiples of. Every rule for that holds for the
+  /// present length and for sums and differences of lengths that it holds for, so that the smallest
+  /// divisor of that length by which it can change is the number.
+  [[nodiscard]] std::int64_t sequence_step(std::int64_t now) const {
+    const std::int64_t unit = config_.context_parallel.unit();
+    for (std::int64_t step = unit; step < now; step += unit) {
+      if (now % step == 0 && (with_sequence(now + step) || with_sequence(now - step))) return step;
+    }
+    return now;
+  }
+
+  void find_longest_sequence(MemoryFit& fit) {
+    const std::int64_t now = config_.data.sequence_length;
+    const std::int64_t step = sequence_step(now);
+    std::int64_t low = fit.fits ? now : 0;
+    std::optional<std::int64_t> too_long = fit.fits ? std::nullopt : std::optional(now);
+    fit.longest_sequence = low;
+    while (!too_long || *too_long - low > step) {
+      const std::int64_t next = too_long ? low + (*too_long - low) / step / 2 * step : 2 * low;
+      const std::optional<Config> config = with_sequence(next);
+      const bool fits = config && planner_.plan_what_fits(*config);
+      if (fits) fit.longest_sequence = next;
+      // A shorter one that is refused is shorter than other keys allow, as a curriculum's.
+      if (fits || (!config && next < now)) {
+        low = next;
+      } else {
+        too_long = next;
+        fit.config_allows_no_longer = !config;
       }
     }
   }

@@ -1,6 +1,7 @@
 // MemoryFit: whether a run fits into the memory that a rank has, and, as far as that is known, into
 // what its hosts have; if not, which changes of the config would make it fit, cheapest first, each
-// planned as the run itself would be; if it does, how large a micro-batch would.
+// planned as the run itself would be; if it does, how large a micro-batch would; and how long a
+// sequence would.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +71,14 @@ struct MemoryFit {
   /// largest that keeps the step's batch.
   std::int64_t largest_micro_batch = 0;
   std::int64_t largest_of_this_batch = 0;
+  /// The longest sequence, in tokens, that fits with all else as it is, micro-batch included; the
+  /// next length that divides as the layout needs does not. 0: none that the config allows does.
+  /// Found by bisection: where a longer sequence gets smaller chunks of logits (loss_head.cpp), a
+  /// length beyond may fit again.
+  std::int64_t longest_sequence = 0;
+  /// The next length is refused by the config, as beyond the model's positions, whatever the
+  /// memory.
+  bool config_allows_no_longer = false;
 };
 
 MemoryFit examine_fit(const FitQuestion& question);

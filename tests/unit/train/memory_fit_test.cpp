@@ -328,6 +328,66 @@ TEST_CASE("the largest micro-batch fits and one more sequence does not", "[train
   CHECK(found.largest_of_this_batch <= found.largest_micro_batch);
 }
 
+/// With micro-batches as the case gives them.
+struct LongSequences {
+  std::vector<std::string> layout;
+  int world;
+  std::int64_t step;  ///< that lengths are multiples of, by hand
+};
+
+TEST_CASE("the longest sequence fits and the next that the layout can have does not",
+          "[train][plan][context]") {
+  const auto given = GENERATE(
+      LongSequences{{}, 1, 1}, LongSequences{{"context_parallel.size=4"}, 4, 8},
+      LongSequences{{"context_parallel.size=4", "context_parallel.order=contiguous"}, 4, 4},
+      LongSequences{{"context_parallel.size=4", "context_parallel.kind=ulysses"}, 4, 4},
+      LongSequences{{"context_parallel.size=4", "context_parallel.kind=usp",
+                     "context_parallel.ulysses_size=2"},
+                    4,
+                    8},
+      // Micro-batches of one, whose tokens on a rank are shared by two.
+      LongSequences{{"tensor_parallel.size=2", "tensor_parallel.sequence_parallel=true"}, 2, 2},
+      LongSequences{{"context_parallel.size=2", "context_parallel.order=contiguous",
+                     "tensor_parallel.size=2", "tensor_parallel.sequence_parallel=true"},
+                    4,
+                    4});
+  std::vector<std::string> overrides = {
+      "data.sequence_length=480", "train_micro_batch_size_per_gpu=1", "train_batch_size=4",
+      "model.max_position_embeddings=1048576", "activation_checkpointing.granularity=full"};
+  overrides.insert(overrides.end(), given.layout.begin(), given.layout.end());
+  const ConfigWith with = config_with("configs/llama-100m.json", overrides, given.world);
+  const auto length = [](std::int64_t tokens) {
+    return std::vector<std::string>{"data.sequence_length=" + std::to_string(tokens)};
+  };
+  const std::int64_t now = held(with, {}, given.world);
+  CAPTURE(given.layout, now);
+  // More than the run takes, and less.
+  for (const std::int64_t limit : {now + 37 * kMiB, now - kMiB / 4}) {
+    const MemoryFit found = fit(with, given.world, limit);
+    CAPTURE(limit, found.longest_sequence);
+    REQUIRE(found.longest_sequence > 0);
+    CHECK((found.longest_sequence > 480) == found.fits);
+    CHECK(found.longest_sequence % given.step == 0);
+    CHECK_FALSE(found.config_allows_no_longer);
+    CHECK(held(with, length(found.longest_sequence), given.world) <= limit);
+    CHECK(held(with, length(found.longest_sequence + given.step), given.world) > limit);
+  }
+}
+
+TEST_CASE("no sequence is longer than the model has positions", "[train][plan]") {
+  const ConfigWith with = config_with("configs/gpt2-124m.json", {"data.sequence_length=500"}, 1);
+  const MemoryFit found = fit(with, 1, held(with, {}, 1) * 100);
+  CHECK(found.longest_sequence == 1024);
+  CHECK(found.config_allows_no_longer);
+}
+
+TEST_CASE("where one token is too many, no sequence fits", "[train][plan]") {
+  const ConfigWith with = config_with("configs/gpt2-124m.json", {}, 1);
+  const MemoryFit found = fit(with, 1, kOverhead + kMiB);
+  CHECK(found.longest_sequence == 0);
+  CHECK_FALSE(found.config_allows_no_longer);
+}
+
 TEST_CASE("a limit is an amount or an accelerator", "[train]") {
   CHECK(parse_memory_limit("80GiB").bytes == std::int64_t{80} << 30);
   CHECK(parse_memory_limit("80 gb").bytes == 80'000'000'000);
