@@ -170,6 +170,30 @@ inline void expect_merge(const AttentionShape& shape,
   expect(other_logsumexp_BHT, "attention: the other logsumexp", DType::kF32, rows);
 }
 
+inline void expect_sinks(const AttentionShape& shape,
+                         const ConstTensor& sinks_H,
+                         const ConstTensor& out,
+                         const ConstTensor& logsumexp_BHT) {
+  check_attention_shape(shape);
+  const std::int64_t rows = shape.batch * shape.sequence * shape.query_heads;
+  expect_compute_dtype(sinks_H.dtype(), "attention: sinks");
+  expect(sinks_H, "attention: sinks", sinks_H.dtype(), shape.query_heads);
+  expect(out, "attention: out", out.dtype() == DType::kF32 ? DType::kF32 : sinks_H.dtype(),
+         rows * shape.head_dim);
+  expect(logsumexp_BHT, "attention: logsumexp", DType::kF32, rows);
+}
+
+inline void expect_sinks_backward(const AttentionShape& shape,
+                                  const ConstTensor& sinks_H,
+                                  const ConstTensor& out,
+                                  const ConstTensor& logsumexp_BHT,
+                                  const ConstTensor& dout,
+                                  const ConstTensor& d_sinks_H) {
+  expect_sinks(shape, sinks_H, out, logsumexp_BHT);
+  expect(dout, "attention: dout", out.dtype(), out.numel());
+  expect(d_sinks_H, "attention: gradient of sinks", DType::kF32, shape.query_heads);
+}
+
 /// The number of positions, among so many up to a query's own, that it sees through a window; 0: no
 /// window.
 inline std::int64_t keys_in_window(std::int64_t positions, std::int64_t window) {
@@ -181,7 +205,8 @@ inline void expect_attention_cached(const AttentionShape& shape,
                                     const AttentionReach& reach,
                                     const ConstTensor& qkv,
                                     const ConstTensor& cache,
-                                    const ConstTensor& out) {
+                                    const ConstTensor& out,
+                                    const ConstTensor& logsumexp_HT) {
   const std::int64_t added = shape.sequence;
   const std::int64_t kv_heads = shape.key_value_heads;
   const std::int64_t depth = shape.head_dim;
@@ -200,6 +225,8 @@ inline void expect_attention_cached(const AttentionShape& shape,
   expect(qkv, "cached attention: qkv", qkv.dtype(), added * (query_width + cached_width));
   expect(cache, "cached attention: cache", qkv.dtype(), rows * cached_width);
   expect(out, "cached attention: out", qkv.dtype(), added * query_width);
+  expect_optional(logsumexp_HT, "cached attention: logsumexp", DType::kF32,
+                  added * shape.query_heads);
 }
 
 }  // namespace dstrain

@@ -24,4 +24,16 @@ enum class Pass : std::uint8_t { kForward, kBackward };
 /// first, 0, is SiLU.
 enum class ActivationKind : std::uint8_t;
 
+/// What a feed-forward makes of gate and up: act(gate) · up; or, with a limit, g · σ(1.702 g) ·
+/// (u + 1) of g = min(gate, limit) and u = up within ± limit, whatever the kind (gpt-oss; formulas
+/// in math/gated.h).
+struct GatedActivation {
+  // NOLINTNEXTLINE(google-explicit-constructor): most have no limit
+  GatedActivation(ActivationKind activation, float limit_of_both = 0.0F)
+      : kind(activation), limit(limit_of_both) {}
+
+  ActivationKind kind;
+  float limit;  ///< 0: none
+};
+
 }  // namespace dstrain

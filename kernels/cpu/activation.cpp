@@ -43,7 +43,7 @@ void CpuOps::activation_backward(
   });
 }
 
-void CpuOps::gated_activation_forward(ActivationKind kind,
+void CpuOps::gated_activation_forward(GatedActivation activation,
                                       ConstTensor gate_up,
                                       Tensor y_NF,
                                       Stream& stream) {
@@ -51,20 +51,23 @@ void CpuOps::gated_activation_forward(ActivationKind kind,
   stream.run([=, this, tokens = tokens, width = width] {
     with_loops(loops_, y_NF.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
-        loops.gated_forward(kind, pointer<T>(gate_up) + begin * 2 * width,
+        loops.gated_forward(activation, pointer<T>(gate_up) + begin * 2 * width,
                             pointer<T>(y_NF) + begin * width, end - begin, width);
       });
     });
   });
 }
 
-void CpuOps::gated_activation_backward(
-    ActivationKind kind, ConstTensor gate_up, ConstTensor dy_NF, Tensor d_gate_up, Stream& stream) {
+void CpuOps::gated_activation_backward(GatedActivation activation,
+                                       ConstTensor gate_up,
+                                       ConstTensor dy_NF,
+                                       Tensor d_gate_up,
+                                       Stream& stream) {
   const auto [tokens, width] = expect_gated(gate_up, d_gate_up, dy_NF);
   stream.run([=, this, tokens = tokens, width = width] {
     with_loops(loops_, dy_NF.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
-        loops.gated_backward(kind, pointer<T>(gate_up) + begin * 2 * width,
+        loops.gated_backward(activation, pointer<T>(gate_up) + begin * 2 * width,
                              pointer<T>(dy_NF) + begin * width,
                              pointer<T>(d_gate_up) + begin * 2 * width, end - begin, width);
       });

@@ -19,13 +19,14 @@ void CpuOps::attention_cached(const AttentionShape& shape,
                               ConstTensor qkv,
                               Tensor cache,
                               Tensor out,
+                              Tensor logsumexp_HT,
                               Stream& stream) {
   const std::int64_t added = shape.sequence;
   const std::int64_t kv_heads = shape.key_value_heads;
   const std::int64_t depth = shape.head_dim;
   const std::int64_t query_width = shape.query_heads * depth;
   const std::int64_t cached_width = 2 * kv_heads * depth;
-  expect_attention_cached(shape, first_position, reach, qkv, cache, out);
+  expect_attention_cached(shape, first_position, reach, qkv, cache, out, logsumexp_HT);
   stream.run([=, this, reach = reach] {
     with_loops(loops_, qkv.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       const std::int64_t qkv_width = query_width + cached_width;
@@ -59,6 +60,10 @@ void CpuOps::attention_cached(const AttentionShape& shape,
           task.k = stored + oldest * cached_width + kv * depth;
           task.v = stored + oldest * cached_width + (kv_heads + kv) * depth;
           task.out_written = pointer<T>(out) + t * query_width + kv * group * depth;
+          task.sums_stride = added;
+          if (!logsumexp_HT.empty()) {
+            task.logsumexp_written = pointer<float>(logsumexp_HT) + kv * group * added + t;
+          }
           task.scores = scratch.as<float>() + worker * scores;
           loops.query_attention(task);
         }

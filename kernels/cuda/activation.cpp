@@ -25,21 +25,25 @@ void CudaOps::activation_backward(
   });
 }
 
-void CudaOps::gated_activation_forward(ActivationKind kind,
+void CudaOps::gated_activation_forward(GatedActivation activation,
                                        ConstTensor gate_up,
                                        Tensor y_NF,
                                        Stream& stream) {
   const auto [tokens, width] = expect_gated(gate_up, gate_up, y_NF);
   with_dtype(y_NF.dtype(), [&, tokens = tokens, width = width]<typename T>() {
-    cuda::gated_forward(on(stream), kind, pointer<T>(gate_up), pointer<T>(y_NF), tokens, width);
+    cuda::gated_forward(on(stream), activation, pointer<T>(gate_up), pointer<T>(y_NF), tokens,
+                        width);
   });
 }
 
-void CudaOps::gated_activation_backward(
-    ActivationKind kind, ConstTensor gate_up, ConstTensor dy_NF, Tensor d_gate_up, Stream& stream) {
+void CudaOps::gated_activation_backward(GatedActivation activation,
+                                        ConstTensor gate_up,
+                                        ConstTensor dy_NF,
+                                        Tensor d_gate_up,
+                                        Stream& stream) {
   const auto [tokens, width] = expect_gated(gate_up, d_gate_up, dy_NF);
   with_dtype(dy_NF.dtype(), [&, tokens = tokens, width = width]<typename T>() {
-    cuda::gated_backward(on(stream), kind, pointer<T>(gate_up), pointer<T>(dy_NF),
+    cuda::gated_backward(on(stream), activation, pointer<T>(gate_up), pointer<T>(dy_NF),
                          pointer<T>(d_gate_up), tokens, width);
   });
 }

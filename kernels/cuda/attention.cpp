@@ -1,4 +1,4 @@
-// Attention, its gradient, attention over a cache, and RoPE.
+// Attention, its gradient, its sinks, attention over a cache, and RoPE.
 //
 // N = B · T tokens, H query heads, K key/value heads, D head dim; a row of qkv: q (H·D) ‖ k (K·D) ‖
 // v; of a cache: k ‖ v
@@ -11,8 +11,10 @@
 
 #include "kernels/attention_operands.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/device/attention_sinks.h"
 #include "kernels/cuda/device/elementwise.h"
 #include "kernels/cuda/device/flash_attention.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/typed.h"
 
 namespace dstrain {
@@ -72,6 +74,27 @@ bool flash_takes(const cuda::AttentionBackward<T>& back) {
   return cuda::flash_takes(in, back.dout) && cuda::flash_takes(in, back.dq) &&
          cuda::flash_takes(in, back.dk) && cuda::flash_takes(in, back.dv) &&
          back.dq_stride % 2 == 0 && back.dk_stride % 2 == 0 && back.dv_stride % 2 == 0;
+}
+
+template <typename S>
+cuda::AttentionSinks<S> sinks_of(const AttentionShape& shape, const ConstTensor& sinks_H) {
+  return {.tokens = shape.batch * shape.sequence,
+          .sequence = shape.sequence,
+          .heads = static_cast<int>(shape.query_heads),
+          .head_dim = static_cast<int>(shape.head_dim),
+          .sinks = pointer<S>(sinks_H)};
+}
+
+/// f with the types of sinks and of out, which is f32 or the same.
+template <typename F>
+void with_sink_dtypes(const ConstTensor& sinks_H, const ConstTensor& out, F&& f) {
+  with_dtype(sinks_H.dtype(), [&]<typename S>() {
+    if (out.dtype() == DType::kF32) {
+      f.template operator()<S, float>();
+    } else {
+      f.template operator()<S, S>();
+    }
+  });
 }
 
 bool is_packed(const AttentionOperands& in) {
@@ -193,14 +216,49 @@ void CudaOps::merge_attention(const AttentionShape& shape,
   });
 }
 
+void CudaOps::add_sinks(const AttentionShape& shape,
+                        ConstTensor sinks_H,
+                        Tensor out,
+                        Tensor logsumexp_BHT,
+                        Stream& stream) {
+  expect_sinks(shape, sinks_H, out, logsumexp_BHT);
+  expect_launchable(shape);
+  const Launch to = on(stream);
+  with_sink_dtypes(sinks_H, out, [&]<typename S, typename T>() {
+    cuda::add_sinks<S, T>(to, sinks_of<S>(shape, sinks_H), pointer<T>(out),
+                          pointer<float>(logsumexp_BHT));
+  });
+}
+
+void CudaOps::sinks_backward(const AttentionShape& shape,
+                             ConstTensor sinks_H,
+                             ConstTensor out,
+                             ConstTensor logsumexp_BHT,
+                             ConstTensor dout,
+                             Tensor d_sinks_H,
+                             Write write,
+                             Stream& stream) {
+  expect_sinks_backward(shape, sinks_H, out, logsumexp_BHT, dout, d_sinks_H);
+  expect_launchable(shape);
+  const Launch to = on(stream);
+  const std::int64_t parts = cuda::sink_parts(shape.batch * shape.sequence) * shape.query_heads;
+  const Scratch sums(parts * size_of(DType::kF32), to.stream);
+  with_sink_dtypes(sinks_H, out, [&]<typename S, typename T>() {
+    cuda::sinks_backward<S, T>(to, sinks_of<S>(shape, sinks_H), pointer<T>(out), pointer<T>(dout),
+                               pointer<float>(logsumexp_BHT), sums.as<float>(),
+                               pointer<float>(d_sinks_H), write == Write::kAdd);
+  });
+}
+
 void CudaOps::attention_cached(const AttentionShape& shape,
                                std::int64_t first_position,
                                const AttentionReach& reach,
                                ConstTensor qkv,
                                Tensor cache,
                                Tensor out,
+                               Tensor logsumexp_HT,
                                Stream& stream) {
-  expect_attention_cached(shape, first_position, reach, qkv, cache, out);
+  expect_attention_cached(shape, first_position, reach, qkv, cache, out, logsumexp_HT);
   expect_launchable(shape);
   const Launch to = on(stream);
   const std::int64_t query_width = shape.query_heads * shape.head_dim;
@@ -221,7 +279,7 @@ void CudaOps::attention_cached(const AttentionShape& shape,
                       .q = {qkv, 0, query_width},
                       .k = {rows, 0, cached_width / 2},
                       .v = {rows, cached_width / 2, cached_width / 2}});
-    cuda::attention_forward(to, inputs, pointer<T>(out), nullptr);
+    cuda::attention_forward(to, inputs, pointer<T>(out), pointer<float>(logsumexp_HT));
   });
 }
 

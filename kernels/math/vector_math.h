@@ -20,6 +20,8 @@ struct FloatTraits<float> {
   /// The larger and the smaller one; b where either is NaN.
   DSTRAIN_HD static float larger(float a, float b) { return a > b ? a : b; }
   DSTRAIN_HD static float smaller(float a, float b) { return a < b ? a : b; }
+  /// x where a ≤ b, else 0.
+  DSTRAIN_HD static float if_at_most(float a, float b, float x) { return a <= b ? x : 0.0F; }
 };
 
 /// For references.
@@ -28,6 +30,7 @@ struct FloatTraits<double> {
   DSTRAIN_HD static double reciprocal(double x) { return 1.0 / x; }
   DSTRAIN_HD static double larger(double a, double b) { return a > b ? a : b; }
   DSTRAIN_HD static double smaller(double a, double b) { return a < b ? a : b; }
+  DSTRAIN_HD static double if_at_most(double a, double b, double x) { return a <= b ? x : 0.0; }
 };
 
 /// Adding 1.5·2²³ rounds to the nearest integer in the default rounding mode, and leaves that

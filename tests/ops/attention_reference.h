@@ -1,5 +1,5 @@
 // Attention in fp64, score by score, with all that hides scores or bends them: positions of queries
-// and keys, a window, documents, a cap, slopes.
+// and keys, a window, documents, a cap, slopes; and with sinks.
 //
 // B batch, T queries, S keys, H query heads, K key/value heads, D head dim
 #pragma once
@@ -23,6 +23,7 @@ struct AttentionProblem {
   std::vector<std::vector<std::int64_t>> documents{};  ///< of each sequence, their lengths
   Values slopes{};                                     ///< of the query heads
   std::int64_t begun = 0;  ///< tokens of each first document that are before the first query
+  Values sinks{};                                      ///< likewise
 
   [[nodiscard]] std::int64_t queries_numel() const {
     return shape.batch * shape.sequence * shape.query_heads * shape.head_dim;
@@ -66,6 +67,7 @@ struct AttentionGradients {
   Values dq;
   Values dk;
   Values dv;
+  Values d_sinks{};
 };
 
 /// Loops over all scores in fp64. q: [B][T][H][D]; k and v: [B][S][K][D].
@@ -81,7 +83,7 @@ class AttentionReference {
         static_cast<std::size_t>(p_.shape.batch * p_.shape.query_heads * p_.shape.sequence),
         -INFINITY);
     for_each_query([&](std::int64_t b, std::int64_t h, std::int64_t t) {
-      double total = 0.0;
+      double total = p_.sinks.empty() ? 0.0 : std::exp(p_.sinks[at(h)]);
       for_each_seen(b, t, [&](std::int64_t u) { total += std::exp(score(b, h, t, u).value); });
       if (total > 0.0) {
         logsumexp[sum_at(b, h, t)] = std::log(total);
@@ -96,10 +98,14 @@ class AttentionReference {
   }
 
   [[nodiscard]] AttentionGradients backward(const Values& dout) const {
-    AttentionGradients g{Values(q_.size(), 0.0), Values(k_.size(), 0.0), Values(v_.size(), 0.0)};
+    AttentionGradients g{Values(q_.size(), 0.0), Values(k_.size(), 0.0), Values(v_.size(), 0.0),
+                         Values(p_.sinks.size(), 0.0)};
     for_each_query([&](std::int64_t b, std::int64_t h, std::int64_t t) {
       const std::size_t row = q_at(b, t, h);
       const double delta = dot(dout, row, out, row);
+      if (!p_.sinks.empty()) {
+        g.d_sinks[at(h)] -= std::exp(p_.sinks[at(h)] - logsumexp[sum_at(b, h, t)]) * delta;
+      }
       for_each_seen(b, t, [&](std::int64_t u) {
         const std::size_t key = k_at(b, u, h);
         const Score s = score(b, h, t, u);

@@ -110,7 +110,7 @@ TEST_CASE("cached attention agrees with fp64 whatever parts a sequence comes in"
                                             .key_value_heads = heads.key_value,
                                             .head_dim = heads.depth},
                                            begin, reach, in.rows(begin, begin + part), cache,
-                                           out.rows(begin, begin + part), lab.stream());
+                                           out.rows(begin, begin + part), {}, lab.stream());
                 begin += part;
               }
               REQUIRE(begin == kPositions);
@@ -136,12 +136,12 @@ TEST_CASE("the way a sequence comes in parts does not change a bit", "[ops][atte
     const Shape cached{40, 2 * heads.key_value * heads.depth};
     const Tensor at_once = lab.unset(DType::kF32, {40, heads.query * heads.depth});
     lab.ops().attention_cached(whole, 0, {.window = 9}, in, lab.unset(DType::kF32, cached), at_once,
-                               lab.stream());
+                               {}, lab.stream());
     const Tensor one_by_one = lab.unset(DType::kF32, at_once.shape());
     const Tensor cache = lab.unset(DType::kF32, cached);
     for (std::int64_t t = 0; t < 40; ++t) {
       lab.ops().attention_cached(one, t, {.window = 9}, in.rows(t, t + 1), cache,
-                                 one_by_one.rows(t, t + 1), lab.stream());
+                                 one_by_one.rows(t, t + 1), {}, lab.stream());
     }
     CHECK((lab.get(at_once) == lab.get(one_by_one)));
   }
@@ -153,8 +153,8 @@ TEST_CASE("positions beyond the cache are refused", "[ops][attention]") {
   const Tensor in = lab.unset(DType::kF32, {2, 16});
   const Tensor out = lab.unset(DType::kF32, {2, 8});
   const Tensor cache = lab.unset(DType::kF32, {5, 8});
-  lab.ops().attention_cached(shape, 3, {}, in, cache, out, lab.stream());
-  CHECK_THROWS_WITH(lab.ops().attention_cached(shape, 4, {}, in, cache, out, lab.stream()),
+  lab.ops().attention_cached(shape, 3, {}, in, cache, out, {}, lab.stream());
+  CHECK_THROWS_WITH(lab.ops().attention_cached(shape, 4, {}, in, cache, out, {}, lab.stream()),
                     Catch::Contains("positions [4, 6) in a cache of shape [5, 8]"));
 }
 

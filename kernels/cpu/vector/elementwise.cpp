@@ -4,6 +4,7 @@
 #include "kernels/cpu/vector/parts.h"
 #include "kernels/cpu/vector/vec.h"
 #include "kernels/math/activation.h"
+#include "kernels/math/gated.h"
 
 namespace dstrain::DSTRAIN_ISA {
 namespace {
@@ -35,27 +36,27 @@ template <typename T>
 
 template <typename T>
 [[gnu::flatten]] void gated_forward(
-    ActivationKind kind, const T* gate_up, T* y, std::int64_t rows, std::int64_t width_F) {
-  visit(kind, [=](auto act) {
+    GatedActivation activation, const T* gate_up, T* y, std::int64_t rows, std::int64_t width_F) {
+  visit_gated(activation.kind, activation.limit, [=](auto gated) {
     for (std::int64_t row = 0; row < rows; ++row) {
       const T* gate = gate_up + row * 2 * width_F;
       const T* up = gate + width_F;
       T* out = y + row * width_F;
       for_each_vec(width_F, [=](std::int64_t i, auto width) {
-        store(out + i, act.value(load(gate + i, width)) * load(up + i, width), width);
+        store(out + i, gated.value(load(gate + i, width), load(up + i, width)), width);
       });
     }
   });
 }
 
 template <typename T>
-[[gnu::flatten]] void gated_backward(ActivationKind kind,
+[[gnu::flatten]] void gated_backward(GatedActivation activation,
                                      const T* gate_up,
                                      const T* dy,
                                      T* d_gate_up,
                                      std::int64_t rows,
                                      std::int64_t width_F) {
-  visit(kind, [=](auto act) {
+  visit_gated(activation.kind, activation.limit, [=](auto gated) {
     for (std::int64_t row = 0; row < rows; ++row) {
       const T* gate = gate_up + row * 2 * width_F;
       const T* up = gate + width_F;
@@ -66,8 +67,9 @@ template <typename T>
         const Vec g = load(gate + i, width);
         const Vec u = load(up + i, width);
         const Vec d = load(dout + i, width);
-        store(d_gate + i, d * u * act.derivative(g), width);
-        store(d_up + i, d * act.value(g), width);
+        const auto slopes = gated.gradient(g, u, d);
+        store(d_gate + i, slopes.gate, width);
+        store(d_up + i, slopes.up, width);
       });
     }
   });
@@ -142,6 +144,14 @@ template <typename From, typename To>
     for_each_vec(
         n, [=](std::int64_t i, auto width) { store(y + i, scale * load(x + i, width), width); });
   }
+}
+
+template <typename T>
+[[gnu::flatten]] float dot(const T* a, const T* b, std::int64_t n) {
+  Vec total{};
+  for_each_vec(
+      n, [&](std::int64_t i, auto width) { total += load(a + i, width) * load(b + i, width); });
+  return sum_lanes(total);
 }
 
 /// Four running sums of doubles, so that the additions do not wait for each other.
@@ -265,6 +275,7 @@ void fill(TypedLoops<T>* loops) {
   loops->rope = rope<T>;
   loops->accumulate = accumulate<T>;
   loops->add_column_sums = add_column_sums<T>;
+  loops->dot = dot<T>;
   loops->sum_of_squares = sum<true, T>;
   loops->bit_sums = bit_sums<T, T>;
   loops->bit_sums_of_cast = bit_sums<float, T>;

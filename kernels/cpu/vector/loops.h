@@ -14,10 +14,9 @@
 #include "kernels/group_norm_rows.h"
 #include "kernels/math/bit_sums.h"
 #include "kernels/math/dropout.h"
+#include "kernels/op_kinds.h"
 
 namespace dstrain {
-
-enum class ActivationKind : std::uint8_t;  // kernels/math/activation.h
 
 template <typename T>
 struct NormForwardRows {
@@ -157,8 +156,8 @@ struct TypedLoops {
   void (*activation_forward)(ActivationKind kind, const T* x, T* y, std::int64_t n);
   void (*activation_backward)(ActivationKind kind, const T* x, const T* dy, T* dx, std::int64_t n);
   void (*gated_forward)(
-      ActivationKind kind, const T* gate_up, T* y, std::int64_t rows, std::int64_t width);
-  void (*gated_backward)(ActivationKind kind,
+      GatedActivation activation, const T* gate_up, T* y, std::int64_t rows, std::int64_t width);
+  void (*gated_backward)(GatedActivation activation,
                          const T* gate_up,
                          const T* dy,
                          T* d_gate_up,
@@ -191,6 +190,7 @@ struct TypedLoops {
   void (*multiply)(T* x, const float* factors, std::int64_t n);
   /// dw loses what lies along w.
   void (*project_row)(const T* w, float inverse_length, float* dw, std::int64_t width);
+  float (*dot)(const T* a, const T* b, std::int64_t n);
   double (*sum_of_squares)(const T* x, std::int64_t n);
   /// The checksum of the bits, and of those of an f32 rounded to T.
   BitSums (*bit_sums)(const T* x, std::int64_t n);

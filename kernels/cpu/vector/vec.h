@@ -279,6 +279,9 @@ struct FloatTraits<DSTRAIN_ISA::Vec> {
     return a < b ? a : b;
 #endif
   }
+  DSTRAIN_HD static Vec if_at_most(Vec a, Vec b, Vec x) {
+    return a <= b ? x : Vec{};
+  }
   /// For finite x that are not denormal; right to 2 units in the last place, or 0 beyond 2¹²⁶.
   DSTRAIN_HD static Vec reciprocal(Vec x) {
 #if defined(__AVX512F__)

@@ -3,6 +3,7 @@
 #include "kernels/cuda/device/elementwise.cuh"
 #include "kernels/cuda/device/elementwise.h"
 #include "kernels/math/activation.h"
+#include "kernels/math/gated.h"
 
 namespace dstrain::cuda {
 namespace {
@@ -44,8 +45,8 @@ struct Backward {
   }
 };
 
-template <int kWidth, typename Activation, typename T>
-__global__ void gated_forward_kernel(const T* gate_up, T* y, std::int64_t width) {
+template <int kWidth, typename Gate, typename T>
+__global__ void gated_forward_kernel(Gate gated, const T* gate_up, T* y, std::int64_t width) {
   const T* const gates = gate_up + std::int64_t{blockIdx.x} * 2 * width;
   T* const out = y + std::int64_t{blockIdx.x} * width;
   for (std::int64_t c = threadIdx.x * kWidth; c < width; c += blockDim.x * kWidth) {
@@ -55,18 +56,16 @@ __global__ void gated_forward_kernel(const T* gate_up, T* y, std::int64_t width)
     load(gates + width + c, up);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      gate[k] = Activation::value(gate[k]) * up[k];
+      gate[k] = gated.value(gate[k], up[k]);
     }
     store(out + c, gate);
   }
 }
 
 /// d_gate_up may be gate_up: a thread reads what it overwrites before.
-template <int kWidth, typename Activation, typename T>
-__global__ void gated_backward_kernel(const T* gate_up,
-                                      const T* dy,
-                                      T* d_gate_up,
-                                      std::int64_t width) {
+template <int kWidth, typename Gate, typename T>
+__global__ void gated_backward_kernel(
+    Gate gated, const T* gate_up, const T* dy, T* d_gate_up, std::int64_t width) {
   const T* const gates = gate_up + std::int64_t{blockIdx.x} * 2 * width;
   const T* const slopes = dy + std::int64_t{blockIdx.x} * width;
   T* const out = d_gate_up + std::int64_t{blockIdx.x} * 2 * width;
@@ -79,9 +78,9 @@ __global__ void gated_backward_kernel(const T* gate_up,
     load(slopes + c, slope);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      const float value = Activation::value(gate[k]);
-      gate[k] = slope[k] * up[k] * Activation::derivative(gate[k]);
-      up[k] = slope[k] * value;
+      const auto of_both = gated.gradient(gate[k], up[k], slope[k]);
+      gate[k] = of_both.gate;
+      up[k] = of_both.up;
     }
     store(out + c, gate);
     store(out + width + c, up);
@@ -167,7 +166,7 @@ void activation_backward(
 
 template <typename T>
 void gated_forward(const Launch& to,
-                   ActivationKind kind,
+                   const GatedActivation& activation,
                    const T* gate_up,
                    T* y,
                    std::int64_t rows,
@@ -175,22 +174,22 @@ void gated_forward(const Launch& to,
   if (rows == 0 || width == 0) {
     return;
   }
-  visit(kind, [&](auto activation) {
-    using Activation = decltype(activation);
+  visit_gated(activation.kind, activation.limit, [&](auto gated) {
+    using Gate = decltype(gated);
     if (width % kPackWidth == 0 && all_aligned(gate_up, y)) {
-      launch("gated_activation_forward", gated_forward_kernel<kPackWidth, Activation, T>,
-             one_a_row(rows), dim3(threads_for_row(width, kPackWidth, kMostThreads)), 0, to.stream,
-             gate_up, y, width);
+      launch("gated_activation_forward", gated_forward_kernel<kPackWidth, Gate, T>, one_a_row(rows),
+             dim3(threads_for_row(width, kPackWidth, kMostThreads)), 0, to.stream, gated, gate_up,
+             y, width);
     } else {
-      launch("gated_activation_forward", gated_forward_kernel<1, Activation, T>, one_a_row(rows),
-             dim3(threads_for_row(width, 1, kMostThreads)), 0, to.stream, gate_up, y, width);
+      launch("gated_activation_forward", gated_forward_kernel<1, Gate, T>, one_a_row(rows),
+             dim3(threads_for_row(width, 1, kMostThreads)), 0, to.stream, gated, gate_up, y, width);
     }
   });
 }
 
 template <typename T>
 void gated_backward(const Launch& to,
-                    ActivationKind kind,
+                    const GatedActivation& activation,
                     const T* gate_up,
                     const T* dy,
                     T* d_gate_up,
@@ -199,16 +198,16 @@ void gated_backward(const Launch& to,
   if (rows == 0 || width == 0) {
     return;
   }
-  visit(kind, [&](auto activation) {
-    using Activation = decltype(activation);
+  visit_gated(activation.kind, activation.limit, [&](auto gated) {
+    using Gate = decltype(gated);
     if (width % kPackWidth == 0 && all_aligned(gate_up, dy, d_gate_up)) {
-      launch("gated_activation_backward", gated_backward_kernel<kPackWidth, Activation, T>,
+      launch("gated_activation_backward", gated_backward_kernel<kPackWidth, Gate, T>,
              one_a_row(rows), dim3(threads_for_row(width, kPackWidth, kMostThreads)), 0, to.stream,
-             gate_up, dy, d_gate_up, width);
+             gated, gate_up, dy, d_gate_up, width);
     } else {
-      launch("gated_activation_backward", gated_backward_kernel<1, Activation, T>, one_a_row(rows),
-             dim3(threads_for_row(width, 1, kMostThreads)), 0, to.stream, gate_up, dy, d_gate_up,
-             width);
+      launch("gated_activation_backward", gated_backward_kernel<1, Gate, T>, one_a_row(rows),
+             dim3(threads_for_row(width, 1, kMostThreads)), 0, to.stream, gated, gate_up, dy,
+             d_gate_up, width);
     }
   });
 }
@@ -254,17 +253,32 @@ template void activation_backward(
 template void activation_backward(
     const Launch&, ActivationKind, const F16*, const F16*, F16*, std::int64_t);
 template void gated_forward(
-    const Launch&, ActivationKind, const float*, float*, std::int64_t, std::int64_t);
+    const Launch&, const GatedActivation&, const float*, float*, std::int64_t, std::int64_t);
 template void gated_forward(
-    const Launch&, ActivationKind, const BF16*, BF16*, std::int64_t, std::int64_t);
+    const Launch&, const GatedActivation&, const BF16*, BF16*, std::int64_t, std::int64_t);
 template void gated_forward(
-    const Launch&, ActivationKind, const F16*, F16*, std::int64_t, std::int64_t);
-template void gated_backward(
-    const Launch&, ActivationKind, const float*, const float*, float*, std::int64_t, std::int64_t);
-template void gated_backward(
-    const Launch&, ActivationKind, const BF16*, const BF16*, BF16*, std::int64_t, std::int64_t);
-template void gated_backward(
-    const Launch&, ActivationKind, const F16*, const F16*, F16*, std::int64_t, std::int64_t);
+    const Launch&, const GatedActivation&, const F16*, F16*, std::int64_t, std::int64_t);
+template void gated_backward(const Launch&,
+                             const GatedActivation&,
+                             const float*,
+                             const float*,
+                             float*,
+                             std::int64_t,
+                             std::int64_t);
+template void gated_backward(const Launch&,
+                             const GatedActivation&,
+                             const BF16*,
+                             const BF16*,
+                             BF16*,
+                             std::int64_t,
+                             std::int64_t);
+template void gated_backward(const Launch&,
+                             const GatedActivation&,
+                             const F16*,
+                             const F16*,
+                             F16*,
+                             std::int64_t,
+                             std::int64_t);
 template void add_to_rows(const Launch&, float*, const float*, std::int64_t, std::int64_t);
 template void add_to_rows(const Launch&, BF16*, const BF16*, std::int64_t, std::int64_t);
 template void add_to_rows(const Launch&, float*, const BF16*, std::int64_t, std::int64_t);

@@ -7,10 +7,7 @@
 #include "kernels/core/bf16.h"
 #include "kernels/core/f16.h"
 #include "kernels/cuda/device/launch.h"
-
-namespace dstrain {
-enum class ActivationKind : std::uint8_t;  // kernels/math/activation.h
-}
+#include "kernels/op_kinds.h"
 
 namespace dstrain::cuda {
 
@@ -45,14 +42,14 @@ void activation_backward(
     const Launch& to, ActivationKind kind, const T* x, const T* dy, T* dx, std::int64_t n);
 template <typename T>
 void gated_forward(const Launch& to,
-                   ActivationKind kind,
+                   const GatedActivation& activation,
                    const T* gate_up,
                    T* y,
                    std::int64_t rows,
                    std::int64_t width);
 template <typename T>
 void gated_backward(const Launch& to,
-                    ActivationKind kind,
+                    const GatedActivation& activation,
                     const T* gate_up,
                     const T* dy,
                     T* d_gate_up,
