@@ -12,6 +12,7 @@ import numpy
 import torch
 import transformers
 from safetensors.torch import save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from peer_baichuan import BaichuanConfig, BaichuanForCausalLM
 
@@ -165,7 +166,36 @@ def main():
             write_as_of_old(model, output / "gpt2-of-old")
         if name == "olmoe-f32":
             write_as_held(model, output / "olmoe-as-held")
+        if name == "gpt-oss-bf16":
+            write_as_mxfp4(output / "gpt-oss-mxfp4-bf16")
         print(name, sum(value.numel() for value in expected.values()), "parameters")
+
+
+def write_as_mxfp4(output):
+    """A gpt-oss as it is published: experts' matrices in 4 bits, whose values are transformers' own."""
+    torch.manual_seed(20241)
+    model = transformers.GptOssForCausalLM(mixture(
+        transformers.GptOssConfig, hidden_size=64, intermediate_size=32, num_local_experts=2, head_dim=6, sliding_window=9))
+    for parameter in model.parameters():
+        parameter.data = torch.randn_like(parameter)
+    model.to(torch.bfloat16)
+    state = {}
+    for index, layer in enumerate(model.model.layers):
+        for what, outputs, inputs in (("gate_up_proj", 64, 64), ("down_proj", 64, 32)):
+            blocks = torch.randint(0, 256, (2, outputs, inputs // 32, 16), dtype=torch.uint8)
+            scales = torch.randint(105, 135, (2, outputs, inputs // 32), dtype=torch.uint8)
+            scales[0, 0, 0], scales[1, -1, -1] = 0, 251  # from the smallest there is to nearly the largest
+            getattr(layer.mlp.experts, what).data = convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16)
+            name = f"model.layers.{index}.mlp.experts.{what}"
+            state[f"{name}_blocks"], state[f"{name}_scales"] = blocks, scales
+    packed = {name.removesuffix("_blocks") for name in state}
+    state |= {name: value for name, value in model.state_dict().items() if name not in packed}
+    model.config.save_pretrained(output)
+    config = json.loads((output / "config.json").read_text())
+    config["quantization_config"] = {"modules_to_not_convert": ["model.layers.*.self_attn"], "quant_method": "mxfp4"}
+    (output / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file(state, output / "model.safetensors", metadata={"format": "pt"})
+    save_file({key: value.float().contiguous() for key, value in ours(model).items()}, output / "expected.safetensors")
 
 
 def ours(model):

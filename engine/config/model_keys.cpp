@@ -37,6 +37,10 @@ bool has_use_bias(const Family& family) {
   return family.has_use_bias_key;
 }
 
+bool reads_mxfp4(const Family& family) {
+  return family.reads_mxfp4;
+}
+
 Key for_rope(Key key) {
   return for_families(std::move(key), is_rope_family);
 }
@@ -232,6 +236,23 @@ std::vector<Key> silent_keys() {
       [](const std::string& name) { return silent("model." + name); });
 }
 
+/// Of weights in files, which are read in 4 bits where a family's are published so.
+Key mxfp4_weights() {
+  Key key = silent("model.quantization_config");
+  key.shape = R"({"type": "object", "required": ["quant_method"],
+                  "properties": {"quant_method": {"const": "mxfp4"}}})";
+  key.set = [](ConfigDraft&, const JsonNode& node) {
+    const JsonNode* const method = node.find("quant_method");
+    if (method == nullptr || !method->is_text("mxfp4")) {
+      throw_config_error(method == nullptr ? node.where : method->where,
+                         "model.quantization_config.quant_method",
+                         "must be \"mxfp4\", in which weights are read, found " +
+                             (method == nullptr ? std::string("nothing") : method->describe()));
+    }
+  };
+  return for_families(key, reads_mxfp4);
+}
+
 }  // namespace
 
 std::vector<Key> model_keys() {
@@ -254,7 +275,10 @@ std::vector<Key> model_keys() {
     keys.push_back(std::move(key));
   }
   keys.push_back(initial_weights());
-  keys.push_back(refused("model.quantization_config", {}, "dstrain trains in fp32 or bf16"));
+  keys.push_back(
+      for_families(refused("model.quantization_config", {}, "dstrain trains in fp32 or bf16"),
+                   [](const Family& family) { return !reads_mxfp4(family); }));
+  keys.push_back(mxfp4_weights());
   for (const char* name : {"architectures",
                            "torch_dtype",
                            "dtype",

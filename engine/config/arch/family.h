@@ -92,7 +92,8 @@ struct Family {
   /// such key.
   std::int64_t unrotated_layer_every = 0;
   bool has_window_pattern_key = false;  ///< sliding_window_pattern: full_layer_every
-  bool has_sinks = false;               ///< each head has a score that belongs to no position
+  bool reads_mxfp4 = false;   ///< experts' matrices may come in 4 bits (quantization_config)
+  bool has_sinks = false;     ///< each head has a score that belongs to no position
   bool has_cap_keys = false;  ///< those of Gemma: caps of scores and logits, query_pre_attn_scalar
   std::int64_t first_position_row = 0;     ///< of the table of learned positions: position 0's
   bool has_parallel_residual_key = false;  ///< use_parallel_residual

@@ -56,6 +56,7 @@ Family gpt_oss_family() {
           .window = WindowKeys::kByLayer,
           .default_window = 128,
           .full_layer_every = 2,
+          .reads_mxfp4 = true,
           .has_sinks = true,
           .second_spellings = {{"num_local_experts", "num_experts"}},
           .silent = {"experts_per_token", "initial_context_length"},

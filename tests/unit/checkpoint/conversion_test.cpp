@@ -172,6 +172,21 @@ TEST_CASE("a number that transformers takes with a point alone has one", "[check
   CHECK(config["swiglu_limit"] == 7.0);
 }
 
+TEST_CASE("weights in MXFP4 are written back in bf16, and config.json says nothing else",
+          "[checkpoint]") {
+  const ScratchFolder folder;
+  const fs::path from = kGolden / "gpt-oss-mxfp4-bf16";
+  REQUIRE(convert_checkpoint({.from = from, .to = folder.path() / "ours"}, {}));
+  const fs::path back = folder.path() / "back";
+  REQUIRE(convert_checkpoint({.from = folder.path() / "ours", .to = back}, {}));
+  CHECK_FALSE(read_json(back / "config.json").contains("quantization_config"));
+  const HuggingFaceFolder written(back, load_model_spec(back.string()));
+  CHECK(parameters_of(written) == weights_in_file(from / "expected.safetensors"));
+  for (const TensorSource::Entry& entry : written.entries()) {
+    CHECK(entry.dtype == DType::kBF16);
+  }
+}
+
 TEST_CASE("tokenizer files travel with the weights", "[checkpoint]") {
   const ScratchFolder folder;
   const fs::path source = folder.path() / "source";

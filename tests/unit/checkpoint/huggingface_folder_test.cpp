@@ -48,8 +48,9 @@ class Copy {
     std::vector<std::vector<std::byte>> data;
     {
       const SafetensorsFile file(path() / "model.safetensors");
-      for (const auto& [key, entry] : file.tensors()) {
-        if (key != name) {
+      for (const bool of_bytes : {false, true}) {  // wide dtypes come first
+        for (const auto& [key, entry] : file.tensors()) {
+          if (key == name || (entry.dtype == "U8") != of_bytes) continue;
           declarations.push_back({key, entry.dtype, entry.shape});
           data.emplace_back(file.data(entry).begin(), file.data(entry).end());
         }
@@ -78,11 +79,11 @@ class Copy {
 }  // namespace
 
 TEST_CASE("Hugging Face's weights are under our names, as PyTorch has them", "[checkpoint]") {
-  const std::string name =
-      GENERATE("gpt2-f32", "mistral-bf16-sharded", "qwen2-f16", "llama-biases-sharded",
-               "qwen3-bf16", "olmo2-f32-sharded", "phi3-bf16", "starcoder2-bf16", "gemma3-bf16",
-               "gpt-neox-f16-sharded", "opt-f16", "bloom-bf16", "baichuan-f32-sharded",
-               "mixtral-bf16", "qwen3-moe-bf16-sharded", "olmoe-f32", "gpt-oss-bf16");
+  const std::string name = GENERATE(
+      "gpt2-f32", "mistral-bf16-sharded", "qwen2-f16", "llama-biases-sharded", "qwen3-bf16",
+      "olmo2-f32-sharded", "phi3-bf16", "starcoder2-bf16", "gemma3-bf16", "gpt-neox-f16-sharded",
+      "opt-f16", "bloom-bf16", "baichuan-f32-sharded", "mixtral-bf16", "qwen3-moe-bf16-sharded",
+      "olmoe-f32", "gpt-oss-bf16", "gpt-oss-mxfp4-bf16");
   INFO(name);
   const HuggingFaceFolder folder = open_folder(kGolden / name);
   const Weights expected = weights_in_file(kGolden / name / "expected.safetensors");
@@ -108,6 +109,50 @@ TEST_CASE("experts that lie in one tensor are read as those that each have their
   const Copy copy("olmoe-as-held");
   copy.put("model.layers.1.mlp.experts.down_proj", std::nullopt);
   copy.refuses("model.layers.1.mlp.experts.down_proj");
+}
+
+TEST_CASE("any piece of a matrix in MXFP4 is the same part of it, in every dtype", "[checkpoint]") {
+  const HuggingFaceFolder folder = open_folder(kGolden / "gpt-oss-mxfp4-bf16");
+  const Weights expected = weights_in_file(kGolden / "gpt-oss-mxfp4-bf16" / "expected.safetensors");
+  const std::string tensor = "blocks.1.mlp.experts.1.up.weight";
+  const Shape shape{32, 64};
+  for (const Range flat : {Range{0, 20 * 40}, {1, 39}, {37, 200}, {5, 6}}) {
+    std::vector<float> values(static_cast<std::size_t>(flat.size()), NAN);
+    std::vector<BF16> narrow(values.size());
+    const Piece piece{.tensor = tensor,
+                      .shape = shape,
+                      .box_start = {3, 11},
+                      .box_extent = {20, 40},
+                      .flat = flat};
+    folder.read("parameter", piece, {values.data(), DType::kF32, Shape{flat.size()}});
+    folder.read("parameter", piece, {narrow.data(), DType::kBF16, Shape{flat.size()}});
+    for (std::int64_t i = 0; i < flat.size(); ++i) {
+      const std::int64_t at = flat.begin + i;
+      const auto whole = static_cast<std::size_t>((3 + at / 40) * 64 + 11 + at % 40);
+      CHECK(values[static_cast<std::size_t>(i)] == expected.at(tensor)[whole]);
+      CHECK(to_float(narrow[static_cast<std::size_t>(i)]) == expected.at(tensor)[whole]);
+    }
+  }
+}
+
+TEST_CASE("matrices in MXFP4 of which a half is missing or has another shape are refused",
+          "[checkpoint]") {
+  const std::string down = "model.layers.0.mlp.experts.down_proj";
+  {
+    const Copy copy("gpt-oss-mxfp4-bf16");
+    copy.put(down + "_scales", std::nullopt);
+    copy.refuses(down + "_scales");
+  }
+  {
+    const Copy copy("gpt-oss-mxfp4-bf16");
+    copy.put(down + "_blocks", std::nullopt);
+    copy.refuses(down);
+  }
+  {
+    const Copy copy("gpt-oss-mxfp4-bf16");
+    copy.put(down + "_blocks", SafetensorsDecl{down + "_blocks", "U8", {2, 64, 1, 8}});
+    copy.refuses("in MXFP4 is of U8 with shape [2, 64, 1, 8]");
+  }
 }
 
 TEST_CASE("any piece of a tensor is the same part of it", "[checkpoint]") {

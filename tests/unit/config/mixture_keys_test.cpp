@@ -97,7 +97,11 @@ TEST_CASE("gpt-oss is what its keys say, and without them what transformers take
   CHECK_THAT(model_error(steeper), Catch::Contains("model.swiglu_alpha: 2 is refused"));
   std::string packed(kGptOss);
   packed.insert(1, "\"quantization_config\": {\"quant_method\": \"mxfp4\"}, ");
-  CHECK_THAT(model_error(packed), Catch::Contains("model.quantization_config"));
+  CHECK(read_model(packed) == model);  // of the weights' files, which are read so
+  std::string otherwise(kGptOss);
+  otherwise.insert(1, "\"quantization_config\": {\"quant_method\": \"awq\"}, ");
+  CHECK_THAT(model_error(otherwise),
+             Catch::Contains("model.quantization_config.quant_method: must be \"mxfp4\""));
 }
 
 TEST_CASE("some layers of Qwen3's mixtures are dense", "[spec][model]") {

@@ -11,6 +11,7 @@
 
 #include "engine/base/regular_file.h"
 #include "engine/checkpoint/checkpoint_error.h"
+#include "engine/config/arch/family.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -20,6 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSingle = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
+constexpr const char* kBlocks = "_blocks";  // behind the name of a tensor in MXFP4
+constexpr const char* kScales = "_scales";
 
 bool is_shape(const SafetensorsEntry& entry, const Shape& shape) {
   bool equal = static_cast<int>(entry.shape.size()) == shape.rank();
@@ -129,8 +132,23 @@ void HuggingFaceFolder::match(const fs::path& folder, const ModelSpec& model) {
       throw CheckpointError(
           fmt::format("{} holds both \"{}\" and \"{}\"", folder.string(), name, bare));
     }
-    if (!left.contains(name) && !bare.empty()) {
+    if (!left.contains(name) && !left.contains(name + kBlocks) && !bare.empty()) {
       name = bare;
+    }
+    if (family_of(model).reads_mxfp4 && tensor.experts > 0 && tensor.transposed &&
+        left.contains(name + kBlocks)) {
+      if (left.contains(name)) {
+        throw CheckpointError(
+            fmt::format("{} holds both \"{}\" and \"{}\"", folder.string(), name, name + kBlocks));
+      }
+      if (!left.contains(name + kScales)) {
+        throw CheckpointError(fmt::format("{} holds \"{}\", but no \"{}\"", folder.string(),
+                                          name + kBlocks, name + kScales));
+      }
+      left.erase(name + kBlocks);
+      left.erase(name + kScales);
+      add_packed(tensor, found_.at(name + kBlocks), found_.at(name + kScales));
+      continue;
     }
     if (left.erase(name) == 0) {
       throw CheckpointError(fmt::format(
@@ -176,7 +194,44 @@ void HuggingFaceFolder::add(const ForeignTensor& tensor, const Found& found) {
     const ModelTensor& part = tensor.parts[i];
     entries_.push_back(
         {.tensor = part.name, .state = "parameter", .shape = part.shape, .dtype = *dtype});
-    parts_.emplace(part.name, Part{part, place_of_part(tensor, i, first, *dtype), found});
+    parts_.emplace(
+        part.name,
+        Part{.tensor = part, .place = place_of_part(tensor, i, first, *dtype), .found = found});
+  }
+}
+
+void HuggingFaceFolder::add_packed(const ForeignTensor& tensor,
+                                   const Found& blocks,
+                                   const Found& scales) {
+  const Shape& part = tensor.parts.front().shape;  // [outputs, inputs]
+  const auto each = std::ssize(tensor.parts) / tensor.experts;
+  const std::int64_t outputs = each * part[0];
+  const std::int64_t columns = part[1];
+  const Shape of_scales{tensor.experts, outputs, columns / kMxfp4Block};
+  const Shape of_blocks{tensor.experts, outputs, columns / kMxfp4Block, kMxfp4Block / 2};
+  for (const auto& [found, shape] : {std::pair{&blocks, of_blocks}, {&scales, of_scales}}) {
+    if (found->entry->dtype != "U8" || !is_shape(*found->entry, shape) ||
+        columns % kMxfp4Block != 0) {
+      throw CheckpointError(fmt::format(
+          "{}: \"{}\" in MXFP4 is of {} with shape [{}], its config.json's model has U8 with {}",
+          found->file->path(), tensor.name, found->entry->dtype,
+          fmt::join(found->entry->shape, ", "), shape.to_string()));
+    }
+  }
+  for (std::int64_t i = 0; i < std::ssize(tensor.parts); ++i) {
+    const ModelTensor& ours = tensor.parts[static_cast<std::size_t>(i)];
+    entries_.push_back(
+        {.tensor = ours.name, .state = "parameter", .shape = ours.shape, .dtype = DType::kBF16});
+    parts_.emplace(ours.name,
+                   Part{.tensor = ours,
+                        .place = {},
+                        .found = blocks,
+                        .packed = Mxfp4Matrix{.blocks = blocks.file->data(*blocks.entry).data(),
+                                              .scales = scales.file->data(*scales.entry).data(),
+                                              .first_row = i / each * outputs + i % each,
+                                              .row_step = each,
+                                              .columns = columns},
+                        .scales = scales});
   }
 }
 
@@ -207,13 +262,18 @@ void HuggingFaceFolder::read(const std::string& state, const Piece& piece, Tenso
                                       fs::path(files_.front()->path()).parent_path().string(),
                                       state, piece.tensor));
   }
-  const auto& [tensor, place, found] = part->second;
+  const auto& [tensor, place, found, packed, scales] = part->second;
   if (piece.shape != tensor.shape) {
     throw CheckpointError(fmt::format("{}: \"{}\" has shape {}, expected {}", found.file->path(),
                                       piece.tensor, tensor.shape.to_string(),
                                       piece.shape.to_string()));
   }
-  read_placed(place, piece, out);
+  if (packed) {
+    read_mxfp4(*packed, piece, out);
+    scales.file->release(*scales.entry);
+  } else {
+    read_placed(place, piece, out);
+  }
   found.file->release(*found.entry);
 }
 

@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/foreign/huggingface/mxfp4.h"
 #include "engine/checkpoint/foreign/huggingface/names.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/tensor_source.h"
@@ -27,13 +29,15 @@ class HuggingFaceFolder final : public TensorSource {
 
  private:
   struct Found {
-    const SafetensorsFile* file;
-    const SafetensorsEntry* entry;
+    const SafetensorsFile* file = nullptr;
+    const SafetensorsEntry* entry = nullptr;
   };
   struct Part {
     ModelTensor tensor;
     PlacedTensor place;
     Found found;
+    std::optional<Mxfp4Matrix> packed{};  ///< in place of `place`; its blocks are `found`
+    Found scales{};
   };
 
   void open(const std::filesystem::path& folder);
@@ -41,6 +45,8 @@ class HuggingFaceFolder final : public TensorSource {
   /// The files hold the model's tensors and nothing else.
   void match(const std::filesystem::path& folder, const ModelSpec& model);
   void add(const ForeignTensor& tensor, const Found& found);
+  /// The same of a tensor that comes in MXFP4.
+  void add_packed(const ForeignTensor& tensor, const Found& blocks, const Found& scales);
   void compare_tied_head(const std::string& name, const Found& table) const;
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

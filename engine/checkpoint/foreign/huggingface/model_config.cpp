@@ -89,6 +89,7 @@ std::string huggingface_config(const ModelSpec& model,
                                DType dtype,
                                const std::optional<std::string>& original) {
   Json keys = kept(model, original).value_or(written_anew(model));
+  keys.erase("quantization_config");  // of weights that were read in 4 bits
   keys["architectures"] = {family_of(model).huggingface_class};
   // transformers says "dtype" since version 5, "torch_dtype" before: both, unless the original has
   // one of them.
