@@ -163,6 +163,14 @@ olmoe_tiny = family_tiny(
     num_experts_per_tok=2, norm_topk_prob=False, rms_norm_eps=1e-5, tie_word_embeddings=False,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
 
+# A limit of gates so low that it binds, a window of 7 in one layer, and a rotation stretched by YaRN.
+gpt_oss_tiny = family_tiny(
+    transformers.GptOssConfig, vocab_size=59, num_hidden_layers=2, head_dim=8, intermediate_size=24, num_local_experts=4,
+    num_experts_per_tok=2, swiglu_limit=0.5, sliding_window=7, layer_types=[SLIDING, FULL], rms_norm_eps=1e-5,
+    tie_word_embeddings=False, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 150000.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "truncate": False,
+        "original_max_position_embeddings": 16})
+
 
 def gpt_neox_tiny():
     return transformers.GPTNeoXConfig(
@@ -216,6 +224,7 @@ CASES = {
     "mixtral-tiny": (mixtral_tiny, transformers.MixtralForCausalLM, 2, 23, 1019),
     "qwen3-moe-tiny": (qwen3_moe_tiny, transformers.Qwen3MoeForCausalLM, 3, 19, 1120),
     "olmoe-tiny": (olmoe_tiny, transformers.OlmoeForCausalLM, 2, 25, 1021),
+    "gpt-oss-tiny": (gpt_oss_tiny, transformers.GptOssForCausalLM, 2, 25, 1022),
     "gemma3-tiny": (gemma3_tiny, transformers.Gemma3ForCausalLM, 2, 27, 1014),
     "fp8-tiny": (fp8_tiny, transformers.LlamaForCausalLM, 4, 32, 1005),
 }
@@ -246,8 +255,8 @@ def write_case(name, folder):
     inputs, targets = make_batches(config.vocab_size, batch, sequence, generator)
 
     # "eager" is the plain formula; its softmax is pinned to fp32, so the fp64 run takes "sdpa", which
-    # knows no caps, nor BLOOM.
-    has_eager_alone = getattr(config, "attn_logit_softcapping", None) or config.model_type == "bloom"
+    # knows no caps or sinks, nor BLOOM.
+    has_eager_alone = getattr(config, "attn_logit_softcapping", None) or config.model_type in ("bloom", "gpt_oss")
     other = "eager" if has_eager_alone else "sdpa"
     single = train(make_model(model_class, config, initial, torch.float32, "eager"), inputs, targets)
     double = train(make_model(model_class, config, initial, torch.float64, other), inputs, targets)
@@ -297,7 +306,7 @@ def as_saved(config, tensors):
     """With those of experts, which transformers holds in one, under the names that save_pretrained gives each."""
     one_by_one = {}
     for name, value in tensors.items():
-        if ".experts." not in name:
+        if ".experts." not in name or config.model_type == "gpt_oss":
             saved = name.replace(".mlp.", ".block_sparse_moe.") if config.model_type == "mixtral" else name
             one_by_one[saved] = value
             continue
@@ -356,7 +365,7 @@ def unpin_from_single_precision(model):
 
 
 def router_in_double(self, hidden):
-    logits = hidden.reshape(-1, self.hidden_dim) @ self.weight.T
+    logits = hidden.reshape(-1, self.hidden_dim) @ self.weight.T + getattr(self, "bias", 0.0)
     ordered, experts = logits.softmax(-1).sort(dim=-1, descending=True)
     # Rounding must not decide which experts a token goes through.
     gap = (ordered[:, self.top_k - 1] - ordered[:, self.top_k]).min().item()
@@ -388,7 +397,8 @@ F.softmax = softmax_in_double
 def rotary_in_double(self, hidden, position_ids, layer_type=None):
     prefix = "" if layer_type is None else layer_type + "_"
     angle = position_ids[:, :, None].double() * getattr(self, prefix + "inv_freq").double()
-    angle = torch.cat((angle, angle), dim=-1)
+    if "GptOss" not in type(self).__name__:  # which keeps each angle once
+        angle = torch.cat((angle, angle), dim=-1)
     scaling = getattr(self, prefix + "attention_scaling")
     return angle.cos() * scaling, angle.sin() * scaling
 
@@ -453,8 +463,10 @@ def linear_in_8_bits(module, quantizers):
 
 
 def train(model, inputs, targets):
-    decayed = [p for p in model.parameters() if p.dim() >= 2]
-    exempt = [p for p in model.parameters() if p.dim() < 2]
+    # transformers holds gpt-oss's biases of all experts as one matrix.
+    decays = {name: p.dim() >= 2 and not name.endswith("bias") for name, p in model.named_parameters()}
+    decayed = [p for name, p in model.named_parameters() if decays[name]]
+    exempt = [p for name, p in model.named_parameters() if not decays[name]]
     optimizer = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": exempt, "weight_decay": 0.0}],
         lr=LEARNING_RATE, betas=BETAS, eps=EPSILON, foreach=False)

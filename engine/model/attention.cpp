@@ -51,6 +51,9 @@ Attention Attention::declare(const LayerShape& shape,
   attention.qkv_ =
       Linear::declare(shape, {name + ".query", name + ".key", name + ".value"}, blueprint);
   attention.norms_ = QueryKeyNorms::declare(shape, name, query_width, kv_width, blueprint);
+  if (spec.sinks) {
+    attention.sinks_ = blueprint.add_param(shape.param(shape.tensor_named(name + ".sinks")));
+  }
   attention.output_ = Linear::declare(shape, {name + ".output"}, blueprint);
   attention.exchange_ = HeadExchange::declare(shape, attention.own_, blueprint);
   const AttentionShape& dealt = attention.exchange_.dealt();
@@ -85,6 +88,13 @@ Attention Attention::declare(const LayerShape& shape,
                                              shape.compute,
                                              Lifetime::kCache,
                                              LayerKind::kAttention});
+    if (spec.sinks) {
+      attention.cached_logsumexp_ = blueprint.add_buffer({"cached_logsumexp",
+                                                          {query_heads, shape.tokens()},
+                                                          DType::kF32,
+                                                          Lifetime::kScratch,
+                                                          LayerKind::kAttention});
+    }
   } else {
     attention.ring_ = RingAttention::declare(shape, dealt, name, blueprint);
   }
@@ -158,8 +168,15 @@ void Attention::forward(const LayerContext& context,
   if (context.extension) {
     AttentionShape shape = own_;
     shape.sequence = context.extension->size();
+    Tensor logsumexp;
+    if (sinks_.index >= 0) {
+      logsumexp = context.buffer(cached_logsumexp_).flat(0, shape.query_heads * shape.sequence);
+    }
     context.ops.attention_cached(shape, context.extension->begin, reach_of(context, slot), packed,
-                                 context.buffer(cache_), heads, context.compute);
+                                 context.buffer(cache_), heads, logsumexp, context.compute);
+    if (sinks_.index >= 0) {
+      context.ops.add_sinks(shape, context.param(sinks_), heads, logsumexp, context.compute);
+    }
   } else if (exchanges) {
     const Tensor attended = context.buffer(attended_, slot);
     exchange_.to_heads(context, own_packed, packed);
@@ -182,7 +199,24 @@ AttentionReach Attention::reach_of(const LayerContext& context, int slot) const 
 RingAttention::Scores Attention::scores_of(const LayerContext& context, int slot) const {
   RingAttention::Scores scores{.reach = reach_of(context, slot), .dropout = dropout_};
   scores.dropout.first_sample = context.optional_buffer(first_sample_, slot);
+  if (sinks_.index >= 0) {
+    scores.sinks_H = of_dealt_heads(context.param(sinks_));
+  }
   return scores;
+}
+
+// Where heads are exchanged, a rank has those of its heads alone: its sum with the others' is
+// whole.
+RingAttention::SinkGradient Attention::sink_gradient(const LayerContext& context,
+                                                     const GradTarget& gradients) const {
+  if (sinks_.index < 0) {
+    return {};
+  }
+  const Tensor d_sinks = gradients.param(sinks_);
+  if (exchange_.exchanges() && gradients.write == Write::kOverwrite) {
+    context.ops.zero(d_sinks, context.compute);
+  }
+  return {.d_sinks_H = of_dealt_heads(d_sinks), .write = gradients.write};
 }
 
 void Attention::backward(const LayerContext& context,
@@ -203,10 +237,11 @@ void Attention::backward(const LayerContext& context,
     const Tensor d_attended = context.buffer(d_attended_);
     exchange_.to_tokens_backward(context, d_heads, d_attended);
     ring_.backward(context, slot, scores, packed, context.buffer(attended_, slot), d_attended,
-                   d_packed);
+                   d_packed, sink_gradient(context, gradients));
     exchange_.to_heads_backward(context, d_packed, d_own_packed);
   } else {
-    ring_.backward(context, slot, scores, packed, heads, d_heads, d_packed);
+    ring_.backward(context, slot, scores, packed, heads, d_heads, d_packed,
+                   sink_gradient(context, gradients));
   }
   rotate(context, slot, d_own_packed, Pass::kBackward);
   norms_.backward(context, slot, d_own_packed, gradients);

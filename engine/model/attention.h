@@ -6,6 +6,7 @@
 //   rotate q and k (layers with RoPE)
 //   heads = softmax(q · kᵀ / sqrt(D), causal, in the layer's window) · v
 //                                                 [N, H·D]; only the log-sum-exp is kept
+//   a learned score of each head, a sink, takes its share of the softmax, where the model has them
 //   y = heads · outputᵀ + bias                    [N, C]
 //
 // Where a sequence holds several documents, each token sees its own, and its position is the one in
@@ -51,6 +52,15 @@ class Attention {
  private:
   [[nodiscard]] AttentionReach reach_of(const LayerContext& context, int slot) const;
   [[nodiscard]] RingAttention::Scores scores_of(const LayerContext& context, int slot) const;
+  /// The numbers that belong to the heads to attend with, of one for each head of this rank.
+  template <typename View>
+  [[nodiscard]] View of_dealt_heads(View of_heads_H) const {
+    const std::int64_t dealt = exchange_.dealt().query_heads;
+    const std::int64_t first = first_head_ % own_.query_heads;
+    return of_heads_H.flat(first, first + dealt);
+  }
+  [[nodiscard]] RingAttention::SinkGradient sink_gradient(const LayerContext& context,
+                                                          const GradTarget& gradients) const;
   void rotate(const LayerContext& context, int slot, Tensor packed, Pass pass) const;
 
   AttentionSpec spec_;
@@ -58,6 +68,7 @@ class Attention {
   AttentionShape own_;           // of this rank's tokens
   Linear qkv_;
   QueryKeyNorms norms_;
+  ParamRef sinks_;  // index < 0: none
   HeadExchange exchange_;
   RingAttention ring_;
   Linear output_;
@@ -66,13 +77,14 @@ class Attention {
   BufferRef query_positions_;
   BufferRef first_sample_;
   BufferRef packed_;  // for backward: q‖k‖v after rotation, of the tokens and heads to attend with
-  BufferRef heads_;     // for backward, of this rank's tokens
-  BufferRef cache_;     // [P, 2K·D], a position a row k‖v; only where it is extended
-  BufferRef cosine_;    // constant
-  BufferRef sine_;      // constant
-  BufferRef slopes_;    // constant, of the heads to attend with
-  BufferRef d_packed_;  // scratch
-  BufferRef d_heads_;   // scratch
+  BufferRef heads_;             // for backward, of this rank's tokens
+  BufferRef cache_;             // [P, 2K·D], a position a row k‖v; only where it is extended
+  BufferRef cached_logsumexp_;  // scratch [H, T]; with sinks, where the cache is extended
+  BufferRef cosine_;            // constant
+  BufferRef sine_;              // constant
+  BufferRef slopes_;            // constant, of the heads to attend with
+  BufferRef d_packed_;          // scratch
+  BufferRef d_heads_;           // scratch
   // Where heads are exchanged:
   BufferRef own_packed_;    // scratch: of this rank's tokens
   BufferRef attended_;      // for backward: results of the heads to attend with

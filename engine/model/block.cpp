@@ -1,7 +1,5 @@
 #include "engine/model/block.h"
 
-#include "engine/config/config_error.h"
-
 namespace dstrain {
 
 Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint& blueprint) {
@@ -14,14 +12,6 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
   if (shape.together && shape.keeps_input_apart()) {
     block.waits_before_ = shape.handed_on;
     if (block.parallel_) block.waits_behind_ = shape.handed_on_stream;
-  }
-  if (shape.layer.attention.sinks || shape.layer.feed_forward.limit > 0.0F) {
-    throw ConfigError({.where = {},
-                       .path = "model.model_type",
-                       .message = "models whose attention has sinks, or whose gates have a limit, "
-                                  "are read and converted, but neither trained nor run in this "
-                                  "version",
-                       .mend = {}});
   }
   block.attention_ = Attention::declare(shape, name + ".attention", blueprint);
   block.mlp_norm_ = block.parallel_ ? BranchNorm::declare_beside(block.attention_norm_, shape,

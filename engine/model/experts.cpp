@@ -44,6 +44,7 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   layer.batch_ = shape.batch;
   layer.sequence_ = shape.sequence;
   layer.activation_ = spec.activation;
+  layer.limit_ = spec.limit;
   layer.gated_ = spec.gated;
   layer.adds_bias_ = shape.tensor.rank == 0;
   if (shape.tensor.rank == 0) {  // the ranks' parts of the router's gradient are added up
@@ -261,7 +262,7 @@ void Experts::activate_rows(const LayerContext& context, int slot, std::int64_t 
   const Tensor pre = context.buffer(pre_, slot).rows(0, rows);
   const Tensor hidden = context.buffer(hidden_, slot).rows(0, rows);
   if (gated_) {
-    context.ops.gated_activation_forward(activation_, pre, hidden, context.compute);
+    context.ops.gated_activation_forward({activation_, limit_}, pre, hidden, context.compute);
   } else {
     context.ops.activation_forward(activation_, pre, hidden, context.compute);
   }
@@ -300,7 +301,7 @@ void Experts::backward(const LayerContext& context,
   context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, choices.weights, rows, compute);
   down_.backward(context, rows, hidden, experts, of_experts);
   if (gated_) {
-    context.ops.gated_activation_backward(activation_, pre, d_hidden, d_pre, compute);
+    context.ops.gated_activation_backward({activation_, limit_}, pre, d_hidden, d_pre, compute);
   } else {
     context.ops.activation_backward(activation_, pre, d_hidden, d_pre, compute);
   }

@@ -124,6 +124,7 @@ class Experts {
   float z_scale_ = 0.0F;        // likewise, of a token
   bool adds_bias_ = true;
   ActivationKind activation_{};
+  float limit_ = 0.0F;  // of gates
   bool gated_ = true;
   std::int64_t own_ = 1;  // experts of this rank
   int unit_ = -1;         // of their matrices, where it is not the block's

@@ -9,6 +9,7 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
   const FeedForwardSpec& spec = shape.layer.feed_forward;
   Mlp mlp;
   mlp.activation_ = spec.activation;
+  mlp.limit_ = spec.limit;
   mlp.gated_ = spec.gated;
   std::vector<std::string> up;
   if (spec.gated) {
@@ -56,7 +57,7 @@ void Mlp::activate(const LayerContext& context, int slot) const {
   const Tensor pre = context.activation(pre_, slot);
   const Tensor hidden = context.activation(hidden_, slot);
   if (gated_) {
-    context.ops.gated_activation_forward(activation_, pre, hidden, context.compute);
+    context.ops.gated_activation_forward({activation_, limit_}, pre, hidden, context.compute);
   } else {
     context.ops.activation_forward(activation_, pre, hidden, context.compute);
   }
@@ -74,7 +75,8 @@ void Mlp::backward(const LayerContext& context,
   if (gated_) {
     const Tensor d_hidden = context.buffer(d_hidden_);
     down_.backward(context, dy_NC, hidden, d_hidden, gradients);
-    context.ops.gated_activation_backward(activation_, pre, d_hidden, d_pre, context.compute);
+    context.ops.gated_activation_backward({activation_, limit_}, pre, d_hidden, d_pre,
+                                          context.compute);
   } else {
     down_.backward_activated(context, activation_, dy_NC, hidden, pre, d_pre, gradients);
   }

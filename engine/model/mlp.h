@@ -20,8 +20,8 @@ class Mlp {
   void forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
   /// Computes all of forward that backward reads: pre = up x, and activate().
   void expand(const LayerContext& context, int slot, ConstTensor x_NC) const;
-  /// Computes hidden = act(pre), or act(gate) · up, from pre as it was kept: where expand()
-  /// computed both in one, hidden may differ from that by pre's rounding.
+  /// Computes hidden = act(pre), or act(gate) · up, or what a limit makes of them, from pre as it
+  /// was kept: where expand() computed both in one, hidden may differ from that by pre's rounding.
   void activate(const LayerContext& context, int slot) const;
   void backward(const LayerContext& context,
                 int slot,
@@ -32,6 +32,7 @@ class Mlp {
 
  private:
   ActivationKind activation_{};
+  float limit_ = 0.0F;  // of gates
   bool gated_ = true;
   Linear up_;  // gate‖up where gated
   Linear down_;

@@ -202,6 +202,11 @@ void RingAttention::forward(const LayerContext& context,
     compute(step, context.buffer(arriving_[step % 2]));
     arrived = next;
   }
+  if (!scores.sinks_H.empty()) {
+    context.ops.add_sinks(all_chunks(), scores.sinks_H,
+                          sum_heads_.index >= 0 ? context.buffer(sum_heads_) : heads,
+                          context.buffer(logsumexp_, slot), context.compute);
+  }
   if (sum_heads_.index >= 0) {
     context.ops.cast(context.buffer(sum_heads_), heads, context.compute);
   }
@@ -240,7 +245,13 @@ void RingAttention::backward(const LayerContext& context,
                              ConstTensor packed,
                              ConstTensor heads,
                              ConstTensor d_heads,
-                             Tensor d_packed) const {
+                             Tensor d_packed,
+                             const SinkGradient& sinks) const {
+  if (!scores.sinks_H.empty()) {
+    context.ops.sinks_backward(all_chunks(), scores.sinks_H, heads,
+                               context.buffer(logsumexp_, slot), d_heads, sinks.d_sinks_H,
+                               sinks.write, context.compute);
+  }
   const bool is_wide = sum_packed_.index >= 0;
   const Tensor sums = is_wide ? context.buffer(sum_packed_) : d_packed;
   const auto compute = [&](std::size_t step, ConstTensor keys) {

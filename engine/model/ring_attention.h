@@ -39,6 +39,7 @@ class RingAttention {
   struct Scores {
     AttentionReach reach;  ///< document_positions: of the M queries
     AttentionDropout dropout;
+    ConstTensor sinks_H{};  ///< join the softmax of each head (Ops::add_sinks); empty: none
   };
   /// packed [M, (H + 2K)·D] → heads [M, H·D]
   void forward(const LayerContext& context,
@@ -46,6 +47,11 @@ class RingAttention {
                const Scores& scores,
                ConstTensor packed,
                Tensor heads) const;
+  /// The gradients of sinks, where there are any.
+  struct SinkGradient {
+    Tensor d_sinks_H{};
+    Write write = Write::kOverwrite;
+  };
   /// d_packed is overwritten.
   void backward(const LayerContext& context,
                 int slot,
@@ -53,7 +59,8 @@ class RingAttention {
                 ConstTensor packed,
                 ConstTensor heads,
                 ConstTensor d_heads,
-                Tensor d_packed) const;
+                Tensor d_packed,
+                const SinkGradient& sinks) const;
 
   /// The exchanges that a forward and a backward issue, in order, as the elements that this rank
   /// sends in each.
@@ -89,6 +96,12 @@ class RingAttention {
     return context_.ring_chunk(context_.ring_rank, chunk, sequence_);
   }
 
+  /// All chunks, as so many more sequences.
+  [[nodiscard]] AttentionShape all_chunks() const {
+    AttentionShape all = chunk_;
+    all.batch *= context_.chunks();
+    return all;
+  }
   [[nodiscard]] std::int64_t chunk_rows() const { return chunk_.batch * chunk_.sequence; }
   [[nodiscard]] std::int64_t query_width() const { return chunk_.query_heads * chunk_.head_dim; }
   [[nodiscard]] std::int64_t key_width() const {

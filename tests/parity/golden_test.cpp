@@ -85,7 +85,7 @@ const std::vector<std::string> kModels{
     "olmo2-tiny",      "mistral-tiny",   "olmo3-tiny",    "smollm3-tiny",     "phi3-tiny",
     "starcoder2-tiny", "gemma2-tiny",    "gemma3-tiny",   "gpt-neox-tiny",    "opt-tiny",
     "bloom-tiny",      "baichuan2-tiny", "longrope-tiny", "mixtral-tiny",     "qwen3-moe-tiny",
-    "olmoe-tiny"};
+    "olmoe-tiny",      "gpt-oss-tiny"};
 
 TEST_CASE("losses of ten AdamW steps and every gradient equal PyTorch's in f32",
           "[parity][golden]") {

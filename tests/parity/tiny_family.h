@@ -10,8 +10,9 @@
 namespace dstrain::test {
 
 inline const std::vector<std::string> kFamilies{
-    "qwen3",       "olmo2",    "mistral", "olmo3", "smollm3",  "phi3",    "starcoder2", "gemma2",
-    "gemma3_text", "gpt_neox", "opt",     "bloom", "baichuan", "mixtral", "qwen3_moe",  "olmoe"};
+    "qwen3",      "olmo2",   "mistral",     "olmo3",    "smollm3", "phi3",
+    "starcoder2", "gemma2",  "gemma3_text", "gpt_neox", "opt",     "bloom",
+    "baichuan",   "mixtral", "qwen3_moe",   "olmoe",    "gpt_oss"};
 
 /// Two key/value heads, so that of four ranks two share one. Windows are shorter than sequences.
 inline TinyOptions tiny_family(const std::string& model_type) {
@@ -53,6 +54,9 @@ inline TinyOptions tiny_family(const std::string& model_type) {
     model.expert_width = family.base.expert_width > 0 ? sizes.intermediate_size / 2 : 0;
     model.expert_layers =
         family.has_dense_layer_keys ? std::vector<bool>{true, false} : std::vector<bool>{};
+  }
+  if (model.feed_forward_limit > 0.0F) {  // so low that it binds
+    model.feed_forward_limit = 0.1F;
   }
   if (family.has_unit_head_key) {  // Baichuan 2 of 13 B
     model.position = PositionKind::kAlibi;
