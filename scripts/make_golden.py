@@ -20,6 +20,7 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import save_file
 from transformers.modeling_rope_utils import dynamic_rope_update
+from transformers.models.deepseek_v2 import modeling_deepseek_v2
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from peer_baichuan import BaichuanConfig, BaichuanForCausalLM
@@ -171,6 +172,22 @@ gpt_oss_tiny = family_tiny(
         "rope_type": "yarn", "rope_theta": 150000.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "truncate": False,
         "original_max_position_embeddings": 16})
 
+# Latents of queries and of keys and values, a rotation stretched by YaRN whose scores grow too, and dense layers alone.
+deepseek = dict(
+    vocab_size=53, num_hidden_layers=2, num_key_value_heads=4, kv_lora_rank=14, qk_nope_head_dim=6, qk_rope_head_dim=4,
+    rms_norm_eps=1e-5, tie_word_embeddings=False)
+deepseek_v2_tiny = family_tiny(
+    transformers.DeepseekV2Config, **deepseek, q_lora_rank=12, v_head_dim=8, first_k_dense_replace=2,
+    num_experts_per_tok=2, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "mscale": 0.9,
+        "mscale_all_dim": 0.7, "original_max_position_embeddings": 16})
+# Queries without a latent, values as wide as keys, and experts among the best groups beside one for every token.
+deepseek_v2_lite_tiny = family_tiny(
+    transformers.DeepseekV2Config, **deepseek, q_lora_rank=None, v_head_dim=10, first_k_dense_replace=1,
+    moe_intermediate_size=20, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2, n_group=3, topk_group=2,
+    topk_method="group_limited_greedy", routed_scaling_factor=2.5,
+    rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+
 
 def gpt_neox_tiny():
     return transformers.GPTNeoXConfig(
@@ -225,6 +242,8 @@ CASES = {
     "qwen3-moe-tiny": (qwen3_moe_tiny, transformers.Qwen3MoeForCausalLM, 3, 19, 1120),
     "olmoe-tiny": (olmoe_tiny, transformers.OlmoeForCausalLM, 2, 25, 1021),
     "gpt-oss-tiny": (gpt_oss_tiny, transformers.GptOssForCausalLM, 2, 25, 1022),
+    "deepseek-v2-tiny": (deepseek_v2_tiny, transformers.DeepseekV2ForCausalLM, 2, 25, 1023),
+    "deepseek-v2-lite-tiny": (deepseek_v2_lite_tiny, transformers.DeepseekV2ForCausalLM, 2, 25, 1024),
     "gemma3-tiny": (gemma3_tiny, transformers.Gemma3ForCausalLM, 2, 27, 1014),
     "fp8-tiny": (fp8_tiny, transformers.LlamaForCausalLM, 4, 32, 1005),
 }
@@ -358,10 +377,44 @@ def unpin_from_single_precision(model):
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = rms_norm_in_double.__get__(module)
+        elif type(module).__name__ == "DeepseekV2RotaryEmbedding":
+            module.forward = complex_rotary_in_double.__get__(module)
+        elif type(module).__name__ == "DeepseekV2TopkRouter":
+            module.forward = deepseek_router_in_double.__get__(module)
         elif type(module).__name__.endswith("RotaryEmbedding"):
             module.forward = rotary_in_double.__get__(module)
         elif type(module).__name__.endswith("TopKRouter"):
             module.forward = router_in_double.__get__(module)
+
+
+def complex_rotary_in_double(self, hidden, position_ids):
+    angle = position_ids[:, :, None].double() * self.inv_freq.double()
+    return torch.polar(torch.ones_like(angle), angle) * self.attention_scaling
+
+
+def rotate_in_own_precision(queries, keys, turns):
+    def turned(x):
+        pairs = x.reshape(*x.shape[:-1], -1, 2)
+        pairs = torch.view_as_complex((pairs if x.dtype == torch.float64 else pairs.float()).contiguous())
+        return torch.view_as_real(pairs * turns.unsqueeze(1)).flatten(3).type_as(x)
+    return turned(queries), turned(keys)
+
+
+modeling_deepseek_v2.apply_rotary_emb = rotate_in_own_precision  # which is pinned to fp32
+
+
+def deepseek_router_in_double(self, hidden):
+    hidden = hidden.reshape(-1, self.hidden_dim)
+    logits = hidden @ self.weight.T
+    shares = logits.softmax(-1)
+    groups = shares.view(len(shares), self.num_group, -1).max(-1).values
+    best = groups.sort(-1, descending=True)
+    assert (best.values[:, self.topk_group - 1] - best.values[:, self.topk_group]).min() > CLEAR_CHOICE
+    allowed = torch.zeros_like(groups).scatter(1, best.indices[:, :self.topk_group], 1.0)
+    allowed = allowed.repeat_interleave(self.num_experts // self.num_group, dim=1)
+    ordered, experts = (shares * allowed).sort(dim=-1, descending=True)
+    assert (ordered[:, self.top_k - 1] - ordered[:, self.top_k]).min() > CLEAR_CHOICE
+    return logits, ordered[:, :self.top_k] * self.routed_scaling_factor, experts[:, :self.top_k]
 
 
 def router_in_double(self, hidden):

@@ -41,6 +41,9 @@ struct ConfigDraft {
   std::optional<std::int64_t> full_layer_every;    ///< from "sliding_window_pattern"
   std::optional<std::int64_t> unrotated_layer_every;  ///< from "no_rope_layer_interval"
   std::optional<std::int64_t> experts_every;          ///< from "decoder_sparse_step"
+  std::optional<std::int64_t> first_dense_layers;     ///< from "first_k_dense_replace"
+  std::optional<std::int64_t> shared_experts;         ///< from "n_shared_experts"
+  bool chooses_groups = false;                        ///< from "topk_method"
   std::vector<std::int64_t> dense_layers;             ///< from "mlp_only_layers"
   std::map<std::string, std::string> derived;  ///< path → "hidden_size / num_attention_heads"
   std::vector<std::string> notices;            ///< what keys mean here that mean more elsewhere

@@ -14,6 +14,9 @@ bool has_normalised_key(const Family& family) {
 bool has_expert_width(const Family& family) {
   return family.base.expert_width > 0;
 }
+bool has_shared(const Family& family) {
+  return family.has_shared_expert_keys;
+}
 bool has_limit(const Family& family) {
   return family.base.feed_forward_limit > 0.0F;
 }
@@ -73,6 +76,58 @@ Key decoder_sparse_step() {
   return for_families(key, has_dense_layers);
 }
 
+/// The feed-forward for every token is as wide as so many experts; null: there is none.
+Key n_shared_experts() {
+  Key key{.path = "model.n_shared_experts",
+          .kind = KeyKind::kInteger,
+          .range = between(0, kMostExperts),
+          .auto_rule = AutoRule::kDefault,
+          .null_is_absent = true};
+  key.set = [](ConfigDraft& draft, const JsonNode& node) { draft.shared_experts = node.integer; };
+  key.get = [](const Config& c) {
+    return json_of(c.model.experts.shared_width / c.model.width_of_expert());
+  };
+  return for_families(key, has_shared);
+}
+
+Key first_k_dense_replace() {
+  Key key{.path = "model.first_k_dense_replace",
+          .kind = KeyKind::kInteger,
+          .range = at_least(0),
+          .auto_rule = AutoRule::kDefault,
+          .null_is_absent = true};
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    draft.first_dense_layers = node.integer;
+  };
+  key.get = [](const Config& c) {
+    const std::vector<bool>& layers = c.model.expert_layers;
+    return json_of(static_cast<std::int64_t>(std::count(layers.begin(), layers.end(), false)));
+  };
+  return for_families(key, has_shared);
+}
+
+/// How experts are chosen: among all, or among those of the best groups.
+Key topk_method() {
+  constexpr const char* kGroups = "group_limited_greedy";
+  Key key{.path = "model.topk_method", .kind = KeyKind::kString, .choices = {"greedy", kGroups}};
+  key.auto_rule = AutoRule::kDefault;
+  key.null_is_absent = true;
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    draft.chooses_groups = node.is_text(kGroups);
+  };
+  key.get = [](const Config& c) {
+    return json_quote(c.model.experts.groups > 1 ? kGroups : "greedy");
+  };
+  return for_families(key, has_shared);
+}
+
+/// Of groups of neighbouring experts; null: there is one.
+Key groups(const char* name, std::int64_t ExpertsSpec::*member) {
+  return for_families(null_is_default(field("model." + std::string(name), between(1, kMostExperts),
+                                            of_experts(member))),
+                      has_shared);
+}
+
 }  // namespace
 
 std::vector<Key> experts_keys() {
@@ -89,13 +144,23 @@ std::vector<Key> experts_keys() {
   add(kModel.field("moe_intermediate_size", between(1, kLargestSize), &ModelSpec::expert_width),
       has_expert_width);
   add(kModel.field("swiglu_limit", above(0), &ModelSpec::feed_forward_limit), has_limit);
+  add(field("model.routed_scaling_factor", above(0), of_experts(&ExpertsSpec::scale)), has_shared);
+  for (const Key& key : {n_shared_experts(), first_k_dense_replace(), topk_method(),
+                         groups("n_group", &ExpertsSpec::groups),
+                         groups("topk_group", &ExpertsSpec::chosen_groups)}) {
+    keys.push_back(key);
+  }
   keys.push_back(mlp_only_layers());
   keys.push_back(decoder_sparse_step());
   // Without it transformers computes no auxiliary loss, in training either.
-  add(kModel.field("output_router_logits", {}, &ModelSpec::adds_balance_loss), has_experts);
+  // DeepSeek-V2's class has none at all.
+  const auto has_balance_loss = [](const Family& family) {
+    return has_experts(family) && !has_shared(family);
+  };
+  add(kModel.field("output_router_logits", {}, &ModelSpec::adds_balance_loss), has_balance_loss);
   add(field("model.router_aux_loss_coef", at_least(0),
             of_experts(&ExpertsSpec::balance_coefficient)),
-      has_experts);
+      has_balance_loss);
   return keys;
 }
 

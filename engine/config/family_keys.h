@@ -67,6 +67,7 @@ Key activation_key(const std::string& path);
 // Parts of model_keys().
 std::vector<Key> gpt2_keys();     ///< of the families with GPT-2's names
 std::vector<Key> experts_keys();  ///< of mixtures of experts
+std::vector<Key> latent_keys();   ///< of multi-head latent attention
 std::vector<Key> length_keys();   ///< of the longest sequence
 std::vector<Key> rope_keys();     ///< how frequencies are stretched, and which layers rotate
 std::vector<Key> score_keys();    ///< how scores are scaled, and caps of scores and logits

@@ -21,6 +21,20 @@ void derive_sizes(ConfigDraft& draft, const WrittenKeys& written) {
                     *draft.embedding_width, m.hidden_size));
   }
   const std::string heads_key = key_path(m, "num_attention_heads");
+  if (m.latent.latent_rank > 0) {
+    if (m.latent.rotated_dim % 2 != 0) {
+      throw_config_error(
+          written.where("model.qk_rope_head_dim"), "model.qk_rope_head_dim",
+          fmt::format("rotary positions need an even number, found {}", m.latent.rotated_dim));
+    }
+    if (m.latent.value_dim > m.latent.plain_dim + m.latent.rotated_dim) {
+      throw_config_error(written.where("model.v_head_dim"), "model.v_head_dim",
+                         fmt::format("{} is more than a head of keys has (qk_nope_head_dim {} + "
+                                     "qk_rope_head_dim {}), which is not in this version",
+                                     m.latent.value_dim, m.latent.plain_dim, m.latent.rotated_dim));
+    }
+    m.head_dim = m.latent.plain_dim + m.latent.rotated_dim;
+  }
   if (m.head_dim == 0) {
     if (m.hidden_size % m.num_heads != 0) {
       throw_config_error(written.where(heads_key), heads_key,
@@ -109,6 +123,7 @@ void finish_rope(ConfigDraft& draft, const WrittenKeys& written) {
                                 newer->window_theta.value_or(usual), m.window_rope_theta);
     }
   }
+  if (m.latent.latent_rank == 0) m.rope_scaling.score_growth = 0.0;
   if (m.window_rope_theta == m.rope_theta) m.window_rope_theta = 0.0;
   check_rotated_part(m, written);
   if (m.rope_scaling.kind == RopeScalingKind::kLongRope) {
@@ -143,6 +158,39 @@ void settle_rotary_layers(ConfigDraft& draft, const WrittenKeys& written) {
   m.rotary_layers.resize(layers);
 }
 
+/// What DeepSeek's keys say beside the experts' number and width.
+void settle_shared_experts(ConfigDraft& draft, const WrittenKeys& written) {
+  ModelSpec& m = draft.config.model;
+  constexpr std::int64_t kUsualShared = 2;
+  m.experts.shared_width = draft.shared_experts.value_or(kUsualShared) * m.width_of_expert();
+  const std::int64_t dense = draft.first_dense_layers.value_or(0);
+  if (dense > 0) {
+    for (std::int64_t layer = 0; layer < m.num_layers; ++layer)
+      m.expert_layers.push_back(layer >= dense);
+  }
+  ExpertsSpec& experts = m.experts;
+  if (!draft.chooses_groups) {
+    experts.groups = experts.chosen_groups = 1;
+    return;
+  }
+  if (experts.count % experts.groups != 0) {
+    throw_config_error(written.where("model.n_group"), "model.n_group",
+                       fmt::format("{} groups do not divide {} experts of {}", experts.groups,
+                                   experts.count, key_path(m, "num_local_experts")));
+  }
+  if (experts.chosen_groups > experts.groups) {
+    throw_config_error(written.where("model.topk_group"), "model.topk_group",
+                       fmt::format("{} is more than the {} groups of model.n_group",
+                                   experts.chosen_groups, experts.groups));
+  }
+  if (experts.per_token > experts.count / experts.groups * experts.chosen_groups) {
+    throw_config_error(
+        written.where("model.num_experts_per_tok"), "model.num_experts_per_tok",
+        fmt::format("{} is more than the experts of {} groups of {}", experts.per_token,
+                    experts.chosen_groups, experts.count / experts.groups));
+  }
+}
+
 /// Which layers have experts, and whether a token can choose as many as it should.
 void settle_experts(ConfigDraft& draft, const WrittenKeys& written) {
   ModelSpec& m = draft.config.model;
@@ -151,6 +199,10 @@ void settle_experts(ConfigDraft& draft, const WrittenKeys& written) {
     throw_config_error(written.where("model.num_experts_per_tok"), "model.num_experts_per_tok",
                        fmt::format("{} is more than the {} experts of {}", m.experts.per_token,
                                    m.experts.count, key_path(m, "num_local_experts")));
+  }
+  if (family_of(m).has_shared_expert_keys) {
+    settle_shared_experts(draft, written);
+    return;
   }
   const std::int64_t every = draft.experts_every.value_or(1);
   if (every == 1 && draft.dense_layers.empty()) return;
@@ -282,7 +334,9 @@ void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems
   const bool has_sizes = !problems.spoil_any(
       {"model.hidden_size", "model.n_embd", "model.num_attention_heads", "model.n_head",
        "model.num_key_value_heads", "model.head_dim", "model.intermediate_size",
-       "model.moe_intermediate_size", "model.n_inner", "model.ffn_dim"});
+       "model.moe_intermediate_size", "model.n_inner", "model.ffn_dim", "model.kv_lora_rank",
+       "model.q_lora_rank", "model.qk_nope_head_dim", "model.qk_rope_head_dim",
+       "model.v_head_dim"});
   if (!problems.spoil_any({"model.vocab_size", "model.norm_head", "model.tie_word_embeddings"})) {
     problems.attempt([&] { settle_head(draft, written); });
   }
@@ -295,6 +349,9 @@ void finish_model(ConfigDraft& draft, const WrittenKeys& written, ConfigProblems
   }
   if (!problems.spoil_any({"model.num_hidden_layers", "model.num_local_experts",
                            "model.num_experts", "model.num_experts_per_tok",
+                           "model.n_routed_experts", "model.n_group", "model.topk_group",
+                           "model.topk_method", "model.n_shared_experts",
+                           "model.first_k_dense_replace", "model.moe_intermediate_size",
                            "model.decoder_sparse_step", "model.mlp_only_layers"})) {
     problems.attempt([&] { settle_experts(draft, written); });
   }

@@ -218,6 +218,7 @@ std::vector<Key> llama_keys() {
   add(spelled("use_bias", has_use_bias, use_bias));
   add(window_keys());
   add(score_keys());
+  add(latent_keys());
   add(experts_keys());
   add({word_embed_proj_dim()});
   add({

@@ -37,6 +37,9 @@ struct RopeScaling {
   double slow_rotations = 1.0;    ///< those with fewer divided
   bool whole_pairs = true;        ///< of kYarn: the border between the two is rounded outwards
   double attention_factor = 1.0;  ///< of kYarn and kLongRope: queries and keys grow by it
+  /// Of kYarn, in latent attention alone (DeepSeek-V2's mscale_all_dim): scores grow by the square
+  /// of 1 + a tenth of it times ln(factor). 0: they stay.
+  double score_growth = 0.0;
   std::vector<double> short_factors{};  ///< of kLongRope, a number a pair: of texts within the
   std::vector<double> long_factors{};   ///< original positions, and of longer ones
 
@@ -45,6 +48,18 @@ struct RopeScaling {
     return kind == RopeScalingKind::kLongRope && tokens > original_max_positions;
   }
   bool operator==(const RopeScaling&) const = default;
+};
+
+/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, §2.1): keys and values of all heads
+/// come from one latent of a token, and so may queries. Of each head of queries and keys some
+/// numbers rotate, and those of keys are the same in all heads.
+struct LatentSpec {
+  std::int64_t latent_rank = 0;  ///< L, of keys and values; 0: attention is not of this kind
+  std::int64_t query_rank = 0;   ///< of queries; 0: they come straight from the stream
+  std::int64_t plain_dim = 0;    ///< P, numbers of a head that do not rotate
+  std::int64_t rotated_dim = 0;  ///< R, those that do
+  std::int64_t value_dim = 0;    ///< V, of a head of values
+  bool operator==(const LatentSpec&) const = default;
 };
 
 /// The width of a feed-forward of which nothing is said, in widths of the model.
@@ -84,6 +99,7 @@ struct ModelSpec {
   std::int64_t expert_width = 0;    ///< F of one expert where it has a key; 0: intermediate_size
   std::vector<bool> expert_layers;  ///< by layer, whether it has experts; empty: all have
   bool adds_balance_loss = false;
+  LatentSpec latent;               ///< head_dim is then P + R
   bool parallel_branches = false;  ///< both halves of a block read what the block does (GPT-NeoX)
   bool qkv_bias = false;
   bool attention_output_bias = false;
@@ -118,6 +134,7 @@ struct ModelSpec {
   }
   /// The count of numbers of each head that are rotated; even.
   [[nodiscard]] std::int64_t rotated_dims() const {
+    if (latent.latent_rank > 0) return latent.rotated_dim;
     return static_cast<std::int64_t>(static_cast<double>(head_dim) * rotated_part);
   }
   bool operator==(const ModelSpec&) const = default;

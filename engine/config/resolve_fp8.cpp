@@ -105,6 +105,11 @@ void resolve_fp8(const LoadedConfig& loaded, Origins& origins) {
                        "true, and the model computes in fp16: 8-bit products go with bf16 or "
                        "fp32; set fp16.enabled to false and bf16.enabled to true");
   }
+  if (config.model.latent.latent_rank > 0) {
+    throw_config_error(origins[kEnabled], kEnabled,
+                       "true, and the model's attention goes through latents, whose products are "
+                       "not in 8 bits in this version: expected false");
+  }
   for (const Extent& extent : extents_of(config)) {
     if (extent.size % kF8Multiple != 0) {
       throw_config_error(

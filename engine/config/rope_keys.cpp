@@ -100,6 +100,9 @@ RopeScaling read_scaling(const std::string& path, const JsonNode& node) {
       scaling.slow_rotations = positive_or(path, node, "beta_slow", scaling.slow_rotations);
       scaling.whole_pairs = read_truncate(path, node);
       scaling.attention_factor = attention_factor(path, node, scaling.factor);
+      if (says(node, "mscale_all_dim")) {
+        scaling.score_growth = positive(path, node, "mscale_all_dim");
+      }
       if (scaling.fast_rotations <= scaling.slow_rotations) {
         throw_config_error(node.where, path, "beta_fast must be greater than beta_slow");
       }
@@ -238,9 +241,12 @@ std::string rope_scaling_json(const RopeScaling& scaling) {
     case RopeScalingKind::kYarn:
       return fmt::format(
           R"({{"rope_type": "yarn", "factor": {}, "original_max_position_embeddings": {}, )"
-          R"("beta_fast": {}, "beta_slow": {}, "truncate": {}, "attention_factor": {}}})",
+          R"("beta_fast": {}, "beta_slow": {}, "truncate": {}, "attention_factor": {}{}}})",
           scaling.factor, scaling.original_max_positions, scaling.fast_rotations,
-          scaling.slow_rotations, scaling.whole_pairs, scaling.attention_factor);
+          scaling.slow_rotations, scaling.whole_pairs, scaling.attention_factor,
+          scaling.score_growth > 0.0
+              ? fmt::format(R"(, "mscale_all_dim": {})", scaling.score_growth)
+              : "");
     case RopeScalingKind::kLongRope:
       return longrope_json(scaling);
   }

@@ -48,9 +48,13 @@ Attention Attention::declare(const LayerShape& shape,
                     .query_heads = query_heads,
                     .key_value_heads = kv_heads,
                     .head_dim = head_dim};
-  attention.qkv_ =
-      Linear::declare(shape, {name + ".query", name + ".key", name + ".value"}, blueprint);
-  attention.norms_ = QueryKeyNorms::declare(shape, name, query_width, kv_width, blueprint);
+  if (spec.latent) {
+    attention.latent_ = LatentProjection::declare(shape, name, blueprint);
+  } else {
+    attention.qkv_ =
+        Linear::declare(shape, {name + ".query", name + ".key", name + ".value"}, blueprint);
+    attention.norms_ = QueryKeyNorms::declare(shape, name, query_width, kv_width, blueprint);
+  }
   if (spec.sinks) {
     attention.sinks_ = blueprint.add_param(shape.param(shape.tensor_named(name + ".sinks")));
   }
@@ -162,8 +166,12 @@ void Attention::forward(const LayerContext& context,
   const Tensor packed = context.activation(packed_, slot);
   const Tensor own_packed = exchanges ? context.buffer(own_packed_) : packed;
   const Tensor heads = context.activation(heads_, slot);
-  qkv_.forward(context, x_NC, own_packed);
-  norms_.forward(context, slot, own_packed);
+  if (latent_) {
+    latent_->forward(context, slot, x_NC, own_packed);
+  } else {
+    qkv_.forward(context, x_NC, own_packed);
+    norms_.forward(context, slot, own_packed);
+  }
   rotate(context, slot, own_packed, Pass::kForward);
   if (context.extension) {
     AttentionShape shape = own_;
@@ -185,7 +193,7 @@ void Attention::forward(const LayerContext& context,
   } else {
     ring_.forward(context, slot, scores_of(context, slot), packed, heads);
   }
-  output_.forward(context, heads, y_NC);
+  output_.forward(context, latent_ ? latent_->values_of(context, heads) : heads, y_NC);
 }
 
 AttentionReach Attention::reach_of(const LayerContext& context, int slot) const {
@@ -231,7 +239,13 @@ void Attention::backward(const LayerContext& context,
   const Tensor d_packed = context.buffer(d_packed_);
   const Tensor d_heads = context.buffer(d_heads_);
   const Tensor d_own_packed = exchanges ? context.buffer(d_own_packed_) : d_packed;
-  output_.backward(context, dy_NC, heads, d_heads, gradients);
+  if (latent_) {
+    output_.backward(context, dy_NC, latent_->values_of(context, heads),
+                     latent_->d_values(context, d_heads), gradients);
+    latent_->spread(context, d_heads);
+  } else {
+    output_.backward(context, dy_NC, heads, d_heads, gradients);
+  }
   const RingAttention::Scores scores = scores_of(context, slot);
   if (exchanges) {
     const Tensor d_attended = context.buffer(d_attended_);
@@ -244,8 +258,12 @@ void Attention::backward(const LayerContext& context,
                    sink_gradient(context, gradients));
   }
   rotate(context, slot, d_own_packed, Pass::kBackward);
-  norms_.backward(context, slot, d_own_packed, gradients);
-  qkv_.backward(context, d_own_packed, x_NC, dx_NC, gradients);
+  if (latent_) {
+    latent_->backward(context, slot, x_NC, d_own_packed, dx_NC, gradients);
+  } else {
+    norms_.backward(context, slot, d_own_packed, gradients);
+    qkv_.backward(context, d_own_packed, x_NC, dx_NC, gradients);
+  }
 }
 
 std::vector<ContextTransfer> Attention::context_traffic(Pass pass) const {

@@ -2,7 +2,7 @@
 // scores that fall with distance (ALiBi).
 //
 //   qkv = x · [query; key; value]ᵀ + bias        [N, (H + 2K)·D]
-//   normalise q and k, where the model does
+//   normalise q and k, where the model does; or all of it from latents (latent_projection.h)
 //   rotate q and k (layers with RoPE)
 //   heads = softmax(q · kᵀ / sqrt(D), causal, in the layer's window) · v
 //                                                 [N, H·D]; only the log-sum-exp is kept
@@ -15,10 +15,12 @@
 // a cache, keys and values go into it, and queries attend to what it holds.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/model/head_exchange.h"
+#include "engine/model/latent_projection.h"
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/linear.h"
@@ -67,6 +69,7 @@ class Attention {
   std::int64_t first_head_ = 0;  // that this rank attends with, among the model's query heads
   AttentionShape own_;           // of this rank's tokens
   Linear qkv_;
+  std::optional<LatentProjection> latent_;  // in place of qkv_ and norms_
   QueryKeyNorms norms_;
   ParamRef sinks_;  // index < 0: none
   HeadExchange exchange_;

@@ -73,12 +73,20 @@ ModelSpec tiny_gpt_oss_without_experts() {
   return model;
 }
 
-/// GPT-2, LLaMA with fewer key/value heads than four ranks, Gemma's windows, and sinks.
+/// DeepSeek-V2's latent attention, likewise.
+ModelSpec tiny_deepseek_without_experts() {
+  ModelSpec model = *tiny_family("deepseek_v2").model;
+  model.experts = {};
+  return model;
+}
+
+/// GPT-2, LLaMA with fewer key/value heads than four ranks, Gemma's windows, sinks, and latents.
 std::vector<std::pair<std::string, ModelSpec>> models() {
   return {{"gpt2", tiny_model(Family::kGpt2)},
           {"llama", tiny_model(Family::kLlama)},
           {"gemma2", *tiny_family("gemma2").model},
-          {"gpt_oss", tiny_gpt_oss_without_experts()}};
+          {"gpt_oss", tiny_gpt_oss_without_experts()},
+          {"deepseek_v2", tiny_deepseek_without_experts()}};
 }
 
 TEST_CASE("ranks that share sequences follow the one that has them whole", "[parity][context]") {

@@ -81,11 +81,12 @@ double relative_distance(std::span<const float> got, const std::vector<float>& e
 }
 
 const std::vector<std::string> kModels{
-    "gpt2-tiny",       "llama-tiny",     "qwen2-tiny",    "llama3-rope-tiny", "qwen3-tiny",
-    "olmo2-tiny",      "mistral-tiny",   "olmo3-tiny",    "smollm3-tiny",     "phi3-tiny",
-    "starcoder2-tiny", "gemma2-tiny",    "gemma3-tiny",   "gpt-neox-tiny",    "opt-tiny",
-    "bloom-tiny",      "baichuan2-tiny", "longrope-tiny", "mixtral-tiny",     "qwen3-moe-tiny",
-    "olmoe-tiny",      "gpt-oss-tiny"};
+    "gpt2-tiny",      "llama-tiny",    "qwen2-tiny",       "llama3-rope-tiny",
+    "qwen3-tiny",     "olmo2-tiny",    "mistral-tiny",     "olmo3-tiny",
+    "smollm3-tiny",   "phi3-tiny",     "starcoder2-tiny",  "gemma2-tiny",
+    "gemma3-tiny",    "gpt-neox-tiny", "opt-tiny",         "bloom-tiny",
+    "baichuan2-tiny", "longrope-tiny", "mixtral-tiny",     "qwen3-moe-tiny",
+    "olmoe-tiny",     "gpt-oss-tiny",  "deepseek-v2-tiny", "deepseek-v2-lite-tiny"};
 
 TEST_CASE("losses of ten AdamW steps and every gradient equal PyTorch's in f32",
           "[parity][golden]") {

@@ -12,7 +12,7 @@ namespace dstrain::test {
 inline const std::vector<std::string> kFamilies{
     "qwen3",      "olmo2",   "mistral",     "olmo3",    "smollm3", "phi3",
     "starcoder2", "gemma2",  "gemma3_text", "gpt_neox", "opt",     "bloom",
-    "baichuan",   "mixtral", "qwen3_moe",   "olmoe",    "gpt_oss"};
+    "baichuan",   "mixtral", "qwen3_moe",   "olmoe",    "gpt_oss", "deepseek_v2"};
 
 /// Two key/value heads, so that of four ranks two share one. Windows are shorter than sequences.
 inline TinyOptions tiny_family(const std::string& model_type) {
@@ -57,6 +57,14 @@ inline TinyOptions tiny_family(const std::string& model_type) {
   }
   if (model.feed_forward_limit > 0.0F) {  // so low that it binds
     model.feed_forward_limit = 0.1F;
+  }
+  if (family.base.latent.latent_rank > 0) {
+    model.latent = {
+        .latent_rank = 14, .query_rank = 12, .plain_dim = 6, .rotated_dim = 4, .value_dim = 8};
+    model.experts.balance_coefficient = 0.0F;
+    model.adds_balance_loss = false;
+    model.experts.shared_width = 20;
+    model.expert_layers = {false, true};
   }
   if (family.has_unit_head_key) {  // Baichuan 2 of 13 B
     model.position = PositionKind::kAlibi;

@@ -1,5 +1,6 @@
 #include "engine/config/arch/architecture.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -21,6 +22,15 @@ AttentionSpec attention_of(const ModelSpec& model, std::int64_t layer) {
                           .sinks = family_of(model).has_sinks};
   if (model.query_scalar > 0.0 && model.query_scalar != static_cast<double>(model.head_dim)) {
     attention.scale = static_cast<float>(1.0 / std::sqrt(model.query_scalar));
+  }
+  if (model.latent.latent_rank > 0) {
+    attention.latent = model.latent;
+    if (const RopeScaling& scaling = model.rope_scaling; scaling.score_growth > 0.0) {
+      const double growth =
+          1.0 + 0.1 * scaling.score_growth * std::log(std::max(1.0, scaling.factor));
+      attention.scale =
+          static_cast<float>(growth * growth / std::sqrt(static_cast<double>(model.head_dim)));
+    }
   }
   if (model.rotates(layer)) {
     const bool scales = attention.window == 0 || !family_of(model).scales_full_layers_only;

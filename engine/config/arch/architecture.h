@@ -39,10 +39,15 @@ struct AttentionSpec {
   std::int64_t window = 0;  ///< positions that a query attends to; 0: all up to its own
   float scale = 0.0F;       ///< what q · k is multiplied with; 0: 1/sqrt(D)
   float cap = 0.0F;         ///< scores become cap · tanh(score / cap); 0: they stay
-  bool sinks = false;       ///< each head has one more score, which is learned and takes no value
+  std::optional<LatentSpec> latent{};  ///< how queries, keys and values are made; K is H then
+  bool sinks = false;  ///< each head has one more score, which is learned and takes no value
 
   [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t key_value_width() const { return key_value_heads * head_dim; }
+  /// The numbers of all heads' results.
+  [[nodiscard]] std::int64_t result_width() const {
+    return heads * (latent ? latent->value_dim : head_dim);
+  }
   bool operator==(const AttentionSpec&) const = default;
 };
 

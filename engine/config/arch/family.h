@@ -115,9 +115,10 @@ struct Family {
   /// Written in place of max_position_embeddings, it says that positions are ALiBi's. "": there is
   /// no such key.
   std::string alibi_length_key{};
-  bool has_unit_head_key = false;     ///< norm_head
-  bool has_normalised_key = false;    ///< norm_topk_prob: of the weights of the experts chosen
-  bool has_dense_layer_keys = false;  ///< decoder_sparse_step and mlp_only_layers
+  bool has_unit_head_key = false;       ///< norm_head
+  bool has_normalised_key = false;      ///< norm_topk_prob: of the weights of the experts chosen
+  bool has_shared_expert_keys = false;  ///< n_shared_experts, groups, first_k_dense_replace
+  bool has_dense_layer_keys = false;    ///< decoder_sparse_step and mlp_only_layers
   std::vector<DropoutKey> dropouts = {{"attention_dropout", {&DropoutConfig::attention}}};
   std::vector<std::string> silent{};  ///< keys that say nothing here
   std::vector<RefusedKey> refused{};

@@ -55,7 +55,7 @@ double block_flops_per_token(const Architecture& architecture,
   const std::int64_t window = layer.attention.window;
   const double most = window == 0 ? all : std::min(all, static_cast<double>(window));
   return 6.0 * static_cast<double>(weights) +
-         12.0 * static_cast<double>(layer.attention.query_width()) *
+         6.0 * static_cast<double>(layer.attention.query_width() + layer.attention.result_width()) *
              (most - most * most / (2.0 * all));
 }
 

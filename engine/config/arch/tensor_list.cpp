@@ -84,6 +84,29 @@ void add_query_key_norms(List& list, const std::string& name, const LayerSpec& l
   add("key_norm", attention.key_value_heads);
 }
 
+/// The latents are every rank's, and the queries, keys and values of its heads come from them.
+void add_latents(List& list, const std::string& name, std::int64_t width, const LayerSpec& layer) {
+  const AttentionSpec& attention = layer.attention;
+  const LatentSpec& latent = *attention.latent;
+  const TensorDecl of_heads{
+      .deviation = layer.deviation, .cut = Cut::kRows, .heads = attention.heads};
+  const TensorDecl of_latent{.deviation = layer.deviation,
+                             .gradient_of_copy = GradientOfCopy::kOfMyShare};
+  if (latent.query_rank > 0) {
+    list.add_matrix(name + "query_down", {latent.query_rank, width}, of_latent);
+    list.add_norm(name + "query_latent_norm", layer.norm.kind, latent.query_rank, of_latent);
+    list.add_matrix(name + "query_up", {attention.query_width(), latent.query_rank}, of_heads);
+  } else {
+    list.add_matrix(name + "query", {attention.query_width(), width}, of_heads);
+  }
+  list.add_matrix(name + "latent_down", {latent.latent_rank + latent.rotated_dim, width},
+                  of_latent);
+  list.add_norm(name + "latent_norm", layer.norm.kind, latent.latent_rank, of_latent);
+  list.add_matrix(name + "latent_up",
+                  {attention.heads * (latent.plain_dim + latent.value_dim), latent.latent_rank},
+                  of_heads);
+}
+
 void add_attention(List& list,
                    const std::string& name,
                    std::int64_t width,
@@ -93,12 +116,16 @@ void add_attention(List& list,
     list.add_linear(name + what, {heads * attention.head_dim, width}, attention.qkv_bias,
                     {.deviation = layer.deviation, .cut = Cut::kRows, .heads = heads});
   };
-  add_heads("query", attention.heads);
-  add_heads("key", attention.key_value_heads);
-  add_heads("value", attention.key_value_heads);
-  add_query_key_norms(list, name, layer);
+  if (attention.latent) {
+    add_latents(list, name, width, layer);
+  } else {
+    add_heads("query", attention.heads);
+    add_heads("key", attention.key_value_heads);
+    add_heads("value", attention.key_value_heads);
+    add_query_key_norms(list, name, layer);
+  }
   if (attention.sinks) list.add_of_heads(name + "sinks", attention.heads, layer.deviation);
-  list.add_linear(name + "output", {width, attention.query_width()}, attention.output_bias,
+  list.add_linear(name + "output", {width, attention.result_width()}, attention.output_bias,
                   {.deviation = layer.residual_deviation, .cut = Cut::kColumns});
 }
 

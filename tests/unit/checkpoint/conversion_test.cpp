@@ -172,6 +172,18 @@ TEST_CASE("a number that transformers takes with a point alone has one", "[check
   CHECK(config["swiglu_limit"] == 7.0);
 }
 
+TEST_CASE("latents and experts beside one for every token go there and back, bit for bit",
+          "[checkpoint]") {
+  const fs::path from =
+      fs::path("tests/golden") / GENERATE("deepseek-v2-tiny", "deepseek-v2-lite-tiny");
+  const ScratchFolder folder;
+  REQUIRE(convert_checkpoint({.from = from, .to = folder.path() / "ours", .ranks = 2}, {}));
+  fs::remove(folder.path() / "ours" / "config.json");  // it is then written anew
+  REQUIRE(convert_checkpoint({.from = folder.path() / "ours", .to = folder.path() / "back"}, {}));
+  CHECK(raw_tensors(folder.path() / "back") == raw_tensors(from));
+  CHECK(load_model_spec((folder.path() / "back").string()) == load_model_spec(from.string()));
+}
+
 TEST_CASE("weights in MXFP4 are written back in bf16, and config.json says nothing else",
           "[checkpoint]") {
   const ScratchFolder folder;

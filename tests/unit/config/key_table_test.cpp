@@ -28,6 +28,7 @@ const std::string kMixtral = "model.model_type=mixtral";
 const std::string kQwen3Moe = "model.model_type=qwen3_moe";
 const std::string kOlmoe = "model.model_type=olmoe";
 const std::string kGptOss = "model.model_type=gpt_oss";
+const std::string kDeepseek = "model.model_type=deepseek_v2";
 const std::string kGpt2Model =
     R"(model={"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4,
        "n_positions": 128})";
@@ -244,6 +245,23 @@ const std::map<std::string, Flip>& flips() {
       {"model.moe_intermediate_size", {"40", {kQwen3Moe}}},
       {"model.mlp_only_layers", {"[1]", {kQwen3Moe}}},
       {"model.swiglu_limit", {"5", {kGptOss}}},
+      {"model.kv_lora_rank", {"40", {kDeepseek}}},
+      {"model.q_lora_rank", {"null", {kDeepseek}}},
+      {"model.qk_nope_head_dim", {"70", {kDeepseek}}},
+      {"model.qk_rope_head_dim", {"70", {kDeepseek}}},
+      {"model.v_head_dim", {"70", {kDeepseek}}},
+      {"model.n_routed_experts", {"9", {kDeepseek}}},
+      {"model.n_shared_experts", {"1", {kDeepseek}}},
+      {"model.routed_scaling_factor", {"16", {kDeepseek}}},
+      {"model.first_k_dense_replace", {"1", {kDeepseek}}},
+      {"model.topk_method",
+       {"group_limited_greedy", {kDeepseek, "model.n_group=8", "model.topk_group=3"}}},
+      {"model.n_group",
+       {"4",
+        {kDeepseek, "model.topk_method=group_limited_greedy", "model.topk_group=2",
+         "model.n_group=8"}}},
+      {"model.topk_group",
+       {"2", {kDeepseek, "model.topk_method=group_limited_greedy", "model.n_group=8"}}},
       {"model.output_router_logits", {"true", {kMixtral}}},
       {"model.router_aux_loss_coef", {"0.5", {kMixtral}}},
       {"model.norm_epsilon", {"1e-4", {"model.model_type=starcoder2"}}},

@@ -1,4 +1,6 @@
 // The keys of mixtures of experts, as published models write them.
+#include <cmath>
+
 #include "engine/config/arch/architecture.h"
 #include "engine/config/arch/model_counts.h"
 #include "kernels/math/activation.h"
@@ -102,6 +104,48 @@ TEST_CASE("gpt-oss is what its keys say, and without them what transformers take
   otherwise.insert(1, "\"quantization_config\": {\"quant_method\": \"awq\"}, ");
   CHECK_THAT(model_error(otherwise),
              Catch::Contains("model.quantization_config.quant_method: must be \"mxfp4\""));
+}
+
+constexpr const char* kDeepseekV2Lite = R"({
+  "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "aux_loss_alpha": 0.001, "bos_token_id": 100000, "eos_token_id": 100001,
+  "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 2048,
+  "initializer_range": 0.02, "intermediate_size": 10944, "kv_lora_rank": 512,
+  "max_position_embeddings": 163840, "model_type": "deepseek_v2", "moe_intermediate_size": 1408,
+  "moe_layer_freq": 1, "n_group": 1, "n_routed_experts": 64, "n_shared_experts": 2,
+  "norm_topk_prob": false, "num_attention_heads": 16, "num_experts_per_tok": 6,
+  "num_hidden_layers": 27, "num_key_value_heads": 16, "pretraining_tp": 1, "q_lora_rank": null,
+  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+  "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707,
+                   "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096,
+                   "type": "yarn"},
+  "rope_theta": 10000, "routed_scaling_factor": 1.0, "scoring_func": "softmax", "seq_aux": true,
+  "tie_word_embeddings": false, "topk_group": 1, "topk_method": "greedy",
+  "torch_dtype": "bfloat16", "use_cache": true, "v_head_dim": 128, "vocab_size": 102400})";
+
+TEST_CASE("DeepSeek-V2-Lite is what its keys say", "[spec][model]") {
+  const ModelSpec model = read_model(kDeepseekV2Lite);
+  const Architecture architecture(model);
+  CHECK(num_parameters(architecture) == 15'706'484'224);  // as DeepSeek says, 15.7 billion
+  const AttentionSpec& attention = architecture.layers[0].attention;
+  CHECK(attention.head_dim == 192);
+  CHECK(attention.key_value_heads == 16);
+  CHECK(attention.rotary->dims == 64);
+  CHECK(attention.rotary->scaling.attention_factor == 1.0);
+  const double growth = 1.0 + 0.1 * 0.707 * std::log(40.0);
+  CHECK(static_cast<double>(attention.scale) ==
+        Approx(growth * growth / std::sqrt(192.0)).epsilon(1e-6));
+  CHECK_FALSE(architecture.layers[0].feed_forward.experts);
+  CHECK(architecture.layers[0].feed_forward.width == 10944);
+  const FeedForwardSpec& mixture = architecture.layers[1].feed_forward;
+  CHECK(mixture.width == 1408);
+  CHECK(mixture.experts->shared_width == 2816);
+  CHECK(mixture.experts->balance_coefficient == 0.0F);
+  CHECK_THAT(model_error([] {
+               std::string wide(kDeepseekV2Lite);
+               return wide.replace(wide.find("\"v_head_dim\": 128"), 17, "\"v_head_dim\": 193");
+             }()),
+             Catch::Contains("model.v_head_dim: 193 is more than a head of keys has"));
 }
 
 TEST_CASE("some layers of Qwen3's mixtures are dense", "[spec][model]") {

@@ -44,6 +44,11 @@ TEST_CASE("a model's JSON describes that model", "[spec][model]") {
       {"model.model_type=qwen3_moe", "model.num_hidden_layers=4", "model.decoder_sparse_step=2",
        "model.mlp_only_layers=[1]", "model.moe_intermediate_size=20"},
       {"model.model_type=gpt_oss", "model.swiglu_limit=3.5"},
+      {"model.model_type=deepseek_v2", "model.first_k_dense_replace=1"},
+      {"model.model_type=deepseek_v2", "model.q_lora_rank=null", "model.n_group=4",
+       "model.topk_group=2", "model.topk_method=group_limited_greedy", "model.n_shared_experts=1",
+       R"(model.rope_scaling={"type": "yarn", "factor": 40, "mscale": 0.707,
+          "mscale_all_dim": 0.707, "original_max_position_embeddings": 16})"},
       {"model.model_type=gpt_oss", R"(model.rope_scaling={"rope_type": "default"})"},
       {"model.model_type=olmoe", "model.norm_topk_prob=true", "model.num_experts_per_tok=3"},
   };

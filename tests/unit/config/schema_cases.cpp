@@ -68,6 +68,8 @@ const std::vector<std::vector<std::string>>& settings() {
       {"model.model_type=qwen3_moe", "model.mlp_only_layers=[0]"},
       {"model.model_type=olmoe"},
       {"model.model_type=gpt_oss"},
+      {"model.model_type=deepseek_v2", "model.topk_method=group_limited_greedy", "model.n_group=8",
+       "model.topk_group=3"},
       {"optimizer.type=SGD"},
       {"optimizer.type=Adagrad"},
       {"optimizer.type=RMSprop"},
@@ -111,6 +113,9 @@ bool spans_keys(const std::string& message) {
                            "whose rows count with length one",
                            "and the stage is lower",
                            "experts of model.",
+                           "more than the experts of",
+                           "groups of model.",
+                           "more than a head of keys has",
                            "names layer "}) {
     if (message.find(part) != std::string::npos) return true;
   }
