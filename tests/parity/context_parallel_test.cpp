@@ -185,7 +185,8 @@ TEST_CASE("shared sequences go with every other way of sharing a step", "[parity
   int met = 0;
   for (const auto& [name, model] : models()) {
     for (const bool documents : {false, true}) {
-      const TinyOptions alone = whole_sequences(model, documents);
+      TinyOptions alone = whole_sequences(model, documents);
+      alone.steps = 6;  // what drifts over 20 is seen above
       const TinyRun reference = train_tiny(alone);
       for (const int size : {2, 4}) {
         for (const Kind& kind : kinds(size)) {
