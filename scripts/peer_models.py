@@ -163,7 +163,7 @@ def rotation(draw, positions):
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "olmo3", "smollm3", "phi3",
             "starcoder2", "gemma2", "gemma3_text", "gpt_neox", "opt", "bloom", "baichuan"]
 GENERATED = FAMILIES + ["mixtral", "qwen3_moe", "olmoe"]  # whose training tests/golden holds to transformers
-CONVERTED = GENERATED + ["gpt_oss"]  # which is not trained yet
+CONVERTED = GENERATED + ["gpt_oss"]  # likewise
 
 
 def add_family_option(parser, families=FAMILIES):

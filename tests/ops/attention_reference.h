@@ -23,7 +23,7 @@ struct AttentionProblem {
   std::vector<std::vector<std::int64_t>> documents{};  ///< of each sequence, their lengths
   Values slopes{};                                     ///< of the query heads
   std::int64_t begun = 0;  ///< tokens of each first document that are before the first query
-  Values sinks{};                                      ///< likewise
+  Values sinks{};          ///< likewise
 
   [[nodiscard]] std::int64_t queries_numel() const {
     return shape.batch * shape.sequence * shape.query_heads * shape.head_dim;

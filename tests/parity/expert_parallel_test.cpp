@@ -21,7 +21,8 @@
 namespace dstrain::test {
 namespace {
 
-const std::vector<std::string> kExpertFamilies{"mixtral", "qwen3_moe", "olmoe"};
+const std::vector<std::string> kExpertFamilies{"mixtral", "qwen3_moe", "olmoe", "gpt_oss",
+                                               "deepseek_v2"};
 
 /// With as many experts as divide among 2 and 4 ranks.
 TinyOptions experts_of(const std::string& family) {

@@ -27,11 +27,11 @@ namespace dstrain::test {
 namespace {
 
 const std::vector<std::string> kModels{
-    "gpt2-tiny",       "llama-tiny",     "qwen2-tiny",   "llama3-rope-tiny", "qwen3-tiny",
-    "olmo2-tiny",      "mistral-tiny",   "olmo3-tiny",   "smollm3-tiny",     "phi3-tiny",
-    "starcoder2-tiny", "gemma2-tiny",    "gemma3-tiny",  "gpt-neox-tiny",    "opt-tiny",
-    "bloom-tiny",      "baichuan2-tiny", "mixtral-tiny", "qwen3-moe-tiny", "olmoe-tiny",
-    "gpt-oss-tiny", "deepseek-v2-tiny"};
+    "gpt2-tiny",       "llama-tiny",      "qwen2-tiny",   "llama3-rope-tiny", "qwen3-tiny",
+    "olmo2-tiny",      "mistral-tiny",    "olmo3-tiny",   "smollm3-tiny",     "phi3-tiny",
+    "starcoder2-tiny", "gemma2-tiny",     "gemma3-tiny",  "gpt-neox-tiny",    "opt-tiny",
+    "bloom-tiny",      "baichuan2-tiny",  "mixtral-tiny", "qwen3-moe-tiny",   "olmoe-tiny",
+    "gpt-oss-tiny",    "deepseek-v2-tiny"};
 
 /// A golden model's weights, held in memory.
 class GoldenSource final : public TensorSource {
