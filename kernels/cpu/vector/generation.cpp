@@ -61,9 +61,13 @@ DSTRAIN_INLINE float slope_of(const QueryAttention<T>& task, std::int64_t head) 
   return task.slopes == nullptr ? 0.0F : task.slopes[head];
 }
 
-/// scores[p] = exp(score - largest), with the score of q · k[p]; returns their sum.
+struct Exponentials {
+  float largest2;  ///< the largest score, times log2(e)
+  float total;
+};
+/// scores[p] = exp(score - largest), with the score of q · k[p], and their sum.
 template <typename T>
-DSTRAIN_INLINE float exponentials(const QueryAttention<T>& task, const T* q, float slope) {
+DSTRAIN_INLINE Exponentials exponentials(const QueryAttention<T>& task, const T* q, float slope) {
   const bool is_bent = task.cap > 0.0F || slope != 0.0F;
   float largest = -1.0e30F;
   for (std::int64_t p = 0; p < task.keys; ++p) {
@@ -85,7 +89,7 @@ DSTRAIN_INLINE float exponentials(const QueryAttention<T>& task, const T* q, flo
     store(scores + p, value, width);
     total += covered(value, width);
   });
-  return sum_lanes(total);
+  return {largest2, sum_lanes(total)};
 }
 
 /// kVecs vectors of out from column d on; the sums stay in registers.
@@ -110,8 +114,9 @@ template <typename T>
 [[gnu::flatten]] void query_attention(const QueryAttention<T>& task) {
   constexpr int kVecs = 4;
   for (std::int64_t head = 0; head < task.group; ++head) {
-    const float factor =
-        1.0F / exponentials(task, task.q + head * task.head_dim, slope_of(task, head));
+    const Exponentials of_keys =
+        exponentials(task, task.q + head * task.head_dim, slope_of(task, head));
+    const float factor = 1.0F / of_keys.total;
     T* const out = task.out_written + head * task.head_dim;
     std::int64_t d = 0;
     for (; d + kVecs * kLanes <= task.head_dim; d += kVecs * kLanes) {
@@ -120,6 +125,10 @@ template <typename T>
     for_each_vec(task.head_dim - d, [=, &task](std::int64_t more, auto width) {
       weighted_values<1>(task, d + more, width, factor, out);
     });
+    if (task.logsumexp_written != nullptr) {
+      task.logsumexp_written[head * task.sums_stride] =
+          of_keys.largest2 * kLn2 + __builtin_logf(of_keys.total);
+    }
   }
 }
 

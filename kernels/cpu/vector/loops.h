@@ -135,8 +135,10 @@ struct QueryAttention {
   const T* q;             ///< heads side by side
   const T* k;             ///< first key that the query sees
   const T* v;
-  float* scores;   ///< scratch [keys]
-  T* out_written;  ///< as q
+  float* scores;             ///< scratch [keys]
+  T* out_written;            ///< as q
+  float* logsumexp_written;  ///< of the first head; nullptr: not wanted
+  std::int64_t sums_stride;  ///< from one head's to the next's
 };
 
 /// Queries and keys of one tile of scores.
