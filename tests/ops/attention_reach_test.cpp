@@ -92,9 +92,10 @@ const Problem kChunks[] = {
     {{1, 150, 2, 1, 64}, 200, {.first_query = 120, .window = 70, .cap = 3.0F}},
     {{1, 150, 2, 1, 64}, 128, {.first_query = 128}, {}, {0.03, 0.5}},
     {{1, 137, 3, 1, 32}, 170, {.first_query = 41, .window = 90}, {}, {0.25, 0.01, 0.7}},
-    {{2, 90, 2, 1, 32}, 128, {.first_query = 128}, {{50, 40}, {3, 87}}, {}, 75},  // begun before
-    {{1, 90, 2, 1, 32}, 128, {.first_query = 328, .first_key = 200}, {{90}}, {}, 300},
-    {{1, 140, 2, 2, 64}, 200, {.first_query = 20}, {{64, 76}}, {}, 7},
+    {{2, 90, 2, 1, 32}, 128, {.first_query = 128}, {{50, 40}, {3, 87}}, {}, {}, 75},  // begun
+                                                                                      // before
+    {{1, 90, 2, 1, 32}, 128, {.first_query = 328, .first_key = 200}, {{90}}, {}, {}, 300},
+    {{1, 140, 2, 2, 64}, 200, {.first_query = 20}, {{64, 76}}, {}, {}, 7},
 };
 
 /// Where training has them: in rows q‖k‖v.
@@ -465,7 +466,7 @@ TEST_CASE("attention over two blocks of keys, merged, is attention over all of t
       Case{{{2, 24, 4, 2, 32}, 40, {.first_query = 10}, {}, {0.5, 0.1, 0.2, 0.05}}, 18},
       Case{{{1, 150, 2, 1, 64}, 350, {.first_query = 200}}, 200},  // a rank's own and an earlier's
       Case{{{1, 150, 2, 1, 32}, 300, {.first_query = 150, .window = 170}}, 150},
-      Case{{{1, 130, 2, 1, 64}, 258, {.first_query = 128}, {{60, 70}}, {0.1, 0.02}, 90}, 128});
+      Case{{{1, 130, 2, 1, 64}, 258, {.first_query = 128}, {{60, 70}}, {0.1, 0.02}, {}, 90}, 128});
   const Problem& whole = merged.whole;
   const AttentionShape& shape = whole.shape;
   const Operands in(whole, DType::kF32);

@@ -22,8 +22,8 @@ struct AttentionProblem {
   AttentionReach reach;
   std::vector<std::vector<std::int64_t>> documents{};  ///< of each sequence, their lengths
   Values slopes{};                                     ///< of the query heads
+  Values sinks{};                                      ///< likewise
   std::int64_t begun = 0;  ///< tokens of each first document that are before the first query
-  Values sinks{};          ///< likewise
 
   [[nodiscard]] std::int64_t queries_numel() const {
     return shape.batch * shape.sequence * shape.query_heads * shape.head_dim;
