@@ -314,7 +314,7 @@ TEST_CASE("a run compares at its interval alone, by one small all-gather, and st
         return fmt::format("{}", error.what());
       }
       check(traffic.count(Op::kAllGather, Purpose::kIntegrity) == (step % 3 == 0 ? 1 : 0) &&
-                traffic.bytes(Op::kAllGather, Purpose::kIntegrity) <= 4 * 128,
+                traffic.bytes(Op::kAllGather, Purpose::kIntegrity) <= 4 * 144,
             "step {} compares other than once in three", step);
       watch.add_step(0.1);
     }
