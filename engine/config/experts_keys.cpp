@@ -121,7 +121,7 @@ Key topk_method() {
   return for_families(key, has_shared);
 }
 
-/// Of groups of neighbouring experts; null: there is one.
+/// Makes the key of a number of groups, which null sets to one.
 Key groups(const char* name, std::int64_t ExpertsSpec::*member) {
   return for_families(null_is_default(field("model." + std::string(name), between(1, kMostExperts),
                                             of_experts(member))),

@@ -158,7 +158,7 @@ void settle_rotary_layers(ConfigDraft& draft, const WrittenKeys& written) {
   m.rotary_layers.resize(layers);
 }
 
-/// What DeepSeek's keys say beside the experts' number and width.
+/// Reads DeepSeek's keys other than the number and width of its experts.
 void settle_shared_experts(ConfigDraft& draft, const WrittenKeys& written) {
   ModelSpec& m = draft.config.model;
   constexpr std::int64_t kUsualShared = 2;

@@ -237,7 +237,7 @@ std::vector<Key> silent_keys() {
       [](const std::string& name) { return silent("model." + name); });
 }
 
-/// Of weights in files, which are read in 4 bits where a family's are published so.
+/// The format of the weights in a family's files: some are published in 4 bits, and read so.
 Key mxfp4_weights() {
   Key key = silent("model.quantization_config");
   key.shape = R"({"type": "object", "required": ["quant_method"],

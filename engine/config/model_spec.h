@@ -37,8 +37,8 @@ struct RopeScaling {
   double slow_rotations = 1.0;    ///< those with fewer divided
   bool whole_pairs = true;        ///< of kYarn: the border between the two is rounded outwards
   double attention_factor = 1.0;  ///< of kYarn and kLongRope: queries and keys grow by it
-  /// Of kYarn, in latent attention alone (DeepSeek-V2's mscale_all_dim): scores grow by the square
-  /// of 1 + a tenth of it times ln(factor). 0: they stay.
+  /// With kYarn, in latent attention alone (DeepSeek-V2's mscale_all_dim), scores grow by the
+  /// square of 1 + a tenth of it times ln(factor). 0: they stay.
   double score_growth = 0.0;
   std::vector<double> short_factors{};  ///< of kLongRope, a number a pair: of texts within the
   std::vector<double> long_factors{};   ///< original positions, and of longer ones

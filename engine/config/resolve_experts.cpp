@@ -1,4 +1,5 @@
-// What a mixture of experts does not go with, and which ranks may hold other experts.
+// Checks the keys that a mixture of experts does not go with, and the number of ranks that share
+// its experts.
 #include <string>
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@ namespace {
 
 constexpr const char* kSize = "expert_parallel.size";
 
-/// What ranks with other experts do not go with: their units have another group.
+/// Refuses the keys whose traffic knows one group of ranks: experts have a group of their own.
 void check_neighbours(const Config& config, Origins& origins) {
   const auto refuse = [&](const char* path, const std::string& what) {
     throw_config_error(origins[kSize], kSize,

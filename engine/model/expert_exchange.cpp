@@ -65,7 +65,6 @@ ExpertExchange ExpertExchange::declare(const LayerShape& shape,
   const ExpertsSpec& spec = shape.layer.feed_forward.experts.value();
   ExpertExchange exchange;
   exchange.ranks_ = shape.experts.ranks;
-  exchange.rank_ = shape.experts.rank;
   exchange.own_ = spec.count / shape.experts.ranks;
   exchange.rows_ = shape.tokens() * spec.per_token;
   exchange.width_ = shape.model.hidden_size;

@@ -74,7 +74,6 @@ class ExpertExchange {
 
  private:
   std::int64_t ranks_ = 1;
-  std::int64_t rank_ = 0;
   std::int64_t own_ = 1;    // E / R
   std::int64_t rows_ = 0;   // N · k
   std::int64_t width_ = 0;  // C

@@ -11,8 +11,9 @@
 // other experts (expert_exchange.h): rows go to them, and their results come back. A shared
 // feed-forward, where there is one, adds its own result to every token's.
 //
-// The host waits in forward for the numbers of rows. Buffers have place for N · k rows. Rows are
-// gathered again for backward rather than kept.
+// The host waits in forward for the numbers of rows. Buffers have place for N · k rows, or for
+// ExpertExchange::most_rows() where ranks hold other experts. Backward gathers rows again rather
+// than keep them, unless they came from other ranks.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,7 @@ class Experts {
   [[nodiscard]] std::optional<int> unit() const {
     return unit_ < 0 ? std::nullopt : std::optional(unit_);
   }
-  /// What it exchanges with those ranks.
+  /// The rows and numbers that it exchanges with those ranks, as they are planned.
   [[nodiscard]] ExpertTraffic traffic() const {
     return exchange_ ? exchange_->traffic() : ExpertTraffic{};
   }
@@ -82,7 +83,8 @@ class Experts {
     ConstTensor slots;
     std::int64_t per_token;
   };
-  /// What their slots weigh, by slot; the chosen experts are of those here.
+  /// The weight and the expert of each slot of a Source, and where its weight's gradient goes.
+  /// Experts are counted among this rank's.
   struct Choices {
     ConstTensor weights;
     ConstTensor chosen;
