@@ -1,6 +1,6 @@
 // How fast each operation of the CPU backend is at the sizes of GPT-2 124M and of the quickstart's
-// model: GB/s of the bytes that must move, or GFLOP/s. `ops_bench [threads] [f32|bf16] [isa
-// index]`.
+// model, and those of experts at a quarter of the widths of Mixtral 8x7B: GB/s of the bytes that
+// must move, or GFLOP/s. `ops_bench [threads] [f32|bf16] [isa index]`.
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
@@ -38,6 +38,8 @@ class Bench {
     fmt::print("{}, {}\n", backend_.device->description(), name_of(dtype));
   }
   void run(const Model& model);
+  /// Beside one product of as many operations, of rows that all have the same matrix.
+  void run_experts();
 
  private:
   Tensor tensor(DType dtype, Shape shape, float scale = 1.0F) {
@@ -260,6 +262,53 @@ void Bench::run(const Model& model) {
   memory_.clear();
 }
 
+void Bench::run_experts() {
+  constexpr std::int64_t kTokens = 2048, kPerToken = 2, kExperts = 8, kWidth = 1024, kInner = 3584;
+  constexpr std::int64_t kRows = kTokens * kPerToken;
+  fmt::print(" 2 of 8 experts of {} x {}, {} tokens\n", kWidth, kInner, kTokens);
+  Ops& ops = *backend_.ops;
+  Stream& stream = backend_.device->compute_stream();
+
+  // Experts are not equally busy.
+  std::vector<std::int32_t> rows_of;
+  for (std::int64_t expert = 0; expert < kExperts; ++expert) {
+    rows_of.push_back(static_cast<std::int32_t>(kRows / kExperts + 64 * (expert - 3) - 32));
+  }
+  const Tensor slots = ids(kRows, kRows);
+  const Tensor places = ids(kRows, kRows).view({kTokens, kPerToken});
+  const Tensor weights = tensor(DType::kF32, {kTokens, kPerToken});
+  const Tensor tokens = tensor(dtype_, {kTokens, kWidth});
+  const Tensor x = tensor(dtype_, {kRows, kWidth});
+  const Tensor y = tensor(dtype_, {kRows, kInner});
+  const Tensor w = tensor(dtype_, {kExperts, kInner, kWidth});
+  const Tensor dw = tensor(DType::kF32, {kExperts, kInner, kWidth});
+  const Tensor w_of_all = w.rows(0, 1).view({kInner, kWidth});
+  const Tensor dw_of_all = dw.rows(0, 1).view({kInner, kWidth});
+
+  const double flops = 2.0 * static_cast<double>(kRows * kWidth * kInner);
+  const auto product = [&](const char* name, const std::function<void()>& of_experts,
+                           const std::function<void()>& of_all) {
+    time(fmt::format("{}, experts", name), flops, "GFLOP/s", of_experts);
+    time(fmt::format("{}, one matrix", name), flops, "GFLOP/s", of_all);
+  };
+  product(
+      "forward", [&] { ops.grouped_forward(x, w, {}, rows_of, y, stream); },
+      [&] { ops.linear_forward(x, w_of_all, {}, y, stream); });
+  product(
+      "backward input", [&] { ops.grouped_backward_input(y, w, rows_of, x, stream); },
+      [&] { ops.linear_backward_input(y, w_of_all, x, stream); });
+  product(
+      "backward weight",
+      [&] { ops.grouped_backward_weight(y, x, rows_of, dw, Write::kAdd, stream); },
+      [&] { ops.linear_backward_weight(y, x, dw_of_all, Write::kAdd, stream); });
+  const std::int64_t row_bytes = kWidth * size_of(dtype_);
+  bandwidth("gather_rows", 2 * kRows * row_bytes,
+            [&] { ops.gather_rows(tokens, slots, kPerToken, {}, x, stream); });
+  bandwidth("sum_rows", (kRows + kTokens) * row_bytes,
+            [&] { ops.sum_rows(x, places, weights, tokens, Write::kOverwrite, stream); });
+  memory_.clear();
+}
+
 }  // namespace
 }  // namespace dstrain
 
@@ -273,4 +322,5 @@ int main(int argc, char** argv) {
   for (const Model& model : kModels) {
     bench.run(model);
   }
+  bench.run_experts();
 }
