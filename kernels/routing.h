@@ -23,18 +23,29 @@ struct ExpertChoice {
   Tensor weights_NK;      ///< f32
 };
 
+/// How sequences of T tokens lie in rows: chunk by chunk, and in a chunk sequence by sequence. What
+/// is counted by sequence is then counted by chunk of each, so that B is the chunks of all.
+struct SequenceChunks {
+  std::int64_t chunks = 1;  ///< of each sequence here
+  std::int64_t ranks = 1;   ///< that have as many tokens each of every sequence
+};
+
 /// How busy experts are, sequence by sequence.
 struct ExpertLoad {
   RouterRule rule;
   ConstTensor logits_NE;
   ConstTensor logsumexp_N;
   ConstTensor chosen_NK;
-  Tensor counts_BE;   ///< i32: the tokens that chose the expert
-  Tensor balance_BE;  ///< f32 = E · f · P; f: counts / T, P: the mean of the softmax; optional
+  Tensor counts_BE;  ///< i32: the tokens that chose the expert
+  /// f32, whose sum over the chunks and ranks of a sequence is E · f · P; f: counts / T, P: the
+  /// mean of the softmax; optional.
+  Tensor balance_BE;
+  ConstTensor ranks_counts_BE;  ///< i32, for f: of all ranks together; optional where one has all
+  SequenceChunks sequences;
 };
 
 /// Gradients of the logits: through the weights, and of two losses of their own,
-/// balance_scale · Σ balance_BE, in which counts are constants, and z_scale · Σ logsumexp_N².
+/// balance_scale · Σ E · f · P, in which counts are constants, and z_scale · Σ logsumexp_N².
 struct ExpertChoiceBackward {
   RouterRule rule;
   ConstTensor logits_NE;
@@ -42,7 +53,8 @@ struct ExpertChoiceBackward {
   ConstTensor chosen_NK;
   ConstTensor weights_NK;
   ConstTensor d_weights_NK;  ///< f32
-  ConstTensor counts_BE;     ///< i32
+  ConstTensor counts_BE;     ///< i32, of all ranks together
+  SequenceChunks sequences;
   float balance_scale = 0.0F;
   float z_scale = 0.0F;
   Tensor d_logits_NE;  ///< compute dtype

@@ -10,9 +10,13 @@
 namespace dstrain {
 
 struct RouterSizes {
-  std::int64_t tokens;    ///< N
-  std::int64_t experts;   ///< E
-  std::int64_t sequence;  ///< T; 0 where sequences do not matter
+  std::int64_t tokens;   ///< N
+  std::int64_t experts;  ///< E
+  // 0 where sequences do not matter:
+  std::int64_t chunk = 0;  ///< tokens of a chunk of a sequence
+  std::int64_t sequences = 0;
+  std::int64_t chunks = 0;  ///< of each sequence
+  std::int64_t length = 0;  ///< T, those of other ranks included
 };
 
 inline RouterSizes expect_router(const RouterRule& rule,
@@ -28,7 +32,7 @@ inline RouterSizes expect_router(const RouterRule& rule,
             rule.per_token <= experts / rule.groups * rule.chosen_groups,
         "router: {} of {} experts, in {} of {} groups", rule.per_token, experts, rule.chosen_groups,
         rule.groups);
-  return {tokens, experts, 0};
+  return {.tokens = tokens, .experts = experts};
 }
 
 inline RouterSizes expect_choice(const ExpertChoice& choice) {
@@ -39,7 +43,7 @@ inline RouterSizes expect_choice(const ExpertChoice& choice) {
   return sizes;
 }
 
-/// The T of N tokens whose counts are those of B sequences.
+/// The tokens of a sequence, or of a chunk of one, of N tokens that are counted by B of them.
 inline std::int64_t expect_counts(const ConstTensor& counts_BE,
                                   std::int64_t tokens,
                                   std::int64_t experts) {
@@ -50,10 +54,28 @@ inline std::int64_t expect_counts(const ConstTensor& counts_BE,
   return tokens == 0 ? 0 : tokens / sequences;
 }
 
+/// Adds how sequences lie to the sizes.
+inline void expect_sequences(const SequenceChunks& of,
+                             const ConstTensor& counts_BE,
+                             RouterSizes& sizes) {
+  const std::int64_t all = as_matrix(counts_BE).rows;
+  check(of.chunks >= 1 && of.ranks >= 1 && all % of.chunks == 0,
+        "experts: {} chunks of sequences, {} of each, over {} ranks", all, of.chunks, of.ranks);
+  sizes.chunk = expect_counts(counts_BE, sizes.tokens, sizes.experts);
+  sizes.sequences = all / of.chunks;
+  sizes.chunks = of.chunks;
+  sizes.length = sizes.chunk * of.chunks * of.ranks;
+}
+
 inline RouterSizes expect_load(const ExpertLoad& load) {
   RouterSizes sizes = expect_router(load.rule, load.logits_NE, load.logsumexp_N, load.chosen_NK);
-  sizes.sequence = expect_counts(load.counts_BE, sizes.tokens, sizes.experts);
+  expect_sequences(load.sequences, load.counts_BE, sizes);
   expect_optional(load.balance_BE, "experts: balance", DType::kF32, load.counts_BE.numel());
+  expect_optional(load.ranks_counts_BE, "experts: counts of all ranks", DType::kI32,
+                  load.counts_BE.numel());
+  const bool is_whole = load.sequences.chunks == 1 && load.sequences.ranks == 1;
+  check(is_whole || load.balance_BE.empty() || !load.ranks_counts_BE.empty(),
+        "experts: the balance of parts of sequences without the counts of all ranks");
   return sizes;
 }
 
@@ -65,7 +87,7 @@ inline RouterSizes expect_choice_backward(const ExpertChoiceBackward& back) {
   expect_compute_dtype(back.d_logits_NE.dtype(), "router: gradients of logits");
   expect(back.d_logits_NE, "router: gradients of logits", back.d_logits_NE.dtype(),
          back.logits_NE.numel());
-  sizes.sequence = expect_counts(back.counts_BE, sizes.tokens, sizes.experts);
+  expect_sequences(back.sequences, back.counts_BE, sizes);
   return sizes;
 }
 

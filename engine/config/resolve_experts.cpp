@@ -79,12 +79,6 @@ void resolve_experts(LoadedConfig& loaded,
            "true, and the model is a mixture of experts, whose numbers of rows the host waits for "
            "within a block, which a graph cannot hold: expected false");
   }
-  if (config.context_parallel.size > 1) {
-    refuse("context_parallel.size",
-           fmt::format("{}, and the model is a mixture of experts, whose ranks do not share "
-                       "sequences in this version: expected 1",
-                       config.context_parallel.size));
-  }
   if (config.expert_parallel.size > 1) {
     if (same_parameters) check_ranks(config, *same_parameters, origins);
     check_neighbours(config, origins);

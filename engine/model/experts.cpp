@@ -42,7 +42,8 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
                  .group_by_two = layer.spec_.group_score == GroupScore::kTwoLargest};
   layer.block_ = shape.block;
   layer.batch_ = shape.batch;
-  layer.sequence_ = shape.sequence;
+  layer.context_ = shape.context;
+  layer.sequences_ = {.chunks = shape.context.chunks(), .ranks = shape.context.ranks()};
   layer.activation_ = spec.activation;
   layer.limit_ = spec.limit;
   layer.gated_ = spec.gated;
@@ -78,7 +79,8 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   layer.logsumexp_ = keep("logsumexp", {tokens}, DType::kF32, Origin::kProduct);
   layer.chosen_ = keep("chosen", {tokens, per_token}, DType::kI32, Origin::kProduct);
   layer.weights_ = keep("weights", {tokens, per_token}, DType::kF32, Origin::kProduct);
-  layer.counts_ = keep("counts", {shape.batch, experts}, DType::kI32, Origin::kProduct);
+  const Shape counts{shape.batch * shape.context.chunks(), experts};
+  layer.counts_ = keep("counts", counts, DType::kI32, Origin::kProduct);
   layer.num_rows_ = keep("num_rows", {experts}, DType::kI32, Origin::kProduct);
   layer.slots_ = keep("slots", {chosen}, DType::kI32, Origin::kProduct);
   layer.places_ = keep("places", {tokens, per_token}, DType::kI32, Origin::kProduct);
@@ -102,9 +104,12 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   layer.d_weights_ = d_scratch("d_weights", {tokens, per_token}, DType::kF32);
   layer.d_logits_ = d_scratch("d_router_logits", {tokens, experts}, shape.compute);
   if (layer.spec_.balance_coefficient != 0.0F || layer.spec_.z_coefficient != 0.0F) {
-    layer.balance_ = d_scratch("balance", {shape.batch, experts}, DType::kF32);
+    layer.balance_ = d_scratch("balance", counts, DType::kF32);
     layer.losses_ = shape.add_backward_buffer(
         blueprint, {name + ".experts/losses", {2}, DType::kF64, Lifetime::kConstant});
+  }
+  if (layer.spec_.balance_coefficient != 0.0F && shape.context.ranks() > 1) {
+    layer.ranks_counts_ = d_scratch("counts_of_ranks", counts, DType::kI32);
   }
   if (layer.spec_.shared_width > 0) {
     layer.shared_ = Mlp::declare(shape_of_shared(shape), name + ".shared", blueprint);
@@ -237,7 +242,9 @@ void Experts::route(const LayerContext& context, int slot, ConstTensor x_NC) con
                                .logsumexp_N = context.activation(logsumexp_, slot),
                                .chosen_NK = chosen,
                                .counts_BE = counts,
-                               .balance_BE = {}},
+                               .balance_BE = {},
+                               .ranks_counts_BE = {},
+                               .sequences = sequences_},
                               context.compute);
   context.ops.order_by_expert({.chosen_NK = chosen,
                                .counts_BE = counts,
@@ -320,6 +327,9 @@ void Experts::backward(const LayerContext& context,
     dx = exchange_->rows_here(context, sum_of(routed.chosen));
   }
 
+  if (sums_counts()) {
+    sum_counts(context, slot);
+  }
   backward_router(context, slot, x_NC, dx_NC, gradients);
   context.ops.sum_rows(dx, context.buffer(places_, slot), {}, dx_NC, Write::kAdd, compute);
   context.expert_tally().count(block_, batch_, x_NC.dim(0), routed.chosen);
@@ -375,12 +385,38 @@ void Experts::backward_router(const LayerContext& context,
                                        .chosen_NK = context.buffer(chosen_, slot),
                                        .weights_NK = context.buffer(weights_, slot),
                                        .d_weights_NK = context.buffer(d_weights_),
-                                       .counts_BE = context.buffer(counts_, slot),
+                                       .counts_BE = counts_of_all(context, slot),
+                                       .sequences = sequences_,
                                        .balance_scale = balance_scale_ * context.gradient_scale,
                                        .z_scale = z_scale_ * context.gradient_scale,
                                        .d_logits_NE = d_logits},
                                       context.compute);
   router_.backward(context, d_logits, x_NC, dx_NC, gradients);
+}
+
+void Experts::sum_counts(const LayerContext& context, int slot) const {
+  const Tensor counts = context.buffer(ranks_counts_);
+  context.device.copy(context.buffer(counts_, slot), counts, context.compute);
+  for (Communicator* const group : {context.context_groups.ring, context.context_groups.heads}) {
+    if (group != nullptr) {
+      group->all_reduce(counts, ReduceOp::kSum, Purpose::kExperts, context.compute);
+    }
+  }
+}
+
+ExpertTraffic Experts::traffic() const {
+  ExpertTraffic traffic = exchange_ ? exchange_->traffic() : ExpertTraffic{};
+  if (sums_counts()) {
+    const std::int64_t counts = batch_ * sequences_.chunks * spec_.count;
+    const auto sum_over = [&](GroupId group, int ranks) {
+      if (ranks == 1) return;
+      traffic.backward.push_back(
+          {.elements = counts, .dtype = DType::kI32, .group = group, .op = Op::kAllReduce});
+    };
+    sum_over(GroupId::kContextRing, context_.ring);
+    sum_over(GroupId::kContextHeads, context_.heads);
+  }
+  return traffic;
 }
 
 void Experts::measure(const LayerContext& context, int slot) const {
@@ -392,7 +428,9 @@ void Experts::measure(const LayerContext& context, int slot) const {
                                .logsumexp_N = logsumexp,
                                .chosen_NK = context.buffer(chosen_, slot),
                                .counts_BE = context.buffer(counts_, slot),
-                               .balance_BE = balance},
+                               .balance_BE = balance,
+                               .ranks_counts_BE = counts_of_all(context, slot),
+                               .sequences = sequences_},
                               context.compute);
   const Write write = context.losses_write;
   context.ops.sum(balance, losses.flat(0, 1), write, context.compute);

@@ -49,10 +49,9 @@ class Experts {
   [[nodiscard]] std::optional<int> unit() const {
     return unit_ < 0 ? std::nullopt : std::optional(unit_);
   }
-  /// The rows and numbers that it exchanges with those ranks, as they are planned.
-  [[nodiscard]] ExpertTraffic traffic() const {
-    return exchange_ ? exchange_->traffic() : ExpertTraffic{};
-  }
+  /// The rows and numbers that it exchanges with those ranks, and the counts that it sums over
+  /// those that share its sequences, as they are planned.
+  [[nodiscard]] ExpertTraffic traffic() const;
   /// f64 [2], over the step's micro-batches: the auxiliary losses of their sequences, and the
   /// squares of logsumexp of their tokens. Empty where neither joins the loss.
   [[nodiscard]] Tensor losses(const LayerContext& context) const {
@@ -112,6 +111,14 @@ class Experts {
                        Tensor dx_NC,
                        const GradTarget& gradients) const;
   [[nodiscard]] RoutedRows& rows_of(const LayerContext& context, int slot) const;
+  /// Whether the auxiliary loss needs counts of other ranks' tokens.
+  [[nodiscard]] bool sums_counts() const { return ranks_counts_.index >= 0; }
+  /// Sums counts_ over the ranks that share its sequences, for what follows.
+  void sum_counts(const LayerContext& context, int slot) const;
+  /// Counts of whole sequences, after sum_counts().
+  [[nodiscard]] ConstTensor counts_of_all(const LayerContext& context, int slot) const {
+    return context.buffer(sums_counts() ? ranks_counts_ : counts_, sums_counts() ? 0 : slot);
+  }
   /// Adds the losses of its own to those of the step.
   void measure(const LayerContext& context, int slot) const;
   /// The down biases, for the rank that adds them.
@@ -119,9 +126,10 @@ class Experts {
 
   ExpertsSpec spec_;
   RouterRule rule_;
+  SequenceChunks sequences_;
+  ContextShape context_;
   std::int64_t block_ = 0;
   std::int64_t batch_ = 1;
-  std::int64_t sequence_ = 1;
   float balance_scale_ = 0.0F;  // of a sequence's loss, over that of a token; 0: another rank's
   float z_scale_ = 0.0F;        // likewise, of a token
   bool adds_bias_ = true;
@@ -140,7 +148,7 @@ class Experts {
   BufferRef logsumexp_;  // f32 [N]
   BufferRef chosen_;     // i32 [N, k]
   BufferRef weights_;    // f32 [N, k]
-  BufferRef counts_;     // i32 [B, E]
+  BufferRef counts_;     // i32 [B, E], by chunk of sequences
   BufferRef num_rows_;   // i32 [E]
   BufferRef slots_;      // i32 [N · k]
   BufferRef places_;     // i32 [N, k]
@@ -155,6 +163,7 @@ class Experts {
   BufferRef d_weights_;           // f32 [N, k]
   BufferRef d_logits_;            // [N, E]
   BufferRef balance_;             // f32 [B, E]
+  BufferRef ranks_counts_;        // i32 [B, E], where ranks share sequences and a loss asks for it
   BufferRef weights_here_;        // f32 [N · k], by row
   BufferRef weights_received_;    // f32 [most rows]
   BufferRef d_weights_received_;  // likewise

@@ -211,7 +211,7 @@ class StepTraffic {
   }
   void route(const std::vector<ExpertTransfer>& transfers) {
     for (const ExpertTransfer& transfer : transfers) {
-      add(GroupId::kExperts, Op::kAllToAll, transfer.elements, transfer.dtype, Purpose::kExperts);
+      add(transfer.group, transfer.op, transfer.elements, transfer.dtype, Purpose::kExperts);
     }
   }
   /// Sums squares, or products in backward, of a token's queries and of its keys.

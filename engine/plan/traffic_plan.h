@@ -51,12 +51,15 @@ struct ContextTransfer {
   std::int64_t elements = 0;
 };
 
-/// What passes between ranks that have other experts of a block, by all-to-alls in
-/// GroupId::kExperts. Rows go where the router says: of those that come back a rank sends others
-/// than are planned, and all ranks together as many.
+/// What passes between ranks that have other experts of a block, by all-to-alls, and between those
+/// that have other tokens of the same sequences, of which experts are chosen. Rows go where the
+/// router says: of those that come back a rank sends others than are planned, and all ranks
+/// together as many.
 struct ExpertTransfer {
   std::int64_t elements = 0;
   DType dtype = DType::kF32;
+  GroupId group = GroupId::kExperts;
+  Op op = Op::kAllToAll;
 };
 struct ExpertTraffic {
   std::vector<ExpertTransfer> forward{};

@@ -60,6 +60,19 @@ float group_score(const float* scores, std::int64_t size, bool by_two) {
   return by_two && size > 1 ? best + second : best;
 }
 
+/// The tokens of the whole sequence of a chunk that chose an expert. Each chunk of it has counts.
+std::int32_t count_of(const RouterSizes& sizes,
+                      const std::int32_t* counts,
+                      std::int64_t chunk,
+                      std::int64_t expert) {
+  std::int32_t count = 0;
+  for (std::int64_t c = 0; c < sizes.chunks; ++c) {
+    const std::int64_t at = c * sizes.sequences + chunk % sizes.sequences;
+    count += counts[at * sizes.experts + expert];
+  }
+  return count;
+}
+
 /// Scratch for one token: what experts and groups are chosen by, and which may still be.
 struct ChoiceScratch {
   ChoiceScratch(float* numbers, std::int64_t experts, std::int64_t groups)
@@ -79,8 +92,8 @@ struct ChoiceScratch {
 }  // namespace
 
 void CpuOps::choose_experts(const ExpertChoice& choice, Stream& stream) {
-  const auto [tokens, experts, sequence] = expect_choice(choice);
-  stream.run([=, this, tokens = tokens, experts = experts] {
+  const RouterSizes sizes = expect_choice(choice);
+  stream.run([=, this, tokens = sizes.tokens, experts = sizes.experts] {
     const RouterRule& rule = choice.rule;
     const std::int64_t group_size = experts / rule.groups;
     const float* const bias = pointer<float>(choice.bias_E);
@@ -128,10 +141,10 @@ void CpuOps::choose_experts(const ExpertChoice& choice, Stream& stream) {
   });
 }
 
-// A task a sequence, whose tokens are added up in order.
+// A task a chunk of a sequence, whose tokens are added up in order.
 void CpuOps::measure_experts(const ExpertLoad& load, Stream& stream) {
-  const auto [tokens, experts, sequence] = expect_load(load);
-  stream.run([=, this, experts = experts, sequence = sequence] {
+  const RouterSizes sizes = expect_load(load);
+  stream.run([=, this, experts = sizes.experts, sequence = sizes.chunk] {
     const std::int64_t per_token = load.rule.per_token;
     const auto lease = scratch_.lease(threads_ * experts * size_of(DType::kF32));
     parallel_for(threads_, as_matrix(load.counts_BE).rows, [&](std::int64_t b, int worker) {
@@ -153,24 +166,27 @@ void CpuOps::measure_experts(const ExpertLoad& load, Stream& stream) {
           shares[e] += router_share(logsumexp, logits[e]);
         }
       }
-      const float length = static_cast<float>(sequence);
+      const float length = static_cast<float>(sizes.length);
+      const ConstTensor of_ranks =
+          load.ranks_counts_BE.empty() ? ConstTensor(load.counts_BE) : load.ranks_counts_BE;
       for (std::int64_t e = 0; e < experts; ++e) {
+        const auto count =
+            static_cast<float>(count_of(sizes, pointer<std::int32_t>(of_ranks), b, e));
         pointer<float>(load.balance_BE)[b * experts + e] =
-            static_cast<float>(experts) * (static_cast<float>(counts[e]) / length) *
-            (shares[e] / length);
+            static_cast<float>(experts) * (count / length) * (shares[e] / length);
       }
     });
   });
 }
 
 void CpuOps::choose_experts_backward(const ExpertChoiceBackward& back, Stream& stream) {
-  const auto [tokens, experts, sequence] = expect_choice_backward(back);
-  stream.run([=, this, tokens = tokens, experts = experts, sequence = sequence] {
+  const RouterSizes sizes = expect_choice_backward(back);
+  stream.run([=, this, tokens = sizes.tokens, experts = sizes.experts] {
     const RouterRule& rule = back.rule;
     const std::int64_t pieces = (tokens + kTokensOfPiece - 1) / kTokensOfPiece;
     const auto lease = scratch_.lease(threads_ * experts * size_of(DType::kF32));
     // f = counts / T, and P is the mean of T shares.
-    const float length = static_cast<float>(sequence);
+    const float length = static_cast<float>(sizes.length);
     const float share_scale = back.balance_scale * static_cast<float>(experts) / (length * length);
     parallel_for(threads_, pieces, [&](std::int64_t piece, int worker) {
       float* const d_scores = lease.as<float>() + worker * experts;
@@ -178,7 +194,6 @@ void CpuOps::choose_experts_backward(const ExpertChoiceBackward& back, Stream& s
       const std::int64_t begin = piece * kTokensOfPiece;
       for (std::int64_t n = begin; n < std::min(begin + kTokensOfPiece, tokens); ++n) {
         const float* const logits = pointer<float>(back.logits_NE) + n * experts;
-        const auto* const counts = pointer<std::int32_t>(back.counts_BE) + n / sequence * experts;
         const auto* const chosen = pointer<std::int32_t>(back.chosen_NK) + n * rule.per_token;
         const float* const weights = pointer<float>(back.weights_NK) + n * rule.per_token;
         const float* const d_weights = pointer<float>(back.d_weights_NK) + n * rule.per_token;
@@ -200,7 +215,9 @@ void CpuOps::choose_experts_backward(const ExpertChoiceBackward& back, Stream& s
           row.chosen_sum += router_score(rule, row.logsumexp, logits[chosen[j]]) * d;
         }
         const auto d_share = [&](std::int64_t e) {
-          return share_scale * static_cast<float>(counts[e]);
+          return share_scale *
+                 static_cast<float>(
+                     count_of(sizes, pointer<std::int32_t>(back.counts_BE), n / sizes.chunk, e));
         };
         for (std::int64_t e = 0; e < experts; ++e) {
           row.balance_mean += router_share(row.logsumexp, logits[e]) * d_share(e);

@@ -17,7 +17,10 @@ cuda::Router on_device(const RouterRule& rule,
   return {.rule = rule,
           .tokens = sizes.tokens,
           .experts = sizes.experts,
-          .sequence = sizes.sequence,
+          .chunk = sizes.chunk,
+          .sequences = sizes.sequences,
+          .chunks = sizes.chunks,
+          .length = sizes.length,
           .logits = pointer<float>(logits)};
 }
 
@@ -32,15 +35,15 @@ void CudaOps::choose_experts(const ExpertChoice& choice, Stream& stream) {
 
 void CudaOps::measure_experts(const ExpertLoad& load, Stream& stream) {
   const RouterSizes sizes = expect_load(load);
-  cuda::measure_experts(on(stream), on_device(load.rule, sizes, load.logits_NE),
-                        pointer<float>(load.logsumexp_N), pointer<std::int32_t>(load.chosen_NK),
-                        as_matrix(load.counts_BE).rows, pointer<std::int32_t>(load.counts_BE),
-                        pointer<float>(load.balance_BE));
+  cuda::measure_experts(
+      on(stream), on_device(load.rule, sizes, load.logits_NE), pointer<float>(load.logsumexp_N),
+      pointer<std::int32_t>(load.chosen_NK), pointer<std::int32_t>(load.counts_BE),
+      pointer<std::int32_t>(load.ranks_counts_BE), pointer<float>(load.balance_BE));
 }
 
 void CudaOps::choose_experts_backward(const ExpertChoiceBackward& back, Stream& stream) {
   const RouterSizes sizes = expect_choice_backward(back);
-  const auto length = static_cast<float>(sizes.sequence);
+  const auto length = static_cast<float>(sizes.length);
   with_dtype(back.d_logits_NE.dtype(), [&]<typename T>() {
     cuda::choose_experts_backward<T>(
         on(stream), on_device(back.rule, sizes, back.logits_NE),

@@ -239,6 +239,40 @@ TEST_CASE("of equal scores the lower expert is chosen, and logits that are no nu
   });
 }
 
+/// Of balance_scale · Σ balance + z_scale · Σ logsumexp², and through weights. Counts are
+/// constants, so that a token's loss depends on no other's logits.
+Values gradient_of(const Case& c,
+                   const Values& logits,
+                   const Values& d_weights,
+                   double balance_scale,
+                   double z_scale) {
+  const Ids chosen = chosen_of(c, logits, {});
+  const Values counts = counts_of(c, chosen);
+  const Case token{1, 1, c.experts, c.rule};
+  Values all;
+  for (std::int64_t n = 0; n < c.tokens(); ++n) {
+    const std::int64_t k = c.rule.per_token;
+    const Ids own(chosen.begin() + n * k, chosen.begin() + (n + 1) * k);
+    Values shares(counts.begin() + n / c.sequence * c.experts,
+                  counts.begin() + (n / c.sequence + 1) * c.experts);
+    for (double& share : shares) {
+      share /= static_cast<double>(c.sequence * c.sequence);
+    }
+    const auto loss = [&](const Values& row) {
+      const Values weights = weights_of(token, row, own);
+      const Values balance = balance_of(token, row, shares);
+      return std::inner_product(
+                 weights.begin(), weights.end(), d_weights.begin() + n * k,
+                 balance_scale * std::accumulate(balance.begin(), balance.end(), 0.0)) +
+             z_scale * std::pow(logsumexp_of(row.data(), c.experts), 2.0);
+    };
+    const Values slope = finite_difference(
+        loss, {logits.begin() + n * c.experts, logits.begin() + (n + 1) * c.experts});
+    all.insert(all.end(), slope.begin(), slope.end());
+  }
+  return all;
+}
+
 // Automodel issue 1408: an auxiliary loss that is reported, and has no gradient.
 TEST_CASE("logits have the gradients of weights, of the auxiliary loss and of the z loss",
           "[ops][experts]") {
@@ -249,33 +283,8 @@ TEST_CASE("logits have the gradients of weights, of the auxiliary loss and of th
       CAPTURE(name_of(dtype), c.experts, c.rule.per_token, c.rule.groups, c.rule.sigmoid);
       const Values logits = logits_for(c, 3);
       const Values d_weights = rounded_to(DType::kF32, random_values(c.slots(), 4));
-      const Ids chosen = chosen_of(c, logits, {});
-      const Values counts = counts_of(c, chosen);
-      // Counts are constants, so that a token's loss depends on no other's logits.
       const auto gradient = [&](double balance_scale, double z_scale) {
-        const Case token{1, 1, c.experts, c.rule};
-        Values all;
-        for (std::int64_t n = 0; n < c.tokens(); ++n) {
-          const std::int64_t k = c.rule.per_token;
-          const Ids own(chosen.begin() + n * k, chosen.begin() + (n + 1) * k);
-          Values shares(counts.begin() + n / c.sequence * c.experts,
-                        counts.begin() + (n / c.sequence + 1) * c.experts);
-          for (double& share : shares) {
-            share /= static_cast<double>(c.sequence * c.sequence);
-          }
-          const auto loss = [&](const Values& row) {
-            const Values weights = weights_of(token, row, own);
-            const Values balance = balance_of(token, row, shares);
-            return std::inner_product(
-                       weights.begin(), weights.end(), d_weights.begin() + n * k,
-                       balance_scale * std::accumulate(balance.begin(), balance.end(), 0.0)) +
-                   z_scale * std::pow(logsumexp_of(row.data(), c.experts), 2.0);
-          };
-          const Values slope = finite_difference(
-              loss, {logits.begin() + n * c.experts, logits.begin() + (n + 1) * c.experts});
-          all.insert(all.end(), slope.begin(), slope.end());
-        }
-        return all;
+        return gradient_of(c, logits, d_weights, balance_scale, z_scale);
       };
       const double relative = relative_error_of(dtype);
       const double absolute = 2e-6 * c.rule.scale + absolute_error_of(dtype);
@@ -304,6 +313,107 @@ TEST_CASE("logits have the gradients of weights, of the auxiliary loss and of th
                  return {run(lab, 0.0, 0.0), run(lab, kBalance, 0.0), run(lab, kBalance, kZ)};
                });
     }
+  }
+}
+
+/// The rows that rank r of 2 has of a case whose sequences lie in 2 chunks on each: of a sequence's
+/// quarters the first and the last, or the two between.
+std::vector<std::int64_t> rows_of_rank(const Case& c, std::int64_t rank) {
+  std::vector<std::int64_t> rows;
+  const std::int64_t quarter = c.sequence / 4;
+  for (const std::int64_t at : {rank, 3 - rank}) {
+    for (std::int64_t b = 0; b < c.sequences; ++b) {
+      for (std::int64_t t = at * quarter; t < (at + 1) * quarter; ++t) {
+        rows.push_back(b * c.sequence + t);
+      }
+    }
+  }
+  return rows;
+}
+
+Values rows_of(const Values& values, const std::vector<std::int64_t>& rows, std::int64_t width) {
+  Values of;
+  for (const std::int64_t row : rows) {
+    of.insert(of.end(), values.begin() + row * width, values.begin() + (row + 1) * width);
+  }
+  return of;
+}
+
+TEST_CASE("the auxiliary loss is of whole sequences where ranks have parts of them",
+          "[ops][experts]") {
+  constexpr double kBalance = 0.7;
+  constexpr SequenceChunks kParts{.chunks = 2, .ranks = 2};
+  for (const Case& whole : {Case{3, 8, 6, {.per_token = 2, .normalised = true}},
+                            Case{1, 12, 40, {.per_token = 3, .sigmoid = true}}}) {
+    CAPTURE(whole.experts);
+    const std::int64_t experts = whole.experts;
+    const Case part{whole.sequences * 2, whole.sequence / 4, experts, whole.rule};
+    const Values logits = logits_for(whole, 3);
+    const Values d_weights = rounded_to(DType::kF32, random_values(whole.slots(), 4));
+    const Values gradient = gradient_of(whole, logits, d_weights, kBalance, 0.0);
+    const Values counts = counts_of(whole, chosen_of(whole, logits, {}));
+    const Values balance = balance_of(whole, logits, counts);
+
+    // What the ranks' counts add up to: chunk by chunk, which together are the sequence's.
+    Ids counted(static_cast<std::size_t>(part.sequences * experts));
+    for (const std::int64_t rank : {0, 1}) {
+      const Values own =
+          counts_of(part, chosen_of(part, rows_of(logits, rows_of_rank(whole, rank), experts), {}));
+      std::transform(own.begin(), own.end(), counted.begin(), counted.begin(),
+                     [](double of_rank, std::int32_t sum) {
+                       return sum + static_cast<std::int32_t>(of_rank);
+                     });
+    }
+    Values expected_balance(static_cast<std::size_t>(experts));
+    for (std::size_t i = 0; i < balance.size(); ++i) {
+      expected_balance[i % static_cast<std::size_t>(experts)] += balance[i];
+    }
+    std::vector<Expected> expected{{"balance", expected_balance, 1e-5, 1e-6}};
+    for (const std::int64_t rank : {0, 1}) {
+      expected.push_back({"d_logits", rows_of(gradient, rows_of_rank(whole, rank), experts), 1e-5,
+                          2e-6 * whole.rule.scale});
+    }
+    conforms(expected, [&](Lab& lab) {
+      std::vector<Values> results(1, Values(static_cast<std::size_t>(experts)));
+      for (const std::int64_t rank : {0, 1}) {
+        const std::vector<std::int64_t> rows = rows_of_rank(whole, rank);
+        const Routed routed = choose(lab, part, rows_of(logits, rows, experts), {});
+        const Shape by_chunk{part.sequences, experts};
+        const Tensor of_ranks = lab.put_ids(counted).view(by_chunk);
+        const Tensor balance_BE = lab.unset(DType::kF32, by_chunk);
+        lab.ops().measure_experts({.rule = part.rule,
+                                   .logits_NE = routed.logits,
+                                   .logsumexp_N = routed.logsumexp,
+                                   .chosen_NK = routed.chosen,
+                                   .counts_BE = counts_on(lab, part, routed, {}),
+                                   .balance_BE = balance_BE,
+                                   .ranks_counts_BE = of_ranks,
+                                   .sequences = kParts},
+                                  lab.stream());
+        const Values own = lab.get(balance_BE);
+        for (std::size_t i = 0; i < own.size(); ++i) {
+          results[0][i % static_cast<std::size_t>(experts)] += own[i];
+        }
+        const std::int64_t per_token = part.rule.per_token;
+        const Tensor d_logits = lab.unset(DType::kF32, {part.tokens(), experts});
+        lab.ops().choose_experts_backward(
+            {.rule = part.rule,
+             .logits_NE = routed.logits,
+             .logsumexp_N = routed.logsumexp,
+             .chosen_NK = routed.chosen,
+             .weights_NK = routed.weights,
+             .d_weights_NK = lab.put(rows_of(d_weights, rows, per_token), DType::kF32,
+                                     {part.tokens(), per_token}),
+             .counts_BE = of_ranks,
+             .sequences = kParts,
+             .balance_scale = static_cast<float>(kBalance),
+             .z_scale = 0.0F,
+             .d_logits_NE = d_logits},
+            lab.stream());
+        results.push_back(lab.get(d_logits));
+      }
+      return results;
+    });
   }
 }
 

@@ -132,21 +132,35 @@ __global__ void choose_kernel(
   }
 }
 
+/// The tokens of the whole sequence of a chunk that chose an expert. Each chunk of it has counts.
+__device__ std::int32_t count_of(const Router& router,
+                                 const std::int32_t* counts,
+                                 std::int64_t chunk,
+                                 std::int64_t expert) {
+  std::int32_t count = 0;
+  for (std::int64_t c = 0; c < router.chunks; ++c) {
+    const std::int64_t at = c * router.sequences + chunk % router.sequences;
+    count += counts[at * router.experts + expert];
+  }
+  return count;
+}
+
 __global__ void measure_kernel(Router router,
                                const float* logsumexp,
                                const std::int32_t* chosen,
                                std::int32_t* counts,
+                               const std::int32_t* ranks_counts,
                                float* balance) {
   const std::int64_t expert = blockIdx.x;
-  const std::int64_t sequence = blockIdx.y;
+  const std::int64_t chunk = blockIdx.y;
   const std::int64_t per_token = router.rule.per_token;
-  const std::int64_t first = sequence * router.sequence;
+  const std::int64_t first = chunk * router.chunk;
   int count = 0;
-  for (std::int64_t slot = threadIdx.x; slot < router.sequence * per_token; slot += blockDim.x) {
+  for (std::int64_t slot = threadIdx.x; slot < router.chunk * per_token; slot += blockDim.x) {
     count += chosen[first * per_token + slot] == expert ? 1 : 0;
   }
   count = block_sum(count);
-  const std::int64_t at = sequence * router.experts + expert;
+  const std::int64_t at = chunk * router.experts + expert;
   if (threadIdx.x == 0) {
     counts[at] = count;
   }
@@ -154,12 +168,13 @@ __global__ void measure_kernel(Router router,
     return;
   }
   float share = 0.0F;
-  for (std::int64_t n = first + threadIdx.x; n < first + router.sequence; n += blockDim.x) {
+  for (std::int64_t n = first + threadIdx.x; n < first + router.chunk; n += blockDim.x) {
     share += router_share(logsumexp[n], router.logits[n * router.experts + expert]);
   }
   share = block_sum(share);
   if (threadIdx.x == 0) {
-    const float length = static_cast<float>(router.sequence);
+    const float length = static_cast<float>(router.length);
+    count = ranks_counts == nullptr ? count : count_of(router, ranks_counts, chunk, expert);
     balance[at] = static_cast<float>(router.experts) * (static_cast<float>(count) / length) *
                   (share / length);
   }
@@ -174,7 +189,6 @@ __global__ void choose_backward_kernel(Router router, ChoiceGradient<T> back) {
   auto* const d_scores = dynamic_shared<float>();  // [experts]
   const std::int64_t n = blockIdx.x;
   const float* const logits = router.logits + n * experts;
-  const std::int32_t* const counts = back.counts + n / router.sequence * experts;
   const std::int32_t* const chosen = back.chosen + n * per_token;
   for (int e = lane; e < experts; e += kWarp) {
     d_scores[e] = 0.0F;
@@ -197,15 +211,18 @@ __global__ void choose_backward_kernel(Router router, ChoiceGradient<T> back) {
     row.chosen_sum += router_score(rule, row.logsumexp, logits[chosen[k]]) * d;
   }
   row.chosen_sum = warp_reduce(row.chosen_sum, Plus{});
+  const auto d_share = [&](int e) {
+    return back.share_scale *
+           static_cast<float>(count_of(router, back.counts, n / router.chunk, e));
+  };
   for (int e = lane; e < experts; e += kWarp) {
-    row.balance_mean +=
-        router_share(row.logsumexp, logits[e]) * back.share_scale * static_cast<float>(counts[e]);
+    row.balance_mean += router_share(row.logsumexp, logits[e]) * d_share(e);
   }
   row.balance_mean = warp_reduce(row.balance_mean, Plus{});
   __syncthreads();
   for (int e = lane; e < experts; e += kWarp) {
-    back.d_logits[n * experts + e] = narrow<T>(router_logit_gradient(
-        rule, row, logits[e], d_scores[e], back.share_scale * static_cast<float>(counts[e])));
+    back.d_logits[n * experts + e] =
+        narrow<T>(router_logit_gradient(rule, row, logits[e], d_scores[e], d_share(e)));
   }
 }
 
@@ -314,14 +331,15 @@ void measure_experts(const Launch& to,
                      const Router& router,
                      const float* logsumexp,
                      const std::int32_t* chosen,
-                     std::int64_t sequences,
                      std::int32_t* counts,
+                     const std::int32_t* ranks_counts,
                      float* balance) {
-  if (sequences == 0) {
+  const std::int64_t chunks = router.sequences * router.chunks;
+  if (chunks == 0) {
     return;
   }
-  launch("measure_experts", measure_kernel, grid_of(router.experts, sequences), dim3(kThreads), 0,
-         to.stream, router, logsumexp, chosen, counts, balance);
+  launch("measure_experts", measure_kernel, grid_of(router.experts, chunks), dim3(kThreads), 0,
+         to.stream, router, logsumexp, chosen, counts, ranks_counts, balance);
 }
 
 template <typename T>

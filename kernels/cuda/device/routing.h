@@ -15,7 +15,11 @@ struct Router {
   RouterRule rule;
   std::int64_t tokens;
   std::int64_t experts;
-  std::int64_t sequence;  ///< not of choose_experts
+  // Not of choose_experts (RouterSizes):
+  std::int64_t chunk;
+  std::int64_t sequences;
+  std::int64_t chunks;
+  std::int64_t length;
   const float* logits;
 };
 
@@ -30,9 +34,9 @@ void measure_experts(const Launch& to,
                      const Router& router,
                      const float* logsumexp,
                      const std::int32_t* chosen,
-                     std::int64_t sequences,
                      std::int32_t* counts,
-                     float* balance);  ///< nullptr: not wanted
+                     const std::int32_t* ranks_counts,  ///< nullptr: counts
+                     float* balance);                   ///< nullptr: not wanted
 
 template <typename T>
 struct ChoiceGradient {
