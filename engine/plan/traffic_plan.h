@@ -112,9 +112,10 @@ struct TrafficNeeds {
   std::int64_t micro_batches;  ///< of a step
   bool splits_tokens;          ///< sequence parallelism
   OptimizerTraffic optimizer;
-  std::int64_t scaled_tensors;  ///< of the whole model, in 8 bits
-  std::int64_t report_doubles;  ///< that every rank tells all others of a step
-  bool counts_targets;          ///< which some do not: all ranks add up how many do
+  std::int64_t scaled_tensors;   ///< of the whole model, in 8 bits
+  std::int64_t routing_doubles;  ///< summed over all ranks, of what experts did
+  std::int64_t report_doubles;   ///< that every rank tells all others of a step
+  bool counts_targets;           ///< which some do not: all ranks add up how many do
 };
 
 class TrafficPlan {

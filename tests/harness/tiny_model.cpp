@@ -235,6 +235,7 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
     }
     run.losses.push_back(loss_sum / static_cast<double>(result.counted));
     run.grad_norms.push_back(result.stats.grad_norm);
+    run.routing.push_back(result.routing);
   }
   run.num_units = plan.shards.num_units();
   for (int unit = 0; unit < run.num_units; ++unit) {

@@ -76,6 +76,7 @@ struct HeldPiece {
 struct TinyRun {
   std::vector<double> losses;  ///< global mean, before each step's update
   std::vector<double> grad_norms;
+  std::vector<std::vector<LayerRouting>> routing;  ///< by step, then by layer with experts
   /// All masters after the last step, in declaration order; none of ranks on GPUs.
   std::vector<float> parameters;
   std::int64_t arena_bytes = 0;

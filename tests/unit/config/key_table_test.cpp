@@ -264,6 +264,7 @@ const std::map<std::string, Flip>& flips() {
        {"2", {kDeepseek, "model.topk_method=group_limited_greedy", "model.n_group=8"}}},
       {"model.output_router_logits", {"true", {kMixtral}}},
       {"model.router_aux_loss_coef", {"0.5", {kMixtral}}},
+      {"model.router_z_loss_coef", {"0.5", {kMixtral}}},
       {"model.norm_epsilon", {"1e-4", {"model.model_type=starcoder2"}}},
       {"model.use_bias", {"false", {"model.model_type=starcoder2"}}},
       {"model.hidden_act", {"gelu_pytorch_tanh"}},
