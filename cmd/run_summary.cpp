@@ -46,6 +46,9 @@ std::string experts_text(const Config& config) {
   if (experts.z_coefficient != 0.0F) {
     losses += fmt::format("; z loss × {:g}", experts.z_coefficient);
   }
+  if (const auto factor = config.training.expert_capacity_factor) {
+    losses += fmt::format("; tokens beyond {:g} times an even share are dropped", *factor);
+  }
   return fmt::format("experts     {} in a layer, {} for each token; {}\n", experts.count,
                      experts.per_token, losses);
 }

@@ -53,7 +53,7 @@ struct ContextTransfer {
 
 /// What passes between ranks that have other experts of a block, by all-to-alls in
 /// GroupId::kExperts. Rows go where the router says: of those that come back a rank sends others
-/// than are planned, and all ranks together as many.
+/// than are planned, and all ranks together as many, or fewer where experts drop some.
 struct ExpertTransfer {
   std::int64_t elements = 0;
   DType dtype = DType::kF32;

@@ -148,6 +148,9 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
   if (!metrics.routing.empty()) {
     add_routing(line, mean_balance_loss(metrics.routing), mean_z_loss(metrics.routing),
                 busiest_of(metrics.routing));
+    if (const auto dropped = dropped_choices(metrics.routing)) {
+      line["dropped_choices"] = dropped->count;
+    }
   }
   line["skipped"] = metrics.skipped ? 1 : 0;
   line["step_seconds"] = metrics.step_seconds;
@@ -196,6 +199,7 @@ std::string experts_line(const StepMetrics& metrics, std::chrono::system_clock::
     add_routing(layer, routing.balance_loss, routing.z_loss, routing.busiest());
     layer["tokens"] = routing.tokens;
     layer["chosen"] = routing.chosen;
+    if (routing.dropped) layer["dropped_choices"] = *routing.dropped;
     layers.push_back(std::move(layer));
   }
   line["layers"] = std::move(layers);

@@ -10,7 +10,7 @@ namespace dstrain {
 namespace {
 
 // The numbers of a layer that come before those of its experts. Counts below 2^53 are exact.
-enum Number : std::size_t { kSequences, kTokens, kBalance, kSquares, kBeforeExperts };
+enum Number : std::size_t { kSequences, kTokens, kBalance, kSquares, kDropped, kBeforeExperts };
 
 std::optional<double> mean(const std::vector<LayerRouting>& layers,
                            std::optional<double> LayerRouting::*loss) {
@@ -26,7 +26,7 @@ std::optional<double> mean(const std::vector<LayerRouting>& layers,
 
 }  // namespace
 
-RoutingReport::RoutingReport(const ModelSpec& model) {
+RoutingReport::RoutingReport(const ModelSpec& model, bool drops) : drops_(drops) {
   const Architecture architecture(model);
   std::size_t at = 0;
   for (std::size_t layer = 0; layer < architecture.layers.size(); ++layer) {
@@ -57,6 +57,7 @@ void RoutingReport::add(std::int64_t layer,
   numbers[kTokens] += static_cast<double>(part.tokens);
   numbers[kBalance] += losses[0];
   numbers[kSquares] += losses[1];
+  numbers[kDropped] += static_cast<double>(part.dropped);
   for (std::size_t expert = 0; expert < part.rows.size(); ++expert) {
     numbers[kBeforeExperts + expert] += static_cast<double>(part.rows[expert]);
   }
@@ -74,6 +75,9 @@ std::vector<LayerRouting> RoutingReport::layers() const {
     }
     if (part.has_z_loss) {
       layer.z_loss = numbers[kSquares] / std::max(1.0, numbers[kTokens]);
+    }
+    if (drops_) {
+      layer.dropped = static_cast<std::int64_t>(numbers[kDropped]);
     }
     for (std::int64_t expert = 0; expert < part.experts; ++expert) {
       layer.chosen.push_back(static_cast<std::int64_t>(numbers[kBeforeExperts + expert]));
@@ -96,6 +100,19 @@ std::optional<double> mean_balance_loss(const std::vector<LayerRouting>& layers)
 
 std::optional<double> mean_z_loss(const std::vector<LayerRouting>& layers) {
   return mean(layers, &LayerRouting::z_loss);
+}
+
+std::optional<DroppedChoices> dropped_choices(const std::vector<LayerRouting>& layers) {
+  if (layers.empty() || !layers.front().dropped) return std::nullopt;
+  DroppedChoices dropped;
+  std::int64_t all = 0;
+  for (const LayerRouting& layer : layers) {
+    dropped.count += layer.dropped.value();
+    all = std::accumulate(layer.chosen.begin(), layer.chosen.end(), all);
+  }
+  dropped.share =
+      static_cast<double>(dropped.count) / static_cast<double>(std::max<std::int64_t>(1, all));
+  return dropped;
 }
 
 double busiest_of(const std::vector<LayerRouting>& layers) {

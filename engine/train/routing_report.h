@@ -20,7 +20,8 @@ struct LayerRouting {
   std::optional<double> balance_loss{};  ///< mean over sequences, without its coefficient
   std::optional<double> z_loss{};        ///< mean over tokens, likewise
   std::int64_t tokens = 0;
-  std::vector<std::int64_t> chosen{};  ///< by expert: the tokens that chose it
+  std::vector<std::int64_t> chosen{};     ///< by expert: the tokens that chose it, taken or not
+  std::optional<std::int64_t> dropped{};  ///< choices that their experts did not take
 
   /// The choices of the expert that most tokens chose, over the mean of all experts; 0: no token
   /// chose any.
@@ -30,7 +31,8 @@ struct LayerRouting {
 class RoutingReport {
  public:
   RoutingReport() = default;
-  explicit RoutingReport(const ModelSpec& model);
+  /// `drops`: experts have a capacity.
+  RoutingReport(const ModelSpec& model, bool drops);
 
   /// The count of f64 numbers that are summed over all ranks; 0: no layer has experts.
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(numbers_.size()); }
@@ -51,6 +53,7 @@ class RoutingReport {
     bool has_z_loss;
     std::size_t first;  // of its numbers
   };
+  bool drops_ = false;
   std::vector<Part> parts_;
   std::vector<double> numbers_;  // of each part kBeforeExperts, then one an expert
 };
@@ -58,6 +61,12 @@ class RoutingReport {
 /// The means over layers; none where no layer has that loss.
 std::optional<double> mean_balance_loss(const std::vector<LayerRouting>& layers);
 std::optional<double> mean_z_loss(const std::vector<LayerRouting>& layers);
+/// The choices of all layers that were dropped, and their share of all; none where none can be.
+struct DroppedChoices {
+  std::int64_t count = 0;
+  double share = 0.0;
+};
+std::optional<DroppedChoices> dropped_choices(const std::vector<LayerRouting>& layers);
 /// The largest LayerRouting::busiest(). `layers` is not empty.
 double busiest_of(const std::vector<LayerRouting>& layers);
 

@@ -67,6 +67,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.tensor_parallel = options.tensor_parallel;
   config.context_parallel = options.context_parallel;
   config.expert_parallel = options.expert_parallel;
+  config.training.expert_capacity_factor = options.expert_capacity_factor;
   config.pipeline = options.pipeline;
   config.optimizer = options.optimizer;
   config.optimizer.learning_rate = options.learning_rate;

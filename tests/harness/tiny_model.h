@@ -51,6 +51,7 @@ struct TinyOptions {
   TensorParallelConfig tensor_parallel{};
   ContextParallelConfig context_parallel{};
   ExpertParallelConfig expert_parallel{};
+  std::optional<double> expert_capacity_factor{};
   PipelineConfig pipeline{};
   DocumentRules documents{};
   DropoutConfig dropout{};

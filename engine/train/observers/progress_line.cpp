@@ -39,7 +39,11 @@ std::string routing_text(const std::vector<LayerRouting>& routing) {
   if (const auto z_loss = mean_z_loss(routing)) {
     text += fmt::format("  z loss {:.4f}", *z_loss);
   }
-  return text + fmt::format("  busiest expert {:.2f}x", busiest_of(routing));
+  text += fmt::format("  busiest expert {:.2f}x", busiest_of(routing));
+  if (const auto dropped = dropped_choices(routing)) {
+    text += fmt::format("  dropped {:.1f} %", 100.0 * dropped->share);
+  }
+  return text;
 }
 
 /// The width of the terminal on stderr; none where it is not a terminal, or the width is unknown.

@@ -311,6 +311,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.attention", {"auto"}},
       {"training.matmul_algorithms", {"elsewhere"}},
       {"training.block_order", {"vertical"}},
+      {"training.expert_capacity_factor", {"1.25", {kMixtral}}},
       {"training.cuda_graphs", {"true"}},
       {"training.output_dir", {"elsewhere"}},
       {"training.max_consecutive_skips", {"7"}},
