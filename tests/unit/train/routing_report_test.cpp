@@ -90,15 +90,26 @@ TEST_CASE("metrics.jsonl has a step's means, experts.jsonl each layer's experts"
           "[metrics][experts]") {
   const checkpoint_test::ScratchFolder folder;
   StepMetrics metrics{.step = 1};
-  metrics.routing = {
-      {.layer = 0, .balance_loss = 2.0, .z_loss = 1.0, .tokens = 10, .chosen = {5, 5, 5, 5}},
-      {.layer = 2, .balance_loss = 3.0, .z_loss = 4.0, .tokens = 10, .chosen = {10, 0, 8, 2}}};
+  metrics.routing = {{.layer = 0,
+                      .balance_loss = 2.0,
+                      .z_loss = 1.0,
+                      .tokens = 10,
+                      .chosen = {5, 5, 5, 5},
+                      .dropped = 1},
+                     {.layer = 2,
+                      .balance_loss = 3.0,
+                      .z_loss = 4.0,
+                      .tokens = 10,
+                      .chosen = {10, 0, 8, 2},
+                      .dropped = 5}};
   MetricsFiles files(folder.path(), 0, 1, true);
   files.write(metrics, true);
   const nlohmann::json line = last_line(folder.path() / "metrics.jsonl");
   CHECK(line.at("balance_loss") == 2.5);
   CHECK(line.at("z_loss") == 2.5);
   CHECK(line.at("busiest_expert") == 2.0);
+  CHECK(line.at("dropped_choices") == 6);
+  CHECK(dropped_choices(metrics.routing)->share == Approx(6.0 / 40.0));
   const nlohmann::json layers = last_line(folder.path() / "experts.jsonl").at("layers");
   REQUIRE(layers.size() == 2);
   CHECK(layers[1] == nlohmann::json{{"layer", 2},
@@ -106,7 +117,8 @@ TEST_CASE("metrics.jsonl has a step's means, experts.jsonl each layer's experts"
                                     {"z_loss", 4.0},
                                     {"busiest_expert", 2.0},
                                     {"tokens", 10},
-                                    {"chosen", {10, 0, 8, 2}}});
+                                    {"chosen", {10, 0, 8, 2}},
+                                    {"dropped_choices", 5}});
   const checkpoint_test::ScratchFolder dense;
   MetricsFiles(dense.path(), 0, 1).write({.step = 1}, true);
   CHECK_FALSE(std::filesystem::exists(dense.path() / "experts.jsonl"));
