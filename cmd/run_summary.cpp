@@ -32,6 +32,27 @@ std::string growth_text(const Config& config) {
   return text;
 }
 
+/// How experts are chosen and kept busy, in a line; nothing of a model without experts.
+std::string experts_text(const Config& config) {
+  const ExpertsSpec& experts = config.model.experts;
+  if (experts.count == 0) return "";
+  const bool knows_balance = experts.balance_coefficient != 0.0F;
+  std::string losses = "no balance loss";
+  if (knows_balance && config.model.adds_balance_loss) {
+    losses = fmt::format("balance loss × {:g}", experts.balance_coefficient);
+  } else if (knows_balance) {
+    losses += ", since model.output_router_logits is false";
+  }
+  if (experts.z_coefficient != 0.0F) {
+    losses += fmt::format("; z loss × {:g}", experts.z_coefficient);
+  }
+  if (const auto factor = config.training.expert_capacity_factor) {
+    losses += fmt::format("; tokens beyond {:g} times an even share are dropped", *factor);
+  }
+  return fmt::format("experts     {} in a layer, {} for each token; {}\n", experts.count,
+                     experts.per_token, losses);
+}
+
 std::string schedule_text(const RunOutline& outline, const Config& config) {
   if (config.pipeline.stages == 1) {
     return "one stage";
@@ -59,10 +80,11 @@ std::string summary_text(const RunOutline& outline, const Config& config) {
   return fmt::format(
       "ranks       {} = {}{}; ZeRO stage {}\n"
       "parameters  {}\n"
+      "{}"
       "step        {} of {} = {} tokens, in {} of {}{}\n"
       "schedule    {}\n",
       mesh.world_size(), degrees_text(mesh), splits_tokens(config) ? ", sequence parallel" : "",
-      config.zero.stage, grouped(outline.parameters),
+      config.zero.stage, grouped(outline.parameters), experts_text(config),
       counted(*config.batch.train_batch_size, "sequence"), config.data.sequence_length,
       grouped(tokens_of_step(config)),
       counted(*config.batch.gradient_accumulation_steps, "micro-batch", "micro-batches"),

@@ -12,6 +12,7 @@ Needs torch, transformers, safetensors and numpy; runs on the CPU in under a min
 
 import argparse
 import json
+import math
 import pathlib
 import tempfile
 
@@ -239,6 +240,7 @@ CASES = {
     "bloom-tiny": (bloom_tiny, transformers.BloomForCausalLM, 2, 25, 1017),
     "baichuan2-tiny": (baichuan2_tiny, BaichuanForCausalLM, 2, 25, 1018),
     "mixtral-tiny": (mixtral_tiny, transformers.MixtralForCausalLM, 2, 23, 1019),
+    "capacity-tiny": (mixtral_tiny, transformers.MixtralForCausalLM, 3, 23, 1025),
     "qwen3-moe-tiny": (qwen3_moe_tiny, transformers.Qwen3MoeForCausalLM, 3, 19, 1120),
     "olmoe-tiny": (olmoe_tiny, transformers.OlmoeForCausalLM, 2, 25, 1021),
     "gpt-oss-tiny": (gpt_oss_tiny, transformers.GptOssForCausalLM, 2, 25, 1022),
@@ -248,6 +250,7 @@ CASES = {
     "fp8-tiny": (fp8_tiny, transformers.LlamaForCausalLM, 4, 32, 1005),
 }
 IN_8_BITS = {"fp8-tiny"}  # trained once more with the blocks' products in 8 bits
+CAPACITY_FACTORS = {"capacity-tiny": 0.75}  # of experts that drop tokens
 
 
 def main():
@@ -277,8 +280,12 @@ def write_case(name, folder):
     # knows no caps or sinks, nor BLOOM.
     has_eager_alone = getattr(config, "attn_logit_softcapping", None) or config.model_type in ("bloom", "gpt_oss")
     other = "eager" if has_eager_alone else "sdpa"
-    single = train(make_model(model_class, config, initial, torch.float32, "eager"), inputs, targets)
-    double = train(make_model(model_class, config, initial, torch.float64, other), inputs, targets)
+    models = [make_model(model_class, config, initial, dtype, attention)
+              for dtype, attention in ((torch.float32, "eager"), (torch.float64, other))]
+    for model in models:
+        if name in CAPACITY_FACTORS:
+            drop_tokens(model, sequence, CAPACITY_FACTORS[name])
+    single, double = (train(model, inputs, targets) for model in models)
     conditioning = compare(single, double)
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -511,6 +518,26 @@ def linear_in_8_bits(module, quantizers):
     def forward(x):
         y = Product8.apply(x, module.weight, quantizers)
         return y if module.bias is None else y + module.bias
+
+    return forward
+
+
+def drop_tokens(model, sequence, factor):
+    """Each expert takes the first ceil(factor * k * T / E) tokens of a sequence that chose it. For the
+    others the weight of that choice becomes zero; those of their other choices stay as they are."""
+    for layer in model.model.layers:
+        experts, k = layer.mlp.experts, layer.mlp.gate.top_k
+        capacity = math.ceil(sequence * k / experts.num_experts * factor)
+        experts.forward = dropping_experts(experts.forward, experts.num_experts, sequence, capacity)
+
+
+def dropping_experts(compute, num_experts, sequence, capacity):
+    def forward(hidden, chosen, weights):
+        asked = F.one_hot(chosen, num_experts).sum(1).reshape(-1, sequence, num_experts)
+        place = (asked.cumsum(1) - asked).reshape(-1, num_experts).gather(1, chosen)
+        taken = place < capacity
+        assert not taken.all(), "no expert is full"
+        return compute(hidden, chosen, weights * taken)
 
     return forward
 

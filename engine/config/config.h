@@ -55,6 +55,9 @@ struct TrainingConfig {
   AttentionKernels attention = AttentionKernels::kOwn;  ///< on a GPU
   BlockOrder block_order = BlockOrder::kHorizontal;
   bool cuda_graphs = false;  ///< blocks' work on a GPU is recorded and enqueued as a whole
+  /// An expert takes no more than so many times its even share of the tokens of a sequence. Absent:
+  /// it takes all.
+  std::optional<double> expert_capacity_factor;
   /// The file that algorithms of matrix products on GPUs are timed for and kept in. "auto":
   /// <output_dir>/matmul_algorithms.jsonl; "untimed": none, cuBLASLt's first proposals.
   std::string matmul_algorithms = "auto";

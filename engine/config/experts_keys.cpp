@@ -1,5 +1,5 @@
 // The keys of mixtures of experts: how many there are, how a router chooses among them, which
-// layers have them, and the auxiliary loss.
+// layers have them, and the losses that keep them busy.
 #include "engine/config/family_keys.h"
 
 namespace dstrain {
@@ -161,6 +161,9 @@ std::vector<Key> experts_keys() {
   add(field("model.router_aux_loss_coef", at_least(0),
             of_experts(&ExpertsSpec::balance_coefficient)),
       has_balance_loss);
+  // The name that transformers has for it where a class of its has such a loss.
+  add(field("model.router_z_loss_coef", at_least(0), of_experts(&ExpertsSpec::z_coefficient)),
+      has_experts);
   return keys;
 }
 

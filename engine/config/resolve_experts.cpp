@@ -10,6 +10,7 @@ namespace dstrain {
 namespace {
 
 constexpr const char* kSize = "expert_parallel.size";
+constexpr const char* kCapacity = "training.expert_capacity_factor";
 
 /// Refuses the keys whose traffic knows one group of ranks: experts have a group of their own.
 void check_neighbours(const Config& config, Origins& origins) {
@@ -52,6 +53,26 @@ void check_ranks(const Config& config, std::int64_t same_parameters, Origins& or
                         fmt::format("the {} ranks that have other tokens", same_parameters));
 }
 
+/// Of a sequence that ranks share, none knows which tokens come first. An expert with place for all
+/// tokens drops none.
+void check_capacity(LoadedConfig& loaded, Origins& origins) {
+  const Config& config = loaded.config;
+  const std::optional<double> factor = config.training.expert_capacity_factor;
+  if (!factor) return;
+  if (config.context_parallel.size > 1) {
+    throw_config_error(
+        origins[kCapacity], kCapacity,
+        fmt::format("{}, with context_parallel.size {}: experts drop tokens of whole "
+                    "sequences alone in this version; leave it out",
+                    *factor, config.context_parallel.size));
+  }
+  const ExpertsSpec& experts = config.model.experts;
+  if (*factor * static_cast<double>(experts.per_token) >= static_cast<double>(experts.count)) {
+    loaded.notices.push_back(
+        fmt::format("no effect: {}: {} times an even share is all tokens", kCapacity, *factor));
+  }
+}
+
 }  // namespace
 
 void resolve_experts(LoadedConfig& loaded,
@@ -63,6 +84,10 @@ void resolve_experts(LoadedConfig& loaded,
       throw_config_error(
           origins[kSize], kSize,
           fmt::format("{}, and the model has no experts: expected 1", config.expert_parallel.size));
+    }
+    if (const auto factor = config.training.expert_capacity_factor) {
+      throw_config_error(origins[kCapacity], kCapacity,
+                         fmt::format("{}, and the model has no experts: leave it out", *factor));
     }
     return;
   }
@@ -79,6 +104,7 @@ void resolve_experts(LoadedConfig& loaded,
            "true, and the model is a mixture of experts, whose numbers of rows the host waits for "
            "within a block, which a graph cannot hold: expected false");
   }
+  check_capacity(loaded, origins);
   if (config.expert_parallel.size > 1) {
     if (same_parameters) check_ranks(config, *same_parameters, origins);
     check_neighbours(config, origins);

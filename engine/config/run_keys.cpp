@@ -236,6 +236,9 @@ std::vector<Key> run_keys() {
           {{"horizontal", BlockOrder::kHorizontal}, {"vertical", BlockOrder::kVertical}},
           &TrainingConfig::block_order),
       kTraining.field("cuda_graphs", {}, &TrainingConfig::cuda_graphs),
+      also_called(null_is_default(kTraining.field("expert_capacity_factor", above(0),
+                                                  &TrainingConfig::expert_capacity_factor)),
+                  {"moe_expert_capacity_factor"}),
       shaped(kTraining.field("output_dir", {}, &TrainingConfig::output_dir), kSomeText),
       null_is_default(
           auto_is_default(kTraining.field("max_consecutive_skips", between(1, kMostSteps),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/model/expert_capacity.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -55,8 +56,7 @@ void find_order(RoutedRows& routed, std::int64_t ranks, std::int64_t experts) {
 
 std::int64_t ExpertExchange::most_rows(const LayerShape& shape) {
   const ExpertsSpec& spec = shape.layer.feed_forward.experts.value();
-  const std::int64_t own = spec.count / shape.experts.ranks;
-  return shape.tokens() * shape.experts.ranks * std::min(spec.per_token, own);
+  return shape.experts.ranks * most_rows_of(shape, spec.count / shape.experts.ranks);
 }
 
 ExpertExchange ExpertExchange::declare(const LayerShape& shape,
@@ -66,7 +66,7 @@ ExpertExchange ExpertExchange::declare(const LayerShape& shape,
   ExpertExchange exchange;
   exchange.ranks_ = shape.experts.ranks;
   exchange.own_ = spec.count / shape.experts.ranks;
-  exchange.rows_ = shape.tokens() * spec.per_token;
+  exchange.rows_ = most_rows_of(shape, spec.count);
   exchange.width_ = shape.model.hidden_size;
   exchange.compute_ = shape.compute;
   const std::int64_t most = most_rows(shape);

@@ -11,7 +11,7 @@
 //
 // Tokens of an expert are in the order in which one rank with all ranks' samples would have them.
 // Buffers have place for the rows that a rank gets where all tokens of all ranks choose its
-// experts.
+// experts, as far as these take them.
 #pragma once
 
 #include <cstdint>
@@ -75,14 +75,14 @@ class ExpertExchange {
  private:
   std::int64_t ranks_ = 1;
   std::int64_t own_ = 1;    // E / R
-  std::int64_t rows_ = 0;   // N · k
+  std::int64_t rows_ = 0;   // the most of this rank's tokens: N · k, or fewer with a capacity
   std::int64_t width_ = 0;  // C
   DType compute_ = DType::kF32;
   BufferRef counts_;    // scratch i32 [E]: numbers of rows as received
   BufferRef order_;     // i32
   BufferRef places_;    // i32
   BufferRef experts_;   // i32
-  BufferRef here_;      // scratch [N · k, C]
+  BufferRef here_;      // scratch [rows_, C]
   BufferRef received_;  // scratch [most_rows, C]
 };
 

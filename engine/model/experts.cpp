@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "engine/model/expert_capacity.h"
 #include "engine/runtime/expert_tally.h"
 
 namespace dstrain {
@@ -44,6 +45,10 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   layer.batch_ = shape.batch;
   layer.context_ = shape.context;
   layer.sequences_ = {.chunks = shape.context.chunks(), .ranks = shape.context.ranks()};
+  layer.capacity_ = expert_capacity(shape);
+  check(layer.capacity_ == 0 || shape.context.ranks() == 1,
+        "experts of {} tokens of sequences that {} ranks share", layer.capacity_,
+        shape.context.ranks());
   layer.activation_ = spec.activation;
   layer.limit_ = spec.limit;
   layer.gated_ = spec.gated;
@@ -69,7 +74,8 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   const std::int64_t per_token = layer.spec_.per_token;
   const std::int64_t experts = layer.spec_.count;
   const std::int64_t chosen = tokens * per_token;
-  const std::int64_t rows = layer.exchange_ ? ExpertExchange::most_rows(shape) : chosen;
+  const std::int64_t rows =
+      layer.exchange_ ? ExpertExchange::most_rows(shape) : most_rows_of(shape, experts);
   const std::int64_t width = layer.down_.shape[2];
   const auto keep = [&](const char* what, Shape of, DType dtype, Origin origin) {
     return shape.add_activation(blueprint, name + ".experts", what, of, dtype, origin,
@@ -97,7 +103,7 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
         keep("inputs", {rows, shape.model.hidden_size}, shape.compute, Origin::kProduct);
     layer.weights_received_ = d_scratch("weights_received", {rows}, DType::kF32);
     layer.d_weights_received_ = d_scratch("d_weights_received", {rows}, DType::kF32);
-    layer.weights_here_ = d_scratch("weights_here", {chosen}, DType::kF32);
+    layer.weights_here_ = d_scratch("weights_here", {most_rows_of(shape, experts)}, DType::kF32);
   }
   layer.d_hidden_ = d_scratch("d_hidden", {rows, width}, shape.compute);
   layer.d_pre_ = d_scratch("d_pre", {rows, layer.up_.shape[1]}, shape.compute);
@@ -186,14 +192,26 @@ void Experts::expand(const LayerContext& context, int slot, ConstTensor x_NC) co
 void Experts::meet(const LayerContext& context, int slot) const {
   RoutedRows& routed = rows_of(context, slot);
   const Tensor rows_E = context.buffer(num_rows_, slot);
+  if (capacity_ > 0) {  // rows are fewer than choices
+    const Tensor counts = context.buffer(counts_, slot);
+    routed.wanted.resize(static_cast<std::size_t>(counts.numel()));
+    context.device.copy_to_host(counts, routed.wanted.data(), context.compute);
+  }
   if (exchange_) {
     exchange_->meet(context, rows_E, routed);
-    return;
+  } else {
+    routed.chosen.resize(static_cast<std::size_t>(spec_.count));
+    context.device.copy_to_host(rows_E, routed.chosen.data(), context.compute);
+    context.compute.synchronize();
+    routed.computed = routed.chosen;
   }
-  routed.chosen.resize(static_cast<std::size_t>(spec_.count));
-  context.device.copy_to_host(rows_E, routed.chosen.data(), context.compute);
-  context.compute.synchronize();
-  routed.computed = routed.chosen;
+  if (capacity_ > 0) {  // the sum over sequences
+    const auto experts = static_cast<std::size_t>(spec_.count);
+    for (std::size_t at = experts; at < routed.wanted.size(); ++at) {
+      routed.wanted[at % experts] += routed.wanted[at];
+    }
+    routed.wanted.resize(experts);
+  }
 }
 
 void Experts::expand_rows(const LayerContext& context, int slot, ConstTensor x_NC) const {
@@ -248,6 +266,7 @@ void Experts::route(const LayerContext& context, int slot, ConstTensor x_NC) con
                               context.compute);
   context.ops.order_by_expert({.chosen_NK = chosen,
                                .counts_BE = counts,
+                               .capacity = capacity_,
                                .rows_E = context.buffer(num_rows_, slot),
                                .slots_NK = context.buffer(slots_, slot).flat(0, chosen.numel()),
                                .places_NK = context.activation(places_, slot)},
@@ -332,7 +351,7 @@ void Experts::backward(const LayerContext& context,
   }
   backward_router(context, slot, x_NC, dx_NC, gradients);
   context.ops.sum_rows(dx, context.buffer(places_, slot), {}, dx_NC, Write::kAdd, compute);
-  context.expert_tally().count(block_, batch_, x_NC.dim(0), routed.chosen);
+  tell(context, slot, x_NC.dim(0));
   if (losses_.index >= 0) {
     measure(context, slot);
   }
@@ -346,7 +365,11 @@ void Experts::backward(const LayerContext& context,
 Experts::Choices Experts::choices_of(const LayerContext& context, int slot) const {
   const Tensor weights = context.buffer(weights_, slot);
   if (!exchange_) {
-    return {weights, context.buffer(chosen_, slot), context.buffer(d_weights_)};
+    const Tensor d_weights = context.buffer(d_weights_);
+    if (capacity_ > 0) {
+      context.ops.zero(d_weights, context.compute);  // of choices without a row
+    }
+    return {weights, context.buffer(chosen_, slot), d_weights};
   }
   const RoutedRows& routed = rows_of(context, slot);
   const std::int64_t chosen = sum_of(routed.chosen);
@@ -417,6 +440,13 @@ ExpertTraffic Experts::traffic() const {
     sum_over(GroupId::kContextHeads, context_.heads);
   }
   return traffic;
+}
+
+void Experts::tell(const LayerContext& context, int slot, std::int64_t tokens) const {
+  const RoutedRows& routed = rows_of(context, slot);
+  context.expert_tally().count(block_, batch_, tokens,
+                               capacity_ == 0 ? routed.chosen : routed.wanted,
+                               tokens * spec_.per_token - sum_of(routed.chosen));
 }
 
 void Experts::measure(const LayerContext& context, int slot) const {

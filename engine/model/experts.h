@@ -12,8 +12,8 @@
 // feed-forward, where there is one, adds its own result to every token's.
 //
 // The host waits in forward for the numbers of rows. Buffers have place for N · k rows, or for
-// ExpertExchange::most_rows() where ranks hold other experts. Backward gathers rows again rather
-// than keep them, unless they came from other ranks.
+// those that experts take (expert_capacity.h), or for ExpertExchange::most_rows() where ranks hold
+// others. Backward gathers rows again rather than keep them, unless they came from other ranks.
 #pragma once
 
 #include <cstdint>
@@ -96,6 +96,8 @@ class Experts {
                         Blueprint& blueprint);
   void route(const LayerContext& context, int slot, ConstTensor x_NC) const;
   void meet(const LayerContext& context, int slot) const;
+  /// Tells the tally of a micro-batch.
+  void tell(const LayerContext& context, int slot, std::int64_t tokens) const;
   /// Exchanges rows of tokens where there are other ranks to exchange them with.
   [[nodiscard]] Source source(const LayerContext& context,
                               int slot,
@@ -130,6 +132,7 @@ class Experts {
   ContextShape context_;
   std::int64_t block_ = 0;
   std::int64_t batch_ = 1;
+  std::int64_t capacity_ = 0;   // expert_capacity()
   float balance_scale_ = 0.0F;  // of a sequence's loss, over that of a token; 0: another rank's
   float z_scale_ = 0.0F;        // likewise, of a token
   bool adds_bias_ = true;

@@ -45,6 +45,7 @@ struct TensorShape {
 struct ExpertShape {
   int ranks = 1;
   int rank = 0;
+  double capacity_factor = 0.0;  ///< expert_capacity.h; 0: experts take all tokens
 };
 
 /// How forward computes a tensor that backward reads, which decides whether it is kept until then

@@ -103,6 +103,9 @@ class StepTraffic {
       add(GroupId::kWorld, Op::kAllReduce, needs_.scaled_tensors, DType::kF32, Purpose::kControl);
     }
     phase_ = TrafficPhase::kAgreement;
+    if (needs_.routing_doubles > 0) {
+      add(GroupId::kWorld, Op::kAllReduce, needs_.routing_doubles, DType::kF64, Purpose::kMetric);
+    }
     add(GroupId::kWorld, Op::kAllGather, needs_.report_doubles * size_of_group(GroupId::kWorld),
         DType::kF64, Purpose::kMetric);
     return std::exchange(part_, {});

@@ -54,7 +54,7 @@ struct ContextTransfer {
 /// What passes between ranks that have other experts of a block, by all-to-alls, and between those
 /// that have other tokens of the same sequences, of which experts are chosen. Rows go where the
 /// router says: of those that come back a rank sends others than are planned, and all ranks
-/// together as many.
+/// together as many, or fewer where experts drop some.
 struct ExpertTransfer {
   std::int64_t elements = 0;
   DType dtype = DType::kF32;
@@ -115,9 +115,10 @@ struct TrafficNeeds {
   std::int64_t micro_batches;  ///< of a step
   bool splits_tokens;          ///< sequence parallelism
   OptimizerTraffic optimizer;
-  std::int64_t scaled_tensors;  ///< of the whole model, in 8 bits
-  std::int64_t report_doubles;  ///< that every rank tells all others of a step
-  bool counts_targets;          ///< which some do not: all ranks add up how many do
+  std::int64_t scaled_tensors;   ///< of the whole model, in 8 bits
+  std::int64_t routing_doubles;  ///< summed over all ranks, of what experts did
+  std::int64_t report_doubles;   ///< that every rank tells all others of a step
+  bool counts_targets;           ///< which some do not: all ranks add up how many do
 };
 
 class TrafficPlan {

@@ -13,6 +13,7 @@ namespace dstrain {
 /// The rows of one micro-batch of a block, a row being a token for one of its experts.
 struct RoutedRows {
   std::vector<std::int32_t> chosen{};    ///< by expert of the layer: those of this rank's tokens
+  std::vector<std::int32_t> wanted{};    ///< where experts drop tokens: the same, taken or not
   std::vector<std::int32_t> computed{};  ///< by expert of this rank: those that it computes
   // Where ranks have other experts; rows "as received" are ordered by the rank that they are from.
   std::vector<std::int32_t> received{};    ///< by rank, then by expert of this rank
@@ -30,6 +31,7 @@ class ExpertTally {
     std::int64_t sequences = 0;  ///< or parts of them, where ranks share sequences
     std::int64_t tokens = 0;
     std::vector<std::int64_t> rows{};  ///< by expert: the tokens that chose it
+    std::int64_t dropped = 0;          ///< of all these choices, those beyond a capacity
   };
 
   void begin_step() {
@@ -45,7 +47,8 @@ class ExpertTally {
   void count(std::int64_t block,
              std::int64_t sequences,
              std::int64_t tokens,
-             std::span<const std::int32_t> rows) {
+             std::span<const std::int32_t> rows,
+             std::int64_t dropped = 0) {
     Layer& layer = layers_[block];
     layer.rows.resize(rows.size());
     for (std::size_t expert = 0; expert < rows.size(); ++expert) {
@@ -53,6 +56,7 @@ class ExpertTally {
     }
     layer.sequences += sequences;
     layer.tokens += tokens;
+    layer.dropped += dropped;
   }
   /// By block.
   [[nodiscard]] const std::map<std::int64_t, Layer>& layers() const { return layers_; }

@@ -74,6 +74,7 @@ Engine::Engine(RunPlan plan,
                 ? std::make_unique<HostSite>(threads, arena_, disk_.get())
                 : nullptr),
       fp8_(make_fp8_scales()),
+      routing_(plan_.model, plan_.shape.experts.capacity_factor > 0.0),
       input_copies_(plan_.recompute.inputs_on_host ? std::make_unique<InputCopies>(*backend_.device)
                                                    : nullptr),
       passing_(groups_.find(GroupId::kContextRing) != nullptr
@@ -448,6 +449,7 @@ EngineStep Engine::train_step(const LoadBatch& data,
   if (fp8_ != nullptr) {
     update_fp8_scales();
   }
+  result.routing = routing_of_all_ranks();
   return result;
 }
 

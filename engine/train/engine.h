@@ -25,6 +25,7 @@
 #include "engine/train/batch_upload.h"
 #include "engine/train/objective/objective.h"
 #include "engine/train/rank_groups.h"
+#include "engine/train/routing_report.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/shorter_sequences.h"
 #include "kernels/backend.h"
@@ -41,8 +42,9 @@ struct StepTimes {
 
 struct EngineStep {
   StepStats stats;
-  double local_loss_sum = 0.0;  ///< nats, summed over this rank's tokens
-  std::int64_t counted = 0;     ///< targets that count, of all ranks
+  double local_loss_sum = 0.0;        ///< nats, summed over this rank's tokens
+  std::int64_t counted = 0;           ///< targets that count, of all ranks
+  std::vector<LayerRouting> routing;  ///< of all ranks, by layer with experts
   StepTimes times;
 };
 
@@ -185,6 +187,7 @@ class Engine {
                                  Take take = Take::kAsPlanned);
   double local_loss_sum();
   [[nodiscard]] bool knows_losses(const TransformerStage& stage) const;
+  std::vector<LayerRouting> routing_of_all_ranks();
   /// The number of the step's `targets` that count.
   std::int64_t targets_of_all_ranks(std::int64_t counted_here, std::int64_t targets);
   std::int64_t load_batch(const LoadBatch& data,
@@ -211,6 +214,7 @@ class Engine {
   std::unique_ptr<HostSite> host_;  // nullptr: all states lie beside what the model computes with
   std::unique_ptr<Fp8Scales> fp8_;  // nullptr: nothing is computed in 8 bits
   ExpertTally expert_tally_;
+  RoutingReport routing_;
   std::unique_ptr<InputCopies> input_copies_;  // nullptr: blocks' inputs stay on the device
   std::unique_ptr<Stream> passing_;            // nullptr: no keys go round a ring
   LayerContext context_;

@@ -35,6 +35,16 @@ void add_phases(Json& line, const PhaseSeconds& phases) {
   line["communication_seconds"] = or_null(phases.communication);
 }
 
+/// How evenly experts are chosen: of a step, or of one of its layers.
+void add_routing(Json& of,
+                 const std::optional<double>& balance_loss,
+                 const std::optional<double>& z_loss,
+                 double busiest) {
+  if (balance_loss) of["balance_loss"] = *balance_loss;
+  if (z_loss) of["z_loss"] = *z_loss;
+  of["busiest_expert"] = busiest;
+}
+
 /// The memory of the rank that holds the most.
 Json memory_summary(const std::vector<RankMemory>& by_rank) {
   const std::size_t rank = fullest_rank(by_rank);
@@ -135,6 +145,13 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
   line["lr"] = metrics.learning_rate;
   line["grad_norm"] = metrics.grad_norm;
   line["loss_scale"] = metrics.loss_scale;
+  if (!metrics.routing.empty()) {
+    add_routing(line, mean_balance_loss(metrics.routing), mean_z_loss(metrics.routing),
+                busiest_of(metrics.routing));
+    if (const auto dropped = dropped_choices(metrics.routing)) {
+      line["dropped_choices"] = dropped->count;
+    }
+  }
   line["skipped"] = metrics.skipped ? 1 : 0;
   line["step_seconds"] = metrics.step_seconds;
   add_phases(line, metrics.phases);
@@ -172,22 +189,44 @@ std::string ranks_line(const StepMetrics& metrics, std::chrono::system_clock::ti
   return line.dump();
 }
 
+std::string experts_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now) {
+  Json line;
+  line["step"] = metrics.step;
+  line["time"] = text_of(now);
+  Json layers = Json::array();
+  for (const LayerRouting& routing : metrics.routing) {
+    Json layer{{"layer", routing.layer}};
+    add_routing(layer, routing.balance_loss, routing.z_loss, routing.busiest());
+    layer["tokens"] = routing.tokens;
+    layer["chosen"] = routing.chosen;
+    if (routing.dropped) layer["dropped_choices"] = *routing.dropped;
+    layers.push_back(std::move(layer));
+  }
+  line["layers"] = std::move(layers);
+  return line.dump();
+}
+
 MetricsFiles::MetricsFiles(const std::filesystem::path& folder,
                            std::int64_t resumed_step,
-                           std::int64_t last_step)
+                           std::int64_t last_step,
+                           bool has_experts)
     : steps_(folder / "metrics.jsonl", resumed_step),
       ranks_(folder / "ranks.jsonl", resumed_step),
       first_step_(resumed_step + 1),
-      ranks_interval_(std::max<std::int64_t>(1, (last_step + kRanksLines - 1) / kRanksLines)) {}
+      ranks_interval_(std::max<std::int64_t>(1, (last_step + kRanksLines - 1) / kRanksLines)) {
+  if (has_experts) experts_.emplace(folder / "experts.jsonl", resumed_step);
+}
 
 void MetricsFiles::write(const StepMetrics& metrics, bool is_last) {
   const auto now = std::chrono::system_clock::now();
   if (metrics.step == first_step_ || metrics.step % ranks_interval_ == 0 || is_last) {
     ranks_.add(ranks_line(metrics, now));
+    if (experts_) experts_->add(experts_line(metrics, now));
   }
   steps_.add(metrics_line(metrics, now));
   steps_.flush();
   ranks_.flush();
+  if (experts_) experts_->flush();
 }
 
 std::size_t fullest_rank(const std::vector<RankMemory>& by_rank) {

@@ -5,6 +5,7 @@
 //                   and the last step. About 60 bytes a rank and line on CPUs: of 3072 ranks and
 //                   any number of steps not 20 MB, where a line a step would make 13 GB of 71,500
 //                   steps
+//   experts.jsonl   of a mixture of experts, what each expert of each layer had to do; as often
 #pragma once
 
 #include <chrono>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "engine/parallel/offloaded_update.h"
+#include "engine/train/routing_report.h"
 #include "engine/train/step_lines.h"
 #include "kernels/core/device.h"
 
@@ -54,7 +56,8 @@ struct StepMetrics {
   double learning_rate = 0.0;
   double grad_norm = 0.0;
   double loss_scale = 1.0;
-  bool skipped = false;  ///< gradients were not finite: nothing was updated
+  std::vector<LayerRouting> routing{};  ///< by layer with experts
+  bool skipped = false;                 ///< gradients were not finite: nothing was updated
   double step_seconds = 0.0;
   PhaseSeconds phases;
   double evaluation_seconds = 0.0;         ///< after the step, where there was one
@@ -70,33 +73,37 @@ struct StepMetrics {
   std::vector<DeviceReadings> devices;  ///< by rank; none where devices are hosts
 };
 
-/// The two files.
+/// The files.
 class MetricsFiles {
  public:
-  /// Opens them in `folder`, for a run that continues after `resumed_step` until `last_step`.
-  /// Throws StorageError.
+  /// Opens them in `folder`, for a run that continues after `resumed_step` until `last_step`; that
+  /// of experts where the model has some. Throws StorageError.
   MetricsFiles(const std::filesystem::path& folder,
                std::int64_t resumed_step,
-               std::int64_t last_step);
+               std::int64_t last_step,
+               bool has_experts = false);
 
   /// Writes a step's lines; `is_last` says that no step follows. Throws StorageError, after which
   /// the lines wait for the next call (StepLines).
   void write(const StepMetrics& metrics, bool is_last);
   [[nodiscard]] bool has_unwritten() const {
-    return steps_.has_unwritten() || ranks_.has_unwritten();
+    return steps_.has_unwritten() || ranks_.has_unwritten() ||
+           (experts_ && experts_->has_unwritten());
   }
 
  private:
   StepLines steps_;
   StepLines ranks_;
+  std::optional<StepLines> experts_;
   std::int64_t first_step_;
   std::int64_t ranks_interval_;
 };
 
-/// A line of metrics.jsonl and of ranks.jsonl. `now` is when the step, and an evaluation after it,
-/// ended.
+/// A line of metrics.jsonl, of ranks.jsonl and of experts.jsonl. `now` is when the step, and an
+/// evaluation after it, ended.
 std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now);
 std::string ranks_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now);
+std::string experts_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now);
 
 /// The rank that held most at any moment. `by_rank` is not empty.
 std::size_t fullest_rank(const std::vector<RankMemory>& by_rank);

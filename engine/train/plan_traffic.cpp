@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/train/rank_report.h"
+#include "engine/train/routing_report.h"
 #include "engine/train/run_plan.h"
 
 namespace dstrain {
@@ -83,6 +84,7 @@ TrafficPlan plan_traffic(const RunPlan& plan, GradientTravel travel) {
        .splits_tokens = plan.sequence_parallel,
        .optimizer = traffic_of(plan.update.optimizer.kind, plan),
        .scaled_tensors = static_cast<std::int64_t>(plan.fp8 ? scaled_tensors(plan).size() : 0),
+       .routing_doubles = RoutingReport(plan.model, false).size(),
        .report_doubles = kRankReportNumbers,
        .counts_targets = plan.batch.documents.ignores_targets()});
 }

@@ -22,6 +22,7 @@
 #include "engine/train/observers/metrics_writer.h"
 #include "engine/train/observers/phase_times.h"
 #include "engine/train/observers/progress_line.h"
+#include "engine/train/observers/routing_watch.h"
 #include "engine/train/step_policy/synchronous_steps.h"
 
 namespace dstrain {
@@ -149,9 +150,9 @@ Trainer::Trainer(const LoadedConfig& loaded,
     }
     const RunOwner::Hold hold = owner_->hold();
     write_resolved_config(loaded);
-    observers_.push_back(
-        std::make_unique<MetricsWriter>(output_dir(config_), state_.step, config_.training.steps,
-                                        config_.checkpoint.on_save_failure, *owner_));
+    observers_.push_back(std::make_unique<MetricsWriter>(
+        output_dir(config_), state_.step, config_.training.steps,
+        config_.checkpoint.on_save_failure, *owner_, config_.model.experts.count > 0));
   }
   add_observers();
   static_cast<void>(memory_.look());
@@ -164,6 +165,9 @@ void Trainer::add_observers() {
     }
     observers_.push_back(std::make_unique<ProgressLine>(
         options_.progress, state_.step, config_.training.steps, config_.steps_per_print));
+    if (config_.model.experts.count > 0) {
+      observers_.push_back(std::make_unique<RoutingWatch>());
+    }
     observers_.push_back(std::make_unique<EndReport>(output_dir(config_), config_.data.train));
   }
   if (options_.activity != nullptr) {
@@ -295,6 +299,7 @@ StepMetrics Trainer::train_one() {
           .learning_rate = outcome.params.learning_rate,
           .grad_norm = step.stats.grad_norm,
           .loss_scale = outcome.params.loss_scale,
+          .routing = std::move(outcome.engine.routing),
           .skipped = !step.stats.updated,
           .step_seconds = seconds,
           .phases = {.data = step.times.data,

@@ -67,6 +67,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.tensor_parallel = options.tensor_parallel;
   config.context_parallel = options.context_parallel;
   config.expert_parallel = options.expert_parallel;
+  config.training.expert_capacity_factor = options.expert_capacity_factor;
   config.pipeline = options.pipeline;
   config.optimizer = options.optimizer;
   config.optimizer.learning_rate = options.learning_rate;
@@ -235,6 +236,7 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
     }
     run.losses.push_back(loss_sum / static_cast<double>(result.counted));
     run.grad_norms.push_back(result.stats.grad_norm);
+    run.routing.push_back(result.routing);
   }
   run.num_units = plan.shards.num_units();
   for (int unit = 0; unit < run.num_units; ++unit) {

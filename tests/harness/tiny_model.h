@@ -51,6 +51,7 @@ struct TinyOptions {
   TensorParallelConfig tensor_parallel{};
   ContextParallelConfig context_parallel{};
   ExpertParallelConfig expert_parallel{};
+  std::optional<double> expert_capacity_factor{};
   PipelineConfig pipeline{};
   DocumentRules documents{};
   DropoutConfig dropout{};
@@ -76,6 +77,7 @@ struct HeldPiece {
 struct TinyRun {
   std::vector<double> losses;  ///< global mean, before each step's update
   std::vector<double> grad_norms;
+  std::vector<std::vector<LayerRouting>> routing;  ///< by step, then by layer with experts
   /// All masters after the last step, in declaration order; none of ranks on GPUs.
   std::vector<float> parameters;
   std::int64_t arena_bytes = 0;

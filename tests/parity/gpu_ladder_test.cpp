@@ -95,6 +95,7 @@ Layout alone(const Layout& layout) {
            .accumulation = of.accumulation * copies,
            .gradient_clipping = of.gradient_clipping,
            .optimizer = of.optimizer,
+           .expert_capacity_factor = of.expert_capacity_factor,
            .dropout = of.dropout}};
 }
 
@@ -206,6 +207,13 @@ const std::vector<Layout>& layouts() {
         .zero_stage = 3,
         .context_parallel = {.size = 2},
         .expert_parallel = {.size = 2}}},
+      {"experts over 2 that drop tokens",
+       2,
+       {.model = with_experts(8),
+        .micro_batch = 2,
+        .zero_stage = 2,
+        .expert_parallel = {.size = 2},
+        .expert_capacity_factor = 0.8}},
       {"pp2, tied", 2, {.tied = true, .accumulation = 3, .pipeline = {.stages = 2}}},
       {"tp2 pp2, zero1 x2",
        8,

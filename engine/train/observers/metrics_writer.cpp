@@ -10,8 +10,11 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& folder,
                              std::int64_t resumed_step,
                              std::int64_t last_step,
                              SaveFailure on_failure,
-                             const RunOwner& owner)
-    : files_(folder, resumed_step, last_step), on_failure_(on_failure), owner_(owner) {}
+                             const RunOwner& owner,
+                             bool has_experts)
+    : files_(folder, resumed_step, last_step, has_experts),
+      on_failure_(on_failure),
+      owner_(owner) {}
 
 void MetricsWriter::on_step(const StepMetrics& metrics, bool is_last) {
   owner_.require();  // not only where a line is written: the next save may be far off

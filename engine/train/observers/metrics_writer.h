@@ -1,4 +1,4 @@
-// Writes metrics.jsonl and ranks.jsonl (metrics.h), as long as the run's folder is its own.
+// Writes metrics.jsonl and the files beside it (metrics.h), as long as the run's folder is its own.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ class MetricsWriter final : public RunObserver {
                 std::int64_t resumed_step,
                 std::int64_t last_step,
                 SaveFailure on_failure,
-                const RunOwner& owner);
+                const RunOwner& owner,
+                bool has_experts);
 
   void on_step(const StepMetrics& metrics, bool is_last) override;
 

@@ -28,6 +28,24 @@ std::string bar(std::int64_t step, std::int64_t total) {
   return text;
 }
 
+/// What the losses of experts are, and how often the busiest of all layers is chosen, over the
+/// mean.
+std::string routing_text(const std::vector<LayerRouting>& routing) {
+  if (routing.empty()) return "";
+  std::string text;
+  if (const auto balance = mean_balance_loss(routing)) {
+    text += fmt::format("  balance loss {:.4f}", *balance);
+  }
+  if (const auto z_loss = mean_z_loss(routing)) {
+    text += fmt::format("  z loss {:.4f}", *z_loss);
+  }
+  text += fmt::format("  busiest expert {:.2f}x", busiest_of(routing));
+  if (const auto dropped = dropped_choices(routing)) {
+    text += fmt::format("  dropped {:.1f} %", 100.0 * dropped->share);
+  }
+  return text;
+}
+
 /// The width of the terminal on stderr; none where it is not a terminal, or the width is unknown.
 std::optional<std::size_t> columns() {
   winsize size{};
@@ -70,7 +88,7 @@ void ProgressLine::on_step(const StepMetrics& metrics, bool /*is_last*/) {
     line += fmt::format("  lr {:.2e}  grad norm {:.3f}  {:.0f} tokens/s  {} left",
                         metrics.learning_rate, metrics.grad_norm, metrics.tokens_per_second,
                         clock_text(seconds_left(metrics.step)));
-    spdlog::info("{}", line);
+    spdlog::info("{}", line + routing_text(metrics.routing));
   }
   const auto now = std::chrono::steady_clock::now();
   if (kind_ == Progress::kTerminal && now - last_shown_ >= kRedrawEvery) {

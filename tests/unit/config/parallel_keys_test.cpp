@@ -1,4 +1,6 @@
 // "pipeline" and "tensor_parallel" as they are read: fields, DeepSpeed's second names, refusals.
+#include <algorithm>
+
 #include "tests/unit/config/config_text.h"
 
 namespace dstrain {
@@ -222,6 +224,33 @@ TEST_CASE("ranks that hold other experts divide the experts and the ranks", "[sp
   CHECK(resolved({"expert_parallel.size=2", "context_parallel.size=2"}, 2) == 2);
   LoadedConfig dense = load_tiny({"expert_parallel.size=2"});
   CHECK_THROWS_WITH(resolve_config(dense, 2), Contains("2, and the model has no experts"));
+}
+
+TEST_CASE("experts take all tokens, or so many times an even share", "[spec][parallel]") {
+  const std::vector<std::string> mixture{"model.model_type=mixtral", "model.num_local_experts=6"};
+  const auto resolved = [&](const std::string& set) {
+    std::vector<std::string> sets = mixture;
+    sets.push_back(set);
+    LoadedConfig loaded = load_tiny(sets);
+    resolve_config(loaded, 1);
+    return loaded;
+  };
+  CHECK_FALSE(resolved("training.seed=1").config.training.expert_capacity_factor);
+  CHECK(resolved("training.expert_capacity_factor=1.25").config.training.expert_capacity_factor ==
+        1.25);
+  CHECK(resolved("moe_expert_capacity_factor=1.5").config.training.expert_capacity_factor == 1.5);
+  CHECK_THROWS_WITH(resolved("training.expert_capacity_factor=0"), Contains("greater than 0"));
+  const std::string no_effect = "no effect: training.expert_capacity_factor";
+  const auto says_no_effect = [&](const char* factor) {
+    const std::vector<std::string> notices =
+        resolved(std::string("training.expert_capacity_factor=") + factor).notices;
+    return std::any_of(notices.begin(), notices.end(),
+                       [&](const std::string& notice) { return notice.starts_with(no_effect); });
+  };
+  CHECK(says_no_effect("3"));
+  CHECK_FALSE(says_no_effect("2.9"));
+  LoadedConfig dense = load_tiny({"training.expert_capacity_factor=1"});
+  CHECK_THROWS_WITH(resolve_config(dense, 1), Contains("1, and the model has no experts"));
 }
 
 TEST_CASE("names that other trainers use point at the keys", "[spec][parallel]") {
