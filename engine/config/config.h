@@ -54,6 +54,10 @@ struct TrainingConfig {
   bool tf32 = false;  ///< products of fp32 matrices on a GPU in TF32
   AttentionKernels attention = AttentionKernels::kOwn;  ///< on a GPU
   BlockOrder block_order = BlockOrder::kHorizontal;
+  /// The most tokens of a micro-batch whose logits, or whose feed-forward, a rank computes at a
+  /// time. Absent: as many logits as fill LossHead::kMaxChunkBytes, and the feed-forward of all.
+  std::optional<std::int64_t> loss_tile_tokens;
+  std::optional<std::int64_t> mlp_tile_tokens;
   bool cuda_graphs = false;  ///< blocks' work on a GPU is recorded and enqueued as a whole
   /// An expert takes no more than so many times its even share of the tokens of a sequence. Absent:
   /// it takes all.

@@ -104,6 +104,13 @@ void resolve_experts(LoadedConfig& loaded,
            "true, and the model is a mixture of experts, whose numbers of rows the host waits for "
            "within a block, which a graph cannot hold: expected false");
   }
+  if (const auto tile = config.training.mlp_tile_tokens) {
+    refuse(
+        "training.mlp_tile_tokens",
+        fmt::format("{}, and the model is a mixture of experts, which take all their tokens at a "
+                    "time in this version: leave it out",
+                    *tile));
+  }
   check_capacity(loaded, origins);
   if (config.expert_parallel.size > 1) {
     if (same_parameters) check_ranks(config, *same_parameters, origins);

@@ -110,6 +110,13 @@ void resolve_fp8(const LoadedConfig& loaded, Origins& origins) {
                        "true, and the model's attention goes through latents, whose products are "
                        "not in 8 bits in this version: expected false");
   }
+  if (config.training.mlp_tile_tokens) {
+    throw_config_error(
+        origins["training.mlp_tile_tokens"], "training.mlp_tile_tokens",
+        fmt::format("{}, and fp8.enabled is true: an 8-bit product has one scale for "
+                    "all its tokens, and goes in one piece; leave it out",
+                    *config.training.mlp_tile_tokens));
+  }
   for (const Extent& extent : extents_of(config)) {
     if (extent.size % kF8Multiple != 0) {
       throw_config_error(

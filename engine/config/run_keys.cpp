@@ -235,6 +235,10 @@ std::vector<Key> run_keys() {
           "block_order",
           {{"horizontal", BlockOrder::kHorizontal}, {"vertical", BlockOrder::kVertical}},
           &TrainingConfig::block_order),
+      null_is_default(auto_is_default(
+          kTraining.field("loss_tile_tokens", at_least(1), &TrainingConfig::loss_tile_tokens))),
+      null_is_default(
+          kTraining.field("mlp_tile_tokens", at_least(1), &TrainingConfig::mlp_tile_tokens)),
       kTraining.field("cuda_graphs", {}, &TrainingConfig::cuda_graphs),
       also_called(null_is_default(kTraining.field("expert_capacity_factor", above(0),
                                                   &TrainingConfig::expert_capacity_factor)),

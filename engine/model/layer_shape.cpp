@@ -60,6 +60,12 @@ int TensorShape::copies_of_heads(std::int64_t heads) const {
   return heads == 0 ? 1 : static_cast<int>(std::max<std::int64_t>(1, ranks / heads));
 }
 
+std::int64_t LayerShape::tile_tokens(std::int64_t most) const {
+  const std::int64_t planned = planned_tokens();
+  const std::int64_t tiles = (planned + most - 1) / most;
+  return std::min((planned + tiles - 1) / tiles, tokens());
+}
+
 const TensorDecl& LayerShape::tensor_named(const std::string& name) const {
   const TensorDecl* found = find_tensor(tensors, name);
   check(found != nullptr, "the architecture has no tensor {}", name);

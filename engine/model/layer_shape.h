@@ -13,6 +13,7 @@
 //                 Nothing is kept otherwise, and there is no backward.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -76,6 +77,10 @@ struct LayerShape {
   /// For layers that compute in the buffers of longer sequences, the T of those. 0: they have
   /// buffers of their own.
   std::int64_t buffers_sequence = 0;
+  /// The most tokens whose logits, or whose feed-forward, are computed at a time; 0: as many logits
+  /// as LossHead chooses, and the feed-forward of all. What extends a cache has no tiles.
+  std::int64_t loss_tile_tokens = 0;
+  std::int64_t mlp_tile_tokens = 0;
   DType compute = DType::kF32;
   TensorShape tensor{};
   ContextShape context{};
@@ -120,6 +125,13 @@ struct LayerShape {
   [[nodiscard]] std::int64_t own_sequence() const { return sequence / context.ranks(); }
   /// N = B · T, or this rank's share of it.
   [[nodiscard]] std::int64_t tokens() const { return batch * own_sequence(); }
+  /// The tokens() that the buffers are for.
+  [[nodiscard]] std::int64_t planned_tokens() const {
+    return batch * std::max(sequence, buffers_sequence) / context.ranks();
+  }
+  /// The tokens of one of the even tiles, of at most `most`, that these are cut into, or tokens()
+  /// where those are fewer.
+  [[nodiscard]] std::int64_t tile_tokens(std::int64_t most) const;
   /// The number of tokens that this rank attends for.
   [[nodiscard]] std::int64_t query_tokens() const { return tokens() * context.heads; }
   /// Whether layers are told the position of each token.

@@ -49,14 +49,11 @@ LossHead LossHead::declare(const LayerShape& shape,
         {"logits", {1, columns}, DType::kF32, Lifetime::kScratch, LayerKind::kLogits});
     return head;
   }
-  // Chunks are of even size: each reads the whole weight and adds to its whole gradient. Chunks of
-  // shorter sequences are no larger than the buffers.
-  const std::int64_t planned =
-      shape.batch * std::max(shape.sequence, shape.buffers_sequence) / shape.context.ranks();
-  const std::int64_t most =
-      std::clamp<std::int64_t>(kMaxChunkBytes / (columns * size_of(shape.compute)), 1, planned);
-  const std::int64_t chunks = (planned + most - 1) / most;
-  head.chunk_tokens_ = std::min((planned + chunks - 1) / chunks, tokens);
+  // Chunks are of even size, as each reads the whole weight and adds to its whole gradient.
+  head.chunk_tokens_ = shape.tile_tokens(
+      shape.loss_tile_tokens > 0
+          ? shape.loss_tile_tokens
+          : std::max<std::int64_t>(1, kMaxChunkBytes / (columns * size_of(shape.compute))));
   head.logits_ = blueprint.add_backward_buffer({"logits",
                                                 {head.chunk_tokens_, columns},
                                                 shape.compute,

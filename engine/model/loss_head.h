@@ -17,7 +17,8 @@ namespace dstrain {
 
 class LossHead {
  public:
-  /// Logits of a chunk take at most this much; at least one token, at most all of them.
+  /// Logits of a chunk take at most this much where LayerShape says nothing else; at least one
+  /// token, at most all of them.
   static constexpr std::int64_t kMaxChunkBytes = std::int64_t{128} << 20;
 
   /// `embedding_table` is what a tied head multiplies by.

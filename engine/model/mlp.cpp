@@ -19,15 +19,22 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
   mlp.up_ = Linear::declare(shape, up, blueprint);
   mlp.down_ = Linear::declare(shape, {name + ".down"}, blueprint);
 
-  const Shape pre{shape.tokens(), mlp.up_.outputs()};
-  const Shape hidden{shape.tokens(), spec.width / shape.tensor.ranks};
-  mlp.pre_ = shape.add_activation(blueprint, name, "pre", pre, shape.compute, Origin::kProduct,
-                                  LayerKind::kMlp);
+  mlp.in_tiles_ = shape.mlp_tile_tokens > 0 && shape.mlp_tile_tokens < shape.planned_tokens() &&
+                  !shape.extends_cache();
+  mlp.tile_ = mlp.in_tiles_ ? shape.tile_tokens(shape.mlp_tile_tokens) : shape.tokens();
+  const std::string within_block = name.substr(name.rfind('.') + 1);
+  const Shape pre{mlp.tile_, mlp.up_.outputs()};
+  const Shape hidden{mlp.tile_, spec.width / shape.tensor.ranks};
+  const auto activation = [&](const char* what, const Shape& of, Origin origin) {
+    return mlp.in_tiles_ ? blueprint.add_buffer({within_block + "/" + what, of, shape.compute,
+                                                 Lifetime::kScratch, LayerKind::kMlp})
+                         : shape.add_activation(blueprint, name, what, of, shape.compute, origin,
+                                                LayerKind::kMlp);
+  };
+  mlp.pre_ = activation("pre", pre, Origin::kProduct);
   // The activation function of pre, element by element.
-  mlp.hidden_ = shape.add_activation(blueprint, name, "hidden", hidden, shape.compute,
-                                     Origin::kRowwise, LayerKind::kMlp);
+  mlp.hidden_ = activation("hidden", hidden, Origin::kRowwise);
   const auto d_scratch = [&](const char* what, const Shape& of) {
-    const std::string within_block = name.substr(name.rfind('.') + 1);
     return shape.add_backward_buffer(
         blueprint, {within_block + "/" + what, of, shape.compute, Lifetime::kScratch});
   };
@@ -39,23 +46,40 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
 }
 
 void Mlp::forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
-  expand(context, slot, x_NC);
-  down_.forward(context, context.activation(hidden_, slot), y_NC);
+  for_each_tile(x_NC.dim(0), [&](const Range& tokens) {
+    expand_tile(context, slot, x_NC.rows(tokens.begin, tokens.end));
+    down_.forward(context, context.buffer(hidden_, slot).rows(0, tokens.size()),
+                  y_NC.rows(tokens.begin, tokens.end));
+  });
 }
 
 void Mlp::expand(const LayerContext& context, int slot, ConstTensor x_NC) const {
-  const Tensor pre = context.activation(pre_, slot);
+  if (!in_tiles_) {
+    expand_tile(context, slot, x_NC);
+  }
+}
+
+void Mlp::expand_tile(const LayerContext& context, int slot, ConstTensor x_NC) const {
+  const std::int64_t tokens = x_NC.dim(0);
+  const Tensor pre = context.buffer(pre_, slot).rows(0, tokens);
   if (gated_) {
     up_.forward(context, x_NC, pre);
-    activate(context, slot);
+    activate_tile(context, slot, tokens);
   } else {
-    up_.forward_activated(context, activation_, x_NC, pre, context.activation(hidden_, slot));
+    up_.forward_activated(context, activation_, x_NC, pre,
+                          context.buffer(hidden_, slot).rows(0, tokens));
   }
 }
 
 void Mlp::activate(const LayerContext& context, int slot) const {
-  const Tensor pre = context.activation(pre_, slot);
-  const Tensor hidden = context.activation(hidden_, slot);
+  if (!in_tiles_) {
+    activate_tile(context, slot, tile_);
+  }
+}
+
+void Mlp::activate_tile(const LayerContext& context, int slot, std::int64_t tokens) const {
+  const Tensor pre = context.buffer(pre_, slot).rows(0, tokens);
+  const Tensor hidden = context.buffer(hidden_, slot).rows(0, tokens);
   if (gated_) {
     context.ops.gated_activation_forward({activation_, limit_}, pre, hidden, context.compute);
   } else {
@@ -69,18 +93,27 @@ void Mlp::backward(const LayerContext& context,
                    ConstTensor x_NC,
                    Tensor dx_NC,
                    const GradTarget& gradients) const {
-  const Tensor pre = context.buffer(pre_, slot);
-  const Tensor hidden = context.buffer(hidden_, slot);
-  const Tensor d_pre = context.buffer(d_pre_);
-  if (gated_) {
-    const Tensor d_hidden = context.buffer(d_hidden_);
-    down_.backward(context, dy_NC, hidden, d_hidden, gradients);
-    context.ops.gated_activation_backward({activation_, limit_}, pre, d_hidden, d_pre,
-                                          context.compute);
-  } else {
-    down_.backward_activated(context, activation_, dy_NC, hidden, pre, d_pre, gradients);
-  }
-  up_.backward(context, d_pre, x_NC, dx_NC, gradients);
+  GradTarget of_tile = gradients;
+  for_each_tile(x_NC.dim(0), [&](const Range& tokens) {
+    const ConstTensor dy = dy_NC.rows(tokens.begin, tokens.end);
+    const ConstTensor x = x_NC.rows(tokens.begin, tokens.end);
+    const Tensor pre = context.buffer(pre_, slot).rows(0, tokens.size());
+    const Tensor hidden = context.buffer(hidden_, slot).rows(0, tokens.size());
+    const Tensor d_pre = context.buffer(d_pre_).rows(0, tokens.size());
+    if (in_tiles_) {
+      expand_tile(context, slot, x);
+    }
+    if (gated_) {
+      const Tensor d_hidden = context.buffer(d_hidden_).rows(0, tokens.size());
+      down_.backward(context, dy, hidden, d_hidden, of_tile);
+      context.ops.gated_activation_backward({activation_, limit_}, pre, d_hidden, d_pre,
+                                            context.compute);
+    } else {
+      down_.backward_activated(context, activation_, dy, hidden, pre, d_pre, of_tile);
+    }
+    up_.backward(context, d_pre, x, dx_NC.rows(tokens.begin, tokens.end), of_tile);
+    of_tile.write = Write::kAdd;
+  });
 }
 
 }  // namespace dstrain

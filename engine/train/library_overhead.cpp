@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "engine/checkpoint/device_parts.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/config/arch/tensor_list.h"
-#include "engine/model/loss_head.h"
 #include "engine/train/batch_upload.h"
 #include "engine/train/state_snapshot.h"
 
@@ -78,17 +78,20 @@ std::int64_t slab_sum_bytes(const RunPlan& plan) {
   const std::int64_t width = model.hidden_size;
   const std::int64_t vocabulary = vocabulary_rows(model.vocab_size, ranks);
   const std::int64_t tokens = plan.batch.own_tokens();
-  const std::int64_t tokens_of_logits = std::clamp<std::int64_t>(
-      LossHead::kMaxChunkBytes / (vocabulary * size_of(DType::kBF16)), 1, tokens);
+  const auto rows_of = [&](const char* buffer) -> std::optional<std::int64_t> {
+    const std::vector<BufferDecl>& buffers = plan.blueprint.buffers();
+    const auto found = std::find_if(buffers.begin(), buffers.end(),
+                                    [&](const BufferDecl& of) { return of.name == buffer; });
+    return found == buffers.end() ? std::nullopt : std::optional(found->shape[0]);
+  };
   const std::int64_t up = model.intermediate_size * (model.gated_mlp ? 2 : 1) / ranks;
   const std::int64_t qkv =
       (model.num_heads + 2 * model.num_key_value_heads) * model.head_dim / ranks;
-  const bool has_head = std::any_of(plan.chunks.begin(), plan.chunks.end(), [](const auto& chunk) {
-    return chunk.stage.extent().is_last();
-  });
   std::int64_t rows = 0;
   for (const auto& [terms, of_rows] :
-       {std::pair{std::max(up, qkv), tokens}, {vocabulary, has_head ? tokens_of_logits : 0}}) {
+       {std::pair{up, rows_of("mlp/d_pre").value_or(tokens)},  // of a tile
+        {qkv, tokens},
+        {vocabulary, rows_of("logits").value_or(0)}}) {
     if (terms > width && terms * width * size_of(DType::kBF16) > kPackedForAll) {
       rows = std::max(rows, of_rows);
     }

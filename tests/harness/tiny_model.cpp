@@ -68,6 +68,8 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.context_parallel = options.context_parallel;
   config.expert_parallel = options.expert_parallel;
   config.training.expert_capacity_factor = options.expert_capacity_factor;
+  config.training.loss_tile_tokens = options.loss_tile_tokens;
+  config.training.mlp_tile_tokens = options.mlp_tile_tokens;
   config.pipeline = options.pipeline;
   config.optimizer = options.optimizer;
   config.optimizer.learning_rate = options.learning_rate;

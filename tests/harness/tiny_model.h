@@ -52,6 +52,8 @@ struct TinyOptions {
   ContextParallelConfig context_parallel{};
   ExpertParallelConfig expert_parallel{};
   std::optional<double> expert_capacity_factor{};
+  std::optional<std::int64_t> loss_tile_tokens{};
+  std::optional<std::int64_t> mlp_tile_tokens{};
   PipelineConfig pipeline{};
   DocumentRules documents{};
   DropoutConfig dropout{};

@@ -201,6 +201,8 @@ TEST_CASE("8-bit products stand beside bf16 and fp32, in multiples of 16", "[spe
   CHECK_THAT(error({"fp16.enabled=true", on}), Contains("the model computes in fp16"));
   CHECK_THAT(error({kBf16, on, "model.model_type=deepseek_v2"}),
              Contains("fp8.enabled: true, and the model's attention goes through latents"));
+  CHECK_THAT(error_of({kBf16, on, "training.mlp_tile_tokens=16"}),
+             Contains("training.mlp_tile_tokens: 16, and fp8.enabled is true"));
   CHECK_THAT(
       error({kBf16, on, "model.hidden_size=72", "model.head_dim=16"}),
       Contains("the hidden size 72 makes 72") && Contains("expected model.hidden_size 64 or 80"));
